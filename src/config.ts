@@ -1,0 +1,114 @@
+import { availableParallelism } from 'node:os'
+import { resolve } from 'node:path'
+
+/** Everything the environment decides, checked and grouped. Read once at start; nothing else reads the environment. */
+export type Config = {
+  listen: { host: string; port: number }
+  /** Base of the links in errors, without a trailing slash; null = from the address in use. */
+  publicUrl: string | null
+  /** A Postgres to connect to; null = the embedded one in the data dir. */
+  databaseUrl: string | null
+  /** Absolute path. Embedded database, generated secrets, what could not be flushed at the last stop. */
+  dataDir: string
+  /** Text registered as operator root key at each start; null = generated at the first. */
+  rootKey: string | null
+  /** Master keys of the vault, 32 bytes each: the first seals, all open. Null = generated, or none. */
+  vaultKeys: Uint8Array[] | null
+  threads: { shards: number; http: number }
+  flushEveryMs: number
+}
+
+/** A variable that cannot be used. Its message is the one line a start ends with. */
+export class ConfigError extends Error {
+  override name = 'ConfigError'
+}
+
+/** @throws ConfigError naming the variable, what it got and what it wants. Secrets are not repeated. */
+export function readConfig(environment: Record<string, string | undefined> = process.env): Config {
+  // An empty variable counts as unset: that is how compose files and CI systems leave one out.
+  const read = (name: string) => (environment[name] === '' ? undefined : environment[name])
+  return {
+    listen: {
+      host: read('HOST') ?? '127.0.0.1',
+      port: wholeNumber('PORT', read('PORT'), { min: 0, max: 65_535, otherwise: 3000 }),
+    },
+    publicUrl: publicUrl(read('TOLLGATE_PUBLIC_URL')),
+    databaseUrl: databaseUrl(read('DATABASE_URL')),
+    dataDir: resolve(read('TOLLGATE_DATA_DIR') ?? '.tollgate'),
+    rootKey: rootKey(read('TOLLGATE_ROOT_KEY')),
+    vaultKeys: vaultKeys(read('TOLLGATE_VAULT_KEY')),
+    threads: readThreads(read),
+    flushEveryMs: wholeNumber('TOLLGATE_FLUSH_MS', read('TOLLGATE_FLUSH_MS'), {
+      min: 10,
+      max: 60_000,
+      otherwise: 1000,
+    }),
+  }
+}
+
+/**
+ * Answering HTTP costs several times what deciding a limit does, so most cores answer; one shard serves about six.
+ * With two cores: one thread of each.
+ */
+function readThreads(read: (name: string) => string | undefined): Config['threads'] {
+  const cores = availableParallelism()
+  const bounds = { min: 1, max: 64 }
+  const shards = Math.max(1, Math.round(cores / 6))
+  const http = Math.max(1, cores - shards - 1)
+  return {
+    shards: wholeNumber('TOLLGATE_SHARDS', read('TOLLGATE_SHARDS'), { ...bounds, otherwise: shards }),
+    http: wholeNumber('TOLLGATE_HTTP_THREADS', read('TOLLGATE_HTTP_THREADS'), {
+      ...bounds,
+      otherwise: Math.min(64, http),
+    }),
+  }
+}
+
+function wholeNumber(
+  name: string,
+  text: string | undefined,
+  { min, max, otherwise }: { min: number; max: number; otherwise: number },
+): number {
+  if (text === undefined) return otherwise
+  const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
+  if (value >= min && value <= max) return value
+  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it wants a whole number from ${min} to ${max}`)
+}
+
+function publicUrl(text: string | undefined): string | null {
+  if (text === undefined) return null
+  const url = URL.canParse(text) ? new URL(text) : null
+  if (url?.protocol === 'http:' || url?.protocol === 'https:') return text.replace(/\/+$/, '')
+  throw new ConfigError(
+    `TOLLGATE_PUBLIC_URL is ${JSON.stringify(text)}; it wants a URL that starts with http:// or https://`,
+  )
+}
+
+function databaseUrl(text: string | undefined): string | null {
+  if (text === undefined) return null
+  const url = URL.canParse(text) ? new URL(text) : null
+  if (url?.protocol === 'postgres:' || url?.protocol === 'postgresql:') return text
+  // The value can hold a password, so only its beginning is repeated.
+  const scheme = JSON.stringify(/^[a-z]+:/i.exec(text)?.[0] ?? 'something without a scheme')
+  throw new ConfigError(`DATABASE_URL begins with ${scheme}; it wants postgres://user:password@host:port/database`)
+}
+
+function rootKey(text: string | undefined): string | null {
+  if (text === undefined) return null
+  if (/^[\x21-\x7e]{16,256}$/.test(text)) return text
+  throw new ConfigError(
+    `TOLLGATE_ROOT_KEY has ${text.length} characters; it wants 16 to 256 printable ASCII characters without blanks`,
+  )
+}
+
+function vaultKeys(text: string | undefined): Uint8Array[] | null {
+  if (text === undefined) return null
+  return text.split(',').map((part, index) => {
+    const encoded = part.trim()
+    const bytes = /^[A-Za-z0-9+/]+={0,2}$/.test(encoded) ? Buffer.from(encoded, 'base64') : Buffer.alloc(0)
+    if (bytes.length === 32) return new Uint8Array(bytes)
+    throw new ConfigError(
+      `TOLLGATE_VAULT_KEY has ${bytes.length} bytes of base64 in entry ${index + 1}; it wants 32 bytes in each, separated by commas`,
+    )
+  })
+}

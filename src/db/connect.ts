@@ -1,0 +1,38 @@
+import postgres from 'postgres'
+
+/** How a thread reaches the database. Plain data: it crosses to worker threads. */
+export type DatabaseAddress =
+  | { kind: 'url'; url: string }
+  /** The embedded database behind its Unix socket. */
+  | { kind: 'embedded'; socketPath: string }
+
+type Int8AsNumber = { int8: number }
+
+/** A pool of connections, one a thread. `int8` comes back as a number: ours are times and counts below 2^53. */
+export type Sql = postgres.Sql<Int8AsNumber>
+/** The same inside a transaction; whatever takes an `AnySql` runs in either. */
+export type Transaction = postgres.TransactionSql<Int8AsNumber>
+export type AnySql = postgres.ISql<Int8AsNumber>
+
+/**
+ * Opens a pool; connections are made when first used.
+ * @param options.connectionsMax Connections of this thread at most. The embedded database has one at heart, so more
+ *   than two only wait for one another there.
+ */
+export function connect(address: DatabaseAddress, options: { connectionsMax: number }): Sql {
+  const common = {
+    types: { int8: { to: 20, from: [20], serialize: String, parse: Number } },
+    onnotice: () => {},
+    connect_timeout: 5,
+    connection: { application_name: 'tollgate' },
+  }
+  if (address.kind === 'url') return postgres(address.url, { ...common, max: options.connectionsMax })
+  return postgres({
+    ...common,
+    path: address.socketPath,
+    user: 'postgres',
+    database: 'postgres',
+    ssl: false,
+    max: Math.min(2, options.connectionsMax),
+  })
+}

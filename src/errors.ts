@@ -1,0 +1,108 @@
+/**
+ * Every failure a client can see. Codes are contract: add a row, never rename one.
+ * `about` and `remedy` are what the page behind an error's `docs` link tells a person.
+ */
+export const ERRORS = {
+  BAD_REQUEST: {
+    status: 400,
+    fault: 'caller',
+    about: 'The request could not be understood: a field is missing, has the wrong type or is out of bounds.',
+    remedy: 'Read the message: it names the field and what is wrong with it. Correct the request and send it again.',
+  },
+  UNAUTHORIZED: {
+    status: 403, // on purpose: the v1 API never answers 401
+    fault: 'caller',
+    about: 'No valid root key came with the request, or it may not touch this resource.',
+    remedy: 'Send "Authorization: Bearer <root key>" with a root key of the workspace that owns the resource.',
+  },
+  FORBIDDEN: {
+    status: 403,
+    fault: 'caller',
+    about: 'The workspace is disabled, or the caller’s address is not on the allow list.',
+    remedy: 'Ask the operator of this server to enable the workspace or to extend the allow list.',
+  },
+  DISABLED: {
+    status: 403,
+    fault: 'caller',
+    about: 'The root key is disabled.',
+    remedy: 'Enable it with rootKeys.updateRootKey, or use another root key.',
+  },
+  EXPIRED: {
+    status: 403,
+    fault: 'caller',
+    about: 'The root key has expired.',
+    remedy: 'Move its expiry with rootKeys.updateRootKey, or make a new root key.',
+  },
+  USAGE_EXCEEDED: {
+    status: 403,
+    fault: 'caller',
+    about: 'The root key has no uses left.',
+    remedy: 'Raise its remaining uses, or use another root key.',
+  },
+  INSUFFICIENT_PERMISSIONS: {
+    status: 403,
+    fault: 'caller',
+    about: 'The root key is valid but lacks a permission this call needs.',
+    remedy: 'The message names what would suffice. Use a root key that holds it, or extend this one.',
+  },
+  NOT_FOUND: {
+    status: 404,
+    fault: 'caller',
+    about: 'There is no such resource in the root key’s workspace, or no such endpoint.',
+    remedy: 'Check the id or name in the message. Deleted resources and those of other workspaces are not found either.',
+  },
+  METHOD_NOT_ALLOWED: {
+    status: 405,
+    fault: 'caller',
+    about: 'The endpoint exists, but not for this HTTP method.',
+    remedy: 'Reads are GET with a query string, everything else is POST with a JSON body.',
+  },
+  CONFLICT: {
+    status: 409,
+    fault: 'caller',
+    about: 'Something with this unique name, identifier or hash exists already.',
+    remedy: 'Use the existing one, or choose another name.',
+  },
+  PRECONDITION_FAILED: {
+    status: 412,
+    fault: 'caller',
+    about: 'The request is well formed, but something it relies on is missing or switched off.',
+    remedy: 'The message names it, for example a role to create first or storage of recoverable keys to switch on.',
+  },
+  DELETE_PROTECTED: {
+    status: 412,
+    fault: 'caller',
+    about: 'The API is protected against deletion.',
+    remedy: 'Switch the protection off with apis.updateApi, then delete it.',
+  },
+  RATE_LIMITED: {
+    status: 429,
+    fault: 'caller',
+    about: 'The root key itself is limited and has used up its window.',
+    remedy: 'Wait until the window resets, or raise the limit of the root key.',
+  },
+  INTERNAL_SERVER_ERROR: {
+    status: 500,
+    fault: 'ours',
+    about: 'This server failed. The request may or may not have been carried out.',
+    remedy: 'Try again. If it lasts, give the request id to the operator: the log line with that id holds the cause.',
+  },
+} as const satisfies Record<string, { status: number; fault: 'caller' | 'ours'; about: string; remedy: string }>
+
+export type ErrorCode = keyof typeof ERRORS
+
+/** `message` is public. Anything private goes in `cause`, which is logged and never sent. */
+export class ApiError extends Error {
+  override name = 'ApiError'
+  constructor(
+    readonly code: ErrorCode,
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options)
+  }
+}
+
+export const badRequest = (message: string) => new ApiError('BAD_REQUEST', message)
+/** @param what The resource as the message names it: `api api_123`. */
+export const notFound = (what: string) => new ApiError('NOT_FOUND', `${what} not found`)

@@ -1,0 +1,40 @@
+/** One permission, or a list of which all (`and`) or at least one (`or`) must hold, nested at will. */
+export type PermissionQuery = string | { and: PermissionQuery[] } | { or: PermissionQuery[] }
+
+/** Deeper nesting is refused as malformed. */
+const DEPTH_MAX = 32
+
+/**
+ * Checks the shape of a query that came from outside. Both lists in one object: `and` is used, `or` dropped.
+ * @returns the query, or null when anything in it is not a text or a non-empty list.
+ */
+export function parsePermissionQuery(value: unknown, depth = 0): PermissionQuery | null {
+  if (typeof value === 'string') return value
+  if (depth >= DEPTH_MAX || typeof value !== 'object' || value === null) return null
+  const isAnd = 'and' in value
+  const list: unknown = isAnd ? value.and : 'or' in value ? value.or : null
+  if (!Array.isArray(list) || list.length === 0) return null
+  const parsed: PermissionQuery[] = []
+  for (const item of list) {
+    const query = parsePermissionQuery(item, depth + 1)
+    if (query === null) return null
+    parsed.push(query)
+  }
+  return isAnd ? { and: parsed } : { or: parsed }
+}
+
+/** Exact texts only: neither `*` nor a pattern has any power of its own. */
+export function holdsPermissions(held: ReadonlySet<string>, query: PermissionQuery): boolean {
+  if (typeof query === 'string') return held.has(query)
+  if ('and' in query) return query.and.every((part) => holdsPermissions(held, part))
+  return query.or.some((part) => holdsPermissions(held, part))
+}
+
+/** The query in words, for messages: `a`, `a or b`, `(a or b) and c`. */
+export function describePermissionQuery(query: PermissionQuery): string {
+  if (typeof query === 'string') return query
+  const [parts, word] = 'and' in query ? [query.and, ' and '] : [query.or, ' or ']
+  return parts
+    .map((part) => (typeof part === 'string' ? part : `(${describePermissionQuery(part)})`))
+    .join(word)
+}
