@@ -90,7 +90,9 @@ function databaseUrl(text: string | undefined): string | null {
   if (url?.protocol === 'postgres:' || url?.protocol === 'postgresql:') return text
   // The value can hold a password, so only its beginning is repeated.
   const scheme = JSON.stringify(/^[a-z]+:/i.exec(text)?.[0] ?? 'something without a scheme')
-  throw new ConfigError(`DATABASE_URL begins with ${scheme}; it wants postgres://user:password@host:port/database`)
+  throw new ConfigError(
+    `DATABASE_URL begins with ${scheme}; it wants postgres://user:password@host:port/database`,
+  )
 }
 
 function rootKey(text: string | undefined): string | null {

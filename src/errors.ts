@@ -7,13 +7,15 @@ export const ERRORS = {
     status: 400,
     fault: 'caller',
     about: 'The request could not be understood: a field is missing, has the wrong type or is out of bounds.',
-    remedy: 'Read the message: it names the field and what is wrong with it. Correct the request and send it again.',
+    remedy:
+      'Read the message: it names the field and what is wrong with it. Correct the request and send it again.',
   },
   UNAUTHORIZED: {
     status: 403, // on purpose: the v1 API never answers 401
     fault: 'caller',
     about: 'No valid root key came with the request, or it may not touch this resource.',
-    remedy: 'Send "Authorization: Bearer <root key>" with a root key of the workspace that owns the resource.',
+    remedy:
+      'Send "Authorization: Bearer <root key>" with a root key of the workspace that owns the resource.',
   },
   FORBIDDEN: {
     status: 403,
@@ -49,7 +51,8 @@ export const ERRORS = {
     status: 404,
     fault: 'caller',
     about: 'There is no such resource in the root key’s workspace, or no such endpoint.',
-    remedy: 'Check the id or name in the message. Deleted resources and those of other workspaces are not found either.',
+    remedy:
+      'Check the id or name in the message. Deleted resources and those of other workspaces are not found either.',
   },
   METHOD_NOT_ALLOWED: {
     status: 405,
@@ -67,7 +70,8 @@ export const ERRORS = {
     status: 412,
     fault: 'caller',
     about: 'The request is well formed, but something it relies on is missing or switched off.',
-    remedy: 'The message names it, for example a role to create first or storage of recoverable keys to switch on.',
+    remedy:
+      'The message names it, for example a role to create first or storage of recoverable keys to switch on.',
   },
   DELETE_PROTECTED: {
     status: 412,
@@ -85,9 +89,13 @@ export const ERRORS = {
     status: 500,
     fault: 'ours',
     about: 'This server failed. The request may or may not have been carried out.',
-    remedy: 'Try again. If it lasts, give the request id to the operator: the log line with that id holds the cause.',
+    remedy:
+      'Try again. If it lasts, give the request id to the operator: the log line with that id holds the cause.',
   },
-} as const satisfies Record<string, { status: number; fault: 'caller' | 'ours'; about: string; remedy: string }>
+} as const satisfies Record<
+  string,
+  { status: number; fault: 'caller' | 'ours'; about: string; remedy: string }
+>
 
 export type ErrorCode = keyof typeof ERRORS
 

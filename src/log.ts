@@ -18,6 +18,9 @@ function describeErrors(_key: string, value: unknown): unknown {
   if (typeof value === 'bigint') return value.toString()
   if (!(value instanceof Error)) return value
   const code = 'code' in value ? value.code : undefined
-  const stack = value.stack?.split('\n').slice(1, 6).map((line) => line.trim())
+  const stack = value.stack
+    ?.split('\n')
+    .slice(1, 6)
+    .map((line) => line.trim())
   return { name: value.name, message: value.message, code, cause: value.cause, stack }
 }
