@@ -42,3 +42,10 @@ export function newId(prefix: IdPrefix, nowMs: number = Date.now()): string {
 const randomPool = new Uint8Array(4096)
 let randomAt = randomPool.length
 const idBytes = new Uint8Array(12)
+
+declare const isScoped: unique symbol
+/**
+ * The workspace a call may act in. Only `root-keys/authorize.ts` mints one, from a verified root key, and every store
+ * function of a feature asks for it: so no route reaches data without an actor, by its types.
+ */
+export type WorkspaceId = string & { readonly [isScoped]: true }

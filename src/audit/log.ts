@@ -1,0 +1,72 @@
+import type { AnySql } from '../db/connect.ts'
+import { newId, type WorkspaceId } from '../lib/ids.ts'
+
+export type AuditEventName =
+  | 'api.create'
+  | 'api.delete'
+  | 'api.update'
+  | 'authorization.connect_permission_and_key'
+  | 'authorization.connect_permission_and_role'
+  | 'authorization.connect_role_and_key'
+  | 'authorization.disconnect_permission_and_key'
+  | 'authorization.disconnect_permission_and_role'
+  | 'authorization.disconnect_role_and_key'
+  | 'identity.create'
+  | 'identity.delete'
+  | 'identity.update'
+  | 'key.create'
+  | 'key.delete'
+  | 'key.update'
+  | 'permission.create'
+  | 'permission.delete'
+  | 'ratelimit.create'
+  | 'ratelimit.delete'
+  | 'ratelimit.delete_override'
+  | 'ratelimit.denied'
+  | 'ratelimit.set_override'
+  | 'ratelimit.success'
+  | 'ratelimit.update'
+  | 'ratelimitNamespace.create'
+  | 'ratelimitNamespace.delete'
+  | 'role.create'
+  | 'role.delete'
+  | 'rootKey.create'
+  | 'rootKey.delete'
+  | 'rootKey.update'
+  | 'workspace.create'
+  | 'workspace.update'
+
+export type AuditResource = { type: string; id: string; name?: string; meta?: Record<string, unknown> }
+
+export type AuditEntry = {
+  event: AuditEventName
+  /** One sentence for a person. Never a key or another secret. */
+  description: string
+  /** What was affected, the main thing first. */
+  resources: AuditResource[]
+}
+
+/** Who did it, from where; an Actor fits. */
+export type AuditActor = {
+  workspaceId: WorkspaceId
+  rootKeyId: string
+  location: string | null
+  userAgent: string | null
+}
+
+/**
+ * Adds entries inside the caller's transaction: they exist if and only if the change does. One statement, however many.
+ */
+export async function audit(tx: AnySql, actor: AuditActor, entries: AuditEntry[]): Promise<void> {
+  if (entries.length === 0) return
+  const now = Date.now()
+  await tx`
+    insert into audit_events (id, workspace_id, event, actor_type, actor_id, resources, description, location,
+                              user_agent, occurred_at)
+    select e.id, ${actor.workspaceId}, e.event, 'key', ${actor.rootKeyId}, e.resources::jsonb, e.description,
+           ${actor.location}, ${actor.userAgent}, ${now}
+      from unnest(${entries.map(() => newId('log', now))}::text[], ${entries.map(({ event }) => event)}::text[],
+                  ${entries.map(({ resources }) => JSON.stringify(resources))}::text[],
+                  ${entries.map(({ description }) => description)}::text[])
+        as e (id, event, resources, description)`
+}

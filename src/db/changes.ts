@@ -1,0 +1,129 @@
+import type { MessagePort } from 'node:worker_threads'
+import { log } from '../log.ts'
+import type { Sql } from './connect.ts'
+
+/**
+ * Tells every cache what a write touched, so that a write is seen by the next verification.
+ *
+ * 1. A write commits and names what it touched: ids of keys, identities, APIs, workspaces, namespaces; hashes of new keys.
+ * 2. This thread's caches drop it at once.
+ * 3. The other HTTP threads of this process get a message, drop it, and confirm. Only then is the write answered.
+ * 4. Other processes hear it through NOTIFY, sent inside the transaction, so it arrives if and only if that commits.
+ *
+ * Refused: expiry times alone. They are simpler, and a revoked key would work until they pass.
+ */
+export class Changes {
+  /** Run on each change with what was touched; null = everything may have changed. */
+  #listeners: ((touched: readonly string[] | null) => void)[] = []
+  #peers = new Set<MessagePort>()
+  /** Publications some peer has not confirmed yet. */
+  #waiting = new Map<number, { peers: Set<MessagePort>; resolve: () => void }>()
+  #lastId = 0
+  /** Names this process among those on one database. */
+  readonly #processId: string
+  readonly #confirmTimeoutMs: number
+
+  constructor(options: { processId: string; confirmTimeoutMs: number }) {
+    this.#processId = options.processId
+    this.#confirmTimeoutMs = options.confirmTimeoutMs
+  }
+
+  /** Adds a cache. The listener must not throw or wait. */
+  onChange(listener: (touched: readonly string[] | null) => void): void {
+    this.#listeners.push(listener)
+  }
+
+  /** Connects another HTTP thread of this process; its Changes holds the other end of the port. */
+  addPeer(port: MessagePort): void {
+    this.#peers.add(port)
+    port.on('message', (message: PeerMessage) => this.#receive(port, message))
+    port.on('close', () => this.#removePeer(port))
+  }
+
+  /**
+   * Drops what was touched here and on every other HTTP thread.
+   * @throws Error when a thread does not confirm in time: then it may still hold what was dropped.
+   */
+  async publish(touched: readonly string[] | null): Promise<void> {
+    this.#drop(touched)
+    if (this.#peers.size === 0) return
+    const id = ++this.#lastId
+    let timer: Timer | undefined
+    await new Promise<void>((resolve, reject) => {
+      this.#waiting.set(id, { peers: new Set(this.#peers), resolve })
+      timer = setTimeout(
+        () => reject(new Error('another HTTP thread did not confirm a change in time')),
+        this.#confirmTimeoutMs,
+      )
+      for (const peer of this.#peers) peer.postMessage({ kind: 'changed', id, touched } satisfies PeerMessage)
+    }).finally(() => {
+      clearTimeout(timer)
+      this.#waiting.delete(id)
+    })
+  }
+
+  /** The statement that tells other processes; run it inside the transaction that makes the change. */
+  async notify(tx: Pick<Sql, 'unsafe'>, touched: readonly string[]): Promise<void> {
+    // A payload holds 8000 bytes; the longest name of a thing touched is a hash of 44.
+    for (let at = 0; at < touched.length; at += NAMES_PER_NOTIFICATION) {
+      const payload = JSON.stringify([this.#processId, ...touched.slice(at, at + NAMES_PER_NOTIFICATION)])
+      await tx.unsafe('select pg_notify($1, $2)', [CHANNEL, payload])
+    }
+  }
+
+  /** Hears the other processes on one database, on a connection of its own that is made again when it breaks. */
+  async listen(sql: Sql): Promise<void> {
+    const heard = (payload: string) => {
+      const [processId, ...touched] = JSON.parse(payload) as string[] // written by notify() above
+      if (processId !== this.#processId) this.#relay(touched)
+    }
+    // After a break anything may have been missed.
+    await sql.listen(CHANNEL, heard, () => this.#relay(null))
+  }
+
+  stop(): void {
+    for (const peer of this.#peers) peer.close()
+    this.#peers.clear()
+  }
+
+  #relay(touched: readonly string[] | null): void {
+    this.publish(touched).catch((cause: unknown) => log('error', 'a change of another process was not passed on', { cause }))
+  }
+
+  #drop(touched: readonly string[] | null): void {
+    for (const listener of this.#listeners) listener(touched)
+  }
+
+  #receive(port: MessagePort, message: PeerMessage): void {
+    switch (message.kind) {
+      case 'changed':
+        this.#drop(message.touched)
+        port.postMessage({ kind: 'dropped', id: message.id } satisfies PeerMessage)
+        break
+      case 'dropped':
+        this.#confirm(message.id, port)
+        break
+      default:
+        message satisfies never
+    }
+  }
+
+  #confirm(id: number, port: MessagePort): void {
+    const publication = this.#waiting.get(id)
+    publication?.peers.delete(port)
+    if (publication?.peers.size === 0) publication.resolve()
+  }
+
+  /** A thread that is gone holds no cache: what waits for it need not. */
+  #removePeer(port: MessagePort): void {
+    this.#peers.delete(port)
+    for (const id of [...this.#waiting.keys()]) this.#confirm(id, port)
+  }
+}
+
+type PeerMessage =
+  | { kind: 'changed'; id: number; touched: readonly string[] | null }
+  | { kind: 'dropped'; id: number }
+
+const CHANNEL = 'tollgate_changed'
+const NAMES_PER_NOTIFICATION = 100

@@ -1,0 +1,50 @@
+import type { Changes } from './changes.ts'
+import type { Sql, Transaction } from './connect.ts'
+
+/** Names what a write touched: ids of records, hashes of new keys. See `changes.ts`. */
+export type Touch = (...names: string[]) => void
+
+/** One thread's way to read and write. */
+export class Database {
+  readonly sql: Sql
+  readonly #changes: Changes
+  /** False on the embedded database: it has no other process to tell. */
+  readonly #notifies: boolean
+
+  constructor(sql: Sql, changes: Changes, options: { notifies: boolean }) {
+    this.sql = sql
+    this.#changes = changes
+    this.#notifies = options.notifies
+  }
+
+  /**
+   * Runs `work` in one transaction; whatever it touched is dropped from every cache of this process before the promise
+   * resolves. `work` may run again after a deadlock, so it must do nothing but query through its `tx`.
+   * @throws what `work` throws, with nothing written.
+   */
+  async write<T>(work: (tx: Transaction, touch: Touch) => Promise<T>): Promise<T> {
+    for (let attempt = 1; ; attempt++) {
+      const touched = new Set<string>()
+      try {
+        const result = await this.sql.begin(async (tx) => {
+          const value = await work(tx, (...names) => names.forEach((name) => touched.add(name)))
+          if (this.#notifies && touched.size > 0) await this.#changes.notify(tx, [...touched])
+          return { value }
+        })
+        await this.#changes.publish([...touched])
+        return result.value as T // begin() unwraps arrays of promises in its type, hence the box and the cast
+      } catch (cause) {
+        // The connection may have broken after the commit: dropping too much costs a lookup, too little a lie.
+        if (touched.size > 0) await this.#changes.publish([...touched])
+        if (attempt < ATTEMPTS_MAX && isTransient(cause)) continue
+        throw cause
+      }
+    }
+  }
+}
+
+const ATTEMPTS_MAX = 3
+
+/** Deadlock and serialization failure: Postgres undid the transaction and asks to try again. */
+const isTransient = (cause: unknown) =>
+  cause instanceof Error && 'code' in cause && (cause.code === '40P01' || cause.code === '40001')

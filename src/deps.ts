@@ -1,0 +1,82 @@
+import type { Config } from './config.ts'
+import { Changes } from './db/changes.ts'
+import { connect, type DatabaseAddress, type Sql } from './db/connect.ts'
+import { Database } from './db/database.ts'
+import { type Clock, neverBackwards } from './lib/clock.ts'
+import { LimiterRouter } from './limiter/router.ts'
+import { Namespaces } from './ratelimits/namespaces.ts'
+import { UsageRecorder } from './usage/recorder.ts'
+import { CreditSpender } from './verify/credits.ts'
+import { KeyLookup } from './verify/lookup.ts'
+
+/** Everything one HTTP thread answers with. Handed down as a value; nothing in it is global. */
+export type Deps = {
+  readonly config: Config
+  readonly clock: Clock
+  readonly sql: Sql
+  readonly database: Database
+  readonly changes: Changes
+  readonly keys: KeyLookup
+  readonly limiter: LimiterRouter
+  readonly credits: CreditSpender
+  readonly usage: UsageRecorder
+  readonly namespaces: Namespaces
+  /** Base of links to this server, without a trailing slash; known once it listens. */
+  readonly publicUrl: () => string
+}
+
+/** What a thread gets from the main thread; all but the ports is plain data. */
+export type ThreadSetup = {
+  config: Config
+  address: DatabaseAddress
+  /** Unique per process start and thread: names this thread's usage batches. */
+  writerId: string
+  /** Unique per process start: names this process to the others on its database. */
+  processId: string
+  hashSecret: string
+  shardPorts: MessagePort[]
+}
+
+/** Opens one thread's deps. `close` ends them in reverse: what is in flight is answered, what is kept is flushed. */
+export function openDeps(
+  setup: ThreadSetup,
+  options: { clock: Clock; publicUrl: () => string },
+): { deps: Deps; close: () => Promise<void> } {
+  const { config, address, writerId, processId, hashSecret, shardPorts } = setup
+  const clock = neverBackwards(options.clock)
+  const sql = connect(address, { connectionsMax: 10 })
+  const changes = new Changes({ processId, confirmTimeoutMs: 2000 })
+  const database = new Database(sql, changes, { notifies: address.kind === 'url' })
+  const keys = new KeyLookup(sql, changes, { bytesMax: 64 * 2 ** 20, missingMax: 100_000 })
+  const limiter = new LimiterRouter({ ports: shardPorts, hashSecret, clock, replyTimeoutMs: 2000 })
+  const credits = new CreditSpender(sql, clock)
+  const usage = new UsageRecorder({
+    sql,
+    writerId,
+    dataDir: config.dataDir,
+    flushEveryMs: config.flushEveryMs,
+    clock,
+  })
+  const namespaces = new Namespaces(sql, changes, { entriesMax: 10_000 })
+  usage.start()
+  const deps: Deps = {
+    config,
+    clock,
+    sql,
+    database,
+    changes,
+    keys,
+    limiter,
+    credits,
+    usage,
+    namespaces,
+    publicUrl: options.publicUrl,
+  }
+  const close = async () => {
+    await limiter.stop()
+    await usage.stop()
+    changes.stop()
+    await sql.end({ timeout: 2 })
+  }
+  return { deps, close }
+}

@@ -1,0 +1,59 @@
+import packageJson from '../../package.json' with { type: 'json' }
+import { ApiError, ERRORS, type ErrorCode } from '../errors.ts'
+import { log } from '../log.ts'
+
+/** Sent as `Unkey-Version`. */
+export const VERSION = `tollgate/${packageJson.version}`
+
+/** What every answer carries, whatever happened. */
+export type Envelope = {
+  requestId: string
+  /** `performance.now()` when the request arrived. */
+  startedAt: number
+  /** Headers a verb added. */
+  headers: Record<string, string>
+  /** Indent the JSON: `?pretty` was in the URL. */
+  isPretty: boolean
+  /** Base of the links in errors. */
+  publicUrl: string
+}
+
+export function jsonAnswer(envelope: Envelope, status: number, body: unknown): Response {
+  const text = envelope.isPretty ? JSON.stringify(body, null, 2) : JSON.stringify(body)
+  return new Response(text, { status, headers: headersOf(envelope, 'application/json') })
+}
+
+/** The one error shape. A failure of ours is logged here, once, with its cause; the client gets only the request id. */
+export function errorAnswer(envelope: Envelope, cause: unknown, route: string): Response {
+  const error = cause instanceof ApiError ? cause : new ApiError('INTERNAL_SERVER_ERROR', 'something went wrong', { cause })
+  const { status, fault } = ERRORS[error.code]
+  const { requestId } = envelope
+  if (fault === 'ours') log('error', 'request failed', { requestId, route, message: error.message, cause: error.cause })
+  return jsonAnswer(envelope, status, {
+    error: { code: error.code, docs: docsUrl(envelope.publicUrl, error.code), message: error.message, requestId },
+  })
+}
+
+export const docsUrl = (publicUrl: string, code: ErrorCode): string => `${publicUrl}/errors/${code}`
+
+export const headersOf = (envelope: Envelope, contentType: string): Record<string, string> => ({
+  ...envelope.headers,
+  'Content-Type': contentType,
+  'Unkey-Request-Id': envelope.requestId,
+  'Unkey-Latency': `service=${Math.round((performance.now() - envelope.startedAt) * 100) / 100}ms`,
+  'Unkey-Version': VERSION,
+  'Access-Control-Allow-Origin': '*',
+  'Access-Control-Expose-Headers': 'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered',
+})
+
+/** A preflight: any origin, the methods and headers the API has. */
+export const preflightAnswer = (envelope: Envelope): Response =>
+  new Response(null, {
+    status: 204,
+    headers: {
+      ...headersOf(envelope, 'text/plain'),
+      'Access-Control-Allow-Methods': 'GET, POST, OPTIONS',
+      'Access-Control-Allow-Headers': '*, Authorization',
+      'Access-Control-Max-Age': '86400',
+    },
+  })

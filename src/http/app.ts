@@ -1,0 +1,53 @@
+import { Elysia } from 'elysia'
+import { apiRoutes } from '../apis/routes.ts'
+import type { Deps } from '../deps.ts'
+import { notFound } from '../errors.ts'
+import { keyRoutes } from '../keys/routes.ts'
+import { ratelimitRoutes } from '../ratelimits/routes.ts'
+import { rootKeyRoutes } from '../root-keys/routes.ts'
+import { workspaceRoutes } from '../workspaces/routes.ts'
+import { errorAnswer, headersOf, preflightAnswer } from './answer.ts'
+import type { Endpoint } from './endpoint.ts'
+import { errorPage } from './error-page.ts'
+import { handlerOf, openEnvelope } from './handle.ts'
+import { livenessRoutes } from './liveness.ts'
+
+/** Every endpoint of the API, in the order of its description. */
+export const endpoints: readonly Endpoint[] = [
+  ...keyRoutes,
+  ...ratelimitRoutes,
+  ...apiRoutes,
+  ...rootKeyRoutes,
+  ...workspaceRoutes,
+  ...livenessRoutes,
+]
+
+/** The HTTP side of one thread. Opens nothing: whoever serves it decides where. */
+export function createApp(deps: Deps) {
+  const app = new Elysia({ name: 'tollgate' })
+  for (const endpoint of endpoints) {
+    const handle = handlerOf(endpoint, deps)
+    // `parse: 'none'`: the handler reads the body itself, once its size and type are known.
+    app.route(endpoint.method, endpoint.path, ({ request, server }) => handle(request, server), { parse: 'none' })
+  }
+  app.get('/errors/:code', ({ request, params }) => errorPageAnswer(request, params.code, deps))
+  app.options('*', ({ request }) => preflightAnswer(openEnvelope(request, deps)))
+  app.onError(({ request, code, error }) => {
+    // A trailing slash on the client's base URL makes `//v1/…`: the same request, one slash less.
+    const url = new URL(request.url)
+    if (code === 'NOT_FOUND' && url.pathname.startsWith('//')) {
+      url.pathname = url.pathname.replace(/^\/+/, '/')
+      return app.fetch(new Request(url, request))
+    }
+    const route = `${request.method} ${url.pathname}`
+    return errorAnswer(openEnvelope(request, deps), code === 'NOT_FOUND' ? notFound(route) : error, route)
+  })
+  return app
+}
+
+function errorPageAnswer(request: Request, code: string, deps: Deps): Response {
+  const envelope = openEnvelope(request, deps)
+  const page = errorPage(code)
+  if (page === null) return errorAnswer(envelope, notFound(`error code ${code}`), 'GET /errors')
+  return new Response(page, { headers: headersOf(envelope, 'text/html; charset=utf-8') })
+}

@@ -1,0 +1,45 @@
+import { badRequest } from '../errors.ts'
+import { findUnstorable, mayBeUnstorable } from '../lib/json.ts'
+
+/** Largest body in bytes. A hundred keys with meta, or an identity's 64 000 characters, fit many times over. */
+export const BODY_BYTES_MAX = 1_048_576
+
+/**
+ * The JSON body. Without a JSON content type it is `{}`, as in the v1 API: the first required field then says so.
+ * @throws ApiError BAD_REQUEST for malformed JSON, a body over {@link BODY_BYTES_MAX}, text that cannot be stored.
+ */
+export async function readBody(request: Request): Promise<unknown> {
+  const length = request.headers.get('content-length')
+  if (length !== null && Number(length) > BODY_BYTES_MAX) throw tooLarge()
+  if (!isJson(request.headers.get('content-type'))) return {}
+  const text = length === null ? await readUnmeasured(request) : await request.text()
+  let body: unknown
+  try {
+    body = JSON.parse(text)
+  } catch {
+    throw badRequest('the JSON in the body is malformed')
+  }
+  if (mayBeUnstorable(text)) {
+    const problem = findUnstorable(body)
+    if (problem !== null) throw badRequest(`${problem.path}: ${problem.reason}`)
+  }
+  return body
+}
+
+const tooLarge = () => badRequest(`the body is larger than ${BODY_BYTES_MAX} bytes`)
+
+const isJson = (type: string | null): boolean =>
+  type === 'application/json' || (type !== null && /^application\/([\w.+-]+\+)?json\s*(;|$)/i.test(type.trim()))
+
+/** A chunked body says no length, so it is counted as it comes. */
+async function readUnmeasured(request: Request): Promise<string> {
+  if (request.body === null) return ''
+  const chunks: Uint8Array[] = []
+  let bytes = 0
+  for await (const chunk of request.body) {
+    bytes += chunk.byteLength
+    if (bytes > BODY_BYTES_MAX) throw tooLarge()
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks).toString('utf8')
+}

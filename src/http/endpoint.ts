@@ -1,0 +1,69 @@
+import type { Static, TSchema } from '@sinclair/typebox'
+import type { Deps } from '../deps.ts'
+
+/** What a verb may know of the HTTP request it answers. */
+export type Call = {
+  /** `req_…`; the same in the response header, in error bodies and in logs. */
+  readonly requestId: string
+  /** The Authorization header as sent; null when absent. */
+  readonly authorization: string | null
+  readonly userAgent: string | null
+  /** The client's address as text, for allow lists and the audit log; null when it is not known. */
+  clientAddress(): string | null
+  /** Response headers beyond the usual ones, set by the verb; also sent with an error. */
+  readonly headers: Record<string, string>
+}
+
+/**
+ * One method of the API: path, schemas, verb. The one source for routing, validation and the OpenAPI description.
+ * `input` is the body of a POST and the query string of a GET; it is checked before the verb runs.
+ */
+export type Endpoint = {
+  readonly method: 'GET' | 'POST'
+  readonly path: `/v1/${string}`
+  readonly input: TSchema
+  readonly reply: TSchema
+  readonly summary: string
+  /** Status of a success. */
+  readonly status: 200 | 202
+  /** `public` endpoints answer without a root key; every other verb must authenticate. */
+  readonly access: 'root-key' | 'public'
+  readonly run: (deps: Deps, call: Call, input: unknown) => unknown
+}
+
+type Definition<I extends TSchema, R extends TSchema> = {
+  input: I
+  reply: R
+  summary: string
+  status?: 200 | 202
+  access?: 'root-key' | 'public'
+}
+type Verb<I extends TSchema, R extends TSchema> = (
+  deps: Deps,
+  call: Call,
+  input: Static<I>,
+) => Static<R> | Promise<Static<R>>
+
+/** A read: parameters in the query string. See `http/query.ts` for how texts become numbers, booleans and lists. */
+export const get = <I extends TSchema, R extends TSchema>(
+  path: Endpoint['path'],
+  definition: Definition<I, R>,
+  run: Verb<I, R>,
+): Endpoint => define('GET', path, definition, run)
+
+/** Everything else: a JSON body. */
+export const post = <I extends TSchema, R extends TSchema>(
+  path: Endpoint['path'],
+  definition: Definition<I, R>,
+  run: Verb<I, R>,
+): Endpoint => define('POST', path, definition, run)
+
+function define<I extends TSchema, R extends TSchema>(
+  method: Endpoint['method'],
+  path: Endpoint['path'],
+  { input, reply, summary, status = 200, access = 'root-key' }: Definition<I, R>,
+  run: Verb<I, R>,
+): Endpoint {
+  // The cast is the boundary itself: http/handle.ts has checked the value against `input` when it calls `run`.
+  return { method, path, input, reply, summary, status, access, run: run as Endpoint['run'] } // checked, see above
+}

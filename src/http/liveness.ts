@@ -1,0 +1,48 @@
+import { Type } from '@sinclair/typebox'
+import type { Deps } from '../deps.ts'
+import { type Endpoint, get } from './endpoint.ts'
+
+const LivenessReply = Type.Object({
+  status: Type.String({ description: 'A short word: this server answers.' }),
+  services: Type.Object(
+    {
+      metrics: Type.String(),
+      logger: Type.String(),
+      ratelimit: Type.String({ description: 'Where limits are decided.' }),
+      usagelimit: Type.String({ description: 'Where credits are decided.' }),
+      database: Type.String({ description: '`ok`, or `away`: then limits and cached keys without credits go on.' }),
+    },
+    { description: 'What stands behind the API, by name.' },
+  ),
+})
+
+export const livenessRoutes: Endpoint[] = [
+  get(
+    '/v1/liveness',
+    { input: Type.Object({}), reply: LivenessReply, summary: 'Does this server answer?', access: 'public' },
+    liveness,
+  ),
+]
+
+/** 200 as long as limits can be answered; a database that is away is named, not fatal. */
+async function liveness(deps: Deps) {
+  const isThere = await Promise.race([
+    deps.sql`select 1`.then(
+      () => true,
+      () => false,
+    ),
+    Bun.sleep(DATABASE_WAIT_MS).then(() => false),
+  ])
+  return {
+    status: 'serving',
+    services: {
+      metrics: 'memory',
+      logger: 'stdout',
+      ratelimit: 'shards',
+      usagelimit: 'postgres',
+      database: isThere ? 'ok' : 'away',
+    },
+  }
+}
+
+const DATABASE_WAIT_MS = 500

@@ -1,0 +1,110 @@
+import { KindGuard, type TSchema } from '@sinclair/typebox'
+import { type ValueError, ValueErrorType } from '@sinclair/typebox/errors'
+
+/**
+ * The first problem as the v1 API words it: `<path joined with dots>: <reason>`, the path empty at the root. First in
+ * the order of the schema's fields, whatever order the checker reports in.
+ */
+export function validationMessage(schema: TSchema, errors: Iterable<ValueError>): string {
+  const error = firstInSchemaOrder(schema, [...errors])
+  if (error === undefined) return ': Invalid input'
+  return `${error.path.split('/').slice(1).map(unescapePointer).join('.')}: ${reason(error)}`
+}
+
+function firstInSchemaOrder(schema: TSchema, errors: ValueError[]): ValueError | undefined {
+  if (!KindGuard.IsObject(schema)) return errors[0]
+  const root = errors.find((error) => error.path === '')
+  if (root !== undefined) return root
+  for (const name of Object.keys(schema.properties)) {
+    const here = errors.filter((error) => error.path === `/${name}` || error.path.startsWith(`/${name}/`))
+    if (here.length > 0) return here[0]
+  }
+  return errors[0]
+}
+
+/** The stock texts of the v1 API's validator, which clients compare. */
+function reason({ type, schema, value }: ValueError): string {
+  switch (type) {
+    case ValueErrorType.ObjectRequiredProperty:
+      return 'Required'
+    case ValueErrorType.StringMinLength:
+      return `String must contain at least ${schema.minLength} character(s)`
+    case ValueErrorType.StringMaxLength:
+      return `String must contain at most ${schema.maxLength} character(s)`
+    case ValueErrorType.ArrayMinItems:
+      return `Array must contain at least ${schema.minItems} element(s)`
+    case ValueErrorType.ArrayMaxItems:
+      return `Array must contain at most ${schema.maxItems} element(s)`
+    case ValueErrorType.IntegerMinimum:
+    case ValueErrorType.NumberMinimum:
+      return `Number must be greater than or equal to ${schema.minimum}`
+    case ValueErrorType.IntegerExclusiveMinimum:
+    case ValueErrorType.NumberExclusiveMinimum:
+      return `Number must be greater than ${schema.exclusiveMinimum}`
+    case ValueErrorType.IntegerMaximum:
+    case ValueErrorType.NumberMaximum:
+      return `Number must be less than or equal to ${schema.maximum}`
+    case ValueErrorType.Union:
+      return unionReason(schema, value)
+    case ValueErrorType.Integer:
+    case ValueErrorType.Number:
+    case ValueErrorType.String:
+    case ValueErrorType.Boolean:
+    case ValueErrorType.Array:
+    case ValueErrorType.Object:
+    case ValueErrorType.Null:
+      return expected(schema, value)
+    case ValueErrorType.Literal:
+      return value === undefined ? 'Required' : `Invalid literal value, expected ${JSON.stringify(schema.const)}`
+    default:
+      return schema.errorMessage ?? 'Invalid'
+  }
+}
+
+/** A choice of texts is an enum; a value that may also be null is judged by what it is when not null. */
+function unionReason(schema: TSchema, value: unknown): string {
+  if (value === undefined) return 'Required'
+  const options: TSchema[] = schema.anyOf ?? []
+  const literals = options.filter((option) => option.const !== undefined)
+  if (literals.length > 0 && literals.length >= options.length - 1) {
+    const choices = literals.map((option) => `'${option.const}'`).join(' | ')
+    return typeof value === 'string'
+      ? `Invalid enum value. Expected ${choices}, received '${value}'`
+      : `Expected ${choices}, received ${kindOf(value)}`
+  }
+  const [only, ...others] = options.filter((option) => option.type !== 'null')
+  if (only !== undefined && others.length === 0) return nullableReason(only, value)
+  return 'Invalid input'
+}
+
+function nullableReason(schema: TSchema, value: unknown): string {
+  if (typeof value === 'number' && (schema.type === 'integer' || schema.type === 'number')) {
+    if (schema.minimum !== undefined && value < schema.minimum)
+      return `Number must be greater than or equal to ${schema.minimum}`
+    if (schema.maximum !== undefined && value > schema.maximum)
+      return `Number must be less than or equal to ${schema.maximum}`
+  }
+  if (typeof value === 'string' && schema.type === 'string') {
+    if (value.length < (schema.minLength ?? 0)) return `String must contain at least ${schema.minLength} character(s)`
+    if (value.length > (schema.maxLength ?? Infinity)) return `String must contain at most ${schema.maxLength} character(s)`
+    return schema.errorMessage ?? 'Invalid'
+  }
+  return expected(schema, value)
+}
+
+function expected(schema: TSchema, value: unknown): string {
+  if (value === undefined) return 'Required'
+  if (schema.type === 'integer' && typeof value === 'number') return 'Expected integer, received float'
+  const wanted = schema.type === 'integer' ? 'number' : schema.type
+  return `Expected ${wanted}, received ${kindOf(value)}`
+}
+
+function kindOf(value: unknown): string {
+  if (value === null) return 'null'
+  if (Array.isArray(value)) return 'array'
+  if (Number.isNaN(value)) return 'nan'
+  return typeof value
+}
+
+/** Paths are JSON pointers: `~1` is a slash in a name, `~0` a tilde. */
+const unescapePointer = (part: string) => part.replaceAll('~1', '/').replaceAll('~0', '~')

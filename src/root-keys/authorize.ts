@@ -1,0 +1,106 @@
+import type { Deps } from '../deps.ts'
+import { ApiError } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import type { WorkspaceId } from '../lib/ids.ts'
+import { describePermissionQuery, holdsPermissions, type PermissionQuery } from '../lib/permission-query.ts'
+import type { KeyRecord } from '../verify/key-record.ts'
+import { type Presented, type Verdict, verify } from '../verify/verify.ts'
+
+/** Who acts: a root key that passed every check, and the one workspace it may touch. */
+export type Actor = {
+  readonly workspaceId: WorkspaceId
+  readonly rootKeyId: string
+  readonly permissions: ReadonlySet<string>
+  /** Holds the operator root key: may make and see workspaces. */
+  readonly isOperator: boolean
+  readonly location: string | null
+  readonly userAgent: string | null
+}
+
+/** `any` of these, a list being how most endpoints state their alternatives. */
+export const anyOf = (...permissions: PermissionQuery[]): PermissionQuery => ({ or: permissions })
+
+/**
+ * Turns the Authorization header into an actor: the one way to a {@link WorkspaceId}. A root key is a key like any
+ * other, so this is the verification pipeline applied to it, in its order; that it is a root key is checked last.
+ * @param query What it must hold; null = any root key will do.
+ * @throws ApiError UNAUTHORIZED, FORBIDDEN, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS, RATE_LIMITED, USAGE_EXCEEDED.
+ */
+export async function authenticate(deps: Deps, call: Call, query: PermissionQuery | null = null): Promise<Actor> {
+  const key = bearer(call.authorization)
+  if (key === null) throw new ApiError('UNAUTHORIZED', 'key required')
+  const verdict = await verify(deps, presentRootKey(key, query, call))
+  if (verdict.outcome !== 'VALID') throw refusal(verdict, query, call)
+  const { record } = verdict
+  if (record.forWorkspaceId === null) throw new ApiError('UNAUTHORIZED', 'root key required')
+  return {
+    workspaceId: record.forWorkspaceId as WorkspaceId, // minted here and nowhere else
+    rootKeyId: record.id,
+    permissions: record.permissions,
+    isOperator: record.isOperator,
+    location: call.clientAddress(),
+    userAgent: call.userAgent,
+  }
+}
+
+/** For rules that are only known once something was looked up. @throws ApiError INSUFFICIENT_PERMISSIONS */
+export function requirePermission(actor: Pick<Actor, 'permissions'>, query: PermissionQuery): void {
+  if (!holdsPermissions(actor.permissions, query)) throw insufficientPermissions(query, actor.permissions)
+}
+
+/** For conditions the v1 API answers with UNAUTHORIZED instead. @throws ApiError UNAUTHORIZED */
+export function requireRight(actor: Pick<Actor, 'permissions'>, query: PermissionQuery, what: string): void {
+  if (!holdsPermissions(actor.permissions, query))
+    throw new ApiError('UNAUTHORIZED', `this root key may not ${what}: it needs ${describePermissionQuery(query)}`)
+}
+
+/** The literal `Bearer ` is taken off; without it the whole value is the key. */
+function bearer(authorization: string | null): string | null {
+  if (authorization === null) return null
+  const key = authorization.startsWith('Bearer ') ? authorization.slice(7) : authorization
+  return key === '' ? null : key
+}
+
+const presentRootKey = (key: string, query: PermissionQuery | null, call: Call): Presented => ({
+  key,
+  apiId: null,
+  permissions: query,
+  cost: 1,
+  limits: [],
+  tags: null,
+  clientAddress: () => call.clientAddress(),
+})
+
+function refusal(verdict: Verdict, query: PermissionQuery | null, call: Call): ApiError {
+  const { outcome, record, limit } = verdict
+  switch (outcome) {
+    case 'NOT_FOUND':
+      return new ApiError('UNAUTHORIZED', 'key not found')
+    case 'DISABLED':
+      return new ApiError('DISABLED', 'the root key is disabled')
+    case 'EXPIRED':
+      return new ApiError('EXPIRED', `the root key expired at ${expiryOf(record)}`)
+    case 'FORBIDDEN':
+      return new ApiError('FORBIDDEN', 'this address may not use the root key')
+    case 'INSUFFICIENT_PERMISSIONS':
+      return insufficientPermissions(query ?? '', record.permissions)
+    case 'RATE_LIMITED':
+      if (limit !== null) call.headers['Unkey-Ratelimit-Triggered'] = limit.name
+      return new ApiError('RATE_LIMITED', 'the root key is rate limited')
+    case 'USAGE_EXCEEDED':
+      return new ApiError('USAGE_EXCEEDED', 'the root key has no uses left')
+    case 'VALID':
+      throw new Error('a valid root key is not a refusal')
+    default:
+      return outcome satisfies never
+  }
+}
+
+const expiryOf = ({ expiresAt }: KeyRecord) => new Date(expiresAt ?? 0).toISOString()
+
+function insufficientPermissions(query: PermissionQuery, held: ReadonlySet<string>): ApiError {
+  const needed = describePermissionQuery(query)
+  if (typeof query === 'string') return new ApiError('INSUFFICIENT_PERMISSIONS', `missing permission: ${needed}`)
+  const has = held.size === 0 ? 'none' : [...held].slice(0, 20).join(', ')
+  return new ApiError('INSUFFICIENT_PERMISSIONS', `missing permissions: needs ${needed}; the root key has ${has}`)
+}

@@ -1,0 +1,22 @@
+import { DAY_MS } from '../lib/clock.ts'
+import type { Refill } from './key-record.ts'
+
+/**
+ * Is a refill due? Daily ones at every UTC midnight, monthly ones at the UTC midnight that begins their day, the last
+ * day of a shorter month standing in for the days it lacks. Several missed due days are one refill.
+ */
+export const isRefillDue = (refill: Refill, now: number): boolean => lastDueAt(refill.day, now) > refill.baseAt
+
+/** The latest due instant at or before `now`, Unix milliseconds. */
+export function lastDueAt(day: number | null, now: number): number {
+  if (day === null) return now - (((now % DAY_MS) + DAY_MS) % DAY_MS)
+  const date = new Date(now)
+  const thisMonth = dueIn(date.getUTCFullYear(), date.getUTCMonth(), day)
+  return thisMonth <= now ? thisMonth : dueIn(date.getUTCFullYear(), date.getUTCMonth() - 1, day)
+}
+
+/** @param month 0 = January; -1 is the December before. */
+function dueIn(year: number, month: number, day: number): number {
+  const lastDay = new Date(Date.UTC(year, month + 1, 0)).getUTCDate()
+  return Date.UTC(year, month, Math.min(day, lastDay))
+}

@@ -1,0 +1,134 @@
+import type { AnySql } from '../db/connect.ts'
+import type { KeyRecord } from './key-record.ts'
+
+type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'limits'> & {
+  meta: string | null
+  permissions: string[]
+  identityId: string | null
+  identityExternalId: string | null
+  identityMeta: string | null
+  refillAmount: number | null
+  refillDay: number | null
+  lastRefillAt: number | null
+  createdAt: number
+  limits: { name: string; limit: number; durationMs: number; autoApply: boolean; owner: 'key' | 'identity' }[]
+}
+
+/**
+ * Everything a verification needs to know of a key, in one round trip: the key, its API, both workspaces, identity,
+ * limits of key and identity, roles, permissions held directly and through roles. One row, lists aggregated inside it.
+ * @returns null when there is no such key, or it, its keyspace or its API is deleted.
+ */
+export async function findKeyByHash(sql: AnySql, hash: string): Promise<KeyRecord | null> {
+  const [row] = await sql<Row[]>`
+    select k.id, k.hash, k.workspace_id as "workspaceId", k.keyspace_id as "keyspaceId", a.id as "apiId",
+           k.for_workspace_id as "forWorkspaceId", k.is_operator as "isOperator",
+           w.enabled and coalesce(fw.enabled, true) as "workspaceEnabled",
+           k.name, k.owner_id as "ownerId", k.meta, k.environment, k.enabled, k.expires_at as "expiresAt",
+           a.ip_whitelist as "ipWhitelist",
+           k.remaining is not null as "hasCredits", k.refill_amount as "refillAmount", k.refill_day as "refillDay",
+           k.last_refill_at as "lastRefillAt", k.created_at as "createdAt",
+           i.id as "identityId", i.external_id as "identityExternalId", i.meta as "identityMeta",
+           coalesce((select json_agg(json_build_object('name', l.name, 'limit', l."limit", 'durationMs', l.duration_ms,
+                                                       'autoApply', l.auto_apply,
+                                                       'owner', case when l.key_id is null then 'identity' else 'key' end)
+                                     order by l.id)
+                       from ratelimits l where l.key_id = k.id or l.identity_id = k.identity_id), '[]') as limits,
+           array(select r.name from keys_roles kr join roles r on r.id = kr.role_id
+                  where kr.key_id = k.id order by r.name) as roles,
+           array(select p.slug from keys_permissions kp join permissions p on p.id = kp.permission_id
+                  where kp.key_id = k.id
+                 union
+                 select p.slug from keys_roles kr
+                   join roles_permissions rp on rp.role_id = kr.role_id
+                   join permissions p on p.id = rp.permission_id
+                  where kr.key_id = k.id
+                 union
+                 select unnest(k.root_permissions)
+                 order by 1) as permissions
+      from keys k
+      join keyspaces s on s.id = k.keyspace_id and s.deleted_at is null
+      join apis a on a.keyspace_id = k.keyspace_id and a.deleted_at is null
+      join workspaces w on w.id = k.workspace_id
+      left join workspaces fw on fw.id = k.for_workspace_id
+      left join identities i on i.id = k.identity_id
+     where k.hash = ${hash} and k.deleted_at is null`
+  return row === undefined ? null : toRecord(row)
+}
+
+function toRecord(row: Row): KeyRecord {
+  const { identityId, identityExternalId, identityMeta, refillAmount, refillDay, lastRefillAt, createdAt } = row
+  const identity =
+    identityId === null || identityExternalId === null
+      ? null
+      : { id: identityId, externalId: identityExternalId, meta: parseMeta(identityMeta) ?? {} }
+  return {
+    id: row.id,
+    hash: row.hash,
+    workspaceId: row.workspaceId,
+    keyspaceId: row.keyspaceId,
+    apiId: row.apiId,
+    forWorkspaceId: row.forWorkspaceId,
+    isOperator: row.isOperator,
+    workspaceEnabled: row.workspaceEnabled,
+    name: row.name,
+    ownerId: row.ownerId,
+    meta: parseMeta(row.meta),
+    environment: row.environment,
+    enabled: row.enabled,
+    expiresAt: row.expiresAt,
+    ipWhitelist: row.ipWhitelist,
+    hasCredits: row.hasCredits,
+    refill:
+      refillAmount === null
+        ? null
+        : { amount: refillAmount, day: refillDay, lastAt: lastRefillAt, baseAt: lastRefillAt ?? createdAt },
+    identity,
+    // On equal names the key's own limit wins over the identity's.
+    limits: row.limits
+      .filter(({ name, owner }) => owner === 'key' || !row.limits.some((l) => l.owner === 'key' && l.name === name))
+      .map(({ name, limit, durationMs, autoApply, owner }) => ({
+        name,
+        limit,
+        durationMs,
+        autoApply,
+        ownerId: owner === 'identity' && identityId !== null ? identityId : row.id,
+      })),
+    roles: row.roles,
+    permissions: new Set(row.permissions),
+  }
+}
+
+const parseMeta = (text: string | null): Record<string, unknown> | null =>
+  text === null ? null : (JSON.parse(text) as Record<string, unknown>) // stored from a checked object
+
+/** One call's answer from `spend_credits` (sql/0002). `remaining` null = the key is unlimited. */
+export type SpentRow = { call: number; passed: boolean; remaining: number | null }
+
+/** Spends for several calls in one statement and one commit; see sql/0002. Keys that are gone have no row. */
+export async function spendCredits(
+  sql: AnySql,
+  { keyIds, costs, now }: { keyIds: string[]; costs: number[]; now: number },
+): Promise<SpentRow[]> {
+  return await sql<SpentRow[]>`
+    select call, passed, remaining from spend_credits(${keyIds}::text[], ${costs}::integer[], ${now})`
+}
+
+/**
+ * Adds a refill once: only while `lastAt` is still what the caller saw, so two servers, or a verification and the
+ * schedule, add it together one time.
+ * @returns whether this call did it.
+ */
+export async function applyRefill(
+  sql: AnySql,
+  { keyId, amount, lastAt, now }: { keyId: string; amount: number; lastAt: number | null; now: number },
+): Promise<boolean> {
+  const rows = await sql`
+    update keys
+       set remaining = least(remaining::bigint + ${amount}, 2147483647)::integer, last_refill_at = ${now},
+           updated_at = ${now}
+     where id = ${keyId} and deleted_at is null and remaining is not null and refill_amount = ${amount}
+       and last_refill_at is not distinct from ${lastAt}
+ returning 1`
+  return rows.length > 0
+}

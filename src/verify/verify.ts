@@ -1,0 +1,144 @@
+import { ApiError, badRequest } from '../errors.ts'
+import type { Sql } from '../db/connect.ts'
+import type { Clock } from '../lib/clock.ts'
+import { type PermissionQuery, parsePermissionQuery } from '../lib/permission-query.ts'
+import type { LimiterRouter, Taken } from '../limiter/router.ts'
+import type { Outcome, UsageRecorder } from '../usage/recorder.ts'
+import { checkPermissions, checkState, type RequestedLimit, type SelectedLimit, selectLimits } from './checks.ts'
+import type { CreditSpender } from './credits.ts'
+import type { KeyRecord } from './key-record.ts'
+import type { KeyLookup } from './lookup.ts'
+import { isRefillDue } from './refill.ts'
+import { applyRefill } from './store.ts'
+
+/** A key someone presents, and what it is asked to be good for. */
+export type Presented = {
+  key: string
+  /** Null = a key of any API. */
+  apiId: string | null
+  /** Not yet checked: a malformed query is only refused once the key's own state allows its use. Null = no check. */
+  permissions: unknown
+  /** Credits to take; 0 only looks. */
+  cost: number
+  limits: readonly RequestedLimit[]
+  tags: readonly string[] | null
+  clientAddress: () => string | null
+}
+
+export type Verdict =
+  | { outcome: 'NOT_FOUND'; record: null; limit: null; remaining: null }
+  | {
+      outcome: Outcome
+      record: KeyRecord
+      /** The limit that refused, else the first counted; null when none was. */
+      limit: { name: string; limit: number; remaining: number; resetAtMs: number } | null
+      /** Credits left, where they were looked at. */
+      remaining: number | null
+    }
+
+/** The parts of a thread that verify keys. */
+export type Verifier = {
+  readonly sql: Sql
+  readonly clock: Clock
+  readonly keys: KeyLookup
+  readonly limiter: LimiterRouter
+  readonly credits: CreditSpender
+  readonly usage: UsageRecorder
+}
+
+/**
+ * The order of checks, once, for API keys and root keys. What costs nothing comes first, what cannot be undone last:
+ * state, permissions, rate limits, credits. A limit that refuses does not undo the others' charge, and credits are only
+ * touched when every limit passed. Every outcome but NOT_FOUND is recorded.
+ *
+ * @throws ApiError FORBIDDEN when a workspace is disabled; BAD_REQUEST for a malformed permission query or a limit that
+ *   is neither configured nor fully given. Any other error means that the answer is not known.
+ */
+export async function verify(verifier: Verifier, presented: Presented): Promise<Verdict> {
+  const found = verifier.keys.find(presented.key)
+  const record = found instanceof Promise ? await found : found
+  if (record === null) return NOT_FOUND
+  if (!record.workspaceEnabled) throw new ApiError('FORBIDDEN', 'workspace is disabled')
+
+  const now = verifier.clock()
+  const answer = (outcome: Outcome, limit: CountedLimit | null = null, remaining: number | null = null): Verdict => {
+    const { workspaceId, keyspaceId, id: keyId, identity } = record
+    const identityId = identity === null ? null : identity.id
+    verifier.usage.recordVerification({
+      workspaceId,
+      keyspaceId,
+      keyId,
+      identityId,
+      outcome,
+      tags: presented.tags,
+      atMs: now,
+    })
+    return { outcome, record, limit: limit === null ? null : report(limit), remaining }
+  }
+
+  const refused = checkState(record, { apiId: presented.apiId, now, clientAddress: presented.clientAddress })
+  if (refused !== null) return answer(refused)
+  const insufficient = checkPermissions(record, readPermissionQuery(presented.permissions))
+  if (insufficient !== null) return answer(insufficient)
+
+  const limits = selectLimits(record, presented.limits)
+  if ('missing' in limits) throw unknownLimit(limits.missing, record)
+  const counted = limits.selected.length === 0 ? [] : await countLimits(verifier.limiter, limits.selected)
+  const denying = counted.find(({ taken }) => !taken.passed)
+  if (denying !== undefined) return answer('RATE_LIMITED', denying)
+  const reported = counted[0] ?? null
+  if (!record.hasCredits) return answer('VALID', reported)
+
+  await refillWhenDue(verifier, record, now)
+  const spent = await verifier.credits.spend(record.id, presented.cost)
+  if (spent === null) return NOT_FOUND // deleted while we looked
+  return answer(spent.passed ? 'VALID' : 'USAGE_EXCEEDED', reported, spent.remaining)
+}
+
+const NOT_FOUND: Verdict = { outcome: 'NOT_FOUND', record: null, limit: null, remaining: null }
+
+/** Absent, null and the empty text all mean: no check. */
+function readPermissionQuery(value: unknown): PermissionQuery | null {
+  if (value === undefined || value === null || value === '') return null
+  const query = parsePermissionQuery(value)
+  if (query === null) throw badRequest('authorization.permissions: Invalid permission query')
+  return query
+}
+
+type CountedLimit = { selected: SelectedLimit; taken: Taken }
+
+/** All at once: they join one message to each shard. The limit's value is not part of a counter's name, so changing it keeps the count. */
+const countLimits = (limiter: LimiterRouter, selected: readonly SelectedLimit[]): Promise<CountedLimit[]> =>
+  Promise.all(
+    selected.map(async (limit) => {
+      const counter = `${limit.ownerId}\n${limit.durationMs}\n${limit.name}`
+      const { durationMs, cost } = limit
+      return { selected: limit, taken: await limiter.take({ counter, limit: limit.limit, durationMs, cost }) }
+    }),
+  )
+
+const report = ({ selected, taken }: CountedLimit) => ({
+  name: selected.name,
+  limit: selected.limit,
+  remaining: Math.max(0, selected.limit - taken.used),
+  resetAtMs: taken.resetAtMs,
+})
+
+function unknownLimit(name: string, record: KeyRecord): ApiError {
+  const owner =
+    record.identity === null
+      ? 'it has no identity'
+      : `identity ${record.identity.id} (externalId ${record.identity.externalId})`
+  return badRequest(
+    `ratelimit "${name}" was requested without limit and duration, but neither key ${record.id} nor its identity has one of that name: ${owner}`,
+  )
+}
+
+/** The schedule refills keys nobody verifies; a verification does not wait for it. */
+async function refillWhenDue(verifier: Verifier, record: KeyRecord, now: number): Promise<void> {
+  const refill = record.refill
+  if (refill === null || !isRefillDue(refill, now)) return
+  await applyRefill(verifier.sql, { keyId: record.id, amount: refill.amount, lastAt: refill.lastAt, now })
+  // Whoever added it, what is cached says it is still due.
+  verifier.keys.forget(record.id)
+}
