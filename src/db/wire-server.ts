@@ -131,7 +131,8 @@ class Turns {
   receive(connection: Connection, bytes: Uint8Array): void {
     if (connection.state === 'closed') return
     if (connection === this.#holder) this.#holderSeenAt = performance.now()
-    connection.received = connection.received.length === 0 ? bytes.slice() : joined(connection.received, bytes)
+    connection.received =
+      connection.received.length === 0 ? bytes.slice() : joined(connection.received, bytes)
     if (connection.state === 'starting' && !this.#greet(connection)) return
     this.#scan(connection)
     if (connection.received.length - connection.runnable > UNIT_BYTES_MAX) {

@@ -1,0 +1,231 @@
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { connect, type Sql } from '../../src/db/connect.ts'
+import { StartError } from '../../src/db/data-dir.ts'
+import { type EmbeddedDatabase, startEmbedded } from '../../src/db/embedded.ts'
+
+const scratch = mkdtempSync(join(tmpdir(), 'tollgate-embedded-'))
+const dataDir = join(scratch, 'data')
+let database: EmbeddedDatabase
+
+beforeAll(async () => {
+  mkdirSync(dataDir)
+  database = await startEmbedded(dataDir)
+  await using sql = pool()
+  await sql`create table numbers (id int primary key, tenfold int not null, hits int not null default 0)`
+  await sql`insert into numbers select n, n * 10 from generate_series(1, 500) n`
+})
+
+afterAll(async () => {
+  await database.stop()
+  rmSync(scratch, { recursive: true })
+})
+
+/** A pool as one thread of the server opens it, closed at the end of the test. */
+function pool(connectionsMax = 2): Sql & AsyncDisposable {
+  const sql = connect(database.address, { connectionsMax })
+  return Object.assign(sql, { [Symbol.asyncDispose]: () => sql.end({ timeout: 1 }) })
+}
+
+describe('several connections on the one session', () => {
+  /**
+   * The stock socket server mixes the messages of different connections: rows of another's query, portals that do not
+   * exist, and connections that never hear again. This is what must not happen here, whatever they do at once.
+   */
+  test('queries, errors and transactions at once each get their own answers, thousands of them', async () => {
+    const pools = Array.from({ length: 5 }, () => pool())
+    const random = seeded(7)
+    const answers = { right: 0, wrong: 0 }
+    const note = (isRight: boolean) => answers[isRight ? 'right' : 'wrong']++
+    const hits = new Map<number, number>()
+    const kinds = [
+      async (sql: Sql, id: number) => {
+        const rows = await sql<{ tenfold: number }[]>`select tenfold from numbers where id = ${id}`
+        note(rows.length === 1 && rows[0]?.tenfold === id * 10)
+      },
+      async (sql: Sql, id: number) => {
+        const rows = await sql.unsafe('select $1::int + $2::int as sum', [id, 1], { prepare: false })
+        note(rows.length === 1 && rows[0]?.sum === id + 1)
+      },
+      async (sql: Sql, id: number) => {
+        const failure = await sql`select ${id}::int / 0`.catch((error: { code: string }) => error.code)
+        note(failure === '22012')
+      },
+      async (sql: Sql, id: number) => {
+        await sql.begin(async (tx) => {
+          const [before] = await tx`select hits from numbers where id = ${id}`
+          await tx`update numbers set hits = ${before?.hits + 1} where id = ${id}`
+        })
+        hits.set(id, (hits.get(id) ?? 0) + 1)
+      },
+      async (sql: Sql, id: number) => {
+        const undone = sql.begin(async (tx) => {
+          await tx`update numbers set hits = hits + 1000 where id = ${id}`
+          await tx`select no_such_column from numbers`
+        })
+        note((await undone.catch((error: { code: string }) => error.code)) === '42703')
+      },
+      async (sql: Sql, id: number) => {
+        const rows = await sql`select repeat('x', 20000) as text from numbers where id <= ${id % 50}`
+        note(rows.length === id % 50 && rows.every((row) => row.text.length === 20_000))
+      },
+    ]
+    const client = async (sql: Sql) => {
+      for (let i = 0; i < 300; i++) {
+        const id = 1 + Math.floor(random() * 500)
+        await kinds[Math.floor(random() * kinds.length)]?.(sql, id)
+      }
+    }
+    await Promise.all(pools.flatMap((sql) => [client(sql), client(sql), client(sql)]))
+    expect(answers.wrong).toBe(0)
+    expect(answers.right).toBeGreaterThan(3000)
+
+    await Promise.all(pools.map((sql) => sql.end()))
+    await using sql = pool()
+    const rows = await sql<{ id: number; hits: number }[]>`select id, hits from numbers where hits > 0`
+    expect(new Map(rows.map((row) => [row.id, row.hits]))).toEqual(hits) // each read and written in one piece
+  })
+
+  /** A client that dies inside a transaction must not leave everyone else waiting for it, nor its work behind. */
+  test('a connection lost in the middle of a transaction is rolled back and the next goes on', async () => {
+    await using sql = pool()
+    const lost = await RawClient.open(database)
+    await lost.send(query('begin; insert into numbers values (9001, 0)'))
+    const waiting = sql`select count(*) as found from numbers where id = 9001`.execute()
+    lost.hangUp()
+    expect((await waiting)[0]?.found).toBe(0)
+  })
+
+  test('a connection lost before its Sync is closed off and the next goes on', async () => {
+    await using sql = pool()
+    const lost = await RawClient.open(database)
+    await lost.send(Buffer.concat([parse('half_done', 'select 1/0'), bindExecute('half_done'), FLUSH]))
+    const waiting = sql`select 1 as one`.execute()
+    lost.hangUp()
+    expect((await waiting)[0]?.one).toBe(1)
+  })
+
+  /** The session outlives every connection: what they prepared would pile up with each reconnect. */
+  test('what a connection had prepared is gone when it leaves', async () => {
+    await using sql = pool()
+    const before = await preparedCount(sql)
+    const other = pool()
+    for (let i = 0; i < 20; i++)
+      await other.unsafe(`select ${i}::int as prepared_${i}, $1::int`, [i], { prepare: true })
+    expect(await preparedCount(sql)).toBeGreaterThanOrEqual(before + 20)
+    await other.end()
+    expect(await preparedCount(sql)).toBe(before)
+  })
+
+  test('an answer larger than the socket takes at once arrives whole', async () => {
+    await using sql = pool()
+    const [row] = await sql`select repeat('0123456789', 2000000) as text`
+    expect(row?.text.length).toBe(20_000_000)
+  })
+
+  test('a statement of several megabytes arrives whole', async () => {
+    await using sql = pool()
+    const text = 'y'.repeat(5_000_000)
+    const [row] = await sql`select length(${text}) as length`
+    expect(row?.length).toBe(5_000_000)
+  })
+})
+
+test('the socket can be reached by its owner only', () => {
+  if (database.address.kind !== 'embedded') throw new Error('the embedded database has a socket')
+  expect(statSync(database.address.socketPath).mode & 0o777).toBe(0o600)
+})
+
+test('a data dir too deep for a socket is served all the same', async () => {
+  const deep = join(scratch, 'a'.repeat(60), 'b'.repeat(60))
+  mkdirSync(deep, { recursive: true })
+  const elsewhere = await startEmbedded(deep)
+  const sql = connect(elsewhere.address, { connectionsMax: 1 })
+  expect((await sql`select 1 as one`)[0]?.one).toBe(1)
+  await sql.end()
+  await elsewhere.stop()
+  if (elsewhere.address.kind === 'embedded') expect(existsSync(elsewhere.address.socketPath)).toBeFalse()
+})
+
+/** A start that hangs tells nobody what is wrong. */
+test('a folder that is not a database ends the start with an error that names it', async () => {
+  const broken = join(scratch, 'broken')
+  mkdirSync(join(broken, 'postgres'), { recursive: true })
+  writeFileSync(join(broken, 'postgres', 'PG_VERSION'), '9\n')
+  const start = startEmbedded(broken)
+  expect(start).rejects.toBeInstanceOf(StartError)
+  expect(start).rejects.toThrow(`the embedded database in ${broken} does not start`)
+  await start.catch(() => {})
+})
+
+test('a socket left by a killed server is not in the way', async () => {
+  const path = join(scratch, 'stale')
+  mkdirSync(path)
+  const first = await startEmbedded(path)
+  await first.stop()
+  writeFileSync(join(path, 'postgres.sock'), '')
+  const second = await startEmbedded(path)
+  await second.stop()
+})
+
+const preparedCount = async (sql: Sql) =>
+  (await sql`select count(*) as count from pg_prepared_statements where statement like '%prepared_%'`)[0]
+    ?.count
+
+/** The same numbers for the same seed (mulberry32), from 0 up to 1. */
+function seeded(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296
+  }
+}
+
+/** Speaks the protocol by hand, to leave at moments a driver never would. */
+class RawClient {
+  #answered = Promise.withResolvers<void>()
+
+  static async open(database: EmbeddedDatabase): Promise<RawClient> {
+    if (database.address.kind !== 'embedded') throw new Error('the embedded database has a socket')
+    const client = new RawClient()
+    client.socket = await Bun.connect({
+      unix: database.address.socketPath,
+      socket: { data: () => client.#answered.resolve() },
+    })
+    const body = Buffer.from('\0\x03\0\0user\0postgres\0\0')
+    await client.send(Buffer.concat([int32(body.length + 4), body]))
+    return client
+  }
+
+  private socket: Bun.Socket | undefined
+
+  /** Sends and waits for the beginning of the answer. */
+  async send(bytes: Uint8Array): Promise<void> {
+    this.#answered = Promise.withResolvers()
+    this.socket?.write(bytes)
+    await this.#answered.promise
+  }
+
+  hangUp(): void {
+    this.socket?.terminate()
+  }
+}
+
+const FLUSH = Buffer.from('H\0\0\0\x04')
+
+function int32(value: number): Buffer {
+  const bytes = Buffer.alloc(4)
+  bytes.writeInt32BE(value)
+  return bytes
+}
+
+const message = (type: string, body: string) =>
+  Buffer.concat([Buffer.from(type), int32(Buffer.byteLength(body) + 4), Buffer.from(body)])
+const query = (text: string) => message('Q', `${text}\0`)
+const parse = (name: string, text: string) => message('P', `${name}\0${text}\0\0\0`)
+const bindExecute = (name: string) =>
+  Buffer.concat([message('B', `\0${name}\0${'\0'.repeat(6)}`), message('E', '\0\0\0\0\0')])
