@@ -1,0 +1,100 @@
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { AnySql, Sql } from './connect.ts'
+import { StartError } from './data-dir.ts'
+
+/**
+ * Brings the database to the state this code wants: runs the files of `sql/` that it has not seen, in order, each in one
+ * transaction together with the record of it. Several starters at once take turns by a lock on that record's table; it
+ * belongs to the transaction, so it also works where all connections share one session (the embedded database), which
+ * a session's advisory lock does not.
+ *
+ * A library was refused: of those for this driver, postgres-migrations and node-pg-migrate bring `pg` as a second
+ * driver, postgres-shift takes no lock and knows neither edited files nor newer databases, and drizzle's runner wants its
+ * own journal. Look again when a migration needs more than SQL.
+ */
+
+/** Where the files are; the same folder whatever the working directory is. */
+const SQL_FOLDER = join(import.meta.dir, '../../sql')
+
+/**
+ * @param sql Any pool of the database; one connection of it is used.
+ * @param folder Files `NNNN_name.sql`, each with a number of its own.
+ * @returns the names of the files applied by this call.
+ * @throws StartError when a file that was applied has been edited or is gone, or when one fails: then it and those after
+ *   it have left nothing behind.
+ */
+export async function migrate(sql: Sql, folder: string = SQL_FOLDER): Promise<{ applied: string[] }> {
+  const files = await readFiles(folder)
+  await createRecord(sql)
+  const applied: string[] = []
+  for (const file of files) {
+    if (await sql.begin((tx) => applyOnce(tx, files, file))) applied.push(file.name)
+  }
+  return { applied }
+}
+
+type MigrationFile = { number: number; name: string; text: string; checksum: string }
+
+/** @returns whether it was this call that applied the file. */
+async function applyOnce(tx: AnySql, files: MigrationFile[], file: MigrationFile): Promise<boolean> {
+  await tx`lock table tollgate_migrations in exclusive mode`
+  const done = await tx<{ number: number; name: string; checksum: string }[]>`
+    select number, name, checksum from tollgate_migrations order by number`
+  for (const record of done) checkRecord(record, files)
+  if (done.some((record) => record.number === file.number)) return false
+  try {
+    await tx.unsafe(file.text)
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause)
+    throw new StartError(`migration ${file.name} fails, nothing of it was kept: ${reason}`, { cause })
+  }
+  await tx`
+    insert into tollgate_migrations (number, name, checksum, applied_at)
+    values (${file.number}, ${file.name}, ${file.checksum}, ${Date.now()})`
+  return true
+}
+
+function checkRecord(
+  record: { number: number; name: string; checksum: string },
+  files: MigrationFile[],
+): void {
+  const file = files.find(({ number }) => number === record.number)
+  if (file === undefined) {
+    throw new StartError(
+      `the database is newer than this version of Tollgate: it has migration ${record.name}, which this version does not know`,
+    )
+  }
+  if (file.name !== record.name || file.checksum !== record.checksum) {
+    throw new StartError(
+      `migration ${file.name} is not the one that was applied to the database (${record.name}): a released file must not be edited, add another`,
+    )
+  }
+}
+
+/** Two that create a table at once can both find it missing, even with `if not exists`; the slower one looks again. */
+async function createRecord(sql: Sql): Promise<void> {
+  const create = () => sql`
+    create table if not exists tollgate_migrations (
+      number     integer primary key,
+      name       text    not null,
+      checksum   text    not null,
+      applied_at bigint  not null
+    )`
+  await create().catch(create)
+}
+
+async function readFiles(folder: string): Promise<MigrationFile[]> {
+  const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort()
+  const numbers = names.map((name) => Number(/^(\d{4})_[a-z0-9_]+\.sql$/.exec(name)?.[1]))
+  return Promise.all(
+    names.map(async (name, index) => {
+      const number = numbers[index] ?? Number.NaN
+      if (Number.isNaN(number) || number === numbers[index - 1]) {
+        throw new StartError(`the migration ${join(folder, name)} has no number of its own (NNNN_name.sql)`)
+      }
+      const text = await Bun.file(join(folder, name)).text()
+      return { number, name, text, checksum: new Bun.CryptoHasher('sha256').update(text).digest('hex') }
+    }),
+  )
+}

@@ -1,0 +1,99 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from 'bun:test'
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Sql } from '../../src/db/connect.ts'
+import { StartError } from '../../src/db/data-dir.ts'
+import { migrate } from '../../src/db/migrate.ts'
+import { openTestSql, type TestSql } from '../support/database.ts'
+
+let database: TestSql
+let sql: Sql
+
+beforeAll(async () => {
+  database = await openTestSql()
+  sql = database.sql
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
+/** Each test brings its own files, on an empty database. */
+beforeEach(async () => {
+  await sql`drop schema public cascade`
+  await sql`create schema public`
+})
+
+function folderOf(files: Record<string, string>): string {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-migrations-'))
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text)
+  return folder
+}
+
+const TWO = {
+  '0001_first.sql': 'create table first (id int); insert into first values (1);',
+  '0002_second.sql': 'create table second (id int);',
+}
+
+test('files run once, in order, and never again', async () => {
+  const folder = folderOf(TWO)
+  expect(await migrate(sql, folder)).toEqual({ applied: ['0001_first.sql', '0002_second.sql'] })
+  expect(await migrate(sql, folder)).toEqual({ applied: [] })
+  writeFileSync(join(folder, '0003_third.sql'), 'insert into first values (2)')
+  expect(await migrate(sql, folder)).toEqual({ applied: ['0003_third.sql'] })
+  expect(await sql`select id from first order by id`).toMatchObject([{ id: 1 }, { id: 2 }])
+})
+
+test('the files of this version apply to an empty database, and then to nothing', async () => {
+  expect((await migrate(sql)).applied.length).toBeGreaterThan(0)
+  expect((await migrate(sql)).applied).toEqual([])
+})
+
+/** Several servers start on one database when a deployment rolls. */
+test('two that migrate at once from two pools share the work, each file applied by one of them', async () => {
+  const files = Object.fromEntries(
+    Array.from({ length: 9 }, (_, i) => [`000${i + 1}_table.sql`, `create table table_${i} (id int)`]),
+  )
+  const folder = folderOf(files)
+  const starters = [sql, database.anotherPool(), database.anotherPool()]
+  const results = await Promise.all(starters.map((pool) => migrate(pool, folder)))
+  expect(results.flatMap((result) => result.applied).sort()).toEqual(Object.keys(files))
+})
+
+/** Half a migration would neither work with the old code nor let the new one start. */
+test('a failing file is an error that names it, and leaves nothing behind', async () => {
+  const folder = folderOf({ ...TWO, '0003_bad.sql': 'create table third (id int); select no_such_column;' })
+  const failing = migrate(sql, folder)
+  expect(failing).rejects.toBeInstanceOf(StartError)
+  expect(failing).rejects.toThrow(
+    'migration 0003_bad.sql fails, nothing of it was kept: column "no_such_column"',
+  )
+  await failing.catch(() => {})
+  expect((await sql`select to_regclass('third') as third`)[0]?.third).toBeNull()
+  expect(await sql`select number from tollgate_migrations order by number`).toMatchObject([
+    { number: 1 },
+    { number: 2 },
+  ])
+
+  writeFileSync(join(folder, '0003_bad.sql'), 'create table third (id int)')
+  expect(await migrate(sql, folder)).toEqual({ applied: ['0003_bad.sql'] })
+})
+
+test('an applied file that was edited is an error that names it', async () => {
+  const folder = folderOf(TWO)
+  await migrate(sql, folder)
+  writeFileSync(join(folder, '0001_first.sql'), 'create table first (id bigint)')
+  expect(migrate(sql, folder)).rejects.toThrow('migration 0001_first.sql is not the one that was applied')
+})
+
+/** An old version would work on tables it does not know. */
+test('a database newer than the code is an error that says so', async () => {
+  await migrate(sql, folderOf(TWO))
+  const older = folderOf({ '0001_first.sql': TWO['0001_first.sql'] })
+  expect(migrate(sql, older)).rejects.toThrow(
+    'the database is newer than this version of Tollgate: it has migration 0002_second.sql, which this version does not know',
+  )
+})
+
+test('two files of one number are an error that names one', async () => {
+  const folder = folderOf({ '0001_first.sql': '', '0001_second.sql': '' })
+  expect(migrate(sql, folder)).rejects.toThrow('0001_second.sql has no number of its own')
+})

@@ -1,0 +1,129 @@
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { connect, type DatabaseAddress, type Sql } from '../../src/db/connect.ts'
+import { startEmbedded } from '../../src/db/embedded.ts'
+import { migrate } from '../../src/db/migrate.ts'
+
+/**
+ * A database of its own for a test file: fresh, migrated, gone afterwards. With TEST_DATABASE_URL it is made on that
+ * Postgres; without, it is an embedded one, copied from a template that is made once for each state of `sql/`.
+ */
+export type TestDatabase = AsyncDisposable & {
+  /** Null = start the embedded one on `dataDir`. Goes into `DATABASE_URL`. */
+  databaseUrl: string | null
+  /** A folder of its own under the system's one for temporary files. Goes into `TOLLGATE_DATA_DIR`. */
+  dataDir: string
+}
+
+/** The Postgres that the suite runs on; null = embedded. */
+export const TEST_DATABASE_URL = process.env.TEST_DATABASE_URL || null
+
+export async function openTestDatabase(): Promise<TestDatabase> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-test-'))
+  if (TEST_DATABASE_URL === null) {
+    cpSync(join(await embeddedTemplate(), 'postgres'), join(dataDir, 'postgres'), { recursive: true })
+    return {
+      databaseUrl: null,
+      dataDir,
+      [Symbol.asyncDispose]: async () => rmSync(dataDir, { recursive: true, force: true }),
+    }
+  }
+  const name = `tollgate_test_${Math.floor(Date.now() / 1000)}_${crypto.randomUUID().slice(0, 8)}`
+  const url = new URL(TEST_DATABASE_URL)
+  url.pathname = `/${name}`
+  await administer(TEST_DATABASE_URL, async (sql) => {
+    await dropLeftovers(sql)
+    await sql`create database ${sql(name)}`
+  })
+  const sql = connect({ kind: 'url', url: url.href }, { connectionsMax: 1 })
+  await migrate(sql)
+  await sql.end()
+  return {
+    databaseUrl: url.href,
+    dataDir,
+    [Symbol.asyncDispose]: async () => {
+      await administer(TEST_DATABASE_URL ?? '', (admin) => admin`drop database ${admin(name)} with (force)`)
+      rmSync(dataDir, { recursive: true, force: true })
+    },
+  }
+}
+
+/** A pool on a database of its own, for tests that need no server. */
+export type TestSql = AsyncDisposable & {
+  sql: Sql
+  address: DatabaseAddress
+  /** One more pool on the same database, as another thread would open; closed with the rest. */
+  anotherPool(): Sql
+}
+
+export async function openTestSql(): Promise<TestSql> {
+  const database = await openTestDatabase()
+  const embedded = database.databaseUrl === null ? await startEmbedded(database.dataDir) : null
+  const address: DatabaseAddress = embedded?.address ?? { kind: 'url', url: database.databaseUrl ?? '' }
+  const pools: Sql[] = []
+  const anotherPool = () => {
+    const sql = connect(address, { connectionsMax: 2 })
+    pools.push(sql)
+    return sql
+  }
+  return {
+    sql: anotherPool(),
+    address,
+    anotherPool,
+    [Symbol.asyncDispose]: async () => {
+      await Promise.all(pools.map((sql) => sql.end({ timeout: 1 })))
+      await embedded?.stop()
+      await database[Symbol.asyncDispose]()
+    },
+  }
+}
+
+/** Runs with one connection to the database that the others are made from. */
+async function administer(url: string, work: (sql: Sql) => Promise<unknown>): Promise<void> {
+  const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
+  try {
+    await work(sql)
+  } finally {
+    await sql.end()
+  }
+}
+
+/** Databases of runs that were killed: their names say when they were made, and no run lasts an hour. */
+async function dropLeftovers(sql: Sql): Promise<void> {
+  const rows = await sql<{ name: string }[]>`
+    select datname as name from pg_database where datname ~ '^tollgate_test_[0-9]+_'`
+  const anHourAgo = Date.now() / 1000 - 3600
+  for (const { name } of rows) {
+    if (Number(name.split('_')[2]) < anHourAgo) await sql`drop database if exists ${sql(name)} with (force)`
+  }
+}
+
+/** @returns a data dir whose database is migrated. Whoever makes it first puts it in place whole; others use it. */
+async function embeddedTemplate(): Promise<string> {
+  const path = join(tmpdir(), `tollgate-test-template-${process.getuid?.() ?? 0}-${templateVersion()}`)
+  if (existsSync(path)) return path
+  const part = mkdtempSync(`${path}-part-`)
+  const embedded = await startEmbedded(part)
+  const sql = connect(embedded.address, { connectionsMax: 1 })
+  await migrate(sql)
+  await sql.end()
+  await embedded.stop()
+  try {
+    renameSync(part, path)
+  } catch (cause) {
+    rmSync(part, { recursive: true })
+    if (!existsSync(path)) throw cause
+  }
+  return path
+}
+
+/** Changes with everything that the template is made from. */
+function templateVersion(): string {
+  const folder = join(import.meta.dir, '../../sql')
+  const hash = new Bun.CryptoHasher('sha256').update(
+    readFileSync(join(import.meta.dir, '../../package.json')),
+  )
+  for (const name of readdirSync(folder).sort()) hash.update(name).update(readFileSync(join(folder, name)))
+  return hash.digest('hex').slice(0, 16)
+}
