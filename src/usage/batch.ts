@@ -1,0 +1,91 @@
+import { type Static, Type } from '@sinclair/typebox'
+
+/** What a verification can end in and be counted as. Not found and unauthorised are not recorded: no key is known. */
+export type Outcome =
+  | 'VALID'
+  | 'RATE_LIMITED'
+  | 'EXPIRED'
+  | 'DISABLED'
+  | 'FORBIDDEN'
+  | 'USAGE_EXCEEDED'
+  | 'INSUFFICIENT_PERMISSIONS'
+
+/** Rows of one batch at most: a bound on how long one statement takes and how long building it holds the thread. */
+export const BATCH_ROWS_MAX = 10_000
+
+/** Columns side by side, one entry a row: what the insert wants, and the shortest form on disk. */
+export type UsageColumns = Static<typeof UsageColumns>
+const Texts = () => Type.Array(Type.String())
+const Numbers = () => Type.Array(Type.Integer())
+export const UsageColumns = Type.Object({
+  /** Distinct pairs; `verifications.scope` counts them from 1. */
+  scopes: Type.Object({ workspaceId: Texts(), keyspaceId: Texts() }),
+  /** Distinct tag sets by workspace and month; `verifications.set` counts them from 1. `id` is hex, `tags` sorted. */
+  sets: Type.Object({ workspaceId: Texts(), month: Numbers(), id: Texts(), tags: Type.Array(Texts()) }),
+  verifications: Type.Object({
+    scope: Numbers(),
+    /** 0 = no tags. */
+    set: Numbers(),
+    hour: Numbers(),
+    keyId: Texts(),
+    /** Empty = none. */
+    identityId: Texts(),
+    valid: Numbers(),
+    rateLimited: Numbers(),
+    expired: Numbers(),
+    disabled: Numbers(),
+    forbidden: Numbers(),
+    usageExceeded: Numbers(),
+    insufficientPermissions: Numbers(),
+  }),
+  /** Namespaces by hour; `identifiers.total` counts them from 1. Includes what the identifiers below add. */
+  totals: Type.Object({
+    workspaceId: Texts(),
+    namespaceId: Texts(),
+    hour: Numbers(),
+    passed: Numbers(),
+    denied: Numbers(),
+  }),
+  identifiers: Type.Object({ total: Numbers(), identifier: Texts(), passed: Numbers(), denied: Numbers() }),
+})
+
+/**
+ * What is counted as a whole or not at all. Sent again unchanged under the same writer and number it counts once;
+ * numbers of one writer must reach the database in rising order.
+ */
+export type UsageBatch = Static<typeof UsageBatch>
+export const UsageBatch = Type.Object({
+  writer: Type.String(),
+  number: Type.Integer({ minimum: 1 }),
+  columns: UsageColumns,
+})
+
+export const emptyColumns = (): UsageColumns => ({
+  scopes: { workspaceId: [], keyspaceId: [] },
+  sets: { workspaceId: [], month: [], id: [], tags: [] },
+  verifications: {
+    scope: [],
+    set: [],
+    hour: [],
+    keyId: [],
+    identityId: [],
+    valid: [],
+    rateLimited: [],
+    expired: [],
+    disabled: [],
+    forbidden: [],
+    usageExceeded: [],
+    insufficientPermissions: [],
+  },
+  totals: { workspaceId: [], namespaceId: [], hour: [], passed: [], denied: [] },
+  identifiers: { total: [], identifier: [], passed: [], denied: [] },
+})
+
+export const countRows = ({ verifications, identifiers, totals }: UsageColumns): number =>
+  verifications.scope.length + identifiers.total.length + totals.hour.length
+
+/** Start of the month (UTC) that holds `at`. */
+export function startOfMonth(at: number, monthsLater = 0): number {
+  const date = new Date(at)
+  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + monthsLater)
+}

@@ -1,0 +1,329 @@
+import { HOUR_MS } from '../lib/clock.ts'
+import {
+  BATCH_ROWS_MAX,
+  countRows,
+  emptyColumns,
+  type Outcome,
+  startOfMonth,
+  type UsageColumns,
+} from './batch.ts'
+
+export type VerificationEvent = {
+  workspaceId: string
+  keyspaceId: string
+  keyId: string
+  identityId: string | null
+  outcome: Outcome
+  /** Up to 10 of up to 128 characters; their order and repetitions do not matter. Null = none. */
+  tags: readonly string[] | null
+  /** When it was decided (Unix ms): the hour it belongs to, whenever it is written. */
+  atMs: number
+}
+
+export type RatelimitEvent = {
+  workspaceId: string
+  namespaceId: string
+  identifier: string
+  passed: boolean
+  atMs: number
+}
+
+/** Longer identifiers (UTF-16 units) get no row of their own: they would not fit an index entry. They count in the total. */
+export const NAMED_IDENTIFIER_MAX = 512
+
+/**
+ * Counts events by hour, key, identity and tag set, and by hour, namespace and identifier, in memory. Recording an event
+ * whose cell exists is one lookup and one increment, and no text is built: that path runs for every request.
+ */
+export class Fold {
+  /** How much it holds: cells, tag sets and spellings of them. What bounds on memory count. */
+  size = 0
+  readonly #untagged = new Map<string, VerificationCell>()
+  readonly #sets = new Map<string, TagSet>()
+  readonly #spellings = new Spelling()
+  readonly #namespaces = new Map<string, NamespaceCell>()
+  #hour = 0
+
+  addVerification(event: VerificationEvent): void {
+    const hour = this.#hourOf(event.atMs)
+    const { keyId, tags } = event
+    const set = tags === null || tags.length === 0 ? null : this.#tagSet(tags)
+    const cells = set === null ? this.#untagged : set.cells
+    let cell = cells.get(keyId)
+    if (cell === undefined || cell.hour !== hour || cell.identityId !== event.identityId)
+      cell = this.#verificationCell(cells, cell, hour, event)
+    switch (event.outcome) {
+      case 'VALID':
+        cell.valid++
+        break
+      case 'RATE_LIMITED':
+        cell.rateLimited++
+        break
+      case 'EXPIRED':
+        cell.expired++
+        break
+      case 'DISABLED':
+        cell.disabled++
+        break
+      case 'FORBIDDEN':
+        cell.forbidden++
+        break
+      case 'USAGE_EXCEEDED':
+        cell.usageExceeded++
+        break
+      case 'INSUFFICIENT_PERMISSIONS':
+        cell.insufficientPermissions++
+        break
+      default:
+        event.outcome satisfies never
+    }
+  }
+
+  addRatelimit({ workspaceId, namespaceId, identifier, passed, atMs }: RatelimitEvent): void {
+    const hour = this.#hourOf(atMs)
+    let namespace = this.#namespaces.get(namespaceId)
+    if (namespace === undefined || namespace.hour !== hour)
+      namespace = this.#namespaceCell(namespace, hour, namespaceId, workspaceId)
+    let counts: PassedDenied | undefined = namespace.unnamed
+    if (identifier.length <= NAMED_IDENTIFIER_MAX) {
+      counts = namespace.identifiers.get(identifier)
+      if (counts === undefined) {
+        counts = { passed: 0, denied: 0 }
+        namespace.identifiers.set(identifier, counts)
+        this.size++
+      }
+    }
+    if (passed) counts.passed++
+    else counts.denied++
+  }
+
+  /** Everything in it as columns of up to {@link BATCH_ROWS_MAX} rows each, built one at a time. Nothing may be added meanwhile. */
+  *columns(): Generator<UsageColumns, void> {
+    let builder = new ColumnBuilder()
+    for (const set of [null, ...this.#sets.values()]) {
+      for (const first of (set === null ? this.#untagged : set.cells).values()) {
+        for (let cell: VerificationCell | null = first; cell !== null; cell = cell.other) {
+          builder.addVerifications(cell, set)
+          if (builder.isFull()) {
+            yield builder.columns
+            builder = new ColumnBuilder()
+          }
+        }
+      }
+    }
+    for (const first of this.#namespaces.values()) {
+      for (let cell: NamespaceCell | null = first; cell !== null; cell = cell.other) {
+        builder.addRatelimits(cell, null, cell.unnamed)
+        for (const [identifier, counts] of cell.identifiers) {
+          builder.addRatelimits(cell, identifier, counts)
+          if (builder.isFull()) {
+            yield builder.columns
+            builder = new ColumnBuilder()
+          }
+        }
+      }
+    }
+    if (countRows(builder.columns) > 0) yield builder.columns
+  }
+
+  #hourOf(atMs: number): number {
+    const since = atMs - this.#hour
+    if (!(since >= 0 && since < HOUR_MS)) this.#hour = Math.floor(atMs / HOUR_MS) * HOUR_MS
+    return this.#hour
+  }
+
+  /** Another hour or identity of the same key: found behind the latest cell, and put in front of it. */
+  #verificationCell(
+    cells: Map<string, VerificationCell>,
+    latest: VerificationCell | undefined,
+    hour: number,
+    event: VerificationEvent,
+  ): VerificationCell {
+    const { workspaceId, keyspaceId, keyId, identityId } = event
+    let before = latest
+    for (
+      let cell = latest?.other ?? null;
+      cell !== null && before !== undefined;
+      before = cell, cell = cell.other
+    ) {
+      if (cell.hour !== hour || cell.identityId !== identityId) continue
+      before.other = cell.other
+      cell.other = latest ?? null
+      cells.set(keyId, cell)
+      return cell
+    }
+    const cell: VerificationCell = {
+      workspaceId,
+      keyspaceId,
+      keyId,
+      identityId,
+      hour,
+      valid: 0,
+      rateLimited: 0,
+      expired: 0,
+      disabled: 0,
+      forbidden: 0,
+      usageExceeded: 0,
+      insufficientPermissions: 0,
+      other: latest ?? null,
+    }
+    cells.set(keyId, cell)
+    this.size++
+    return cell
+  }
+
+  #namespaceCell(
+    latest: NamespaceCell | undefined,
+    hour: number,
+    namespaceId: string,
+    workspaceId: string,
+  ): NamespaceCell {
+    for (let cell = latest ?? null; cell !== null; cell = cell.other) if (cell.hour === hour) return cell
+    const unnamed = { passed: 0, denied: 0 }
+    const identifiers = new Map<string, PassedDenied>()
+    const cell = { workspaceId, namespaceId, hour, unnamed, identifiers, other: latest ?? null }
+    this.#namespaces.set(namespaceId, cell)
+    this.size++
+    return cell
+  }
+
+  #tagSet(tags: readonly string[]): TagSet {
+    let spelling = this.#spellings
+    for (const tag of tags) spelling = spelling.next(tag)
+    if (spelling.set !== null) return spelling.set
+    const sorted = [...new Set(tags)].sort()
+    const name = JSON.stringify(sorted)
+    let set = this.#sets.get(name)
+    if (set === undefined) {
+      set = { name, tags: sorted, cells: new Map() }
+      this.#sets.set(name, set)
+    }
+    spelling.set = set
+    this.size += 1 + tags.length
+    return set
+  }
+}
+
+type VerificationCell = {
+  readonly workspaceId: string
+  readonly keyspaceId: string
+  readonly keyId: string
+  readonly identityId: string | null
+  readonly hour: number
+  valid: number
+  rateLimited: number
+  expired: number
+  disabled: number
+  forbidden: number
+  usageExceeded: number
+  insufficientPermissions: number
+  /** The same key and tags in another hour or with another identity. */
+  other: VerificationCell | null
+}
+
+type PassedDenied = { passed: number; denied: number }
+type NamespaceCell = {
+  readonly workspaceId: string
+  readonly namespaceId: string
+  readonly hour: number
+  readonly unnamed: PassedDenied
+  readonly identifiers: Map<string, PassedDenied>
+  /** The same namespace in another hour. */
+  readonly other: NamespaceCell | null
+}
+
+type TagSet = {
+  /** The sorted tags as a JSON list: equal for equal sets only. */
+  readonly name: string
+  readonly tags: readonly string[]
+  readonly cells: Map<string, VerificationCell>
+}
+
+/** Tags in the order given, one step a tag: finds the set of a list seen before without sorting or joining anything. */
+class Spelling {
+  set: TagSet | null = null
+  #next: Map<string, Spelling> | null = null
+
+  next(tag: string): Spelling {
+    this.#next ??= new Map()
+    let next = this.#next.get(tag)
+    if (next === undefined) {
+      next = new Spelling()
+      this.#next.set(tag, next)
+    }
+    return next
+  }
+}
+
+class ColumnBuilder {
+  readonly columns = emptyColumns()
+  readonly #scopes = new Map<string, number>()
+  readonly #sets = new Map<string, number>()
+  #total: NamespaceCell | null = null
+
+  isFull(): boolean {
+    return countRows(this.columns) >= BATCH_ROWS_MAX
+  }
+
+  addVerifications(cell: VerificationCell, set: TagSet | null): void {
+    const to = this.columns.verifications
+    to.scope.push(this.#scopeOf(cell))
+    to.set.push(set === null ? 0 : this.#setOf(cell, set))
+    to.hour.push(cell.hour)
+    to.keyId.push(cell.keyId)
+    to.identityId.push(cell.identityId ?? '')
+    to.valid.push(cell.valid)
+    to.rateLimited.push(cell.rateLimited)
+    to.expired.push(cell.expired)
+    to.disabled.push(cell.disabled)
+    to.forbidden.push(cell.forbidden)
+    to.usageExceeded.push(cell.usageExceeded)
+    to.insufficientPermissions.push(cell.insufficientPermissions)
+  }
+
+  /** Totals of this batch cover its own identifiers, so that a total is never less than the sum of its parts. */
+  addRatelimits(cell: NamespaceCell, identifier: string | null, { passed, denied }: PassedDenied): void {
+    const { totals, identifiers } = this.columns
+    if (passed + denied === 0) return
+    if (this.#total !== cell) {
+      this.#total = cell
+      totals.workspaceId.push(cell.workspaceId)
+      totals.namespaceId.push(cell.namespaceId)
+      totals.hour.push(cell.hour)
+      totals.passed.push(0)
+      totals.denied.push(0)
+    }
+    const at = totals.hour.length - 1
+    totals.passed[at] = (totals.passed[at] ?? 0) + passed
+    totals.denied[at] = (totals.denied[at] ?? 0) + denied
+    if (identifier === null) return
+    identifiers.total.push(at + 1)
+    identifiers.identifier.push(identifier)
+    identifiers.passed.push(passed)
+    identifiers.denied.push(denied)
+  }
+
+  #scopeOf({ workspaceId, keyspaceId }: VerificationCell): number {
+    const known = this.#scopes.get(keyspaceId)
+    if (known !== undefined) return known
+    const { scopes } = this.columns
+    scopes.keyspaceId.push(keyspaceId)
+    const at = scopes.workspaceId.push(workspaceId)
+    this.#scopes.set(keyspaceId, at)
+    return at
+  }
+
+  #setOf({ workspaceId, hour }: VerificationCell, { name, tags }: TagSet): number {
+    const month = startOfMonth(hour)
+    const named = `${workspaceId} ${month} ${name}`
+    const known = this.#sets.get(named)
+    if (known !== undefined) return known
+    const { sets } = this.columns
+    sets.workspaceId.push(workspaceId)
+    sets.month.push(month)
+    sets.id.push(new Bun.CryptoHasher('sha256').update(name).digest('hex'))
+    const at = sets.tags.push([...tags])
+    this.#sets.set(named, at)
+    return at
+  }
+}

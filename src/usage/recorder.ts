@@ -1,0 +1,297 @@
+import { Value } from '@sinclair/typebox/value'
+import type { Sql } from '../db/connect.ts'
+import { readSpills, writeSpill } from '../db/spill.ts'
+import { type Clock, HOUR_MS } from '../lib/clock.ts'
+import { log } from '../log.ts'
+import { startOfMonth, UsageBatch, type UsageColumns } from './batch.ts'
+import { Fold, type RatelimitEvent, type VerificationEvent } from './fold.ts'
+import { closeRatelimitHours, countBatch, makeMonth, monthsOf } from './rollup.ts'
+
+export type { Outcome } from './batch.ts'
+
+/**
+ * Counts what one thread decides, and sends the counts to Postgres every `flushEveryMs`. Nothing is dropped.
+ *
+ * 1. `record…` adds to the fold: hour, key, identity, tag set → a count per outcome. It never waits and never throws.
+ * 2. A flush takes the fold away (a fresh one takes its place) and cuts it into batches of bounded size, one at a time.
+ * 3. A batch gets the writer's next number and is sent in one statement, which counts it whole or not at all, and not at
+ *    all when that number was counted before. So when the answer does not come, the same batch is sent again, unchanged,
+ *    and nothing else before it.
+ * 4. While Postgres is away, counts stay in the fold: bounded by what is distinct in an hour. Beyond `CELLS_MAX` they go to
+ *    the data dir, as batches of writers of their own, and are sent from there when Postgres is back or at the next start.
+ * 5. `stop` flushes; what cannot be sent in time goes to the data dir.
+ */
+export class UsageRecorder {
+  readonly #sql: Sql
+  readonly #writerId: string
+  readonly #dataDir: string
+  readonly #flushEveryMs: number
+  readonly #clock: Clock
+  /** What is being recorded now. Replaced at each flush, so a fold being cut into batches no longer changes. */
+  #fold = new Fold()
+  /** What a flush took away and has not yet made batches of; null = nothing. */
+  #taken: Iterator<UsageColumns, void> | null = null
+  /** The batch whose count is not confirmed. Only once it is may the next be sent. */
+  #pending: UsageBatch | null = null
+  #lastNumber = 0
+  /** Batches of writers of their own, to be sent later in any order: in the data dir, or, when that failed, as they are. */
+  readonly #aside: ({ kind: string } | { batch: UsageBatch })[] = []
+  #asideCount = 0
+  /** Months whose partitions exist for all this thread knows. */
+  readonly #months = new Set<number>()
+  /** Hours of namespaces that began earlier are closed. */
+  #closedBefore = 0
+  #isOutage = false
+  /** Statements sent and neither answered nor failed, given up on or not. Each may hold a connection, so there is a bound. */
+  #unanswered = 0
+  /** Ends the waiting of the last flush. */
+  #giveUp = new AbortController()
+  #flushing: Promise<void> = Promise.resolve()
+  #queued: Promise<void> | null = null
+  #timer: ReturnType<typeof setTimeout> | undefined
+  #isStarted = false
+
+  constructor(options: {
+    sql: Sql
+    /** Unique per process start and thread. */
+    writerId: string
+    dataDir: string
+    flushEveryMs: number
+    clock: Clock
+  }) {
+    this.#sql = options.sql
+    this.#writerId = options.writerId
+    this.#dataDir = options.dataDir
+    this.#flushEveryMs = options.flushEveryMs
+    this.#clock = options.clock
+  }
+
+  recordVerification(event: VerificationEvent): void {
+    this.#fold.addVerification(event)
+  }
+
+  recordRatelimit(event: RatelimitEvent): void {
+    this.#fold.addRatelimit(event)
+  }
+
+  start(): void {
+    if (this.#isStarted) return
+    this.#isStarted = true
+    const next = async () => {
+      await this.flush()
+      if (this.#isStarted) this.#timer = setTimeout(next, this.#flushEveryMs)
+    }
+    this.#timer = setTimeout(next, this.#flushEveryMs)
+  }
+
+  /**
+   * Sends everything recorded before this call, and waits for it. Never rejects: what could not be sent is kept, and the
+   * failure is logged once an outage.
+   */
+  flush(): Promise<void> {
+    // A flush that has not begun will take what this call is about; one that has may not.
+    this.#queued ??= this.#flushing.then(() => {
+      this.#queued = null
+      this.#flushing = this.#flushOnce()
+      return this.#flushing
+    })
+    return this.#queued
+  }
+
+  /**
+   * The last flush. What Postgres does not take within a few seconds goes to the data dir; {@link replaySpilledUsage}
+   * sends it at the next start. May be called again for what was recorded meanwhile.
+   * @throws when the data dir cannot be written: then those counts are lost.
+   */
+  async stop(): Promise<void> {
+    this.#isStarted = false
+    clearTimeout(this.#timer)
+    const giveUp = new AbortController()
+    this.#giveUp = giveUp
+    const timer = setTimeout(() => giveUp.abort(new Error('the last flush took too long')), STOP_TIMEOUT_MS)
+    await this.flush()
+    clearTimeout(timer)
+    if (this.#pending !== null) writeSpill(this.#dataDir, 'usage', this.#pending)
+    this.#pending = null
+    for (const kept of this.#aside.splice(0))
+      if ('batch' in kept) writeSpill(this.#dataDir, 'usage', kept.batch)
+    do {
+      for (let columns = this.#nextColumns(); columns !== null; columns = this.#nextColumns())
+        writeSpill(this.#dataDir, 'usage', this.#ownBatch(columns))
+    } while (this.#takeFold())
+  }
+
+  async #flushOnce(): Promise<void> {
+    try {
+      await this.#sendTaken()
+      // Only now, and once: while Postgres is away the fold goes on folding, and under load a flush ends all the same.
+      if (this.#takeFold()) await this.#sendTaken()
+      await this.#sendAside()
+      await this.#keepHouse()
+    } catch (cause) {
+      if (!this.#isOutage) log('warn', 'usage cannot be written; it is kept and sent later', { cause })
+      this.#isOutage = true
+      if (this.#fold.size > CELLS_MAX) await this.#moveAside()
+      return
+    }
+    if (this.#isOutage) log('info', 'usage is written again')
+    this.#isOutage = false
+  }
+
+  async #sendTaken(): Promise<void> {
+    for (;;) {
+      if (this.#pending === null) {
+        const columns = this.#nextColumns()
+        if (columns === null) return
+        this.#pending = { writer: this.#writerId, number: ++this.#lastNumber, columns }
+      }
+      await this.#send(this.#pending)
+      this.#pending = null
+    }
+  }
+
+  /** Resolves when the batch is counted, now or before. */
+  async #send(batch: UsageBatch): Promise<void> {
+    try {
+      for (const month of monthsOf(batch)) await this.#haveMonth(month)
+      await this.#answered(() => countBatch(this.#sql, batch, this.#clock()))
+    } catch (cause) {
+      if (isMonthMissing(cause)) this.#months.clear()
+      if (!isRefusedData(cause)) throw cause
+      // Better out of the way, and on disk for a person to see, than in front of all others for ever.
+      writeSpill(this.#dataDir, 'rejected-usage', batch)
+      log('error', 'the database refuses a batch of usage; it is kept in the data dir', { cause })
+    }
+  }
+
+  async #haveMonth(month: number): Promise<void> {
+    if (this.#months.has(month)) return
+    await this.#answered(() => makeMonth(this.#sql, month))
+    this.#months.add(month)
+  }
+
+  async #sendAside(): Promise<void> {
+    for (let kept = this.#aside[0]; kept !== undefined; kept = this.#aside[0]) {
+      if ('batch' in kept) await this.#send(kept.batch)
+      else
+        for (const { value, done } of readSpills(this.#dataDir, kept.kind)) {
+          await this.#send(Value.Parse(UsageBatch, value))
+          done()
+        }
+      this.#aside.shift()
+    }
+  }
+
+  /** The next months' partitions are there before they are needed, and hours that are over are closed. */
+  async #keepHouse(): Promise<void> {
+    const now = this.#clock()
+    await this.#haveMonth(startOfMonth(now))
+    await this.#haveMonth(startOfMonth(now, 1))
+    const before = Math.floor(now / HOUR_MS - CLOSED_AFTER_HOURS) * HOUR_MS
+    if (before <= this.#closedBefore) return
+    await this.#answered(() => closeRatelimitHours(this.#sql, before))
+    this.#closedBefore = before
+  }
+
+  /** Frees memory while Postgres is away. Files are written one at a time, with the event loop in between. */
+  async #moveAside(): Promise<void> {
+    do {
+      for (let columns = this.#nextColumns(); columns !== null; columns = this.#nextColumns()) {
+        const batch = this.#ownBatch(columns)
+        const kind = `usage-${crypto.randomUUID()}`
+        try {
+          writeSpill(this.#dataDir, kind, batch)
+        } catch (cause) {
+          this.#aside.push({ batch })
+          log('error', 'usage cannot be moved to the data dir; it stays in memory', { cause })
+          return
+        }
+        this.#aside.push({ kind })
+        await new Promise((resolve) => setImmediate(resolve))
+      }
+    } while (this.#fold.size > CELLS_MAX && this.#takeFold())
+  }
+
+  /** @returns whether there was anything in it. */
+  #takeFold(): boolean {
+    if (this.#fold.size === 0) return false
+    this.#taken = this.#fold.columns()
+    this.#fold = new Fold()
+    return true
+  }
+
+  #nextColumns(): UsageColumns | null {
+    const next = this.#taken?.next()
+    if (next === undefined) return null
+    if (next.done !== true) return next.value
+    this.#taken = null
+    return null
+  }
+
+  /** Its writer sends nothing else, so it need not be sent before or after any other batch. */
+  #ownBatch(columns: UsageColumns): UsageBatch {
+    return { writer: `${this.#writerId}/${++this.#asideCount}`, number: 1, columns }
+  }
+
+  /** @throws when there is no answer in time. The statement may still be carried out. */
+  async #answered<T>(statement: () => Promise<T>): Promise<T> {
+    if (this.#unanswered >= UNANSWERED_MAX) throw new Error('earlier statements have had no answer')
+    const { signal } = this.#giveUp
+    signal.throwIfAborted()
+    this.#unanswered++
+    const sent = statement().finally(() => this.#unanswered--)
+    const late = Promise.withResolvers<never>()
+    const giveUp = () => late.reject(signal.reason)
+    const timer = setTimeout(
+      () => late.reject(new Error(`no answer within ${SEND_TIMEOUT_MS} ms`)),
+      SEND_TIMEOUT_MS,
+    )
+    signal.addEventListener('abort', giveUp)
+    try {
+      return await Promise.race([sent, late.promise])
+    } finally {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', giveUp)
+      sent.catch(() => {}) // given up on: its failure no longer says anything new
+    }
+  }
+}
+
+const SEND_TIMEOUT_MS = 10_000
+const STOP_TIMEOUT_MS = 5_000
+const UNANSWERED_MAX = 2
+/** Cells, tag sets and their spellings kept in memory while Postgres is away; some 300 bytes each. */
+const CELLS_MAX = 200_000
+/** Time for other servers to send what belongs to an hour before its identifiers are cut. */
+const CLOSED_AFTER_HOURS = 2
+
+/**
+ * Sends what earlier stops left in the data dir, each batch once, also when another process is at the same file. Before
+ * HTTP starts. A file that cannot be counted stays where it is and is logged.
+ * @throws when the database cannot be reached; what was not sent stays for the next start.
+ */
+export async function replaySpilledUsage(sql: Sql, dataDir: string): Promise<void> {
+  for (const { value, done } of readSpills(dataDir, 'usage')) {
+    if (!Value.Check(UsageBatch, value)) {
+      log('error', 'a file of usage in the data dir is not what it should be; it is left there')
+      continue
+    }
+    try {
+      for (const month of monthsOf(value)) await makeMonth(sql, month)
+      await countBatch(sql, value, Date.now())
+    } catch (cause) {
+      if (!isRefusedData(cause)) throw cause
+      log('error', 'the database refuses a batch of usage; it is left in the data dir', { cause })
+      continue
+    }
+    done()
+  }
+}
+
+const codeOf = (cause: unknown) => (cause instanceof Error && 'code' in cause ? String(cause.code) : '')
+
+/** No partition for a row: a month was dropped since it was made. */
+const isMonthMissing = (cause: unknown) => codeOf(cause) === '23514'
+
+/** Data exceptions and broken constraints: sending it again cannot help. */
+const isRefusedData = (cause: unknown) => /^2[23]/.test(codeOf(cause)) && !isMonthMissing(cause)

@@ -1,0 +1,81 @@
+import type { AnySql } from '../db/connect.ts'
+import { startOfMonth, type UsageBatch } from './batch.ts'
+
+/** Identifiers of one namespace that get a row of their own while their hour runs: the first so many to appear. */
+export const IDENTIFIERS_OPEN_MAX = 100_000
+/** Of these, how many keep their row once the hour is closed: those with the most traffic. */
+export const IDENTIFIERS_KEPT_MAX = 1_000
+
+/**
+ * Counts a batch, whole or not at all, in one statement; see `apply_usage_batch` in sql/0004. Its months must exist.
+ * @returns false when this batch was counted before: then nothing is added.
+ */
+export async function countBatch(
+  sql: AnySql,
+  { writer, number, columns }: UsageBatch,
+  now: number,
+): Promise<boolean> {
+  const { scopes, sets, verifications: v, totals, identifiers } = columns
+  const setTags = sets.tags.map(textArray)
+  const [row] = await sql<{ counted: boolean }[]>`
+    select apply_usage_batch(
+      ${writer}, ${number}, ${now}, ${IDENTIFIERS_OPEN_MAX},
+      ${textArray(scopes.workspaceId)}::text[], ${textArray(scopes.keyspaceId)}::text[],
+      ${textArray(sets.workspaceId)}::text[], ${numberArray(sets.month)}::bigint[],
+      ${textArray(sets.id)}::text[], ${textArray(setTags)}::text[],
+      ${numberArray(v.scope)}::integer[], ${numberArray(v.set)}::integer[], ${numberArray(v.hour)}::bigint[],
+      ${textArray(v.keyId)}::text[], ${textArray(v.identityId)}::text[],
+      ${numberArray(v.valid)}::bigint[], ${numberArray(v.rateLimited)}::bigint[], ${numberArray(v.expired)}::bigint[],
+      ${numberArray(v.disabled)}::bigint[], ${numberArray(v.forbidden)}::bigint[],
+      ${numberArray(v.usageExceeded)}::bigint[], ${numberArray(v.insufficientPermissions)}::bigint[],
+      ${textArray(totals.workspaceId)}::text[], ${textArray(totals.namespaceId)}::text[],
+      ${numberArray(totals.hour)}::bigint[], ${numberArray(totals.passed)}::bigint[], ${numberArray(totals.denied)}::bigint[],
+      ${numberArray(identifiers.total)}::integer[], ${textArray(identifiers.identifier)}::text[],
+      ${numberArray(identifiers.passed)}::bigint[], ${numberArray(identifiers.denied)}::bigint[]
+    ) as counted`
+  return row?.counted ?? false
+}
+
+/** The months (their starts) a batch writes to. */
+export function monthsOf({ columns }: UsageBatch): Set<number> {
+  const hours = new Set([...columns.verifications.hour, ...columns.totals.hour])
+  return new Set(Array.from(hours, (hour) => startOfMonth(hour)))
+}
+
+/** Makes the partitions of a month unless they exist. */
+export async function makeMonth(sql: AnySql, month: number): Promise<void> {
+  await sql`select make_usage_month(${month})`
+}
+
+/**
+ * Drops whole months of usage: those that ended `keepMonths` or more months before the month of `now` began. So what is
+ * left always covers at least the last `keepMonths` months.
+ * @returns the tables dropped.
+ * @throws when a long query holds one of them for over 2 s; nothing is dropped then, call it again later.
+ */
+export async function dropOldPartitions(sql: AnySql, keepMonths: number, now: number): Promise<string[]> {
+  const before = startOfMonth(now, -keepMonths)
+  const rows = await sql<{ name: string }[]>`select name from drop_usage_months(${before}) as name`
+  return rows.map(({ name }) => name)
+}
+
+/**
+ * Cuts the identifiers of hours that began before `before` to the {@link IDENTIFIERS_KEPT_MAX} with the most traffic. An
+ * hour another server is at is left to it.
+ */
+export async function closeRatelimitHours(sql: AnySql, before: number): Promise<void> {
+  const hoursMax = 100
+  for (;;) {
+    const [row] = await sql<{ closed: number }[]>`
+      select close_ratelimit_hours(${before}, ${IDENTIFIERS_KEPT_MAX}, ${hoursMax}) as closed`
+    if ((row?.closed ?? 0) < hoursMax) return
+  }
+}
+
+// Array literals are built here, in one pass each: the driver's own way costs several times as much for large batches.
+const numberArray = (numbers: readonly number[]) => `{${numbers.join(',')}}`
+
+function textArray(texts: readonly string[]): string {
+  if (texts.length === 0) return '{}'
+  return `{"${texts.map((text) => (/["\\]/.test(text) ? text.replaceAll(/["\\]/g, '\\$&') : text)).join('","')}"}`
+}
