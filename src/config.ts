@@ -16,6 +16,8 @@ export type Config = {
   vaultKeys: Uint8Array[] | null
   threads: { shards: number; http: number }
   flushEveryMs: number
+  /** What the windows of all shards together may take, in bytes. */
+  limiterBytesMax: number
 }
 
 /** A variable that cannot be used. Its message is the one line a start ends with. */
@@ -43,6 +45,13 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       max: 60_000,
       otherwise: 1000,
     }),
+    limiterBytesMax:
+      2 ** 20 *
+      wholeNumber('TOLLGATE_LIMITER_MEMORY_MIB', read('TOLLGATE_LIMITER_MEMORY_MIB'), {
+        min: 8,
+        max: 1_048_576,
+        otherwise: 256,
+      }),
   }
 }
 

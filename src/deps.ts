@@ -1,3 +1,4 @@
+import type { MessagePort } from 'node:worker_threads'
 import type { Config } from './config.ts'
 import { Changes } from './db/changes.ts'
 import { connect, type DatabaseAddress, type Sql } from './db/connect.ts'
@@ -34,7 +35,10 @@ export type ThreadSetup = {
   /** Unique per process start: names this process to the others on its database. */
   processId: string
   hashSecret: string
+  /** One to each shard, this thread's own. */
   shardPorts: MessagePort[]
+  /** One to each other HTTP thread of the process. */
+  peerPorts: MessagePort[]
 }
 
 /** Opens one thread's deps. `close` ends them in reverse: what is in flight is answered, what is kept is flushed. */
@@ -42,10 +46,11 @@ export function openDeps(
   setup: ThreadSetup,
   options: { clock: Clock; publicUrl: () => string },
 ): { deps: Deps; close: () => Promise<void> } {
-  const { config, address, writerId, processId, hashSecret, shardPorts } = setup
+  const { config, address, writerId, processId, hashSecret, shardPorts, peerPorts } = setup
   const clock = neverBackwards(options.clock)
   const sql = connect(address, { connectionsMax: 10 })
   const changes = new Changes({ processId, confirmTimeoutMs: 2000 })
+  for (const port of peerPorts) changes.addPeer(port)
   const database = new Database(sql, changes, { notifies: address.kind === 'url' })
   const keys = new KeyLookup(sql, changes, { bytesMax: 64 * 2 ** 20, missingMax: 100_000 })
   const limiter = new LimiterRouter({ ports: shardPorts, hashSecret, clock, replyTimeoutMs: 2000 })
@@ -57,7 +62,7 @@ export function openDeps(
     flushEveryMs: config.flushEveryMs,
     clock,
   })
-  const namespaces = new Namespaces(sql, changes, { entriesMax: 10_000 })
+  const namespaces = new Namespaces(sql, changes, { bytesMax: 16 * 2 ** 20 })
   usage.start()
   const deps: Deps = {
     config,

@@ -87,7 +87,9 @@ export class Changes {
   }
 
   #relay(touched: readonly string[] | null): void {
-    this.publish(touched).catch((cause: unknown) => log('error', 'a change of another process was not passed on', { cause }))
+    this.publish(touched).catch((cause: unknown) =>
+      log('error', 'a change of another process was not passed on', { cause }),
+    )
   }
 
   #drop(touched: readonly string[] | null): void {

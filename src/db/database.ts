@@ -27,7 +27,10 @@ export class Database {
       const touched = new Set<string>()
       try {
         const result = await this.sql.begin(async (tx) => {
-          const value = await work(tx, (...names) => names.forEach((name) => touched.add(name)))
+          const touch: Touch = (...names) => {
+            for (const name of names) touched.add(name)
+          }
+          const value = await work(tx, touch)
           if (this.#notifies && touched.size > 0) await this.#changes.notify(tx, [...touched])
           return { value }
         })

@@ -25,12 +25,21 @@ export function jsonAnswer(envelope: Envelope, status: number, body: unknown): R
 
 /** The one error shape. A failure of ours is logged here, once, with its cause; the client gets only the request id. */
 export function errorAnswer(envelope: Envelope, cause: unknown, route: string): Response {
-  const error = cause instanceof ApiError ? cause : new ApiError('INTERNAL_SERVER_ERROR', 'something went wrong', { cause })
+  const error =
+    cause instanceof ApiError
+      ? cause
+      : new ApiError('INTERNAL_SERVER_ERROR', 'something went wrong', { cause })
   const { status, fault } = ERRORS[error.code]
   const { requestId } = envelope
-  if (fault === 'ours') log('error', 'request failed', { requestId, route, message: error.message, cause: error.cause })
+  if (fault === 'ours')
+    log('error', 'request failed', { requestId, route, message: error.message, cause: error.cause })
   return jsonAnswer(envelope, status, {
-    error: { code: error.code, docs: docsUrl(envelope.publicUrl, error.code), message: error.message, requestId },
+    error: {
+      code: error.code,
+      docs: docsUrl(envelope.publicUrl, error.code),
+      message: error.message,
+      requestId,
+    },
   })
 }
 
@@ -43,7 +52,8 @@ export const headersOf = (envelope: Envelope, contentType: string): Record<strin
   'Unkey-Latency': `service=${Math.round((performance.now() - envelope.startedAt) * 100) / 100}ms`,
   'Unkey-Version': VERSION,
   'Access-Control-Allow-Origin': '*',
-  'Access-Control-Expose-Headers': 'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered',
+  'Access-Control-Expose-Headers':
+    'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered',
 })
 
 /** A preflight: any origin, the methods and headers the API has. */

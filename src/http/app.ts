@@ -28,7 +28,9 @@ export function createApp(deps: Deps) {
   for (const endpoint of endpoints) {
     const handle = handlerOf(endpoint, deps)
     // `parse: 'none'`: the handler reads the body itself, once its size and type are known.
-    app.route(endpoint.method, endpoint.path, ({ request, server }) => handle(request, server), { parse: 'none' })
+    app.route(endpoint.method, endpoint.path, ({ request, server }) => handle(request, server), {
+      parse: 'none',
+    })
   }
   app.get('/errors/:code', ({ request, params }) => errorPageAnswer(request, params.code, deps))
   app.options('*', ({ request }) => preflightAnswer(openEnvelope(request, deps)))
@@ -37,7 +39,7 @@ export function createApp(deps: Deps) {
     const url = new URL(request.url)
     if (code === 'NOT_FOUND' && url.pathname.startsWith('//')) {
       url.pathname = url.pathname.replace(/^\/+/, '/')
-      return app.fetch(new Request(url, request))
+      return app.fetch(new Request(url.href, request))
     }
     const route = `${request.method} ${url.pathname}`
     return errorAnswer(openEnvelope(request, deps), code === 'NOT_FOUND' ? notFound(route) : error, route)

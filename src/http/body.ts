@@ -29,7 +29,8 @@ export async function readBody(request: Request): Promise<unknown> {
 const tooLarge = () => badRequest(`the body is larger than ${BODY_BYTES_MAX} bytes`)
 
 const isJson = (type: string | null): boolean =>
-  type === 'application/json' || (type !== null && /^application\/([\w.+-]+\+)?json\s*(;|$)/i.test(type.trim()))
+  type === 'application/json' ||
+  (type !== null && /^application\/([\w.+-]+\+)?json\s*(;|$)/i.test(type.trim()))
 
 /** A chunked body says no length, so it is counted as it comes. */
 async function readUnmeasured(request: Request): Promise<string> {

@@ -10,7 +10,9 @@ const LivenessReply = Type.Object({
       logger: Type.String(),
       ratelimit: Type.String({ description: 'Where limits are decided.' }),
       usagelimit: Type.String({ description: 'Where credits are decided.' }),
-      database: Type.String({ description: '`ok`, or `away`: then limits and cached keys without credits go on.' }),
+      database: Type.String({
+        description: '`ok`, or `away`: then limits and cached keys without credits go on.',
+      }),
     },
     { description: 'What stands behind the API, by name.' },
   ),

@@ -47,5 +47,9 @@ function kindOf(schema: TSchema): 'number' | 'boolean' | 'text' {
 const BOOLEANS: Record<string, boolean> = { true: true, '1': true, false: false, '0': false, '': false }
 
 function toNumber(text: string): number {
-  return /^\s*$/.test(text) ? 0 : /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) ? Number(text) : Number.NaN
+  return /^\s*$/.test(text)
+    ? 0
+    : /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text)
+      ? Number(text)
+      : Number.NaN
 }

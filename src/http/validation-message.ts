@@ -55,7 +55,9 @@ function reason({ type, schema, value }: ValueError): string {
     case ValueErrorType.Null:
       return expected(schema, value)
     case ValueErrorType.Literal:
-      return value === undefined ? 'Required' : `Invalid literal value, expected ${JSON.stringify(schema.const)}`
+      return value === undefined
+        ? 'Required'
+        : `Invalid literal value, expected ${JSON.stringify(schema.const)}`
     default:
       return schema.errorMessage ?? 'Invalid'
   }
@@ -85,8 +87,10 @@ function nullableReason(schema: TSchema, value: unknown): string {
       return `Number must be less than or equal to ${schema.maximum}`
   }
   if (typeof value === 'string' && schema.type === 'string') {
-    if (value.length < (schema.minLength ?? 0)) return `String must contain at least ${schema.minLength} character(s)`
-    if (value.length > (schema.maxLength ?? Infinity)) return `String must contain at most ${schema.maxLength} character(s)`
+    if (value.length < (schema.minLength ?? 0))
+      return `String must contain at least ${schema.minLength} character(s)`
+    if (value.length > (schema.maxLength ?? Infinity))
+      return `String must contain at most ${schema.maxLength} character(s)`
     return schema.errorMessage ?? 'Invalid'
   }
   return expected(schema, value)

@@ -26,7 +26,11 @@ export const anyOf = (...permissions: PermissionQuery[]): PermissionQuery => ({ 
  * @param query What it must hold; null = any root key will do.
  * @throws ApiError UNAUTHORIZED, FORBIDDEN, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS, RATE_LIMITED, USAGE_EXCEEDED.
  */
-export async function authenticate(deps: Deps, call: Call, query: PermissionQuery | null = null): Promise<Actor> {
+export async function authenticate(
+  deps: Deps,
+  call: Call,
+  query: PermissionQuery | null = null,
+): Promise<Actor> {
   const key = bearer(call.authorization)
   if (key === null) throw new ApiError('UNAUTHORIZED', 'key required')
   const verdict = await verify(deps, presentRootKey(key, query, call))
@@ -43,6 +47,14 @@ export async function authenticate(deps: Deps, call: Call, query: PermissionQuer
   }
 }
 
+/** Only an operator root key may make, change and see workspaces. @throws as {@link authenticate}. */
+export async function authenticateOperator(deps: Deps, call: Call): Promise<Actor> {
+  const actor = await authenticate(deps, call)
+  if (!actor.isOperator)
+    throw new ApiError('INSUFFICIENT_PERMISSIONS', 'only an operator root key may do this')
+  return actor
+}
+
 /** For rules that are only known once something was looked up. @throws ApiError INSUFFICIENT_PERMISSIONS */
 export function requirePermission(actor: Pick<Actor, 'permissions'>, query: PermissionQuery): void {
   if (!holdsPermissions(actor.permissions, query)) throw insufficientPermissions(query, actor.permissions)
@@ -51,7 +63,10 @@ export function requirePermission(actor: Pick<Actor, 'permissions'>, query: Perm
 /** For conditions the v1 API answers with UNAUTHORIZED instead. @throws ApiError UNAUTHORIZED */
 export function requireRight(actor: Pick<Actor, 'permissions'>, query: PermissionQuery, what: string): void {
   if (!holdsPermissions(actor.permissions, query))
-    throw new ApiError('UNAUTHORIZED', `this root key may not ${what}: it needs ${describePermissionQuery(query)}`)
+    throw new ApiError(
+      'UNAUTHORIZED',
+      `this root key may not ${what}: it needs ${describePermissionQuery(query)}`,
+    )
 }
 
 /** The literal `Bearer ` is taken off; without it the whole value is the key. */
@@ -100,7 +115,11 @@ const expiryOf = ({ expiresAt }: KeyRecord) => new Date(expiresAt ?? 0).toISOStr
 
 function insufficientPermissions(query: PermissionQuery, held: ReadonlySet<string>): ApiError {
   const needed = describePermissionQuery(query)
-  if (typeof query === 'string') return new ApiError('INSUFFICIENT_PERMISSIONS', `missing permission: ${needed}`)
+  if (typeof query === 'string')
+    return new ApiError('INSUFFICIENT_PERMISSIONS', `missing permission: ${needed}`)
   const has = held.size === 0 ? 'none' : [...held].slice(0, 20).join(', ')
-  return new ApiError('INSUFFICIENT_PERMISSIONS', `missing permissions: needs ${needed}; the root key has ${has}`)
+  return new ApiError(
+    'INSUFFICIENT_PERMISSIONS',
+    `missing permissions: needs ${needed}; the root key has ${has}`,
+  )
 }

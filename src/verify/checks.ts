@@ -24,7 +24,14 @@ export const checkPermissions = (
   query === null || holdsPermissions(record.permissions, query) ? null : 'INSUFFICIENT_PERMISSIONS'
 
 /** A limit named by a verification. Both `limit` and `durationMs` given = used as they are, configured or not. */
-export type RequestedLimit = { name: string; cost: number; limit: number | null; durationMs: number | null }
+export type RequestedLimit = {
+  name: string
+  cost: number
+  limit: number | null
+  durationMs: number | null
+  /** Passed over, not refused, where it is not configured. */
+  isOptional: boolean
+}
 
 export type SelectedLimit = { name: string; cost: number; limit: number; durationMs: number; ownerId: string }
 
@@ -40,12 +47,13 @@ export function selectLimits(
   if (requested.length === 0 && record.limits.length === 0) return NO_LIMITS
   const selected = new Map<string, SelectedLimit>()
   for (const limit of record.limits) if (limit.autoApply) selected.set(limit.name, select(limit, 1))
-  for (const { name, cost, limit, durationMs } of requested) {
+  for (const { name, cost, limit, durationMs, isOptional } of requested) {
     if (limit !== null && durationMs !== null) {
       selected.set(name, { name, cost, limit, durationMs, ownerId: record.identity?.id ?? record.id })
       continue
     }
     const configured = record.limits.find((candidate) => candidate.name === name)
+    if (configured === undefined && isOptional) continue
     if (configured === undefined) return { missing: name }
     selected.set(name, select(configured, cost))
   }

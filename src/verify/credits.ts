@@ -1,11 +1,16 @@
-import type { Clock } from '../lib/clock.ts'
 import type { Sql } from '../db/connect.ts'
+import type { Clock } from '../lib/clock.ts'
 import { type SpentRow, spendCredits } from './store.ts'
 
 /** `remaining` after the call; null = the key became unlimited. */
 export type Spent = { passed: boolean; remaining: number | null }
 
-type Pending = { keyId: string; cost: number; resolve: (spent: Spent | null) => void; reject: (cause: unknown) => void }
+type Pending = {
+  keyId: string
+  cost: number
+  resolve: (spent: Spent | null) => void
+  reject: (cause: unknown) => void
+}
 
 /**
  * Spends credits exactly and durably: the database decides each one in a guarded statement, and a call is answered only
@@ -52,7 +57,7 @@ export class CreditSpender {
           now: this.#clock(),
         })
         const byCall = new Map<number, SpentRow>(rows.map((row) => [row.call, row]))
-        batch.forEach(({ resolve }, call) => resolve(byCall.get(call) ?? null))
+        for (const [call, { resolve }] of batch.entries()) resolve(byCall.get(call) ?? null)
       } catch (cause) {
         for (const { reject } of batch) reject(cause)
       }

@@ -5,7 +5,8 @@ import type { Refill } from './key-record.ts'
  * Is a refill due? Daily ones at every UTC midnight, monthly ones at the UTC midnight that begins their day, the last
  * day of a shorter month standing in for the days it lacks. Several missed due days are one refill.
  */
-export const isRefillDue = (refill: Refill, now: number): boolean => lastDueAt(refill.day, now) > refill.baseAt
+export const isRefillDue = (refill: Refill, now: number): boolean =>
+  lastDueAt(refill.day, now) > refill.baseAt
 
 /** The latest due instant at or before `now`, Unix milliseconds. */
 export function lastDueAt(day: number | null, now: number): number {

@@ -57,7 +57,8 @@ export async function findKeyByHash(sql: AnySql, hash: string): Promise<KeyRecor
 }
 
 function toRecord(row: Row): KeyRecord {
-  const { identityId, identityExternalId, identityMeta, refillAmount, refillDay, lastRefillAt, createdAt } = row
+  const { identityId, identityExternalId, identityMeta, refillAmount, refillDay, lastRefillAt, createdAt } =
+    row
   const identity =
     identityId === null || identityExternalId === null
       ? null
@@ -86,7 +87,9 @@ function toRecord(row: Row): KeyRecord {
     identity,
     // On equal names the key's own limit wins over the identity's.
     limits: row.limits
-      .filter(({ name, owner }) => owner === 'key' || !row.limits.some((l) => l.owner === 'key' && l.name === name))
+      .filter(
+        ({ name, owner }) => owner === 'key' || !row.limits.some((l) => l.owner === 'key' && l.name === name),
+      )
       .map(({ name, limit, durationMs, autoApply, owner }) => ({
         name,
         limit,

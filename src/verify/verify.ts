@@ -1,10 +1,16 @@
-import { ApiError, badRequest } from '../errors.ts'
 import type { Sql } from '../db/connect.ts'
+import { ApiError, badRequest } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type PermissionQuery, parsePermissionQuery } from '../lib/permission-query.ts'
 import type { LimiterRouter, Taken } from '../limiter/router.ts'
 import type { Outcome, UsageRecorder } from '../usage/recorder.ts'
-import { checkPermissions, checkState, type RequestedLimit, type SelectedLimit, selectLimits } from './checks.ts'
+import {
+  checkPermissions,
+  checkState,
+  type RequestedLimit,
+  type SelectedLimit,
+  selectLimits,
+} from './checks.ts'
 import type { CreditSpender } from './credits.ts'
 import type { KeyRecord } from './key-record.ts'
 import type { KeyLookup } from './lookup.ts'
@@ -61,7 +67,11 @@ export async function verify(verifier: Verifier, presented: Presented): Promise<
   if (!record.workspaceEnabled) throw new ApiError('FORBIDDEN', 'workspace is disabled')
 
   const now = verifier.clock()
-  const answer = (outcome: Outcome, limit: CountedLimit | null = null, remaining: number | null = null): Verdict => {
+  const answer = (
+    outcome: Outcome,
+    limit: CountedLimit | null = null,
+    remaining: number | null = null,
+  ): Verdict => {
     const { workspaceId, keyspaceId, id: keyId, identity } = record
     const identityId = identity === null ? null : identity.id
     verifier.usage.recordVerification({

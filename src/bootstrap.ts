@@ -1,0 +1,71 @@
+import { ConfigError } from './config.ts'
+import type { Sql, Transaction } from './db/connect.ts'
+import { lockStart, settingOnce } from './db/settings.ts'
+import { newId } from './lib/ids.ts'
+import { findOperatorKeyByHash, hasOperatorKey, insertRootKey } from './root-keys/store.ts'
+import { hashKey, makeRootSecret } from './verify/secret.ts'
+import { insertWorkspace } from './workspaces/store.ts'
+
+export type Bootstrap = {
+  /** Keys the limiter's hash: the same for every process on this database. */
+  hashSecret: string
+  /** Whether an operator root key was registered by this start, from its file. */
+  hasNewKeyFile: boolean
+}
+
+/**
+ * What every start makes sure of, once per database however many servers start: the workspace `default`, an operator
+ * root key that acts in it, and the limiter's secret.
+ * @param options.rootKey Text to register as operator root key; null = one from the file, if none exists yet.
+ * @param options.keyFile Reads the file of the generated root key, making it with the given text when there is none.
+ * @throws ConfigError when the text cannot be an operator root key.
+ */
+export async function bootstrap(
+  sql: Sql,
+  options: { rootKey: string | null; keyFile: (make: () => string) => string; now: number },
+): Promise<Bootstrap> {
+  return await sql.begin(async (tx) => {
+    await lockStart(tx)
+    const hashSecret = await settingOnce(tx, 'limiter_hash_secret', randomHex(32))
+    const workspaceId = await settingOnce(tx, 'default_workspace_id', newId('ws'))
+    await insertWorkspace(tx, { id: workspaceId, name: 'default', now: options.now })
+    if (options.rootKey !== null) {
+      await registerOperatorKey(tx, options.rootKey, workspaceId, options.now)
+      return { hashSecret, hasNewKeyFile: false }
+    }
+    if (await hasOperatorKey(tx)) return { hashSecret, hasNewKeyFile: false }
+    // File first: if the process dies in between, the next start registers what the file says.
+    const text = options.keyFile(() => makeRootSecret().key)
+    await registerOperatorKey(tx, text, workspaceId, options.now)
+    return { hashSecret, hasNewKeyFile: true }
+  })
+}
+
+async function registerOperatorKey(
+  tx: Transaction,
+  text: string,
+  workspaceId: string,
+  now: number,
+): Promise<void> {
+  const hash = hashKey(text)
+  const known = await findOperatorKeyByHash(tx, hash)
+  if (known?.isOperator && !known.isDeleted) return
+  if (known !== null) {
+    const why = known.isDeleted ? 'was deleted' : 'belongs to another key'
+    throw new ConfigError(`TOLLGATE_ROOT_KEY is a text that ${why}; it wants one that was never used here`)
+  }
+  await insertRootKey(tx, {
+    id: newId('key'),
+    hash,
+    start: text.slice(0, Math.min(13, text.length - 12)),
+    name: 'operator root key',
+    forWorkspaceId: workspaceId,
+    permissions: ['*'],
+    isOperator: true,
+    expiresAt: null,
+    now,
+  })
+}
+
+const randomHex = (bytes: number) =>
+  Buffer.from(crypto.getRandomValues(new Uint8Array(bytes))).toString('hex')

@@ -1,0 +1,46 @@
+import { ConfigError, readConfig } from '../config.ts'
+import { StartError } from '../db/data-dir.ts'
+import { log } from '../log.ts'
+import { type Server, startServer } from '../server.ts'
+
+/**
+ * Runs the server until SIGTERM or SIGINT. The first stops it cleanly, the second at once. Exit status: 0 after a clean
+ * stop, 1 when the start fails or a stop takes longer than {@link STOP_MS}.
+ */
+export async function serve(): Promise<void> {
+  let server: Server
+  try {
+    server = await startServer(readConfig())
+  } catch (cause) {
+    if (!(cause instanceof ConfigError || cause instanceof StartError)) throw cause
+    process.stderr.write(`${cause.message}\n`)
+    process.exit(1)
+  }
+  process.stdout.write(`Tollgate listens on ${server.url}\n`)
+  if (server.rootKeyFile !== null) process.stdout.write(`The operator root key is in ${server.rootKeyFile}\n`)
+
+  let isStopping = false
+  const stop = (signal: NodeJS.Signals) => {
+    if (isStopping) process.exit(1)
+    isStopping = true
+    log('info', 'stopping', { signal })
+    setTimeout(() => {
+      log('error', 'the stop took too long and was cut off', { afterMs: STOP_MS })
+      process.exit(1)
+    }, STOP_MS).unref()
+    server.stop().then(
+      () => {
+        log('info', 'stopped')
+        process.exit(0)
+      },
+      (cause: unknown) => {
+        log('error', 'the stop failed', { cause })
+        process.exit(1)
+      },
+    )
+  }
+  process.on('SIGTERM', stop)
+  process.on('SIGINT', stop)
+}
+
+const STOP_MS = 9500

@@ -1,0 +1,125 @@
+import { LRUCache } from 'lru-cache'
+import type { Changes } from './changes.ts'
+
+/**
+ * One thread's cache of records read from the database. Entries do not age: a write names what it touched
+ * (`changes.ts`), and every entry that depends on it is dropped before the write is answered.
+ */
+export class RecordCache<V extends object> {
+  readonly #load: (key: string) => Promise<V | null>
+  /** Names of everything whose change can alter the record. */
+  readonly #dependenciesOf: (record: V) => string[]
+  readonly #found: LRUCache<string, V>
+  /** Keys known to have no record, in a bound of their own: junk pushes nothing real out. Null = not kept. */
+  readonly #missing: LRUCache<string, true> | null
+  /** Name of a thing → cache keys of the records that depend on it. */
+  readonly #dependents = new Map<string, Set<string>>()
+  /** Loads under way, shared by all who ask for the same key meanwhile. */
+  #loading = new Map<string, Promise<V | null>>()
+  /** Told of what changed while a load was under way: its result may predate the change and is then not kept. */
+  readonly #observers = new Set<(touched: readonly string[] | null) => void>()
+  hits = 0
+  misses = 0
+
+  /**
+   * @param options.bytesMax Bound of the cache, reckoned by `bytesOf`; the least recently used records go first.
+   * @param options.missingMax How many keys without a record are remembered; 0 = none.
+   */
+  constructor(
+    changes: Changes,
+    options: {
+      load: (key: string) => Promise<V | null>
+      dependenciesOf: (record: V) => string[]
+      bytesOf: (record: V) => number
+      bytesMax: number
+      missingMax: number
+    },
+  ) {
+    this.#load = options.load
+    this.#dependenciesOf = options.dependenciesOf
+    this.#found = new LRUCache<string, V>({
+      maxSize: options.bytesMax,
+      sizeCalculation: options.bytesOf,
+      dispose: (record, key) => this.#unlink(key, record),
+    })
+    this.#missing = options.missingMax === 0 ? null : new LRUCache({ max: options.missingMax })
+    changes.onChange((touched) => this.drop(touched))
+  }
+
+  /** The record at once when it is cached, else a promise of it; null = there is none. */
+  find(key: string): V | null | Promise<V | null> {
+    const cached = this.#found.get(key)
+    if (cached !== undefined) {
+      this.hits++
+      return cached
+    }
+    if (this.#missing?.get(key) !== undefined) {
+      this.hits++
+      return null
+    }
+    this.misses++
+    return this.#loading.get(key) ?? this.#startLoad(key)
+  }
+
+  /** Drops what depends on the names, on this thread alone; null = everything. */
+  drop(touched: readonly string[] | null): void {
+    // Who asks from now on must not join a load that began before the change.
+    this.#loading = new Map()
+    for (const observer of this.#observers) observer(touched)
+    if (touched === null) {
+      this.#found.clear()
+      this.#missing?.clear()
+      return
+    }
+    for (const name of touched) {
+      this.#missing?.delete(name)
+      this.#found.delete(name)
+      for (const key of [...(this.#dependents.get(name) ?? [])]) this.#found.delete(key)
+    }
+  }
+
+  #startLoad(key: string): Promise<V | null> {
+    const changes: (readonly string[] | null)[] = []
+    const observer = (touched: readonly string[] | null) => changes.push(touched)
+    this.#observers.add(observer)
+    const loading = this.#load(key)
+      .then((record) => {
+        if (changes.every((touched) => !this.#concerns(touched, key, record))) this.#keep(key, record)
+        return record
+      })
+      .finally(() => {
+        this.#observers.delete(observer)
+        if (this.#loading.get(key) === loading) this.#loading.delete(key)
+      })
+    this.#loading.set(key, loading)
+    return loading
+  }
+
+  #keep(key: string, record: V | null): void {
+    if (record === null) {
+      this.#missing?.set(key, true)
+      return
+    }
+    // Set before linking: replacing an entry unlinks the old one under the same key.
+    this.#found.set(key, record)
+    if (!this.#found.has(key)) return // larger than the whole cache
+    for (const name of this.#dependenciesOf(record)) {
+      const keys = this.#dependents.get(name)
+      if (keys === undefined) this.#dependents.set(name, new Set([key]))
+      else keys.add(key)
+    }
+  }
+
+  #unlink(key: string, record: V): void {
+    for (const name of this.#dependenciesOf(record)) {
+      const keys = this.#dependents.get(name)
+      keys?.delete(key)
+      if (keys?.size === 0) this.#dependents.delete(name)
+    }
+  }
+
+  #concerns(touched: readonly string[] | null, key: string, record: V | null): boolean {
+    if (touched === null || touched.includes(key)) return true
+    return record !== null && this.#dependenciesOf(record).some((name) => touched.includes(name))
+  }
+}

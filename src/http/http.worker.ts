@@ -1,0 +1,42 @@
+import { openDeps, type ThreadSetup } from '../deps.ts'
+import { systemClock } from '../lib/clock.ts'
+import { type Listener, listen } from './listen.ts'
+
+/** One more HTTP thread: the same app on the same port, with caches, router and recorder of its own. */
+
+/** Main thread → HTTP thread. */
+export type ToHttp =
+  | { kind: 'start'; setup: ThreadSetup; host: string; port: number; publicUrl: string }
+  | { kind: 'stop' }
+/** HTTP thread → main thread: one `listening` or `failed` after `start`, one `stopped` after `stop`. */
+export type FromHttp = { kind: 'listening' } | { kind: 'failed'; reason: string } | { kind: 'stopped' }
+
+declare const self: Worker
+const send = (message: FromHttp) => self.postMessage(message)
+
+let opened: { listener: Listener; close: () => Promise<void> } | null = null
+
+self.onmessage = ({ data }: MessageEvent<ToHttp>) => {
+  switch (data.kind) {
+    case 'start':
+      try {
+        const { deps, close } = openDeps(data.setup, { clock: systemClock, publicUrl: () => data.publicUrl })
+        opened = { listener: listen(deps, { host: data.host, port: data.port, isShared: true }), close }
+        send({ kind: 'listening' })
+      } catch (cause) {
+        send({ kind: 'failed', reason: cause instanceof Error ? cause.message : String(cause) })
+      }
+      break
+    case 'stop':
+      void stop()
+      break
+    default:
+      data satisfies never
+  }
+}
+
+async function stop(): Promise<void> {
+  await opened?.listener.stop()
+  await opened?.close()
+  send({ kind: 'stopped' })
+}

@@ -1,0 +1,162 @@
+import { type AuditActor, type AuditEntry, audit } from '../audit/log.ts'
+import type { AnySql } from '../db/connect.ts'
+import type { Touch } from '../db/database.ts'
+import { ApiError, badRequest } from '../errors.ts'
+import { newId } from '../lib/ids.ts'
+import { ensureIdentities } from './ensure-identities.ts'
+import {
+  insertDefaultLimits,
+  insertKeyPermissions,
+  insertKeyRoles,
+  insertKeys,
+  type NewKeyRow,
+} from './store.ts'
+
+/** A key to be made, however it came: every check passed, names resolved to ids. */
+export type NewKey = {
+  id: string
+  apiId: string
+  keyspaceId: string
+  hash: string
+  start: string
+  name: string | null
+  ownerId: string | null
+  /** Its identity is found or made with the key. */
+  externalId: string | null
+  meta: Record<string, unknown> | null
+  environment: string | null
+  enabled: boolean
+  expiresAt: number | null
+  remaining: number | null
+  refill: { amount: number; day: number | null; lastAt: number | null } | null
+  ratelimit: { limit: number; durationMs: number } | null
+  roles: readonly { id: string; name: string }[]
+  permissions: readonly { id: string; name: string }[]
+}
+
+/**
+ * Writes keys with all that hangs on them, inside the caller's transaction: a fixed number of statements, however many.
+ * @throws ApiError CONFLICT when a key of the same hash exists, or twice in the list; then nothing may be kept.
+ */
+export async function writeNewKeys(
+  tx: AnySql,
+  actor: AuditActor,
+  keys: readonly NewKey[],
+  { touch, now }: { touch: Touch; now: number },
+): Promise<void> {
+  const { workspaceId } = actor
+  const externalIds = keys.flatMap(({ externalId }) => externalId ?? [])
+  const identities = await ensureIdentities(tx, actor, externalIds, now)
+  const rows = keys.map((key) => rowOf(key, identities))
+  const inserted = new Set(await insertKeys(tx, workspaceId, rows, now))
+  const duplicate = keys.findIndex(({ id }) => !inserted.has(id))
+  if (duplicate >= 0)
+    throw new ApiError('CONFLICT', `element ${duplicate}: a key with this hash exists already`)
+
+  await insertDefaultLimits(
+    tx,
+    workspaceId,
+    keys.flatMap(({ id, ratelimit }) =>
+      ratelimit === null ? [] : [{ id: newId('rl'), keyId: id, ...ratelimit }],
+    ),
+    now,
+  )
+  await insertKeyRoles(
+    tx,
+    workspaceId,
+    keys.flatMap(({ id, roles }) => roles.map((role) => ({ keyId: id, roleId: role.id }))),
+    now,
+  )
+  await insertKeyPermissions(
+    tx,
+    workspaceId,
+    keys.flatMap(({ id, permissions }) =>
+      permissions.map((permission) => ({ keyId: id, permissionId: permission.id })),
+    ),
+    now,
+  )
+  await audit(tx, actor, keys.flatMap(auditEntries))
+  // Somebody may have tried the key before it existed: "not found" is cached by hash.
+  touch(...keys.map(({ hash }) => hash))
+}
+
+const rowOf = (key: NewKey, identities: ReadonlyMap<string, string>): NewKeyRow => ({
+  id: key.id,
+  keyspace_id: key.keyspaceId,
+  hash: key.hash,
+  start: key.start,
+  name: key.name,
+  owner_id: key.ownerId,
+  identity_id: key.externalId === null ? null : (identities.get(key.externalId) ?? null),
+  meta: key.meta === null ? null : JSON.stringify(key.meta),
+  environment: key.environment,
+  enabled: key.enabled,
+  expires_at: key.expiresAt,
+  remaining: key.remaining,
+  refill_amount: key.refill?.amount ?? null,
+  refill_day: key.refill?.day ?? null,
+  last_refill_at: key.refill?.lastAt ?? null,
+})
+
+function auditEntries({ id, apiId, roles, permissions }: NewKey): AuditEntry[] {
+  const key = { type: 'key', id }
+  return [
+    {
+      event: 'key.create',
+      description: `created key ${id} in API ${apiId}`,
+      resources: [key, { type: 'api', id: apiId }],
+    },
+    ...roles.map(
+      (role): AuditEntry => ({
+        event: 'authorization.connect_role_and_key',
+        description: `connected role ${role.id} and key ${id}`,
+        resources: [key, { type: 'role', id: role.id, name: role.name }],
+      }),
+    ),
+    ...permissions.map(
+      (permission): AuditEntry => ({
+        event: 'authorization.connect_permission_and_key',
+        description: `connected permission ${permission.id} and key ${id}`,
+        resources: [key, { type: 'permission', id: permission.id, name: permission.name }],
+      }),
+    ),
+  ]
+}
+
+type RefillInput = { interval: 'daily' | 'monthly'; amount: number; refillDay?: number | undefined }
+
+/**
+ * A refill as it is stored: no day = daily.
+ * @param path Where the field stands in the request, for the message.
+ * @throws ApiError BAD_REQUEST for a refill of uses that are not counted, or a day on a daily one.
+ */
+export function readRefill(
+  refill: RefillInput | undefined,
+  remaining: number | undefined,
+  { path, lastAt }: { path: string; lastAt: number | null },
+): NewKey['refill'] {
+  if (refill === undefined) return null
+  if (remaining === undefined) throw badRequest(`${path}: refill needs remaining to be set`)
+  return { ...refillDayOf(refill, path), amount: refill.amount, lastAt }
+}
+
+/** @throws ApiError BAD_REQUEST */
+export function refillDayOf({ interval, refillDay }: RefillInput, path: string): { day: number | null } {
+  if (interval === 'monthly') return { day: refillDay ?? 1 }
+  if (refillDay !== undefined)
+    throw badRequest(`${path}.refillDay: must be null (left out) when the interval is daily`)
+  return { day: null }
+}
+
+/** @throws ApiError BAD_REQUEST when neither duration nor refillInterval is given. */
+export function readRatelimit(
+  ratelimit:
+    | { limit: number; duration?: number | undefined; refillInterval?: number | undefined }
+    | undefined,
+  path: string,
+): NewKey['ratelimit'] {
+  if (ratelimit === undefined) return null
+  const durationMs = ratelimit.duration ?? ratelimit.refillInterval
+  if (durationMs === undefined) throw badRequest(`${path}.duration: Required`)
+  return { limit: ratelimit.limit, durationMs }
+}

@@ -1,0 +1,210 @@
+import { type Static, Type } from '@sinclair/typebox'
+import { DURATION_MS_MAX, INT32_MAX, TIME_MS_MAX } from '../lib/bounds.ts'
+
+export const Meta = Type.Record(Type.String(), Type.Unknown(), { description: 'Free-form JSON object.' })
+
+/** Names of roles or slugs of permissions; repeated ones count once. */
+const Names = (what: string) =>
+  Type.Array(Type.String({ minLength: 1, maxLength: 512 }), { maxItems: 1000, description: what })
+
+export const Refill = Type.Object({
+  interval: Type.Union([Type.Literal('daily'), Type.Literal('monthly')], {
+    description: 'At each UTC midnight, or at the one that begins `refillDay`.',
+  }),
+  amount: Type.Integer({
+    minimum: 1,
+    maximum: INT32_MAX,
+    description: 'Uses added to `remaining` by each refill.',
+  }),
+  refillDay: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: 31,
+      description: 'Monthly only, default 1. Months that are shorter refill on their last day.',
+    }),
+  ),
+})
+
+/** A key's own limit. `durationMin` differs: an update has no minimum of a second. */
+const KeyRatelimit = ({ durationMin }: { durationMin: number }) =>
+  Type.Object({
+    limit: Type.Integer({
+      minimum: 1,
+      maximum: INT32_MAX,
+      description: 'Verifications allowed in a window.',
+    }),
+    duration: Type.Optional(
+      Type.Integer({
+        minimum: durationMin,
+        maximum: DURATION_MS_MAX,
+        description: 'Length of the window in milliseconds; without it `refillInterval` counts.',
+      }),
+    ),
+    type: Type.Optional(
+      Type.Union([Type.Literal('fast'), Type.Literal('consistent')], {
+        description: 'Deprecated, no effect.',
+      }),
+    ),
+    async: Type.Optional(Type.Boolean({ description: 'No effect: limits of keys are always exact.' })),
+    refillRate: Type.Optional(
+      Type.Integer({ minimum: 1, maximum: INT32_MAX, description: 'Deprecated, no effect.' }),
+    ),
+    refillInterval: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: DURATION_MS_MAX,
+        description: 'Deprecated: `duration` in milliseconds.',
+      }),
+    ),
+  })
+export const NewKeyRatelimit = KeyRatelimit({ durationMin: 1000 })
+export const UpdatedKeyRatelimit = KeyRatelimit({ durationMin: 1 })
+
+export const Expires = Type.Integer({
+  minimum: -TIME_MS_MAX,
+  maximum: TIME_MS_MAX,
+  description: 'Unix milliseconds from which the key is refused. 0 = never.',
+})
+export const ExternalId = Type.String({
+  minLength: 1,
+  maxLength: 256,
+  description:
+    'Your id of the user or organisation; their identity is found or made, and the key connected to it.',
+})
+
+/** What createKey and the imports have in common. */
+export const NewKeyFields = {
+  name: Type.Optional(Type.String({ maxLength: 256, description: 'For people.' })),
+  ownerId: Type.Optional(Type.String({ maxLength: 256, description: 'Deprecated: use `externalId`.' })),
+  externalId: Type.Optional(ExternalId),
+  meta: Type.Optional(Meta),
+  roles: Type.Optional(Names('Names of existing roles.')),
+  permissions: Type.Optional(Names('Slugs of existing permissions.')),
+  expires: Type.Optional(Expires),
+  remaining: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: INT32_MAX,
+      description: 'Uses the key has; without it they are not counted.',
+    }),
+  ),
+  refill: Type.Optional(Refill),
+  enabled: Type.Optional(Type.Boolean({ description: 'Default true.' })),
+  environment: Type.Optional(
+    Type.String({
+      maxLength: 256,
+      description: 'Divides your keys, as in live and test; returned, never compared.',
+    }),
+  ),
+}
+
+export const CreateKeyBody = Type.Object({
+  apiId: Type.String({ maxLength: 256, description: 'The API the key belongs to.' }),
+  prefix: Type.Optional(
+    Type.String({ maxLength: 16, description: 'The key then reads `<prefix>_<random>`.' }),
+  ),
+  byteLength: Type.Optional(
+    Type.Integer({ minimum: 16, maximum: 255, description: 'Random bytes in the key; default 16.' }),
+  ),
+  ...NewKeyFields,
+  ratelimit: Type.Optional(NewKeyRatelimit),
+  recoverable: Type.Optional(
+    Type.Boolean({ description: 'Also keep the key encrypted, so that it can be read back. Default false.' }),
+  ),
+})
+export type CreateKeyBody = Static<typeof CreateKeyBody>
+
+export const CreateKeyReply = Type.Object({
+  keyId: Type.String({ description: 'Names the key in later calls; not secret.' }),
+  key: Type.String({ description: 'The key itself. It is not stored: pass it on now.' }),
+})
+export type CreateKeyReply = Static<typeof CreateKeyReply>
+
+const Cost = (description: string) => Type.Integer({ minimum: 0, maximum: INT32_MAX, description })
+
+export const VerifyKeyBody = Type.Object({
+  key: Type.String({ minLength: 1, maxLength: 4096, description: 'The whole key as its holder sent it.' }),
+  apiId: Type.Optional(Type.String({ maxLength: 256, description: 'Keys of other APIs are then refused.' })),
+  tags: Type.Optional(
+    Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
+      maxItems: 10,
+      description: 'Marks this verification in analytics; no influence on the answer.',
+    }),
+  ),
+  authorization: Type.Optional(
+    Type.Object({
+      permissions: Type.Optional(
+        Type.Unknown({
+          description: 'A permission, or {"and": […]} or {"or": […]} of them, nested at will.',
+        }),
+      ),
+    }),
+  ),
+  remaining: Type.Optional(
+    Type.Object({
+      cost: Type.Optional(Cost('Uses to take, default 1. More than are left: refused, none taken.')),
+    }),
+  ),
+  ratelimits: Type.Optional(
+    Type.Array(
+      Type.Object({
+        name: Type.String({ minLength: 1, maxLength: 256 }),
+        cost: Type.Optional(Cost('Tokens to take, default 1.')),
+        limit: Type.Optional(
+          Type.Integer({ minimum: 0, maximum: INT32_MAX, description: 'With `duration`: used as given.' }),
+        ),
+        duration: Type.Optional(
+          Type.Integer({ minimum: 1, maximum: DURATION_MS_MAX, description: 'Window in milliseconds.' }),
+        ),
+      }),
+      { maxItems: 100, description: 'Limits to count, besides those that count on every verification.' },
+    ),
+  ),
+  ratelimit: Type.Optional(
+    Type.Object({
+      cost: Type.Optional(Cost('Deprecated: cost of the limit `default`, unless `ratelimits` names it.')),
+    }),
+  ),
+})
+export type VerifyKeyBody = Static<typeof VerifyKeyBody>
+
+export const VerifyKeyReply = Type.Object({
+  valid: Type.Boolean(),
+  code: Type.Union(
+    [
+      Type.Literal('VALID'),
+      Type.Literal('NOT_FOUND'),
+      Type.Literal('FORBIDDEN'),
+      Type.Literal('USAGE_EXCEEDED'),
+      Type.Literal('RATE_LIMITED'),
+      Type.Literal('UNAUTHORIZED'),
+      Type.Literal('DISABLED'),
+      Type.Literal('INSUFFICIENT_PERMISSIONS'),
+      Type.Literal('EXPIRED'),
+    ],
+    { description: 'Why the key is valid or not.' },
+  ),
+  requestId: Type.String(),
+  keyId: Type.Optional(Type.String()),
+  name: Type.Optional(Type.String()),
+  ownerId: Type.Optional(Type.String({ description: 'The identity’s externalId, else the key’s own.' })),
+  meta: Type.Optional(Meta),
+  environment: Type.Optional(Type.String()),
+  expires: Type.Optional(Type.Integer({ description: 'Unix milliseconds.' })),
+  enabled: Type.Optional(Type.Boolean()),
+  permissions: Type.Optional(Type.Array(Type.String())),
+  roles: Type.Optional(Type.Array(Type.String())),
+  identity: Type.Optional(Type.Object({ id: Type.String(), externalId: Type.String(), meta: Meta })),
+  ratelimit: Type.Optional(
+    Type.Object(
+      {
+        limit: Type.Integer(),
+        remaining: Type.Integer(),
+        reset: Type.Integer({ description: 'Unix milliseconds.' }),
+      },
+      { description: 'The limit that refused, else the first one counted.' },
+    ),
+  ),
+  remaining: Type.Optional(Type.Integer({ description: 'Uses left.' })),
+})
+export type VerifyKeyReply = Static<typeof VerifyKeyReply>

@@ -1,0 +1,34 @@
+import type { Changes } from '../db/changes.ts'
+import type { Sql } from '../db/connect.ts'
+import { RecordCache } from '../db/record-cache.ts'
+import { arrangeOverrides, type Overrides } from './overrides.ts'
+import { findNamespaceByName } from './store.ts'
+
+export type Namespace = { id: string; name: string; overrides: Overrides }
+
+/** Namespaces with their overrides, cached by workspace and name. That one is missing is never cached. */
+export class Namespaces {
+  readonly #cache: RecordCache<Namespace>
+
+  constructor(sql: Sql, changes: Changes, options: { bytesMax: number }) {
+    this.#cache = new RecordCache(changes, {
+      load: async (key) => {
+        // Ids hold no line feed, so the first one ends the workspace's.
+        const split = key.indexOf('\n')
+        const row = await findNamespaceByName(sql, key.slice(0, split), key.slice(split + 1))
+        return row === null
+          ? null
+          : { id: row.id, name: row.name, overrides: arrangeOverrides(row.overrides) }
+      },
+      dependenciesOf: ({ id }) => [id],
+      bytesOf: ({ name, overrides }) =>
+        500 + 2 * name.length + 300 * (overrides.exact.size + overrides.wildcards.length),
+      bytesMax: options.bytesMax,
+      missingMax: 0,
+    })
+  }
+
+  find(workspaceId: string, name: string): Namespace | null | Promise<Namespace | null> {
+    return this.#cache.find(`${workspaceId}\n${name}`)
+  }
+}

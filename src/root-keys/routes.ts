@@ -1,0 +1,37 @@
+import { type Endpoint, get, post } from '../http/endpoint.ts'
+import { EmptyReply } from '../lib/page.ts'
+import { createRootKey } from './create-root-key.ts'
+import { deleteRootKey } from './delete-root-key.ts'
+import { listRootKeys } from './list-root-keys.ts'
+import {
+  CreateRootKeyBody,
+  CreateRootKeyReply,
+  DeleteRootKeyBody,
+  ListRootKeysQuery,
+  ListRootKeysReply,
+  UpdateRootKeyBody,
+} from './schema.ts'
+import { updateRootKey } from './update-root-key.ts'
+
+export const rootKeyRoutes: Endpoint[] = [
+  post(
+    '/v1/rootKeys.createRootKey',
+    { input: CreateRootKeyBody, reply: CreateRootKeyReply, summary: 'Create a root key' },
+    createRootKey,
+  ),
+  get(
+    '/v1/rootKeys.listRootKeys',
+    { input: ListRootKeysQuery, reply: ListRootKeysReply, summary: 'List root keys' },
+    listRootKeys,
+  ),
+  post(
+    '/v1/rootKeys.updateRootKey',
+    { input: UpdateRootKeyBody, reply: EmptyReply, summary: 'Update a root key' },
+    updateRootKey,
+  ),
+  post(
+    '/v1/rootKeys.deleteRootKey',
+    { input: DeleteRootKeyBody, reply: EmptyReply, summary: 'Delete a root key' },
+    deleteRootKey,
+  ),
+]

@@ -1,0 +1,57 @@
+import { type Static, Type } from '@sinclair/typebox'
+import { TIME_MS_MAX } from '../lib/bounds.ts'
+import { Nullable, PageQuery, PageReply } from '../lib/page.ts'
+
+const Permissions = Type.Array(Type.String({ minLength: 1, maxLength: 512 }), {
+  maxItems: 1000,
+  description: 'What the root key may do, as `<resource>.<id or *>.<action>`, or `*` for everything.',
+})
+const Name = Type.String({ minLength: 1, maxLength: 256, description: 'For people.' })
+const Expires = Type.Integer({
+  minimum: 0,
+  maximum: TIME_MS_MAX,
+  description: 'Unix milliseconds from which the root key is refused.',
+})
+const RootKeyId = Type.String({ minLength: 1, maxLength: 256 })
+
+export const CreateRootKeyBody = Type.Object({
+  name: Type.Optional(Name),
+  permissions: Permissions,
+  expires: Type.Optional(Expires),
+})
+export type CreateRootKeyBody = Static<typeof CreateRootKeyBody>
+export const CreateRootKeyReply = Type.Object({
+  rootKeyId: Type.String({ description: 'Names it in later calls; not secret.' }),
+  rootKey: Type.String({ description: 'The root key itself, shown once.' }),
+})
+export type CreateRootKeyReply = Static<typeof CreateRootKeyReply>
+
+export const ListRootKeysQuery = Type.Object(PageQuery)
+export type ListRootKeysQuery = Static<typeof ListRootKeysQuery>
+export const ListRootKeysReply = Type.Object({
+  rootKeys: Type.Array(
+    Type.Object({
+      id: Type.String(),
+      name: Type.Optional(Type.String()),
+      start: Type.String({ description: 'The visible beginning of the root key.' }),
+      permissions: Type.Array(Type.String()),
+      enabled: Type.Boolean(),
+      expires: Type.Optional(Type.Integer({ description: 'Unix milliseconds.' })),
+      createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
+    }),
+  ),
+  ...PageReply,
+})
+export type ListRootKeysReply = Static<typeof ListRootKeysReply>
+
+export const UpdateRootKeyBody = Type.Object({
+  rootKeyId: RootKeyId,
+  name: Type.Optional(Nullable(Name, 'Null clears it.')),
+  permissions: Type.Optional(Permissions),
+  enabled: Type.Optional(Type.Boolean()),
+  expires: Type.Optional(Nullable(Expires, 'Null = never.')),
+})
+export type UpdateRootKeyBody = Static<typeof UpdateRootKeyBody>
+
+export const DeleteRootKeyBody = Type.Object({ rootKeyId: RootKeyId })
+export type DeleteRootKeyBody = Static<typeof DeleteRootKeyBody>

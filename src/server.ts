@@ -1,0 +1,127 @@
+import { randomUUID } from 'node:crypto'
+import { MessageChannel } from 'node:worker_threads'
+import { bootstrap } from './bootstrap.ts'
+import type { Config } from './config.ts'
+import { connect, type DatabaseAddress, type Sql } from './db/connect.ts'
+import { openDataDir } from './db/data-dir.ts'
+import { startEmbedded } from './db/embedded.ts'
+import { migrate } from './db/migrate.ts'
+import { type Deps, openDeps, type ThreadSetup } from './deps.ts'
+import { listen } from './http/listen.ts'
+import { startHttpThread } from './http/threads.ts'
+import { type Clock, systemClock } from './lib/clock.ts'
+import { type Shards, startShards } from './limiter/shards.ts'
+import { replaySpilledUsage } from './usage/recorder.ts'
+
+export type Server = AsyncDisposable & {
+  url: string
+  /** File of the generated operator root key, when this start registered it. */
+  rootKeyFile: string | null
+  /** The main thread's own parts, for tests and benchmarks. */
+  deps: Deps
+  shards: Shards
+  /** Answers what is in flight, flushes windows and usage, closes everything. */
+  stop(): Promise<void>
+}
+
+/**
+ * Starts everything in order: data dir, database, migrations, what an earlier stop left, shards, HTTP. What was opened is
+ * closed in reverse, also when a later step fails.
+ * @throws ConfigError, StartError: one line that says what to change.
+ */
+export async function startServer(config: Config, options: { clock?: Clock } = {}): Promise<Server> {
+  await using opening = new AsyncDisposableStack()
+  const clock = options.clock ?? systemClock
+  const dataDir = opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
+  const address = await openDatabase(config, opening)
+  const { hashSecret, hasNewKeyFile } = await prepareDatabase(address, {
+    config,
+    keyFile: (make) => dataDir.secret(ROOT_KEY_FILE, make),
+    now: clock(),
+  })
+
+  const shards = await startShards({
+    count: config.threads.shards,
+    address,
+    nodeId: dataDir.nodeId,
+    hashSecret,
+    flushEveryMs: config.flushEveryMs,
+    dataDir: config.dataDir,
+    memoryBytes: config.limiterBytesMax,
+    now: clock(),
+  })
+  opening.defer(() => shards.stop())
+
+  const processId = randomUUID()
+  const setups = connectPeers(
+    Array.from({ length: config.threads.http }, (_, thread) => ({
+      config,
+      address,
+      writerId: `${dataDir.nodeId}:${processId}:${thread}`,
+      processId,
+      hashSecret,
+      shardPorts: shards.connect(),
+    })),
+  )
+  const [mainSetup, ...workerSetups] = setups
+  if (mainSetup === undefined) throw new Error('at least one HTTP thread')
+  let url = ''
+  const { deps, close } = openDeps(mainSetup, { clock, publicUrl: () => config.publicUrl ?? url })
+  opening.defer(close)
+  const isShared = workerSetups.length > 0
+  const listener = listen(deps, { ...config.listen, isShared })
+  url = listener.url
+  opening.defer(() => listener.stop())
+  const { host } = config.listen
+  const threadOptions = { host, port: listener.port, publicUrl: config.publicUrl ?? url }
+  // Each is registered for closing as soon as it runs; all stop at once, before the main thread's own parts.
+  const threads = await Promise.all(workerSetups.map((setup) => startHttpThread(setup, threadOptions)))
+  opening.defer(async () => {
+    await Promise.all(threads.map((thread) => thread.stop()))
+  })
+  if (address.kind === 'url') await deps.changes.listen(deps.sql)
+
+  const opened = opening.move()
+  const stop = () => opened.disposeAsync()
+  const rootKeyFile = hasNewKeyFile ? `${config.dataDir}/${ROOT_KEY_FILE}` : null
+  return { url, rootKeyFile, deps, shards, stop, [Symbol.asyncDispose]: stop }
+}
+
+/** In the data dir: the generated operator root key. */
+const ROOT_KEY_FILE = 'root-key'
+
+async function openDatabase(config: Config, opening: AsyncDisposableStack): Promise<DatabaseAddress> {
+  if (config.databaseUrl !== null) return { kind: 'url', url: config.databaseUrl }
+  const embedded = await startEmbedded(config.dataDir)
+  opening.defer(() => embedded.stop())
+  return embedded.address
+}
+
+/** Everything that must be done on the database before anyone is served. */
+async function prepareDatabase(
+  address: DatabaseAddress,
+  { config, keyFile, now }: { config: Config; keyFile: (make: () => string) => string; now: number },
+) {
+  const sql: Sql = connect(address, { connectionsMax: 1 })
+  try {
+    await migrate(sql)
+    const made = await bootstrap(sql, { rootKey: config.rootKey, keyFile, now })
+    await replaySpilledUsage(sql, config.dataDir)
+    return made
+  } finally {
+    await sql.end({ timeout: 2 })
+  }
+}
+
+/** A channel between every two HTTP threads, over which they tell each other what a write touched. */
+function connectPeers(setups: Omit<ThreadSetup, 'peerPorts'>[]): ThreadSetup[] {
+  const connected = setups.map((setup): ThreadSetup => ({ ...setup, peerPorts: [] }))
+  for (const [index, first] of connected.entries()) {
+    for (const second of connected.slice(index + 1)) {
+      const { port1, port2 } = new MessageChannel()
+      first.peerPorts.push(port1)
+      second.peerPorts.push(port2)
+    }
+  }
+  return connected
+}

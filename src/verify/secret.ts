@@ -1,0 +1,41 @@
+import { encodeBase58 } from '../lib/base58.ts'
+
+export type Secret = {
+  /** The whole text, shown once. */
+  key: string
+  /** Its visible beginning: what a person recognises it by. */
+  start: string
+  hash: string
+}
+
+/**
+ * Text of a new key: base58 of a version byte, a length byte and `byteLength` random bytes, behind `prefix_` if any.
+ * `start` has the request's prefix, the underscore and four characters; a keyspace's default prefix does not lengthen it.
+ * @param byteLength 16 to 255.
+ */
+export function makeSecret({
+  prefix,
+  defaultPrefix,
+  byteLength,
+}: {
+  prefix: string | undefined
+  defaultPrefix: string | null
+  byteLength: number
+}): Secret {
+  const bytes = new Uint8Array(2 + byteLength)
+  bytes[0] = KEY_VERSION
+  bytes[1] = byteLength
+  crypto.getRandomValues(bytes.subarray(2))
+  const usedPrefix = prefix ?? defaultPrefix ?? ''
+  const key = usedPrefix === '' ? encodeBase58(bytes) : `${usedPrefix}_${encodeBase58(bytes)}`
+  return { key, start: key.slice(0, (prefix ?? '').length + 5), hash: hashKey(key) }
+}
+
+/** Root keys read `tollgate_<base58>`. */
+export const makeRootSecret = (): Secret =>
+  makeSecret({ prefix: 'tollgate', defaultPrefix: null, byteLength: 16 })
+
+const KEY_VERSION = 1
+
+/** SHA-256 over the UTF-8 text of the whole key, standard base64 with padding: variant `sha256_base64`. */
+export const hashKey = (key: string): string => new Bun.CryptoHasher('sha256').update(key).digest('base64')

@@ -1,0 +1,48 @@
+import { audit } from '../audit/log.ts'
+import type { Deps } from '../deps.ts'
+import type { Call } from '../http/endpoint.ts'
+import { newId } from '../lib/ids.ts'
+import { authenticateOperator } from '../root-keys/authorize.ts'
+import { insertRootKey } from '../root-keys/store.ts'
+import { makeRootSecret } from '../verify/secret.ts'
+import type { CreateWorkspaceBody, CreateWorkspaceReply } from './schema.ts'
+import { insertWorkspace } from './store.ts'
+
+/** Makes a workspace and the first root key of it, which holds `*` there and nothing elsewhere. */
+export async function createWorkspace(
+  deps: Deps,
+  call: Call,
+  { name }: CreateWorkspaceBody,
+): Promise<CreateWorkspaceReply> {
+  const actor = await authenticateOperator(deps, call)
+  const workspaceId = newId('ws')
+  const rootKeyId = newId('key')
+  const { key, start, hash } = makeRootSecret()
+  const now = deps.clock()
+  await deps.database.write(async (tx, touch) => {
+    await insertWorkspace(tx, { id: workspaceId, name, now })
+    await insertRootKey(tx, {
+      id: rootKeyId,
+      hash,
+      start,
+      name: 'first root key',
+      forWorkspaceId: workspaceId,
+      permissions: ['*'],
+      isOperator: false,
+      expiresAt: null,
+      now,
+    })
+    await audit(tx, actor, [
+      {
+        event: 'workspace.create',
+        description: `created workspace ${workspaceId} with root key ${rootKeyId}`,
+        resources: [
+          { type: 'workspace', id: workspaceId, name },
+          { type: 'rootKey', id: rootKeyId },
+        ],
+      },
+    ])
+    touch(hash)
+  })
+  return { workspaceId, rootKeyId, rootKey: key }
+}

@@ -1,0 +1,37 @@
+import { type Static, Type } from '@sinclair/typebox'
+import { PageQuery, PageReply } from '../lib/page.ts'
+
+const Name = Type.String({ minLength: 3, maxLength: 256, description: 'For people; need not be unique.' })
+
+export const CreateWorkspaceBody = Type.Object({ name: Name })
+export type CreateWorkspaceBody = Static<typeof CreateWorkspaceBody>
+export const CreateWorkspaceReply = Type.Object({
+  workspaceId: Type.String(),
+  rootKeyId: Type.String(),
+  rootKey: Type.String({ description: 'Holds `*` in the new workspace. Shown once.' }),
+})
+export type CreateWorkspaceReply = Static<typeof CreateWorkspaceReply>
+
+export const UpdateWorkspaceBody = Type.Object({
+  workspaceId: Type.String({ minLength: 1, maxLength: 256 }),
+  name: Type.Optional(Name),
+  enabled: Type.Optional(
+    Type.Boolean({ description: 'False refuses every key and root key of the workspace.' }),
+  ),
+})
+export type UpdateWorkspaceBody = Static<typeof UpdateWorkspaceBody>
+
+export const ListWorkspacesQuery = Type.Object(PageQuery)
+export type ListWorkspacesQuery = Static<typeof ListWorkspacesQuery>
+export const ListWorkspacesReply = Type.Object({
+  workspaces: Type.Array(
+    Type.Object({
+      id: Type.String(),
+      name: Type.String(),
+      enabled: Type.Boolean(),
+      createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
+    }),
+  ),
+  ...PageReply,
+})
+export type ListWorkspacesReply = Static<typeof ListWorkspacesReply>
