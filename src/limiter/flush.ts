@@ -1,0 +1,173 @@
+import { writeSpill } from '../db/spill.ts'
+import { log } from '../log.ts'
+import type { WindowRows, WindowStore } from './store.ts'
+import { CellBatch, type WindowTable } from './window-table.ts'
+
+/** The kind of our spill files, and what is in one: rows of one node. */
+export const SPILL_KIND = 'windows'
+export type WindowSpill = WindowRows & { nodeId: string }
+
+/**
+ * Writes the cells of one shard that changed since the last time, every `everyMs`; frees ended windows on the same
+ * walk. The walk takes slices of well under a millisecond and lets messages in between.
+ *
+ * Postgres away: what a failed write held is marked changed again, so nothing is lost and nothing piles up: there is
+ * one cell per open window. One log line when it starts and one when it is over.
+ *
+ * States: waiting (timer set) → walking → waiting; `stop` ends in stopped from either, by a last walk or a spill file.
+ */
+export class Flusher {
+  private readonly batch = new CellBatch(CELLS_PER_STATEMENT)
+  private timer: Timer | null = null
+  /** The walk under way or the last one; never rejects. Walks follow one another. */
+  private walking: Promise<void> = Promise.resolve()
+  private awaySinceMs: number | null = null
+  private deleteAgainMs = 0
+  private isStopped = false
+
+  constructor(
+    private readonly options: {
+      table: WindowTable
+      store: WindowStore
+      nodeId: string
+      everyMs: number
+      dataDir: string
+      /** One shard of a process clears away the rows of ended windows. */
+      deletesEnded: boolean
+    },
+  ) {}
+
+  start(): void {
+    this.timer = setTimeout(
+      async () => {
+        await this.flush().catch(() => {}) // logged; the next one tries again
+        if (!this.isStopped) this.start()
+      },
+      this.awaySinceMs === null ? this.options.everyMs : Math.max(this.options.everyMs, RETRY_MS),
+    )
+  }
+
+  /** Resolves when everything counted up to now is written. @throws when Postgres is not available. */
+  flush(): Promise<void> {
+    const walk = this.walking.then(() => this.walk())
+    this.walking = walk.catch(() => {})
+    return walk
+  }
+
+  /** Last flush, within `STOP_MS`; what it could not write goes to a spill file. @returns cells spilled. */
+  async stop(): Promise<number> {
+    this.isStopped = true
+    if (this.timer !== null) clearTimeout(this.timer)
+    // Closing the connection makes a write under way fail, which marks its cells changed again.
+    const deadline = setTimeout(() => void this.options.store.close().catch(() => {}), STOP_MS)
+    try {
+      await this.flush()
+      return 0
+    } catch {
+      return this.spill()
+    } finally {
+      clearTimeout(deadline)
+      await this.options.store.close().catch(() => {}) // nothing is under way any more
+    }
+  }
+
+  private async walk(): Promise<void> {
+    const { table } = this.options
+    let page = 0
+    do {
+      page = table.sweep(page, PAGES_PER_SLICE, this.batch)
+      if (page === -1 || !this.batch.hasRoom(CELLS_PER_SLICE)) await this.writeBatch()
+      else await nextTurn()
+    } while (page !== -1)
+    while (!table.sketch.expire(ENTRIES_PER_SLICE, table.nowMs)) await nextTurn()
+    await this.deleteEnded()
+  }
+
+  private async writeBatch(): Promise<void> {
+    if (this.batch.count === 0) return
+    try {
+      await this.options.store.write(this.options.nodeId, rowsOf(this.batch))
+      this.reportBack()
+    } catch (cause) {
+      this.options.table.markChanged(this.batch)
+      this.reportAway(cause)
+      throw cause
+    } finally {
+      this.batch.count = 0
+    }
+  }
+
+  /** Some slices each time, so that a backlog goes over several flushes. Whatever fails is left for the next. */
+  private async deleteEnded(): Promise<void> {
+    const { table, store, deletesEnded } = this.options
+    if (!deletesEnded || this.isStopped || table.nowMs < this.deleteAgainMs) return
+    this.deleteAgainMs = table.nowMs + DELETE_EVERY_MS
+    try {
+      for (let slice = 0; slice < DELETE_SLICES_MAX && !this.isStopped; slice++) {
+        const deleted = await store.deleteEnded(table.nowMs - DELETE_AFTER_MS, DELETE_ROWS)
+        if (deleted < DELETE_ROWS) return
+      }
+    } catch (cause) {
+      this.reportAway(cause)
+    }
+  }
+
+  private spill(): number {
+    const { table, nodeId, dataDir } = this.options
+    const batch = new CellBatch(CELLS_PER_STATEMENT)
+    const spill: WindowSpill = { nodeId, cells: '', ends: [], used: [] }
+    for (let page = 0; page !== -1; ) {
+      page = table.sweep(page, PAGES_PER_SLICE, batch)
+      const rows = rowsOf(batch)
+      batch.count = 0
+      spill.cells += rows.cells
+      for (const end of rows.ends) spill.ends.push(end)
+      for (const used of rows.used) spill.used.push(used)
+    }
+    if (spill.ends.length > 0) writeSpill(dataDir, SPILL_KIND, spill)
+    return spill.ends.length
+  }
+
+  private reportAway(cause: unknown): void {
+    if (this.awaySinceMs !== null) return
+    this.awaySinceMs = performance.now()
+    log('warn', 'rate limit windows cannot be flushed; limits go on from memory', { cause })
+  }
+
+  private reportBack(): void {
+    if (this.awaySinceMs === null) return
+    const awayMs = Math.round(performance.now() - this.awaySinceMs)
+    this.awaySinceMs = null
+    log('info', 'rate limit windows are flushed again', { awayMs })
+  }
+}
+
+function rowsOf(batch: CellBatch): WindowRows {
+  let at = 0
+  for (let i = 0; i < 4 * batch.count; i++) {
+    const word = batch.names[i] as number // count is within the batch
+    for (let shift = 28; shift >= 0; shift -= 4) hexBytes[at++] = HEX.charCodeAt((word >>> shift) & 15)
+  }
+  return {
+    cells: hexBytes.toString('latin1', 0, at),
+    ends: Array.from(batch.ends.subarray(0, batch.count)),
+    used: Array.from(batch.used.subarray(0, batch.count)),
+  }
+}
+
+const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
+
+const HEX = '0123456789abcdef'
+const CELLS_PER_STATEMENT = 5_000
+/** 128 pages are 128 KiB: about 0.1 ms when all of them changed. */
+const PAGES_PER_SLICE = 128
+const CELLS_PER_SLICE = 32
+const ENTRIES_PER_SLICE = 65_536
+const RETRY_MS = 500
+const STOP_MS = 5_000
+const DELETE_EVERY_MS = 5_000
+/** Another server's clock may be behind ours: a row is garbage only a good while after its window. */
+const DELETE_AFTER_MS = 60_000
+const DELETE_ROWS = 5_000
+const DELETE_SLICES_MAX = 20
+const hexBytes = Buffer.alloc(32 * CELLS_PER_STATEMENT)

@@ -1,0 +1,59 @@
+import type { DatabaseAddress } from '../db/connect.ts'
+
+/**
+ * How a call gets to its shard and back.
+ *
+ * 1. The main thread makes one channel per HTTP thread and shard. One end goes to the shard (`connect`), the other to
+ *    the thread's router.
+ * 2. `LimiterRouter.take` names the counter by its hash, stamps the time, and adds the call to the lane of the shard
+ *    that owns the hash.
+ * 3. Once per turn of the event loop, each lane with calls posts one `Calls`.
+ * 4. The shard decides them in order and posts one `Answers` with the same id. A port keeps order, so answers come in
+ *    the order of the calls; one that was given up is skipped by its id.
+ * 5. A router gives up a batch that is late, and everything in flight when its port closes: the calls fail. They may
+ *    have been charged.
+ * 6. A shard that dies is started again by the main thread, with its windows as last flushed; routers get a new port
+ *    for it over the control port, which is the last of the ports `Shards.connect` hands out.
+ *
+ * Encoding of batches: see the figures in router.ts.
+ */
+
+/** Router → shard. Eight numbers a call: h0, h1, h2, h3, limit, duration (ms), cost, time (Unix ms). */
+export type Calls = { id: number; calls: number[] }
+/** Shard → router. Two numbers a call: used if passed, else -1 - used; when the window ends (Unix ms). */
+export type Answers = { id: number; answers: number[] }
+
+export const NUMBERS_PER_CALL = 8
+export const NUMBERS_PER_ANSWER = 2
+
+/** Main thread → router, on the control port: from now on this is the port of that shard. */
+export type ToRouter = { kind: 'replaced'; shard: number; port: MessagePort }
+
+export type ShardSetup = {
+  /** Which of how many shards. */
+  index: number
+  count: number
+  address: DatabaseAddress
+  nodeId: string
+  flushEveryMs: number
+  dataDir: string
+  /** Of this shard alone. */
+  memoryBytes: number
+  nowMs: number
+}
+
+/** Main thread → shard. */
+export type ToShard =
+  | { kind: 'start'; setup: ShardSetup }
+  | { kind: 'connect'; port: MessagePort }
+  /** Flush now, answer `flushed` with the same id. */
+  | { kind: 'flush'; id: number }
+  /** Flush or spill, answer `stopped`, take no more calls. */
+  | { kind: 'stop' }
+
+/** Shard → main thread. */
+export type FromShard =
+  | { kind: 'started'; restored: number }
+  | { kind: 'failed'; reason: string }
+  | { kind: 'flushed'; id: number; error: string | null }
+  | { kind: 'stopped'; spilled: number }

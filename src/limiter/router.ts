@@ -1,0 +1,287 @@
+import { LRUCache } from 'lru-cache'
+import { type Clock, neverBackwards } from '../lib/clock.ts'
+import { CounterHash, shardOf } from './counter-hash.ts'
+import { type Answers, type Calls, NUMBERS_PER_ANSWER, type ToRouter } from './protocol.ts'
+
+/** A call for some of a counter's window. */
+export type Take = {
+  /** The complete and unambiguous name of the counter, duration included. The limit is not part of its count. */
+  counter: string
+  /** 0 to 2^31 - 1. */
+  limit: number
+  /** 1 to 2^53. Windows start at whole multiples since the epoch. */
+  durationMs: number
+  /** 0 to 2^31 - 1; 0 only looks. */
+  cost: number
+}
+
+export type Taken = {
+  passed: boolean
+  /** Of the window, after the decision; a refused cost is not included. Can exceed a limit that was lowered. */
+  used: number
+  /** When the window ends, Unix ms. */
+  resetAtMs: number
+}
+
+/**
+ * An HTTP thread's way to the shards; `protocol.ts` has the path of a call. One instance a thread.
+ *
+ * Late calls: one coarse interval for the thread, counting its ticks. A batch fails after three of them, that is after
+ * one to one and a half `replyTimeoutMs`; counting ticks instead of reading a clock, a thread that was itself blocked
+ * does not take its own pause for a late answer.
+ */
+export class LimiterRouter {
+  private readonly lanes: Lane[]
+  private readonly control: MessagePort | undefined
+  private readonly hash: CounterHash
+  private readonly clock: Clock
+  private readonly tickMs: number
+  private ticks = 0
+  private tickTimer: Timer | null = null
+  private isSendDue = false
+  private isStopped = false
+  /** What this thread knows of the counters used with `takeAsync`. */
+  private readonly known = new LRUCache<string, Known>({ max: KNOWN_MAX })
+
+  /**
+   * @param options.ports From `Shards.connect`: one per shard, then the control port.
+   * @param options.replyTimeoutMs How long a call waits for its shard.
+   */
+  constructor(options: { ports: MessagePort[]; hashSecret: string; clock: Clock; replyTimeoutMs: number }) {
+    this.hash = new CounterHash(options.hashSecret)
+    this.clock = neverBackwards(options.clock)
+    this.tickMs = Math.max(1, Math.ceil(options.replyTimeoutMs / 2))
+    this.lanes = options.ports.slice(0, -1).map((port) => new Lane(port))
+    this.control = options.ports.at(-1)
+    if (this.control !== undefined) {
+      this.control.onmessage = ({ data }: { data: ToRouter }) => this.lanes[data.shard]?.reconnect(data.port)
+    }
+  }
+
+  /**
+   * Asks the counter's shard.
+   * @throws Error when the shard is dead or late, then perhaps charged; or when more calls wait than is bearable.
+   */
+  take(call: Take): Promise<Taken> {
+    return new Promise((resolve, reject) => this.enqueue(call, this.clock(), { resolve, reject }))
+  }
+
+  /**
+   * Answers at once from what this thread knows of the counter: the last answer of its shard and what was let through
+   * since. What passes is charged afterwards. May let through too much until the shard has answered.
+   * @throws Error when the shard is known to be dead.
+   */
+  takeAsync(call: Take): Taken {
+    const nowMs = this.clock()
+    const endMs = (Math.floor(nowMs / call.durationMs) + 1) * call.durationMs
+    let known = this.known.get(call.counter)
+    if (known === undefined || known.endMs < endMs) {
+      known = { endMs, used: 0, unanswered: 0 }
+      this.known.set(call.counter, known)
+    }
+    const used = known.used + known.unanswered
+    if (used + call.cost > call.limit) return { passed: false, used, resetAtMs: known.endMs }
+    this.enqueue(call, nowMs, new Charge(known, call.cost))
+    known.unanswered += call.cost
+    return { passed: true, used: used + call.cost, resetAtMs: known.endMs }
+  }
+
+  /** Waits for the calls in flight, each answered or given up in its time, and closes the ports. */
+  async stop(): Promise<void> {
+    this.isStopped = true
+    this.send()
+    await Promise.all(this.lanes.map((lane) => lane.drained()))
+    if (this.tickTimer !== null) clearInterval(this.tickTimer)
+    for (const lane of this.lanes) lane.close()
+    this.control?.close()
+  }
+
+  private enqueue(call: Take, nowMs: number, waiter: Waiter): void {
+    const { limit, durationMs, cost } = call
+    if (!(limit >= 0 && limit <= COUNT_MAX && cost >= 0 && cost <= COUNT_MAX && durationMs >= 1)) {
+      throw new Error(`a take out of bounds: limit ${limit}, cost ${cost}, duration ${durationMs} ms`)
+    }
+    if (this.isStopped) throw new Error('the limiter is stopped')
+    const hash = this.hash
+    hash.update(call.counter)
+    const lane = this.lanes[shardOf(hash.h0, this.lanes.length)] as Lane // a shard's index is below their number
+    lane.add(waiter, hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs)
+    if (this.isSendDue) return
+    this.isSendDue = true
+    setImmediate(() => this.send())
+  }
+
+  private send(): void {
+    this.isSendDue = false
+    for (const lane of this.lanes) lane.send(this.ticks)
+    this.tickTimer ??= setInterval(() => this.tick(), this.tickMs)
+  }
+
+  private tick(): void {
+    this.ticks++
+    let inFlight = 0
+    for (const lane of this.lanes) {
+      lane.giveUpSentBefore(this.ticks - 2)
+      inFlight += lane.callsInFlight
+    }
+    if (inFlight > 0 || this.tickTimer === null) return
+    clearInterval(this.tickTimer)
+    this.tickTimer = null
+  }
+}
+
+/** Where the answer to a call goes. */
+type Waiter = { resolve(taken: Taken): void; reject(error: Error): void }
+
+type Batch = { id: number; sentAtTick: number; waiters: Waiter[] }
+
+/** The calls to one shard: queued in this turn, then in flight. */
+class Lane {
+  callsInFlight = 0
+  /** Null while the shard is dead. */
+  private port: MessagePort | null = null
+  private queuedCalls: number[] = []
+  private queuedWaiters: Waiter[] = []
+  private lastId = 0
+  /** In the order sent. */
+  private inFlight: Batch[] = []
+  private onDrained: (() => void)[] = []
+
+  constructor(port: MessagePort) {
+    this.reconnect(port)
+  }
+
+  reconnect(port: MessagePort): void {
+    const old = this.port
+    this.port = port
+    if (old !== null) {
+      old.close()
+      this.giveUp(this.inFlight.length, 'the limiter shard has been started again')
+    }
+    port.onmessage = ({ data }: { data: Answers }) => this.receive(data)
+    port.addEventListener('close', () => {
+      if (this.port !== port) return
+      this.port = null
+      this.giveUp(this.inFlight.length, 'the limiter shard is dead')
+    })
+  }
+
+  add(
+    waiter: Waiter,
+    h0: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    limit: number,
+    durationMs: number,
+    cost: number,
+    nowMs: number,
+  ): void {
+    if (this.port === null) throw new Error('the limiter shard is dead')
+    if (this.callsInFlight + this.queuedWaiters.length >= WAITING_MAX)
+      throw new Error('the limiter shard is overloaded')
+    this.queuedCalls.push(h0, h1, h2, h3, limit, durationMs, cost, nowMs)
+    this.queuedWaiters.push(waiter)
+  }
+
+  send(tick: number): void {
+    if (this.queuedWaiters.length === 0) return
+    const batch: Batch = { id: ++this.lastId, sentAtTick: tick, waiters: this.queuedWaiters }
+    const message: Calls = { id: batch.id, calls: this.queuedCalls }
+    this.queuedWaiters = []
+    this.queuedCalls = []
+    this.inFlight.push(batch)
+    this.callsInFlight += batch.waiters.length
+    if (this.port === null) this.giveUp(this.inFlight.length, 'the limiter shard is dead')
+    else this.port.postMessage(message)
+  }
+
+  /** Fails the batches sent before that tick. */
+  giveUpSentBefore(tick: number): void {
+    let late = 0
+    while (late < this.inFlight.length && (this.inFlight[late] as Batch).sentAtTick < tick) late++ // in range
+    if (late > 0) this.giveUp(late, 'the limiter shard is late')
+  }
+
+  /** Resolves when nothing is queued or in flight. */
+  drained(): Promise<void> {
+    if (this.callsInFlight === 0) return Promise.resolve()
+    return new Promise((resolve) => this.onDrained.push(resolve))
+  }
+
+  close(): void {
+    this.port?.close()
+    this.port = null
+  }
+
+  private receive({ id, answers }: Answers): void {
+    const batch = this.inFlight[0]
+    if (batch?.id !== id) return // given up before
+    this.inFlight.shift()
+    const { waiters } = batch
+    for (let i = 0; i < waiters.length; i++) {
+      const used = answers[NUMBERS_PER_ANSWER * i] as number // an answer for each call
+      const resetAtMs = answers[NUMBERS_PER_ANSWER * i + 1] as number // an answer for each call
+      const waiter = waiters[i] as Waiter // in range
+      waiter.resolve(
+        used >= 0 ? { passed: true, used, resetAtMs } : { passed: false, used: -1 - used, resetAtMs },
+      )
+    }
+    this.settled(waiters.length)
+  }
+
+  private giveUp(batches: number, reason: string): void {
+    for (const { waiters } of this.inFlight.splice(0, batches)) {
+      const error = new Error(reason)
+      for (const waiter of waiters) waiter.reject(error)
+      this.settled(waiters.length)
+    }
+  }
+
+  private settled(calls: number): void {
+    this.callsInFlight -= calls
+    if (this.callsInFlight > 0) return
+    for (const resolve of this.onDrained.splice(0)) resolve()
+  }
+}
+
+/** A counter as this thread knows it. */
+type Known = {
+  /** End of the window that the counts are of. */
+  endMs: number
+  /** As last answered by the shard. */
+  used: number
+  /** Let through since, and not answered yet. */
+  unanswered: number
+}
+
+/** A cost let through by `takeAsync`, until the shard has answered. */
+class Charge implements Waiter {
+  private readonly endMs: number
+  constructor(
+    private readonly known: Known,
+    private readonly cost: number,
+  ) {
+    this.endMs = known.endMs
+  }
+
+  resolve(taken: Taken): void {
+    const { known } = this
+    known.unanswered -= this.cost
+    if (taken.resetAtMs < known.endMs) return
+    known.endMs = taken.resetAtMs
+    known.used = taken.used
+  }
+
+  /** Not charged, as far as we know; here it still counts as used, since it was let through. */
+  reject(): void {
+    this.known.unanswered -= this.cost
+    if (this.known.endMs === this.endMs) this.known.used += this.cost
+  }
+}
+
+const COUNT_MAX = 2 ** 31 - 1
+/** Calls of one thread waiting for one shard; more would only all be late. */
+const WAITING_MAX = 100_000
+/** Counters known for `takeAsync`; of a forgotten one the next call passes unseen. */
+const KNOWN_MAX = 50_000

@@ -1,0 +1,294 @@
+import type { DatabaseAddress } from '../db/connect.ts'
+import { readSpills } from '../db/spill.ts'
+import { log } from '../log.ts'
+import { SPILL_KIND, type WindowSpill } from './flush.ts'
+import type { FromShard, ShardSetup, ToRouter, ToShard } from './protocol.ts'
+import { WindowStore } from './store.ts'
+
+/** The shard threads of this process, as the main thread holds them. */
+export type Shards = {
+  /**
+   * The ports of one more HTTP thread, for its `LimiterRouter`: one per shard, then the control port over which ports
+   * of restarted shards come. They may be transferred to a worker.
+   */
+  connect(): MessagePort[]
+  /** Last flush, else a spill file in the data dir. Ends the threads within `STOP_MS` in any case. */
+  stop(): Promise<void>
+  /** Flushes now; resolves when everything counted so far is in Postgres. For tests. */
+  flush(): Promise<void>
+}
+
+/**
+ * Sends what earlier stops could not, then starts the shards with their open windows restored.
+ * @param options.memoryBytes Of all shards together.
+ * @param options.now Unix ms; windows over by then are left behind.
+ * @throws Error when Postgres is not available or a shard does not start; nothing is left running then.
+ */
+export async function startShards(options: {
+  count: number
+  address: DatabaseAddress
+  nodeId: string
+  hashSecret: string
+  flushEveryMs: number
+  dataDir: string
+  memoryBytes: number
+  now: number
+}): Promise<Shards> {
+  await replaySpills(options)
+  const shards = Array.from({ length: options.count }, (_, index) => {
+    const setup: ShardSetup = {
+      index,
+      count: options.count,
+      address: options.address,
+      nodeId: options.nodeId,
+      flushEveryMs: options.flushEveryMs,
+      dataDir: options.dataDir,
+      memoryBytes: Math.floor(options.memoryBytes / options.count),
+      nowMs: options.now,
+    }
+    return new Shard(setup)
+  })
+  try {
+    await Promise.all(shards.map((shard) => shard.start()))
+  } catch (cause) {
+    for (const shard of shards) shard.terminate()
+    throw cause
+  }
+
+  // Control ports of the routers, to tell them the new port of a shard that was started again.
+  const controls = new Set<MessagePort>()
+  for (const [index, shard] of shards.entries()) {
+    shard.onRestarted = () => {
+      for (const control of controls) {
+        const port = shard.connect()
+        control.postMessage({ kind: 'replaced', shard: index, port } satisfies ToRouter, [port])
+      }
+    }
+  }
+  return {
+    connect() {
+      const { port1, port2 } = new MessageChannel()
+      controls.add(port1)
+      port1.addEventListener('close', () => controls.delete(port1))
+      port1.start()
+      return [...shards.map((shard) => shard.connect()), port2]
+    },
+    async stop() {
+      await Promise.all(shards.map((shard) => shard.stop()))
+      for (const control of controls) control.close()
+    },
+    async flush() {
+      await Promise.all(shards.map((shard) => shard.flush()))
+    },
+  }
+}
+
+/**
+ * One shard thread and its life: starting → running → stopped; running → dead → starting, when it fails by itself.
+ * While it is dead its calls fail in the routers, whose ports have closed.
+ */
+class Shard {
+  /** Called each time it runs again after a failure. */
+  onRestarted = () => {}
+  private worker: Worker | null = null
+  private state: 'starting' | 'running' | 'dead' | 'stopped' = 'starting'
+  private restartTimer: Timer | null = null
+  /** Who waits for an answer of the worker, by what they wait for. */
+  private readonly waiting = new Map<string, { resolve(): void; reject(error: Error): void }>()
+  private lastFlush = 0
+
+  constructor(private readonly setup: ShardSetup) {}
+
+  /** @throws Error when it does not start. */
+  async start(): Promise<void> {
+    this.state = 'starting'
+    const worker = new Worker(new URL('./shard.worker.ts', import.meta.url))
+    this.worker = worker
+    worker.onmessage = ({ data }: MessageEvent<FromShard>) => this.receive(data)
+    worker.onerror = (event) => this.die(worker, new Error(`shard ${this.setup.index}: ${event.message}`))
+    worker.addEventListener('close', () => this.die(worker, new Error(`shard ${this.setup.index} ended`)))
+    this.send({ kind: 'start', setup: this.setup })
+    await this.answer('started', START_MS)
+    this.state = 'running'
+  }
+
+  /** A fresh port to this shard. */
+  connect(): MessagePort {
+    const { port1, port2 } = new MessageChannel()
+    // A dead shard has nobody to serve the other end; closed at once, it tells the router so.
+    if (this.state === 'running')
+      this.worker?.postMessage({ kind: 'connect', port: port2 } satisfies ToShard, [port2])
+    else port2.close()
+    return port1
+  }
+
+  async flush(): Promise<void> {
+    const id = ++this.lastFlush
+    this.send({ kind: 'flush', id })
+    await this.answer(`flushed ${id}`, FLUSH_MS)
+  }
+
+  async stop(): Promise<void> {
+    const wasRunning = this.state === 'running'
+    this.state = 'stopped'
+    if (this.restartTimer !== null) clearTimeout(this.restartTimer)
+    if (wasRunning) {
+      this.send({ kind: 'stop' })
+      await this.answer('stopped', STOP_MS).catch((cause) => {
+        log('error', 'a limiter shard did not stop by itself; its last counts may be lost', { cause })
+      })
+    }
+    this.terminate()
+  }
+
+  terminate(): void {
+    this.state = 'stopped'
+    this.worker?.terminate()
+    this.worker = null
+  }
+
+  private send(message: ToShard): void {
+    this.worker?.postMessage(message)
+  }
+
+  private answer(what: string, timeoutMs: number): Promise<void> {
+    return new Promise<void>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.waiting.delete(what)
+        reject(new Error(`shard ${this.setup.index}: not ${what} within ${timeoutMs} ms`))
+      }, timeoutMs)
+      const done = () => {
+        clearTimeout(timer)
+        this.waiting.delete(what)
+      }
+      this.waiting.set(what, {
+        resolve: () => {
+          done()
+          resolve()
+        },
+        reject: (error) => {
+          done()
+          reject(error)
+        },
+      })
+    })
+  }
+
+  private receive(message: FromShard): void {
+    switch (message.kind) {
+      case 'started':
+        log('info', 'limiter shard started', { shard: this.setup.index, windowsRestored: message.restored })
+        this.waiting.get('started')?.resolve()
+        return
+      case 'failed':
+        this.waiting
+          .get('started')
+          ?.reject(new Error(`shard ${this.setup.index} does not start: ${message.reason}`))
+        return
+      case 'flushed': {
+        const waiter = this.waiting.get(`flushed ${message.id}`)
+        if (message.error === null) waiter?.resolve()
+        else waiter?.reject(new Error(message.error))
+        return
+      }
+      case 'stopped':
+        if (message.spilled > 0) {
+          log('warn', 'rate limit windows went to a spill file', {
+            shard: this.setup.index,
+            windows: message.spilled,
+          })
+        }
+        this.waiting.get('stopped')?.resolve()
+        return
+      default:
+        message satisfies never
+    }
+  }
+
+  private die(worker: Worker, error: Error): void {
+    if (worker !== this.worker) return // one that was given up already
+    for (const { reject } of this.waiting.values()) reject(error)
+    if (this.state !== 'running') return
+    this.state = 'dead'
+    this.worker = null
+    worker.terminate()
+    log('error', 'a limiter shard died; it is started again with its windows as last flushed', {
+      cause: error,
+    })
+    this.restartAfter(0)
+  }
+
+  private restartAfter(delayMs: number): void {
+    this.restartTimer = setTimeout(async () => {
+      try {
+        await this.start()
+        this.onRestarted()
+      } catch (cause) {
+        if (this.state === 'stopped') return
+        this.state = 'dead'
+        this.worker?.terminate()
+        this.worker = null
+        log('error', 'a limiter shard does not start again; its calls fail', { cause })
+        this.restartAfter(RESTART_DELAY_MS)
+      }
+    }, delayMs)
+  }
+}
+
+/** Sends the windows that earlier stops left in the data dir. Twice is harmless: rows are absolute. */
+async function replaySpills(options: {
+  dataDir: string
+  address: DatabaseAddress
+  now: number
+}): Promise<void> {
+  const spills = readSpills(options.dataDir, SPILL_KIND)
+  if (spills.length === 0) return
+  const store = new WindowStore(options.address)
+  try {
+    for (const { value, done } of spills) {
+      const spill = checkSpill(value)
+      const open = spill.ends.flatMap((end, i) => (end > options.now ? [i] : []))
+      for (let from = 0; from < open.length; from += REPLAY_ROWS) {
+        const slice = open.slice(from, from + REPLAY_ROWS)
+        await store.write(spill.nodeId, {
+          cells: slice.map((i) => spill.cells.slice(32 * i, 32 * i + 32)).join(''),
+          ends: slice.map((i) => spill.ends[i] as number), // i indexes ends
+          used: slice.map((i) => spill.used[i] as number), // checked: as long as ends
+        })
+      }
+      done()
+      log('info', 'rate limit windows of a spill file were sent', { windows: open.length })
+    }
+  } finally {
+    await store.close()
+  }
+}
+
+function checkSpill(value: unknown): WindowSpill {
+  const isNumbers = (list: unknown): list is number[] =>
+    Array.isArray(list) && list.every((item) => typeof item === 'number')
+  if (
+    typeof value === 'object' &&
+    value !== null &&
+    'nodeId' in value &&
+    typeof value.nodeId === 'string' &&
+    'cells' in value &&
+    typeof value.cells === 'string' &&
+    'ends' in value &&
+    isNumbers(value.ends) &&
+    'used' in value &&
+    isNumbers(value.used) &&
+    value.used.length === value.ends.length &&
+    value.cells.length === 32 * value.ends.length
+  ) {
+    return { nodeId: value.nodeId, cells: value.cells, ends: value.ends, used: value.used }
+  }
+  throw new Error('a spill file of rate limit windows has an unknown shape')
+}
+
+/** Restoring a million windows takes seconds. */
+const START_MS = 60_000
+const FLUSH_MS = 30_000
+const STOP_MS = 8_000
+const RESTART_DELAY_MS = 1_000
+const REPLAY_ROWS = 5_000

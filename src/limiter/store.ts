@@ -1,0 +1,122 @@
+import { type AnySql, connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
+
+/** Cells as they travel to Postgres. Plain data: it is also what a spill file holds. */
+export type WindowRows = {
+  /** 32 hex digits for each cell, one after the other. */
+  cells: string
+  /** Unix ms. */
+  ends: number[]
+  /** By one node, absolute. */
+  used: number[]
+}
+
+export type StoredWindow = { cell: string; endsAt: number; used: number; isOwn: boolean }
+
+/**
+ * The window rows in Postgres, over one connection. No call waits longer than `STATEMENT_MS`: after that, and after
+ * any other failure, the connection is dropped and the next call opens a new one. A write that was given up may still
+ * be carried out later; rows are absolute and never go back, so that is harmless.
+ */
+export class WindowStore {
+  private sql: Sql | null = null
+  constructor(private readonly address: DatabaseAddress) {}
+
+  /** Writes what a node has counted: the same window keeps the higher count, a newer window replaces an older. */
+  async write(nodeId: string, rows: WindowRows): Promise<void> {
+    if (rows.ends.length === 0) return
+    await this.run((sql) => upsertWindows(sql, nodeId, rows))
+  }
+
+  /**
+   * One page of the windows open at `nowMs` whose cell lies from `from` to `to`, both 32 hex digits and inclusive.
+   * @param after The last row of the page before.
+   */
+  async readOpen(query: {
+    nodeId: string
+    from: string
+    to: string
+    nowMs: number
+    after: { cell: string; nodeId: string } | null
+    rowsMax: number
+  }): Promise<{ windows: StoredWindow[]; last: { cell: string; nodeId: string } | null }> {
+    const after = query.after ?? { cell: query.from, nodeId: '' }
+    const rows = await this.run((sql) => selectOpen(sql, { ...query, after }))
+    const last = rows.at(-1)
+    return {
+      windows: rows.map((row) => ({
+        cell: row.cell,
+        endsAt: row.ends_at,
+        used: row.used,
+        isOwn: row.node_id === query.nodeId,
+      })),
+      last: last === undefined ? null : { cell: last.cell, nodeId: last.node_id },
+    }
+  }
+
+  /** Deletes up to `rowsMax` rows of windows, of any node, that ended before `beforeMs`. @returns how many. */
+  async deleteEnded(beforeMs: number, rowsMax: number): Promise<number> {
+    return await this.run((sql) => deleteEnded(sql, beforeMs, rowsMax))
+  }
+
+  /** Closes the connection; a statement under way fails. The store can be used again. */
+  async close(): Promise<void> {
+    const sql = this.sql
+    this.sql = null
+    await sql?.end({ timeout: 0 })
+  }
+
+  private async run<T>(statement: (sql: Sql) => Promise<T>): Promise<T> {
+    this.sql ??= connect(this.address, { connectionsMax: 1 })
+    let timer: Timer | undefined
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error(`no answer within ${STATEMENT_MS} ms`)), STATEMENT_MS)
+    })
+    try {
+      return await Promise.race([statement(this.sql), late])
+    } catch (cause) {
+      void this.close().catch(() => {}) // it is broken already; what broke it is the error to report
+      throw new Error('the window store is not available', { cause })
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+}
+
+const STATEMENT_MS = 5_000
+
+async function upsertWindows(sql: AnySql, nodeId: string, rows: WindowRows): Promise<void> {
+  // As array literals in text: the driver's own conversion of arrays costs several times as much.
+  const cells = `{${rows.cells.replace(/.{32}(?=.)/g, '$&,')}}`
+  await sql`
+    insert into ratelimit_windows as w (cell, node_id, ends_at, used)
+    select cell, ${nodeId}, ends_at, used
+      from unnest(${cells}::text::uuid[], ${`{${rows.ends.join()}}`}::text::bigint[],
+                  ${`{${rows.used.join()}}`}::text::bigint[]) as c (cell, ends_at, used)
+    on conflict (cell, node_id) do update
+       set ends_at = excluded.ends_at, used = excluded.used
+     where excluded.ends_at > w.ends_at or (excluded.ends_at = w.ends_at and excluded.used > w.used)`
+}
+
+type OpenRow = { cell: string; node_id: string; ends_at: number; used: number }
+
+async function selectOpen(
+  sql: AnySql,
+  query: { to: string; nowMs: number; after: { cell: string; nodeId: string }; rowsMax: number },
+): Promise<OpenRow[]> {
+  return await sql<OpenRow[]>`
+    select cell::text, node_id, ends_at, used
+      from ratelimit_windows
+     where (cell, node_id) > (${query.after.cell}::uuid, ${query.after.nodeId}) and cell <= ${query.to}::uuid
+       and ends_at > ${query.nowMs}
+  order by ratelimit_windows.cell, node_id
+     limit ${query.rowsMax}`
+}
+
+async function deleteEnded(sql: AnySql, beforeMs: number, rowsMax: number): Promise<number> {
+  const deleted = await sql`
+    delete from ratelimit_windows
+     where (cell, node_id) in (
+       select cell, node_id from ratelimit_windows where ends_at < ${beforeMs} order by ends_at limit ${rowsMax}
+       for update skip locked)`
+  return deleted.count
+}

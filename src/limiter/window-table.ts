@@ -1,0 +1,357 @@
+import { OverflowSketch } from './overflow-sketch.ts'
+
+/**
+ * The fixed windows of one shard, in memory. No clock, no timer, no I/O: every call brings its time.
+ *
+ * Layout: extendible hashing over pages of 32 cells. A cell is 32 bytes, half a cache line: the 128-bit name, the end
+ * of its window, what was used of it. A directory indexed by leading bits of the hash names the page; within a page it
+ * is linear probing. A full page splits in two, so growth costs one page (below 1 µs) at a time and never a rehash of
+ * everything, and a page can be swept for expired windows alone. Nothing is allocated after the start except the
+ * directory when it doubles; the pages are one array of the whole budget, of which the system only backs what is used.
+ *
+ * Refused, with figures of bench/window-table: see there.
+ *
+ * Over budget (no page left and the own page full of open windows) a new counter is counted in a sketch that cannot
+ * under-count. A cell once made stays exact until its window is over, so no flood makes the table forget one.
+ */
+export class WindowTable {
+  /** What the last `take` found: used of the window after the decision, a refused cost not included. */
+  used = 0
+  /** When that window ends, Unix ms. */
+  resetAtMs = 0
+  /** The latest time seen; a call that brings an earlier one is decided at this. Only `take` and the start move it. */
+  nowMs: number
+
+  readonly sketch: OverflowSketch
+  private readonly words: Int32Array
+  /** The same memory; a cell's end is its third double. 0 = the cell is free. */
+  private readonly ends: Float64Array
+  private readonly pagesMax: number
+  private readonly depthMax: number
+  private pages: number
+  /** Page by the first `depth` bits of `h1`. */
+  private directory: Int32Array
+  private depth: number
+  /** How many bits a page stands for; at most `depth`. */
+  private readonly pageDepths: Uint8Array
+  /** 1 = some cell of the page is dirty. */
+  private readonly pageDirty: Uint8Array
+  /** No cell of the page ends before this: saves looking at pages where nothing can be freed. */
+  private readonly pageEndsFrom: Float64Array
+  private readonly scratchWords = new Int32Array(PAGE_WORDS)
+  private readonly scratchEnds = new Float64Array(this.scratchWords.buffer)
+
+  /** @param options.memoryBytes For cells, directory and sketch together; at least 128 KiB are used. */
+  constructor(options: { memoryBytes: number; nowMs: number }) {
+    const budget = Math.min(Math.max(options.memoryBytes, MEMORY_BYTES_MIN), MEMORY_BYTES_MAX)
+    this.nowMs = options.nowMs
+    this.sketch = new OverflowSketch(budget / 2)
+    this.pagesMax = Math.floor((budget - this.sketch.bytes) / PAGE_BYTES_ALL)
+    this.depthMax = Math.floor(Math.log2(this.pagesMax)) + 3
+    this.words = new Int32Array(this.pagesMax * PAGE_WORDS)
+    this.ends = new Float64Array(this.words.buffer)
+    this.pageDepths = new Uint8Array(this.pagesMax)
+    this.pageDirty = new Uint8Array(this.pagesMax)
+    this.pageEndsFrom = new Float64Array(this.pagesMax).fill(Number.POSITIVE_INFINITY)
+    this.depth = DEPTH_AT_START
+    this.pages = 2 ** DEPTH_AT_START
+    this.directory = Int32Array.from({ length: this.pages }, (_, page) => page)
+    this.pageDepths.fill(DEPTH_AT_START, 0, this.pages)
+  }
+
+  /**
+   * Takes `cost` from the counter's window if used + cost <= limit; otherwise, and for cost 0, changes nothing.
+   * `used` and `resetAtMs` tell the rest.
+   * @param limit 0 to 2^31 - 1. @param durationMs 1 to 2^53. @param cost 0 to 2^31 - 1.
+   */
+  take(
+    h0: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    limit: number,
+    durationMs: number,
+    cost: number,
+    atMs: number,
+  ): boolean {
+    if (atMs > this.nowMs) this.nowMs = atMs
+    const endMs = (Math.floor(this.nowMs / durationMs) + 1) * durationMs
+    const words = this.words
+    const ends = this.ends
+    const page = this.directory[h1 >>> (32 - this.depth)] as number // the directory has 2^depth entries
+    const first = page * PAGE_WORDS
+    for (let probe = 0; probe < PAGE_CELLS; probe++) {
+      const at = first + (((h2 + probe) & (PAGE_CELLS - 1)) << 3)
+      if (words[at] === h0 && words[at + 1] === h1 && words[at + 2] === h2 && words[at + 3] === h3) {
+        // A later end than ours is the clock set back over a restart: that window goes on, it is not handed out anew.
+        const cellEndMs = ends[(at >> 1) + 2] as number // in range, as `at`
+        if (cellEndMs >= endMs) {
+          const own = (words[at + 6] as number) & USED_MASK // in range
+          const used = own + (words[at + 7] as number) // in range
+          this.resetAtMs = cellEndMs
+          if (used + cost > limit) {
+            this.used = used
+            return false
+          }
+          this.used = used + cost
+          if (cost > 0) {
+            words[at + 6] = (own + cost) | DIRTY
+            this.pageDirty[page] = 1
+          }
+          return true
+        }
+        // An empty cell is all zeroes, so this may be one, for the name of all zeroes. Then it is not ours to keep.
+        if (cellEndMs === 0) break
+        this.used = 0
+        this.resetAtMs = endMs
+        if (cost > limit) return false
+        this.used = cost
+        if (cost > 0) {
+          ends[(at >> 1) + 2] = endMs
+          words[at + 6] = cost | DIRTY
+          words[at + 7] = 0
+          this.pageDirty[page] = 1
+        }
+        return true
+      }
+      if (ends[(at >> 1) + 2] === 0) break
+    }
+    return this.takeNew(h0, h1, h2, h3, limit, cost, endMs)
+  }
+
+  /** The counter has no cell. It gets one only when something is charged, so looking and being refused cost no memory. */
+  private takeNew(
+    h0: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    limit: number,
+    cost: number,
+    endMs: number,
+  ): boolean {
+    const sketch = this.sketch
+    const known = sketch.isActive ? sketch.estimate(h2, h3, endMs) : 0
+    this.resetAtMs = endMs
+    this.used = known
+    if (known + cost > limit) return false
+    if (cost === 0) return true
+    this.used = known + cost
+    const at = this.makeCell(h0, h1, h2, h3, endMs)
+    if (at < 0) {
+      sketch.raise(h2, h3, endMs, known + cost, this.nowMs)
+    } else {
+      this.words[at + 6] = (known + cost) | DIRTY
+      this.pageDirty[Math.floor(at / PAGE_WORDS)] = 1
+    }
+    return true
+  }
+
+  /**
+   * Adds what a flush wrote before this start: to the same window it adds up, a newer one replaces, an older is ignored.
+   * @param isOwn Written under this node's id: it will be written again. Others' counts are only added to ours.
+   */
+  restore(h0: number, h1: number, h2: number, h3: number, endMs: number, used: number, isOwn: boolean): void {
+    if (endMs <= this.nowMs) return
+    const words = this.words
+    let at = this.find(h0, h1, h2, h3)
+    if (at < 0) {
+      const known = this.sketch.isActive ? this.sketch.estimate(h2, h3, endMs) : 0
+      at = this.makeCell(h0, h1, h2, h3, endMs)
+      if (at < 0) {
+        this.sketch.raise(h2, h3, endMs, Math.min(known + used, USED_MASK), this.nowMs)
+        return
+      }
+      words[at + 7] = known
+    }
+    const cellEndMs = this.ends[(at >> 1) + 2] as number // in range
+    if (cellEndMs > endMs) return
+    if (cellEndMs < endMs) {
+      this.ends[(at >> 1) + 2] = endMs
+      words[at + 6] = 0
+      words[at + 7] = 0
+    }
+    const into = isOwn ? at + 6 : at + 7
+    words[into] = Math.min(((words[into] as number) & USED_MASK) + used, USED_MASK) // in range
+  }
+
+  /**
+   * One slice of a walk over all pages: frees windows that are over and gathers the cells changed since the last walk,
+   * which then count as written. Pages made meanwhile come last, so a walk misses nothing.
+   * @returns the page to go on from, or -1 after the last.
+   */
+  sweep(fromPage: number, pagesMax: number, changed: CellBatch): number {
+    const until = Math.min(this.pages, fromPage + pagesMax)
+    for (let page = fromPage; page < until; page++) {
+      if (this.pageDirty[page] === 1) {
+        if (!changed.hasRoom(PAGE_CELLS)) return page
+        this.gatherDirty(page, changed)
+      }
+      if ((this.pageEndsFrom[page] as number) <= this.nowMs) this.rebuild(page, page, 0) // in range
+    }
+    return until < this.pages ? until : -1
+  }
+
+  /** Takes back that these cells were written. Those whose window has moved on or is over need no writing any more. */
+  markChanged(cells: CellBatch): void {
+    for (let i = 0; i < cells.count; i++) {
+      const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = cells.names.subarray(4 * i, 4 * i + 4)
+      const at = this.find(h0, h1, h2, h3)
+      if (at < 0 || this.ends[(at >> 1) + 2] !== cells.ends[i]) continue
+      this.words[at + 6] = (this.words[at + 6] as number) | DIRTY // in range
+      this.pageDirty[Math.floor(at / PAGE_WORDS)] = 1
+    }
+  }
+
+  /** Bytes in use of cells and directory, without the sketch. */
+  get bytes(): number {
+    return this.pages * PAGE_BYTES + this.directory.byteLength
+  }
+
+  private gatherDirty(page: number, changed: CellBatch): void {
+    this.pageDirty[page] = 0
+    const first = page * PAGE_WORDS
+    for (let at = first; at < first + PAGE_WORDS; at += CELL_WORDS) {
+      const word = this.words[at + 6] as number // in range
+      if (word >= 0) continue
+      this.words[at + 6] = word & USED_MASK
+      const endMs = this.ends[(at >> 1) + 2] as number // in range
+      if (endMs > this.nowMs) changed.add(this.words, at, endMs, word & USED_MASK)
+    }
+  }
+
+  /** @returns where the cell's words begin, or -1. */
+  private find(h0: number, h1: number, h2: number, h3: number): number {
+    const words = this.words
+    const first = (this.directory[h1 >>> (32 - this.depth)] as number) * PAGE_WORDS // in range
+    for (let probe = 0; probe < PAGE_CELLS; probe++) {
+      const at = first + (((h2 + probe) & (PAGE_CELLS - 1)) << 3)
+      if (this.ends[(at >> 1) + 2] === 0) return -1
+      if (words[at] === h0 && words[at + 1] === h1 && words[at + 2] === h2 && words[at + 3] === h3) return at
+    }
+    return -1
+  }
+
+  /**
+   * Makes the cell of a counter that has none, nothing used. Makes room first: frees what is over in the page, else
+   * splits it.
+   * @returns where its words begin, or -1 when there is no room.
+   */
+  private makeCell(h0: number, h1: number, h2: number, h3: number, endMs: number): number {
+    for (;;) {
+      const page = this.directory[h1 >>> (32 - this.depth)] as number // in range
+      const at = this.freeCellOf(page, h2)
+      if (at >= 0) {
+        const words = this.words
+        words[at] = h0
+        words[at + 1] = h1
+        words[at + 2] = h2
+        words[at + 3] = h3
+        words[at + 6] = 0
+        words[at + 7] = 0
+        this.ends[(at >> 1) + 2] = endMs
+        if (endMs < (this.pageEndsFrom[page] as number)) this.pageEndsFrom[page] = endMs // in range
+        return at
+      }
+      if ((this.pageEndsFrom[page] as number) <= this.nowMs)
+        this.rebuild(page, page, 0) // in range
+      else if (!this.split(page, h1)) return -1
+    }
+  }
+
+  private freeCellOf(page: number, h2: number): number {
+    const first = page * PAGE_WORDS
+    for (let probe = 0; probe < PAGE_CELLS; probe++) {
+      const at = first + (((h2 + probe) & (PAGE_CELLS - 1)) << 3)
+      if (this.ends[(at >> 1) + 2] === 0) return at
+    }
+    return -1
+  }
+
+  /** Moves half of a page, the cells with the next bit of `h1` set, to a new one. @returns false at the budget. */
+  private split(page: number, h1: number): boolean {
+    if (this.pages === this.pagesMax) return false
+    const bits = (this.pageDepths[page] as number) + 1 // in range
+    if (bits > this.depth) {
+      if (this.depth === this.depthMax) return false
+      const doubled = new Int32Array(2 * this.directory.length)
+      for (let i = 0; i < this.directory.length; i++) {
+        const named = this.directory[i] as number // in range
+        doubled[2 * i] = named
+        doubled[2 * i + 1] = named
+      }
+      this.directory = doubled
+      this.depth++
+    }
+    const newPage = this.pages++
+    this.pageDepths[page] = bits
+    this.pageDepths[newPage] = bits
+    this.pageDirty[newPage] = this.pageDirty[page] as number // in range
+    const span = 2 ** (this.depth - bits)
+    const from = ((h1 >>> (32 - bits)) | 1) * span
+    this.directory.fill(newPage, from, from + span)
+    this.rebuild(page, newPage, 32 - bits)
+    return true
+  }
+
+  /** Places the open windows of a page anew, those with the given bit of `h1` set in `pageOfOnes`; drops the rest. */
+  private rebuild(page: number, pageOfOnes: number, bit: number): void {
+    const words = this.words
+    const ends = this.ends
+    const first = page * PAGE_WORDS
+    const old = this.scratchWords
+    const oldEnds = this.scratchEnds
+    old.set(words.subarray(first, first + PAGE_WORDS))
+    words.fill(0, first, first + PAGE_WORDS)
+    this.pageEndsFrom[page] = Number.POSITIVE_INFINITY
+    for (let from = 0; from < PAGE_WORDS; from += CELL_WORDS) {
+      const endMs = oldEnds[(from >> 1) + 2] as number // in range
+      if (endMs <= this.nowMs) continue // over, or free
+      const target = ((old[from + 1] as number) >>> bit) & 1 ? pageOfOnes : page // in range
+      const at = this.freeCellOf(target, old[from + 2] as number) // in range
+      for (let i = 0; i < CELL_WORDS; i++) words[at + i] = old[from + i] as number // in range
+      ends[(at >> 1) + 2] = endMs
+      if (endMs < (this.pageEndsFrom[target] as number)) this.pageEndsFrom[target] = endMs // in range
+    }
+  }
+}
+
+/** Cells copied out of the table, to be written. */
+export class CellBatch {
+  count = 0
+  /** Four words each, as signed 32-bit numbers. */
+  readonly names: Int32Array
+  readonly ends: Float64Array
+  /** Used by this node alone, absolute. */
+  readonly used: Int32Array
+
+  constructor(readonly countMax: number) {
+    this.names = new Int32Array(4 * countMax)
+    this.ends = new Float64Array(countMax)
+    this.used = new Int32Array(countMax)
+  }
+
+  hasRoom(cells: number): boolean {
+    return this.count + cells <= this.countMax
+  }
+
+  add(words: Int32Array, at: number, endMs: number, used: number): void {
+    const i = this.count++
+    for (let w = 0; w < 4; w++) this.names[4 * i + w] = words[at + w] as number // the caller's cell
+    this.ends[i] = endMs
+    this.used[i] = used
+  }
+}
+
+/** Words 0-3 name, 4-5 end (a double), 6 used by this node with the dirty bit, 7 used by other nodes. */
+const CELL_WORDS = 8
+const PAGE_CELLS = 32
+const PAGE_WORDS = PAGE_CELLS * CELL_WORDS
+const PAGE_BYTES = 4 * PAGE_WORDS
+/** With its share of directory (8 entries at the deepest) and of what is kept per page. */
+const PAGE_BYTES_ALL = PAGE_BYTES + 32 + 10
+const DEPTH_AT_START = 2
+/** Changed since the last flush. The sign bit: limits, and so what can be used, stay below 2^31. */
+const DIRTY = 1 << 31
+const USED_MASK = 0x7fffffff
+const MEMORY_BYTES_MIN = 128 * 1024
+const MEMORY_BYTES_MAX = 8 * 1024 ** 3
