@@ -1,0 +1,127 @@
+import { type Config, readConfig } from '../../src/config.ts'
+import type { Clock } from '../../src/lib/clock.ts'
+import { type Server, startServer } from '../../src/server.ts'
+import { openTestDatabase } from './database.ts'
+
+/** Root key of the test server's operator. */
+export const OPERATOR_KEY = 'tollgate_operator_key_of_the_tests'
+
+// biome-ignore lint/suspicious/noExplicitAny: a test asserts the shape of what it gets; any reply is read field by field
+export type Json = any // see above
+
+export type Answer = { status: number; body: Json; headers: Headers }
+
+export type TestServer = AsyncDisposable & {
+  server: Server
+  url: string
+  /** GET when `input` is a query object and the method a read, else POST. No root key unless given. */
+  get(
+    method: string,
+    query?: Record<string, unknown>,
+    rootKey?: string | null,
+    headers?: HeadersInit,
+  ): Promise<Answer>
+  post(method: string, body?: unknown, rootKey?: string | null, headers?: HeadersInit): Promise<Answer>
+  /** A workspace of its own with a root key that holds `*`: what keeps tests of one server apart. */
+  workspace(): Promise<TestWorkspace>
+}
+
+export type TestWorkspace = {
+  workspaceId: string
+  /** Holds `*`. */
+  rootKey: string
+  rootKeyId: string
+  /** A further root key that holds exactly these. */
+  rootKeyWith(...permissions: string[]): Promise<string>
+  /** The same calls with the workspace's root key. Throws unless the answer is a success. */
+  get(method: string, query?: Record<string, unknown>): Promise<Json>
+  post(method: string, body?: unknown): Promise<Json>
+}
+
+/**
+ * A whole server in this process, with real shards and a database of its own, on a free port.
+ * @param options.env Variables beyond the usual ones, as an operator would set them.
+ * @param options.clock Time as the test chooses it.
+ */
+export async function startTestServer(
+  options: { env?: Record<string, string>; clock?: Clock } = {},
+): Promise<TestServer> {
+  const database = await openTestDatabase()
+  const config: Config = readConfig({
+    PORT: '0',
+    DATABASE_URL: database.databaseUrl ?? '',
+    TOLLGATE_DATA_DIR: database.dataDir,
+    TOLLGATE_ROOT_KEY: OPERATOR_KEY,
+    TOLLGATE_FLUSH_MS: '100',
+    TOLLGATE_SHARDS: '2',
+    TOLLGATE_HTTP_THREADS: '1',
+    ...options.env,
+  })
+  const server = await startServer(config, options.clock === undefined ? {} : { clock: options.clock })
+  const calls = callsTo(server.url)
+  return {
+    server,
+    url: server.url,
+    ...calls,
+    workspace: () => makeWorkspace(calls),
+    [Symbol.asyncDispose]: async () => {
+      await server.stop()
+      await database[Symbol.asyncDispose]()
+    },
+  }
+}
+
+type Calls = Pick<TestServer, 'get' | 'post'>
+
+/** HTTP calls to any server, as a client makes them. */
+export function callsTo(url: string): Calls {
+  const send = async (path: string, init: RequestInit, rootKey: string | null): Promise<Answer> => {
+    const headers = new Headers(init.headers)
+    if (rootKey !== null) headers.set('authorization', `Bearer ${rootKey}`)
+    const response = await fetch(`${url}${path}`, { ...init, headers })
+    const text = await response.text()
+    const isJson = response.headers.get('content-type')?.startsWith('application/json') ?? false
+    return { status: response.status, body: isJson ? JSON.parse(text) : text, headers: response.headers }
+  }
+  return {
+    get: (method, query = {}, rootKey = null, headers = {}) =>
+      send(`/v1/${method}${searchOf(query)}`, { headers }, rootKey),
+    post: (method, body = {}, rootKey = null, headers = {}) =>
+      send(
+        `/v1/${method}`,
+        {
+          method: 'POST',
+          body: typeof body === 'string' ? body : JSON.stringify(body),
+          headers: { 'content-type': 'application/json', ...Object.fromEntries(new Headers(headers)) },
+        },
+        rootKey,
+      ),
+  }
+}
+
+function searchOf(query: Record<string, unknown>): string {
+  const search = new URLSearchParams()
+  for (const [name, value] of Object.entries(query))
+    for (const one of Array.isArray(value) ? value : [value]) search.append(name, String(one))
+  return search.size === 0 ? '' : `?${search}`
+}
+
+async function makeWorkspace({ get, post }: Calls): Promise<TestWorkspace> {
+  const name = `test ${crypto.randomUUID()}`
+  const made = success(await post('workspaces.createWorkspace', { name }, OPERATOR_KEY))
+  const { workspaceId, rootKey, rootKeyId } = made
+  return {
+    workspaceId,
+    rootKey,
+    rootKeyId,
+    rootKeyWith: async (...permissions) =>
+      success(await post('rootKeys.createRootKey', { permissions }, rootKey)).rootKey,
+    get: async (method, query = {}) => success(await get(method, query, rootKey)),
+    post: async (method, body = {}) => success(await post(method, body, rootKey)),
+  }
+}
+
+function success({ status, body }: Answer): Json {
+  if (status >= 300) throw new Error(`answered ${status}: ${JSON.stringify(body)}`)
+  return body
+}
