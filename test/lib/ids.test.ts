@@ -1,0 +1,36 @@
+import { expect, test } from 'bun:test'
+import { decodeBase58, encodeBase58 } from '../../src/lib/base58.ts'
+import { newId } from '../../src/lib/ids.ts'
+
+/** Pages are ordered by id, so an id that sorts before an older one would be skipped. */
+test('ids made ten seconds apart sort by their time', () => {
+  const start = Date.parse('2026-01-01T00:00:00Z')
+  const ids = Array.from({ length: 10_000 }, (_, i) => newId('key', start + i * 10_000))
+  expect(ids).toEqual(ids.toSorted((a, b) => (a < b ? -1 : 1)))
+})
+
+test('ids have their prefix, sixteen base58 characters, and are never the same', () => {
+  const ids = Array.from({ length: 20_000 }, () => newId('req'))
+  expect(new Set(ids).size).toBe(20_000)
+  for (const id of ids) expect(id).toMatch(/^req_[1-9A-HJ-NP-Za-km-z]{16}$/)
+})
+
+/** The obvious algorithm, in big integers, as the model. */
+test('base58 agrees with long division, keeps leading zeros, and reads back', () => {
+  const alphabet = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz'
+  const model = (bytes: Uint8Array) => {
+    let text = ''
+    for (let value = bytes.reduce((sum, byte) => sum * 256n + BigInt(byte), 0n); value > 0n; value /= 58n)
+      text = alphabet.charAt(Number(value % 58n)) + text
+    const zeros = bytes.findIndex((byte) => byte !== 0)
+    return '1'.repeat(zeros < 0 ? bytes.length : zeros) + text
+  }
+  for (let length = 0; length < 64; length++) {
+    const bytes = crypto.getRandomValues(new Uint8Array(length))
+    if (length % 3 === 0) bytes.fill(0, 0, Math.min(length, 2))
+    const text = encodeBase58(bytes)
+    expect(text).toBe(model(bytes))
+    expect(decodeBase58(text)).toEqual(bytes)
+  }
+  expect(decodeBase58('0OIl')).toBeNull()
+})
