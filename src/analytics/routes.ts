@@ -1,0 +1,30 @@
+import { type Endpoint, get } from '../http/endpoint.ts'
+import { getRatelimits } from './get-ratelimits.ts'
+import { getVerifications } from './get-verifications.ts'
+import {
+  GetRatelimitsQuery,
+  GetRatelimitsReply,
+  GetVerificationsQuery,
+  GetVerificationsReply,
+} from './schema.ts'
+
+export const analyticsRoutes: Endpoint[] = [
+  get(
+    '/v1/analytics.getVerifications',
+    {
+      input: GetVerificationsQuery,
+      reply: GetVerificationsReply,
+      summary: 'Count verifications of an API’s keys',
+    },
+    getVerifications,
+  ),
+  get(
+    '/v1/analytics.getRatelimits',
+    {
+      input: GetRatelimitsQuery,
+      reply: GetRatelimitsReply,
+      summary: 'Count rate limit decisions of a namespace',
+    },
+    getRatelimits,
+  ),
+]
