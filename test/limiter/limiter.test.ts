@@ -1,0 +1,413 @@
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { createServer, connect as dial, type Server, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { DatabaseAddress } from '../../src/db/connect.ts'
+import type { Clock } from '../../src/lib/clock.ts'
+import { LimiterRouter, type Taken } from '../../src/limiter/router.ts'
+import { type Shards, startShards } from '../../src/limiter/shards.ts'
+import { openTestSql, type TestSql } from '../support/database.ts'
+
+/** Inside an hour's window that the tests never leave unless they say so. */
+const NOW = Date.UTC(2030, 0, 1, 12, 30)
+const HOUR = 3_600_000
+
+let database: TestSql
+let dataDir: string
+beforeAll(async () => {
+  database = await openTestSql()
+  dataDir = mkdtempSync(join(tmpdir(), 'tollgate-limiter-'))
+}, 60_000)
+afterAll(async () => {
+  await database[Symbol.asyncDispose]()
+  rmSync(dataDir, { recursive: true, force: true })
+})
+
+type Limiter = AsyncDisposable & { shards: Shards; router: LimiterRouter; anotherRouter(): LimiterRouter }
+
+/** Shards with one router. Flushes only when told or stopped, unless `flushEveryMs` says otherwise. */
+async function startLimiter(
+  options: {
+    shards?: number
+    nodeId?: string
+    clock?: Clock
+    address?: DatabaseAddress
+    flushEveryMs?: number
+    dataDir?: string
+  } = {},
+): Promise<Limiter> {
+  const clock = options.clock ?? (() => NOW)
+  const shards = await startShards({
+    count: options.shards ?? 2,
+    address: options.address ?? database.address,
+    nodeId: options.nodeId ?? 'node_one',
+    hashSecret: 'secret',
+    flushEveryMs: options.flushEveryMs ?? 3_600_000,
+    dataDir: options.dataDir ?? dataDir,
+    memoryBytes: 2 ** 22,
+    now: clock(),
+  })
+  const routers: LimiterRouter[] = []
+  const anotherRouter = () => {
+    const router = new LimiterRouter({
+      ports: shards.connect(),
+      hashSecret: 'secret',
+      clock,
+      replyTimeoutMs: 5_000,
+    })
+    routers.push(router)
+    return router
+  }
+  return {
+    shards,
+    router: anotherRouter(),
+    anotherRouter,
+    async [Symbol.asyncDispose]() {
+      await Promise.all(routers.map((router) => router.stop()))
+      await shards.stop()
+    },
+  }
+}
+
+/** A counter that no other test uses. */
+const newCounter = () => `counter ${crypto.randomUUID()}`
+const times = (count: number, take: () => Promise<Taken>) => Promise.all(Array.from({ length: count }, take))
+const passedOf = (taken: Taken[]) => taken.filter(({ passed }) => passed).length
+const take = (router: LimiterRouter, counter: string, options: { limit?: number; cost?: number } = {}) =>
+  router.take({ counter, limit: options.limit ?? 100, durationMs: HOUR, cost: options.cost ?? 1 })
+const rowsOf = async (nodeId: string) => {
+  const [row] = await database.sql<{ count: number }[]>`
+    select count(*) as count from ratelimit_windows where node_id = ${nodeId}`
+  return row?.count
+}
+
+describe('exactness', () => {
+  /** What a rate limiter is for. */
+  test.each([1, 2, 3])(
+    '1000 calls at once over two threads pass exactly 100 times, with %i shards',
+    async (count) => {
+      await using limiter = await startLimiter({ shards: count })
+      const routers = [limiter.router, limiter.anotherRouter()]
+      const counters = Array.from({ length: 5 }, newCounter)
+      const taken = await Promise.all(
+        counters.map((counter) =>
+          Promise.all(
+            Array.from({ length: 1000 }, (_, i) => take(routers[i % 2] ?? limiter.router, counter)),
+          ),
+        ),
+      )
+      for (const ofOne of taken) {
+        expect(passedOf(ofOne)).toBe(100)
+        expect(Math.max(...ofOne.map(({ used }) => used))).toBe(100)
+      }
+    },
+  )
+
+  test('answers come back to the call they belong to', async () => {
+    await using limiter = await startLimiter({ shards: 3 })
+    const calls = Array.from({ length: 500 }, (_, i) => ({ counter: newCounter(), cost: i + 1 }))
+    const taken = await Promise.all(
+      calls.map(({ counter, cost }) => take(limiter.router, counter, { cost, limit: 400 })),
+    )
+    for (const [i, { passed, used }] of taken.entries()) {
+      expect({ passed, used }).toEqual(i < 400 ? { passed: true, used: i + 1 } : { passed: false, used: 0 })
+    }
+  })
+
+  test('calls of one turn are decided at the time they were made, and a clock set back changes nothing', async () => {
+    let now = NOW
+    await using limiter = await startLimiter({ clock: () => now })
+    const counter = newCounter()
+    const call = { counter, limit: 1, durationMs: 1_000, cost: 1 }
+    now = NOW + 999
+    const last = limiter.router.take(call)
+    now = NOW + 1_000
+    const first = limiter.router.take(call)
+    now = NOW
+    const after = limiter.router.take(call)
+    expect(await Promise.all([last, first, after])).toEqual([
+      { passed: true, used: 1, resetAtMs: NOW + 1_000 },
+      { passed: true, used: 1, resetAtMs: NOW + 2_000 },
+      { passed: false, used: 1, resetAtMs: NOW + 2_000 },
+    ])
+  })
+
+  test('what the limiter cannot count is refused with an error', async () => {
+    await using limiter = await startLimiter({ shards: 1 })
+    for (const wrong of [{ limit: 2 ** 31 }, { cost: 2 ** 31 }, { cost: -1 }, { limit: Number.NaN }]) {
+      expect(take(limiter.router, 'c', wrong)).rejects.toThrow('out of bounds')
+    }
+  })
+})
+
+describe('restart', () => {
+  /** A deployment must not hand out every limit anew, and not count anything twice either. */
+  test('counts survive any number of clean restarts, with other numbers of shards', async () => {
+    const counters = Array.from({ length: 40 }, newCounter)
+    for (const [restart, shards] of [1, 3, 2, 5, 1].entries()) {
+      await using limiter = await startLimiter({ shards })
+      for (const counter of counters) {
+        expect(await take(limiter.router, counter)).toMatchObject({ passed: true, used: restart + 1 })
+      }
+    }
+  })
+
+  test('counts of a lost node id still count, and are not written again under the new one', async () => {
+    const counter = newCounter()
+    for (const [restart, nodeId] of ['node_lost', 'node_new', 'node_new', 'node_newer'].entries()) {
+      await using limiter = await startLimiter({ nodeId })
+      expect(await take(limiter.router, counter, { limit: 4 })).toMatchObject({ used: restart + 1 })
+    }
+    await using limiter = await startLimiter({ nodeId: 'node_lost' })
+    expect(await take(limiter.router, counter, { limit: 4 })).toMatchObject({ passed: false, used: 4 })
+  })
+
+  test('a window that is over is not restored', async () => {
+    const counter = newCounter()
+    {
+      await using limiter = await startLimiter()
+      await take(limiter.router, counter)
+    }
+    await using limiter = await startLimiter({ clock: () => NOW + HOUR })
+    expect(await take(limiter.router, counter)).toMatchObject({ used: 1 })
+  })
+
+  test('a window that ends before the flush is never written', async () => {
+    let now = NOW
+    await using limiter = await startLimiter({ nodeId: 'node_brief', clock: () => now })
+    await limiter.router.take({ counter: newCounter(), limit: 1, durationMs: 1_000, cost: 1 })
+    now += 1_000
+    await take(limiter.router, newCounter())
+    await limiter.shards.flush()
+    expect(await rowsOf('node_brief')).toBe(1)
+  })
+
+  test('flushing twice counts once, and the next window takes the place of the one before', async () => {
+    let now = NOW
+    const clock = () => now
+    const counter = newCounter()
+    await using limiter = await startLimiter({ nodeId: 'node_twice', clock })
+    await take(limiter.router, counter)
+    await limiter.shards.flush()
+    await take(limiter.router, counter)
+    await limiter.shards.flush()
+    await limiter.shards.flush()
+    {
+      await using another = await startLimiter({ nodeId: 'node_two', clock })
+      expect(await take(another.router, counter, { cost: 0 })).toMatchObject({ used: 2 })
+    }
+    now += HOUR
+    await take(limiter.router, counter)
+    await limiter.shards.flush()
+    expect(await rowsOf('node_twice')).toBe(1)
+    await using another = await startLimiter({ nodeId: 'node_two', clock })
+    expect(await take(another.router, counter, { cost: 0 })).toMatchObject({ used: 1 })
+  })
+
+  test('rows of windows long over are cleared away', async () => {
+    await database.sql`
+      insert into ratelimit_windows (cell, node_id, ends_at, used)
+      select gen_random_uuid(), 'node_gone', ${NOW - 120_000}, 1 from generate_series(1, 12000)`
+    await using limiter = await startLimiter()
+    await limiter.shards.flush()
+    expect(await rowsOf('node_gone')).toBe(0)
+  })
+})
+
+/** Between the limiter and the database, so that the test can cut the line. */
+async function openProxy(address: DatabaseAddress, folder: string) {
+  const url = address.kind === 'url' ? new URL(address.url) : null
+  const path = join(folder, `proxy-${crypto.randomUUID().slice(0, 8)}`)
+  const target =
+    address.kind === 'url'
+      ? { host: url?.hostname ?? '', port: Number(url?.port || 5432) }
+      : { path: address.socketPath }
+  const sockets = new Set<Socket>()
+  let isCut = false
+  const server: Server = createServer((near) => {
+    if (isCut) return near.destroy()
+    const far = dial(target)
+    for (const [one, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      sockets.add(one)
+      one.on('data', (bytes) => other.write(bytes))
+      one.on('error', () => {})
+      one.on('close', () => {
+        sockets.delete(one)
+        other.destroy()
+      })
+    }
+  })
+  const listening = Promise.withResolvers<void>()
+  if (url === null) server.listen(path, listening.resolve)
+  else server.listen(0, '127.0.0.1', listening.resolve)
+  await listening.promise
+  const bound = server.address()
+  if (url !== null && typeof bound === 'object' && bound !== null) url.host = `127.0.0.1:${bound.port}`
+  return {
+    address: (url === null
+      ? { kind: 'embedded', socketPath: path }
+      : { kind: 'url', url: url.href }) satisfies DatabaseAddress as DatabaseAddress,
+    cut() {
+      isCut = true
+      for (const socket of sockets) socket.destroy()
+    },
+    mend() {
+      isCut = false
+    },
+    async [Symbol.asyncDispose]() {
+      this.cut()
+      await new Promise<void>((resolve) => server.close(() => resolve()))
+    },
+  }
+}
+
+describe('Postgres away', () => {
+  test('limits go on from memory, and what was counted meanwhile is flushed when it is back', async () => {
+    await using proxy = await openProxy(database.address, dataDir)
+    await using limiter = await startLimiter({ address: proxy.address })
+    const counter = newCounter()
+    await take(limiter.router, counter)
+    await limiter.shards.flush()
+    proxy.cut()
+    expect(passedOf(await times(10, () => take(limiter.router, counter, { limit: 5 })))).toBe(4)
+    expect(limiter.shards.flush()).rejects.toThrow('not available')
+    expect(await take(limiter.router, counter, { limit: 6 })).toMatchObject({ passed: true, used: 6 })
+    proxy.mend()
+    await limiter.shards.flush()
+    await using another = await startLimiter({ nodeId: 'node_two' })
+    expect(await take(another.router, counter, { cost: 0 })).toMatchObject({ used: 6 })
+  })
+
+  test('a stop keeps the counts in the data dir, and the next start sends them, also when it does so twice', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tollgate-spill-'))
+    const counters = Array.from({ length: 20 }, newCounter)
+    {
+      await using proxy = await openProxy(database.address, dataDir)
+      await using limiter = await startLimiter({ address: proxy.address, dataDir: folder, shards: 3 })
+      await Promise.all(counters.map((counter) => take(limiter.router, counter, { cost: 7 })))
+      proxy.cut()
+    }
+    const spilled = readdirSync(join(folder, 'spill'))
+    expect(spilled.length).toBeGreaterThan(0)
+    for (const used of [8, 9]) {
+      await using limiter = await startLimiter({ dataDir: folder })
+      for (const counter of counters) expect(await take(limiter.router, counter)).toMatchObject({ used })
+      expect(readdirSync(join(folder, 'spill'))).toEqual([])
+    }
+    rmSync(folder, { recursive: true })
+  })
+
+  test('a start without Postgres ends with an error', async () => {
+    const proxy = await openProxy(database.address, dataDir)
+    proxy.cut()
+    expect(startLimiter({ address: proxy.address })).rejects.toThrow(/does not start.*not available/)
+    await proxy[Symbol.asyncDispose]()
+  })
+})
+
+describe('dead and late shards', () => {
+  /** Whatever happens to a shard, its calls must not be let through unseen. */
+  test('calls to a dead shard fail, and go on where they were last flushed once it runs again', async () => {
+    await using limiter = await startLimiter({ shards: 1 })
+    const counter = newCounter()
+    await times(3, () => take(limiter.router, counter))
+    await limiter.shards.flush()
+    await take(limiter.router, counter) // not flushed: lost with the thread
+    const [port, control] = limiter.shards.connect()
+    port?.postMessage(null) // breaks the thread, as a bug in it would
+    const look = () => take(limiter.router, counter, { cost: 0 })
+    let error: unknown = null
+    while (error === null) {
+      error = await look().then(
+        () => null,
+        (cause) => cause,
+      )
+    }
+    expect(String(error)).toContain('shard is dead')
+    let back: Taken | null = null
+    while (back === null) {
+      back = await look().catch(() => null)
+      await Bun.sleep(1)
+    }
+    expect(back).toMatchObject({ passed: true, used: 3 })
+    expect(await take(limiter.router, counter, { limit: 4 })).toMatchObject({ passed: true, used: 4 })
+    expect(await take(limiter.router, counter, { limit: 4 })).toMatchObject({ passed: false, used: 4 })
+    control?.close()
+  })
+
+  test('a shard that does not answer in time is an error, and so is what comes after a stop', async () => {
+    const silent = new MessageChannel()
+    const control = new MessageChannel()
+    const router = new LimiterRouter({
+      ports: [silent.port1, control.port1],
+      hashSecret: 'secret',
+      clock: () => NOW,
+      replyTimeoutMs: 20,
+    })
+    const before = performance.now()
+    expect(await take(router, 'c').catch(String)).toContain('late')
+    expect(performance.now() - before).toBeGreaterThan(19)
+    const inFlight = take(router, 'c').catch(String)
+    await router.stop()
+    expect(await inFlight).toContain('late')
+    expect(await take(router, 'c').catch(String)).toContain('stopped')
+    silent.port2.close()
+    control.port2.close()
+  })
+
+  test('a stop waits for the calls in flight', async () => {
+    await using limiter = await startLimiter()
+    const counter = newCounter()
+    const router = limiter.anotherRouter()
+    const inFlight = times(100, () => take(router, counter))
+    await router.stop()
+    expect(passedOf(await inFlight)).toBe(100)
+  })
+})
+
+describe('async: true', () => {
+  const asked = (counter: string) => ({ counter, limit: 3, durationMs: HOUR, cost: 1 })
+
+  test('is answered at once, refused at the limit of what this thread let through, and charged afterwards', async () => {
+    await using limiter = await startLimiter()
+    const counter = newCounter()
+    const resetAtMs = NOW + HOUR / 2
+    for (const used of [1, 2, 3]) {
+      expect(limiter.router.takeAsync(asked(counter))).toEqual({ passed: true, used, resetAtMs })
+    }
+    expect(limiter.router.takeAsync(asked(counter))).toEqual({ passed: false, used: 3, resetAtMs })
+    expect(await take(limiter.router, counter, { cost: 0 })).toMatchObject({ used: 3 })
+  })
+
+  test('learns from the shard what others used, and starts anew with the next window', async () => {
+    let now = NOW
+    await using limiter = await startLimiter({ clock: () => now })
+    const counter = newCounter()
+    await take(limiter.anotherRouter(), counter, { cost: 2 })
+    expect(limiter.router.takeAsync(asked(counter))).toMatchObject({ passed: true, used: 1 }) // nothing known yet
+    await take(limiter.router, counter, { cost: 0 }) // a round trip: the answer to the charge is in
+    expect(limiter.router.takeAsync(asked(counter))).toMatchObject({ passed: false, used: 3 })
+    now += HOUR
+    expect(limiter.router.takeAsync(asked(counter))).toMatchObject({ passed: true, used: 1 })
+  })
+
+  test('a dead shard is an error here too', async () => {
+    const silent = new MessageChannel()
+    const control = new MessageChannel()
+    const router = new LimiterRouter({
+      ports: [silent.port1, control.port1],
+      hashSecret: 'secret',
+      clock: () => NOW,
+      replyTimeoutMs: 20,
+    })
+    silent.port2.close()
+    await Bun.sleep(5)
+    expect(() => router.takeAsync(asked('c'))).toThrow('dead')
+    await router.stop()
+    control.port2.close()
+  })
+})

@@ -1,0 +1,149 @@
+import { expect, test } from 'bun:test'
+import { CellBatch, WindowTable } from '../../src/limiter/window-table.ts'
+import { takeFrom } from './support.ts'
+
+const MIB = 2 ** 20
+const newTable = (nowMs = 0) => new WindowTable({ memoryBytes: MIB, nowMs })
+
+/** A refused call must be free, or a client that retries would lock itself out for good. */
+test('a refused cost is not counted against the window', () => {
+  const table = newTable()
+  const take = (cost: number, atMs: number) =>
+    takeFrom(table, { counter: 'c', limit: 5, durationMs: 1_000, cost, atMs })
+
+  expect(take(3, 10_000)).toEqual({ passed: true, used: 3, resetAtMs: 11_000 })
+  expect(take(3, 10_500)).toEqual({ passed: false, used: 3, resetAtMs: 11_000 }) // 3 + 3 > 5: refused, still 3
+  expect(take(2, 10_999)).toEqual({ passed: true, used: 5, resetAtMs: 11_000 })
+  expect(take(5, 11_000)).toEqual({ passed: true, used: 5, resetAtMs: 12_000 }) // the next window starts exactly here
+})
+
+test('cost 0 looks: it passes unless the limit is exceeded, and charges nothing', () => {
+  const table = newTable()
+  const take = (cost: number, limit: number) =>
+    takeFrom(table, { counter: 'c', limit, durationMs: 1_000, cost, atMs: 500 })
+
+  expect(take(0, 0)).toEqual({ passed: true, used: 0, resetAtMs: 1_000 })
+  expect(take(1, 0)).toEqual({ passed: false, used: 0, resetAtMs: 1_000 })
+  expect(take(4, 4)).toMatchObject({ passed: true, used: 4 })
+  expect(take(0, 4)).toMatchObject({ passed: true, used: 4 })
+  expect(take(0, 3)).toMatchObject({ passed: false, used: 4 }) // the limit was lowered below what is used
+})
+
+/** An override in mid-window must tighten or widen the running count, not hand out a fresh one. */
+test('the limit can change between calls without touching the count', () => {
+  const table = newTable()
+  const take = (limit: number) =>
+    takeFrom(table, { counter: 'c', limit, durationMs: 1_000, cost: 1, atMs: 0 })
+  for (let used = 1; used <= 5; used++) expect(take(5)).toMatchObject({ passed: true, used })
+  expect(take(3)).toMatchObject({ passed: false, used: 5 })
+  expect(take(6)).toMatchObject({ passed: true, used: 6 })
+})
+
+/** Otherwise a clock corrected by a second would hand out every limit twice. */
+test('a window once closed does not open again when the clock steps back', () => {
+  const table = newTable()
+  const take = (atMs: number) => takeFrom(table, { counter: 'c', limit: 1, durationMs: 1_000, cost: 1, atMs })
+  expect(take(1_000)).toEqual({ passed: true, used: 1, resetAtMs: 2_000 })
+  expect(take(999)).toEqual({ passed: false, used: 1, resetAtMs: 2_000 })
+  expect(take(0)).toEqual({ passed: false, used: 1, resetAtMs: 2_000 })
+})
+
+test('the largest limits, costs, durations and times stay exact', () => {
+  const most = 2 ** 31 - 1
+  const table = newTable(2 ** 42)
+  const take = (cost: number, limit: number, durationMs: number) =>
+    takeFrom(table, { counter: `c${durationMs}`, limit, durationMs, cost, atMs: 2 ** 42 + 1 })
+  expect(take(most, most, 2 ** 53)).toEqual({ passed: true, used: most, resetAtMs: 2 ** 53 })
+  expect(take(1, most, 2 ** 53)).toEqual({ passed: false, used: most, resetAtMs: 2 ** 53 })
+  expect(take(most - 1, most, 1)).toEqual({ passed: true, used: most - 1, resetAtMs: 2 ** 42 + 2 })
+  expect(take(1, most, 1)).toMatchObject({ passed: true, used: most })
+  expect(take(most, most, 1)).toMatchObject({ passed: false, used: most })
+})
+
+/** The hash of some text may be all zeroes, like an empty cell. */
+test('a counter whose hash is all zeroes is counted like any other', () => {
+  const table = newTable()
+  const take = () => table.take(0, 0, 0, 0, 2, 1_000, 1, 0)
+  expect([take(), take(), take()]).toEqual([true, true, false])
+  const batch = new CellBatch(100)
+  table.sweep(0, 1_000, batch)
+  expect(batch.count).toBe(1)
+  table.markChanged(batch)
+  table.take(0, 1, 0, 0, 2, 1_000, 0, 1_000)
+  expect(take()).toBe(true)
+})
+
+test('a sweep hands out each changed window once, as it is, and not those that are over', () => {
+  const table = newTable()
+  const take = (counter: string, durationMs: number, atMs: number) =>
+    takeFrom(table, { counter, limit: 10, durationMs, cost: 1, atMs })
+  const sweep = () => {
+    const batch = new CellBatch(1_000)
+    expect(table.sweep(0, 1_000, batch)).toBe(-1)
+    return {
+      batch,
+      rows: Array.from({ length: batch.count }, (_, i) => [batch.ends[i], batch.used[i]]).sort(),
+    }
+  }
+  take('long', 10_000, 0)
+  take('long', 10_000, 1)
+  take('short', 100, 2)
+  take('shorter', 50, 2)
+  take('other', 10_000, 60) // 'shorter' is over now, before it was ever flushed
+  expect(sweep().rows).toEqual([
+    [100, 1],
+    [10_000, 1],
+    [10_000, 2],
+  ])
+  expect(sweep().rows).toEqual([])
+  take('long', 10_000, 61)
+  const { batch, rows } = sweep()
+  expect(rows).toEqual([[10_000, 3]])
+  table.markChanged(batch) // the write failed
+  take('other', 10_000, 62)
+  expect(sweep().rows).toEqual([
+    [10_000, 2],
+    [10_000, 3],
+  ])
+  take('look only', 10_000, 63)
+  table.take(1, 2, 3, 4, 10, 10_000, 0, 64)
+  expect(sweep().rows).toEqual([[10_000, 1]])
+})
+
+test('restored counts of this node are written again, those of others only counted', () => {
+  const table = newTable(1_000)
+  const name = [1, 2, 3, 4] as const
+  table.restore(...name, 10_000, 3, true)
+  table.restore(...name, 10_000, 4, false)
+  table.restore(...name, 10_000, 1, false)
+  table.restore(...name, 5_000, 100, false) // an older window
+  table.restore(9, 9, 9, 9, 1_000, 100, true) // over
+  const batch = new CellBatch(100)
+  table.sweep(0, 1_000, batch)
+  expect(batch.count).toBe(0) // all of it is in Postgres already
+
+  expect(table.take(...name, 9, 10_000, 1, 1_000)).toBe(true)
+  expect(table.used).toBe(9)
+  expect(table.take(...name, 9, 10_000, 1, 1_000)).toBe(false)
+  table.sweep(0, 1_000, batch)
+  expect([batch.count, batch.used[0], batch.ends[0]]).toEqual([1, 4, 10_000])
+  expect(table.take(...name, 9, 10_000, 9, 10_000)).toBe(true) // the next window starts from nothing
+  expect(table.used).toBe(9)
+})
+
+test('memory of windows that are over is used again', () => {
+  const table = newTable()
+  for (let window = 0; window < 50; window++) {
+    for (let i = 0; i < 2_000; i++) {
+      takeFrom(table, {
+        counter: `${window} ${i}`,
+        limit: 1,
+        durationMs: 1_000,
+        cost: 1,
+        atMs: window * 1_000,
+      })
+    }
+    expect(table.sketch.isActive).toBe(false)
+  }
+  expect(table.bytes).toBeLessThan(MIB / 2)
+})
