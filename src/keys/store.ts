@@ -1,4 +1,6 @@
+import { type AuditActor, auditDeletedKeys } from '../audit/log.ts'
 import type { AnySql } from '../db/connect.ts'
+import { INT32_MAX } from '../lib/bounds.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 
 /** A row of `keys` to be made, ordinary keys only. */
@@ -89,4 +91,330 @@ export async function insertKeyPermissions(
       from unnest(${links.map(({ keyId }) => keyId)}::text[], ${links.map(({ permissionId }) => permissionId)}::text[])
         as l (key_id, permission_id)
     on conflict do nothing`
+}
+
+/**
+ * Takes a live key for this transaction: whoever else changes what hangs on it waits, so that "replace all" is not
+ * mixed with another one. @returns false when absent, deleted or another workspace's.
+ */
+export async function holdKey(tx: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<boolean> {
+  const rows = await tx`
+    select 1 from keys
+     where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+       for no key update`
+  return rows.length > 0
+}
+
+export async function listKeyRoles(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+): Promise<{ id: string; name: string }[]> {
+  return await sql<{ id: string; name: string }[]>`
+    select r.id, r.name
+      from keys_roles l join roles r on r.id = l.role_id
+     where l.workspace_id = ${workspaceId} and l.key_id = ${keyId}
+     order by r.id`
+}
+
+/** Permissions a key holds directly, not through roles. */
+export async function listKeyPermissions(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+): Promise<{ id: string; name: string; slug: string }[]> {
+  return await sql<{ id: string; name: string; slug: string }[]>`
+    select p.id, p.name, p.slug
+      from keys_permissions l join permissions p on p.id = l.permission_id
+     where l.workspace_id = ${workspaceId} and l.key_id = ${keyId}
+     order by p.id`
+}
+
+export async function deleteKeyRoles(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  roleIds: readonly string[],
+): Promise<void> {
+  if (roleIds.length === 0) return
+  await sql`
+    delete from keys_roles
+     where workspace_id = ${workspaceId} and key_id = ${keyId} and role_id = any(${roleIds as string[]}::text[])`
+}
+
+export async function deleteKeyPermissions(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  permissionIds: readonly string[],
+): Promise<void> {
+  if (permissionIds.length === 0) return
+  await sql`
+    delete from keys_permissions
+     where workspace_id = ${workspaceId} and key_id = ${keyId}
+       and permission_id = any(${permissionIds as string[]}::text[])`
+}
+
+/** A key as the API shows it, with all that hangs on it. */
+export type KeyRow = {
+  id: string
+  apiId: string
+  keyspaceId: string
+  workspaceId: string
+  start: string
+  name: string | null
+  ownerId: string | null
+  /** JSON text. */
+  meta: string | null
+  environment: string | null
+  enabled: boolean
+  expiresAt: number | null
+  remaining: number | null
+  refillAmount: number | null
+  refillDay: number | null
+  lastRefillAt: number | null
+  createdAt: number
+  updatedAt: number | null
+  /** The key's own limit `default`. */
+  ratelimit: { limit: number; durationMs: number } | null
+  identityId: string | null
+  externalId: string | null
+  /** JSON text. */
+  identityMeta: string | null
+  /** Names, ascending. */
+  roles: string[]
+  /** Slugs held directly and through roles, each once, ascending. */
+  permissions: string[]
+  /** Of a recoverable key. */
+  ciphertext: string | null
+  encryptionKeyId: string | null
+}
+
+/** A live key of a live API; null when absent, deleted or of another workspace. */
+export async function findKey(sql: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<KeyRow | null> {
+  const [row] = await sql<KeyRow[]>`
+    select ${keyColumns(sql)} from ${keyTables(sql)}
+     where k.workspace_id = ${workspaceId} and k.id = ${keyId} and k.deleted_at is null`
+  return row ?? null
+}
+
+/** As {@link findKey}, by the hash of the key's text. */
+export async function findKeyByHash(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  hash: string,
+): Promise<KeyRow | null> {
+  const [row] = await sql<KeyRow[]>`
+    select ${keyColumns(sql)} from ${keyTables(sql)}
+     where k.workspace_id = ${workspaceId} and k.hash = ${hash} and k.deleted_at is null`
+  return row ?? null
+}
+
+export type KeyFilter = {
+  keyspaceId: string
+  /** Null = any, or none. */
+  identityId: string | null
+  ownerId: string | null
+}
+
+/** One more than `limit`, by id, after `cursor`. One statement, however many roles and permissions the keys have. */
+export async function listKeyRows(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { keyspaceId, identityId, ownerId }: KeyFilter,
+  { limit, cursor }: { limit: number; cursor: string },
+): Promise<KeyRow[]> {
+  return await sql<KeyRow[]>`
+    select ${keyColumns(sql)} from ${keyTables(sql)}
+     where k.workspace_id = ${workspaceId} and k.keyspace_id = ${keyspaceId} and k.id > ${cursor}
+       and k.deleted_at is null
+       ${identityId === null ? sql`` : sql`and k.identity_id = ${identityId}`}
+       ${ownerId === null ? sql`` : sql`and k.owner_id = ${ownerId}`}
+     order by k.id limit ${limit + 1}`
+}
+
+/** Live keys of a keyspace, exactly. */
+export async function countKeys(sql: AnySql, workspaceId: WorkspaceId, keyspaceId: string): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from keys
+     where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId} and deleted_at is null`
+  return row?.total ?? 0
+}
+
+/** Live keys whose stored owner is this one, with their APIs. */
+export async function findKeysOfOwner(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  ownerId: string,
+): Promise<{ id: string; apiId: string }[]> {
+  return await sql<{ id: string; apiId: string }[]>`
+    select k.id, a.id as "apiId"
+      from keys k join apis a on a.keyspace_id = k.keyspace_id and a.deleted_at is null
+     where k.workspace_id = ${workspaceId} and k.owner_id = ${ownerId} and k.deleted_at is null`
+}
+
+const keyTables = (sql: AnySql) => sql`
+  keys k
+  join apis a on a.keyspace_id = k.keyspace_id and a.deleted_at is null
+  left join identities i on i.id = k.identity_id
+  left join encrypted_keys e on e.key_id = k.id`
+
+const keyColumns = (sql: AnySql) => sql`
+  k.id, a.id as "apiId", k.keyspace_id as "keyspaceId", k.workspace_id as "workspaceId", k.start, k.name,
+  k.owner_id as "ownerId", k.meta, k.environment, k.enabled, k.expires_at as "expiresAt", k.remaining,
+  k.refill_amount as "refillAmount", k.refill_day as "refillDay", k.last_refill_at as "lastRefillAt",
+  k.created_at as "createdAt", k.updated_at as "updatedAt",
+  (select json_build_object('limit', l."limit", 'durationMs', l.duration_ms)
+     from ratelimits l where l.key_id = k.id and l.name = 'default') as ratelimit,
+  i.id as "identityId", i.external_id as "externalId", i.meta as "identityMeta",
+  array(select r.name from keys_roles kr join roles r on r.id = kr.role_id
+         where kr.key_id = k.id order by r.name) as roles,
+  array(select p.slug from keys_permissions kp join permissions p on p.id = kp.permission_id
+         where kp.key_id = k.id
+        union
+        select p.slug from keys_roles kr
+          join roles_permissions rp on rp.role_id = kr.role_id
+          join permissions p on p.id = rp.permission_id
+         where kr.key_id = k.id
+        order by 1) as permissions,
+  e.ciphertext, e.encryption_key_id as "encryptionKeyId"`
+
+/** Columns of a key that an update sets; those left out stay. */
+export type KeyChange = {
+  name?: string | null
+  meta?: string | null
+  owner_id?: string | null
+  identity_id?: string | null
+  expires_at?: number | null
+  remaining?: number | null
+  refill_amount?: number | null
+  refill_day?: number | null
+  last_refill_at?: number | null
+  enabled?: boolean
+}
+
+/** @returns false when the key is gone. */
+export async function changeKey(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  change: KeyChange,
+  now: number,
+): Promise<boolean> {
+  const rows = await sql`
+    update keys set ${sql({ ...change, updated_at: now })}
+     where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+ returning 1`
+  return rows.length > 0
+}
+
+/**
+ * Moves the uses left of a key by `by`, between 0 and the largest 32-bit integer.
+ * @returns what is left, null on a key whose uses are not counted (then nothing changed); undefined when it is gone.
+ */
+export async function moveRemaining(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  by: number,
+  now: number,
+): Promise<number | null | undefined> {
+  const [row] = await sql<{ remaining: number | null }[]>`
+    update keys
+       set remaining = case when remaining is null then null
+                            else greatest(0, least(remaining::bigint + ${by}, ${INT32_MAX}))::integer end,
+           updated_at = ${now}
+     where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+ returning remaining`
+  return row?.remaining
+}
+
+/** The key's limit `default`, counted on every verification: made, or changed in place. */
+export async function upsertDefaultLimit(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { id, keyId, limit, durationMs }: { id: string; keyId: string; limit: number; durationMs: number },
+  now: number,
+): Promise<void> {
+  await sql`
+    insert into ratelimits (id, workspace_id, name, key_id, "limit", duration_ms, auto_apply, created_at)
+    values (${id}, ${workspaceId}, 'default', ${keyId}, ${limit}, ${durationMs}, true, ${now})
+    on conflict (key_id, name)
+    do update set "limit" = excluded."limit", duration_ms = excluded.duration_ms, updated_at = ${now}`
+}
+
+/** Changes the limit `default` and keeps its duration. @returns false when the key has none. */
+export async function changeDefaultLimit(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { keyId, limit }: { keyId: string; limit: number },
+  now: number,
+): Promise<boolean> {
+  const rows = await sql`
+    update ratelimits set "limit" = ${limit}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and key_id = ${keyId} and name = 'default'
+ returning 1`
+  return rows.length > 0
+}
+
+export async function deleteDefaultLimit(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+): Promise<void> {
+  await sql`delete from ratelimits where workspace_id = ${workspaceId} and key_id = ${keyId} and name = 'default'`
+}
+
+/** The row stays, and with it the hash: the same text cannot be imported again. @returns false when it is gone. */
+export async function softDeleteKey(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  now: number,
+): Promise<boolean> {
+  const rows = await sql`
+    update keys set deleted_at = ${now}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+ returning 1`
+  return rows.length > 0
+}
+
+/** Removes the row and all that hangs on it. @returns false when it is gone. */
+export async function removeKey(sql: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<boolean> {
+  const rows = await sql`
+    delete from keys where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null returning 1`
+  return rows.length > 0
+}
+
+/**
+ * Soft-deletes the live keys of a keyspace, with an audit entry for each: one statement, however many.
+ * @returns how many.
+ */
+export async function softDeleteKeysOf(
+  sql: AnySql,
+  actor: AuditActor,
+  { keyspaceId, apiId, now }: { keyspaceId: string; apiId: string; now: number },
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    with deleted as (
+      update keys set deleted_at = ${now}, updated_at = ${now}
+       where workspace_id = ${actor.workspaceId} and keyspace_id = ${keyspaceId} and deleted_at is null
+      returning id
+    ), audited as (${auditDeletedKeys(sql, actor, apiId)})
+    select count(*)::integer as total from deleted`
+  return row?.total ?? 0
+}
+
+/** As {@link softDeleteKeysOf}, but removes the rows, those already soft-deleted included. */
+export async function removeKeysOf(
+  sql: AnySql,
+  actor: AuditActor,
+  { keyspaceId, apiId }: { keyspaceId: string; apiId: string },
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    with deleted as (
+      delete from keys where workspace_id = ${actor.workspaceId} and keyspace_id = ${keyspaceId} returning id
+    ), audited as (${auditDeletedKeys(sql, actor, apiId)})
+    select count(*)::integer as total from deleted`
+  return row?.total ?? 0
 }

@@ -23,3 +23,72 @@ export async function findPermissionsBySlug(
     select id, name, slug, description from permissions
      where workspace_id = ${workspaceId} and slug = any(${slugs as string[]}::text[]) order by id`
 }
+
+/**
+ * Roles by id or by name, for a caller about to link them: until its transaction ends nobody can delete them.
+ */
+export async function holdRoles(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { ids, names }: { ids: readonly string[]; names: readonly string[] },
+): Promise<RoleRow[]> {
+  return await tx<RoleRow[]>`
+    select id, name, description from roles
+     where workspace_id = ${workspaceId}
+       and (id = any(${ids as string[]}::text[]) or name = any(${names as string[]}::text[]))
+     order by id for key share`
+}
+
+/** As {@link holdRoles}, for permissions by id or by slug. */
+export async function holdPermissions(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { ids, slugs }: { ids: readonly string[]; slugs: readonly string[] },
+): Promise<PermissionRow[]> {
+  return await tx<PermissionRow[]>`
+    select id, name, slug, description from permissions
+     where workspace_id = ${workspaceId}
+       and (id = any(${ids as string[]}::text[]) or slug = any(${slugs as string[]}::text[]))
+     order by id for key share`
+}
+
+export type NewRole = { id: string; name: string; description: string | null }
+
+/** Makes those whose name is free; of two makers at once, one makes it. @returns the ids of the ones made here. */
+export async function insertRoles(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  roles: readonly NewRole[],
+  now: number,
+): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    insert into roles (id, workspace_id, name, description, created_at)
+    select r.id, ${workspaceId}, r.name, r.description, ${now}
+      from unnest(${roles.map(({ id }) => id)}::text[], ${roles.map(({ name }) => name)}::text[],
+                  ${roles.map(({ description }) => description)}::text[]) as r (id, name, description)
+     order by r.name collate "C"
+    on conflict (workspace_id, name) do nothing
+    returning id`
+  return rows.map(({ id }) => id)
+}
+
+export type NewPermission = NewRole & { slug: string }
+
+/** As {@link insertRoles}; a permission's slug is what must be free, its name need not be. */
+export async function insertPermissions(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  permissions: readonly NewPermission[],
+  now: number,
+): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    insert into permissions (id, workspace_id, name, slug, description, created_at)
+    select p.id, ${workspaceId}, p.name, p.slug, p.description, ${now}
+      from unnest(${permissions.map(({ id }) => id)}::text[], ${permissions.map(({ name }) => name)}::text[],
+                  ${permissions.map(({ slug }) => slug)}::text[],
+                  ${permissions.map(({ description }) => description)}::text[]) as p (id, name, slug, description)
+     order by p.slug collate "C"
+    on conflict (workspace_id, slug) do nothing
+    returning id`
+  return rows.map(({ id }) => id)
+}

@@ -1,0 +1,31 @@
+import { holdRoles, insertRoles } from '../permissions/store.ts'
+import type { LinkKind } from './links.ts'
+import { deleteKeyRoles, insertKeyRoles, listKeyRoles } from './store.ts'
+
+/** Roles are unique by name. */
+export const roleLinks: LinkKind = {
+  noun: 'role',
+  idPrefix: 'role',
+  // The v1 API asks for create_permission here, its documentation for create_role: either will do.
+  createRights: ['rbac.*.create_role', 'rbac.*.create_permission'],
+  hold: async (tx, workspaceId, { ids, texts }) =>
+    (await holdRoles(tx, workspaceId, { ids, names: texts })).map(candidate),
+  listAttached: async (tx, workspaceId, keyId) => (await listKeyRoles(tx, workspaceId, keyId)).map(candidate),
+  insert: (tx, workspaceId, made, now) =>
+    insertRoles(
+      tx,
+      workspaceId,
+      made.map(({ id, name }) => ({ id, name, description: null })),
+      now,
+    ),
+  attach: (tx, workspaceId, keyId, ids, now) =>
+    insertKeyRoles(
+      tx,
+      workspaceId,
+      ids.map((roleId) => ({ keyId, roleId })),
+      now,
+    ),
+  detach: deleteKeyRoles,
+}
+
+const candidate = ({ id, name }: { id: string; name: string }) => ({ id, name, text: name })
