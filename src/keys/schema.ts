@@ -1,4 +1,4 @@
-import { type Static, Type } from '@sinclair/typebox'
+import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { DURATION_MS_MAX, INT32_MAX, TIME_MS_MAX } from '../lib/bounds.ts'
 
 export const Meta = Type.Record(Type.String(), Type.Unknown(), { description: 'Free-form JSON object.' })
@@ -208,3 +208,41 @@ export const VerifyKeyReply = Type.Object({
   remaining: Type.Optional(Type.Integer({ description: 'Uses left.' })),
 })
 export type VerifyKeyReply = Static<typeof VerifyKeyReply>
+
+const KeyId = Type.String({ minLength: 1, maxLength: 256, description: 'The key concerned.' })
+const LinkedId = (what: string) =>
+  Type.Optional(
+    Type.String({ minLength: 3, maxLength: 256, description: `Id of the ${what}; wins over its name.` }),
+  )
+const LinkedText = (description: string) =>
+  Type.Optional(Type.String({ minLength: 1, maxLength: 256, description }))
+const Create = (what: string) =>
+  Type.Optional(Type.Boolean({ description: `Make the ${what} when there is none of that name.` }))
+const PermissionReference = {
+  id: LinkedId('permission'),
+  slug: LinkedText('Slug of the permission.'),
+  name: LinkedText('Deprecated: the slug.'),
+}
+const RoleReference = { id: LinkedId('role'), name: LinkedText('Name of the role.') }
+
+/** A permission in a list to attach; one of `id`, `slug`, `name` is required. */
+export const PermissionToAttach = Type.Object({ ...PermissionReference, create: Create('permission') })
+/** A role in a list to attach; `id` or `name` is required. */
+export const RoleToAttach = Type.Object({ ...RoleReference, create: Create('role') })
+
+const Links = <T extends TSchema>(element: T) => Type.Array(element, { minItems: 1, maxItems: 1000 })
+
+export const AttachPermissionsBody = Type.Object({ keyId: KeyId, permissions: Links(PermissionToAttach) })
+export type AttachPermissionsBody = Static<typeof AttachPermissionsBody>
+export const RemovePermissionsBody = Type.Object({
+  keyId: KeyId,
+  permissions: Links(Type.Object(PermissionReference)),
+})
+export type RemovePermissionsBody = Static<typeof RemovePermissionsBody>
+export const AttachRolesBody = Type.Object({ keyId: KeyId, roles: Links(RoleToAttach) })
+export type AttachRolesBody = Static<typeof AttachRolesBody>
+export const RemoveRolesBody = Type.Object({ keyId: KeyId, roles: Links(Type.Object(RoleReference)) })
+export type RemoveRolesBody = Static<typeof RemoveRolesBody>
+
+export const LinkedReply = Type.Array(Type.Object({ id: Type.String(), name: Type.String() }))
+export type LinkedReply = Static<typeof LinkedReply>

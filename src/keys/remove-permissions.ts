@@ -1,0 +1,25 @@
+import type { Deps } from '../deps.ts'
+import { notFound } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import { anyOf, authenticate } from '../root-keys/authorize.ts'
+import { readReferences, removeLinks } from './links.ts'
+import { permissionLinks } from './permission-links.ts'
+import type { RemovePermissionsBody } from './schema.ts'
+import { holdKey } from './store.ts'
+
+/** Detaches permissions; unknown or unattached ones are passed over. */
+export async function removePermissions(
+  deps: Deps,
+  call: Call,
+  body: RemovePermissionsBody,
+): Promise<Record<string, never>> {
+  const references = readReferences(body.permissions, 'permissions')
+  const actor = await authenticate(deps, call, anyOf('*', 'rbac.*.remove_permission_from_key'))
+  const { keyId } = body
+  await deps.database.write(async (tx, touch) => {
+    if (!(await holdKey(tx, actor.workspaceId, keyId))) throw notFound(`key ${keyId}`)
+    await removeLinks(permissionLinks, tx, actor, { keyId, references })
+    touch(keyId)
+  })
+  return {}
+}
