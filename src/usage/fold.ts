@@ -28,8 +28,8 @@ export type RatelimitEvent = {
   atMs: number
 }
 
-/** Longer identifiers (UTF-16 units) get no row of their own: they would not fit an index entry. They count in the total. */
-export const NAMED_IDENTIFIER_MAX = 512
+/** Longer identifiers (bytes) get no row of their own: they would not fit an index entry. They count in the total. */
+export const NAMED_IDENTIFIER_BYTES_MAX = 2_048
 
 /**
  * Counts events by hour, key, identity and tag set, and by hour, namespace and identifier, in memory. Recording an event
@@ -85,7 +85,7 @@ export class Fold {
     if (namespace === undefined || namespace.hour !== hour)
       namespace = this.#namespaceCell(namespace, hour, namespaceId, workspaceId)
     let counts: PassedDenied | undefined = namespace.unnamed
-    if (identifier.length <= NAMED_IDENTIFIER_MAX) {
+    if (isNameable(identifier)) {
       counts = namespace.identifiers.get(identifier)
       if (counts === undefined) {
         counts = { passed: 0, denied: 0 }
@@ -203,6 +203,11 @@ export class Fold {
     return set
   }
 }
+
+/** UTF-8 takes at most three bytes for each unit of a text, so the short ones need no counting. */
+const isNameable = (identifier: string) =>
+  identifier.length * 3 <= NAMED_IDENTIFIER_BYTES_MAX ||
+  Buffer.byteLength(identifier) <= NAMED_IDENTIFIER_BYTES_MAX
 
 type VerificationCell = {
   readonly workspaceId: string

@@ -31,6 +31,8 @@ export class UsageRecorder {
   #fold = new Fold()
   /** What a flush took away and has not yet made batches of; null = nothing. */
   #taken: Iterator<UsageColumns, void> | null = null
+  /** How much it held when it was taken. */
+  #takenSize = 0
   /** The batch whose count is not confirmed. Only once it is may the next be sent. */
   #pending: UsageBatch | null = null
   #lastNumber = 0
@@ -131,7 +133,7 @@ export class UsageRecorder {
     } catch (cause) {
       if (!this.#isOutage) log('warn', 'usage cannot be written; it is kept and sent later', { cause })
       this.#isOutage = true
-      if (this.#fold.size > CELLS_MAX) await this.#moveAside()
+      if (this.#takenSize + this.#fold.size > CELLS_MAX) await this.#moveAside()
       return
     }
     if (this.#isOutage) log('info', 'usage is written again')
@@ -216,6 +218,7 @@ export class UsageRecorder {
   #takeFold(): boolean {
     if (this.#fold.size === 0) return false
     this.#taken = this.#fold.columns()
+    this.#takenSize = this.#fold.size
     this.#fold = new Fold()
     return true
   }
@@ -225,6 +228,7 @@ export class UsageRecorder {
     if (next === undefined) return null
     if (next.done !== true) return next.value
     this.#taken = null
+    this.#takenSize = 0
     return null
   }
 

@@ -14,12 +14,13 @@ export async function countBatch(
   sql: AnySql,
   { writer, number, columns }: UsageBatch,
   now: number,
+  { identifiersMax = IDENTIFIERS_OPEN_MAX } = {},
 ): Promise<boolean> {
   const { scopes, sets, verifications: v, totals, identifiers } = columns
   const setTags = sets.tags.map(textArray)
   const [row] = await sql<{ counted: boolean }[]>`
     select apply_usage_batch(
-      ${writer}, ${number}, ${now}, ${IDENTIFIERS_OPEN_MAX},
+      ${writer}, ${number}, ${now}, ${identifiersMax},
       ${textArray(scopes.workspaceId)}::text[], ${textArray(scopes.keyspaceId)}::text[],
       ${textArray(sets.workspaceId)}::text[], ${numberArray(sets.month)}::bigint[],
       ${textArray(sets.id)}::text[], ${textArray(setTags)}::text[],

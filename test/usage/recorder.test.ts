@@ -1,0 +1,427 @@
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { connect, type Sql } from '../../src/db/connect.ts'
+import { emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
+import { replaySpilledUsage, UsageRecorder } from '../../src/usage/recorder.ts'
+import { closeRatelimitHours, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
+import { openTestSql, type TestSql } from '../support/database.ts'
+import { AT, HOUR, makeDataDir, openWire, ratelimit, validByHour, verification } from './support.ts'
+
+let database: TestSql
+let sql: Sql
+beforeAll(async () => {
+  database = await openTestSql()
+  sql = database.sql
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
+let made = 0
+/** Every test has keys, writers and namespaces of its own in the one database. */
+const unique = (prefix: string) => `${prefix}_${++made}`
+
+const makeRecorder = (options: { sql?: Sql; dataDir?: string; now?: () => number } = {}) =>
+  new UsageRecorder({
+    sql: options.sql ?? sql,
+    writerId: unique('writer'),
+    dataDir: options.dataDir ?? '/nonexistent',
+    flushEveryMs: 60_000,
+    clock: options.now ?? (() => AT),
+  })
+
+const spillsIn = (dataDir: string) => {
+  try {
+    return readdirSync(join(dataDir, 'spill'))
+  } catch {
+    return []
+  }
+}
+
+describe('hours', () => {
+  /** A flush may come long after the decision, and a clock may step back: neither moves an event. */
+  test('an event counts in the hour of its decision, whenever and in whatever order it is flushed', async () => {
+    const keyId = unique('key')
+    const recorder = makeRecorder({ now: () => AT + 5 * 3_600_000 })
+    const times = [AT, AT - 3_600_000, AT, HOUR, HOUR - 1, AT - 40 * 86_400_000, HOUR + 3_599_999, AT]
+    for (const atMs of times) recorder.recordVerification(verification({ keyId, atMs }))
+    await recorder.flush()
+    recorder.recordVerification(verification({ keyId, atMs: HOUR - 1 }))
+    await recorder.flush()
+    expect(await validByHour(sql, keyId)).toEqual({
+      [HOUR]: 5,
+      [HOUR - 3_600_000]: 3,
+      [HOUR - 40 * 86_400_000]: 1,
+    })
+  })
+
+  test('months are made ahead, and on demand for an event of a month that has none', async () => {
+    const keyId = unique('key')
+    const atMs = Date.UTC(2019, 1, 28, 23, 59)
+    const recorder = makeRecorder({ now: () => Date.UTC(2031, 11, 31) })
+    recorder.recordVerification(verification({ keyId, atMs, tags: ['old'] }))
+    await recorder.flush()
+    expect(await validByHour(sql, keyId)).toEqual({ [Date.UTC(2019, 1, 28, 23)]: 1 })
+    const [ahead] = await sql`select to_regclass('usage_verifications_203201') is not null as "isMade"`
+    expect(ahead?.isMade).toBe(true)
+  })
+
+  test('retention drops whole months with their tag sets, and a late event of one makes it again', async () => {
+    const keyId = unique('key')
+    const old = Date.UTC(2020, 2, 31, 23, 30)
+    const kept = Date.UTC(2020, 3, 1)
+    const recorder = makeRecorder({ now: () => Date.UTC(2020, 4, 1) })
+    for (const atMs of [old, kept]) recorder.recordVerification(verification({ keyId, atMs, tags: ['a'] }))
+    await recorder.flush()
+    const dropped = await dropOldPartitions(sql, 1, Date.UTC(2020, 4, 31))
+    expect(dropped).toContain('usage_verifications_202003')
+    expect(dropped).toContain('usage_tag_sets_202003')
+    expect(dropped.some((name) => name.endsWith('202004'))).toBe(false)
+    expect(await validByHour(sql, keyId)).toEqual({ [kept]: 1 })
+
+    recorder.recordVerification(verification({ keyId, atMs: old }))
+    await recorder.flush() // finds the month gone
+    await recorder.flush()
+    expect(await validByHour(sql, keyId)).toEqual({ [kept]: 1, [Date.UTC(2020, 2, 31, 23)]: 1 })
+  })
+})
+
+describe('cells', () => {
+  test('order and repetition of tags do not make another set, and every other difference does', async () => {
+    const keyId = unique('key')
+    const recorder = makeRecorder()
+    const lists = [
+      ['b', 'a'],
+      ['a', 'b'],
+      ['a', 'b', 'a'],
+      ['a'],
+      ['a,b'],
+      ['a"', '\\'],
+      [],
+      null,
+      ['é', 'z'],
+    ]
+    for (const tags of lists) recorder.recordVerification(verification({ keyId, tags }))
+    await recorder.flush()
+    const rows = await sql<{ tags: string[]; valid: number }[]>`
+      select coalesce(tags, '{}') as tags, valid
+        from usage_verifications v left join usage_tag_sets s on s.id = v.tag_set and s.workspace_id = v.workspace_id
+       where v.key_id = ${keyId} and (s.month is null or s.month = ${Date.UTC(2026, 10)})
+       order by tags`
+    expect(rows.map(({ tags, valid }) => [tags, valid])).toEqual([
+      [[], 2],
+      [['\\', 'a"'], 1],
+      [['a'], 1],
+      [['a', 'b'], 3],
+      [['a,b'], 1],
+      [['z', 'é'], 1],
+    ])
+  })
+
+  test('a key that changes its identity counts for each as connected at that moment', async () => {
+    const keyId = unique('key')
+    const recorder = makeRecorder()
+    for (const identityId of [null, 'id_1', 'id_2', 'id_1', null, 'id_1'])
+      recorder.recordVerification(verification({ keyId, identityId }))
+    await recorder.flush()
+    const rows =
+      await sql`select identity_id, valid from usage_verifications where key_id = ${keyId} order by 1`
+    expect(rows.map((row) => [row.identity_id, row.valid])).toEqual([
+      ['', 2],
+      ['id_1', 3],
+      ['id_2', 1],
+    ])
+  })
+})
+
+describe('exactly once', () => {
+  test('a batch sent twice counts once, and one of a lower number not at all', async () => {
+    const keyId = unique('key')
+    await makeMonth(sql, AT)
+    const batch = (number: number): UsageBatch => {
+      const columns = emptyColumns()
+      columns.scopes = { workspaceId: ['ws_1'], keyspaceId: ['ks_1'] }
+      columns.verifications = {
+        scope: [1],
+        set: [0],
+        hour: [HOUR],
+        keyId: [keyId],
+        identityId: [''],
+        valid: [7],
+        rateLimited: [0],
+        expired: [0],
+        disabled: [0],
+        forbidden: [0],
+        usageExceeded: [0],
+        insufficientPermissions: [0],
+      }
+      return { writer: keyId, number, columns }
+    }
+    expect(await countBatch(sql, batch(2), AT)).toBe(true)
+    expect(await countBatch(sql, batch(2), AT)).toBe(false)
+    expect(await countBatch(sql, batch(1), AT)).toBe(false)
+    expect(await countBatch(sql, batch(3), AT)).toBe(true)
+    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 14 })
+  })
+
+  test('two sendings of one batch at the same time count once', async () => {
+    const keyId = unique('key')
+    await makeMonth(sql, AT)
+    const columns = emptyColumns()
+    columns.totals = { workspaceId: ['ws_1'], namespaceId: [keyId], hour: [HOUR], passed: [3], denied: [4] }
+    const batch = { writer: keyId, number: 1, columns }
+    const pools = [database.anotherPool(), database.anotherPool(), sql]
+    const counted = await Promise.all(pools.map((pool) => countBatch(pool, batch, AT)))
+    expect(counted.filter(Boolean)).toHaveLength(1)
+    const rows = await sql`select passed, denied from usage_ratelimits where namespace_id = ${keyId}`
+    expect([...rows]).toEqual([{ passed: 3, denied: 4 }])
+  })
+
+  /** The dangerous moment: the database has counted, and nobody knows. */
+  test('a commit whose answer is lost counts once', async () => {
+    const keyId = unique('key')
+    using dataDir = makeDataDir()
+    await using wire = await openWire(database.address)
+    const wired = connect(wire.address, { connectionsMax: 1 })
+    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path })
+    recorder.recordVerification(verification({ keyId }))
+    await recorder.flush()
+
+    wire.deafen()
+    for (let i = 0; i < 3; i++) recorder.recordVerification(verification({ keyId, tags: ['t'] }))
+    await recorder.flush()
+    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 4 }) // committed, though the recorder was not told
+    recorder.recordVerification(verification({ keyId })) // joins the next batch, not the one in doubt
+
+    await wire.open()
+    await recorder.flush()
+    await recorder.flush()
+    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 5 })
+    await recorder.stop()
+    expect(spillsIn(dataDir.path)).toEqual([])
+    await wired.end({ timeout: 1 })
+  })
+
+  /** The batch in doubt at a stop goes to the data dir under its number, so the next start finds it counted. */
+  test('a batch in doubt at a stop is counted once by the next start', async () => {
+    const keyId = unique('key')
+    using dataDir = makeDataDir()
+    await using wire = await openWire(database.address)
+    const wired = connect(wire.address, { connectionsMax: 1 })
+    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path })
+    recorder.recordVerification(verification({ keyId }))
+    await recorder.flush()
+    wire.deafen()
+    recorder.recordVerification(verification({ keyId }))
+    await recorder.flush()
+    await wire.cut()
+    recorder.recordVerification(verification({ keyId }))
+    await recorder.stop()
+    expect(spillsIn(dataDir.path)).toHaveLength(2)
+    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 2 })
+
+    await replaySpilledUsage(sql, dataDir.path)
+    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 3 })
+    expect(spillsIn(dataDir.path)).toEqual([])
+    await wired.end({ timeout: 1 })
+  })
+
+  test('two writers on the same keys and tags at once neither lose a count nor stop one another', async () => {
+    const keys = Array.from({ length: 200 }, () => unique('key'))
+    const namespaceId = unique('rlns')
+    const recorders = [database.anotherPool(), database.anotherPool()].map((pool) =>
+      makeRecorder({ sql: pool }),
+    )
+    for (let round = 0; round < 10; round++) {
+      for (const [index, recorder] of recorders.entries()) {
+        // Opposite orders: where locks were taken as they come, this would deadlock.
+        for (const keyId of index === 0 ? keys : keys.toReversed()) {
+          recorder.recordVerification(verification({ keyId, tags: [`round_${round}`, keyId] }))
+          recorder.recordRatelimit(ratelimit({ namespaceId, identifier: keyId }))
+        }
+      }
+      await Promise.all(recorders.map((recorder) => recorder.flush()))
+    }
+    const [sums] = await sql<{ count: number; valid: number; least: number }[]>`
+      select count(*), sum(valid)::bigint as valid, min(valid) as least
+        from usage_verifications where key_id = any(${keys}::text[])`
+    expect(sums).toEqual({ count: 2000, valid: 4000, least: 2 })
+    const [totals] = await sql`
+      select t.passed, t.identifiers, (select sum(passed)::bigint from usage_ratelimit_identifiers i where i.namespace_id = t.namespace_id) as named
+        from usage_ratelimits t where namespace_id = ${namespaceId}`
+    expect(totals).toEqual({ passed: 4000, identifiers: 200, named: 4000 })
+  })
+})
+
+describe('while Postgres is away', () => {
+  test('counts are kept and folded, and sent when it is back', async () => {
+    const keyId = unique('key')
+    await using wire = await openWire(database.address)
+    const wired = connect(wire.address, { connectionsMax: 2 })
+    const recorder = makeRecorder({ sql: wired })
+    await wire.cut()
+    for (let i = 0; i < 3; i++) {
+      recorder.recordVerification(verification({ keyId }))
+      await recorder.flush()
+    }
+    expect(await validByHour(sql, keyId)).toEqual({})
+    await wire.open()
+    await flushUntil(recorder, async () => (await validByHour(sql, keyId))[HOUR] === 3)
+    await wired.end({ timeout: 1 })
+  })
+
+  test('what a stop cannot send is sent once by the next start, and by one of two', async () => {
+    const keyId = unique('key')
+    using dataDir = makeDataDir()
+    await using wire = await openWire(database.address)
+    const wired = connect(wire.address, { connectionsMax: 2 })
+    await wire.cut()
+    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path })
+    recorder.recordVerification(verification({ keyId, tags: ['kept'] }))
+    recorder.recordRatelimit(ratelimit({ namespaceId: keyId, passed: false }))
+    await recorder.stop()
+    await wired.end({ timeout: 1 })
+    expect(await validByHour(sql, keyId)).toEqual({})
+
+    await Promise.all([
+      replaySpilledUsage(sql, dataDir.path),
+      replaySpilledUsage(database.anotherPool(), dataDir.path),
+    ])
+    await replaySpilledUsage(sql, dataDir.path)
+    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 1 })
+    const rows = await sql`select denied from usage_ratelimits where namespace_id = ${keyId}`
+    expect([...rows]).toEqual([{ denied: 1 }])
+  })
+
+  test('beyond its bound the memory goes to the data dir, and from there to Postgres when it is back', async () => {
+    const prefix = unique('key')
+    using dataDir = makeDataDir()
+    await using wire = await openWire(database.address)
+    const wired = connect(wire.address, { connectionsMax: 2 })
+    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path })
+    await wire.cut()
+    // More distinct keys than are kept in memory.
+    for (let i = 0; i < 205_000; i++) recorder.recordVerification(verification({ keyId: `${prefix}_${i}` }))
+    await recorder.flush()
+    expect(spillsIn(dataDir.path).length).toBeGreaterThan(10)
+    recorder.recordVerification(verification({ keyId: `${prefix}_0` }))
+    await wire.open()
+    const valid = async () => {
+      const [row] = await sql<{ valid: number }[]>`
+        select coalesce(sum(valid), 0)::bigint as valid from usage_verifications where starts_with(key_id, ${`${prefix}_`})`
+      return row?.valid
+    }
+    await flushUntil(recorder, async () => (await valid()) === 205_001)
+    expect(spillsIn(dataDir.path)).toEqual([])
+    await wired.end({ timeout: 1 })
+  }, 60_000)
+})
+
+/** One batch that can never be written must not hold up all that come after it. */
+test('a batch the database refuses is put aside on disk, and later ones are counted', async () => {
+  const keyId = unique('key')
+  using dataDir = makeDataDir()
+  const recorder = makeRecorder({ dataDir: dataDir.path })
+  recorder.recordVerification(verification({ keyId, tags: ['\0'] })) // no endpoint lets this through
+  await recorder.flush()
+  recorder.recordVerification(verification({ keyId }))
+  await recorder.flush()
+  expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 1 })
+  expect(spillsIn(dataDir.path).map((name) => name.startsWith('rejected-usage-'))).toEqual([true])
+  await replaySpilledUsage(sql, dataDir.path) // is not taken for a batch to send
+  expect(spillsIn(dataDir.path)).toHaveLength(1)
+})
+
+describe('identifiers of a namespace', () => {
+  const named = async (namespaceId: string) =>
+    Object.fromEntries(
+      (
+        await sql<{ identifier: string; count: number }[]>`
+          select identifier, passed + denied as count from usage_ratelimit_identifiers where namespace_id = ${namespaceId}`
+      ).map(({ identifier, count }) => [identifier, count]),
+    )
+
+  /** Whoever is shown by name is exact: nobody is taken in after one of their calls was counted in the rest. */
+  test('beyond the bound of an hour newcomers count in the rest, for good, and all others stay exact', async () => {
+    const namespaceId = unique('rlns')
+    await makeMonth(sql, AT)
+    const send = (number: number, counts: Record<string, number>) => {
+      const columns = emptyColumns()
+      const passed = Object.values(counts)
+      const total = passed.reduce((sum, count) => sum + count, 0)
+      columns.totals = {
+        workspaceId: ['ws_1'],
+        namespaceId: [namespaceId],
+        hour: [HOUR],
+        passed: [total],
+        denied: [0],
+      }
+      columns.identifiers = {
+        total: passed.map(() => 1),
+        identifier: Object.keys(counts),
+        passed,
+        denied: passed.map(() => 0),
+      }
+      return countBatch(sql, { writer: namespaceId, number, columns }, AT, { identifiersMax: 3 })
+    }
+    await send(1, { a: 1, b: 2 })
+    await send(2, { a: 1, c: 1, d: 9 }) // one place left: to the one with the most calls
+    await send(3, { a: 1, c: 50, d: 1, e: 50 })
+    expect(await named(namespaceId)).toEqual({ a: 3, b: 2, d: 10 })
+    const [total] = await sql`select passed from usage_ratelimits where namespace_id = ${namespaceId}`
+    expect(total?.passed).toBe(1 + 2 + 1 + 1 + 9 + 1 + 50 + 1 + 50)
+  })
+
+  test('a closed hour keeps the thousand with the most traffic, exactly, and takes in nobody else', async () => {
+    const namespaceId = unique('rlns')
+    let now = AT
+    const recorder = makeRecorder({ now: () => now })
+    for (let i = 0; i < 1100; i++) {
+      const identifier = `user_${i}`
+      recorder.recordRatelimit(ratelimit({ namespaceId, identifier }))
+      if (i >= 500) recorder.recordRatelimit(ratelimit({ namespaceId, identifier, passed: false }))
+    }
+    await recorder.flush()
+    expect(Object.keys(await named(namespaceId))).toHaveLength(1100) // while the hour runs, everyone
+    now += 4 * 3_600_000
+    await recorder.flush()
+    const kept = await named(namespaceId)
+    expect(Object.keys(kept)).toHaveLength(1000)
+    for (let i = 500; i < 1100; i++) expect(kept[`user_${i}`]).toBe(2)
+
+    // Late events: of one that is kept, of one that is not, of a new one.
+    const gone = Array.from({ length: 500 }, (_, i) => `user_${i}`).find(
+      (identifier) => kept[identifier] === undefined,
+    )
+    for (const identifier of ['user_1000', gone ?? '', 'user_new'])
+      recorder.recordRatelimit(ratelimit({ namespaceId, identifier }))
+    await recorder.flush()
+    await closeRatelimitHours(sql, now)
+    expect(await named(namespaceId)).toEqual({ ...kept, user_1000: 3 })
+    const [total] =
+      await sql`select passed + denied as total from usage_ratelimits where namespace_id = ${namespaceId}`
+    expect(total?.total).toBe(1100 + 600 + 3)
+  })
+
+  test('an identifier too long for a row of its own counts in the total', async () => {
+    const namespaceId = unique('rlns')
+    const recorder = makeRecorder()
+    for (const identifier of ['x'.repeat(1024), '語'.repeat(1024), '語'.repeat(600)])
+      recorder.recordRatelimit(ratelimit({ namespaceId, identifier }))
+    await recorder.flush()
+    expect(Object.keys(await named(namespaceId)).map((name) => name.length)).toEqual(
+      expect.arrayContaining([1024, 600]),
+    )
+    const [total] = await sql`select passed from usage_ratelimits where namespace_id = ${namespaceId}`
+    expect(total?.passed).toBe(3)
+  })
+})
+
+/** The driver waits a growing while before it connects again, so the database being back shows a little later. */
+async function flushUntil(recorder: UsageRecorder, isDone: () => Promise<boolean>): Promise<void> {
+  for (let attempt = 0; attempt < 100; attempt++) {
+    await recorder.flush()
+    if (await isDone()) return
+    await Bun.sleep(100)
+  }
+  throw new Error('usage did not arrive')
+}
