@@ -1,4 +1,5 @@
 import { Elysia } from 'elysia'
+import { analyticsRoutes } from '../analytics/routes.ts'
 import { apiRoutes } from '../apis/routes.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
@@ -17,6 +18,7 @@ export const endpoints: readonly Endpoint[] = [
   ...keyRoutes,
   ...ratelimitRoutes,
   ...apiRoutes,
+  ...analyticsRoutes,
   ...rootKeyRoutes,
   ...workspaceRoutes,
   ...livenessRoutes,
