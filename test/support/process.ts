@@ -1,0 +1,78 @@
+import type { Subprocess } from 'bun'
+import { callsTo, OPERATOR_KEY, type TestServer } from './server.ts'
+
+/** A server in a process of its own, as `bun run start` makes it: what is killed, stopped and started again. */
+export type ServerProcess = AsyncDisposable &
+  Pick<TestServer, 'get' | 'post'> & {
+    url: string
+    process: Subprocess<'ignore', 'pipe', 'pipe'>
+    /** Milliseconds from spawning to the line with the URL. */
+    startedInMs: number
+    /** Sends the signal and waits for the end. @returns the exit code; null when a signal ended it. */
+    end(signal: NodeJS.Signals): Promise<number | null>
+    /** Everything written so far to both streams. */
+    output(): string
+  }
+
+/**
+ * Starts `serve` with these variables and waits until it listens.
+ * @throws Error with what it wrote, when it ends or does not listen in time.
+ */
+export async function spawnServer(env: Record<string, string>): Promise<ServerProcess> {
+  const began = performance.now()
+  const child = Bun.spawn([process.execPath, `${import.meta.dir}/../../src/main.ts`, 'serve'], {
+    env: {
+      PATH: process.env.PATH ?? '',
+      HOME: process.env.HOME ?? '',
+      PORT: '0',
+      TOLLGATE_ROOT_KEY: OPERATOR_KEY,
+      ...env,
+    },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
+  let text = ''
+  const { promise: listening, resolve, reject } = Promise.withResolvers<string>()
+  const collect = async (stream: ReadableStream<Uint8Array>) => {
+    const decoder = new TextDecoder()
+    for await (const chunk of stream) {
+      text += decoder.decode(chunk, { stream: true })
+      const url = /listens on (http:\S+)/.exec(text)?.[1]
+      if (url !== undefined) resolve(url)
+    }
+  }
+  const read = Promise.all([collect(child.stdout), collect(child.stderr)])
+  void child.exited.then(async (code) => {
+    await read
+    reject(new Error(`the server ended with ${code}: ${text}`))
+  })
+  const timer = setTimeout(() => reject(new Error(`the server does not listen: ${text}`)), 30_000)
+  let url: string
+  try {
+    url = await listening
+  } catch (cause) {
+    child.kill('SIGKILL')
+    throw cause
+  } finally {
+    clearTimeout(timer)
+  }
+  listening.catch(() => {}) // it ends later, on purpose
+  const end = async (signal: NodeJS.Signals) => {
+    child.kill(signal)
+    await child.exited
+    await read
+    return child.exitCode
+  }
+  return {
+    url,
+    process: child,
+    startedInMs: performance.now() - began,
+    end,
+    output: () => text,
+    ...callsTo(url),
+    [Symbol.asyncDispose]: async () => {
+      if (child.exitCode === null && child.signalCode === null) await end('SIGKILL')
+    },
+  }
+}
