@@ -4,6 +4,7 @@ import { apiRoutes } from '../apis/routes.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import { keyRoutes } from '../keys/routes.ts'
+import { permissionRoutes } from '../permissions/routes.ts'
 import { ratelimitRoutes } from '../ratelimits/routes.ts'
 import { rootKeyRoutes } from '../root-keys/routes.ts'
 import { workspaceRoutes } from '../workspaces/routes.ts'
@@ -16,6 +17,7 @@ import { livenessRoutes } from './liveness.ts'
 /** Every endpoint of the API, in the order of its description. */
 export const endpoints: readonly Endpoint[] = [
   ...keyRoutes,
+  ...permissionRoutes,
   ...ratelimitRoutes,
   ...apiRoutes,
   ...analyticsRoutes,

@@ -1,7 +1,16 @@
 import { type AuditEntry, audit } from '../audit/log.ts'
 import type { AnySql } from '../db/connect.ts'
-import { badRequest, notFound } from '../errors.ts'
+import { notFound } from '../errors.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
+import {
+  type Candidate,
+  idsOf,
+  type Linked,
+  type LinkPlan,
+  planLinks,
+  type Reference,
+  resolveReferences,
+} from '../lib/link-plan.ts'
 import { type Actor, anyOf, requirePermission, requireRight } from '../root-keys/authorize.ts'
 
 /**
@@ -9,17 +18,6 @@ import { type Actor, anyOf, requirePermission, requireRight } from '../root-keys
  * `permission-links.ts`. Every function runs inside the caller's transaction, on a key it holds (`holdKey`), and makes a
  * fixed number of statements. The caller touches the key.
  */
-
-/** A role or permission as a request names it. `id` wins over the texts, `slug` over its old name `name`. */
-export type LinkElement = { id?: string; slug?: string; name?: string; create?: boolean }
-
-/** The same, read: by id, or by the text that is unique among its kind (a role's name, a permission's slug). */
-export type Reference = { id: string } | { text: string; create: boolean }
-
-/** What replies hold of a role or permission. */
-export type Linked = { id: string; name: string }
-/** One that exists. */
-export type Candidate = Linked & { text: string }
 
 export type LinkKind = {
   readonly noun: 'role' | 'permission'
@@ -46,19 +44,6 @@ export type LinkKind = {
 }
 
 type LinkRequest = { keyId: string; references: readonly Reference[]; now: number }
-
-/**
- * @param path Where the list stands in the request, for the message.
- * @throws ApiError BAD_REQUEST for an element that names nothing.
- */
-export function readReferences(elements: readonly LinkElement[], path: string): Reference[] {
-  return elements.map(({ id, slug, name, create = false }, index) => {
-    if (id !== undefined) return { id }
-    const text = slug ?? name
-    if (text === undefined) throw badRequest(`${path}.${index}: an id or a name is required`)
-    return { text, create }
-  })
-}
 
 /**
  * Attaches what is requested, beside what the key has.
@@ -111,7 +96,7 @@ export async function removeLinks(
   { keyId, references }: Omit<LinkRequest, 'now'>,
 ): Promise<void> {
   const attached = await kind.listAttached(tx, actor.workspaceId, keyId)
-  const detach = resolve(references, attached)
+  const detach = resolveReferences(references, attached)
   if (detach.length === 0) return
   await kind.detach(tx, actor.workspaceId, keyId, idsOf(detach))
   await audit(
@@ -119,54 +104,6 @@ export async function removeLinks(
     actor,
     detach.map((link) => disconnected(kind, keyId, link)),
   )
-}
-
-export type LinkPlan = {
-  /** References to what does not exist and is not to be made. */
-  missing: Reference[]
-  /** Texts of those to be made, then attached. */
-  create: string[]
-  /** Exist, and are not attached yet. */
-  attach: Candidate[]
-  /** Attached, and not requested. */
-  detach: Candidate[]
-}
-
-/**
- * What has to happen for a key to have exactly the requested ones. Repeated references count once.
- * @param found Every existing one that a reference names.
- */
-export function planLinks(
-  references: readonly Reference[],
-  found: readonly Candidate[],
-  attached: readonly Candidate[],
-): LinkPlan {
-  const find = finderOf(found)
-  const absent = references.filter((reference) => find(reference) === undefined)
-  const create = new Set(
-    absent.flatMap((reference) => ('text' in reference && reference.create ? [reference.text] : [])),
-  )
-  const requested = resolve(references, found)
-  const requestedIds = new Set(idsOf(requested))
-  const attachedIds = new Set(idsOf(attached))
-  return {
-    missing: absent.filter((reference) => 'id' in reference || !create.has(reference.text)),
-    create: [...create],
-    attach: requested.filter(({ id }) => !attachedIds.has(id)),
-    detach: attached.filter(({ id }) => !requestedIds.has(id)),
-  }
-}
-
-/** Those of the candidates that are named, in the order of the references, each once. */
-function resolve(references: readonly Reference[], candidates: readonly Candidate[]): Candidate[] {
-  const find = finderOf(candidates)
-  return [...new Set(references.flatMap((reference) => find(reference) ?? []))]
-}
-
-function finderOf(candidates: readonly Candidate[]): (reference: Reference) => Candidate | undefined {
-  const byId = new Map(candidates.map((candidate) => [candidate.id, candidate]))
-  const byText = new Map(candidates.map((candidate) => [candidate.text, candidate]))
-  return (reference) => ('id' in reference ? byId.get(reference.id) : byText.get(reference.text))
 }
 
 async function readState(
@@ -204,7 +141,7 @@ async function applyPlan(
     ...made.map((link) => created(kind, link)),
     ...connect.map((link) => connected(kind, keyId, link)),
   ])
-  return resolve(references, [...found, ...made, ...others]).map(({ id, name }) => ({ id, name }))
+  return resolveReferences(references, [...found, ...made, ...others]).map(({ id, name }) => ({ id, name }))
 }
 
 /** @returns those made here, and those someone else made since we looked. */
@@ -223,8 +160,6 @@ async function makeMissing(
   const others = raced.length === 0 ? [] : await kind.hold(tx, workspaceId, { ids: [], texts: raced })
   return { made, others }
 }
-
-const idsOf = (links: readonly Linked[]) => links.map(({ id }) => id)
 
 const created = ({ noun }: LinkKind, { id, name }: Linked): AuditEntry => ({
   event: `${noun}.create`,

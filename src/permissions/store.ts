@@ -92,3 +92,97 @@ export async function insertPermissions(
     returning id`
   return rows.map(({ id }) => id)
 }
+
+export async function findRole(sql: AnySql, workspaceId: WorkspaceId, id: string): Promise<RoleRow | null> {
+  const [row] = await sql<RoleRow[]>`
+    select id, name, description from roles where workspace_id = ${workspaceId} and id = ${id}`
+  return row ?? null
+}
+
+export async function findPermission(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  id: string,
+): Promise<PermissionRow | null> {
+  const [row] = await sql<PermissionRow[]>`
+    select id, name, slug, description from permissions where workspace_id = ${workspaceId} and id = ${id}`
+  return row ?? null
+}
+
+/** All of the workspace, by id. */
+export async function listRoleRows(sql: AnySql, workspaceId: WorkspaceId): Promise<RoleRow[]> {
+  return await sql<RoleRow[]>`
+    select id, name, description from roles where workspace_id = ${workspaceId} order by id`
+}
+
+/** All of the workspace, by id. */
+export async function listPermissionRows(sql: AnySql, workspaceId: WorkspaceId): Promise<PermissionRow[]> {
+  return await sql<PermissionRow[]>`
+    select id, name, slug, description from permissions where workspace_id = ${workspaceId} order by id`
+}
+
+/** Links to keys and permissions go with it. @returns its name, or null when there is none of that id. */
+export async function removeRole(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  id: string,
+): Promise<{ name: string } | null> {
+  const [row] = await sql<{ name: string }[]>`
+    delete from roles where workspace_id = ${workspaceId} and id = ${id} returning name`
+  return row ?? null
+}
+
+/** Links to keys and roles go with it. @returns its name, or null when there is none of that id. */
+export async function removePermission(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  id: string,
+): Promise<{ name: string } | null> {
+  const [row] = await sql<{ name: string }[]>`
+    delete from permissions where workspace_id = ${workspaceId} and id = ${id} returning name`
+  return row ?? null
+}
+
+/** Takes a role for this transaction: whoever else changes its permissions waits. */
+export async function holdRole(tx: AnySql, workspaceId: WorkspaceId, id: string): Promise<RoleRow | null> {
+  const [row] = await tx<RoleRow[]>`
+    select id, name, description from roles
+     where workspace_id = ${workspaceId} and id = ${id} for no key update`
+  return row ?? null
+}
+
+export async function listRolePermissions(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  roleId: string,
+): Promise<PermissionRow[]> {
+  return await sql<PermissionRow[]>`
+    select p.id, p.name, p.slug, p.description
+      from roles_permissions l join permissions p on p.id = l.permission_id
+     where l.workspace_id = ${workspaceId} and l.role_id = ${roleId}
+     order by p.id`
+}
+
+export async function insertRolePermissions(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { roleId, permissionIds, now }: { roleId: string; permissionIds: readonly string[]; now: number },
+): Promise<void> {
+  if (permissionIds.length === 0) return
+  await sql`
+    insert into roles_permissions (role_id, permission_id, workspace_id, created_at)
+    select ${roleId}, p.id, ${workspaceId}, ${now} from unnest(${permissionIds as string[]}::text[]) as p (id)
+    on conflict do nothing`
+}
+
+export async function deleteRolePermissions(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { roleId, permissionIds }: { roleId: string; permissionIds: readonly string[] },
+): Promise<void> {
+  if (permissionIds.length === 0) return
+  await sql`
+    delete from roles_permissions
+     where workspace_id = ${workspaceId} and role_id = ${roleId}
+       and permission_id = any(${permissionIds as string[]}::text[])`
+}

@@ -1,0 +1,78 @@
+import { Type } from '@sinclair/typebox'
+import { type Endpoint, get, post } from '../http/endpoint.ts'
+import { EmptyReply } from '../lib/page.ts'
+import { createPermission } from './create-permission.ts'
+import { createRole } from './create-role.ts'
+import { deletePermission } from './delete-permission.ts'
+import { deleteRole } from './delete-role.ts'
+import { getPermission } from './get-permission.ts'
+import { getRole } from './get-role.ts'
+import { listPermissions } from './list-permissions.ts'
+import { listRoles } from './list-roles.ts'
+import {
+  CreatePermissionBody,
+  CreatePermissionReply,
+  CreateRoleBody,
+  CreateRoleReply,
+  DeletePermissionBody,
+  DeleteRoleBody,
+  GetPermissionQuery,
+  GetRoleQuery,
+  ListPermissionsReply,
+  ListRolesReply,
+  PermissionReply,
+  RoleReply,
+  SetRolePermissionsBody,
+  SetRolePermissionsReply,
+} from './schema.ts'
+import { setRolePermissions } from './set-role-permissions.ts'
+
+const NoQuery = Type.Object({})
+
+export const permissionRoutes: Endpoint[] = [
+  post(
+    '/v1/permissions.createPermission',
+    { input: CreatePermissionBody, reply: CreatePermissionReply, summary: 'Create a permission' },
+    createPermission,
+  ),
+  get(
+    '/v1/permissions.getPermission',
+    { input: GetPermissionQuery, reply: PermissionReply, summary: 'Get a permission' },
+    getPermission,
+  ),
+  get(
+    '/v1/permissions.listPermissions',
+    { input: NoQuery, reply: ListPermissionsReply, summary: 'List permissions' },
+    listPermissions,
+  ),
+  post(
+    '/v1/permissions.deletePermission',
+    { input: DeletePermissionBody, reply: EmptyReply, summary: 'Delete a permission' },
+    deletePermission,
+  ),
+  post(
+    '/v1/permissions.createRole',
+    { input: CreateRoleBody, reply: CreateRoleReply, summary: 'Create a role' },
+    createRole,
+  ),
+  get('/v1/permissions.getRole', { input: GetRoleQuery, reply: RoleReply, summary: 'Get a role' }, getRole),
+  get(
+    '/v1/permissions.listRoles',
+    { input: NoQuery, reply: ListRolesReply, summary: 'List roles' },
+    listRoles,
+  ),
+  post(
+    '/v1/permissions.deleteRole',
+    { input: DeleteRoleBody, reply: EmptyReply, summary: 'Delete a role' },
+    deleteRole,
+  ),
+  post(
+    '/v1/permissions.setRolePermissions',
+    {
+      input: SetRolePermissionsBody,
+      reply: SetRolePermissionsReply,
+      summary: 'Replace the permissions of a role',
+    },
+    setRolePermissions,
+  ),
+]

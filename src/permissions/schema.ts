@@ -1,0 +1,79 @@
+import { type Static, Type } from '@sinclair/typebox'
+
+const Slug = (description: string) =>
+  Type.String({ minLength: 3, maxLength: 256, pattern: '^[a-zA-Z0-9_.:-]+$', description })
+/** 3 to 256 characters or none, as one pattern: the message must be the usual one. */
+const Description = Type.String({
+  maxLength: 256,
+  pattern: '^(?:|[\\s\\S]{3,})$',
+  errorMessage: 'String must contain at least 3 character(s)',
+  description: 'For people; 3 to 256 characters, or empty.',
+})
+const Id = (minLength: number) => Type.String({ minLength, maxLength: 256 })
+
+export const CreatePermissionBody = Type.Object({
+  name: Slug('For people; need not be unique.'),
+  slug: Type.Optional(Slug('What verifications ask for; unique in the workspace. Default: the name.')),
+  description: Type.Optional(Description),
+})
+export type CreatePermissionBody = Static<typeof CreatePermissionBody>
+export const CreatePermissionReply = Type.Object({ permissionId: Type.String() })
+export type CreatePermissionReply = Static<typeof CreatePermissionReply>
+
+export const DeletePermissionBody = Type.Object({ permissionId: Id(0) })
+export type DeletePermissionBody = Static<typeof DeletePermissionBody>
+export const GetPermissionQuery = Type.Object({ permissionId: Id(1) })
+export type GetPermissionQuery = Static<typeof GetPermissionQuery>
+export const PermissionReply = Type.Object({
+  id: Type.String(),
+  name: Type.String(),
+  slug: Type.String(),
+  description: Type.Optional(Type.String()),
+})
+export type PermissionReply = Static<typeof PermissionReply>
+export const ListPermissionsReply = Type.Array(PermissionReply)
+export type ListPermissionsReply = Static<typeof ListPermissionsReply>
+
+export const CreateRoleBody = Type.Object({
+  name: Type.String({ minLength: 3, maxLength: 256, description: 'Unique in the workspace.' }),
+  description: Type.Optional(Description),
+})
+export type CreateRoleBody = Static<typeof CreateRoleBody>
+export const CreateRoleReply = Type.Object({ roleId: Type.String() })
+export type CreateRoleReply = Static<typeof CreateRoleReply>
+
+export const DeleteRoleBody = Type.Object({ roleId: Id(0) })
+export type DeleteRoleBody = Static<typeof DeleteRoleBody>
+export const GetRoleQuery = Type.Object({ roleId: Id(1) })
+export type GetRoleQuery = Static<typeof GetRoleQuery>
+export const RoleReply = Type.Object({
+  id: Type.String(),
+  name: Type.String(),
+  description: Type.Optional(Type.String()),
+})
+export type RoleReply = Static<typeof RoleReply>
+export const ListRolesReply = Type.Array(RoleReply)
+export type ListRolesReply = Static<typeof ListRolesReply>
+
+export const SetRolePermissionsBody = Type.Object({
+  roleId: Id(1),
+  permissions: Type.Array(
+    Type.Object({
+      id: Type.Optional(
+        Type.String({
+          minLength: 3,
+          maxLength: 256,
+          description: 'Id of the permission; wins over its slug.',
+        }),
+      ),
+      slug: Type.Optional(Type.String({ minLength: 1, maxLength: 256 })),
+      create: Type.Optional(
+        Type.Boolean({ description: 'Make the permission when there is none of that slug.' }),
+      ),
+    }),
+    { maxItems: 1000, description: 'All the role grants from now on; an empty list leaves it none.' },
+  ),
+})
+export type SetRolePermissionsBody = Static<typeof SetRolePermissionsBody>
+export const SetRolePermissionsReply = Type.Array(Type.Object({ id: Type.String(), name: Type.String() }))
+export type SetRolePermissionsReply = Static<typeof SetRolePermissionsReply>
