@@ -1,3 +1,4 @@
+import './timeout.ts'
 import type { Subprocess } from 'bun'
 import { callsTo, OPERATOR_KEY, type TestServer } from './server.ts'
 
