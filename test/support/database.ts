@@ -1,4 +1,3 @@
-import './timeout.ts'
 import {
   cpSync,
   existsSync,

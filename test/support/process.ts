@@ -1,4 +1,3 @@
-import './timeout.ts'
 import type { Subprocess } from 'bun'
 import { callsTo, OPERATOR_KEY, type TestServer } from './server.ts'
 

@@ -1,4 +1,3 @@
-import './timeout.ts'
 import { type Config, readConfig } from '../../src/config.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { type Server, startServer } from '../../src/server.ts'

@@ -1,7 +1,5 @@
-import { setDefaultTimeout } from 'bun:test'
-
 /**
- * For tests that start real threads, processes and databases: the default of five seconds is for tests of functions.
- * The runner forgets the setting after each file, so what such tests import sets it anew.
+ * For `setDefaultTimeout` at the head of a test file that starts processes or works for long: the runner's default of
+ * five seconds is for functions, and it forgets a changed one after each file.
  */
-setDefaultTimeout(60_000)
+export const SLOW_MS = 60_000
