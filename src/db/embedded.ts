@@ -4,10 +4,14 @@ import { dirname, join } from 'node:path'
 import { log } from '../log.ts'
 import type { DatabaseAddress } from './connect.ts'
 import { StartError } from './data-dir.ts'
+import { startHousekeeping } from './housekeeping.ts'
 
 /**
  * The private Postgres of a server without DATABASE_URL: PGlite in a thread of its own (`embedded.worker.ts`), served
  * on a Unix socket (`wire-server.ts`), so that the rest of the program knows one driver and one way in.
+ *
+ * A real Postgres that panics, on a full disk for example, ends its backends and recovers. So does this one: the thread
+ * ends, connections break, and it is started again until it stands. To the rest of the program Postgres was away.
  */
 export type EmbeddedDatabase = {
   address: DatabaseAddress
@@ -17,61 +21,128 @@ export type EmbeddedDatabase = {
 
 /** Main thread → database thread. */
 export type ToDatabase = { kind: 'start'; folder: string; socketPath: string } | { kind: 'stop' }
-/** Database thread → main thread: one `started` or `failed` after `start`, one `stopped` after `stop`. */
+/** Database thread → main thread: `started` or `failed` after `start`, `stopped` after `stop`; `failed` at any time. */
 export type FromDatabase = { kind: 'started' } | { kind: 'failed'; reason: string } | { kind: 'stopped' }
 
 /** The very first start makes the database files, which takes seconds; a slow disk many more. */
 const START_MS = 120_000
 const STOP_MS = 5_000
+/** Waits before each attempt to start a dead database again; the last one repeats. */
+const RESTART_AFTER_MS = [100, 1_000, 5_000, 30_000]
+/** One that has run for so long begins with the shortest wait again. */
+const STABLE_AFTER_MS = 60_000
 /** Bytes of a socket's path on Linux (108) and macOS (104), less the closing zero. */
 const SOCKET_PATH_BYTES_MAX = 103
 
 /**
  * Starts it on `<dataDirPath>/postgres`, made when there is none. Who calls holds the data dir exclusively: a second
  * Postgres on the same files would destroy them.
- * @param options.onFailure Called once when the thread dies after its start; no query is answered from then on.
  * @throws StartError when it does not start.
  */
-export async function startEmbedded(
-  dataDirPath: string,
-  options: { onFailure?: (error: Error) => void } = {},
-): Promise<EmbeddedDatabase> {
+export async function startEmbedded(dataDirPath: string): Promise<EmbeddedDatabase> {
   const socket = socketIn(dataDirPath)
-  const worker = new Worker(new URL('./embedded.worker.ts', import.meta.url))
-  const send = (message: ToDatabase) => worker.postMessage(message)
+  const open = () => openThread(join(dataDirPath, 'postgres'), socket.path)
+  let thread: DatabaseThread
   try {
-    const started = answer(worker, 'started', START_MS)
-    send({ kind: 'start', folder: join(dataDirPath, 'postgres'), socketPath: socket.path })
-    await started
+    thread = await open()
   } catch (cause) {
-    worker.terminate()
     socket.remove()
     const reason = cause instanceof Error ? cause.message : String(cause)
     throw new StartError(`the embedded database in ${dataDirPath} does not start: ${reason}`, { cause })
   }
-  const onDeath = (error: Error) => {
-    if (options.onFailure === undefined) log('error', 'the embedded database died', { cause: error })
-    else options.onFailure(error)
-  }
-  const died = once(worker, onDeath)
-  let stopping: Promise<void> | undefined
+  const address: DatabaseAddress = { kind: 'embedded', socketPath: socket.path }
+  const housekeeping = startHousekeeping(address)
+  const stopping = Promise.withResolvers<null>()
+  const watched = keepAlive(thread, open, stopping.promise)
   const stop = async () => {
-    died.ignore()
-    try {
-      const stopped = answer(worker, 'stopped', STOP_MS)
-      send({ kind: 'stop' })
-      await stopped
-    } catch (cause) {
-      log('warn', 'the embedded database did not close cleanly; its next start will recover it', { cause })
-    }
-    worker.terminate()
+    housekeeping.stop()
+    stopping.resolve(null)
+    await (await watched)?.stop()
     socket.remove()
   }
+  let stopped: Promise<void> | undefined
   return {
-    address: { kind: 'embedded', socketPath: socket.path },
+    address,
     stop: () => {
-      stopping ??= stop()
-      return stopping
+      stopped ??= stop()
+      return stopped
+    },
+  }
+}
+
+/** Starts it again whenever it dies, until `stopping`. @returns the thread that runs then, if one does. */
+async function keepAlive(
+  first: DatabaseThread,
+  open: () => Promise<DatabaseThread>,
+  stopping: Promise<null>,
+): Promise<DatabaseThread | null> {
+  let thread: DatabaseThread | null = first
+  let attempts = 0
+  for (;;) {
+    if (thread !== null) {
+      const startedAt = performance.now()
+      const death = await Promise.race([thread.died, stopping])
+      if (death === null) return thread
+      log('error', 'the embedded database died and is started again', { cause: death })
+      if (performance.now() - startedAt > STABLE_AFTER_MS) attempts = 0
+    }
+    const waitMs = RESTART_AFTER_MS[Math.min(attempts++, RESTART_AFTER_MS.length - 1)]
+    if (await Promise.race([Bun.sleep(waitMs ?? 0).then(() => false), stopping.then(() => true)])) return null
+    thread = await open().catch((cause: unknown) => {
+      log('error', 'the embedded database does not start again', { cause })
+      return null
+    })
+  }
+}
+
+type DatabaseThread = {
+  /** Resolves when it dies of itself, and only then. */
+  died: Promise<Error>
+  stop(): Promise<void>
+}
+
+/** @throws when it answers with a failure, dies, or takes longer than `START_MS`. */
+async function openThread(folder: string, socketPath: string): Promise<DatabaseThread> {
+  const worker = new Worker(new URL('./embedded.worker.ts', import.meta.url))
+  const death = Promise.withResolvers<Error>()
+  let onAnswer: (kind: 'started' | 'stopped') => void = () => {}
+  worker.addEventListener('message', ({ data }: MessageEvent<FromDatabase>) => {
+    if (data.kind !== 'failed') onAnswer(data.kind)
+    else {
+      death.resolve(new Error(data.reason))
+      worker.terminate()
+    }
+  })
+  worker.addEventListener('error', ({ error, message }) => {
+    death.resolve(error instanceof Error ? error : new Error(message))
+  })
+  worker.addEventListener('close', () => death.resolve(new Error('the database thread has ended')))
+
+  /** Sends and waits for that answer. */
+  const ask = async (message: ToDatabase, answer: 'started' | 'stopped', timeoutMs: number) => {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+    onAnswer = (kind) => (kind === answer ? resolve() : undefined)
+    death.promise.then(reject)
+    worker.postMessage(message)
+    await promise.finally(() => clearTimeout(timer))
+  }
+
+  try {
+    await ask({ kind: 'start', folder, socketPath }, 'started', START_MS)
+  } catch (cause) {
+    worker.terminate()
+    throw cause
+  }
+  return {
+    died: death.promise,
+    stop: async () => {
+      try {
+        await ask({ kind: 'stop' }, 'stopped', STOP_MS)
+      } catch (cause) {
+        log('warn', 'the embedded database did not close cleanly; its next start recovers it', { cause })
+      }
+      worker.terminate()
     },
   }
 }
@@ -84,39 +155,4 @@ function socketIn(dataDirPath: string): { path: string; remove(): void } {
   }
   const elsewhere = join(mkdtempSync(join(tmpdir(), 'tollgate-')), 'postgres.sock')
   return { path: elsewhere, remove: () => rmSync(dirname(elsewhere), { recursive: true, force: true }) }
-}
-
-/** @returns when that answer comes. @throws when a failure comes instead, the thread dies, or time is up. */
-function answer(worker: Worker, kind: FromDatabase['kind'], timeoutMs: number): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>()
-  const onMessage = ({ data }: MessageEvent<FromDatabase>) => {
-    if (data.kind === kind) resolve()
-    else if (data.kind === 'failed') reject(new Error(data.reason))
-  }
-  const death = once(worker, reject)
-  const timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
-  worker.addEventListener('message', onMessage)
-  return promise.finally(() => {
-    clearTimeout(timer)
-    death.ignore()
-    worker.removeEventListener('message', onMessage)
-  })
-}
-
-/** Calls `onDeath` the first time the thread throws or ends. */
-function once(worker: Worker, onDeath: (error: Error) => void): { ignore(): void } {
-  const ignore = () => {
-    worker.removeEventListener('error', onError)
-    worker.removeEventListener('close', onClose)
-  }
-  const die = (error: Error) => {
-    ignore()
-    onDeath(error)
-  }
-  const onError = (event: ErrorEvent) =>
-    die(event.error instanceof Error ? event.error : new Error(event.message))
-  const onClose = () => die(new Error('the database thread has ended'))
-  worker.addEventListener('error', onError)
-  worker.addEventListener('close', onClose)
-  return { ignore }
 }

@@ -23,7 +23,7 @@ export type WireServer = { stop(): void }
 
 /** What is served: PGlite, seen from here. Both are synchronous. */
 export type Session = {
-  /** Runs whole messages and returns the whole answer. A failed statement is an answer, not an exception. */
+  /** Runs whole messages and returns the whole answer. A failed statement is an answer; a throw means it is dead. */
   execProtocolRawSync(messages: Uint8Array): Uint8Array
   isInTransaction(): boolean
 }
@@ -35,9 +35,19 @@ const UNIT_BYTES_MAX = 64 * 1024 * 1024
 /** Everyone waits for a transaction, so one whose client has gone quiet is ended after this. */
 const IDLE_IN_TRANSACTION_MS = 30_000
 
-/** @throws when the path cannot be listened on. What a killed server left there is removed. */
-export function serveWire(session: Session, socketPath: string): WireServer {
-  const turns = new Turns(session)
+/**
+ * @param options.onDeath Called once when the session dies; by then every connection has been closed.
+ * @throws when the path cannot be listened on. What a killed server left there is removed.
+ */
+export function serveWire(
+  session: Session,
+  options: { socketPath: string; onDeath: (cause: unknown) => void; idleInTransactionMs?: number },
+): WireServer {
+  const { socketPath, idleInTransactionMs = IDLE_IN_TRANSACTION_MS } = options
+  const turns = new Turns(session, (cause) => {
+    stop()
+    options.onDeath(cause)
+  })
   rmSync(socketPath, { force: true })
   const listener: UnixSocketListener<Connection | null> = Bun.listen<Connection | null>({
     unix: socketPath,
@@ -61,15 +71,17 @@ export function serveWire(session: Session, socketPath: string): WireServer {
     data: null,
   })
   chmodSync(socketPath, 0o600)
-  const quietCheck = setInterval(() => turns.endQuiet(performance.now() - IDLE_IN_TRANSACTION_MS), 1000)
-  return {
-    stop() {
-      clearInterval(quietCheck)
-      turns.closeAll()
-      listener.stop(true)
-      rmSync(socketPath, { force: true })
-    },
+  const quietCheck = setInterval(
+    () => turns.endQuiet(performance.now() - idleInTransactionMs),
+    idleInTransactionMs / 10,
+  )
+  const stop = () => {
+    clearInterval(quietCheck)
+    turns.closeAll()
+    listener.stop(true)
+    rmSync(socketPath, { force: true })
   }
+  return { stop }
 }
 
 type Connection = {
@@ -103,7 +115,13 @@ class Turns {
   /** The session's answer to a startup message; it is the same for everyone. */
   #greeting: Uint8Array
 
-  constructor(readonly session: Session) {
+  readonly #session: Session
+  readonly #onDeath: (cause: unknown) => void
+  #isDead = false
+
+  constructor(session: Session, onDeath: (cause: unknown) => void) {
+    this.#session = session
+    this.#onDeath = onDeath
     this.#greeting = session.execProtocolRawSync(STARTUP).slice()
   }
 
@@ -259,13 +277,14 @@ class Turns {
       this.#cleanUp(connection)
       return
     }
+    if (this.#isDead) return
     const messages = connection.received.subarray(0, connection.runnable)
     connection.received = connection.received.subarray(connection.runnable)
     connection.scanned -= connection.runnable
     connection.runnable = 0
     this.#midUnit = connection.endsInFlush
-    this.#send(connection, this.session.execProtocolRawSync(messages))
-    const keeps = this.#midUnit || this.session.isInTransaction()
+    this.#send(connection, this.#execute(messages))
+    const keeps = !this.#isDead && (this.#midUnit || this.#session.isInTransaction())
     this.#holder = keeps ? connection : null
     if (keeps) this.#holderSeenAt = performance.now()
   }
@@ -273,14 +292,25 @@ class Turns {
   #cleanUp(connection: Connection): void {
     connection.runnable = 0
     if (this.#holder === connection) {
-      if (this.#midUnit) this.session.execProtocolRawSync(message(SYNC))
-      if (this.session.isInTransaction()) this.session.execProtocolRawSync(message(QUERY, 'rollback\0'))
+      if (this.#midUnit) this.#execute(message(SYNC))
+      if (!this.#isDead && this.#session.isInTransaction()) this.#execute(message(QUERY, 'rollback\0'))
     }
     this.#holder = null
     this.#midUnit = false
     if (connection.prepared.size === 0) return
     const closes = [...connection.prepared].map((name) => message(CLOSE, `S${name}\0`))
-    this.session.execProtocolRawSync(Buffer.concat([...closes, message(SYNC)]))
+    this.#execute(Buffer.concat([...closes, message(SYNC)]))
+  }
+
+  #execute(messages: Uint8Array): Uint8Array {
+    if (this.#isDead) return EMPTY
+    try {
+      return this.#session.execProtocolRawSync(messages)
+    } catch (cause) {
+      this.#isDead = true
+      this.#onDeath(cause)
+      return EMPTY
+    }
   }
 
   #send(connection: Connection, bytes: Uint8Array): void {
