@@ -81,6 +81,9 @@ function serve(table: WindowTable, port: MessagePort): void {
 function decide(table: WindowTable, { id, calls }: Calls): Answers {
   const answers: number[] = []
   for (let at = 0; at < calls.length; at += NUMBERS_PER_CALL) {
+    table.warm(calls[at + 1] as number, calls[at + 2] as number) // whole calls, as below
+  }
+  for (let at = 0; at < calls.length; at += NUMBERS_PER_CALL) {
     const passed = table.take(
       calls[at] as number, // a batch holds whole calls of eight numbers
       calls[at + 1] as number,
