@@ -16,8 +16,8 @@ export async function serve(): Promise<void> {
     process.stderr.write(`${cause.message}\n`)
     process.exit(1)
   }
-  process.stdout.write(`Tollgate listens on ${server.url}\n`)
   if (server.rootKeyFile !== null) process.stdout.write(`The operator root key is in ${server.rootKeyFile}\n`)
+  process.stdout.write(`Tollgate listens on ${server.url}\n`)
 
   let isStopping = false
   const stop = (signal: NodeJS.Signals) => {
