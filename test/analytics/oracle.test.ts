@@ -1,0 +1,248 @@
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { bucketOf, type TimeGroup } from '../../src/analytics/query.ts'
+import type { Outcome } from '../../src/usage/recorder.ts'
+import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+
+/**
+ * A generator verifies with random outcomes, tags, keys, identities and times while this file counts in the plainest way.
+ * Then the server must give the same numbers for every grouping, filter and order.
+ */
+
+const HOUR = 3_600_000
+const DAY = 24 * HOUR
+const NOW = Date.UTC(2026, 10, 21, 13, 37, 12, 345)
+const SEED = 20_261_121
+
+type Event = { keyId: string; identityId: string | null; outcome: Outcome; tags: string[]; atMs: number }
+
+const OUTCOMES: Record<Outcome, string> = {
+  VALID: 'valid',
+  RATE_LIMITED: 'rateLimited',
+  EXPIRED: 'expired',
+  DISABLED: 'disabled',
+  FORBIDDEN: 'forbidden',
+  USAGE_EXCEEDED: 'usageExceeded',
+  INSUFFICIENT_PERMISSIONS: 'insufficientPermissions',
+}
+const COUNTS = [
+  'valid',
+  'notFound',
+  'forbidden',
+  'usageExceeded',
+  'rateLimited',
+  'unauthorized',
+  'disabled',
+  'insufficientPermissions',
+  'expired',
+  'total',
+]
+const TAGS = ['a', 'b', 'c', 'path=/v1/x,y', 'ünï', 'Z"\\']
+/** One of them is deleted before anyone asks. */
+const IDENTITIES = ['user_1', 'user_2', 'user_3', 'user_gone']
+
+let server: TestServer
+let workspace: TestWorkspace
+let rootKey: string
+let apiId: string
+const identityIds = new Map<string, string>()
+const events: Event[] = []
+
+beforeAll(async () => {
+  server = await startTestServer({ clock: () => NOW })
+  workspace = await server.workspace()
+  rootKey = await workspace.rootKeyWith('api.*.read_api')
+  apiId = (await workspace.post('apis.createApi', { name: 'counted' })).apiId
+  const { sql, usage } = server.server.deps
+  for (const externalId of IDENTITIES) {
+    const id = `id_oracle_${externalId}`
+    identityIds.set(externalId, id)
+    if (externalId === 'user_gone') continue
+    await sql`insert into identities (id, workspace_id, external_id, created_at)
+              values (${id}, ${workspace.workspaceId}, ${externalId}, ${NOW})`
+  }
+  const [api] = await sql<
+    { keyspaceId: string }[]
+  >`select keyspace_id as "keyspaceId" from apis where id = ${apiId}`
+  const random = seeded(SEED)
+  const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T // never empty
+  const outcomes = Object.keys(OUTCOMES) as Outcome[] // its keys are the outcomes
+  for (let i = 0; i < 6000; i++) {
+    // Most within two days, some months back, a few beyond the end of the ranges asked for.
+    const back = random() < 0.8 ? random() * 2 * DAY : random() * 70 * DAY
+    const event: Event = {
+      keyId: `key_${Math.floor(random() ** 2 * 12)}`,
+      identityId: random() < 0.3 ? null : (identityIds.get(pick(IDENTITIES)) ?? null),
+      outcome: pick(outcomes),
+      tags: Array.from({ length: Math.floor(random() * 4) }, () => pick(TAGS)),
+      atMs: Math.floor(NOW + 2 * HOUR - back),
+    }
+    events.push(event)
+    usage.recordVerification({
+      ...event,
+      workspaceId: workspace.workspaceId,
+      keyspaceId: api?.keyspaceId ?? '',
+      tags: event.tags.length === 0 && random() < 0.5 ? null : event.tags,
+    })
+    // Foreign events right beside: another keyspace, and another workspace with the same names.
+    usage.recordVerification({
+      ...event,
+      workspaceId: workspace.workspaceId,
+      keyspaceId: 'ks_other',
+      keyId: `o${event.keyId}`,
+    })
+    if (i % 1500 === 1499) await usage.flush()
+  }
+  await usage.flush()
+}, 60_000)
+afterAll(() => server[Symbol.asyncDispose]())
+
+const ask = (query: Record<string, unknown>) =>
+  server.get('analytics.getVerifications', { apiId, ...query }, rootKey)
+
+const RANGE = { start: NOW - 62 * DAY, end: NOW - 20 * HOUR }
+const TIMES = [[], ['hour'], ['day'], ['month'], ['hour', 'month', 'day']]
+const TAGGINGS = [[], ['tags'], ['tag']]
+const FILTERS: Record<string, unknown>[] = [
+  {},
+  { tag: 'a' },
+  { tag: ['a', 'path=/v1/x,y'] },
+  { keyId: 'key_1' },
+  { keyId: ['key_1', 'key_2,key_3'], tag: 'ünï' },
+  { externalId: 'user_2' },
+  { externalId: 'user_2', keyId: 'key_0,key_1', tag: ['b', 'c'] },
+  { tag: 'never used' },
+]
+
+for (const filter of FILTERS) {
+  test(`every grouping counts exactly with the filter ${JSON.stringify(filter)}`, async () => {
+    for (const time of TIMES) {
+      for (const tagging of TAGGINGS) {
+        for (const others of [[], ['key'], ['identity'], ['key', 'identity']]) {
+          const groupBy = [...others, ...time, ...tagging]
+          const { status, body } = await ask({ ...RANGE, ...filter, ...(groupBy.length > 0 && { groupBy }) })
+          expect({ groupBy, status }).toEqual({ groupBy, status: 200 })
+          expect({ groupBy, rows: body.map(asText).sort() }).toEqual({
+            groupBy,
+            rows: expected(filter, groupBy).map(asText).sort(),
+          })
+        }
+      }
+    }
+  }, 60_000)
+}
+
+test('every order sorts, and a limit gives the beginning of the same series', async () => {
+  for (const orderBy of ['time', ...COUNTS]) {
+    for (const order of ['asc', 'desc']) {
+      for (const groupBy of [['day'], ['hour', 'key'], ['identity'], ['tag', 'key'], ['month', 'tags']]) {
+        if (orderBy === 'time' && !groupBy.some((group) => ['hour', 'day', 'month'].includes(group))) continue
+        const { body: whole } = await ask({ ...RANGE, groupBy, orderBy, order })
+        const values: number[] = whole.map((row: Json) => row[orderBy])
+        const sorted = values.toSorted((a, b) => (order === 'asc' ? a - b : b - a))
+        expect({ orderBy, order, groupBy, values }).toEqual({ orderBy, order, groupBy, values: sorted })
+        for (const limit of [1, 7, 40]) {
+          const { body: cut } = await ask({ ...RANGE, groupBy, orderBy, order, limit })
+          expect({ orderBy, order, groupBy, limit, cut }).toEqual({
+            orderBy,
+            order,
+            groupBy,
+            limit,
+            cut: whole.slice(0, limit),
+          })
+        }
+      }
+    }
+  }
+}, 60_000)
+
+test('the counts of keys by day are the same events', async () => {
+  const { dailyCountsOfKeys } = await import('../../src/analytics/store.ts')
+  const workspaceId = workspace.workspaceId as Parameters<typeof dailyCountsOfKeys>[1]['workspaceId'] // a test may mint one
+  const keyIds = ['key_1', 'key_5', 'key_none']
+  const [from, to] = [NOW - 10 * DAY, NOW]
+  const days = await dailyCountsOfKeys(server.server.deps.sql, { workspaceId, keyIds, from, to })
+  const byDay = new Map<
+    number,
+    { time: number; success: number; rateLimited: number; usageExceeded: number }
+  >()
+  for (const { atMs, keyId, outcome } of events) {
+    if (!keyIds.includes(keyId) || atMs < from - (from % HOUR) || atMs >= to - (to % HOUR) + HOUR) continue
+    const time = bucketOf(atMs, 'day')
+    const day = byDay.get(time) ?? { time, success: 0, rateLimited: 0, usageExceeded: 0 }
+    byDay.set(time, day)
+    if (outcome === 'VALID') day.success++
+    if (outcome === 'RATE_LIMITED') day.rateLimited++
+    if (outcome === 'USAGE_EXCEEDED') day.usageExceeded++
+  }
+  expect([...days]).toEqual([...byDay.values()].sort((a, b) => a.time - b.time))
+})
+
+/** What the answer must be, from the events themselves. */
+function expected(filter: Record<string, unknown>, groupBy: string[]): Json[] {
+  const list = (value: unknown) => (value === undefined ? [] : [value].flat()) as string[] // filters hold texts only
+  const keyIds = list(filter.keyId).flatMap((text) => text.split(','))
+  const from = RANGE.start - (RANGE.start % HOUR)
+  const lastHour = RANGE.end - (RANGE.end % HOUR)
+  const time: TimeGroup | undefined = (['month', 'day', 'hour'] as const).find((name) =>
+    groupBy.includes(name),
+  )
+  const rows = new Map<string, Json>()
+  const rowOf = (names: Json) => {
+    const name = JSON.stringify(names)
+    const row = rows.get(name) ?? { ...names, ...Object.fromEntries(COUNTS.map((count) => [count, 0])) }
+    rows.set(name, row)
+    return row
+  }
+  if (groupBy.length === 0) rowOf({})
+  const filled = new Set<number>()
+  for (const { atMs, keyId, identityId, outcome, tags } of events) {
+    if (atMs < from || atMs >= lastHour + HOUR) continue
+    if (keyIds.length > 0 && !keyIds.includes(keyId)) continue
+    if (filter.externalId !== undefined && identityId !== identityIds.get(String(filter.externalId))) continue
+    if (!list(filter.tag).every((tag) => tags.includes(tag))) continue
+    if (groupBy.includes('identity') && identityId === null) continue
+    const set = [...new Set(tags)].sort()
+    for (const tag of groupBy.includes('tag') ? set : [undefined]) {
+      const externalId = [...identityIds].find(([, id]) => id === identityId)?.[0]
+      const row = rowOf({
+        ...(time && { time: bucketOf(atMs, time) }),
+        ...(groupBy.includes('key') && { keyId }),
+        ...(groupBy.includes('identity') && {
+          identity: externalId === 'user_gone' ? { id: identityId } : { id: identityId, externalId },
+        }),
+        ...(groupBy.includes('tags') && { tags: set }),
+        ...(tag !== undefined && { tag }),
+      })
+      row[OUTCOMES[outcome]]++
+      row.total++
+      if (time) filled.add(bucketOf(atMs, time))
+    }
+  }
+  if (time) {
+    for (let hour = from; bucketOf(hour, time) < bucketOf(lastHour, time); hour += HOUR) {
+      const bucket = bucketOf(hour, time)
+      if (filled.has(bucket)) continue
+      filled.add(bucket)
+      rowOf({
+        time: bucket,
+        ...(groupBy.includes('key') && { keyId: '' }),
+        ...(groupBy.includes('tags') && { tags: [] }),
+        ...(groupBy.includes('tag') && { tag: '' }),
+      })
+    }
+  }
+  return [...rows.values()]
+}
+
+const asText = (row: Json): string => JSON.stringify(Object.entries(row).sort(([a], [b]) => (a < b ? -1 : 1)))
+
+/** Numbers in [0, 1), the same for every run (mulberry32). */
+function seeded(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let t = Math.imul(state ^ (state >>> 15), 1 | state)
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
+    return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296
+  }
+}
