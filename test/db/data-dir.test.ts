@@ -1,4 +1,4 @@
-import { expect, test } from 'bun:test'
+import { expect, setDefaultTimeout, test } from 'bun:test'
 import {
   chmodSync,
   mkdirSync,
@@ -12,6 +12,8 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openDataDir, StartError } from '../../src/db/data-dir.ts'
+
+setDefaultTimeout(60_000) // real threads, processes and databases
 
 const freshPath = () => join(mkdtempSync(join(tmpdir(), 'tollgate-data-dir-')), 'data')
 

@@ -1,10 +1,12 @@
-import { expect, test } from 'bun:test'
+import { expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect } from '../../src/db/connect.ts'
 import { startEmbedded } from '../../src/db/embedded.ts'
 import { copyEmbedded } from '../support/database.ts'
+
+setDefaultTimeout(60_000) // real threads, processes and databases
 
 /**
  * Starts the database and writes until killed: single rows, and pairs in a transaction. Prints a number once its row is

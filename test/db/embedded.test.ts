@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -6,6 +6,8 @@ import { connect, type Sql } from '../../src/db/connect.ts'
 import { StartError } from '../../src/db/data-dir.ts'
 import { type EmbeddedDatabase, startEmbedded } from '../../src/db/embedded.ts'
 import { copyEmbedded } from '../support/database.ts'
+
+setDefaultTimeout(60_000) // real threads, processes and databases
 
 const scratch = mkdtempSync(join(tmpdir(), 'tollgate-embedded-'))
 let database: EmbeddedDatabase
@@ -80,14 +82,14 @@ describe('several connections on the one session', () => {
       },
     ]
     const client = async (sql: Sql) => {
-      for (let i = 0; i < 300; i++) {
+      for (let i = 0; i < 200; i++) {
         const id = 1 + Math.floor(random() * 500)
         await kinds[Math.floor(random() * kinds.length)]?.(sql, id)
       }
     }
     await Promise.all(pools.flatMap((sql) => [client(sql), client(sql), client(sql)]))
     expect(answers.wrong).toBe(0)
-    expect(answers.right).toBeGreaterThan(3000)
+    expect(answers.right).toBeGreaterThan(2000)
 
     await Promise.all(pools.map((sql) => sql.end()))
     await using sql = pool()

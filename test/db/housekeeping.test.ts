@@ -1,6 +1,8 @@
-import { expect, test } from 'bun:test'
+import { expect, setDefaultTimeout, test } from 'bun:test'
 import { keepHouse } from '../../src/db/housekeeping.ts'
 import { openTestSql } from '../support/database.ts'
+
+setDefaultTimeout(60_000) // real threads, processes and databases
 
 /** The embedded database has nobody else to do it: its files would grow without end. */
 test('dead rows are vacuumed, tables analyzed, and a long write-ahead log checkpointed', async () => {

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'bun:test'
+import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -6,6 +6,8 @@ import type { Sql } from '../../src/db/connect.ts'
 import { StartError } from '../../src/db/data-dir.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
+
+setDefaultTimeout(60_000) // real threads, processes and databases
 
 let database: TestSql
 let sql: Sql

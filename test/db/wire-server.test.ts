@@ -1,4 +1,4 @@
-import { expect, test } from 'bun:test'
+import { expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -6,6 +6,8 @@ import { PGlite } from '@electric-sql/pglite'
 import { connect } from '../../src/db/connect.ts'
 import { serveWire } from '../../src/db/wire-server.ts'
 import { copyEmbedded } from '../support/database.ts'
+
+setDefaultTimeout(60_000) // real threads, processes and databases
 
 /** Everyone waits for a transaction: one that is never ended would stop the whole server. */
 test('a transaction whose client has gone quiet is rolled back, and the others go on', async () => {
