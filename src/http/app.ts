@@ -3,6 +3,7 @@ import { analyticsRoutes } from '../analytics/routes.ts'
 import { apiRoutes } from '../apis/routes.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
+import { identityRoutes } from '../identities/routes.ts'
 import { keyRoutes } from '../keys/routes.ts'
 import { permissionRoutes } from '../permissions/routes.ts'
 import { ratelimitRoutes } from '../ratelimits/routes.ts'
@@ -18,6 +19,7 @@ import { livenessRoutes } from './liveness.ts'
 export const endpoints: readonly Endpoint[] = [
   ...keyRoutes,
   ...permissionRoutes,
+  ...identityRoutes,
   ...ratelimitRoutes,
   ...apiRoutes,
   ...analyticsRoutes,

@@ -1,0 +1,39 @@
+import { audit } from '../audit/log.ts'
+import type { Deps } from '../deps.ts'
+import { ApiError } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import { newId } from '../lib/ids.ts'
+import { anyOf, authenticate } from '../root-keys/authorize.ts'
+import { limitEntry } from './audit.ts'
+import { newLimits, readMeta, requireDistinctNames } from './fields.ts'
+import type { CreateIdentityBody, CreateIdentityReply } from './schema.ts'
+import { insertIdentity, insertIdentityLimits } from './store.ts'
+
+/** Makes an identity with its limits. Of two with one externalId, also at once, the second is a conflict. */
+export async function createIdentity(
+  deps: Deps,
+  call: Call,
+  { externalId, meta, ratelimits = [] }: CreateIdentityBody,
+): Promise<CreateIdentityReply> {
+  const actor = await authenticate(deps, call, anyOf('*', 'identity.*.create_identity'))
+  requireDistinctNames(ratelimits)
+  const metaText = readMeta(meta)
+  const id = newId('id')
+  const limits = newLimits(ratelimits)
+  const now = deps.clock()
+  await deps.database.write(async (tx) => {
+    const identity = { id, externalId, meta: metaText, now }
+    if (!(await insertIdentity(tx, actor.workspaceId, identity)))
+      throw new ApiError('CONFLICT', `identity with externalId ${externalId} exists already`)
+    await insertIdentityLimits(tx, actor.workspaceId, id, limits, now)
+    await audit(tx, actor, [
+      {
+        event: 'identity.create',
+        description: `created identity ${id}`,
+        resources: [{ type: 'identity', id, meta: { externalId } }],
+      },
+      ...limits.map((limit) => limitEntry('create', id, limit)),
+    ])
+  })
+  return { identityId: id }
+}

@@ -1,0 +1,37 @@
+import { audit } from '../audit/log.ts'
+import type { Deps } from '../deps.ts'
+import { notFound } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import { anyOf, authenticate } from '../root-keys/authorize.ts'
+import { limitEntry } from './audit.ts'
+import type { DeleteIdentityBody } from './schema.ts'
+import { findIdentity, holdIdentity, removeIdentity } from './store.ts'
+
+/** Removes an identity and its limits for good. Its keys stay valid, without an identity. */
+export async function deleteIdentity(
+  deps: Deps,
+  call: Call,
+  { identityId: id }: DeleteIdentityBody,
+): Promise<Record<string, never>> {
+  const actor = await authenticate(
+    deps,
+    call,
+    anyOf('*', 'identity.*.delete_identity', `identity.${id}.delete_identity`),
+  )
+  await deps.database.write(async (tx, touch) => {
+    await holdIdentity(tx, actor.workspaceId, { id })
+    const identity = await findIdentity(tx, actor.workspaceId, { id })
+    if (identity === null) throw notFound(`identity ${id}`)
+    await removeIdentity(tx, actor.workspaceId, id, deps.clock())
+    await audit(tx, actor, [
+      {
+        event: 'identity.delete',
+        description: `deleted identity ${id}`,
+        resources: [{ type: 'identity', id, meta: { externalId: identity.externalId } }],
+      },
+      ...identity.limits.map((limit) => limitEntry('delete', id, limit)),
+    ])
+    touch(id)
+  })
+  return {}
+}

@@ -1,0 +1,64 @@
+import { ApiError, badRequest } from '../errors.ts'
+import { newId } from '../lib/ids.ts'
+import type { IdentityReply, Ratelimit } from './schema.ts'
+import type { IdentityLimitRow, IdentityRow } from './store.ts'
+
+const META_CHARACTERS_MAX = 64_000
+
+/**
+ * An identity as a request names it; `identityId` wins.
+ * @throws ApiError BAD_REQUEST when neither is given.
+ */
+export function readIdentityName({
+  identityId,
+  externalId,
+}: {
+  identityId?: string
+  externalId?: string
+}): { id: string } | { externalId: string } {
+  if (identityId !== undefined) return { id: identityId }
+  if (externalId !== undefined) return { externalId }
+  throw badRequest('either identityId or externalId is required')
+}
+
+/**
+ * The JSON text to store; null when not given.
+ * @throws ApiError BAD_REQUEST when it is too long.
+ */
+export function readMeta(meta: Record<string, unknown> | undefined): string | null {
+  if (meta === undefined) return null
+  const text = JSON.stringify(meta)
+  if (text.length > META_CHARACTERS_MAX)
+    throw badRequest(`meta: must be at most ${META_CHARACTERS_MAX} characters as JSON, is ${text.length}`)
+  return text
+}
+
+/** @throws ApiError CONFLICT when a name comes twice. */
+export function requireDistinctNames(ratelimits: readonly Ratelimit[]): void {
+  const names = new Set<string>()
+  for (const { name } of ratelimits) {
+    if (names.has(name)) throw new ApiError('CONFLICT', `ratelimit ${name} is in the list more than once`)
+    names.add(name)
+  }
+}
+
+/** Rows for new limits. Their ids sort in the order of the request, which is the order replies show them in. */
+export function newLimits(ratelimits: readonly Ratelimit[]): IdentityLimitRow[] {
+  const ids = ratelimits.map(() => newId('rl')).sort()
+  return ratelimits.map(({ name, limit, duration }, index) => ({
+    id: ids[index] as string, // as many as there are limits
+    name,
+    limit,
+    durationMs: duration,
+  }))
+}
+
+export const presentLimits = (limits: readonly IdentityLimitRow[]): Ratelimit[] =>
+  limits.map(({ name, limit, durationMs }) => ({ name, limit, duration: durationMs }))
+
+export const presentIdentity = ({ id, externalId, meta, limits }: IdentityRow): IdentityReply => ({
+  id,
+  externalId,
+  meta: meta === null ? {} : JSON.parse(meta),
+  ratelimits: presentLimits(limits),
+})

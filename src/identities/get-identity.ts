@@ -1,0 +1,17 @@
+import type { Deps } from '../deps.ts'
+import { notFound } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { presentIdentity, readIdentityName } from './fields.ts'
+import type { GetIdentityQuery, IdentityReply } from './schema.ts'
+import { findIdentity } from './store.ts'
+
+/** The permission may name the identity's id, which a caller with its externalId does not say: so it is checked last. */
+export async function getIdentity(deps: Deps, call: Call, query: GetIdentityQuery): Promise<IdentityReply> {
+  const name = readIdentityName(query)
+  const actor = await authenticate(deps, call)
+  const identity = await findIdentity(deps.sql, actor.workspaceId, name)
+  if (identity === null) throw notFound(`identity ${'id' in name ? name.id : name.externalId}`)
+  requirePermission(actor, anyOf('*', 'identity.*.read_identity', `identity.${identity.id}.read_identity`))
+  return presentIdentity(identity)
+}

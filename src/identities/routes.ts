@@ -1,0 +1,45 @@
+import { type Endpoint, get, post } from '../http/endpoint.ts'
+import { EmptyReply } from '../lib/page.ts'
+import { createIdentity } from './create-identity.ts'
+import { deleteIdentity } from './delete-identity.ts'
+import { getIdentity } from './get-identity.ts'
+import { listIdentities } from './list-identities.ts'
+import {
+  CreateIdentityBody,
+  CreateIdentityReply,
+  DeleteIdentityBody,
+  GetIdentityQuery,
+  IdentityReply,
+  ListIdentitiesQuery,
+  ListIdentitiesReply,
+  UpdateIdentityBody,
+} from './schema.ts'
+import { updateIdentity } from './update-identity.ts'
+
+export const identityRoutes: Endpoint[] = [
+  post(
+    '/v1/identities.createIdentity',
+    { input: CreateIdentityBody, reply: CreateIdentityReply, summary: 'Create an identity' },
+    createIdentity,
+  ),
+  get(
+    '/v1/identities.getIdentity',
+    { input: GetIdentityQuery, reply: IdentityReply, summary: 'Get an identity' },
+    getIdentity,
+  ),
+  get(
+    '/v1/identities.listIdentities',
+    { input: ListIdentitiesQuery, reply: ListIdentitiesReply, summary: 'List identities' },
+    listIdentities,
+  ),
+  post(
+    '/v1/identities.updateIdentity',
+    { input: UpdateIdentityBody, reply: IdentityReply, summary: 'Update an identity' },
+    updateIdentity,
+  ),
+  post(
+    '/v1/identities.deleteIdentity',
+    { input: DeleteIdentityBody, reply: EmptyReply, summary: 'Delete an identity' },
+    deleteIdentity,
+  ),
+]

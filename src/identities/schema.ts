@@ -1,0 +1,84 @@
+import { type Static, Type } from '@sinclair/typebox'
+import { DURATION_MS_MAX, INT32_MAX } from '../lib/bounds.ts'
+import { PageQuery, PageReply } from '../lib/page.ts'
+
+const Meta = Type.Record(Type.String(), Type.Unknown(), {
+  description: 'Free-form JSON object, at most 64 000 characters as JSON; shown by every verification.',
+})
+
+const Ratelimit = Type.Object({
+  name: Type.String({ minLength: 1, maxLength: 256, description: 'What verifications name; unique here.' }),
+  limit: Type.Integer({ minimum: 1, maximum: INT32_MAX, description: 'Tokens allowed in a window.' }),
+  duration: Type.Integer({
+    minimum: 1000,
+    maximum: DURATION_MS_MAX,
+    description: 'Length of the window in milliseconds.',
+  }),
+})
+const Ratelimits = Type.Array(Ratelimit, {
+  maxItems: 100,
+  description: 'Shared by all keys of the identity; they count when a verification names them.',
+})
+export type Ratelimit = Static<typeof Ratelimit>
+
+const RatelimitsReply = Type.Array(
+  Type.Object({
+    name: Type.String(),
+    limit: Type.Integer(),
+    duration: Type.Integer({ description: 'Milliseconds.' }),
+  }),
+)
+
+const IdentityId = Type.String({ minLength: 1, maxLength: 256, description: 'Wins over `externalId`.' })
+const ExternalId = Type.String({ minLength: 1, maxLength: 256 })
+const Environment = Type.Optional(
+  Type.String({ maxLength: 256, description: 'No effect: external ids are unique in the whole workspace.' }),
+)
+
+export const CreateIdentityBody = Type.Object({
+  externalId: Type.String({
+    minLength: 3,
+    maxLength: 256,
+    description: 'Your id of the user or organisation; unique in the workspace.',
+  }),
+  meta: Type.Optional(Meta),
+  ratelimits: Type.Optional(Ratelimits),
+})
+export type CreateIdentityBody = Static<typeof CreateIdentityBody>
+export const CreateIdentityReply = Type.Object({ identityId: Type.String() })
+export type CreateIdentityReply = Static<typeof CreateIdentityReply>
+
+export const GetIdentityQuery = Type.Object({
+  identityId: Type.Optional(IdentityId),
+  externalId: Type.Optional(ExternalId),
+})
+export type GetIdentityQuery = Static<typeof GetIdentityQuery>
+export const IdentityReply = Type.Object({
+  id: Type.String(),
+  externalId: Type.String(),
+  meta: Meta,
+  ratelimits: RatelimitsReply,
+})
+export type IdentityReply = Static<typeof IdentityReply>
+
+export const ListIdentitiesQuery = Type.Object({ environment: Environment, ...PageQuery })
+export type ListIdentitiesQuery = Static<typeof ListIdentitiesQuery>
+export const ListIdentitiesReply = Type.Object({
+  identities: Type.Array(
+    Type.Object({ id: Type.String(), externalId: Type.String(), ratelimits: RatelimitsReply }),
+  ),
+  ...PageReply,
+})
+export type ListIdentitiesReply = Static<typeof ListIdentitiesReply>
+
+export const UpdateIdentityBody = Type.Object({
+  identityId: Type.Optional(IdentityId),
+  externalId: Type.Optional(ExternalId),
+  environment: Environment,
+  meta: Type.Optional(Meta),
+  ratelimits: Type.Optional(Ratelimits),
+})
+export type UpdateIdentityBody = Static<typeof UpdateIdentityBody>
+
+export const DeleteIdentityBody = Type.Object({ identityId: Type.String({ minLength: 1, maxLength: 256 }) })
+export type DeleteIdentityBody = Static<typeof DeleteIdentityBody>
