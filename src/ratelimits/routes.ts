@@ -1,6 +1,29 @@
-import { type Endpoint, post } from '../http/endpoint.ts'
+import { type Endpoint, get, post } from '../http/endpoint.ts'
+import { EmptyReply } from '../lib/page.ts'
+import { createNamespace } from './create-namespace.ts'
+import { deleteNamespace } from './delete-namespace.ts'
+import { deleteOverride } from './delete-override.ts'
+import { getOverride } from './get-override.ts'
 import { limit } from './limit.ts'
-import { LimitBody, LimitReply } from './schema.ts'
+import { listNamespaces } from './list-namespaces.ts'
+import { listOverrides } from './list-overrides.ts'
+import {
+  CreateNamespaceBody,
+  CreateNamespaceReply,
+  DeleteNamespaceBody,
+  DeleteOverrideBody,
+  GetOverrideQuery,
+  GetOverrideReply,
+  LimitBody,
+  LimitReply,
+  ListNamespacesQuery,
+  ListNamespacesReply,
+  ListOverridesQuery,
+  ListOverridesReply,
+  SetOverrideBody,
+  SetOverrideReply,
+} from './schema.ts'
+import { setOverride } from './set-override.ts'
 
 /** Path, schemas, verb. Nothing is decided here; what a call does is in the file named after it. */
 export const ratelimitRoutes: Endpoint[] = [
@@ -8,5 +31,40 @@ export const ratelimitRoutes: Endpoint[] = [
     '/v1/ratelimits.limit',
     { input: LimitBody, reply: LimitReply, summary: 'Check and consume a rate limit' },
     limit,
+  ),
+  post(
+    '/v1/ratelimits.setOverride',
+    { input: SetOverrideBody, reply: SetOverrideReply, summary: 'Set an override' },
+    setOverride,
+  ),
+  get(
+    '/v1/ratelimits.getOverride',
+    { input: GetOverrideQuery, reply: GetOverrideReply, summary: 'Get an override' },
+    getOverride,
+  ),
+  get(
+    '/v1/ratelimits.listOverrides',
+    { input: ListOverridesQuery, reply: ListOverridesReply, summary: 'List overrides' },
+    listOverrides,
+  ),
+  post(
+    '/v1/ratelimits.deleteOverride',
+    { input: DeleteOverrideBody, reply: EmptyReply, summary: 'Delete an override' },
+    deleteOverride,
+  ),
+  post(
+    '/v1/ratelimits.createNamespace',
+    { input: CreateNamespaceBody, reply: CreateNamespaceReply, summary: 'Create a namespace' },
+    createNamespace,
+  ),
+  get(
+    '/v1/ratelimits.listNamespaces',
+    { input: ListNamespacesQuery, reply: ListNamespacesReply, summary: 'List namespaces' },
+    listNamespaces,
+  ),
+  post(
+    '/v1/ratelimits.deleteNamespace',
+    { input: DeleteNamespaceBody, reply: EmptyReply, summary: 'Delete a namespace' },
+    deleteNamespace,
   ),
 ]

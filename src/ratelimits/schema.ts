@@ -1,5 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { DURATION_MS_MAX, INT32_MAX } from '../lib/bounds.ts'
+import { Nullable, PageQuery, PageReply } from '../lib/page.ts'
 
 export const LimitBody = Type.Object({
   namespace: Type.Optional(
@@ -64,3 +65,78 @@ export const LimitReply = Type.Object({
   reset: Type.Integer({ description: 'When the window ends, Unix milliseconds.' }),
 })
 export type LimitReply = Static<typeof LimitReply>
+
+const NamespaceFields = {
+  namespaceId: Type.Optional(
+    Type.String({ maxLength: 256, description: 'Wins over `namespaceName`; one of the two is required.' }),
+  ),
+  namespaceName: Type.Optional(Type.String({ maxLength: 512 })),
+}
+const Identifier = Type.String({
+  maxLength: 512,
+  description: 'Exactly as it was set; `*` stands for itself here.',
+})
+
+export const SetOverrideBody = Type.Object({
+  ...NamespaceFields,
+  identifier: Type.String({
+    minLength: 3,
+    maxLength: 512,
+    description:
+      'Whom it is for. `*` matches any run of characters. An exact one beats patterns, a longer pattern a shorter one.',
+  }),
+  limit: Type.Integer({
+    minimum: 0,
+    maximum: INT32_MAX,
+    description: 'Tokens allowed in a window, instead of what the caller asks for. 0 blocks.',
+  }),
+  duration: Type.Integer({
+    minimum: 1000,
+    maximum: DURATION_MS_MAX,
+    description: 'Length of the window in milliseconds, instead of what the caller asks for.',
+  }),
+  async: Type.Optional(Type.Boolean({ description: 'Stored and returned, no effect. Default false.' })),
+})
+export type SetOverrideBody = Static<typeof SetOverrideBody>
+export const SetOverrideReply = Type.Object({ overrideId: Type.String() })
+export type SetOverrideReply = Static<typeof SetOverrideReply>
+
+export const GetOverrideQuery = Type.Object({ ...NamespaceFields, identifier: Identifier })
+export type GetOverrideQuery = Static<typeof GetOverrideQuery>
+const OverrideFields = {
+  id: Type.String(),
+  identifier: Type.String(),
+  limit: Type.Integer(),
+  duration: Type.Integer({ description: 'Milliseconds.' }),
+}
+export const GetOverrideReply = Type.Object({ ...OverrideFields, async: Nullable(Type.Boolean()) })
+export type GetOverrideReply = Static<typeof GetOverrideReply>
+
+export const ListOverridesQuery = Type.Object({ ...NamespaceFields, ...PageQuery })
+export type ListOverridesQuery = Static<typeof ListOverridesQuery>
+export const ListOverridesReply = Type.Object({
+  overrides: Type.Array(Type.Object({ ...OverrideFields, async: Type.Optional(Type.Boolean()) })),
+  ...PageReply,
+})
+export type ListOverridesReply = Static<typeof ListOverridesReply>
+
+export const DeleteOverrideBody = Type.Object({ ...NamespaceFields, identifier: Identifier })
+export type DeleteOverrideBody = Static<typeof DeleteOverrideBody>
+
+export const CreateNamespaceBody = Type.Object({
+  name: Type.String({ minLength: 1, maxLength: 512, description: 'Unique in the workspace.' }),
+})
+export type CreateNamespaceBody = Static<typeof CreateNamespaceBody>
+export const CreateNamespaceReply = Type.Object({ namespaceId: Type.String() })
+export type CreateNamespaceReply = Static<typeof CreateNamespaceReply>
+
+export const ListNamespacesQuery = Type.Object(PageQuery)
+export type ListNamespacesQuery = Static<typeof ListNamespacesQuery>
+export const ListNamespacesReply = Type.Object({
+  namespaces: Type.Array(Type.Object({ id: Type.String(), name: Type.String() })),
+  ...PageReply,
+})
+export type ListNamespacesReply = Static<typeof ListNamespacesReply>
+
+export const DeleteNamespaceBody = Type.Object({ namespaceId: Type.String({ minLength: 1, maxLength: 256 }) })
+export type DeleteNamespaceBody = Static<typeof DeleteNamespaceBody>

@@ -39,3 +39,143 @@ export async function insertNamespace(
     returning 1`
   return rows.length > 0
 }
+
+/** A namespace as a request names it. */
+export type NamespaceName = { id: string } | { name: string }
+
+/** A live namespace without its overrides. */
+export async function findNamespace(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  by: NamespaceName,
+): Promise<{ id: string; name: string } | null> {
+  const [row] = await sql<{ id: string; name: string }[]>`
+    select n.id, n.name from ratelimit_namespaces n
+     where n.workspace_id = ${workspaceId} and n.deleted_at is null
+       and ${'id' in by ? sql`n.id = ${by.id}` : sql`n.name = ${by.name}`}`
+  return row ?? null
+}
+
+/** The same for a change of its overrides: until the transaction ends nobody can delete it. */
+export async function holdNamespace(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  by: NamespaceName,
+): Promise<{ id: string; name: string } | null> {
+  const [row] = await tx<{ id: string; name: string }[]>`
+    select n.id, n.name from ratelimit_namespaces n
+     where n.workspace_id = ${workspaceId} and n.deleted_at is null
+       and ${'id' in by ? tx`n.id = ${by.id}` : tx`n.name = ${by.name}`}
+       for share`
+  return row ?? null
+}
+
+/** One more than `limit`, by id, after `cursor`. */
+export async function listNamespaceRows(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { limit, cursor }: { limit: number; cursor: string },
+): Promise<{ id: string; name: string }[]> {
+  return await sql<{ id: string; name: string }[]>`
+    select id, name from ratelimit_namespaces
+     where workspace_id = ${workspaceId} and id > ${cursor} and deleted_at is null
+     order by id limit ${limit + 1}`
+}
+
+export async function countNamespaces(sql: AnySql, workspaceId: WorkspaceId): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from ratelimit_namespaces
+     where workspace_id = ${workspaceId} and deleted_at is null`
+  return row?.total ?? 0
+}
+
+/** @returns its name, or null when there is none of that id. */
+export async function softDeleteNamespace(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  id: string,
+  now: number,
+): Promise<{ name: string } | null> {
+  const [row] = await sql<{ name: string }[]>`
+    update ratelimit_namespaces set deleted_at = ${now}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and id = ${id} and deleted_at is null
+    returning name`
+  return row ?? null
+}
+
+/**
+ * Makes an override, or gives the one of this identifier new values; a deleted one comes back under its old id.
+ * @returns its id.
+ */
+export async function upsertOverride(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+  { id, identifier, limit, durationMs, async }: OverrideRow,
+  now: number,
+): Promise<string> {
+  const [row] = await sql<{ id: string }[]>`
+    insert into ratelimit_overrides as o
+           (id, workspace_id, namespace_id, identifier, "limit", duration_ms, async, created_at)
+    values (${id}, ${workspaceId}, ${namespaceId}, ${identifier}, ${limit}, ${durationMs}, ${async}, ${now})
+    on conflict (namespace_id, identifier) do update
+       set "limit" = excluded."limit", duration_ms = excluded.duration_ms, async = excluded.async,
+           updated_at = ${now}, deleted_at = null
+    returning o.id`
+  if (row === undefined) throw new Error('an upsert returns its row')
+  return row.id
+}
+
+/** A live override by its identifier, which is compared as it is, `*` and all. */
+export async function findOverrideRow(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+  identifier: string,
+): Promise<OverrideRow | null> {
+  const [row] = await sql<OverrideRow[]>`
+    select id, identifier, "limit", duration_ms as "durationMs", async from ratelimit_overrides
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and identifier = ${identifier}
+       and deleted_at is null`
+  return row ?? null
+}
+
+/** One more than `limit`, by id, after `cursor`. */
+export async function listOverrideRows(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+  { limit, cursor }: { limit: number; cursor: string },
+): Promise<OverrideRow[]> {
+  return await sql<OverrideRow[]>`
+    select id, identifier, "limit", duration_ms as "durationMs", async from ratelimit_overrides
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and id > ${cursor} and deleted_at is null
+     order by id limit ${limit + 1}`
+}
+
+export async function countOverrides(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from ratelimit_overrides
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and deleted_at is null`
+  return row?.total ?? 0
+}
+
+/** @returns its id, or null when there is none of that identifier. */
+export async function softDeleteOverride(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+  identifier: string,
+  now: number,
+): Promise<string | null> {
+  const [row] = await sql<{ id: string }[]>`
+    update ratelimit_overrides set deleted_at = ${now}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and identifier = ${identifier}
+       and deleted_at is null
+    returning id`
+  return row?.id ?? null
+}

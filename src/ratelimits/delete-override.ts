@@ -1,0 +1,39 @@
+import { audit } from '../audit/log.ts'
+import type { Deps } from '../deps.ts'
+import { notFound } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import { authenticate } from '../root-keys/authorize.ts'
+import { namespaceNotFound, readNamespaceName, requireInNamespace } from './namespace-name.ts'
+import type { DeleteOverrideBody } from './schema.ts'
+import { holdNamespace, softDeleteOverride } from './store.ts'
+
+/** From the next call on the identifier has the limits its callers ask for. */
+export async function deleteOverride(
+  deps: Deps,
+  call: Call,
+  body: DeleteOverrideBody,
+): Promise<Record<string, never>> {
+  const actor = await authenticate(deps, call)
+  const { workspaceId } = actor
+  const by = readNamespaceName(body)
+  const { identifier } = body
+  await deps.database.write(async (tx, touch) => {
+    const namespace = await holdNamespace(tx, workspaceId, by)
+    if (namespace === null) throw namespaceNotFound(by)
+    requireInNamespace(actor, namespace.id, 'delete_override')
+    const id = await softDeleteOverride(tx, workspaceId, namespace.id, identifier, deps.clock())
+    if (id === null) throw notFound(`override ${identifier}`)
+    await audit(tx, actor, [
+      {
+        event: 'ratelimit.delete_override',
+        description: `deleted override ${id} of namespace ${namespace.id}`,
+        resources: [
+          { type: 'ratelimitNamespace', id: namespace.id, name: namespace.name },
+          { type: 'ratelimitOverride', id, meta: { identifier } },
+        ],
+      },
+    ])
+    touch(namespace.id)
+  })
+  return {}
+}

@@ -1,0 +1,35 @@
+import type { Deps } from '../deps.ts'
+import type { Call } from '../http/endpoint.ts'
+import { cutPage, PAGE_ITEMS_DEFAULT } from '../lib/page.ts'
+import { authenticate } from '../root-keys/authorize.ts'
+import { namespaceNotFound, readNamespaceName, requireInNamespace } from './namespace-name.ts'
+import type { ListOverridesQuery, ListOverridesReply } from './schema.ts'
+import { countOverrides, findNamespace, listOverrideRows } from './store.ts'
+
+/** Overrides of a namespace, oldest first. */
+export async function listOverrides(
+  deps: Deps,
+  call: Call,
+  query: ListOverridesQuery,
+): Promise<ListOverridesReply> {
+  const by = readNamespaceName(query)
+  const actor = await authenticate(deps, call)
+  const { workspaceId } = actor
+  const { limit = PAGE_ITEMS_DEFAULT, cursor = '' } = query
+  const namespace = await findNamespace(deps.sql, workspaceId, by)
+  if (namespace === null) throw namespaceNotFound(by)
+  requireInNamespace(actor, namespace.id, 'read_override')
+  const [rows, total] = await Promise.all([
+    listOverrideRows(deps.sql, workspaceId, namespace.id, { limit, cursor }),
+    countOverrides(deps.sql, workspaceId, namespace.id),
+  ])
+  const { items, ...page } = cutPage(rows, limit)
+  const overrides = items.map(({ id, identifier, limit, durationMs, async }) => ({
+    id,
+    identifier,
+    limit,
+    duration: durationMs,
+    ...(async === null ? {} : { async }),
+  }))
+  return { overrides, total, ...page }
+}

@@ -1,0 +1,35 @@
+import { audit } from '../audit/log.ts'
+import type { Deps } from '../deps.ts'
+import type { Call } from '../http/endpoint.ts'
+import { newId } from '../lib/ids.ts'
+import { authenticate } from '../root-keys/authorize.ts'
+import { namespaceNotFound, readNamespaceName, requireInNamespace } from './namespace-name.ts'
+import type { SetOverrideBody, SetOverrideReply } from './schema.ts'
+import { holdNamespace, upsertOverride } from './store.ts'
+
+/** Makes an override or changes the one of this identifier; it counts from the next call on. Makes no namespace. */
+export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody): Promise<SetOverrideReply> {
+  const by = readNamespaceName(body)
+  const actor = await authenticate(deps, call)
+  const { workspaceId } = actor
+  const { identifier, limit, duration: durationMs, async = false } = body
+  return await deps.database.write(async (tx, touch) => {
+    const namespace = await holdNamespace(tx, workspaceId, by)
+    if (namespace === null) throw namespaceNotFound(by)
+    requireInNamespace(actor, namespace.id, 'set_override')
+    const override = { id: newId('rlor'), identifier, limit, durationMs, async }
+    const id = await upsertOverride(tx, workspaceId, namespace.id, override, deps.clock())
+    await audit(tx, actor, [
+      {
+        event: 'ratelimit.set_override',
+        description: `set override ${id} in namespace ${namespace.id}`,
+        resources: [
+          { type: 'ratelimitNamespace', id: namespace.id, name: namespace.name },
+          { type: 'ratelimitOverride', id, meta: { identifier, limit, duration: durationMs, async } },
+        ],
+      },
+    ])
+    touch(namespace.id)
+    return { overrideId: id }
+  })
+}
