@@ -1,8 +1,8 @@
-import type { MessagePort } from 'node:worker_threads'
 import type { Config } from './config.ts'
 import { Changes } from './db/changes.ts'
 import { connect, type DatabaseAddress, type Sql } from './db/connect.ts'
 import { Database } from './db/database.ts'
+import { Vault } from './keys/vault.ts'
 import { type Clock, neverBackwards } from './lib/clock.ts'
 import { LimiterRouter } from './limiter/router.ts'
 import { Namespaces } from './ratelimits/namespaces.ts'
@@ -22,6 +22,7 @@ export type Deps = {
   readonly credits: CreditSpender
   readonly usage: UsageRecorder
   readonly namespaces: Namespaces
+  readonly vault: Vault
   /** Base of links to this server, without a trailing slash; known once it listens. */
   readonly publicUrl: () => string
 }
@@ -35,6 +36,8 @@ export type ThreadSetup = {
   /** Unique per process start: names this process to the others on its database. */
   processId: string
   hashSecret: string
+  /** Master keys of the vault: the first seals, all open. Empty = no recoverable keys. */
+  vaultKeys: readonly Uint8Array[]
   /** One to each shard, this thread's own. */
   shardPorts: MessagePort[]
   /** One to each other HTTP thread of the process. */
@@ -63,6 +66,7 @@ export function openDeps(
     clock,
   })
   const namespaces = new Namespaces(sql, changes, { bytesMax: 16 * 2 ** 20 })
+  const vault = new Vault(sql, { masterKeys: setup.vaultKeys, clock })
   usage.start()
   const deps: Deps = {
     config,
@@ -75,6 +79,7 @@ export function openDeps(
     credits,
     usage,
     namespaces,
+    vault,
     publicUrl: options.publicUrl,
   }
   const close = async () => {

@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto'
-import { MessageChannel } from 'node:worker_threads'
 import { bootstrap } from './bootstrap.ts'
 import type { Config } from './config.ts'
 import { connect, type DatabaseAddress, type Sql } from './db/connect.ts'
-import { openDataDir } from './db/data-dir.ts'
+import { openDataDir, StartError } from './db/data-dir.ts'
 import { startEmbedded } from './db/embedded.ts'
 import { migrate } from './db/migrate.ts'
 import { type Deps, openDeps, type ThreadSetup } from './deps.ts'
 import { listen } from './http/listen.ts'
 import { startHttpThread } from './http/threads.ts'
+import { readMasterKeys } from './keys/master-keys.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { type Shards, startShards } from './limiter/shards.ts'
 import { replaySpilledUsage } from './usage/recorder.ts'
@@ -33,6 +33,7 @@ export async function startServer(config: Config, options: { clock?: Clock } = {
   await using opening = new AsyncDisposableStack()
   const clock = options.clock ?? systemClock
   const dataDir = opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
+  const vaultKeys = readMasterKeys(config, dataDir)
   const address = await openDatabase(config, opening)
   const { hashSecret, hasNewKeyFile } = await prepareDatabase(address, {
     config,
@@ -60,6 +61,7 @@ export async function startServer(config: Config, options: { clock?: Clock } = {
       writerId: `${dataDir.nodeId}:${processId}:${thread}`,
       processId,
       hashSecret,
+      vaultKeys,
       shardPorts: shards.connect(),
     })),
   )
@@ -104,12 +106,23 @@ async function prepareDatabase(
 ) {
   const sql: Sql = connect(address, { connectionsMax: 1 })
   try {
+    await requireAnswer(sql)
     await migrate(sql)
     const made = await bootstrap(sql, { rootKey: config.rootKey, keyFile, now })
     await replaySpilledUsage(sql, config.dataDir)
     return made
   } finally {
     await sql.end({ timeout: 2 })
+  }
+}
+
+/** @throws StartError when the database cannot be reached: the one thing a start cannot do without. */
+async function requireAnswer(sql: Sql): Promise<void> {
+  try {
+    await sql`select 1`
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause)
+    throw new StartError(`the database of DATABASE_URL cannot be reached: ${reason}`, { cause })
   }
 }
 

@@ -6,20 +6,40 @@ import { type ValueError, ValueErrorType } from '@sinclair/typebox/errors'
  * the order of the schema's fields, whatever order the checker reports in.
  */
 export function validationMessage(schema: TSchema, errors: Iterable<ValueError>): string {
-  const error = firstInSchemaOrder(schema, [...errors])
+  const error = firstProblem(schema, [...errors], '')
   if (error === undefined) return ': Invalid input'
   return `${error.path.split('/').slice(1).map(unescapePointer).join('.')}: ${reason(error)}`
 }
 
-function firstInSchemaOrder(schema: TSchema, errors: ValueError[]): ValueError | undefined {
-  if (!KindGuard.IsObject(schema)) return errors[0]
-  const root = errors.find((error) => error.path === '')
-  if (root !== undefined) return root
-  for (const name of Object.keys(schema.properties)) {
-    const here = errors.filter((error) => error.path === `/${name}` || error.path.startsWith(`/${name}/`))
-    if (here.length > 0) return here[0]
+/** @param path Of the value that `schema` describes, as a JSON pointer; all errors are at it or below. */
+function firstProblem(schema: TSchema, errors: ValueError[], path: string): ValueError | undefined {
+  const own = errors.find((error) => error.path === path)
+  if (own !== undefined) return insideNullable(own) ?? own
+  for (const [name, property] of childrenOf(schema, errors, path)) {
+    const childPath = `${path}/${name}`
+    const here = errors.filter((error) => error.path === childPath || error.path.startsWith(`${childPath}/`))
+    if (here.length > 0) return firstProblem(property, here, childPath)
   }
   return errors[0]
+}
+
+/** Fields of an object in the order of the schema; of a list, the first element with a problem. */
+function childrenOf(schema: TSchema, errors: ValueError[], path: string): [string, TSchema][] {
+  if (KindGuard.IsObject(schema)) return Object.entries(schema.properties)
+  if (!KindGuard.IsArray(schema)) return []
+  const index = errors[0]?.path.slice(path.length + 1).split('/')[0]
+  return index === undefined ? [] : [[index, schema.items]]
+}
+
+/** A value that may also be null is judged by what it is when not null, at whatever depth the problem is. */
+function insideNullable({ type, schema, value, path, errors }: ValueError): ValueError | undefined {
+  if (type !== ValueErrorType.Union || value === undefined) return undefined
+  const options: TSchema[] = schema.anyOf ?? []
+  const index = options.findIndex((option) => option.type !== 'null')
+  const option = options[index]
+  if (option === undefined || options.length !== 2 || options.every(({ type }) => type !== 'null'))
+    return undefined
+  return firstProblem(option, [...(errors[index] ?? [])], path)
 }
 
 /** The stock texts of the v1 API's validator, which clients compare. */
@@ -63,7 +83,7 @@ function reason({ type, schema, value }: ValueError): string {
   }
 }
 
-/** A choice of texts is an enum; a value that may also be null is judged by what it is when not null. */
+/** A choice of texts is an enum. */
 function unionReason(schema: TSchema, value: unknown): string {
   if (value === undefined) return 'Required'
   const options: TSchema[] = schema.anyOf ?? []
@@ -74,26 +94,7 @@ function unionReason(schema: TSchema, value: unknown): string {
       ? `Invalid enum value. Expected ${choices}, received '${value}'`
       : `Expected ${choices}, received ${kindOf(value)}`
   }
-  const [only, ...others] = options.filter((option) => option.type !== 'null')
-  if (only !== undefined && others.length === 0) return nullableReason(only, value)
   return 'Invalid input'
-}
-
-function nullableReason(schema: TSchema, value: unknown): string {
-  if (typeof value === 'number' && (schema.type === 'integer' || schema.type === 'number')) {
-    if (schema.minimum !== undefined && value < schema.minimum)
-      return `Number must be greater than or equal to ${schema.minimum}`
-    if (schema.maximum !== undefined && value > schema.maximum)
-      return `Number must be less than or equal to ${schema.maximum}`
-  }
-  if (typeof value === 'string' && schema.type === 'string') {
-    if (value.length < (schema.minLength ?? 0))
-      return `String must contain at least ${schema.minLength} character(s)`
-    if (value.length > (schema.maxLength ?? Infinity))
-      return `String must contain at most ${schema.maxLength} character(s)`
-    return schema.errorMessage ?? 'Invalid'
-  }
-  return expected(schema, value)
 }
 
 function expected(schema: TSchema, value: unknown): string {

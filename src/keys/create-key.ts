@@ -16,11 +16,18 @@ export async function createKey(deps: Deps, call: Call, body: CreateKeyBody): Pr
   if (api === null) throw notFound(`api ${body.apiId}`)
   if (api.keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${api.id} has no keyspace`)
 
+  if (body.recoverable) {
+    if (!api.storeEncryptedKeys)
+      throw new ApiError('PRECONDITION_FAILED', `api ${api.id} does not store recoverable keys`)
+    deps.vault.requireOpen()
+  }
   const now = deps.clock()
   const refill = readRefill(body.refill, body.remaining, { path: 'refill', lastAt: now })
   const ratelimit = readRatelimit(body.ratelimit, 'ratelimit')
   const roles = await requireRoles(deps, actor, body.roles ?? [])
   const permissions = await requirePermissions(deps, actor, body.permissions ?? [])
+
+  if (body.recoverable) requirePermission(actor, anyOf('*', 'api.*.encrypt_key', `api.${api.id}.encrypt_key`))
 
   const id = newId('key')
   const secret = makeSecret({
@@ -48,7 +55,10 @@ export async function createKey(deps: Deps, call: Call, body: CreateKeyBody): Pr
     roles,
     permissions,
   }
-  await deps.database.write((tx, touch) => writeNewKeys(tx, actor, [key], { touch, now }))
+  const sealed = body.recoverable
+    ? await deps.vault.seal(actor.workspaceId, [{ keyId: id, plaintext: secret.key }])
+    : []
+  await deps.database.write((tx, touch) => writeNewKeys(tx, actor, [key], { sealed, touch, now }))
   return { keyId: id, key: secret.key }
 }
 

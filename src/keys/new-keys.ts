@@ -6,11 +6,13 @@ import { newId } from '../lib/ids.ts'
 import { ensureIdentities } from './ensure-identities.ts'
 import {
   insertDefaultLimits,
+  insertEncryptedKeys,
   insertKeyPermissions,
   insertKeyRoles,
   insertKeys,
   type NewKeyRow,
 } from './store.ts'
+import type { SealedKey } from './vault.ts'
 
 /** A key to be made, however it came: every check passed, names resolved to ids. */
 export type NewKey = {
@@ -36,13 +38,14 @@ export type NewKey = {
 
 /**
  * Writes keys with all that hangs on them, inside the caller's transaction: a fixed number of statements, however many.
+ * @param options.sealed Texts of those that are recoverable.
  * @throws ApiError CONFLICT when a key of the same hash exists, or twice in the list; then nothing may be kept.
  */
 export async function writeNewKeys(
   tx: AnySql,
   actor: AuditActor,
   keys: readonly NewKey[],
-  { touch, now }: { touch: Touch; now: number },
+  { sealed, touch, now }: { sealed: readonly SealedKey[]; touch: Touch; now: number },
 ): Promise<void> {
   const { workspaceId } = actor
   const externalIds = keys.flatMap(({ externalId }) => externalId ?? [])
@@ -61,6 +64,7 @@ export async function writeNewKeys(
     ),
     now,
   )
+  await insertEncryptedKeys(tx, workspaceId, sealed, now)
   await insertKeyRoles(
     tx,
     workspaceId,

@@ -1,24 +1,29 @@
-import { type Endpoint, post } from '../http/endpoint.ts'
+import { type Endpoint, get, post } from '../http/endpoint.ts'
 import { EmptyReply } from '../lib/page.ts'
-import { addPermissions } from './add-permissions.ts'
-import { addRoles } from './add-roles.ts'
 import { createKey } from './create-key.ts'
-import { removePermissions } from './remove-permissions.ts'
-import { removeRoles } from './remove-roles.ts'
+import { deleteKey } from './delete-key.ts'
+import { getKey } from './get-key.ts'
+import { getKeyVerifications } from './get-verifications.ts'
 import {
-  AttachPermissionsBody,
-  AttachRolesBody,
   CreateKeyBody,
   CreateKeyReply,
-  LinkedReply,
-  RemovePermissionsBody,
-  RemoveRolesBody,
+  DeleteKeyBody,
+  GetKeyQuery,
+  KeyObject,
+  KeyVerificationsQuery,
+  KeyVerificationsReply,
+  UpdateKeyBody,
+  UpdateRemainingBody,
+  UpdateRemainingReply,
   VerifyKeyBody,
   VerifyKeyReply,
+  WhoamiBody,
+  WhoamiReply,
 } from './schema.ts'
-import { setPermissions } from './set-permissions.ts'
-import { setRoles } from './set-roles.ts'
+import { updateKey } from './update-key.ts'
+import { updateRemaining } from './update-remaining.ts'
 import { verifyKey } from './verify-key.ts'
+import { whoami } from './whoami.ts'
 
 export const keyRoutes: Endpoint[] = [
   post(
@@ -26,39 +31,27 @@ export const keyRoutes: Endpoint[] = [
     { input: CreateKeyBody, reply: CreateKeyReply, summary: 'Create a key' },
     createKey,
   ),
+  get('/v1/keys.getKey', { input: GetKeyQuery, reply: KeyObject, summary: 'Get a key' }, getKey),
+  post('/v1/keys.updateKey', { input: UpdateKeyBody, reply: EmptyReply, summary: 'Update a key' }, updateKey),
+  post('/v1/keys.deleteKey', { input: DeleteKeyBody, reply: EmptyReply, summary: 'Delete a key' }, deleteKey),
+  post(
+    '/v1/keys.updateRemaining',
+    { input: UpdateRemainingBody, reply: UpdateRemainingReply, summary: 'Change the uses left of a key' },
+    updateRemaining,
+  ),
   post(
     '/v1/keys.verifyKey',
     { input: VerifyKeyBody, reply: VerifyKeyReply, summary: 'Verify a key', access: 'public' },
     verifyKey,
   ),
   post(
-    '/v1/keys.addPermissions',
-    { input: AttachPermissionsBody, reply: LinkedReply, summary: 'Attach permissions to a key' },
-    addPermissions,
+    '/v1/keys.whoami',
+    { input: WhoamiBody, reply: WhoamiReply, summary: 'Describe a key someone holds' },
+    whoami,
   ),
-  post(
-    '/v1/keys.setPermissions',
-    { input: AttachPermissionsBody, reply: LinkedReply, summary: 'Replace the permissions of a key' },
-    setPermissions,
-  ),
-  post(
-    '/v1/keys.removePermissions',
-    { input: RemovePermissionsBody, reply: EmptyReply, summary: 'Detach permissions from a key' },
-    removePermissions,
-  ),
-  post(
-    '/v1/keys.addRoles',
-    { input: AttachRolesBody, reply: LinkedReply, summary: 'Attach roles to a key' },
-    addRoles,
-  ),
-  post(
-    '/v1/keys.setRoles',
-    { input: AttachRolesBody, reply: LinkedReply, summary: 'Replace the roles of a key' },
-    setRoles,
-  ),
-  post(
-    '/v1/keys.removeRoles',
-    { input: RemoveRolesBody, reply: EmptyReply, summary: 'Detach roles from a key' },
-    removeRoles,
+  get(
+    '/v1/keys.getVerifications',
+    { input: KeyVerificationsQuery, reply: KeyVerificationsReply, summary: 'Daily verifications of keys' },
+    getKeyVerifications,
   ),
 ]

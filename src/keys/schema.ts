@@ -1,5 +1,6 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { DURATION_MS_MAX, INT32_MAX, TIME_MS_MAX } from '../lib/bounds.ts'
+import { Nullable } from '../lib/page.ts'
 
 export const Meta = Type.Record(Type.String(), Type.Unknown(), { description: 'Free-form JSON object.' })
 
@@ -120,6 +121,139 @@ export const CreateKeyReply = Type.Object({
 })
 export type CreateKeyReply = Static<typeof CreateKeyReply>
 
+const KeyId = Type.String({ minLength: 1, maxLength: 256, description: 'From createKey or listKeys.' })
+/** `decrypt` of getKey and listKeys. */
+export const Decrypt = Type.Boolean({
+  description: 'Also return `plaintext` of recoverable keys; needs a permission of its own.',
+})
+
+export const KeyObject = Type.Object({
+  id: Type.String(),
+  start: Type.String({ description: 'The visible beginning of the key.' }),
+  apiId: Type.String(),
+  workspaceId: Type.String(),
+  name: Type.Optional(Type.String()),
+  ownerId: Type.Optional(Type.String({ description: 'Deprecated: see `identity`.' })),
+  meta: Type.Optional(Meta),
+  createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
+  updatedAt: Type.Optional(Type.Integer({ description: 'Unix milliseconds of the last change.' })),
+  expires: Type.Optional(Type.Integer({ description: 'Unix milliseconds.' })),
+  remaining: Type.Optional(Type.Integer({ description: 'Uses left, where they are counted.' })),
+  refill: Type.Optional(
+    Type.Object({
+      interval: Type.Union([Type.Literal('daily'), Type.Literal('monthly')]),
+      amount: Type.Integer({ description: 'Uses added each time.' }),
+      refillDay: Nullable(Type.Integer(), 'Day of the month; null = daily.'),
+      lastRefillAt: Type.Optional(Type.Integer({ description: 'Unix milliseconds.' })),
+    }),
+  ),
+  ratelimit: Type.Optional(
+    Type.Object(
+      {
+        async: Type.Boolean({ description: 'Always false.' }),
+        limit: Type.Integer({ description: 'Verifications allowed in a window.' }),
+        duration: Type.Integer({ description: 'Length of the window in milliseconds.' }),
+        refillRate: Type.Integer({ description: 'Deprecated: `limit`.' }),
+        refillInterval: Type.Integer({ description: 'Deprecated: `duration`.' }),
+      },
+      { description: 'The limit that counts on every verification.' },
+    ),
+  ),
+  roles: Type.Array(Type.String(), { description: 'Names.' }),
+  permissions: Type.Array(Type.String(), { description: 'Slugs held directly and through roles.' }),
+  enabled: Type.Boolean(),
+  environment: Type.Optional(Type.String()),
+  identity: Type.Optional(Type.Object({ id: Type.String(), externalId: Type.String(), meta: Meta })),
+  plaintext: Type.Optional(Type.String({ description: 'The whole key, when asked for and recoverable.' })),
+})
+export type KeyObject = Static<typeof KeyObject>
+
+export const GetKeyQuery = Type.Object({ keyId: KeyId, decrypt: Type.Optional(Decrypt) })
+export type GetKeyQuery = Static<typeof GetKeyQuery>
+
+export const WhoamiBody = Type.Object({
+  key: Type.String({ minLength: 1, maxLength: 4096, description: 'The whole key.' }),
+})
+export type WhoamiBody = Static<typeof WhoamiBody>
+export const WhoamiReply = Type.Object({
+  id: Type.String(),
+  name: Type.Optional(Type.String()),
+  remaining: Type.Optional(Type.Integer({ description: 'Uses left, where they are counted.' })),
+  identity: Type.Optional(Type.Object({ id: Type.String(), externalId: Type.String() })),
+  meta: Type.Optional(Meta),
+  createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
+  enabled: Type.Boolean(),
+  environment: Type.Optional(Type.String()),
+})
+export type WhoamiReply = Static<typeof WhoamiReply>
+
+export const UpdateKeyBody = Type.Object({
+  keyId: KeyId,
+  name: Type.Optional(Nullable(Type.String({ maxLength: 256 }), 'Null clears it.')),
+  meta: Type.Optional(Nullable(Meta, 'Replaces the whole object; null clears it.')),
+  externalId: Type.Optional(Nullable(ExternalId, 'Null disconnects the identity.')),
+  ownerId: Type.Optional(
+    Nullable(Type.String({ maxLength: 256 }), 'Deprecated: use `externalId`, which wins.'),
+  ),
+  expires: Type.Optional(Nullable(Expires, 'Unix milliseconds; null = never.')),
+  remaining: Type.Optional(
+    Nullable(Type.Integer({ minimum: 0, maximum: INT32_MAX }), 'Uses left; null = not counted any more.'),
+  ),
+  ratelimit: Type.Optional(Nullable(UpdatedKeyRatelimit, 'Null removes the key’s limit `default`.')),
+  refill: Type.Optional(Nullable(Refill, 'Null ends refilling.')),
+  enabled: Type.Optional(Type.Boolean()),
+})
+export type UpdateKeyBody = Static<typeof UpdateKeyBody>
+
+export const DeleteKeyBody = Type.Object({
+  keyId: KeyId,
+  permanent: Type.Optional(
+    Type.Boolean({
+      description: 'Remove the record too, so that its hash may be imported again. Default false.',
+    }),
+  ),
+})
+export type DeleteKeyBody = Static<typeof DeleteKeyBody>
+
+export const UpdateRemainingBody = Type.Object({
+  keyId: KeyId,
+  op: Type.Union([Type.Literal('increment'), Type.Literal('decrement'), Type.Literal('set')]),
+  value: Nullable(
+    Type.Integer({ minimum: -INT32_MAX, maximum: INT32_MAX }),
+    'The result stays between 0 and 2147483647. Null only with `set`: uses are not counted any more.',
+  ),
+})
+export type UpdateRemainingBody = Static<typeof UpdateRemainingBody>
+export const UpdateRemainingReply = Type.Object({
+  remaining: Nullable(Type.Integer(), 'Uses left after the change; null = not counted.'),
+})
+export type UpdateRemainingReply = Static<typeof UpdateRemainingReply>
+
+const Instant = (description: string) =>
+  Type.Optional(Type.Integer({ minimum: 0, maximum: TIME_MS_MAX, description }))
+export const KeyVerificationsQuery = Type.Object({
+  keyId: Type.Optional(
+    Type.String({ maxLength: 256, description: 'This or `ownerId`; the key counts if both.' }),
+  ),
+  ownerId: Type.Optional(Type.String({ maxLength: 256, description: 'All keys of this owner, summed.' })),
+  start: Instant('Unix milliseconds; default (and 0): 24 hours ago.'),
+  end: Instant('Unix milliseconds; default (and 0): now.'),
+  granularity: Type.Optional(Type.Union([Type.Literal('day')])),
+})
+export type KeyVerificationsQuery = Static<typeof KeyVerificationsQuery>
+export const KeyVerificationsReply = Type.Object({
+  verifications: Type.Array(
+    Type.Object({
+      time: Type.Integer({ description: 'Start of the UTC day, Unix milliseconds.' }),
+      success: Type.Integer(),
+      rateLimited: Type.Integer(),
+      usageExceeded: Type.Integer(),
+    }),
+    { description: 'Days with at least one verification, oldest first.' },
+  ),
+})
+export type KeyVerificationsReply = Static<typeof KeyVerificationsReply>
+
 const Cost = (description: string) => Type.Integer({ minimum: 0, maximum: INT32_MAX, description })
 
 export const VerifyKeyBody = Type.Object({
@@ -209,7 +343,6 @@ export const VerifyKeyReply = Type.Object({
 })
 export type VerifyKeyReply = Static<typeof VerifyKeyReply>
 
-const KeyId = Type.String({ minLength: 1, maxLength: 256, description: 'The key concerned.' })
 const LinkedId = (what: string) =>
   Type.Optional(
     Type.String({ minLength: 3, maxLength: 256, description: `Id of the ${what}; wins over its name.` }),

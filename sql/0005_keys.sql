@@ -1,0 +1,39 @@
+-- Exact counts of live keys are read from the index alone.
+drop index keys_by_keyspace;
+create index keys_by_keyspace on keys (keyspace_id, id) include (deleted_at, workspace_id);
+
+-- A new id made of a given one: its prefix and the digits that hold its time stay, the random ones are drawn anew. For
+-- statements that make more rows than anyone wants to name beforehand. 11 base58 digits hold the 8 random bytes of an
+-- id; bytes 6 and 8 of a UUID are not wholly random, so they are passed over.
+create function new_id_like(p_id text) returns text
+language sql volatile as $$
+  select left(p_id, -11) || string_agg(
+           substr('123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz', 1 + get_byte(drawn.bytes, place) % 58, 1), '')
+    from (select uuid_send(gen_random_uuid()) as bytes) as drawn,
+         unnest(array[0, 1, 2, 3, 4, 5, 9, 10, 11, 12, 13]) as place
+$$;
+
+-- Keys accepted by migrations.enqueueKeys and not made yet, and those that could not be made.
+create table key_imports (
+  id                bigint generated always as identity primary key,
+  workspace_id      text collate "C" not null references workspaces (id),
+  migration_id      text   not null,
+  api_id            text collate "C" not null,
+  key_id            text collate "C" not null,
+  key               text   not null,
+  ciphertext        text,
+  encryption_key_id text collate "C",
+  actor_id          text collate "C" not null,
+  location          text,
+  user_agent        text,
+  attempts          integer not null default 0,
+  next_at           bigint not null,
+  reason            text,
+  created_at        bigint not null,
+  failed_at         bigint
+);
+comment on column key_imports.key is 'The key as accepted, JSON; its hash instead of a plaintext, which is only here sealed (ciphertext).';
+comment on column key_imports.reason is 'Why the last attempt failed.';
+comment on column key_imports.failed_at is 'Given up: kept for whoever wants to know, never tried again.';
+create index key_imports_due on key_imports (next_at) where failed_at is null;
+create index key_imports_failed on key_imports (workspace_id, id) where failed_at is not null;

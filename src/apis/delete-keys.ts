@@ -1,0 +1,23 @@
+import type { Deps } from '../deps.ts'
+import type { Call } from '../http/endpoint.ts'
+import { removeKeysOf, softDeleteKeysOf } from '../keys/store.ts'
+import { anyOf, authenticate } from '../root-keys/authorize.ts'
+import { requireKeyspace } from './list-keys.ts'
+import type { DeleteKeysBody, DeleteKeysReply } from './schema.ts'
+
+/** Deletes all keys of an API, which are refused from then on. The API stays. */
+export async function deleteKeys(
+  deps: Deps,
+  call: Call,
+  { apiId, permanent = false }: DeleteKeysBody,
+): Promise<DeleteKeysReply> {
+  const actor = await authenticate(deps, call, anyOf('*', 'api.*.delete_key', `api.${apiId}.delete_key`))
+  const { keyspaceId } = await requireKeyspace(deps, actor, apiId)
+  const deletedKeys = await deps.database.write(async (tx, touch) => {
+    touch(apiId)
+    return permanent
+      ? await removeKeysOf(tx, actor, { keyspaceId, apiId })
+      : await softDeleteKeysOf(tx, actor, { keyspaceId, apiId, now: deps.clock() })
+  })
+  return { deletedKeys }
+}

@@ -1,0 +1,38 @@
+import { audit } from '../audit/log.ts'
+import type { Deps } from '../deps.ts'
+import { notFound } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import type { DeleteKeyBody } from './schema.ts'
+import { findKey, removeKey, softDeleteKey } from './store.ts'
+
+/** Revokes a key: the very next verification does not find it. */
+export async function deleteKey(
+  deps: Deps,
+  call: Call,
+  { keyId, permanent = false }: DeleteKeyBody,
+): Promise<Record<string, never>> {
+  const actor = await authenticate(deps, call)
+  const { workspaceId } = actor
+  const key = await findKey(deps.sql, workspaceId, keyId)
+  if (key === null) throw notFound(`key ${keyId}`)
+  requirePermission(actor, anyOf('*', 'api.*.delete_key', `api.${key.apiId}.delete_key`))
+  await deps.database.write(async (tx, touch) => {
+    const isDeleted = permanent
+      ? await removeKey(tx, workspaceId, keyId)
+      : await softDeleteKey(tx, workspaceId, keyId, deps.clock())
+    if (!isDeleted) throw notFound(`key ${keyId}`)
+    await audit(tx, actor, [
+      {
+        event: 'key.delete',
+        description: `deleted key ${keyId} of API ${key.apiId}${permanent ? ' permanently' : ''}`,
+        resources: [
+          { type: 'key', id: keyId },
+          { type: 'api', id: key.apiId },
+        ],
+      },
+    ])
+    touch(keyId)
+  })
+  return {}
+}

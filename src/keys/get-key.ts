@@ -1,0 +1,19 @@
+import type { Deps } from '../deps.ts'
+import { notFound } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import { anyOf, authenticate, requirePermission, requireRight } from '../root-keys/authorize.ts'
+import { keyObject } from './key-object.ts'
+import type { GetKeyQuery, KeyObject } from './schema.ts'
+import { findKey } from './store.ts'
+
+/** One key. `plaintext` only when asked for, allowed, and kept: a key that is not recoverable simply has none. */
+export async function getKey(deps: Deps, call: Call, query: GetKeyQuery): Promise<KeyObject> {
+  const actor = await authenticate(deps, call)
+  const row = await findKey(deps.sql, actor.workspaceId, query.keyId)
+  if (row === null) throw notFound(`key ${query.keyId}`)
+  requirePermission(actor, anyOf('*', 'api.*.read_key', `api.${row.apiId}.read_key`))
+  if (!query.decrypt) return keyObject(row)
+  requireRight(actor, anyOf('*', 'api.*.decrypt_key', `api.${row.apiId}.decrypt_key`), 'decrypt keys')
+  const plaintexts = await deps.vault.open(actor.workspaceId, [row])
+  return keyObject(row, plaintexts.get(row.id))
+}

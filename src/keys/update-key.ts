@@ -1,0 +1,103 @@
+import { audit } from '../audit/log.ts'
+import type { Transaction } from '../db/connect.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, notFound } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import { newId } from '../lib/ids.ts'
+import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { ensureIdentities } from './ensure-identities.ts'
+import { refillDayOf } from './new-keys.ts'
+import type { UpdateKeyBody } from './schema.ts'
+import {
+  changeDefaultLimit,
+  changeKey,
+  deleteDefaultLimit,
+  findKey,
+  type KeyChange,
+  upsertDefaultLimit,
+} from './store.ts'
+
+/** Changes a key: what is absent stays, null clears. Everything is checked first, then written in one transaction. */
+export async function updateKey(deps: Deps, call: Call, body: UpdateKeyBody): Promise<Record<string, never>> {
+  const { keyId } = body
+  const actor = await authenticate(deps, call)
+  const { workspaceId } = actor
+  const key = await findKey(deps.sql, workspaceId, keyId)
+  if (key === null) throw notFound(`key ${keyId}`)
+  requirePermission(actor, anyOf('*', 'api.*.update_key', `api.${key.apiId}.update_key`))
+  if (body.remaining === null && body.refill)
+    throw badRequest('refill: uses that are not counted (remaining is null) cannot be refilled')
+  const now = deps.clock()
+  const change = plainChange(body, now)
+
+  await deps.database.write(async (tx, touch) => {
+    const owner = await ownerChange(tx, actor, body, now)
+    if (!(await changeKey(tx, workspaceId, keyId, { ...change, ...owner }, now)))
+      throw notFound(`key ${keyId}`)
+    await changeLimit(tx, actor, body, now)
+    await audit(tx, actor, [
+      {
+        event: 'key.update',
+        description: `updated key ${keyId}: ${Object.keys(body)
+          .filter((field) => field !== 'keyId')
+          .join(', ')}`,
+        resources: [
+          { type: 'key', id: keyId },
+          { type: 'api', id: key.apiId },
+        ],
+      },
+    ])
+    touch(keyId)
+  })
+  return {}
+}
+
+/** What needs no look at the database. @throws ApiError BAD_REQUEST for a day on a daily refill. */
+function plainChange(
+  { name, meta, expires, remaining, refill, enabled }: UpdateKeyBody,
+  now: number,
+): KeyChange {
+  const change: KeyChange = {}
+  if (name !== undefined) change.name = name
+  if (meta !== undefined) change.meta = meta === null ? null : JSON.stringify(meta)
+  if (expires !== undefined) change.expires_at = expires === 0 ? null : expires
+  if (remaining !== undefined) change.remaining = remaining
+  if (refill !== undefined) {
+    change.refill_amount = refill === null ? null : refill.amount
+    change.refill_day = refill === null ? null : refillDayOf(refill, 'refill').day
+    change.last_refill_at = refill === null ? null : now
+  }
+  if (enabled !== undefined) change.enabled = enabled
+  return change
+}
+
+/** The identity is found or made. `ownerId` is only looked at when `externalId` is absent. */
+async function ownerChange(
+  tx: Transaction,
+  actor: Actor,
+  { externalId, ownerId }: UpdateKeyBody,
+  now: number,
+): Promise<KeyChange> {
+  const wanted = externalId === undefined ? ownerId : externalId
+  if (wanted === undefined) return {}
+  if (wanted === null || wanted === '') return { owner_id: null, identity_id: null }
+  const identities = await ensureIdentities(tx, actor, [wanted], now)
+  return { owner_id: wanted, identity_id: identities.get(wanted) ?? null }
+}
+
+/** Only the limit `default` is managed here. Without a duration an existing one keeps its own. */
+async function changeLimit(
+  tx: Transaction,
+  { workspaceId }: Actor,
+  { keyId, ratelimit }: UpdateKeyBody,
+  now: number,
+): Promise<void> {
+  if (ratelimit === undefined) return
+  if (ratelimit === null) return await deleteDefaultLimit(tx, workspaceId, keyId)
+  const { limit, duration, refillInterval } = ratelimit
+  const durationMs = duration ?? refillInterval
+  if (durationMs !== undefined)
+    return await upsertDefaultLimit(tx, workspaceId, { id: newId('rl'), keyId, limit, durationMs }, now)
+  if (!(await changeDefaultLimit(tx, workspaceId, { keyId, limit }, now)))
+    throw badRequest('ratelimit.duration: Required')
+}

@@ -1,0 +1,57 @@
+import { audit } from '../audit/log.ts'
+import type { Transaction } from '../db/connect.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, notFound } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import type { WorkspaceId } from '../lib/ids.ts'
+import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import type { UpdateRemainingBody, UpdateRemainingReply } from './schema.ts'
+import { changeKey, findKey, moveRemaining } from './store.ts'
+
+/** Changes the uses left, next to verifications that spend them: one statement decides. Never below zero. */
+export async function updateRemaining(
+  deps: Deps,
+  call: Call,
+  body: UpdateRemainingBody,
+): Promise<UpdateRemainingReply> {
+  const { keyId, op, value } = body
+  if (value === null && op !== 'set') throw badRequest('value: Expected number, received null')
+  const actor = await authenticate(deps, call)
+  const key = await findKey(deps.sql, actor.workspaceId, keyId)
+  if (key === null) throw notFound(`key ${keyId}`)
+  requirePermission(actor, anyOf('*', 'api.*.update_key', `api.${key.apiId}.update_key`))
+  return await deps.database.write(async (tx, touch) => {
+    const remaining = await change(tx, actor.workspaceId, body, deps.clock())
+    await audit(tx, actor, [
+      {
+        event: 'key.update',
+        description: `updated key ${keyId}: remaining ${op} ${value ?? 'unlimited'}`,
+        resources: [
+          { type: 'key', id: keyId, meta: { remaining } },
+          { type: 'api', id: key.apiId },
+        ],
+      },
+    ])
+    touch(keyId)
+    return { remaining }
+  })
+}
+
+/** @throws ApiError NOT_FOUND; BAD_REQUEST for a step on a key whose uses are not counted. */
+async function change(
+  tx: Transaction,
+  workspaceId: WorkspaceId,
+  { keyId, op, value }: UpdateRemainingBody,
+  now: number,
+): Promise<number | null> {
+  if (op === 'set' || value === null) {
+    const remaining = value === null ? null : Math.max(0, value)
+    if (!(await changeKey(tx, workspaceId, keyId, { remaining }, now))) throw notFound(`key ${keyId}`)
+    return remaining
+  }
+  const remaining = await moveRemaining(tx, workspaceId, keyId, op === 'increment' ? value : -value, now)
+  if (remaining === undefined) throw notFound(`key ${keyId}`)
+  if (remaining === null)
+    throw badRequest(`op: key ${keyId} has unlimited uses; set a number before you ${op} it`)
+  return remaining
+}

@@ -1,0 +1,26 @@
+import type { Deps } from '../deps.ts'
+import { notFound } from '../errors.ts'
+import type { Call } from '../http/endpoint.ts'
+import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { hashKey } from '../verify/secret.ts'
+import { parseMeta } from './key-object.ts'
+import type { WhoamiBody, WhoamiReply } from './schema.ts'
+import { findKeyByHash } from './store.ts'
+
+/** What is known of a key that someone holds. Uses nothing up, counts nothing; disabled and expired keys answer too. */
+export async function whoami(deps: Deps, call: Call, { key }: WhoamiBody): Promise<WhoamiReply> {
+  const actor = await authenticate(deps, call)
+  const row = await findKeyByHash(deps.sql, actor.workspaceId, hashKey(key))
+  if (row === null) throw notFound('Key')
+  requirePermission(actor, anyOf('*', 'api.*.read_key', `api.${row.apiId}.read_key`))
+
+  const reply: WhoamiReply = { id: row.id, createdAt: row.createdAt, enabled: row.enabled }
+  if (row.name !== null) reply.name = row.name
+  if (row.remaining !== null) reply.remaining = row.remaining
+  if (row.identityId !== null && row.externalId !== null)
+    reply.identity = { id: row.identityId, externalId: row.externalId }
+  const meta = parseMeta(row.meta)
+  if (meta !== null && Object.keys(meta).length > 0) reply.meta = meta
+  if (row.environment !== null) reply.environment = row.environment
+  return reply
+}
