@@ -1,4 +1,3 @@
-import type { MessagePort } from 'node:worker_threads'
 import { log } from '../log.ts'
 import type { Sql } from './connect.ts'
 
@@ -36,8 +35,8 @@ export class Changes {
   /** Connects another HTTP thread of this process; its Changes holds the other end of the port. */
   addPeer(port: MessagePort): void {
     this.#peers.add(port)
-    port.on('message', (message: PeerMessage) => this.#receive(port, message))
-    port.on('close', () => this.#removePeer(port))
+    port.onmessage = ({ data }: { data: PeerMessage }) => this.#receive(port, data)
+    port.addEventListener('close', () => this.#removePeer(port))
   }
 
   /**

@@ -1,0 +1,125 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { readdirSync } from 'node:fs'
+import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
+import { spawnServer } from '../support/process.ts'
+import { OPERATOR_KEY } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+import { openWire } from '../usage/support.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+/** Only a Postgres of its own can go away alone: the embedded one lives and dies with its server. */
+describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
+  let database: TestDatabase
+  beforeAll(async () => {
+    database = await openTestDatabase()
+  })
+  afterAll(() => database[Symbol.asyncDispose]())
+
+  const day = { namespace: 'outage', identifier: 'x', duration: 86_400_000 * 365, limit: 1000 }
+
+  test('limits and warm keys go on, a stop keeps what it cannot send, and the next start sends it once', async () => {
+    await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
+    if (wire.address.kind !== 'url') throw new Error('this test needs a real Postgres')
+    const env = {
+      TOLLGATE_DATA_DIR: database.dataDir,
+      DATABASE_URL: wire.address.url,
+      TOLLGATE_FLUSH_MS: '100',
+    }
+    const first = await spawnServer(env)
+    const post = async (method: string, body: unknown) => (await first.post(method, body, OPERATOR_KEY)).body
+    const { apiId } = await post('apis.createApi', { name: 'outage' })
+    const { key } = await post('keys.createKey', { apiId })
+    const counted = await post('keys.createKey', { apiId, remaining: 10 })
+    await post('ratelimits.limit', day)
+    await post('keys.verifyKey', { key })
+    await post('keys.verifyKey', { key: counted.key })
+
+    await wire.cut()
+    for (let i = 0; i < 5; i++) {
+      expect(await post('ratelimits.limit', day)).toMatchObject({ success: true, remaining: 998 - i })
+      expect(await post('keys.verifyKey', { key })).toMatchObject({ valid: true })
+    }
+    // What cannot be known is said to be unknown: never NOT_FOUND, never a use given away.
+    const failure = { status: 500, body: { error: { code: 'INTERNAL_SERVER_ERROR' } } }
+    expect(await first.post('keys.verifyKey', { key: 'never seen before' })).toMatchObject(failure)
+    expect(await first.post('keys.verifyKey', { key: counted.key })).toMatchObject(failure)
+    expect(await first.post('apis.createApi', { name: 'name' }, OPERATOR_KEY)).toMatchObject(failure)
+    expect((await first.get('liveness')).body.services.database).toBe('away')
+
+    const stoppingAt = performance.now()
+    expect(await first.end('SIGTERM')).toBe(0)
+    expect(performance.now() - stoppingAt).toBeLessThan(10_000)
+    expect(readdirSync(`${database.dataDir}/spill`).length).toBeGreaterThan(0)
+
+    await wire.open()
+    for (let start = 0; start < 2; start++) {
+      await using next = await spawnServer(env)
+      const { body: looked } = await next.post('ratelimits.limit', { ...day, cost: 0 }, OPERATOR_KEY)
+      expect(looked.remaining).toBe(994)
+      const { body } = await next.post(
+        'rootKeys.createRootKey',
+        { permissions: ['api.*.read_api'] },
+        OPERATOR_KEY,
+      )
+      const usage = await next.get('analytics.getVerifications', { apiId }, body.rootKey)
+      expect(usage.body).toMatchObject([{ total: 7, valid: 7 }])
+      expect(readdirSync(`${database.dataDir}/spill`)).toEqual([])
+      expect(await next.end('SIGTERM')).toBe(0)
+    }
+  })
+})
+
+test('a start without its database ends with one line, and never with the password in it', async () => {
+  await using database = await openTestDatabase()
+  const message = await spawnServer({
+    TOLLGATE_DATA_DIR: database.dataDir,
+    DATABASE_URL: 'postgres://user:secret_word@127.0.0.1:1/none',
+  }).catch((cause: Error) => cause.message)
+  expect(message).toContain('ended with 1')
+  expect(message).toContain('DATABASE_URL')
+  expect(message).not.toContain('secret_word')
+  expect(String(message).trim().split('\n')).toHaveLength(1)
+})
+
+describe('a stop', () => {
+  test('answers what is in flight, then takes no more', async () => {
+    await using database = await openTestDatabase()
+    const env: Record<string, string> = { TOLLGATE_DATA_DIR: database.dataDir }
+    if (database.databaseUrl !== null) env.DATABASE_URL = database.databaseUrl
+    const server = await spawnServer(env)
+    const body = { identifier: 'x', limit: 10_000, duration: 86_400_000 * 365 }
+    let answered = 0
+    let refused = 0
+    const work = async () => {
+      while (refused < 8) {
+        try {
+          const { status } = await server.post('ratelimits.limit', body, OPERATOR_KEY)
+          expect(status).toBe(200)
+          answered++
+        } catch {
+          refused++ // the connection, not an answer: nobody is told something that did not happen
+        }
+      }
+    }
+    const workers = Array.from({ length: 8 }, work)
+    await Bun.sleep(500)
+    expect(await server.end('SIGTERM')).toBe(0)
+    await Promise.all(workers)
+    expect(answered).toBeGreaterThan(0)
+    await using next = await spawnServer(env)
+    const { body: looked } = await next.post('ratelimits.limit', { ...body, cost: 0 }, OPERATOR_KEY)
+    // Each answer is counted. A call cut off on the wire may be counted without its answer, one for each connection.
+    expect(10_000 - looked.remaining).toBeGreaterThanOrEqual(answered)
+    expect(10_000 - looked.remaining).toBeLessThanOrEqual(answered + 8)
+  })
+
+  test('with a second signal ends at once', async () => {
+    await using database = await openTestDatabase()
+    const env: Record<string, string> = { TOLLGATE_DATA_DIR: database.dataDir }
+    if (database.databaseUrl !== null) env.DATABASE_URL = database.databaseUrl
+    await using server = await spawnServer(env)
+    server.process.kill('SIGTERM')
+    expect(await server.end('SIGTERM')).toBeOneOf([0, 1])
+  })
+})
