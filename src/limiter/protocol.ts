@@ -15,13 +15,16 @@ import type { DatabaseAddress } from '../db/connect.ts'
  * 6. A shard that dies is started again by the main thread, with its windows as last flushed; routers get a new port
  *    for it over the control port, which is the last of the ports `Shards.connect` hands out.
  *
- * Encoding of batches: see the figures in router.ts.
+ * Encoding: a batch is one plain array of numbers. CPU per call of both sides together, in batches of 1, 8, 32, 128:
+ * 11.5, 1.5, 0.47, 0.21 µs. Refused: the array in an object with its id (14, 2.3, 0.80, 0.52), a Float64Array (16, 2.1,
+ * 0.57, 0.20), its buffer transferred (19, 2.3, 0.58, 0.19), text (14, 2.2, 0.90, 0.65). Bun 1.4.5 on two shared cores,
+ * medians of four; only plain data of one level takes its short cut through structured cloning.
  */
 
-/** Router → shard. Eight numbers a call: h0, h1, h2, h3, limit, duration (ms), cost, time (Unix ms). */
-export type Calls = { id: number; calls: number[] }
-/** Shard → router. Two numbers a call: used if passed, else -1 - used; when the window ends (Unix ms). */
-export type Answers = { id: number; answers: number[] }
+/** Router → shard. The batch's id, then eight numbers a call: h0, h1, h2, h3, limit, duration (ms), cost, Unix ms. */
+export type Calls = number[]
+/** Shard → router. The batch's id, then two numbers a call: used if passed, else -1 - used; the window's end (Unix ms). */
+export type Answers = number[]
 
 export const NUMBERS_PER_CALL = 8
 export const NUMBERS_PER_ANSWER = 2

@@ -140,9 +140,9 @@ class Lane {
   callsInFlight = 0
   /** Null while the shard is dead. */
   private port: MessagePort | null = null
-  private queuedCalls: number[] = []
+  private lastId = 1
+  private queuedCalls: Calls = [this.lastId]
   private queuedWaiters: Waiter[] = []
-  private lastId = 0
   /** In the order sent. */
   private inFlight: Batch[] = []
   private onDrained: (() => void)[] = []
@@ -186,10 +186,10 @@ class Lane {
 
   send(tick: number): void {
     if (this.queuedWaiters.length === 0) return
-    const batch: Batch = { id: ++this.lastId, sentAtTick: tick, waiters: this.queuedWaiters }
-    const message: Calls = { id: batch.id, calls: this.queuedCalls }
+    const batch: Batch = { id: this.lastId, sentAtTick: tick, waiters: this.queuedWaiters }
+    const message = this.queuedCalls
     this.queuedWaiters = []
-    this.queuedCalls = []
+    this.queuedCalls = [++this.lastId]
     this.inFlight.push(batch)
     this.callsInFlight += batch.waiters.length
     if (this.port === null) this.giveUp(this.inFlight.length, 'the limiter shard is dead')
@@ -214,14 +214,14 @@ class Lane {
     this.port = null
   }
 
-  private receive({ id, answers }: Answers): void {
+  private receive(answers: Answers): void {
     const batch = this.inFlight[0]
-    if (batch?.id !== id) return // given up before
+    if (batch === undefined || batch.id !== answers[0]) return // given up before
     this.inFlight.shift()
     const { waiters } = batch
     for (let i = 0; i < waiters.length; i++) {
-      const used = answers[NUMBERS_PER_ANSWER * i] as number // an answer for each call
-      const resetAtMs = answers[NUMBERS_PER_ANSWER * i + 1] as number // an answer for each call
+      const used = answers[1 + NUMBERS_PER_ANSWER * i] as number // an answer for each call
+      const resetAtMs = answers[2 + NUMBERS_PER_ANSWER * i] as number // an answer for each call
       const waiter = waiters[i] as Waiter // in range
       waiter.resolve(
         used >= 0 ? { passed: true, used, resetAtMs } : { passed: false, used: -1 - used, resetAtMs },

@@ -78,14 +78,14 @@ function serve(table: WindowTable, port: MessagePort): void {
   }
 }
 
-function decide(table: WindowTable, { id, calls }: Calls): Answers {
-  const answers: number[] = []
-  for (let at = 0; at < calls.length; at += NUMBERS_PER_CALL) {
-    table.warm(calls[at + 1] as number, calls[at + 2] as number) // whole calls, as below
+function decide(table: WindowTable, calls: Calls): Answers {
+  const answers = [calls[0] as number] // a batch begins with its id, then come whole calls of eight numbers
+  for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
+    table.warm(calls[at + 1] as number, calls[at + 2] as number)
   }
-  for (let at = 0; at < calls.length; at += NUMBERS_PER_CALL) {
+  for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
     const passed = table.take(
-      calls[at] as number, // a batch holds whole calls of eight numbers
+      calls[at] as number,
       calls[at + 1] as number,
       calls[at + 2] as number,
       calls[at + 3] as number,
@@ -96,7 +96,7 @@ function decide(table: WindowTable, { id, calls }: Calls): Answers {
     )
     answers.push(passed ? table.used : -1 - table.used, table.resetAtMs)
   }
-  return { id, answers }
+  return answers
 }
 
 let isOverflowing = false

@@ -175,7 +175,7 @@ describe('restart', () => {
 
   test('a window that ends before the flush is never written', async () => {
     let now = NOW
-    await using limiter = await startLimiter({ nodeId: 'node_brief', clock: () => now })
+    await using limiter = await startLimiter({ shards: 1, nodeId: 'node_brief', clock: () => now })
     await limiter.router.take({ counter: newCounter(), limit: 1, durationMs: 1_000, cost: 1 })
     now += 1_000
     await take(limiter.router, newCounter())
@@ -187,7 +187,7 @@ describe('restart', () => {
     let now = NOW
     const clock = () => now
     const counter = newCounter()
-    await using limiter = await startLimiter({ nodeId: 'node_twice', clock })
+    await using limiter = await startLimiter({ shards: 1, nodeId: 'node_twice', clock })
     await take(limiter.router, counter)
     await limiter.shards.flush()
     await take(limiter.router, counter)
