@@ -1,10 +1,16 @@
 import { type Endpoint, get, post } from '../http/endpoint.ts'
 import { EmptyReply } from '../lib/page.ts'
+import { addPermissions } from './add-permissions.ts'
+import { addRoles } from './add-roles.ts'
 import { createKey } from './create-key.ts'
 import { deleteKey } from './delete-key.ts'
 import { getKey } from './get-key.ts'
 import { getKeyVerifications } from './get-verifications.ts'
+import { removePermissions } from './remove-permissions.ts'
+import { removeRoles } from './remove-roles.ts'
 import {
+  AttachPermissionsBody,
+  AttachRolesBody,
   CreateKeyBody,
   CreateKeyReply,
   DeleteKeyBody,
@@ -12,6 +18,9 @@ import {
   KeyObject,
   KeyVerificationsQuery,
   KeyVerificationsReply,
+  LinkedReply,
+  RemovePermissionsBody,
+  RemoveRolesBody,
   UpdateKeyBody,
   UpdateRemainingBody,
   UpdateRemainingReply,
@@ -20,6 +29,8 @@ import {
   WhoamiBody,
   WhoamiReply,
 } from './schema.ts'
+import { setPermissions } from './set-permissions.ts'
+import { setRoles } from './set-roles.ts'
 import { updateKey } from './update-key.ts'
 import { updateRemaining } from './update-remaining.ts'
 import { verifyKey } from './verify-key.ts'
@@ -53,5 +64,35 @@ export const keyRoutes: Endpoint[] = [
     '/v1/keys.getVerifications',
     { input: KeyVerificationsQuery, reply: KeyVerificationsReply, summary: 'Daily verifications of keys' },
     getKeyVerifications,
+  ),
+  post(
+    '/v1/keys.addPermissions',
+    { input: AttachPermissionsBody, reply: LinkedReply, summary: 'Attach permissions to a key' },
+    addPermissions,
+  ),
+  post(
+    '/v1/keys.setPermissions',
+    { input: AttachPermissionsBody, reply: LinkedReply, summary: 'Replace the permissions of a key' },
+    setPermissions,
+  ),
+  post(
+    '/v1/keys.removePermissions',
+    { input: RemovePermissionsBody, reply: EmptyReply, summary: 'Detach permissions from a key' },
+    removePermissions,
+  ),
+  post(
+    '/v1/keys.addRoles',
+    { input: AttachRolesBody, reply: LinkedReply, summary: 'Attach roles to a key' },
+    addRoles,
+  ),
+  post(
+    '/v1/keys.setRoles',
+    { input: AttachRolesBody, reply: LinkedReply, summary: 'Replace the roles of a key' },
+    setRoles,
+  ),
+  post(
+    '/v1/keys.removeRoles',
+    { input: RemoveRolesBody, reply: EmptyReply, summary: 'Detach roles from a key' },
+    removeRoles,
   ),
 ]
