@@ -36,3 +36,8 @@ export function connect(address: DatabaseAddress, options: { connectionsMax: num
     max: Math.min(2, options.connectionsMax),
   })
 }
+
+/** Asks for nothing: whether the database answers. @throws the driver's error when it does not. */
+export async function ping(sql: AnySql): Promise<void> {
+  await sql`select 1`
+}

@@ -53,7 +53,8 @@ export function readSpills(dataDir: string, kind: string): { value: unknown; don
     .flatMap((name) => {
       const path = join(folder, name)
       try {
-        return [{ value: unpack(readFileSync(path)) as unknown, done: () => rmSync(path, { force: true }) }]
+        const value: unknown = unpack(readFileSync(path))
+        return [{ value, done: () => rmSync(path, { force: true }) }]
       } catch (cause) {
         log('error', 'a spill file cannot be read and was set aside', { path, cause })
         renameSync(path, `${path}.unreadable`)

@@ -1,0 +1,278 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { readdirSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { type AsExpression, type Node, type SourceFile, SyntaxKind } from 'typescript/unstable/ast'
+import {
+  isArrayTypeNode,
+  isAsExpression,
+  isCallExpression,
+  isExportDeclaration,
+  isImportDeclaration,
+  isNamedImports,
+  isNewExpression,
+  isNonNullExpression,
+  isPropertyAccessExpression,
+  isStringLiteral,
+  isTaggedTemplateExpression,
+  isTemplateSpan,
+  isTypeReferenceNode,
+} from 'typescript/unstable/ast/is'
+import { API } from 'typescript/unstable/async'
+
+setDefaultTimeout(60_000) // the compiler reads the whole program
+
+/**
+ * The rules of the house that neither the compiler nor the linter knows, read from the syntax tree. A failure lists
+ * `file:line` and what is wrong there.
+ *
+ * Four tiers, imports only go down: the foundation (lib, db), the machines (limiter, usage, verify), the features, and the
+ * shell that starts it all (http, cli and the files directly in src).
+ */
+const FEATURES = [
+  'analytics',
+  'apis',
+  'identities',
+  'keys',
+  'permissions',
+  'ratelimits',
+  'root-keys',
+  'workspaces',
+]
+const FOUNDATION = ['db', 'lib']
+const BELOW_FEATURES = [...FOUNDATION, 'limiter', 'usage', 'verify', 'audit', 'root-keys']
+/** Folder → folders it may import besides itself. Folders of the shell are not listed: they may import all. */
+const MAY_IMPORT: Record<string, string[]> = {
+  lib: [],
+  db: ['lib'],
+  limiter: FOUNDATION,
+  usage: FOUNDATION,
+  verify: [...FOUNDATION, 'limiter', 'usage'],
+  audit: FOUNDATION,
+  ...Object.fromEntries(FEATURES.map((feature) => [feature, BELOW_FEATURES])),
+}
+/** What a store may import: nothing that imports a store, so that features may use each other's without a cycle. */
+const BELOW_STORES = [...FOUNDATION, 'audit']
+/** One feature's file that another may import though it is no store; each with its reason. */
+const SHARED: { file: string; by: string }[] = [
+  { file: 'src/keys/key-object.ts', by: 'apis' }, // apis.listKeys answers with the same objects as keys.getKey
+  { file: 'src/keys/schema.ts', by: 'apis' }, // and describes them by the same schema
+]
+/** Everyone may import these. */
+const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts']
+/** Where SQL may stand, besides every `store.ts`. */
+const SQL_FOLDERS = ['src/db/', 'src/usage/']
+const SQL_FILES = ['src/audit/log.ts']
+
+type Import = { from: string; to: string; line: number; isType: boolean }
+type Finding = { file: string; line: number }
+
+const root = join(import.meta.dir, '..')
+const found: Record<'casts' | 'anys' | 'sql' | 'environment' | 'only', Finding[]> & {
+  files: string[]
+  imports: Import[]
+  /** Test files that set their own timeout. */
+  timeouts: Set<string>
+} = { files: [], imports: [], casts: [], anys: [], sql: [], environment: [], only: [], timeouts: new Set() }
+
+const api = new API({ cwd: root })
+
+beforeAll(async () => {
+  const snapshot = await api.updateSnapshot({ openProject: join(root, 'tsconfig.json') })
+  const [project] = snapshot.getProjects()
+  found.files = [...new Bun.Glob('{src,test,bench}/**/*.ts').scanSync(root)].sort()
+  for (const file of found.files) {
+    const source = await project?.program.getSourceFile(join(root, file))
+    if (source === undefined) throw new Error(`${file} is not part of tsconfig.json`)
+    inspect(file, source)
+  }
+})
+afterAll(() => api.close())
+
+function inspect(file: string, source: SourceFile): void {
+  const lines = source.text.split('\n')
+  const lineOf = (position: number) => source.text.slice(0, position).split('\n').length
+  /** Of its end: the formatter puts a comment there. */
+  const at = (node: Node): Finding => ({ file, line: lineOf(node.end) })
+  const hasReason = (node: Node) => lines[lineOf(node.end) - 1]?.includes('//') ?? false
+
+  const visit = (node: Node): void => {
+    const target = importedBy(node)
+    if (target !== null) {
+      const to = normalize(join(dirname(file), target.path))
+      found.imports.push({ from: file, to, line: lineOf(node.end), isType: target.isType })
+    }
+    if ((isAsExpression(node) && !isPlainAs(node)) || isNonNullExpression(node)) {
+      if (!hasReason(node)) found.casts.push(at(node))
+    }
+    if (node.kind === SyntaxKind.AnyKeyword && !hasReason(node)) found.anys.push(at(node))
+    if (isTaggedTemplateExpression(node) && /(^|[.#])(sql|tx)$/i.test(node.tag.getText(source)))
+      found.sql.push(at(node))
+    if (isPropertyAccessExpression(node)) {
+      const text = node.getText(source)
+      if (text === 'process.env' || text === 'Bun.env') found.environment.push(at(node))
+      if (/^(test|describe|it)\.only$/.test(text)) found.only.push(at(node))
+      if (/(^|[.#])(sql|tx)\.unsafe$/i.test(text)) found.sql.push(at(node))
+    }
+    if (isCallExpression(node) && node.expression.getText(source) === 'setDefaultTimeout')
+      found.timeouts.add(file)
+    node.forEachChild(visit)
+  }
+  visit(source)
+}
+
+/** `as const`; and a list in a query, where no comment fits: the driver's types refuse a list that is readonly. */
+const isPlainAs = (node: AsExpression) =>
+  (isTypeReferenceNode(node.type) && node.type.getText() === 'const') ||
+  (isArrayTypeNode(node.type) && isTemplateSpan(node.parent))
+
+/** The relative path that a statement imports, exports from, or starts a worker from. */
+function importedBy(node: Node): { path: string; isType: boolean } | null {
+  if (isImportDeclaration(node) || isExportDeclaration(node)) {
+    const name = node.moduleSpecifier
+    if (name === undefined || !isStringLiteral(name) || !name.text.startsWith('.')) return null
+    return { path: name.text, isType: isImportDeclaration(node) ? isTypeImport(node) : node.isTypeOnly }
+  }
+  const [argument] = isNewExpression(node) || isCallExpression(node) ? (node.arguments ?? []) : []
+  if (isCallExpression(node) && node.expression.kind !== SyntaxKind.ImportKeyword) return null
+  if (argument === undefined || !isStringLiteral(argument) || !/^\.\.?\/.*\.ts$/.test(argument.text))
+    return null
+  // A worker runs what it names but does not load it into this thread: no cycle can come of it.
+  return { path: argument.text, isType: isNewExpression(node) }
+}
+
+function isTypeImport(node: Node): boolean {
+  if (!isImportDeclaration(node) || node.importClause === undefined) return false
+  if (node.importClause.phaseModifier === SyntaxKind.TypeKeyword) return true
+  const bindings = node.importClause.namedBindings
+  if (node.importClause.name !== undefined || bindings === undefined || !isNamedImports(bindings))
+    return false
+  return bindings.elements.every((element) => element.isTypeOnly)
+}
+
+/** `keys` of `src/keys/store.ts`; null for files directly in src and outside of it. */
+const folderOf = (file: string) => /^src\/([^/]+)\//.exec(file)?.[1] ?? null
+
+/** @returns what is wrong with an import between two files of src, or null. */
+function wrongAbout({ from, to, isType }: Import): string | null {
+  const [folder, target] = [folderOf(from), folderOf(to)]
+  if (to.endsWith('/routes.ts') && from !== 'src/http/app.ts') return 'only http/app.ts imports routes'
+  if (from === 'src/main.ts') return target === 'cli' ? null : 'main.ts imports only cli/'
+  if (OPEN_TO_ALL.includes(from) || from === 'src/config.ts')
+    return target === 'lib' || OPEN_TO_ALL.includes(to)
+      ? null
+      : 'it may import only lib/, errors.ts and log.ts'
+  if (OPEN_TO_ALL.includes(to) || (isType && to === 'src/config.ts')) return null
+
+  const isEndpoint = from === 'src/http/endpoint.ts'
+  const allowed = isEndpoint ? FOUNDATION : folder === null ? undefined : MAY_IMPORT[folder]
+  if (allowed === undefined) return null
+  const isFeature = folder !== null && FEATURES.includes(folder)
+  if ((isFeature || isEndpoint) && isType && to === 'src/deps.ts') return null
+  if (isFeature && from.endsWith('/store.ts') && !isType) {
+    return target === folder || FOUNDATION.includes(target ?? '')
+      ? null
+      : 'a store imports the foundation alone'
+  }
+  if (isFeature && to === 'src/http/endpoint.ts') return null
+  if (SHARED.some(({ file, by }) => file === to && by === folder)) return null
+  if (isFeature && target !== null && FEATURES.includes(target) && (isType || to.endsWith('/store.ts')))
+    return null
+  if (target !== null && (target === folder || allowed.includes(target))) return null
+  return `${isEndpoint ? 'it' : `${folder}/`} may import only ${[folder, ...allowed].join(', ')}`
+}
+
+test('imports go down only, and sideways only where the table allows it', () => {
+  const wrong = found.imports
+    .filter(({ from, to }) => from.startsWith('src/') && to.startsWith('src/'))
+    .flatMap((one) => {
+      const rule = wrongAbout(one)
+      return rule === null ? [] : [`${one.from}:${one.line} imports ${one.to}: ${rule}`]
+    })
+  expect(wrong).toEqual([])
+})
+
+test('the program imports neither tests nor benchmarks', () => {
+  const wrong = found.imports.filter(
+    ({ from, to }) => from.startsWith('src/') && !to.startsWith('src/') && to !== 'package.json',
+  )
+  expect(wrong.map(({ from, to, line }) => `${from}:${line} imports ${to}`)).toEqual([])
+})
+
+/** In a cycle the order of loading decides what is still undefined. Types are erased and do not count. */
+test('imports form no cycle', () => {
+  const targets = Map.groupBy(
+    found.imports.filter(({ isType }) => !isType),
+    ({ from }) => from,
+  )
+  const done = new Set<string>()
+  const cycles: string[] = []
+  const walk = (file: string, path: string[]): void => {
+    if (path.includes(file)) cycles.push([...path.slice(path.indexOf(file)), file].join(' → '))
+    if (path.includes(file) || done.has(file)) return
+    for (const { to } of targets.get(file) ?? []) walk(to, [...path, file])
+    done.add(file)
+  }
+  for (const file of targets.keys()) walk(file, [])
+  expect(cycles).toEqual([])
+})
+
+/** A file of the program that only tests import is dead all the same. Benchmarks start their files by name. */
+test('every file is imported by another', () => {
+  const imported = new Set(
+    found.imports
+      .filter(({ from, to }) => to.startsWith('src/') === from.startsWith('src/'))
+      .map(({ to }) => to),
+  )
+  const isEntry = (file: string) =>
+    file === 'src/main.ts' || file.endsWith('.test.ts') || file.startsWith('bench/')
+  expect(found.files.filter((file) => !isEntry(file) && !imported.has(file))).toEqual([])
+})
+
+test('every import leads to a file', () => {
+  const wrong = found.imports.filter(({ to }) => to.endsWith('.ts') && !found.files.includes(to))
+  expect(wrong.map(({ from, to, line }) => `${from}:${line} imports ${to}`)).toEqual([])
+})
+
+test('the environment is read in config.ts only', () => {
+  expect(inProgram(found.environment).filter((place) => !place.startsWith('src/config.ts:'))).toEqual([])
+})
+
+test('SQL stands only in a store.ts, in db/, in usage/ and in audit/log.ts', () => {
+  const isAllowed = (file: string) =>
+    file.endsWith('/store.ts') ||
+    SQL_FILES.includes(file) ||
+    SQL_FOLDERS.some((folder) => file.startsWith(folder))
+  expect(inProgram(found.sql.filter(({ file }) => !isAllowed(file)))).toEqual([])
+})
+
+test('no test runs alone', () => {
+  expect(found.only.map(place)).toEqual([])
+})
+
+test('`any` carries its reason on the same line', () => {
+  expect(found.anys.map(place)).toEqual([])
+})
+
+test('a cast or non-null assertion carries its reason on the same line', () => {
+  expect(found.casts.map(place)).toEqual([])
+})
+
+/** Bun gives a test 5 s, and nothing but the file itself can change that; a busy machine takes longer for a start. */
+test('a test file that starts a server or a database says how long it may take', () => {
+  const starters = ['test/support/server.ts', 'test/support/database.ts']
+  const files = found.imports.filter(({ from, to }) => from.endsWith('.test.ts') && starters.includes(to))
+  const missing = files.filter(({ from }) => !found.timeouts.has(from))
+  expect([...new Set(missing.map(({ from }) => `${from} lacks setDefaultTimeout(60_000)`))]).toEqual([])
+})
+
+test('migrations are numbered from 0001 without gaps', () => {
+  const names = readdirSync(join(root, 'sql')).sort()
+  const wrong = names.filter((name, index) => {
+    const number = /^(\d{4})_[a-z0-9_]+\.sql$/.exec(name)?.[1]
+    return Number(number) !== index + 1
+  })
+  expect(wrong).toEqual([])
+})
+
+const place = ({ file, line }: Finding) => `${file}:${line}`
+const inProgram = (findings: Finding[]) => findings.filter(({ file }) => file.startsWith('src/')).map(place)
