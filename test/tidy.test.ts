@@ -169,9 +169,9 @@ function wrongAbout({ from, to, isType }: Import): string | null {
   const isFeature = folder !== null && FEATURES.includes(folder)
   if ((isFeature || isEndpoint) && isType && to === 'src/deps.ts') return null
   if (isFeature && from.endsWith('/store.ts') && !isType) {
-    return target === folder || FOUNDATION.includes(target ?? '')
+    return target === folder || BELOW_STORES.includes(target ?? '')
       ? null
-      : 'a store imports the foundation alone'
+      : `a store may import only ${BELOW_STORES.join(', ')}`
   }
   if (isFeature && to === 'src/http/endpoint.ts') return null
   if (SHARED.some(({ file, by }) => file === to && by === folder)) return null
