@@ -1,0 +1,64 @@
+import { readFileSync } from 'node:fs'
+import { pin } from './load.ts'
+
+/** A server under load, in a process of its own. */
+export type Target = AsyncDisposable & {
+  name: string
+  url: string
+  /** CPU time of all its threads so far, microseconds. Not a number where the system does not tell. */
+  cpuMicroseconds(): number
+  /** Resident memory, MiB. */
+  memoryMib(): number
+}
+
+/** Starts a script that prints `listens on <url>` when it is ready; pinned to the first core. */
+export async function startTarget(
+  name: string,
+  script: string[],
+  env: Record<string, string> = {},
+): Promise<Target> {
+  const child = Bun.spawn([...pin(0), process.execPath, ...script], {
+    env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...env },
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
+  const { promise, resolve, reject } = Promise.withResolvers<string>()
+  void (async () => {
+    let text = ''
+    const decoder = new TextDecoder()
+    for await (const chunk of child.stdout) {
+      if (text.length < 10_000) text += decoder.decode(chunk)
+      const url = /listens on (http:\S+)/.exec(text)?.[1]
+      if (url !== undefined) resolve(url)
+    }
+    reject(new Error(`${name} ended: ${text}`))
+  })()
+  const timer = setTimeout(() => reject(new Error(`${name} does not listen`)), 30_000)
+  const url = await promise.finally(() => clearTimeout(timer))
+  promise.catch(() => {})
+  return {
+    name,
+    url,
+    cpuMicroseconds: () => cpuMicroseconds(child.pid),
+    memoryMib: () => Number(/VmRSS:\s+(\d+)/.exec(read(`/proc/${child.pid}/status`))?.[1]) / 1024,
+    [Symbol.asyncDispose]: async () => {
+      child.kill('SIGTERM')
+      await child.exited
+    },
+  }
+}
+
+/** User and system time from the kernel's account, which counts in hundredths of a second. */
+function cpuMicroseconds(pid: number): number {
+  const stat = read(`/proc/${pid}/stat`)
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return (Number(fields[11]) + Number(fields[12])) * 10_000
+}
+
+function read(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return '' // not Linux: the figures are then not numbers
+  }
+}
