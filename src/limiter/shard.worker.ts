@@ -1,4 +1,5 @@
 import { log } from '../log.ts'
+import { firstHashOf } from './counter-hash.ts'
 import { Flusher } from './flush.ts'
 import {
   type Answers,
@@ -8,7 +9,7 @@ import {
   type ShardSetup,
   type ToShard,
 } from './protocol.ts'
-import { WindowStore } from './store.ts'
+import { type CellRange, WindowStore } from './store.ts'
 import { WindowTable } from './window-table.ts'
 
 /**
@@ -117,28 +118,32 @@ function reportOverflow(table: WindowTable): void {
 /** Loads the open windows of this shard's range, of all nodes. @returns how many rows. */
 async function restore(table: WindowTable, store: WindowStore, setup: ShardSetup): Promise<number> {
   const { index, count, nodeId, nowMs } = setup
-  const first = Math.ceil((index * 2 ** 32) / count)
-  const last = Math.ceil(((index + 1) * 2 ** 32) / count) - 1
-  const from = hex8(first) + '0'.repeat(24)
-  const to = hex8(last) + 'f'.repeat(24)
+  const first = firstHashOf(index, count)
+  const last = firstHashOf(index + 1, count) - 1
+  const open = await store.countOpen(rangeOf(first, last), nowMs)
+  // Hashes are spread evenly, so equal parts of the range hold about equally many.
+  const step = Math.ceil((last - first + 1) / Math.max(1, Math.ceil(open / RESTORE_ROWS)))
   let restored = 0
-  let after: { cell: string; nodeId: string } | null = null
-  for (;;) {
-    const page = await store.readOpen({ nodeId, from, to, nowMs, after, rowsMax: RESTORE_ROWS })
-    for (const { cell, endsAt, used, isOwn } of page.windows) {
+  for (let from = first; from <= last; from += step) {
+    const range = rangeOf(from, Math.min(last, from + step - 1))
+    const windows = await store.readOpen(range, nodeId, nowMs)
+    for (const { cell, ends_at, used, is_own } of windows) {
       const digits = cell.replaceAll('-', '')
       const word = (i: number) => Number.parseInt(digits.slice(8 * i, 8 * i + 8), 16) | 0
-      table.restore(word(0), word(1), word(2), word(3), endsAt, used, isOwn)
+      table.restore(word(0), word(1), word(2), word(3), ends_at, used, is_own)
     }
-    restored += page.windows.length
-    if (page.windows.length < RESTORE_ROWS) return restored
-    after = page.last
+    restored += windows.length
   }
+  return restored
 }
 
-const RESTORE_ROWS = 10_000
+const RESTORE_ROWS = 20_000
 
-const hex8 = (value: number) => value.toString(16).padStart(8, '0')
+/** All cells whose first word lies from `first` to `last`. */
+function rangeOf(first: number, last: number): CellRange {
+  const hex8 = (value: number) => value.toString(16).padStart(8, '0')
+  return { from: hex8(first) + '0'.repeat(24), to: hex8(last) + 'f'.repeat(24) }
+}
 
 const describe = (cause: unknown): string => {
   if (!(cause instanceof Error)) return String(cause)

@@ -10,7 +10,11 @@ export type WindowRows = {
   used: number[]
 }
 
-export type StoredWindow = { cell: string; endsAt: number; used: number; isOwn: boolean }
+/** From and to as 32 hex digits each, both inclusive. */
+export type CellRange = { from: string; to: string }
+
+/** `is_own`: counted by the node that asks. */
+export type StoredWindow = { cell: string; ends_at: number; used: number; is_own: boolean }
 
 /**
  * The window rows in Postgres, over one connection. No call waits longer than `STATEMENT_MS`: after that, and after
@@ -27,30 +31,14 @@ export class WindowStore {
     await this.run((sql) => upsertWindows(sql, nodeId, rows))
   }
 
-  /**
-   * One page of the windows open at `nowMs` whose cell lies from `from` to `to`, both 32 hex digits and inclusive.
-   * @param after The last row of the page before.
-   */
-  async readOpen(query: {
-    nodeId: string
-    from: string
-    to: string
-    nowMs: number
-    after: { cell: string; nodeId: string } | null
-    rowsMax: number
-  }): Promise<{ windows: StoredWindow[]; last: { cell: string; nodeId: string } | null }> {
-    const after = query.after ?? { cell: query.from, nodeId: '' }
-    const rows = await this.run((sql) => selectOpen(sql, { ...query, after }))
-    const last = rows.at(-1)
-    return {
-      windows: rows.map((row) => ({
-        cell: row.cell,
-        endsAt: row.ends_at,
-        used: row.used,
-        isOwn: row.node_id === query.nodeId,
-      })),
-      last: last === undefined ? null : { cell: last.cell, nodeId: last.node_id },
-    }
+  /** How many windows are open at `nowMs`, of all nodes, whose cell lies in the range. */
+  async countOpen(range: CellRange, nowMs: number): Promise<number> {
+    return await this.run((sql) => countOpen(sql, range, nowMs))
+  }
+
+  /** Those windows. Ask for ranges of some thousand, or it may not be done in time. */
+  async readOpen(range: CellRange, nodeId: string, nowMs: number): Promise<StoredWindow[]> {
+    return await this.run((sql) => selectOpen(sql, range, nodeId, nowMs))
   }
 
   /** Deletes up to `rowsMax` rows of windows, of any node, that ended before `beforeMs`. @returns how many. */
@@ -97,19 +85,25 @@ async function upsertWindows(sql: AnySql, nodeId: string, rows: WindowRows): Pro
      where excluded.ends_at > w.ends_at or (excluded.ends_at = w.ends_at and excluded.used > w.used)`
 }
 
-type OpenRow = { cell: string; node_id: string; ends_at: number; used: number }
+async function countOpen(sql: AnySql, range: CellRange, nowMs: number): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    select count(*) as count
+      from ratelimit_windows
+     where cell between ${range.from}::uuid and ${range.to}::uuid and ends_at > ${nowMs}`
+  return row?.count ?? 0
+}
 
+/** Without an order: sorting by cell, the planner reads and sorts the whole range again for each part of it. */
 async function selectOpen(
   sql: AnySql,
-  query: { to: string; nowMs: number; after: { cell: string; nodeId: string }; rowsMax: number },
-): Promise<OpenRow[]> {
-  return await sql<OpenRow[]>`
-    select cell::text, node_id, ends_at, used
+  range: CellRange,
+  nodeId: string,
+  nowMs: number,
+): Promise<StoredWindow[]> {
+  return await sql<StoredWindow[]>`
+    select cell::text, ends_at, used, node_id = ${nodeId} as is_own
       from ratelimit_windows
-     where (cell, node_id) > (${query.after.cell}::uuid, ${query.after.nodeId}) and cell <= ${query.to}::uuid
-       and ends_at > ${query.nowMs}
-  order by ratelimit_windows.cell, node_id
-     limit ${query.rowsMax}`
+     where cell between ${range.from}::uuid and ${range.to}::uuid and ends_at > ${nowMs}`
 }
 
 async function deleteEnded(sql: AnySql, beforeMs: number, rowsMax: number): Promise<number> {

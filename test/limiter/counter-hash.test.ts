@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
-import { CounterHash, shardOf } from '../../src/limiter/counter-hash.ts'
+import { CounterHash, firstHashOf, shardOf } from '../../src/limiter/counter-hash.ts'
 
 const words = (hash: CounterHash) => [hash.h0, hash.h1, hash.h2, hash.h3].map((word) => word >>> 0)
 
@@ -94,6 +94,10 @@ test('shards own equal ranges without gaps, the last hash included', () => {
     for (let i = 0; i < 64_000; i++) {
       const shard = shardOf(Math.floor((i / 64_000) * 2 ** 32) | 0, shards)
       owned[shard] = (owned[shard] ?? 0) + 1
+    }
+    for (let shard = 1; shard < shards; shard++) {
+      const first = firstHashOf(shard, shards)
+      expect([shardOf(first | 0, shards), shardOf((first - 1) | 0, shards)]).toEqual([shard, shard - 1])
     }
     expect(Math.max(...owned) - Math.min(...owned)).toBeLessThanOrEqual(1)
   }
