@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { resolve } from 'node:path'
+import { isAddressOrRange } from './lib/address.ts'
 
 /** Everything the environment decides, checked and grouped. Read once at start; nothing else reads the environment. */
 export type Config = {
@@ -14,6 +15,8 @@ export type Config = {
   rootKey: string | null
   /** Master keys of the vault, 32 bytes each: the first seals, all open. Null = generated, or none. */
   vaultKeys: Uint8Array[] | null
+  /** Addresses and CIDR ranges of proxies that are believed about who their client is. */
+  trustedProxies: readonly string[]
   threads: { shards: number; http: number }
   flushEveryMs: number
   /** What the windows of all shards together may take, in bytes. */
@@ -39,6 +42,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
     dataDir: resolve(read('TOLLGATE_DATA_DIR') ?? '.tollgate'),
     rootKey: rootKey(read('TOLLGATE_ROOT_KEY')),
     vaultKeys: vaultKeys(read('TOLLGATE_VAULT_KEY')),
+    trustedProxies: trustedProxies(read('TOLLGATE_TRUSTED_PROXIES')),
     threads: readThreads(read),
     flushEveryMs: wholeNumber('TOLLGATE_FLUSH_MS', read('TOLLGATE_FLUSH_MS'), {
       min: 10,
@@ -120,6 +124,17 @@ function vaultKeys(text: string | undefined): Uint8Array[] | null {
     if (bytes.length === 32) return new Uint8Array(bytes)
     throw new ConfigError(
       `TOLLGATE_VAULT_KEY has ${bytes.length} bytes of base64 in entry ${index + 1}; it wants 32 bytes in each, separated by commas`,
+    )
+  })
+}
+
+function trustedProxies(text: string | undefined): string[] {
+  if (text === undefined) return []
+  return text.split(',').map((part) => {
+    const entry = part.trim()
+    if (isAddressOrRange(entry)) return entry
+    throw new ConfigError(
+      `TOLLGATE_TRUSTED_PROXIES has ${JSON.stringify(entry)}; it wants addresses or CIDR ranges, separated by commas`,
     )
   })
 }

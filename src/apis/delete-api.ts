@@ -1,4 +1,4 @@
-import { audit } from '../audit/log.ts'
+import { audit, auditDeletedKeys } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
@@ -28,7 +28,12 @@ export async function deleteApi(
         resources: [{ type: 'api', id: apiId, name: api.name }],
       },
     ])
-    if (api.keyspaceId !== null) await softDeleteKeysOf(tx, actor, { keyspaceId: api.keyspaceId, apiId, now })
+    if (api.keyspaceId !== null)
+      await softDeleteKeysOf(tx, actor.workspaceId, {
+        keyspaceId: api.keyspaceId,
+        audited: auditDeletedKeys(tx, actor, apiId),
+        now,
+      })
     touch(apiId)
   })
   return {}

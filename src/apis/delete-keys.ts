@@ -1,3 +1,4 @@
+import { auditDeletedKeys } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
 import { removeKeysOf, softDeleteKeysOf } from '../keys/store.ts'
@@ -15,9 +16,10 @@ export async function deleteKeys(
   const { keyspaceId } = await requireKeyspace(deps, actor, apiId)
   const deletedKeys = await deps.database.write(async (tx, touch) => {
     touch(apiId)
+    const audited = auditDeletedKeys(tx, actor, apiId)
     return permanent
-      ? await removeKeysOf(tx, actor, { keyspaceId, apiId })
-      : await softDeleteKeysOf(tx, actor, { keyspaceId, apiId, now: deps.clock() })
+      ? await removeKeysOf(tx, actor.workspaceId, { keyspaceId, audited })
+      : await softDeleteKeysOf(tx, actor.workspaceId, { keyspaceId, audited, now: deps.clock() })
   })
   return { deletedKeys }
 }

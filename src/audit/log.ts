@@ -76,6 +76,7 @@ export async function audit(tx: AnySql, actor: AuditActor, entries: AuditEntry[]
  * million keys cost the database a moment and this process nothing.
  * @param apiId The API they belonged to.
  */
+export type AuditDeletedKeys = ReturnType<typeof auditDeletedKeys>
 export function auditDeletedKeys(sql: AnySql, actor: AuditActor, apiId: string) {
   const now = Date.now()
   return sql`

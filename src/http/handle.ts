@@ -26,7 +26,7 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
     try {
       const input = await read(request, endpoint)
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
-      const reply = await endpoint.run(deps, callOf(envelope, request, connection), input)
+      const reply = await endpoint.run(deps, callOf(deps, envelope, request, connection), input)
       return jsonAnswer(envelope, endpoint.status, reply)
     } catch (cause) {
       return errorAnswer(envelope, cause, endpoint.path)
@@ -45,10 +45,15 @@ export const openEnvelope = (request: Request, deps: Pick<Deps, 'publicUrl'>): E
 const readSearch = (request: Request, endpoint: Endpoint) =>
   readQuery(endpoint.input, new URL(request.url).searchParams)
 
-const callOf = (envelope: Envelope, request: Request, connection: ConnectionInfo | null): Call => ({
+const callOf = (
+  { config }: Pick<Deps, 'config'>,
+  envelope: Envelope,
+  request: Request,
+  connection: ConnectionInfo | null,
+): Call => ({
   requestId: envelope.requestId,
   authorization: request.headers.get('authorization'),
   userAgent: request.headers.get('user-agent'),
-  clientAddress: () => clientAddress(request, connection),
+  clientAddress: () => clientAddress(request, connection, config.trustedProxies),
   headers: envelope.headers,
 })

@@ -187,6 +187,26 @@ export const WhoamiReply = Type.Object({
 })
 export type WhoamiReply = Static<typeof WhoamiReply>
 
+const LinkedId = (what: string) =>
+  Type.Optional(
+    Type.String({ minLength: 3, maxLength: 256, description: `Id of the ${what}; wins over its name.` }),
+  )
+const LinkedText = (description: string) =>
+  Type.Optional(Type.String({ minLength: 1, maxLength: 256, description }))
+const Create = (what: string) =>
+  Type.Optional(Type.Boolean({ description: `Make the ${what} when there is none of that name.` }))
+const PermissionReference = {
+  id: LinkedId('permission'),
+  slug: LinkedText('Slug of the permission.'),
+  name: LinkedText('Deprecated: the slug.'),
+}
+const RoleReference = { id: LinkedId('role'), name: LinkedText('Name of the role.') }
+
+/** A permission in a list to attach; one of `id`, `slug`, `name` is required. */
+export const PermissionToAttach = Type.Object({ ...PermissionReference, create: Create('permission') })
+/** A role in a list to attach; `id` or `name` is required. */
+export const RoleToAttach = Type.Object({ ...RoleReference, create: Create('role') })
+
 export const UpdateKeyBody = Type.Object({
   keyId: KeyId,
   name: Type.Optional(Nullable(Type.String({ maxLength: 256 }), 'Null clears it.')),
@@ -202,6 +222,12 @@ export const UpdateKeyBody = Type.Object({
   ratelimit: Type.Optional(Nullable(UpdatedKeyRatelimit, 'Null removes the key’s limit `default`.')),
   refill: Type.Optional(Nullable(Refill, 'Null ends refilling.')),
   enabled: Type.Optional(Type.Boolean()),
+  roles: Type.Optional(
+    Type.Array(RoleToAttach, { maxItems: 1000, description: 'Exactly these from now on; [] = none.' }),
+  ),
+  permissions: Type.Optional(
+    Type.Array(PermissionToAttach, { maxItems: 1000, description: 'Exactly these from now on; [] = none.' }),
+  ),
 })
 export type UpdateKeyBody = Static<typeof UpdateKeyBody>
 
@@ -342,26 +368,6 @@ export const VerifyKeyReply = Type.Object({
   remaining: Type.Optional(Type.Integer({ description: 'Uses left.' })),
 })
 export type VerifyKeyReply = Static<typeof VerifyKeyReply>
-
-const LinkedId = (what: string) =>
-  Type.Optional(
-    Type.String({ minLength: 3, maxLength: 256, description: `Id of the ${what}; wins over its name.` }),
-  )
-const LinkedText = (description: string) =>
-  Type.Optional(Type.String({ minLength: 1, maxLength: 256, description }))
-const Create = (what: string) =>
-  Type.Optional(Type.Boolean({ description: `Make the ${what} when there is none of that name.` }))
-const PermissionReference = {
-  id: LinkedId('permission'),
-  slug: LinkedText('Slug of the permission.'),
-  name: LinkedText('Deprecated: the slug.'),
-}
-const RoleReference = { id: LinkedId('role'), name: LinkedText('Name of the role.') }
-
-/** A permission in a list to attach; one of `id`, `slug`, `name` is required. */
-export const PermissionToAttach = Type.Object({ ...PermissionReference, create: Create('permission') })
-/** A role in a list to attach; `id` or `name` is required. */
-export const RoleToAttach = Type.Object({ ...RoleReference, create: Create('role') })
 
 const Links = <T extends TSchema>(element: T) => Type.Array(element, { minItems: 1, maxItems: 1000 })
 

@@ -1,4 +1,4 @@
-import { type AuditActor, auditDeletedKeys } from '../audit/log.ts'
+import type { AuditDeletedKeys } from '../audit/log.ts'
 import type { AnySql } from '../db/connect.ts'
 import { INT32_MAX } from '../lib/bounds.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
@@ -388,19 +388,20 @@ export async function removeKey(sql: AnySql, workspaceId: WorkspaceId, keyId: st
 
 /**
  * Soft-deletes the live keys of a keyspace, with an audit entry for each: one statement, however many.
+ * @param options.audited From `auditDeletedKeys`.
  * @returns how many.
  */
 export async function softDeleteKeysOf(
   sql: AnySql,
-  actor: AuditActor,
-  { keyspaceId, apiId, now }: { keyspaceId: string; apiId: string; now: number },
+  workspaceId: WorkspaceId,
+  { keyspaceId, audited, now }: { keyspaceId: string; audited: AuditDeletedKeys; now: number },
 ): Promise<number> {
   const [row] = await sql<{ total: number }[]>`
     with deleted as (
       update keys set deleted_at = ${now}, updated_at = ${now}
-       where workspace_id = ${actor.workspaceId} and keyspace_id = ${keyspaceId} and deleted_at is null
+       where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId} and deleted_at is null
       returning id
-    ), audited as (${auditDeletedKeys(sql, actor, apiId)})
+    ), audited as (${audited})
     select count(*)::integer as total from deleted`
   return row?.total ?? 0
 }
@@ -408,13 +409,13 @@ export async function softDeleteKeysOf(
 /** As {@link softDeleteKeysOf}, but removes the rows, those already soft-deleted included. */
 export async function removeKeysOf(
   sql: AnySql,
-  actor: AuditActor,
-  { keyspaceId, apiId }: { keyspaceId: string; apiId: string },
+  workspaceId: WorkspaceId,
+  { keyspaceId, audited }: { keyspaceId: string; audited: AuditDeletedKeys },
 ): Promise<number> {
   const [row] = await sql<{ total: number }[]>`
     with deleted as (
-      delete from keys where workspace_id = ${actor.workspaceId} and keyspace_id = ${keyspaceId} returning id
-    ), audited as (${auditDeletedKeys(sql, actor, apiId)})
+      delete from keys where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId} returning id
+    ), audited as (${audited})
     select count(*)::integer as total from deleted`
   return row?.total ?? 0
 }

@@ -4,9 +4,13 @@ import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
+import { readReferences } from '../lib/link-plan.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import { ensureIdentities } from './ensure-identities.ts'
+import { replaceLinks } from './links.ts'
 import { refillDayOf } from './new-keys.ts'
+import { permissionLinks } from './permission-links.ts'
+import { roleLinks } from './role-links.ts'
 import type { UpdateKeyBody } from './schema.ts'
 import {
   changeDefaultLimit,
@@ -20,6 +24,8 @@ import {
 /** Changes a key: what is absent stays, null clears. Everything is checked first, then written in one transaction. */
 export async function updateKey(deps: Deps, call: Call, body: UpdateKeyBody): Promise<Record<string, never>> {
   const { keyId } = body
+  const roles = body.roles && readReferences(body.roles, 'roles')
+  const permissions = body.permissions && readReferences(body.permissions, 'permissions')
   const actor = await authenticate(deps, call)
   const { workspaceId } = actor
   const key = await findKey(deps.sql, workspaceId, keyId)
@@ -35,6 +41,8 @@ export async function updateKey(deps: Deps, call: Call, body: UpdateKeyBody): Pr
     if (!(await changeKey(tx, workspaceId, keyId, { ...change, ...owner }, now)))
       throw notFound(`key ${keyId}`)
     await changeLimit(tx, actor, body, now)
+    if (roles) await replaceLinks(roleLinks, tx, actor, { keyId, references: roles, now })
+    if (permissions) await replaceLinks(permissionLinks, tx, actor, { keyId, references: permissions, now })
     await audit(tx, actor, [
       {
         event: 'key.update',

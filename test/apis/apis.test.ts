@@ -1,5 +1,8 @@
-import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { makeApi, makeApiWithoutKeyspace, makeKey } from '../support/fixtures.ts'
 import { startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+
+setDefaultTimeout(60_000)
 
 let server: TestServer
 beforeAll(async () => {
@@ -7,17 +10,7 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-const makeApi = async (workspace: TestWorkspace): Promise<string> =>
-  (await workspace.post('apis.createApi', { name: 'my api' })).apiId
-const makeKey = async (workspace: TestWorkspace, apiId: string, fields = {}) =>
-  (await workspace.post('keys.createKey', { apiId, ...fields })) as { keyId: string; key: string }
 const isValid = async (key: string) => (await server.post('keys.verifyKey', { key })).body.valid
-/** An API that was made without a place for keys, as those of other authentication kinds are. */
-async function makeApiWithoutKeyspace(workspace: TestWorkspace): Promise<string> {
-  const apiId = await makeApi(workspace)
-  await server.server.deps.sql`update apis set keyspace_id = null where id = ${apiId}`
-  return apiId
-}
 const auditOf = async (workspace: TestWorkspace, event: string) =>
   await server.server.deps.sql<{ id: string; resources: { id: string }[] }[]>`
     select id, resources from audit_events where workspace_id = ${workspace.workspaceId} and event = ${event} order by id`
@@ -58,7 +51,7 @@ describe('apis.getApi', () => {
   test('answers with id, name and workspace and nothing else, also when addresses are listed', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
-    const expected = { id: apiId, name: 'my api', workspaceId: workspace.workspaceId }
+    const expected = { id: apiId, name: 'test api', workspaceId: workspace.workspaceId }
     expect(await workspace.get('apis.getApi', { apiId })).toEqual(expected)
     await workspace.post('apis.updateApi', { apiId, ipWhitelist: ['100.100.100.100'] })
     expect(await workspace.get('apis.getApi', { apiId })).toEqual(expected)
@@ -138,7 +131,7 @@ describe('apis.deleteApi', () => {
 
   test('an API without keyspace can be deleted', async () => {
     const workspace = await server.workspace()
-    const apiId = await makeApiWithoutKeyspace(workspace)
+    const apiId = await makeApiWithoutKeyspace(server, workspace)
     expect(await workspace.post('apis.deleteApi', { apiId })).toEqual({})
   })
 
@@ -157,7 +150,7 @@ describe('apis.deleteKeys', () => {
     const workspace = await server.workspace()
     const unknown = await server.post('apis.deleteKeys', { apiId: 'api_unknown' }, workspace.rootKey)
     expect([unknown.status, unknown.body.error.message]).toEqual([404, 'api api_unknown not found'])
-    const apiId = await makeApiWithoutKeyspace(workspace)
+    const apiId = await makeApiWithoutKeyspace(server, workspace)
     const bare = await server.post('apis.deleteKeys', { apiId }, workspace.rootKey)
     expect([bare.status, bare.body.error.code]).toEqual([412, 'PRECONDITION_FAILED'])
     expect(bare.body.error.message).toContain(apiId)
@@ -232,7 +225,7 @@ describe('apis.updateApi', () => {
     const apiId = await makeApi(theirs)
     const { status } = await server.post('apis.updateApi', { apiId, name: 'mine now' }, mine.rootKey)
     expect(status).toBe(404)
-    expect((await theirs.get('apis.getApi', { apiId })).name).toBe('my api')
+    expect((await theirs.get('apis.getApi', { apiId })).name).toBe('test api')
   })
 
   test('a list of addresses counts on the next verification, and null opens again', async () => {
@@ -260,11 +253,11 @@ describe('apis.listApis', () => {
     ids.sort()
     const first = await workspace.get('apis.listApis', { limit: 3 })
     expect(first).toEqual({
-      apis: ids.slice(0, 3).map((id) => ({ id, name: 'my api' })),
+      apis: ids.slice(0, 3).map((id) => ({ id, name: 'test api' })),
       total: 5,
       cursor: ids[2],
     })
     const second = await workspace.get('apis.listApis', { limit: 3, cursor: first.cursor })
-    expect(second).toEqual({ apis: ids.slice(3).map((id) => ({ id, name: 'my api' })), total: 5 })
+    expect(second).toEqual({ apis: ids.slice(3).map((id) => ({ id, name: 'test api' })), total: 5 })
   })
 })

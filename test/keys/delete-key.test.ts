@@ -1,6 +1,8 @@
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { makeApi, makeKey, refusalOf } from '../support/fixtures.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
+
+setDefaultTimeout(60_000)
 
 let server: TestServer
 beforeAll(async () => {

@@ -1,10 +1,12 @@
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { DAY_MS } from '../../src/lib/clock.ts'
 import { makeApi, makeKey, refusalOf } from '../support/fixtures.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
 
 /** Noon, so that an hour more is the same day. */
 let now = Date.UTC(2026, 4, 10, 12)
+setDefaultTimeout(60_000)
+
 let server: TestServer
 beforeAll(async () => {
   server = await startTestServer({ clock: () => now })

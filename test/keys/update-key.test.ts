@@ -1,6 +1,8 @@
-import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { makeApi, makeKey, refusalOf } from '../support/fixtures.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+
+setDefaultTimeout(60_000)
 
 let server: TestServer
 beforeAll(async () => {
@@ -273,4 +275,52 @@ test('accepts the wildcard and the specific permission', async () => {
     const rootKey = await workspace.rootKeyWith(permission, 'another')
     expect((await server.post('keys.updateKey', { keyId, name: 'x' }, rootKey)).status).toBe(200)
   }
+})
+
+describe('roles and permissions', () => {
+  test('are replaced together with the rest, made when asked for, and [] takes all away', async () => {
+    const { update, shown, workspace } = await prepare()
+    const { roleId } = await workspace.post('permissions.createRole', { name: 'old role' })
+    await update({ roles: [{ id: roleId }], permissions: [{ name: 'made.here', create: true }] })
+    expect(await shown()).toMatchObject({ roles: ['old role'], permissions: ['made.here'] })
+    await update({ roles: [{ name: 'new role', create: true }], name: 'x' })
+    expect(await shown()).toMatchObject({ roles: ['new role'], permissions: ['made.here'], name: 'x' })
+    await update({ roles: [], permissions: [] })
+    expect(await shown()).toMatchObject({ roles: [], permissions: [] })
+  })
+
+  /** OP11: the v1 API had changed the key by then. */
+  test('when one is refused, nothing of the request is stored', async () => {
+    const { shown, workspace, apiId, keyId } = await prepare()
+    const rootKey = await workspace.rootKeyWith(`api.${apiId}.update_key`)
+    const send = (change: Record<string, unknown>) =>
+      server.post('keys.updateKey', { keyId, name: 'x', ...change }, rootKey)
+    const refused = await send({ permissions: [{ slug: 'made.here', create: true }] })
+    expect(refusalOf(refused)).toMatchObject({ status: 403, code: 'INSUFFICIENT_PERMISSIONS' })
+    expect((await send({ roles: [{ id: 'role_unknown' }] })).status).toBe(404)
+    expect((await send({ roles: [{}] })).status).toBe(400)
+    expect(await shown()).not.toHaveProperty('name')
+  })
+
+  test.each([
+    ['roles', 'role'],
+    ['permissions', 'permission'],
+  ])('%s: each right is enough for what it is for', async (field, noun) => {
+    const { shown, workspace, apiId, keyId } = await prepare()
+    const send = async (names: string[], ...rights: string[]) => {
+      const rootKey = await workspace.rootKeyWith(`api.${apiId}.update_key`, ...rights)
+      const list = names.map((name) => ({ name, create: true }))
+      return (await server.post('keys.updateKey', { keyId, [field]: list }, rootKey)).status
+    }
+    const [add, create, remove] = [
+      `rbac.*.add_${noun}_to_key`,
+      `rbac.*.create_${noun}`,
+      `rbac.*.remove_${noun}_from_key`,
+    ]
+    expect(await send(['zero'], add, create)).toBe(200)
+    expect(await send(['one', 'two'], add, create)).toBe(403)
+    expect(await send(['one', 'two'], add, create, remove)).toBe(200)
+    expect(await send(['zero', 'one', 'two'], add)).toBe(200)
+    expect((await shown())[field]).toEqual(['one', 'two', 'zero'])
+  })
 })

@@ -5,6 +5,8 @@ import { openTestDatabase } from './database.ts'
 
 /** Root key of the test server's operator. */
 export const OPERATOR_KEY = 'tollgate_operator_key_of_the_tests'
+/** Master key of its vault; an empty text in `env` takes it away. */
+export const VAULT_KEY = Buffer.alloc(32, 'vault of the tests').toString('base64')
 
 // biome-ignore lint/suspicious/noExplicitAny: a test asserts the shape of what it gets; any reply is read field by field
 export type Json = any // see above
@@ -57,6 +59,7 @@ export async function startTestServer(
     DATABASE_URL: database.databaseUrl ?? '',
     TOLLGATE_DATA_DIR: database.dataDir,
     TOLLGATE_ROOT_KEY: OPERATOR_KEY,
+    TOLLGATE_VAULT_KEY: VAULT_KEY,
     TOLLGATE_FLUSH_MS: '100',
     TOLLGATE_SHARDS: '2',
     TOLLGATE_HTTP_THREADS: '1',
