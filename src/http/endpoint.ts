@@ -28,6 +28,8 @@ export type Endpoint = {
   readonly status: 200 | 202
   /** `public` endpoints answer without a root key; every other verb must authenticate. */
   readonly access: 'root-key' | 'public'
+  /** On the path of every request of somebody's product: routed by Bun itself, past Elysia. See `app.ts`. */
+  readonly isHot: boolean
   readonly run: (deps: Deps, call: Call, input: unknown) => unknown
 }
 
@@ -37,6 +39,7 @@ type Definition<I extends TSchema, R extends TSchema> = {
   summary: string
   status?: 200 | 202
   access?: 'root-key' | 'public'
+  isHot?: boolean
 }
 type Verb<I extends TSchema, R extends TSchema> = (
   deps: Deps,
@@ -61,9 +64,9 @@ export const post = <I extends TSchema, R extends TSchema>(
 function define<I extends TSchema, R extends TSchema>(
   method: Endpoint['method'],
   path: Endpoint['path'],
-  { input, reply, summary, status = 200, access = 'root-key' }: Definition<I, R>,
+  { input, reply, summary, status = 200, access = 'root-key', isHot = false }: Definition<I, R>,
   run: Verb<I, R>,
 ): Endpoint {
   // The cast is the boundary itself: http/handle.ts has checked the value against `input` when it calls `run`.
-  return { method, path, input, reply, summary, status, access, run: run as Endpoint['run'] } // checked, see above
+  return { method, path, input, reply, summary, status, access, isHot, run: run as Endpoint['run'] } // checked, see above
 }

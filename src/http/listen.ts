@@ -17,13 +17,14 @@ export type Listener = {
  * @throws StartError when the port cannot be had.
  */
 export function listen(deps: Deps, options: { host: string; port: number; isShared: boolean }): Listener {
-  const app = createApp(deps)
+  const { app, hot } = createApp(deps)
   let server: Bun.Server<unknown>
   try {
     server = Bun.serve({
       hostname: options.host,
       port: options.port,
       reusePort: options.isShared,
+      routes: hot,
       fetch: app.fetch,
       // The app itself refuses what is larger, with an answer that says so; this is only the end of its patience.
       maxRequestBodySize: 16 * BODY_BYTES_MAX,

@@ -52,7 +52,7 @@ export const keyRoutes: Endpoint[] = [
   ),
   post(
     '/v1/keys.verifyKey',
-    { input: VerifyKeyBody, reply: VerifyKeyReply, summary: 'Verify a key', access: 'public' },
+    { input: VerifyKeyBody, reply: VerifyKeyReply, summary: 'Verify a key', access: 'public', isHot: true },
     verifyKey,
   ),
   post(

@@ -29,7 +29,7 @@ import { setOverride } from './set-override.ts'
 export const ratelimitRoutes: Endpoint[] = [
   post(
     '/v1/ratelimits.limit',
-    { input: LimitBody, reply: LimitReply, summary: 'Check and consume a rate limit' },
+    { input: LimitBody, reply: LimitReply, summary: 'Check and consume a rate limit', isHot: true },
     limit,
   ),
   post(

@@ -42,8 +42,13 @@ export async function authenticate(
     rootKeyId: record.id,
     permissions: record.permissions,
     isOperator: record.isOperator,
-    location: call.clientAddress(),
-    userAgent: call.userAgent,
+    // Only the audit log asks, so only then is it worked out.
+    get location() {
+      return call.clientAddress()
+    },
+    get userAgent() {
+      return call.userAgent
+    },
   }
 }
 
