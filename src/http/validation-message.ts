@@ -99,7 +99,8 @@ function unionReason(schema: TSchema, value: unknown): string {
 
 function expected(schema: TSchema, value: unknown): string {
   if (value === undefined) return 'Required'
-  if (schema.type === 'integer' && typeof value === 'number') return 'Expected integer, received float'
+  if (schema.type === 'integer' && typeof value === 'number' && !Number.isNaN(value))
+    return 'Expected integer, received float'
   const wanted = schema.type === 'integer' ? 'number' : schema.type
   return `Expected ${wanted}, received ${kindOf(value)}`
 }
