@@ -17,13 +17,15 @@ export type WindowSpill = WindowRows & { nodeId: string }
  * States: waiting (timer set) → walking → waiting; `stop` ends in stopped from either, by a last walk or a spill file.
  */
 export class Flusher {
-  private readonly batch = new CellBatch(CELLS_PER_STATEMENT)
+  private readonly changed = new CellBatch(CELLS_PER_STATEMENT)
   private timer: Timer | null = null
   /** The walk under way or the last one; never rejects. Walks follow one another. */
   private walking: Promise<void> = Promise.resolve()
   private awaySinceMs: number | null = null
   private deleteAgainMs = 0
   private isStopped = false
+  /** The time for the last flush is up: write no more. */
+  private isLate = false
 
   constructor(
     private readonly options: {
@@ -58,8 +60,11 @@ export class Flusher {
   async stop(): Promise<number> {
     this.isStopped = true
     if (this.timer !== null) clearTimeout(this.timer)
-    // Closing the connection makes a write under way fail, which marks its cells changed again.
-    const deadline = setTimeout(() => void this.options.store.close().catch(() => {}), STOP_MS)
+    const deadline = setTimeout(() => {
+      this.isLate = true
+      // Makes a write under way fail, which marks its cells changed again.
+      void this.options.store.close().catch(() => {})
+    }, STOP_MS)
     try {
       await this.flush()
       return 0
@@ -71,29 +76,42 @@ export class Flusher {
     }
   }
 
+  /** For how long Postgres has taken no windows, ms; 0 while it does. */
+  get awayMs(): number {
+    return this.awaySinceMs === null ? 0 : Math.ceil(performance.now() - this.awaySinceMs)
+  }
+
   private async walk(): Promise<void> {
     const { table } = this.options
+    const changed = this.changed
     let page = 0
     do {
-      page = table.sweep(page, PAGES_PER_SLICE, this.batch)
-      if (page === -1 || !this.batch.hasRoom(CELLS_PER_SLICE)) await this.writeBatch()
-      else await nextTurn()
+      page = table.sweep(page, PAGES_PER_SLICE, changed)
+      if (page === -1 || !changed.hasRoom(CELLS_PER_SLICE)) {
+        await this.write(changed, () => table.markChanged(changed))
+        changed.count = 0
+      } else {
+        await nextTurn()
+      }
     } while (page !== -1)
+    const nearLimit = takeLatest(table.nearLimit)
+    await this.write(nearLimit, () => addAll(nearLimit, table.nearLimit))
     while (!table.sketch.expire(ENTRIES_PER_SLICE, table.nowMs)) await nextTurn()
     await this.deleteEnded()
   }
 
-  private async writeBatch(): Promise<void> {
-    if (this.batch.count === 0) return
+  /** @param putBack Called when it fails: the cells are to be written with the next walk. */
+  private async write(cells: CellBatch, putBack: () => void): Promise<void> {
+    if (cells.count === 0) return
     try {
-      await this.options.store.write(this.options.nodeId, rowsOf(this.batch))
+      if (this.isLate) throw new Error('no time left to flush')
+      await this.options.store.write(this.options.nodeId, rowsOf(cells))
       this.reportBack()
     } catch (cause) {
-      this.options.table.markChanged(this.batch)
+      putBack()
+      cells.count = 0
       this.reportAway(cause)
       throw cause
-    } finally {
-      this.batch.count = 0
     }
   }
 
@@ -114,16 +132,19 @@ export class Flusher {
 
   private spill(): number {
     const { table, nodeId, dataDir } = this.options
-    const batch = new CellBatch(CELLS_PER_STATEMENT)
     const spill: WindowSpill = { nodeId, cells: '', ends: [], used: [] }
-    for (let page = 0; page !== -1; ) {
-      page = table.sweep(page, PAGES_PER_SLICE, batch)
-      const rows = rowsOf(batch)
-      batch.count = 0
+    const append = (cells: CellBatch) => {
+      const rows = rowsOf(cells)
+      cells.count = 0
       spill.cells += rows.cells
       for (const end of rows.ends) spill.ends.push(end)
       for (const used of rows.used) spill.used.push(used)
     }
+    for (let page = 0; page !== -1; ) {
+      page = table.sweep(page, PAGES_PER_SLICE, this.changed)
+      append(this.changed)
+    }
+    append(takeLatest(table.nearLimit))
     if (spill.ends.length > 0) writeSpill(dataDir, SPILL_KIND, spill)
     return spill.ends.length
   }
@@ -136,9 +157,8 @@ export class Flusher {
 
   private reportBack(): void {
     if (this.awaySinceMs === null) return
-    const awayMs = Math.round(performance.now() - this.awaySinceMs)
+    log('info', 'rate limit windows are flushed again', { awayMs: this.awayMs })
     this.awaySinceMs = null
-    log('info', 'rate limit windows are flushed again', { awayMs })
   }
 }
 
@@ -153,6 +173,29 @@ function rowsOf(batch: CellBatch): WindowRows {
     ends: Array.from(batch.ends.subarray(0, batch.count)),
     used: Array.from(batch.used.subarray(0, batch.count)),
   }
+}
+
+/** Empties the batch. @returns the last entry of each cell: one statement must not write a row twice. */
+function takeLatest(cells: CellBatch): CellBatch {
+  const latest = new CellBatch(cells.count)
+  const seen = new Set<string>()
+  for (let i = cells.count - 1; i >= 0; i--) {
+    const name = cells.names.subarray(4 * i, 4 * i + 4).join()
+    if (seen.has(name)) continue
+    seen.add(name)
+    addOne(cells, i, latest)
+  }
+  cells.count = 0
+  return latest
+}
+
+function addAll(from: CellBatch, to: CellBatch): void {
+  for (let i = 0; i < from.count && to.hasRoom(1); i++) addOne(from, i, to)
+}
+
+function addOne(from: CellBatch, i: number, to: CellBatch): void {
+  const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = from.names.subarray(4 * i, 4 * i + 4)
+  to.add(h0, h1, h2, h3, from.ends[i] as number, from.used[i] as number) // i is below its count
 }
 
 const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))

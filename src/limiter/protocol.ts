@@ -51,6 +51,8 @@ export type ToShard =
   | { kind: 'connect'; port: MessagePort }
   /** Flush now, answer `flushed` with the same id. */
   | { kind: 'flush'; id: number }
+  /** Answer `stats` with the same id. */
+  | { kind: 'stats'; id: number }
   /** Flush or spill, answer `stopped`, take no more calls. */
   | { kind: 'stop' }
 
@@ -59,4 +61,17 @@ export type FromShard =
   | { kind: 'started'; restored: number }
   | { kind: 'failed'; reason: string }
   | { kind: 'flushed'; id: number; error: string | null }
+  | { kind: 'stats'; id: number; stats: ShardStats }
   | { kind: 'stopped'; spilled: number }
+
+/** What a shard tells of itself, for metrics. */
+export type ShardStats = {
+  /** Of the memory budget, in use by windows with a cell of their own. Never shrinks. */
+  tableBytes: number
+  /** Windows are over-counted now, for want of memory. */
+  isOverBudget: boolean
+  /** Charges counted that way since the start. */
+  chargesOverBudget: number
+  /** Since when Postgres has not taken windows, in ms; 0 while it does. */
+  flushAwayMs: number
+}

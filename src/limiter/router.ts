@@ -41,7 +41,10 @@ export class LimiterRouter {
   private isSendDue = false
   private isStopped = false
   /** What this thread knows of the counters used with `takeAsync`. */
-  private readonly known = new LRUCache<string, Known>({ max: KNOWN_MAX })
+  private readonly known = new LRUCache<string, Known>({
+    maxSize: KNOWN_BYTES_MAX,
+    sizeCalculation: (_, counter) => 2 * counter.length + 200,
+  })
 
   /**
    * @param options.ports From `Shards.connect`: one per shard, then the control port.
@@ -283,5 +286,5 @@ class Charge implements Waiter {
 const COUNT_MAX = 2 ** 31 - 1
 /** Calls of one thread waiting for one shard; more would only all be late. */
 const WAITING_MAX = 100_000
-/** Counters known for `takeAsync`; of a forgotten one the next call passes unseen. */
-const KNOWN_MAX = 50_000
+/** For what is known for `takeAsync`: some 50 000 counters. Of a forgotten one the next call passes unseen. */
+const KNOWN_BYTES_MAX = 16 * 2 ** 20

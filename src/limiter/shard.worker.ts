@@ -22,7 +22,7 @@ const say = (message: FromShard) => self.postMessage(message)
 
 type Shard = { table: WindowTable; flusher: Flusher }
 let shard: Shard | undefined
-const ports: MessagePort[] = []
+const ports = new Set<MessagePort>()
 
 self.onmessage = async ({ data }: MessageEvent<ToShard>) => {
   switch (data.kind) {
@@ -56,6 +56,17 @@ self.onmessage = async ({ data }: MessageEvent<ToShard>) => {
       say({ kind: 'flushed', id: data.id, error })
       return
     }
+    case 'stats': {
+      const { table, flusher } = started()
+      const stats = {
+        tableBytes: table.bytes,
+        isOverBudget: table.sketch.isActive,
+        chargesOverBudget: table.sketch.chargesTotal,
+        flushAwayMs: flusher.awayMs,
+      }
+      say({ kind: 'stats', id: data.id, stats })
+      return
+    }
     case 'stop':
       for (const port of ports) port.close()
       say({ kind: 'stopped', spilled: (await shard?.flusher.stop()) ?? 0 })
@@ -72,7 +83,8 @@ function started(): Shard {
 
 /** Answers the batches of one HTTP thread. */
 function serve(table: WindowTable, port: MessagePort): void {
-  ports.push(port)
+  ports.add(port)
+  port.addEventListener('close', () => ports.delete(port))
   port.onmessage = ({ data }: { data: Calls }) => {
     port.postMessage(decide(table, data))
     reportOverflow(table)

@@ -2,7 +2,7 @@ import type { DatabaseAddress } from '../db/connect.ts'
 import { readSpills } from '../db/spill.ts'
 import { log } from '../log.ts'
 import { SPILL_KIND, type WindowSpill } from './flush.ts'
-import type { FromShard, ShardSetup, ToRouter, ToShard } from './protocol.ts'
+import type { FromShard, ShardSetup, ShardStats, ToRouter, ToShard } from './protocol.ts'
 import { WindowStore } from './store.ts'
 
 /** The shard threads of this process, as the main thread holds them. */
@@ -16,6 +16,8 @@ export type Shards = {
   stop(): Promise<void>
   /** Flushes now; resolves when everything counted so far is in Postgres. For tests. */
   flush(): Promise<void>
+  /** One entry a shard; null = it is dead. For metrics. */
+  stats(): Promise<(ShardStats | null)[]>
 }
 
 /**
@@ -80,6 +82,7 @@ export async function startShards(options: {
     async flush() {
       await Promise.all(shards.map((shard) => shard.flush()))
     },
+    stats: () => Promise.all(shards.map((shard) => shard.stats().catch(() => null))),
   }
 }
 
@@ -93,9 +96,12 @@ class Shard {
   private worker: Worker | null = null
   private state: 'starting' | 'running' | 'dead' | 'stopped' = 'starting'
   private restartTimer: Timer | null = null
-  /** Who waits for an answer of the worker, by what they wait for. */
-  private readonly waiting = new Map<string, { resolve(): void; reject(error: Error): void }>()
-  private lastFlush = 0
+  /** Who waits for a message of the worker, by its kind and id. */
+  private readonly waiting = new Map<
+    string,
+    { resolve(message: FromShard): void; reject(error: Error): void }
+  >()
+  private lastId = 0
 
   constructor(private readonly setup: ShardSetup) {}
 
@@ -108,7 +114,11 @@ class Shard {
     worker.onerror = (event) => this.die(worker, new Error(`shard ${this.setup.index}: ${event.message}`))
     worker.addEventListener('close', () => this.die(worker, new Error(`shard ${this.setup.index} ended`)))
     this.send({ kind: 'start', setup: this.setup })
-    await this.answer('started', START_MS)
+    const answer = await this.answer('started', START_MS)
+    if (answer.kind === 'failed')
+      throw new Error(`shard ${this.setup.index} does not start: ${answer.reason}`)
+    if (answer.kind !== 'started') throw new Error(`shard ${this.setup.index} answered ${answer.kind}`)
+    log('info', 'limiter shard started', { shard: this.setup.index, windowsRestored: answer.restored })
     this.state = 'running'
   }
 
@@ -123,9 +133,18 @@ class Shard {
   }
 
   async flush(): Promise<void> {
-    const id = ++this.lastFlush
+    const id = ++this.lastId
     this.send({ kind: 'flush', id })
-    await this.answer(`flushed ${id}`, FLUSH_MS)
+    const answer = await this.answer(`flushed ${id}`, FLUSH_MS)
+    if (answer.kind === 'flushed' && answer.error !== null) throw new Error(answer.error)
+  }
+
+  async stats(): Promise<ShardStats | null> {
+    if (this.state !== 'running') return null
+    const id = ++this.lastId
+    this.send({ kind: 'stats', id })
+    const answer = await this.answer(`stats ${id}`, STATS_MS)
+    return answer.kind === 'stats' ? answer.stats : null
   }
 
   async stop(): Promise<void> {
@@ -134,9 +153,15 @@ class Shard {
     if (this.restartTimer !== null) clearTimeout(this.restartTimer)
     if (wasRunning) {
       this.send({ kind: 'stop' })
-      await this.answer('stopped', STOP_MS).catch((cause) => {
+      try {
+        const answer = await this.answer('stopped', STOP_MS)
+        if (answer.kind === 'stopped' && answer.spilled > 0) {
+          const fields = { shard: this.setup.index, windows: answer.spilled }
+          log('warn', 'rate limit windows went to a spill file', fields)
+        }
+      } catch (cause) {
         log('error', 'a limiter shard did not stop by itself; its last counts may be lost', { cause })
-      })
+      }
     }
     this.terminate()
   }
@@ -145,29 +170,27 @@ class Shard {
     this.state = 'stopped'
     this.worker?.terminate()
     this.worker = null
+    this.rejectAll(new Error(`shard ${this.setup.index} was stopped`))
   }
 
   private send(message: ToShard): void {
     this.worker?.postMessage(message)
   }
 
-  private answer(what: string, timeoutMs: number): Promise<void> {
-    return new Promise<void>((resolve, reject) => {
+  /** @param name Kind and id of the message waited for. */
+  private answer(name: string, timeoutMs: number): Promise<FromShard> {
+    return new Promise<FromShard>((resolve, reject) => {
       const timer = setTimeout(() => {
-        this.waiting.delete(what)
-        reject(new Error(`shard ${this.setup.index}: not ${what} within ${timeoutMs} ms`))
+        this.waiting.delete(name)
+        reject(new Error(`shard ${this.setup.index}: not ${name} within ${timeoutMs} ms`))
       }, timeoutMs)
-      const done = () => {
-        clearTimeout(timer)
-        this.waiting.delete(what)
-      }
-      this.waiting.set(what, {
-        resolve: () => {
-          done()
-          resolve()
+      this.waiting.set(name, {
+        resolve: (message) => {
+          clearTimeout(timer)
+          resolve(message)
         },
         reject: (error) => {
-          done()
+          clearTimeout(timer)
           reject(error)
         },
       })
@@ -175,39 +198,21 @@ class Shard {
   }
 
   private receive(message: FromShard): void {
-    switch (message.kind) {
-      case 'started':
-        log('info', 'limiter shard started', { shard: this.setup.index, windowsRestored: message.restored })
-        this.waiting.get('started')?.resolve()
-        return
-      case 'failed':
-        this.waiting
-          .get('started')
-          ?.reject(new Error(`shard ${this.setup.index} does not start: ${message.reason}`))
-        return
-      case 'flushed': {
-        const waiter = this.waiting.get(`flushed ${message.id}`)
-        if (message.error === null) waiter?.resolve()
-        else waiter?.reject(new Error(message.error))
-        return
-      }
-      case 'stopped':
-        if (message.spilled > 0) {
-          log('warn', 'rate limit windows went to a spill file', {
-            shard: this.setup.index,
-            windows: message.spilled,
-          })
-        }
-        this.waiting.get('stopped')?.resolve()
-        return
-      default:
-        message satisfies never
-    }
+    const kind = message.kind === 'failed' ? 'started' : message.kind
+    const name = 'id' in message ? `${kind} ${message.id}` : kind
+    const waiter = this.waiting.get(name)
+    this.waiting.delete(name)
+    waiter?.resolve(message)
+  }
+
+  private rejectAll(error: Error): void {
+    for (const { reject } of this.waiting.values()) reject(error)
+    this.waiting.clear()
   }
 
   private die(worker: Worker, error: Error): void {
     if (worker !== this.worker) return // one that was given up already
-    for (const { reject } of this.waiting.values()) reject(error)
+    this.rejectAll(error)
     if (this.state !== 'running') return
     this.state = 'dead'
     this.worker = null
@@ -289,6 +294,7 @@ function checkSpill(value: unknown): WindowSpill {
 /** Restoring a million windows takes seconds. */
 const START_MS = 60_000
 const FLUSH_MS = 30_000
+const STATS_MS = 1_000
 const STOP_MS = 8_000
 const RESTART_DELAY_MS = 1_000
 const REPLAY_ROWS = 5_000

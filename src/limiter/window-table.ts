@@ -23,6 +23,11 @@ export class WindowTable {
   nowMs: number
 
   readonly sketch: OverflowSketch
+  /**
+   * Counters of the sketch that a charge brought to half of their limit or beyond, in the order of the charges, to be
+   * written like changed cells: those are the ones a restart must not forget. When it is full, more are not kept.
+   */
+  readonly nearLimit = new CellBatch(NEAR_LIMIT_MAX)
   private readonly words: Int32Array
   /** The same memory; a cell's end is its third double. 0 = the cell is free. */
   private readonly ends: Float64Array
@@ -151,6 +156,9 @@ export class WindowTable {
     const at = this.makeCell(h0, h1, h2, h3, endMs)
     if (at < 0) {
       sketch.raise(h2, h3, endMs, known + cost, this.nowMs)
+      if (2 * this.used >= limit && this.nearLimit.hasRoom(1)) {
+        this.nearLimit.add(h0, h1, h2, h3, endMs, this.used)
+      }
     } else {
       this.words[at + 6] = (known + cost) | DIRTY
       this.pageDirty[Math.floor(at / PAGE_WORDS)] = 1
@@ -227,7 +235,16 @@ export class WindowTable {
       if (word >= 0) continue
       this.words[at + 6] = word & USED_MASK
       const endMs = this.ends[(at >> 1) + 2] as number // in range
-      if (endMs > this.nowMs) changed.add(this.words, at, endMs, word & USED_MASK)
+      if (endMs <= this.nowMs) continue
+      const words = this.words
+      changed.add(
+        words[at] as number, // in range
+        words[at + 1] as number,
+        words[at + 2] as number,
+        words[at + 3] as number,
+        endMs,
+        word & USED_MASK,
+      )
     }
   }
 
@@ -348,9 +365,12 @@ export class CellBatch {
     return this.count + cells <= this.countMax
   }
 
-  add(words: Int32Array, at: number, endMs: number, used: number): void {
+  add(h0: number, h1: number, h2: number, h3: number, endMs: number, used: number): void {
     const i = this.count++
-    for (let w = 0; w < 4; w++) this.names[4 * i + w] = words[at + w] as number // the caller's cell
+    this.names[4 * i] = h0
+    this.names[4 * i + 1] = h1
+    this.names[4 * i + 2] = h2
+    this.names[4 * i + 3] = h3
     this.ends[i] = endMs
     this.used[i] = used
   }
@@ -370,5 +390,6 @@ const DEPTH_AT_START = 2
 /** Changed since the last flush. The sign bit: limits, and so what can be used, stay below 2^31. */
 const DIRTY = 1 << 31
 const USED_MASK = 0x7fffffff
+const NEAR_LIMIT_MAX = 5_000
 const MEMORY_BYTES_MIN = 128 * 1024
 const MEMORY_BYTES_MAX = 8 * 1024 ** 3

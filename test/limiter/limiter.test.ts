@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { createServer, connect as dial, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -410,4 +410,46 @@ describe('async: true', () => {
     await router.stop()
     control.port2.close()
   })
+})
+
+describe('memory', () => {
+  beforeEach(async () => {
+    await database.sql`delete from ratelimit_windows`
+  })
+
+  /** An operator must learn of it from the numbers, not from the callers. */
+  test('the stats say how much is in use and whether windows are over-counted', async () => {
+    await using limiter = await startLimiter({ shards: 2 })
+    await take(limiter.router, newCounter())
+    const calm = await limiter.shards.stats()
+    expect(calm.map((stats) => stats?.isOverBudget)).toEqual([false, false])
+    const flood = Array.from({ length: 120_000 }, (_, i) => `flood ${i}`)
+    for (let from = 0; from < flood.length; from += 10_000) {
+      const taken = await Promise.all(
+        flood.slice(from, from + 10_000).map((counter) => take(limiter.router, counter, { limit: 50 })),
+      )
+      expect(passedOf(taken)).toBe(10_000)
+    }
+    for (const stats of await limiter.shards.stats()) {
+      expect(stats?.isOverBudget).toBe(true)
+      expect(stats?.chargesOverBudget).toBeGreaterThan(1_000)
+      expect(stats?.tableBytes).toBeLessThan(2 ** 21)
+      expect(stats?.flushAwayMs).toBe(0)
+    }
+  }, 30_000)
+
+  /** An abuser that came when memory was full must not get its limit anew from a restart. */
+  test('counters near their limit survive a restart though they have no cell of their own', async () => {
+    const abuser = newCounter()
+    const flood = Array.from({ length: 60_000 }, (_, i) => `flood ${i}`)
+    {
+      await using limiter = await startLimiter({ shards: 1 })
+      for (let from = 0; from < flood.length; from += 10_000) {
+        await Promise.all(flood.slice(from, from + 10_000).map((counter) => take(limiter.router, counter)))
+      }
+      for (let used = 0; used < 20; used++) await take(limiter.router, abuser, { limit: 15 })
+    }
+    await using limiter = await startLimiter({ shards: 1 })
+    expect(await take(limiter.router, abuser, { limit: 15 })).toMatchObject({ passed: false, used: 15 })
+  }, 30_000)
 })
