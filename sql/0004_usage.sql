@@ -92,8 +92,9 @@ begin
 end
 $$;
 
--- Drops the months that end at or before p_before (Unix ms), and forgets writers not seen since. Returns the tables dropped.
-create function drop_usage_months(p_before bigint) returns setof text
+-- Drops the partitions of one table whose months end at or before p_before (Unix ms), and returns their names. One table
+-- a call: it needs the table to itself for a moment, and who held two could meet a flush that has them the other way round.
+create function drop_usage_months(p_table text, p_before bigint) returns setof text
 language plpgsql set lock_timeout = '2s' as $$
 declare
   part text;
@@ -104,15 +105,12 @@ begin
     select c.relname
       from pg_inherits i
       join pg_class c on c.oid = i.inhrelid
-     where i.inhparent in ('usage_verifications'::regclass, 'usage_tag_sets'::regclass,
-                           'usage_ratelimits'::regclass, 'usage_ratelimit_identifiers'::regclass)
-       and right(c.relname::text, 6) < before_month
+     where i.inhparent = p_table::regclass and right(c.relname::text, 6) < before_month
      order by c.relname
   loop
     execute format('drop table %I', part);
     return next part;
   end loop;
-  delete from usage_writers where seen_at < p_before;
 end
 $$;
 

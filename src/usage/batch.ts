@@ -11,7 +11,7 @@ export type Outcome =
   | 'INSUFFICIENT_PERMISSIONS'
 
 /** Rows of one batch at most: a bound on how long one statement takes and how long building it holds the thread. */
-export const BATCH_ROWS_MAX = 10_000
+export const BATCH_ROWS_MAX = 5_000
 
 /** Columns side by side, one entry a row: what the insert wants, and the shortest form on disk. */
 export type UsageColumns = Static<typeof UsageColumns>
@@ -80,9 +80,6 @@ export const emptyColumns = (): UsageColumns => ({
   totals: { workspaceId: [], namespaceId: [], hour: [], passed: [], denied: [] },
   identifiers: { total: [], identifier: [], passed: [], denied: [] },
 })
-
-export const countRows = ({ verifications, identifiers, totals }: UsageColumns): number =>
-  verifications.scope.length + identifiers.total.length + totals.hour.length
 
 /** Start of the month (UTC) that holds `at`. */
 export function startOfMonth(at: number, monthsLater = 0): number {

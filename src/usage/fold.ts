@@ -1,12 +1,5 @@
 import { HOUR_MS } from '../lib/clock.ts'
-import {
-  BATCH_ROWS_MAX,
-  countRows,
-  emptyColumns,
-  type Outcome,
-  startOfMonth,
-  type UsageColumns,
-} from './batch.ts'
+import { BATCH_ROWS_MAX, emptyColumns, type Outcome, startOfMonth, type UsageColumns } from './batch.ts'
 
 export type VerificationEvent = {
   workspaceId: string
@@ -123,7 +116,7 @@ export class Fold {
         }
       }
     }
-    if (countRows(builder.columns) > 0) yield builder.columns
+    if (!builder.isEmpty()) yield builder.columns
   }
 
   #hourOf(atMs: number): number {
@@ -262,12 +255,20 @@ class Spelling {
 
 class ColumnBuilder {
   readonly columns = emptyColumns()
+  #rows = 0
   readonly #scopes = new Map<string, number>()
   readonly #sets = new Map<string, number>()
+  /** Cells come set by set and mostly from one keyspace and hour: what was found for the last one is found again. */
+  #lastScope: { keyspaceId: string; at: number } | null = null
+  #lastSet: { set: TagSet; workspaceId: string; hour: number; at: number } | null = null
   #total: NamespaceCell | null = null
 
   isFull(): boolean {
-    return countRows(this.columns) >= BATCH_ROWS_MAX
+    return this.#rows >= BATCH_ROWS_MAX
+  }
+
+  isEmpty(): boolean {
+    return this.#rows === 0
   }
 
   addVerifications(cell: VerificationCell, set: TagSet | null): void {
@@ -284,6 +285,7 @@ class ColumnBuilder {
     to.forbidden.push(cell.forbidden)
     to.usageExceeded.push(cell.usageExceeded)
     to.insufficientPermissions.push(cell.insufficientPermissions)
+    this.#rows++
   }
 
   /** Totals of this batch cover its own identifiers, so that a total is never less than the sum of its parts. */
@@ -297,6 +299,7 @@ class ColumnBuilder {
       totals.hour.push(cell.hour)
       totals.passed.push(0)
       totals.denied.push(0)
+      this.#rows++
     }
     const at = totals.hour.length - 1
     totals.passed[at] = (totals.passed[at] ?? 0) + passed
@@ -306,29 +309,38 @@ class ColumnBuilder {
     identifiers.identifier.push(identifier)
     identifiers.passed.push(passed)
     identifiers.denied.push(denied)
+    this.#rows++
   }
 
   #scopeOf({ workspaceId, keyspaceId }: VerificationCell): number {
-    const known = this.#scopes.get(keyspaceId)
-    if (known !== undefined) return known
-    const { scopes } = this.columns
-    scopes.keyspaceId.push(keyspaceId)
-    const at = scopes.workspaceId.push(workspaceId)
-    this.#scopes.set(keyspaceId, at)
+    if (this.#lastScope?.keyspaceId === keyspaceId) return this.#lastScope.at
+    let at = this.#scopes.get(keyspaceId)
+    if (at === undefined) {
+      const { scopes } = this.columns
+      scopes.keyspaceId.push(keyspaceId)
+      at = scopes.workspaceId.push(workspaceId)
+      this.#scopes.set(keyspaceId, at)
+    }
+    this.#lastScope = { keyspaceId, at }
     return at
   }
 
-  #setOf({ workspaceId, hour }: VerificationCell, { name, tags }: TagSet): number {
+  #setOf({ workspaceId, hour }: VerificationCell, set: TagSet): number {
+    const last = this.#lastSet
+    if (last !== null && last.set === set && last.hour === hour && last.workspaceId === workspaceId)
+      return last.at
     const month = startOfMonth(hour)
-    const named = `${workspaceId} ${month} ${name}`
-    const known = this.#sets.get(named)
-    if (known !== undefined) return known
-    const { sets } = this.columns
-    sets.workspaceId.push(workspaceId)
-    sets.month.push(month)
-    sets.id.push(new Bun.CryptoHasher('sha256').update(name).digest('hex'))
-    const at = sets.tags.push([...tags])
-    this.#sets.set(named, at)
+    const name = `${workspaceId} ${month} ${set.name}`
+    let at = this.#sets.get(name)
+    if (at === undefined) {
+      const { sets } = this.columns
+      sets.workspaceId.push(workspaceId)
+      sets.month.push(month)
+      sets.id.push(new Bun.CryptoHasher('sha256').update(set.name).digest('hex'))
+      at = sets.tags.push([...set.tags])
+      this.#sets.set(name, at)
+    }
+    this.#lastSet = { set, workspaceId, hour, at }
     return at
   }
 }

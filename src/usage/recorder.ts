@@ -17,7 +17,7 @@ export type { Outcome } from './batch.ts'
  * 3. A batch gets the writer's next number and is sent in one statement, which counts it whole or not at all, and not at
  *    all when that number was counted before. So when the answer does not come, the same batch is sent again, unchanged,
  *    and nothing else before it.
- * 4. While Postgres is away, counts stay in the fold: bounded by what is distinct in an hour. Beyond `CELLS_MAX` they go to
+ * 4. While Postgres is away, counts stay in the fold: bounded by what is distinct in an hour. Beyond `cellsMax` they go to
  *    the data dir, as batches of writers of their own, and are sent from there when Postgres is back or at the next start.
  * 5. `stop` flushes; what cannot be sent in time goes to the data dir.
  */
@@ -27,6 +27,7 @@ export class UsageRecorder {
   readonly #dataDir: string
   readonly #flushEveryMs: number
   readonly #clock: Clock
+  readonly #cellsMax: number
   /** What is being recorded now. Replaced at each flush, so a fold being cut into batches no longer changes. */
   #fold = new Fold()
   /** What a flush took away and has not yet made batches of; null = nothing. */
@@ -46,7 +47,7 @@ export class UsageRecorder {
   #isOutage = false
   /** Statements sent and neither answered nor failed, given up on or not. Each may hold a connection, so there is a bound. */
   #unanswered = 0
-  /** Ends the waiting of the last flush. */
+  /** Ends the waiting of whatever is being sent, once a stop has waited long enough. */
   #giveUp = new AbortController()
   #flushing: Promise<void> = Promise.resolve()
   #queued: Promise<void> | null = null
@@ -60,12 +61,15 @@ export class UsageRecorder {
     dataDir: string
     flushEveryMs: number
     clock: Clock
+    /** Cells, tag sets and their spellings kept in memory while Postgres is away; some 300 bytes each. */
+    cellsMax?: number
   }) {
     this.#sql = options.sql
     this.#writerId = options.writerId
     this.#dataDir = options.dataDir
     this.#flushEveryMs = options.flushEveryMs
     this.#clock = options.clock
+    this.#cellsMax = options.cellsMax ?? 200_000
   }
 
   recordVerification(event: VerificationEvent): void {
@@ -108,11 +112,11 @@ export class UsageRecorder {
   async stop(): Promise<void> {
     this.#isStarted = false
     clearTimeout(this.#timer)
-    const giveUp = new AbortController()
-    this.#giveUp = giveUp
+    const giveUp = this.#giveUp
     const timer = setTimeout(() => giveUp.abort(new Error('the last flush took too long')), STOP_TIMEOUT_MS)
     await this.flush()
     clearTimeout(timer)
+    this.#giveUp = new AbortController()
     if (this.#pending !== null) writeSpill(this.#dataDir, 'usage', this.#pending)
     this.#pending = null
     for (const kept of this.#aside.splice(0))
@@ -131,12 +135,13 @@ export class UsageRecorder {
       await this.#sendAside()
       await this.#keepHouse()
     } catch (cause) {
-      if (!this.#isOutage) log('warn', 'usage cannot be written; it is kept and sent later', { cause })
+      if (!this.#isOutage)
+        log('warn', 'flushing usage failed; what was not sent is kept and sent later', { cause })
       this.#isOutage = true
-      if (this.#takenSize + this.#fold.size > CELLS_MAX) await this.#moveAside()
+      if (this.#takenSize + this.#fold.size > this.#cellsMax) await this.#moveAside()
       return
     }
-    if (this.#isOutage) log('info', 'usage is written again')
+    if (this.#isOutage) log('info', 'usage is flushed again')
     this.#isOutage = false
   }
 
@@ -211,7 +216,7 @@ export class UsageRecorder {
         this.#aside.push({ kind })
         await new Promise((resolve) => setImmediate(resolve))
       }
-    } while (this.#fold.size > CELLS_MAX && this.#takeFold())
+    } while (this.#fold.size > this.#cellsMax && this.#takeFold())
   }
 
   /** @returns whether there was anything in it. */
@@ -264,8 +269,6 @@ export class UsageRecorder {
 const SEND_TIMEOUT_MS = 10_000
 const STOP_TIMEOUT_MS = 5_000
 const UNANSWERED_MAX = 2
-/** Cells, tag sets and their spellings kept in memory while Postgres is away; some 300 bytes each. */
-const CELLS_MAX = 200_000
 /** Time for other servers to send what belongs to an hour before its identifiers are cut. */
 const CLOSED_AFTER_HOURS = 2
 

@@ -48,16 +48,25 @@ export async function makeMonth(sql: AnySql, month: number): Promise<void> {
   await sql`select make_usage_month(${month})`
 }
 
+const TABLES = ['usage_verifications', 'usage_tag_sets', 'usage_ratelimits', 'usage_ratelimit_identifiers']
+
 /**
- * Drops whole months of usage: those that ended `keepMonths` or more months before the month of `now` began. So what is
- * left always covers at least the last `keepMonths` months.
+ * Drops whole months of usage: all but the month of `now` and the `keepMonths` before it. So what is left always covers
+ * at least the last `keepMonths` months. Writers not heard of since are forgotten with them.
  * @returns the tables dropped.
- * @throws when a long query holds one of them for over 2 s; nothing is dropped then, call it again later.
+ * @throws when a long query holds one of them for over 2 s; call it again later.
  */
 export async function dropOldPartitions(sql: AnySql, keepMonths: number, now: number): Promise<string[]> {
   const before = startOfMonth(now, -keepMonths)
-  const rows = await sql<{ name: string }[]>`select name from drop_usage_months(${before}) as name`
-  return rows.map(({ name }) => name)
+  const dropped: string[] = []
+  for (const table of TABLES) {
+    const rows = await sql<
+      { name: string }[]
+    >`select name from drop_usage_months(${table}, ${before}) as name`
+    for (const { name } of rows) dropped.push(name)
+  }
+  await sql`delete from usage_writers where seen_at < ${before}`
+  return dropped
 }
 
 /**
@@ -78,5 +87,7 @@ const numberArray = (numbers: readonly number[]) => `{${numbers.join(',')}}`
 
 function textArray(texts: readonly string[]): string {
   if (texts.length === 0) return '{}'
-  return `{"${texts.map((text) => (/["\\]/.test(text) ? text.replaceAll(/["\\]/g, '\\$&') : text)).join('","')}"}`
+  const all = texts.join('')
+  const isPlain = !all.includes('"') && !all.includes('\\')
+  return `{"${(isPlain ? texts : texts.map((text) => text.replaceAll(/["\\]/g, '\\$&'))).join('","')}"}`
 }
