@@ -38,4 +38,4 @@ export const makeRootSecret = (): Secret =>
 const KEY_VERSION = 1
 
 /** SHA-256 over the UTF-8 text of the whole key, standard base64 with padding: variant `sha256_base64`. */
-export const hashKey = (key: string): string => new Bun.CryptoHasher('sha256').update(key).digest('base64')
+export const hashKey = (key: string): string => Bun.SHA256.hash(key, 'base64')

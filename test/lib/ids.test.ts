@@ -15,6 +15,18 @@ test('ids have their prefix, sixteen base58 characters, and are never the same',
   for (const id of ids) expect(id).toMatch(/^req_[1-9A-HJ-NP-Za-km-z]{16}$/)
 })
 
+/** The time in an id is read by tools that know the format: 4 bytes of seconds since 1 700 000 000, then 8 random bytes. */
+test('an id is twelve bytes in base58, and its first four tell the second it was made in', () => {
+  for (const at of ['2026-01-01T00:00:00.999Z', '2026-11-21T12:34:56.000Z', '2040-02-29T23:59:59.500Z']) {
+    for (let i = 0; i < 2000; i++) {
+      const bytes = decodeBase58(newId('ws', Date.parse(at)).slice(3))
+      expect(bytes).toHaveLength(12)
+      const seconds = new DataView(bytes?.buffer ?? new ArrayBuffer(12)).getUint32(0)
+      expect(seconds + 1_700_000_000).toBe(Math.floor(Date.parse(at) / 1000))
+    }
+  }
+})
+
 /** The obvious algorithm, in big integers, as the model. */
 test('base58 agrees with long division, keeps leading zeros, and reads back', () => {
   const alphabet = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz'
