@@ -2,6 +2,11 @@
 drop index keys_by_keyspace;
 create index keys_by_keyspace on keys (keyspace_id, id) include (deleted_at, workspace_id);
 
+-- The scheduled refill walks all keys that refill by id. Without the time of the last refill in the index, a refill does
+-- not have to write to it.
+drop index keys_by_refill;
+create index keys_by_refill on keys (id) where refill_amount is not null and deleted_at is null;
+
 -- A new id made of a given one: its prefix and the digits that hold its time stay, the random ones are drawn anew. For
 -- statements that make more rows than anyone wants to name beforehand. 11 base58 digits hold the 8 random bytes of an
 -- id; bytes 6 and 8 of a UUID are not wholly random, so they are passed over.

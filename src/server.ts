@@ -12,6 +12,7 @@ import { readMasterKeys } from './keys/master-keys.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { type Shards, startShards } from './limiter/shards.ts'
 import { replaySpilledUsage } from './usage/recorder.ts'
+import { RefillSchedule } from './verify/refill-schedule.ts'
 
 export type Server = AsyncDisposable & {
   url: string
@@ -70,6 +71,9 @@ export async function startServer(config: Config, options: { clock?: Clock } = {
   let url = ''
   const { deps, close } = openDeps(mainSetup, { clock, publicUrl: () => config.publicUrl ?? url })
   opening.defer(close)
+  const refills = new RefillSchedule(deps.sql, deps.clock)
+  refills.start()
+  opening.defer(() => refills.stop())
   const isShared = workerSetups.length > 0
   const listener = listen(deps, { ...config.listen, isShared })
   url = listener.url

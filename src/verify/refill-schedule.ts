@@ -1,0 +1,81 @@
+import { Cron } from 'croner'
+import type { Sql } from '../db/connect.ts'
+import type { Clock } from '../lib/clock.ts'
+import { log } from '../log.ts'
+import { lastDueAt } from './refill.ts'
+import { refillDueKeys } from './store.ts'
+
+/**
+ * Refills keys that nobody verifies: a verification refills its own key when that is due, all others are refilled here,
+ * once at start and shortly after every UTC midnight. What is due is decided in the database, so a round too many changes
+ * nothing, several servers share the work, and a server that slept through a midnight makes up for it.
+ */
+export class RefillSchedule {
+  readonly #sql: Sql
+  readonly #clock: Clock
+  #cron: Cron | null = null
+  #running: Promise<void> | null = null
+  #isStopped = false
+  /** The midnight the last finished round was for, Unix ms. */
+  #doneFor = Number.NEGATIVE_INFINITY
+
+  constructor(sql: Sql, clock: Clock) {
+    this.#sql = sql
+    this.#clock = clock
+  }
+
+  /** The first round begins at once, in the background. */
+  start(): void {
+    // Every five minutes it looks whether a midnight has passed: so a round that failed is tried again. The second is
+    // drawn once, which spreads the servers of one database.
+    const second = Math.floor(Math.random() * 60)
+    this.#cron = new Cron(`${second} */5 * * * *`, { timezone: 'UTC', unref: true }, () => this.#look())
+    this.#look()
+  }
+
+  /** Ends after the page of keys under way. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    this.#cron?.stop()
+    await this.#running
+  }
+
+  /**
+   * One round over all keys that refill.
+   * @returns how many were refilled.
+   */
+  async runRound(): Promise<number> {
+    const now = this.#clock()
+    const dueAt = [null, ...DAYS].map((day) => lastDueAt(day, now))
+    let total = 0
+    for (let cursor: string | null = ''; cursor !== null && !this.#isStopped; ) {
+      const options: Parameters<typeof refillDueKeys>[1] = { cursor, limit: PAGE_KEYS, dueAt, now }
+      const { last, refilled } = await refillDueKeys(this.#sql, options)
+      cursor = last
+      total += refilled
+    }
+    return total
+  }
+
+  #look(): void {
+    const midnight = lastDueAt(null, this.#clock())
+    if (this.#isStopped || this.#running !== null || this.#doneFor >= midnight) return
+    this.#running = this.#round(midnight).finally(() => {
+      this.#running = null
+    })
+  }
+
+  async #round(midnight: number): Promise<void> {
+    try {
+      const refilled = await this.runRound()
+      if (!this.#isStopped) this.#doneFor = midnight
+      if (refilled > 0) log('info', 'keys refilled on schedule', { refilled })
+    } catch (cause) {
+      log('error', 'the scheduled refill failed and is tried again within five minutes', { cause })
+    }
+  }
+}
+
+const DAYS = Array.from({ length: 31 }, (_, index) => index + 1)
+/** Keys a statement looks at: few enough not to hold row locks for long. */
+const PAGE_KEYS = 1000

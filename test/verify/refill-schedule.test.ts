@@ -1,0 +1,117 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { RefillSchedule } from '../../src/verify/refill-schedule.ts'
+import { makeApi } from '../support/fixtures.ts'
+import { startTestServer, type TestServer } from '../support/server.ts'
+
+setDefaultTimeout(60_000)
+
+const at = (text: string) => Date.parse(`${text}Z`)
+let now = at('2026-01-30T12:00:00')
+let server: TestServer
+beforeAll(async () => {
+  server = await startTestServer({ clock: () => now })
+})
+afterAll(async () => await server[Symbol.asyncDispose]())
+
+/** Rounds as several servers run them, each on its own connections. */
+const schedule = () => new RefillSchedule(server.server.deps.sql, () => now)
+
+/** Keys by name; what each has left, whoever asks. */
+async function prepare(keys: Record<string, Record<string, unknown>>) {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const made: Record<string, string> = {}
+  for (const [name, fields] of Object.entries(keys))
+    made[name] = (await workspace.post('keys.createKey', { apiId, ...fields })).keyId
+  const remaining = async () => {
+    const left: Record<string, number> = {}
+    for (const [name, keyId] of Object.entries(made))
+      left[name] = (await workspace.get('keys.getKey', { keyId })).remaining
+    return left
+  }
+  return { workspace, made, remaining }
+}
+
+/** OP59, OP60: added, at UTC midnight, once per due day, also late; the last day of a short month serves all later days. */
+test('keys nobody verifies are refilled on their days, once', async () => {
+  const { remaining } = await prepare({
+    daily: { remaining: 5, refill: { interval: 'daily', amount: 10 } },
+    monthly: { remaining: 5, refill: { interval: 'monthly', amount: 100 } },
+    last: { remaining: 5, refill: { interval: 'monthly', amount: 1000, refillDay: 31 } },
+    never: { remaining: 5 },
+  })
+  const round = () => schedule().runRound()
+  await round()
+  expect(await remaining()).toEqual({ daily: 5, monthly: 5, last: 5, never: 5 })
+  now = at('2026-01-30T23:59:59.999')
+  await round()
+  expect((await remaining()).daily).toBe(5)
+  now = at('2026-01-31T00:00:00')
+  await round()
+  await round()
+  expect(await remaining()).toEqual({ daily: 15, monthly: 5, last: 1005, never: 5 })
+  now = at('2026-02-03T04:00:00') // three midnights late: one refill
+  await round()
+  expect(await remaining()).toEqual({ daily: 25, monthly: 105, last: 1005, never: 5 })
+  now = at('2026-02-28T00:00:01')
+  await round()
+  await round()
+  expect(await remaining()).toEqual({ daily: 35, monthly: 105, last: 2005, never: 5 })
+})
+
+test('several servers at once refill each key once, and verifications beside them too', async () => {
+  const names = Array.from({ length: 30 }, (_, index) => `key ${index}`)
+  const { workspace, made, remaining } = await prepare(
+    Object.fromEntries(
+      names.map((name) => [name, { remaining: 1, refill: { interval: 'daily', amount: 10 } }]),
+    ),
+  )
+  now += 24 * 3_600_000
+  await Promise.all([1, 2, 3, 4].map(() => schedule().runRound()))
+  await schedule().runRound() // what one left to another that was just changing it
+  expect(new Set(Object.values(await remaining()))).toEqual(new Set([11]))
+  const { lastRefillAt } = (await workspace.get('keys.getKey', { keyId: made['key 0'] })).refill
+  expect(lastRefillAt).toBe(now)
+})
+
+/** The record in the cache still says that the refill is due. */
+test('a verification after a scheduled refill does not add it again', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const refill = { interval: 'daily', amount: 10 }
+  const { key } = await workspace.post('keys.createKey', { apiId, remaining: 3, refill })
+  const verify = async () => (await server.post('keys.verifyKey', { key })).body.remaining
+  expect(await verify()).toBe(2)
+  now += 24 * 3_600_000
+  await schedule().runRound()
+  expect(await verify()).toBe(11)
+  expect(await verify()).toBe(10)
+})
+
+test('a refill never passes the largest 32-bit integer, and deleted or unlimited keys are left alone', async () => {
+  const refill = { interval: 'daily', amount: 2_147_483_647 }
+  const { workspace, made, remaining } = await prepare({
+    full: { remaining: 5, refill },
+    unlimited: { remaining: 5, refill },
+    deleted: { remaining: 5, refill },
+  })
+  await workspace.post('keys.updateRemaining', { keyId: made.unlimited, op: 'set', value: null })
+  await workspace.post('keys.deleteKey', { keyId: made.deleted })
+  now += 24 * 3_600_000
+  await schedule().runRound()
+  const { deleted } = made
+  delete made.deleted
+  expect(await remaining()).toEqual({ full: 2_147_483_647, unlimited: undefined as never })
+  const [row] = await server.server.deps.sql`select remaining from keys where id = ${deleted ?? ''}`
+  expect(row).toEqual({ remaining: 5 })
+})
+
+test('the first round begins with the start, and a stop ends it', async () => {
+  const { remaining } = await prepare({ daily: { remaining: 5, refill: { interval: 'daily', amount: 10 } } })
+  now += 24 * 3_600_000
+  const started = schedule()
+  started.start()
+  for (let wait = 0; wait < 100 && (await remaining()).daily === 5; wait++) await Bun.sleep(20)
+  expect((await remaining()).daily).toBe(15)
+  await started.stop()
+})
