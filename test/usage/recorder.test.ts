@@ -302,7 +302,7 @@ describe('while Postgres is away', () => {
     await wire.cut()
     for (let i = 0; i < 12_000; i++) recorder.recordVerification(verification({ keyId: `${prefix}_${i}` }))
     await recorder.flush()
-    expect(spillsIn(dataDir.path).length).toBe(3)
+    expect(spillsIn(dataDir.path)).toHaveLength(2) // besides the batch in doubt, which stays
     recorder.recordVerification(verification({ keyId: `${prefix}_0` }))
     await wire.open()
     const valid = async () => {
