@@ -196,11 +196,19 @@ function flood(isTiny: boolean): void {
   const abuserPassed = { early: 0, late: 0 }
   let newcomers = 0
   let refused = 0
-  let rssWarm = 0
-  let rssMost = 0
+  const names = new Names(10_000, 'flood')
+  const picked = Int32Array.from({ length: names.count }, (_, i) => i)
+  let texts = names.texts(picked)
+  const resident: number[] = []
+  Bun.gc(true)
+  const rssBefore = process.memoryUsage().rss
   const started = Bun.nanoseconds()
   for (let i = 0; i < floodNames; i++) {
-    const isNewPassed = take(`flood-${String(i).padStart(14, '0')}`)
+    if (i > 0 && i % names.count === 0) {
+      names.number(i)
+      texts = names.texts(picked)
+    }
+    const isNewPassed = take(texts[i % names.count] as string) // as many texts as names
     newcomers++
     if (!isNewPassed) refused++
     if (i % 500 === 0) {
@@ -217,10 +225,9 @@ function flood(isTiny: boolean): void {
         }
       }
     }
-    if (i % 250_000 === 0) {
-      const { rss } = process.memoryUsage()
-      if (i <= floodNames / 2) rssWarm = rss
-      rssMost = Math.max(rssMost, rss)
+    if ((i + 1) % (floodNames / 10) === 0) {
+      Bun.gc(true)
+      resident.push((process.memoryUsage().rss - rssBefore) / MIB)
     }
   }
   const seconds = (Bun.nanoseconds() - started) / 1e9
@@ -235,8 +242,8 @@ function flood(isTiny: boolean): void {
   console.log(
     `  flood: ${floodNames} identifiers through ${memoryBytes / MIB} MiB in ${seconds.toFixed(1)} s, limit ${limit}: ` +
       `${refused} of ${newcomers} calls of newcomers refused (${share.toFixed(4)} %); abusers passed ` +
-      `${abuserPassed.early} (early) and ${abuserPassed.late} (late) of ${allowed.early} each; resident memory at ` +
-      `half ${(rssWarm / MIB).toFixed(0)} MiB, most ${(rssMost / MIB).toFixed(0)} MiB; ${table.sketch.chargesTotal} charges in the sketch`,
+      `${abuserPassed.early} (early) and ${abuserPassed.late} (late) of ${allowed.early} each; resident memory grown, after each ` +
+      `tenth: ${resident.map((mib) => mib.toFixed(0)).join(' ')} MiB; ${table.sketch.chargesTotal} charges in the sketch`,
   )
 }
 
@@ -254,9 +261,19 @@ async function inOwnProcess(part: keyof typeof parts, isTiny: boolean): Promise<
 /** Names of 20 characters, kept as bytes; each use makes a new string, as a request does. */
 class Names {
   private readonly bytes: Buffer
-  constructor(readonly count: number) {
+  constructor(
+    readonly count: number,
+    private readonly prefix: string = 'users',
+  ) {
     this.bytes = Buffer.alloc(20 * count)
-    for (let i = 0; i < count; i++) this.bytes.write(`user-${String(i).padStart(15, '0')}`, 20 * i, 'latin1')
+    this.number(0)
+  }
+
+  /** Numbers the names anew, from this one on. */
+  number(from: number): void {
+    for (let i = 0; i < this.count; i++) {
+      this.bytes.write(`${this.prefix}${String(from + i).padStart(15, '0')}`, 20 * i, 'latin1')
+    }
   }
 
   texts(picked: Int32Array): string[] {
