@@ -6,7 +6,8 @@ setDefaultTimeout(60_000)
 
 let server: TestServer
 beforeAll(async () => {
-  server = await startTestServer()
+  // Time stands still: no window ends between two verifications.
+  server = await startTestServer({ clock: () => Date.parse('2026-06-01T12:00:00.000Z') })
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
