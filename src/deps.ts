@@ -44,11 +44,14 @@ export type ThreadSetup = {
   peerPorts: MessagePort[]
 }
 
-/** Opens one thread's deps. `close` ends them in reverse: what is in flight is answered, what is kept is flushed. */
+/**
+ * Opens one thread's deps. `close` ends them: calls in flight are answered, counts are flushed. What it is given runs
+ * beside the flush, once this thread asks for no more limits: a stop has ten seconds for everything.
+ */
 export function openDeps(
   setup: ThreadSetup,
   options: { clock: Clock; publicUrl: () => string },
-): { deps: Deps; close: () => Promise<void> } {
+): { deps: Deps; close: (beside?: () => Promise<void>) => Promise<void> } {
   const { config, address, writerId, processId, hashSecret, shardPorts, peerPorts } = setup
   const clock = neverBackwards(options.clock)
   const sql = connect(address, { connectionsMax: 10 })
@@ -82,11 +85,11 @@ export function openDeps(
     vault,
     publicUrl: options.publicUrl,
   }
-  const close = async () => {
+  const close = async (beside = async () => {}) => {
     await limiter.stop()
-    await usage.stop()
+    await Promise.all([usage.stop(), beside()])
     changes.stop()
-    await sql.end({ timeout: 2 })
+    await sql.end({ timeout: 1 })
   }
   return { deps, close }
 }

@@ -7,7 +7,8 @@ import { startEmbedded } from './db/embedded.ts'
 import { migrate } from './db/migrate.ts'
 import { type Deps, openDeps, type ThreadSetup } from './deps.ts'
 import { listen } from './http/listen.ts'
-import { startHttpThread } from './http/threads.ts'
+import { type HttpThread, startHttpThread } from './http/threads.ts'
+import { KeyImporter } from './keys/import-queue.ts'
 import { readMasterKeys } from './keys/master-keys.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { type Shards, startShards } from './limiter/shards.ts'
@@ -70,21 +71,26 @@ export async function startServer(config: Config, options: { clock?: Clock } = {
   if (mainSetup === undefined) throw new Error('at least one HTTP thread')
   let url = ''
   const { deps, close } = openDeps(mainSetup, { clock, publicUrl: () => config.publicUrl ?? url })
-  opening.defer(close)
+  // The last windows go to Postgres beside the last usage: a stop has ten seconds for everything.
+  opening.defer(() => close(() => shards.stop()))
+  const importer = new KeyImporter(deps)
+  importer.start()
+  opening.defer(() => importer.stop())
   const refills = new RefillSchedule(deps.sql, deps.clock)
   refills.start()
   opening.defer(() => refills.stop())
   const isShared = workerSetups.length > 0
   const listener = listen(deps, { ...config.listen, isShared })
   url = listener.url
-  opening.defer(() => listener.stop())
+  const threads: HttpThread[] = []
+  opening.defer(async () => {
+    await Promise.all([listener.stop(), ...threads.map((thread) => thread.stop())])
+  })
   const { host } = config.listen
   const threadOptions = { host, port: listener.port, publicUrl: config.publicUrl ?? url }
-  // Each is registered for closing as soon as it runs; all stop at once, before the main thread's own parts.
-  const threads = await Promise.all(workerSetups.map((setup) => startHttpThread(setup, threadOptions)))
-  opening.defer(async () => {
-    await Promise.all(threads.map((thread) => thread.stop()))
-  })
+  const starts = await Promise.allSettled(workerSetups.map((each) => startHttpThread(each, threadOptions)))
+  for (const start of starts) if (start.status === 'fulfilled') threads.push(start.value)
+  for (const start of starts) if (start.status === 'rejected') throw start.reason
   if (address.kind === 'url') await deps.changes.listen(deps.sql)
 
   const opened = opening.move()

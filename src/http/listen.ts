@@ -46,7 +46,7 @@ export function listen(deps: Deps, options: { host: string; port: number; isShar
 }
 
 /** How long a stop waits for requests in flight. */
-const STOP_MS = 3000
+const STOP_MS = 2000
 
 /** An address others can use: "any address" is not one. */
 function displayHost(host: string): string {

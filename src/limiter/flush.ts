@@ -207,7 +207,7 @@ const PAGES_PER_SLICE = 128
 const CELLS_PER_SLICE = 32
 const ENTRIES_PER_SLICE = 65_536
 const RETRY_MS = 500
-const STOP_MS = 5_000
+const STOP_MS = 3_000
 const DELETE_EVERY_MS = 5_000
 /** Another server's clock may be behind ours: a row is garbage only a good while after its window. */
 const DELETE_AFTER_MS = 60_000

@@ -1,9 +1,10 @@
 import { Value } from '@sinclair/typebox/value'
 import type { Sql } from '../db/connect.ts'
 import { readSpills, writeSpill } from '../db/spill.ts'
+import { startOfMonth } from '../lib/buckets.ts'
 import { type Clock, HOUR_MS } from '../lib/clock.ts'
 import { log } from '../log.ts'
-import { startOfMonth, UsageBatch, type UsageColumns } from './batch.ts'
+import { UsageBatch, type UsageColumns } from './batch.ts'
 import { Fold, type RatelimitEvent, type VerificationEvent } from './fold.ts'
 import { closeRatelimitHours, countBatch, makeMonth, monthsOf } from './rollup.ts'
 
@@ -18,7 +19,7 @@ export type { Outcome } from './batch.ts'
  *    all when that number was counted before. So when the answer does not come, the same batch is sent again, unchanged,
  *    and nothing else before it.
  * 4. While Postgres is away, counts stay in the fold: bounded by what is distinct in an hour. Beyond `cellsMax` they go to
- *    the data dir, as batches of writers of their own, and are sent from there when Postgres is back or at the next start.
+ *    the data dir, also when Postgres is only too slow, as batches of writers of their own, and are sent from there when Postgres is back or at the next start.
  * 5. `stop` flushes; what cannot be sent in time goes to the data dir.
  */
 export class UsageRecorder {
@@ -169,6 +170,8 @@ export class UsageRecorder {
       writeSpill(this.#dataDir, 'rejected-usage', batch)
       log('error', 'the database refuses a batch of usage; it is kept in the data dir', { cause })
     }
+    // More comes in than the database takes: the same bound as while it is away.
+    if (this.#fold.size > this.#cellsMax) await this.#moveAside()
   }
 
   async #haveMonth(month: number): Promise<void> {
@@ -200,7 +203,7 @@ export class UsageRecorder {
     this.#closedBefore = before
   }
 
-  /** Frees memory while Postgres is away. Files are written one at a time, with the event loop in between. */
+  /** Frees memory while Postgres is away or too slow. Files are written one at a time, with the event loop in between. */
   async #moveAside(): Promise<void> {
     do {
       for (let columns = this.#nextColumns(); columns !== null; columns = this.#nextColumns()) {
@@ -267,7 +270,7 @@ export class UsageRecorder {
 }
 
 const SEND_TIMEOUT_MS = 10_000
-const STOP_TIMEOUT_MS = 5_000
+const STOP_TIMEOUT_MS = 3_000
 const UNANSWERED_MAX = 2
 /** Time for other servers to send what belongs to an hour before its identifiers are cut. */
 const CLOSED_AFTER_HOURS = 2

@@ -68,6 +68,32 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
       expect(await next.end('SIGTERM')).toBe(0)
     }
   })
+
+  /** Frozen is worse than gone: nothing says no, so only time can. */
+  test('a stop with a database that no longer answers takes less than ten seconds and loses no count', async () => {
+    await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
+    if (wire.address.kind !== 'url') throw new Error('this test needs a real Postgres')
+    const env = {
+      TOLLGATE_DATA_DIR: database.dataDir,
+      DATABASE_URL: wire.address.url,
+      TOLLGATE_HTTP_THREADS: '2',
+      TOLLGATE_FLUSH_MS: '200',
+    }
+    const first = await spawnServer(env)
+    const take = { ...day, identifier: 'frozen' }
+    await first.post('ratelimits.limit', take, OPERATOR_KEY)
+    wire.freeze()
+    for (let i = 0; i < 5; i++) await first.post('ratelimits.limit', take, OPERATOR_KEY)
+    const stoppingAt = performance.now()
+    expect(await first.end('SIGTERM')).toBe(0)
+    expect(performance.now() - stoppingAt).toBeLessThan(10_000)
+    await wire.cut()
+    await wire.open()
+    await using next = await spawnServer(env)
+    const { body } = await next.post('ratelimits.limit', { ...take, cost: 0 }, OPERATOR_KEY)
+    expect(body.remaining).toBe(994)
+    expect(await next.end('SIGTERM')).toBe(0)
+  })
 })
 
 test('a start without its database ends with one line, and never with the password in it', async () => {

@@ -11,6 +11,8 @@ export type Wire = AsyncDisposable & {
   open(): Promise<void>
   /** What is sent arrives, the answer does not, and the connection breaks: a commit whose answer is lost. */
   deafen(): void
+  /** Connections stay, and nothing arrives any more. */
+  freeze(): void
   /** Connections break, and further ones are refused. */
   cut(): Promise<void>
 }
@@ -19,6 +21,7 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-wire-'))
   const sockets = new Set<Socket>()
   let isDeaf = false
+  let isFrozen = false
   const server = createServer((client) => {
     const database = connectTo(to)
     for (const socket of [client, database]) {
@@ -30,13 +33,17 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
         database.destroy()
       })
     }
-    client.on('data', (bytes) => database.write(bytes))
-    database.on('data', (bytes) => (isDeaf ? client.destroy() : client.write(bytes)))
+    client.on('data', (bytes) => isFrozen || database.write(bytes))
+    database.on('data', (bytes) => {
+      if (isDeaf) client.destroy()
+      else if (!isFrozen) client.write(bytes)
+    })
   })
   const path = join(folder, 'wire.sock')
   let port = 0
   const open = async () => {
     isDeaf = false
+    isFrozen = false
     if (server.listening) return
     await new Promise<void>((resolve) =>
       to.kind === 'url' ? server.listen(port, '127.0.0.1', resolve) : server.listen(path, resolve),
@@ -55,6 +62,9 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
     open,
     deafen: () => {
       isDeaf = true
+    },
+    freeze: () => {
+      isFrozen = true
     },
     cut,
     [Symbol.asyncDispose]: async () => {
