@@ -1,7 +1,6 @@
 import { badRequest } from '../errors.ts'
+import { bucketAfter, bucketOf, type TimeGroup } from '../lib/buckets.ts'
 import { DAY_MS, HOUR_MS } from '../lib/clock.ts'
-
-export type TimeGroup = 'hour' | 'day' | 'month'
 
 /** Datapoints of one answer at most. More would hold this server's thread and memory for everyone else. */
 export const ROWS_MAX = 100_000
@@ -106,22 +105,10 @@ function gaps(
   const end = bucketOf(range.lastHour, time)
   const step = fromTheEnd ? -1 : 1
   for (
-    let bucket = fromTheEnd ? nextBucket(end, time, -1) : first;
+    let bucket = fromTheEnd ? bucketAfter(end, time, -1) : first;
     bucket >= first && bucket < end && found.length < max;
-    bucket = nextBucket(bucket, time, step)
+    bucket = bucketAfter(bucket, time, step)
   )
     if (!filled.has(bucket)) found.push(bucket)
   return found
-}
-
-/** Start of the hour, day or month (UTC) that holds `at`. */
-export function bucketOf(at: number, time: TimeGroup): number {
-  if (time === 'month') return nextBucket(at, time, 0)
-  return at - (at % (time === 'day' ? DAY_MS : HOUR_MS))
-}
-
-function nextBucket(bucket: number, time: TimeGroup, steps: number): number {
-  if (time !== 'month') return bucket + steps * (time === 'day' ? DAY_MS : HOUR_MS)
-  const date = new Date(bucket)
-  return new Date(0).setUTCFullYear(date.getUTCFullYear(), date.getUTCMonth() + steps)
 }

@@ -1,7 +1,7 @@
 import type { AnySql } from '../db/connect.ts'
+import { bucketOf, type TimeGroup } from '../lib/buckets.ts'
 import { DAY_MS, HOUR_MS } from '../lib/clock.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
-import { bucketOf, type TimeGroup } from './query.ts'
 
 /** Which verifications: all of it must hold. Empty lists do not narrow. */
 export type VerificationFilter = {

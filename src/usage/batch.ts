@@ -80,9 +80,3 @@ export const emptyColumns = (): UsageColumns => ({
   totals: { workspaceId: [], namespaceId: [], hour: [], passed: [], denied: [] },
   identifiers: { total: [], identifier: [], passed: [], denied: [] },
 })
-
-/** Start of the month (UTC) that holds `at`. */
-export function startOfMonth(at: number, monthsLater = 0): number {
-  const date = new Date(at)
-  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + monthsLater)
-}

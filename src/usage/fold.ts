@@ -1,5 +1,6 @@
+import { startOfMonth } from '../lib/buckets.ts'
 import { HOUR_MS } from '../lib/clock.ts'
-import { BATCH_ROWS_MAX, emptyColumns, type Outcome, startOfMonth, type UsageColumns } from './batch.ts'
+import { BATCH_ROWS_MAX, emptyColumns, type Outcome, type UsageColumns } from './batch.ts'
 
 export type VerificationEvent = {
   workspaceId: string

@@ -1,5 +1,6 @@
 import type { AnySql } from '../db/connect.ts'
-import { startOfMonth, type UsageBatch } from './batch.ts'
+import { startOfMonth } from '../lib/buckets.ts'
+import type { UsageBatch } from './batch.ts'
 
 /** Identifiers of one namespace that get a row of their own while their hour runs: the first so many to appear. */
 export const IDENTIFIERS_OPEN_MAX = 100_000

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { bucketOf, type TimeGroup } from '../../src/analytics/query.ts'
+import { bucketOf, type TimeGroup } from '../../src/lib/buckets.ts'
 import type { Outcome } from '../../src/usage/recorder.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 

@@ -316,6 +316,27 @@ describe('while Postgres is away', () => {
   }, 60_000)
 })
 
+/** Else a flood of distinct tags would fill the memory of a server whose database is merely slow. */
+test('what comes in faster than it can be written goes through the data dir, and is counted once', async () => {
+  const prefix = unique('key')
+  using dataDir = makeDataDir()
+  const recorder = makeRecorder({ dataDir: dataDir.path, cellsMax: 1_000 })
+  const record = (from: number, to: number) => {
+    for (let i = from; i < to; i++) recorder.recordVerification(verification({ keyId: `${prefix}_${i}` }))
+  }
+  record(0, 12_000)
+  const flushing = recorder.flush()
+  await Bun.sleep(0) // the flush has taken what was there
+  record(6_000, 9_000)
+  await flushing
+  await recorder.flush()
+  const [row] = await sql<{ cells: number; valid: number }[]>`
+    select count(*) as cells, sum(valid)::bigint as valid
+      from usage_verifications where starts_with(key_id, ${`${prefix}_`})`
+  expect(row).toEqual({ cells: 12_000, valid: 15_000 })
+  expect(spillsIn(dataDir.path)).toEqual([])
+})
+
 /** One batch that can never be written must not hold up all that come after it. */
 test('a batch the database refuses is put aside on disk, and later ones are counted', async () => {
   const keyId = unique('key')
