@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { readdirSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { connect, type Sql } from '../../src/db/connect.ts'
 import { emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
@@ -334,6 +334,7 @@ test('what comes in faster than it can be written goes through the data dir, and
     select count(*) as cells, sum(valid)::bigint as valid
       from usage_verifications where starts_with(key_id, ${`${prefix}_`})`
   expect(row).toEqual({ cells: 12_000, valid: 15_000 })
+  expect(existsSync(join(dataDir.path, 'spill'))).toBe(true)
   expect(spillsIn(dataDir.path)).toEqual([])
 })
 
