@@ -64,9 +64,9 @@ function speedInGroups(group: number, isTiny: boolean): void {
         for (let i = from, at = 0; i < until; i++, at += 4) {
           const ok = table.take(
             hashed[at] as number, // in range
-            hashed[at + 1] as number,
-            hashed[at + 2] as number,
-            hashed[at + 3] as number,
+            hashed[at + 1] as number, // h1
+            hashed[at + 2] as number, // h2
+            hashed[at + 3] as number, // h3
             limit,
             DURATION_MS,
             1,
@@ -135,7 +135,7 @@ function pauses(isTiny: boolean): void {
   const random = randomNumbers(SEED)
   const hash = new CounterHash('secret')
   const changed = new CellBatch(5_000)
-  const durations = { growing: [] as number[], expiring: [] as number[] }
+  const durations: Record<'growing' | 'expiring', number[]> = { growing: [], expiring: [] }
   const table = new WindowTable({ memoryBytes: 256 * MIB, nowMs: 0 })
   const picked = new Int32Array(10_000)
   const live = new Map<number, number>()

@@ -73,8 +73,9 @@ export class OverflowSketch {
     const until = Math.min(this.entries.length, this.clearedUntil + entriesMax)
     for (let at = this.clearedUntil; at < until; at++) {
       const entry = this.entries[at] as number // in range
-      if (entry !== 0 && (this.tagEnds[entry >>> CODE_BITS] as number) <= this.clearBeforeMs)
-        this.entries[at] = 0
+      if (entry === 0) continue
+      const endMs = this.tagEnds[entry >>> CODE_BITS] as number // 12 bits
+      if (endMs <= this.clearBeforeMs) this.entries[at] = 0
     }
     this.clearedUntil = until
     if (until < this.entries.length) return false

@@ -94,18 +94,18 @@ function serve(table: WindowTable, port: MessagePort): void {
 function decide(table: WindowTable, calls: Calls): Answers {
   const answers = [calls[0] as number] // a batch begins with its id, then come whole calls of eight numbers
   for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
-    table.warm(calls[at + 1] as number, calls[at + 2] as number)
+    table.warm(calls[at + 1] as number, calls[at + 2] as number) // h1, h2
   }
   for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
     const passed = table.take(
-      calls[at] as number,
-      calls[at + 1] as number,
-      calls[at + 2] as number,
-      calls[at + 3] as number,
-      calls[at + 4] as number,
-      calls[at + 5] as number,
-      calls[at + 6] as number,
-      calls[at + 7] as number,
+      calls[at] as number, // h0
+      calls[at + 1] as number, // h1
+      calls[at + 2] as number, // h2
+      calls[at + 3] as number, // h3
+      calls[at + 4] as number, // limit
+      calls[at + 5] as number, // durationMs
+      calls[at + 6] as number, // cost
+      calls[at + 7] as number, // atMs
     )
     answers.push(passed ? table.used : -1 - table.used, table.resetAtMs)
   }

@@ -238,10 +238,10 @@ export class WindowTable {
       if (endMs <= this.nowMs) continue
       const words = this.words
       changed.add(
-        words[at] as number, // in range
-        words[at + 1] as number,
-        words[at + 2] as number,
-        words[at + 3] as number,
+        words[at] as number, // h0, in range as `at`
+        words[at + 1] as number, // h1
+        words[at + 2] as number, // h2
+        words[at + 3] as number, // h3
         endMs,
         word & USED_MASK,
       )
@@ -282,8 +282,8 @@ export class WindowTable {
         if (endMs < (this.pageEndsFrom[page] as number)) this.pageEndsFrom[page] = endMs // in range
         return at
       }
-      if ((this.pageEndsFrom[page] as number) <= this.nowMs)
-        this.rebuild(page, page, 0) // in range
+      const endsFrom = this.pageEndsFrom[page] as number // in range
+      if (endsFrom <= this.nowMs) this.rebuild(page, page, 0)
       else if (!this.split(page, h1)) return -1
     }
   }

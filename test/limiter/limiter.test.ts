@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
+import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { createServer, connect as dial, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -8,6 +8,9 @@ import type { Clock } from '../../src/lib/clock.ts'
 import { LimiterRouter, type Taken } from '../../src/limiter/router.ts'
 import { type Shards, startShards } from '../../src/limiter/shards.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
 
 /** Inside an hour's window that the tests never leave unless they say so. */
 const NOW = Date.UTC(2030, 0, 1, 12, 30)
@@ -18,7 +21,7 @@ let dataDir: string
 beforeAll(async () => {
   database = await openTestSql()
   dataDir = mkdtempSync(join(tmpdir(), 'tollgate-limiter-'))
-}, 60_000)
+})
 afterAll(async () => {
   await database[Symbol.asyncDispose]()
   rmSync(dataDir, { recursive: true, force: true })
@@ -247,10 +250,10 @@ async function openProxy(address: DatabaseAddress, folder: string) {
   await listening.promise
   const bound = server.address()
   if (url !== null && typeof bound === 'object' && bound !== null) url.host = `127.0.0.1:${bound.port}`
+  const near: DatabaseAddress =
+    url === null ? { kind: 'embedded', socketPath: path } : { kind: 'url', url: url.href }
   return {
-    address: (url === null
-      ? { kind: 'embedded', socketPath: path }
-      : { kind: 'url', url: url.href }) satisfies DatabaseAddress as DatabaseAddress,
+    address: near,
     cut() {
       isCut = true
       for (const socket of sockets) socket.destroy()
@@ -436,7 +439,7 @@ describe('memory', () => {
       expect(stats?.tableBytes).toBeLessThan(2 ** 21)
       expect(stats?.flushAwayMs).toBe(0)
     }
-  }, 30_000)
+  })
 
   /** An abuser that came when memory was full must not get its limit anew from a restart. */
   test('counters near their limit survive a restart though they have no cell of their own', async () => {
@@ -451,5 +454,5 @@ describe('memory', () => {
     }
     await using limiter = await startLimiter({ shards: 1 })
     expect(await take(limiter.router, abuser, { limit: 15 })).toMatchObject({ passed: false, used: 15 })
-  }, 30_000)
+  })
 })

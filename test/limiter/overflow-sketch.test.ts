@@ -1,7 +1,10 @@
-import { expect, test } from 'bun:test'
+import { expect, setDefaultTimeout, test } from 'bun:test'
 import fc from 'fast-check'
 import { OverflowSketch } from '../../src/limiter/overflow-sketch.ts'
+import { SLOW_MS } from '../support/timeout.ts'
 import { randomNumbers } from './support.ts'
+
+setDefaultTimeout(SLOW_MS)
 
 const name = (i: number): [number, number] => [
   Math.imul(i + 1, 0x9e3779b1) | 0,
@@ -47,7 +50,7 @@ test('no open window is estimated below what was charged, while entries are shar
     ),
     { numRuns: 60 },
   )
-}, 30_000)
+})
 
 /** Else one flood would refuse newcomers for ever. */
 test('once its windows are over it is empty again', () => {

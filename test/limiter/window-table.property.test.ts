@@ -1,7 +1,10 @@
-import { expect, test } from 'bun:test'
+import { expect, setDefaultTimeout, test } from 'bun:test'
 import fc from 'fast-check'
 import { CellBatch, WindowTable } from '../../src/limiter/window-table.ts'
+import { SLOW_MS } from '../support/timeout.ts'
 import { randomNumbers, takeFrom } from './support.ts'
+
+setDefaultTimeout(SLOW_MS)
 
 /** What the table must do, without any cleverness. */
 class ObviousTable {
@@ -83,7 +86,7 @@ test('the table decides like an obvious one, through growth, expiry, sweeps and 
     }),
     { numRuns: 100 },
   )
-}, 60_000)
+})
 
 /** What a flush wrote is all that is left after a crash: it must be the table's own count, for every open window. */
 test('the sweeps of a run add up to the counts of all open windows', () => {
@@ -129,7 +132,7 @@ test('the sweeps of a run add up to the counts of all open windows', () => {
     }),
     { numRuns: 100 },
   )
-}, 60_000)
+})
 
 /** Over budget an attacker could gain by every forgotten or under-counted window, so there must be none. */
 test('over budget a window is never given more than its limit, however small the memory', () => {
@@ -164,4 +167,4 @@ test('over budget a window is never given more than its limit, however small the
     { numRuns: 60 },
   )
   expect(chargesOverBudget).toBeGreaterThan(1_000) // or nothing was tested
-}, 60_000)
+})
