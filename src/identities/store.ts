@@ -13,6 +13,19 @@ export async function findIdentityIds(
   return new Map(rows.map(({ id, externalId }) => [externalId, id]))
 }
 
+/** The same for a caller about to connect keys: until its transaction ends nobody can delete them. */
+export async function holdIdentityIds(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  externalIds: readonly string[],
+): Promise<Map<string, string>> {
+  const rows = await tx<{ id: string; externalId: string }[]>`
+    select id, external_id as "externalId" from identities
+     where workspace_id = ${workspaceId} and external_id = any(${externalIds as string[]}::text[])
+     order by external_id for key share`
+  return new Map(rows.map(({ id, externalId }) => [externalId, id]))
+}
+
 /** Makes those that do not exist yet; of two makers at once, one makes it. @returns the ones made here. */
 export async function insertMissingIdentities(
   sql: AnySql,
@@ -93,7 +106,11 @@ export async function insertIdentity(
   return rows.length > 0
 }
 
-/** Takes an identity for this transaction: whoever else changes it or its limits waits. @returns its id. */
+/**
+ * Takes an identity for this transaction: whoever else changes it or its limits, or connects keys to it, waits. It comes
+ * before the keys, as with those who connect some: an order that nobody can deadlock.
+ * @returns its id.
+ */
 export async function holdIdentity(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -103,7 +120,7 @@ export async function holdIdentity(
     select i.id from identities i
      where i.workspace_id = ${workspaceId}
        and ${'id' in by ? tx`i.id = ${by.id}` : tx`i.external_id = ${by.externalId}`}
-       for no key update`
+       for update`
   return row?.id ?? null
 }
 
