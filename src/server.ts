@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { bootstrap } from './bootstrap.ts'
 import type { Config } from './config.ts'
-import { connect, type DatabaseAddress, type Sql } from './db/connect.ts'
+import { connect, type DatabaseAddress, ping, type Sql } from './db/connect.ts'
 import { openDataDir, StartError } from './db/data-dir.ts'
 import { startEmbedded } from './db/embedded.ts'
 import { migrate } from './db/migrate.ts'
@@ -129,7 +129,7 @@ async function prepareDatabase(
 /** @throws StartError when the database cannot be reached: the one thing a start cannot do without. */
 async function requireAnswer(sql: Sql): Promise<void> {
   try {
-    await sql`select 1`
+    await ping(sql)
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause)
     throw new StartError(`the database of DATABASE_URL cannot be reached: ${reason}`, { cause })

@@ -2,7 +2,8 @@ import { type AuditActor, type AuditEntry, audit } from '../audit/log.ts'
 import type { AnySql } from '../db/connect.ts'
 import type { Touch } from '../db/database.ts'
 import { ApiError, badRequest } from '../errors.ts'
-import { newId } from '../lib/ids.ts'
+import { newId, type WorkspaceId } from '../lib/ids.ts'
+import { holdPermissions, holdRoles } from '../permissions/store.ts'
 import { ensureIdentities } from './ensure-identities.ts'
 import {
   insertDefaultLimits,
@@ -39,7 +40,8 @@ export type NewKey = {
 /**
  * Writes keys with all that hangs on them, inside the caller's transaction: a fixed number of statements, however many.
  * @param options.sealed Texts of those that are recoverable.
- * @throws ApiError CONFLICT when a key of the same hash exists, or twice in the list; then nothing may be kept.
+ * @throws ApiError CONFLICT when a key of the same hash exists, or twice in the list; PRECONDITION_FAILED when a role or
+ *   permission was just deleted. Then nothing may be kept.
  */
 export async function writeNewKeys(
   tx: AnySql,
@@ -48,6 +50,7 @@ export async function writeNewKeys(
   { sealed, touch, now }: { sealed: readonly SealedKey[]; touch: Touch; now: number },
 ): Promise<void> {
   const { workspaceId } = actor
+  await holdNamed(tx, workspaceId, keys)
   const externalIds = keys.flatMap(({ externalId }) => externalId ?? [])
   const identities = await ensureIdentities(tx, actor, externalIds, now)
   const rows = keys.map((key) => rowOf(key, identities))
@@ -82,6 +85,26 @@ export async function writeNewKeys(
   await audit(tx, actor, keys.flatMap(auditEntries))
   // Somebody may have tried the key before it existed: "not found" is cached by hash.
   touch(...keys.map(({ hash }) => hash))
+}
+
+/**
+ * Keeps the roles and permissions that the keys name from being deleted until the transaction ends.
+ * @throws ApiError PRECONDITION_FAILED naming those deleted since they were looked up.
+ */
+async function holdNamed(tx: AnySql, workspaceId: WorkspaceId, keys: readonly NewKey[]): Promise<void> {
+  const roles = new Map(keys.flatMap(({ roles }) => roles.map(({ id, name }) => [id, name])))
+  const permissions = new Map(
+    keys.flatMap(({ permissions }) => permissions.map(({ id, name }) => [id, name])),
+  )
+  if (roles.size > 0)
+    for (const { id } of await holdRoles(tx, workspaceId, { ids: [...roles.keys()], names: [] }))
+      roles.delete(id)
+  if (permissions.size > 0)
+    for (const { id } of await holdPermissions(tx, workspaceId, { ids: [...permissions.keys()], slugs: [] }))
+      permissions.delete(id)
+  const gone = [...roles.values(), ...permissions.values()]
+  if (gone.length > 0)
+    throw new ApiError('PRECONDITION_FAILED', `deleted in the meantime: ${gone.join(', ')}`)
 }
 
 const rowOf = (key: NewKey, identities: ReadonlyMap<string, string>): NewKeyRow => ({

@@ -3,7 +3,9 @@ import { EmptyReply } from '../lib/page.ts'
 import { addPermissions } from './add-permissions.ts'
 import { addRoles } from './add-roles.ts'
 import { createKey } from './create-key.ts'
+import { createKeys } from './create-keys.ts'
 import { deleteKey } from './delete-key.ts'
+import { enqueueKeys } from './enqueue-keys.ts'
 import { getKey } from './get-key.ts'
 import { getKeyVerifications } from './get-verifications.ts'
 import { removePermissions } from './remove-permissions.ts'
@@ -13,7 +15,10 @@ import {
   AttachRolesBody,
   CreateKeyBody,
   CreateKeyReply,
+  CreateKeysBody,
+  CreateKeysReply,
   DeleteKeyBody,
+  EnqueueKeysBody,
   GetKeyQuery,
   KeyObject,
   KeyVerificationsQuery,
@@ -94,5 +99,15 @@ export const keyRoutes: Endpoint[] = [
     '/v1/keys.removeRoles',
     { input: RemoveRolesBody, reply: EmptyReply, summary: 'Detach roles from a key' },
     removeRoles,
+  ),
+  post(
+    '/v1/migrations.createKeys',
+    { input: CreateKeysBody, reply: CreateKeysReply, summary: 'Import keys, all or none' },
+    createKeys,
+  ),
+  post(
+    '/v1/migrations.enqueueKeys',
+    { input: EnqueueKeysBody, reply: EmptyReply, summary: 'Import keys later', status: 202 },
+    enqueueKeys,
   ),
 ]

@@ -2,6 +2,8 @@ import type { AuditDeletedKeys } from '../audit/log.ts'
 import type { AnySql } from '../db/connect.ts'
 import { INT32_MAX } from '../lib/bounds.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
+import type { ImportedKey } from './imports.ts'
+import type { SealedKey } from './vault.ts'
 
 /** A row of `keys` to be made, ordinary keys only. */
 export type NewKeyRow = {
@@ -61,7 +63,7 @@ export async function insertDefaultLimits(
         as l (id, key_id, "limit", duration_ms)`
 }
 
-/** Attaches roles; pairs that exist already are left alone. */
+/** Attaches roles; pairs that exist already are left alone, roles deleted meanwhile passed over. */
 export async function insertKeyRoles(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -74,10 +76,13 @@ export async function insertKeyRoles(
     select l.key_id, l.role_id, ${workspaceId}, ${now}
       from unnest(${links.map(({ keyId }) => keyId)}::text[], ${links.map(({ roleId }) => roleId)}::text[])
         as l (key_id, role_id)
+      join roles t on t.id = l.role_id and t.workspace_id = ${workspaceId}
+     order by l.key_id, l.role_id
+       for key share of t
     on conflict do nothing`
 }
 
-/** Attaches permissions; pairs that exist already are left alone. */
+/** Attaches permissions; pairs that exist already are left alone, permissions deleted meanwhile passed over. */
 export async function insertKeyPermissions(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -90,6 +95,9 @@ export async function insertKeyPermissions(
     select l.key_id, l.permission_id, ${workspaceId}, ${now}
       from unnest(${links.map(({ keyId }) => keyId)}::text[], ${links.map(({ permissionId }) => permissionId)}::text[])
         as l (key_id, permission_id)
+      join permissions t on t.id = l.permission_id and t.workspace_id = ${workspaceId}
+     order by l.key_id, l.permission_id
+       for key share of t
     on conflict do nothing`
 }
 
@@ -484,4 +492,112 @@ export async function changeSealedDataKeys(
       from unnest(${keys.map(({ id }) => id)}::text[], ${keys.map(({ sealed }) => sealed)}::text[],
                   ${keys.map(({ masterKeyId }) => masterKeyId)}::text[]) as k (id, sealed, master_key_id)
      where d.id = k.id`
+}
+
+/** Which of these hashes a key has, deleted ones included, of whatever workspace. */
+export async function findTakenHashes(sql: AnySql, hashes: readonly string[]): Promise<string[]> {
+  const rows = await sql<{ hash: string }[]>`
+    select hash from keys where hash = any(${hashes as string[]}::text[])`
+  return rows.map(({ hash }) => hash)
+}
+
+/** A key in the queue of migrations.enqueueKeys, with who put it there. */
+export type KeyImportRow = {
+  id: number
+  workspaceId: WorkspaceId
+  rootKeyId: string
+  location: string | null
+  userAgent: string | null
+  apiId: string
+  key: ImportedKey
+  /** Its text, when that came with it. */
+  sealed: SealedKey | null
+  /** Failed ones so far. */
+  attempts: number
+}
+
+export async function insertKeyImports(
+  sql: AnySql,
+  actor: Pick<KeyImportRow, 'workspaceId' | 'rootKeyId' | 'location' | 'userAgent'>,
+  imports: readonly (Pick<KeyImportRow, 'apiId' | 'key' | 'sealed'> & { migrationId: string })[],
+  now: number,
+): Promise<void> {
+  const rows = imports.map(({ migrationId, apiId, key, sealed }) => ({
+    migration_id: migrationId,
+    api_id: apiId,
+    key_id: key.id,
+    key: JSON.stringify(key),
+    ciphertext: sealed?.ciphertext ?? null,
+    encryption_key_id: sealed?.encryptionKeyId ?? null,
+  }))
+  await sql`
+    insert into key_imports (workspace_id, migration_id, api_id, key_id, key, ciphertext, encryption_key_id, actor_id,
+                             location, user_agent, next_at, created_at)
+    select ${actor.workspaceId}, i.migration_id, i.api_id, i.key_id, i.key, i.ciphertext, i.encryption_key_id,
+           ${actor.rootKeyId}, ${actor.location}, ${actor.userAgent}, ${now}, ${now}
+      from json_to_recordset((${JSON.stringify(rows)}::text)::json)
+        as i (migration_id text, api_id text, key_id text, key text, ciphertext text, encryption_key_id text)`
+}
+
+/** Of all workspaces: the queue is the server's own. */
+export async function findDueKeyImports(
+  sql: AnySql,
+  { now, limit }: { now: number; limit: number },
+): Promise<number[]> {
+  const rows = await sql<{ id: number }[]>`
+    select id from key_imports where failed_at is null and next_at <= ${now}
+     order by next_at, id limit ${limit} for update skip locked`
+  return rows.map(({ id }) => id)
+}
+
+/** When something is due next, Unix ms; null = the queue is empty. */
+export async function findNextKeyImport(sql: AnySql): Promise<number | null> {
+  const [row] = await sql<{ at: number | null }[]>`
+    select min(next_at) as at from key_imports where failed_at is null`
+  return row?.at ?? null
+}
+
+/** Locks those that are still due until the transaction ends, without waiting for any. */
+export async function claimKeyImports(
+  tx: AnySql,
+  { ids, now }: { ids: readonly number[]; now: number },
+): Promise<KeyImportRow[]> {
+  type Row = Omit<KeyImportRow, 'key' | 'sealed'> & {
+    key: string
+    ciphertext: string | null
+    encryptionKeyId: string | null
+  }
+  const rows = await tx<Row[]>`
+    select id, workspace_id as "workspaceId", actor_id as "rootKeyId", location, user_agent as "userAgent",
+           api_id as "apiId", key, ciphertext, encryption_key_id as "encryptionKeyId", attempts
+      from key_imports
+     where id = any(${ids as number[]}::bigint[]) and failed_at is null and next_at <= ${now}
+     order by id for update skip locked`
+  return rows.map(({ ciphertext, encryptionKeyId, ...row }) => {
+    const key: ImportedKey = JSON.parse(row.key) // written by insertKeyImports
+    const sealed =
+      ciphertext === null || encryptionKeyId === null ? null : { keyId: key.id, ciphertext, encryptionKeyId }
+    return { ...row, key, sealed }
+  })
+}
+
+export async function deleteKeyImports(tx: AnySql, ids: readonly number[]): Promise<void> {
+  if (ids.length === 0) return
+  await tx`delete from key_imports where id = any(${ids as number[]}::bigint[])`
+}
+
+/** Puts off what failed, or keeps it for good. */
+export async function failKeyImports(
+  tx: AnySql,
+  failures: readonly { id: number; attempts: number; reason: string; nextAt: number; isFinal: boolean }[],
+  now: number,
+): Promise<void> {
+  if (failures.length === 0) return
+  await tx`
+    update key_imports i
+       set attempts = f.attempts, reason = f.reason, next_at = f."nextAt",
+           failed_at = case when f."isFinal" then ${now}::bigint end
+      from json_to_recordset((${JSON.stringify(failures)}::text)::json)
+        as f (id bigint, attempts integer, reason text, "nextAt" bigint, "isFinal" boolean)
+     where i.id = f.id`
 }

@@ -1,0 +1,99 @@
+import { type ApiRow, findApis } from '../apis/store.ts'
+import type { AnySql } from '../db/connect.ts'
+import { badRequest } from '../errors.ts'
+import { newId, type WorkspaceId } from '../lib/ids.ts'
+import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
+import { hashKey } from '../verify/secret.ts'
+import { type NewKey, readRatelimit, readRefill } from './new-keys.ts'
+import type { ImportElement } from './schema.ts'
+
+/** A key to import: checked, its names not yet looked up. Plain data, for the queue. */
+export type ImportedKey = Omit<NewKey, 'apiId' | 'keyspaceId' | 'roles' | 'permissions'> & {
+  roles: readonly string[]
+  permissions: readonly string[]
+}
+
+/**
+ * An element of a migration as a key, and its text when that came with it.
+ * @param path Where it stands in the request, for messages.
+ * @throws ApiError BAD_REQUEST without hash and plaintext, or for contradictory fields.
+ */
+export function readImport(
+  element: ImportElement,
+  path: string,
+): { key: ImportedKey; plaintext: string | null } {
+  const { plaintext, hash, prefix, ownerId, expires } = element
+  const refill = readRefill(element.refill, element.remaining, { path: `${path}.refill`, lastAt: null })
+  if (plaintext === undefined && hash === undefined)
+    throw badRequest(`${path}: either hash or plaintext is required`)
+  const key: ImportedKey = {
+    id: newId('key'),
+    hash: plaintext === undefined ? (hash?.value ?? '') : hashKey(plaintext),
+    start: element.start ?? startOf(plaintext ?? '', prefix ?? ''),
+    name: element.name ?? null,
+    ownerId: ownerId === undefined || ownerId === '' ? null : ownerId,
+    externalId: element.externalId ?? null,
+    meta: element.meta ?? null,
+    environment: element.environment ?? null,
+    enabled: element.enabled ?? true,
+    expiresAt: expires === undefined || expires === 0 ? null : expires,
+    remaining: element.remaining ?? null,
+    refill,
+    ratelimit: readRatelimit(element.ratelimit, `${path}.ratelimit`),
+    roles: element.roles ?? [],
+    permissions: element.permissions ?? [],
+  }
+  return { key, plaintext: plaintext ?? null }
+}
+
+/** The first 4 characters, behind the prefix and its underscore when the key has one. */
+const startOf = (plaintext: string, prefix: string) =>
+  plaintext.slice(0, prefix !== '' && plaintext.startsWith(`${prefix}_`) ? prefix.length + 5 : 4)
+
+/** What imported keys name and the database knows. */
+export type ImportContext = {
+  apis: ReadonlyMap<string, ApiRow>
+  /** Id and name by name. */
+  roles: ReadonlyMap<string, { id: string; name: string }>
+  /** Id and name by slug. */
+  permissions: ReadonlyMap<string, { id: string; name: string }>
+}
+
+/** Three statements at most, however many keys. */
+export async function readImportContext(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  wanted: {
+    apiIds: readonly string[]
+    keys: readonly { roles?: readonly string[]; permissions?: readonly string[] }[]
+  },
+): Promise<ImportContext> {
+  const names = new Set(wanted.keys.flatMap(({ roles = [] }) => roles))
+  const slugs = new Set(wanted.keys.flatMap(({ permissions = [] }) => permissions))
+  const apis = await findApis(sql, workspaceId, [...new Set(wanted.apiIds)])
+  const roles = names.size === 0 ? [] : await findRolesByName(sql, workspaceId, [...names])
+  const permissions = slugs.size === 0 ? [] : await findPermissionsBySlug(sql, workspaceId, [...slugs])
+  return {
+    apis,
+    roles: new Map(roles.map((role) => [role.name, role])),
+    permissions: new Map(permissions.map((permission) => [permission.slug, permission])),
+  }
+}
+
+/** Names that none of the known ones has, each once. */
+export const missingOf = (names: readonly string[], known: ReadonlyMap<string, unknown>): string[] => [
+  ...new Set(names.filter((name) => !known.has(name))),
+]
+
+/** The key with its names looked up; those that are unknown are left out: the caller has refused them. */
+export const resolveImport = (
+  key: ImportedKey,
+  api: { id: string; keyspaceId: string },
+  { roles, permissions }: ImportContext,
+): NewKey => ({
+  ...key,
+  apiId: api.id,
+  keyspaceId: api.keyspaceId,
+  roles: [...new Set(key.roles)].flatMap((name) => roles.get(name) ?? []),
+  permissions: [...new Set(key.permissions)].flatMap((slug) => permissions.get(slug) ?? []),
+})
