@@ -48,7 +48,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     ]
     for (const { path, bodies, counted } of cases) {
       const targets = [tollgate, elysia, bare]
-      const results = new Map(targets.map((target) => [target, [] as (LoadResult & { cpu: number })[]]))
+      const results = new Map<Target, Measured[]>(targets.map((target) => [target, []]))
       const countedBefore = await counted()
       for (let round = 0; round < rounds; round++) {
         for (const target of targets) {
@@ -85,7 +85,10 @@ const LIMIT_BODIES = Array.from({ length: IDENTIFIERS }, (_, i) =>
   JSON.stringify({ namespace: 'bench', identifier: `user_${i}`, limit: LIMIT_MAX, duration: DURATION_MS }),
 )
 
-function report(path: string, results: Map<Target, (LoadResult & { cpu: number })[]>): void {
+/** With the server's CPU time for each call, microseconds. */
+type Measured = LoadResult & { cpu: number }
+
+function report(path: string, results: Map<Target, Measured[]>): void {
   const of = (target: Target, field: keyof LoadResult | 'cpu') =>
     median((results.get(target) ?? []).map((r) => r[field]))
   const targets = [...results.keys()]

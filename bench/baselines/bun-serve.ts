@@ -2,7 +2,7 @@
 const server = Bun.serve({
   port: 0,
   fetch: async (request) => {
-    const body = (await request.json()) as { limit?: number }
+    const body = (await request.json()) as { limit?: number } // the load sends nothing else
     return Response.json({ success: true, limit: body.limit ?? 1, remaining: 1, reset: 1_800_000_000_000 })
   },
 })

@@ -16,9 +16,6 @@ export async function serve(): Promise<void> {
     process.stderr.write(`${cause.message}\n`)
     process.exit(1)
   }
-  if (server.rootKeyFile !== null) process.stdout.write(`The operator root key is in ${server.rootKeyFile}\n`)
-  process.stdout.write(`Tollgate listens on ${server.url}\n`)
-
   let isStopping = false
   const stop = (signal: NodeJS.Signals) => {
     if (isStopping) process.exit(1)
@@ -41,6 +38,9 @@ export async function serve(): Promise<void> {
   }
   process.on('SIGTERM', stop)
   process.on('SIGINT', stop)
+  // Said last: whoever waits for it may send a signal at once.
+  if (server.rootKeyFile !== null) process.stdout.write(`The operator root key is in ${server.rootKeyFile}\n`)
+  process.stdout.write(`Tollgate listens on ${server.url}\n`)
 }
 
 const STOP_MS = 9500

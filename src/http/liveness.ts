@@ -1,4 +1,5 @@
 import { Type } from '@sinclair/typebox'
+import { ping } from '../db/connect.ts'
 import type { Deps } from '../deps.ts'
 import { type Endpoint, get } from './endpoint.ts'
 
@@ -29,7 +30,7 @@ export const livenessRoutes: Endpoint[] = [
 /** 200 as long as limits can be answered; a database that is away is named, not fatal. */
 async function liveness(deps: Deps) {
   const isThere = await Promise.race([
-    deps.sql`select 1`.then(
+    ping(deps.sql).then(
       () => true,
       () => false,
     ),

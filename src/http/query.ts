@@ -27,6 +27,7 @@ export function readQuery(schema: TSchema, search: URLSearchParams): Record<stri
 const isList = (schema: TSchema): boolean => schema.type === 'array'
 
 function convert(schema: TSchema, text: string): unknown {
+  if (text === 'null' && (schema.anyOf ?? []).some((option: TSchema) => option.type === 'null')) return null
   switch (kindOf(schema)) {
     case 'number':
       return toNumber(text)

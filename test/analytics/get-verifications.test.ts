@@ -1,7 +1,10 @@
-import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { newId } from '../../src/lib/ids.ts'
 import type { Outcome } from '../../src/usage/recorder.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
 
 const HOUR = 3_600_000
 const DAY = 24 * HOUR

@@ -1,7 +1,10 @@
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { bucketOf, type TimeGroup } from '../../src/lib/buckets.ts'
 import type { Outcome } from '../../src/usage/recorder.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
 
 /**
  * A generator verifies with random outcomes, tags, keys, identities and times while this file counts in the plainest way.

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { connect, type Sql } from '../../src/db/connect.ts'
@@ -6,7 +6,10 @@ import { emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
 import { replaySpilledUsage, UsageRecorder } from '../../src/usage/recorder.ts'
 import { closeRatelimitHours, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
+import { SLOW_MS } from '../support/timeout.ts'
 import { AT, HOUR, makeDataDir, openWire, ratelimit, validByHour, verification } from './support.ts'
+
+setDefaultTimeout(SLOW_MS)
 
 let database: TestSql
 let sql: Sql
