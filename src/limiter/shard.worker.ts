@@ -88,6 +88,7 @@ function serve(table: WindowTable, port: MessagePort): void {
   port.onmessage = ({ data }: { data: Calls }) => {
     port.postMessage(decide(table, data))
     reportOverflow(table)
+    collectGarbage(data.length)
   }
 }
 
@@ -110,6 +111,20 @@ function decide(table: WindowTable, calls: Calls): Answers {
     answers.push(passed ? table.used : -1 - table.used, table.resetAtMs)
   }
   return answers
+}
+
+let numbersReceived = 0
+
+/**
+ * The collector sees a heap as large as the whole memory budget and would let batches pile up in proportion: with
+ * 64 MiB the process wavered between 100 and 220 MiB. Asked every million numbers, that is every 16 MB of batches or so,
+ * it stays at 100 ± 2; asking takes 0.1 ms, the collecting is done on another thread.
+ */
+function collectGarbage(numbers: number): void {
+  numbersReceived += numbers
+  if (numbersReceived < 1_000_000) return
+  numbersReceived = 0
+  Bun.gc(false)
 }
 
 let isOverflowing = false
