@@ -9,7 +9,12 @@ import { OverflowSketch } from './overflow-sketch.ts'
  * everything, and a page can be swept for expired windows alone. Nothing is allocated after the start except the
  * directory when it doubles; the pages are one array of the whole budget, of which the system only backs what is used.
  *
- * Refused, with figures of bench/window-table: see there.
+ * Measured by bench/window-table on two shared cores: 5.9 M takes/s with a million live windows, hashing of 20
+ * characters included, when the cells of 64 calls are warmed first; 3.8 M one at a time, so waiting for memory decides.
+ * 44 to 51 bytes a live window, depending on how many pages have just split.
+ * Refused: one table that doubles, 32 to 80 bytes a window and a pause, or two tables to look into while it moves;
+ * pages of 128 cells, up to 62 bytes because they all split at about the same time; pages of 16, no smaller and twice
+ * the directory; `Map`, 2.3 M takes/s; separate arrays for names, ends and counts, 3 M.
  *
  * Over budget (no page left and the own page full of open windows) a new counter is counted in a sketch that cannot
  * under-count. A cell once made stays exact until its window is over, so no flood makes the table forget one.
