@@ -13,12 +13,31 @@ import { insertNamespace } from './store.ts'
 /** Takes `cost` tokens from a window. A refusal is an answer, not an error. The order here is contract. */
 export async function limit(deps: Deps, call: Call, body: LimitBody): Promise<LimitReply> {
   const actor = await authenticate(deps, call)
-  const name = body.namespace ?? 'default'
-  const known = deps.namespaces.find(actor.workspaceId, name)
-  const found = known instanceof Promise ? await known : known
-  if (found !== null) requirePermission(actor, mayLimit(found.id))
-  const namespace = found ?? (await createNamespace(deps, actor, name))
+  const found = namespaceFor(deps, actor, body.namespace)
+  return await decide(deps, actor, found instanceof Promise ? await found : found, body)
+}
 
+/**
+ * The namespace to limit in, made when nobody has used it yet; at once where it is known.
+ * @throws ApiError NOT_FOUND, INSUFFICIENT_PERMISSIONS
+ */
+export function namespaceFor(deps: Deps, actor: Actor, name = 'default'): Namespace | Promise<Namespace> {
+  const found = deps.namespaces.find(actor.workspaceId, name)
+  const check = (namespace: Namespace | null): Namespace | Promise<Namespace> => {
+    if (namespace === null) return createNamespace(deps, actor, name)
+    requirePermission(actor, mayLimit(namespace.id))
+    return namespace
+  }
+  return found instanceof Promise ? found.then(check) : check(found)
+}
+
+/** Override, count, record, reply. */
+export async function decide(
+  deps: Deps,
+  actor: Actor,
+  namespace: Namespace,
+  body: LimitBody,
+): Promise<LimitReply> {
   const override = findOverride(namespace.overrides, body.identifier)
   const effective = override?.limit ?? body.limit
   const durationMs = override?.durationMs ?? body.duration
@@ -27,21 +46,17 @@ export async function limit(deps: Deps, call: Call, body: LimitBody): Promise<Li
   const take = { counter, limit: effective, durationMs, cost: body.cost ?? 1 }
   const taken = body.async === true ? deps.limiter.takeAsync(take) : await deps.limiter.take(take)
 
+  const { passed, used, resetAtMs } = taken
   deps.usage.recordRatelimit({
     workspaceId: actor.workspaceId,
     namespaceId: namespace.id,
     identifier: body.identifier,
-    passed: taken.passed,
+    passed,
     atMs: deps.clock(),
   })
   if (body.resources !== undefined && body.resources.length > 0)
-    await auditDecision(deps, actor, namespace, body, taken.passed)
-  return {
-    success: taken.passed,
-    limit: effective,
-    remaining: Math.max(0, effective - taken.used),
-    reset: taken.resetAtMs,
-  }
+    await auditDecision(deps, actor, namespace, body, passed)
+  return { success: passed, limit: effective, remaining: Math.max(0, effective - used), reset: resetAtMs }
 }
 
 const mayLimit = (namespaceId: string) => anyOf('*', 'ratelimit.*.limit', `ratelimit.${namespaceId}.limit`)

@@ -7,6 +7,7 @@ import { getOverride } from './get-override.ts'
 import { limit } from './limit.ts'
 import { listNamespaces } from './list-namespaces.ts'
 import { listOverrides } from './list-overrides.ts'
+import { multiLimit } from './multi-limit.ts'
 import {
   CreateNamespaceBody,
   CreateNamespaceReply,
@@ -20,6 +21,8 @@ import {
   ListNamespacesReply,
   ListOverridesQuery,
   ListOverridesReply,
+  MultiLimitBody,
+  MultiLimitReply,
   SetOverrideBody,
   SetOverrideReply,
 } from './schema.ts'
@@ -31,6 +34,11 @@ export const ratelimitRoutes: Endpoint[] = [
     '/v1/ratelimits.limit',
     { input: LimitBody, reply: LimitReply, summary: 'Check and consume a rate limit', isHot: true },
     limit,
+  ),
+  post(
+    '/v1/ratelimits.multiLimit',
+    { input: MultiLimitBody, reply: MultiLimitReply, summary: 'Many limits in one call', isHot: true },
+    multiLimit,
   ),
   post(
     '/v1/ratelimits.setOverride',

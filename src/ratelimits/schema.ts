@@ -66,6 +66,17 @@ export const LimitReply = Type.Object({
 })
 export type LimitReply = Static<typeof LimitReply>
 
+export const MultiLimitBody = Type.Array(LimitBody, {
+  minItems: 1,
+  maxItems: 1000,
+  description:
+    'Bodies of `ratelimits.limit`. One that is malformed refuses them all, and nothing is charged.',
+})
+export type MultiLimitBody = Static<typeof MultiLimitBody>
+export const MultiLimitReply = Type.Array(LimitReply, {
+  description: 'One answer for each, in the same order.',
+})
+
 const NamespaceFields = {
   namespaceId: Type.Optional(
     Type.String({ maxLength: 256, description: 'Wins over `namespaceName`; one of the two is required.' }),
