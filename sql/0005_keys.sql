@@ -7,15 +7,15 @@ create index keys_by_keyspace on keys (keyspace_id, id) include (deleted_at, wor
 drop index keys_by_refill;
 create index keys_by_refill on keys (id) where refill_amount is not null and deleted_at is null;
 
--- A new id made of a given one: its prefix and the digits that hold its time stay, the random ones are drawn anew. For
--- statements that make more rows than anyone wants to name beforehand. 11 base58 digits hold the 8 random bytes of an
--- id; bytes 6 and 8 of a UUID are not wholly random, so they are passed over.
+-- A new id made of a given one: its prefix and the six digits that hold its second stay, the other ten are drawn anew
+-- (see newId in src/lib/ids.ts). For statements that make more rows than anyone wants to name beforehand. Bytes 6 and 8 of
+-- a UUID are not wholly random, so they are passed over.
 create function new_id_like(p_id text) returns text
 language sql volatile as $$
-  select left(p_id, -11) || string_agg(
+  select left(p_id, -10) || string_agg(
            substr('123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz', 1 + get_byte(drawn.bytes, place) % 58, 1), '')
     from (select uuid_send(gen_random_uuid()) as bytes) as drawn,
-         unnest(array[0, 1, 2, 3, 4, 5, 9, 10, 11, 12, 13]) as place
+         unnest(array[0, 1, 2, 3, 4, 5, 9, 10, 11, 12]) as place
 $$;
 
 -- Keys accepted by migrations.enqueueKeys and not made yet, and those that could not be made.

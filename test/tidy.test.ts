@@ -31,6 +31,7 @@ setDefaultTimeout(60_000) // the compiler reads the whole program
 const FEATURES = [
   'analytics',
   'apis',
+  'audit-events',
   'identities',
   'keys',
   'permissions',

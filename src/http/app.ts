@@ -1,6 +1,7 @@
 import { Elysia } from 'elysia'
 import { analyticsRoutes } from '../analytics/routes.ts'
 import { apiRoutes } from '../apis/routes.ts'
+import { auditEventRoutes } from '../audit-events/routes.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import { identityRoutes } from '../identities/routes.ts'
@@ -23,6 +24,7 @@ export const endpoints: readonly Endpoint[] = [
   ...ratelimitRoutes,
   ...apiRoutes,
   ...analyticsRoutes,
+  ...auditEventRoutes,
   ...rootKeyRoutes,
   ...workspaceRoutes,
   ...livenessRoutes,

@@ -1,4 +1,4 @@
-import { BASE58_ALPHABET } from './base58.ts'
+import { BASE58_ALPHABET, encodeBase58 } from './base58.ts'
 
 /** What an id names, as its prefix. One prefix a kind of record. */
 export type IdPrefix =
@@ -41,6 +41,15 @@ export function newId(prefix: IdPrefix, nowMs: number = Date.now()): string {
   let text = `${prefix}_${heads[drawBelow(heads.length)]}`
   for (let pair = 0; pair < 5; pair++) text += PAIRS[drawBelow(PAIRS.length)]
   return text
+}
+
+/** What no id made in the second of `atMs` or later sorts before. Empty for times before the first id. */
+export function firstIdAt(prefix: IdPrefix, atMs: number): string {
+  const seconds = Math.floor(atMs / 1000) - ID_EPOCH_SECONDS
+  if (seconds <= 0) return ''
+  const bytes = new Uint8Array(12)
+  new DataView(bytes.buffer).setUint32(0, Math.min(seconds, 0xffffffff))
+  return `${prefix}_${encodeBase58(bytes)}`
 }
 
 /** Random numbers are drawn in bulk: a system call for each id would show. 32 bits, so a remainder favours none by more than 1 in a million. */

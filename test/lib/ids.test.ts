@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
 import { decodeBase58, encodeBase58 } from '../../src/lib/base58.ts'
-import { newId } from '../../src/lib/ids.ts'
+import { firstIdAt, newId } from '../../src/lib/ids.ts'
 
 /** Pages are ordered by id, so an id that sorts before an older one would be skipped. */
 test('ids made ten seconds apart sort by their time', () => {
@@ -45,4 +45,15 @@ test('base58 agrees with long division, keeps leading zeros, and reads back', ()
     expect(decodeBase58(text)).toEqual(bytes)
   }
   expect(decodeBase58('0OIl')).toBeNull()
+})
+
+/** A list that begins at a time skips the ids before it unread. */
+test('no id made at a time or later sorts before the first id of that time', () => {
+  for (let atMs = Date.UTC(2024, 5, 1); atMs < Date.UTC(2050, 0, 1); atMs += 400 * 86_400_000 + 12_345) {
+    const first = firstIdAt('log', atMs)
+    expect(newId('log', atMs) >= first).toBe(true)
+    expect(newId('log', atMs - 1000) < first).toBe(true)
+  }
+  expect(firstIdAt('log', 0)).toBe('')
+  expect(newId('log', Date.UTC(2026, 0, 1)) > firstIdAt('log', Date.UTC(2023, 11, 1))).toBe(true)
 })

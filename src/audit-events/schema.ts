@@ -1,0 +1,46 @@
+import { type Static, Type } from '@sinclair/typebox'
+import { TIME_MS_MAX } from '../lib/bounds.ts'
+import { PageQuery } from '../lib/page.ts'
+
+const Filter = (description: string) =>
+  Type.Optional(Type.String({ minLength: 1, maxLength: 256, description }))
+const Instant = (description: string) =>
+  Type.Optional(Type.Integer({ minimum: 0, maximum: TIME_MS_MAX, description }))
+
+export const ListEventsQuery = Type.Object({
+  ...PageQuery,
+  event: Filter('Only events of this name, such as `key.create`.'),
+  actorId: Filter('Only what this root key did.'),
+  resourceId: Filter('Only what affected this key, API, role, …'),
+  start: Instant('Unix milliseconds; only events from then on.'),
+  end: Instant('Unix milliseconds; only events before.'),
+})
+export type ListEventsQuery = Static<typeof ListEventsQuery>
+
+export const ListEventsReply = Type.Object({
+  events: Type.Array(
+    Type.Object({
+      id: Type.String(),
+      time: Type.Integer({ description: 'Unix milliseconds.' }),
+      event: Type.String(),
+      description: Type.String({ description: 'One sentence for a person.' }),
+      actor: Type.Object({ type: Type.String(), id: Type.String({ description: 'Of the root key.' }) }),
+      resources: Type.Array(
+        Type.Object({
+          type: Type.String(),
+          id: Type.String(),
+          name: Type.Optional(Type.String()),
+          meta: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
+        }),
+        { description: 'What was affected, the main thing first.' },
+      ),
+      location: Type.Optional(Type.String({ description: 'Address the call came from.' })),
+      userAgent: Type.Optional(Type.String()),
+    }),
+    { description: 'Oldest first.' },
+  ),
+  cursor: Type.Optional(
+    Type.String({ description: 'Send it to get the next page; absent on the last one.' }),
+  ),
+})
+export type ListEventsReply = Static<typeof ListEventsReply>

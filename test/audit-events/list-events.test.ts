@@ -1,0 +1,114 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { makeApi, makeKey, refusalOf } from '../support/fixtures.ts'
+import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startTestServer()
+})
+afterAll(async () => await server[Symbol.asyncDispose]())
+
+const list = async (workspace: TestWorkspace, query: Record<string, unknown> = {}): Promise<Json[]> =>
+  (await workspace.get('audit.listEvents', query)).events
+
+test('says what happened, by whom, to what, from where', async () => {
+  const workspace = await server.workspace()
+  const before = Date.now()
+  const apiId = await makeApi(workspace)
+  const [event] = await list(workspace, { event: 'api.create' })
+  expect(event).toEqual({
+    id: expect.stringMatching(/^log_/),
+    time: event.time,
+    event: 'api.create',
+    description: `created API ${apiId}`,
+    actor: { type: 'key', id: workspace.rootKeyId },
+    resources: [{ type: 'api', id: apiId, name: 'test api' }],
+    location: expect.stringContaining('127.0.0.1'),
+    userAgent: expect.stringContaining('Bun/'),
+  })
+  expect(event.time).toBeWithin(before, Date.now() + 1)
+})
+
+test('filters by event, actor, resource and time, all together', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const first = await makeKey(workspace, apiId)
+  const otherRootKey = await workspace.rootKeyWith('api.*.create_key')
+  await server.post('keys.createKey', { apiId }, otherRootKey)
+  await workspace.post('keys.deleteKey', { keyId: first.keyId })
+
+  expect(await list(workspace, { event: 'key.create' })).toHaveLength(2)
+  const byOwner = await list(workspace, { event: 'key.create', actorId: workspace.rootKeyId })
+  expect(byOwner.map(({ resources }) => resources[0].id)).toEqual([first.keyId])
+  const ofKey = await list(workspace, { resourceId: first.keyId })
+  expect(ofKey.map(({ event }) => event).sort()).toEqual(['key.create', 'key.delete'])
+  expect(await list(workspace, { resourceId: 'key_unknown' })).toEqual([])
+
+  const all = await list(workspace)
+  const times = all.map(({ time }) => time)
+  const [earliest, latest] = [Math.min(...times), Math.max(...times)]
+  expect(await list(workspace, { start: earliest, end: latest + 1 })).toEqual(all)
+  expect(await list(workspace, { end: earliest })).toEqual([])
+  expect(await list(workspace, { start: latest + 1 })).toEqual([])
+  expect((await list(workspace, { start: latest })).map(({ time }) => time)).toContain(latest)
+})
+
+/** Their ids are made in the database: they must sort, and be found by time, as all others. */
+test('events of keys deleted together are found by time and key', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const { keyId } = await makeKey(workspace, apiId)
+  const start = Date.now()
+  await workspace.post('apis.deleteKeys', { apiId, permanent: true })
+  const events = await list(workspace, { start, event: 'key.delete' })
+  expect(events.map(({ resources }) => resources)).toEqual([
+    [
+      { type: 'key', id: keyId },
+      { type: 'api', id: apiId },
+    ],
+  ])
+})
+
+test('pages follow each other, with a cursor only while more follow', async () => {
+  const workspace = await server.workspace()
+  for (let index = 0; index < 4; index++) await makeApi(workspace)
+  const all = await list(workspace, { event: 'api.create' })
+  expect(all.map(({ id }) => id)).toEqual(all.map(({ id }) => id).sort())
+  const first = await workspace.get('audit.listEvents', { event: 'api.create', limit: 3, start: 0 })
+  expect([first.events, first.cursor]).toEqual([all.slice(0, 3), all[2]?.id])
+  const second = await workspace.get('audit.listEvents', {
+    event: 'api.create',
+    limit: 3,
+    start: 1,
+    cursor: first.cursor,
+  })
+  expect(second).toEqual({ events: all.slice(3) })
+})
+
+test('nothing of another workspace is shown', async () => {
+  const [mine, theirs] = [await server.workspace(), await server.workspace()]
+  const apiId = await makeApi(theirs)
+  expect(await list(mine, { resourceId: apiId })).toEqual([])
+  expect(await list(mine, { actorId: theirs.rootKeyId })).toEqual([])
+})
+
+test('accepts its permission, and no other', async () => {
+  const workspace = await server.workspace()
+  const statusWith = async (...permissions: string[]) =>
+    refusalOf(await server.get('audit.listEvents', {}, await workspace.rootKeyWith(...permissions)))
+  expect((await statusWith('audit.*.read_event', 'another')).status).toBe(200)
+  expect(await statusWith('api.*.read_api')).toMatchObject({ status: 403, code: 'INSUFFICIENT_PERMISSIONS' })
+})
+
+test.each([
+  ['limit', '101', 'limit: Number must be less than or equal to 100'],
+  ['start', '-1', 'start: Number must be greater than or equal to 0'],
+  ['end', 'yesterday', 'end: Expected number, received nan'],
+  ['event', '', 'event: String must contain at least 1 character(s)'],
+])('%s=%s is a 400', async (name, value, message) => {
+  const answer = await server.get('audit.listEvents', { [name]: value })
+  expect(refusalOf(answer)).toEqual({ status: 400, code: 'BAD_REQUEST', message })
+})
