@@ -4,7 +4,8 @@ import { isAddressOrRange } from './lib/address.ts'
 
 /** Everything the environment decides, checked and grouped. Read once at start; nothing else reads the environment. */
 export type Config = {
-  listen: { host: string; port: number }
+  /** A null port = no TCP; a null path = no Unix socket. At least one is not null. */
+  listen: { host: string; port: number | null; socketPath: string | null }
   /** Base of the links in errors, without a trailing slash; null = from the address in use. */
   publicUrl: string | null
   /** A Postgres to connect to; null = the embedded one in the data dir. */
@@ -33,10 +34,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
   // An empty variable counts as unset: that is how compose files and CI systems leave one out.
   const read = (name: string) => (environment[name] === '' ? undefined : environment[name])
   return {
-    listen: {
-      host: read('HOST') ?? '127.0.0.1',
-      port: wholeNumber('PORT', read('PORT'), { min: 0, max: 65_535, otherwise: 3000 }),
-    },
+    listen: readListen(read),
     publicUrl: publicUrl(read('TOLLGATE_PUBLIC_URL')),
     databaseUrl: databaseUrl(read('DATABASE_URL')),
     dataDir: resolve(read('TOLLGATE_DATA_DIR') ?? '.tollgate'),
@@ -59,6 +57,24 @@ export function readConfig(environment: Record<string, string | undefined> = pro
   }
 }
 
+/** `PORT=none` leaves the Unix socket alone, for a sidecar that nobody else should reach. */
+function readListen(read: (name: string) => string | undefined): Config['listen'] {
+  const host = read('HOST') ?? '127.0.0.1'
+  const path = read('TOLLGATE_SOCKET')
+  const socketPath = path === undefined ? null : resolve(path)
+  // Linux takes 107 bytes, macOS 103.
+  if (socketPath !== null && Buffer.byteLength(socketPath) > 103)
+    throw new ConfigError(`TOLLGATE_SOCKET is ${JSON.stringify(path)}; it wants a path of at most 103 bytes`)
+  if (read('PORT') !== 'none')
+    return {
+      host,
+      socketPath,
+      port: wholeNumber('PORT', read('PORT'), { min: 0, max: 65_535, otherwise: 3000 }),
+    }
+  if (socketPath === null) throw new ConfigError('PORT is "none"; it wants TOLLGATE_SOCKET to be set then')
+  return { host, socketPath, port: null }
+}
+
 /**
  * Answering HTTP costs several times what deciding a limit does, so most cores answer; one shard serves about six.
  * With two cores: one thread of each.
@@ -67,12 +83,15 @@ function readThreads(read: (name: string) => string | undefined): Config['thread
   const cores = availableParallelism()
   const bounds = { min: 1, max: 64 }
   const shards = Math.max(1, Math.round(cores / 6))
-  const http = Math.max(1, cores - shards - 1)
+  // Threads share a port, but nothing shares a Unix socket: alone, it is answered by one.
+  const httpMax = read('PORT') === 'none' ? 1 : bounds.max
+  const http = Math.min(httpMax, Math.max(1, cores - shards - 1))
   return {
     shards: wholeNumber('TOLLGATE_SHARDS', read('TOLLGATE_SHARDS'), { ...bounds, otherwise: shards }),
     http: wholeNumber('TOLLGATE_HTTP_THREADS', read('TOLLGATE_HTTP_THREADS'), {
-      ...bounds,
-      otherwise: Math.min(64, http),
+      min: 1,
+      max: httpMax,
+      otherwise: http,
     }),
   }
 }

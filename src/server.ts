@@ -17,6 +17,8 @@ import { RefillSchedule } from './verify/refill-schedule.ts'
 
 export type Server = AsyncDisposable & {
   url: string
+  /** Where it listens: a URL, the path of a Unix socket, or both. */
+  places: string[]
   /** File of the generated operator root key, when this start registered it. */
   rootKeyFile: string | null
   /** The main thread's own parts, for tests and benchmarks. */
@@ -80,14 +82,16 @@ export async function startServer(config: Config, options: { clock?: Clock } = {
   refills.start()
   opening.defer(() => refills.stop())
   const isShared = workerSetups.length > 0
-  const listener = listen(deps, { ...config.listen, isShared })
+  const listener = await listen(deps, { ...config.listen, isShared })
   url = listener.url
   const threads: HttpThread[] = []
   opening.defer(async () => {
     await Promise.all([listener.stop(), ...threads.map((thread) => thread.stop())])
   })
+  const { port } = listener
   const { host } = config.listen
-  const threadOptions = { host, port: listener.port, publicUrl: config.publicUrl ?? url }
+  const threadOptions = { host, port: port ?? 0, publicUrl: config.publicUrl ?? url }
+  // Without a port there is one thread only (config.ts).
   const starts = await Promise.allSettled(workerSetups.map((each) => startHttpThread(each, threadOptions)))
   for (const start of starts) if (start.status === 'fulfilled') threads.push(start.value)
   for (const start of starts) if (start.status === 'rejected') throw start.reason
@@ -96,7 +100,7 @@ export async function startServer(config: Config, options: { clock?: Clock } = {
   const opened = opening.move()
   const stop = () => opened.disposeAsync()
   const rootKeyFile = hasNewKeyFile ? `${config.dataDir}/${ROOT_KEY_FILE}` : null
-  return { url, rootKeyFile, deps, shards, stop, [Symbol.asyncDispose]: stop }
+  return { url, places: listener.places, rootKeyFile, deps, shards, stop, [Symbol.asyncDispose]: stop }
 }
 
 /** In the data dir: the generated operator root key. */

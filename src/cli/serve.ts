@@ -40,7 +40,7 @@ export async function serve(): Promise<void> {
   process.on('SIGINT', stop)
   // Said last: whoever waits for it may send a signal at once.
   if (server.rootKeyFile !== null) process.stdout.write(`The operator root key is in ${server.rootKeyFile}\n`)
-  process.stdout.write(`Tollgate listens on ${server.url}\n`)
+  process.stdout.write(`Tollgate listens on ${server.places.join(' and ')}\n`)
 }
 
 const STOP_MS = 9500

@@ -5,7 +5,7 @@ export function errorPage(code: string): string | null {
   if (!isErrorCode(code)) return null
   const { status, about, remedy } = ERRORS[code]
   const others = Object.keys(ERRORS)
-    .map((other) => `<a href="/errors/${other}"${other === code ? ' aria-current="page"' : ''}>${other}</a>`)
+    .map((other) => `<a href="${other}"${other === code ? ' aria-current="page"' : ''}>${other}</a>`)
     .join('\n')
   return `<!doctype html>
 <html lang="en">

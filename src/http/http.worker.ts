@@ -16,12 +16,13 @@ const send = (message: FromHttp) => self.postMessage(message)
 
 let opened: { listener: Listener; close: () => Promise<void> } | null = null
 
-self.onmessage = ({ data }: MessageEvent<ToHttp>) => {
+self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
   switch (data.kind) {
     case 'start':
       try {
         const { deps, close } = openDeps(data.setup, { clock: systemClock, publicUrl: () => data.publicUrl })
-        opened = { listener: listen(deps, { host: data.host, port: data.port, isShared: true }), close }
+        const { host, port } = data
+        opened = { listener: await listen(deps, { host, port, socketPath: null, isShared: true }), close }
         send({ kind: 'listening' })
       } catch (cause) {
         send({ kind: 'failed', reason: cause instanceof Error ? cause.message : String(cause) })

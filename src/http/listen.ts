@@ -1,52 +1,100 @@
+import { chmodSync, rmSync, statSync } from 'node:fs'
+import { connect } from 'node:net'
+import type { Config } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import type { Deps } from '../deps.ts'
 import { createApp } from './app.ts'
 import { BODY_BYTES_MAX } from './body.ts'
 
 export type Listener = {
-  /** Address in use, without a trailing slash. */
+  /** Base of links to this server, without a trailing slash. */
   url: string
-  port: number
+  /** The TCP port in use; null = none. */
+  port: number | null
+  /** Where it listens, for people: a URL, the path of a Unix socket, or both. */
+  places: string[]
   /** Takes no more connections, answers what is in flight, then closes. Bounded: what takes longer is cut off. */
   stop(): Promise<void>
 }
 
 /**
- * Serves the app of one thread.
+ * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both.
  * @param options.isShared Whether other threads listen on the same port; the kernel then spreads connections over them.
- * @throws StartError when the port cannot be had.
+ * @throws StartError when the port or the socket cannot be had.
  */
-export function listen(deps: Deps, options: { host: string; port: number; isShared: boolean }): Listener {
+export async function listen(
+  deps: Deps,
+  options: Config['listen'] & { isShared: boolean },
+): Promise<Listener> {
   const { app, hot } = createApp(deps)
-  let server: Bun.Server<unknown>
-  try {
-    server = Bun.serve({
-      hostname: options.host,
-      port: options.port,
-      reusePort: options.isShared,
-      routes: hot,
-      fetch: app.fetch,
-      // The app itself refuses what is larger, with an answer that says so; this is only the end of its patience.
-      maxRequestBodySize: 16 * BODY_BYTES_MAX,
-    })
-  } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause)
-    throw new StartError(`cannot listen on HOST ${options.host}, PORT ${options.port}: ${reason}`, { cause })
+  const { host, port, socketPath, isShared } = options
+  const common = {
+    routes: hot,
+    fetch: app.fetch,
+    // The app itself refuses what is larger, with an answer that says so; this is only the end of its patience.
+    maxRequestBodySize: 16 * BODY_BYTES_MAX,
   }
-  app.server = server
-  const port = server.port ?? options.port
+  const servers: Bun.Server<undefined>[] = []
+  let boundPort: number | null = null
+  if (port !== null) {
+    const server = start(`HOST ${host}, PORT ${port}`, () =>
+      Bun.serve({ ...common, hostname: host, port, reusePort: isShared }),
+    )
+    servers.push(server)
+    boundPort = server.port ?? port
+    app.server = server
+  }
+  if (socketPath !== null) {
+    try {
+      await removeStaleSocket(socketPath)
+      servers.push(start(`TOLLGATE_SOCKET ${socketPath}`, () => Bun.serve({ ...common, unix: socketPath })))
+      chmodSync(socketPath, 0o660)
+    } catch (cause) {
+      await Promise.all(servers.map((server) => server.stop(true)))
+      throw cause
+    }
+  }
+  const url = boundPort === null ? null : `http://${displayHost(host)}:${boundPort}`
   return {
-    url: `http://${displayHost(options.host)}:${port}`,
-    port,
+    url: url ?? 'http://localhost',
+    port: boundPort,
+    places: [url, socketPath].filter((place) => place !== null),
     stop: async () => {
-      const patience = Bun.sleep(STOP_MS).then(() => server.stop(true))
-      await Promise.race([server.stop(), patience])
+      const patience = Bun.sleep(STOP_MS).then(() => Promise.all(servers.map((server) => server.stop(true))))
+      await Promise.race([Promise.all(servers.map((server) => server.stop())), patience])
+      if (socketPath !== null) rmSync(socketPath, { force: true })
     },
   }
 }
 
 /** How long a stop waits for requests in flight. */
 const STOP_MS = 2000
+
+function start<T>(where: string, serve: () => T): T {
+  try {
+    return serve()
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause)
+    throw new StartError(`cannot listen on ${where}: ${reason}`, { cause })
+  }
+}
+
+/** A killed server leaves its socket file; one that answers belongs to somebody. @throws StartError */
+async function removeStaleSocket(path: string): Promise<void> {
+  const file = statSync(path, { throwIfNoEntry: false })
+  if (file === undefined) return
+  if (!file.isSocket()) throw new StartError(`TOLLGATE_SOCKET ${path} is a file that is no socket`)
+  const answers = await new Promise<boolean>((resolve) => {
+    const socket = connect(path)
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve(true)
+    })
+    socket.once('error', () => resolve(false))
+  })
+  if (answers) throw new StartError(`another server listens on TOLLGATE_SOCKET ${path}`)
+  rmSync(path, { force: true })
+}
 
 /** An address others can use: "any address" is not one. */
 function displayHost(host: string): string {

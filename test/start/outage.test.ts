@@ -4,7 +4,7 @@ import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../suppo
 import { spawnServer } from '../support/process.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { openWire } from '../usage/support.ts'
+import { openWire } from '../support/wire.ts'
 
 setDefaultTimeout(SLOW_MS)
 

@@ -38,7 +38,7 @@ export async function spawnServer(env: Record<string, string>): Promise<ServerPr
     const decoder = new TextDecoder()
     for await (const chunk of stream) {
       text += decoder.decode(chunk, { stream: true })
-      const url = /listens on (http:\S+)/.exec(text)?.[1]
+      const url = /^Tollgate listens on (\S+)/m.exec(text)?.[1]
       if (url !== undefined) resolve(url)
     }
   }

@@ -1,0 +1,74 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { existsSync, statSync, writeFileSync } from 'node:fs'
+import { openTestDatabase, type TestDatabase } from '../support/database.ts'
+import { spawnServer } from '../support/process.ts'
+import { OPERATOR_KEY } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let database: TestDatabase
+let env: Record<string, string>
+let path: string
+beforeAll(async () => {
+  database = await openTestDatabase()
+  path = `${database.dataDir}/http.sock`
+  env = { TOLLGATE_DATA_DIR: database.dataDir, TOLLGATE_SOCKET: path }
+  if (database.databaseUrl !== null) env.DATABASE_URL = database.databaseUrl
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
+const limitThroughSocket = async () => {
+  const response = await fetch('http://localhost/v1/ratelimits.limit', {
+    unix: path,
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${OPERATOR_KEY}` },
+    body: JSON.stringify({ identifier: 'x', limit: 10, duration: 86_400_000 * 365 }),
+  })
+  return { status: response.status, body: await response.json() }
+}
+
+test('beside TCP, both count the same windows; the socket is for owner and group, and gone after a stop', async () => {
+  await using server = await spawnServer(env)
+  expect(server.output()).toContain(`and ${path}`)
+  expect(statSync(path).mode & 0o777).toBe(0o660)
+  expect(await limitThroughSocket()).toMatchObject({ status: 200, body: { remaining: 9 } })
+  const body = { identifier: 'x', limit: 10, duration: 86_400_000 * 365 }
+  expect((await server.post('ratelimits.limit', body, OPERATOR_KEY)).body.remaining).toBe(8)
+  expect(await server.end('SIGTERM')).toBe(0)
+  expect(existsSync(path)).toBe(false)
+})
+
+test('a socket left by a killed server is not in the way', async () => {
+  const first = await spawnServer(env)
+  await first.end('SIGKILL')
+  expect(existsSync(path)).toBe(true)
+  await using second = await spawnServer(env)
+  expect((await limitThroughSocket()).status).toBe(200)
+  await second.end('SIGTERM')
+})
+
+test('with PORT=none it is the only way in', async () => {
+  const began = spawnServer({ ...env, PORT: 'none' })
+  // There is no URL to wait for, so the socket itself is.
+  while (!existsSync(path)) await Bun.sleep(20)
+  expect((await limitThroughSocket()).status).toBe(200)
+  await using server = await began
+  expect(server.url).toBe(path)
+})
+
+test('a socket that somebody listens on, or a file that is none, ends the start with one line', async () => {
+  await using other = await openTestDatabase()
+  const elsewhere: Record<string, string> = { ...env, TOLLGATE_DATA_DIR: other.dataDir }
+  if (other.databaseUrl !== null) elsewhere.DATABASE_URL = other.databaseUrl
+  const refusal = (settings: Record<string, string>) =>
+    spawnServer(settings).catch((cause: Error) => cause.message)
+  {
+    await using _server = await spawnServer(env)
+    expect(await refusal(elsewhere)).toContain(`another server listens on TOLLGATE_SOCKET ${path}`)
+  }
+  const file = `${other.dataDir}/file`
+  writeFileSync(file, 'something')
+  expect(await refusal({ ...elsewhere, TOLLGATE_SOCKET: file })).toContain('is a file that is no socket')
+  expect(await refusal({ ...elsewhere, TOLLGATE_SOCKET: '', PORT: 'none' })).toContain('PORT is "none"')
+})
