@@ -217,7 +217,10 @@ test('imports form no cycle', () => {
   expect(cycles).toEqual([])
 })
 
-/** A file of the program that only tests import is dead all the same. Benchmarks start their files by name. */
+/**
+ * A file of the program that only tests import is dead all the same. Benchmarks, and tests that kill a process
+ * (`*.child.ts`), start their files by name.
+ */
 test('every file is imported by another', () => {
   const imported = new Set(
     found.imports
@@ -225,7 +228,7 @@ test('every file is imported by another', () => {
       .map(({ to }) => to),
   )
   const isEntry = (file: string) =>
-    file === 'src/main.ts' || file.endsWith('.test.ts') || file.startsWith('bench/')
+    file === 'src/main.ts' || /\.(test|child)\.ts$/.test(file) || file.startsWith('bench/')
   expect(found.files.filter((file) => !isEntry(file) && !imported.has(file))).toEqual([])
 })
 

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
-import { createServer, connect as dial, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { DatabaseAddress } from '../../src/db/connect.ts'
@@ -9,6 +8,7 @@ import { LimiterRouter, type Taken } from '../../src/limiter/router.ts'
 import { type Shards, startShards } from '../../src/limiter/shards.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
+import { openWire } from '../support/wire.ts'
 
 setDefaultTimeout(SLOW_MS)
 
@@ -218,68 +218,18 @@ describe('restart', () => {
   })
 })
 
-/** Between the limiter and the database, so that the test can cut the line. */
-async function openProxy(address: DatabaseAddress, folder: string) {
-  const url = address.kind === 'url' ? new URL(address.url) : null
-  const path = join(folder, `proxy-${crypto.randomUUID().slice(0, 8)}`)
-  const target =
-    address.kind === 'url'
-      ? { host: url?.hostname ?? '', port: Number(url?.port || 5432) }
-      : { path: address.socketPath }
-  const sockets = new Set<Socket>()
-  let isCut = false
-  const server: Server = createServer((near) => {
-    if (isCut) return near.destroy()
-    const far = dial(target)
-    for (const [one, other] of [
-      [near, far],
-      [far, near],
-    ] as const) {
-      sockets.add(one)
-      one.on('data', (bytes) => other.write(bytes))
-      one.on('error', () => {})
-      one.on('close', () => {
-        sockets.delete(one)
-        other.destroy()
-      })
-    }
-  })
-  const listening = Promise.withResolvers<void>()
-  if (url === null) server.listen(path, listening.resolve)
-  else server.listen(0, '127.0.0.1', listening.resolve)
-  await listening.promise
-  const bound = server.address()
-  if (url !== null && typeof bound === 'object' && bound !== null) url.host = `127.0.0.1:${bound.port}`
-  const near: DatabaseAddress =
-    url === null ? { kind: 'embedded', socketPath: path } : { kind: 'url', url: url.href }
-  return {
-    address: near,
-    cut() {
-      isCut = true
-      for (const socket of sockets) socket.destroy()
-    },
-    mend() {
-      isCut = false
-    },
-    async [Symbol.asyncDispose]() {
-      this.cut()
-      await new Promise<void>((resolve) => server.close(() => resolve()))
-    },
-  }
-}
-
 describe('Postgres away', () => {
   test('limits go on from memory, and what was counted meanwhile is flushed when it is back', async () => {
-    await using proxy = await openProxy(database.address, dataDir)
-    await using limiter = await startLimiter({ address: proxy.address })
+    await using wire = await openWire(database.address)
+    await using limiter = await startLimiter({ address: wire.address })
     const counter = newCounter()
     await take(limiter.router, counter)
     await limiter.shards.flush()
-    proxy.cut()
+    await wire.cut()
     expect(passedOf(await times(10, () => take(limiter.router, counter, { limit: 5 })))).toBe(4)
     expect(limiter.shards.flush()).rejects.toThrow('not available')
     expect(await take(limiter.router, counter, { limit: 6 })).toMatchObject({ passed: true, used: 6 })
-    proxy.mend()
+    await wire.open()
     await limiter.shards.flush()
     await using another = await startLimiter({ nodeId: 'node_two' })
     expect(await take(another.router, counter, { cost: 0 })).toMatchObject({ used: 6 })
@@ -289,10 +239,10 @@ describe('Postgres away', () => {
     const folder = mkdtempSync(join(tmpdir(), 'tollgate-spill-'))
     const counters = Array.from({ length: 20 }, newCounter)
     {
-      await using proxy = await openProxy(database.address, dataDir)
-      await using limiter = await startLimiter({ address: proxy.address, dataDir: folder, shards: 3 })
+      await using wire = await openWire(database.address)
+      await using limiter = await startLimiter({ address: wire.address, dataDir: folder, shards: 3 })
       await Promise.all(counters.map((counter) => take(limiter.router, counter, { cost: 7 })))
-      proxy.cut()
+      await wire.cut()
     }
     const spilled = readdirSync(join(folder, 'spill'))
     expect(spilled.length).toBeGreaterThan(0)
@@ -305,10 +255,9 @@ describe('Postgres away', () => {
   })
 
   test('a start without Postgres ends with an error', async () => {
-    const proxy = await openProxy(database.address, dataDir)
-    proxy.cut()
-    expect(startLimiter({ address: proxy.address })).rejects.toThrow(/does not start.*not available/)
-    await proxy[Symbol.asyncDispose]()
+    await using wire = await openWire(database.address)
+    await wire.cut()
+    await expect(startLimiter({ address: wire.address })).rejects.toThrow(/does not start.*not available/)
   })
 })
 

@@ -7,7 +7,8 @@ import { replaySpilledUsage, UsageRecorder } from '../../src/usage/recorder.ts'
 import { closeRatelimitHours, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { AT, HOUR, makeDataDir, openWire, ratelimit, validByHour, verification } from './support.ts'
+import { openWire } from '../support/wire.ts'
+import { AT, HOUR, makeDataDir, ratelimit, validByHour, verification } from './support.ts'
 
 setDefaultTimeout(SLOW_MS)
 

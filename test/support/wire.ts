@@ -1,0 +1,87 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createConnection, createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { DatabaseAddress } from '../../src/db/connect.ts'
+
+/** A wire between a pool and the database that a test can cut. */
+export type Wire = AsyncDisposable & {
+  address: DatabaseAddress
+  open(): Promise<void>
+  /** What is sent arrives, the answer does not, and the connection breaks: a commit whose answer is lost. */
+  deafen(): void
+  /** Connections stay, and nothing arrives any more. */
+  freeze(): void
+  /** Connections break, and further ones are refused. */
+  cut(): Promise<void>
+}
+
+export async function openWire(to: DatabaseAddress): Promise<Wire> {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-wire-'))
+  const sockets = new Set<Socket>()
+  let isDeaf = false
+  let isFrozen = false
+  const server = createServer((client) => {
+    const database = connectTo(to)
+    for (const socket of [client, database]) {
+      sockets.add(socket)
+      socket.on('error', () => {})
+      socket.on('close', () => {
+        sockets.delete(socket)
+        client.destroy()
+        database.destroy()
+      })
+    }
+    client.on('data', (bytes) => isFrozen || database.write(bytes))
+    database.on('data', (bytes) => {
+      if (isDeaf) client.destroy()
+      else if (!isFrozen) client.write(bytes)
+    })
+  })
+  const path = join(folder, 'wire.sock')
+  let port = 0
+  const open = async () => {
+    isDeaf = false
+    isFrozen = false
+    if (server.listening) return
+    await new Promise<void>((resolve) =>
+      to.kind === 'url' ? server.listen(port, '127.0.0.1', resolve) : server.listen(path, resolve),
+    )
+    const bound = server.address()
+    if (typeof bound === 'object' && bound !== null) port = bound.port
+  }
+  const cut = async () => {
+    const closed = new Promise((resolve) => server.close(resolve))
+    for (const socket of sockets) socket.destroy()
+    await closed
+  }
+  await open()
+  return {
+    address: to.kind === 'url' ? through(to.url, port) : { kind: 'embedded', socketPath: path },
+    open,
+    deafen: () => {
+      isDeaf = true
+    },
+    freeze: () => {
+      isFrozen = true
+    },
+    cut,
+    [Symbol.asyncDispose]: async () => {
+      await cut()
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+function connectTo(address: DatabaseAddress): Socket {
+  if (address.kind === 'embedded') return createConnection(address.socketPath)
+  const { hostname, port } = new URL(address.url)
+  return createConnection({ host: hostname, port: Number(port || 5432) })
+}
+
+function through(url: string, port: number): DatabaseAddress {
+  const wired = new URL(url)
+  wired.hostname = '127.0.0.1'
+  wired.port = String(port)
+  return { kind: 'url', url: wired.href }
+}
