@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { type Json, startTestServer, type TestServer } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
 
-setDefaultTimeout(60_000)
+setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {
