@@ -88,6 +88,11 @@ type Connection = {
   socket: Socket<Connection | null>
   /** Read but not yet run. Empty most of the time: a client sends a unit and waits. */
   received: Uint8Array
+  /** What came after `received` and is not joined to it yet: a long message is joined once, when it is all there. */
+  arriving: Uint8Array[]
+  arrivingBytes: number
+  /** Bytes that `received` needs for its next message to be whole, as far as is known. */
+  neededBytes: number
   /** Bytes of `received` up to and including its last Query, Sync or Flush: what can run now. */
   runnable: number
   /** Bytes of `received` that have been cut into messages. From `runnable` to here a unit is still arriving. */
@@ -134,6 +139,9 @@ class Turns {
     const connection: Connection = {
       socket,
       received: EMPTY,
+      arriving: [],
+      arrivingBytes: 0,
+      neededBytes: 0,
       runnable: 0,
       scanned: 0,
       endsInFlush: false,
@@ -149,15 +157,20 @@ class Turns {
   receive(connection: Connection, bytes: Uint8Array): void {
     if (connection.state === 'closed') return
     if (connection === this.#holder) this.#holderSeenAt = performance.now()
-    connection.received =
-      connection.received.length === 0 ? bytes.slice() : joined(connection.received, bytes)
+    connection.arriving.push(bytes.slice()) // the socket uses its buffer again
+    connection.arrivingBytes += bytes.length
+    const bytesNow = connection.received.length + connection.arrivingBytes
+    if (bytesNow - connection.runnable > UNIT_BYTES_MAX) {
+      this.#refuse(connection, '54000', `a statement has more than ${UNIT_BYTES_MAX} bytes`)
+      return
+    }
+    if (bytesNow < connection.neededBytes) return
+    connection.received = joined(connection.received, connection.arriving)
+    connection.arriving = []
+    connection.arrivingBytes = 0
     if (connection.state === 'starting' && !this.#greet(connection)) return
     this.#scan(connection)
-    if (connection.received.length - connection.runnable > UNIT_BYTES_MAX) {
-      this.#refuse(connection, '54000', `a statement has more than ${UNIT_BYTES_MAX} bytes`)
-    } else {
-      this.#ask(connection)
-    }
+    this.#ask(connection)
   }
 
   drained(connection: Connection): void {
@@ -172,6 +185,7 @@ class Turns {
     connection.state = 'closed'
     this.#connections.delete(connection)
     connection.received = EMPTY
+    connection.arriving = []
     connection.unsent = []
     connection.runnable = 0
     if (connection !== this.#holder && connection.prepared.size === 0) return
@@ -232,9 +246,18 @@ class Turns {
   #scan(connection: Connection): void {
     const bytes = connection.received
     let at = connection.scanned
+    connection.neededBytes = 0
     while (bytes.length - at >= 5) {
-      const end = at + 1 + readInt32(bytes, at + 1)
-      if (end > bytes.length || end <= at) break
+      const length = readInt32(bytes, at + 1)
+      if (length < 4) {
+        this.#refuse(connection, '08P01', 'invalid message length')
+        return
+      }
+      const end = at + 1 + length
+      if (end > bytes.length) {
+        connection.neededBytes = end
+        break
+      }
       const type = bytes[at]
       if (type === TERMINATE) {
         connection.socket.end()
@@ -281,6 +304,7 @@ class Turns {
     const messages = connection.received.subarray(0, connection.runnable)
     connection.received = connection.received.subarray(connection.runnable)
     connection.scanned -= connection.runnable
+    connection.neededBytes -= connection.runnable
     connection.runnable = 0
     this.#midUnit = connection.endsInFlush
     this.#send(connection, this.#execute(messages))
@@ -356,9 +380,8 @@ const STARTUP = (() => {
   return new Uint8Array(bytes)
 })()
 
-function joined(left: Uint8Array, right: Uint8Array): Uint8Array {
-  const both = new Uint8Array(left.length + right.length)
-  both.set(left)
-  both.set(right, left.length)
-  return both
+function joined(first: Uint8Array, rest: Uint8Array[]): Uint8Array {
+  const [only] = rest
+  if (first.length === 0 && rest.length === 1 && only !== undefined) return only
+  return Buffer.concat([first, ...rest])
 }

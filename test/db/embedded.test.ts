@@ -134,11 +134,34 @@ describe('several connections on the one session', () => {
     expect(row?.text.length).toBe(20_000_000)
   })
 
-  test('a statement of several megabytes arrives whole', async () => {
+  test('a statement of many megabytes arrives whole', async () => {
     await using sql = pool()
-    const text = 'y'.repeat(5_000_000)
+    const text = 'y'.repeat(20_000_000)
     const [row] = await sql`select length(${text}) as length`
-    expect(row?.length).toBe(5_000_000)
+    expect(row?.length).toBe(20_000_000)
+  })
+
+  /** What one connection sends must not fill the memory of all. */
+  test('a statement beyond the bound is refused, and the others go on', async () => {
+    await using sql = pool()
+    const text = 'y'.repeat(70_000_000)
+    const refused = pool(1)
+    expect(await refused`select length(${text})`.catch((error: { code: string }) => error.code)).toBeOneOf([
+      '54000',
+      'CONNECTION_CLOSED', // the driver may notice the end before it reads the reason
+      'EPIPE',
+      'ECONNRESET',
+    ])
+    expect((await sql`select 1 as one`)[0]?.one).toBe(1)
+    await refused.end({ timeout: 1 })
+  })
+
+  test('a message that makes no sense ends its connection, not the server', async () => {
+    await using sql = pool()
+    const stray = await RawClient.open(database)
+    await stray.send(Buffer.from('Q\0\0\0\x01select 1\0'))
+    expect((await sql`select 1 as one`)[0]?.one).toBe(1)
+    stray.hangUp()
   })
 })
 
@@ -165,6 +188,19 @@ test('a folder that is not a database ends the start with an error that names it
   expect(start).rejects.toBeInstanceOf(StartError)
   expect(start).rejects.toThrow(`the embedded database in ${broken} does not start`)
   await start.catch(() => {})
+})
+
+/** The files of a new database take seconds to make: a start killed then must not leave half of them for the next. */
+test('a first start that was killed half way is made anew', async () => {
+  const path = mkdtempSync(join(scratch, 'first-'))
+  mkdirSync(join(path, 'postgres.part'))
+  writeFileSync(join(path, 'postgres.part', 'PG_VERSION'), '18\n')
+  const started = await startEmbedded(path)
+  const sql = connect(started.address, { connectionsMax: 1 })
+  expect((await sql`select 1 as one`)[0]?.one).toBe(1)
+  await sql.end()
+  await started.stop()
+  expect(existsSync(join(path, 'postgres.part'))).toBeFalse()
 })
 
 test('a socket left by a killed server is not in the way', async () => {
