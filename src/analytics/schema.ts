@@ -13,6 +13,7 @@ function choices(values: readonly string[], description: string) {
   return Type.Optional(
     Type.Array(
       Type.String({
+        maxLength: 256,
         pattern: `^(${one})(,(${one}))*$`,
         errorMessage: `Invalid enum value. Expected ${values.map((value) => `'${value}'`).join(' | ')}`,
       }),
@@ -35,6 +36,7 @@ const range = {
 const cut = {
   order: Type.Optional(
     Type.Union([Type.Literal('asc'), Type.Literal('desc')], {
+      default: 'asc',
       description: 'Used with orderBy. Default asc.',
     }),
   ),
@@ -48,18 +50,21 @@ const cut = {
 }
 
 export const GetVerificationsQuery = Type.Object({
-  apiId: Type.String({ description: 'Only keys of this API, deleted ones included.' }),
+  apiId: Type.String({ maxLength: 256, description: 'Only keys of this API, deleted ones included.' }),
   externalId: Type.Optional(
-    Type.String({ description: 'Only keys that were connected to this identity at the time.' }),
+    Type.String({
+      maxLength: 256,
+      description: 'Only keys that were connected to this identity at the time.',
+    }),
   ),
   keyId: Type.Optional(
-    Type.Array(Type.String(), {
+    Type.Array(Type.String({ maxLength: 32_768 }), {
       maxItems: 1000,
       description: 'Only these keys, added up unless grouped by key. Repeat it, or join with commas.',
     }),
   ),
   tag: Type.Optional(
-    Type.Array(Type.String(), {
+    Type.Array(Type.String({ maxLength: 256 }), {
       maxItems: 100,
       description: 'Only verifications that carried all of these tags. Repeat it for several.',
     }),
@@ -123,7 +128,7 @@ export const VerificationDatapoint = Type.Object({
   identity: Type.Optional(
     Type.Object(
       {
-        id: Type.String(),
+        id: Type.String({ description: 'Id of the identity.' }),
         externalId: Type.Optional(Type.String({ description: 'Absent once the identity is deleted.' })),
       },
       { description: 'When grouped by identity; absent in a slice without data.' },
@@ -135,11 +140,16 @@ export const GetVerificationsReply = Type.Array(VerificationDatapoint)
 
 export const GetRatelimitsQuery = Type.Object({
   namespaceId: Type.Optional(
-    Type.String({ description: 'This or `namespaceName` is required; the id counts if both.' }),
+    Type.String({
+      maxLength: 256,
+      description: 'This or `namespaceName` is required; the id counts if both.',
+    }),
   ),
-  namespaceName: Type.Optional(Type.String({ description: 'The namespace as named in ratelimits.limit.' })),
+  namespaceName: Type.Optional(
+    Type.String({ maxLength: 512, description: 'The namespace as named in ratelimits.limit.' }),
+  ),
   identifier: Type.Optional(
-    Type.Array(Type.String(), {
+    Type.Array(Type.String({ maxLength: 1024 }), {
       maxItems: 1000,
       description: 'Only these identifiers, added up unless grouped by identifier. Repeat it for several.',
     }),
