@@ -33,6 +33,21 @@ comment on column usage_verifications.identity_id is 'As connected at that momen
 comment on column usage_verifications.tag_set is 'usage_tag_sets.id of the same month; empty = no tags.';
 create index usage_verifications_by_key on usage_verifications (key_id, hour);
 
+-- The same counts by keyspace alone. A chart of a whole API is what is asked most, and needs no row of a key.
+create table usage_keyspace_hours (
+  hour                     bigint not null,
+  valid                    bigint not null,
+  rate_limited             bigint not null,
+  expired                  bigint not null,
+  disabled                 bigint not null,
+  forbidden                bigint not null,
+  usage_exceeded           bigint not null,
+  insufficient_permissions bigint not null,
+  workspace_id             text collate "C" not null,
+  keyspace_id              text collate "C" not null,
+  primary key (keyspace_id, hour)
+) partition by range (hour);
+
 -- A tag set is kept once for each month that uses it, so that it goes together with the month's counts.
 create table usage_tag_sets (
   month        bigint not null,
@@ -82,7 +97,7 @@ declare
   part text;
 begin
   perform pg_advisory_xact_lock(7305412001);
-  foreach parent in array array['usage_verifications', 'usage_tag_sets', 'usage_ratelimits', 'usage_ratelimit_identifiers'] loop
+  foreach parent in array array['usage_verifications', 'usage_keyspace_hours', 'usage_tag_sets', 'usage_ratelimits', 'usage_ratelimit_identifiers'] loop
     part := parent || '_' || to_char(starts, 'YYYYMM');
     continue when to_regclass(part) is not null;
     -- Room on the page: a count that grows rewrites its row, and should not touch an index.
@@ -167,6 +182,30 @@ begin
          forbidden = v.forbidden + excluded.forbidden,
          usage_exceeded = v.usage_exceeded + excluded.usage_exceeded,
          insufficient_permissions = v.insufficient_permissions + excluded.insufficient_permissions;
+
+  -- Last of the verifications: every batch of the keyspace waits for this row, so it is held for a short time only.
+  insert into usage_keyspace_hours as h (
+         workspace_id, keyspace_id, hour,
+         valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions)
+  select min(scopes.workspace_id), scopes.keyspace_id, r.hour,
+         sum(r.valid), sum(r.rate_limited), sum(r.expired), sum(r.disabled),
+         sum(r.forbidden), sum(r.usage_exceeded), sum(r.insufficient_permissions)
+    from unnest(p_scopes, p_hours, p_valid, p_rate_limited, p_expired, p_disabled,
+                p_forbidden, p_usage_exceeded, p_insufficient_permissions)
+      as r (scope, hour, valid, rate_limited, expired, disabled,
+            forbidden, usage_exceeded, insufficient_permissions)
+    join unnest(p_scope_workspaces, p_scope_keyspaces) with ordinality as scopes (workspace_id, keyspace_id, at)
+      on scopes.at = r.scope
+   group by scopes.keyspace_id, r.hour
+   order by scopes.keyspace_id collate "C", r.hour
+      on conflict (keyspace_id, hour) do update
+     set valid = h.valid + excluded.valid,
+         rate_limited = h.rate_limited + excluded.rate_limited,
+         expired = h.expired + excluded.expired,
+         disabled = h.disabled + excluded.disabled,
+         forbidden = h.forbidden + excluded.forbidden,
+         usage_exceeded = h.usage_exceeded + excluded.usage_exceeded,
+         insufficient_permissions = h.insufficient_permissions + excluded.insufficient_permissions;
 
   if cardinality(p_total_namespaces) = 0 then
     return true;

@@ -22,6 +22,8 @@ export type Config = {
   flushEveryMs: number
   /** What the windows of all shards together may take, in bytes. */
   limiterBytesMax: number
+  /** Whole months of usage kept besides the begun one; null = all. */
+  usageRetentionMonths: number | null
 }
 
 /** A variable that cannot be used. Its message is the one line a start ends with. */
@@ -54,6 +56,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
         max: 1_048_576,
         otherwise: 256,
       }),
+    usageRetentionMonths: retentionMonths(read('TOLLGATE_USAGE_RETENTION_MONTHS')),
   }
 }
 
@@ -106,6 +109,11 @@ function wholeNumber(
   if (value >= min && value <= max) return value
   throw new ConfigError(`${name} is ${JSON.stringify(text)}; it wants a whole number from ${min} to ${max}`)
 }
+
+const retentionMonths = (text: string | undefined): number | null =>
+  text === undefined
+    ? null
+    : wholeNumber('TOLLGATE_USAGE_RETENTION_MONTHS', text, { min: 1, max: 1200, otherwise: 1 })
 
 function publicUrl(text: string | undefined): string | null {
   if (text === undefined) return null

@@ -13,6 +13,7 @@ import { readMasterKeys } from './keys/master-keys.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { type Shards, startShards } from './limiter/shards.ts'
 import { replaySpilledUsage } from './usage/recorder.ts'
+import { UsageRetention } from './usage/retention.ts'
 import { RefillSchedule } from './verify/refill-schedule.ts'
 
 export type Server = AsyncDisposable & {
@@ -81,6 +82,11 @@ export async function startServer(config: Config, options: { clock?: Clock } = {
   const refills = new RefillSchedule(deps.sql, deps.clock)
   refills.start()
   opening.defer(() => refills.stop())
+  if (config.usageRetentionMonths !== null) {
+    const retention = new UsageRetention(deps.sql, { keepMonths: config.usageRetentionMonths, clock })
+    retention.start()
+    opening.defer(() => retention.stop())
+  }
   const isShared = workerSetups.length > 0
   const listener = await listen(deps, { ...config.listen, isShared })
   url = listener.url

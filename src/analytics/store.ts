@@ -83,7 +83,7 @@ export async function countVerifications(
              ${groups.identity ? sql`identity_id` : sql`''`} as identity_id,
              ${groups.tags === null ? sql`''::bytea` : sql`tag_set`} as tag_set,
              ${sums(sql)}
-        from usage_verifications
+        from ${isOfAllKeys(filter, groups) ? sql`usage_keyspace_hours` : sql`usage_verifications`}
        where ${isAsked(sql, filter, groups)}
        group by ${grouping}
     ), named as (
@@ -99,6 +99,15 @@ export async function countVerifications(
            insufficient_permissions as "insufficientPermissions", total
       from cut ${inOrder}`
 }
+
+/** Then the sums by keyspace answer, which are kept beside the rows: an hour is one row, however many keys it had. */
+const isOfAllKeys = (filter: VerificationFilter, groups: VerificationGroups): boolean =>
+  !groups.key &&
+  !groups.identity &&
+  groups.tags === null &&
+  filter.identityId === null &&
+  filter.keyIds.length === 0 &&
+  filter.tags.length === 0
 
 /** Each row of `counts` as one of the answer, its tag set by name. */
 const named = (sql: AnySql, filter: VerificationFilter, { tags }: VerificationGroups) => sql`
@@ -122,10 +131,12 @@ export async function bucketsWithVerifications(
   filter: VerificationFilter,
   groups: VerificationGroups & { time: TimeGroup },
 ): Promise<Set<number>> {
+  // Which keys and which sets of tags a bucket has does not matter here, only whether it has any.
+  const buckets = { ...groups, key: false, tags: groups.tags === 'each' ? groups.tags : null }
   const rows = await sql<{ bucket: number }[]>`
     select distinct ${bucketColumn(sql, groups.time)} as bucket
-      from usage_verifications
-     where ${isAsked(sql, filter, groups)}`
+      from ${isOfAllKeys(filter, buckets) ? sql`usage_keyspace_hours` : sql`usage_verifications`}
+     where ${isAsked(sql, filter, buckets)}`
   return new Set(rows.map(({ bucket }) => bucketOf(bucket, groups.time)))
 }
 

@@ -6,7 +6,7 @@ import { type Clock, HOUR_MS } from '../lib/clock.ts'
 import { log } from '../log.ts'
 import { UsageBatch, type UsageColumns } from './batch.ts'
 import { Fold, type RatelimitEvent, type VerificationEvent } from './fold.ts'
-import { closeRatelimitHours, countBatch, makeMonth, monthsOf } from './rollup.ts'
+import { closeRatelimitHours, codeOf, countBatch, makeMonth, monthsOf } from './rollup.ts'
 
 export type { Outcome } from './batch.ts'
 
@@ -297,8 +297,6 @@ export async function replaySpilledUsage(sql: Sql, dataDir: string): Promise<voi
     done()
   }
 }
-
-const codeOf = (cause: unknown) => (cause instanceof Error && 'code' in cause ? String(cause.code) : '')
 
 /** No partition for a row: a month was dropped since it was made. */
 const isMonthMissing = (cause: unknown) => codeOf(cause) === '23514'

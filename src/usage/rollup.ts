@@ -49,16 +49,25 @@ export async function makeMonth(sql: AnySql, month: number): Promise<void> {
   await sql`select make_usage_month(${month})`
 }
 
-const TABLES = ['usage_verifications', 'usage_tag_sets', 'usage_ratelimits', 'usage_ratelimit_identifiers']
+const TABLES = [
+  'usage_verifications',
+  'usage_keyspace_hours',
+  'usage_tag_sets',
+  'usage_ratelimits',
+  'usage_ratelimit_identifiers',
+]
 
 /**
  * Drops whole months of usage: all but the month of `now` and the `keepMonths` before it. So what is left always covers
  * at least the last `keepMonths` months. Writers not heard of since are forgotten with them.
+ * @param now Unix ms. Where the database's clock is behind it, that one counts: a clock set wrong must not cost history.
  * @returns the tables dropped.
  * @throws when a long query holds one of them for over 2 s; call it again later.
  */
 export async function dropOldPartitions(sql: AnySql, keepMonths: number, now: number): Promise<string[]> {
-  const before = startOfMonth(now, -keepMonths)
+  const [database] = await sql<{ now: number }[]>`
+    select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now`
+  const before = startOfMonth(Math.min(now, database?.now ?? now), -keepMonths)
   const dropped: string[] = []
   for (const table of TABLES) {
     const rows = await sql<
@@ -82,6 +91,10 @@ export async function closeRatelimitHours(sql: AnySql, before: number): Promise<
     if ((row?.closed ?? 0) < hoursMax) return
   }
 }
+
+/** Postgres's code of a failure; empty for any other failure. */
+export const codeOf = (cause: unknown): string =>
+  cause instanceof Error && 'code' in cause ? String(cause.code) : ''
 
 // Array literals are built here, in one pass each: the driver's own way costs several times as much for large batches.
 const numberArray = (numbers: readonly number[]) => `{${numbers.join(',')}}`

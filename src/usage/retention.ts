@@ -1,0 +1,68 @@
+import { Cron } from 'croner'
+import type { Sql } from '../db/connect.ts'
+import { bucketOf } from '../lib/buckets.ts'
+import type { Clock } from '../lib/clock.ts'
+import { log } from '../log.ts'
+import { codeOf, dropOldPartitions } from './rollup.ts'
+
+/**
+ * Drops months of usage older than the operator wants to keep: at start and once a UTC day. Dropping what is gone already
+ * changes nothing, so several servers on one database may each do it, and a round cut short is simply done again.
+ */
+export class UsageRetention {
+  readonly #sql: Sql
+  readonly #keepMonths: number
+  readonly #clock: Clock
+  #cron: Cron | null = null
+  #running: Promise<void> | null = null
+  #isStopped = false
+  /** Start of the UTC day the last finished round was for, Unix ms. */
+  #doneFor = Number.NEGATIVE_INFINITY
+
+  constructor(sql: Sql, options: { keepMonths: number; clock: Clock }) {
+    this.#sql = sql
+    this.#keepMonths = options.keepMonths
+    this.#clock = options.clock
+  }
+
+  /** The first round begins at once, in the background. */
+  start(): void {
+    // Every five minutes it looks whether a day has begun: so a round that failed is tried again. The second is drawn
+    // once, which spreads the servers of one database.
+    const second = Math.floor(Math.random() * 60)
+    this.#cron = new Cron(`${second} */5 * * * *`, { timezone: 'UTC', unref: true }, () => void this.look())
+    void this.look()
+  }
+
+  /** Ends after the statement under way. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    this.#cron?.stop()
+    await this.#running
+  }
+
+  /** One round, unless today's is done. Never rejects: what fails is logged and left for the next look. */
+  async look(): Promise<void> {
+    const now = this.#clock()
+    if (this.#isStopped || this.#doneFor >= bucketOf(now, 'day')) return
+    this.#running ??= this.#round(now).finally(() => {
+      this.#running = null
+    })
+    await this.#running
+  }
+
+  async #round(now: number): Promise<void> {
+    try {
+      const tables = await dropOldPartitions(this.#sql, this.#keepMonths, now)
+      this.#doneFor = bucketOf(now, 'day')
+      if (tables.length > 0) log('info', 'old months of usage were dropped', { tables })
+    } catch (cause) {
+      if (codeOf(cause) === LOCK_NOT_AVAILABLE)
+        log('info', 'a long query holds old months of usage; they are dropped within five minutes after it')
+      else
+        log('error', 'dropping old months of usage failed and is tried again within five minutes', { cause })
+    }
+  }
+}
+
+const LOCK_NOT_AVAILABLE = '55P03'
