@@ -26,3 +26,24 @@ export async function countStatements({ server }: TestServer, work: () => Promis
   }
   return statements
 }
+
+/**
+ * The statements the server's main thread sends while `work` runs, in or out of transactions. What the server does on its
+ * own account meanwhile is left out: sending usage, looking whether keys wait to be imported.
+ */
+export async function listStatements(
+  { server }: TestServer,
+  work: () => Promise<unknown>,
+): Promise<string[]> {
+  const { options } = server.deps.sql
+  const statements: string[] = []
+  options.debug = (_, text) => {
+    if (!/apply_usage_batch|make_usage_month|usage_writers|from key_imports/.test(text)) statements.push(text)
+  }
+  try {
+    await work()
+  } finally {
+    options.debug = false
+  }
+  return statements
+}
