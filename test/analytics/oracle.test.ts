@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
-import { bucketOf, type TimeGroup } from '../../src/lib/buckets.ts'
+import { bucketOf } from '../../src/lib/buckets.ts'
 import type { Outcome } from '../../src/usage/recorder.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
+import { asText, COUNTS, type Event, expectedRows, OUTCOMES, type Question, seeded } from '../usage/oracle.ts'
 
 setDefaultTimeout(SLOW_MS)
 
@@ -16,29 +17,6 @@ const DAY = 24 * HOUR
 const NOW = Date.UTC(2026, 10, 21, 13, 37, 12, 345)
 const SEED = 20_261_121
 
-type Event = { keyId: string; identityId: string | null; outcome: Outcome; tags: string[]; atMs: number }
-
-const OUTCOMES: Record<Outcome, string> = {
-  VALID: 'valid',
-  RATE_LIMITED: 'rateLimited',
-  EXPIRED: 'expired',
-  DISABLED: 'disabled',
-  FORBIDDEN: 'forbidden',
-  USAGE_EXCEEDED: 'usageExceeded',
-  INSUFFICIENT_PERMISSIONS: 'insufficientPermissions',
-}
-const COUNTS = [
-  'valid',
-  'notFound',
-  'forbidden',
-  'usageExceeded',
-  'rateLimited',
-  'unauthorized',
-  'disabled',
-  'insufficientPermissions',
-  'expired',
-  'total',
-]
 const TAGS = ['a', 'b', 'c', 'path=/v1/x,y', 'ünï', 'Z"\\']
 /** One of them is deleted before anyone asks. */
 const IDENTITIES = ['user_1', 'user_2', 'user_3', 'user_gone']
@@ -48,6 +26,7 @@ let workspace: TestWorkspace
 let rootKey: string
 let apiId: string
 const identityIds = new Map<string, string>()
+const externalIds = new Map<string, string>()
 const events: Event[] = []
 
 beforeAll(async () => {
@@ -60,6 +39,7 @@ beforeAll(async () => {
     const id = `id_oracle_${externalId}`
     identityIds.set(externalId, id)
     if (externalId === 'user_gone') continue
+    externalIds.set(id, externalId)
     await sql`insert into identities (id, workspace_id, external_id, created_at)
               values (${id}, ${workspace.workspaceId}, ${externalId}, ${NOW})`
   }
@@ -105,7 +85,7 @@ const ask = (query: Record<string, unknown>) =>
 const RANGE = { start: NOW - 62 * DAY, end: NOW - 20 * HOUR }
 const TIMES = [[], ['hour'], ['day'], ['month'], ['hour', 'month', 'day']]
 const TAGGINGS = [[], ['tags'], ['tag']]
-const FILTERS: Record<string, unknown>[] = [
+const FILTERS: Question['filter'][] = [
   {},
   { tag: 'a' },
   { tag: ['a', 'path=/v1/x,y'] },
@@ -126,7 +106,7 @@ for (const filter of FILTERS) {
           expect({ groupBy, status }).toEqual({ groupBy, status: 200 })
           expect({ groupBy, rows: body.map(asText).sort() }).toEqual({
             groupBy,
-            rows: expected(filter, groupBy).map(asText).sort(),
+            rows: expectedRows(events, { filter, groupBy, range: RANGE, externalIds }).map(asText).sort(),
           })
         }
       }
@@ -179,73 +159,3 @@ test('the counts of keys by day are the same events', async () => {
   }
   expect([...days]).toEqual([...byDay.values()].sort((a, b) => a.time - b.time))
 })
-
-/** What the answer must be, from the events themselves. */
-function expected(filter: Record<string, unknown>, groupBy: string[]): Json[] {
-  const list = (value: unknown) => (value === undefined ? [] : [value].flat()) as string[] // filters hold texts only
-  const keyIds = list(filter.keyId).flatMap((text) => text.split(','))
-  const from = RANGE.start - (RANGE.start % HOUR)
-  const lastHour = RANGE.end - (RANGE.end % HOUR)
-  const time: TimeGroup | undefined = (['month', 'day', 'hour'] as const).find((name) =>
-    groupBy.includes(name),
-  )
-  const rows = new Map<string, Json>()
-  const rowOf = (names: Json) => {
-    const name = JSON.stringify(names)
-    const row = rows.get(name) ?? { ...names, ...Object.fromEntries(COUNTS.map((count) => [count, 0])) }
-    rows.set(name, row)
-    return row
-  }
-  if (groupBy.length === 0) rowOf({})
-  const filled = new Set<number>()
-  for (const { atMs, keyId, identityId, outcome, tags } of events) {
-    if (atMs < from || atMs >= lastHour + HOUR) continue
-    if (keyIds.length > 0 && !keyIds.includes(keyId)) continue
-    if (filter.externalId !== undefined && identityId !== identityIds.get(String(filter.externalId))) continue
-    if (!list(filter.tag).every((tag) => tags.includes(tag))) continue
-    if (groupBy.includes('identity') && identityId === null) continue
-    const set = [...new Set(tags)].sort()
-    for (const tag of groupBy.includes('tag') ? set : [undefined]) {
-      const externalId = [...identityIds].find(([, id]) => id === identityId)?.[0]
-      const row = rowOf({
-        ...(time && { time: bucketOf(atMs, time) }),
-        ...(groupBy.includes('key') && { keyId }),
-        ...(groupBy.includes('identity') && {
-          identity: externalId === 'user_gone' ? { id: identityId } : { id: identityId, externalId },
-        }),
-        ...(groupBy.includes('tags') && { tags: set }),
-        ...(tag !== undefined && { tag }),
-      })
-      row[OUTCOMES[outcome]]++
-      row.total++
-      if (time) filled.add(bucketOf(atMs, time))
-    }
-  }
-  if (time) {
-    for (let hour = from; bucketOf(hour, time) < bucketOf(lastHour, time); hour += HOUR) {
-      const bucket = bucketOf(hour, time)
-      if (filled.has(bucket)) continue
-      filled.add(bucket)
-      rowOf({
-        time: bucket,
-        ...(groupBy.includes('key') && { keyId: '' }),
-        ...(groupBy.includes('tags') && { tags: [] }),
-        ...(groupBy.includes('tag') && { tag: '' }),
-      })
-    }
-  }
-  return [...rows.values()]
-}
-
-const asText = (row: Json): string => JSON.stringify(Object.entries(row).sort(([a], [b]) => (a < b ? -1 : 1)))
-
-/** Numbers in [0, 1), the same for every run (mulberry32). */
-function seeded(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296
-  }
-}
