@@ -1,0 +1,98 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { hashKey } from '../../src/verify/secret.ts'
+import { openTestDatabase, type TestDatabase } from '../support/database.ts'
+import { type ServerProcess, spawnServer } from '../support/process.ts'
+import { OPERATOR_KEY } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let database: TestDatabase
+let env: Record<string, string>
+beforeAll(async () => {
+  database = await openTestDatabase()
+  env = { TOLLGATE_DATA_DIR: database.dataDir, TOLLGATE_SHARDS: '1' }
+  if (database.databaseUrl !== null) env.DATABASE_URL = database.databaseUrl
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
+const newMasterKey = () => Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('base64')
+const post = async (server: ServerProcess, method: string, body: unknown) =>
+  (await server.post(method, body, OPERATOR_KEY)).body
+
+test('keys accepted for import are made, each once, though the server was killed at once', async () => {
+  const first = await spawnServer(env)
+  const { apiId } = await post(first, 'apis.createApi', { name: 'queued' })
+  const texts = Array.from({ length: 500 }, () => crypto.randomUUID())
+  const statuses: number[] = []
+  for (let from = 0; from < texts.length; from += 100) {
+    const keys = texts
+      .slice(from, from + 100)
+      .map((text) => ({ hash: { value: hashKey(text), variant: 'sha256_base64' } }))
+    const body = { migrationId: 'm_1', apiId, keys }
+    statuses.push((await first.post('migrations.enqueueKeys', body, OPERATOR_KEY)).status)
+  }
+  await first.end('SIGKILL')
+  expect(statuses).toEqual(Array(5).fill(202))
+
+  await using second = await spawnServer(env)
+  const total = async () => (await second.get('apis.listKeys', { apiId, limit: 1 }, OPERATOR_KEY)).body.total
+  for (let wait = 0; wait < 500 && (await total()) < texts.length; wait++) await Bun.sleep(20)
+  expect(await total()).toBe(texts.length)
+  const verified = await Promise.all(
+    texts.map(async (key) => (await second.post('keys.verifyKey', { key })).body.keyId),
+  )
+  expect(new Set(verified).size).toBe(texts.length)
+})
+
+/** The master key is not in the database, so only these steps lead from one to the next. */
+test('the master key is changed by naming both, resealing, and dropping the old one', async () => {
+  const [oldKey, newKey] = [newMasterKey(), newMasterKey()]
+  const withKeys = (...keys: string[]) => spawnServer({ ...env, TOLLGATE_VAULT_KEY: keys.join(',') })
+  const first = await withKeys(oldKey)
+  const { apiId } = await post(first, 'apis.createApi', { name: 'recoverable' })
+  const { keyId, key } = await post(first, 'keys.createKey', { apiId, recoverable: true })
+  await first.end('SIGTERM')
+  const read = async (server: ServerProcess) =>
+    await server.get('keys.getKey', { keyId, decrypt: true }, OPERATOR_KEY)
+
+  const wrong = await withKeys(newKey)
+  const refused = await read(wrong)
+  expect(refused).toMatchObject({ status: 500, body: { error: { code: 'INTERNAL_SERVER_ERROR' } } })
+  expect((await wrong.post('keys.verifyKey', { key })).body.valid).toBe(true) // nothing else is affected
+  await wrong.end('SIGTERM')
+  expect(wrong.output()).toMatch(/sealed by master key mk_[0-9a-f]{16}/)
+  expect(wrong.output()).not.toContain(key)
+
+  const both = await withKeys(newKey, oldKey)
+  expect((await read(both)).body.plaintext).toBe(key)
+  await both.end('SIGTERM')
+
+  expect(await reseal(newKey)).toMatchObject({
+    code: 1,
+    errors: expect.stringContaining('nothing was changed'),
+  })
+  expect(await reseal(`${newKey},${oldKey}`)).toMatchObject({
+    code: 0,
+    output: expect.stringMatching(/^resealed 1 of 1 data keys/),
+  })
+  expect(await reseal(newKey)).toMatchObject({ code: 0, output: expect.stringMatching(/^resealed 0 of 1/) })
+
+  await using last = await withKeys(newKey)
+  expect((await read(last)).body.plaintext).toBe(key)
+})
+
+/** `tollgate vault reseal` as an operator runs it. */
+async function reseal(vaultKey: string): Promise<{ code: number; output: string; errors: string }> {
+  const child = Bun.spawn([process.execPath, `${import.meta.dir}/../../src/main.ts`, 'vault', 'reseal'], {
+    env: { PATH: process.env.PATH ?? '', ...env, TOLLGATE_VAULT_KEY: vaultKey },
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
+  const [output, errors, code] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ])
+  return { code, output, errors }
+}
