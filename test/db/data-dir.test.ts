@@ -1,4 +1,4 @@
-import { expect, setDefaultTimeout, test } from 'bun:test'
+import { afterAll, expect, setDefaultTimeout, test } from 'bun:test'
 import {
   chmodSync,
   mkdirSync,
@@ -15,7 +15,10 @@ import { openDataDir, StartError } from '../../src/db/data-dir.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 
-const freshPath = () => join(mkdtempSync(join(tmpdir(), 'tollgate-data-dir-')), 'data')
+const scratch = mkdtempSync(join(tmpdir(), 'tollgate-data-dir-'))
+afterAll(() => rmSync(scratch, { recursive: true }))
+
+const freshPath = () => join(mkdtempSync(join(scratch, 'one-')), 'data')
 
 /** A program that takes the folder given, says its node id and then waits to be killed. */
 const HOLDER = `
@@ -133,7 +136,7 @@ test('an empty secret file is an error that names it, not an empty secret', () =
 })
 
 test('a folder that cannot be made is an error that names it', () => {
-  const file = join(mkdtempSync(join(tmpdir(), 'tollgate-data-dir-')), 'file')
+  const file = join(mkdtempSync(join(scratch, 'one-')), 'file')
   writeFileSync(file, '')
   expect(() => openDataDir(join(file, 'data'), { exclusive: true })).toThrow(
     `the data directory ${join(file, 'data')} cannot be made`,

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from 'bun:test'
-import { mkdtempSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Sql } from '../../src/db/connect.ts'
@@ -9,6 +9,7 @@ import { openTestSql, type TestSql } from '../support/database.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 
+const scratch = mkdtempSync(join(tmpdir(), 'tollgate-migrations-'))
 let database: TestSql
 let sql: Sql
 
@@ -16,7 +17,10 @@ beforeAll(async () => {
   database = await openTestSql()
   sql = database.sql
 })
-afterAll(() => database[Symbol.asyncDispose]())
+afterAll(async () => {
+  await database[Symbol.asyncDispose]()
+  rmSync(scratch, { recursive: true })
+})
 
 /** Each test brings its own files, on an empty database. */
 beforeEach(async () => {
@@ -25,7 +29,7 @@ beforeEach(async () => {
 })
 
 function folderOf(files: Record<string, string>): string {
-  const folder = mkdtempSync(join(tmpdir(), 'tollgate-migrations-'))
+  const folder = mkdtempSync(join(scratch, 'files-'))
   for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text)
   return folder
 }

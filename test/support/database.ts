@@ -10,6 +10,7 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import packageJson from '../../package.json' with { type: 'json' }
 import { connect, type DatabaseAddress, type Sql } from '../../src/db/connect.ts'
 import { startEmbedded } from '../../src/db/embedded.ts'
 import { migrate } from '../../src/db/migrate.ts'
@@ -142,7 +143,7 @@ async function embeddedTemplate(): Promise<string> {
 /** Changes with everything that the template is made from. */
 function templateVersion(): string {
   const root = join(import.meta.dir, '../..')
-  const hash = new Bun.CryptoHasher('sha256').update(readFileSync(join(root, 'package.json')))
+  const hash = new Bun.CryptoHasher('sha256').update(packageJson.dependencies['@electric-sql/pglite'])
   for (const name of readdirSync(join(root, 'sql')).sort())
     hash.update(name).update(readFileSync(join(root, 'sql', name)))
   return hash.digest('hex').slice(0, 16)
