@@ -48,11 +48,11 @@ export class KeyImporter {
     this.#wake()
   }
 
-  /** Ends after the batch under way. */
+  /** Ends after the batch under way, for which it waits {@link STOP_MS} at most: it is made whole or not at all. */
   async stop(): Promise<void> {
     this.#isStopped = true
     if (this.#timer !== null) clearTimeout(this.#timer)
-    await this.#running
+    await Promise.race([this.#running, Bun.sleep(STOP_MS)])
   }
 
   #wake(): void {
@@ -118,24 +118,30 @@ export class KeyImporter {
   async #import(ids: readonly number[]): Promise<void> {
     const { database, clock } = this.#deps
     const now = clock()
-    await database.write(async (tx, touch) => {
+    const givenUp = await database.write(async (tx, touch) => {
       const rows = await claimKeyImports(tx, { ids, now })
       const actors = Map.groupBy(rows, ({ workspaceId, rootKeyId, location, userAgent }) =>
         JSON.stringify([workspaceId, rootKeyId, location, userAgent]),
       )
-      for (const group of actors.values()) await importOf(tx, group, { touch, now })
+      let count = 0
+      for (const group of actors.values()) count += await importOf(tx, group, { touch, now })
+      return count
     })
+    if (givenUp > 0) log('warn', 'keys could not be imported and are kept with the reason', { keys: givenUp })
   }
 }
 
-/** Makes the keys that one actor enqueued: a fixed number of statements, however many. */
+/**
+ * Makes the keys that one actor enqueued: a fixed number of statements, however many.
+ * @returns how many are given up.
+ */
 async function importOf(
   tx: Transaction,
   rows: readonly KeyImportRow[],
   { touch, now }: { touch: Touch; now: number },
-): Promise<void> {
+): Promise<number> {
   const [actor] = rows satisfies readonly AuditActor[]
-  if (actor === undefined) return
+  if (actor === undefined) return 0
   const context = await readImportContext(tx, actor.workspaceId, {
     apiIds: rows.map(({ apiId }) => apiId),
     keys: rows.map(({ key }) => key),
@@ -165,11 +171,9 @@ async function importOf(
     made.map(({ id }) => id),
   )
   const failed = rows.filter(({ id }) => reasons.has(id))
-  await failKeyImports(
-    tx,
-    failuresOf(failed, ({ id }) => reasons.get(id) ?? '', now),
-    now,
-  )
+  const failures = failuresOf(failed, ({ id }) => reasons.get(id) ?? '', now)
+  await failKeyImports(tx, failures, now)
+  return failures.filter(({ isFinal }) => isFinal).length
 }
 
 const failuresOf = (rows: readonly KeyImportRow[], reasonOf: (row: KeyImportRow) => string, now: number) =>
@@ -188,4 +192,5 @@ const RETRIES_MAX = 10
 const BATCH_KEYS = 100
 /** How long a server that heard of nothing new waits before it looks all the same. */
 const IDLE_MS = 60_000
+const STOP_MS = 3000
 const OUTAGE_MS = 5000

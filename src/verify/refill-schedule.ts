@@ -1,5 +1,5 @@
 import { Cron } from 'croner'
-import type { Sql } from '../db/connect.ts'
+import type { AnySql } from '../db/connect.ts'
 import type { Clock } from '../lib/clock.ts'
 import { log } from '../log.ts'
 import { lastDueAt } from './refill.ts'
@@ -11,7 +11,7 @@ import { refillDueKeys } from './store.ts'
  * nothing, several servers share the work, and a server that slept through a midnight makes up for it.
  */
 export class RefillSchedule {
-  readonly #sql: Sql
+  readonly #sql: AnySql
   readonly #clock: Clock
   #cron: Cron | null = null
   #running: Promise<void> | null = null
@@ -19,7 +19,7 @@ export class RefillSchedule {
   /** The midnight the last finished round was for, Unix ms. */
   #doneFor = Number.NEGATIVE_INFINITY
 
-  constructor(sql: Sql, clock: Clock) {
+  constructor(sql: AnySql, clock: Clock) {
     this.#sql = sql
     this.#clock = clock
   }
@@ -33,11 +33,11 @@ export class RefillSchedule {
     this.#look()
   }
 
-  /** Ends after the page of keys under way. */
+  /** Ends after the page of keys under way, for which it waits {@link STOP_MS} at most. */
   async stop(): Promise<void> {
     this.#isStopped = true
     this.#cron?.stop()
-    await this.#running
+    await Promise.race([this.#running, Bun.sleep(STOP_MS)])
   }
 
   /**
@@ -79,3 +79,4 @@ export class RefillSchedule {
 const DAYS = Array.from({ length: 31 }, (_, index) => index + 1)
 /** Keys a statement looks at: few enough not to hold row locks for long. */
 const PAGE_KEYS = 1000
+const STOP_MS = 3000

@@ -26,7 +26,7 @@ async function prepare() {
     },
     refused: async (fields: Record<string, unknown>, rootKey = workspace.rootKey) =>
       refusalOf(await server.post('keys.createKey', { apiId, ...fields }, rootKey)),
-    total: async () => (await workspace.get('apis.listKeys', { apiId })).total as number,
+    total: async (): Promise<number> => (await workspace.get('apis.listKeys', { apiId })).total,
   }
 }
 

@@ -2,8 +2,9 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from '
 import { hashKey } from '../../src/verify/secret.ts'
 import { makeApi, makeApiWithoutKeyspace, refusalOf } from '../support/fixtures.ts'
 import { type Json, startTestServer, type TestServer } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
 
-setDefaultTimeout(60_000)
+setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {
@@ -28,7 +29,7 @@ async function prepare() {
     },
     send: async (elements: unknown, rootKey = workspace.rootKey) =>
       refusalOf(await server.post('migrations.createKeys', elements, rootKey)),
-    total: async () => (await workspace.get('apis.listKeys', { apiId })).total as number,
+    total: async (): Promise<number> => (await workspace.get('apis.listKeys', { apiId })).total,
   }
 }
 

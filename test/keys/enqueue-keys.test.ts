@@ -3,8 +3,9 @@ import { KEY_IMPORTS, KeyImporter } from '../../src/keys/import-queue.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { makeApi, makeApiWithoutKeyspace, refusalOf } from '../support/fixtures.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
 
-setDefaultTimeout(60_000)
+setDefaultTimeout(SLOW_MS)
 
 let now = Date.now()
 let server: TestServer

@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { makeApi, makeKey, refusalOf } from '../support/fixtures.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
 
-setDefaultTimeout(60_000)
+setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {

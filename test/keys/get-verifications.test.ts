@@ -2,10 +2,11 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { DAY_MS } from '../../src/lib/clock.ts'
 import { makeApi, makeKey, refusalOf } from '../support/fixtures.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
 
 /** Noon, so that an hour more is the same day. */
 let now = Date.UTC(2026, 4, 10, 12)
-setDefaultTimeout(60_000)
+setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {
