@@ -28,26 +28,50 @@ export const apiRoutes: Endpoint[] = [
     { input: CreateApiBody, reply: CreateApiReply, summary: 'Create an API' },
     createApi,
   ),
-  get('/v1/apis.getApi', { input: GetApiQuery, reply: GetApiReply, summary: 'Get an API' }, getApi),
+  get(
+    '/v1/apis.getApi',
+    { input: GetApiQuery, reply: GetApiReply, summary: 'Get an API', errors: ['NOT_FOUND'] },
+    getApi,
+  ),
   get('/v1/apis.listApis', { input: ListApisQuery, reply: ListApisReply, summary: 'List APIs' }, listApis),
   post(
     '/v1/apis.updateApi',
-    { input: UpdateApiBody, reply: EmptyReply, summary: 'Update an API' },
+    {
+      input: UpdateApiBody,
+      reply: EmptyReply,
+      summary: 'Update an API',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
     updateApi,
   ),
   post(
     '/v1/apis.deleteApi',
-    { input: DeleteApiBody, reply: EmptyReply, summary: 'Delete an API and its keys' },
+    {
+      input: DeleteApiBody,
+      reply: EmptyReply,
+      summary: 'Delete an API and its keys',
+      errors: ['NOT_FOUND', 'DELETE_PROTECTED'],
+    },
     deleteApi,
   ),
   get(
     '/v1/apis.listKeys',
-    { input: ListKeysQuery, reply: ListKeysReply, summary: 'List the keys of an API' },
+    {
+      input: ListKeysQuery,
+      reply: ListKeysReply,
+      summary: 'List the keys of an API',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
     listKeys,
   ),
   post(
     '/v1/apis.deleteKeys',
-    { input: DeleteKeysBody, reply: DeleteKeysReply, summary: 'Delete all keys of an API' },
+    {
+      input: DeleteKeysBody,
+      reply: DeleteKeysReply,
+      summary: 'Delete all keys of an API',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
     deleteKeys,
   ),
 ]

@@ -9,16 +9,16 @@ export const CreateApiBody = Type.Object({ name: Name })
 export type CreateApiBody = Static<typeof CreateApiBody>
 export const CreateApiReply = Type.Object({
   apiId: Type.String({ description: 'Names the API in every other call.' }),
-  name: Type.String(),
+  name: Type.String({ description: 'As given.' }),
 })
 export type CreateApiReply = Static<typeof CreateApiReply>
 
 export const GetApiQuery = Type.Object({ apiId: ApiId })
 export type GetApiQuery = Static<typeof GetApiQuery>
 export const GetApiReply = Type.Object({
-  id: Type.String(),
-  workspaceId: Type.String(),
-  name: Type.String(),
+  id: Type.String({ description: 'Id of the API.' }),
+  workspaceId: Type.String({ description: 'The workspace that owns it.' }),
+  name: Type.String({ description: 'For people.' }),
 })
 export type GetApiReply = Static<typeof GetApiReply>
 
@@ -29,7 +29,7 @@ export const UpdateApiBody = Type.Object({
   apiId: ApiId,
   name: Type.Optional(Name),
   deleteProtection: Type.Optional(
-    Type.Boolean({ description: 'While true, deleteApi is refused. Default false.' }),
+    Type.Boolean({ default: false, description: 'While true, deleteApi is refused. Default false.' }),
   ),
   ipWhitelist: Type.Optional(
     Nullable(
@@ -38,7 +38,10 @@ export const UpdateApiBody = Type.Object({
     ),
   ),
   storeEncryptedKeys: Type.Optional(
-    Type.Boolean({ description: 'Whether keys of this API may be made recoverable. Default true.' }),
+    Type.Boolean({
+      default: true,
+      description: 'Whether keys of this API may be made recoverable. Default true.',
+    }),
   ),
   defaultPrefix: Type.Optional(
     Nullable(Type.String({ minLength: 1, maxLength: 16 }), 'Of new keys that name none; null = none.'),
@@ -47,6 +50,7 @@ export const UpdateApiBody = Type.Object({
     Type.Integer({
       minimum: 16,
       maximum: 255,
+      default: 16,
       description: 'Random bytes of new keys that do not say; default 16.',
     }),
   ),
@@ -56,7 +60,13 @@ export type UpdateApiBody = Static<typeof UpdateApiBody>
 export const ListApisQuery = Type.Object(PageQuery)
 export type ListApisQuery = Static<typeof ListApisQuery>
 export const ListApisReply = Type.Object({
-  apis: Type.Array(Type.Object({ id: Type.String(), name: Type.String() })),
+  apis: Type.Array(
+    Type.Object({
+      id: Type.String({ description: 'Id of the API.' }),
+      name: Type.String({ description: 'For people.' }),
+    }),
+    { description: 'One page, oldest first.' },
+  ),
   ...PageReply,
 })
 export type ListApisReply = Static<typeof ListApisReply>
@@ -71,26 +81,33 @@ export const ListKeysQuery = Type.Object({
     Type.String({
       minLength: 1,
       maxLength: 256,
+      deprecated: true,
       description: 'Deprecated: only keys with this stored owner. Ignored beside `externalId`.',
     }),
   ),
   decrypt: Type.Optional(Decrypt),
   revalidateKeysCache: Type.Optional(
-    Type.Boolean({ description: 'No effect: what is listed is always current.' }),
+    Type.Boolean({ default: false, description: 'No effect: what is listed is always current.' }),
   ),
 })
 export type ListKeysQuery = Static<typeof ListKeysQuery>
-export const ListKeysReply = Type.Object({ keys: Type.Array(KeyObject), ...PageReply })
+export const ListKeysReply = Type.Object({
+  keys: Type.Array(KeyObject, { description: 'One page, oldest first.' }),
+  ...PageReply,
+})
 export type ListKeysReply = Static<typeof ListKeysReply>
 
 export const DeleteKeysBody = Type.Object({
   apiId: ApiId,
   permanent: Type.Optional(
     Type.Boolean({
+      default: false,
       description: 'Remove all records of keys, those deleted before included. Default false.',
     }),
   ),
 })
 export type DeleteKeysBody = Static<typeof DeleteKeysBody>
-export const DeleteKeysReply = Type.Object({ deletedKeys: Type.Integer() })
+export const DeleteKeysReply = Type.Object({
+  deletedKeys: Type.Integer({ description: 'Keys that were deleted by this call.' }),
+})
 export type DeleteKeysReply = Static<typeof DeleteKeysReply>

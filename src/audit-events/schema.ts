@@ -20,22 +20,30 @@ export type ListEventsQuery = Static<typeof ListEventsQuery>
 export const ListEventsReply = Type.Object({
   events: Type.Array(
     Type.Object({
-      id: Type.String(),
+      id: Type.String({ description: 'Id of the event.' }),
       time: Type.Integer({ description: 'Unix milliseconds.' }),
-      event: Type.String(),
+      event: Type.String({ description: 'Its name, such as `key.create`.' }),
       description: Type.String({ description: 'One sentence for a person.' }),
-      actor: Type.Object({ type: Type.String(), id: Type.String({ description: 'Of the root key.' }) }),
+      actor: Type.Object(
+        {
+          type: Type.String({ description: 'Always `key`.' }),
+          id: Type.String({ description: 'Of the root key.' }),
+        },
+        { description: 'Who did it.' },
+      ),
       resources: Type.Array(
         Type.Object({
-          type: Type.String(),
-          id: Type.String(),
-          name: Type.Optional(Type.String()),
-          meta: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
+          type: Type.String({ description: 'Kind of resource: `key`, `api`, `role`, …' }),
+          id: Type.String({ description: 'Its id.' }),
+          name: Type.Optional(Type.String({ description: 'Its name at the time.' })),
+          meta: Type.Optional(
+            Type.Record(Type.String(), Type.Unknown(), { description: 'Facts of the change.' }),
+          ),
         }),
         { description: 'What was affected, the main thing first.' },
       ),
       location: Type.Optional(Type.String({ description: 'Address the call came from.' })),
-      userAgent: Type.Optional(Type.String()),
+      userAgent: Type.Optional(Type.String({ description: 'Client the call came with.' })),
     }),
     { description: 'Oldest first.' },
   ),

@@ -10,11 +10,13 @@ import { permissionRoutes } from '../permissions/routes.ts'
 import { ratelimitRoutes } from '../ratelimits/routes.ts'
 import { rootKeyRoutes } from '../root-keys/routes.ts'
 import { workspaceRoutes } from '../workspaces/routes.ts'
-import { errorAnswer, headersOf, preflightAnswer } from './answer.ts'
+import { errorAnswer, headersOf, jsonAnswer, preflightAnswer } from './answer.ts'
+import { docsPage } from './docs-page.ts'
 import type { Endpoint } from './endpoint.ts'
 import { errorPage } from './error-page.ts'
 import { type Handler, handlerOf, openEnvelope } from './handle.ts'
 import { livenessRoutes } from './liveness.ts'
+import { type OpenApiDocument, openApiDocument } from './openapi.ts'
 
 /** Every endpoint of the API, in the order of its description. */
 export const endpoints: readonly Endpoint[] = [
@@ -48,6 +50,15 @@ export function createApp(deps: Deps) {
     })
   }
   app.get('/errors/:code', ({ request, params }) => errorPageAnswer(request, params.code, deps))
+  const description = describe(deps)
+  app.get('/openapi.json', ({ request }) => {
+    const envelope = openEnvelope(request, deps)
+    return jsonAnswer(envelope, 200, description().document)
+  })
+  app.get('/docs', ({ request }) => {
+    const headers = headersOf(openEnvelope(request, deps), 'text/html; charset=utf-8')
+    return new Response(description().page, { headers })
+  })
   app.options('*', ({ request }) => preflightAnswer(openEnvelope(request, deps)))
   app.onError(({ request, code, error }) => {
     // A trailing slash on the client's base URL makes `//v1/…`: the same request, one slash less.
@@ -60,6 +71,18 @@ export function createApp(deps: Deps) {
     return errorAnswer(openEnvelope(request, deps), code === 'NOT_FOUND' ? notFound(route) : error, route)
   })
   return { app, hot }
+}
+
+/** What the API can do, for programs and for people; made when first asked for, as the URL is only known once it listens. */
+function describe(deps: Deps) {
+  let made: { document: OpenApiDocument; page: string } | null = null
+  return () => {
+    if (made === null) {
+      const document = openApiDocument(endpoints, deps.publicUrl())
+      made = { document, page: docsPage(document) }
+    }
+    return made
+  }
 }
 
 function errorPageAnswer(request: Request, code: string, deps: Deps): Response {

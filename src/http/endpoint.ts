@@ -1,5 +1,6 @@
 import type { Static, TSchema } from '@sinclair/typebox'
 import type { Deps } from '../deps.ts'
+import type { ErrorCode } from '../errors.ts'
 
 /** What a verb may know of the HTTP request it answers. */
 export type Call = {
@@ -30,6 +31,10 @@ export type Endpoint = {
   readonly access: 'root-key' | 'public'
   /** On the path of every request of somebody's product: routed by Bun itself, past Elysia. See `app.ts`. */
   readonly isHot: boolean
+  /** The day the v1 API got it, `YYYY-MM-DD`, where known. */
+  readonly introduced: string | null
+  /** Every code it may answer with. The tests' client holds all answers to it. */
+  readonly errors: readonly ErrorCode[]
   readonly run: (deps: Deps, call: Call, input: unknown) => unknown
 }
 
@@ -40,6 +45,9 @@ type Definition<I extends TSchema, R extends TSchema> = {
   status?: 200 | 202
   access?: 'root-key' | 'public'
   isHot?: boolean
+  introduced?: string
+  /** Beyond those that every endpoint of its access shares. */
+  errors?: readonly ErrorCode[]
 }
 type Verb<I extends TSchema, R extends TSchema> = (
   deps: Deps,
@@ -64,9 +72,34 @@ export const post = <I extends TSchema, R extends TSchema>(
 function define<I extends TSchema, R extends TSchema>(
   method: Endpoint['method'],
   path: Endpoint['path'],
-  { input, reply, summary, status = 200, access = 'root-key', isHot = false }: Definition<I, R>,
+  definition: Definition<I, R>,
   run: Verb<I, R>,
 ): Endpoint {
-  // The cast is the boundary itself: http/handle.ts has checked the value against `input` when it calls `run`.
-  return { method, path, input, reply, summary, status, access, isHot, run: run as Endpoint['run'] } // checked, see above
+  const { input, reply, summary, status = 200, access = 'root-key', isHot = false } = definition
+  const { introduced = null, errors = [] } = definition
+  return {
+    method,
+    path,
+    input,
+    reply,
+    summary,
+    status,
+    access,
+    isHot,
+    introduced,
+    errors: [...(access === 'root-key' ? ROOT_KEY_ERRORS : []), ...COMMON_ERRORS, ...errors],
+    run: run as Endpoint['run'], // the boundary itself: http/handle.ts has checked what it passes against `input`
+  }
 }
+
+const COMMON_ERRORS = ['BAD_REQUEST', 'INTERNAL_SERVER_ERROR'] as const
+/** What `authenticate` may throw. */
+const ROOT_KEY_ERRORS = [
+  'UNAUTHORIZED',
+  'FORBIDDEN',
+  'DISABLED',
+  'EXPIRED',
+  'USAGE_EXCEEDED',
+  'INSUFFICIENT_PERMISSIONS',
+  'RATE_LIMITED',
+] as const

@@ -7,8 +7,8 @@ const LivenessReply = Type.Object({
   status: Type.String({ description: 'A short word: this server answers.' }),
   services: Type.Object(
     {
-      metrics: Type.String(),
-      logger: Type.String(),
+      metrics: Type.String({ description: 'Where measurements are kept.' }),
+      logger: Type.String({ description: 'Where log lines go.' }),
       ratelimit: Type.String({ description: 'Where limits are decided.' }),
       usagelimit: Type.String({ description: 'Where credits are decided.' }),
       database: Type.String({

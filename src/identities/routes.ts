@@ -19,27 +19,43 @@ import { updateIdentity } from './update-identity.ts'
 export const identityRoutes: Endpoint[] = [
   post(
     '/v1/identities.createIdentity',
-    { input: CreateIdentityBody, reply: CreateIdentityReply, summary: 'Create an identity' },
+    {
+      input: CreateIdentityBody,
+      reply: CreateIdentityReply,
+      summary: 'Create an identity',
+      errors: ['CONFLICT'],
+    },
     createIdentity,
   ),
   get(
     '/v1/identities.getIdentity',
-    { input: GetIdentityQuery, reply: IdentityReply, summary: 'Get an identity' },
+    { input: GetIdentityQuery, reply: IdentityReply, summary: 'Get an identity', errors: ['NOT_FOUND'] },
     getIdentity,
   ),
   get(
     '/v1/identities.listIdentities',
-    { input: ListIdentitiesQuery, reply: ListIdentitiesReply, summary: 'List identities' },
+    {
+      input: ListIdentitiesQuery,
+      reply: ListIdentitiesReply,
+      summary: 'List identities',
+      introduced: '2024-07-17',
+    },
     listIdentities,
   ),
   post(
     '/v1/identities.updateIdentity',
-    { input: UpdateIdentityBody, reply: IdentityReply, summary: 'Update an identity' },
+    {
+      input: UpdateIdentityBody,
+      reply: IdentityReply,
+      summary: 'Update an identity',
+      introduced: '2024-07-17',
+      errors: ['NOT_FOUND', 'CONFLICT'],
+    },
     updateIdentity,
   ),
   post(
     '/v1/identities.deleteIdentity',
-    { input: DeleteIdentityBody, reply: EmptyReply, summary: 'Delete an identity' },
+    { input: DeleteIdentityBody, reply: EmptyReply, summary: 'Delete an identity', errors: ['NOT_FOUND'] },
     deleteIdentity,
   ),
 ]

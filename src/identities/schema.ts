@@ -23,16 +23,25 @@ export type Ratelimit = Static<typeof Ratelimit>
 
 const RatelimitsReply = Type.Array(
   Type.Object({
-    name: Type.String(),
-    limit: Type.Integer(),
-    duration: Type.Integer({ description: 'Milliseconds.' }),
+    name: Type.String({ description: 'What verifications name.' }),
+    limit: Type.Integer({ description: 'Tokens allowed in a window.' }),
+    duration: Type.Integer({ description: 'Length of the window in milliseconds.' }),
   }),
+  { description: 'Shared by all keys of the identity.' },
 )
 
 const IdentityId = Type.String({ minLength: 1, maxLength: 256, description: 'Wins over `externalId`.' })
-const ExternalId = Type.String({ minLength: 1, maxLength: 256 })
+const ExternalId = Type.String({
+  minLength: 1,
+  maxLength: 256,
+  description: 'Your id of the user or organisation; this or `identityId` is required.',
+})
 const Environment = Type.Optional(
-  Type.String({ maxLength: 256, description: 'No effect: external ids are unique in the whole workspace.' }),
+  Type.String({
+    maxLength: 256,
+    default: 'default',
+    description: 'Reserved, no effect: external ids are unique in the whole workspace.',
+  }),
 )
 
 export const CreateIdentityBody = Type.Object({
@@ -45,7 +54,9 @@ export const CreateIdentityBody = Type.Object({
   ratelimits: Type.Optional(Ratelimits),
 })
 export type CreateIdentityBody = Static<typeof CreateIdentityBody>
-export const CreateIdentityReply = Type.Object({ identityId: Type.String() })
+export const CreateIdentityReply = Type.Object({
+  identityId: Type.String({ description: 'Id of the new identity.' }),
+})
 export type CreateIdentityReply = Static<typeof CreateIdentityReply>
 
 export const GetIdentityQuery = Type.Object({
@@ -54,8 +65,8 @@ export const GetIdentityQuery = Type.Object({
 })
 export type GetIdentityQuery = Static<typeof GetIdentityQuery>
 export const IdentityReply = Type.Object({
-  id: Type.String(),
-  externalId: Type.String(),
+  id: Type.String({ description: 'Id of the identity.' }),
+  externalId: Type.String({ description: 'Your id of the user or organisation.' }),
   meta: Meta,
   ratelimits: RatelimitsReply,
 })
@@ -65,7 +76,12 @@ export const ListIdentitiesQuery = Type.Object({ environment: Environment, ...Pa
 export type ListIdentitiesQuery = Static<typeof ListIdentitiesQuery>
 export const ListIdentitiesReply = Type.Object({
   identities: Type.Array(
-    Type.Object({ id: Type.String(), externalId: Type.String(), ratelimits: RatelimitsReply }),
+    Type.Object({
+      id: Type.String({ description: 'Id of the identity.' }),
+      externalId: Type.String({ description: 'Your id of the user or organisation.' }),
+      ratelimits: RatelimitsReply,
+    }),
+    { description: 'One page, oldest first.' },
   ),
   ...PageReply,
 })
@@ -75,10 +91,16 @@ export const UpdateIdentityBody = Type.Object({
   identityId: Type.Optional(IdentityId),
   externalId: Type.Optional(ExternalId),
   environment: Environment,
-  meta: Type.Optional(Meta),
+  meta: Type.Optional(
+    Type.Record(Type.String(), Type.Unknown(), {
+      description: 'Replaces the whole object; an empty one clears it. At most 64 000 characters as JSON.',
+    }),
+  ),
   ratelimits: Type.Optional(Ratelimits),
 })
 export type UpdateIdentityBody = Static<typeof UpdateIdentityBody>
 
-export const DeleteIdentityBody = Type.Object({ identityId: Type.String({ minLength: 1, maxLength: 256 }) })
+export const DeleteIdentityBody = Type.Object({
+  identityId: Type.String({ minLength: 1, maxLength: 256, description: 'Id of the identity.' }),
+})
 export type DeleteIdentityBody = Static<typeof DeleteIdentityBody>

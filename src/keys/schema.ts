@@ -8,56 +8,72 @@ export const Meta = Type.Record(Type.String(), Type.Unknown(), { description: 'F
 const Names = (what: string) =>
   Type.Array(Type.String({ minLength: 1, maxLength: 512 }), { maxItems: 1000, description: what })
 
-export const Refill = Type.Object({
-  interval: Type.Union([Type.Literal('daily'), Type.Literal('monthly')], {
-    description: 'At each UTC midnight, or at the one that begins `refillDay`.',
-  }),
-  amount: Type.Integer({
-    minimum: 1,
-    maximum: INT32_MAX,
-    description: 'Uses added to `remaining` by each refill.',
-  }),
-  refillDay: Type.Optional(
-    Type.Integer({
-      minimum: 1,
-      maximum: 31,
-      description: 'Monthly only, default 1. Months that are shorter refill on their last day.',
+export const Refill = Type.Object(
+  {
+    interval: Type.Union([Type.Literal('daily'), Type.Literal('monthly')], {
+      description: 'At each UTC midnight, or at the one that begins `refillDay`.',
     }),
-  ),
-})
+    amount: Type.Integer({
+      minimum: 1,
+      maximum: INT32_MAX,
+      description: 'Uses added to `remaining` by each refill.',
+    }),
+    refillDay: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: 31,
+        default: 1,
+        description: 'Monthly only, default 1. Months that are shorter refill on their last day.',
+      }),
+    ),
+  },
+  { description: 'Adds to `remaining` again and again.' },
+)
 
 /** A key's own limit. `durationMin` differs: an update has no minimum of a second. */
 const KeyRatelimit = ({ durationMin }: { durationMin: number }) =>
-  Type.Object({
-    limit: Type.Integer({
-      minimum: 1,
-      maximum: INT32_MAX,
-      description: 'Verifications allowed in a window.',
-    }),
-    duration: Type.Optional(
-      Type.Integer({
-        minimum: durationMin,
-        maximum: DURATION_MS_MAX,
-        description: 'Length of the window in milliseconds; without it `refillInterval` counts.',
-      }),
-    ),
-    type: Type.Optional(
-      Type.Union([Type.Literal('fast'), Type.Literal('consistent')], {
-        description: 'Deprecated, no effect.',
-      }),
-    ),
-    async: Type.Optional(Type.Boolean({ description: 'No effect: limits of keys are always exact.' })),
-    refillRate: Type.Optional(
-      Type.Integer({ minimum: 1, maximum: INT32_MAX, description: 'Deprecated, no effect.' }),
-    ),
-    refillInterval: Type.Optional(
-      Type.Integer({
+  Type.Object(
+    {
+      limit: Type.Integer({
         minimum: 1,
-        maximum: DURATION_MS_MAX,
-        description: 'Deprecated: `duration` in milliseconds.',
+        maximum: INT32_MAX,
+        description: 'Verifications allowed in a window.',
       }),
-    ),
-  })
+      duration: Type.Optional(
+        Type.Integer({
+          minimum: durationMin,
+          maximum: DURATION_MS_MAX,
+          description: 'Length of the window in milliseconds; without it `refillInterval` counts.',
+        }),
+      ),
+      type: Type.Optional(
+        Type.Union([Type.Literal('fast'), Type.Literal('consistent')], {
+          deprecated: true,
+          description: 'Deprecated, no effect.',
+        }),
+      ),
+      async: Type.Optional(
+        Type.Boolean({ default: false, description: 'No effect: limits of keys are always exact.' }),
+      ),
+      refillRate: Type.Optional(
+        Type.Integer({
+          minimum: 1,
+          maximum: INT32_MAX,
+          deprecated: true,
+          description: 'Deprecated, no effect.',
+        }),
+      ),
+      refillInterval: Type.Optional(
+        Type.Integer({
+          minimum: 1,
+          maximum: DURATION_MS_MAX,
+          deprecated: true,
+          description: 'Deprecated: `duration` in milliseconds.',
+        }),
+      ),
+    },
+    { description: 'A limit that counts on every verification of the key.' },
+  )
 export const NewKeyRatelimit = KeyRatelimit({ durationMin: 1000 })
 export const UpdatedKeyRatelimit = KeyRatelimit({ durationMin: 1 })
 
@@ -76,7 +92,9 @@ export const ExternalId = Type.String({
 /** What createKey and the imports have in common. */
 export const NewKeyFields = {
   name: Type.Optional(Type.String({ maxLength: 256, description: 'For people.' })),
-  ownerId: Type.Optional(Type.String({ maxLength: 256, description: 'Deprecated: use `externalId`.' })),
+  ownerId: Type.Optional(
+    Type.String({ maxLength: 256, deprecated: true, description: 'Deprecated: use `externalId`.' }),
+  ),
   externalId: Type.Optional(ExternalId),
   meta: Type.Optional(Meta),
   roles: Type.Optional(Names('Names of existing roles.')),
@@ -90,7 +108,9 @@ export const NewKeyFields = {
     }),
   ),
   refill: Type.Optional(Refill),
-  enabled: Type.Optional(Type.Boolean({ description: 'Default true.' })),
+  enabled: Type.Optional(
+    Type.Boolean({ default: true, description: 'False: the key is refused. Default true.' }),
+  ),
   environment: Type.Optional(
     Type.String({
       maxLength: 256,
@@ -105,12 +125,20 @@ export const CreateKeyBody = Type.Object({
     Type.String({ maxLength: 16, description: 'The key then reads `<prefix>_<random>`.' }),
   ),
   byteLength: Type.Optional(
-    Type.Integer({ minimum: 16, maximum: 255, description: 'Random bytes in the key; default 16.' }),
+    Type.Integer({
+      minimum: 16,
+      maximum: 255,
+      default: 16,
+      description: 'Random bytes in the key; default 16.',
+    }),
   ),
   ...NewKeyFields,
   ratelimit: Type.Optional(NewKeyRatelimit),
   recoverable: Type.Optional(
-    Type.Boolean({ description: 'Also keep the key encrypted, so that it can be read back. Default false.' }),
+    Type.Boolean({
+      default: false,
+      description: 'Also keep the key encrypted, so that it can be read back. Default false.',
+    }),
   ),
 })
 export type CreateKeyBody = Static<typeof CreateKeyBody>
@@ -124,28 +152,44 @@ export type CreateKeyReply = Static<typeof CreateKeyReply>
 const KeyId = Type.String({ minLength: 1, maxLength: 256, description: 'From createKey or listKeys.' })
 /** `decrypt` of getKey and listKeys. */
 export const Decrypt = Type.Boolean({
+  default: false,
   description: 'Also return `plaintext` of recoverable keys; needs a permission of its own.',
 })
 
+const IdentityFields = {
+  id: Type.String({ description: 'Id of the identity.' }),
+  externalId: Type.String({ description: 'Your id of the user or organisation.' }),
+}
+const ofTheKey = { description: 'The identity the key is connected to.' }
+const IdentityName = Type.Object(IdentityFields, ofTheKey)
+const Identity = Type.Object({ ...IdentityFields, meta: Meta }, ofTheKey)
+
 export const KeyObject = Type.Object({
-  id: Type.String(),
+  id: Type.String({ description: 'Id of the key; not secret.' }),
   start: Type.String({ description: 'The visible beginning of the key.' }),
-  apiId: Type.String(),
-  workspaceId: Type.String(),
-  name: Type.Optional(Type.String()),
-  ownerId: Type.Optional(Type.String({ description: 'Deprecated: see `identity`.' })),
+  apiId: Type.String({ description: 'The API the key belongs to.' }),
+  workspaceId: Type.String({ description: 'The workspace that owns it.' }),
+  name: Type.Optional(Type.String({ description: 'For people.' })),
+  ownerId: Type.Optional(Type.String({ deprecated: true, description: 'Deprecated: see `identity`.' })),
   meta: Type.Optional(Meta),
   createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
   updatedAt: Type.Optional(Type.Integer({ description: 'Unix milliseconds of the last change.' })),
   expires: Type.Optional(Type.Integer({ description: 'Unix milliseconds.' })),
   remaining: Type.Optional(Type.Integer({ description: 'Uses left, where they are counted.' })),
   refill: Type.Optional(
-    Type.Object({
-      interval: Type.Union([Type.Literal('daily'), Type.Literal('monthly')]),
-      amount: Type.Integer({ description: 'Uses added each time.' }),
-      refillDay: Nullable(Type.Integer(), 'Day of the month; null = daily.'),
-      lastRefillAt: Type.Optional(Type.Integer({ description: 'Unix milliseconds.' })),
-    }),
+    Type.Object(
+      {
+        interval: Type.Union([Type.Literal('daily'), Type.Literal('monthly')], {
+          description: 'How often uses are added.',
+        }),
+        amount: Type.Integer({ description: 'Uses added each time.' }),
+        refillDay: Nullable(Type.Integer(), 'Day of the month; null = daily.'),
+        lastRefillAt: Type.Optional(
+          Type.Integer({ description: 'Unix milliseconds of the last refill; absent = none yet.' }),
+        ),
+      },
+      { description: 'How uses are added again and again.' },
+    ),
   ),
   ratelimit: Type.Optional(
     Type.Object(
@@ -153,17 +197,17 @@ export const KeyObject = Type.Object({
         async: Type.Boolean({ description: 'Always false.' }),
         limit: Type.Integer({ description: 'Verifications allowed in a window.' }),
         duration: Type.Integer({ description: 'Length of the window in milliseconds.' }),
-        refillRate: Type.Integer({ description: 'Deprecated: `limit`.' }),
-        refillInterval: Type.Integer({ description: 'Deprecated: `duration`.' }),
+        refillRate: Type.Integer({ deprecated: true, description: 'Deprecated: `limit`.' }),
+        refillInterval: Type.Integer({ deprecated: true, description: 'Deprecated: `duration`.' }),
       },
       { description: 'The limit that counts on every verification.' },
     ),
   ),
   roles: Type.Array(Type.String(), { description: 'Names.' }),
   permissions: Type.Array(Type.String(), { description: 'Slugs held directly and through roles.' }),
-  enabled: Type.Boolean(),
-  environment: Type.Optional(Type.String()),
-  identity: Type.Optional(Type.Object({ id: Type.String(), externalId: Type.String(), meta: Meta })),
+  enabled: Type.Boolean({ description: 'False: the key is refused.' }),
+  environment: Type.Optional(Type.String({ description: 'As given when it was made.' })),
+  identity: Type.Optional(Identity),
   plaintext: Type.Optional(Type.String({ description: 'The whole key, when asked for and recoverable.' })),
 })
 export type KeyObject = Static<typeof KeyObject>
@@ -176,14 +220,14 @@ export const WhoamiBody = Type.Object({
 })
 export type WhoamiBody = Static<typeof WhoamiBody>
 export const WhoamiReply = Type.Object({
-  id: Type.String(),
-  name: Type.Optional(Type.String()),
+  id: Type.String({ description: 'Id of the key; not secret.' }),
+  name: Type.Optional(Type.String({ description: 'For people.' })),
   remaining: Type.Optional(Type.Integer({ description: 'Uses left, where they are counted.' })),
-  identity: Type.Optional(Type.Object({ id: Type.String(), externalId: Type.String() })),
+  identity: Type.Optional(IdentityName),
   meta: Type.Optional(Meta),
   createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
-  enabled: Type.Boolean(),
-  environment: Type.Optional(Type.String()),
+  enabled: Type.Boolean({ description: 'False: the key is refused.' }),
+  environment: Type.Optional(Type.String({ description: 'As given when it was made.' })),
 })
 export type WhoamiReply = Static<typeof WhoamiReply>
 
@@ -194,11 +238,23 @@ const LinkedId = (what: string) =>
 const LinkedText = (description: string) =>
   Type.Optional(Type.String({ minLength: 1, maxLength: 256, description }))
 const Create = (what: string) =>
-  Type.Optional(Type.Boolean({ description: `Make the ${what} when there is none of that name.` }))
+  Type.Optional(
+    Type.Boolean({
+      default: false,
+      description: `Make the ${what} when there is none of that name. Default false.`,
+    }),
+  )
 const PermissionReference = {
   id: LinkedId('permission'),
   slug: LinkedText('Slug of the permission.'),
-  name: LinkedText('Deprecated: the slug.'),
+  name: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 256,
+      deprecated: true,
+      description: 'Deprecated: the slug.',
+    }),
+  ),
 }
 const RoleReference = { id: LinkedId('role'), name: LinkedText('Name of the role.') }
 
@@ -213,7 +269,7 @@ export const UpdateKeyBody = Type.Object({
   meta: Type.Optional(Nullable(Meta, 'Replaces the whole object; null clears it.')),
   externalId: Type.Optional(Nullable(ExternalId, 'Null disconnects the identity.')),
   ownerId: Type.Optional(
-    Nullable(Type.String({ maxLength: 256 }), 'Deprecated: use `externalId`, which wins.'),
+    Nullable(Type.String({ maxLength: 256, deprecated: true }), 'Deprecated: use `externalId`, which wins.'),
   ),
   expires: Type.Optional(Nullable(Expires, 'Unix milliseconds; null = never.')),
   remaining: Type.Optional(
@@ -221,7 +277,7 @@ export const UpdateKeyBody = Type.Object({
   ),
   ratelimit: Type.Optional(Nullable(UpdatedKeyRatelimit, 'Null removes the key’s limit `default`.')),
   refill: Type.Optional(Nullable(Refill, 'Null ends refilling.')),
-  enabled: Type.Optional(Type.Boolean()),
+  enabled: Type.Optional(Type.Boolean({ description: 'False refuses the key.' })),
   roles: Type.Optional(
     Type.Array(RoleToAttach, { maxItems: 1000, description: 'Exactly these from now on; [] = none.' }),
   ),
@@ -235,6 +291,7 @@ export const DeleteKeyBody = Type.Object({
   keyId: KeyId,
   permanent: Type.Optional(
     Type.Boolean({
+      default: false,
       description: 'Remove the record too, so that its hash may be imported again. Default false.',
     }),
   ),
@@ -243,7 +300,9 @@ export type DeleteKeyBody = Static<typeof DeleteKeyBody>
 
 export const UpdateRemainingBody = Type.Object({
   keyId: KeyId,
-  op: Type.Union([Type.Literal('increment'), Type.Literal('decrement'), Type.Literal('set')]),
+  op: Type.Union([Type.Literal('increment'), Type.Literal('decrement'), Type.Literal('set')], {
+    description: 'Add `value`, take it away, or replace what is left by it.',
+  }),
   value: Nullable(
     Type.Integer({ minimum: -INT32_MAX, maximum: INT32_MAX }),
     'The result stays between 0 and 2147483647. Null only with `set`: uses are not counted any more.',
@@ -264,16 +323,18 @@ export const KeyVerificationsQuery = Type.Object({
   ownerId: Type.Optional(Type.String({ maxLength: 256, description: 'All keys of this owner, summed.' })),
   start: Instant('Unix milliseconds; default (and 0): 24 hours ago.'),
   end: Instant('Unix milliseconds; default (and 0): now.'),
-  granularity: Type.Optional(Type.Union([Type.Literal('day')])),
+  granularity: Type.Optional(
+    Type.Union([Type.Literal('day')], { default: 'day', description: 'Always by UTC day.' }),
+  ),
 })
 export type KeyVerificationsQuery = Static<typeof KeyVerificationsQuery>
 export const KeyVerificationsReply = Type.Object({
   verifications: Type.Array(
     Type.Object({
       time: Type.Integer({ description: 'Start of the UTC day, Unix milliseconds.' }),
-      success: Type.Integer(),
-      rateLimited: Type.Integer(),
-      usageExceeded: Type.Integer(),
+      success: Type.Integer({ description: 'Verifications that succeeded.' }),
+      rateLimited: Type.Integer({ description: 'Refused by a rate limit.' }),
+      usageExceeded: Type.Integer({ description: 'Refused because no uses were left.' }),
     }),
     { description: 'Days with at least one verification, oldest first.' },
   ),
@@ -282,12 +343,15 @@ export type KeyVerificationsReply = Static<typeof KeyVerificationsReply>
 
 const ImportFields = {
   hash: Type.Optional(
-    Type.Object({
-      value: Type.String({ minLength: 1, maxLength: 256, description: 'Hash of the whole key.' }),
-      variant: Type.Literal('sha256_base64', {
-        description: 'SHA-256 of the key’s UTF-8 text, standard base64 with padding.',
-      }),
-    }),
+    Type.Object(
+      {
+        value: Type.String({ minLength: 1, maxLength: 256, description: 'Hash of the whole key.' }),
+        variant: Type.Literal('sha256_base64', {
+          description: 'SHA-256 of the key’s UTF-8 text, standard base64 with padding.',
+        }),
+      },
+      { description: 'The hash of the key; this or `plaintext`.' },
+    ),
   ),
   plaintext: Type.Optional(
     Type.String({
@@ -308,19 +372,32 @@ export const CreateKeysBody = Type.Array(
     apiId: Type.String({ maxLength: 256, description: 'The API the key belongs to.' }),
     ...ImportFields,
     ratelimit: Type.Optional(
-      Type.Object({
-        limit: Type.Integer({ minimum: 1, maximum: INT32_MAX, description: 'Verifications in a window.' }),
-        refillRate: Type.Integer({ minimum: 1, maximum: INT32_MAX, description: 'No effect.' }),
-        refillInterval: Type.Integer({
-          minimum: 1,
-          maximum: DURATION_MS_MAX,
-          description: 'Length of the window in milliseconds.',
-        }),
-        type: Type.Optional(
-          Type.Union([Type.Literal('fast'), Type.Literal('consistent')], { description: 'No effect.' }),
-        ),
-        async: Type.Optional(Type.Boolean({ description: 'No effect: limits of keys are always exact.' })),
-      }),
+      Type.Object(
+        {
+          limit: Type.Integer({ minimum: 1, maximum: INT32_MAX, description: 'Verifications in a window.' }),
+          refillRate: Type.Integer({
+            minimum: 1,
+            maximum: INT32_MAX,
+            deprecated: true,
+            description: 'No effect.',
+          }),
+          refillInterval: Type.Integer({
+            minimum: 1,
+            maximum: DURATION_MS_MAX,
+            description: 'Length of the window in milliseconds.',
+          }),
+          type: Type.Optional(
+            Type.Union([Type.Literal('fast'), Type.Literal('consistent')], {
+              deprecated: true,
+              description: 'No effect.',
+            }),
+          ),
+          async: Type.Optional(
+            Type.Boolean({ default: false, description: 'No effect: limits of keys are always exact.' }),
+          ),
+        },
+        { description: 'The limit that counts on every verification of the key.' },
+      ),
     ),
   }),
   { maxItems: 100 },
@@ -336,13 +413,14 @@ const QueuedElement = Type.Object({ ...ImportFields, ratelimit: Type.Optional(Ne
 export const EnqueueKeysBody = Type.Object({
   migrationId: Type.String({ minLength: 1, maxLength: 256, description: 'Your name of this migration.' }),
   apiId: Type.String({ minLength: 1, maxLength: 256, description: 'The API the keys belong to.' }),
-  keys: Type.Array(QueuedElement, { maxItems: 100 }),
+  keys: Type.Array(QueuedElement, { maxItems: 100, description: 'The keys, at most 100 a call.' }),
 })
 export type EnqueueKeysBody = Static<typeof EnqueueKeysBody>
 /** What both have in common. */
 export type ImportElement = Static<typeof QueuedElement>
 
-const Cost = (description: string) => Type.Integer({ minimum: 0, maximum: INT32_MAX, description })
+const Cost = (description: string, options: { deprecated?: boolean } = {}) =>
+  Type.Integer({ minimum: 0, maximum: INT32_MAX, default: 1, description, ...options })
 
 export const VerifyKeyBody = Type.Object({
   key: Type.String({ minLength: 1, maxLength: 4096, description: 'The whole key as its holder sent it.' }),
@@ -354,23 +432,33 @@ export const VerifyKeyBody = Type.Object({
     }),
   ),
   authorization: Type.Optional(
-    Type.Object({
-      permissions: Type.Optional(
-        Type.Unknown({
-          description: 'A permission, or {"and": […]} or {"or": […]} of them, nested at will.',
-        }),
-      ),
-    }),
+    Type.Object(
+      {
+        permissions: Type.Optional(
+          Type.Unknown({
+            description: 'A permission, or {"and": […]} or {"or": […]} of them, nested at will.',
+          }),
+        ),
+      },
+      { description: 'What the key must be allowed to do.' },
+    ),
   ),
   remaining: Type.Optional(
-    Type.Object({
-      cost: Type.Optional(Cost('Uses to take, default 1. More than are left: refused, none taken.')),
-    }),
+    Type.Object(
+      {
+        cost: Type.Optional(Cost('Uses to take, default 1. More than are left: refused, none taken.')),
+      },
+      { description: 'What this verification takes of the key’s uses.' },
+    ),
   ),
   ratelimits: Type.Optional(
     Type.Array(
       Type.Object({
-        name: Type.String({ minLength: 1, maxLength: 256 }),
+        name: Type.String({
+          minLength: 1,
+          maxLength: 256,
+          description: 'A limit of the key or its identity; with `limit` and `duration` any name.',
+        }),
         cost: Type.Optional(Cost('Tokens to take, default 1.')),
         limit: Type.Optional(
           Type.Integer({ minimum: 0, maximum: INT32_MAX, description: 'With `duration`: used as given.' }),
@@ -383,15 +471,20 @@ export const VerifyKeyBody = Type.Object({
     ),
   ),
   ratelimit: Type.Optional(
-    Type.Object({
-      cost: Type.Optional(Cost('Deprecated: cost of the limit `default`, unless `ratelimits` names it.')),
-    }),
+    Type.Object(
+      {
+        cost: Type.Optional(
+          Cost('Cost of the limit `default`, unless `ratelimits` names it.', { deprecated: true }),
+        ),
+      },
+      { deprecated: true, description: 'Deprecated: use `ratelimits`.' },
+    ),
   ),
 })
 export type VerifyKeyBody = Static<typeof VerifyKeyBody>
 
 export const VerifyKeyReply = Type.Object({
-  valid: Type.Boolean(),
+  valid: Type.Boolean({ description: 'Whether the request may go on.' }),
   code: Type.Union(
     [
       Type.Literal('VALID'),
@@ -406,23 +499,27 @@ export const VerifyKeyReply = Type.Object({
     ],
     { description: 'Why the key is valid or not.' },
   ),
-  requestId: Type.String(),
-  keyId: Type.Optional(Type.String()),
-  name: Type.Optional(Type.String()),
+  requestId: Type.String({ description: 'Names this request in logs.' }),
+  keyId: Type.Optional(Type.String({ description: 'Id of the key; absent when it is not found.' })),
+  name: Type.Optional(Type.String({ description: 'Of the key, for people.' })),
   ownerId: Type.Optional(Type.String({ description: 'The identity’s externalId, else the key’s own.' })),
   meta: Type.Optional(Meta),
-  environment: Type.Optional(Type.String()),
-  expires: Type.Optional(Type.Integer({ description: 'Unix milliseconds.' })),
-  enabled: Type.Optional(Type.Boolean()),
-  permissions: Type.Optional(Type.Array(Type.String())),
-  roles: Type.Optional(Type.Array(Type.String())),
-  identity: Type.Optional(Type.Object({ id: Type.String(), externalId: Type.String(), meta: Meta })),
+  environment: Type.Optional(Type.String({ description: 'As given when it was made.' })),
+  expires: Type.Optional(
+    Type.Integer({ description: 'Unix milliseconds from which it is refused; absent = never.' }),
+  ),
+  enabled: Type.Optional(Type.Boolean({ description: 'False: the key is refused.' })),
+  permissions: Type.Optional(
+    Type.Array(Type.String(), { description: 'Slugs held directly and through roles.' }),
+  ),
+  roles: Type.Optional(Type.Array(Type.String(), { description: 'Names.' })),
+  identity: Type.Optional(Identity),
   ratelimit: Type.Optional(
     Type.Object(
       {
-        limit: Type.Integer(),
-        remaining: Type.Integer(),
-        reset: Type.Integer({ description: 'Unix milliseconds.' }),
+        limit: Type.Integer({ description: 'Tokens allowed in a window.' }),
+        remaining: Type.Integer({ description: 'Tokens left in this window.' }),
+        reset: Type.Integer({ description: 'When the window ends, Unix milliseconds.' }),
       },
       { description: 'The limit that refused, else the first one counted.' },
     ),
@@ -431,19 +528,37 @@ export const VerifyKeyReply = Type.Object({
 })
 export type VerifyKeyReply = Static<typeof VerifyKeyReply>
 
-const Links = <T extends TSchema>(element: T) => Type.Array(element, { minItems: 1, maxItems: 1000 })
+const Links = <T extends TSchema>(element: T, description: string) =>
+  Type.Array(element, { minItems: 1, maxItems: 1000, description })
 
-export const AttachPermissionsBody = Type.Object({ keyId: KeyId, permissions: Links(PermissionToAttach) })
+export const AttachPermissionsBody = Type.Object({
+  keyId: KeyId,
+  permissions: Links(PermissionToAttach, 'The permissions; of `id`, `slug` and `name` one is required.'),
+})
 export type AttachPermissionsBody = Static<typeof AttachPermissionsBody>
 export const RemovePermissionsBody = Type.Object({
   keyId: KeyId,
-  permissions: Links(Type.Object(PermissionReference)),
+  permissions: Links(
+    Type.Object(PermissionReference),
+    'The permissions; one of `id`, `slug`, `name` is required.',
+  ),
 })
 export type RemovePermissionsBody = Static<typeof RemovePermissionsBody>
-export const AttachRolesBody = Type.Object({ keyId: KeyId, roles: Links(RoleToAttach) })
+export const AttachRolesBody = Type.Object({
+  keyId: KeyId,
+  roles: Links(RoleToAttach, 'The roles; `id` or `name` is required.'),
+})
 export type AttachRolesBody = Static<typeof AttachRolesBody>
-export const RemoveRolesBody = Type.Object({ keyId: KeyId, roles: Links(Type.Object(RoleReference)) })
+export const RemoveRolesBody = Type.Object({
+  keyId: KeyId,
+  roles: Links(Type.Object(RoleReference), 'The roles; `id` or `name` is required.'),
+})
 export type RemoveRolesBody = Static<typeof RemoveRolesBody>
 
-export const LinkedReply = Type.Array(Type.Object({ id: Type.String(), name: Type.String() }))
+export const LinkedReply = Type.Array(
+  Type.Object({
+    id: Type.String({ description: 'Id of the permission or role.' }),
+    name: Type.String({ description: 'Its name.' }),
+  }),
+)
 export type LinkedReply = Static<typeof LinkedReply>

@@ -2,7 +2,9 @@ import { type TSchema, Type } from '@sinclair/typebox'
 
 /** `limit` and `cursor` of every paged list. */
 export const PageQuery = {
-  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 100, description: 'Items a page; default 100.' })),
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: 100, default: 100, description: 'Items a page; default 100.' }),
+  ),
   cursor: Type.Optional(Type.String({ maxLength: 256, description: '`cursor` of the page before.' })),
 }
 

@@ -32,12 +32,17 @@ const NoQuery = Type.Object({})
 export const permissionRoutes: Endpoint[] = [
   post(
     '/v1/permissions.createPermission',
-    { input: CreatePermissionBody, reply: CreatePermissionReply, summary: 'Create a permission' },
+    {
+      input: CreatePermissionBody,
+      reply: CreatePermissionReply,
+      summary: 'Create a permission',
+      errors: ['CONFLICT'],
+    },
     createPermission,
   ),
   get(
     '/v1/permissions.getPermission',
-    { input: GetPermissionQuery, reply: PermissionReply, summary: 'Get a permission' },
+    { input: GetPermissionQuery, reply: PermissionReply, summary: 'Get a permission', errors: ['NOT_FOUND'] },
     getPermission,
   ),
   get(
@@ -47,15 +52,19 @@ export const permissionRoutes: Endpoint[] = [
   ),
   post(
     '/v1/permissions.deletePermission',
-    { input: DeletePermissionBody, reply: EmptyReply, summary: 'Delete a permission' },
+    { input: DeletePermissionBody, reply: EmptyReply, summary: 'Delete a permission', errors: ['NOT_FOUND'] },
     deletePermission,
   ),
   post(
     '/v1/permissions.createRole',
-    { input: CreateRoleBody, reply: CreateRoleReply, summary: 'Create a role' },
+    { input: CreateRoleBody, reply: CreateRoleReply, summary: 'Create a role', errors: ['CONFLICT'] },
     createRole,
   ),
-  get('/v1/permissions.getRole', { input: GetRoleQuery, reply: RoleReply, summary: 'Get a role' }, getRole),
+  get(
+    '/v1/permissions.getRole',
+    { input: GetRoleQuery, reply: RoleReply, summary: 'Get a role', errors: ['NOT_FOUND'] },
+    getRole,
+  ),
   get(
     '/v1/permissions.listRoles',
     { input: NoQuery, reply: ListRolesReply, summary: 'List roles' },
@@ -63,7 +72,7 @@ export const permissionRoutes: Endpoint[] = [
   ),
   post(
     '/v1/permissions.deleteRole',
-    { input: DeleteRoleBody, reply: EmptyReply, summary: 'Delete a role' },
+    { input: DeleteRoleBody, reply: EmptyReply, summary: 'Delete a role', errors: ['NOT_FOUND'] },
     deleteRole,
   ),
   post(
@@ -72,6 +81,7 @@ export const permissionRoutes: Endpoint[] = [
       input: SetRolePermissionsBody,
       reply: SetRolePermissionsReply,
       summary: 'Replace the permissions of a role',
+      errors: ['NOT_FOUND'],
     },
     setRolePermissions,
   ),

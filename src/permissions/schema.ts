@@ -9,7 +9,8 @@ const Description = Type.String({
   errorMessage: 'String must contain at least 3 character(s)',
   description: 'For people; 3 to 256 characters, or empty.',
 })
-const Id = (minLength: number) => Type.String({ minLength, maxLength: 256 })
+const Id = (what: string, minLength: number) =>
+  Type.String({ minLength, maxLength: 256, description: `Id of the ${what}.` })
 
 export const CreatePermissionBody = Type.Object({
   name: Slug('For people; need not be unique.'),
@@ -17,18 +18,20 @@ export const CreatePermissionBody = Type.Object({
   description: Type.Optional(Description),
 })
 export type CreatePermissionBody = Static<typeof CreatePermissionBody>
-export const CreatePermissionReply = Type.Object({ permissionId: Type.String() })
+export const CreatePermissionReply = Type.Object({
+  permissionId: Type.String({ description: 'Id of the new permission.' }),
+})
 export type CreatePermissionReply = Static<typeof CreatePermissionReply>
 
-export const DeletePermissionBody = Type.Object({ permissionId: Id(0) })
+export const DeletePermissionBody = Type.Object({ permissionId: Id('permission', 0) })
 export type DeletePermissionBody = Static<typeof DeletePermissionBody>
-export const GetPermissionQuery = Type.Object({ permissionId: Id(1) })
+export const GetPermissionQuery = Type.Object({ permissionId: Id('permission', 1) })
 export type GetPermissionQuery = Static<typeof GetPermissionQuery>
 export const PermissionReply = Type.Object({
-  id: Type.String(),
-  name: Type.String(),
-  slug: Type.String(),
-  description: Type.Optional(Type.String()),
+  id: Type.String({ description: 'Id of the permission.' }),
+  name: Type.String({ description: 'For people.' }),
+  slug: Type.String({ description: 'What verifications ask for.' }),
+  description: Type.Optional(Type.String({ description: 'For people.' })),
 })
 export type PermissionReply = Static<typeof PermissionReply>
 export const ListPermissionsReply = Type.Array(PermissionReply)
@@ -39,24 +42,24 @@ export const CreateRoleBody = Type.Object({
   description: Type.Optional(Description),
 })
 export type CreateRoleBody = Static<typeof CreateRoleBody>
-export const CreateRoleReply = Type.Object({ roleId: Type.String() })
+export const CreateRoleReply = Type.Object({ roleId: Type.String({ description: 'Id of the new role.' }) })
 export type CreateRoleReply = Static<typeof CreateRoleReply>
 
-export const DeleteRoleBody = Type.Object({ roleId: Id(0) })
+export const DeleteRoleBody = Type.Object({ roleId: Id('role', 0) })
 export type DeleteRoleBody = Static<typeof DeleteRoleBody>
-export const GetRoleQuery = Type.Object({ roleId: Id(1) })
+export const GetRoleQuery = Type.Object({ roleId: Id('role', 1) })
 export type GetRoleQuery = Static<typeof GetRoleQuery>
 export const RoleReply = Type.Object({
-  id: Type.String(),
-  name: Type.String(),
-  description: Type.Optional(Type.String()),
+  id: Type.String({ description: 'Id of the role.' }),
+  name: Type.String({ description: 'Unique in the workspace.' }),
+  description: Type.Optional(Type.String({ description: 'For people.' })),
 })
 export type RoleReply = Static<typeof RoleReply>
 export const ListRolesReply = Type.Array(RoleReply)
 export type ListRolesReply = Static<typeof ListRolesReply>
 
 export const SetRolePermissionsBody = Type.Object({
-  roleId: Id(1),
+  roleId: Id('role', 1),
   permissions: Type.Array(
     Type.Object({
       id: Type.Optional(
@@ -66,14 +69,24 @@ export const SetRolePermissionsBody = Type.Object({
           description: 'Id of the permission; wins over its slug.',
         }),
       ),
-      slug: Type.Optional(Type.String({ minLength: 1, maxLength: 256 })),
+      slug: Type.Optional(
+        Type.String({ minLength: 1, maxLength: 256, description: 'Slug of the permission.' }),
+      ),
       create: Type.Optional(
-        Type.Boolean({ description: 'Make the permission when there is none of that slug.' }),
+        Type.Boolean({
+          default: false,
+          description: 'Make the permission when there is none of that slug. Default false.',
+        }),
       ),
     }),
     { maxItems: 1000, description: 'All the role grants from now on; an empty list leaves it none.' },
   ),
 })
 export type SetRolePermissionsBody = Static<typeof SetRolePermissionsBody>
-export const SetRolePermissionsReply = Type.Array(Type.Object({ id: Type.String(), name: Type.String() }))
+export const SetRolePermissionsReply = Type.Array(
+  Type.Object({
+    id: Type.String({ description: 'Id of the permission.' }),
+    name: Type.String({ description: 'For people.' }),
+  }),
+)
 export type SetRolePermissionsReply = Static<typeof SetRolePermissionsReply>

@@ -32,37 +32,61 @@ import { setOverride } from './set-override.ts'
 export const ratelimitRoutes: Endpoint[] = [
   post(
     '/v1/ratelimits.limit',
-    { input: LimitBody, reply: LimitReply, summary: 'Check and consume a rate limit', isHot: true },
+    {
+      input: LimitBody,
+      reply: LimitReply,
+      summary: 'Check and consume a rate limit',
+      introduced: '2024-03-16',
+      errors: ['NOT_FOUND'],
+      isHot: true,
+    },
     limit,
   ),
   post(
     '/v1/ratelimits.multiLimit',
-    { input: MultiLimitBody, reply: MultiLimitReply, summary: 'Many limits in one call', isHot: true },
+    {
+      input: MultiLimitBody,
+      reply: MultiLimitReply,
+      summary: 'Many limits in one call',
+      errors: ['NOT_FOUND'],
+      isHot: true,
+    },
     multiLimit,
   ),
   post(
     '/v1/ratelimits.setOverride',
-    { input: SetOverrideBody, reply: SetOverrideReply, summary: 'Set an override' },
+    { input: SetOverrideBody, reply: SetOverrideReply, summary: 'Set an override', errors: ['NOT_FOUND'] },
     setOverride,
   ),
   get(
     '/v1/ratelimits.getOverride',
-    { input: GetOverrideQuery, reply: GetOverrideReply, summary: 'Get an override' },
+    { input: GetOverrideQuery, reply: GetOverrideReply, summary: 'Get an override', errors: ['NOT_FOUND'] },
     getOverride,
   ),
   get(
     '/v1/ratelimits.listOverrides',
-    { input: ListOverridesQuery, reply: ListOverridesReply, summary: 'List overrides' },
+    {
+      input: ListOverridesQuery,
+      reply: ListOverridesReply,
+      summary: 'List overrides',
+      introduced: '2024-11-25',
+      errors: ['NOT_FOUND'],
+    },
     listOverrides,
   ),
   post(
     '/v1/ratelimits.deleteOverride',
-    { input: DeleteOverrideBody, reply: EmptyReply, summary: 'Delete an override' },
+    { input: DeleteOverrideBody, reply: EmptyReply, summary: 'Delete an override', errors: ['NOT_FOUND'] },
     deleteOverride,
   ),
   post(
     '/v1/ratelimits.createNamespace',
-    { input: CreateNamespaceBody, reply: CreateNamespaceReply, summary: 'Create a namespace' },
+    {
+      input: CreateNamespaceBody,
+      reply: CreateNamespaceReply,
+      summary: 'Create a namespace',
+      errors: ['CONFLICT'],
+    },
     createNamespace,
   ),
   get(
@@ -72,7 +96,7 @@ export const ratelimitRoutes: Endpoint[] = [
   ),
   post(
     '/v1/ratelimits.deleteNamespace',
-    { input: DeleteNamespaceBody, reply: EmptyReply, summary: 'Delete a namespace' },
+    { input: DeleteNamespaceBody, reply: EmptyReply, summary: 'Delete a namespace', errors: ['NOT_FOUND'] },
     deleteNamespace,
   ),
 ]

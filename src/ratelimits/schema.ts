@@ -7,6 +7,7 @@ export const LimitBody = Type.Object({
     Type.String({
       minLength: 1,
       maxLength: 512,
+      default: 'default',
       description: 'Groups limits; made on first use when the root key may. Default `default`.',
     }),
   ),
@@ -29,11 +30,13 @@ export const LimitBody = Type.Object({
     Type.Integer({
       minimum: 0,
       maximum: INT32_MAX,
+      default: 1,
       description: 'Tokens to take, default 1. More than are left: refused, nothing taken. 0 only looks.',
     }),
   ),
   async: Type.Optional(
     Type.Boolean({
+      default: false,
       description:
         'Answer at once from what is known here and count afterwards: faster, less exact. Default false.',
     }),
@@ -42,10 +45,12 @@ export const LimitBody = Type.Object({
   resources: Type.Optional(
     Type.Array(
       Type.Object({
-        type: Type.String({ maxLength: 256 }),
-        id: Type.String({ maxLength: 256 }),
-        name: Type.Optional(Type.String({ maxLength: 256 })),
-        meta: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
+        type: Type.String({ maxLength: 256, description: 'Kind of resource.' }),
+        id: Type.String({ maxLength: 256, description: 'Your id of it.' }),
+        name: Type.Optional(Type.String({ maxLength: 256, description: 'For people.' })),
+        meta: Type.Optional(
+          Type.Record(Type.String(), Type.Unknown(), { description: 'Free-form JSON object.' }),
+        ),
       }),
       {
         maxItems: 100,
@@ -81,7 +86,9 @@ const NamespaceFields = {
   namespaceId: Type.Optional(
     Type.String({ maxLength: 256, description: 'Wins over `namespaceName`; one of the two is required.' }),
   ),
-  namespaceName: Type.Optional(Type.String({ maxLength: 512 })),
+  namespaceName: Type.Optional(
+    Type.String({ maxLength: 512, description: 'The namespace as named in ratelimits.limit.' }),
+  ),
 }
 const Identifier = Type.String({
   maxLength: 512,
@@ -106,27 +113,40 @@ export const SetOverrideBody = Type.Object({
     maximum: DURATION_MS_MAX,
     description: 'Length of the window in milliseconds, instead of what the caller asks for.',
   }),
-  async: Type.Optional(Type.Boolean({ description: 'Stored and returned, no effect. Default false.' })),
+  async: Type.Optional(
+    Type.Boolean({ default: false, description: 'Stored and returned, no effect. Default false.' }),
+  ),
 })
 export type SetOverrideBody = Static<typeof SetOverrideBody>
-export const SetOverrideReply = Type.Object({ overrideId: Type.String() })
+export const SetOverrideReply = Type.Object({
+  overrideId: Type.String({ description: 'Id of the override.' }),
+})
 export type SetOverrideReply = Static<typeof SetOverrideReply>
 
 export const GetOverrideQuery = Type.Object({ ...NamespaceFields, identifier: Identifier })
 export type GetOverrideQuery = Static<typeof GetOverrideQuery>
 const OverrideFields = {
-  id: Type.String(),
-  identifier: Type.String(),
-  limit: Type.Integer(),
-  duration: Type.Integer({ description: 'Milliseconds.' }),
+  id: Type.String({ description: 'Id of the override.' }),
+  identifier: Type.String({ description: 'Whom it is for; `*` matches any run of characters.' }),
+  limit: Type.Integer({ description: 'Tokens allowed in a window.' }),
+  duration: Type.Integer({ description: 'Length of the window in milliseconds.' }),
 }
-export const GetOverrideReply = Type.Object({ ...OverrideFields, async: Nullable(Type.Boolean()) })
+export const GetOverrideReply = Type.Object({
+  ...OverrideFields,
+  async: Nullable(Type.Boolean(), 'As it was set; null = not given.'),
+})
 export type GetOverrideReply = Static<typeof GetOverrideReply>
 
 export const ListOverridesQuery = Type.Object({ ...NamespaceFields, ...PageQuery })
 export type ListOverridesQuery = Static<typeof ListOverridesQuery>
 export const ListOverridesReply = Type.Object({
-  overrides: Type.Array(Type.Object({ ...OverrideFields, async: Type.Optional(Type.Boolean()) })),
+  overrides: Type.Array(
+    Type.Object({
+      ...OverrideFields,
+      async: Type.Optional(Type.Boolean({ description: 'As it was set; absent = not given.' })),
+    }),
+    { description: 'One page, oldest first.' },
+  ),
   ...PageReply,
 })
 export type ListOverridesReply = Static<typeof ListOverridesReply>
@@ -138,16 +158,26 @@ export const CreateNamespaceBody = Type.Object({
   name: Type.String({ minLength: 1, maxLength: 512, description: 'Unique in the workspace.' }),
 })
 export type CreateNamespaceBody = Static<typeof CreateNamespaceBody>
-export const CreateNamespaceReply = Type.Object({ namespaceId: Type.String() })
+export const CreateNamespaceReply = Type.Object({
+  namespaceId: Type.String({ description: 'Id of the new namespace.' }),
+})
 export type CreateNamespaceReply = Static<typeof CreateNamespaceReply>
 
 export const ListNamespacesQuery = Type.Object(PageQuery)
 export type ListNamespacesQuery = Static<typeof ListNamespacesQuery>
 export const ListNamespacesReply = Type.Object({
-  namespaces: Type.Array(Type.Object({ id: Type.String(), name: Type.String() })),
+  namespaces: Type.Array(
+    Type.Object({
+      id: Type.String({ description: 'Id of the namespace.' }),
+      name: Type.String({ description: 'Unique in the workspace.' }),
+    }),
+    { description: 'One page, oldest first.' },
+  ),
   ...PageReply,
 })
 export type ListNamespacesReply = Static<typeof ListNamespacesReply>
 
-export const DeleteNamespaceBody = Type.Object({ namespaceId: Type.String({ minLength: 1, maxLength: 256 }) })
+export const DeleteNamespaceBody = Type.Object({
+  namespaceId: Type.String({ minLength: 1, maxLength: 256, description: 'From listNamespaces.' }),
+})
 export type DeleteNamespaceBody = Static<typeof DeleteNamespaceBody>

@@ -26,12 +26,22 @@ export const rootKeyRoutes: Endpoint[] = [
   ),
   post(
     '/v1/rootKeys.updateRootKey',
-    { input: UpdateRootKeyBody, reply: EmptyReply, summary: 'Update a root key' },
+    {
+      input: UpdateRootKeyBody,
+      reply: EmptyReply,
+      summary: 'Update a root key',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
     updateRootKey,
   ),
   post(
     '/v1/rootKeys.deleteRootKey',
-    { input: DeleteRootKeyBody, reply: EmptyReply, summary: 'Delete a root key' },
+    {
+      input: DeleteRootKeyBody,
+      reply: EmptyReply,
+      summary: 'Delete a root key',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
     deleteRootKey,
   ),
 ]

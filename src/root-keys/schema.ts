@@ -12,7 +12,11 @@ const Expires = Type.Integer({
   maximum: TIME_MS_MAX,
   description: 'Unix milliseconds from which the root key is refused.',
 })
-const RootKeyId = Type.String({ minLength: 1, maxLength: 256 })
+const RootKeyId = Type.String({
+  minLength: 1,
+  maxLength: 256,
+  description: 'From createRootKey or listRootKeys.',
+})
 
 export const CreateRootKeyBody = Type.Object({
   name: Type.Optional(Name),
@@ -31,14 +35,17 @@ export type ListRootKeysQuery = Static<typeof ListRootKeysQuery>
 export const ListRootKeysReply = Type.Object({
   rootKeys: Type.Array(
     Type.Object({
-      id: Type.String(),
-      name: Type.Optional(Type.String()),
+      id: Type.String({ description: 'Id of the root key.' }),
+      name: Type.Optional(Type.String({ description: 'For people.' })),
       start: Type.String({ description: 'The visible beginning of the root key.' }),
-      permissions: Type.Array(Type.String()),
-      enabled: Type.Boolean(),
-      expires: Type.Optional(Type.Integer({ description: 'Unix milliseconds.' })),
+      permissions: Type.Array(Type.String(), { description: 'What it may do.' }),
+      enabled: Type.Boolean({ description: 'False: it is refused.' }),
+      expires: Type.Optional(
+        Type.Integer({ description: 'Unix milliseconds from which it is refused; absent = never.' }),
+      ),
       createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
     }),
+    { description: 'One page, oldest first.' },
   ),
   ...PageReply,
 })
@@ -48,7 +55,7 @@ export const UpdateRootKeyBody = Type.Object({
   rootKeyId: RootKeyId,
   name: Type.Optional(Nullable(Name, 'Null clears it.')),
   permissions: Type.Optional(Permissions),
-  enabled: Type.Optional(Type.Boolean()),
+  enabled: Type.Optional(Type.Boolean({ description: 'False refuses the root key.' })),
   expires: Type.Optional(Nullable(Expires, 'Null = never.')),
 })
 export type UpdateRootKeyBody = Static<typeof UpdateRootKeyBody>

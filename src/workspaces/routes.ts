@@ -19,7 +19,12 @@ export const workspaceRoutes: Endpoint[] = [
   ),
   post(
     '/v1/workspaces.updateWorkspace',
-    { input: UpdateWorkspaceBody, reply: EmptyReply, summary: 'Update a workspace' },
+    {
+      input: UpdateWorkspaceBody,
+      reply: EmptyReply,
+      summary: 'Update a workspace',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
     updateWorkspace,
   ),
   get(

@@ -6,14 +6,18 @@ const Name = Type.String({ minLength: 3, maxLength: 256, description: 'For peopl
 export const CreateWorkspaceBody = Type.Object({ name: Name })
 export type CreateWorkspaceBody = Static<typeof CreateWorkspaceBody>
 export const CreateWorkspaceReply = Type.Object({
-  workspaceId: Type.String(),
-  rootKeyId: Type.String(),
+  workspaceId: Type.String({ description: 'Id of the new workspace.' }),
+  rootKeyId: Type.String({ description: 'Id of its first root key.' }),
   rootKey: Type.String({ description: 'Holds `*` in the new workspace. Shown once.' }),
 })
 export type CreateWorkspaceReply = Static<typeof CreateWorkspaceReply>
 
 export const UpdateWorkspaceBody = Type.Object({
-  workspaceId: Type.String({ minLength: 1, maxLength: 256 }),
+  workspaceId: Type.String({
+    minLength: 1,
+    maxLength: 256,
+    description: 'From createWorkspace or listWorkspaces.',
+  }),
   name: Type.Optional(Name),
   enabled: Type.Optional(
     Type.Boolean({ description: 'False refuses every key and root key of the workspace.' }),
@@ -26,11 +30,12 @@ export type ListWorkspacesQuery = Static<typeof ListWorkspacesQuery>
 export const ListWorkspacesReply = Type.Object({
   workspaces: Type.Array(
     Type.Object({
-      id: Type.String(),
-      name: Type.String(),
-      enabled: Type.Boolean(),
+      id: Type.String({ description: 'Id of the workspace.' }),
+      name: Type.String({ description: 'For people.' }),
+      enabled: Type.Boolean({ description: 'False: its keys and root keys are all refused.' }),
       createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
     }),
+    { description: 'One page, oldest first.' },
   ),
   ...PageReply,
 })

@@ -1,4 +1,6 @@
+import { Value } from '@sinclair/typebox/value'
 import { type Config, readConfig } from '../../src/config.ts'
+import { endpoints } from '../../src/http/app.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { type Server, startServer } from '../../src/server.ts'
 import { openTestDatabase } from './database.ts'
@@ -89,7 +91,9 @@ export function callsTo(url: string): Calls {
     const response = await fetch(`${url}${path}`, { ...init, headers })
     const text = await response.text()
     const isJson = response.headers.get('content-type')?.startsWith('application/json') ?? false
-    return { status: response.status, body: isJson ? JSON.parse(text) : text, headers: response.headers }
+    const body = isJson ? JSON.parse(text) : text
+    requireDescribed(path, init.method ?? 'GET', response.status, body)
+    return { status: response.status, body, headers: response.headers }
   }
   return {
     get: (method, query = {}, rootKey = null, headers = {}) =>
@@ -105,6 +109,18 @@ export function callsTo(url: string): Calls {
         rootKey,
       ),
   }
+}
+
+/** Every answer any test gets is held to what /openapi.json says of its endpoint. */
+function requireDescribed(path: string, method: string, status: number, body: Json): void {
+  const endpoint = endpoints.find((each) => each.method === method && each.path === path.split('?')[0])
+  if (endpoint === undefined) return
+  const isDescribed =
+    status < 300
+      ? status === endpoint.status && Value.Check(endpoint.reply, body)
+      : endpoint.errors.includes(body.error?.code)
+  if (!isDescribed)
+    throw new Error(`${endpoint.path} is not described to answer ${status} ${JSON.stringify(body)}`)
 }
 
 function searchOf(query: Record<string, unknown>): string {

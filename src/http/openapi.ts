@@ -1,0 +1,321 @@
+import { KindGuard, type TSchema } from '@sinclair/typebox'
+import packageJson from '../../package.json' with { type: 'json' }
+import { ERRORS, type ErrorCode } from '../errors.ts'
+import { docsUrl } from './answer.ts'
+import type { Endpoint } from './endpoint.ts'
+
+/*
+ * The OpenAPI 3.1 description, made from the same definitions that route and validate. TypeBox schemas are JSON Schema,
+ * which is what 3.1 wants, so this is mostly a matter of putting them in their places. Refused: `@elysiajs/openapi`
+ * (1.4.16). Validation not being Elysia's, every operation would be handed to it finished, which leaves it the outermost
+ * object; for that it wants the TypeScript compiler as a peer, and its page loads scripts from elsewhere. Look again
+ * should Elysia ever validate for us.
+ */
+
+/** Where an operation can be read: its id names the section of the page at `/docs`. */
+export type Operation = {
+  operationId: string
+  tags: [string]
+  summary: string
+  description?: string
+  security: Record<string, string[]>[]
+  parameters?: Parameter[]
+  requestBody?: { required: true; content: JsonContent }
+  responses: Record<string, AnswerObject>
+  'x-introduced'?: string
+}
+export type Parameter = {
+  name: string
+  in: 'query'
+  required: boolean
+  description: string
+  deprecated?: true
+  style?: 'form'
+  explode?: true
+  schema: JsonSchema
+}
+/** JSON Schema as far as the page reads it; whatever else a schema says is passed on. */
+export type JsonSchema = {
+  type?: string | string[]
+  description?: string
+  deprecated?: boolean
+  default?: unknown
+  enum?: unknown[]
+  const?: unknown
+  minimum?: number
+  maximum?: number
+  exclusiveMinimum?: number
+  minLength?: number
+  maxLength?: number
+  minItems?: number
+  maxItems?: number
+  properties?: Record<string, JsonSchema>
+  required?: string[]
+  items?: JsonSchema
+  anyOf?: JsonSchema[]
+  [keyword: string]: unknown
+}
+type AnswerObject = { description: string; headers: Record<string, { $ref: string }>; content: JsonContent }
+type JsonContent = {
+  'application/json': {
+    schema: JsonSchema
+    example?: unknown
+    examples?: Record<string, { summary: string; value: unknown }>
+  }
+}
+export type OpenApiDocument = {
+  openapi: '3.1.1'
+  info: { title: string; version: string; description: string; license: { name: string; identifier: string } }
+  servers: { url: string }[]
+  tags: { name: string; description: string }[]
+  paths: Record<string, Partial<Record<'get' | 'post', Operation>>>
+  components: {
+    securitySchemes: Record<string, unknown>
+    headers: Record<string, unknown>
+    schemas: Record<string, JsonSchema>
+  }
+}
+
+/** @param publicUrl Base of the server's address and of the links in examples. */
+export function openApiDocument(endpoints: readonly Endpoint[], publicUrl: string): OpenApiDocument {
+  const paths: OpenApiDocument['paths'] = {}
+  for (const endpoint of endpoints) {
+    const method = endpoint.method === 'GET' ? 'get' : 'post'
+    paths[endpoint.path] = { ...paths[endpoint.path], [method]: operationOf(endpoint, publicUrl) }
+  }
+  return {
+    openapi: '3.1.1',
+    info: {
+      title: 'Tollgate',
+      version: packageJson.version,
+      description: ABOUT,
+      license: { name: 'Apache License 2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [{ url: publicUrl }],
+    tags: [...new Set(endpoints.map(tagOf))].map((name) => ({ name, description: TAGS[name] ?? name })),
+    paths,
+    components: {
+      securitySchemes: {
+        rootKey: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'A root key of the workspace: `Authorization: Bearer <root key>`.',
+        },
+      },
+      headers: HEADERS,
+      schemas: { Error: ERROR_SCHEMA },
+    },
+  }
+}
+
+const ABOUT = `API keys, rate limits and usage.
+
+Reads are \`GET\` with a query string, everything else is \`POST\` with a JSON body. Times are Unix milliseconds. Fields
+that an endpoint does not know are ignored. \`?pretty\` indents the answer. Lists are paged: send the \`cursor\` of one
+page to get the next; it is absent on the last.
+
+A failure has one shape, \`{"error": {"code", "docs", "message", "requestId"}}\`, and its status is the code's. A rate
+limit or a key that is refused is not a failure: those answer 200 and say so in the body.`
+
+const TAGS: Record<string, string> = {
+  keys: 'What your users hold: make, verify, change and revoke them.',
+  migrations: 'Bring keys along from elsewhere, as hashes or as texts.',
+  permissions: 'Permissions and the roles that bundle them.',
+  identities: 'Users and organisations that keys belong to, with limits they share.',
+  ratelimits: 'Limit anything, and override limits for whom you like.',
+  apis: 'An API is a set of keys.',
+  analytics: 'Counts of verifications and rate limit decisions, hour by hour.',
+  audit: 'Who changed what.',
+  rootKeys: 'What your backend holds, with permissions of its own.',
+  workspaces: 'Tenants of this server. Only an operator root key may use these.',
+  server: 'The server itself.',
+}
+
+/** `keys` of `/v1/keys.createKey`. */
+function tagOf({ path }: Endpoint): string {
+  const [name = '', method] = path.slice('/v1/'.length).split('.')
+  return method === undefined ? 'server' : name
+}
+
+function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
+  const { method, path, input, reply, summary, status, access, introduced, errors } = endpoint
+  const properties = KindGuard.IsObject(input) ? Object.entries(input.properties) : []
+  const body: JsonContent = {
+    'application/json': { schema: jsonSchemaOf(input), example: sampleOf(jsonSchemaOf(input)) },
+  }
+  return {
+    operationId: path.slice('/v1/'.length),
+    tags: [tagOf(endpoint)],
+    summary,
+    security: access === 'public' ? [] : [{ rootKey: [] }],
+    ...(method === 'GET' && properties.length > 0
+      ? { parameters: properties.map(([name, schema]) => parameterOf(name, schema, input)) }
+      : {}),
+    ...(method === 'POST' ? { requestBody: { required: true as const, content: body } } : {}),
+    responses: {
+      [status]: {
+        description: status === 202 ? 'Accepted; it is done later.' : 'Success.',
+        headers: ANSWER_HEADERS,
+        content: { 'application/json': { schema: jsonSchemaOf(reply) } },
+      },
+      ...errorAnswers(errors, publicUrl),
+    },
+    ...(introduced === null ? {} : { 'x-introduced': introduced }),
+  }
+}
+
+function parameterOf(name: string, schema: TSchema, input: TSchema): Parameter {
+  const { description = '', deprecated, ...rest } = jsonSchemaOf(schema)
+  return {
+    name,
+    in: 'query',
+    required: (input.required ?? []).includes(name),
+    description,
+    ...(deprecated === true ? { deprecated } : {}),
+    ...(rest.type === 'array' ? { style: 'form', explode: true } : {}),
+    schema: rest,
+  }
+}
+
+/** One answer a status, with an example for each code that has it. */
+function errorAnswers(codes: readonly ErrorCode[], publicUrl: string): Record<string, AnswerObject> {
+  const byStatus = Map.groupBy(codes, (code) => ERRORS[code].status)
+  return Object.fromEntries(
+    [...byStatus].map(([status, those]) => [
+      status,
+      {
+        description: those.map((code) => `\`${code}\`: ${ERRORS[code].about}`).join('\n\n'),
+        headers: ANSWER_HEADERS,
+        content: {
+          'application/json': {
+            schema: { $ref: '#/components/schemas/Error' },
+            examples: Object.fromEntries(
+              those.map((code) => [code, { summary: ERRORS[code].about, value: exampleOf(code, publicUrl) }]),
+            ),
+          },
+        },
+      },
+    ]),
+  )
+}
+
+const exampleOf = (code: ErrorCode, publicUrl: string) => ({
+  error: {
+    code,
+    docs: docsUrl(publicUrl, code),
+    message: EXAMPLE_MESSAGES[code],
+    requestId: 'req_4aBcDeFgHjKmNpQr',
+  },
+})
+
+const EXAMPLE_MESSAGES: Record<ErrorCode, string> = {
+  BAD_REQUEST: 'limit: Number must be greater than 0',
+  UNAUTHORIZED: 'key not found',
+  FORBIDDEN: 'this address may not use the root key',
+  DISABLED: 'the root key is disabled',
+  EXPIRED: 'the root key expired at 2026-01-01T00:00:00.000Z',
+  USAGE_EXCEEDED: 'the root key has no uses left',
+  INSUFFICIENT_PERMISSIONS: 'missing permissions: needs * or api.*.read_api; the root key has none',
+  NOT_FOUND: 'api api_4aBcDeFgHjKmNpQr not found',
+  METHOD_NOT_ALLOWED: 'PUT is not allowed here',
+  CONFLICT: 'permission documents.read exists already',
+  PRECONDITION_FAILED: 'roles not found: admin',
+  DELETE_PROTECTED: 'api api_4aBcDeFgHjKmNpQr is protected against deletion',
+  RATE_LIMITED: 'the root key is rate limited',
+  INTERNAL_SERVER_ERROR: 'something went wrong',
+}
+
+const ERROR_SCHEMA: JsonSchema = {
+  type: 'object',
+  required: ['error'],
+  properties: {
+    error: {
+      type: 'object',
+      description: 'What went wrong.',
+      required: ['code', 'docs', 'message', 'requestId'],
+      properties: {
+        code: { type: 'string', enum: Object.keys(ERRORS), description: 'For programs; never renamed.' },
+        docs: { type: 'string', format: 'uri', description: 'A page that says what to do.' },
+        message: { type: 'string', description: 'For people.' },
+        requestId: { type: 'string', description: 'Names this request in the log of the server.' },
+      },
+    },
+  },
+}
+
+const HEADERS = {
+  'Unkey-Request-Id': {
+    description: 'Names this request in the log of the server.',
+    schema: { type: 'string' },
+  },
+  'Unkey-Latency': {
+    description: 'Time spent in the server, as `service=<milliseconds>ms`.',
+    schema: { type: 'string' },
+  },
+  'Unkey-Version': { description: 'Name and version of the server.', schema: { type: 'string' } },
+}
+const ANSWER_HEADERS = Object.fromEntries(
+  Object.keys(HEADERS).map((name) => [name, { $ref: `#/components/headers/${name}` }]),
+)
+
+/** The schema as plain JSON Schema, choices of constants as `enum`, without what only the checker reads. */
+function jsonSchemaOf(schema: TSchema): JsonSchema {
+  const plain: JsonSchema = JSON.parse(
+    JSON.stringify(schema, (key, value) => (key === 'errorMessage' ? undefined : value)),
+  )
+  return withEnums(plain)
+}
+
+function withEnums({ anyOf, properties, items, ...rest }: JsonSchema): JsonSchema {
+  const schema: JsonSchema = { ...rest }
+  if (properties !== undefined)
+    schema.properties = Object.fromEntries(
+      Object.entries(properties).map(([name, property]) => [name, withEnums(property)]),
+    )
+  if (items !== undefined) schema.items = withEnums(items)
+  if (anyOf?.every((option) => option.const !== undefined))
+    return { type: 'string', ...schema, enum: anyOf.map((option) => option.const) }
+  if (anyOf !== undefined) schema.anyOf = anyOf.map(withEnums)
+  return schema
+}
+
+/** The shortest value the schema allows, for copying: required fields only. */
+export function sampleOf(schema: JsonSchema, name = ''): unknown {
+  const [first] = schema.enum ?? []
+  if (first !== undefined) return first
+  if (schema.const !== undefined) return schema.const
+  switch (schema.type) {
+    case 'object':
+      return Object.fromEntries(
+        (schema.required ?? []).map((field) => [field, sampleOf(schema.properties?.[field] ?? {}, field)]),
+      )
+    case 'array':
+      return schema.items === undefined ? [] : [sampleOf(schema.items, name)]
+    case 'integer':
+      return SAMPLE_NUMBERS[name] ?? 1
+    case 'boolean':
+      return true
+    case 'string':
+      return SAMPLES[name] ?? name
+    default:
+      return schema.anyOf?.[0] === undefined ? null : sampleOf(schema.anyOf[0], name)
+  }
+}
+
+const SAMPLE_NUMBERS: Record<string, number> = { limit: 100, duration: 60_000 }
+const SAMPLES: Record<string, string> = {
+  apiId: 'api_4aBcDeFgHjKmNpQr',
+  keyId: 'key_4aBcDeFgHjKmNpQr',
+  roleId: 'role_4aBcDeFgHjKmNpQr',
+  permissionId: 'perm_4aBcDeFgHjKmNpQr',
+  identityId: 'id_4aBcDeFgHjKmNpQr',
+  namespaceId: 'rlns_4aBcDeFgHjKmNpQr',
+  workspaceId: 'ws_4aBcDeFgHjKmNpQr',
+  rootKeyId: 'key_4aBcDeFgHjKmNpQr',
+  key: 'demo_3ZWUpQAoZ7LkM4nDeSjgbRqY',
+  externalId: 'user_123',
+  identifier: 'user_123',
+  name: 'documents.read',
+  migrationId: 'from-the-old-system',
+  permissions: 'documents.read',
+}
