@@ -25,7 +25,10 @@ export type NewKeyRow = {
   last_refill_at: number | null
 }
 
-/** Inserts keys whose hash no key has yet, deleted ones included. @returns the ids of those inserted. */
+/**
+ * Inserts keys whose hash no key has yet, deleted ones included; of two in the list, the first.
+ * @returns the ids of those inserted.
+ */
 export async function insertKeys(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -37,11 +40,11 @@ export async function insertKeys(
                       enabled, expires_at, remaining, refill_amount, refill_day, last_refill_at, created_at)
     select k.id, ${workspaceId}, k.keyspace_id, k.hash, k.start, k.name, k.owner_id, k.identity_id, k.meta,
            k.environment, k.enabled, k.expires_at, k.remaining, k.refill_amount, k.refill_day, k.last_refill_at, ${now}
-      from json_to_recordset((${JSON.stringify(rows)}::text)::json)
-        as k (id text, keyspace_id text, hash text, start text, name text, owner_id text, identity_id text, meta text,
+      from json_to_recordset((${JSON.stringify(rows.map((row, at) => ({ ...row, at })))}::text)::json)
+        as k (at integer, id text, keyspace_id text, hash text, start text, name text, owner_id text, identity_id text, meta text,
               environment text, enabled boolean, expires_at bigint, remaining integer, refill_amount integer,
               refill_day smallint, last_refill_at bigint)
-     order by k.hash collate "C"
+     order by k.hash collate "C", k.at
     on conflict (hash) do nothing
     returning id`
   return inserted.map(({ id }) => id)
