@@ -20,6 +20,8 @@ export type Config = {
   trustedProxies: readonly string[]
   threads: { shards: number; http: number }
   flushEveryMs: number
+  /** How long a request waits for the database at most. */
+  databaseTimeoutMs: number
   /** What the windows of all shards together may take, in bytes. */
   limiterBytesMax: number
   /** Whole months of usage kept besides the begun one; null = all. */
@@ -48,6 +50,11 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       min: 10,
       max: 60_000,
       otherwise: 1000,
+    }),
+    databaseTimeoutMs: wholeNumber('TOLLGATE_DB_TIMEOUT_MS', read('TOLLGATE_DB_TIMEOUT_MS'), {
+      min: 100,
+      max: 600_000,
+      otherwise: 2000,
     }),
     limiterBytesMax:
       2 ** 20 *

@@ -1,7 +1,8 @@
 import type { Config } from './config.ts'
 import { Changes } from './db/changes.ts'
-import { connect, type DatabaseAddress, type Sql } from './db/connect.ts'
+import type { AnySql, DatabaseAddress, OnStatement } from './db/connect.ts'
 import { Database } from './db/database.ts'
+import { GuardedPool } from './db/guarded-pool.ts'
 import { Vault } from './keys/vault.ts'
 import { type Clock, neverBackwards } from './lib/clock.ts'
 import { LimiterRouter } from './limiter/router.ts'
@@ -14,7 +15,7 @@ import { KeyLookup } from './verify/lookup.ts'
 export type Deps = {
   readonly config: Config
   readonly clock: Clock
-  readonly sql: Sql
+  readonly sql: AnySql
   readonly database: Database
   readonly changes: Changes
   readonly keys: KeyLookup
@@ -50,19 +51,27 @@ export type ThreadSetup = {
  */
 export function openDeps(
   setup: ThreadSetup,
-  options: { clock: Clock; publicUrl: () => string },
+  options: { clock: Clock; publicUrl: () => string; onStatement?: OnStatement | undefined },
 ): { deps: Deps; close: (beside?: () => Promise<void>) => Promise<void> } {
   const { config, address, writerId, processId, hashSecret, shardPorts, peerPorts } = setup
   const clock = neverBackwards(options.clock)
-  const sql = connect(address, { connectionsMax: 10 })
+  // Twice as many in all: as many again for transactions.
+  const pool = new GuardedPool(address, {
+    connectionsMax: 4,
+    timeoutMs: config.databaseTimeoutMs,
+    onStatement: options.onStatement,
+  })
+  const { sql } = pool
+  // Counts are patient where requests are not, and neither should wait behind the other.
+  const usagePool = new GuardedPool(address, { connectionsMax: 1, timeoutMs: 10_000 })
   const changes = new Changes({ processId, confirmTimeoutMs: 2000 })
   for (const port of peerPorts) changes.addPeer(port)
-  const database = new Database(sql, changes, { notifies: address.kind === 'url' })
+  const database = new Database(pool, changes, { notifies: address.kind === 'url' })
   const keys = new KeyLookup(sql, changes, { bytesMax: 64 * 2 ** 20, missingMax: 100_000 })
   const limiter = new LimiterRouter({ ports: shardPorts, hashSecret, clock, replyTimeoutMs: 2000 })
   const credits = new CreditSpender(sql, clock)
   const usage = new UsageRecorder({
-    sql,
+    sql: usagePool.sql,
     writerId,
     dataDir: config.dataDir,
     flushEveryMs: config.flushEveryMs,
@@ -89,7 +98,7 @@ export function openDeps(
     await limiter.stop()
     await Promise.all([usage.stop(), beside()])
     changes.stop()
-    await sql.end({ timeout: 1 })
+    await Promise.all([pool.end({ timeout: 1 }), usagePool.end({ timeout: 1 })])
   }
   return { deps, close }
 }

@@ -11,6 +11,14 @@ export function log(level: LogLevel, event: string, fields: LogFields = {}): voi
 }
 
 /**
+ * Logs rejections that nobody awaits, instead of ending the thread with one. The database driver leaves such: its own
+ * question about types, asked on each new connection, has nobody to hear that the connection broke.
+ */
+export function logUnhandledRejections(): void {
+  process.on('unhandledRejection', (cause) => log('error', 'a promise failed that nobody awaited', { cause }))
+}
+
+/**
  * Errors as name, message, code and cause. A database error's `detail`, `parameters` and `query` stay out:
  * they can hold what a caller sent, keys included.
  */

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { bootstrap } from './bootstrap.ts'
 import type { Config } from './config.ts'
-import { connect, type DatabaseAddress, ping, type Sql } from './db/connect.ts'
+import { connect, type DatabaseAddress, type OnStatement, ping, type Sql } from './db/connect.ts'
 import { openDataDir, StartError } from './db/data-dir.ts'
 import { startEmbedded } from './db/embedded.ts'
 import { migrate } from './db/migrate.ts'
@@ -32,9 +32,13 @@ export type Server = AsyncDisposable & {
 /**
  * Starts everything in order: data dir, database, migrations, what an earlier stop left, shards, HTTP. What was opened is
  * closed in reverse, also when a later step fails.
+ * @param options.onStatement Hears what the main thread's requests send to the database.
  * @throws ConfigError, StartError: one line that says what to change.
  */
-export async function startServer(config: Config, options: { clock?: Clock } = {}): Promise<Server> {
+export async function startServer(
+  config: Config,
+  options: { clock?: Clock; onStatement?: OnStatement } = {},
+): Promise<Server> {
   await using opening = new AsyncDisposableStack()
   const clock = options.clock ?? systemClock
   const dataDir = opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
@@ -73,7 +77,11 @@ export async function startServer(config: Config, options: { clock?: Clock } = {
   const [mainSetup, ...workerSetups] = setups
   if (mainSetup === undefined) throw new Error('at least one HTTP thread')
   let url = ''
-  const { deps, close } = openDeps(mainSetup, { clock, publicUrl: () => config.publicUrl ?? url })
+  const { deps, close } = openDeps(mainSetup, {
+    clock,
+    publicUrl: () => config.publicUrl ?? url,
+    onStatement: options.onStatement,
+  })
   // The last windows go to Postgres beside the last usage: a stop has ten seconds for everything.
   opening.defer(() => close(() => shards.stop()))
   const importer = new KeyImporter(deps)
@@ -83,7 +91,7 @@ export async function startServer(config: Config, options: { clock?: Clock } = {
   refills.start()
   opening.defer(() => refills.stop())
   if (config.usageRetentionMonths !== null) {
-    const retention = new UsageRetention(deps.sql, { keepMonths: config.usageRetentionMonths, clock })
+    const retention = new UsageRetention(address, { keepMonths: config.usageRetentionMonths, clock })
     retention.start()
     opening.defer(() => retention.stop())
   }
@@ -101,7 +109,11 @@ export async function startServer(config: Config, options: { clock?: Clock } = {
   const starts = await Promise.allSettled(workerSetups.map((each) => startHttpThread(each, threadOptions)))
   for (const start of starts) if (start.status === 'fulfilled') threads.push(start.value)
   for (const start of starts) if (start.status === 'rejected') throw start.reason
-  if (address.kind === 'url') await deps.changes.listen(deps.sql)
+  if (address.kind === 'url') {
+    const listening = connect(address, { connectionsMax: 1 })
+    opening.defer(() => listening.end({ timeout: 0 }))
+    await deps.changes.listen(listening)
+  }
 
   const opened = opening.move()
   const stop = () => opened.disposeAsync()

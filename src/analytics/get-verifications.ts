@@ -1,5 +1,5 @@
 import { findApi } from '../apis/store.ts'
-import type { Sql } from '../db/connect.ts'
+import type { AnySql } from '../db/connect.ts'
 import type { Deps } from '../deps.ts'
 import { ApiError, badRequest, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
@@ -64,7 +64,7 @@ export async function getVerifications(
   })
 }
 
-async function findIdentity(sql: Sql, workspaceId: WorkspaceId, externalId: string): Promise<string> {
+async function findIdentity(sql: AnySql, workspaceId: WorkspaceId, externalId: string): Promise<string> {
   const id = (await findIdentityIds(sql, workspaceId, [externalId])).get(externalId)
   if (id === undefined) throw notFound(`identity with externalId ${externalId}`)
   return id

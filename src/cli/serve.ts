@@ -1,6 +1,6 @@
 import { ConfigError, readConfig } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
-import { log } from '../log.ts'
+import { log, logUnhandledRejections } from '../log.ts'
 import { type Server, startServer } from '../server.ts'
 
 /**
@@ -8,6 +8,7 @@ import { type Server, startServer } from '../server.ts'
  * stop, 1 when the start fails or a stop takes longer than {@link STOP_MS}.
  */
 export async function serve(): Promise<void> {
+  logUnhandledRejections()
   let server: Server
   try {
     server = await startServer(readConfig())

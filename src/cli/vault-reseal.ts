@@ -3,6 +3,7 @@ import { connect } from '../db/connect.ts'
 import { openDataDir, StartError } from '../db/data-dir.ts'
 import { startEmbedded } from '../db/embedded.ts'
 import { migrate } from '../db/migrate.ts'
+import { Transactions } from '../db/transactions.ts'
 import { ApiError } from '../errors.ts'
 import { readMasterKeys } from '../keys/master-keys.ts'
 import { resealDataKeys } from '../keys/reseal.ts'
@@ -36,10 +37,11 @@ async function reseal() {
     )
   const embedded = config.databaseUrl === null ? await startEmbedded(config.dataDir) : null
   if (embedded !== null) opening.defer(() => embedded.stop())
-  const sql = connect(embedded?.address ?? { kind: 'url', url: config.databaseUrl ?? '' }, {
-    connectionsMax: 1,
-  })
+  const address = embedded?.address ?? { kind: 'url' as const, url: config.databaseUrl ?? '' }
+  const sql = connect(address, { connectionsMax: 1 })
   opening.defer(() => sql.end({ timeout: 2 }))
   await migrate(sql)
-  return await resealDataKeys(sql, masterKeys, Date.now())
+  const transactions = new Transactions(address, { connectionsMax: 1 })
+  opening.defer(() => transactions.end({ timeout: 2 }))
+  return await resealDataKeys((work) => transactions.run(work), masterKeys, Date.now())
 }

@@ -1,5 +1,5 @@
 import { log } from '../log.ts'
-import type { Sql } from './connect.ts'
+import type { AnySql, Sql } from './connect.ts'
 
 /**
  * Tells every cache what a write touched, so that a write is seen by the next verification.
@@ -62,7 +62,7 @@ export class Changes {
   }
 
   /** The statement that tells other processes; run it inside the transaction that makes the change. */
-  async notify(tx: Pick<Sql, 'unsafe'>, touched: readonly string[]): Promise<void> {
+  async notify(tx: AnySql, touched: readonly string[]): Promise<void> {
     // A payload holds 8000 bytes; the longest name of a thing touched is a hash of 44.
     for (let at = 0; at < touched.length; at += NAMES_PER_NOTIFICATION) {
       const payload = JSON.stringify([this.#processId, ...touched.slice(at, at + NAMES_PER_NOTIFICATION)])

@@ -1,4 +1,5 @@
 import postgres from 'postgres'
+import { arrayTypes } from './array-types.ts'
 
 /** How a thread reaches the database. Plain data: it crosses to worker threads. */
 export type DatabaseAddress =
@@ -10,19 +11,32 @@ type Int8AsNumber = { int8: number }
 
 /** A pool of connections, one a thread. `int8` comes back as a number: ours are times and counts below 2^53. */
 export type Sql = postgres.Sql<Int8AsNumber>
-/** The same inside a transaction; whatever takes an `AnySql` runs in either. */
-export type Transaction = postgres.TransactionSql<Int8AsNumber>
+/** What runs statements, be it a pool or a transaction. */
 export type AnySql = postgres.ISql<Int8AsNumber>
+/** The same, where it must be inside a transaction. See `transactions.ts`. */
+export type Transaction = AnySql
+
+/** Told of each statement as it is sent, without its parameters. */
+export type OnStatement = (text: string) => void
 
 /**
  * Opens a pool; connections are made when first used.
  * @param options.connectionsMax Connections of this thread at most. The embedded database has one at heart, so more
  *   than two only wait for one another there.
+ * @param options.onClose Called for each connection that closes, whoever closed it.
  */
-export function connect(address: DatabaseAddress, options: { connectionsMax: number }): Sql {
+export function connect(
+  address: DatabaseAddress,
+  options: { connectionsMax: number; onClose?: () => void; onStatement?: OnStatement | undefined },
+): Sql {
+  const { onStatement } = options
   const common = {
-    types: { int8: { to: 20, from: [20], serialize: String, parse: Number } },
+    types: { int8: { to: 20, from: [20], serialize: String, parse: Number }, ...arrayTypes },
+    fetch_types: false,
     onnotice: () => {},
+    onclose: () => options.onClose?.(),
+    // Not even an empty function: with one, the driver's errors show the parameters of their statement.
+    ...(onStatement === undefined ? {} : { debug: (_: number, text: string) => onStatement(text) }),
     connect_timeout: 5,
     connection: { application_name: 'tollgate' },
   }

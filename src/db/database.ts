@@ -1,18 +1,21 @@
 import type { Changes } from './changes.ts'
-import type { Sql, Transaction } from './connect.ts'
+import type { AnySql, Transaction } from './connect.ts'
+import { GivenUp, type GuardedPool } from './guarded-pool.ts'
 
 /** Names what a write touched: ids of records, hashes of new keys. See `changes.ts`. */
 export type Touch = (...names: string[]) => void
 
 /** One thread's way to read and write. */
 export class Database {
-  readonly sql: Sql
+  readonly sql: AnySql
+  readonly #pool: GuardedPool
   readonly #changes: Changes
   /** False on the embedded database: it has no other process to tell. */
   readonly #notifies: boolean
 
-  constructor(sql: Sql, changes: Changes, options: { notifies: boolean }) {
-    this.sql = sql
+  constructor(pool: GuardedPool, changes: Changes, options: { notifies: boolean }) {
+    this.sql = pool.sql
+    this.#pool = pool
     this.#changes = changes
     this.#notifies = options.notifies
   }
@@ -26,19 +29,21 @@ export class Database {
     for (let attempt = 1; ; attempt++) {
       const touched = new Set<string>()
       try {
-        const result = await this.sql.begin(async (tx) => {
+        const result = await this.#pool.transaction(async (tx) => {
           const touch: Touch = (...names) => {
             for (const name of names) touched.add(name)
           }
           const value = await work(tx, touch)
           if (this.#notifies && touched.size > 0) await this.#changes.notify(tx, [...touched])
-          return { value }
+          return value
         })
         await this.#changes.publish([...touched])
-        return result.value as T // begin() unwraps arrays of promises in its type, hence the box and the cast
+        return result
       } catch (cause) {
         // The connection may have broken after the commit: dropping too much costs a lookup, too little a lie.
         if (touched.size > 0) await this.#changes.publish([...touched])
+        // One that was given up may even commit later; then what was read meanwhile is dropped as well.
+        if (cause instanceof GivenUp) void cause.settled.then(() => this.#changes.publish([...touched]))
         if (attempt < ATTEMPTS_MAX && isTransient(cause)) continue
         throw cause
       }

@@ -1,5 +1,6 @@
 import { openDeps, type ThreadSetup } from '../deps.ts'
 import { systemClock } from '../lib/clock.ts'
+import { logUnhandledRejections } from '../log.ts'
 import { type Listener, listen } from './listen.ts'
 
 /** One more HTTP thread: the same app on the same port, with caches, router and recorder of its own. */
@@ -12,6 +13,8 @@ export type ToHttp =
 export type FromHttp = { kind: 'listening' } | { kind: 'failed'; reason: string } | { kind: 'stopped' }
 
 declare const self: Worker
+
+logUnhandledRejections()
 const send = (message: FromHttp) => self.postMessage(message)
 
 let opened: { listener: Listener; close: () => Promise<void> } | null = null

@@ -1,22 +1,23 @@
-import type { Sql } from '../db/connect.ts'
+import type { Transaction } from '../db/connect.ts'
 import { changeSealedDataKeys, countDataKeys, findDataKeysNotSealedBy } from './store.ts'
 import { importMaster, sealDataKey, unsealDataKey } from './vault.ts'
 
 /**
  * Seals every data key with the first master key, so that the others can be taken out of the configuration. The data keys
  * themselves stay, and with them all that they seal. One transaction: all of them or none.
+ * @param transact Runs its argument in one transaction.
  * @param masterKeys 32 bytes each; those after the first only open.
  * @throws ApiError INTERNAL_SERVER_ERROR when one does not open; its cause names the data key and its master key.
  */
 export async function resealDataKeys(
-  sql: Sql,
+  transact: <T>(work: (tx: Transaction) => Promise<T>) => Promise<T>,
   masterKeys: readonly Uint8Array[],
   now: number,
 ): Promise<{ resealed: number; total: number }> {
   const masters = await Promise.all(masterKeys.map(importMaster))
   const [first] = masters
   if (first === undefined) throw new Error('at least one master key')
-  return await sql.begin(async (tx) => {
+  return await transact(async (tx) => {
     const old = await findDataKeysNotSealedBy(tx, first.id)
     const resealed = []
     for (const dataKey of old) {

@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache'
-import type { Sql } from '../db/connect.ts'
+import type { AnySql } from '../db/connect.ts'
 import { ApiError } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
@@ -20,7 +20,7 @@ type MaybeSealed = { id: string; ciphertext: string | null; encryptionKeyId: str
  * one seals, all of them open, and `tollgate vault reseal` seals what older ones sealed anew.
  */
 export class Vault {
-  readonly #sql: Sql
+  readonly #sql: AnySql
   readonly #clock: Clock
   readonly #masters: Promise<MasterKey[]>
   /** Opened data keys by their id. They never change, so nothing here goes stale. */
@@ -29,7 +29,7 @@ export class Vault {
   readonly isOpen: boolean
 
   /** @param options.masterKeys 32 bytes each; the first seals, all open. */
-  constructor(sql: Sql, options: { masterKeys: readonly Uint8Array[]; clock: Clock }) {
+  constructor(sql: AnySql, options: { masterKeys: readonly Uint8Array[]; clock: Clock }) {
     this.#sql = sql
     this.#clock = options.clock
     this.isOpen = options.masterKeys.length > 0

@@ -1,4 +1,4 @@
-import { log } from '../log.ts'
+import { log, logUnhandledRejections } from '../log.ts'
 import { firstHashOf } from './counter-hash.ts'
 import { Flusher } from './flush.ts'
 import {
@@ -17,6 +17,8 @@ import { WindowTable } from './window-table.ts'
  */
 
 declare const self: Worker
+
+logUnhandledRejections()
 
 const say = (message: FromShard) => self.postMessage(message)
 

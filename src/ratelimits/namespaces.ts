@@ -1,5 +1,5 @@
 import type { Changes } from '../db/changes.ts'
-import type { Sql } from '../db/connect.ts'
+import type { AnySql } from '../db/connect.ts'
 import { RecordCache } from '../db/record-cache.ts'
 import { arrangeOverrides, type Overrides } from './overrides.ts'
 import { findNamespaceByName } from './store.ts'
@@ -10,7 +10,7 @@ export type Namespace = { id: string; name: string; overrides: Overrides }
 export class Namespaces {
   readonly #cache: RecordCache<Namespace>
 
-  constructor(sql: Sql, changes: Changes, options: { bytesMax: number }) {
+  constructor(sql: AnySql, changes: Changes, options: { bytesMax: number }) {
     this.#cache = new RecordCache(changes, {
       load: async (key) => {
         // Ids hold no line feed, so the first one ends the workspace's.

@@ -1,5 +1,5 @@
 import { Value } from '@sinclair/typebox/value'
-import type { Sql } from '../db/connect.ts'
+import type { AnySql } from '../db/connect.ts'
 import { readSpills, writeSpill } from '../db/spill.ts'
 import { startOfMonth } from '../lib/buckets.ts'
 import { type Clock, HOUR_MS } from '../lib/clock.ts'
@@ -23,7 +23,7 @@ export type { Outcome } from './batch.ts'
  * 5. `stop` flushes; what cannot be sent in time goes to the data dir.
  */
 export class UsageRecorder {
-  readonly #sql: Sql
+  readonly #sql: AnySql
   readonly #writerId: string
   readonly #dataDir: string
   readonly #flushEveryMs: number
@@ -56,7 +56,7 @@ export class UsageRecorder {
   #isStarted = false
 
   constructor(options: {
-    sql: Sql
+    sql: AnySql
     /** Unique per process start and thread. */
     writerId: string
     dataDir: string
@@ -280,7 +280,7 @@ const CLOSED_AFTER_HOURS = 2
  * HTTP starts. A file that cannot be counted stays where it is and is logged.
  * @throws when the database cannot be reached; what was not sent stays for the next start.
  */
-export async function replaySpilledUsage(sql: Sql, dataDir: string): Promise<void> {
+export async function replaySpilledUsage(sql: AnySql, dataDir: string): Promise<void> {
   for (const { value, done } of readSpills(dataDir, 'usage')) {
     if (!Value.Check(UsageBatch, value)) {
       log('error', 'a file of usage in the data dir is not what it should be; it is left there')

@@ -1,5 +1,5 @@
 import { Cron } from 'croner'
-import type { Sql } from '../db/connect.ts'
+import { connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
 import { bucketOf } from '../lib/buckets.ts'
 import type { Clock } from '../lib/clock.ts'
 import { log } from '../log.ts'
@@ -10,17 +10,19 @@ import { codeOf, dropOldPartitions } from './rollup.ts'
  * changes nothing, so several servers on one database may each do it, and a round cut short is simply done again.
  */
 export class UsageRetention {
-  readonly #sql: Sql
+  readonly #address: DatabaseAddress
   readonly #keepMonths: number
   readonly #clock: Clock
   #cron: Cron | null = null
   #running: Promise<void> | null = null
+  /** Of the round under way: a connection of its own, for it may have to wait. */
+  #sql: Sql | null = null
   #isStopped = false
   /** Start of the UTC day the last finished round was for, Unix ms. */
   #doneFor = Number.NEGATIVE_INFINITY
 
-  constructor(sql: Sql, options: { keepMonths: number; clock: Clock }) {
-    this.#sql = sql
+  constructor(address: DatabaseAddress, options: { keepMonths: number; clock: Clock }) {
+    this.#address = address
     this.#keepMonths = options.keepMonths
     this.#clock = options.clock
   }
@@ -34,10 +36,11 @@ export class UsageRetention {
     void this.look()
   }
 
-  /** Ends after the statement under way. */
+  /** Ends a round under way within a second or so; the next start does the rest. */
   async stop(): Promise<void> {
     this.#isStopped = true
     this.#cron?.stop()
+    await this.#sql?.end({ timeout: 1 })
     await this.#running
   }
 
@@ -52,17 +55,25 @@ export class UsageRetention {
   }
 
   async #round(now: number): Promise<void> {
+    const sql = connect(this.#address, { connectionsMax: 1 })
+    this.#sql = sql
+    const deadline = setTimeout(() => void sql.end({ timeout: 0 }), ROUND_MS)
     try {
-      const tables = await dropOldPartitions(this.#sql, this.#keepMonths, now)
+      const tables = await dropOldPartitions(sql, this.#keepMonths, now)
       this.#doneFor = bucketOf(now, 'day')
       if (tables.length > 0) log('info', 'old months of usage were dropped', { tables })
     } catch (cause) {
+      if (this.#isStopped) return
       if (codeOf(cause) === LOCK_NOT_AVAILABLE)
         log('info', 'a long query holds old months of usage; they are dropped within five minutes after it')
       else
         log('error', 'dropping old months of usage failed and is tried again within five minutes', { cause })
+    } finally {
+      clearTimeout(deadline)
+      await sql.end({ timeout: 1 })
     }
   }
 }
 
+const ROUND_MS = 60_000
 const LOCK_NOT_AVAILABLE = '55P03'

@@ -1,4 +1,4 @@
-import type { Sql } from '../db/connect.ts'
+import type { AnySql } from '../db/connect.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type SpentRow, spendCredits } from './store.ts'
 
@@ -21,12 +21,12 @@ type Pending = {
  * row locks on a busy key.
  */
 export class CreditSpender {
-  readonly #sql: Sql
+  readonly #sql: AnySql
   readonly #clock: Clock
   #queue: Pending[] = []
   #isRunning = false
 
-  constructor(sql: Sql, clock: Clock) {
+  constructor(sql: AnySql, clock: Clock) {
     this.#sql = sql
     this.#clock = clock
   }

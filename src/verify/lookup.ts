@@ -1,5 +1,5 @@
 import type { Changes } from '../db/changes.ts'
-import type { Sql } from '../db/connect.ts'
+import type { AnySql } from '../db/connect.ts'
 import { RecordCache } from '../db/record-cache.ts'
 import type { KeyRecord } from './key-record.ts'
 import { hashKey } from './secret.ts'
@@ -12,7 +12,7 @@ import { findKeyByHash } from './store.ts'
 export class KeyLookup {
   readonly cache: RecordCache<KeyRecord>
 
-  constructor(sql: Sql, changes: Changes, options: { bytesMax: number; missingMax: number }) {
+  constructor(sql: AnySql, changes: Changes, options: { bytesMax: number; missingMax: number }) {
     this.cache = new RecordCache(changes, {
       load: (hash) => findKeyByHash(sql, hash),
       dependenciesOf,

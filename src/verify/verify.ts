@@ -1,4 +1,4 @@
-import type { Sql } from '../db/connect.ts'
+import type { AnySql } from '../db/connect.ts'
 import { ApiError, badRequest } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type PermissionQuery, parsePermissionQuery } from '../lib/permission-query.ts'
@@ -44,7 +44,7 @@ export type Verdict =
 
 /** The parts of a thread that verify keys. */
 export type Verifier = {
-  readonly sql: Sql
+  readonly sql: AnySql
   readonly clock: Clock
   readonly keys: KeyLookup
   readonly limiter: LimiterRouter

@@ -7,8 +7,9 @@ import type { WorkspaceId } from '../../src/lib/ids.ts'
 import { TEST_DATABASE_URL } from '../support/database.ts'
 import { makeApi, makeKey, refusalOf } from '../support/fixtures.ts'
 import { startTestServer, type TestServer, VAULT_KEY } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
 
-setDefaultTimeout(60_000)
+setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {
@@ -18,6 +19,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 
 const bytesOf = (base64: string) => new Uint8Array(Buffer.from(base64, 'base64'))
 const newMaster = () => crypto.getRandomValues(new Uint8Array(32))
+const transact: Parameters<typeof resealDataKeys>[0] = (work) => server.server.deps.database.write(work)
 const vaultWith = (...masterKeys: Uint8Array[]) =>
   new Vault(server.server.deps.sql, { masterKeys, clock: Date.now })
 
@@ -176,24 +178,23 @@ describe('what is sealed does not open', () => {
 describe('changing the master key', () => {
   test('the first seals, all open; after a reseal the old one is not needed', async () => {
     const { workspace, keyId, key } = await prepare()
-    const { sql } = server.server.deps
     const [oldMaster, master] = [bytesOf(VAULT_KEY), newMaster()]
     const id = scoped(workspace.workspaceId)
     const open = async (vault: Vault) => (await vault.open(id, [await sealedOf(keyId)])).get(keyId)
     expect(await open(vaultWith(master, oldMaster))).toBe(key)
-    const { resealed, total } = await resealDataKeys(sql, [master, oldMaster], Date.now())
+    const { resealed, total } = await resealDataKeys(transact, [master, oldMaster], Date.now())
     expect(resealed).toBe(total)
     expect(await open(vaultWith(master))).toBe(key)
     await expect(open(vaultWith(oldMaster))).rejects.toThrow('cannot be opened')
-    expect(await resealDataKeys(sql, [master, oldMaster], Date.now())).toEqual({ resealed: 0, total })
-    await resealDataKeys(sql, [oldMaster, master], Date.now()) // as it was, for the other tests
+    expect(await resealDataKeys(transact, [master, oldMaster], Date.now())).toEqual({ resealed: 0, total })
+    await resealDataKeys(transact, [oldMaster, master], Date.now()) // as it was, for the other tests
   })
 
   test('a reseal without the old master key changes nothing', async () => {
     await prepare()
     const { sql } = server.server.deps
     const before = await sql`select id, sealed, master_key_id from vault_data_keys order by id`
-    await expect(resealDataKeys(sql, [newMaster()], Date.now())).rejects.toThrow('cannot be opened')
+    await expect(resealDataKeys(transact, [newMaster()], Date.now())).rejects.toThrow('cannot be opened')
     expect([...(await sql`select id, sealed, master_key_id from vault_data_keys order by id`)]).toEqual([
       ...before,
     ])

@@ -31,6 +31,8 @@ export type TestServer = AsyncDisposable & {
     rootKey?: string | null,
     headers?: Record<string, string>,
   ): Promise<Answer>
+  /** Hears each statement of the main thread's requests until the function it returns is called. */
+  onStatement(listener: (text: string) => void): () => void
   /** A workspace of its own with a root key that holds `*`: what keeps tests of one server apart. */
   workspace(): Promise<TestWorkspace>
 }
@@ -67,12 +69,22 @@ export async function startTestServer(
     TOLLGATE_HTTP_THREADS: '1',
     ...options.env,
   })
-  const server = await startServer(config, options.clock === undefined ? {} : { clock: options.clock })
+  const listeners = new Set<(text: string) => void>()
+  const server = await startServer(config, {
+    ...(options.clock === undefined ? {} : { clock: options.clock }),
+    onStatement: (text) => {
+      for (const listener of listeners) listener(text)
+    },
+  })
   const calls = callsTo(server.url)
   return {
     server,
     url: server.url,
     ...calls,
+    onStatement: (listener) => {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    },
     workspace: () => makeWorkspace(calls),
     [Symbol.asyncDispose]: async () => {
       await server.stop()

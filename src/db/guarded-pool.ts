@@ -1,0 +1,218 @@
+import { log } from '../log.ts'
+import {
+  type AnySql,
+  connect,
+  type DatabaseAddress,
+  type OnStatement,
+  ping,
+  type Sql,
+  type Transaction,
+} from './connect.ts'
+import { Transactions } from './transactions.ts'
+
+/**
+ * A pool that never lets its caller wait for long: a database that is frozen, slow or gone costs a request some time once,
+ * and the requests after it nothing.
+ *
+ * States:
+ * - `up`: statements run, each at most `timeoutMs`. One that fails for want of a connection, or takes longer than a quarter
+ *   of that, leads to → `doubted`.
+ * - `doubted`: statements still run, on fresh connections: one that broke may have left the driver's pool in a state where
+ *   it never answers again (see `transactions.ts`). A probe on a connection of its own asks whether the database answers.
+ *   Yes → `up`. No, within half of `timeoutMs` → `down`: whatever waits fails at once.
+ * - `down`: every statement fails at once. The probe is repeated until it is answered → `up`, on fresh connections.
+ *
+ * Connections given up are left to finish what they had begun. A transaction that was given up is rolled back as soon as
+ * its connection moves again; a single statement, or a commit already sent, may still be carried out. Whoever must know
+ * when that is settled asks {@link GivenUp.settled}.
+ */
+export class GuardedPool {
+  /** For everyone to use; stays the same over outages. */
+  readonly sql: AnySql
+  readonly #address: DatabaseAddress
+  readonly #options: { connectionsMax: number; onStatement?: OnStatement | undefined }
+  readonly #timeoutMs: number
+  #pool: Sql
+  #transactions: Transactions
+  #state: 'up' | 'doubted' | 'down' = 'up'
+  readonly #waiting = new Set<Waiting>()
+  #ticker: Timer | null = null
+  #isStopped = false
+
+  /** @param options.timeoutMs How long a statement, or a whole transaction, may take. */
+  constructor(
+    address: DatabaseAddress,
+    options: { connectionsMax: number; timeoutMs: number; onStatement?: OnStatement | undefined },
+  ) {
+    this.#address = address
+    this.#options = options
+    this.#timeoutMs = options.timeoutMs
+    this.#pool = connect(address, options)
+    this.#transactions = new Transactions(address, options)
+    this.sql = this.#guarded()
+  }
+
+  /** Runs `work` in one transaction, all of it within `timeoutMs`. @throws what `work` throws, with nothing written. */
+  transaction<T>(work: (tx: Transaction) => T | Promise<T>): Promise<T> {
+    const transactions = this.#transactions
+    let isGivenUp = false
+    return this.#watch(
+      () => transactions.run(work, () => isGivenUp),
+      () => {
+        isGivenUp = true
+      },
+    )
+  }
+
+  async end(options: { timeout: number }): Promise<void> {
+    this.#isStopped = true
+    if (this.#ticker !== null) clearInterval(this.#ticker)
+    await Promise.all([this.#pool.end(options), this.#transactions.end(options)])
+  }
+
+  /** The pool of the moment, behind a face that stays. */
+  #guarded(): AnySql {
+    return new Proxy(this.#pool, {
+      apply: (_, self, args) => {
+        const query: unknown = Reflect.apply(this.#pool, self, args)
+        return query instanceof Promise ? this.#guardQuery(query) : query // a fragment or an identifier is no statement
+      },
+      get: (_, name) => Reflect.get(this.#pool, name),
+    })
+  }
+
+  /** A statement runs when somebody asks for its result; so that is where it is watched. */
+  #guardQuery(query: Promise<unknown>): Promise<unknown> {
+    const run = query.then.bind(query)
+    const watched = () => this.#watch(() => run((value) => value))
+    return Object.assign(query, {
+      // biome-ignore lint/suspicious/noThenProperty: the driver's query is a promise that runs when asked; this asks for it
+      then: ((resolve, reject) => watched().then(resolve, reject)) satisfies typeof query.then,
+      catch: ((reject) => watched().catch(reject)) satisfies typeof query.catch,
+      finally: ((done) => watched().finally(done)) satisfies typeof query.finally,
+    })
+  }
+
+  #watch<T>(run: () => Promise<T>, onGivenUp = () => {}): Promise<T> {
+    if (this.#state === 'down') return Promise.reject(new Error('the database is away'))
+    return new Promise<T>((resolve, reject) => {
+      const running = run()
+      const waiting: Waiting = {
+        since: performance.now(),
+        giveUp: (reason) => {
+          this.#waiting.delete(waiting)
+          onGivenUp()
+          reject(new GivenUp(reason, running))
+        },
+      }
+      this.#waiting.add(waiting)
+      this.#ticker ??= setInterval(() => this.#tick(), this.#timeoutMs / 8)
+      running.then(
+        (value) => {
+          this.#waiting.delete(waiting)
+          resolve(value)
+        },
+        (cause: unknown) => {
+          this.#waiting.delete(waiting)
+          if (isConnectionFailure(cause)) this.#doubt()
+          reject(cause)
+        },
+      )
+    })
+  }
+
+  /** One timer for all that wait, and none while nothing does. */
+  #tick(): void {
+    const now = performance.now()
+    for (const { since, giveUp } of this.#waiting) {
+      if (now - since > this.#timeoutMs / 4) this.#doubt()
+      // Half a tick early rather than one late.
+      if (now - since > this.#timeoutMs * (15 / 16)) giveUp(`no answer within ${this.#timeoutMs} ms`)
+    }
+    if (this.#waiting.size > 0 || this.#ticker === null) return
+    clearInterval(this.#ticker)
+    this.#ticker = null
+  }
+
+  #doubt(): void {
+    if (this.#state !== 'up' || this.#isStopped) return
+    this.#state = 'doubted'
+    this.#refresh()
+    void this.#probeUntilUp()
+  }
+
+  /** From now on on connections of their own; the old ones have time to finish. */
+  #refresh(): void {
+    const old = [this.#pool, this.#transactions]
+    this.#pool = connect(this.#address, this.#options)
+    this.#transactions = new Transactions(this.#address, this.#options)
+    // What fails there is told to whoever waits for it.
+    for (const each of old) each.end({ timeout: SETTLE_SECONDS }).catch(() => {})
+  }
+
+  async #probeUntilUp(): Promise<void> {
+    const doubtedAt = performance.now()
+    while (!this.#isStopped) {
+      const failure = await this.#probe()
+      if (failure === null) break
+      if (this.#state === 'doubted') {
+        this.#state = 'down'
+        log('warn', 'the database is away; what needs it fails at once until it is back', { cause: failure })
+        for (const { giveUp } of [...this.#waiting]) giveUp('the database is away')
+      }
+      await Bun.sleep(PROBE_EVERY_MS)
+    }
+    if (this.#isStopped) return
+    if (this.#state === 'down') {
+      this.#refresh()
+      log('info', 'the database is back', { awayMs: Math.round(performance.now() - doubtedAt) })
+    }
+    this.#state = 'up'
+  }
+
+  /** @returns why the database does not answer; null = it does. */
+  async #probe(): Promise<unknown> {
+    const sql = connect(this.#address, { connectionsMax: 1 })
+    const patience = Promise.withResolvers<unknown>()
+    const timer = setTimeout(
+      () => patience.resolve(new Error(`no answer to a probe within ${this.#timeoutMs / 2} ms`)),
+      this.#timeoutMs / 2,
+    )
+    const answer = ping(sql).then(
+      () => null,
+      (cause: unknown) => cause,
+    )
+    try {
+      return await Promise.race([answer, patience.promise])
+    } finally {
+      clearTimeout(timer)
+      sql.end({ timeout: 0 }).catch(() => {}) // it was only for the question
+    }
+  }
+}
+
+/** Nobody waits for the statement any more; it may still be carried out. */
+export class GivenUp extends Error {
+  override name = 'GivenUp'
+  /** Resolves when the statement or transaction has ended one way or the other. */
+  readonly settled: Promise<void>
+  constructor(reason: string, running: Promise<unknown>) {
+    super(reason)
+    this.settled = running.then(
+      () => {},
+      () => {},
+    )
+  }
+}
+
+type Waiting = { since: number; giveUp(reason: string): void }
+
+/** Connections refused, broken or not to be had; a database that starts, stops or takes no more of them. */
+function isConnectionFailure(cause: unknown): boolean {
+  const code = cause instanceof Error && 'code' in cause ? String(cause.code) : ''
+  return /^(CONN|E[A-Z]+$|08|57P|53[34]00)/.test(code)
+}
+
+const PROBE_EVERY_MS = 250
+/** For connections of before an outage: time to find out that they are broken, or to finish. */
+const SETTLE_SECONDS = 60

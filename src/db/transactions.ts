@@ -1,0 +1,130 @@
+import { type AnySql, connect, type DatabaseAddress, type OnStatement, type Sql } from './connect.ts'
+
+/**
+ * Transactions on connections of their own, one client of the driver each.
+ *
+ * The driver's own `begin` was refused: in version 3.4.9 on Bun 1.4.5, a connection that breaks inside a transaction ends
+ * the process with an uncaught error (it sends the rollback to a socket that is gone), and the pool it belonged to never
+ * answers again. Here a client whose connection has closed is never used again: its transaction fails at once, and the
+ * next one gets a new client.
+ */
+export class Transactions {
+  readonly #address: DatabaseAddress
+  readonly #options: { connectionsMax: number; onStatement?: OnStatement | undefined }
+  #idle: Client[] = []
+  #busy = 0
+  /** In line for a connection. Bounded by those who wait for their deadline at the same time. */
+  #waiting: (() => void)[] = []
+  #isEnded = false
+
+  constructor(
+    address: DatabaseAddress,
+    options: { connectionsMax: number; onStatement?: OnStatement | undefined },
+  ) {
+    this.#address = address
+    this.#options = options
+  }
+
+  /**
+   * Runs `work` between begin and commit; rolls back when it throws.
+   * @param isGivenUp Asked before each statement and before the commit: once true, the transaction is rolled back.
+   * @throws what `work` throws; an error with a connection's code when the connection broke.
+   */
+  async run<T>(work: (tx: AnySql) => T | Promise<T>, isGivenUp = () => false): Promise<T> {
+    const client = await this.#acquire()
+    try {
+      await client.statement('begin')
+      let value: T
+      try {
+        value = await client.unlessBroken(async () => work(checked(client, isGivenUp)))
+        if (isGivenUp()) throw new Error('the transaction was given up')
+      } catch (cause) {
+        // A rollback that fails leaves a connection nobody should have again.
+        await client.statement('rollback').catch(() => client.discard())
+        throw cause
+      }
+      await client.statement('commit')
+      return value
+    } finally {
+      this.#release(client)
+    }
+  }
+
+  /** Closes what is idle; what is under way, or in line, closes when it is done. */
+  async end(options: { timeout: number }): Promise<void> {
+    this.#isEnded = true
+    const idle = this.#idle.splice(0)
+    await Promise.all(idle.map((client) => client.end(options)))
+  }
+
+  async #acquire(): Promise<Client> {
+    while (this.#busy >= this.#options.connectionsMax)
+      await new Promise<void>((resolve) => this.#waiting.push(resolve))
+    this.#busy++
+    for (let client = this.#idle.pop(); client !== undefined; client = this.#idle.pop())
+      if (!client.isBroken) return client
+    return new Client(this.#address, this.#options.onStatement)
+  }
+
+  #release(client: Client): void {
+    this.#busy--
+    if (client.isBroken || this.#isEnded) client.discard()
+    else this.#idle.push(client)
+    this.#waiting.shift()?.()
+  }
+}
+
+/** One connection, for one transaction at a time. */
+class Client {
+  readonly sql: Sql
+  isBroken = false
+  readonly #broken = Promise.withResolvers<never>()
+
+  constructor(address: DatabaseAddress, onStatement: OnStatement | undefined) {
+    this.sql = connect(address, { connectionsMax: 1, onClose: () => this.#break(), onStatement })
+    this.#broken.promise.catch(() => {}) // whoever is inside a transaction hears of it; nobody else needs to
+  }
+
+  statement(text: 'begin' | 'commit' | 'rollback'): Promise<unknown> {
+    return this.unlessBroken(() => this.sql.unsafe(text))
+  }
+
+  /** @throws when the connection closes meanwhile: what was sent on it then has no answer. */
+  unlessBroken<T>(run: () => PromiseLike<T>): Promise<T> {
+    return this.isBroken ? this.#broken.promise : Promise.race([run(), this.#broken.promise])
+  }
+
+  discard(): void {
+    this.#break()
+    this.end({ timeout: 0 }).catch(() => {}) // it is given up; why, was told to whoever used it
+  }
+
+  end(options: { timeout: number }): Promise<void> {
+    return this.sql.end(options)
+  }
+
+  #break(): void {
+    if (this.isBroken) return
+    this.isBroken = true
+    const error = new Error('the connection closed inside a transaction')
+    this.#broken.reject(Object.assign(error, { code: 'CONNECTION_CLOSED' }))
+  }
+}
+
+/** The client's tagged template, which refuses to send once there is nothing left to send it to, or for. */
+function checked(client: Client, isGivenUp: () => boolean): AnySql {
+  const goOn = () => {
+    if (isGivenUp()) throw new Error('the transaction was given up')
+    if (client.isBroken) throw new Error('the connection closed inside a transaction')
+  }
+  return new Proxy(client.sql, {
+    apply: (sql, self, args) => {
+      goOn()
+      return Reflect.apply(sql, self, args)
+    },
+    get: (sql, name) => {
+      if (name === 'unsafe') goOn()
+      return Reflect.get(sql, name)
+    },
+  })
+}

@@ -1,0 +1,207 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { Changes } from '../../src/db/changes.ts'
+import { Database } from '../../src/db/database.ts'
+import { GuardedPool } from '../../src/db/guarded-pool.ts'
+import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+import { openWire, type Wire } from '../support/wire.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let database: TestSql
+beforeAll(async () => {
+  database = await openTestSql()
+  await database.sql`create table things (name text primary key)`
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
+const TIMEOUT_MS = 800
+
+/** A guarded pool whose wire to the database the test can cut, freeze and mend. */
+async function openGuarded(): Promise<AsyncDisposable & { pool: GuardedPool; wire: Wire }> {
+  const wire = await openWire(database.address)
+  const pool = new GuardedPool(wire.address, { connectionsMax: 2, timeoutMs: TIMEOUT_MS })
+  return {
+    pool,
+    wire,
+    [Symbol.asyncDispose]: async () => {
+      await pool.end({ timeout: 0 })
+      await wire[Symbol.asyncDispose]()
+    },
+  }
+}
+
+const one = async ({ sql }: GuardedPool) => (await sql<{ one: number }[]>`select 1 as one`)[0]?.one
+
+/** @returns how long it took to fail, ms. */
+async function failing(work: () => PromiseLike<unknown>): Promise<number> {
+  const began = performance.now()
+  const failure = await Promise.resolve(work()).then(
+    () => null,
+    (cause: unknown) => cause,
+  )
+  expect(failure).toBeInstanceOf(Error)
+  return performance.now() - began
+}
+
+/** Until it answers again; a test that waits for ever fails by its own timeout. */
+async function recovered(pool: GuardedPool): Promise<number> {
+  const began = performance.now()
+  while ((await one(pool).catch(() => null)) !== 1) await Bun.sleep(20)
+  return performance.now() - began
+}
+
+test('statements, fragments, helpers and transactions work as on any pool', async () => {
+  await using guarded = await openGuarded()
+  const { sql } = guarded.pool
+  const filter = sql`where name = ${'a'}`
+  await sql`insert into ${sql('things')} ${sql([{ name: 'a' }, { name: 'b' }])}`
+  expect(await sql`select name from things ${filter}`).toMatchObject([{ name: 'a' }])
+  expect(
+    await guarded.pool.transaction(async (tx) => (await tx`select count(*) as n from things`)[0]?.n),
+  ).toBe(2)
+  expect(
+    await guarded.pool
+      .transaction((tx) => tx`delete from things`.then(() => Promise.reject(new Error('no'))))
+      .catch((e) => e.message),
+  ).toBe('no')
+  expect(await sql`select name from things order by name`).toHaveLength(2)
+  await sql`delete from things`
+})
+
+test('frozen: what waits fails in time, what comes later at once, and all is well soon after', async () => {
+  await using guarded = await openGuarded()
+  const { pool, wire } = guarded
+  expect(await one(pool)).toBe(1)
+  wire.freeze()
+  const waits = await Promise.all(Array.from({ length: 20 }, () => failing(() => one(pool))))
+  expect(Math.max(...waits)).toBeLessThan(TIMEOUT_MS + 300)
+  expect(await failing(() => pool.transaction((tx) => tx`select 1`))).toBeLessThan(100)
+  const later = await Promise.all(Array.from({ length: 100 }, () => failing(() => one(pool))))
+  expect(Math.max(...later)).toBeLessThan(100)
+  await wire.cut() // what a frozen server's connections come to in the end
+  await wire.open()
+  expect(await recovered(pool)).toBeLessThan(5000)
+})
+
+test('gone: what comes fails at once, and all is well soon after its return', async () => {
+  await using guarded = await openGuarded()
+  const { pool, wire } = guarded
+  expect(await one(pool)).toBe(1)
+  await wire.cut()
+  await failing(() => one(pool))
+  await Bun.sleep(TIMEOUT_MS)
+  expect(await failing(() => one(pool))).toBeLessThan(100)
+  await wire.open()
+  expect(await recovered(pool)).toBeLessThan(5000)
+})
+
+/** One slow question must not make the database look away to everyone else. */
+test.if(TEST_DATABASE_URL !== null)('a slow statement fails in its time while others go on', async () => {
+  await using guarded = await openGuarded()
+  const { pool } = guarded
+  const slow = failing(() => pool.sql`select pg_sleep(3)`)
+  for (let i = 0; i < 10; i++) {
+    expect(await one(pool)).toBe(1)
+    await Bun.sleep(TIMEOUT_MS / 8)
+  }
+  expect(await slow).toBeLessThan(TIMEOUT_MS + 300)
+})
+
+/** On the embedded database a connection cannot freeze alone: it lives in this process, and all share one session. */
+const onRealPostgres = test.if(TEST_DATABASE_URL !== null)
+
+onRealPostgres('a transaction that was given up is rolled back, not finished later', async () => {
+  await using guarded = await openGuarded()
+  const { pool, wire } = guarded
+  await failing(() =>
+    pool.transaction(async (tx) => {
+      await tx`insert into things (name) values ('given up')`
+      wire.freeze()
+      await Bun.sleep(2 * TIMEOUT_MS)
+      await tx`insert into things (name) values ('never sent')`
+    }),
+  )
+  await Bun.sleep(1.5 * TIMEOUT_MS)
+  await wire.open() // the frozen connection moves again
+  await recovered(pool)
+  await Bun.sleep(100)
+  expect(await database.sql`select name from things`).toHaveLength(0)
+})
+
+/** The write may commit after all, so caches must not keep what was read before it did. */
+onRealPostgres('what a given-up write touched is dropped from caches once it is settled', async () => {
+  await using guarded = await openGuarded()
+  const { pool, wire } = guarded
+  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const drops: string[] = []
+  changes.onChange((touched) => drops.push(...(touched ?? ['everything'])))
+  const writer = new Database(pool, changes, { notifies: false })
+  await failing(() =>
+    writer.write(async (tx, touch) => {
+      touch('key_1')
+      await tx`select 1`
+      wire.freeze()
+      await tx`select 2`
+    }),
+  )
+  expect(drops).toEqual(['key_1'])
+  await wire.cut()
+  while (drops.length < 2) await Bun.sleep(20)
+  expect(drops).toEqual(['key_1', 'key_1'])
+})
+
+/** The driver's own transactions end the process when this happens, and its pool never answers again. */
+onRealPostgres(
+  'connections killed at any moment cost their own statements only: nothing half done, mixed up, or stuck',
+  async () => {
+    await using guarded = await openGuarded()
+    const { pool } = guarded
+    const committed: string[] = []
+    let isOver = false
+    let answered = 0
+    const work = async (worker: number) => {
+      for (let round = 0; !isOver; round++) {
+        const name = `${worker}/${round}`
+        try {
+          if (worker % 2 === 0) {
+            const [row] = await pool.sql<{ name: string }[]>`select ${name} as name, pg_sleep(0.002)`
+            expect(row?.name).toBe(name)
+            answered++
+          } else {
+            await pool.transaction(async (tx) => {
+              await tx`insert into things (name) values (${`${name} first`})`
+              await Bun.sleep(round % 4)
+              await tx`insert into things (name) values (${`${name} second`})`
+            })
+            committed.push(name)
+          }
+        } catch (cause) {
+          if (
+            !(cause instanceof Error) ||
+            (cause.name !== 'Error' && cause.name !== 'PostgresError' && cause.name !== 'GivenUp')
+          )
+            throw cause
+          await Bun.sleep(5)
+        }
+      }
+    }
+    const workers = Array.from({ length: 8 }, (_, worker) => work(worker))
+    for (let kill = 0; kill < 20; kill++) {
+      await Bun.sleep(50)
+      await database.sql`
+      select pg_terminate_backend(pid) from pg_stat_activity
+       where datname = current_database() and pid <> pg_backend_pid() and random() < 0.5`
+    }
+    const before = answered
+    await Bun.sleep(2 * TIMEOUT_MS)
+    expect(answered).toBeGreaterThan(before)
+    isOver = true
+    await Promise.all(workers)
+    const names = (await database.sql<{ name: string }[]>`select name from things`).map(({ name }) => name)
+    const wholes = names.filter((name) => name.endsWith(' first')).map((name) => name.replace(' first', ''))
+    expect(names.toSorted()).toEqual(wholes.flatMap((name) => [`${name} first`, `${name} second`]).toSorted())
+    for (const name of committed) expect(wholes).toContain(name)
+    await database.sql`delete from things`
+  },
+)
