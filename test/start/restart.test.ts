@@ -158,6 +158,10 @@ test('a wrong variable ends the start with one line that names it, what it got a
     [{ DATABASE_URL: 'mysql://user:secret@host/db' }, /DATABASE_URL begins with "mysql:"/],
     [{ TOLLGATE_ROOT_KEY: 'short' }, /TOLLGATE_ROOT_KEY has 5 characters/],
     [{ TOLLGATE_VAULT_KEY: 'AAAA' }, /TOLLGATE_VAULT_KEY has 3 bytes of base64 in entry 1/],
+    [
+      { TOLLGATE_TRUSTED_PROXIES: '10.0.0.0/8, proxy' },
+      /TOLLGATE_TRUSTED_PROXIES has "proxy"; it wants addresses or CIDR ranges/,
+    ],
   ]
   for (const [settings, line] of wrong) {
     const message = await spawnServer({ ...env, ...settings }).catch((cause: Error) => cause.message)
