@@ -18,7 +18,9 @@ function arrayType(oid: number, readElement: (text: string) => unknown) {
   return {
     to: oid,
     from: [oid],
-    serialize: (list: readonly unknown[]) => `{${list.map(writeElement).join()}}`,
+    // Large batches come as the text form already (usage/rollup.ts): they build it in one pass a column.
+    serialize: (list: readonly unknown[] | string) =>
+      typeof list === 'string' ? list : `{${list.map(writeElement).join()}}`,
     parse: (text: string) => readArray(text, readElement),
   }
 }
