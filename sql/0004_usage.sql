@@ -132,7 +132,8 @@ $$;
 -- Counts one batch, all of it or nothing, unless this writer's batch of that number was counted before (then: false).
 -- The writer's row is locked first, so a batch sent again waits for its first sending to end. Every insert adds up what
 -- the batch holds twice and goes in the order of its key, so two writers cannot deadlock.
--- p_scopes…: distinct workspace and keyspace pairs, and p_sets…: distinct tag sets; rows name them by position from 1 (set 0 = none).
+-- p_scope_…: distinct workspace and keyspace pairs, and p_set_…: distinct tag sets; rows name them by position from 1 (set 0 = none).
+-- p_scopes to p_insufficient_permissions: a row for each of p_keys. Any other of these columns may hold one value for all rows.
 create function apply_usage_batch(
   p_writer text, p_batch bigint, p_now bigint, p_identifiers_max integer,
   p_scope_workspaces text[], p_scope_keyspaces text[],
@@ -162,18 +163,22 @@ begin
   insert into usage_verifications as v (
          workspace_id, keyspace_id, hour, key_id, identity_id, tag_set,
          valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions)
-  select min(scopes.workspace_id), scopes.keyspace_id, r.hour, r.key_id, r.identity_id, coalesce(decode(sets.id, 'hex'), ''),
-         sum(r.valid), sum(r.rate_limited), sum(r.expired), sum(r.disabled),
-         sum(r.forbidden), sum(r.usage_exceeded), sum(r.insufficient_permissions)
+  select min(scopes.workspace_id), scopes.keyspace_id, hours.hour, r.key_id, identities.id, coalesce(decode(sets.id, 'hex'), ''),
+         sum(coalesce(r.valid, p_valid[1])), sum(coalesce(r.rate_limited, p_rate_limited[1])),
+         sum(coalesce(r.expired, p_expired[1])), sum(coalesce(r.disabled, p_disabled[1])),
+         sum(coalesce(r.forbidden, p_forbidden[1])), sum(coalesce(r.usage_exceeded, p_usage_exceeded[1])),
+         sum(coalesce(r.insufficient_permissions, p_insufficient_permissions[1]))
     from unnest(p_scopes, p_sets, p_hours, p_keys, p_identities, p_valid, p_rate_limited, p_expired, p_disabled,
                 p_forbidden, p_usage_exceeded, p_insufficient_permissions)
       as r (scope, set_at, hour, key_id, identity_id, valid, rate_limited, expired, disabled,
             forbidden, usage_exceeded, insufficient_permissions)
+   cross join lateral (select coalesce(r.hour, p_hours[1])) as hours (hour)
+   cross join lateral (select coalesce(r.identity_id, p_identities[1])) as identities (id)
     join unnest(p_scope_workspaces, p_scope_keyspaces) with ordinality as scopes (workspace_id, keyspace_id, at)
-      on scopes.at = r.scope
-    left join unnest(p_set_ids) with ordinality as sets (id, at) on sets.at = r.set_at
-   group by scopes.keyspace_id, r.hour, r.key_id, r.identity_id, 6
-   order by scopes.keyspace_id collate "C", r.hour, r.key_id collate "C", r.identity_id collate "C", 6
+      on scopes.at = coalesce(r.scope, p_scopes[1])
+    left join unnest(p_set_ids) with ordinality as sets (id, at) on sets.at = coalesce(r.set_at, p_sets[1])
+   group by scopes.keyspace_id, hours.hour, r.key_id, identities.id, 6
+   order by scopes.keyspace_id collate "C", hours.hour, r.key_id collate "C", identities.id collate "C", 6
       on conflict (keyspace_id, hour, key_id, identity_id, tag_set) do update
      set valid = v.valid + excluded.valid,
          rate_limited = v.rate_limited + excluded.rate_limited,
@@ -187,17 +192,20 @@ begin
   insert into usage_keyspace_hours as h (
          workspace_id, keyspace_id, hour,
          valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions)
-  select min(scopes.workspace_id), scopes.keyspace_id, r.hour,
-         sum(r.valid), sum(r.rate_limited), sum(r.expired), sum(r.disabled),
-         sum(r.forbidden), sum(r.usage_exceeded), sum(r.insufficient_permissions)
-    from unnest(p_scopes, p_hours, p_valid, p_rate_limited, p_expired, p_disabled,
+  select min(scopes.workspace_id), scopes.keyspace_id, hours.hour,
+         sum(coalesce(r.valid, p_valid[1])), sum(coalesce(r.rate_limited, p_rate_limited[1])),
+         sum(coalesce(r.expired, p_expired[1])), sum(coalesce(r.disabled, p_disabled[1])),
+         sum(coalesce(r.forbidden, p_forbidden[1])), sum(coalesce(r.usage_exceeded, p_usage_exceeded[1])),
+         sum(coalesce(r.insufficient_permissions, p_insufficient_permissions[1]))
+    from unnest(p_keys, p_scopes, p_hours, p_valid, p_rate_limited, p_expired, p_disabled,
                 p_forbidden, p_usage_exceeded, p_insufficient_permissions)
-      as r (scope, hour, valid, rate_limited, expired, disabled,
+      as r (key_id, scope, hour, valid, rate_limited, expired, disabled,
             forbidden, usage_exceeded, insufficient_permissions)
+   cross join lateral (select coalesce(r.hour, p_hours[1])) as hours (hour)
     join unnest(p_scope_workspaces, p_scope_keyspaces) with ordinality as scopes (workspace_id, keyspace_id, at)
-      on scopes.at = r.scope
-   group by scopes.keyspace_id, r.hour
-   order by scopes.keyspace_id collate "C", r.hour
+      on scopes.at = coalesce(r.scope, p_scopes[1])
+   group by scopes.keyspace_id, hours.hour
+   order by scopes.keyspace_id collate "C", hours.hour
       on conflict (keyspace_id, hour) do update
      set valid = h.valid + excluded.valid,
          rate_limited = h.rate_limited + excluded.rate_limited,

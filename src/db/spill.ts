@@ -35,30 +35,38 @@ export function writeSpill(dataDir: string, kind: string, value: unknown): void 
 }
 
 /**
- * The files of that kind, oldest name first. Call `done()` once the value is safe in Postgres; until then the file stays.
- * A file that cannot be read is set aside as `.unreadable` and logged, never silently dropped.
+ * The files of that kind, oldest name first, each read when its turn comes: after a long outage they may be more than fits
+ * into memory. Call `done()` once the value is safe in Postgres; until then the file stays. A file that cannot be read is
+ * set aside as `.unreadable` and logged, never silently dropped; one that another process was done with first is passed over.
  */
-export function readSpills(dataDir: string, kind: string): { value: unknown; done(): void }[] {
+export function* readSpills(
+  dataDir: string,
+  kind: string,
+): Generator<{ value: unknown; done(): void }, void> {
   const folder = join(dataDir, 'spill')
-  let names: string[]
+  for (const name of namesIn(folder)) {
+    if (!name.startsWith(`${kind}-`) || !name.endsWith('.msgpack')) continue
+    const path = join(folder, name)
+    let value: unknown
+    try {
+      value = unpack(readFileSync(path))
+    } catch (cause) {
+      if (isMissing(cause)) continue
+      log('error', 'a spill file cannot be read and was set aside', { path, cause })
+      renameSync(path, `${path}.unreadable`)
+      continue
+    }
+    yield { value, done: () => rmSync(path, { force: true }) }
+  }
+}
+
+function namesIn(folder: string): string[] {
   try {
-    names = readdirSync(folder)
+    return readdirSync(folder).sort()
   } catch (cause) {
-    if (cause instanceof Error && 'code' in cause && cause.code === 'ENOENT') return []
+    if (isMissing(cause)) return []
     throw cause
   }
-  return names
-    .filter((name) => name.startsWith(`${kind}-`) && name.endsWith('.msgpack'))
-    .sort()
-    .flatMap((name) => {
-      const path = join(folder, name)
-      try {
-        const value: unknown = unpack(readFileSync(path))
-        return [{ value, done: () => rmSync(path, { force: true }) }]
-      } catch (cause) {
-        log('error', 'a spill file cannot be read and was set aside', { path, cause })
-        renameSync(path, `${path}.unreadable`)
-        return []
-      }
-    })
 }
+
+const isMissing = (cause: unknown) => cause instanceof Error && 'code' in cause && cause.code === 'ENOENT'

@@ -246,11 +246,9 @@ async function replaySpills(options: {
   address: DatabaseAddress
   now: number
 }): Promise<void> {
-  const spills = readSpills(options.dataDir, SPILL_KIND)
-  if (spills.length === 0) return
   const store = new WindowStore(options.address)
   try {
-    for (const { value, done } of spills) {
+    for (const { value, done } of readSpills(options.dataDir, SPILL_KIND)) {
       const spill = checkSpill(value)
       const open = spill.ends.flatMap((end, i) => (end > options.now ? [i] : []))
       for (let from = 0; from < open.length; from += REPLAY_ROWS) {

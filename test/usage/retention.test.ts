@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { ConfigError, readConfig } from '../../src/config.ts'
-import type { Sql } from '../../src/db/connect.ts'
+import type { AnySql } from '../../src/db/connect.ts'
 import { startServer } from '../../src/server.ts'
 import { UsageRecorder } from '../../src/usage/recorder.ts'
 import { UsageRetention } from '../../src/usage/retention.ts'
@@ -20,7 +20,7 @@ beforeAll(async () => {
 afterAll(() => database[Symbol.asyncDispose]())
 
 /** Writes one verification in each of these months of 2020 (1 = January). */
-async function count(sql: Sql, months: number[]): Promise<void> {
+async function count(sql: AnySql, months: number[]): Promise<void> {
   const writerId = `writer ${crypto.randomUUID()}`
   const clock = () => Date.UTC(2020, 5)
   const recorder = new UsageRecorder({
@@ -37,7 +37,7 @@ async function count(sql: Sql, months: number[]): Promise<void> {
 }
 
 /** Months of 2020 that still hold counts, by the rows, their sums and their tag sets. */
-async function monthsOf(sql: Sql): Promise<number[][]> {
+async function monthsOf(sql: AnySql): Promise<number[][]> {
   const rows = await sql<{ table: string; month: number }[]>`
     select distinct "table", extract(month from to_timestamp(at / 1000) at time zone 'UTC')::integer as month
       from (select 1 as "table", hour as at from usage_verifications
@@ -53,7 +53,7 @@ const everywhere = (...months: number[]) => [months, months, months]
 test('months beyond what is kept go once a day, and what is kept covers whole months', async () => {
   const { sql } = database
   let now = Date.UTC(2020, 5, 30, 23)
-  const retention = new UsageRetention(sql, { keepMonths: 2, clock: () => now })
+  const retention = new UsageRetention(database.address, { keepMonths: 2, clock: () => now })
   await count(sql, [2, 3, 4, 5, 6])
   await retention.look()
   expect(await monthsOf(sql)).toEqual(everywhere(4, 5, 6))
@@ -66,6 +66,7 @@ test('months beyond what is kept go once a day, and what is kept covers whole mo
   await retention.stop()
 })
 
+/** Months are years away from being old by the one clock, and long gone by the other. */
 test('a clock that is years ahead of the database drops nothing', async () => {
   const { sql } = database
   const [row] = await sql<{ month: number }[]>`
@@ -81,7 +82,7 @@ test('a clock that is years ahead of the database drops nothing', async () => {
   })
   recorder.recordVerification(verification({ keyId: 'key_of_today', atMs }))
   await recorder.flush()
-  const retention = new UsageRetention(sql, { keepMonths: 1, clock: () => Date.UTC(2090, 0) })
+  const retention = new UsageRetention(database.address, { keepMonths: 1, clock: () => Date.UTC(2090, 0) })
   await retention.look()
   const [counted] = await sql`select count(*) as rows from usage_verifications where key_id = 'key_of_today'`
   expect(counted?.rows).toBe(1)
@@ -91,7 +92,10 @@ test('a clock that is years ahead of the database drops nothing', async () => {
 test.if(TEST_DATABASE_URL !== null)('a month that a long query reads is left for a later look', async () => {
   const { sql } = database
   await count(sql, [1, 6])
-  const retention = new UsageRetention(sql, { keepMonths: 1, clock: () => Date.UTC(2020, 5, 30) })
+  const retention = new UsageRetention(database.address, {
+    keepMonths: 1,
+    clock: () => Date.UTC(2020, 5, 30),
+  })
   await database.anotherPool().begin(async (tx) => {
     await tx`select count(*) from usage_verifications`
     await retention.look()

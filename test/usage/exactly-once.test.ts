@@ -1,0 +1,159 @@
+import { expect, setDefaultTimeout, test } from 'bun:test'
+import { readdirSync } from 'node:fs'
+import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
+import { type ServerProcess, spawnServer } from '../support/process.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+import { openWire } from '../support/wire.ts'
+import {
+  CALLS_AT_ONCE,
+  countByKind,
+  countedEvents,
+  expectExactly,
+  makeTraffic,
+  type Traffic,
+} from './traffic.ts'
+
+/**
+ * Verifications over HTTP with random keys, tags and outcomes, counted beside the server in the plainest way, while the
+ * server and its database are treated badly. What is said afterwards must be what was answered, in every grouping.
+ */
+
+setDefaultTimeout(2 * SLOW_MS)
+
+const HOUR = 3_600_000
+const now = () => Date.now()
+
+const envOf = (database: TestDatabase, changes: Record<string, string> = {}): Record<string, string> => ({
+  TOLLGATE_DATA_DIR: database.dataDir,
+  TOLLGATE_HTTP_THREADS: '2',
+  TOLLGATE_SHARDS: '1',
+  TOLLGATE_FLUSH_MS: '200',
+  ...(database.databaseUrl !== null && { DATABASE_URL: database.databaseUrl }),
+  ...changes,
+})
+
+/** These servers have the true time: what the oracle counts must not fall to both sides of a full hour. */
+async function stayWithinTheHour(): Promise<void> {
+  const left = HOUR - (now() % HOUR)
+  if (left < 30_000) await Bun.sleep(left)
+}
+
+/** Traffic for so long. */
+async function runFor(traffic: Traffic, server: ServerProcess, durationMs: number): Promise<void> {
+  const until = performance.now() + durationMs
+  await traffic.run(server, () => performance.now() > until)
+}
+
+test('a clean stop loses nothing: what was never flushed before is counted at the next start', async () => {
+  await stayWithinTheHour()
+  await using database = await openTestDatabase()
+  // Only the stop flushes.
+  const env = envOf(database, { TOLLGATE_FLUSH_MS: '60000' })
+  const first = await spawnServer(env)
+  const traffic = await makeTraffic(first, { seed: 1, now, withCredits: true })
+  await runFor(traffic, first, 1500)
+  expect(await first.end('SIGTERM')).toBe(0)
+  expect(traffic.unknown).toEqual([])
+  expect(new Set(traffic.events.map(({ outcome }) => outcome)).size).toBe(7)
+
+  const second = await spawnServer(env)
+  await expectExactly(second, traffic, traffic.events, now())
+  await runFor(traffic, second, 500)
+  expect(await second.end('SIGTERM')).toBe(0)
+  await using third = await spawnServer(env)
+  await expectExactly(third, traffic, traffic.events, now())
+})
+
+test('kill −9 costs at most the last flush interval, invents nothing, and leaves every grouping the same sum', async () => {
+  await stayWithinTheHour()
+  await using database = await openTestDatabase()
+  const flushMs = 200
+  const env = envOf(database, { TOLLGATE_FLUSH_MS: String(flushMs) })
+  for (let round = 0; round < 3; round++) {
+    const server = await spawnServer(env)
+    const traffic = await makeTraffic(server, { seed: 10 + round, now, withCredits: false })
+    let isKilled = false
+    const running = traffic.run(server, () => isKilled)
+    await Bun.sleep(900 + 130 * round)
+    const killedAt = performance.now()
+    isKilled = true
+    await server.end('SIGKILL')
+    await running
+
+    await using next = await spawnServer(env)
+    const counted = await countedEvents(next, traffic, now())
+    const ofCounted = countByKind(counted)
+    // The flush under way at the kill may be lost with the interval before it.
+    const safe = traffic.events.filter((_, i) => (traffic.answeredAt[i] ?? 0) < killedAt - 2 * flushMs)
+    expect(safe.length).toBeGreaterThan(50)
+    const missing = [...countByKind(safe)].filter(([kind, count]) => (ofCounted.get(kind) ?? 0) < count)
+    expect(missing).toEqual([])
+    const ofAnswered = countByKind(traffic.events)
+    let surplus = 0
+    for (const [kind, count] of ofCounted) surplus += Math.max(0, count - (ofAnswered.get(kind) ?? 0))
+    // A call cut off may have been counted without its answer.
+    expect(surplus).toBeLessThanOrEqual(CALLS_AT_ONCE)
+    await expectExactly(next, traffic, counted, now())
+    await next.end('SIGTERM')
+  }
+})
+
+/** Only a Postgres of its own can go away alone: the embedded one lives and dies with its server. */
+test.if(TEST_DATABASE_URL !== null)(
+  'with Postgres away and back, again and again, every answer is counted once',
+  async () => {
+    await stayWithinTheHour()
+    await using database = await openTestDatabase()
+    await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
+    if (wire.address.kind !== 'url') throw new Error('a real Postgres')
+    const env = envOf(database, { DATABASE_URL: wire.address.url })
+    const server = await spawnServer(env)
+    const traffic = await makeTraffic(server, { seed: 20, now, withCredits: false })
+    await runFor(traffic, server, 500) // every key is known from now on
+    for (let round = 0; round < 3; round++) {
+      await wire.cut()
+      await runFor(traffic, server, 700)
+      await wire.open()
+      await runFor(traffic, server, 700)
+    }
+    await wire.cut()
+    await runFor(traffic, server, 500)
+    expect(await server.end('SIGTERM')).toBe(0)
+    expect(readdirSync(`${database.dataDir}/spill`).length).toBeGreaterThan(0)
+    await wire.open()
+    await using next = await spawnServer(env)
+    expect(traffic.unknown).toEqual([])
+    await expectExactly(next, traffic, traffic.events, now())
+    expect(readdirSync(`${database.dataDir}/spill`)).toEqual([])
+    await next.end('SIGTERM')
+  },
+)
+
+/** The database has counted, and nobody knows: sent again it must not count again. */
+test.if(TEST_DATABASE_URL !== null)(
+  'with commits cut off between the commit and its answer, every answer is counted once',
+  async () => {
+    await stayWithinTheHour()
+    await using database = await openTestDatabase()
+    await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
+    if (wire.address.kind !== 'url') throw new Error('a real Postgres')
+    const env = envOf(database, { DATABASE_URL: wire.address.url, TOLLGATE_FLUSH_MS: '50' })
+    const server = await spawnServer(env)
+    const traffic = await makeTraffic(server, { seed: 30, now, withCredits: false })
+    await runFor(traffic, server, 500)
+    for (let round = 0; round < 6; round++) {
+      wire.deafen()
+      await runFor(traffic, server, 250)
+      await wire.open()
+      await runFor(traffic, server, 250 + 100 * round)
+    }
+    wire.deafen()
+    await runFor(traffic, server, 300)
+    expect(await server.end('SIGTERM')).toBe(0)
+    await wire.open()
+    await using next = await spawnServer(env)
+    expect(traffic.unknown).toEqual([])
+    await expectExactly(next, traffic, traffic.events, now())
+    await next.end('SIGTERM')
+  },
+)
