@@ -1,7 +1,7 @@
 import { auditDeletedKeys } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
-import { removeKeysOf, softDeleteKeysOf } from '../keys/store.ts'
+import { DELETE_KEYS_MS, removeKeysOf, softDeleteKeysOf } from '../keys/store.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { requireKeyspace } from './list-keys.ts'
 import type { DeleteKeysBody, DeleteKeysReply } from './schema.ts'
@@ -14,12 +14,15 @@ export async function deleteKeys(
 ): Promise<DeleteKeysReply> {
   const actor = await authenticate(deps, call, anyOf('*', 'api.*.delete_key', `api.${apiId}.delete_key`))
   const { keyspaceId } = await requireKeyspace(deps, actor, apiId)
-  const deletedKeys = await deps.database.write(async (tx, touch) => {
-    touch(apiId)
-    const audited = auditDeletedKeys(tx, actor, apiId)
-    return permanent
-      ? await removeKeysOf(tx, actor.workspaceId, { keyspaceId, audited })
-      : await softDeleteKeysOf(tx, actor.workspaceId, { keyspaceId, audited, now: deps.clock() })
-  })
+  const deletedKeys = await deps.database.write(
+    async (tx, touch) => {
+      touch(apiId)
+      const audited = auditDeletedKeys(tx, actor, apiId)
+      return permanent
+        ? await removeKeysOf(tx, actor.workspaceId, { keyspaceId, audited })
+        : await softDeleteKeysOf(tx, actor.workspaceId, { keyspaceId, audited, now: deps.clock() })
+    },
+    { timeoutMs: DELETE_KEYS_MS },
+  )
   return { deletedKeys }
 }

@@ -23,9 +23,13 @@ export class Database {
   /**
    * Runs `work` in one transaction; whatever it touched is dropped from every cache of this process before the promise
    * resolves. `work` may run again after a deadlock, so it must do nothing but query through its `tx`.
+   * @param options.timeoutMs How long it may take, where that grows with what the workspace holds; else the pool's.
    * @throws what `work` throws, with nothing written.
    */
-  async write<T>(work: (tx: Transaction, touch: Touch) => Promise<T>): Promise<T> {
+  async write<T>(
+    work: (tx: Transaction, touch: Touch) => Promise<T>,
+    options: { timeoutMs?: number } = {},
+  ): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       const touched = new Set<string>()
       try {
@@ -36,7 +40,7 @@ export class Database {
           const value = await work(tx, touch)
           if (this.#notifies && touched.size > 0) await this.#changes.notify(tx, [...touched])
           return value
-        })
+        }, options)
         await this.#changes.publish([...touched])
         return result
       } catch (cause) {

@@ -52,16 +52,23 @@ export class GuardedPool {
     this.sql = this.#guarded()
   }
 
-  /** Runs `work` in one transaction, all of it within `timeoutMs`. @throws what `work` throws, with nothing written. */
-  transaction<T>(work: (tx: Transaction) => T | Promise<T>): Promise<T> {
+  /**
+   * Runs `work` in one transaction, all of it within `timeoutMs`.
+   * @param options.timeoutMs Where the pool's own is too short for the work.
+   * @throws what `work` throws, with nothing written.
+   */
+  transaction<T>(
+    work: (tx: Transaction) => T | Promise<T>,
+    { timeoutMs = this.#timeoutMs }: { timeoutMs?: number } = {},
+  ): Promise<T> {
     const transactions = this.#transactions
     let isGivenUp = false
-    return this.#watch(
-      () => transactions.run(work, () => isGivenUp),
-      () => {
+    return this.#watch(() => transactions.run(work, () => isGivenUp), {
+      timeoutMs,
+      onGivenUp: () => {
         isGivenUp = true
       },
-    )
+    })
   }
 
   async end(options: { timeout: number }): Promise<void> {
@@ -93,12 +100,19 @@ export class GuardedPool {
     })
   }
 
-  #watch<T>(run: () => Promise<T>, onGivenUp = () => {}): Promise<T> {
+  #watch<T>(
+    run: () => Promise<T>,
+    {
+      timeoutMs = this.#timeoutMs,
+      onGivenUp = () => {},
+    }: { timeoutMs?: number; onGivenUp?: () => void } = {},
+  ): Promise<T> {
     if (this.#state === 'down') return Promise.reject(new Error('the database is away'))
     return new Promise<T>((resolve, reject) => {
       const running = run()
       const waiting: Waiting = {
         since: performance.now(),
+        timeoutMs,
         giveUp: (reason) => {
           this.#waiting.delete(waiting)
           onGivenUp()
@@ -124,10 +138,10 @@ export class GuardedPool {
   /** One timer for all that wait, and none while nothing does. */
   #tick(): void {
     const now = performance.now()
-    for (const { since, giveUp } of this.#waiting) {
-      if (now - since > this.#timeoutMs / 4) this.#doubt()
+    for (const { since, timeoutMs, giveUp } of this.#waiting) {
+      if (now - since > timeoutMs / 4) this.#doubt()
       // Half a tick early rather than one late.
-      if (now - since > this.#timeoutMs * (15 / 16)) giveUp(`no answer within ${this.#timeoutMs} ms`)
+      if (now - since > timeoutMs - this.#timeoutMs / 16) giveUp(`no answer within ${timeoutMs} ms`)
     }
     if (this.#waiting.size > 0 || this.#ticker === null) return
     clearInterval(this.#ticker)
@@ -205,7 +219,7 @@ export class GivenUp extends Error {
   }
 }
 
-type Waiting = { since: number; giveUp(reason: string): void }
+type Waiting = { since: number; timeoutMs: number; giveUp(reason: string): void }
 
 /** Connections refused, broken or not to be had; a database that starts, stops or takes no more of them. */
 function isConnectionFailure(cause: unknown): boolean {
