@@ -91,23 +91,30 @@ describe('the hour rule of the specification', () => {
   })
 })
 
+const NO_COUNTS = {
+  valid: 0,
+  notFound: 0,
+  forbidden: 0,
+  usageExceeded: 0,
+  rateLimited: 0,
+  unauthorized: 0,
+  disabled: 0,
+  insufficientPermissions: 0,
+  expired: 0,
+  total: 0,
+}
+
+const sumsOf = (rows: readonly Json[]): typeof NO_COUNTS => {
+  const sums = { ...NO_COUNTS }
+  for (const row of rows)
+    for (const name of Object.keys(sums) as (keyof typeof sums)[]) sums[name] += row[name] // its own keys
+  return sums
+}
+
 describe('rows', () => {
   test('without groups there is one row, with zeros when there is no data', async () => {
     const { ask } = await makeApi()
-    expect(await ask({ start: NOW - DAY })).toEqual([
-      {
-        valid: 0,
-        notFound: 0,
-        forbidden: 0,
-        usageExceeded: 0,
-        rateLimited: 0,
-        unauthorized: 0,
-        disabled: 0,
-        insufficientPermissions: 0,
-        expired: 0,
-        total: 0,
-      },
-    ])
+    expect(await ask({ start: NOW - DAY })).toEqual([NO_COUNTS])
   })
 
   test('no data over 30 hours by hour are 30 rows, and none without a length of time', async () => {
@@ -126,25 +133,115 @@ describe('rows', () => {
     expect((await ask({ ...range, groupBy: ['hour', 'tag'] }))[0]).toMatchObject({ tag: '', total: 0 })
   })
 
-  test('sums by hour, day and month are all events of three keys', async () => {
+  test('sums by hour, day and month are all of 10 000 events of three keys', async () => {
     const { record, ask } = await makeApi()
     const outcomes = ['VALID', 'RATE_LIMITED', 'DISABLED'] as const
-    for (let i = 0; i < 3000; i++)
-      record({
-        keyId: `key_${i % 3}`,
-        outcome: outcomes[(i >> 2) % 3] ?? 'VALID',
-        atMs: NOW - ((i * 7919) % (40 * DAY)),
-      })
+    const expected = { total: 10_000, valid: 0, rateLimited: 0, disabled: 0 }
+    for (let i = 0; i < 10_000; i++) {
+      const outcome = outcomes[(i >> 2) % 3] ?? 'VALID'
+      if (outcome === 'VALID') expected.valid++
+      else if (outcome === 'DISABLED') expected.disabled++
+      else expected.rateLimited++
+      record({ keyId: `key_${i % 3}`, outcome, atMs: NOW - ((i * 7919 * 1000) % (40 * DAY)) })
+    }
     for (const groupBy of ['hour', 'day', 'month']) {
       const rows: Json[] = await ask({ start: NOW - 40 * DAY, end: NOW, groupBy })
-      const sum = (name: string) => rows.reduce((all, row) => all + row[name], 0)
-      expect(['total', 'valid', 'rateLimited', 'disabled'].map(sum)).toEqual([3000, 1000, 1000, 1000])
-      expect(
-        ['notFound', 'forbidden', 'usageExceeded', 'unauthorized', 'insufficientPermissions', 'expired'].map(
-          sum,
-        ),
-      ).toEqual([0, 0, 0, 0, 0, 0])
+      expect({ groupBy, ...sumsOf(rows) }).toEqual({ groupBy, ...NO_COUNTS, ...expected })
     }
+  })
+
+  describe('with externalId', () => {
+    test('by hour over 24 hours: 25 rows with the sums of that identity, which has two of three keys', async () => {
+      const { record, ask } = await makeApi()
+      const { id, externalId } = await makeIdentity()
+      for (let i = 0; i < 900; i++)
+        record({
+          keyId: `key_${i % 3}`,
+          identityId: i % 3 === 2 ? null : id,
+          outcome: i % 2 === 0 ? 'VALID' : 'DISABLED',
+          atMs: NOW - ((i * 7919 * 1000) % DAY),
+        })
+      const rows: Json[] = await ask({ externalId, groupBy: 'hour', start: NOW - DAY, end: NOW })
+      expect(rows).toHaveLength(25)
+      expect(sumsOf(rows)).toEqual({ ...NO_COUNTS, total: 600, valid: 300, disabled: 300 })
+    })
+
+    test('by key and hour of 100 000 events: every row has its key, and the sums match in total and for each', async () => {
+      const { record, ask } = await makeApi()
+      const { id, externalId } = await makeIdentity()
+      const totals: Record<string, number> = {}
+      for (let i = 0; i < 100_000; i++) {
+        const isOurs = i % 7 !== 3
+        const keyId = `key_${(i * 31) % 5}`
+        if (isOurs) totals[keyId] = (totals[keyId] ?? 0) + 1
+        record({ keyId, identityId: isOurs ? id : null, atMs: NOW - ((i * 7919 * 1000) % (3 * DAY)) })
+      }
+      const rows: Json[] = await ask({ externalId, groupBy: ['key', 'hour'], start: NOW - 3 * DAY, end: NOW })
+      expect(rows.every(({ keyId }) => keyId.startsWith('key_'))).toBe(true)
+      const byKey = Object.groupBy(rows, ({ keyId }) => keyId)
+      const sums = Object.entries(byKey).map(([keyId, ofKey = []]) => [keyId, sumsOf(ofKey).total])
+      expect(Object.fromEntries(sums)).toEqual(totals)
+    })
+
+    test('by month from the first of the last month until now: two rows', async () => {
+      const { record, ask } = await makeApi()
+      const { id, externalId } = await makeIdentity()
+      const [october, november] = [Date.UTC(2026, 9), Date.UTC(2026, 10)]
+      for (const atMs of [october, november - 1]) record({ identityId: id, atMs }, 3)
+      for (const atMs of [november, NOW]) record({ identityId: id, atMs }, 5)
+      record({ identityId: id, atMs: october - 1 }, 100)
+      const rows: Json[] = await ask({ externalId, groupBy: 'month', start: october, end: NOW })
+      expect(rows.map(({ time, total }) => [time, total])).toEqual([
+        [october, 6],
+        [november, 10],
+      ])
+    })
+
+    test('by day from the second of a month, for a month: the sums of everything since', async () => {
+      const { record, ask } = await makeApi()
+      const { id, externalId } = await makeIdentity()
+      const [start, end] = [Date.UTC(2026, 9, 2), Date.UTC(2026, 10, 2)]
+      for (let hour = -5; hour < 31 * 24; hour++) record({ identityId: id, atMs: start + hour * HOUR })
+      const rows: Json[] = await ask({ externalId, groupBy: 'day', start, end })
+      expect(rows).toHaveLength(31)
+      expect(rows.every(({ total }) => total === 24)).toBe(true)
+    })
+  })
+
+  test('one event comes back with its hour and its outcome, whichever it is', async () => {
+    const outcomes = {
+      VALID: 'valid',
+      RATE_LIMITED: 'rateLimited',
+      EXPIRED: 'expired',
+      DISABLED: 'disabled',
+      FORBIDDEN: 'forbidden',
+      USAGE_EXCEEDED: 'usageExceeded',
+      INSUFFICIENT_PERMISSIONS: 'insufficientPermissions',
+    } as const
+    const { record, ask } = await makeApi()
+    for (const [i, outcome] of Object.keys(outcomes).entries())
+      record({ atMs: THIS_HOUR - i * HOUR, outcome: outcome as Outcome }) // the keys are the outcomes
+    const rows: Json[] = await ask({
+      groupBy: 'hour',
+      start: THIS_HOUR - 6 * HOUR,
+      end: NOW,
+      orderBy: 'time',
+      order: 'desc',
+    })
+    for (const [i, field] of Object.values(outcomes).entries())
+      expect(rows[i]).toEqual({ time: THIS_HOUR - i * HOUR, ...NO_COUNTS, total: 1, [field]: 1 })
+  })
+
+  /** A verification carries ten at most; what stores them does not mind more. */
+  test('sets of 1, 2, 10 and 100 tags come back whole, sorted', async () => {
+    const { record, ask } = await makeApi()
+    const sets = [1, 2, 10, 100].map((size) =>
+      Array.from({ length: size }, (_, i) => `tag ${(i * 37) % 101} of ${size} "{\\}",é`),
+    )
+    for (const tags of sets) record({ tags })
+    const rows: Json[] = await ask({ groupBy: 'tags' })
+    const found = rows.map(({ tags }) => tags).sort((a: string[], b: string[]) => a.length - b.length)
+    expect(found).toEqual(sets.map((tags) => tags.toSorted()))
   })
 
   test('the four tag sets of the v1 cases: by tags four rows, by tag one each, filters mean all given tags', async () => {

@@ -1,0 +1,47 @@
+import { afterEach, beforeEach, expect, test } from 'bun:test'
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { readSpills, writeSpill } from '../../src/db/spill.ts'
+
+let dataDir: string
+beforeEach(() => {
+  dataDir = mkdtempSync(join(tmpdir(), 'tollgate-spill-'))
+})
+afterEach(() => rmSync(dataDir, { recursive: true, force: true }))
+
+const names = () => readdirSync(join(dataDir, 'spill')).sort()
+const write = (name: string, bytes: string) => writeFileSync(join(dataDir, 'spill', name), bytes)
+
+test('what was written is read until it is done with, and by its own kind only', () => {
+  expect([...readSpills(dataDir, 'usage')]).toEqual([]) // there is not even a folder
+  writeSpill(dataDir, 'usage', { a: [1, 2], b: 'ü' })
+  writeSpill(dataDir, 'windows', 'another')
+  for (let time = 0; time < 2; time++)
+    expect([...readSpills(dataDir, 'usage')].map(({ value }) => value)).toEqual([{ a: [1, 2], b: 'ü' }])
+  for (const { done } of readSpills(dataDir, 'usage')) done()
+  expect([...readSpills(dataDir, 'usage')]).toEqual([])
+  expect(names()).toHaveLength(1)
+})
+
+/** After a long outage the files together may be more than fits into memory. */
+test('a file is read when its turn comes, and one that is gone by then is passed over', () => {
+  for (let i = 0; i < 3; i++) writeSpill(dataDir, 'usage', i)
+  const spills = readSpills(dataDir, 'usage')
+  const first = spills.next().value
+  first?.done()
+  const [second = ''] = names()
+  rmSync(join(dataDir, 'spill', second)) // another process was done with it
+  expect([...spills]).toHaveLength(1)
+})
+
+/** Half a file is what a crash in the middle of writing leaves; a damaged one is for a person to look at. */
+test('a file that was not finished is not read, and one that cannot be read is set aside', () => {
+  writeSpill(dataDir, 'usage', 'whole')
+  write('usage-0.msgpack.part', 'half')
+  write('usage-1.msgpack', '\xc1 no message')
+  expect([...readSpills(dataDir, 'usage')].map(({ value }) => value)).toEqual(['whole'])
+  expect(names()).toContain('usage-1.msgpack.unreadable')
+  expect(names()).toContain('usage-0.msgpack.part')
+  expect([...readSpills(dataDir, 'usage')]).toHaveLength(1)
+})
