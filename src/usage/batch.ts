@@ -13,7 +13,10 @@ export type Outcome =
 /** Rows of one batch at most: a bound on how long one statement takes and how long building it holds the thread. */
 export const BATCH_ROWS_MAX = 5_000
 
-/** Columns side by side, one entry a row: what the insert wants, and the shortest form on disk. */
+/**
+ * Columns side by side, one entry a row: what the insert wants, and the shortest form on disk. In `verifications` all
+ * columns but scope, hour and keyId may end early: what is missing is 0, or empty.
+ */
 export type UsageColumns = Static<typeof UsageColumns>
 const Texts = () => Type.Array(Type.String())
 const Numbers = () => Type.Array(Type.Integer())

@@ -254,8 +254,15 @@ class Spelling {
   }
 }
 
+/** Sets a row of a column that may not have got so far. */
+function put<T>(column: T[], row: number, value: T, filler: T): void {
+  while (column.length < row) column.push(filler)
+  column.push(value)
+}
+
 class ColumnBuilder {
   readonly columns = emptyColumns()
+  /** Of all tables together. */
   #rows = 0
   readonly #scopes = new Map<string, number>()
   readonly #sets = new Map<string, number>()
@@ -274,18 +281,20 @@ class ColumnBuilder {
 
   addVerifications(cell: VerificationCell, set: TagSet | null): void {
     const to = this.columns.verifications
+    const row = to.keyId.push(cell.keyId) - 1
     to.scope.push(this.#scopeOf(cell))
-    to.set.push(set === null ? 0 : this.#setOf(cell, set))
     to.hour.push(cell.hour)
-    to.keyId.push(cell.keyId)
-    to.identityId.push(cell.identityId ?? '')
-    to.valid.push(cell.valid)
-    to.rateLimited.push(cell.rateLimited)
-    to.expired.push(cell.expired)
-    to.disabled.push(cell.disabled)
-    to.forbidden.push(cell.forbidden)
-    to.usageExceeded.push(cell.usageExceeded)
-    to.insufficientPermissions.push(cell.insufficientPermissions)
+    // Most rows are of a key without tags and identity that was valid: the other columns come to be when they are needed.
+    if (set !== null) put(to.set, row, this.#setOf(cell, set), 0)
+    if (cell.identityId !== null) put(to.identityId, row, cell.identityId, '')
+    if (cell.valid > 0) put(to.valid, row, cell.valid, 0)
+    if (cell.rateLimited > 0) put(to.rateLimited, row, cell.rateLimited, 0)
+    if (cell.expired > 0) put(to.expired, row, cell.expired, 0)
+    if (cell.disabled > 0) put(to.disabled, row, cell.disabled, 0)
+    if (cell.forbidden > 0) put(to.forbidden, row, cell.forbidden, 0)
+    if (cell.usageExceeded > 0) put(to.usageExceeded, row, cell.usageExceeded, 0)
+    if (cell.insufficientPermissions > 0)
+      put(to.insufficientPermissions, row, cell.insufficientPermissions, 0)
     this.#rows++
   }
 

@@ -19,17 +19,19 @@ export async function countBatch(
 ): Promise<boolean> {
   const { scopes, sets, verifications: v, totals, identifiers } = columns
   const setTags = sets.tags.map(textArray)
+  const rows = v.keyId.length
+  const numbersOf = (column: readonly number[]) => numberArray(oneOrAll(column, rows, 0))
   const [row] = await sql<{ counted: boolean }[]>`
     select apply_usage_batch(
       ${writer}, ${number}, ${now}, ${identifiersMax},
       ${textArray(scopes.workspaceId)}::text[], ${textArray(scopes.keyspaceId)}::text[],
       ${textArray(sets.workspaceId)}::text[], ${numberArray(sets.month)}::bigint[],
       ${textArray(sets.id)}::text[], ${textArray(setTags)}::text[],
-      ${oneOrAll(v.scope)}::integer[], ${oneOrAll(v.set)}::integer[], ${oneOrAll(v.hour)}::bigint[],
-      ${textArray(v.keyId)}::text[], ${textArray(isOne(v.identityId) ? v.identityId.slice(0, 1) : v.identityId)}::text[],
-      ${oneOrAll(v.valid)}::integer[], ${oneOrAll(v.rateLimited)}::integer[], ${oneOrAll(v.expired)}::integer[],
-      ${oneOrAll(v.disabled)}::integer[], ${oneOrAll(v.forbidden)}::integer[],
-      ${oneOrAll(v.usageExceeded)}::integer[], ${oneOrAll(v.insufficientPermissions)}::integer[],
+      ${numbersOf(v.scope)}::integer[], ${numbersOf(v.set)}::integer[], ${numbersOf(v.hour)}::bigint[],
+      ${textArray(v.keyId)}::text[], ${textArray(oneOrAll(v.identityId, rows, ''))}::text[],
+      ${numbersOf(v.valid)}::integer[], ${numbersOf(v.rateLimited)}::integer[], ${numbersOf(v.expired)}::integer[],
+      ${numbersOf(v.disabled)}::integer[], ${numbersOf(v.forbidden)}::integer[],
+      ${numbersOf(v.usageExceeded)}::integer[], ${numbersOf(v.insufficientPermissions)}::integer[],
       ${textArray(totals.workspaceId)}::text[], ${textArray(totals.namespaceId)}::text[],
       ${numberArray(totals.hour)}::bigint[], ${numberArray(totals.passed)}::bigint[], ${numberArray(totals.denied)}::bigint[],
       ${numberArray(identifiers.total)}::integer[], ${textArray(identifiers.identifier)}::text[],
@@ -99,10 +101,17 @@ export const codeOf = (cause: unknown): string =>
 // Array literals are built here, in one pass each: the driver's own way costs several times as much for large batches.
 const numberArray = (numbers: readonly number[]) => `{${numbers.join(',')}}`
 
-/** A column whose values are all the same is sent as one: most are, of keys that were verified once and are valid. */
-const oneOrAll = (numbers: readonly number[]) => numberArray(isOne(numbers) ? numbers.slice(0, 1) : numbers)
-
-const isOne = (values: readonly unknown[]) => values.every((value) => value === values[0])
+/**
+ * A column whose values are all the same is sent as that one: most are, of keys that were verified once and are valid.
+ * @param filler What rows have that the column does not reach.
+ */
+function oneOrAll<T extends string | number>(column: readonly T[], rows: number, filler: T): readonly T[] {
+  if (rows === 0) return []
+  const missing = rows - column.length
+  const first = column[0] ?? filler
+  if ((missing === 0 || first === filler) && column.every((value) => value === first)) return [first]
+  return missing === 0 ? column : [...column, ...Array.from({ length: missing }, () => filler)]
+}
 
 function textArray(texts: readonly string[]): string {
   if (texts.length === 0) return '{}'
