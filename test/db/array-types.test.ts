@@ -31,6 +31,11 @@ test('texts of any kind reach Postgres as they are and come back so', async () =
   )
 })
 
+test('a text in the place of a list is the finished form', async () => {
+  const [row] = await database.sql`select ${'{a,"b,c"}'}::text[] as text`
+  expect(row).toEqual({ text: ['a', 'b,c'] })
+})
+
 test('numbers and nulls too', async () => {
   const { sql } = database
   const [row] = await sql`
