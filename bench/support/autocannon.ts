@@ -1,8 +1,8 @@
 import autocannon from 'autocannon'
 import type { Load, LoadResult } from './load.ts'
 
-// Run by load.ts: one load given as JSON, its result printed as JSON.
-const { url, path, headers, bodies, connections, seconds } = JSON.parse(process.argv[2] ?? '') as Load // from load.ts
+// Run by load.ts: one load given as JSON on standard input, its result printed as JSON.
+const { url, path, headers, bodies, connections, seconds } = JSON.parse(await Bun.stdin.text()) as Load // from load.ts
 
 const result = await autocannon({
   url,

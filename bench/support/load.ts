@@ -38,7 +38,13 @@ async function viaWrk({ url, path, headers, bodies, connections, seconds }: Load
   const text = (value: string) => `"${value.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n')}"`
   writeFileSync(
     script,
-    `local bodies = {${bodies.map(text).join(',')}}
+    `local bodies = {}
+${chunks(bodies, 10_000)
+  .map(
+    (chunk) =>
+      `(function() for _, body in ipairs({${chunk.map(text).join(',')}}) do table.insert(bodies, body) end end)();`,
+  )
+  .join('\n')}
 local headers = {${Object.entries(headers)
       .map(([name, value]) => `[${text(name)}]=${text(value)}`)
       .join(',')}}
@@ -74,19 +80,19 @@ end
   }
 }
 
+/** A function of a script may hold no more than 65 536 texts. */
+const chunks = (bodies: string[], size: number): string[][] =>
+  Array.from({ length: Math.ceil(bodies.length / size) }, (_, i) => bodies.slice(i * size, (i + 1) * size))
+
 /** In a process of its own, so that what it costs is not counted as anything else. */
 async function viaAutocannon(load: Load): Promise<LoadResult> {
-  const output = await run([
-    ...pin(1),
-    process.execPath,
-    `${import.meta.dir}/autocannon.ts`,
-    JSON.stringify(load),
-  ])
+  const command = [...pin(1), process.execPath, `${import.meta.dir}/autocannon.ts`]
+  const output = await run(command, JSON.stringify(load))
   return JSON.parse(/RESULT (.*)/.exec(output)?.[1] ?? 'null') as LoadResult // as autocannon.ts writes it
 }
 
-async function run(command: string[]): Promise<string> {
-  const child = Bun.spawn(command, { stdout: 'pipe', stderr: 'pipe' })
+async function run(command: string[], input = ''): Promise<string> {
+  const child = Bun.spawn(command, { stdin: Buffer.from(input), stdout: 'pipe', stderr: 'pipe' })
   const [output, errors, code] = await Promise.all([
     new Response(child.stdout).text(),
     new Response(child.stderr).text(),
