@@ -22,6 +22,8 @@ export type Config = {
   flushEveryMs: number
   /** How long a request waits for the database at most. */
   databaseTimeoutMs: number
+  /** Where `/metrics` alone is served instead of with the API; null = with it. 0 = a free port. */
+  metricsPort: number | null
   /** What the windows of all shards together may take, in bytes. */
   limiterBytesMax: number
   /** Whole months of usage kept besides the begun one; null = all. */
@@ -56,6 +58,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       max: 600_000,
       otherwise: 2000,
     }),
+    metricsPort: metricsPort(read('TOLLGATE_METRICS_PORT')),
     limiterBytesMax:
       2 ** 20 *
       wholeNumber('TOLLGATE_LIMITER_MEMORY_MIB', read('TOLLGATE_LIMITER_MEMORY_MIB'), {
@@ -121,6 +124,11 @@ const retentionMonths = (text: string | undefined): number | null =>
   text === undefined
     ? null
     : wholeNumber('TOLLGATE_USAGE_RETENTION_MONTHS', text, { min: 1, max: 1200, otherwise: 1 })
+
+const metricsPort = (text: string | undefined): number | null =>
+  text === undefined
+    ? null
+    : wholeNumber('TOLLGATE_METRICS_PORT', text, { min: 0, max: 65_535, otherwise: 0 })
 
 function publicUrl(text: string | undefined): string | null {
   if (text === undefined) return null

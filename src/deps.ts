@@ -3,6 +3,7 @@ import { Changes } from './db/changes.ts'
 import type { AnySql, DatabaseAddress, OnStatement } from './db/connect.ts'
 import { Database } from './db/database.ts'
 import { GuardedPool } from './db/guarded-pool.ts'
+import { Measures, type ThreadReport } from './http/measures.ts'
 import { Vault } from './keys/vault.ts'
 import { type Clock, neverBackwards } from './lib/clock.ts'
 import { LimiterRouter } from './limiter/router.ts'
@@ -24,6 +25,9 @@ export type Deps = {
   readonly usage: UsageRecorder
   readonly namespaces: Namespaces
   readonly vault: Vault
+  readonly measures: Measures
+  /** What the whole process measured, in Prometheus' text format; asks every thread. */
+  readonly metricsText: () => Promise<string>
   /** Base of links to this server, without a trailing slash; known once it listens. */
   readonly publicUrl: () => string
 }
@@ -51,7 +55,12 @@ export type ThreadSetup = {
  */
 export function openDeps(
   setup: ThreadSetup,
-  options: { clock: Clock; publicUrl: () => string; onStatement?: OnStatement | undefined },
+  options: {
+    clock: Clock
+    publicUrl: () => string
+    metricsText: () => Promise<string>
+    onStatement?: OnStatement | undefined
+  },
 ): { deps: Deps; close: (beside?: () => Promise<void>) => Promise<void> } {
   const { config, address, writerId, processId, hashSecret, shardPorts, peerPorts } = setup
   const clock = neverBackwards(options.clock)
@@ -79,6 +88,8 @@ export function openDeps(
   })
   const namespaces = new Namespaces(sql, changes, { bytesMax: 16 * 2 ** 20 })
   const vault = new Vault(sql, { masterKeys: setup.vaultKeys, clock })
+  const measures = new Measures()
+  measures.start()
   usage.start()
   const deps: Deps = {
     config,
@@ -92,9 +103,12 @@ export function openDeps(
     usage,
     namespaces,
     vault,
+    measures,
+    metricsText: options.metricsText,
     publicUrl: options.publicUrl,
   }
   const close = async (beside = async () => {}) => {
+    measures.stop()
     await limiter.stop()
     await Promise.all([usage.stop(), beside()])
     changes.stop()
@@ -102,3 +116,10 @@ export function openDeps(
   }
   return { deps, close }
 }
+
+/** What this thread counted. */
+export const reportThread = ({ measures, keys, namespaces }: Deps): ThreadReport =>
+  measures.report({
+    keys: { hits: keys.cache.hits, misses: keys.cache.misses },
+    namespaces: { hits: namespaces.cache.hits, misses: namespaces.cache.misses },
+  })

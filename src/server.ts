@@ -5,12 +5,15 @@ import { connect, type DatabaseAddress, type OnStatement, ping, type Sql } from 
 import { openDataDir, StartError } from './db/data-dir.ts'
 import { startEmbedded } from './db/embedded.ts'
 import { migrate } from './db/migrate.ts'
-import { type Deps, openDeps, type ThreadSetup } from './deps.ts'
-import { listen } from './http/listen.ts'
+import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
+import { listen, listenForMetrics } from './http/listen.ts'
+import { isDatabaseThere } from './http/liveness.ts'
+import { metricFamilies } from './http/metrics.ts'
 import { type HttpThread, startHttpThread } from './http/threads.ts'
 import { KeyImporter } from './keys/import-queue.ts'
 import { readMasterKeys } from './keys/master-keys.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
+import { exposition } from './lib/exposition.ts'
 import { type Shards, startShards } from './limiter/shards.ts'
 import { replaySpilledUsage } from './usage/recorder.ts'
 import { UsageRetention } from './usage/retention.ts'
@@ -18,6 +21,8 @@ import { RefillSchedule } from './verify/refill-schedule.ts'
 
 export type Server = AsyncDisposable & {
   url: string
+  /** Where the metrics are. */
+  metricsUrl: string
   /** Where it listens: a URL, the path of a Unix socket, or both. */
   places: string[]
   /** File of the generated operator root key, when this start registered it. */
@@ -77,9 +82,28 @@ export async function startServer(
   const [mainSetup, ...workerSetups] = setups
   if (mainSetup === undefined) throw new Error('at least one HTTP thread')
   let url = ''
+  const threads: HttpThread[] = []
+  const startedAtMs = Date.now()
+  const metricsText = async () => {
+    const [others, shardStats, isThere] = await Promise.all([
+      Promise.all(threads.map((thread) => thread.report())),
+      shards.stats(),
+      isDatabaseThere(deps),
+    ])
+    const families = metricFamilies({
+      threads: [reportThread(deps), ...others],
+      shards: shardStats,
+      limiterBytesMax: config.limiterBytesMax,
+      isDatabaseThere: isThere,
+      startedAtMs,
+      residentBytes: process.memoryUsage.rss(),
+    })
+    return exposition(families)
+  }
   const { deps, close } = openDeps(mainSetup, {
     clock,
     publicUrl: () => config.publicUrl ?? url,
+    metricsText,
     onStatement: options.onStatement,
   })
   // The last windows go to Postgres beside the last usage: a stop has ten seconds for everything.
@@ -98,7 +122,6 @@ export async function startServer(
   const isShared = workerSetups.length > 0
   const listener = await listen(deps, { ...config.listen, isShared })
   url = listener.url
-  const threads: HttpThread[] = []
   opening.defer(async () => {
     await Promise.all([listener.stop(), ...threads.map((thread) => thread.stop())])
   })
@@ -106,7 +129,9 @@ export async function startServer(
   const { host } = config.listen
   const threadOptions = { host, port: port ?? 0, publicUrl: config.publicUrl ?? url }
   // Without a port there is one thread only (config.ts).
-  const starts = await Promise.allSettled(workerSetups.map((each) => startHttpThread(each, threadOptions)))
+  const starts = await Promise.allSettled(
+    workerSetups.map((each) => startHttpThread(each, threadOptions, metricsText)),
+  )
   for (const start of starts) if (start.status === 'fulfilled') threads.push(start.value)
   for (const start of starts) if (start.status === 'rejected') throw start.reason
   if (address.kind === 'url') {
@@ -114,11 +139,26 @@ export async function startServer(
     opening.defer(() => listening.end({ timeout: 0 }))
     await deps.changes.listen(listening)
   }
+  let metricsUrl = `${url}/metrics`
+  if (config.metricsPort !== null) {
+    const metrics = listenForMetrics(metricsText, { host, port: config.metricsPort })
+    opening.defer(() => metrics.stop())
+    metricsUrl = metrics.url
+  }
 
   const opened = opening.move()
   const stop = () => opened.disposeAsync()
   const rootKeyFile = hasNewKeyFile ? `${config.dataDir}/${ROOT_KEY_FILE}` : null
-  return { url, places: listener.places, rootKeyFile, deps, shards, stop, [Symbol.asyncDispose]: stop }
+  return {
+    url,
+    metricsUrl,
+    places: listener.places,
+    rootKeyFile,
+    deps,
+    shards,
+    stop,
+    [Symbol.asyncDispose]: stop,
+  }
 }
 
 /** In the data dir: the generated operator root key. */

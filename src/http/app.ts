@@ -6,11 +6,12 @@ import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import { identityRoutes } from '../identities/routes.ts'
 import { keyRoutes } from '../keys/routes.ts'
+import { EXPOSITION_TYPE } from '../lib/exposition.ts'
 import { permissionRoutes } from '../permissions/routes.ts'
 import { ratelimitRoutes } from '../ratelimits/routes.ts'
 import { rootKeyRoutes } from '../root-keys/routes.ts'
 import { workspaceRoutes } from '../workspaces/routes.ts'
-import { errorAnswer, headersOf, jsonAnswer, preflightAnswer } from './answer.ts'
+import { type Envelope, errorAnswer, headersOf, jsonAnswer, preflightAnswer } from './answer.ts'
 import { docsPage } from './docs-page.ts'
 import type { Endpoint } from './endpoint.ts'
 import { errorPage } from './error-page.ts'
@@ -59,6 +60,9 @@ export function createApp(deps: Deps) {
     const headers = headersOf(openEnvelope(request, deps), 'text/html; charset=utf-8')
     return new Response(description().page, { headers })
   })
+  // With a port of its own, nobody who may call the API may read the metrics too.
+  if (deps.config.metricsPort === null)
+    app.get('/metrics', ({ request }) => metricsAnswer(openEnvelope(request, deps), deps))
   app.options('*', ({ request }) => preflightAnswer(openEnvelope(request, deps)))
   app.onError(({ request, code, error }) => {
     // A trailing slash on the client's base URL makes `//v1/…`: the same request, one slash less.
@@ -71,6 +75,12 @@ export function createApp(deps: Deps) {
     return errorAnswer(openEnvelope(request, deps), code === 'NOT_FOUND' ? notFound(route) : error, route)
   })
   return { app, hot }
+}
+
+/** @throws Error when the threads do not answer. */
+async function metricsAnswer(envelope: Envelope, deps: Deps): Promise<Response> {
+  const text = await deps.metricsText()
+  return new Response(text, { headers: headersOf(envelope, EXPOSITION_TYPE) })
 }
 
 /** What the API can do, for programs and for people; made when first asked for, as the URL is only known once it listens. */

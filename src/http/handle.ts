@@ -21,15 +21,20 @@ export type Handler = (request: Request, connection: ConnectionInfo | null) => P
 export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
   const checker = TypeCompiler.Compile(endpoint.input)
   const read = endpoint.method === 'GET' ? readSearch : readBody
+  const measured = deps.measures.route(endpoint.path)
   return async (request, connection) => {
     const envelope = openEnvelope(request, deps)
     try {
       const input = await read(request, endpoint)
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
       const reply = await endpoint.run(deps, callOf(deps, envelope, request, connection), input)
-      return jsonAnswer(envelope, endpoint.status, reply)
+      const answer = jsonAnswer(envelope, endpoint.status, reply)
+      measured.add(endpoint.status, performance.now() - envelope.startedAt)
+      return answer
     } catch (cause) {
-      return errorAnswer(envelope, cause, endpoint.path)
+      const answer = errorAnswer(envelope, cause, endpoint.path)
+      measured.add(answer.status, performance.now() - envelope.startedAt)
+      return answer
     }
   }
 }

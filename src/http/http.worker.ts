@@ -1,35 +1,60 @@
-import { openDeps, type ThreadSetup } from '../deps.ts'
+import { type Deps, openDeps, reportThread, type ThreadSetup } from '../deps.ts'
 import { systemClock } from '../lib/clock.ts'
 import { logUnhandledRejections } from '../log.ts'
 import { type Listener, listen } from './listen.ts'
+import type { ThreadReport } from './measures.ts'
 
 /** One more HTTP thread: the same app on the same port, with caches, router and recorder of its own. */
 
 /** Main thread → HTTP thread. */
 export type ToHttp =
+  /** Answer `measured` with the same id. */
+  | { kind: 'measure'; id: number }
+  /** The answer to `scrape`; null = it failed. */
+  | { kind: 'scraped'; id: number; text: string | null }
   | { kind: 'start'; setup: ThreadSetup; host: string; port: number; publicUrl: string }
   | { kind: 'stop' }
 /** HTTP thread → main thread: one `listening` or `failed` after `start`, one `stopped` after `stop`. */
-export type FromHttp = { kind: 'listening' } | { kind: 'failed'; reason: string } | { kind: 'stopped' }
+export type FromHttp =
+  | { kind: 'measured'; id: number; report: ThreadReport }
+  /** Somebody asked this thread for the metrics of the process. */
+  | { kind: 'scrape'; id: number }
+  | { kind: 'listening' }
+  | { kind: 'failed'; reason: string }
+  | { kind: 'stopped' }
 
 declare const self: Worker
 
 logUnhandledRejections()
 const send = (message: FromHttp) => self.postMessage(message)
 
-let opened: { listener: Listener; close: () => Promise<void> } | null = null
+let opened: { deps: Deps; listener: Listener; close: () => Promise<void> } | null = null
 
 self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
   switch (data.kind) {
     case 'start':
       try {
-        const { deps, close } = openDeps(data.setup, { clock: systemClock, publicUrl: () => data.publicUrl })
+        const { deps, close } = openDeps(data.setup, {
+          clock: systemClock,
+          publicUrl: () => data.publicUrl,
+          metricsText,
+        })
         const { host, port } = data
-        opened = { listener: await listen(deps, { host, port, socketPath: null, isShared: true }), close }
+        opened = {
+          deps,
+          listener: await listen(deps, { host, port, socketPath: null, isShared: true }),
+          close,
+        }
         send({ kind: 'listening' })
       } catch (cause) {
         send({ kind: 'failed', reason: cause instanceof Error ? cause.message : String(cause) })
       }
+      break
+    case 'measure':
+      if (opened !== null) send({ kind: 'measured', id: data.id, report: reportThread(opened.deps) })
+      break
+    case 'scraped':
+      scrapes.get(data.id)?.(data.text)
       break
     case 'stop':
       void stop()
@@ -38,6 +63,26 @@ self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
       data satisfies never
   }
 }
+
+const scrapes = new Map<number, (text: string | null) => void>()
+let lastScrape = 0
+
+/** The main thread gathers from all threads, so it is asked. @throws Error when it does not answer in time. */
+async function metricsText(): Promise<string> {
+  const id = ++lastScrape
+  const { promise, resolve } = Promise.withResolvers<string | null>()
+  scrapes.set(id, resolve)
+  const timer = setTimeout(() => resolve(null), SCRAPE_MS)
+  send({ kind: 'scrape', id })
+  const text = await promise
+  clearTimeout(timer)
+  scrapes.delete(id)
+  if (text === null) throw new Error('the main thread gave no metrics')
+  return text
+}
+
+/** Longer than the main thread waits for the other threads. */
+const SCRAPE_MS = 3000
 
 async function stop(): Promise<void> {
   await opened?.listener.stop()

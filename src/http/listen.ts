@@ -3,6 +3,7 @@ import { connect } from 'node:net'
 import type { Config } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import type { Deps } from '../deps.ts'
+import { EXPOSITION_TYPE } from '../lib/exposition.ts'
 import { createApp } from './app.ts'
 import { BODY_BYTES_MAX } from './body.ts'
 
@@ -64,6 +65,32 @@ export async function listen(
       await Promise.race([Promise.all(servers.map((server) => server.stop())), patience])
       if (socketPath !== null) rmSync(socketPath, { force: true })
     },
+  }
+}
+
+/**
+ * `/metrics` alone, on a port of its own.
+ * @throws StartError when the port cannot be had.
+ */
+export function listenForMetrics(
+  text: () => Promise<string>,
+  { host, port }: { host: string; port: number },
+): { url: string; stop(): Promise<void> } {
+  const server = start(`HOST ${host}, TOLLGATE_METRICS_PORT ${port}`, () =>
+    Bun.serve({
+      hostname: host,
+      port,
+      routes: {
+        '/metrics': {
+          GET: async () => new Response(await text(), { headers: { 'Content-Type': EXPOSITION_TYPE } }),
+        },
+      },
+      fetch: () => new Response('only /metrics is here\n', { status: 404 }),
+    }),
+  )
+  return {
+    url: `http://${displayHost(host)}:${server.port}/metrics`,
+    stop: () => server.stop(true),
   }
 }
 

@@ -29,13 +29,7 @@ export const livenessRoutes: Endpoint[] = [
 
 /** 200 as long as limits can be answered; a database that is away is named, not fatal. */
 async function liveness(deps: Deps) {
-  const isThere = await Promise.race([
-    ping(deps.sql).then(
-      () => true,
-      () => false,
-    ),
-    Bun.sleep(DATABASE_WAIT_MS).then(() => false),
-  ])
+  const isThere = await isDatabaseThere(deps)
   return {
     status: 'serving',
     services: {
@@ -47,5 +41,15 @@ async function liveness(deps: Deps) {
     },
   }
 }
+
+/** Whether the database answers within {@link DATABASE_WAIT_MS}. */
+export const isDatabaseThere = ({ sql }: Pick<Deps, 'sql'>): Promise<boolean> =>
+  Promise.race([
+    ping(sql).then(
+      () => true,
+      () => false,
+    ),
+    Bun.sleep(DATABASE_WAIT_MS).then(() => false),
+  ])
 
 const DATABASE_WAIT_MS = 500

@@ -15,6 +15,7 @@ export async function verifyKey(deps: Deps, call: Call, body: VerifyKeyBody): Pr
     tags: body.tags ?? null,
     clientAddress: () => call.clientAddress(),
   })
+  deps.measures.verified(outcome)
   const { requestId } = call
   if (record === null) return { valid: false, code: 'NOT_FOUND', requestId }
   if (outcome === 'RATE_LIMITED' && limit !== null) call.headers['Unkey-Ratelimit-Triggered'] = limit.name

@@ -23,6 +23,10 @@ export class Flusher {
   private walking: Promise<void> = Promise.resolve()
   private awaySinceMs: number | null = null
   private deleteAgainMs = 0
+  /** Since the start, for metrics. */
+  cellsWritten = 0
+  /** What the last walk took, ms, for metrics. */
+  tookMs = 0
   private isStopped = false
   /** The time for the last flush is up: write no more. */
   private isLate = false
@@ -51,7 +55,12 @@ export class Flusher {
 
   /** Resolves when everything counted up to now is written. @throws when Postgres is not available. */
   flush(): Promise<void> {
-    const walk = this.walking.then(() => this.walk())
+    const walk = this.walking.then(async () => {
+      const began = performance.now()
+      await this.walk().finally(() => {
+        this.tookMs = performance.now() - began
+      })
+    })
     this.walking = walk.catch(() => {})
     return walk
   }
@@ -106,6 +115,7 @@ export class Flusher {
     try {
       if (this.isLate) throw new Error('no time left to flush')
       await this.options.store.write(this.options.nodeId, rowsOf(cells))
+      this.cellsWritten += cells.count
       this.reportBack()
     } catch (cause) {
       putBack()

@@ -74,4 +74,8 @@ export type ShardStats = {
   chargesOverBudget: number
   /** Since when Postgres has not taken windows, in ms; 0 while it does. */
   flushAwayMs: number
+  /** Changed windows written since the start. */
+  cellsFlushed: number
+  /** What the last flush took, in ms, waiting for Postgres included. */
+  flushTookMs: number
 }

@@ -65,6 +65,8 @@ self.onmessage = async ({ data }: MessageEvent<ToShard>) => {
         isOverBudget: table.sketch.isActive,
         chargesOverBudget: table.sketch.chargesTotal,
         flushAwayMs: flusher.awayMs,
+        cellsFlushed: flusher.cellsWritten,
+        flushTookMs: flusher.tookMs,
       }
       say({ kind: 'stats', id: data.id, stats })
       return

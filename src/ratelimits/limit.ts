@@ -47,6 +47,7 @@ export async function decide(
   const taken = body.async === true ? deps.limiter.takeAsync(take) : await deps.limiter.take(take)
 
   const { passed, used, resetAtMs } = taken
+  deps.measures.decided(actor.workspaceId, namespace, passed)
   deps.usage.recordRatelimit({
     workspaceId: actor.workspaceId,
     namespaceId: namespace.id,

@@ -8,10 +8,10 @@ export type Namespace = { id: string; name: string; overrides: Overrides }
 
 /** Namespaces with their overrides, cached by workspace and name. That one is missing is never cached. */
 export class Namespaces {
-  readonly #cache: RecordCache<Namespace>
+  readonly cache: RecordCache<Namespace>
 
   constructor(sql: AnySql, changes: Changes, options: { bytesMax: number }) {
-    this.#cache = new RecordCache(changes, {
+    this.cache = new RecordCache(changes, {
       load: async (key) => {
         // Ids hold no line feed, so the first one ends the workspace's.
         const split = key.indexOf('\n')
@@ -29,6 +29,6 @@ export class Namespaces {
   }
 
   find(workspaceId: string, name: string): Namespace | null | Promise<Namespace | null> {
-    return this.#cache.find(`${workspaceId}\n${name}`)
+    return this.cache.find(`${workspaceId}\n${name}`)
   }
 }

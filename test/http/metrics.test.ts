@@ -1,0 +1,170 @@
+import { describe, expect, setDefaultTimeout, test } from 'bun:test'
+// @ts-expect-error the package brings no types
+import untyped from 'parse-prometheus-text-format'
+import { reportThread } from '../../src/deps.ts'
+import { NAMESPACES_MAX } from '../../src/http/measures.ts'
+import { metricFamilies } from '../../src/http/metrics.ts'
+import { exposition, histogramSamples } from '../../src/lib/exposition.ts'
+import { startTestServer, type TestServer } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+type Metric = { value?: string; labels?: Record<string, string> }
+/** Of histograms it understands only those without labels, so theirs are looked for in the text. */
+const parse: (text: string) => { name: string; metrics: Metric[] }[] = untyped
+
+async function scrape(server: TestServer): Promise<Map<string, Metric[]>> {
+  const response = await fetch(server.server.metricsUrl)
+  expect(response.status).toBe(200)
+  expect(response.headers.get('content-type')).toStartWith('text/plain; version=0.0.4')
+  return new Map(parse(await response.text()).map(({ name, metrics }) => [name, metrics]))
+}
+
+/** The value of the one sample whose labels include these. */
+function numberOf(
+  families: Map<string, Metric[]>,
+  name: string,
+  labels: Record<string, string> = {},
+): number {
+  const found = (families.get(name) ?? []).filter((metric) =>
+    Object.entries(labels).every(([label, value]) => metric.labels?.[label] === value),
+  )
+  expect(found).toHaveLength(1)
+  return Number(found[0]?.value)
+}
+
+/** The kernel gives each new connection to one of the threads, so closing each makes calls reach them all. */
+const closing = { connection: 'close' }
+
+describe('three HTTP threads', () => {
+  test('every thread answers a scrape for all of them, and nothing is missing', async () => {
+    await using server = await startTestServer({ env: { TOLLGATE_HTTP_THREADS: '3' } })
+    const workspace = await server.workspace()
+    const limit = { namespace: 'a "quoted" \\ one', identifier: 'everyone', limit: 20, duration: 86_400_000 }
+    await Promise.all(
+      Array.from({ length: 60 }, () => server.post('ratelimits.limit', limit, workspace.rootKey, closing)),
+    )
+    await Promise.all(
+      Array.from({ length: 12 }, () => server.post('keys.verifyKey', { key: 'unknown' }, null, closing)),
+    )
+    await server.post('keys.verifyKey', {}, null, closing)
+    for (let call = 0; call < 10; call++) await server.get('apis.listApis', {}, workspace.rootKey, closing)
+    await server.server.shards.flush()
+
+    const text = await (await fetch(server.server.metricsUrl)).text()
+    const series = 'tollgate_http_request_duration_seconds'
+    expect(text).toContain(`${series}_bucket{route="/v1/ratelimits.limit",le="+Inf"} 60\n`)
+    expect(text).toContain(`${series}_count{route="/v1/ratelimits.limit"} 60\n`)
+
+    // New connections: the threads take turns, and all must say the same.
+    for (let round = 0; round < 6; round++) {
+      const families = await scrape(server)
+      const route = '/v1/ratelimits.limit'
+      expect(numberOf(families, 'tollgate_http_requests_total', { route, status: '200' })).toBe(60)
+      const decided = { namespace: limit.namespace, workspace: workspace.workspaceId }
+      const decisions = 'tollgate_ratelimit_decisions_total'
+      expect(numberOf(families, decisions, { ...decided, decision: 'passed' })).toBe(20)
+      expect(numberOf(families, decisions, { ...decided, decision: 'denied' })).toBe(40)
+      expect(numberOf(families, 'tollgate_verifications_total', { outcome: 'NOT_FOUND' })).toBe(12)
+      const verify = { route: '/v1/keys.verifyKey', status: '400' }
+      expect(numberOf(families, 'tollgate_http_requests_total', verify)).toBe(1)
+      for (const thread of ['http-0', 'http-1', 'http-2', 'shard-0', 'shard-1'])
+        expect(numberOf(families, 'tollgate_thread_up', { thread })).toBe(1)
+      expect(numberOf(families, 'tollgate_database_up')).toBe(1)
+      expect(families.get('tollgate_event_loop_lag_seconds')).toHaveLength(3)
+      expect(numberOf(families, 'tollgate_cache_hits_total', { cache: 'keys' })).toBeGreaterThan(0)
+      expect(
+        families
+          .get('tollgate_limiter_windows_flushed_total')
+          ?.map(({ value }) => Number(value))
+          .sort(),
+      ).toEqual([0, 1])
+      expect(numberOf(families, 'tollgate_build_info', { bun: Bun.version })).toBe(1)
+    }
+  })
+})
+
+test('with a port of its own, the metrics are there and not with the API', async () => {
+  await using server = await startTestServer({ env: { TOLLGATE_METRICS_PORT: '0' } })
+  expect(new URL(server.server.metricsUrl).port).not.toBe(new URL(server.url).port)
+  expect((await fetch(`${server.url}/metrics`)).status).toBe(404)
+  expect((await scrape(server)).has('tollgate_build_info')).toBe(true)
+  expect((await fetch(new URL('/v1/liveness', server.server.metricsUrl))).status).toBe(404)
+})
+
+/** Anyone who may make namespaces could otherwise make a metrics store fail. */
+test('namespaces beyond the bound are counted together', async () => {
+  await using server = await startTestServer()
+  const workspace = await server.workspace()
+  const extra = 5
+  for (let index = 0; index < NAMESPACES_MAX + extra; index++)
+    await workspace.post('ratelimits.limit', {
+      namespace: `namespace ${index}`,
+      identifier: 'x',
+      limit: 1,
+      duration: 60_000,
+    })
+  const families = await scrape(server)
+  const decisions = families.get('tollgate_ratelimit_decisions_total') ?? []
+  expect(decisions).toHaveLength(2 * (NAMESPACES_MAX + 1))
+  const others = { namespace: '', namespace_id: '', decision: 'passed' }
+  expect(numberOf(families, 'tollgate_ratelimit_decisions_total', others)).toBe(extra)
+})
+
+/** A scrape shares its thread with requests that wait meanwhile. */
+test('with all that can be counted, a scrape holds the thread for less than a millisecond at a time', async () => {
+  await using server = await startTestServer()
+  const { deps } = server.server
+  for (let index = 0; index < NAMESPACES_MAX; index++)
+    deps.measures.decided('ws_1', { id: `rlns_${index}`, name: `namespace ${index}` }, true)
+  for (let index = 0; index < 60; index++) deps.measures.route(`/v1/route.${index}`).add(200, 1)
+  const tookMs: number[] = []
+  const shards = await server.server.shards.stats()
+  for (let round = 0; round < 100; round++) {
+    const began = performance.now()
+    const threads = [reportThread(deps)]
+    exposition(
+      metricFamilies({
+        threads,
+        shards,
+        limiterBytesMax: 1,
+        isDatabaseThere: true,
+        startedAtMs: 0,
+        residentBytes: 1,
+      }),
+    )
+    tookMs.push(performance.now() - began)
+  }
+  // Compiled by then; the median of them, as other tests share the machine.
+  const late = tookMs.slice(-50).sort((a, b) => a - b)
+  expect(late[25]).toBeLessThan(1)
+})
+
+test('names from outside cannot break the format, and a histogram adds up', () => {
+  const text = exposition([
+    { name: 'a', help: 'one\ntwo', type: 'gauge', samples: [{ labels: { x: 'a"b\\c\nd' }, value: 1 }] },
+    { name: 'none', help: '', type: 'gauge', samples: [] },
+    {
+      name: 'h',
+      help: 'h',
+      type: 'histogram',
+      samples: histogramSamples({ r: 'x' }, { bounds: [1, 2], counts: [3, 4, 5], sum: 20 }),
+    },
+  ])
+  expect(text).toBe(
+    [
+      '# HELP a one\\ntwo',
+      '# TYPE a gauge',
+      'a{x="a\\"b\\\\c\\nd"} 1',
+      '# HELP h h',
+      '# TYPE h histogram',
+      'h_bucket{r="x",le="1"} 3',
+      'h_bucket{r="x",le="2"} 7',
+      'h_bucket{r="x",le="+Inf"} 12',
+      'h_sum{r="x"} 20',
+      'h_count{r="x"} 12',
+      '',
+    ].join('\n'),
+  )
+})
