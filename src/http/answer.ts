@@ -6,17 +6,19 @@ import { log } from '../log.ts'
 export const VERSION = `tollgate/${packageJson.version}`
 
 /** What every answer carries, whatever happened. */
-export type Envelope = {
+export type Envelope = Readonly<{
   requestId: string
   /** `performance.now()` when the request arrived. */
   startedAt: number
   /** Headers a verb added. */
   headers: Record<string, string>
+  /** The request has an `Origin`: a browser sent it from another page. */
+  isCrossOrigin: boolean
   /** Indent the JSON: `?pretty` was in the URL. */
   isPretty: boolean
   /** Base of the links in errors. */
   publicUrl: string
-}
+}>
 
 export function jsonAnswer(envelope: Envelope, status: number, body: unknown): Response {
   const text = envelope.isPretty ? JSON.stringify(body, null, 2) : JSON.stringify(body)
@@ -45,16 +47,21 @@ export function errorAnswer(envelope: Envelope, cause: unknown, route: string): 
 
 export const docsUrl = (publicUrl: string, code: ErrorCode): string => `${publicUrl}/errors/${code}`
 
-export const headersOf = (envelope: Envelope, contentType: string): Record<string, string> => ({
-  ...envelope.headers,
-  'Content-Type': contentType,
-  'Unkey-Request-Id': envelope.requestId,
-  'Unkey-Latency': `service=${Math.round((performance.now() - envelope.startedAt) * 100) / 100}ms`,
-  'Unkey-Version': VERSION,
-  'Access-Control-Allow-Origin': '*',
-  'Access-Control-Expose-Headers':
-    'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered',
-})
+export function headersOf(envelope: Envelope, contentType: string): Record<string, string> {
+  const headers: Record<string, string> = {
+    'Content-Type': contentType,
+    'Unkey-Request-Id': envelope.requestId,
+    'Unkey-Latency': `service=${Math.round((performance.now() - envelope.startedAt) * 100) / 100}ms`,
+    'Unkey-Version': VERSION,
+    'Access-Control-Allow-Origin': '*',
+  }
+  // Only a browser asks what it may see. Each header costs every answer some 0.3 µs.
+  if (envelope.isCrossOrigin) headers['Access-Control-Expose-Headers'] = EXPOSED_HEADERS
+  for (const name in envelope.headers) headers[name] = envelope.headers[name] as string // it names its own
+  return headers
+}
+
+const EXPOSED_HEADERS = 'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered'
 
 /** A preflight: any origin, the methods and headers the API has. */
 export const preflightAnswer = (envelope: Envelope): Response =>

@@ -5,14 +5,19 @@ import { findUnstorable, mayBeUnstorable } from '../lib/json.ts'
 export const BODY_BYTES_MAX = 1_048_576
 
 /**
- * The JSON body. Without a JSON content type it is `{}`, as in the v1 API: the first required field then says so.
- * @throws ApiError BAD_REQUEST for malformed JSON, a body over {@link BODY_BYTES_MAX}, text that cannot be stored.
+ * The text of the JSON body. Without a JSON content type it is `{}`, as in the v1 API: the first required field then
+ * says so.
+ * @throws ApiError BAD_REQUEST for a body over {@link BODY_BYTES_MAX}.
  */
-export async function readBody(request: Request): Promise<unknown> {
+export function readBody(request: Request): string | Promise<string> {
   const length = request.headers.get('content-length')
   if (length !== null && Number(length) > BODY_BYTES_MAX) throw tooLarge()
-  if (!isJson(request.headers.get('content-type'))) return {}
-  const text = length === null ? await readUnmeasured(request) : await request.text()
+  if (!isJson(request.headers.get('content-type'))) return '{}'
+  return length === null ? readUnmeasured(request) : request.text()
+}
+
+/** @throws ApiError BAD_REQUEST for malformed JSON and for text that cannot be stored. */
+export function parseBody(text: string): unknown {
   let body: unknown
   try {
     body = JSON.parse(text)

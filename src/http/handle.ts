@@ -3,7 +3,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { newId } from '../lib/ids.ts'
 import { type Envelope, errorAnswer, jsonAnswer } from './answer.ts'
-import { readBody } from './body.ts'
+import { parseBody, readBody } from './body.ts'
 import { type ConnectionInfo, clientAddress } from './client-address.ts'
 import type { Call, Endpoint } from './endpoint.ts'
 import { readQuery } from './query.ts'
@@ -20,45 +20,62 @@ export type Handler = (request: Request, connection: ConnectionInfo | null) => P
  */
 export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
   const checker = TypeCompiler.Compile(endpoint.input)
-  const read = endpoint.method === 'GET' ? readSearch : readBody
   const measured = deps.measures.route(endpoint.path)
   return async (request, connection) => {
-    const envelope = openEnvelope(request, deps)
+    const exchange = new Exchange(request, connection, deps)
     try {
-      const input = await read(request, endpoint)
+      const input =
+        endpoint.method === 'GET' ? readSearch(request, endpoint) : parseBody(await readBody(request))
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
-      const reply = await endpoint.run(deps, callOf(deps, envelope, request, connection), input)
-      const answer = jsonAnswer(envelope, endpoint.status, reply)
-      measured.add(endpoint.status, performance.now() - envelope.startedAt)
+      const reply = await endpoint.run(deps, exchange, input)
+      const answer = jsonAnswer(exchange, endpoint.status, reply)
+      measured.add(endpoint.status, performance.now() - exchange.startedAt)
       return answer
     } catch (cause) {
-      const answer = errorAnswer(envelope, cause, endpoint.path)
-      measured.add(answer.status, performance.now() - envelope.startedAt)
+      const answer = errorAnswer(exchange, cause, endpoint.path)
+      measured.add(answer.status, performance.now() - exchange.startedAt)
       return answer
     }
   }
 }
 
-export const openEnvelope = (request: Request, deps: Pick<Deps, 'publicUrl'>): Envelope => ({
-  requestId: newId('req'),
-  startedAt: performance.now(),
-  headers: {},
-  isPretty: /[?&]pretty(=|&|$)/.test(request.url),
-  publicUrl: deps.publicUrl(),
-})
+/** One request and its answer. Getters for what only some calls ask: every call makes one of these. */
+class Exchange implements Envelope, Call {
+  readonly requestId = newId('req')
+  readonly startedAt = performance.now()
+  readonly headers: Record<string, string> = {}
+
+  constructor(
+    private readonly request: Request,
+    private readonly connection: ConnectionInfo | null,
+    private readonly deps: Pick<Deps, 'config' | 'publicUrl'>,
+  ) {}
+
+  get authorization() {
+    return this.request.headers.get('authorization')
+  }
+  get userAgent() {
+    return this.request.headers.get('user-agent')
+  }
+  get isCrossOrigin() {
+    return this.request.headers.has('origin')
+  }
+  get isPretty() {
+    const { url } = this.request
+    // Looked for in every URL, so the cheap test comes first.
+    return url.includes('pretty') && /[?&]pretty(=|&|$)/.test(url)
+  }
+  get publicUrl() {
+    return this.deps.publicUrl()
+  }
+  clientAddress() {
+    return clientAddress(this.request, this.connection, this.deps.config.trustedProxies)
+  }
+}
+
+/** For answers that no endpoint gives. */
+export const openEnvelope = (request: Request, deps: Pick<Deps, 'config' | 'publicUrl'>): Envelope =>
+  new Exchange(request, null, deps)
 
 const readSearch = (request: Request, endpoint: Endpoint) =>
   readQuery(endpoint.input, new URL(request.url).searchParams)
-
-const callOf = (
-  { config }: Pick<Deps, 'config'>,
-  envelope: Envelope,
-  request: Request,
-  connection: ConnectionInfo | null,
-): Call => ({
-  requestId: envelope.requestId,
-  authorization: request.headers.get('authorization'),
-  userAgent: request.headers.get('user-agent'),
-  clientAddress: () => clientAddress(request, connection, config.trustedProxies),
-  headers: envelope.headers,
-})

@@ -65,8 +65,24 @@ export class LimiterRouter {
    * Asks the counter's shard.
    * @throws Error when the shard is dead or late, then perhaps charged; or when more calls wait than is bearable.
    */
-  take(call: Take): Promise<Taken> {
-    return new Promise((resolve, reject) => this.enqueue(call, this.clock(), { resolve, reject }))
+  async take(call: Take): Promise<Taken> {
+    const batch = this.enqueue(call, this.clock())
+    const index = batch.calls - 1
+    await batch.answered
+    return batch.taken(index)
+  }
+
+  /** Many calls at one moment, each decided by itself in the order given. @throws as {@link take}, for all of them. */
+  async takeAll(calls: readonly Take[]): Promise<Taken[]> {
+    const nowMs = this.clock()
+    const asked = new Set<Batch>()
+    const places = calls.map((call) => {
+      const batch = this.enqueue(call, nowMs)
+      asked.add(batch)
+      return { batch, index: batch.calls - 1 }
+    })
+    for (const batch of asked) await batch.answered
+    return places.map(({ batch, index }) => batch.taken(index))
   }
 
   /**
@@ -84,7 +100,8 @@ export class LimiterRouter {
     }
     const used = known.used + known.unanswered
     if (used + call.cost > call.limit) return { passed: false, used, resetAtMs: known.endMs }
-    this.enqueue(call, nowMs, new Charge(known, call.cost))
+    const batch = this.enqueue(call, nowMs)
+    batch.charges.push(new Charge(batch.calls - 1, known, call.cost))
     known.unanswered += call.cost
     return { passed: true, used: used + call.cost, resetAtMs: known.endMs }
   }
@@ -99,7 +116,8 @@ export class LimiterRouter {
     this.control?.close()
   }
 
-  private enqueue(call: Take, nowMs: number, waiter: Waiter): void {
+  /** @returns the batch it joins, as its last call. */
+  private enqueue(call: Take, nowMs: number): Batch {
     const { limit, durationMs, cost } = call
     if (!(limit >= 0 && limit <= COUNT_MAX && cost >= 0 && cost <= COUNT_MAX && durationMs >= 1)) {
       throw new Error(`a take out of bounds: limit ${limit}, cost ${cost}, duration ${durationMs} ms`)
@@ -108,10 +126,12 @@ export class LimiterRouter {
     const hash = this.hash
     hash.update(call.counter)
     const lane = this.lanes[shardOf(hash.h0, this.lanes.length)] as Lane // a shard's index is below their number
-    lane.add(waiter, hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs)
-    if (this.isSendDue) return
-    this.isSendDue = true
-    setImmediate(() => this.send())
+    const batch = lane.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs)
+    if (!this.isSendDue) {
+      this.isSendDue = true
+      setImmediate(() => this.send())
+    }
+    return batch
   }
 
   private send(): void {
@@ -133,19 +153,54 @@ export class LimiterRouter {
   }
 }
 
-/** Where the answer to a call goes. */
-type Waiter = { resolve(taken: Taken): void; reject(error: Error): void }
+/**
+ * The calls of one message. Who asked waits for the one promise of the batch and then looks at its own place: a promise
+ * with its two functions for each call cost 0.4 µs more.
+ */
+class Batch {
+  /** How many. */
+  calls = 0
+  readonly message: Calls
+  sentAtTick = 0
+  /** Calls nobody waits for, in their order. */
+  readonly charges: Charge[] = []
+  readonly answered: Promise<void>
+  private readonly settle: { resolve(): void; reject(error: Error): void }
+  private answers: Answers = []
 
-type Batch = { id: number; sentAtTick: number; waiters: Waiter[] }
+  constructor(readonly id: number) {
+    this.message = [id]
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    this.answered = promise
+    this.settle = { resolve, reject }
+    promise.catch(() => {}) // nobody need be waiting
+  }
+
+  resolve(answers: Answers): void {
+    this.answers = answers
+    for (const charge of this.charges) charge.resolve(this.taken(charge.index))
+    this.settle.resolve()
+  }
+
+  reject(error: Error): void {
+    for (const charge of this.charges) charge.reject()
+    this.settle.reject(error)
+  }
+
+  /** The answer to a call, once `answered` has resolved. */
+  taken(index: number): Taken {
+    const used = this.answers[1 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
+    const resetAtMs = this.answers[2 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
+    return used >= 0 ? { passed: true, used, resetAtMs } : { passed: false, used: -1 - used, resetAtMs }
+  }
+}
 
 /** The calls to one shard: queued in this turn, then in flight. */
 class Lane {
   callsInFlight = 0
   /** Null while the shard is dead. */
   private port: MessagePort | null = null
-  private lastId = 1
-  private queuedCalls: Calls = [this.lastId]
-  private queuedWaiters: Waiter[] = []
+  private queued = new Batch(1)
   /** In the order sent. */
   private inFlight: Batch[] = []
   private onDrained: (() => void)[] = []
@@ -169,8 +224,8 @@ class Lane {
     })
   }
 
+  /** @returns the batch it is now the last call of. */
   add(
-    waiter: Waiter,
     h0: number,
     h1: number,
     h2: number,
@@ -179,24 +234,24 @@ class Lane {
     durationMs: number,
     cost: number,
     nowMs: number,
-  ): void {
+  ): Batch {
     if (this.port === null) throw new Error('the limiter shard is dead')
-    if (this.callsInFlight + this.queuedWaiters.length >= WAITING_MAX)
+    if (this.callsInFlight + this.queued.calls >= WAITING_MAX)
       throw new Error('the limiter shard is overloaded')
-    this.queuedCalls.push(h0, h1, h2, h3, limit, durationMs, cost, nowMs)
-    this.queuedWaiters.push(waiter)
+    this.queued.message.push(h0, h1, h2, h3, limit, durationMs, cost, nowMs)
+    this.queued.calls++
+    return this.queued
   }
 
   send(tick: number): void {
-    if (this.queuedWaiters.length === 0) return
-    const batch: Batch = { id: this.lastId, sentAtTick: tick, waiters: this.queuedWaiters }
-    const message = this.queuedCalls
-    this.queuedWaiters = []
-    this.queuedCalls = [++this.lastId]
+    const batch = this.queued
+    if (batch.calls === 0) return
+    this.queued = new Batch(batch.id + 1)
+    batch.sentAtTick = tick
     this.inFlight.push(batch)
-    this.callsInFlight += batch.waiters.length
+    this.callsInFlight += batch.calls
     if (this.port === null) this.giveUp(this.inFlight.length, 'the limiter shard is dead')
-    else this.port.postMessage(message)
+    else this.port.postMessage(batch.message)
   }
 
   /** Fails the batches sent before that tick. */
@@ -221,23 +276,14 @@ class Lane {
     const batch = this.inFlight[0]
     if (batch === undefined || batch.id !== answers[0]) return // given up before
     this.inFlight.shift()
-    const { waiters } = batch
-    for (let i = 0; i < waiters.length; i++) {
-      const used = answers[1 + NUMBERS_PER_ANSWER * i] as number // an answer for each call
-      const resetAtMs = answers[2 + NUMBERS_PER_ANSWER * i] as number // an answer for each call
-      const waiter = waiters[i] as Waiter // in range
-      waiter.resolve(
-        used >= 0 ? { passed: true, used, resetAtMs } : { passed: false, used: -1 - used, resetAtMs },
-      )
-    }
-    this.settled(waiters.length)
+    batch.resolve(answers)
+    this.settled(batch.calls)
   }
 
   private giveUp(batches: number, reason: string): void {
-    for (const { waiters } of this.inFlight.splice(0, batches)) {
-      const error = new Error(reason)
-      for (const waiter of waiters) waiter.reject(error)
-      this.settled(waiters.length)
+    for (const batch of this.inFlight.splice(0, batches)) {
+      batch.reject(new Error(reason))
+      this.settled(batch.calls)
     }
   }
 
@@ -259,9 +305,11 @@ type Known = {
 }
 
 /** A cost let through by `takeAsync`, until the shard has answered. */
-class Charge implements Waiter {
+class Charge {
   private readonly endMs: number
   constructor(
+    /** Which call of its batch. */
+    readonly index: number,
     private readonly known: Known,
     private readonly cost: number,
   ) {

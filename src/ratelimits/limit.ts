@@ -1,9 +1,10 @@
-import { audit } from '../audit/log.ts'
+import { type AuditEntry, audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
 import { holdsPermissions } from '../lib/permission-query.ts'
+import type { Take, Taken } from '../limiter/router.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import type { Namespace } from './namespaces.ts'
 import { findOverride } from './overrides.ts'
@@ -12,9 +13,16 @@ import { insertNamespace } from './store.ts'
 
 /** Takes `cost` tokens from a window. A refusal is an answer, not an error. The order here is contract. */
 export async function limit(deps: Deps, call: Call, body: LimitBody): Promise<LimitReply> {
-  const actor = await authenticate(deps, call)
+  // Asked whether they are promises: a warm call waits for nothing but its shard.
+  const known = authenticate(deps, call)
+  const actor = known instanceof Promise ? await known : known
   const found = namespaceFor(deps, actor, body.namespace)
-  return await decide(deps, actor, found instanceof Promise ? await found : found, body)
+  const namespace = found instanceof Promise ? await found : found
+  const take = takeFor(namespace, body)
+  const taken = body.async === true ? deps.limiter.takeAsync(take) : await deps.limiter.take(take)
+  recordDecision(deps, actor, namespace, body, taken.passed)
+  if (isAudited(body)) await audit(deps.sql, actor, [decisionEntry(namespace, body, taken.passed)])
+  return replyOf(take, taken)
 }
 
 /**
@@ -31,34 +39,37 @@ export function namespaceFor(deps: Deps, actor: Actor, name = 'default'): Namesp
   return found instanceof Promise ? found.then(check) : check(found)
 }
 
-/** Override, count, record, reply. */
-export async function decide(
-  deps: Deps,
-  actor: Actor,
-  namespace: Namespace,
-  body: LimitBody,
-): Promise<LimitReply> {
-  const override = findOverride(namespace.overrides, body.identifier)
-  const effective = override?.limit ?? body.limit
+/** What to ask the limiter for; an override beats the caller. */
+export function takeFor({ id, overrides }: Namespace, body: LimitBody): Take {
+  const override = findOverride(overrides, body.identifier)
   const durationMs = override?.durationMs ?? body.duration
-  // The requested limit names the counter, not the overridden one: an override must not hand out a fresh count.
-  const counter = `${namespace.id}\n${body.limit}\n${durationMs}\n${body.identifier}`
-  const take = { counter, limit: effective, durationMs, cost: body.cost ?? 1 }
-  const taken = body.async === true ? deps.limiter.takeAsync(take) : await deps.limiter.take(take)
-
-  const { passed, used, resetAtMs } = taken
-  deps.measures.decided(actor.workspaceId, namespace, passed)
-  deps.usage.recordRatelimit({
-    workspaceId: actor.workspaceId,
-    namespaceId: namespace.id,
-    identifier: body.identifier,
-    passed,
-    atMs: deps.clock(),
-  })
-  if (body.resources !== undefined && body.resources.length > 0)
-    await auditDecision(deps, actor, namespace, body, passed)
-  return { success: passed, limit: effective, remaining: Math.max(0, effective - used), reset: resetAtMs }
+  return {
+    // The requested limit names the counter, not the overridden one: an override must not hand out a fresh count.
+    counter: `${id}\n${body.limit}\n${durationMs}\n${body.identifier}`,
+    limit: override?.limit ?? body.limit,
+    durationMs,
+    cost: body.cost ?? 1,
+  }
 }
+
+export function recordDecision(
+  deps: Deps,
+  { workspaceId }: Actor,
+  namespace: Namespace,
+  { identifier }: LimitBody,
+  passed: boolean,
+): void {
+  deps.measures.decided(workspaceId, namespace, passed)
+  const namespaceId = namespace.id
+  deps.usage.recordRatelimit({ workspaceId, namespaceId, identifier, passed, atMs: deps.clock() })
+}
+
+export const replyOf = ({ limit }: Take, { passed, used, resetAtMs }: Taken): LimitReply => ({
+  success: passed,
+  limit,
+  remaining: Math.max(0, limit - used),
+  reset: resetAtMs,
+})
 
 const mayLimit = (namespaceId: string) => anyOf('*', 'ratelimit.*.limit', `ratelimit.${namespaceId}.limit`)
 
@@ -88,21 +99,18 @@ async function createNamespace(deps: Deps, actor: Actor, name: string): Promise<
 }
 
 /** Only calls that name resources are audited: the others are counted, not kept one by one. */
-async function auditDecision(
-  deps: Deps,
-  actor: Actor,
+export const isAudited = ({ resources }: LimitBody): boolean =>
+  resources !== undefined && resources.length > 0
+
+export const decisionEntry = (
   namespace: Namespace,
   { identifier, resources = [], meta }: LimitBody,
   passed: boolean,
-): Promise<void> {
-  await audit(deps.sql, actor, [
-    {
-      event: passed ? 'ratelimit.success' : 'ratelimit.denied',
-      description: `rate limit ${passed ? 'passed' : 'denied'} in namespace ${namespace.id}`,
-      resources: [
-        { type: 'ratelimitNamespace', id: namespace.id, name: namespace.name, meta: { identifier, ...meta } },
-        ...resources,
-      ],
-    },
-  ])
-}
+): AuditEntry => ({
+  event: passed ? 'ratelimit.success' : 'ratelimit.denied',
+  description: `rate limit ${passed ? 'passed' : 'denied'} in namespace ${namespace.id}`,
+  resources: [
+    { type: 'ratelimitNamespace', id: namespace.id, name: namespace.name, meta: { identifier, ...meta } },
+    ...resources,
+  ],
+})

@@ -1,7 +1,9 @@
+import { type AuditEntry, audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
+import type { Taken } from '../limiter/router.ts'
 import { authenticate } from '../root-keys/authorize.ts'
-import { decide, namespaceFor } from './limit.ts'
+import { decisionEntry, isAudited, namespaceFor, recordDecision, replyOf, takeFor } from './limit.ts'
 import type { Namespace } from './namespaces.ts'
 import type { LimitReply, MultiLimitBody } from './schema.ts'
 
@@ -15,11 +17,22 @@ export async function multiLimit(deps: Deps, call: Call, body: MultiLimitBody): 
   for (const { namespace: name } of body) {
     if (!namespaces.has(name)) namespaces.set(name, await namespaceFor(deps, actor, name))
   }
-  return await Promise.all(
-    body.map((each) => {
-      const namespace = namespaces.get(each.namespace)
-      if (namespace === undefined) throw new Error('every namespace was looked up above')
-      return decide(deps, actor, namespace, each)
-    }),
-  )
+  const calls = body.map((each) => {
+    const namespace = namespaces.get(each.namespace)
+    if (namespace === undefined) throw new Error('every namespace was looked up above')
+    const take = takeFor(namespace, each)
+    return { each, namespace, take, known: each.async === true ? deps.limiter.takeAsync(take) : null }
+  })
+  const asked = calls.filter(({ known }) => known === null)
+  const answers = (await deps.limiter.takeAll(asked.map(({ take }) => take))).values()
+  const entries: AuditEntry[] = []
+  const replies: LimitReply[] = []
+  for (const { each, namespace, take, known } of calls) {
+    const taken = known ?? (answers.next().value as Taken) // one for each that was asked
+    recordDecision(deps, actor, namespace, each, taken.passed)
+    if (isAudited(each)) entries.push(decisionEntry(namespace, each, taken.passed))
+    replies.push(replyOf(take, taken))
+  }
+  if (entries.length > 0) await audit(deps.sql, actor, entries)
+  return replies
 }

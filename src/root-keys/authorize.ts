@@ -24,31 +24,50 @@ export const anyOf = (...permissions: PermissionQuery[]): PermissionQuery => ({ 
  * Turns the Authorization header into an actor: the one way to a {@link WorkspaceId}. A root key is a key like any
  * other, so this is the verification pipeline applied to it, in its order; that it is a root key is checked last.
  * @param query What it must hold; null = any root key will do.
+ * @returns at once when the root key is cached.
  * @throws ApiError UNAUTHORIZED, FORBIDDEN, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS, RATE_LIMITED, USAGE_EXCEEDED.
  */
-export async function authenticate(
+export function authenticate(
   deps: Deps,
   call: Call,
   query: PermissionQuery | null = null,
-): Promise<Actor> {
+): Actor | Promise<Actor> {
   const key = bearer(call.authorization)
   if (key === null) throw new ApiError('UNAUTHORIZED', 'key required')
-  const verdict = await verify(deps, presentRootKey(key, query, call))
+  const verdict = verify(deps, presentRootKey(key, query, call))
+  return verdict instanceof Promise
+    ? verdict.then((each) => actorOf(each, query, call))
+    : actorOf(verdict, query, call)
+}
+
+function actorOf(verdict: Verdict, query: PermissionQuery | null, call: Call): Actor {
   if (verdict.outcome !== 'VALID') throw refusal(verdict, query, call)
   const { record } = verdict
   if (record.forWorkspaceId === null) throw new ApiError('UNAUTHORIZED', 'root key required')
-  return {
-    workspaceId: record.forWorkspaceId as WorkspaceId, // minted here and nowhere else
-    rootKeyId: record.id,
-    permissions: record.permissions,
-    isOperator: record.isOperator,
-    // Only the audit log asks, so only then is it worked out.
-    get location() {
-      return call.clientAddress()
-    },
-    get userAgent() {
-      return call.userAgent
-    },
+  return new VerifiedActor(record, record.forWorkspaceId as WorkspaceId, call) // minted here and nowhere else
+}
+
+class VerifiedActor implements Actor {
+  constructor(
+    private readonly record: KeyRecord,
+    readonly workspaceId: WorkspaceId,
+    private readonly call: Call,
+  ) {}
+  get rootKeyId() {
+    return this.record.id
+  }
+  get permissions() {
+    return this.record.permissions
+  }
+  get isOperator() {
+    return this.record.isOperator
+  }
+  // Only the audit log asks for these two, so only then are they worked out.
+  get location() {
+    return this.call.clientAddress()
+  }
+  get userAgent() {
+    return this.call.userAgent
   }
 }
 

@@ -57,52 +57,82 @@ export type Verifier = {
  * state, permissions, rate limits, credits. A limit that refuses does not undo the others' charge, and credits are only
  * touched when every limit passed. Every outcome but NOT_FOUND is recorded.
  *
+ * @returns at once when nothing has to be waited for: the key is cached and neither limits nor credits are taken.
  * @throws ApiError FORBIDDEN when a workspace is disabled; BAD_REQUEST for a malformed permission query or a limit that
  *   is neither configured nor fully given. Any other error means that the answer is not known.
  */
-export async function verify(verifier: Verifier, presented: Presented): Promise<Verdict> {
+export function verify(verifier: Verifier, presented: Presented): Verdict | Promise<Verdict> {
   const found = verifier.keys.find(presented.key)
-  const record = found instanceof Promise ? await found : found
+  return found instanceof Promise
+    ? found.then((record) => check(verifier, presented, record))
+    : check(verifier, presented, found)
+}
+
+/** What needs no waiting: a warm root key is decided here, without a promise. */
+function check(
+  verifier: Verifier,
+  presented: Presented,
+  record: KeyRecord | null,
+): Verdict | Promise<Verdict> {
   if (record === null) return NOT_FOUND
   if (!record.workspaceEnabled) throw new ApiError('FORBIDDEN', 'workspace is disabled')
 
-  const now = verifier.clock()
-  const answer = (
-    outcome: Outcome,
-    limit: CountedLimit | null = null,
-    remaining: number | null = null,
-  ): Verdict => {
-    const { workspaceId, keyspaceId, id: keyId, identity } = record
-    const identityId = identity === null ? null : identity.id
-    verifier.usage.recordVerification({
-      workspaceId,
-      keyspaceId,
-      keyId,
-      identityId,
-      outcome,
-      tags: presented.tags,
-      atMs: now,
-    })
-    return { outcome, record, limit: limit === null ? null : report(limit), remaining }
-  }
-
-  const refused = checkState(record, { apiId: presented.apiId, now, clientAddress: presented.clientAddress })
-  if (refused !== null) return answer(refused)
+  const verification = { presented, record, now: verifier.clock() }
+  const refused = checkState(record, {
+    apiId: presented.apiId,
+    now: verification.now,
+    clientAddress: presented.clientAddress,
+  })
+  if (refused !== null) return answer(verifier, verification, refused)
   const insufficient = checkPermissions(record, readPermissionQuery(presented.permissions))
-  if (insufficient !== null) return answer(insufficient)
+  if (insufficient !== null) return answer(verifier, verification, insufficient)
 
   const limits = selectLimits(record, presented.limits)
   if ('missing' in limits) throw unknownLimit(limits.missing, record)
-  const counted = limits.selected.length === 0 ? [] : await countLimits(verifier.limiter, limits.selected)
+  if (limits.selected.length === 0 && !record.hasCredits) return answer(verifier, verification, 'VALID')
+  return take(verifier, verification, limits.selected)
+}
+
+/** What counts: rate limits, then credits. */
+async function take(
+  verifier: Verifier,
+  verification: Verification,
+  selected: readonly SelectedLimit[],
+): Promise<Verdict> {
+  const { presented, record, now } = verification
+  const counted = selected.length === 0 ? [] : await countLimits(verifier.limiter, selected)
   const denying = counted.find(({ taken }) => !taken.passed)
-  if (denying !== undefined) return answer('RATE_LIMITED', denying)
+  if (denying !== undefined) return answer(verifier, verification, 'RATE_LIMITED', denying)
   const reported = counted[0] ?? null
-  if (!record.hasCredits) return answer('VALID', reported)
+  if (!record.hasCredits) return answer(verifier, verification, 'VALID', reported)
 
   await refillWhenDue(verifier, record, now)
   const spent = await verifier.credits.spend(record.id, presented.cost)
   if (spent === null) return NOT_FOUND // deleted while we looked
-  return answer(spent.passed ? 'VALID' : 'USAGE_EXCEEDED', reported, spent.remaining)
+  return answer(verifier, verification, spent.passed ? 'VALID' : 'USAGE_EXCEEDED', reported, spent.remaining)
+}
+
+type Verification = { presented: Presented; record: KeyRecord; now: number }
+
+/** Every outcome of a key that exists is recorded. */
+function answer(
+  verifier: Verifier,
+  { presented, record, now }: Verification,
+  outcome: Outcome,
+  limit: CountedLimit | null = null,
+  remaining: number | null = null,
+): Verdict {
+  const { workspaceId, keyspaceId, id: keyId, identity } = record
+  verifier.usage.recordVerification({
+    workspaceId,
+    keyspaceId,
+    keyId,
+    identityId: identity === null ? null : identity.id,
+    outcome,
+    tags: presented.tags,
+    atMs: now,
+  })
+  return { outcome, record, limit: limit === null ? null : report(limit), remaining }
 }
 
 const NOT_FOUND: Verdict = { outcome: 'NOT_FOUND', record: null, limit: null, remaining: null }
@@ -118,14 +148,19 @@ function readPermissionQuery(value: unknown): PermissionQuery | null {
 type CountedLimit = { selected: SelectedLimit; taken: Taken }
 
 /** All at once: they join one message to each shard. The limit's value is not part of a counter's name, so changing it keeps the count. */
-const countLimits = (limiter: LimiterRouter, selected: readonly SelectedLimit[]): Promise<CountedLimit[]> =>
-  Promise.all(
-    selected.map(async (limit) => {
-      const counter = `${limit.ownerId}\n${limit.durationMs}\n${limit.name}`
-      const { durationMs, cost } = limit
-      return { selected: limit, taken: await limiter.take({ counter, limit: limit.limit, durationMs, cost }) }
-    }),
-  )
+async function countLimits(
+  limiter: LimiterRouter,
+  selected: readonly SelectedLimit[],
+): Promise<CountedLimit[]> {
+  const takes = selected.map(({ name, limit, durationMs, cost, ownerId }) => ({
+    counter: `${ownerId}\n${durationMs}\n${name}`,
+    limit,
+    durationMs,
+    cost,
+  }))
+  const taken = await limiter.takeAll(takes)
+  return selected.map((limit, i) => ({ selected: limit, taken: taken[i] as Taken })) // one for each
+}
 
 const report = ({ selected, taken }: CountedLimit) => ({
   name: selected.name,
