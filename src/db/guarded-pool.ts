@@ -17,12 +17,13 @@ import { Transactions } from './transactions.ts'
  * States:
  * - `up`: statements run, each at most `timeoutMs`. One that fails for want of a connection, or takes longer than a quarter
  *   of that, leads to → `doubted`.
- * - `doubted`: statements still run, on fresh connections: one that broke may have left the driver's pool in a state where
- *   it never answers again (see `transactions.ts`). A probe on a connection of its own asks whether the database answers.
- *   Yes → `up`. No, within half of `timeoutMs` → `down`: whatever waits fails at once.
- * - `down`: every statement fails at once. The probe is repeated until it is answered → `up`, on fresh connections.
+ * - `doubted`: statements still run. A probe on a connection of its own asks whether the database answers. Yes → `up`. No,
+ *   within half of `timeoutMs` → `down`: whatever waits fails at once.
+ * - `down`: every statement fails at once. The probe is repeated until it is answered → `up`.
  *
- * Connections given up are left to finish what they had begun. A transaction that was given up is rolled back as soon as
+ * When a connection broke, or a statement was given up, those that follow get fresh connections: a broken one may have left
+ * the driver's pool in a state where it never answers again (see `transactions.ts`). The old ones are left to finish what
+ * they had begun. A transaction that was given up is rolled back as soon as
  * its connection moves again; a single statement, or a commit already sent, may still be carried out. Whoever must know
  * when that is settled asks {@link GivenUp.settled}.
  */
@@ -35,6 +36,7 @@ export class GuardedPool {
   #pool: Sql
   #transactions: Transactions
   #state: 'up' | 'doubted' | 'down' = 'up'
+  #refreshedAt = Number.NEGATIVE_INFINITY
   readonly #waiting = new Set<Waiting>()
   #ticker: Timer | null = null
   #isStopped = false
@@ -128,7 +130,10 @@ export class GuardedPool {
         },
         (cause: unknown) => {
           this.#waiting.delete(waiting)
-          if (isConnectionFailure(cause)) this.#doubt()
+          if (isConnectionFailure(cause)) {
+            this.#refresh()
+            this.#doubt()
+          }
           reject(cause)
         },
       )
@@ -141,7 +146,10 @@ export class GuardedPool {
     for (const { since, timeoutMs, giveUp } of this.#waiting) {
       if (now - since > timeoutMs / 4) this.#doubt()
       // Half a tick early rather than one late.
-      if (now - since > timeoutMs - this.#timeoutMs / 16) giveUp(`no answer within ${timeoutMs} ms`)
+      if (now - since > timeoutMs - this.#timeoutMs / 16) {
+        this.#refresh()
+        giveUp(`no answer within ${timeoutMs} ms`)
+      }
     }
     if (this.#waiting.size > 0 || this.#ticker === null) return
     clearInterval(this.#ticker)
@@ -151,12 +159,17 @@ export class GuardedPool {
   #doubt(): void {
     if (this.#state !== 'up' || this.#isStopped) return
     this.#state = 'doubted'
-    this.#refresh()
     void this.#probeUntilUp()
   }
 
-  /** From now on on connections of their own; the old ones have time to finish. */
+  /**
+   * From now on on fresh connections: the old ones have time to finish. Many statements fail together when one connection
+   * breaks, so once in a while is enough.
+   */
   #refresh(): void {
+    const now = performance.now()
+    if (this.#isStopped || now - this.#refreshedAt < PROBE_EVERY_MS) return
+    this.#refreshedAt = now
     const old = [this.#pool, this.#transactions]
     this.#pool = connect(this.#address, this.#options)
     this.#transactions = new Transactions(this.#address, this.#options)
@@ -188,9 +201,11 @@ export class GuardedPool {
   async #probe(): Promise<unknown> {
     const sql = connect(this.#address, { connectionsMax: 1 })
     const patience = Promise.withResolvers<unknown>()
+    // The embedded database answers one at a time: slow is no sign that it is gone.
+    const patienceMs = this.#address.kind === 'embedded' ? EMBEDDED_PATIENCE_MS : this.#timeoutMs / 2
     const timer = setTimeout(
-      () => patience.resolve(new Error(`no answer to a probe within ${this.#timeoutMs / 2} ms`)),
-      this.#timeoutMs / 2,
+      () => patience.resolve(new Error(`no answer to a probe within ${patienceMs} ms`)),
+      patienceMs,
     )
     const answer = ping(sql).then(
       () => null,
@@ -228,5 +243,6 @@ function isConnectionFailure(cause: unknown): boolean {
 }
 
 const PROBE_EVERY_MS = 250
+const EMBEDDED_PATIENCE_MS = 60_000
 /** For connections of before an outage: time to find out that they are broken, or to finish. */
 const SETTLE_SECONDS = 60

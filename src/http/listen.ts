@@ -39,7 +39,7 @@ export async function listen(
   let boundPort: number | null = null
   if (port !== null) {
     const server = start(`HOST ${host}, PORT ${port}`, () =>
-      Bun.serve({ ...common, hostname: host, port, reusePort: isShared }),
+      Bun.serve({ ...common, hostname: host, port, reusePort: isShared, idleTimeout: IDLE_SECONDS }),
     )
     servers.push(server)
     boundPort = server.port ?? port
@@ -93,6 +93,9 @@ export function listenForMetrics(
     stop: () => server.stop(true),
   }
 }
+
+/** Without a byte either way: deleting all keys of a large API may take about that long to answer. */
+const IDLE_SECONDS = 75
 
 /** How long a stop waits for requests in flight. */
 const STOP_MS = 2000

@@ -69,20 +69,26 @@ test('statements, fragments, helpers and transactions work as on any pool', asyn
   await sql`delete from things`
 })
 
-test('frozen: what waits fails in time, what comes later at once, and all is well soon after', async () => {
-  await using guarded = await openGuarded()
-  const { pool, wire } = guarded
-  expect(await one(pool)).toBe(1)
-  wire.freeze()
-  const waits = await Promise.all(Array.from({ length: 20 }, () => failing(() => one(pool))))
-  expect(Math.max(...waits)).toBeLessThan(TIMEOUT_MS + 300)
-  expect(await failing(() => pool.transaction((tx) => tx`select 1`))).toBeLessThan(100)
-  const later = await Promise.all(Array.from({ length: 100 }, () => failing(() => one(pool))))
-  expect(Math.max(...later)).toBeLessThan(100)
-  await wire.cut() // what a frozen server's connections come to in the end
-  await wire.open()
-  expect(await recovered(pool)).toBeLessThan(5000)
-})
+/** On the embedded database a connection cannot freeze alone: it lives in this process, and all share one session. */
+const onRealPostgres = test.if(TEST_DATABASE_URL !== null)
+
+onRealPostgres(
+  'frozen: what waits fails in time, what comes later at once, and all is well soon after',
+  async () => {
+    await using guarded = await openGuarded()
+    const { pool, wire } = guarded
+    expect(await one(pool)).toBe(1)
+    wire.freeze()
+    const waits = await Promise.all(Array.from({ length: 20 }, () => failing(() => one(pool))))
+    expect(Math.max(...waits)).toBeLessThan(TIMEOUT_MS + 300)
+    expect(await failing(() => pool.transaction((tx) => tx`select 1`))).toBeLessThan(100)
+    const later = await Promise.all(Array.from({ length: 100 }, () => failing(() => one(pool))))
+    expect(Math.max(...later)).toBeLessThan(100)
+    await wire.cut() // what a frozen server's connections come to in the end
+    await wire.open()
+    expect(await recovered(pool)).toBeLessThan(5000)
+  },
+)
 
 test('gone: what comes fails at once, and all is well soon after its return', async () => {
   await using guarded = await openGuarded()
@@ -97,7 +103,7 @@ test('gone: what comes fails at once, and all is well soon after its return', as
 })
 
 /** One slow question must not make the database look away to everyone else. */
-test.if(TEST_DATABASE_URL !== null)('a slow statement fails in its time while others go on', async () => {
+onRealPostgres('a slow statement fails in its time while others go on', async () => {
   await using guarded = await openGuarded()
   const { pool } = guarded
   const slow = failing(() => pool.sql`select pg_sleep(3)`)
@@ -107,9 +113,6 @@ test.if(TEST_DATABASE_URL !== null)('a slow statement fails in its time while ot
   }
   expect(await slow).toBeLessThan(TIMEOUT_MS + 300)
 })
-
-/** On the embedded database a connection cannot freeze alone: it lives in this process, and all share one session. */
-const onRealPostgres = test.if(TEST_DATABASE_URL !== null)
 
 onRealPostgres('a transaction that was given up is rolled back, not finished later', async () => {
   await using guarded = await openGuarded()
