@@ -69,6 +69,55 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
     }
   })
 
+  test('frozen: limits and warm keys answer as ever, the rest says so in time, and all is well when it is back', async () => {
+    await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
+    if (wire.address.kind !== 'url') throw new Error('this test needs a real Postgres')
+    await using server = await spawnServer({
+      TOLLGATE_DATA_DIR: database.dataDir,
+      DATABASE_URL: wire.address.url,
+      TOLLGATE_DB_TIMEOUT_MS: '1000',
+    })
+    const post = async (method: string, body: unknown) => (await server.post(method, body, OPERATOR_KEY)).body
+    const { apiId } = await post('apis.createApi', { name: 'frozen' })
+    const { key } = await post('keys.createKey', { apiId })
+    const counted = await post('keys.createKey', { apiId, remaining: 10 })
+    const take = { ...day, identifier: 'frozen too' }
+    const warm = () => Promise.all([post('ratelimits.limit', take), post('keys.verifyKey', { key })])
+    await warm()
+    await post('keys.verifyKey', { key: counted.key })
+
+    wire.freeze()
+    const timed = async (method: string, body: unknown) => {
+      const began = performance.now()
+      const { status, body: reply } = await server.post(method, body, OPERATOR_KEY)
+      return { ms: performance.now() - began, status, code: reply.error?.code }
+    }
+    const needsDatabase: [string, unknown][] = [
+      ['keys.verifyKey', { key: 'cold' }],
+      ['keys.verifyKey', { key: counted.key }],
+      ['keys.createKey', { apiId }],
+      ['ratelimits.limit', { ...take, namespace: 'a new one' }],
+    ]
+    for (const wait of [1500, 300]) {
+      const answers = await Promise.all(needsDatabase.map(([method, body]) => timed(method, body)))
+      for (const { ms, status, code } of answers) {
+        expect([status, code]).toEqual([500, 'INTERNAL_SERVER_ERROR'])
+        expect(ms).toBeLessThan(wait)
+      }
+      expect(await warm()).toMatchObject([{ success: true }, { valid: true }])
+    }
+    expect((await server.get('liveness')).body.services.database).toBe('away')
+
+    await wire.cut()
+    await wire.open()
+    const backAt = performance.now()
+    while ((await timed('keys.createKey', { apiId })).status !== 200) await Bun.sleep(50)
+    expect(performance.now() - backAt).toBeLessThan(5000)
+    // What was refused took nothing.
+    expect(await post('keys.verifyKey', { key: counted.key })).toMatchObject({ valid: true, remaining: 8 })
+    await server.end('SIGTERM')
+  })
+
   /** Frozen is worse than gone: nothing says no, so only time can. */
   test('a stop with a database that no longer answers takes less than ten seconds and loses no count', async () => {
     await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
