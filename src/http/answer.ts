@@ -22,7 +22,7 @@ export type Envelope = Readonly<{
 
 export function jsonAnswer(envelope: Envelope, status: number, body: unknown): Response {
   const text = envelope.isPretty ? JSON.stringify(body, null, 2) : JSON.stringify(body)
-  return new Response(text, { status, headers: headersOf(envelope, 'application/json') })
+  return new Response(text, { status, headers: jsonHeaders(envelope) })
 }
 
 /** The one error shape. A failure of ours is logged here, once, with its cause; the client gets only the request id. */
@@ -47,20 +47,41 @@ export function errorAnswer(envelope: Envelope, cause: unknown, route: string): 
 
 export const docsUrl = (publicUrl: string, code: ErrorCode): string => `${publicUrl}/errors/${code}`
 
-export function headersOf(envelope: Envelope, contentType: string): Record<string, string> {
-  const headers: Record<string, string> = {
-    'Content-Type': contentType,
-    'Unkey-Request-Id': envelope.requestId,
-    'Unkey-Latency': `service=${Math.round((performance.now() - envelope.startedAt) * 100) / 100}ms`,
-    'Unkey-Version': VERSION,
-    'Access-Control-Allow-Origin': '*',
+export const headersOf = (envelope: Envelope, contentType: string): Record<string, string> => ({
+  ...envelope.headers,
+  ...(envelope.isCrossOrigin ? { [EXPOSE]: EXPOSED_HEADERS } : {}),
+  ...CONSTANT_HEADERS,
+  'Content-Type': contentType,
+  'Unkey-Request-Id': envelope.requestId,
+  'Unkey-Latency': latencyOf(envelope),
+})
+
+/**
+ * The same for JSON, on the path of every call: one object for all, of which only what differs is set, since a Response
+ * copies it. Made anew for each answer the headers cost 0.9 instead of 0.5 µs.
+ */
+function jsonHeaders(envelope: Envelope): Headers {
+  let headers = JSON_HEADERS
+  // Only a browser asks what it may see.
+  if (envelope.isCrossOrigin) {
+    headers = new Headers(JSON_HEADERS)
+    headers.set(EXPOSE, EXPOSED_HEADERS)
   }
-  // Only a browser asks what it may see. Each header costs every answer some 0.3 µs.
-  if (envelope.isCrossOrigin) headers['Access-Control-Expose-Headers'] = EXPOSED_HEADERS
-  for (const name in envelope.headers) headers[name] = envelope.headers[name] as string // it names its own
+  for (const name in envelope.headers) {
+    if (headers === JSON_HEADERS) headers = new Headers(JSON_HEADERS)
+    headers.set(name, envelope.headers[name] as string) // it names its own
+  }
+  headers.set('Unkey-Request-Id', envelope.requestId)
+  headers.set('Unkey-Latency', latencyOf(envelope))
   return headers
 }
 
+const latencyOf = ({ startedAt }: Envelope) =>
+  `service=${Math.round((performance.now() - startedAt) * 100) / 100}ms`
+
+const CONSTANT_HEADERS = { 'Unkey-Version': VERSION, 'Access-Control-Allow-Origin': '*' }
+const JSON_HEADERS = new Headers({ 'Content-Type': 'application/json', ...CONSTANT_HEADERS })
+const EXPOSE = 'Access-Control-Expose-Headers'
 const EXPOSED_HEADERS = 'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered'
 
 /** A preflight: any origin, the methods and headers the API has. */
