@@ -1,89 +1,176 @@
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { existsSync } from 'node:fs'
+import { connect } from '../src/db/connect.ts'
 import { generator, type LoadResult, sendLoad } from './support/load.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
+import {
+  call,
+  countedByLimits,
+  DURATION_MS,
+  databaseServer,
+  HEADERS,
+  LIMIT_MAX,
+  LIMIT_PATH,
+  limitsOf,
+  MULTI_LIMIT_PATH,
+  startTollgate,
+  VERIFY_PATH,
+} from './support/tollgate.ts'
 
 /**
  * What a call costs over HTTP, next to the least Bun can do: `ratelimits.limit` and `keys.verifyKey` (warm, with one rate
- * limit, usage recorded) against a bare Elysia route with the same schema and a bare `Bun.serve`. All in one run,
- * interleaved, because machines are noisy: read the ratios.
+ * limit, usage recorded) against a bare Elysia route with the same schema and a bare `Bun.serve`; and, where `bun install`
+ * was run in bench/peers, against what a user would take instead. All in one run, interleaved, because machines are
+ * noisy: read the ratios. Then `ratelimits.multiLimit`, in decisions, and what warm verifications ask of Postgres: nothing.
  *
  * The answers are checked afterwards: every answered call must have been counted by its window, none more than the
  * connections could have in flight when the load was cut.
  */
 export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const rounds = options.tiny ? 1 : 5
-  const seconds = options.tiny ? 1 : 4
+  const seconds = options.tiny ? 1 : 3
   const connections = options.tiny ? 4 : 32
-  const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
   console.log(`http: ${machine()}, load from ${generator}, ${connections} connections`)
   console.log(
     `  input: ${IDENTIFIERS} identifiers or ${KEYS} keys in turn; ${rounds} rounds of ${seconds} s each, medians`,
   )
-  const env = {
-    PORT: '0',
-    TOLLGATE_DATA_DIR: dataDir,
-    TOLLGATE_ROOT_KEY: ROOT_KEY,
-    TOLLGATE_HTTP_THREADS: '1',
-    TOLLGATE_SHARDS: '1',
-  }
-  const databaseUrl = process.env.DATABASE_URL
-  try {
-    await using tollgate = await startTarget('Tollgate', ['src/main.ts', 'serve'], {
-      ...env,
-      ...(databaseUrl ? { DATABASE_URL: databaseUrl } : {}),
-    })
-    await using elysia = await startTarget('Elysia, schema only', ['bench/baselines/elysia.ts'])
-    await using bare = await startTarget('Bun.serve, JSON only', ['bench/baselines/bun-serve.ts'])
-    const keys = await makeKeys(tollgate.url)
-    const cases: { path: string; bodies: string[]; counted: () => Promise<number> }[] = [
-      { path: LIMIT_PATH, bodies: LIMIT_BODIES, counted: () => countedByLimit(tollgate.url) },
-      {
-        path: VERIFY_PATH,
-        bodies: keys.map((key) => JSON.stringify({ key })),
-        counted: () => countedByKeys(tollgate.url, keys),
-      },
-    ]
-    for (const { path, bodies, counted } of cases) {
-      const targets = [tollgate, elysia, bare]
-      const results = new Map<Target, Measured[]>(targets.map((target) => [target, []]))
-      const countedBefore = await counted()
-      for (let round = 0; round < rounds; round++) {
-        for (const target of targets) {
-          const cpuBefore = target.cpuMicroseconds()
-          const load = { url: target.url, path, headers: HEADERS, bodies, connections, seconds }
-          const result = await sendLoad(load)
-          const cpu = (target.cpuMicroseconds() - cpuBefore) / result.answered
-          if (result.failed > 0) throw new Error(`${target.name}: ${result.failed} calls of ${path} failed`)
-          results.get(target)?.push({ ...result, cpu })
-        }
-      }
-      const answered = (results.get(tollgate) ?? []).reduce((sum, result) => sum + result.answered, 0)
-      const surplus = (await counted()) - countedBefore - answered
-      if (surplus < 0 || surplus > connections * rounds)
-        throw new Error(`${path}: ${answered} calls were answered, ${answered + surplus} counted`)
-      report(path, results)
+  console.log(`  database: ${databaseServer === undefined ? 'embedded, inside the server' : 'Postgres'}`)
+  await using stack = new AsyncDisposableStack()
+  const tollgate = stack.use(await startTollgate('Tollgate'))
+  const elysia = stack.use(await startTarget('Elysia, schema only', ['bench/baselines/elysia.ts']))
+  const bare = stack.use(await startTarget('Bun.serve, JSON only', ['bench/baselines/bun-serve.ts']))
+  const peers: Target[] = []
+  if (!options.tiny) for (const each of await startPeers()) peers.push(stack.use(each))
+  const keys = await makeKeys(tollgate.url)
+  const cases: Case[] = [
+    {
+      path: LIMIT_PATH,
+      bodies: LIMITS.map((body) => JSON.stringify(body)),
+      targets: [tollgate, ...peers, elysia, bare],
+      counted: () => countedByLimits(tollgate.url, LIMITS),
+      perRequest: 1,
+    },
+    {
+      path: VERIFY_PATH,
+      bodies: keys.map((key) => JSON.stringify({ key })),
+      targets: [tollgate, elysia, bare],
+      counted: () => countedByKeys(tollgate.url, keys),
+      perRequest: 1,
+    },
+    {
+      path: MULTI_LIMIT_PATH,
+      bodies: [JSON.stringify(LIMITS)],
+      targets: [tollgate],
+      counted: () => countedByLimits(tollgate.url, LIMITS),
+      perRequest: LIMITS.length,
+    },
+  ]
+  for (const each of cases) await compare(each, { rounds, seconds, connections })
+  console.log(`  memory of Tollgate afterwards: ${tollgate.memoryMib().toFixed(0)} MiB`)
+  await countStatements(connections, options.tiny ? 2 : 5)
+}
+
+const IDENTIFIERS = 1000
+const KEYS = 100
+const LIMITS = limitsOf(IDENTIFIERS)
+
+type Case = {
+  path: string
+  bodies: string[]
+  /** Tollgate first, the least there is last. */
+  targets: Target[]
+  /** How many tokens Tollgate has taken so far. */
+  counted: () => Promise<number>
+  /** Tokens a request takes. */
+  perRequest: number
+}
+
+async function compare(
+  { path, bodies, targets, counted, perRequest }: Case,
+  { rounds, seconds, connections }: { rounds: number; seconds: number; connections: number },
+): Promise<void> {
+  const results = new Map<Target, Measured[]>(targets.map((target) => [target, []]))
+  const [tollgate] = targets
+  const countedBefore = await counted()
+  for (let round = 0; round < rounds; round++) {
+    for (const target of targets) {
+      const cpuBefore = target.cpuMicroseconds()
+      const load = { url: target.url, path, headers: HEADERS, bodies, connections, seconds }
+      const result = await sendLoad(load)
+      const cpu = (target.cpuMicroseconds() - cpuBefore) / result.answered
+      if (result.failed > 0) throw new Error(`${target.name}: ${result.failed} calls of ${path} failed`)
+      results.get(target)?.push({ ...result, cpu })
     }
-    console.log(`  memory of Tollgate afterwards: ${tollgate.memoryMib().toFixed(0)} MiB`)
-  } finally {
-    rmSync(dataDir, { recursive: true, force: true })
+  }
+  const own = tollgate === undefined ? [] : (results.get(tollgate) ?? [])
+  const answered = own.reduce((sum, result) => sum + result.answered, 0)
+  const surplus = (await counted()) - countedBefore - answered * perRequest
+  if (surplus < 0 || surplus > connections * rounds * perRequest)
+    throw new Error(`${path}: ${answered} calls were answered, ${surplus} more tokens were taken`)
+  report(path, results)
+  if (perRequest > 1) {
+    const rate = median(own.map(({ requestsPerSecond }) => requestsPerSecond)) * perRequest
+    const cpu = median(own.map((result) => result.cpu)) / perRequest
+    console.log(
+      `  ${perRequest} decisions a call: ${Math.round(rate).toLocaleString('en')} decisions/s, ` +
+        `${cpu.toFixed(2)} µs of CPU each, so ${Math.round(1e6 / cpu).toLocaleString('en')} a second of one core`,
+    )
   }
 }
 
-const ROOT_KEY = 'tollgate_bench_operator_key'
-const IDENTIFIERS = 1000
-const KEYS = 100
-const LIMIT_PATH = '/v1/ratelimits.limit'
-const VERIFY_PATH = '/v1/keys.verifyKey'
-const HEADERS = { 'Content-Type': 'application/json', Authorization: `Bearer ${ROOT_KEY}` }
-/** So long that no run sees it end. */
-const DURATION_MS = 86_400_000 * 365
-const LIMIT_MAX = 2_000_000_000
-const LIMIT_BODIES = Array.from({ length: IDENTIFIERS }, (_, i) =>
-  JSON.stringify({ namespace: 'bench', identifier: `user_${i}`, limit: LIMIT_MAX, duration: DURATION_MS }),
-)
+/** The peers in bench/peers, a package of its own: the product needs none of them. */
+async function startPeers(): Promise<Target[]> {
+  if (!existsSync(`${import.meta.dir}/peers/node_modules`)) {
+    console.log('  peers: none; `bun install` in bench/peers brings them')
+    return []
+  }
+  const { startAll } = (await import(`${import.meta.dir}/peers/targets.ts`)) as {
+    startAll: () => Promise<Target[]>
+  } // what it exports
+  return await startAll()
+}
+
+/**
+ * Transactions that Postgres itself has counted in Tollgate's database, under a load of warm verifications and in as
+ * many idle seconds: the difference is what they ask of it. Flushes are put off, since those do not go by calls.
+ */
+async function countStatements(connections: number, seconds: number): Promise<void> {
+  if (databaseServer === undefined) {
+    console.log('  SQL of warm verifications: only counted on Postgres (DATABASE_URL or TEST_DATABASE_URL)')
+    return
+  }
+  await using tollgate = await startTollgate('Tollgate', { TOLLGATE_FLUSH_MS: '60000' })
+  const bodies = (await makeKeys(tollgate.url)).map((key) => JSON.stringify({ key }))
+  for (const body of bodies) await call(tollgate.url, VERIFY_PATH, JSON.parse(body)) // warm
+  const sql = connect({ kind: 'url', url: databaseServer }, { connectionsMax: 1 })
+  const name = new URL(tollgate.databaseUrl ?? '').pathname.slice(1)
+  const transactions = async () => {
+    await Bun.sleep(STATISTICS_DELAY_MS)
+    const [row] = await sql<{ count: number }[]>`
+      select xact_commit + xact_rollback as count from pg_stat_database where datname = ${name}`
+    return row?.count ?? Number.NaN
+  }
+  try {
+    const before = await transactions()
+    await Bun.sleep(seconds * 1000)
+    const idle = await transactions()
+    const load = { url: tollgate.url, path: VERIFY_PATH, headers: HEADERS, bodies, connections, seconds }
+    const { answered } = await sendLoad(load)
+    const loaded = (await transactions()) - idle
+    console.log(
+      `\n  SQL of warm verifications: ${loaded} transactions during ${answered} of them, ${idle - before} in as long a pause`,
+    )
+    if (!(loaded <= idle - before + HOUSEKEEPING_MAX))
+      throw new Error('warm verifications ask something of Postgres')
+  } finally {
+    await sql.end({ timeout: 2 })
+  }
+}
+
+/** Sessions tell the statistics of a statement within a second. */
+const STATISTICS_DELAY_MS = 1500
+/** Timers of the server that fall into the one span and not into the other. */
+const HOUSEKEEPING_MAX = 5
 
 /** With the server's CPU time for each call, microseconds. */
 type Measured = LoadResult & { cpu: number }
@@ -108,19 +195,6 @@ function report(path: string, results: Map<Target, Measured[]>): void {
   )
 }
 
-async function call(url: string, path: string, body: unknown) {
-  const response = await fetch(`${url}${path}`, {
-    method: 'POST',
-    headers: HEADERS,
-    body: JSON.stringify(body),
-  })
-  if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`)
-  return (await response.json()) as Record<string, string> & {
-    remaining: number
-    ratelimit: { remaining: number }
-  } // of the two verbs asked
-}
-
 async function makeKeys(url: string): Promise<string[]> {
   const { apiId } = await call(url, '/v1/apis.createApi', { name: 'bench' })
   const ratelimit = { limit: LIMIT_MAX, duration: DURATION_MS }
@@ -128,16 +202,6 @@ async function makeKeys(url: string): Promise<string[]> {
     Array.from({ length: KEYS }, () => call(url, '/v1/keys.createKey', { apiId, ratelimit })),
   )
   return made.map(({ key }) => String(key))
-}
-
-/** How many calls the windows have counted, asked with cost 0. */
-async function countedByLimit(url: string): Promise<number> {
-  const left = await Promise.all(
-    LIMIT_BODIES.map(
-      async (body) => (await call(url, LIMIT_PATH, { ...JSON.parse(body), cost: 0 })).remaining,
-    ),
-  )
-  return left.reduce((sum, remaining) => sum + LIMIT_MAX - remaining, 0)
 }
 
 async function countedByKeys(url: string, keys: string[]): Promise<number> {

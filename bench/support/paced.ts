@@ -1,0 +1,179 @@
+import { Histogram } from './histogram.ts'
+import { type LoadResult, pin } from './load.ts'
+
+/** Requests at a steady rate, whatever the server makes of them. */
+export type PacedLoad = {
+  /** With a host and port; what is sent when `socketPath` is given goes there instead. */
+  url: string
+  socketPath: string | null
+  path: string
+  headers: Record<string, string>
+  /** Sent in turn, over and over. */
+  bodies: string[]
+  connections: number
+  seconds: number
+  /** Requests a second over all connections. */
+  rate: number
+  /** A text that every right answer holds. */
+  expected: string
+}
+
+export type PacedProgress = { seconds: number; answered: number; failed: number }
+
+/**
+ * Sends at the times the rate asks for, and counts a latency from then: a server, or a machine, that stands still for a
+ * while makes every request that was due meanwhile late (no coordinated omission). A request due while every connection
+ * is busy waits. It spins, so give it a core of its own.
+ */
+export async function sendPaced(
+  load: PacedLoad,
+  onProgress: (progress: PacedProgress) => void = () => {},
+): Promise<{ latencies: Histogram; answered: number; failed: number; seconds: number }> {
+  const requests = load.bodies.map((body) => requestOf(load, body))
+  const latencies = new Histogram()
+  let answered = 0
+  let failed = 0
+  const idle: Connection[] = []
+  const finished = (connection: Connection, isRight: boolean) => {
+    answered++
+    if (!isRight) failed++
+    latencies.add((Bun.nanoseconds() - connection.dueAtNs) / 1000)
+    idle.push(connection)
+  }
+  const connections = await Promise.all(
+    Array.from({ length: load.connections }, () => Connection.open(load, finished)),
+  )
+  idle.push(...connections)
+
+  const startNs = Bun.nanoseconds()
+  const intervalNs = 1e9 / load.rate
+  const total = Math.floor(load.rate * load.seconds)
+  let sent = 0
+  let progressAtNs = startNs
+  const broken = () => connections.filter(({ isClosed }) => isClosed).length
+  while (sent < total) {
+    for (let now = Bun.nanoseconds(); sent < total && startNs + sent * intervalNs <= now; sent++) {
+      const connection = idle.pop()
+      if (connection === undefined) break
+      connection.send(requests[sent % requests.length] as Buffer, startNs + sent * intervalNs) // in range
+    }
+    const now = Bun.nanoseconds()
+    if (now - progressAtNs >= 1e9) {
+      progressAtNs = now
+      onProgress({ seconds: (now - startNs) / 1e9, answered, failed })
+      if (broken() === connections.length) break
+    }
+    // Far behind what was asked: the rate cannot be had.
+    if (now - startNs > (load.seconds + PATIENCE_SECONDS) * 1e9) break
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  const seconds = (Bun.nanoseconds() - startNs) / 1e9
+  const patienceNs = Bun.nanoseconds() + PATIENCE_SECONDS * 1e9
+  while (answered < sent && Bun.nanoseconds() < patienceNs) await Bun.sleep(1)
+  failed += total - answered // never answered, or never sent
+  for (const connection of connections) connection.close()
+  return { latencies, answered, failed, seconds }
+}
+
+const PATIENCE_SECONDS = 5
+
+/** One kept-alive connection with at most one request under way. */
+class Connection {
+  dueAtNs = 0
+  isClosed = false
+  private received = ''
+  private socket: Bun.Socket | null = null
+
+  private constructor(
+    private readonly load: PacedLoad,
+    private readonly finished: (connection: Connection, isRight: boolean) => void,
+  ) {}
+
+  static async open(load: PacedLoad, finished: Connection['finished']): Promise<Connection> {
+    const connection = new Connection(load, finished)
+    const socket = {
+      data: (_: Bun.Socket, chunk: Buffer) => connection.receive(chunk),
+      close: () => {
+        connection.isClosed = true
+      },
+      error: () => {
+        connection.isClosed = true
+      },
+    }
+    const { hostname, port } = new URL(load.url)
+    connection.socket =
+      load.socketPath === null
+        ? await Bun.connect({ hostname, port: Number(port), socket })
+        : await Bun.connect({ unix: load.socketPath, socket })
+    return connection
+  }
+
+  send(request: Buffer, dueAtNs: number): void {
+    this.dueAtNs = dueAtNs
+    this.received = ''
+    const written = this.socket?.write(request) ?? 0
+    // A request larger than the socket takes at once: the rest when it drains. Small ones never come here.
+    if (written < request.length) this.sendRest(request.subarray(Math.max(written, 0)))
+  }
+
+  close(): void {
+    this.socket?.end()
+  }
+
+  private sendRest(rest: Buffer): void {
+    if (this.isClosed) return
+    setImmediate(() => {
+      const written = Math.max(this.socket?.write(rest) ?? 0, 0)
+      if (written < rest.length) this.sendRest(rest.subarray(written))
+    })
+  }
+
+  private receive(chunk: Buffer): void {
+    this.received += chunk.toString('latin1')
+    const headEnd = this.received.indexOf('\r\n\r\n')
+    if (headEnd < 0) return
+    const length = Number(/content-length: (\d+)/i.exec(this.received)?.[1])
+    if (this.received.length < headEnd + 4 + length) return
+    this.finished(
+      this,
+      this.received.startsWith('HTTP/1.1 200') && this.received.includes(this.load.expected, headEnd),
+    )
+  }
+}
+
+function requestOf({ url, path, headers }: PacedLoad, body: string): Buffer {
+  const lines = Object.entries({
+    Host: new URL(url).host,
+    ...headers,
+    'Content-Length': Buffer.byteLength(body),
+  })
+  const head = lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')
+  return Buffer.from(`POST ${path} HTTP/1.1\r\n${head}\r\n${body}`)
+}
+
+/** The same from a process of its own, on the core of the load. */
+export async function sendPacedLoad(load: PacedLoad): Promise<LoadResult> {
+  const child = Bun.spawn([...pin(1), process.execPath, import.meta.path], {
+    stdin: Buffer.from(JSON.stringify(load)),
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
+  const [output, code] = await Promise.all([new Response(child.stdout).text(), child.exited])
+  if (code !== 0) throw new Error(`the load failed with ${code}: ${output}`)
+  return JSON.parse(output) as LoadResult // as written below
+}
+
+if (import.meta.main) {
+  const load = JSON.parse(await Bun.stdin.text()) as PacedLoad // from sendPacedLoad
+  const { latencies, answered, failed, seconds } = await sendPaced(load)
+  const result: LoadResult = {
+    answered,
+    failed,
+    requestsPerSecond: answered / seconds,
+    p50: latencies.percentile(0.5),
+    p99: latencies.percentile(0.99),
+    p999: latencies.percentile(0.999),
+  }
+  console.log(JSON.stringify(result))
+  process.exit(0)
+}

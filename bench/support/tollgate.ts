@@ -1,0 +1,93 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { connect } from '../../src/db/connect.ts'
+import { startTarget, type Target } from './target.ts'
+
+export const ROOT_KEY = 'tollgate_bench_operator_key'
+export const HEADERS = { 'Content-Type': 'application/json', Authorization: `Bearer ${ROOT_KEY}` }
+export const LIMIT_PATH = '/v1/ratelimits.limit'
+export const MULTI_LIMIT_PATH = '/v1/ratelimits.multiLimit'
+export const VERIFY_PATH = '/v1/keys.verifyKey'
+/** So long that no run sees it end. */
+export const DURATION_MS = 86_400_000 * 365
+export const LIMIT_MAX = 2_000_000_000
+
+/** The Postgres a benchmark may use: it makes databases of its own there. Undefined = the embedded database. */
+export const databaseServer = process.env.DATABASE_URL ?? process.env.TEST_DATABASE_URL
+
+/** One body of `ratelimits.limit` for each of so many identifiers. */
+export const limitsOf = (identifiers: number, prefix = 'user_') =>
+  Array.from({ length: identifiers }, (_, i) => ({
+    namespace: 'bench',
+    identifier: `${prefix}${i}`,
+    limit: LIMIT_MAX,
+    duration: DURATION_MS,
+  }))
+
+/** A whole server in a process of its own, with one HTTP thread and one shard, on a fresh database. */
+export async function startTollgate(
+  name: string,
+  env: Record<string, string> = {},
+): Promise<Target & { databaseUrl: string | null }> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
+  const database = databaseServer === undefined ? null : await makeDatabase(databaseServer)
+  const target = await startTarget(name, ['src/main.ts', 'serve'], {
+    PORT: '0',
+    TOLLGATE_DATA_DIR: dataDir,
+    TOLLGATE_ROOT_KEY: ROOT_KEY,
+    TOLLGATE_HTTP_THREADS: '1',
+    TOLLGATE_SHARDS: '1',
+    ...(database === null ? {} : { DATABASE_URL: database.url }),
+    ...env,
+  })
+  return {
+    ...target,
+    databaseUrl: database?.url ?? null,
+    [Symbol.asyncDispose]: async () => {
+      await target[Symbol.asyncDispose]()
+      await database?.drop()
+      rmSync(dataDir, { recursive: true, force: true })
+    },
+  }
+}
+
+async function makeDatabase(server: string) {
+  const sql = connect({ kind: 'url', url: server }, { connectionsMax: 1 })
+  const name = `tollgate_bench_${crypto.randomUUID().slice(0, 8)}`
+  await sql.unsafe(`create database ${name}`)
+  const url = new URL(server)
+  url.pathname = `/${name}`
+  return {
+    url: url.href,
+    drop: async () => {
+      await sql.unsafe(`drop database ${name} with (force)`)
+      await sql.end({ timeout: 2 })
+    },
+  }
+}
+
+type Answer = Record<string, string> & {
+  remaining: number
+  success: boolean
+  ratelimit: { remaining: number }
+}
+
+/** One call outside of the load. @throws when it is no 200. */
+export async function call(url: string, path: string, body: unknown): Promise<Answer> {
+  const response = await fetch(`${url}${path}`, {
+    method: 'POST',
+    headers: HEADERS,
+    body: JSON.stringify(body),
+  })
+  if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`)
+  return (await response.json()) as Answer // of the verbs a benchmark asks
+}
+
+/** How many tokens the windows have counted, asked with cost 0. */
+export async function countedByLimits(url: string, bodies: object[]): Promise<number> {
+  const left = await Promise.all(
+    bodies.map(async (body) => (await call(url, LIMIT_PATH, { ...body, cost: 0 })).remaining),
+  )
+  return left.reduce((sum, remaining) => sum + LIMIT_MAX - remaining, 0)
+}

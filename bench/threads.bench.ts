@@ -1,0 +1,91 @@
+import { sendLoad } from './support/load.ts'
+import { machine, median, printTable } from './support/table.ts'
+import type { Target } from './support/target.ts'
+import {
+  call,
+  countedByLimits,
+  DURATION_MS,
+  HEADERS,
+  LIMIT_PATH,
+  limitsOf,
+  startTollgate,
+  VERIFY_PATH,
+} from './support/tollgate.ts'
+
+/**
+ * Two HTTP threads on one port against the same shard. Claims: a limit is exact over both, a key deleted through one is
+ * refused by both on the next verification, and a request costs within 15 % of the CPU it costs with one thread.
+ */
+export async function run(options: { tiny?: boolean } = {}): Promise<void> {
+  const isTiny = options.tiny ?? false
+  const rounds = isTiny ? 1 : 5
+  const seconds = isTiny ? 1 : 3
+  const connections = isTiny ? 8 : 32
+  console.log(`threads: ${machine()}, ${connections} connections, ${rounds} rounds of ${seconds} s, medians`)
+  await using one = await startTollgate('1 HTTP thread')
+  await using two = await startTollgate('2 HTTP threads', { TOLLGATE_HTTP_THREADS: '2' })
+  const results = new Map<Target, { requestsPerSecond: number; p50: number; p99: number; cpu: number }[]>()
+  for (const target of [one, two]) {
+    await exactly(target)
+    await revoked(target)
+    results.set(target, [])
+  }
+  const bodies = LIMITS.map((body) => JSON.stringify(body))
+  for (let round = 0; round < rounds; round++) {
+    for (const target of [one, two]) {
+      const countedBefore = await countedByLimits(target.url, LIMITS)
+      const cpuBefore = target.cpuMicroseconds()
+      const load = { url: target.url, path: LIMIT_PATH, headers: HEADERS, bodies, connections, seconds }
+      const result = await sendLoad(load)
+      const cpu = (target.cpuMicroseconds() - cpuBefore) / result.answered
+      const surplus = (await countedByLimits(target.url, LIMITS)) - countedBefore - result.answered
+      if (result.failed > 0 || surplus < 0 || surplus > connections)
+        throw new Error(`${target.name}: ${result.failed} failed, ${surplus} counted beyond the answered`)
+      results.get(target)?.push({ ...result, cpu })
+    }
+  }
+  const of = (target: Target, field: 'requestsPerSecond' | 'p50' | 'p99' | 'cpu') =>
+    median((results.get(target) ?? []).map((result) => result[field]))
+  printTable(
+    ['', 'requests/s', 'p50 ms', 'p99 ms', 'CPU µs/request', '× one thread'],
+    [one, two].map((target) => [
+      target.name,
+      of(target, 'requestsPerSecond'),
+      of(target, 'p50'),
+      of(target, 'p99'),
+      of(target, 'cpu'),
+      of(target, 'cpu') / of(one, 'cpu'),
+    ]),
+  )
+}
+
+const LIMITS = limitsOf(100)
+
+/** 600 calls at once over as many connections: exactly 250 pass. */
+async function exactly(target: Target): Promise<void> {
+  const body = { namespace: 'bench', identifier: crypto.randomUUID(), limit: 250, duration: DURATION_MS }
+  await call(target.url, LIMIT_PATH, { ...body, cost: 0 }) // the namespace is there
+  const answers = await Promise.all(Array.from({ length: 600 }, () => call(target.url, LIMIT_PATH, body)))
+  const passed = answers.filter(({ success }) => success).length
+  if (passed !== 250) throw new Error(`${target.name}: ${passed} calls passed a limit of 250`)
+  console.log(`  ${target.name}: of 600 calls at once ${passed} passed a limit of 250`)
+}
+
+/** Warm on every thread, deleted through one of them, refused by all. */
+async function revoked(target: Target): Promise<void> {
+  const { apiId } = await call(target.url, '/v1/apis.createApi', { name: 'bench' })
+  const { key, keyId } = await call(target.url, '/v1/keys.createKey', { apiId })
+  const codes = async () => {
+    const answers = await Promise.all(
+      Array.from({ length: 64 }, () => call(target.url, VERIFY_PATH, { key })),
+    )
+    return [...new Set(answers.map(({ code }) => code))].join()
+  }
+  const before = await codes()
+  await call(target.url, '/v1/keys.deleteKey', { keyId })
+  const after = await codes()
+  if (before !== 'VALID' || after !== 'NOT_FOUND') throw new Error(`${target.name}: ${before}, then ${after}`)
+  console.log(
+    `  ${target.name}: a key deleted through one thread is ${after} on the next verification of all`,
+  )
+}
