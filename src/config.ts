@@ -41,7 +41,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
   const read = (name: string) => (environment[name] === '' ? undefined : environment[name])
   return {
     listen: readListen(read),
-    publicUrl: publicUrl(read('TOLLGATE_PUBLIC_URL')),
+    publicUrl: httpUrl('TOLLGATE_PUBLIC_URL', read('TOLLGATE_PUBLIC_URL')),
     databaseUrl: databaseUrl(read('DATABASE_URL')),
     dataDir: resolve(read('TOLLGATE_DATA_DIR') ?? '.tollgate'),
     rootKey: rootKey(read('TOLLGATE_ROOT_KEY')),
@@ -67,6 +67,27 @@ export function readConfig(environment: Record<string, string | undefined> = pro
         otherwise: 256,
       }),
     usageRetentionMonths: retentionMonths(read('TOLLGATE_USAGE_RETENTION_MONTHS')),
+  }
+}
+
+/** What the command line needs to call a running server. */
+export type ClientConfig = {
+  /** Base of the server, without a trailing slash. */
+  url: string
+  /** Null = the one a server wrote into the data dir, if any. */
+  rootKey: string | null
+  dataDir: string
+}
+
+/** @throws ConfigError */
+export function readClientConfig(
+  environment: Record<string, string | undefined> = process.env,
+): ClientConfig {
+  const read = (name: string) => (environment[name] === '' ? undefined : environment[name])
+  return {
+    url: httpUrl('TOLLGATE_URL', read('TOLLGATE_URL')) ?? 'http://127.0.0.1:3000',
+    rootKey: rootKey(read('TOLLGATE_ROOT_KEY')),
+    dataDir: resolve(read('TOLLGATE_DATA_DIR') ?? '.tollgate'),
   }
 }
 
@@ -130,12 +151,12 @@ const metricsPort = (text: string | undefined): number | null =>
     ? null
     : wholeNumber('TOLLGATE_METRICS_PORT', text, { min: 0, max: 65_535, otherwise: 0 })
 
-function publicUrl(text: string | undefined): string | null {
+function httpUrl(name: string, text: string | undefined): string | null {
   if (text === undefined) return null
   const url = URL.canParse(text) ? new URL(text) : null
   if (url?.protocol === 'http:' || url?.protocol === 'https:') return text.replace(/\/+$/, '')
   throw new ConfigError(
-    `TOLLGATE_PUBLIC_URL is ${JSON.stringify(text)}; it wants a URL that starts with http:// or https://`,
+    `${name} is ${JSON.stringify(text)}; it wants a URL that starts with http:// or https://`,
   )
 }
 

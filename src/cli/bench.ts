@@ -1,0 +1,44 @@
+import type { Command } from './arguments.ts'
+import { Client } from './client.ts'
+import { tableText } from './text.ts'
+
+export const benchCommand: Command = {
+  name: 'bench',
+  about: 'ask a running server for rate limits as fast as it answers',
+  options: {
+    seconds: { value: '<n>', about: 'how long; default 5' },
+    connections: { value: '<n>', about: 'calls under way at once; default 32' },
+  },
+  async run(given) {
+    const client = new Client()
+    const seconds = given.whole('seconds', 1) ?? 5
+    const connections = given.whole('connections', 1) ?? 32
+    const tookMs: number[] = []
+    const began = performance.now()
+    const endAt = began + seconds * 1000
+    await Promise.all(
+      Array.from({ length: connections }, async (_, user) => {
+        while (performance.now() < endAt) {
+          const start = performance.now()
+          await client.post('ratelimits.limit', {
+            namespace: 'tollgate.bench',
+            identifier: `user_${user}`,
+            limit: 1_000_000,
+            duration: 60_000,
+          })
+          tookMs.push(performance.now() - start)
+        }
+      }),
+    )
+    const perSecond = Math.round((tookMs.length / (performance.now() - began)) * 1000)
+    tookMs.sort((a, b) => a - b)
+    const at = (share: number) =>
+      Math.round((tookMs[Math.floor(share * (tookMs.length - 1))] ?? 0) * 100) / 100
+    const result = { requests: tookMs.length, perSecond, p50Ms: at(0.5), p99Ms: at(0.99), maxMs: at(1) }
+    given.print(
+      `${tableText(['requests', 'per second', 'p50 ms', 'p99 ms', 'max ms'], [Object.values(result)])}
+This client costs more than the server: on one machine the server could do several times as many.`,
+      result,
+    )
+  },
+}

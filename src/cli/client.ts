@@ -1,0 +1,90 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type ClientConfig, readClientConfig } from '../config.ts'
+
+/** The server refused, or could not be asked. Its message is for the person at the terminal. */
+export class CallError extends Error {
+  override name = 'CallError'
+  constructor(
+    message: string,
+    /** HTTP status; null = no answer came. */
+    readonly status: number | null,
+    readonly code: string | null,
+  ) {
+    super(message)
+  }
+}
+
+/** Calls a running server as `TOLLGATE_URL` and `TOLLGATE_ROOT_KEY` say. */
+export class Client {
+  readonly config: ClientConfig
+  readonly #rootKey: string | null
+
+  constructor(config: ClientConfig = readClientConfig()) {
+    this.config = config
+    this.#rootKey = config.rootKey ?? generatedRootKey(config.dataDir)
+  }
+
+  /** @throws CallError */
+  post<T>(method: string, body: unknown): Promise<T> {
+    return this.#call(method, { method: 'POST', body: JSON.stringify(body) })
+  }
+
+  /** @throws CallError */
+  get<T>(
+    method: string,
+    query: Record<string, string | number | readonly string[] | undefined> = {},
+  ): Promise<T> {
+    const search = new URLSearchParams()
+    for (const [name, value] of Object.entries(query))
+      for (const one of Array.isArray(value) ? value : [value])
+        if (one !== undefined) search.append(name, String(one))
+    return this.#call(`${method}?${search}`, { method: 'GET' })
+  }
+
+  /** All items of a paged list. @throws CallError */
+  async list<T>(method: string, field: string): Promise<T[]> {
+    const items: T[] = []
+    let cursor: string | undefined
+    do {
+      const page: Record<string, T[]> & { cursor?: string } = await this.get(method, { limit: 100, cursor })
+      items.push(...(page[field] ?? []))
+      cursor = page.cursor
+    } while (cursor !== undefined)
+    return items
+  }
+
+  async #call<T>(path: string, init: RequestInit): Promise<T> {
+    const headers: Record<string, string> = { 'Content-Type': 'application/json' }
+    if (this.#rootKey !== null) headers.Authorization = `Bearer ${this.#rootKey}`
+    let status: number
+    let body: { error?: { code?: string; message?: string } }
+    try {
+      const response = await fetch(`${this.config.url}/v1/${path}`, {
+        ...init,
+        headers,
+        signal: AbortSignal.timeout(TIMEOUT_MS),
+      })
+      status = response.status
+      body = (await response.json()) as typeof body // every answer of the server is an object or a list
+    } catch (cause) {
+      const reason = cause instanceof Error ? cause.message : String(cause)
+      throw new CallError(`${this.config.url} (TOLLGATE_URL) does not answer: ${reason}`, null, null)
+    }
+    if (status < 300) return body as T // the reply of the method, as /openapi.json describes it
+    const { code = null, message = 'no reason given' } = body.error ?? {}
+    const hint = code === 'UNAUTHORIZED' && this.#rootKey === null ? '; set TOLLGATE_ROOT_KEY' : ''
+    throw new CallError(`${status} ${code}: ${message}${hint}`, status, code)
+  }
+}
+
+const TIMEOUT_MS = 30_000
+
+/** What the first start of a server on this machine wrote, so that trying things out needs no variable. */
+function generatedRootKey(dataDir: string): string | null {
+  try {
+    return readFileSync(join(dataDir, 'root-key'), 'utf8').trim()
+  } catch {
+    return null
+  }
+}

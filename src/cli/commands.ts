@@ -1,0 +1,111 @@
+import { ConfigError } from '../config.ts'
+import { StartError } from '../db/data-dir.ts'
+import { apiCommands } from './api.ts'
+import { type Arguments, type Command, parse, UsageError } from './arguments.ts'
+import { benchCommand } from './bench.ts'
+import { CallError } from './client.ts'
+import { importCommand } from './import.ts'
+import { keyCommands } from './key.ts'
+import { limitCommand } from './limit.ts'
+import { runMigrate } from './migrate.ts'
+import { rootKeyCommands } from './root-key.ts'
+import { serve } from './serve.ts'
+import { usageCommand } from './usage.ts'
+import { resealVault } from './vault-reseal.ts'
+import { workspaceCommands } from './workspace.ts'
+
+const commands: readonly Command[] = [
+  { name: 'serve', about: 'start the server (README lists its environment variables)', run: () => serve() },
+  { name: 'migrate', about: 'bring the database up to date without serving', run: () => runMigrate() },
+  ...rootKeyCommands,
+  ...workspaceCommands,
+  ...apiCommands,
+  ...keyCommands,
+  limitCommand,
+  usageCommand,
+  importCommand,
+  {
+    name: 'vault reseal',
+    about: 'seal recoverable keys with the first master key of TOLLGATE_VAULT_KEY',
+    run: () => resealVault(),
+  },
+  benchCommand,
+]
+
+/**
+ * Runs what was typed; without words, the server. Exit status: 0 done, 1 refused or failed, 2 typed wrongly.
+ * @param words What follows the program's name.
+ */
+export async function runCommand(words: string[]): Promise<void> {
+  const [first = 'serve'] = words
+  if (first === 'help' || first === '--help' || first === '-h') {
+    process.stdout.write(overview())
+    return
+  }
+  const typed = words.length === 0 ? ['serve'] : words
+  const command = commands.find(({ name }) => typed.slice(0, name.split(' ').length).join(' ') === name)
+  if (command === undefined) {
+    process.stderr.write(`unknown command ${JSON.stringify(typed.join(' '))}\n\n${overview()}`)
+    process.exitCode = 2
+    return
+  }
+  try {
+    const rest = typed.slice(command.name.split(' ').length)
+    if (rest.includes('--help') || rest.includes('-h')) {
+      process.stdout.write(helpOf(command))
+      return
+    }
+    process.exitCode = (await run(command, parse(command, rest))) ?? 0
+  } catch (cause) {
+    process.exitCode = report(cause, command)
+  }
+}
+
+const run = async (command: Command, given: Arguments): Promise<number | undefined> =>
+  (await command.run(given)) ?? undefined
+
+/** What is expected to go wrong takes one line; anything else is our bug and shows where. */
+function report(cause: unknown, command: Command): number {
+  if (cause instanceof UsageError) {
+    process.stderr.write(`${cause.message}\n\n${helpOf(command)}`)
+    return 2
+  }
+  const isExpected =
+    cause instanceof CallError ||
+    cause instanceof ConfigError ||
+    cause instanceof StartError ||
+    (cause instanceof Error && 'code' in cause && cause.code === 'ENOENT')
+  if (!isExpected) throw cause
+  process.stderr.write(`${cause.message}\n`)
+  return 1
+}
+
+function overview(): string {
+  const width = Math.max(...commands.map(({ name }) => name.length))
+  const lines = commands.map(({ name, about }) => `  ${name.padEnd(width)}  ${about}`)
+  return `usage: tollgate <command> [options]
+
+${lines.join('\n')}
+
+tollgate <command> --help tells its options. All but serve, migrate and vault reseal call a running server:
+TOLLGATE_URL (default http://127.0.0.1:3000) says which, TOLLGATE_ROOT_KEY as whom; without it, the root key that the
+first start wrote into the data dir is used. --json prints what programs can read.
+Exit status: 0 done, 1 refused or failed, 2 typed wrongly.
+`
+}
+
+function helpOf({ name, about, options = {}, positional }: Command): string {
+  const rows = Object.entries(options).map(([option, { value, about: meaning, isRequired }]) => [
+    `--${option}${value === null ? '' : ` ${value}`}`,
+    `${meaning}${isRequired === true ? ' (required)' : ''}`,
+  ])
+  const all = [...rows, ['--json', 'print what programs can read']]
+  const width = Math.max(...all.map(([option = '']) => option.length))
+  const lines = all.map(([option = '', meaning]) => `  ${option.padEnd(width)}  ${meaning}`)
+  return `usage: tollgate ${name}${positional === undefined ? '' : ` ${positional}`} [options]
+
+${about}
+
+${lines.join('\n')}
+`
+}

@@ -1,0 +1,236 @@
+import {
+  appendFileSync,
+  existsSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import type { Command } from './arguments.ts'
+import { UsageError } from './arguments.ts'
+import { CallError, Client } from './client.ts'
+import { readImportFile } from './import-file.ts'
+
+/*
+ * Keys from a file, a hundred a call, several calls at once. `<file>.progress` says up to which line everything was
+ * answered, so that an import that was stopped goes on from there. What was under way then is sent again: a key whose
+ * hash is there already is not made twice, and is told apart from refused ones. A call is all or nothing, so one that is
+ * refused is cut in halves until the lines at fault stand alone; those go to `<file>.refused`.
+ */
+
+type Progress = { bytes: number; line: number; imported: number; existing: number; refused: number }
+type KeyItem = { line: number; key: Record<string, unknown> }
+type Item = KeyItem | { line: number; problem: string }
+type Outcome = { imported: number; existing: number; refused: { line: number; reason: string }[] }
+
+export const importCommand: Command = {
+  name: 'import',
+  about: 'bring keys along from a CSV or NDJSON file, as hashes or as texts',
+  positional: '<file>',
+  options: {
+    api: { value: '<id>', about: 'the API of keys that name none' },
+    format: { value: 'csv|ndjson', about: 'default: by the end of the file’s name' },
+    connections: { value: '<n>', about: 'calls under way at once; default 4' },
+  },
+  async run(given) {
+    const path = given.positional
+    const format = given.text('format') ?? (path.endsWith('.csv') ? 'csv' : 'ndjson')
+    if (format !== 'csv' && format !== 'ndjson') throw new UsageError('--format wants csv or ndjson')
+    const result = await importFile(new Client(), path, {
+      format,
+      apiId: given.text('api'),
+      connections: given.whole('connections', 1) ?? 4,
+    })
+    const { imported, existing, refused } = result
+    const report = refused === 0 ? '' : `; see ${path}.refused`
+    given.print(`imported ${imported}, there already ${existing}, refused ${refused}${report}`, result)
+    return refused === 0 ? 0 : 1
+  },
+}
+
+/** @throws CallError when the server stays away; the progress file then says where to go on. */
+async function importFile(
+  client: Client,
+  path: string,
+  options: { format: 'csv' | 'ndjson'; apiId: string | undefined; connections: number },
+): Promise<Omit<Progress, 'bytes'>> {
+  const bytes = statSync(path).size
+  const progress = readProgress(path, bytes)
+  const doneBefore = progress.line
+  dropRefusedAfter(path, doneBefore)
+  const bar = new ProgressBar(bytes)
+
+  // In the order of the file. Calls end in any order, but are reckoned in this one: the progress passes a line only
+  // when all before it are answered, so nothing is reckoned twice however often an import is stopped.
+  const sent: { lastLine: number; outcome: Outcome | null; done: Promise<void> }[] = []
+  const reckon = () => {
+    let answered = sent[0]
+    while (answered?.outcome != null) {
+      const { imported, existing, refused } = answered.outcome
+      progress.imported += imported
+      progress.existing += existing
+      progress.refused += refused.length
+      progress.line = answered.lastLine
+      for (const each of refused) appendFileSync(`${path}.refused`, `${JSON.stringify(each)}\n`)
+      sent.shift()
+      answered = sent[0]
+    }
+    writeProgress(path, progress)
+  }
+  const send = async (items: Item[]) => {
+    const lastLine = items.at(-1)?.line ?? 0
+    const call = { lastLine, outcome: null as Outcome | null, done: Promise.resolve() } // set below
+    call.done = sendAll(client, items).then((outcome) => {
+      call.outcome = outcome
+      reckon()
+    })
+    call.done.catch(() => {}) // heard by whoever waits
+    sent.push(call)
+    const underWay = () => sent.filter(({ outcome }) => outcome === null)
+    while (underWay().length >= options.connections || sent.length >= SENT_MAX)
+      await Promise.race(underWay().map(({ done }) => done))
+  }
+
+  let items: Item[] = []
+  for await (const { bytesRead, ...record } of readImportFile(path, options.format)) {
+    if (record.line <= doneBefore) continue
+    items.push('key' in record ? { ...record, key: { apiId: options.apiId, ...record.key } } : record)
+    if (items.length === KEYS_PER_CALL) {
+      await send(items)
+      items = []
+    }
+    bar.show(bytesRead, progress)
+  }
+  if (items.length > 0) await send(items)
+  await Promise.all(sent.map(({ done }) => done))
+  bar.end(progress)
+  rmSync(`${path}.progress`, { force: true })
+  const { bytes: _, ...result } = progress
+  return result
+}
+
+/** Calls answered before one ahead of them, at most: what is held, and what a stop sends again. */
+const SENT_MAX = 256
+
+async function sendAll(client: Client, items: Item[]): Promise<Outcome> {
+  const outcome: Outcome = { imported: 0, existing: 0, refused: [] }
+  for (const item of items)
+    if ('problem' in item) outcome.refused.push({ line: item.line, reason: item.problem })
+  await sendBatch(
+    client,
+    items.filter((item) => 'key' in item),
+    outcome,
+  )
+  outcome.refused.sort((a, b) => a.line - b.line)
+  return outcome
+}
+
+/** What a run that was killed refused after the last line it reckoned is refused again. */
+function dropRefusedAfter(path: string, line: number): void {
+  if (!existsSync(`${path}.refused`)) return
+  const kept = readFileSync(`${path}.refused`, 'utf8')
+    .split('\n')
+    .filter((text) => text !== '' && JSON.parse(text).line <= line)
+  if (kept.length === 0) rmSync(`${path}.refused`)
+  else writeFileSync(`${path}.refused`, `${kept.join('\n')}\n`)
+}
+
+/** The server takes no more in one call. */
+const KEYS_PER_CALL = 100
+
+/** @throws CallError when no answer comes, after several tries. */
+async function sendBatch(client: Client, items: KeyItem[], outcome: Outcome): Promise<void> {
+  const [only] = items
+  if (only === undefined) return
+  try {
+    await sendPatiently(client, items)
+    outcome.imported += items.length
+  } catch (cause) {
+    if (!(cause instanceof CallError) || !isAboutTheKeys(cause)) throw cause
+    if (items.length > 1) {
+      const middle = Math.floor(items.length / 2)
+      await sendBatch(client, items.slice(0, middle), outcome)
+      await sendBatch(client, items.slice(middle), outcome)
+    } else if (cause.code === 'CONFLICT') {
+      outcome.existing++
+    } else {
+      outcome.refused.push({ line: only.line, reason: cause.message })
+    }
+  }
+}
+
+/** Without the right root key nothing at all will be accepted, so that is no fault of a line. */
+const isAboutTheKeys = ({ status }: CallError) =>
+  status !== null && status < 500 && status !== 403 && status !== 429
+
+async function sendPatiently(client: Client, items: KeyItem[]): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await client.post(
+        'migrations.createKeys',
+        items.map(({ key }) => key),
+      )
+      return
+    } catch (cause) {
+      const mayPass = cause instanceof CallError && (cause.status === null || cause.status >= 500)
+      if (!mayPass || attempt === ATTEMPTS_MAX) throw cause
+      await Bun.sleep(250 * 2 ** attempt)
+    }
+  }
+}
+
+/** With the pauses between them, some fifteen seconds. */
+const ATTEMPTS_MAX = 6
+
+/** Nothing done, unless the file was begun before and is still as long. */
+function readProgress(path: string, bytes: number): Progress {
+  const fresh = { bytes, line: 0, imported: 0, existing: 0, refused: 0 }
+  try {
+    const read: Progress = JSON.parse(readFileSync(`${path}.progress`, 'utf8'))
+    return read.bytes === bytes ? { ...fresh, ...read } : fresh
+  } catch {
+    return fresh
+  }
+}
+
+/** Renamed into place: a kill in between leaves the one before. */
+function writeProgress(path: string, progress: Progress): void {
+  writeFileSync(`${path}.progress.part`, JSON.stringify(progress))
+  renameSync(`${path}.progress.part`, `${path}.progress`)
+}
+
+/** On a terminal only, and on its stderr, so that what is printed can still be piped. */
+class ProgressBar {
+  readonly #isShown = process.stderr.isTTY === true
+  readonly #beganAt = performance.now()
+  #shownAt = 0
+  #doneBefore: number | null = null
+
+  constructor(private readonly bytes: number) {}
+
+  show(bytesRead: number, progress: Progress): void {
+    this.#doneBefore ??= doneOf(progress)
+    if (!this.#isShown || performance.now() - this.#shownAt < 100) return
+    this.#shownAt = performance.now()
+    this.#draw(bytesRead / this.bytes, progress)
+  }
+
+  end(progress: Progress): void {
+    if (!this.#isShown) return
+    this.#draw(1, progress)
+    process.stderr.write('\n')
+  }
+
+  #draw(share: number, progress: Progress): void {
+    const filled = Math.round(share * WIDTH)
+    const done = doneOf(progress)
+    const seconds = (performance.now() - this.#beganAt) / 1000
+    const rate = Math.round((done - (this.#doneBefore ?? 0)) / Math.max(seconds, 0.001))
+    const bar = `${'█'.repeat(filled)}${'░'.repeat(WIDTH - filled)}`
+    process.stderr.write(`\r${bar} ${Math.floor(share * 100)} %  ${done} keys  ${rate}/s\x1b[K`)
+  }
+}
+
+const doneOf = ({ imported, existing, refused }: Progress) => imported + existing + refused
+const WIDTH = 30

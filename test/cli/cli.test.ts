@@ -1,0 +1,266 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { hashKey } from '../../src/verify/secret.ts'
+import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let server: TestServer
+let folder: string
+beforeAll(async () => {
+  server = await startTestServer()
+  folder = mkdtempSync(join(tmpdir(), 'tollgate-test-cli-'))
+})
+afterAll(async () => {
+  rmSync(folder, { recursive: true })
+  await server[Symbol.asyncDispose]()
+})
+
+const MAIN = join(import.meta.dir, '../../src/main.ts')
+
+function spawn(rootKey: string, words: string[], env: Record<string, string> = {}) {
+  return Bun.spawn([process.execPath, MAIN, ...words], {
+    cwd: folder,
+    env: {
+      PATH: process.env.PATH ?? '',
+      HOME: process.env.HOME ?? '',
+      TOLLGATE_URL: server.url,
+      TOLLGATE_ROOT_KEY: rootKey,
+      ...env,
+    },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
+}
+
+/** As a person types it. */
+async function run(rootKey: string, words: string[], env: Record<string, string> = {}) {
+  const child = spawn(rootKey, words, env)
+  const [out, err, code] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ])
+  return { out, err, code }
+}
+
+/** The JSON a command prints; fails unless it ends with this status. */
+async function json(rootKey: string, words: string[], code = 0) {
+  const result = await run(rootKey, [...words, '--json'])
+  expect(result).toMatchObject({ code, err: '' })
+  return JSON.parse(result.out)
+}
+
+describe('what is typed wrongly ends with 2 and says how it is right', () => {
+  const cases: [string, string[], string][] = [
+    ['an unknown command', ['key', 'steal'], 'unknown command "key steal"'],
+    ['an unknown option', ['api', 'list', '--nonsense'], '--nonsense'],
+    ['a missing option', ['api', 'create'], '--name is required'],
+    ['a missing word', ['key', 'verify'], '<key> is missing'],
+    ['a word too many', ['key', 'verify', 'a', 'b'], '"b" is one word too many'],
+    ['no number', ['limit', 'a', '--limit', 'x', '--duration', '1000'], '--limit is "x"'],
+  ]
+  for (const [what, words, message] of cases)
+    test(what, async () => {
+      const { code, err, out } = await run(OPERATOR_KEY, words)
+      expect({ code, out }).toEqual({ code: 2, out: '' })
+      expect(err).toContain(message)
+      expect(err).toContain('usage: tollgate')
+    })
+})
+
+test('--help names every command, and each one its options', async () => {
+  const { out, code } = await run('', ['--help'])
+  expect(code).toBe(0)
+  for (const name of ['serve', 'migrate', 'root-key create', 'key revoke', 'import', 'vault reseal', 'bench'])
+    expect(out).toContain(`  ${name} `)
+  const help = await run('', ['key', 'create', '--help'])
+  expect(help).toMatchObject({ code: 0, out: expect.stringContaining('--api <id>') })
+})
+
+test('a refusal, a server that is not there and a wrong variable end with 1 and one line', async () => {
+  const refused = await run('not-a-root-key-at-all', ['api', 'list'])
+  expect(refused).toMatchObject({ code: 1, out: '', err: '403 UNAUTHORIZED: key not found\n' })
+  const away = await run(OPERATOR_KEY, ['api', 'list'], { TOLLGATE_URL: 'http://127.0.0.1:1' })
+  expect(away.code).toBe(1)
+  expect(away.err).toMatch(/^http:\/\/127\.0\.0\.1:1 \(TOLLGATE_URL\) does not answer: .+\n$/)
+  const wrong = await run(OPERATOR_KEY, ['api', 'list'], { TOLLGATE_URL: 'nowhere' })
+  expect(wrong).toMatchObject({ code: 1, err: expect.stringContaining('TOLLGATE_URL is "nowhere"') })
+})
+
+test('workspaces, root keys, APIs and keys, from making to revoking', async () => {
+  const { workspaceId, rootKey } = await json(OPERATOR_KEY, [
+    'workspace',
+    'create',
+    '--name',
+    'from the terminal',
+  ])
+  const workspaces = await run(OPERATOR_KEY, ['workspace', 'list'])
+  expect(workspaces.out).toContain(workspaceId)
+
+  const words = ['root-key', 'create', '--permission', 'api.*.read_api', '--permission', 'api.*.create_api']
+  const made = await json(rootKey, [...words, '--name', 'ci'])
+  await json(rootKey, ['root-key', 'update', '--id', made.rootKeyId, '--name', 'other', '--disable'])
+  expect(await run(made.rootKey, ['api', 'list'])).toMatchObject({ code: 1 })
+  await json(rootKey, ['root-key', 'update', '--id', made.rootKeyId, '--enable'])
+  const listed: { id: string }[] = await json(rootKey, ['root-key', 'list'])
+  expect(listed.find(({ id }) => id === made.rootKeyId)).toMatchObject({
+    name: 'other',
+    enabled: true,
+    permissions: ['api.*.read_api', 'api.*.create_api'],
+  })
+
+  const { apiId } = await json(made.rootKey, ['api', 'create', '--name', 'terminal'])
+  expect(await json(made.rootKey, ['api', 'list'])).toEqual([{ id: apiId, name: 'terminal' }])
+  await json(rootKey, ['root-key', 'delete', '--id', made.rootKeyId])
+  expect(await run(made.rootKey, ['api', 'list'])).toMatchObject({ code: 1 })
+
+  const key = await json(rootKey, ['key', 'create', '--api', apiId, '--prefix', 'demo', '--remaining', '2'])
+  expect(key.key).toStartWith('demo_')
+  expect(await json('', ['key', 'verify', key.key])).toMatchObject({ valid: true, remaining: 1 })
+  const shown = await run('', ['key', 'verify', key.key])
+  expect(shown).toMatchObject({ code: 0, out: `VALID  ${key.keyId}  0 uses left\n` })
+  expect(await json('', ['key', 'verify', key.key], 1)).toMatchObject({ code: 'USAGE_EXCEEDED' })
+  await json(rootKey, ['key', 'revoke', key.keyId])
+  expect(await json('', ['key', 'verify', key.key], 1)).toMatchObject({ code: 'NOT_FOUND' })
+})
+
+test('limit ends with 1 when it refuses, and usage shows what was decided', async () => {
+  const { rootKey } = await server.workspace()
+  const words = ['limit', 'user_1', '--namespace', 'cli', '--limit', '1', '--duration', '86400000']
+  expect(await json(rootKey, words)).toMatchObject({ success: true, remaining: 0 })
+  const refused = await run(rootKey, words)
+  expect(refused.code).toBe(1)
+  expect(refused.out).toMatch(/^refused {2}0 of 1 left {2}resets \d{4}-/)
+  await server.server.deps.usage.flush()
+  const { out, code } = await run(rootKey, ['usage', '--namespace', 'cli', '--hours', '2'])
+  expect(code).toBe(0)
+  expect(out).toMatch(/^time \(UTC\) +passed +denied +total$/m)
+  expect(out).toMatch(/ +1 +1 +2$/m)
+  expect(out).toMatch(/[·█]+\n$/)
+  expect(await run(rootKey, ['usage'])).toMatchObject({ code: 2 })
+})
+
+test('bench counts what it asked', async () => {
+  const { rootKey } = await server.workspace()
+  const result = await json(rootKey, ['bench', '--seconds', '1', '--connections', '4'])
+  expect(result.requests).toBeGreaterThan(10)
+  expect(result.p50Ms).toBeGreaterThan(0)
+})
+
+describe('import', () => {
+  const makeApi = async (workspace: TestWorkspace): Promise<string> =>
+    (await workspace.post('apis.createApi', { name: 'imported' })).apiId
+  const totalOf = async (workspace: TestWorkspace, apiId: string): Promise<number> =>
+    (await workspace.get('apis.listKeys', { apiId, limit: 1 })).total
+  const valid = async (key: string) => (await server.post('keys.verifyKey', { key })).body
+
+  test('takes a CSV with quotes, tells refused lines, and does not make a key twice', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'keys.csv')
+    const rows = [
+      'hash,name,externalId,meta,remaining,enabled',
+      `${hashKey('csv-one')},"quoted, ""name""\nover two lines",user_1,"{""plan"":""pro""}",5,true`,
+      `${hashKey('csv-two')},,,,,false`,
+      `${hashKey('csv-three')},,,,0,`,
+      'only,three,cells',
+      `${hashKey('csv-one')},again,,,,`,
+    ]
+    writeFileSync(path, `${rows.join('\r\n')}\r\n`)
+    const result = await json(workspace.rootKey, ['import', path, '--api', apiId], 1)
+    expect(result).toMatchObject({ imported: 2, existing: 1, refused: 2 })
+    const refused = readFileSync(`${path}.refused`, 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    expect(refused.map(({ line }) => line)).toEqual([5, 6])
+    expect(refused[0].reason).toContain('remaining')
+    expect(await valid('csv-one')).toMatchObject({
+      valid: true,
+      name: 'quoted, "name"\nover two lines',
+      meta: { plan: 'pro' },
+      remaining: 4,
+      identity: { externalId: 'user_1' },
+    })
+    expect(await valid('csv-two')).toMatchObject({ code: 'DISABLED' })
+
+    const again = await json(workspace.rootKey, ['import', path, '--api', apiId], 1)
+    expect(again).toMatchObject({ imported: 0, existing: 3, refused: 2 })
+    expect(await totalOf(workspace, apiId)).toBe(2)
+  })
+
+  /** The point of the progress file: a million keys must not begin anew because a laptop was closed. */
+  test('killed in the middle and run again, it loses no key and doubles none', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'many.ndjson')
+    const count = 6000
+    const lines = Array.from({ length: count }, (_, index) =>
+      JSON.stringify({ hash: { value: hashKey(`many-${index}`), variant: 'sha256_base64' } }),
+    )
+    lines[10] = 'this is no JSON'
+    writeFileSync(path, lines.join('\n'))
+    const child = spawn(workspace.rootKey, ['import', path, '--api', apiId, '--json'])
+    while ((await totalOf(workspace, apiId)) < 1000) await Bun.sleep(20)
+    child.kill('SIGKILL')
+    await child.exited
+    const between = JSON.parse(readFileSync(`${path}.progress`, 'utf8'))
+    expect(between.line).toBeGreaterThan(0)
+    expect(between.line).toBeLessThan(count)
+
+    const result = await json(workspace.rootKey, ['import', path, '--api', apiId], 1)
+    expect(result.imported + result.existing).toBe(count - 1)
+    expect(result.refused).toBe(1)
+    expect(await totalOf(workspace, apiId)).toBe(count - 1)
+    expect(await valid('many-0')).toMatchObject({ valid: true })
+    expect(await valid(`many-${count - 1}`)).toMatchObject({ valid: true })
+    expect(readFileSync(`${path}.refused`, 'utf8')).toBe('{"line":11,"reason":"it is no JSON"}\n')
+  })
+
+  test('a terminal sees a bar that fills, and whoever reads the output does not', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'bar.ndjson')
+    const lines = Array.from({ length: 500 }, (_, index) => JSON.stringify({ plaintext: `bar-key-${index}` }))
+    writeFileSync(path, lines.join('\n'))
+    let seen = ''
+    const decoder = new TextDecoder()
+    const child = Bun.spawn([process.execPath, MAIN, 'import', path, '--api', apiId], {
+      env: {
+        PATH: process.env.PATH ?? '',
+        TOLLGATE_URL: server.url,
+        TOLLGATE_ROOT_KEY: workspace.rootKey,
+      },
+      terminal: {
+        cols: 120,
+        rows: 20,
+        data: (_, chunk) => {
+          seen += decoder.decode(chunk, { stream: true })
+        },
+      },
+    })
+    expect(await child.exited).toBe(0)
+    expect(seen).toContain(`\r${'█'.repeat(30)} 100 %  500 keys`)
+    expect(seen).toContain('imported 500, there already 0, refused 0')
+    writeFileSync(path, lines.join('\n'))
+    const piped = await run(workspace.rootKey, ['import', path, '--api', apiId])
+    expect(piped).toEqual({ code: 0, out: 'imported 0, there already 500, refused 0\n', err: '' })
+  })
+
+  test('a root key that may not is no fault of the lines', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'denied.ndjson')
+    writeFileSync(path, JSON.stringify({ plaintext: 'some-key-of-yours' }))
+    const rootKey = await workspace.rootKeyWith('api.*.read_api')
+    const { code, err } = await run(rootKey, ['import', path, '--api', apiId])
+    expect(code).toBe(1)
+    expect(err).toStartWith('403 ')
+    expect(await run(workspace.rootKey, ['import', join(folder, 'absent.csv')])).toMatchObject({ code: 1 })
+  })
+})
