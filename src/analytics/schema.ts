@@ -1,5 +1,6 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { TIME_MS_MAX } from '../lib/bounds.ts'
+import { IDENTIFIERS_KEPT_MAX } from '../usage/rollup.ts'
 import { ROWS_MAX } from './query.ts'
 
 const nullable = <S extends TSchema>(schema: S, description: string) =>
@@ -176,8 +177,7 @@ export const RatelimitDatapoint = Type.Object({
   time: bucketStart,
   identifier: Type.Optional(
     Type.String({
-      description:
-        'When grouped by identifier. Absent in a slice without data, and on the datapoint that adds up all identifiers not kept by name.',
+      description: `When grouped by identifier. Absent in a slice without data, and on the datapoint that adds up all identifiers not kept by name: of an hour that is over, the ${IDENTIFIERS_KEPT_MAX} with the most calls are kept.`,
     }),
   ),
   passed: count('Calls that were let through.'),

@@ -12,6 +12,18 @@ export type VerificationEvent = {
   tags: readonly string[] | null
   /** When it was decided (Unix ms): the hour it belongs to, whenever it is written. */
   atMs: number
+  /** Kept with what is known of the key: spares the search for its cell. */
+  slot?: UsageSlot
+}
+
+/**
+ * Where one key's verifications without tags are being counted. It belongs to one key with one identity, whose record it
+ * goes with. Written here only.
+ */
+export class UsageSlot {
+  /** Names the fold the cell is in: once that is flushed, the cell is not to be added to. No reference: a fold is large. */
+  fold: object | null = null
+  cell: VerificationCell | null = null
 }
 
 export type RatelimitEvent = {
@@ -32,6 +44,9 @@ export const NAMED_IDENTIFIER_BYTES_MAX = 2_048
 export class Fold {
   /** How much it holds: cells, tag sets and spellings of them. What bounds on memory count. */
   size = 0
+  readonly #name = {}
+  /** Of keys that came with a slot. One key may have several, when its record was read again: the database adds them up. */
+  readonly #slotted: VerificationCell[] = []
   readonly #untagged = new Map<string, VerificationCell>()
   readonly #sets = new Map<string, TagSet>()
   readonly #spellings = new Spelling()
@@ -40,12 +55,12 @@ export class Fold {
 
   addVerification(event: VerificationEvent): void {
     const hour = this.#hourOf(event.atMs)
-    const { keyId, tags } = event
-    const set = tags === null || tags.length === 0 ? null : this.#tagSet(tags)
-    const cells = set === null ? this.#untagged : set.cells
-    let cell = cells.get(keyId)
-    if (cell === undefined || cell.hour !== hour || cell.identityId !== event.identityId)
-      cell = this.#verificationCell(cells, cell, hour, event)
+    const { tags, slot } = event
+    const isTagged = tags !== null && tags.length > 0
+    const cell =
+      slot !== undefined && !isTagged
+        ? this.#cellOfSlot(slot, hour, event)
+        : this.#cellOfKey(isTagged ? this.#tagSet(tags).cells : this.#untagged, hour, event)
     switch (event.outcome) {
       case 'VALID':
         cell.valid++
@@ -94,6 +109,13 @@ export class Fold {
   /** Everything in it as columns of up to {@link BATCH_ROWS_MAX} rows each, built one at a time. Nothing may be added meanwhile. */
   *columns(): Generator<UsageColumns, void> {
     let builder = new ColumnBuilder()
+    for (const cell of this.#slotted) {
+      builder.addVerifications(cell, null)
+      if (builder.isFull()) {
+        yield builder.columns
+        builder = new ColumnBuilder()
+      }
+    }
     for (const set of [null, ...this.#sets.values()]) {
       for (const first of (set === null ? this.#untagged : set.cells).values()) {
         for (let cell: VerificationCell | null = first; cell !== null; cell = cell.other) {
@@ -126,6 +148,24 @@ export class Fold {
     return this.#hour
   }
 
+  #cellOfSlot(slot: UsageSlot, hour: number, event: VerificationEvent): VerificationCell {
+    const { cell } = slot
+    if (cell !== null && slot.fold === this.#name && cell.hour === hour) return cell
+    const made = newCell(event, hour, null)
+    slot.fold = this.#name
+    slot.cell = made
+    this.#slotted.push(made)
+    this.size++
+    return made
+  }
+
+  #cellOfKey(cells: Map<string, VerificationCell>, hour: number, event: VerificationEvent): VerificationCell {
+    const cell = cells.get(event.keyId)
+    return cell !== undefined && cell.hour === hour && cell.identityId === event.identityId
+      ? cell
+      : this.#verificationCell(cells, cell, hour, event)
+  }
+
   /** Another hour or identity of the same key: found behind the latest cell, and put in front of it. */
   #verificationCell(
     cells: Map<string, VerificationCell>,
@@ -133,7 +173,7 @@ export class Fold {
     hour: number,
     event: VerificationEvent,
   ): VerificationCell {
-    const { workspaceId, keyspaceId, keyId, identityId } = event
+    const { keyId, identityId } = event
     let before = latest
     for (
       let cell = latest?.other ?? null;
@@ -146,21 +186,7 @@ export class Fold {
       cells.set(keyId, cell)
       return cell
     }
-    const cell: VerificationCell = {
-      workspaceId,
-      keyspaceId,
-      keyId,
-      identityId,
-      hour,
-      valid: 0,
-      rateLimited: 0,
-      expired: 0,
-      disabled: 0,
-      forbidden: 0,
-      usageExceeded: 0,
-      insufficientPermissions: 0,
-      other: latest ?? null,
-    }
+    const cell = newCell(event, hour, latest ?? null)
     cells.set(keyId, cell)
     this.size++
     return cell
@@ -197,6 +223,26 @@ export class Fold {
     return set
   }
 }
+
+const newCell = (
+  { workspaceId, keyspaceId, keyId, identityId }: VerificationEvent,
+  hour: number,
+  other: VerificationCell | null,
+): VerificationCell => ({
+  workspaceId,
+  keyspaceId,
+  keyId,
+  identityId,
+  hour,
+  valid: 0,
+  rateLimited: 0,
+  expired: 0,
+  disabled: 0,
+  forbidden: 0,
+  usageExceeded: 0,
+  insufficientPermissions: 0,
+  other,
+})
 
 /** UTF-8 takes at most three bytes for each unit of a text, so the short ones need no counting. */
 const isNameable = (identifier: string) =>

@@ -9,6 +9,7 @@ import { Fold, type RatelimitEvent, type VerificationEvent } from './fold.ts'
 import { closeRatelimitHours, codeOf, countBatch, makeMonth, monthsOf } from './rollup.ts'
 
 export type { Outcome } from './batch.ts'
+export { UsageSlot } from './fold.ts'
 
 /**
  * Counts what one thread decides, and sends the counts to Postgres every `flushEveryMs`. Nothing is dropped.

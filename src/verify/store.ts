@@ -1,7 +1,8 @@
 import type { AnySql } from '../db/connect.ts'
+import { UsageSlot } from '../usage/recorder.ts'
 import type { KeyRecord } from './key-record.ts'
 
-type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'limits'> & {
+type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'limits' | 'usage'> & {
   meta: string | null
   permissions: string[]
   identityId: string | null
@@ -99,6 +100,7 @@ function toRecord(row: Row): KeyRecord {
       })),
     roles: row.roles,
     permissions: new Set(row.permissions),
+    usage: new UsageSlot(),
   }
 }
 

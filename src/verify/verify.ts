@@ -131,6 +131,7 @@ function answer(
     outcome,
     tags: presented.tags,
     atMs: now,
+    slot: record.usage,
   })
   return { outcome, record, limit: limit === null ? null : report(limit), remaining }
 }

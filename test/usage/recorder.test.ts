@@ -3,7 +3,7 @@ import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { connect, type Sql } from '../../src/db/connect.ts'
 import { emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
-import { replaySpilledUsage, UsageRecorder } from '../../src/usage/recorder.ts'
+import { replaySpilledUsage, UsageRecorder, UsageSlot } from '../../src/usage/recorder.ts'
 import { closeRatelimitHours, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -136,6 +136,33 @@ describe('cells', () => {
       ['id_2', 1],
     ])
   })
+})
+
+/** What is known of a key carries its cell, which must not outlive the flush, nor count another hour. */
+test('a key that comes with its slot counts as one without, over hours, flushes and a record read again', async () => {
+  const keyId = unique('key')
+  const recorder = makeRecorder()
+  let slot = new UsageSlot()
+  const record = (times: number, changes: Parameters<typeof verification>[0] = {}) => {
+    for (let i = 0; i < times; i++)
+      recorder.recordVerification({ ...verification({ keyId, ...changes }), slot })
+  }
+  record(1, { atMs: AT - 3_600_000 })
+  record(2)
+  record(4, { tags: ['a'] })
+  record(8)
+  slot = new UsageSlot()
+  record(16)
+  const flushing = recorder.flush()
+  record(32)
+  await flushing
+  record(64)
+  recorder.recordVerification(verification({ keyId }))
+  await recorder.flush()
+  expect(await validByHour(sql, keyId)).toEqual({ [HOUR - 3_600_000]: 1, [HOUR]: 127 })
+  const [row] = await sql<{ rows: number }[]>`
+    select count(*) as rows from usage_verifications where key_id = ${keyId} and hour = ${HOUR}`
+  expect(row?.rows).toBe(2) // with and without tags
 })
 
 describe('exactly once', () => {
