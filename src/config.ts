@@ -22,6 +22,8 @@ export type Config = {
   flushEveryMs: number
   /** How long a request waits for the database at most. */
   databaseTimeoutMs: number
+  /** Whether answers about limits carry `RateLimit` and `RateLimit-Policy` too. */
+  sendsRatelimitHeaders: boolean
   /** Where `/metrics` alone is served instead of with the API; null = with it. 0 = a free port. */
   metricsPort: number | null
   /** What the windows of all shards together may take, in bytes. */
@@ -58,6 +60,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       max: 600_000,
       otherwise: 2000,
     }),
+    sendsRatelimitHeaders: isOn('TOLLGATE_RATELIMIT_HEADERS', read('TOLLGATE_RATELIMIT_HEADERS')),
     metricsPort: metricsPort(read('TOLLGATE_METRICS_PORT')),
     limiterBytesMax:
       2 ** 20 *
@@ -145,6 +148,12 @@ const retentionMonths = (text: string | undefined): number | null =>
   text === undefined
     ? null
     : wholeNumber('TOLLGATE_USAGE_RETENTION_MONTHS', text, { min: 1, max: 1200, otherwise: 1 })
+
+function isOn(name: string, text: string | undefined): boolean {
+  if (text === undefined || text === '0') return false
+  if (text === '1') return true
+  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it wants 1 or 0`)
+}
 
 const metricsPort = (text: string | undefined): number | null =>
   text === undefined

@@ -82,7 +82,8 @@ const latencyOf = ({ startedAt }: Envelope) =>
 const CONSTANT_HEADERS = { 'Unkey-Version': VERSION, 'Access-Control-Allow-Origin': '*' }
 const JSON_HEADERS = new Headers({ 'Content-Type': 'application/json', ...CONSTANT_HEADERS })
 const EXPOSE = 'Access-Control-Expose-Headers'
-const EXPOSED_HEADERS = 'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered'
+const EXPOSED_HEADERS =
+  'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered, RateLimit, RateLimit-Policy'
 
 /** A preflight: any origin, the methods and headers the API has. */
 export const preflightAnswer = (envelope: Envelope): Response =>

@@ -1,5 +1,6 @@
 import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
+import { ratelimitHeaders } from '../lib/ratelimit-headers.ts'
 import type { RequestedLimit } from '../verify/checks.ts'
 import { verify } from '../verify/verify.ts'
 import type { VerifyKeyBody, VerifyKeyReply } from './schema.ts'
@@ -18,6 +19,8 @@ export async function verifyKey(deps: Deps, call: Call, body: VerifyKeyBody): Pr
   deps.measures.verified(outcome)
   const { requestId } = call
   if (record === null) return { valid: false, code: 'NOT_FOUND', requestId }
+  if (limit !== null && deps.config.sendsRatelimitHeaders)
+    Object.assign(call.headers, ratelimitHeaders(limit, deps.clock()))
   if (outcome === 'RATE_LIMITED' && limit !== null) call.headers['Unkey-Ratelimit-Triggered'] = limit.name
 
   const reply: VerifyKeyReply = {

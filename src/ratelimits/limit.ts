@@ -4,6 +4,7 @@ import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
 import { holdsPermissions } from '../lib/permission-query.ts'
+import { ratelimitHeaders } from '../lib/ratelimit-headers.ts'
 import type { Take, Taken } from '../limiter/router.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import type { Namespace } from './namespaces.ts'
@@ -22,7 +23,13 @@ export async function limit(deps: Deps, call: Call, body: LimitBody): Promise<Li
   const taken = body.async === true ? deps.limiter.takeAsync(take) : await deps.limiter.take(take)
   recordDecision(deps, actor, namespace, body, taken.passed)
   if (isAudited(body)) await audit(deps.sql, actor, [decisionEntry(namespace, body, taken.passed)])
-  return replyOf(take, taken)
+  const reply = replyOf(take, taken)
+  if (deps.config.sendsRatelimitHeaders) {
+    const { limit, remaining, reset: resetAtMs } = reply
+    const state = { name: namespace.name, limit, remaining, resetAtMs, durationMs: take.durationMs }
+    Object.assign(call.headers, ratelimitHeaders(state, deps.clock()))
+  }
+  return reply
 }
 
 /**
