@@ -80,7 +80,9 @@ const api = new API({ cwd: root })
 beforeAll(async () => {
   const snapshot = await api.updateSnapshot({ openProject: join(root, 'tsconfig.json') })
   const [project] = snapshot.getProjects()
-  found.files = [...new Bun.Glob('{src,test,bench}/**/*.ts').scanSync(root)].sort()
+  found.files = [...new Bun.Glob('{src,test,bench}/**/*.ts').scanSync(root)]
+    .filter((file) => !file.includes('node_modules/'))
+    .sort()
   for (const file of found.files) {
     const source = await project?.program.getSourceFile(join(root, file))
     if (source === undefined) throw new Error(`${file} is not part of tsconfig.json`)
