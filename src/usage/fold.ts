@@ -21,9 +21,10 @@ export type VerificationEvent = {
  * goes with. Written here only.
  */
 export class UsageSlot {
-  /** Names the fold the cell is in: once that is flushed, the cell is not to be added to. No reference: a fold is large. */
+  /** Names the fold the row is in: once that is flushed, the row is not to be added to. No reference: a fold is large. */
   fold: object | null = null
-  cell: VerificationCell | null = null
+  hour = 0
+  row = 0
 }
 
 export type RatelimitEvent = {
@@ -45,8 +46,7 @@ export class Fold {
   /** How much it holds: cells, tag sets and spellings of them. What bounds on memory count. */
   size = 0
   readonly #name = {}
-  /** Of keys that came with a slot. One key may have several, when its record was read again: the database adds them up. */
-  readonly #slotted: VerificationCell[] = []
+  readonly #slotted = new SlottedRows()
   readonly #untagged = new Map<string, VerificationCell>()
   readonly #sets = new Map<string, TagSet>()
   readonly #spellings = new Spelling()
@@ -57,10 +57,17 @@ export class Fold {
     const hour = this.#hourOf(event.atMs)
     const { tags, slot } = event
     const isTagged = tags !== null && tags.length > 0
-    const cell =
-      slot !== undefined && !isTagged
-        ? this.#cellOfSlot(slot, hour, event)
-        : this.#cellOfKey(isTagged ? this.#tagSet(tags).cells : this.#untagged, hour, event)
+    if (slot !== undefined && !isTagged) {
+      if (slot.fold !== this.#name || slot.hour !== hour) {
+        slot.fold = this.#name
+        slot.hour = hour
+        slot.row = this.#slotted.add(event, hour)
+        this.size++
+      }
+      this.#slotted.count(slot.row, event.outcome)
+      return
+    }
+    const cell = this.#cellOfKey(isTagged ? this.#tagSet(tags).cells : this.#untagged, hour, event)
     switch (event.outcome) {
       case 'VALID':
         cell.valid++
@@ -108,14 +115,8 @@ export class Fold {
 
   /** Everything in it as columns of up to {@link BATCH_ROWS_MAX} rows each, built one at a time. Nothing may be added meanwhile. */
   *columns(): Generator<UsageColumns, void> {
+    yield* this.#slotted.columns()
     let builder = new ColumnBuilder()
-    for (const cell of this.#slotted) {
-      builder.addVerifications(cell, null)
-      if (builder.isFull()) {
-        yield builder.columns
-        builder = new ColumnBuilder()
-      }
-    }
     for (const set of [null, ...this.#sets.values()]) {
       for (const first of (set === null ? this.#untagged : set.cells).values()) {
         for (let cell: VerificationCell | null = first; cell !== null; cell = cell.other) {
@@ -146,17 +147,6 @@ export class Fold {
     const since = atMs - this.#hour
     if (!(since >= 0 && since < HOUR_MS)) this.#hour = Math.floor(atMs / HOUR_MS) * HOUR_MS
     return this.#hour
-  }
-
-  #cellOfSlot(slot: UsageSlot, hour: number, event: VerificationEvent): VerificationCell {
-    const { cell } = slot
-    if (cell !== null && slot.fold === this.#name && cell.hour === hour) return cell
-    const made = newCell(event, hour, null)
-    slot.fold = this.#name
-    slot.cell = made
-    this.#slotted.push(made)
-    this.size++
-    return made
   }
 
   #cellOfKey(cells: Map<string, VerificationCell>, hour: number, event: VerificationEvent): VerificationCell {
@@ -304,6 +294,96 @@ class Spelling {
 function put<T>(column: T[], row: number, value: T, filler: T): void {
   while (column.length < row) column.push(filler)
   column.push(value)
+}
+
+/**
+ * Rows of keys that came with a slot, as columns from the start: batches are slices of them. One key may have several rows,
+ * when its record was read again; the database adds them up.
+ */
+class SlottedRows {
+  readonly #scopes = { workspaceId: [] as string[], keyspaceId: [] as string[] }
+  readonly #scopeAt = new Map<string, number>()
+  #lastScope: { keyspaceId: string; at: number } | null = null
+  /** Positions in the scopes, from 0. */
+  readonly #scope: number[] = []
+  readonly #hour: number[] = []
+  readonly #keyId: string[] = []
+  /** Like the counts it may end early. */
+  readonly #identityId: string[] = []
+  readonly #counts: Record<Outcome, number[]> = {
+    VALID: [],
+    RATE_LIMITED: [],
+    EXPIRED: [],
+    DISABLED: [],
+    FORBIDDEN: [],
+    USAGE_EXCEEDED: [],
+    INSUFFICIENT_PERMISSIONS: [],
+  }
+
+  /** @returns the row, which counts nothing yet. */
+  add(event: VerificationEvent, hour: number): number {
+    const row = this.#keyId.push(event.keyId) - 1
+    this.#scope.push(this.#scopeOf(event))
+    this.#hour.push(hour)
+    if (event.identityId !== null) put(this.#identityId, row, event.identityId, '')
+    return row
+  }
+
+  count(row: number, outcome: Outcome): void {
+    const column = this.#counts[outcome]
+    const count = column[row]
+    if (count === undefined) put(column, row, 1, 0)
+    else column[row] = count + 1
+  }
+
+  *columns(): Generator<UsageColumns, void> {
+    for (let from = 0; from < this.#keyId.length; from += BATCH_ROWS_MAX) {
+      const to = from + BATCH_ROWS_MAX
+      const countsOf = (outcome: Outcome) => this.#counts[outcome].slice(from, to)
+      const columns = emptyColumns()
+      columns.verifications = {
+        scope: this.#scopesOf(from, to, columns),
+        set: [],
+        hour: this.#hour.slice(from, to),
+        keyId: this.#keyId.slice(from, to),
+        identityId: this.#identityId.slice(from, to),
+        valid: countsOf('VALID'),
+        rateLimited: countsOf('RATE_LIMITED'),
+        expired: countsOf('EXPIRED'),
+        disabled: countsOf('DISABLED'),
+        forbidden: countsOf('FORBIDDEN'),
+        usageExceeded: countsOf('USAGE_EXCEEDED'),
+        insufficientPermissions: countsOf('INSUFFICIENT_PERMISSIONS'),
+      }
+      yield columns
+    }
+  }
+
+  #scopeOf({ workspaceId, keyspaceId }: VerificationEvent): number {
+    if (this.#lastScope?.keyspaceId === keyspaceId) return this.#lastScope.at
+    let at = this.#scopeAt.get(keyspaceId)
+    if (at === undefined) {
+      this.#scopes.workspaceId.push(workspaceId)
+      at = this.#scopes.keyspaceId.push(keyspaceId) - 1
+      this.#scopeAt.set(keyspaceId, at)
+    }
+    this.#lastScope = { keyspaceId, at }
+    return at
+  }
+
+  /** Puts the scopes of these rows into the batch. @returns the rows' positions among them, from 1. */
+  #scopesOf(from: number, to: number, { scopes }: UsageColumns): number[] {
+    const places = new Map<number, number>()
+    return this.#scope.slice(from, to).map((at) => {
+      let place = places.get(at)
+      if (place === undefined) {
+        scopes.workspaceId.push(this.#scopes.workspaceId[at] ?? '') // both lists are as long
+        place = scopes.keyspaceId.push(this.#scopes.keyspaceId[at] ?? '')
+        places.set(at, place)
+      }
+      return place
+    })
+  }
 }
 
 class ColumnBuilder {
