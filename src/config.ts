@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { resolve } from 'node:path'
 import { isAddressOrRange } from './lib/address.ts'
+import { LOG_LEVELS, type LogLevel } from './log.ts'
 
 /** Everything the environment decides, checked and grouped. Read once at start; nothing else reads the environment. */
 export type Config = {
@@ -24,6 +25,13 @@ export type Config = {
   databaseTimeoutMs: number
   /** Whether answers about limits carry `RateLimit` and `RateLimit-Policy` too. */
   sendsRatelimitHeaders: boolean
+  log: {
+    level: LogLevel
+    /** One line a request. */
+    hasAccess: boolean
+    /** A request that takes longer gets a line of its own, ms; 0 = none does. */
+    slowMs: number
+  }
   /** Where `/metrics` alone is served instead of with the API; null = with it. 0 = a free port. */
   metricsPort: number | null
   /** What the windows of all shards together may take, in bytes. */
@@ -61,6 +69,15 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       otherwise: 2000,
     }),
     sendsRatelimitHeaders: isOn('TOLLGATE_RATELIMIT_HEADERS', read('TOLLGATE_RATELIMIT_HEADERS')),
+    log: {
+      level: logLevel(read('TOLLGATE_LOG_LEVEL')),
+      hasAccess: isOn('TOLLGATE_ACCESS_LOG', read('TOLLGATE_ACCESS_LOG')),
+      slowMs: wholeNumber('TOLLGATE_SLOW_MS', read('TOLLGATE_SLOW_MS'), {
+        min: 0,
+        max: 600_000,
+        otherwise: 1000,
+      }),
+    },
     metricsPort: metricsPort(read('TOLLGATE_METRICS_PORT')),
     limiterBytesMax:
       2 ** 20 *
@@ -148,6 +165,14 @@ const retentionMonths = (text: string | undefined): number | null =>
   text === undefined
     ? null
     : wholeNumber('TOLLGATE_USAGE_RETENTION_MONTHS', text, { min: 1, max: 1200, otherwise: 1 })
+
+function logLevel(text = 'info'): LogLevel {
+  const level = LOG_LEVELS.find((each) => each === text)
+  if (level !== undefined) return level
+  throw new ConfigError(
+    `TOLLGATE_LOG_LEVEL is ${JSON.stringify(text)}; it wants one of ${LOG_LEVELS.join(', ')}`,
+  )
+}
 
 function isOn(name: string, text: string | undefined): boolean {
   if (text === undefined || text === '0') return false

@@ -1,13 +1,63 @@
-export type LogLevel = 'debug' | 'info' | 'warn' | 'error'
+import { getEnvironmentData, setEnvironmentData } from 'node:worker_threads'
+
+export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
+export type LogLevel = (typeof LOG_LEVELS)[number]
+
+export type LogOptions = {
+  /** What is less than this is not written. */
+  level: LogLevel
+  /** For eyes, not for programs: time, level, event and fields in columns. */
+  isPretty: boolean
+}
 
 /** Facts of one event. Never a key, a root key or any other secret: those have ids. */
 export type LogFields = Record<string, unknown>
 
-/** One JSON line an event: `at` (ISO 8601), `level`, `event`, then the fields. Errors go to stderr. */
+/** Threads started later have the same: it is part of what a worker inherits. */
+export function configureLog(chosen: LogOptions): void {
+  options = chosen
+  setEnvironmentData(INHERITED, chosen)
+}
+
+const INHERITED = 'tollgate.log'
+// What was put there is what is got: only configureLog sets it.
+let options = (getEnvironmentData(INHERITED) as LogOptions | undefined) ?? { level: 'info', isPretty: false } // see above
+
+/** One JSON line an event: `at` (ISO 8601), `level`, `event`, then the fields. Warnings and errors go to stderr. */
 export function log(level: LogLevel, event: string, fields: LogFields = {}): void {
-  const line = JSON.stringify({ at: new Date().toISOString(), level, event, ...fields }, describeErrors)
+  if (LOG_LEVELS.indexOf(level) < LOG_LEVELS.indexOf(options.level)) return
+  const line = logLine({ at: new Date(), level, event, fields, isPretty: options.isPretty })
   if (level === 'error' || level === 'warn') process.stderr.write(`${line}\n`)
   else process.stdout.write(`${line}\n`)
+}
+
+/** One event as it is written, without the line end. */
+export function logLine({
+  at,
+  level,
+  event,
+  fields,
+  isPretty,
+}: {
+  at: Date
+  level: LogLevel
+  event: string
+  fields: LogFields
+  isPretty: boolean
+}): string {
+  if (!isPretty) return JSON.stringify({ at: at.toISOString(), level, event, ...fields }, describeErrors)
+  const facts = Object.entries(fields).map(([name, value]) => {
+    const text = typeof value === 'string' ? value : JSON.stringify(value, describeErrors)
+    return `  \x1b[2m${name}=\x1b[22m${text}`
+  })
+  return `\x1b[2m${at.toISOString().slice(11, 23)}\x1b[22m ${COLOURS[level]}${level.padEnd(5)}\x1b[39m ${event}${facts.join('')}`
+}
+
+const COLOURS: Record<LogLevel, string> = {
+  debug: '\x1b[90m',
+  info: '\x1b[32m',
+  warn: '\x1b[33m',
+  error: '\x1b[31m',
 }
 
 /**

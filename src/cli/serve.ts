@@ -1,6 +1,6 @@
 import { ConfigError, readConfig } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
-import { log, logUnhandledRejections } from '../log.ts'
+import { configureLog, log, logUnhandledRejections } from '../log.ts'
 import { type Server, startServer } from '../server.ts'
 
 /**
@@ -11,7 +11,9 @@ export async function serve(): Promise<void> {
   logUnhandledRejections()
   let server: Server
   try {
-    server = await startServer(readConfig())
+    const config = readConfig()
+    configureLog({ level: config.log.level, isPretty: process.stdout.isTTY === true })
+    server = await startServer(config)
   } catch (cause) {
     if (!(cause instanceof ConfigError || cause instanceof StartError)) throw cause
     process.stderr.write(`${cause.message}\n`)

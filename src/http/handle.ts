@@ -2,6 +2,7 @@ import { TypeCompiler } from '@sinclair/typebox/compiler'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { newId } from '../lib/ids.ts'
+import { log } from '../log.ts'
 import { type Envelope, errorAnswer, jsonAnswer } from './answer.ts'
 import { parseBody, readBody } from './body.ts'
 import { type ConnectionInfo, clientAddress } from './client-address.ts'
@@ -21,6 +22,16 @@ export type Handler = (request: Request, connection: ConnectionInfo | null) => P
 export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
   const checker = TypeCompiler.Compile(endpoint.input)
   const measured = deps.measures.route(endpoint.path)
+  const { hasAccess, slowMs } = deps.config.log
+  const finish = (status: number, { requestId, startedAt }: Envelope) => {
+    const tookMs = performance.now() - startedAt
+    measured.add(status, tookMs)
+    const isSlow = slowMs > 0 && tookMs > slowMs
+    if (!isSlow && !hasAccess) return
+    const fields = { requestId, route: endpoint.path, status, tookMs: Math.round(tookMs * 100) / 100 }
+    if (hasAccess) log('info', 'request', fields)
+    if (isSlow) log('warn', 'slow request', fields)
+  }
   return async (request, connection) => {
     const exchange = new Exchange(request, connection, deps)
     try {
@@ -29,11 +40,11 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
       const reply = await endpoint.run(deps, exchange, input)
       const answer = jsonAnswer(exchange, endpoint.status, reply)
-      measured.add(endpoint.status, performance.now() - exchange.startedAt)
+      finish(endpoint.status, exchange)
       return answer
     } catch (cause) {
       const answer = errorAnswer(exchange, cause, endpoint.path)
-      measured.add(answer.status, performance.now() - exchange.startedAt)
+      finish(answer.status, exchange)
       return answer
     }
   }

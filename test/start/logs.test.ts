@@ -1,0 +1,61 @@
+import { expect, setDefaultTimeout, test } from 'bun:test'
+import { readConfig } from '../../src/config.ts'
+import { logLine } from '../../src/log.ts'
+import { openTestDatabase } from '../support/database.ts'
+import { spawnServer } from '../support/process.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+async function outputOf(env: Record<string, string>): Promise<string> {
+  await using database = await openTestDatabase()
+  await using server = await spawnServer({
+    DATABASE_URL: database.databaseUrl ?? '',
+    TOLLGATE_DATA_DIR: database.dataDir,
+    ...env,
+  })
+  await server.post('keys.verifyKey', { key: 'unknown' })
+  expect(await server.end('SIGTERM')).toBe(0)
+  return server.output()
+}
+
+/** Shards are threads of their own: the level must reach them too. */
+test('no request is logged unless asked for, and the level holds in every thread', async () => {
+  const usual = await outputOf({})
+  expect(usual).toContain('limiter shard started')
+  expect(usual).not.toContain('/v1/keys.verifyKey')
+  const quiet = await outputOf({ TOLLGATE_LOG_LEVEL: 'error', TOLLGATE_ACCESS_LOG: '1' })
+  expect(quiet).not.toContain('"level"')
+})
+
+test('the access log has a line for each request, and it is JSON where no terminal is', async () => {
+  const output = await outputOf({ TOLLGATE_ACCESS_LOG: '1' })
+  const line = output.split('\n').find((text) => text.includes('/v1/keys.verifyKey')) ?? ''
+  expect(JSON.parse(line)).toEqual({
+    at: expect.any(String),
+    level: 'info',
+    event: 'request',
+    requestId: expect.stringMatching(/^req_/),
+    route: '/v1/keys.verifyKey',
+    status: 200,
+    tookMs: expect.any(Number),
+  })
+})
+
+test('on a terminal an event is one line for eyes', () => {
+  const line = logLine({
+    at: new Date('2030-01-01T12:00:00.123Z'),
+    level: 'warn',
+    event: 'slow request',
+    fields: { route: '/v1/x', tookMs: 1200.5 },
+    isPretty: true,
+  })
+  expect(Bun.stripANSI(line)).toBe('12:00:00.123 warn  slow request  route=/v1/x  tookMs=1200.5')
+})
+
+test('wrong values name what is wanted', () => {
+  expect(() => readConfig({ TOLLGATE_LOG_LEVEL: 'loud' })).toThrow(
+    'TOLLGATE_LOG_LEVEL is "loud"; it wants one of debug, info, warn, error',
+  )
+  expect(() => readConfig({ TOLLGATE_SLOW_MS: '-1' })).toThrow('TOLLGATE_SLOW_MS')
+})
