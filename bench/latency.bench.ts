@@ -58,7 +58,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const half = isTiny ? 500 : Math.round(saturation / 2)
   const alone: LoadResult[] = []
   const dirtied: LoadResult[] = []
-  const throughput = { flushing: [] as number[], quiet: [] as number[] }
+  const throughput: Record<'flushing' | 'quiet', number[]> = { flushing: [], quiet: [] }
   for (let round = 0; round < rounds; round++) {
     alone.push(await paced(flushing, half))
     if (databaseServer === undefined) continue

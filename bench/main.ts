@@ -1,6 +1,11 @@
 import { readdirSync } from 'node:fs'
+import { load } from './load.ts'
 
-/** `bun run bench` runs all benchmarks, `bun run bench <name>` those named: `bench/<name>.bench.ts`. */
+/**
+ * `bun run bench` runs all benchmarks, `bun run bench <name>` those named: `bench/<name>.bench.ts`. `bun run bench load`
+ * drives a server that runs already, see load.ts.
+ */
+if (process.argv[2] === 'load') process.exit(await load(process.argv.slice(3)))
 const known = readdirSync(import.meta.dir)
   .filter((file) => file.endsWith('.bench.ts'))
   .map((file) => file.replace('.bench.ts', ''))

@@ -8,6 +8,7 @@ import {
   HEADERS,
   LIMIT_PATH,
   limitsOf,
+  ROOT_KEY,
   startTollgate,
   VERIFY_PATH,
 } from './support/tollgate.ts'
@@ -28,6 +29,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   for (const target of [one, two]) {
     await exactly(target)
     await revoked(target)
+    if (isTiny) await drivenByHand(target)
     results.set(target, [])
   }
   const bodies = LIMITS.map((body) => JSON.stringify(body))
@@ -88,4 +90,14 @@ async function revoked(target: Target): Promise<void> {
   console.log(
     `  ${target.name}: a key deleted through one thread is ${after} on the next verification of all`,
   )
+}
+
+/** `bun run bench load` against it: tiny runs only, so that the command cannot rot. */
+async function drivenByHand(target: Target): Promise<void> {
+  const script = `${import.meta.dir}/main.ts`
+  const options = ['--url', target.url, '--root-key', ROOT_KEY, '--rate', '200', '--duration', '1']
+  const child = Bun.spawn([process.execPath, script, 'load', ...options], { stdout: 'pipe', stderr: 'pipe' })
+  const [output, code] = await Promise.all([new Response(child.stdout).text(), child.exited])
+  if (code !== 0 || !output.startsWith('200 of 200 requests answered') || !output.includes('p99.9'))
+    throw new Error(`load ended with ${code}: ${output}`)
 }

@@ -11,13 +11,17 @@ export type Target = AsyncDisposable & {
   memoryMib(): number
 }
 
-/** Starts a script that prints `listens on <url>` when it is ready; pinned to the first core. */
+/**
+ * Starts a script that prints `listens on <url>` when it is ready; pinned to the first core.
+ * @param program Runs it; Bun where none is given.
+ */
 export async function startTarget(
   name: string,
   script: string[],
   env: Record<string, string> = {},
+  program: string = process.execPath,
 ): Promise<Target> {
-  const child = Bun.spawn([...pin(0), process.execPath, ...script], {
+  const child = Bun.spawn([...pin(0), program, ...script], {
     env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...env },
     stdout: 'pipe',
     stderr: 'inherit',

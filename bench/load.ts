@@ -1,0 +1,122 @@
+import { parseArgs } from 'node:util'
+import { sendPaced } from './support/paced.ts'
+import { DURATION_MS, LIMIT_PATH, VERIFY_PATH } from './support/tollgate.ts'
+
+const USAGE = `usage: bun run bench load --url <http://host:port> --root-key <key> [options]
+
+  Sends ratelimits.limit to a running server at a steady rate, or keys.verifyKey when a key is given.
+
+  --rate <n>          requests a second, 1 to 1000000 (default 1000)
+  --duration <s>      seconds, 1 to 86400 (default 10)
+  --connections <n>   1 to 10000 (default 32)
+  --identifiers <n>   different identifiers, 1 to 1000000 (default 1000)
+  --limit <n>         tokens in a window of each, 1 to 2147483647 (default 2147483647)
+  --namespace <name>  made when it is not there (default bench)
+  --key <key>         verify this key instead
+  --socket <path>     connect to a Unix socket; the URL then only names the host`
+
+/** Drives a running server: one line of progress, then the latencies as a histogram. @returns the exit code. */
+export async function load(argv: string[]): Promise<number> {
+  let options: ReturnType<typeof readOptions>
+  try {
+    options = readOptions(argv)
+  } catch (cause) {
+    console.error(`${cause instanceof Error ? cause.message : cause}\n\n${USAGE}`)
+    return 2
+  }
+  if (options === null) {
+    console.log(USAGE)
+    return 0
+  }
+  const { rate, seconds } = options
+  const showProgress = ({
+    seconds: at,
+    answered,
+    failed,
+  }: {
+    seconds: number
+    answered: number
+    failed: number
+  }) => {
+    const done = Math.min(1, at / seconds)
+    const bar = '█'.repeat(Math.round(30 * done)).padEnd(30, '░')
+    const line = `${bar} ${at.toFixed(0)} of ${seconds} s, ${answered} answered, ${failed} failed`
+    if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${line}`)
+    else process.stderr.write(`${line}\n`)
+  }
+  let result: Awaited<ReturnType<typeof sendPaced>>
+  try {
+    result = await sendPaced(options, showProgress)
+  } catch (cause) {
+    console.error(
+      `cannot connect to ${options.socketPath ?? options.url}: ${cause instanceof Error ? cause.message : cause}`,
+    )
+    return 1
+  }
+  if (process.stderr.isTTY) process.stderr.write('\r\x1b[K')
+  const { latencies, answered, failed } = result
+  console.log(
+    `${answered} of ${Math.floor(rate * seconds)} requests answered in ${result.seconds.toFixed(1)} s, ${failed} failed`,
+  )
+  for (const line of latencies.draw()) console.log(line)
+  const at = (share: number) => `${latencies.percentile(share).toFixed(2)} ms`
+  console.log(
+    `p50 ${at(0.5)}, p99 ${at(0.99)}, p99.9 ${at(0.999)}, longest ${at(1)}; counted from when each request was due`,
+  )
+  return failed === 0 ? 0 : 1
+}
+
+function readOptions(argv: string[]) {
+  const { values } = parseArgs({
+    args: argv,
+    options: {
+      url: { type: 'string' },
+      'root-key': { type: 'string' },
+      rate: { type: 'string', default: '1000' },
+      duration: { type: 'string', default: '10' },
+      connections: { type: 'string', default: '32' },
+      identifiers: { type: 'string', default: '1000' },
+      limit: { type: 'string', default: '2147483647' },
+      namespace: { type: 'string', default: 'bench' },
+      key: { type: 'string' },
+      socket: { type: 'string' },
+      help: { type: 'boolean', default: false },
+    },
+  })
+  if (values.help) return null
+  const { url, key, namespace } = values
+  if (url === undefined || !URL.canParse(url) || new URL(url).protocol !== 'http:')
+    throw new Error(`--url wants an http:// URL, got ${url ?? 'none'}`)
+  const rootKey = values['root-key']
+  if (rootKey === undefined && key === undefined) throw new Error('--root-key or --key is needed')
+  const limit = integer('--limit', values.limit, 2 ** 31 - 1)
+  const identifiers = integer('--identifiers', values.identifiers, 1_000_000)
+  const bodies =
+    key === undefined
+      ? Array.from({ length: identifiers }, (_, i) =>
+          JSON.stringify({ namespace, identifier: `user_${i}`, limit, duration: DURATION_MS }),
+        )
+      : [JSON.stringify({ key })]
+  const headers: Record<string, string> = { 'Content-Type': 'application/json' }
+  if (rootKey !== undefined) headers.Authorization = `Bearer ${rootKey}`
+  return {
+    url,
+    socketPath: values.socket ?? null,
+    path: key === undefined ? LIMIT_PATH : VERIFY_PATH,
+    headers,
+    bodies,
+    connections: integer('--connections', values.connections, 10_000),
+    seconds: integer('--duration', values.duration, 86_400),
+    rate: integer('--rate', values.rate, 1_000_000),
+    // A refusal is a right answer too.
+    expected: key === undefined ? '"remaining":' : '"valid":',
+  }
+}
+
+/** @throws Error that names the option, what it got and what it wants. */
+function integer(name: string, text: string, max: number): number {
+  const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
+  if (!(value >= 1 && value <= max))
+    throw new Error(`${name} wants a whole number from 1 to ${max}, got ${text}`)
+  return value
+}
