@@ -74,12 +74,12 @@ describe('three HTTP threads', () => {
       expect(numberOf(families, 'tollgate_database_up')).toBe(1)
       expect(families.get('tollgate_event_loop_lag_seconds')).toHaveLength(3)
       expect(numberOf(families, 'tollgate_cache_hits_total', { cache: 'keys' })).toBeGreaterThan(0)
-      expect(
-        families
-          .get('tollgate_limiter_windows_flushed_total')
-          ?.map(({ value }) => Number(value))
-          .sort(),
-      ).toEqual([0, 1])
+      // A flush in the middle of the calls writes the one window more than once.
+      const flushed = (families.get('tollgate_limiter_windows_flushed_total') ?? []).map(({ value }) =>
+        Number(value),
+      )
+      expect(Math.min(...flushed)).toBe(0)
+      expect(Math.max(...flushed)).toBeGreaterThan(0)
       expect(numberOf(families, 'tollgate_build_info', { bun: Bun.version })).toBe(1)
     }
   })
