@@ -107,8 +107,8 @@ async function shareOverHttp(sizes: number[], isTiny: boolean): Promise<number[]
   for (const keys of sizes) {
     const bodies = await makeKeys([recorded, unrecorded], keys)
     const load = { path: '/v1/keys.verifyKey', headers: JSON_TYPE, bodies, connections }
-    const on = { rate: [] as number[], cpu: [] as number[] }
-    const off = { rate: [] as number[], cpu: [] as number[] }
+    const on: Figures = { rate: [], cpu: [] }
+    const off: Figures = { rate: [], cpu: [] }
     let answered = 0
     // The first round only warms up: the cache of keys, and the code.
     for (let round = 0; round <= rounds; round++) {
@@ -162,7 +162,8 @@ async function shareInProcess(sizes: number[], cpuOverHttp: number[], isTiny: bo
   const usage: UsageRecorder = Object.create(deps.usage, { recordVerification: { value: () => {} } })
   const handlers = { on: handlerOf(endpoint, deps), off: handlerOf(endpoint, { ...deps, usage }) }
   for (const [index, keys] of sizes.entries()) {
-    const target = { url: server.url, apiIds: [] as string[] }
+    const apiIds: string[] = []
+    const target = { url: server.url, apiIds }
     const bodies = await makeKeys([target], keys)
     let at = 0
     let recorded = 0
@@ -481,3 +482,6 @@ function randomNumbers(seed: number): () => number {
 
 if (import.meta.main)
   await run({ tiny: process.argv.includes('tiny'), full: process.argv.includes('--full') })
+
+/** Of one side of a comparison, one figure a round. */
+type Figures = { rate: number[]; cpu: number[] }

@@ -301,7 +301,7 @@ function put<T>(column: T[], row: number, value: T, filler: T): void {
  * when its record was read again; the database adds them up.
  */
 class SlottedRows {
-  readonly #scopes = { workspaceId: [] as string[], keyspaceId: [] as string[] }
+  readonly #scopes: { workspaceId: string[]; keyspaceId: string[] } = { workspaceId: [], keyspaceId: [] }
   readonly #scopeAt = new Map<string, number>()
   #lastScope: { keyspaceId: string; at: number } | null = null
   /** Positions in the scopes, from 0. */
