@@ -32,6 +32,8 @@ export async function listen(
   const common = {
     routes: hot,
     fetch: app.fetch,
+    // Bun's default goes by NODE_ENV, which nobody need set: no pages of its own for errors, and 1.3 µs less a request.
+    development: false,
     // The app itself refuses what is larger, with an answer that says so; this is only the end of its patience.
     maxRequestBodySize: 16 * BODY_BYTES_MAX,
   }
