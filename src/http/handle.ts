@@ -18,6 +18,11 @@ export type Handler = (request: Request, connection: ConnectionInfo | null) => P
  *
  * Elysia routes to this function and does not parse or validate itself. Its own validation words problems its own way,
  * converts queries by other rules than the v1 API's, and costs more (the figure is in the note of bench/http.bench.ts).
+ *
+ * Of the 20 µs of CPU of a hot call, 12 are what bare Bun.serve takes; the rest is mostly native: headers in and out,
+ * messages to the shard. Refused: `request.json()`, no quicker (13.9 against 14.3 µs, within the noise), and the text is
+ * needed to look for what cannot be stored; an HTTP parser of our own on a raw socket, the one way to get below bare
+ * Bun.serve, because a parser that disagrees with the proxy before it lets requests be smuggled.
  */
 export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
   const checker = TypeCompiler.Compile(endpoint.input)
