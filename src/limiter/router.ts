@@ -154,8 +154,8 @@ export class LimiterRouter {
 }
 
 /**
- * The calls of one message. Who asked waits for the one promise of the batch and then looks at its own place: a promise
- * with its two functions for each call cost 0.4 µs more.
+ * The calls of one message. Who asked waits for the one promise of the batch and then looks at its own place. For single
+ * calls a promise each was as quick (0.86 against 0.91 µs, within the noise); this is for a thousand in one request.
  */
 class Batch {
   /** How many. */
