@@ -23,6 +23,8 @@ export async function run({ tiny = false }: { tiny?: boolean } = {}): Promise<vo
     DATABASE_URL: database.databaseUrl ?? '',
     TOLLGATE_DATA_DIR: database.dataDir,
     TOLLGATE_ROOT_KEY: OPERATOR_KEY,
+    // A crowded machine is slow to read many keys, and this measures no refusals.
+    TOLLGATE_DB_TIMEOUT_MS: '60000',
   })
   const { post } = callsTo(target.url)
   const { apiId } = (await post('apis.createApi', { name: 'moved in' }, OPERATOR_KEY)).body

@@ -38,6 +38,8 @@ export async function startTollgate(
     TOLLGATE_ROOT_KEY: ROOT_KEY,
     TOLLGATE_HTTP_THREADS: '1',
     TOLLGATE_SHARDS: '1',
+    // A crowded machine is slow to read many keys, and this measures no refusals.
+    TOLLGATE_DB_TIMEOUT_MS: '60000',
     ...(database === null ? {} : { DATABASE_URL: database.url }),
     ...env,
   })

@@ -93,7 +93,8 @@ export class GuardedPool {
   /** A statement runs when somebody asks for its result; so that is where it is watched. */
   #guardQuery(query: Promise<unknown>): Promise<unknown> {
     const run = query.then.bind(query)
-    const watched = () => this.#watch(() => run((value) => value))
+    const onGivenUp = () => forgetUnsent(query)
+    const watched = () => this.#watch(() => run((value) => value), { onGivenUp })
     return Object.assign(query, {
       // biome-ignore lint/suspicious/noThenProperty: the driver's query is a promise that runs when asked; this asks for it
       then: ((resolve, reject) => watched().then(resolve, reject)) satisfies typeof query.then,
@@ -232,6 +233,15 @@ export class GivenUp extends Error {
       () => {},
     )
   }
+}
+
+/**
+ * The driver would send a statement that still waits for its connection whenever it gets one, long after whoever wanted it
+ * has been told that it failed. One that was sent is left alone: to cancel it takes a connection, and there may be none.
+ */
+function forgetUnsent(query: Promise<unknown>): void {
+  if ('state' in query && query.state === null && 'cancel' in query && typeof query.cancel === 'function')
+    query.cancel()
 }
 
 type Waiting = { since: number; timeoutMs: number; giveUp(reason: string): void }

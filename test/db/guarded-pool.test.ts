@@ -90,6 +90,22 @@ onRealPostgres(
   },
 )
 
+/** The driver keeps a statement until it gets a connection; a credit must not be spent for somebody who was told 500. */
+onRealPostgres('a statement that was given up before it was sent is never sent', async () => {
+  await using guarded = await openGuarded()
+  const { pool, wire } = guarded
+  wire.freeze() // before the first connection: each statement waits for one
+  const inserts = Array.from({ length: 6 }, (_, i) => `late ${i}`)
+  await Promise.all(
+    inserts.map((name) => failing(() => pool.sql`insert into things (name) values (${name})`)),
+  )
+  await wire.cut()
+  await wire.open()
+  await recovered(pool)
+  await Bun.sleep(2 * TIMEOUT_MS)
+  expect(await database.sql`select name from things`).toHaveLength(0)
+})
+
 test('gone: what comes fails at once, and all is well soon after its return', async () => {
   await using guarded = await openGuarded()
   const { pool, wire } = guarded
