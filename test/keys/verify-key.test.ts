@@ -300,6 +300,74 @@ describe('rate limits', () => {
     expect(looked).toMatchObject({ triggered: null, ratelimit: { remaining: 7 } })
   })
 
+  /** v1 has no call for limits of a key beside `default`; such keys were made in its dashboard. */
+  const limitOfKey = (keyId: string, name: string, limit: number, durationMs: number) =>
+    server.server.deps.sql`
+      insert into ratelimits (id, workspace_id, name, key_id, "limit", duration_ms, created_at)
+      select ${`rl_${keyId}_${name}`}, workspace_id, ${name}, id, ${limit}, ${durationMs}, 0 from keys where id = ${keyId}`
+
+  describe('of a key and its identity named together', () => {
+    const cases: [string, [number, number], [number, number], (string | null)[]][] = [
+      ['none denies while all have room', [4, 10_000], [10, 600_000], [null, null, null]],
+      ['the key’s denies first', [1, 10_000], [10, 600_000], [null, 'limit1', 'limit1']],
+      ['the identity’s second denies', [4, 10_000], [2, 600_000], [null, null, 'limit2']],
+    ]
+    for (const [what, [ofKey, keyMs], [second, secondMs], expected] of cases)
+      test(what, async () => {
+        const ws = await fixture()
+        await ws.post('identities.createIdentity', {
+          externalId: 'team',
+          ratelimits: [
+            { name: 'limit1', limit: 10, duration: 600_000 },
+            { name: 'limit2', limit: second, duration: secondMs },
+          ],
+        })
+        const { key, keyId } = await makeKey(ws, { externalId: 'team' })
+        await limitOfKey(keyId, 'limit1', ofKey, keyMs)
+        const ratelimits = [{ name: 'limit1' }, { name: 'limit2' }]
+        for (const triggered of expected)
+          expect(await verify(key, { ratelimits })).toMatchObject({
+            code: triggered === null ? 'VALID' : 'RATE_LIMITED',
+            triggered,
+          })
+      })
+  })
+
+  test('a thousand calls over twenty keys of one identity pass exactly its limit of a hundred', async () => {
+    const ws = await fixture()
+    await ws.post('identities.createIdentity', {
+      externalId: 'crowd',
+      ratelimits: [{ name: 'shared', limit: 100, duration: 600_000 }],
+    })
+    const keys = await Promise.all(Array.from({ length: 20 }, () => makeKey(ws, { externalId: 'crowd' })))
+    const answers = []
+    for (let call = 0; call < 1000; call += 50)
+      answers.push(
+        ...(await Promise.all(
+          Array.from({ length: 50 }, (_, i) =>
+            verify(keys[(call * 7 + i * 3) % 20]?.key ?? '', { ratelimits: [{ name: 'shared' }] }),
+          ),
+        )),
+      )
+    expect(answers.filter(({ valid }) => valid)).toHaveLength(100)
+  })
+
+  test('what one key of an identity used up is used up for the next', async () => {
+    const ws = await fixture()
+    await ws.post('identities.createIdentity', {
+      externalId: 'pair',
+      ratelimits: [{ name: 'shared', limit: 10, duration: 300_000 }],
+    })
+    now = Math.ceil(now / 300_000) * 300_000
+    const [one, two] = [await makeKey(ws, { externalId: 'pair' }), await makeKey(ws, { externalId: 'pair' })]
+    const ratelimits = [{ name: 'shared' }]
+    for (let i = 0; i < 20; i++) expect((await verify(one.key, { ratelimits })).valid).toBe(i < 10)
+    for (let i = 0; i < 10; i++) {
+      now += 1000
+      expect((await verify(two.key, { ratelimits })).code).toBe('RATE_LIMITED')
+    }
+  })
+
   test('bounds: a limit of 0 always denies, durations begin at 1 ms', async () => {
     const { key } = await makeKey(await fixture())
     const ask = (entry: object) =>
@@ -344,6 +412,38 @@ describe('permissions', () => {
     )
     expect((await verify(bare.key)).valid).toBe(true)
   })
+})
+
+test('ten permissions spread over eight overlapping roles are all held, and listed once each', async () => {
+  const ws = await fixture()
+  const slugs = Array.from({ length: 10 }, (_, i) => `p${i + 1}.do`)
+  for (const name of slugs) await ws.post('permissions.createPermission', { name })
+  const roles = Array.from({ length: 8 }, (_, i) => `role ${i}`)
+  for (const [i, name] of roles.entries()) {
+    const { roleId } = await ws.post('permissions.createRole', { name })
+    const permissions = [0, 1, 2, 3].map((step) => ({ slug: slugs[(i + step) % 10] }))
+    await ws.post('permissions.setRolePermissions', { roleId, permissions })
+  }
+  const { key } = await makeKey(ws, { roles, permissions: [slugs[0]] })
+  const answer = await verify(key, { authorization: { permissions: { and: slugs } } })
+  expect(answer.code).toBe('VALID')
+  expect(answer.permissions.toSorted()).toEqual(slugs.toSorted())
+})
+
+test('a key whose keyspace is deleted, or whose API is deleted or gone, is not found', async () => {
+  const { sql } = server.server.deps
+  const removals: ((apiId: string) => PromiseLike<unknown>)[] = [
+    (apiId) =>
+      sql`update keyspaces set deleted_at = 1 where id = (select keyspace_id from apis where id = ${apiId})`,
+    (apiId) => sql`update apis set deleted_at = 1 where id = ${apiId}`,
+    (apiId) => sql`delete from apis where id = ${apiId}`,
+  ]
+  for (const remove of removals) {
+    const ws = await fixture()
+    const { key } = await makeKey(ws)
+    await remove(ws.apiId)
+    expect(await verify(key)).toMatchObject({ status: 200, valid: false, code: 'NOT_FOUND' })
+  }
 })
 
 describe('a write is seen by the very next verification, cached or not', () => {
