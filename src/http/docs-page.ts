@@ -1,9 +1,10 @@
 import type { JsonSchema, OpenApiDocument, Operation } from './openapi.ts'
+import { pageOf } from './page.ts'
 
 /*
- * The description as a page to read, made on the server without a script. Refused: Scalar's viewer (1.72.1), which
- * installs 268 packages (278 MB) and sends 4 MB of script for the sake of one page. What it would add is calling the API
- * from the page; the `curl` line under each method does that as well.
+ * The description as a page to read, made on the server. Refused: Scalar's viewer (1.72.1), which installs 268 packages
+ * (278 MB) and sends 4 MB of script for the sake of one page. What it would add is calling the API from the page; the
+ * `curl` line beside each method does that as well.
  */
 
 /** @param document What `/openapi.json` answers: the page says nothing else. */
@@ -16,53 +17,44 @@ export function docsPage(document: OpenApiDocument): string {
     ...tag,
     members: operations.filter(({ operation }) => operation.tags.includes(tag.name)),
   }))
-  return `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Tollgate API ${escapeHtml(document.info.version)}</title>
-<style>${STYLE}</style>
-</head>
-<body>
-<nav aria-label="Methods">
-<a class="home" href="#top">Tollgate</a>
+  return pageOf({
+    title: 'API',
+    section: '/docs',
+    side: `<div class="filter" id="filter" hidden><input type="search" placeholder="Filter methods and fields  /" aria-label="Filter methods and fields"><output></output></div>
 ${groups
   .map(
-    ({ name, members }) =>
-      `<h2>${escapeHtml(name)}</h2>\n${members
-        .map(({ operation: { operationId } }) => `<a href="#${operationId}">${shortName(operationId)}</a>`)
-        .join('\n')}`,
+    ({ name, members }) => `<div data-group>
+<h2>${escapeHtml(name)}</h2>
+${members
+  .map(
+    ({ method, operation: { operationId } }) =>
+      `<a href="#${operationId}">${shortName(operationId)} <i class="${method}">${method}</i></a>`,
   )
   .join('\n')}
-</nav>
-<main id="top">
-<h1>Tollgate API <small>${escapeHtml(document.info.version)}</small></h1>
+</div>`,
+  )
+  .join('\n')}`,
+    main: `<h1>Tollgate API</h1>
+<div class="prose">
 ${document.info.description.split('\n\n').map(paragraph).join('\n')}
-<p>Base URL: <code>${escapeHtml(base)}</code> · <a href="/openapi.json">openapi.json</a></p>
+<p>Base URL: <code>${escapeHtml(base)}</code>. The same for programs, OpenAPI 3.1: <a href="/openapi.json">openapi.json</a>.</p>
+</div>
 ${groups
   .map(
-    ({ name, description, members }) => `<h2 class="tag">${escapeHtml(name)}</h2>
+    ({ name, description, members }) => `<div data-group>
+<h2 class="tag" id="${escapeHtml(name)}"><a href="#${escapeHtml(name)}">${escapeHtml(name)}</a></h2>
 ${paragraph(description)}
-${members.map(({ path, method, operation }) => section({ path, method, operation, base })).join('\n')}`,
+${members.map(({ path, method, operation }) => section({ path, method, operation, base })).join('\n')}
+</div>`,
   )
-  .join('\n')}
-</main>
-</body>
-</html>
-`
+  .join('\n')}`,
+  })
 }
 
 type Shown = { path: string; method: string; operation: Operation; base: string }
 
 function section({ path, method, operation, base }: Shown): string {
-  const { operationId, summary, security, parameters = [], requestBody, responses } = operation
-  const isPublic = security.length === 0
-  const introduced = operation['x-introduced']
-  const facts = [
-    isPublic ? 'No root key needed.' : 'Needs a root key.',
-    introduced === undefined ? '' : `Introduced ${introduced}.`,
-  ]
+  const { operationId, summary, description = '', parameters = [], requestBody, responses } = operation
   const fields: Field[] =
     requestBody === undefined
       ? parameters.map(({ name, required, description, deprecated, schema }) => ({
@@ -73,31 +65,47 @@ function section({ path, method, operation, base }: Shown): string {
         }))
       : fieldsOf(requestBody.content['application/json'].schema)
   const [status = '200', success] = Object.entries(responses)[0] ?? []
-  const reply = success === undefined ? [] : fieldsOf(success.content['application/json'].schema)
-  return `<section id="${operationId}">
+  const reply = success?.content['application/json']
+  const words = [operationId, path, summary, ...fields.map(({ name }) => name)].join(' ').toLowerCase()
+  return `<section class="method" id="${operationId}" data-words="${escapeHtml(words)}">
+<header>
 <h3><a href="#${operationId}">${escapeHtml(summary)}</a></h3>
-<p class="path"><b>${method}</b> <code>${path}</code></p>
-<p class="facts">${facts.join(' ')}</p>
-<pre><code>${escapeHtml(curlOf({ path, method, operation, base }))}</code></pre>
+<p class="path"><b class="${method}">${method}</b><code>${path}</code></p>
+<p class="facts">${inline(description)}</p>
+</header>
+<div class="halves">
+<div>
 <h4>${method === 'GET' ? 'Query' : `Body${listMark(requestBody?.content['application/json'].schema)}`}</h4>
-${fields.length === 0 ? '<p>Nothing.</p>' : table(fields)}
-<h4>Answer ${status}${listMark(success?.content['application/json'].schema)}</h4>
-${reply.length === 0 ? '<p>An empty object.</p>' : table(reply)}
-<h4>Errors</h4>
+${fieldList(fields, 'request')}
+<h4>Answer${listMark(reply?.schema)}</h4>
+${fieldList(reply === undefined ? [] : fieldsOf(reply.schema), 'answer')}
+<details>
+<summary>Errors</summary>
 <ul class="errors">${Object.entries(responses)
     .flatMap(([errorStatus, { content }]) =>
       Object.entries(content['application/json'].examples ?? {}).map(
         ([code, { summary: about }]) =>
-          `<li title="${escapeHtml(about)}"><span>${errorStatus}</span> <a href="/errors/${code}">${code}</a></li>`,
+          `<li><b>${errorStatus}</b> <a href="/errors/${code}">${code}</a><br>${escapeHtml(about)}</li>`,
       ),
     )
-    .join('')}</ul>
+    .join('\n')}</ul>
+</details>
+</div>
+<div class="examples">
+<h4>Request</h4>
+<pre><code>${escapeHtml(curlOf({ path, method, operation, base }))}</code></pre>
+<h4>Answer ${status}</h4>
+<pre><code>${escapeHtml(JSON.stringify(reply?.example, null, 2))}</code></pre>
+</div>
+</div>
 </section>`
 }
 
 const listMark = (schema: JsonSchema | undefined) => (schema?.type === 'array' ? ', a list of' : '')
 
 type Field = { name: string; isRequired: boolean; depth: number; schema: JsonSchema }
+/** A field is marked where it differs from what one expects: most of a request may be left out, most of an answer is there. */
+type FieldsOf = 'request' | 'answer'
 
 /** All fields of an object, or of the objects of a list, those inside others right after them. */
 function fieldsOf(schema: JsonSchema, depth = 0): Field[] {
@@ -115,17 +123,19 @@ function objectIn(schema: JsonSchema): JsonSchema | undefined {
   return schema.anyOf?.map(objectIn).find((option) => option !== undefined)
 }
 
-const table = (fields: Field[]) => `<table>
-${fields.map(row).join('\n')}
-</table>`
+const fieldList = (fields: Field[], of: FieldsOf) =>
+  fields.length === 0
+    ? `<p class="empty">${of === 'request' ? 'Nothing.' : 'An empty object.'}</p>`
+    : `<ul class="fields">\n${fields.map((field) => item(field, of)).join('\n')}\n</ul>`
 
-function row({ name, isRequired, depth, schema }: Field): string {
+function item({ name, isRequired, depth, schema }: Field, of: FieldsOf): string {
   const marks = [
-    isRequired ? '<em>required</em>' : '',
-    schema.deprecated === true ? '<em class="old">deprecated</em>' : '',
-  ].join(' ')
-  const bounds = boundsOf(schema).map(escapeHtml).join(' · ')
-  return `<tr><td style="--depth:${depth}"><code>${escapeHtml(name)}</code> ${marks}</td><td><span class="type">${escapeHtml(typeOf(schema))}${bounds === '' ? '' : ` · ${bounds}`}</span>${paragraph(schema.description ?? '')}</td></tr>`
+    isRequired && of === 'request' ? '<span class="must">required</span>' : '',
+    !isRequired && of === 'answer' ? '<span class="old">not always</span>' : '',
+    schema.deprecated === true ? '<span class="old">deprecated</span>' : '',
+  ].join('')
+  const type = [typeOf(schema), ...boundsOf(schema)].map(escapeHtml).join(' · ')
+  return `<li${depth === 0 ? '' : ` class="d${Math.min(depth, 3)}"`}><span class="name">${escapeHtml(name)}</span><span class="type">${type}</span>${marks}${paragraph(schema.description ?? '')}</li>`
 }
 
 function typeOf(schema: JsonSchema): string {
@@ -178,37 +188,9 @@ function curlOf({
 
 const shortName = (operationId: string) => escapeHtml(operationId.split('.').at(-1) ?? operationId)
 
+const paragraph = (text: string) => (text === '' ? '' : `<p>${inline(text)}</p>`)
+
 /** Code between backticks is all the markup that descriptions use. */
-const paragraph = (text: string) =>
-  text === '' ? '' : `<p>${escapeHtml(text).replace(/`([^`]+)`/g, '<code>$1</code>')}</p>`
+const inline = (text: string) => escapeHtml(text).replace(/`([^`]+)`/g, '<code>$1</code>')
 
 const escapeHtml = (text: string) => Bun.escapeHTML(text)
-
-const STYLE = `
-:root { color-scheme: light dark; font: 16px/1.55 system-ui, sans-serif; --line: #8883; --soft: #8881; scroll-padding-top: 1rem }
-body { margin: 0; display: grid; grid-template-columns: 16rem minmax(0, 1fr) }
-nav { position: sticky; top: 0; height: 100vh; overflow-y: auto; box-sizing: border-box; padding: 1.5rem; border-right: 1px solid var(--line); font-size: .875rem }
-nav a { display: block; padding: .1rem 0; text-decoration: none }
-nav a:hover { text-decoration: underline }
-nav h2 { font: 600 .75rem/1 system-ui, sans-serif; text-transform: none; opacity: .65; margin: 1.25rem 0 .35rem }
-nav .home { font-weight: 700; font-size: 1rem }
-main { max-width: 54rem; padding: 1.5rem clamp(1rem, 4vw, 4rem) 6rem }
-a { color: inherit }
-h1 { font-size: 1.75rem; margin: .5rem 0 1rem } h1 small { font-weight: 400; opacity: .6 }
-h2.tag { margin: 4rem 0 0; padding-top: 1rem; border-top: 2px solid var(--line) }
-h3 { margin: 0; font-size: 1.15rem } h3 a { text-decoration: none }
-h4 { margin: 1.25rem 0 .25rem; font-size: .875rem; opacity: .75 }
-p { margin: .35rem 0 }
-section { margin-top: 2.5rem }
-code, pre { font: .875em/1.5 ui-monospace, SFMono-Regular, Menlo, monospace }
-.path { font-size: 1.05rem } .path b { font: 600 .8rem ui-monospace, monospace; padding: .1rem .4rem; border: 1px solid var(--line); border-radius: .25rem }
-.facts, .type { opacity: .75; font-size: .875rem }
-pre { background: var(--soft); border-radius: .4rem; padding: .75rem 1rem; overflow-x: auto }
-table { width: 100%; border-collapse: collapse; font-size: .925rem }
-td { border-top: 1px solid var(--line); padding: .45rem .5rem .45rem 0; vertical-align: top }
-td:first-child { width: 38%; padding-left: calc(var(--depth) * 1.25rem); overflow-wrap: anywhere } td p { margin: .1rem 0 0 }
-em { font-style: normal; font-size: .75rem; opacity: .8 } em.old { text-decoration: line-through }
-.errors { list-style: none; padding: 0; margin: .25rem 0; font-size: .875rem; display: flex; flex-wrap: wrap; gap: .25rem 1.25rem }
-.errors span { opacity: .65 } .errors a { font-family: ui-monospace, monospace; font-size: .8rem }
-@media (max-width: 50rem) { body { display: block } nav { position: static; height: auto; max-height: 40vh; border-right: 0; border-bottom: 1px solid var(--line) } td { display: block } td:first-child { width: auto; border-top: 1px solid var(--line); padding-bottom: 0 } td + td { border: 0; padding-left: 1.25rem } }
-`

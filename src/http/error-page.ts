@@ -1,38 +1,40 @@
 import { ERRORS, type ErrorCode } from '../errors.ts'
+import { pageOf } from './page.ts'
 
 /** What a person sees behind the `docs` link of an error: what the code means and what to do. Null = no such code. */
 export function errorPage(code: string): string | null {
   if (!isErrorCode(code)) return null
   const { status, about, remedy } = ERRORS[code]
-  const others = Object.keys(ERRORS)
-    .map((other) => `<a href="${other}"${other === code ? ' aria-current="page"' : ''}>${other}</a>`)
-    .join('\n')
-  return `<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${code} · Tollgate</title>
-<style>
-  :root { color-scheme: light dark; font: 16px/1.6 system-ui, sans-serif }
-  body { max-width: 42rem; margin: 0 auto; padding: 3rem 1.5rem }
-  h1 { font: 600 1.75rem/1.2 ui-monospace, monospace; overflow-wrap: anywhere }
-  h2 { font-size: 1rem; margin: 2rem 0 .25rem }
-  p { margin: .25rem 0 }
-  .status { opacity: .7 }
-  nav { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid #8884; font: .85rem/2 ui-monospace, monospace }
-  nav a { margin-right: 1rem; display: inline-block }
-  a { color: inherit } a[aria-current] { font-weight: 700; text-decoration: none }
-</style>
-<h1>${code}</h1>
-<p class="status">HTTP status ${status}</p>
-<h2>What it means</h2>
-<p>${about}</p>
+  return pageOf({
+    title: code,
+    section: null,
+    side: sideOf(code),
+    main: `<article class="prose">
+<span class="status">HTTP ${status}</span>
+<h1 class="code">${code}</h1>
+<p class="lead">${about}</p>
 <h2>What to do</h2>
 <p>${remedy}</p>
-<p>Every answer carries an <code>Unkey-Request-Id</code> header; the operator of this server finds the request by it.</p>
-<nav aria-label="All error codes">${others}</nav>
-</html>
-`
+<h2>If that does not help</h2>
+<p>Every answer carries a request id: <code>error.requestId</code> in the body, <code>Unkey-Request-Id</code> in the header.
+The operator of this server finds the request by it${status >= 500 ? ', with the cause, in the log' : ''}.</p>
+</article>`,
+  })
 }
+
+/** Every code, under its status. */
+const sideOf = (current: ErrorCode): string =>
+  [...Map.groupBy(Object.entries(ERRORS), ([, { status }]) => status)]
+    .sort(([first], [second]) => first - second)
+    .map(
+      ([status, rows]) =>
+        `<h2>${status}</h2>\n${rows
+          .map(
+            ([code]) =>
+              `<a href="/errors/${code}"${code === current ? ' aria-current="page"' : ''}>${code}</a>`,
+          )
+          .join('\n')}`,
+    )
+    .join('\n')
 
 const isErrorCode = (code: string): code is ErrorCode => Object.hasOwn(ERRORS, code)

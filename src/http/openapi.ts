@@ -3,6 +3,8 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { ERRORS, type ErrorCode } from '../errors.ts'
 import { docsUrl } from './answer.ts'
 import type { Endpoint } from './endpoint.ts'
+import { replyExample, requestExample } from './examples.ts'
+import { NEEDS } from './needs.ts'
 
 /*
  * The OpenAPI 3.1 description, made from the same definitions that route and validate. TypeBox schemas are JSON Schema,
@@ -17,7 +19,8 @@ export type Operation = {
   operationId: string
   tags: [string]
   summary: string
-  description?: string
+  /** Who may call it and since when it is there; code between backticks. */
+  description: string
   security: Record<string, string[]>[]
   parameters?: Parameter[]
   requestBody?: { required: true; content: JsonContent }
@@ -139,14 +142,17 @@ function tagOf({ path }: Endpoint): string {
 
 function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
   const { method, path, input, reply, summary, status, access, introduced, errors } = endpoint
+  const name = path.slice('/v1/'.length)
   const properties = KindGuard.IsObject(input) ? Object.entries(input.properties) : []
   const body: JsonContent = {
-    'application/json': { schema: jsonSchemaOf(input), example: sampleOf(jsonSchemaOf(input)) },
+    'application/json': { schema: jsonSchemaOf(input), example: requestExample(name, jsonSchemaOf(input)) },
   }
+  const answer = jsonSchemaOf(reply)
   return {
-    operationId: path.slice('/v1/'.length),
+    operationId: name,
     tags: [tagOf(endpoint)],
     summary,
+    description: descriptionOf(endpoint),
     security: access === 'public' ? [] : [{ rootKey: [] }],
     ...(method === 'GET' && properties.length > 0
       ? { parameters: properties.map(([name, schema]) => parameterOf(name, schema, input)) }
@@ -156,13 +162,45 @@ function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
       [status]: {
         description: status === 202 ? 'Accepted; it is done later.' : 'Success.',
         headers: ANSWER_HEADERS,
-        content: { 'application/json': { schema: jsonSchemaOf(reply) } },
+        content: { 'application/json': { schema: answer, example: replyExample(name, answer) } },
       },
       ...errorAnswers(errors, publicUrl),
     },
     ...(introduced === null ? {} : { 'x-introduced': introduced }),
   }
 }
+
+function descriptionOf({ path, access, introduced }: Endpoint): string {
+  const name = path.slice('/v1/'.length)
+  const needs = NEEDS[name]
+  return [
+    access !== 'root-key' ? 'Needs no root key.' : `Needs a root key with ${needs ?? 'some permission.'}`,
+    introduced === null ? '' : `In Unkey’s v1 API since ${introduced}.`,
+    OWN.has(name) ? 'Tollgate’s own: Unkey’s v1 API did not have it.' : '',
+  ]
+    .filter((sentence) => sentence !== '')
+    .join(' ')
+}
+
+/** What Unkey did in its dashboard or not at all. */
+const OWN: ReadonlySet<string> = new Set([
+  'analytics.getRatelimits',
+  'apis.listApis',
+  'apis.updateApi',
+  'audit.listEvents',
+  'permissions.setRolePermissions',
+  'ratelimits.createNamespace',
+  'ratelimits.deleteNamespace',
+  'ratelimits.listNamespaces',
+  'ratelimits.multiLimit',
+  'rootKeys.createRootKey',
+  'rootKeys.deleteRootKey',
+  'rootKeys.listRootKeys',
+  'rootKeys.updateRootKey',
+  'workspaces.createWorkspace',
+  'workspaces.listWorkspaces',
+  'workspaces.updateWorkspace',
+])
 
 function parameterOf(name: string, schema: TSchema, input: TSchema): Parameter {
   const { description = '', deprecated, ...rest } = jsonSchemaOf(schema)
@@ -277,45 +315,4 @@ function withEnums({ anyOf, properties, items, ...rest }: JsonSchema): JsonSchem
     return { type: 'string', ...schema, enum: anyOf.map((option) => option.const) }
   if (anyOf !== undefined) schema.anyOf = anyOf.map(withEnums)
   return schema
-}
-
-/** The shortest value the schema allows, for copying: required fields only. */
-export function sampleOf(schema: JsonSchema, name = ''): unknown {
-  const [first] = schema.enum ?? []
-  if (first !== undefined) return first
-  if (schema.const !== undefined) return schema.const
-  switch (schema.type) {
-    case 'object':
-      return Object.fromEntries(
-        (schema.required ?? []).map((field) => [field, sampleOf(schema.properties?.[field] ?? {}, field)]),
-      )
-    case 'array':
-      return schema.items === undefined ? [] : [sampleOf(schema.items, name)]
-    case 'integer':
-      return SAMPLE_NUMBERS[name] ?? 1
-    case 'boolean':
-      return true
-    case 'string':
-      return SAMPLES[name] ?? name
-    default:
-      return schema.anyOf?.[0] === undefined ? null : sampleOf(schema.anyOf[0], name)
-  }
-}
-
-const SAMPLE_NUMBERS: Record<string, number> = { limit: 100, duration: 60_000 }
-const SAMPLES: Record<string, string> = {
-  apiId: 'api_4aBcDeFgHjKmNpQr',
-  keyId: 'key_4aBcDeFgHjKmNpQr',
-  roleId: 'role_4aBcDeFgHjKmNpQr',
-  permissionId: 'perm_4aBcDeFgHjKmNpQr',
-  identityId: 'id_4aBcDeFgHjKmNpQr',
-  namespaceId: 'rlns_4aBcDeFgHjKmNpQr',
-  workspaceId: 'ws_4aBcDeFgHjKmNpQr',
-  rootKeyId: 'key_4aBcDeFgHjKmNpQr',
-  key: 'demo_3ZWUpQAoZ7LkM4nDeSjgbRqY',
-  externalId: 'user_123',
-  identifier: 'user_123',
-  name: 'documents.read',
-  migrationId: 'from-the-old-system',
-  permissions: 'documents.read',
 }

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { endpoints } from '../../src/http/app.ts'
+import { NEEDS } from '../../src/http/needs.ts'
 import { newId } from '../../src/lib/ids.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { makeApi, makeKey, refusalOf } from '../support/fixtures.ts'
@@ -350,6 +351,26 @@ const nameOf = (path: string) => path.slice('/v1/'.length)
 
 test('every endpoint that needs a root key has a row here', () => {
   expect(Object.keys(ROWS).sort()).toEqual(protectedEndpoints.map(({ path }) => nameOf(path)).sort())
+})
+
+/** What the reference says must be what the server does. */
+test('the description of every endpoint names the permissions of its row, and those alone', () => {
+  for (const [name, { accepts, isStrict = false, isForOperator = false }] of Object.entries(ROWS)) {
+    const sentence = NEEDS[name] ?? ''
+    const said = [...sentence.matchAll(/`([^`]+)`/g)].map(([, code]) => code ?? '')
+    const expected = accepts
+      .flat()
+      .map((each) =>
+        each.replace('{A}', '{apiId}').replace('{I}', '{identityId}').replace('{N}', '{namespaceId}'),
+      )
+    for (const permission of expected) expect(said).toContain(permission)
+    expect(sentence.startsWith('`*`')).toBe(!isStrict)
+    expect(sentence.includes('operator')).toBe(isForOperator)
+    // Others are for what the row's request does not do: create, remove, seal, open.
+    const others = said.filter((each) => each.includes('.*.') && !expected.includes(each))
+    for (const each of others) expect(each).toMatch(/\.(encrypt_key|decrypt_key|create_\w+|remove_\w+)$/)
+  }
+  expect(Object.keys(NEEDS).sort()).toEqual(Object.keys(ROWS).sort())
 })
 
 const permissionsOf = (set: readonly string[], { apiId, identityId, namespaceId }: Fixture) =>

@@ -173,7 +173,7 @@ test('the page behind docs explains each code, and no other', async () => {
     const response = await raw(`/errors/${code}`)
     expect(response.status).toBe(200)
     expect(response.headers.get('content-type')).toStartWith('text/html')
-    expect(await response.text()).toContain(`<h1>${code}</h1>`)
+    expect(await response.text()).toContain(`<h1 class="code">${code}</h1>`)
   }
   expect((await raw('/errors/NO_SUCH_CODE')).status).toBe(404)
   expect((await raw('/errors/constructor')).status).toBe(404)

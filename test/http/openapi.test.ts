@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { Validator } from '@seriousme/openapi-schema-validator'
+import { Value } from '@sinclair/typebox/value'
 import { ERRORS } from '../../src/errors.ts'
 import { endpoints } from '../../src/http/app.ts'
 import type { JsonSchema, OpenApiDocument, Operation } from '../../src/http/openapi.ts'
@@ -40,12 +41,13 @@ test('the description is valid OpenAPI 3.1, and nobody needs a root key for it',
 })
 
 test('every endpoint is described, under an id of its own, with a summary and an explained tag', () => {
-  expect(operations.map(([path]) => path).sort()).toEqual(endpoints.map(({ path }) => path).sort())
+  const answered = endpoints.flatMap(({ path, answersPostToo }) => (answersPostToo ? [path, path] : [path]))
+  expect(operations.map(([path]) => path).sort()).toEqual(answered.sort())
   const ids = operations.map(([, { operationId }]) => operationId)
   expect(new Set(ids).size).toBe(ids.length)
   const tags = new Map(document.tags.map(({ name, description }) => [name, description]))
   for (const [path, { operationId, summary, tags: names }] of operations) {
-    expect(operationId).toBe(path.slice('/v1/'.length))
+    expect(operationId).toBeOneOf([path.slice('/v1/'.length), `${path.slice('/v1/'.length)}.post`])
     expect(summary).not.toBe('')
     for (const name of names) expect(tags.get(name)).toEndWith('.')
   }
@@ -92,6 +94,79 @@ test('a description that speaks of a default or of deprecation is marked so for 
       check(`${path} ?${name}`, { ...schema, description, deprecated: deprecated === true })
   }
   expect(wrong).toEqual([])
+})
+
+/** An example that the server itself would refuse, or never give, misleads. */
+test('every method has an example of its answer, and of its body, that its schemas allow', () => {
+  for (const [path, operation] of operations) {
+    const endpoint = endpoints.find((each) => each.path === path)
+    if (endpoint === undefined) throw new Error(path)
+    const body = operation.requestBody?.content['application/json']
+    const reply = operation.responses[endpoint.status]?.content['application/json']
+    const problems = [
+      ...(body === undefined ? [] : Value.Errors(endpoint.input, body.example)),
+      ...Value.Errors(endpoint.reply, reply?.example),
+    ]
+    expect(problems.map((problem) => `${path}${problem.path}: ${problem.message}`)).toEqual([])
+    // A value that is only the field's name says nothing.
+    const named = JSON.stringify([body?.example, reply?.example]).match(/"(\w+)":\[?"\1"/g) ?? []
+    expect({ path, named }).toEqual({ path, named: [] })
+  }
+})
+
+/** Without a bound a client does not know what is too much, and a server takes anything. */
+test('every number, text and list of a request is bounded, every duration and time has its unit', () => {
+  const wrong: string[] = []
+  const visit = (where: string, { description = '', ...schema }: JsonSchema) => {
+    const lacks = (what: string) => wrong.push(`${where}: ${what}`)
+    const has = (...names: string[]) => names.some((name) => schema[name] !== undefined)
+    const isNumber = schema.type === 'integer' || schema.type === 'number'
+    if (isNumber && !(has('minimum', 'exclusiveMinimum') && has('maximum', 'exclusiveMaximum')))
+      lacks('minimum and maximum')
+    if (schema.type === 'string' && !has('maxLength', 'enum', 'const')) lacks('maxLength')
+    if (schema.type === 'array' && !has('maxItems')) lacks('maxItems')
+    if (
+      isNumber &&
+      /\.(duration|refillInterval|start|end|expires)$/.test(where) &&
+      !/[Mm]illiseconds/.test(description)
+    )
+      lacks('its unit')
+    for (const [name, property] of Object.entries(schema.properties ?? {}))
+      visit(`${where}.${name}`, property)
+    if (schema.items !== undefined) visit(`${where}[]`, schema.items)
+    // What is said beside a choice is said of what it is when not null.
+    for (const option of schema.anyOf ?? [])
+      visit(where, option.description === undefined ? { ...option, description } : option)
+  }
+  for (const [path, operation] of operations) {
+    visit(path, bodyOf(operation) ?? {})
+    for (const { name, description, schema } of operation.parameters ?? [])
+      visit(`${path}.${name}`, { ...schema, description })
+  }
+  expect(wrong).toEqual([])
+})
+
+/** One that may be left out does something then; a reader should not have to try. */
+test('every switch of a request that may be left out has its default, unless that leaves things as they are', () => {
+  const silent: string[] = []
+  const visit = (where: string, schema: JsonSchema) => {
+    for (const [name, property] of Object.entries(schema.properties ?? {})) {
+      const isOptional = !(schema.required ?? []).includes(name)
+      if (isOptional && property.type === 'boolean' && property.default === undefined)
+        silent.push(`${where}.${name}`)
+      visit(`${where}.${name}`, property)
+    }
+    if (schema.items !== undefined) visit(`${where}[]`, schema.items)
+    for (const option of schema.anyOf ?? []) visit(where, option)
+  }
+  for (const [path, operation] of operations) {
+    // An update leaves alone what is not sent.
+    if (!/\.update/.test(path)) visit(path, bodyOf(operation) ?? {})
+    for (const { name, required, schema } of operation.parameters ?? [])
+      if (!required && schema.type === 'boolean' && schema.default === undefined)
+        silent.push(`${path} ?${name}`)
+  }
+  expect(silent).toEqual([])
 })
 
 test('bounds, defaults and what is required stand in the schema of a request', () => {
@@ -161,10 +236,26 @@ describe('/docs', () => {
     expect(response.headers.get('content-type')).toStartWith('text/html')
     const page = await response.text()
     for (const [path, { operationId }] of operations) {
-      expect(page).toContain(`<section id="${operationId}">`)
+      expect(page).toContain(`<section class="method" id="${operationId}"`)
+      expect(page).toContain(`href="#${operationId}"`)
       expect(page).toContain(`<code>${path}</code>`)
     }
-    expect(page).not.toMatch(/<(script|link|img|iframe)\b|@import|url\(/)
+    expect(page).not.toMatch(/<(link|img|iframe|base)\b|\bsrc=|@import|url\(/)
+  })
+
+  /** Should something foreign get into a page after all, the browser still neither runs nor loads it. */
+  test('the page forbids all scripts and styles but its own', async () => {
+    const page = await (await fetch(`${server.url}/docs`)).text()
+    const policy = /http-equiv="Content-Security-Policy" content="([^"]+)"/.exec(page)?.[1]?.split('; ') ?? []
+    const hashOf = (element: string) => {
+      const [, text = ''] = new RegExp(`<${element}>(.*?)</${element}>`, 's').exec(page) ?? []
+      return `'sha256-${new Bun.CryptoHasher('sha256').update(text).digest('base64')}'`
+    }
+    expect(policy).toContain("default-src 'none'")
+    expect(policy).toContain(`script-src ${hashOf('script')}`)
+    expect(policy).toContain(`style-src ${hashOf('style')}`)
+    // What such a policy stops: handlers and styles in attributes.
+    expect(page).not.toMatch(/<[^>]+ (style|on[a-z]+)=/)
   })
 
   /** An example that does not work is worse than none. */

@@ -1,0 +1,169 @@
+/*
+ * Style and script of every page the server shows. Both go into the page itself and nothing is fetched: a page works where
+ * there is no way to the internet, and the policy in its head can forbid all else. Without the script a page is complete,
+ * only longer: filter, copy buttons and the switch between light and dark are made by it.
+ */
+
+export const STYLE = `
+:root {
+  color-scheme: light dark;
+  --paper: light-dark(#fff, #14171c); --side: light-dark(#f7f8fa, #191d23); --code: light-dark(#f3f5f8, #1d2229);
+  --text: light-dark(#1f2630, #dde3ea); --soft: light-dark(#5a6675, #97a3b2); --line: light-dark(#e1e5ea, #2c333c);
+  --accent: light-dark(#0b62c4, #6cb2ff); --mark: light-dark(#fff3c4, #4a3f12);
+  --green: light-dark(#0f7b43, #57c98b); --red: light-dark(#b3261e, #ff8a80);
+  --mono: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
+  font: 16px/1.6 system-ui, sans-serif; scroll-padding-top: 4.5rem;
+}
+:root[data-theme=light] { color-scheme: light }
+:root[data-theme=dark] { color-scheme: dark }
+* { box-sizing: border-box }
+[hidden] { display: none !important }
+body { margin: 0; color: var(--text); background: var(--paper) }
+a { color: var(--accent); text-underline-offset: .15em }
+:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; border-radius: .2rem }
+button { font: inherit; color: inherit; background: none; border: 1px solid var(--line); border-radius: .4rem; cursor: pointer; padding: .2rem .6rem }
+button:hover { border-color: var(--soft) }
+.skip { position: absolute; left: -99rem } .skip:focus { left: 1rem; top: 1rem; z-index: 3; background: var(--paper); padding: .5rem }
+
+.bar { position: sticky; top: 0; z-index: 2; display: flex; align-items: center; gap: 1.25rem; height: 3.5rem; padding: 0 1.5rem; background: var(--paper); border-bottom: 1px solid var(--line) }
+.bar a { color: var(--soft); text-decoration: none; white-space: nowrap } .bar a:hover, .bar a[aria-current] { color: var(--text) } .bar a[aria-current] { font-weight: 600 }
+.bar .home { color: var(--text); font-weight: 700 } .bar .home small { font-weight: 400; color: var(--soft) }
+.bar nav { display: flex; gap: 1.25rem; margin-right: auto; font-size: .925rem }
+#menu { display: none }
+
+.layout { display: grid; grid-template-columns: 17.5rem minmax(0, 1fr) }
+.side { position: sticky; top: 3.5rem; height: calc(100vh - 3.5rem); overflow-y: auto; padding: 1.25rem 1rem 3rem 1.5rem; background: var(--side); border-right: 1px solid var(--line); font-size: .875rem }
+.side h2 { font-size: .75rem; font-weight: 600; color: var(--soft); margin: 1.5rem 0 .3rem; letter-spacing: .02em }
+.side h2:first-child { margin-top: 0 }
+.side a { display: flex; justify-content: space-between; gap: .5rem; padding: .17rem .5rem; margin-left: -.5rem; border-radius: .3rem; color: var(--text); text-decoration: none }
+.side a:hover { background: var(--line) } .side a[aria-current] { color: var(--accent); font-weight: 600; background: var(--code) }
+.side .sub { margin-left: .5rem; color: var(--soft) }
+.side i { font: 600 .625rem/2 var(--mono); color: var(--soft) }
+.filter { position: sticky; top: -1.25rem; margin: -1.25rem -1rem 1rem -1.5rem; padding: 1.25rem 1rem .75rem 1.5rem; background: var(--side) }
+.filter input { width: 100%; font: inherit; color: inherit; background: var(--paper); border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .6rem }
+.filter output { display: block; color: var(--soft); font-size: .8rem; padding-top: .3rem }
+
+main { min-width: 0; padding: 2rem clamp(1rem, 4vw, 3.5rem) 6rem }
+h1 { font-size: 2rem; line-height: 1.2; letter-spacing: -.015em; margin: 0 0 1rem }
+h2, h3, h4 { line-height: 1.3 }
+p, ul, ol { margin: .6rem 0 } li { margin: .2rem 0 } ul, ol { padding-left: 1.4rem }
+code, pre { font: .875em/1.55 var(--mono) }
+:not(pre) > code { background: var(--code); border-radius: .25rem; padding: .1em .3em; overflow-wrap: anywhere }
+pre { position: relative; background: var(--code); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1rem; margin: .8rem 0; overflow-x: auto; font-size: .8125rem; tab-size: 2 }
+pre code { font-size: inherit }
+.copy { position: absolute; top: .4rem; right: .4rem; font: .75rem system-ui, sans-serif; background: var(--code); opacity: 0; transition: opacity .1s }
+.block { position: relative } .block:hover .copy, .copy:focus-visible { opacity: 1 }
+@media (hover: none) { .copy { opacity: .85 } }
+table { width: 100%; border-collapse: collapse; font-size: .925rem; margin: 1rem 0; display: block; overflow-x: auto }
+th { text-align: left; font-weight: 600; font-size: .85rem; color: var(--soft) }
+th, td { border-bottom: 1px solid var(--line); padding: .5rem .9rem .5rem 0; vertical-align: top }
+mark { background: var(--mark); color: inherit }
+
+.prose { max-width: 48rem } .prose h2 { font-size: 1.3rem; margin: 2.5rem 0 .6rem } .prose h3 { font-size: 1.05rem; margin: 1.8rem 0 .4rem }
+.prose h1 a, .prose h2 a, .prose h3 a, .tag a, .method > header a { color: inherit; text-decoration: none }
+.prose :is(h2, h3) a:hover::after, .tag a:hover::after, .method h3 a:hover::after { content: ' #'; color: var(--soft); font-weight: 400 }
+.lead { font-size: 1.1rem; color: var(--soft) }
+.next { display: flex; justify-content: space-between; gap: 1rem; margin-top: 4rem; padding-top: 1rem; border-top: 1px solid var(--line) }
+
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: .75rem; max-width: 76rem; margin: 1.25rem 0 0; padding: 0; list-style: none }
+.cards li { margin: 0 } .cards a { display: block; height: 100%; padding: .8rem 1rem; border: 1px solid var(--line); border-radius: .5rem; color: inherit; text-decoration: none }
+.cards a:hover { border-color: var(--accent) } .cards b { display: block } .cards span { color: var(--soft); font-size: .875rem; line-height: 1.45; display: block }
+
+.tag { font-size: 1.5rem; margin: 4rem 0 0; padding-top: 1.5rem; border-top: 2px solid var(--line) }
+.method { padding: 2rem 0; border-bottom: 1px solid var(--line); scroll-margin-top: 3.5rem }
+.method h3 { margin: 0 0 .3rem; font-size: 1.25rem }
+.method h4 { margin: 1.5rem 0 .2rem; font-size: .9rem }
+.path { margin: 0; font-family: var(--mono); font-size: .9rem; overflow-wrap: anywhere } .path b { font-size: .75rem; margin-right: .4rem }
+.GET { color: var(--green) } .POST { color: var(--accent) }
+.facts { color: var(--soft); font-size: .9rem; margin: .5rem 0 0 }
+.halves { display: grid; grid-template-columns: minmax(0, 1fr); column-gap: 3rem; max-width: 84rem }
+.fields { margin: 0; padding: 0; list-style: none }
+.fields li { margin: 0; padding: .6rem 0; border-top: 1px solid var(--line) }
+.fields li.d1 { margin-left: 1.25rem } .fields li.d2 { margin-left: 2.5rem } .fields li.d3 { margin-left: 3.75rem }
+.fields p { margin: .1rem 0 0; font-size: .925rem }
+.name { font: 600 .85rem var(--mono); margin-right: .5rem } .type { color: var(--soft); font-size: .825rem; overflow-wrap: anywhere }
+.must { color: var(--red); font-size: .8rem; font-weight: 600; margin-left: .4rem } .old { color: var(--soft); font-size: .8rem; border: 1px solid var(--line); border-radius: .3rem; padding: 0 .3rem; margin-left: .4rem }
+.empty { color: var(--soft); font-size: .925rem }
+.examples h4 { color: var(--soft); font-weight: 600; font-size: .8rem } .examples pre { max-height: 26rem; overflow: auto; margin-top: .3rem }
+details { margin-top: 1.5rem } summary { cursor: pointer; font-weight: 600; font-size: .9rem }
+.errors { margin: .4rem 0 0; padding: 0; list-style: none; font-size: .9rem } .errors li { padding: .45rem 0; border-top: 1px solid var(--line); margin: 0 }
+.errors a { font: .8rem var(--mono) } .errors b { font-weight: 600; margin-right: .4rem } .errors code { font-size: .8rem }
+.status { display: inline-block; font: 600 .85rem var(--mono); color: var(--red); border: 1px solid currentColor; border-radius: .4rem; padding: .1rem .5rem }
+.code { font-family: var(--mono); overflow-wrap: anywhere; margin: .8rem 0 .5rem }
+
+@media (min-width: 80rem) { .halves { grid-template-columns: minmax(0, 1.1fr) minmax(0, 1fr) } .examples { position: sticky; top: 4.5rem; align-self: start } .examples h4:first-child { margin-top: 1.5rem } }
+@media (max-width: 56rem) {
+  .layout { display: block } .bar { gap: .9rem; padding: 0 1rem } .bar nav { gap: .9rem } .bar .home small { display: none }
+  .side { position: static; height: auto; border-right: 0; border-bottom: 1px solid var(--line) }
+  .scripted .side { position: fixed; inset: 3.5rem 0 0; z-index: 1; height: auto; display: none } .scripted .side.open { display: block }
+  .scripted #menu { display: block } .side a { padding: .4rem .5rem } h1 { font-size: 1.6rem }
+}
+@media (max-width: 30rem) { .bar .extra { display: none } }
+@media print { .bar, .side, .copy { display: none } .layout { display: block } details::details-content { content-visibility: visible } }
+`
+
+export const SCRIPT = `
+const root = document.documentElement
+root.classList.add('scripted')
+const stored = { get: () => { try { return localStorage.theme } catch { return undefined } }, set: (value) => { try { localStorage.theme = value } catch {} } }
+const isDark = () => (root.dataset.theme ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark'
+if (stored.get()) root.dataset.theme = stored.get()
+addEventListener('DOMContentLoaded', () => {
+  const theme = document.getElementById('theme')
+  const label = () => { theme.textContent = isDark() ? 'Light' : 'Dark' }
+  theme.hidden = false
+  label()
+  theme.onclick = () => { root.dataset.theme = isDark() ? 'light' : 'dark'; stored.set(root.dataset.theme); label() }
+
+  const menu = document.getElementById('menu'), side = document.getElementById('side')
+  const show = (isOpen) => { side?.classList.toggle('open', isOpen); menu.setAttribute('aria-expanded', isOpen) }
+  if (side) { menu.onclick = () => show(!side.classList.contains('open')); side.addEventListener('click', ({ target }) => { if (target.closest('a')) show(false) }) }
+  else menu.remove()
+
+  for (const pre of document.querySelectorAll('pre')) {
+    const block = document.createElement('div'), button = document.createElement('button')
+    block.className = 'block'
+    button.className = 'copy'
+    button.textContent = 'Copy'
+    button.onclick = async () => { await navigator.clipboard.writeText(pre.textContent.trimEnd()); button.textContent = 'Copied'; setTimeout(() => { button.textContent = 'Copy' }, 1500) }
+    pre.replaceWith(block)
+    block.append(pre, button)
+  }
+
+  const filter = document.getElementById('filter')
+  if (filter) {
+    const input = filter.querySelector('input'), count = filter.querySelector('output')
+    const methods = [...document.querySelectorAll('.method')]
+    const apply = () => {
+      const words = input.value.toLowerCase().split(/\\s+/).filter(Boolean)
+      const hits = new Set(methods.filter((each) => words.every((word) => each.dataset.words.includes(word))).map((each) => each.id))
+      for (const each of methods) each.hidden = !hits.has(each.id)
+      for (const link of side.querySelectorAll('a[href^="#"]')) link.hidden = !hits.has(link.hash.slice(1))
+      for (const group of document.querySelectorAll('[data-group]')) group.hidden = words.length > 0 && !group.querySelector('.method:not([hidden]), a[href^="#"]:not([hidden])')
+      count.textContent = words.length ? hits.size + ' of ' + methods.length + ' methods' : ''
+    }
+    filter.hidden = false
+    input.oninput = apply
+    input.onkeydown = ({ key }) => { if (key === 'Escape') { input.value = ''; apply(); input.blur() } }
+    addEventListener('keydown', (event) => {
+      if (event.key !== '/' || event.ctrlKey || event.metaKey || event.target.closest('input, textarea')) return
+      event.preventDefault()
+      show(true)
+      input.focus()
+    })
+    const asked = new URLSearchParams(location.search).get('q')
+    if (asked) { input.value = asked; apply() }
+  }
+
+  const links = new Map([...document.querySelectorAll('.side a[href^="#"]')].map((link) => [link.hash.slice(1), link]))
+  const seen = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) if (isIntersecting) {
+      for (const link of links.values()) link.removeAttribute('aria-current')
+      const link = links.get(target.id)
+      link.setAttribute('aria-current', 'true')
+      if (getComputedStyle(side).position === 'sticky') link.scrollIntoView({ block: 'nearest' })
+    }
+  }, { rootMargin: '-64px 0px -75% 0px' })
+  for (const id of links.keys()) { const target = document.getElementById(id); if (target) seen.observe(target) }
+})
+`

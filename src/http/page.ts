@@ -1,0 +1,62 @@
+import packageJson from '../../package.json' with { type: 'json' }
+import { SCRIPT, STYLE } from './page-assets.ts'
+
+export type Page = {
+  /** What the browser's tab says, before the name of the server. */
+  title: string
+  /** Path of the entry of the bar that is marked as where one is. */
+  section: '/docs' | '/docs/guides' | null
+  /** HTML of the column of links at the left; null = none. */
+  side: string | null
+  /** HTML. */
+  main: string
+}
+
+/** A whole HTML document with the bar, style and script that all pages share. */
+export const pageOf = ({ title, section, side, main }: Page): string => `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="${POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${Bun.escapeHTML(title)} · Tollgate</title>
+<style>${STYLE}</style>
+<script>${SCRIPT}</script>
+</head>
+<body>
+<a class="skip" href="#top">Skip to the text</a>
+<div class="bar">
+<button id="menu" aria-controls="side" aria-expanded="false">Menu</button>
+<a class="home" href="/docs">Tollgate <small>${Bun.escapeHTML(packageJson.version)}</small></a>
+<nav aria-label="Pages">
+${SECTIONS.map(({ path, name }) => `<a href="${path}"${path === section ? ' aria-current="page"' : ''}>${name}</a>`).join('\n')}
+<a class="extra" href="/openapi.json">openapi.json</a>
+</nav>
+<button id="theme" hidden></button>
+</div>
+${side === null ? '' : `<div class="layout">\n<nav class="side" id="side" aria-label="On this page">\n${side}\n</nav>`}
+<main id="top">
+${main}
+</main>
+${side === null ? '' : '</div>'}
+</body>
+</html>
+`
+
+const SECTIONS = [
+  { path: '/docs', name: 'API' },
+  { path: '/docs/guides', name: 'Guides' },
+] as const
+
+/** The page runs this script and no other, and loads nothing at all. */
+const POLICY = [
+  "default-src 'none'",
+  `script-src '${hashOf(SCRIPT)}'`,
+  `style-src '${hashOf(STYLE)}'`,
+  "base-uri 'none'",
+  "form-action 'none'",
+].join('; ')
+
+function hashOf(text: string): string {
+  return `sha256-${new Bun.CryptoHasher('sha256').update(text).digest('base64')}`
+}
