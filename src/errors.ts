@@ -10,6 +10,13 @@ export const ERRORS = {
     remedy:
       'Read the message: it names the field and what is wrong with it. Correct the request and send it again.',
   },
+  UNAUTHENTICATED: {
+    status: 401, // only where a proxy asks: it must tell "who are you?" from "not you"
+    fault: 'caller',
+    about: 'No key came with the request, or one that does not exist.',
+    remedy:
+      'Send "Authorization: Bearer <key>" or "X-API-Key: <key>" with a key that was made for this service.',
+  },
   UNAUTHORIZED: {
     status: 403, // on purpose: the v1 API never answers 401
     fault: 'caller',
@@ -20,32 +27,33 @@ export const ERRORS = {
   FORBIDDEN: {
     status: 403,
     fault: 'caller',
-    about: 'The workspace is disabled, or the caller’s address is not on the allow list.',
+    about:
+      'The workspace is disabled, the key is of another API, or the caller’s address is not on the allow list.',
     remedy: 'Ask the operator of this server to enable the workspace or to extend the allow list.',
   },
   DISABLED: {
     status: 403,
     fault: 'caller',
-    about: 'The root key is disabled.',
-    remedy: 'Enable it with rootKeys.updateRootKey, or use another root key.',
+    about: 'The key or root key is disabled.',
+    remedy: 'Enable it with keys.updateKey or rootKeys.updateRootKey, or use another.',
   },
   EXPIRED: {
     status: 403,
     fault: 'caller',
-    about: 'The root key has expired.',
-    remedy: 'Move its expiry with rootKeys.updateRootKey, or make a new root key.',
+    about: 'The key or root key has expired.',
+    remedy: 'Move its expiry with keys.updateKey or rootKeys.updateRootKey, or make a new one.',
   },
   USAGE_EXCEEDED: {
     status: 403,
     fault: 'caller',
-    about: 'The root key has no uses left.',
-    remedy: 'Raise its remaining uses, or use another root key.',
+    about: 'The key or root key has no uses left.',
+    remedy: 'Raise its remaining uses with keys.updateRemaining, or use another.',
   },
   INSUFFICIENT_PERMISSIONS: {
     status: 403,
     fault: 'caller',
-    about: 'The root key is valid but lacks a permission this call needs.',
-    remedy: 'The message names what would suffice. Use a root key that holds it, or extend this one.',
+    about: 'The key or root key is valid but lacks a permission that is needed here.',
+    remedy: 'The message names what would suffice. Use one that holds it, or extend this one.',
   },
   NOT_FOUND: {
     status: 404,
@@ -82,8 +90,8 @@ export const ERRORS = {
   RATE_LIMITED: {
     status: 429,
     fault: 'caller',
-    about: 'The root key itself is limited and has used up its window.',
-    remedy: 'Wait until the window resets, or raise the limit of the root key.',
+    about: 'The key or root key is limited and has used up its window.',
+    remedy: 'Wait until the window resets, or raise its limit.',
   },
   INTERNAL_SERVER_ERROR: {
     status: 500,

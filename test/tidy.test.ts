@@ -32,6 +32,7 @@ const FEATURES = [
   'analytics',
   'apis',
   'audit-events',
+  'auth',
   'identities',
   'keys',
   'permissions',

@@ -2,6 +2,7 @@ import { Elysia } from 'elysia'
 import { analyticsRoutes } from '../analytics/routes.ts'
 import { apiRoutes } from '../apis/routes.ts'
 import { auditEventRoutes } from '../audit-events/routes.ts'
+import { authRoutes } from '../auth/routes.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import { identityRoutes } from '../identities/routes.ts'
@@ -22,6 +23,7 @@ import { type OpenApiDocument, openApiDocument } from './openapi.ts'
 /** Every endpoint of the API, in the order of its description. */
 export const endpoints: readonly Endpoint[] = [
   ...keyRoutes,
+  ...authRoutes,
   ...permissionRoutes,
   ...identityRoutes,
   ...ratelimitRoutes,
@@ -44,11 +46,11 @@ export function createApp(deps: Deps) {
   const hot: Record<string, Partial<Record<Endpoint['method'], Handler>>> = {}
   for (const endpoint of endpoints) {
     const handle = handlerOf(endpoint, deps)
-    if (endpoint.isHot) hot[endpoint.path] = { [endpoint.method]: handle }
-    // `parse: 'none'`: the handler reads the body itself, once its size and type are known.
-    app.route(endpoint.method, endpoint.path, ({ request, server }) => handle(request, server), {
-      parse: 'none',
-    })
+    for (const method of endpoint.answersPostToo ? (['GET', 'POST'] as const) : [endpoint.method]) {
+      if (endpoint.isHot) hot[endpoint.path] = { ...hot[endpoint.path], [method]: handle }
+      // `parse: 'none'`: the handler reads the body itself, once its size and type are known.
+      app.route(method, endpoint.path, ({ request, server }) => handle(request, server), { parse: 'none' })
+    }
   }
   app.get('/errors/:code', ({ request, params }) => errorPageAnswer(request, params.code, deps))
   const description = describe(deps)

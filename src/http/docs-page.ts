@@ -178,7 +178,8 @@ function curlOf({
   const query = parameters.filter(({ required }) => required).map(({ name }) => `${name}=…`)
   const url = `${base}${path}${query.length === 0 ? '' : `?${query.join('&')}`}`
   const lines = [`curl ${method === 'GET' && query.length > 0 ? `'${url}'` : url}`]
-  if (security.length > 0) lines.push(`-H "Authorization: Bearer $ROOT_KEY"`)
+  if (security.length > 0)
+    lines.push(`-H "Authorization: Bearer ${security.some((one) => 'key' in one) ? '$KEY' : '$ROOT_KEY'}"`)
   if (requestBody !== undefined) {
     lines.push("-H 'Content-Type: application/json'")
     lines.push(`-d '${JSON.stringify(requestBody.content['application/json'].example)}'`)

@@ -9,6 +9,8 @@ export type Call = {
   /** The Authorization header as sent; null when absent. */
   readonly authorization: string | null
   readonly userAgent: string | null
+  /** Any other header as sent; null when absent. @param name In lower case. */
+  header(name: string): string | null
   /** The client's address as text, for allow lists and the audit log; null when it is not known. */
   clientAddress(): string | null
   /** Response headers beyond the usual ones, set by the verb; also sent with an error. */
@@ -21,33 +23,44 @@ export type Call = {
  */
 export type Endpoint = {
   readonly method: 'GET' | 'POST'
+  /** A read that answers POST just the same, from its query string: some proxies ask with the method they were asked with. */
+  readonly answersPostToo: boolean
   readonly path: `/v1/${string}`
   readonly input: TSchema
   readonly reply: TSchema
   readonly summary: string
   /** Status of a success. */
   readonly status: 200 | 202
-  /** `public` endpoints answer without a root key; every other verb must authenticate. */
-  readonly access: 'root-key' | 'public'
+  /**
+   * `public` endpoints answer without a root key, `key` ones about the key in the request's headers; every other verb
+   * must authenticate.
+   */
+  readonly access: Access
   /** On the path of every request of somebody's product: routed by Bun itself, past Elysia. See `app.ts`. */
   readonly isHot: boolean
   /** The day the v1 API got it, `YYYY-MM-DD`, where known. */
   readonly introduced: string | null
   /** Every code it may answer with. The tests' client holds all answers to it. */
   readonly errors: readonly ErrorCode[]
+  /** Headers of its own in the answer: name → what it says. */
+  readonly answerHeaders: Readonly<Record<string, string>>
   readonly run: (deps: Deps, call: Call, input: unknown) => unknown
 }
+
+type Access = 'root-key' | 'public' | 'key'
 
 type Definition<I extends TSchema, R extends TSchema> = {
   input: I
   reply: R
   summary: string
   status?: 200 | 202
-  access?: 'root-key' | 'public'
+  access?: Access
+  answersPostToo?: boolean
   isHot?: boolean
   introduced?: string
   /** Beyond those that every endpoint of its access shares. */
   errors?: readonly ErrorCode[]
+  answerHeaders?: Record<string, string>
 }
 type Verb<I extends TSchema, R extends TSchema> = (
   deps: Deps,
@@ -76,9 +89,10 @@ function define<I extends TSchema, R extends TSchema>(
   run: Verb<I, R>,
 ): Endpoint {
   const { input, reply, summary, status = 200, access = 'root-key', isHot = false } = definition
-  const { introduced = null, errors = [] } = definition
+  const { introduced = null, errors = [], answersPostToo = false, answerHeaders = {} } = definition
   return {
     method,
+    answersPostToo,
     path,
     input,
     reply,
@@ -88,6 +102,7 @@ function define<I extends TSchema, R extends TSchema>(
     isHot,
     introduced,
     errors: [...(access === 'root-key' ? ROOT_KEY_ERRORS : []), ...COMMON_ERRORS, ...errors],
+    answerHeaders,
     run: run as Endpoint['run'], // the boundary itself: http/handle.ts has checked what it passes against `input`
   }
 }

@@ -73,6 +73,9 @@ class Exchange implements Envelope, Call {
   get userAgent() {
     return this.request.headers.get('user-agent')
   }
+  header(name: string) {
+    return this.request.headers.get(name)
+  }
   get isCrossOrigin() {
     return this.request.headers.has('origin')
   }

@@ -58,7 +58,11 @@ export type JsonSchema = {
   anyOf?: JsonSchema[]
   [keyword: string]: unknown
 }
-type AnswerObject = { description: string; headers: Record<string, { $ref: string }>; content: JsonContent }
+type AnswerObject = {
+  description: string
+  headers: Record<string, { $ref: string } | { description: string; schema: JsonSchema }>
+  content: JsonContent
+}
 type JsonContent = {
   'application/json': {
     schema: JsonSchema
@@ -84,7 +88,13 @@ export function openApiDocument(endpoints: readonly Endpoint[], publicUrl: strin
   const paths: OpenApiDocument['paths'] = {}
   for (const endpoint of endpoints) {
     const method = endpoint.method === 'GET' ? 'get' : 'post'
-    paths[endpoint.path] = { ...paths[endpoint.path], [method]: operationOf(endpoint, publicUrl) }
+    const operation = operationOf(endpoint, publicUrl)
+    paths[endpoint.path] = { ...paths[endpoint.path], [method]: operation }
+    if (endpoint.answersPostToo)
+      paths[endpoint.path] = {
+        get: operation,
+        post: { ...operation, operationId: `${operation.operationId}.post` },
+      }
   }
   return {
     openapi: '3.1.1',
@@ -104,6 +114,17 @@ export function openApiDocument(endpoints: readonly Endpoint[], publicUrl: strin
           scheme: 'bearer',
           description: 'A root key of the workspace: `Authorization: Bearer <root key>`.',
         },
+        key: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'The key that is asked about: `Authorization: Bearer <key>`.',
+        },
+        keyHeader: {
+          type: 'apiKey',
+          in: 'header',
+          name: 'X-API-Key',
+          description: 'The key that is asked about; it goes before `Authorization`.',
+        },
       },
       headers: HEADERS,
       schemas: { Error: ERROR_SCHEMA },
@@ -122,6 +143,7 @@ limit or a key that is refused is not a failure: those answer 200 and say so in 
 
 const TAGS: Record<string, string> = {
   keys: 'What your users hold: make, verify, change and revoke them.',
+  auth: 'For nginx, Caddy, Traefik and others that ask before they let a request pass.',
   migrations: 'Bring keys along from elsewhere, as hashes or as texts.',
   permissions: 'Permissions and the roles that bundle them.',
   identities: 'Users and organisations that keys belong to, with limits they share.',
@@ -153,7 +175,7 @@ function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
     tags: [tagOf(endpoint)],
     summary,
     description: descriptionOf(endpoint),
-    security: access === 'public' ? [] : [{ rootKey: [] }],
+    security: SECURITY[access],
     ...(method === 'GET' && properties.length > 0
       ? { parameters: properties.map(([name, schema]) => parameterOf(name, schema, input)) }
       : {}),
@@ -161,10 +183,10 @@ function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
     responses: {
       [status]: {
         description: status === 202 ? 'Accepted; it is done later.' : 'Success.',
-        headers: ANSWER_HEADERS,
+        headers: headersOf(endpoint),
         content: { 'application/json': { schema: answer, example: replyExample(name, answer) } },
       },
-      ...errorAnswers(errors, publicUrl),
+      ...errorAnswers(errors, publicUrl, headersOf(endpoint)),
     },
     ...(introduced === null ? {} : { 'x-introduced': introduced }),
   }
@@ -188,6 +210,7 @@ const OWN: ReadonlySet<string> = new Set([
   'apis.listApis',
   'apis.updateApi',
   'audit.listEvents',
+  'auth.forward',
   'permissions.setRolePermissions',
   'ratelimits.createNamespace',
   'ratelimits.deleteNamespace',
@@ -201,6 +224,22 @@ const OWN: ReadonlySet<string> = new Set([
   'workspaces.listWorkspaces',
   'workspaces.updateWorkspace',
 ])
+
+const headersOf = ({ answerHeaders }: Endpoint): AnswerObject['headers'] => ({
+  ...ANSWER_HEADERS,
+  ...Object.fromEntries(
+    Object.entries(answerHeaders).map(([name, description]) => [
+      name,
+      { description, schema: { type: 'string' } },
+    ]),
+  ),
+})
+
+const SECURITY: Record<Endpoint['access'], Operation['security']> = {
+  'root-key': [{ rootKey: [] }],
+  key: [{ key: [] }, { keyHeader: [] }],
+  public: [],
+}
 
 function parameterOf(name: string, schema: TSchema, input: TSchema): Parameter {
   const { description = '', deprecated, ...rest } = jsonSchemaOf(schema)
@@ -216,14 +255,18 @@ function parameterOf(name: string, schema: TSchema, input: TSchema): Parameter {
 }
 
 /** One answer a status, with an example for each code that has it. */
-function errorAnswers(codes: readonly ErrorCode[], publicUrl: string): Record<string, AnswerObject> {
+function errorAnswers(
+  codes: readonly ErrorCode[],
+  publicUrl: string,
+  headers: AnswerObject['headers'],
+): Record<string, AnswerObject> {
   const byStatus = Map.groupBy(codes, (code) => ERRORS[code].status)
   return Object.fromEntries(
     [...byStatus].map(([status, those]) => [
       status,
       {
         description: those.map((code) => `\`${code}\`: ${ERRORS[code].about}`).join('\n\n'),
-        headers: ANSWER_HEADERS,
+        headers,
         content: {
           'application/json': {
             schema: { $ref: '#/components/schemas/Error' },
@@ -247,6 +290,7 @@ const exampleOf = (code: ErrorCode, publicUrl: string) => ({
 })
 
 const EXAMPLE_MESSAGES: Record<ErrorCode, string> = {
+  UNAUTHENTICATED: 'no key came with the request',
   BAD_REQUEST: 'limit: Number must be greater than 0',
   UNAUTHORIZED: 'key not found',
   FORBIDDEN: 'this address may not use the root key',

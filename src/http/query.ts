@@ -5,11 +5,14 @@ import { unstorableText } from '../lib/json.ts'
 /**
  * A query string as the value its schema describes: numbers from text (an empty text is 0), `true` and `1` against
  * `false`, `0` and the empty text, lists from repeated parameters. A text that does not convert is left as it is, for
- * the schema check to refuse. Parameters the schema does not know are dropped.
- * @throws ApiError BAD_REQUEST for text no field may hold.
+ * the schema check to refuse. Parameters the schema does not know are dropped, unless it forbids them.
+ * @throws ApiError BAD_REQUEST for text no field may hold, and for parameters the schema forbids.
  */
 export function readQuery(schema: TSchema, search: URLSearchParams): Record<string, unknown> {
   if (!KindGuard.IsObject(schema)) throw new Error('a query schema must be an object')
+  if (schema.additionalProperties === false)
+    for (const name of search.keys())
+      if (!Object.hasOwn(schema.properties, name)) throw badRequest(`${name}: Unrecognized parameter`)
   const query: Record<string, unknown> = {}
   for (const [name, property] of Object.entries(schema.properties)) {
     const texts = search.getAll(name)

@@ -23,6 +23,51 @@ export function parsePermissionQuery(value: unknown, depth = 0): PermissionQuery
   return isAnd ? { and: parsed } : { or: parsed }
 }
 
+/**
+ * A query in words, as {@link describePermissionQuery} prints it: `a`, `a or b`, `(a or b) and c`; `and` binds before
+ * `or`. A text that begins with a brace is the JSON of a query: for slugs that hold blanks or parentheses.
+ * @returns null when it is neither.
+ */
+export function readPermissionText(text: string): PermissionQuery | null {
+  if (!text.trimStart().startsWith('{')) return parseWords(text.match(/[()]|[^\s()]+/g) ?? [])
+  try {
+    return parsePermissionQuery(JSON.parse(text))
+  } catch {
+    return null
+  }
+}
+
+function parseWords(tokens: readonly string[]): PermissionQuery | null {
+  let next = 0
+  const parts = (word: 'and' | 'or', part: () => PermissionQuery | null): PermissionQuery[] | null => {
+    const list: PermissionQuery[] = []
+    for (;;) {
+      const one = part()
+      if (one === null) return null
+      list.push(one)
+      if (tokens[next]?.toLowerCase() !== word) return list
+      next++
+    }
+  }
+  const either = (depth: number): PermissionQuery | null => {
+    const list = parts('or', () => all(depth))
+    return list === null ? null : list.length === 1 ? (list[0] ?? null) : { or: list }
+  }
+  const all = (depth: number): PermissionQuery | null => {
+    const list = parts('and', () => single(depth))
+    return list === null ? null : list.length === 1 ? (list[0] ?? null) : { and: list }
+  }
+  const single = (depth: number): PermissionQuery | null => {
+    const token = tokens[next++]
+    if (token === undefined || /^(\)|and|or)$/i.test(token) || depth >= DEPTH_MAX) return null
+    if (token !== '(') return token
+    const inner = either(depth + 1)
+    return tokens[next++] === ')' ? inner : null
+  }
+  const query = either(0)
+  return next === tokens.length ? query : null
+}
+
 /** Exact texts only: neither `*` nor a pattern has any power of its own. */
 export function holdsPermissions(held: ReadonlySet<string>, query: PermissionQuery): boolean {
   if (typeof query === 'string') return held.has(query)

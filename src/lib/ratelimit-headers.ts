@@ -6,8 +6,8 @@ export type LimitState = {
   remaining: number
   /** Unix ms. */
   resetAtMs: number
-  /** Length of the window in ms, where it is known. */
-  durationMs?: number
+  /** Length of the window in ms. */
+  durationMs: number
 }
 
 /**
@@ -19,12 +19,14 @@ export function ratelimitHeaders(
   nowMs: number,
 ): { RateLimit: string; 'RateLimit-Policy': string } {
   const label = quoted(name)
-  const window = durationMs === undefined ? '' : `;w=${Math.ceil(durationMs / 1000)}`
   return {
-    RateLimit: `${label};r=${remaining};t=${Math.max(0, Math.ceil((resetAtMs - nowMs) / 1000))}`,
-    'RateLimit-Policy': `${label};q=${limit}${window}`,
+    RateLimit: `${label};r=${remaining};t=${secondsUntil(resetAtMs, nowMs)}`,
+    'RateLimit-Policy': `${label};q=${limit};w=${Math.ceil(durationMs / 1000)}`,
   }
 }
+
+/** Whole seconds, rounded up: who waits so long does not come too early. */
+export const secondsUntil = (atMs: number, nowMs: number) => Math.max(0, Math.ceil((atMs - nowMs) / 1000))
 
 /** A string of structured fields (RFC 9651) holds printable ASCII only; a name that has more goes without. */
 const quoted = (name: string) =>

@@ -37,7 +37,7 @@ export type Verdict =
       outcome: Outcome
       record: KeyRecord
       /** The limit that refused, else the first counted; null when none was. */
-      limit: { name: string; limit: number; remaining: number; resetAtMs: number } | null
+      limit: { name: string; limit: number; durationMs: number; remaining: number; resetAtMs: number } | null
       /** Credits left, where they were looked at. */
       remaining: number | null
     }
@@ -166,6 +166,7 @@ async function countLimits(
 const report = ({ selected, taken }: CountedLimit) => ({
   name: selected.name,
   limit: selected.limit,
+  durationMs: selected.durationMs,
   remaining: Math.max(0, selected.limit - taken.used),
   resetAtMs: taken.resetAtMs,
 })

@@ -4,6 +4,7 @@ import {
   holdsPermissions,
   type PermissionQuery,
   parsePermissionQuery,
+  readPermissionText,
 } from '../../src/lib/permission-query.ts'
 
 const and = (...parts: PermissionQuery[]): PermissionQuery => ({ and: parts })
@@ -69,4 +70,43 @@ test('anything but texts and non-empty lists makes the whole query malformed', (
 
 test('with both lists in one object, and is used and or is dropped', () => {
   expect(parsePermissionQuery({ and: ['p1'], or: ['p2'] })).toEqual({ and: ['p1'] })
+})
+
+describe('a query in words', () => {
+  test('is what describes it: and binds before or, and blanks do not matter', () => {
+    const queries = ['p1', or('p1', 'p2'), and('p1', or('p2', and('p3', 'p4'))), or(and('p1', 'p2'), 'p3')]
+    for (const query of queries) {
+      const text = describePermissionQuery(query)
+      expect(readPermissionText(text)).toEqual(query)
+      expect(readPermissionText(` ${text.replaceAll(/([()])/g, ' $1 ')} `)).toEqual(query)
+    }
+    expect(readPermissionText('a OR b AND c')).toEqual(or('a', and('b', 'c')))
+    expect(readPermissionText('((a))')).toBe('a')
+    expect(readPermissionText('android')).toBe('android')
+    expect(readPermissionText('{"and":["may read",{"or":["a(b)","c"]}]}')).toEqual(
+      and('may read', or('a(b)', 'c')),
+    )
+  })
+
+  test('that is none is refused, not guessed', () => {
+    const deep = (levels: number) => `${'('.repeat(levels)}a${')'.repeat(levels)}`
+    expect(readPermissionText(deep(31))).toBe('a')
+    const wrong = [
+      '',
+      ' ',
+      'a b',
+      'a and',
+      'or',
+      'a or or b',
+      '(a',
+      'a)',
+      '()',
+      'a (b)',
+      deep(33),
+      '{',
+      '{}',
+      '{"and":[]}',
+    ]
+    for (const text of wrong) expect([text, readPermissionText(text)]).toEqual([text, null])
+  })
 })

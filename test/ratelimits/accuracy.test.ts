@@ -55,6 +55,7 @@ const callWith = (rootKey: string | null): Call => ({
   requestId: 'req_test',
   authorization: rootKey === null ? null : `Bearer ${rootKey}`,
   userAgent: null,
+  header: () => null,
   clientAddress: () => null,
   headers: {},
 })

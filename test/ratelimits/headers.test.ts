@@ -35,7 +35,7 @@ test('keys.verifyKey says it of the limit in its answer, and nothing of a key wi
   const ratelimit = { limit: 3, duration: 60_000 }
   const limited = await workspace.post('keys.createKey', { apiId, ratelimit })
   const answer = await server.post('keys.verifyKey', { key: limited.key })
-  expect(fieldsOf(answer)).toEqual(['"default";q=3', '"default";r=2;t=45'])
+  expect(fieldsOf(answer)).toEqual(['"default";q=3;w=60', '"default";r=2;t=45'])
   const free = await workspace.post('keys.createKey', { apiId })
   expect(fieldsOf(await server.post('keys.verifyKey', { key: free.key }))).toEqual([null, null])
 })

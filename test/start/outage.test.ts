@@ -44,6 +44,9 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
     const failure = { status: 500, body: { error: { code: 'INTERNAL_SERVER_ERROR' } } }
     expect(await first.post('keys.verifyKey', { key: 'never seen before' })).toMatchObject(failure)
     expect(await first.post('keys.verifyKey', { key: counted.key })).toMatchObject(failure)
+    // To a proxy as well, which then decides for itself.
+    expect((await first.get('auth.forward', { apiId }, key)).status).toBe(200)
+    expect(await first.get('auth.forward', { apiId }, 'never seen before')).toMatchObject(failure)
     expect(await first.post('apis.createApi', { name: 'name' }, OPERATOR_KEY)).toMatchObject(failure)
     expect((await first.get('liveness')).body.services.database).toBe('away')
 
