@@ -1,6 +1,7 @@
 import { countVerifications, dailyCountsOfKeys, type VerificationFilter } from '../src/analytics/store.ts'
 import { readConfig } from '../src/config.ts'
 import type { Sql } from '../src/db/connect.ts'
+import { openSpills } from '../src/db/spill.ts'
 import { endpoints } from '../src/http/app.ts'
 import { handlerOf } from '../src/http/handle.ts'
 import { startOfMonth } from '../src/lib/buckets.ts'
@@ -299,7 +300,7 @@ async function flow(sql: Sql, kind: string, isTiny: boolean): Promise<void> {
   const recorder = new UsageRecorder({
     sql,
     writerId: `bench-${crypto.randomUUID()}`,
-    dataDir: '/nonexistent', // nothing is to be spilled here
+    spills: openSpills('/nonexistent'), // nothing is to be spilled here
     flushEveryMs: 1000,
     clock: () => NOW,
   })

@@ -3,6 +3,7 @@ import { Changes } from './db/changes.ts'
 import type { AnySql, DatabaseAddress, OnStatement } from './db/connect.ts'
 import { Database } from './db/database.ts'
 import { GuardedPool } from './db/guarded-pool.ts'
+import { openSpills } from './db/spill.ts'
 import { Measures, type ThreadReport } from './http/measures.ts'
 import { Vault } from './keys/vault.ts'
 import { type Clock, neverBackwards } from './lib/clock.ts'
@@ -82,7 +83,7 @@ export function openDeps(
   const usage = new UsageRecorder({
     sql: usagePool.sql,
     writerId,
-    dataDir: config.dataDir,
+    spills: openSpills(config.dataDir),
     flushEveryMs: config.flushEveryMs,
     clock,
   })

@@ -5,6 +5,7 @@ import { connect, type DatabaseAddress, type OnStatement, ping, type Sql } from 
 import { openDataDir, StartError } from './db/data-dir.ts'
 import { startEmbedded } from './db/embedded.ts'
 import { migrate } from './db/migrate.ts'
+import { openSpills } from './db/spill.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 import { listen, listenForMetrics } from './http/listen.ts'
 import { isDatabaseThere } from './http/liveness.ts'
@@ -181,7 +182,7 @@ async function prepareDatabase(
     await requireAnswer(sql)
     await migrate(sql)
     const made = await bootstrap(sql, { rootKey: config.rootKey, keyFile, now })
-    await replaySpilledUsage(sql, config.dataDir)
+    await replaySpilledUsage(sql, openSpills(config.dataDir))
     return made
   } finally {
     await sql.end({ timeout: 2 })

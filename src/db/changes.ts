@@ -1,3 +1,4 @@
+import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import type { AnySql, Sql } from './connect.ts'
 
@@ -21,10 +22,12 @@ export class Changes {
   /** Names this process among those on one database. */
   readonly #processId: string
   readonly #confirmTimeoutMs: number
+  readonly #timers: Timers
 
-  constructor(options: { processId: string; confirmTimeoutMs: number }) {
+  constructor(options: { processId: string; confirmTimeoutMs: number; timers?: Timers }) {
     this.#processId = options.processId
     this.#confirmTimeoutMs = options.confirmTimeoutMs
+    this.#timers = options.timers ?? systemTimers
   }
 
   /** Adds a cache. The listener must not throw or wait. */
@@ -47,16 +50,15 @@ export class Changes {
     this.#drop(touched)
     if (this.#peers.size === 0) return
     const id = ++this.#lastId
-    let timer: Timer | undefined
+    let cancel: Cancel | undefined
     await new Promise<void>((resolve, reject) => {
       this.#waiting.set(id, { peers: new Set(this.#peers), resolve })
-      timer = setTimeout(
-        () => reject(new Error('another HTTP thread did not confirm a change in time')),
-        this.#confirmTimeoutMs,
+      cancel = this.#timers.after(this.#confirmTimeoutMs, () =>
+        reject(new Error('another HTTP thread did not confirm a change in time')),
       )
       for (const peer of this.#peers) peer.postMessage({ kind: 'changed', id, touched } satisfies PeerMessage)
     }).finally(() => {
-      clearTimeout(timer)
+      cancel?.()
       this.#waiting.delete(id)
     })
   }

@@ -8,12 +8,16 @@ export type Touch = (...names: string[]) => void
 /** One thread's way to read and write. */
 export class Database {
   readonly sql: AnySql
-  readonly #pool: GuardedPool
+  readonly #pool: Pick<GuardedPool, 'sql' | 'transaction'>
   readonly #changes: Changes
   /** False on the embedded database: it has no other process to tell. */
   readonly #notifies: boolean
 
-  constructor(pool: GuardedPool, changes: Changes, options: { notifies: boolean }) {
+  constructor(
+    pool: Pick<GuardedPool, 'sql' | 'transaction'>,
+    changes: Changes,
+    options: { notifies: boolean },
+  ) {
     this.sql = pool.sql
     this.#pool = pool
     this.#changes = changes

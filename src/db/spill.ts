@@ -18,6 +18,20 @@ import { log } from '../log.ts'
  * what makes sending them twice harmless (absolute counts, batch numbers), so two servers may take up the same file.
  */
 
+/** The spill files of one data dir. */
+export type Spills = {
+  /** @see writeSpill */
+  write(kind: string, value: unknown): void
+  /** @see readSpills */
+  read(kind: string): Iterable<Spill>
+}
+export type Spill = { value: unknown; done(): void }
+
+export const openSpills = (dataDir: string): Spills => ({
+  write: (kind, value) => writeSpill(dataDir, kind, value),
+  read: (kind) => readSpills(dataDir, kind),
+})
+
 /** Writes `value` as one file of that kind, all of it or nothing: written aside, synced, then renamed into place. */
 export function writeSpill(dataDir: string, kind: string, value: unknown): void {
   const folder = join(dataDir, 'spill')
@@ -39,10 +53,7 @@ export function writeSpill(dataDir: string, kind: string, value: unknown): void 
  * into memory. Call `done()` once the value is safe in Postgres; until then the file stays. A file that cannot be read is
  * set aside as `.unreadable` and logged, never silently dropped; one that another process was done with first is passed over.
  */
-export function* readSpills(
-  dataDir: string,
-  kind: string,
-): Generator<{ value: unknown; done(): void }, void> {
+export function* readSpills(dataDir: string, kind: string): Generator<Spill, void> {
   const folder = join(dataDir, 'spill')
   for (const name of namesIn(folder)) {
     if (!name.startsWith(`${kind}-`) || !name.endsWith('.msgpack')) continue

@@ -1,4 +1,5 @@
-import { writeSpill } from '../db/spill.ts'
+import type { Spills } from '../db/spill.ts'
+import type { Cancel, Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import type { WindowRows, WindowStore } from './store.ts'
 import { CellBatch, type WindowTable } from './window-table.ts'
@@ -18,7 +19,7 @@ export type WindowSpill = WindowRows & { nodeId: string }
  */
 export class Flusher {
   private readonly changed = new CellBatch(CELLS_PER_STATEMENT)
-  private timer: Timer | null = null
+  private cancelNext: Cancel | null = null
   /** The walk under way or the last one; never rejects. Walks follow one another. */
   private walking: Promise<void> = Promise.resolve()
   private awaySinceMs: number | null = null
@@ -34,31 +35,31 @@ export class Flusher {
   constructor(
     private readonly options: {
       table: WindowTable
-      store: WindowStore
+      store: Pick<WindowStore, 'write' | 'deleteEnded' | 'close'>
+      spills: Pick<Spills, 'write'>
+      timers: Timers
       nodeId: string
       everyMs: number
-      dataDir: string
       /** One shard of a process clears away the rows of ended windows. */
       deletesEnded: boolean
     },
   ) {}
 
   start(): void {
-    this.timer = setTimeout(
-      async () => {
-        await this.flush().catch(() => {}) // logged; the next one tries again
-        if (!this.isStopped) this.start()
-      },
-      this.awaySinceMs === null ? this.options.everyMs : Math.max(this.options.everyMs, RETRY_MS),
-    )
+    const { everyMs, timers } = this.options
+    const delayMs = this.awaySinceMs === null ? everyMs : Math.max(everyMs, RETRY_MS)
+    this.cancelNext = timers.after(delayMs, async () => {
+      await this.flush().catch(() => {}) // logged; the next one tries again
+      if (!this.isStopped) this.start()
+    })
   }
 
   /** Resolves when everything counted up to now is written. @throws when Postgres is not available. */
   flush(): Promise<void> {
     const walk = this.walking.then(async () => {
-      const began = performance.now()
+      const began = this.options.timers.now()
       await this.walk().finally(() => {
-        this.tookMs = performance.now() - began
+        this.tookMs = this.options.timers.now() - began
       })
     })
     this.walking = walk.catch(() => {})
@@ -68,26 +69,26 @@ export class Flusher {
   /** Last flush, within `STOP_MS`; what it could not write goes to a spill file. @returns cells spilled. */
   async stop(): Promise<number> {
     this.isStopped = true
-    if (this.timer !== null) clearTimeout(this.timer)
-    const deadline = setTimeout(() => {
+    this.cancelNext?.()
+    const cancelDeadline = this.options.timers.after(STOP_MS, () => {
       this.isLate = true
       // Makes a write under way fail, which marks its cells changed again.
       void this.options.store.close().catch(() => {})
-    }, STOP_MS)
+    })
     try {
       await this.flush()
       return 0
     } catch {
       return this.spill()
     } finally {
-      clearTimeout(deadline)
+      cancelDeadline()
       await this.options.store.close().catch(() => {}) // nothing is under way any more
     }
   }
 
   /** For how long Postgres has taken no windows, ms; 0 while it does. */
   get awayMs(): number {
-    return this.awaySinceMs === null ? 0 : Math.ceil(performance.now() - this.awaySinceMs)
+    return this.awaySinceMs === null ? 0 : Math.ceil(this.options.timers.now() - this.awaySinceMs)
   }
 
   private async walk(): Promise<void> {
@@ -100,13 +101,17 @@ export class Flusher {
         await this.write(changed, () => table.markChanged(changed))
         changed.count = 0
       } else {
-        await nextTurn()
+        await this.nextTurn()
       }
     } while (page !== -1)
     const nearLimit = takeLatest(table.nearLimit)
     await this.write(nearLimit, () => addAll(nearLimit, table.nearLimit))
-    while (!table.sketch.expire(ENTRIES_PER_SLICE, table.nowMs)) await nextTurn()
+    while (!table.sketch.expire(ENTRIES_PER_SLICE, table.nowMs)) await this.nextTurn()
     await this.deleteEnded()
+  }
+
+  private nextTurn(): Promise<void> {
+    return new Promise((resolve) => this.options.timers.soon(resolve))
   }
 
   /** @param putBack Called when it fails: the cells are to be written with the next walk. */
@@ -141,7 +146,7 @@ export class Flusher {
   }
 
   private spill(): number {
-    const { table, nodeId, dataDir } = this.options
+    const { table, nodeId, spills } = this.options
     const spill: WindowSpill = { nodeId, cells: '', ends: [], used: [] }
     const append = (cells: CellBatch) => {
       const rows = rowsOf(cells)
@@ -155,13 +160,13 @@ export class Flusher {
       append(this.changed)
     }
     append(takeLatest(table.nearLimit))
-    if (spill.ends.length > 0) writeSpill(dataDir, SPILL_KIND, spill)
+    if (spill.ends.length > 0) spills.write(SPILL_KIND, spill)
     return spill.ends.length
   }
 
   private reportAway(cause: unknown): void {
     if (this.awaySinceMs !== null) return
-    this.awaySinceMs = performance.now()
+    this.awaySinceMs = this.options.timers.now()
     log('warn', 'rate limit windows cannot be flushed; limits go on from memory', { cause })
   }
 
@@ -207,8 +212,6 @@ function addOne(from: CellBatch, i: number, to: CellBatch): void {
   const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = from.names.subarray(4 * i, 4 * i + 4)
   to.add(h0, h1, h2, h3, from.ends[i] as number, from.used[i] as number) // i is below its count
 }
-
-const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
 
 const HEX = '0123456789abcdef'
 const CELLS_PER_STATEMENT = 5_000

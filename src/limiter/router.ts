@@ -1,5 +1,6 @@
 import { LRUCache } from 'lru-cache'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
+import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { CounterHash, shardOf } from './counter-hash.ts'
 import { type Answers, type Calls, NUMBERS_PER_ANSWER, type ToRouter } from './protocol.ts'
 
@@ -36,8 +37,9 @@ export class LimiterRouter {
   private readonly hash: CounterHash
   private readonly clock: Clock
   private readonly tickMs: number
+  private readonly timers: Timers
   private ticks = 0
-  private tickTimer: Timer | null = null
+  private stopTicking: Cancel | null = null
   private isSendDue = false
   private isStopped = false
   /** What this thread knows of the counters used with `takeAsync`. */
@@ -50,9 +52,16 @@ export class LimiterRouter {
    * @param options.ports From `Shards.connect`: one per shard, then the control port.
    * @param options.replyTimeoutMs How long a call waits for its shard.
    */
-  constructor(options: { ports: MessagePort[]; hashSecret: string; clock: Clock; replyTimeoutMs: number }) {
+  constructor(options: {
+    ports: MessagePort[]
+    hashSecret: string
+    clock: Clock
+    replyTimeoutMs: number
+    timers?: Timers
+  }) {
     this.hash = new CounterHash(options.hashSecret)
     this.clock = neverBackwards(options.clock)
+    this.timers = options.timers ?? systemTimers
     this.tickMs = Math.max(1, Math.ceil(options.replyTimeoutMs / 2))
     this.lanes = options.ports.slice(0, -1).map((port) => new Lane(port))
     this.control = options.ports.at(-1)
@@ -111,7 +120,7 @@ export class LimiterRouter {
     this.isStopped = true
     this.send()
     await Promise.all(this.lanes.map((lane) => lane.drained()))
-    if (this.tickTimer !== null) clearInterval(this.tickTimer)
+    this.stopTicking?.()
     for (const lane of this.lanes) lane.close()
     this.control?.close()
   }
@@ -129,7 +138,7 @@ export class LimiterRouter {
     const batch = lane.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs)
     if (!this.isSendDue) {
       this.isSendDue = true
-      setImmediate(() => this.send())
+      this.timers.soon(() => this.send())
     }
     return batch
   }
@@ -137,7 +146,7 @@ export class LimiterRouter {
   private send(): void {
     this.isSendDue = false
     for (const lane of this.lanes) lane.send(this.ticks)
-    this.tickTimer ??= setInterval(() => this.tick(), this.tickMs)
+    this.stopTicking ??= this.timers.every(this.tickMs, () => this.tick())
   }
 
   private tick(): void {
@@ -147,9 +156,9 @@ export class LimiterRouter {
       lane.giveUpSentBefore(this.ticks - 2)
       inFlight += lane.callsInFlight
     }
-    if (inFlight > 0 || this.tickTimer === null) return
-    clearInterval(this.tickTimer)
-    this.tickTimer = null
+    if (inFlight > 0) return
+    this.stopTicking?.()
+    this.stopTicking = null
   }
 }
 

@@ -1,182 +1,21 @@
-import { log, logUnhandledRejections } from '../log.ts'
-import { firstHashOf } from './counter-hash.ts'
-import { Flusher } from './flush.ts'
-import {
-  type Answers,
-  type Calls,
-  type FromShard,
-  NUMBERS_PER_CALL,
-  type ShardSetup,
-  type ToShard,
-} from './protocol.ts'
-import { type CellRange, WindowStore } from './store.ts'
-import { WindowTable } from './window-table.ts'
+import { openSpills } from '../db/spill.ts'
+import { systemTimers } from '../lib/timers.ts'
+import { logUnhandledRejections } from '../log.ts'
+import type { ToShard } from './protocol.ts'
+import { Shard } from './shard.ts'
+import { WindowStore } from './store.ts'
 
-/**
- * One shard: the only thread that touches its windows. Calls bring their time, so it never reads a clock to decide.
- */
+/** The thread of one shard. */
 
 declare const self: Worker
 
 logUnhandledRejections()
 
-const say = (message: FromShard) => self.postMessage(message)
-
-type Shard = { table: WindowTable; flusher: Flusher }
-let shard: Shard | undefined
-const ports = new Set<MessagePort>()
-
-self.onmessage = async ({ data }: MessageEvent<ToShard>) => {
-  switch (data.kind) {
-    case 'start':
-      try {
-        const store = new WindowStore(data.setup.address)
-        const table = new WindowTable({ memoryBytes: data.setup.memoryBytes, nowMs: data.setup.nowMs })
-        const restored = await restore(table, store, data.setup)
-        const flusher = new Flusher({
-          table,
-          store,
-          nodeId: data.setup.nodeId,
-          everyMs: data.setup.flushEveryMs,
-          dataDir: data.setup.dataDir,
-          deletesEnded: data.setup.index === 0,
-        })
-        flusher.start()
-        shard = { table, flusher }
-        say({ kind: 'started', restored })
-      } catch (cause) {
-        say({ kind: 'failed', reason: describe(cause) })
-      }
-      return
-    case 'connect':
-      serve(started().table, data.port)
-      return
-    case 'flush': {
-      const error = await started()
-        .flusher.flush()
-        .then(() => null, describe)
-      say({ kind: 'flushed', id: data.id, error })
-      return
-    }
-    case 'stats': {
-      const { table, flusher } = started()
-      const stats = {
-        tableBytes: table.bytes,
-        isOverBudget: table.sketch.isActive,
-        chargesOverBudget: table.sketch.chargesTotal,
-        flushAwayMs: flusher.awayMs,
-        cellsFlushed: flusher.cellsWritten,
-        flushTookMs: flusher.tookMs,
-      }
-      say({ kind: 'stats', id: data.id, stats })
-      return
-    }
-    case 'stop':
-      for (const port of ports) port.close()
-      say({ kind: 'stopped', spilled: (await shard?.flusher.stop()) ?? 0 })
-      return
-    default:
-      data satisfies never
-  }
-}
-
-function started(): Shard {
-  if (shard === undefined) throw new Error('the shard has not been started')
-  return shard
-}
-
-/** Answers the batches of one HTTP thread. */
-function serve(table: WindowTable, port: MessagePort): void {
-  ports.add(port)
-  port.addEventListener('close', () => ports.delete(port))
-  port.onmessage = ({ data }: { data: Calls }) => {
-    port.postMessage(decide(table, data))
-    reportOverflow(table)
-    collectGarbage(data.length)
-  }
-}
-
-function decide(table: WindowTable, calls: Calls): Answers {
-  const answers = [calls[0] as number] // a batch begins with its id, then come whole calls of eight numbers
-  for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
-    table.warm(calls[at + 1] as number, calls[at + 2] as number) // h1, h2
-  }
-  for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
-    const passed = table.take(
-      calls[at] as number, // h0
-      calls[at + 1] as number, // h1
-      calls[at + 2] as number, // h2
-      calls[at + 3] as number, // h3
-      calls[at + 4] as number, // limit
-      calls[at + 5] as number, // durationMs
-      calls[at + 6] as number, // cost
-      calls[at + 7] as number, // atMs
-    )
-    answers.push(passed ? table.used : -1 - table.used, table.resetAtMs)
-  }
-  return answers
-}
-
-let numbersReceived = 0
-
-/**
- * The collector sees a heap as large as the whole memory budget and would let batches pile up in proportion: with
- * 64 MiB the process wavered between 100 and 220 MiB. Asked every million numbers, that is every 16 MB of batches or so,
- * it stays at 100 ± 2; asking takes 0.1 ms, the collecting is done on another thread.
- */
-function collectGarbage(numbers: number): void {
-  numbersReceived += numbers
-  if (numbersReceived < 1_000_000) return
-  numbersReceived = 0
-  Bun.gc(false)
-}
-
-let isOverflowing = false
-
-/** One line when the memory budget is reached and one when all windows have a cell of their own again. */
-function reportOverflow(table: WindowTable): void {
-  if (table.sketch.isActive === isOverflowing) return
-  isOverflowing = table.sketch.isActive
-  const fields = {
-    tableBytes: table.bytes,
-    sketchBytes: table.sketch.bytes,
-    charges: table.sketch.chargesTotal,
-  }
-  if (isOverflowing) log('warn', 'rate limit windows exceed their memory: new ones are over-counted', fields)
-  else log('info', 'rate limit windows fit their memory again', fields)
-}
-
-/** Loads the open windows of this shard's range, of all nodes. @returns how many rows. */
-async function restore(table: WindowTable, store: WindowStore, setup: ShardSetup): Promise<number> {
-  const { index, count, nodeId, nowMs } = setup
-  const first = firstHashOf(index, count)
-  const last = firstHashOf(index + 1, count) - 1
-  const open = await store.countOpen(rangeOf(first, last), nowMs)
-  // Hashes are spread evenly, so equal parts of the range hold about equally many.
-  const step = Math.ceil((last - first + 1) / Math.max(1, Math.ceil(open / RESTORE_ROWS)))
-  let restored = 0
-  for (let from = first; from <= last; from += step) {
-    const range = rangeOf(from, Math.min(last, from + step - 1))
-    const windows = await store.readOpen(range, nodeId, nowMs)
-    for (const { cell, ends_at, used, is_own } of windows) {
-      const digits = cell.replaceAll('-', '')
-      const word = (i: number) => Number.parseInt(digits.slice(8 * i, 8 * i + 8), 16) | 0
-      table.restore(word(0), word(1), word(2), word(3), ends_at, used, is_own)
-    }
-    restored += windows.length
-  }
-  return restored
-}
-
-const RESTORE_ROWS = 20_000
-
-/** All cells whose first word lies from `first` to `last`. */
-function rangeOf(first: number, last: number): CellRange {
-  const hex8 = (value: number) => value.toString(16).padStart(8, '0')
-  return { from: hex8(first) + '0'.repeat(24), to: hex8(last) + 'f'.repeat(24) }
-}
-
-const describe = (cause: unknown): string => {
-  if (!(cause instanceof Error)) return String(cause)
-  return cause.cause === undefined ? cause.message : `${cause.message}: ${describe(cause.cause)}`
-}
+const shard = new Shard({
+  say: (message) => self.postMessage(message),
+  timers: systemTimers,
+  openStore: (address) => new WindowStore(address),
+  openSpills,
+  collectGarbage: () => Bun.gc(false),
+})
+self.onmessage = ({ data }: MessageEvent<ToShard>) => shard.receive(data)

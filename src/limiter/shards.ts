@@ -1,5 +1,6 @@
 import type { DatabaseAddress } from '../db/connect.ts'
-import { readSpills } from '../db/spill.ts'
+import { openSpills, type Spills } from '../db/spill.ts'
+import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { SPILL_KIND, type WindowSpill } from './flush.ts'
 import type { FromShard, ShardSetup, ShardStats, ToRouter, ToShard } from './protocol.ts'
@@ -20,23 +21,44 @@ export type Shards = {
   stats(): Promise<(ShardStats | null)[]>
 }
 
+/** What the main thread starts and hears shards with. */
+export type ShardPlatform = {
+  timers: Timers
+  /** Starts `shard.worker.ts`. */
+  startWorker(): Worker
+  makeChannel(): MessageChannel
+  openStore(address: DatabaseAddress): Pick<WindowStore, 'write' | 'close'>
+  openSpills(dataDir: string): Pick<Spills, 'read'>
+}
+
+const threads: ShardPlatform = {
+  timers: systemTimers,
+  startWorker: () => new Worker(new URL('./shard.worker.ts', import.meta.url)),
+  makeChannel: () => new MessageChannel(),
+  openStore: (address) => new WindowStore(address),
+  openSpills,
+}
+
 /**
  * Sends what earlier stops could not, then starts the shards with their open windows restored.
  * @param options.memoryBytes Of all shards together.
  * @param options.now Unix ms; windows over by then are left behind.
  * @throws Error when Postgres is not available or a shard does not start; nothing is left running then.
  */
-export async function startShards(options: {
-  count: number
-  address: DatabaseAddress
-  nodeId: string
-  hashSecret: string
-  flushEveryMs: number
-  dataDir: string
-  memoryBytes: number
-  now: number
-}): Promise<Shards> {
-  await replaySpills(options)
+export async function startShards(
+  options: {
+    count: number
+    address: DatabaseAddress
+    nodeId: string
+    hashSecret: string
+    flushEveryMs: number
+    dataDir: string
+    memoryBytes: number
+    now: number
+  },
+  platform = threads,
+): Promise<Shards> {
+  await replaySpills(options, platform)
   const shards = Array.from({ length: options.count }, (_, index) => {
     const setup: ShardSetup = {
       index,
@@ -48,7 +70,7 @@ export async function startShards(options: {
       memoryBytes: Math.floor(options.memoryBytes / options.count),
       nowMs: options.now,
     }
-    return new Shard(setup)
+    return new ShardWorker(setup, platform)
   })
   try {
     await Promise.all(shards.map((shard) => shard.start()))
@@ -69,7 +91,7 @@ export async function startShards(options: {
   }
   return {
     connect() {
-      const { port1, port2 } = new MessageChannel()
+      const { port1, port2 } = platform.makeChannel()
       controls.add(port1)
       port1.addEventListener('close', () => controls.delete(port1))
       port1.start()
@@ -90,12 +112,12 @@ export async function startShards(options: {
  * One shard thread and its life: starting → running → stopped; running → dead → starting, when it fails by itself.
  * While it is dead its calls fail in the routers, whose ports have closed.
  */
-class Shard {
+class ShardWorker {
   /** Called each time it runs again after a failure. */
   onRestarted = () => {}
   private worker: Worker | null = null
   private state: 'starting' | 'running' | 'dead' | 'stopped' = 'starting'
-  private restartTimer: Timer | null = null
+  private cancelRestart: Cancel | null = null
   /** Who waits for a message of the worker, by its kind and id. */
   private readonly waiting = new Map<
     string,
@@ -103,12 +125,15 @@ class Shard {
   >()
   private lastId = 0
 
-  constructor(private readonly setup: ShardSetup) {}
+  constructor(
+    private readonly setup: ShardSetup,
+    private readonly platform: ShardPlatform,
+  ) {}
 
   /** @throws Error when it does not start. */
   async start(): Promise<void> {
     this.state = 'starting'
-    const worker = new Worker(new URL('./shard.worker.ts', import.meta.url))
+    const worker = this.platform.startWorker()
     this.worker = worker
     worker.onmessage = ({ data }: MessageEvent<FromShard>) => this.receive(data)
     worker.onerror = (event) => this.die(worker, new Error(`shard ${this.setup.index}: ${event.message}`))
@@ -124,7 +149,7 @@ class Shard {
 
   /** A fresh port to this shard. */
   connect(): MessagePort {
-    const { port1, port2 } = new MessageChannel()
+    const { port1, port2 } = this.platform.makeChannel()
     // A dead shard has nobody to serve the other end; closed at once, it tells the router so.
     if (this.state === 'running')
       this.worker?.postMessage({ kind: 'connect', port: port2 } satisfies ToShard, [port2])
@@ -150,7 +175,7 @@ class Shard {
   async stop(): Promise<void> {
     const wasRunning = this.state === 'running'
     this.state = 'stopped'
-    if (this.restartTimer !== null) clearTimeout(this.restartTimer)
+    this.cancelRestart?.()
     if (wasRunning) {
       this.send({ kind: 'stop' })
       try {
@@ -180,17 +205,17 @@ class Shard {
   /** @param name Kind and id of the message waited for. */
   private answer(name: string, timeoutMs: number): Promise<FromShard> {
     return new Promise<FromShard>((resolve, reject) => {
-      const timer = setTimeout(() => {
+      const cancel = this.platform.timers.after(timeoutMs, () => {
         this.waiting.delete(name)
         reject(new Error(`shard ${this.setup.index}: not ${name} within ${timeoutMs} ms`))
-      }, timeoutMs)
+      })
       this.waiting.set(name, {
         resolve: (message) => {
-          clearTimeout(timer)
+          cancel()
           resolve(message)
         },
         reject: (error) => {
-          clearTimeout(timer)
+          cancel()
           reject(error)
         },
       })
@@ -224,7 +249,7 @@ class Shard {
   }
 
   private restartAfter(delayMs: number): void {
-    this.restartTimer = setTimeout(async () => {
+    this.cancelRestart = this.platform.timers.after(delayMs, async () => {
       try {
         await this.start()
         this.onRestarted()
@@ -236,19 +261,18 @@ class Shard {
         log('error', 'a limiter shard does not start again; its calls fail', { cause })
         this.restartAfter(RESTART_DELAY_MS)
       }
-    }, delayMs)
+    })
   }
 }
 
 /** Sends the windows that earlier stops left in the data dir. Twice is harmless: rows are absolute. */
-async function replaySpills(options: {
-  dataDir: string
-  address: DatabaseAddress
-  now: number
-}): Promise<void> {
-  const store = new WindowStore(options.address)
+async function replaySpills(
+  options: { dataDir: string; address: DatabaseAddress; now: number },
+  platform: ShardPlatform,
+): Promise<void> {
+  const store = platform.openStore(options.address)
   try {
-    for (const { value, done } of readSpills(options.dataDir, SPILL_KIND)) {
+    for (const { value, done } of platform.openSpills(options.dataDir).read(SPILL_KIND)) {
       const spill = checkSpill(value)
       const open = spill.ends.flatMap((end, i) => (end > options.now ? [i] : []))
       for (let from = 0; from < open.length; from += REPLAY_ROWS) {

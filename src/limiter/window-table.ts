@@ -16,8 +16,8 @@ import { OverflowSketch } from './overflow-sketch.ts'
  * pages of 128 cells, up to 62 bytes because they all split at about the same time; pages of 16, no smaller and twice
  * the directory; `Map`, 2.3 M takes/s; separate arrays for names, ends and counts, 3 M.
  *
- * Over budget (no page left and the own page full of open windows) a new counter is counted in a sketch that cannot
- * under-count. A cell once made stays exact until its window is over, so no flood makes the table forget one.
+ * Over budget (no page left and the own page full of open windows) a new counter is counted by its fingerprint, which
+ * cannot under-count. A cell once made stays exact until its window is over, so no flood makes the table forget one.
  */
 export class WindowTable {
   /** What the last `take` found: used of the window after the decision, a refused cost not included. */
@@ -57,7 +57,7 @@ export class WindowTable {
   constructor(options: { memoryBytes: number; nowMs: number }) {
     const budget = Math.min(Math.max(options.memoryBytes, MEMORY_BYTES_MIN), MEMORY_BYTES_MAX)
     this.nowMs = options.nowMs
-    this.sketch = new OverflowSketch(budget / 2)
+    this.sketch = new OverflowSketch(budget * SKETCH_SHARE)
     this.pagesMax = Math.floor((budget - this.sketch.bytes) / PAGE_BYTES_ALL)
     this.depthMax = Math.floor(Math.log2(this.pagesMax)) + 3
     this.words = new Int32Array(this.pagesMax * PAGE_WORDS)
@@ -152,7 +152,7 @@ export class WindowTable {
     endMs: number,
   ): boolean {
     const sketch = this.sketch
-    const known = sketch.isActive ? sketch.estimate(h2, h3, endMs) : 0
+    const known = sketch.isActive ? sketch.estimate(h1, h2, h3, endMs) : 0
     this.resetAtMs = endMs
     this.used = known
     if (known + cost > limit) return false
@@ -160,7 +160,7 @@ export class WindowTable {
     this.used = known + cost
     const at = this.makeCell(h0, h1, h2, h3, endMs)
     if (at < 0) {
-      sketch.raise(h2, h3, endMs, known + cost, this.nowMs)
+      sketch.raise(h1, h2, h3, endMs, known + cost, this.nowMs)
       if (2 * this.used >= limit && this.nearLimit.hasRoom(1)) {
         this.nearLimit.add(h0, h1, h2, h3, endMs, this.used)
       }
@@ -180,10 +180,10 @@ export class WindowTable {
     const words = this.words
     let at = this.find(h0, h1, h2, h3)
     if (at < 0) {
-      const known = this.sketch.isActive ? this.sketch.estimate(h2, h3, endMs) : 0
+      const known = this.sketch.isActive ? this.sketch.estimate(h1, h2, h3, endMs) : 0
       at = this.makeCell(h0, h1, h2, h3, endMs)
       if (at < 0) {
-        this.sketch.raise(h2, h3, endMs, Math.min(known + used, USED_MASK), this.nowMs)
+        this.sketch.raise(h1, h2, h3, endMs, Math.min(known + used, USED_MASK), this.nowMs)
         return
       }
       words[at + 7] = known
@@ -396,5 +396,7 @@ const DEPTH_AT_START = 2
 const DIRTY = 1 << 31
 const USED_MASK = 0x7fffffff
 const NEAR_LIMIT_MAX = 5_000
+const SKETCH_SHARE = 5 / 8
 const MEMORY_BYTES_MIN = 128 * 1024
-const MEMORY_BYTES_MAX = 8 * 1024 ** 3
+/** More than 4 GiB no array may have. */
+const MEMORY_BYTES_MAX = (4 * 1024 ** 3) / SKETCH_SHARE

@@ -1,8 +1,9 @@
 import { Value } from '@sinclair/typebox/value'
 import type { AnySql } from '../db/connect.ts'
-import { readSpills, writeSpill } from '../db/spill.ts'
+import type { Spills } from '../db/spill.ts'
 import { startOfMonth } from '../lib/buckets.ts'
 import { type Clock, HOUR_MS } from '../lib/clock.ts'
+import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { UsageBatch, type UsageColumns } from './batch.ts'
 import { Fold, type RatelimitEvent, type VerificationEvent } from './fold.ts'
@@ -26,9 +27,10 @@ export { UsageSlot } from './fold.ts'
 export class UsageRecorder {
   readonly #sql: AnySql
   readonly #writerId: string
-  readonly #dataDir: string
+  readonly #spills: Spills
   readonly #flushEveryMs: number
   readonly #clock: Clock
+  readonly #timers: Timers
   readonly #cellsMax: number
   /** What is being recorded now. Replaced at each flush, so a fold being cut into batches no longer changes. */
   #fold = new Fold()
@@ -53,24 +55,26 @@ export class UsageRecorder {
   #giveUp = new AbortController()
   #flushing: Promise<void> = Promise.resolve()
   #queued: Promise<void> | null = null
-  #timer: ReturnType<typeof setTimeout> | undefined
+  #cancelNext: Cancel | undefined
   #isStarted = false
 
   constructor(options: {
     sql: AnySql
     /** Unique per process start and thread. */
     writerId: string
-    dataDir: string
+    spills: Spills
     flushEveryMs: number
     clock: Clock
+    timers?: Timers
     /** Cells, tag sets and their spellings kept in memory while Postgres is away; some 300 bytes each. */
     cellsMax?: number
   }) {
     this.#sql = options.sql
     this.#writerId = options.writerId
-    this.#dataDir = options.dataDir
+    this.#spills = options.spills
     this.#flushEveryMs = options.flushEveryMs
     this.#clock = options.clock
+    this.#timers = options.timers ?? systemTimers
     this.#cellsMax = options.cellsMax ?? 200_000
   }
 
@@ -87,9 +91,9 @@ export class UsageRecorder {
     this.#isStarted = true
     const next = async () => {
       await this.flush()
-      if (this.#isStarted) this.#timer = setTimeout(next, this.#flushEveryMs)
+      if (this.#isStarted) this.#cancelNext = this.#timers.after(this.#flushEveryMs, next)
     }
-    this.#timer = setTimeout(next, this.#flushEveryMs)
+    this.#cancelNext = this.#timers.after(this.#flushEveryMs, next)
   }
 
   /**
@@ -113,19 +117,20 @@ export class UsageRecorder {
    */
   async stop(): Promise<void> {
     this.#isStarted = false
-    clearTimeout(this.#timer)
+    this.#cancelNext?.()
     const giveUp = this.#giveUp
-    const timer = setTimeout(() => giveUp.abort(new Error('the last flush took too long')), STOP_TIMEOUT_MS)
+    const cancelDeadline = this.#timers.after(STOP_TIMEOUT_MS, () =>
+      giveUp.abort(new Error('the last flush took too long')),
+    )
     await this.flush()
-    clearTimeout(timer)
+    cancelDeadline()
     this.#giveUp = new AbortController()
-    if (this.#pending !== null) writeSpill(this.#dataDir, 'usage', this.#pending)
+    if (this.#pending !== null) this.#spills.write('usage', this.#pending)
     this.#pending = null
-    for (const kept of this.#aside.splice(0))
-      if ('batch' in kept) writeSpill(this.#dataDir, 'usage', kept.batch)
+    for (const kept of this.#aside.splice(0)) if ('batch' in kept) this.#spills.write('usage', kept.batch)
     do {
       for (let columns = this.#nextColumns(); columns !== null; columns = this.#nextColumns())
-        writeSpill(this.#dataDir, 'usage', this.#ownBatch(columns))
+        this.#spills.write('usage', this.#ownBatch(columns))
     } while (this.#takeFold())
   }
 
@@ -168,7 +173,7 @@ export class UsageRecorder {
       if (isMonthMissing(cause)) this.#months.clear()
       if (!isRefusedData(cause)) throw cause
       // Better out of the way, and on disk for a person to see, than in front of all others for ever.
-      writeSpill(this.#dataDir, 'rejected-usage', batch)
+      this.#spills.write('rejected-usage', batch)
       log('error', 'the database refuses a batch of usage; it is kept in the data dir', { cause })
     }
     // More comes in than the database takes: the same bound as while it is away.
@@ -185,7 +190,7 @@ export class UsageRecorder {
     for (let kept = this.#aside[0]; kept !== undefined; kept = this.#aside[0]) {
       if ('batch' in kept) await this.#send(kept.batch)
       else
-        for (const { value, done } of readSpills(this.#dataDir, kept.kind)) {
+        for (const { value, done } of this.#spills.read(kept.kind)) {
           await this.#send(Value.Parse(UsageBatch, value))
           done()
         }
@@ -211,14 +216,14 @@ export class UsageRecorder {
         const batch = this.#ownBatch(columns)
         const kind = `usage-${crypto.randomUUID()}`
         try {
-          writeSpill(this.#dataDir, kind, batch)
+          this.#spills.write(kind, batch)
         } catch (cause) {
           this.#aside.push({ batch })
           log('error', 'usage cannot be moved to the data dir; it stays in memory', { cause })
           return
         }
         this.#aside.push({ kind })
-        await new Promise((resolve) => setImmediate(resolve))
+        await new Promise<void>((resolve) => this.#timers.soon(resolve))
       }
     } while (this.#fold.size > this.#cellsMax && this.#takeFold())
   }
@@ -255,15 +260,14 @@ export class UsageRecorder {
     const sent = statement().finally(() => this.#unanswered--)
     const late = Promise.withResolvers<never>()
     const giveUp = () => late.reject(signal.reason)
-    const timer = setTimeout(
-      () => late.reject(new Error(`no answer within ${SEND_TIMEOUT_MS} ms`)),
-      SEND_TIMEOUT_MS,
+    const cancel = this.#timers.after(SEND_TIMEOUT_MS, () =>
+      late.reject(new Error(`no answer within ${SEND_TIMEOUT_MS} ms`)),
     )
     signal.addEventListener('abort', giveUp)
     try {
       return await Promise.race([sent, late.promise])
     } finally {
-      clearTimeout(timer)
+      cancel()
       signal.removeEventListener('abort', giveUp)
       sent.catch(() => {}) // given up on: its failure no longer says anything new
     }
@@ -281,8 +285,8 @@ const CLOSED_AFTER_HOURS = 2
  * HTTP starts. A file that cannot be counted stays where it is and is logged.
  * @throws when the database cannot be reached; what was not sent stays for the next start.
  */
-export async function replaySpilledUsage(sql: AnySql, dataDir: string): Promise<void> {
-  for (const { value, done } of readSpills(dataDir, 'usage')) {
+export async function replaySpilledUsage(sql: AnySql, spills: Spills): Promise<void> {
+  for (const { value, done } of spills.read('usage')) {
     if (!Value.Check(UsageBatch, value)) {
       log('error', 'a file of usage in the data dir is not what it should be; it is left there')
       continue

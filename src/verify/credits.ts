@@ -1,5 +1,6 @@
 import type { AnySql } from '../db/connect.ts'
 import type { Clock } from '../lib/clock.ts'
+import { systemTimers, type Timers } from '../lib/timers.ts'
 import { type SpentRow, spendCredits } from './store.ts'
 
 /** `remaining` after the call; null = the key became unlimited. */
@@ -23,12 +24,14 @@ type Pending = {
 export class CreditSpender {
   readonly #sql: AnySql
   readonly #clock: Clock
+  readonly #timers: Timers
   #queue: Pending[] = []
   #isRunning = false
 
-  constructor(sql: AnySql, clock: Clock) {
+  constructor(sql: AnySql, clock: Clock, timers: Timers = systemTimers) {
     this.#sql = sql
     this.#clock = clock
+    this.#timers = timers
   }
 
   /**
@@ -42,7 +45,7 @@ export class CreditSpender {
       this.#queue.push({ keyId, cost, resolve, reject })
       if (!this.#isRunning) {
         this.#isRunning = true
-        setImmediate(() => void this.#run())
+        this.#timers.soon(() => void this.#run())
       }
     })
   }

@@ -1,4 +1,5 @@
 import { connect, type DatabaseAddress } from '../../src/db/connect.ts'
+import { openSpills } from '../../src/db/spill.ts'
 import { UsageRecorder } from '../../src/usage/recorder.ts'
 import { AT, ratelimit, verification } from './support.ts'
 
@@ -8,7 +9,7 @@ const sql = connect(JSON.parse(address ?? '') as DatabaseAddress, { connectionsM
 const recorder = new UsageRecorder({
   sql,
   writerId: `child ${name} ${process.pid}`,
-  dataDir: '/nonexistent',
+  spills: openSpills('/nonexistent'),
   flushEveryMs: 60_000,
   clock: () => AT,
 })

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from '
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { connect, type Sql } from '../../src/db/connect.ts'
+import { openSpills } from '../../src/db/spill.ts'
 import { emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
 import { replaySpilledUsage, UsageRecorder, UsageSlot } from '../../src/usage/recorder.ts'
 import { closeRatelimitHours, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
@@ -28,7 +29,7 @@ const makeRecorder = (options: { sql?: Sql; dataDir?: string; now?: () => number
   new UsageRecorder({
     sql: options.sql ?? sql,
     writerId: unique('writer'),
-    dataDir: options.dataDir ?? '/nonexistent',
+    spills: openSpills(options.dataDir ?? '/nonexistent'),
     flushEveryMs: 60_000,
     clock: options.now ?? (() => AT),
     ...(options.cellsMax !== undefined && { cellsMax: options.cellsMax }),
@@ -251,7 +252,7 @@ describe('exactly once', () => {
     expect(spillsIn(dataDir.path)).toHaveLength(2)
     expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 2 })
 
-    await replaySpilledUsage(sql, dataDir.path)
+    await replaySpilledUsage(sql, openSpills(dataDir.path))
     expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 3 })
     expect(spillsIn(dataDir.path)).toEqual([])
     await wired.end({ timeout: 1 })
@@ -315,10 +316,10 @@ describe('while Postgres is away', () => {
     expect(await validByHour(sql, keyId)).toEqual({})
 
     await Promise.all([
-      replaySpilledUsage(sql, dataDir.path),
-      replaySpilledUsage(database.anotherPool(), dataDir.path),
+      replaySpilledUsage(sql, openSpills(dataDir.path)),
+      replaySpilledUsage(database.anotherPool(), openSpills(dataDir.path)),
     ])
-    await replaySpilledUsage(sql, dataDir.path)
+    await replaySpilledUsage(sql, openSpills(dataDir.path))
     expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 1 })
     const rows = await sql`select denied from usage_ratelimits where namespace_id = ${keyId}`
     expect([...rows]).toEqual([{ denied: 1 }])
@@ -380,7 +381,7 @@ test('a batch the database refuses is put aside on disk, and later ones are coun
   await recorder.flush()
   expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 1 })
   expect(spillsIn(dataDir.path).map((name) => name.startsWith('rejected-usage-'))).toEqual([true])
-  await replaySpilledUsage(sql, dataDir.path) // is not taken for a batch to send
+  await replaySpilledUsage(sql, openSpills(dataDir.path)) // is not taken for a batch to send
   expect(spillsIn(dataDir.path)).toHaveLength(1)
 })
 

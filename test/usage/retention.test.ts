@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { ConfigError, readConfig } from '../../src/config.ts'
 import type { AnySql } from '../../src/db/connect.ts'
+import { openSpills } from '../../src/db/spill.ts'
 import { startServer } from '../../src/server.ts'
 import { UsageRecorder } from '../../src/usage/recorder.ts'
 import { UsageRetention } from '../../src/usage/retention.ts'
@@ -26,7 +27,7 @@ async function count(sql: AnySql, months: number[]): Promise<void> {
   const recorder = new UsageRecorder({
     sql,
     writerId,
-    dataDir: '/nonexistent',
+    spills: openSpills('/nonexistent'),
     flushEveryMs: 60_000,
     clock,
   })
@@ -76,7 +77,7 @@ test('a clock that is years ahead of the database drops nothing', async () => {
   const recorder = new UsageRecorder({
     sql,
     writerId: 'now',
-    dataDir: '/nonexistent',
+    spills: openSpills('/nonexistent'),
     flushEveryMs: 60_000,
     clock,
   })
