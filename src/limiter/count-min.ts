@@ -1,24 +1,16 @@
 /**
- * Counts windows for which the table has no room: a count-min sketch with conservative update. A counter is charged to
- * four entries chosen by its hash, its count is their minimum. Entries are shared, so it may over-count and never
- * under-counts: a flood of new identifiers costs the flooder and, rarely, a newcomer, but frees no one.
+ * Counts the windows that a cell of the overflow sketch cannot hold: a count-min sketch with conservative update. A
+ * counter is charged to four entries chosen by its hash, its count is their minimum. Entries are shared, so it may
+ * over-count and never under-counts.
  *
  * An entry is 32 bits: 12 of tag, 20 of count. The tag names the end of the window it counts, so an entry is as good as
  * empty once that is over, and a counter does not see what belongs to windows that end before its own. Two open windows
  * in one entry: it keeps the later end and the higher count. Counts are exact below 2^19 and rounded up by at most
  * 1/16384 above.
- *
- * How much it over-counts: 10 million identifiers of one window through 64 MiB, half of it table and half sketch, leave
- * newcomers with an estimate of 1.6 at the mean and never above 3. So limits of 4 and more do not notice. Of newcomers
- * with a limit of 3, 2, 1 there were refused 2.5, 58, 95 % at the very end; at 4 million 0, 0.03, 33 %.
- *
- * Memory is reserved at once, but the system backs it only when the first flood touches it.
  */
 export class CountMin {
   /** Some window counted here is still open (or was at the last `expire`). */
   isActive = false
-  /** Charges counted here instead of in a cell, since the start. */
-  chargesTotal = 0
   readonly bytes: number
   private readonly entries: Uint32Array
   private readonly mask: number
@@ -63,7 +55,6 @@ export class CountMin {
       const newCode = isOver ? code : Math.max(code, entry & CODE_MASK)
       this.entries[at] = newTag * 2 ** CODE_BITS + newCode
     }
-    this.chargesTotal++
   }
 
   /**

@@ -1,0 +1,85 @@
+import { expect, setDefaultTimeout, test } from 'bun:test'
+import fc from 'fast-check'
+import { CountMin } from '../../src/limiter/count-min.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+import { randomNumbers } from './support.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+const name = (i: number): [number, number] => [
+  Math.imul(i + 1, 0x9e3779b1) | 0,
+  Math.imul(i + 7, 0x85ebca6b) | 0,
+]
+
+/** The one thing it must never do: then a flood would give its maker more. */
+test('no open window is estimated below what was charged, while entries are shared, cleared and tags run out', () => {
+  fc.assert(
+    fc.property(
+      fc.record({
+        seed: fc.integer(),
+        names: fc.constantFrom(3, 50, 2_000),
+        // With windows up to 9000 ms and steps of 1 ms there are more ends open than tags.
+        durationMsMax: fc.constantFrom(1, 20, 9_000),
+        costMax: fc.constantFrom(1, 10, 100_000, 2 ** 31 - 1),
+      }),
+      ({ seed, names, durationMsMax, costMax }) => {
+        const random = randomNumbers(seed)
+        const sketch = new CountMin(8 * 1024)
+        const charged = new Map<string, number>()
+        let nowMs = 1_000
+        for (let step = 0; step < 10_000; step++) {
+          if (random() < 0.3) nowMs += Math.ceil(random() * 3)
+          const id = Math.floor(random() * names)
+          const endMs = nowMs + 1 + Math.floor(random() * durationMsMax)
+          const window = `${id} ${endMs}`
+          const used = charged.get(window) ?? 0
+          const estimate = sketch.estimate(...name(id), endMs)
+          if (estimate < used) throw new Error(`step ${step}: ${estimate} of ${used}`)
+          const after = Math.min(estimate + Math.ceil(random() * costMax), 2 ** 31 - 1)
+          if (after > used) {
+            sketch.raise(...name(id), endMs, after, nowMs)
+            charged.set(window, after)
+          }
+          if (random() < 0.1) sketch.expire(1 + Math.floor(random() * 700), nowMs)
+        }
+        for (const [window, used] of charged) {
+          const [id = 0, endMs = 0] = window.split(' ').map(Number)
+          if (endMs > nowMs) expect(sketch.estimate(...name(id), endMs)).toBeGreaterThanOrEqual(used)
+        }
+      },
+    ),
+    { numRuns: 60 },
+  )
+})
+
+/** Else one flood would refuse newcomers for ever. */
+test('once its windows are over it is empty again', () => {
+  const sketch = new CountMin(8 * 1024)
+  for (let i = 0; i < 10_000; i++) sketch.raise(...name(i), 2_000 + (i % 9_000), 5, 1_000)
+  for (let slice = 0; slice < 6; slice++) sketch.expire(1_000, 10_998)
+  expect(sketch.isActive).toBe(true)
+  for (let slice = 0; slice < 6; slice++) sketch.expire(1_000, 10_999)
+  expect(sketch.isActive).toBe(false)
+  for (let i = 0; i < 10_000; i++) expect(sketch.estimate(...name(i), 12_000)).toBe(0)
+})
+
+test('counts are exact below 2^19 and at most 1/16384 too high above', () => {
+  const sketch = new CountMin(64 * 1024)
+  for (const used of [
+    1,
+    255,
+    65_537,
+    2 ** 19 - 1,
+    2 ** 19,
+    2 ** 19 + 1,
+    10_000_019,
+    2 ** 31 - 2,
+    2 ** 31 - 1,
+  ]) {
+    const counter = name(used)
+    sketch.raise(...counter, 2_000, used, 1_000)
+    const estimate = sketch.estimate(...counter, 2_000)
+    expect(estimate).toBeGreaterThanOrEqual(used)
+    expect(estimate).toBeLessThanOrEqual(used < 2 ** 19 ? used : used * (1 + 1 / 16_384))
+  }
+})
