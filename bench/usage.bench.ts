@@ -4,6 +4,7 @@ import type { Sql } from '../src/db/connect.ts'
 import { openSpills } from '../src/db/spill.ts'
 import { endpoints } from '../src/http/app.ts'
 import { handlerOf } from '../src/http/handle.ts'
+import { RequestIncoming } from '../src/http/incoming.ts'
 import { startOfMonth } from '../src/lib/buckets.ts'
 import type { WorkspaceId } from '../src/lib/ids.ts'
 import { startServer } from '../src/server.ts'
@@ -181,7 +182,9 @@ async function shareInProcess(sizes: number[], cpuOverHttp: number[], isTiny: bo
         for (let i = 0; i < 50; i++) {
           const body = bodies[at++ % keys] as string // in range
           const init = { method: 'POST', headers: JSON_TYPE, body }
-          const response = await handle(new Request('http://localhost/v1/keys.verifyKey', init), null)
+          const response = await handle(
+            new RequestIncoming(new Request('http://localhost/v1/keys.verifyKey', init), null),
+          )
           if (response.status !== 200) throw new Error(`answered ${response.status}`)
         }
         await new Promise((resolve) => setImmediate(resolve)) // lets the answers of the database in

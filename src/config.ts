@@ -6,7 +6,13 @@ import { LOG_LEVELS, type LogLevel } from './log.ts'
 /** Everything the environment decides, checked and grouped. Read once at start; nothing else reads the environment. */
 export type Config = {
   /** A null port = no TCP; a null path = no Unix socket. At least one is not null. */
-  listen: { host: string; port: number | null; socketPath: string | null }
+  listen: {
+    host: string
+    port: number | null
+    socketPath: string | null
+    /** Of one HTTP thread, at each place it listens; more are refused. */
+    connectionsMax: number
+  }
   /** Base of the links in errors, without a trailing slash; null = from the address in use. */
   publicUrl: string | null
   /** A Postgres to connect to; null = the embedded one in the data dir. */
@@ -119,14 +125,20 @@ function readListen(read: (name: string) => string | undefined): Config['listen'
   // Linux takes 107 bytes, macOS 103.
   if (socketPath !== null && Buffer.byteLength(socketPath) > 103)
     throw new ConfigError(`TOLLGATE_SOCKET is ${JSON.stringify(path)}; it wants a path of at most 103 bytes`)
+  const connectionsMax = wholeNumber('TOLLGATE_CONNECTIONS_MAX', read('TOLLGATE_CONNECTIONS_MAX'), {
+    min: 1,
+    max: 1_000_000,
+    otherwise: 10_000,
+  })
   if (read('PORT') !== 'none')
     return {
       host,
       socketPath,
+      connectionsMax,
       port: wholeNumber('PORT', read('PORT'), { min: 0, max: 65_535, otherwise: 3000 }),
     }
   if (socketPath === null) throw new ConfigError('PORT is "none"; it wants TOLLGATE_SOCKET to be set then')
-  return { host, socketPath, port: null }
+  return { host, socketPath, connectionsMax, port: null }
 }
 
 /**

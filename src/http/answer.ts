@@ -1,3 +1,4 @@
+import { STATUS_CODES } from 'node:http'
 import packageJson from '../../package.json' with { type: 'json' }
 import { ApiError, ERRORS, type ErrorCode } from '../errors.ts'
 import { log } from '../log.ts'
@@ -20,13 +21,39 @@ export type Envelope = Readonly<{
   publicUrl: string
 }>
 
-export function jsonAnswer(envelope: Envelope, status: number, body: unknown): Response {
-  const text = envelope.isPretty ? JSON.stringify(body, null, 2) : JSON.stringify(body)
-  return new Response(text, { status, headers: jsonHeaders(envelope) })
+/** JSON on its way out: {@link responseOf} makes it a Response, {@link wireTextOf} the text of an HTTP message. */
+export type Answer = { readonly status: number; readonly text: string; readonly envelope: Envelope }
+
+export const jsonAnswer = (envelope: Envelope, status: number, body: unknown): Answer => ({
+  status,
+  text: envelope.isPretty ? JSON.stringify(body, null, 2) : JSON.stringify(body),
+  envelope,
+})
+
+/** For Elysia and Bun's server. */
+export const responseOf = ({ status, text, envelope }: Answer): Response =>
+  new Response(text, { status, headers: headersOf(envelope, 'application/json') })
+
+/**
+ * The same as an HTTP/1.1 message, for `front.ts`.
+ * @param isLast Whether the connection closes after it.
+ * @throws Error for a header value that could not be sent as one line.
+ */
+export function wireTextOf({ status, text, envelope }: Answer, isLast: boolean): string {
+  let head = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Unknown'}\r\n${CONSTANT_LINES}`
+  for (const name in envelope.headers) {
+    const value = envelope.headers[name] as string // it names its own
+    if (!SENDABLE.test(value)) throw new Error(`the header ${name} cannot be sent: ${JSON.stringify(value)}`)
+    head += `${name}: ${value}\r\n`
+  }
+  if (envelope.isCrossOrigin) head += `${EXPOSE}: ${EXPOSED_HEADERS}\r\n`
+  if (isLast) head += 'Connection: close\r\n'
+  head += `Unkey-Request-Id: ${envelope.requestId}\r\nUnkey-Latency: ${latencyOf(envelope)}\r\nDate: ${httpDate()}\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n`
+  return head + text
 }
 
 /** The one error shape. A failure of ours is logged here, once, with its cause; the client gets only the request id. */
-export function errorAnswer(envelope: Envelope, cause: unknown, route: string): Response {
+export function errorAnswer(envelope: Envelope, cause: unknown, route: string): Answer {
   const error =
     cause instanceof ApiError
       ? cause
@@ -56,31 +83,27 @@ export const headersOf = (envelope: Envelope, contentType: string): Record<strin
   'Unkey-Latency': latencyOf(envelope),
 })
 
-/**
- * The same for JSON, on the path of every call: one object for all, of which only what differs is set, since a Response
- * copies it. Made anew for each answer the headers cost 0.9 instead of 0.5 µs.
- */
-function jsonHeaders(envelope: Envelope): Headers {
-  let headers = JSON_HEADERS
-  // Only a browser asks what it may see.
-  if (envelope.isCrossOrigin) {
-    headers = new Headers(JSON_HEADERS)
-    headers.set(EXPOSE, EXPOSED_HEADERS)
-  }
-  for (const name in envelope.headers) {
-    if (headers === JSON_HEADERS) headers = new Headers(JSON_HEADERS)
-    headers.set(name, envelope.headers[name] as string) // it names its own
-  }
-  headers.set('Unkey-Request-Id', envelope.requestId)
-  headers.set('Unkey-Latency', latencyOf(envelope))
-  return headers
-}
-
 const latencyOf = ({ startedAt }: Envelope) =>
   `service=${Math.round((performance.now() - startedAt) * 100) / 100}ms`
 
+/** Of this second, RFC 9110 5.6.7. */
+export function httpDate(): string {
+  const seconds = Math.floor(Date.now() / 1000)
+  if (seconds !== dateSeconds) {
+    dateSeconds = seconds
+    dateText = new Date(seconds * 1000).toUTCString()
+  }
+  return dateText
+}
+let dateSeconds = -1
+let dateText = ''
+
 const CONSTANT_HEADERS = { 'Unkey-Version': VERSION, 'Access-Control-Allow-Origin': '*' }
-const JSON_HEADERS = new Headers({ 'Content-Type': 'application/json', ...CONSTANT_HEADERS })
+const CONSTANT_LINES = Object.entries({ 'Content-Type': 'application/json', ...CONSTANT_HEADERS })
+  .map(([name, value]) => `${name}: ${value}\r\n`)
+  .join('')
+/** ASCII only, so that as many bytes are sent as the text has characters. */
+const SENDABLE = /^[\t\x20-\x7e]*$/
 const EXPOSE = 'Access-Control-Expose-Headers'
 const EXPOSED_HEADERS =
   'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered, RateLimit, RateLimit-Policy'

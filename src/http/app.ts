@@ -12,11 +12,12 @@ import { permissionRoutes } from '../permissions/routes.ts'
 import { ratelimitRoutes } from '../ratelimits/routes.ts'
 import { rootKeyRoutes } from '../root-keys/routes.ts'
 import { workspaceRoutes } from '../workspaces/routes.ts'
-import { type Envelope, errorAnswer, headersOf, jsonAnswer, preflightAnswer } from './answer.ts'
+import { type Envelope, errorAnswer, headersOf, jsonAnswer, preflightAnswer, responseOf } from './answer.ts'
 import { docsPage } from './docs-page.ts'
 import type { Endpoint } from './endpoint.ts'
 import { errorPage } from './error-page.ts'
 import { type Handler, handlerOf, openEnvelope } from './handle.ts'
+import { type ConnectionInfo, RequestIncoming } from './incoming.ts'
 import { livenessRoutes } from './liveness.ts'
 import { type OpenApiDocument, openApiDocument } from './openapi.ts'
 
@@ -38,25 +39,30 @@ export const endpoints: readonly Endpoint[] = [
 /**
  * The HTTP side of one thread. Opens nothing: whoever serves it decides where.
  *
- * `hot` holds the endpoints that are on the path of every request of somebody's product, for Bun's own router: what
- * Elysia does between socket and handler costs about 5 µs of CPU a call (bench/http: 34 against 28). Method, schema and verb are the same.
+ * `hot` holds the endpoints that are on the path of every request of somebody's product, by method and path, for
+ * `front.ts`, which calls them without a Request, a Response or Elysia's dispatch. Schema and verb are the same.
  */
-export function createApp(deps: Deps) {
+export function createApp(deps: Deps, connection: ConnectionInfo) {
   const app = new Elysia({ name: 'tollgate' })
-  const hot: Record<string, Partial<Record<Endpoint['method'], Handler>>> = {}
+  const hot = new Map<string, Handler>()
   for (const endpoint of endpoints) {
     const handle = handlerOf(endpoint, deps)
     for (const method of endpoint.answersPostToo ? (['GET', 'POST'] as const) : [endpoint.method]) {
-      if (endpoint.isHot) hot[endpoint.path] = { ...hot[endpoint.path], [method]: handle }
+      if (endpoint.isHot) hot.set(`${method} ${endpoint.path}`, handle)
       // `parse: 'none'`: the handler reads the body itself, once its size and type are known.
-      app.route(method, endpoint.path, ({ request, server }) => handle(request, server), { parse: 'none' })
+      app.route(
+        method,
+        endpoint.path,
+        async ({ request }) => responseOf(await handle(new RequestIncoming(request, connection))),
+        { parse: 'none' },
+      )
     }
   }
   app.get('/errors/:code', ({ request, params }) => errorPageAnswer(request, params.code, deps))
   const description = describe(deps)
   app.get('/openapi.json', ({ request }) => {
     const envelope = openEnvelope(request, deps)
-    return jsonAnswer(envelope, 200, description().document)
+    return responseOf(jsonAnswer(envelope, 200, description().document))
   })
   app.get('/docs', ({ request }) => {
     const headers = headersOf(openEnvelope(request, deps), 'text/html; charset=utf-8')
@@ -74,7 +80,9 @@ export function createApp(deps: Deps) {
       return app.fetch(new Request(url.href, request))
     }
     const route = `${request.method} ${url.pathname}`
-    return errorAnswer(openEnvelope(request, deps), code === 'NOT_FOUND' ? notFound(route) : error, route)
+    return responseOf(
+      errorAnswer(openEnvelope(request, deps), code === 'NOT_FOUND' ? notFound(route) : error, route),
+    )
   })
   return { app, hot }
 }
@@ -100,6 +108,6 @@ function describe(deps: Deps) {
 function errorPageAnswer(request: Request, code: string, deps: Deps): Response {
   const envelope = openEnvelope(request, deps)
   const page = errorPage(code)
-  if (page === null) return errorAnswer(envelope, notFound(`error code ${code}`), 'GET /errors')
+  if (page === null) return responseOf(errorAnswer(envelope, notFound(`error code ${code}`), 'GET /errors'))
   return new Response(page, { headers: headersOf(envelope, 'text/html; charset=utf-8') })
 }

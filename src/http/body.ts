@@ -1,5 +1,6 @@
 import { badRequest } from '../errors.ts'
 import { findUnstorable, mayBeUnstorable } from '../lib/json.ts'
+import type { Incoming } from './incoming.ts'
 
 /** Largest body in bytes. A hundred keys with meta, or an identity's 64 000 characters, fit many times over. */
 export const BODY_BYTES_MAX = 1_048_576
@@ -9,11 +10,11 @@ export const BODY_BYTES_MAX = 1_048_576
  * says so.
  * @throws ApiError BAD_REQUEST for a body over {@link BODY_BYTES_MAX}.
  */
-export function readBody(request: Request): string | Promise<string> {
-  const length = request.headers.get('content-length')
+export function readBody(incoming: Incoming): string | Promise<string> {
+  const length = incoming.header('content-length')
   if (length !== null && Number(length) > BODY_BYTES_MAX) throw tooLarge()
-  if (!isJson(request.headers.get('content-type'))) return '{}'
-  return length === null ? readUnmeasured(request) : request.text()
+  if (!isJson(incoming.header('content-type'))) return '{}'
+  return incoming.text(BODY_BYTES_MAX, tooLarge)
 }
 
 /** @throws ApiError BAD_REQUEST for malformed JSON and for text that cannot be stored. */
@@ -36,16 +37,3 @@ const tooLarge = () => badRequest(`the body is larger than ${BODY_BYTES_MAX} byt
 const isJson = (type: string | null): boolean =>
   type === 'application/json' ||
   (type !== null && /^application\/([\w.+-]+\+)?json\s*(;|$)/i.test(type.trim()))
-
-/** A chunked body says no length, so it is counted as it comes. */
-async function readUnmeasured(request: Request): Promise<string> {
-  if (request.body === null) return ''
-  const chunks: Uint8Array[] = []
-  let bytes = 0
-  for await (const chunk of request.body) {
-    bytes += chunk.byteLength
-    if (bytes > BODY_BYTES_MAX) throw tooLarge()
-    chunks.push(chunk)
-  }
-  return Buffer.concat(chunks).toString('utf8')
-}

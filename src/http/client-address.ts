@@ -1,7 +1,5 @@
 import { isAddressListed, isAddressOrRange } from '../lib/address.ts'
-
-/** The part of Bun's server that knows a connection's other end. */
-export type ConnectionInfo = { requestIP(request: Request): { address: string } | null }
+import type { Incoming } from './incoming.ts'
 
 /**
  * The client's address: the other end of the socket, or, when that is a trusted proxy, what the proxy says. Of
@@ -12,16 +10,12 @@ export type ConnectionInfo = { requestIP(request: Request): { address: string } 
  * @param trustedProxies Addresses and CIDR ranges.
  * @returns null when the address is not known, as on a Unix socket, or when what a proxy says is no address.
  */
-export function clientAddress(
-  request: Request,
-  connection: ConnectionInfo | null,
-  trustedProxies: readonly string[],
-): string | null {
-  const peer = connection?.requestIP(request)?.address ?? null
+export function clientAddress(incoming: Incoming, trustedProxies: readonly string[]): string | null {
+  const peer = incoming.peerAddress()
   if (peer === null || !isAddressListed(peer, trustedProxies)) return peer
-  const forwarded = request.headers.get('x-forwarded-for')
+  const forwarded = incoming.header('x-forwarded-for')
   if (forwarded !== null) return lastUntrusted(forwarded, trustedProxies)
-  const named = request.headers.get('true-client-ip') ?? request.headers.get('cf-connecting-ip')
+  const named = incoming.header('true-client-ip') ?? incoming.header('cf-connecting-ip')
   return named === null ? peer : readAddress(named)
 }
 

@@ -36,7 +36,7 @@ export type Endpoint = {
    * must authenticate.
    */
   readonly access: Access
-  /** On the path of every request of somebody's product: routed by Bun itself, past Elysia. See `app.ts`. */
+  /** On the path of every request of somebody's product: routed past Elysia. See `app.ts`. */
   readonly isHot: boolean
   /** The day the v1 API got it, `YYYY-MM-DD`, where known. */
   readonly introduced: string | null

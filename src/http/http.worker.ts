@@ -40,9 +40,10 @@ self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
           metricsText,
         })
         const { host, port } = data
+        const { connectionsMax } = data.setup.config.listen
         opened = {
           deps,
-          listener: await listen(deps, { host, port, socketPath: null, isShared: true }),
+          listener: await listen(deps, { host, port, socketPath: null, connectionsMax, isShared: true }),
           close,
         }
         send({ kind: 'listening' })

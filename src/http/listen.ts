@@ -6,6 +6,7 @@ import type { Deps } from '../deps.ts'
 import { EXPOSITION_TYPE } from '../lib/exposition.ts'
 import { createApp } from './app.ts'
 import { BODY_BYTES_MAX } from './body.ts'
+import { Front, type Peers } from './front.ts'
 
 export type Listener = {
   /** Base of links to this server, without a trailing slash. */
@@ -19,7 +20,8 @@ export type Listener = {
 }
 
 /**
- * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both.
+ * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both: a {@link Front} on each, and behind
+ * them Bun's own server for what they leave alone. That one listens on a loopback port and answers nobody but tunnels.
  * @param options.isShared Whether other threads listen on the same port; the kernel then spreads connections over them.
  * @throws StartError when the port or the socket cannot be had.
  */
@@ -27,35 +29,54 @@ export async function listen(
   deps: Deps,
   options: Config['listen'] & { isShared: boolean },
 ): Promise<Listener> {
-  const { app, hot } = createApp(deps)
-  const { host, port, socketPath, isShared } = options
+  const { host, port, socketPath, isShared, connectionsMax } = options
+  const peers: Peers = { ofTunnel: new Map(), ofRequest: new WeakMap() }
+  const tunnelOf = (request: Request): string | null | undefined =>
+    peers.ofTunnel.get(behind.requestIP(request)?.port ?? 0)
+  const { app, hot } = createApp(deps, {
+    requestIP: (request) => {
+      const address = peers.ofRequest.has(request) ? peers.ofRequest.get(request) : tunnelOf(request)
+      return address == null ? null : { address }
+    },
+  })
+  const behind: Bun.Server<undefined> = start('a port of its own', () =>
+    Bun.serve({
+      hostname: '127.0.0.1',
+      port: 0,
+      fetch: (request) =>
+        tunnelOf(request) === undefined ? new Response(null, { status: 403 }) : app.fetch(request),
+      // Bun's default goes by NODE_ENV, which nobody need set: no pages of its own for errors.
+      development: false,
+      // The app itself refuses what is larger, with an answer that says so; this is only the end of its patience.
+      maxRequestBodySize: 16 * BODY_BYTES_MAX,
+      idleTimeout: IDLE_SECONDS,
+    }),
+  )
   const common = {
-    routes: hot,
+    hot,
     fetch: app.fetch,
-    // Bun's default goes by NODE_ENV, which nobody need set: no pages of its own for errors, and 1.3 µs less a request.
-    development: false,
-    // The app itself refuses what is larger, with an answer that says so; this is only the end of its patience.
-    maxRequestBodySize: 16 * BODY_BYTES_MAX,
+    behind: { hostname: '127.0.0.1', port: behind.port ?? 0 },
+    peers,
+    connectionsMax,
   }
-  const servers: Bun.Server<undefined>[] = []
+  const fronts: Front[] = []
   let boundPort: number | null = null
-  if (port !== null) {
-    const server = start(`HOST ${host}, PORT ${port}`, () =>
-      Bun.serve({ ...common, hostname: host, port, reusePort: isShared, idleTimeout: IDLE_SECONDS }),
-    )
-    servers.push(server)
-    boundPort = server.port ?? port
-    app.server = server
-  }
-  if (socketPath !== null) {
-    try {
-      await removeStaleSocket(socketPath)
-      servers.push(start(`TOLLGATE_SOCKET ${socketPath}`, () => Bun.serve({ ...common, unix: socketPath })))
-      chmodSync(socketPath, 0o660)
-    } catch (cause) {
-      await Promise.all(servers.map((server) => server.stop(true)))
-      throw cause
+  try {
+    if (port !== null) {
+      const where = { hostname: host, port, reusePort: isShared }
+      const front = start(`HOST ${host}, PORT ${port}`, () => new Front({ ...common, where }))
+      fronts.push(front)
+      boundPort = front.port
     }
+    if (socketPath !== null) {
+      await removeStaleSocket(socketPath)
+      const where = { unix: socketPath }
+      fronts.push(start(`TOLLGATE_SOCKET ${socketPath}`, () => new Front({ ...common, where })))
+      chmodSync(socketPath, 0o660)
+    }
+  } catch (cause) {
+    await Promise.all([...fronts.map((front) => front.stop(0)), behind.stop(true)])
+    throw cause
   }
   const url = boundPort === null ? null : `http://${displayHost(host)}:${boundPort}`
   return {
@@ -63,8 +84,8 @@ export async function listen(
     port: boundPort,
     places: [url, socketPath].filter((place) => place !== null),
     stop: async () => {
-      const patience = Bun.sleep(STOP_MS).then(() => Promise.all(servers.map((server) => server.stop(true))))
-      await Promise.race([Promise.all(servers.map((server) => server.stop())), patience])
+      await Promise.all(fronts.map((front) => front.stop(STOP_MS)))
+      await behind.stop(true)
       if (socketPath !== null) rmSync(socketPath, { force: true })
     },
   }

@@ -1,5 +1,6 @@
 import { expect, test } from 'bun:test'
 import { clientAddress } from '../../src/http/client-address.ts'
+import { RequestIncoming } from '../../src/http/incoming.ts'
 
 const addressOf = (
   peer: string | null,
@@ -7,8 +8,9 @@ const addressOf = (
   trusted: string[] = ['10.0.0.0/8'],
 ) =>
   clientAddress(
-    new Request('http://localhost/', { headers }),
-    { requestIP: () => (peer === null ? null : { address: peer }) },
+    new RequestIncoming(new Request('http://localhost/', { headers }), {
+      requestIP: () => (peer === null ? null : { address: peer }),
+    }),
     trusted,
   )
 

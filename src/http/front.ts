@@ -1,0 +1,407 @@
+import { STATUS_CODES } from 'node:http'
+import type { Socket, SocketHandler } from 'bun'
+import { log } from '../log.ts'
+import { httpDate, wireTextOf } from './answer.ts'
+import { BODY_BYTES_MAX } from './body.ts'
+import type { Handler } from './handle.ts'
+import type { Incoming } from './incoming.ts'
+import { HEAD_BYTES_MAX, type RequestHead, readHead } from './request-head.ts'
+import { type Behind, Tunnel } from './tunnel.ts'
+
+/**
+ * The sockets of one listener. The path of a request:
+ *
+ * 1. Its bytes come, perhaps in parts; they are kept until head and body are whole.
+ * 2. `readHead` reads the head, strictly. What it leaves alone goes, with all that follows on the connection, through a
+ *    tunnel to Bun's own server, which has the same routes.
+ * 3. A hot endpoint's handler is called with it. Any other request becomes a `Request` for Elysia.
+ * 4. The answer is written; then comes the connection's next request. Answers keep the order of the requests since
+ *    there is only ever one in work; what a client sends meanwhile waits, and beyond a bound is not read.
+ *
+ * Why not Bun's server alone: of the CPU time of a `ratelimits.limit` its Request, Response and Headers took a third
+ * (bench/http; README has the figures), and it cannot bound connections or cut off slow senders.
+ */
+export class Front {
+  private readonly connections = new Set<Connection>()
+  private readonly listener: Bun.TCPSocketListener<Connection> | Bun.UnixSocketListener<Connection>
+  private readonly sweeper: Timer
+  private isStopping = false
+  private refused = 0
+  readonly heads = new KnownHeads()
+
+  constructor(readonly options: FrontOptions) {
+    const socket: SocketHandler<Connection> = {
+      open: (socket) => this.open(socket),
+      data: (socket, chunk) => socket.data.receive(chunk),
+      drain: (socket) => socket.data.drained(),
+      close: (socket) => this.forget(socket.data),
+      error: (socket) => socket.terminate(),
+    }
+    const { where } = options
+    // `reusePort` is missing in the types of listeners; several threads sharing a port show that it works.
+    this.listener =
+      'unix' in where
+        ? Bun.listen<Connection>({ unix: where.unix, socket })
+        : Bun.listen<Connection>({ ...where, socket })
+    this.sweeper = setInterval(() => this.sweep(), 1000)
+    this.sweeper.unref()
+  }
+
+  /** The port in use; null on a Unix socket. */
+  get port(): number | null {
+    return 'port' in this.listener ? this.listener.port : null
+  }
+
+  /** Connections now, and how many were refused since the start because there were too many. */
+  get counts(): { open: number; refused: number } {
+    return { open: this.connections.size, refused: this.refused }
+  }
+
+  /**
+   * A second has passed: cuts off who has been idle, or slow to send or to take, for too long. One walk over all
+   * connections instead of a timer each.
+   */
+  sweep(): void {
+    for (const connection of this.connections) connection.age()
+  }
+
+  /** Takes no more connections, answers what is in work, then closes; what is left after `patienceMs` is cut off. */
+  async stop(patienceMs: number): Promise<void> {
+    this.isStopping = true
+    this.listener.stop()
+    for (const connection of this.connections) connection.finish()
+    const endMs = performance.now() + patienceMs
+    while (this.connections.size > 0 && performance.now() < endMs) await Bun.sleep(5)
+    for (const connection of this.connections) connection.terminate()
+    clearInterval(this.sweeper)
+  }
+
+  private open(socket: Socket<Connection>): void {
+    const { connectionsMax } = this.options
+    socket.data = new Connection(socket, this)
+    if (this.connections.size >= connectionsMax || this.isStopping) {
+      this.refused++
+      if (this.refused === 1 || this.refused % 10_000 === 0)
+        log('warn', 'connection refused: too many', { connectionsMax, refused: this.refused })
+      socket.terminate()
+      return
+    }
+    this.connections.add(socket.data)
+  }
+
+  private forget(connection: Connection): void {
+    this.connections.delete(connection)
+    connection.closed()
+  }
+
+  /** Bytes of a tunnel that begins. */
+  tunnel(socket: Socket<Connection>, peer: string | null): Tunnel {
+    return new Tunnel(socket, this.options.behind, {
+      onOpen: (port) => this.options.peers.ofTunnel.set(port, peer),
+      onClose: (port) => this.options.peers.ofTunnel.delete(port),
+    })
+  }
+
+  /** What Elysia answers, as an HTTP message. */
+  async viaElysia(head: RequestHead, body: string, peer: string | null, isLast: boolean): Promise<Buffer> {
+    const headers = new Headers()
+    for (let i = 0; i < head.headers.length; i += 2)
+      headers.append(head.headers[i] as string, head.headers[i + 1] as string) // they come in pairs
+    const base = `http://${headers.get('host') ?? 'localhost'}`
+    const url = URL.canParse(head.target, base) ? base + head.target : `http://localhost${head.target}`
+    const request = new Request(url, {
+      method: head.method,
+      headers,
+      ...(head.method === 'POST' ? { body } : {}),
+    })
+    this.options.peers.ofRequest.set(request, peer)
+    const response = await this.options.fetch(request)
+    const content = Buffer.from(await response.arrayBuffer())
+    let lines = `HTTP/1.1 ${response.status} ${STATUS_CODES[response.status] ?? 'Unknown'}\r\n`
+    for (const [name, value] of response.headers) {
+      if (name !== 'content-length' && name !== 'connection') lines += `${name}: ${value}\r\n`
+    }
+    if (isLast || this.isStopping) lines += 'Connection: close\r\n'
+    if (response.status !== 204) lines += `Content-Length: ${content.length}\r\n`
+    lines += `Date: ${httpDate()}\r\n\r\n`
+    return Buffer.concat([Buffer.from(lines, 'latin1'), content])
+  }
+
+  get isClosing(): boolean {
+    return this.isStopping
+  }
+}
+
+export type FrontOptions = {
+  where: { hostname: string; port: number; reusePort: boolean } | { unix: string }
+  /** By method and path. */
+  hot: ReadonlyMap<string, Handler>
+  /** Answers everything else, and never rejects. */
+  fetch: (request: Request) => Response | Promise<Response>
+  behind: Behind
+  peers: Peers
+  /** More are refused at once. */
+  connectionsMax: number
+}
+
+/** Who is at the other end; null = not known, as on a Unix socket. Shared by the fronts of one server behind. */
+export type Peers = {
+  /** By the local port through which Bun's server sees a tunnel. */
+  readonly ofTunnel: Map<number, string | null>
+  /** Of the requests made for Elysia. */
+  readonly ofRequest: WeakMap<Request, string | null>
+}
+
+/** One client's connection. Its `data` handler runs for every request, so what it does is counted in microseconds. */
+class Connection {
+  /** Bytes received and not yet used: `held[0 .. heldBytes)`. */
+  private held: Buffer = NOTHING
+  private heldBytes = 0
+  /** How many are needed before looking again makes sense; 0 = not known. */
+  private neededBytes = 0
+  /** Bytes of an answer that the client has not taken yet. */
+  private unsent: Buffer | null = null
+  private isBusy = false
+  /** Nothing is read any more; it closes when `unsent` is sent. */
+  private isEnding = false
+  private tunnel: Tunnel | null = null
+  /** Since it began to do what it does now. */
+  private seconds = 0
+
+  constructor(
+    private readonly socket: Socket<Connection>,
+    private readonly front: Front,
+  ) {}
+
+  receive(chunk: Buffer): void {
+    if (this.tunnel !== null) {
+      this.tunnel.push(chunk)
+      return
+    }
+    if (this.isEnding) return
+    if (this.heldBytes === 0 && !this.isBusy && this.unsent === null) {
+      this.seconds = 0
+      const used = this.begin(chunk)
+      if (used < chunk.length) this.hold(chunk, used)
+      return
+    }
+    this.hold(chunk, 0)
+    if (!this.isBusy && this.unsent === null && this.heldBytes >= this.neededBytes) this.beginHeld()
+    else if (this.heldBytes > HELD_BYTES_MAX) this.socket.pause()
+  }
+
+  /** The client takes bytes again. */
+  drained(): void {
+    if (this.tunnel !== null) this.tunnel.drained()
+    else if (this.unsent !== null) this.send(this.unsent)
+  }
+
+  /** Starts the request at the beginning of `bytes`, if it is all there. @returns how many bytes it has. */
+  private begin(bytes: Buffer): number {
+    const text = bytes.toString('latin1', 0, Math.min(bytes.length, HEAD_BYTES_MAX))
+    const headEnd = text.indexOf('\r\n\r\n')
+    if (headEnd === -1) {
+      if (bytes.length >= HEAD_BYTES_MAX) this.refuse(431, 'Request Header Fields Too Large')
+      return 0
+    }
+    const head = this.front.heads.read(text, headEnd)
+    // Bun's server also has the answer to a body that is too large, and swallows it.
+    if (head === null || head.contentLength > BODY_BYTES_MAX) {
+      this.tunnel = this.front.tunnel(this.socket, this.peer())
+      this.tunnel.push(bytes)
+      return bytes.length
+    }
+    const bodyAt = headEnd + 4
+    const end = bodyAt + head.contentLength
+    if (bytes.length < end) {
+      this.neededBytes = end
+      return 0
+    }
+    this.neededBytes = 0
+    this.answer(head, bytes.toString('utf8', bodyAt, end))
+    return end
+  }
+
+  private answer(head: RequestHead, body: string): void {
+    this.isBusy = true
+    const isLast = head.isLast
+    const handle = this.front.options.hot.get(head.route)
+    const answered =
+      handle === undefined
+        ? this.front.viaElysia(head, body, this.peer(), isLast)
+        : handle(new FrontIncoming(head, body, this.socket)).then((answer) =>
+            wireTextOf(answer, isLast || this.front.isClosing),
+          )
+    answered.then(
+      (message) => this.done(message, isLast),
+      (cause) => {
+        log('error', 'request failed', { route: head.route, cause })
+        this.refuse(500, 'Internal Server Error')
+      },
+    )
+  }
+
+  private done(message: string | Buffer, isLast: boolean): void {
+    this.isBusy = false
+    this.seconds = 0
+    if (isLast || this.front.isClosing) this.isEnding = true
+    this.send(message)
+  }
+
+  /** Writes; goes on with the next request once all is written. */
+  private send(message: string | Buffer): void {
+    const written = this.socket.write(message)
+    const bytes = typeof message === 'string' ? Buffer.byteLength(message) : message.length
+    if (written < 0) return // it is closed, and soon forgotten
+    if (written < bytes) {
+      const rest = typeof message === 'string' ? Buffer.from(message) : message
+      this.unsent = rest.subarray(written)
+      return
+    }
+    this.unsent = null
+    if (this.isEnding) {
+      this.socket.end()
+      return
+    }
+    if (this.heldBytes > 0) this.beginHeld()
+  }
+
+  /** Looks at what is held. */
+  private beginHeld(): void {
+    const bytes = this.held.subarray(0, this.heldBytes)
+    const used = this.begin(bytes)
+    if (used === 0) return // never with more than HELD_BYTES_MAX: a whole request is shorter
+    this.heldBytes -= used
+    if (this.heldBytes === 0) this.held = NOTHING
+    else this.held = Buffer.from(bytes.subarray(used)) // a copy: `bytes` may be in use by a tunnel
+    this.socket.resume()
+  }
+
+  private hold(chunk: Buffer, from: number): void {
+    const added = chunk.length - from
+    if (this.heldBytes + added > this.held.length) {
+      const larger = Buffer.allocUnsafeSlow(Math.max(1024, 2 * (this.heldBytes + added)))
+      this.held.copy(larger, 0, 0, this.heldBytes)
+      this.held = larger
+    }
+    chunk.copy(this.held, this.heldBytes, from)
+    this.heldBytes += added
+  }
+
+  /** A second older. */
+  age(): void {
+    this.seconds++
+    if (this.tunnel !== null) {
+      if (!this.tunnel.isQuiet()) this.seconds = 0
+      else if (this.seconds >= TUNNEL_SECONDS) this.tunnel.terminate()
+    } else if (this.unsent !== null || this.isEnding) {
+      if (this.seconds >= SEND_SECONDS) this.socket.terminate()
+    } else if (!this.isBusy && this.heldBytes > 0) {
+      if (this.seconds >= RECEIVE_SECONDS) this.refuse(408, 'Request Timeout')
+    } else if (!this.isBusy && this.seconds >= IDLE_SECONDS) this.socket.end()
+  }
+
+  /** The server stops: close now, or after the request in work. */
+  finish(): void {
+    if (this.tunnel === null && !this.isBusy && this.unsent === null) this.socket.end()
+  }
+
+  terminate(): void {
+    if (this.tunnel !== null) this.tunnel.terminate()
+    else this.socket.terminate()
+  }
+
+  closed(): void {
+    this.tunnel?.close()
+    this.held = NOTHING
+    this.heldBytes = 0
+  }
+
+  /** For what is no request: says so and closes. */
+  private refuse(status: number, reason: string): void {
+    this.isBusy = false
+    this.isEnding = true
+    this.heldBytes = 0
+    this.send(
+      `HTTP/1.1 ${status} ${reason}\r\nConnection: close\r\nContent-Length: 0\r\nDate: ${httpDate()}\r\n\r\n`,
+    )
+  }
+
+  private peer(): string | null {
+    return peerOf(this.socket)
+  }
+}
+
+/**
+ * The heads read lately. A client repeats its head, so that finding it again by its text (0.1 µs) spares the reading
+ * (1 µs); what is found is the same, since the text is.
+ */
+class KnownHeads {
+  private readonly heads = new Map<string, RequestHead | null>()
+
+  read(text: string, end: number): RequestHead | null {
+    if (end > KNOWN_HEAD_BYTES_MAX) return readHead(text, end)
+    const headText = text.slice(0, end + 4)
+    let head = this.heads.get(headText)
+    if (head === undefined) {
+      head = readHead(headText, end)
+      if (this.heads.size >= KNOWN_HEADS_MAX) this.heads.clear()
+      this.heads.set(headText, head)
+    }
+    return head
+  }
+}
+
+const KNOWN_HEADS_MAX = 1000
+const KNOWN_HEAD_BYTES_MAX = 1000
+
+/** A request that was read here. */
+class FrontIncoming implements Incoming {
+  constructor(
+    private readonly head: RequestHead,
+    private readonly body: string,
+    private readonly socket: Socket<Connection>,
+  ) {}
+
+  get method() {
+    return this.head.method
+  }
+  get target() {
+    return this.head.target
+  }
+  header(name: string): string | null {
+    const { headers } = this.head
+    let found: string | null = null
+    for (let i = 0; i < headers.length; i += 2) {
+      if (headers[i] !== name) continue
+      const value = headers[i + 1] as string // they come in pairs
+      found = found === null ? value : `${found}, ${value}`
+    }
+    return found
+  }
+  text() {
+    // As `Request.text` does.
+    return this.body.charCodeAt(0) === BYTE_ORDER_MARK ? this.body.slice(1) : this.body
+  }
+  peerAddress() {
+    return peerOf(this.socket)
+  }
+}
+
+const peerOf = (socket: Socket<unknown>): string | null => {
+  const address = socket.remoteAddress as string | undefined // undefined on a Unix socket, whatever its type says
+  return address === undefined || address === '' ? null : address
+}
+
+const NOTHING: Buffer = Buffer.alloc(0)
+const BYTE_ORDER_MARK = 0xfeff
+/** A client may send the next request or two before it has an answer; more is left in the kernel. */
+const HELD_BYTES_MAX = BODY_BYTES_MAX + HEAD_BYTES_MAX
+/** A client may keep its connection without using it. */
+const IDLE_SECONDS = 75
+/** From the first byte of a request to its last: 1 MiB in that time is a slow modem. */
+const RECEIVE_SECONDS = 30
+/** For taking an answer. */
+const SEND_SECONDS = 30
+/** Without a byte either way: deleting all keys of a large API may take about a minute to answer. */
+const TUNNEL_SECONDS = 90
