@@ -16,6 +16,7 @@ import { type Envelope, errorAnswer, headersOf, jsonAnswer, preflightAnswer, res
 import { docsPage } from './docs-page.ts'
 import type { Endpoint } from './endpoint.ts'
 import { errorPage } from './error-page.ts'
+import { guidePage } from './guides.ts'
 import { type Handler, handlerOf, openEnvelope } from './handle.ts'
 import { type ConnectionInfo, RequestIncoming } from './incoming.ts'
 import { livenessRoutes } from './liveness.ts'
@@ -58,16 +59,18 @@ export function createApp(deps: Deps, connection: ConnectionInfo) {
       )
     }
   }
-  app.get('/errors/:code', ({ request, params }) => errorPageAnswer(request, params.code, deps))
+  app.get('/errors/:code', ({ request, params: { code } }) =>
+    pageAnswer(request, { page: errorPage(code, deps.publicUrl()), what: `error code ${code}` }, deps),
+  )
+  app.get('/docs/:guide', ({ request, params: { guide } }) =>
+    pageAnswer(request, { page: guidePage(guide), what: `guide ${guide}` }, deps),
+  )
   const description = describe(deps)
   app.get('/openapi.json', ({ request }) => {
     const envelope = openEnvelope(request, deps)
     return responseOf(jsonAnswer(envelope, 200, description().document))
   })
-  app.get('/docs', ({ request }) => {
-    const headers = headersOf(openEnvelope(request, deps), 'text/html; charset=utf-8')
-    return new Response(description().page, { headers })
-  })
+  app.get('/docs', ({ request }) => pageAnswer(request, { page: description().page, what: 'docs' }, deps))
   // With a port of its own, nobody who may call the API may read the metrics too.
   if (deps.config.metricsPort === null)
     app.get('/metrics', ({ request }) => metricsAnswer(openEnvelope(request, deps), deps))
@@ -105,9 +108,13 @@ function describe(deps: Deps) {
   }
 }
 
-function errorPageAnswer(request: Request, code: string, deps: Deps): Response {
+/** An HTML page; null = there is no `what`. */
+function pageAnswer(
+  request: Request,
+  { page, what }: { page: string | null; what: string },
+  deps: Deps,
+): Response {
   const envelope = openEnvelope(request, deps)
-  const page = errorPage(code)
-  if (page === null) return responseOf(errorAnswer(envelope, notFound(`error code ${code}`), 'GET /errors'))
+  if (page === null) return responseOf(errorAnswer(envelope, notFound(what), 'a page'))
   return new Response(page, { headers: headersOf(envelope, 'text/html; charset=utf-8') })
 }

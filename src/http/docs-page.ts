@@ -1,3 +1,4 @@
+import { guideCards } from './guides.ts'
 import type { JsonSchema, OpenApiDocument, Operation } from './openapi.ts'
 import { pageOf } from './page.ts'
 
@@ -9,9 +10,13 @@ import { pageOf } from './page.ts'
 
 /** @param document What `/openapi.json` answers: the page says nothing else. */
 export function docsPage(document: OpenApiDocument): string {
-  const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
-  )
+  // A path that answers two methods does so alike: it is told of once.
+  const operations = Object.entries(document.paths).flatMap(([path, methods]) => {
+    const method = Object.keys(methods).join(' ').toUpperCase()
+    return Object.values(methods)
+      .slice(0, 1)
+      .map((operation) => ({ path, method, operation }))
+  })
   const base = document.servers[0]?.url ?? ''
   const groups = document.tags.map((tag) => ({
     ...tag,
@@ -39,6 +44,7 @@ ${members
 ${document.info.description.split('\n\n').map(paragraph).join('\n')}
 <p>Base URL: <code>${escapeHtml(base)}</code>. The same for programs, OpenAPI 3.1: <a href="/openapi.json">openapi.json</a>.</p>
 </div>
+${guideCards()}
 ${groups
   .map(
     ({ name, description, members }) => `<div data-group>
@@ -75,7 +81,7 @@ function section({ path, method, operation, base }: Shown): string {
 </header>
 <div class="halves">
 <div>
-<h4>${method === 'GET' ? 'Query' : `Body${listMark(requestBody?.content['application/json'].schema)}`}</h4>
+<h4>${requestBody === undefined ? 'Query' : `Body${listMark(requestBody?.content['application/json'].schema)}`}</h4>
 ${fieldList(fields, 'request')}
 <h4>Answer${listMark(reply?.schema)}</h4>
 ${fieldList(reply === undefined ? [] : fieldsOf(reply.schema), 'answer')}
@@ -93,7 +99,7 @@ ${fieldList(reply === undefined ? [] : fieldsOf(reply.schema), 'answer')}
 </div>
 <div class="examples">
 <h4>Request</h4>
-<pre><code>${escapeHtml(curlOf({ path, method, operation, base }))}</code></pre>
+<pre><code>${escapeHtml(curlOf({ path, operation, base }))}</code></pre>
 <h4>Answer ${status}</h4>
 <pre><code>${escapeHtml(JSON.stringify(reply?.example, null, 2))}</code></pre>
 </div>
@@ -171,18 +177,21 @@ const number = (value: number) => value.toLocaleString('en').replaceAll(',', '\u
 /** A call to copy, with the required fields filled in. */
 function curlOf({
   path,
-  method,
   operation: { security, parameters = [], requestBody },
   base,
-}: Shown): string {
+}: Omit<Shown, 'method'>): string {
   const query = parameters.filter(({ required }) => required).map(({ name }) => `${name}=…`)
   const url = `${base}${path}${query.length === 0 ? '' : `?${query.join('&')}`}`
-  const lines = [`curl ${method === 'GET' && query.length > 0 ? `'${url}'` : url}`]
+  const lines = [`curl ${query.length > 0 ? `'${url}'` : url}`]
   if (security.length > 0)
     lines.push(`-H "Authorization: Bearer ${security.some((one) => 'key' in one) ? '$KEY' : '$ROOT_KEY'}"`)
   if (requestBody !== undefined) {
     lines.push("-H 'Content-Type: application/json'")
-    lines.push(`-d '${JSON.stringify(requestBody.content['application/json'].example)}'`)
+    const { example } = requestBody.content['application/json']
+    const short = JSON.stringify(example)
+    lines.push(
+      `-d '${short.length > 50 ? JSON.stringify(example, null, 2).replaceAll('\n', '\n  ') : short}'`,
+    )
   }
   return lines.join(' \\\n  ')
 }

@@ -1,8 +1,12 @@
 import { ERRORS, type ErrorCode } from '../errors.ts'
+import { exampleOf } from './openapi.ts'
 import { pageOf } from './page.ts'
 
-/** What a person sees behind the `docs` link of an error: what the code means and what to do. Null = no such code. */
-export function errorPage(code: string): string | null {
+/**
+ * What a person sees behind the `docs` link of an error: what the code means and what to do. Null = no such code.
+ * @param publicUrl Base of the link in the example.
+ */
+export function errorPage(code: string, publicUrl: string): string | null {
   if (!isErrorCode(code)) return null
   const { status, about, remedy } = ERRORS[code]
   return pageOf({
@@ -15,6 +19,8 @@ export function errorPage(code: string): string | null {
 <p class="lead">${about}</p>
 <h2>What to do</h2>
 <p>${remedy}</p>
+<h2>An example</h2>
+<pre><code>${Bun.escapeHTML(JSON.stringify(exampleOf(code, publicUrl), null, 2))}</code></pre>
 <h2>If that does not help</h2>
 <p>Every answer carries a request id: <code>error.requestId</code> in the body, <code>Unkey-Request-Id</code> in the header.
 The operator of this server finds the request by it${status >= 500 ? ', with the cause, in the log' : ''}.</p>

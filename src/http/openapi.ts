@@ -280,7 +280,8 @@ function errorAnswers(
   )
 }
 
-const exampleOf = (code: ErrorCode, publicUrl: string) => ({
+/** A failure of this code as it is answered. */
+export const exampleOf = (code: ErrorCode, publicUrl: string) => ({
   error: {
     code,
     docs: docsUrl(publicUrl, code),

@@ -34,12 +34,12 @@ button:hover { border-color: var(--soft) }
 .layout { display: grid; grid-template-columns: 17.5rem minmax(0, 1fr) }
 .side { position: sticky; top: 3.5rem; height: calc(100vh - 3.5rem); overflow-y: auto; padding: 1.25rem 1rem 3rem 1.5rem; background: var(--side); border-right: 1px solid var(--line); font-size: .875rem }
 .side h2 { font-size: .75rem; font-weight: 600; color: var(--soft); margin: 1.5rem 0 .3rem; letter-spacing: .02em }
-.side h2:first-child { margin-top: 0 }
+.side > h2:first-child { margin-top: 0 }
 .side a { display: flex; justify-content: space-between; gap: .5rem; padding: .17rem .5rem; margin-left: -.5rem; border-radius: .3rem; color: var(--text); text-decoration: none }
 .side a:hover { background: var(--line) } .side a[aria-current] { color: var(--accent); font-weight: 600; background: var(--code) }
 .side .sub { margin-left: .5rem; color: var(--soft) }
 .side i { font: 600 .625rem/2 var(--mono); color: var(--soft) }
-.filter { position: sticky; top: -1.25rem; margin: -1.25rem -1rem 1rem -1.5rem; padding: 1.25rem 1rem .75rem 1.5rem; background: var(--side) }
+.filter { position: sticky; top: -1.25rem; z-index: 1; margin: -1.25rem -1rem 1rem -1.5rem; padding: 1.25rem 1rem .75rem 1.5rem; background: var(--side) }
 .filter input { width: 100%; font: inherit; color: inherit; background: var(--paper); border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .6rem }
 .filter output { display: block; color: var(--soft); font-size: .8rem; padding-top: .3rem }
 
@@ -59,7 +59,7 @@ th { text-align: left; font-weight: 600; font-size: .85rem; color: var(--soft) }
 th, td { border-bottom: 1px solid var(--line); padding: .5rem .9rem .5rem 0; vertical-align: top }
 mark { background: var(--mark); color: inherit }
 
-.prose { max-width: 48rem } .prose h2 { font-size: 1.3rem; margin: 2.5rem 0 .6rem } .prose h3 { font-size: 1.05rem; margin: 1.8rem 0 .4rem }
+.prose { max-width: 60rem } .prose > :is(p, ul, ol, h2, h3, .next) { max-width: 48rem } .prose h2 { font-size: 1.3rem; margin: 2.5rem 0 .6rem } .prose h3 { font-size: 1.05rem; margin: 1.8rem 0 .4rem }
 .prose h1 a, .prose h2 a, .prose h3 a, .tag a, .method > header a { color: inherit; text-decoration: none }
 .prose :is(h2, h3) a:hover::after, .tag a:hover::after, .method h3 a:hover::after { content: ' #'; color: var(--soft); font-weight: 400 }
 .lead { font-size: 1.1rem; color: var(--soft) }
@@ -140,6 +140,7 @@ addEventListener('DOMContentLoaded', () => {
       for (const each of methods) each.hidden = !hits.has(each.id)
       for (const link of side.querySelectorAll('a[href^="#"]')) link.hidden = !hits.has(link.hash.slice(1))
       for (const group of document.querySelectorAll('[data-group]')) group.hidden = words.length > 0 && !group.querySelector('.method:not([hidden]), a[href^="#"]:not([hidden])')
+      for (const cards of document.querySelectorAll('.cards')) cards.hidden = words.length > 0
       count.textContent = words.length ? hits.size + ' of ' + methods.length + ' methods' : ''
     }
     filter.hidden = false

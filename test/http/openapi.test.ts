@@ -235,7 +235,10 @@ describe('/docs', () => {
     const response = await fetch(`${server.url}/docs`)
     expect(response.headers.get('content-type')).toStartWith('text/html')
     const page = await response.text()
-    for (const [path, { operationId }] of operations) {
+    // A path that answers two methods does so alike and is told of once.
+    for (const [path, { operationId }] of operations.filter(
+      ([, each]) => !each.operationId.endsWith('.post'),
+    )) {
       expect(page).toContain(`<section class="method" id="${operationId}"`)
       expect(page).toContain(`href="#${operationId}"`)
       expect(page).toContain(`<code>${path}</code>`)
