@@ -222,7 +222,7 @@ test('imports form no cycle', () => {
 
 /**
  * A file of the program that only tests import is dead all the same. Benchmarks, and tests that kill a process
- * (`*.child.ts`), start their files by name.
+ * (`*.child.ts`), start their files by name; a declaration (`*.d.ts`) is for the compiler.
  */
 test('every file is imported by another', () => {
   const imported = new Set(
@@ -231,7 +231,7 @@ test('every file is imported by another', () => {
       .map(({ to }) => to),
   )
   const isEntry = (file: string) =>
-    file === 'src/main.ts' || /\.(test|child)\.ts$/.test(file) || file.startsWith('bench/')
+    file === 'src/main.ts' || /\.(test|child|d)\.ts$/.test(file) || file.startsWith('bench/')
   expect(found.files.filter((file) => !isEntry(file) && !imported.has(file))).toEqual([])
 })
 
