@@ -1,3 +1,4 @@
+import packageJson from '../../package.json' with { type: 'json' }
 import { ConfigError } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import { apiCommands } from './api.ts'
@@ -7,7 +8,7 @@ import { CallError } from './client.ts'
 import { importCommand } from './import.ts'
 import { keyCommands } from './key.ts'
 import { limitCommand } from './limit.ts'
-import { runMigrate } from './migrate.ts'
+import { migrateCommand } from './migrate.ts'
 import { rootKeyCommands } from './root-key.ts'
 import { serve } from './serve.ts'
 import { usageCommand } from './usage.ts'
@@ -16,7 +17,7 @@ import { workspaceCommands } from './workspace.ts'
 
 const commands: readonly Command[] = [
   { name: 'serve', about: 'start the server (README lists its environment variables)', run: () => serve() },
-  { name: 'migrate', about: 'bring the database up to date without serving', run: () => runMigrate() },
+  migrateCommand,
   ...rootKeyCommands,
   ...workspaceCommands,
   ...apiCommands,
@@ -40,6 +41,10 @@ export async function runCommand(words: string[]): Promise<void> {
   const [first = 'serve'] = words
   if (first === 'help' || first === '--help' || first === '-h') {
     process.stdout.write(overview())
+    return
+  }
+  if (first === '--version' || first === '-v') {
+    process.stdout.write(`tollgate ${packageJson.version}\n`)
     return
   }
   const typed = words.length === 0 ? ['serve'] : words
@@ -87,7 +92,7 @@ function overview(): string {
 
 ${lines.join('\n')}
 
-tollgate <command> --help tells its options. All but serve, migrate and vault reseal call a running server:
+tollgate <command> --help tells its options, tollgate --version the version. All but serve, migrate and vault reseal call a running server:
 TOLLGATE_URL (default http://127.0.0.1:3000) says which, TOLLGATE_ROOT_KEY as whom; without it, the root key that the
 first start wrote into the data dir is used. --json prints what programs can read.
 Exit status: 0 done, 1 refused or failed, 2 typed wrongly.

@@ -3,9 +3,19 @@ import { connect } from '../db/connect.ts'
 import { openDataDir } from '../db/data-dir.ts'
 import { startEmbedded } from '../db/embedded.ts'
 import { migrate } from '../db/migrate.ts'
+import type { Command } from './arguments.ts'
 
 /** Brings the database to this version's state without serving: what a start does first, for those who want it apart. */
-export async function runMigrate(): Promise<void> {
+export const migrateCommand: Command = {
+  name: 'migrate',
+  about: 'bring the database up to date without serving',
+  async run(given) {
+    const { applied } = await migrateDatabase()
+    given.print(applied.length === 0 ? 'nothing to apply' : `applied ${applied.join(', ')}`, { applied })
+  },
+}
+
+async function migrateDatabase(): Promise<{ applied: string[] }> {
   const config = readConfig()
   await using opening = new AsyncDisposableStack()
   opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
@@ -15,6 +25,5 @@ export async function runMigrate(): Promise<void> {
     connectionsMax: 1,
   })
   opening.defer(() => sql.end({ timeout: 2 }))
-  const { applied } = await migrate(sql)
-  process.stdout.write(applied.length === 0 ? 'nothing to apply\n' : `applied ${applied.join(', ')}\n`)
+  return await migrate(sql)
 }

@@ -14,8 +14,10 @@ import { StartError } from './data-dir.ts'
  * own journal. Look again when a migration needs more than SQL.
  */
 
-/** Where the files are; the same folder whatever the working directory is. */
-const SQL_FOLDER = join(import.meta.dir, '../../sql')
+/** Where the files are, whatever the working directory is: in the binary beside all it carries (see build.ts). */
+const SQL_FOLDER = import.meta.dir.startsWith('/$bunfs/')
+  ? join(import.meta.dir, 'sql')
+  : join(import.meta.dir, '../../sql')
 
 /**
  * @param sql Any pool of the database; one connection of it is used.

@@ -1,0 +1,200 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import packageJson from '../../package.json' with { type: 'json' }
+import { connect } from '../../src/db/connect.ts'
+import { hashKey } from '../../src/verify/secret.ts'
+import { openTestDatabase, type TestDatabase } from '../support/database.ts'
+import { callsTo } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+/**
+ * `bun run build` and what it makes: run where nothing is but the file itself and the C library, without a variable.
+ * The embedded suite starts it from an empty folder, the Postgres suite on an empty database.
+ */
+setDefaultTimeout(2 * SLOW_MS)
+
+const root = join(import.meta.dir, '../..')
+const migrations = readdirSync(join(root, 'sql')).sort()
+/** Where the binary runs, as its own root folder. */
+let machine: string
+let database: TestDatabase
+let env: Record<string, string> = {}
+let prefix: string[]
+
+beforeAll(async () => {
+  machine = mkdtempSync(join(tmpdir(), 'tollgate-test-binary-'))
+  database = await openTestDatabase()
+  if (database.databaseUrl !== null) {
+    env = { DATABASE_URL: database.databaseUrl }
+    const sql = connect({ kind: 'url', url: database.databaseUrl }, { connectionsMax: 1 })
+    await sql`drop schema public cascade`
+    await sql`create schema public`
+    await sql.end()
+  }
+  const built = Bun.spawnSync([process.execPath, 'run', 'build', join(machine, 'tollgate')], { cwd: root })
+  expect(built.exitCode, built.stderr.toString()).toBe(0)
+  expect(readdirSync(machine)).toEqual(['tollgate'])
+  prefix = waysToRun(machine).find(([command = '', ...rest]) => succeeds([command, ...rest, '--help'])) ?? []
+  // What a project's folder may hold must not reach it.
+  writeFileSync(join(machine, '.env'), 'TOLLGATE_SHARDS=none\n')
+  writeFileSync(join(machine, 'bunfig.toml'), 'preload = ["./absent.ts"]\n')
+})
+afterAll(async () => {
+  rmSync(machine, { recursive: true })
+  await database[Symbol.asyncDispose]()
+})
+
+/**
+ * Best first: with this folder as its root, holding the C library and the kernel's own files besides; as root, or as
+ * anybody where users may have namespaces. Where neither is allowed, nothing but the folder and the environment is new.
+ */
+function waysToRun(folder: string): string[][] {
+  const binary = join(folder, 'tollgate')
+  if (process.platform === 'linux') {
+    mkdirSync(join(folder, 'proc'))
+    const listed = Bun.spawnSync(['ldd', binary]).stdout.toString()
+    for (const library of listed.match(/\/\S+/g) ?? []) {
+      mkdirSync(join(folder, dirname(library)), { recursive: true })
+      copyFileSync(library, join(folder, library))
+    }
+  }
+  const script = 'mount --rbind /proc proc && exec chroot . /tollgate "$@"'
+  return [
+    ['unshare', '--mount', 'sh', '-c', script, 'sh'],
+    ['unshare', '--user', '--map-root-user', '--mount', 'sh', '-c', script, 'sh'],
+    [binary],
+  ]
+}
+
+/** The path leads to what sets the scene; the binary itself finds nothing there. */
+const scene = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' }
+const succeeds = (words: string[]) =>
+  Bun.which(words[0] ?? '', scene) !== null &&
+  Bun.spawnSync(words, { cwd: machine, env: scene, stderr: 'ignore' }).exitCode === 0
+
+const spawn = (words: string[], more: Record<string, string> = {}) =>
+  Bun.spawn([...prefix, ...words], {
+    cwd: machine,
+    env: { ...scene, ...env, ...more },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
+
+async function run(words: string[], more: Record<string, string> = {}) {
+  const child = spawn(words, more)
+  const [out, err, code] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ])
+  return { out, err, code }
+}
+
+/** Starts a server with every kind of thread more than once, and waits until it listens. */
+async function serve() {
+  const child = spawn(['serve'], { PORT: '0', TOLLGATE_SHARDS: '2', TOLLGATE_HTTP_THREADS: '2' })
+  let output = ''
+  const { promise: listening, resolve } = Promise.withResolvers<string>()
+  const read = (async () => {
+    const decoder = new TextDecoder()
+    for await (const chunk of child.stdout) {
+      output += decoder.decode(chunk, { stream: true })
+      const url = /^Tollgate listens on (\S+)/m.exec(output)?.[1]
+      if (url !== undefined) resolve(url)
+    }
+  })()
+  const ended = child.exited.then(async (code) => {
+    await read
+    throw new Error(`ended with ${code}: ${output}${await new Response(child.stderr).text()}`)
+  })
+  ended.catch(() => {}) // later, on purpose
+  const url = await Promise.race([listening, ended])
+  const end = async (signal: NodeJS.Signals) => {
+    child.kill(signal)
+    return await child.exited
+  }
+  return { url, ...callsTo(url), end, [Symbol.asyncDispose]: async () => void (await end('SIGKILL')) }
+}
+
+test('it says what it is and what is typed wrongly', async () => {
+  expect(await run(['--version'])).toEqual({ code: 0, out: `tollgate ${packageJson.version}\n`, err: '' })
+  expect(await run(['nonsense'])).toMatchObject({
+    code: 2,
+    out: '',
+    err: expect.stringContaining('usage: tollgate'),
+  })
+  expect(await run(['serve'], { DATABASE_URL: 'nonsense' })).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('DATABASE_URL begins with'),
+  })
+})
+
+test('it migrates, serves, imports, and keeps everything through kill -9 and a stop', async () => {
+  expect(await run(['migrate', '--json'])).toEqual({
+    code: 0,
+    out: `${JSON.stringify({ applied: migrations })}\n`,
+    err: '',
+  })
+  expect(await run(['migrate'])).toEqual({ code: 0, out: 'nothing to apply\n', err: '' })
+
+  const path = join(machine, 'keys.ndjson')
+  const lines = Array.from({ length: 300 }, (_, index) =>
+    JSON.stringify({ hash: { value: hashKey(`old-${index}`), variant: 'sha256_base64' } }),
+  )
+  writeFileSync(path, lines.join('\n'))
+  const window = { namespace: 'binary', identifier: 'user_1', limit: 10, duration: 86_400_000 * 365 }
+  let apiId: string
+  let made: { key: string; keyId: string }
+  {
+    await using server = await serve()
+    const rootKey = readFileSync(join(machine, '.tollgate/root-key'), 'utf8').trim()
+    expect((await server.get('liveness')).status).toBe(200)
+    for (const page of ['/docs', '/openapi.json', '/metrics'])
+      expect({ page, status: (await fetch(`${server.url}${page}`)).status }).toEqual({ page, status: 200 })
+    // Connections are spread over the HTTP threads, so some of these are answered by each.
+    const taken = Array.from({ length: 8 }, () => server.post('ratelimits.limit', window, rootKey))
+    for (const { status } of await Promise.all(taken)) expect(status).toBe(200)
+
+    // As whoever was here at the first start: the root key is found in the data dir.
+    const there = { TOLLGATE_URL: server.url }
+    const created = await run(['api', 'create', '--name', 'from the binary', '--json'], there)
+    expect(created).toMatchObject({ code: 0, err: '' })
+    apiId = JSON.parse(created.out).apiId
+    made = JSON.parse((await run(['key', 'create', '--api', apiId, '--json'], there)).out)
+    const file = prefix.length === 1 ? path : '/keys.ndjson'
+    expect(await run(['import', file, '--api', apiId], there)).toEqual({
+      code: 0,
+      out: 'imported 300, there already 0, refused 0\n',
+      err: '',
+    })
+    await server.end('SIGKILL')
+  }
+  {
+    await using server = await serve()
+    const there = { TOLLGATE_URL: server.url }
+    for (const key of [made.key, 'old-0', 'old-299'])
+      expect(await run(['key', 'verify', key], there)).toMatchObject({ code: 0 })
+    expect(await run(['key', 'verify', 'old-300'], there)).toMatchObject({ code: 1, err: '' })
+    expect(await server.end('SIGTERM')).toBe(0)
+  }
+  await using server = await serve()
+  const rootKey = readFileSync(join(machine, '.tollgate/root-key'), 'utf8').trim()
+  const { body } = await server.get('apis.listKeys', { apiId, limit: 1 }, rootKey)
+  expect(body.total).toBe(301)
+  // Killed, it may forget what the last second counted; never give more than the limit.
+  const { remaining } = (await server.post('ratelimits.limit', { ...window, cost: 0 }, rootKey)).body
+  expect(remaining).toBeWithin(2, 11)
+  expect(existsSync(join(machine, '.tollgate/postgres'))).toBe(database.databaseUrl === null)
+})
