@@ -1,6 +1,6 @@
 import { ConfigError } from './config.ts'
 import type { Sql, Transaction } from './db/connect.ts'
-import { lockStart, settingOnce } from './db/settings.ts'
+import { databaseIdOnce, lockStart, settingOnce } from './db/settings.ts'
 import { newId } from './lib/ids.ts'
 import { findOperatorKeyByHash, hasOperatorKey, insertRootKey } from './root-keys/store.ts'
 import { hashKey, makeRootSecret } from './verify/secret.ts'
@@ -9,6 +9,8 @@ import { insertWorkspace } from './workspaces/store.ts'
 export type Bootstrap = {
   /** Keys the limiter's hash: the same for every process on this database. */
   hashSecret: string
+  /** Tells this database from another one at the same address. */
+  databaseId: string
   /** Whether an operator root key was registered by this start, from its file. */
   hasNewKeyFile: boolean
 }
@@ -26,18 +28,19 @@ export async function bootstrap(
 ): Promise<Bootstrap> {
   return await sql.begin(async (tx) => {
     await lockStart(tx)
+    const databaseId = await databaseIdOnce(tx)
     const hashSecret = await settingOnce(tx, 'limiter_hash_secret', randomHex(32))
     const workspaceId = await settingOnce(tx, 'default_workspace_id', newId('ws'))
     await insertWorkspace(tx, { id: workspaceId, name: 'default', now: options.now })
     if (options.rootKey !== null) {
       await registerOperatorKey(tx, options.rootKey, workspaceId, options.now)
-      return { hashSecret, hasNewKeyFile: false }
+      return { hashSecret, databaseId, hasNewKeyFile: false }
     }
-    if (await hasOperatorKey(tx)) return { hashSecret, hasNewKeyFile: false }
+    if (await hasOperatorKey(tx)) return { hashSecret, databaseId, hasNewKeyFile: false }
     // File first: if the process dies in between, the next start registers what the file says.
     const text = options.keyFile(() => makeRootSecret().key)
     await registerOperatorKey(tx, text, workspaceId, options.now)
-    return { hashSecret, hasNewKeyFile: true }
+    return { hashSecret, databaseId, hasNewKeyFile: true }
   })
 }
 

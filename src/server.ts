@@ -49,12 +49,13 @@ export async function startServer(
   const clock = options.clock ?? systemClock
   const dataDir = opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
   const vaultKeys = readMasterKeys(config, dataDir)
-  const address = await openDatabase(config, opening)
-  const { hashSecret, hasNewKeyFile } = await prepareDatabase(address, {
+  const found = await openDatabase(config, opening)
+  const { hashSecret, databaseId, hasNewKeyFile } = await prepareDatabase(found, {
     config,
     keyFile: (make) => dataDir.secret(ROOT_KEY_FILE, make),
     now: clock(),
   })
+  const address: DatabaseAddress = { ...found, databaseId }
 
   const shards = await startShards({
     count: config.threads.shards,
@@ -88,7 +89,7 @@ export async function startServer(
   const metricsText = async () => {
     const [others, shardStats, isThere] = await Promise.all([
       Promise.all(threads.map((thread) => thread.report())),
-      shards.stats(),
+      shards.stats(deps.clock()),
       isDatabaseThere(deps),
     ])
     const families = metricFamilies({

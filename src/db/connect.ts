@@ -2,10 +2,14 @@ import postgres from 'postgres'
 import { arrayTypes } from './array-types.ts'
 
 /** How a thread reaches the database. Plain data: it crosses to worker threads. */
-export type DatabaseAddress =
+export type DatabaseAddress = (
   | { kind: 'url'; url: string }
   /** The embedded database behind its Unix socket. */
   | { kind: 'embedded'; socketPath: string }
+) & {
+  /** Who must answer there, once that is known: another database, say an empty standby, is as good as none. */
+  databaseId?: string
+}
 
 type Int8AsNumber = { int8: number }
 

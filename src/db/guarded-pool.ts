@@ -4,10 +4,10 @@ import {
   connect,
   type DatabaseAddress,
   type OnStatement,
-  ping,
   type Sql,
   type Transaction,
 } from './connect.ts'
+import { requireDatabase } from './settings.ts'
 import { Transactions } from './transactions.ts'
 
 /**
@@ -15,10 +15,12 @@ import { Transactions } from './transactions.ts'
  * and the requests after it nothing.
  *
  * States:
- * - `up`: statements run, each at most `timeoutMs`. One that fails for want of a connection, or takes longer than a quarter
- *   of that, leads to → `doubted`.
+ * - `up`: statements run, each at most `timeoutMs`. One that takes longer than a quarter of that leads to → `doubted`, a
+ *   connection that breaks or is not to be had to → `lost`.
  * - `doubted`: statements still run. A probe on a connection of its own asks whether the database answers. Yes → `up`. No,
  *   within half of `timeoutMs` → `down`: whatever waits fails at once.
+ * - `lost`: the same, but statements wait for the probe, in their time: whoever answers the next connection may be an empty
+ *   standby, to which every key is unknown. The probe finds out by the database's id.
  * - `down`: every statement fails at once. The probe is repeated until it is answered → `up`.
  *
  * When a connection broke, or a statement was given up, those that follow get fresh connections: a broken one may have left
@@ -35,7 +37,15 @@ export class GuardedPool {
   readonly #timeoutMs: number
   #pool: Sql
   #transactions: Transactions
-  #state: 'up' | 'doubted' | 'down' = 'up'
+  #state: 'up' | 'doubted' | 'lost' | 'down' = 'up'
+  /** Connections that broke: an answer to a probe says nothing of those that broke after it was asked. */
+  #losses = 0
+  /** Resolves when a probe is answered, for statements held in `lost`. */
+  #found = Promise.withResolvers<void>()
+  /** When the database last answered anything. */
+  #answeredAt = Number.NEGATIVE_INFINITY
+  /** The question under way, for all who ask {@link isThere} meanwhile. */
+  #asking: Promise<boolean> | null = null
   #refreshedAt = Number.NEGATIVE_INFINITY
   readonly #waiting = new Set<Waiting>()
   #ticker: Timer | null = null
@@ -49,9 +59,30 @@ export class GuardedPool {
     this.#address = address
     this.#options = options
     this.#timeoutMs = options.timeoutMs
-    this.#pool = connect(address, options)
-    this.#transactions = new Transactions(address, options)
+    this.#pool = this.#connect()
+    this.#transactions = this.#openTransactions()
     this.sql = this.#guarded()
+  }
+
+  /**
+   * Whether the database answers: known at once while it is away, or when it answered anything within the last second;
+   * else it is asked, once for all who want to know.
+   */
+  isThere(): boolean | Promise<boolean> {
+    if (this.#state === 'down') return false
+    if (this.#state === 'up' && performance.now() - this.#answeredAt < FRESH_MS) return true
+    this.#asking ??= this.#ask().finally(() => {
+      this.#asking = null
+    })
+    return this.#asking
+  }
+
+  /** An answer that takes long is a no, and is remembered by the statement itself, which goes on. */
+  async #ask(): Promise<boolean> {
+    const answer = this.#watch(() => this.#pool`select 1`.then(() => true)).catch(() => false)
+    const patience = Promise.withResolvers<boolean>()
+    const timer = setTimeout(() => patience.resolve(false), ASK_MS)
+    return await Promise.race([answer, patience.promise]).finally(() => clearTimeout(timer))
   }
 
   /**
@@ -63,9 +94,8 @@ export class GuardedPool {
     work: (tx: Transaction) => T | Promise<T>,
     { timeoutMs = this.#timeoutMs }: { timeoutMs?: number } = {},
   ): Promise<T> {
-    const transactions = this.#transactions
     let isGivenUp = false
-    return this.#watch(() => transactions.run(work, () => isGivenUp), {
+    return this.#watch(() => this.#transactions.run(work, () => isGivenUp), {
       timeoutMs,
       onGivenUp: () => {
         isGivenUp = true
@@ -112,12 +142,19 @@ export class GuardedPool {
   ): Promise<T> {
     if (this.#state === 'down') return Promise.reject(new Error('the database is away'))
     return new Promise<T>((resolve, reject) => {
-      const running = run()
+      let isOver = false
+      const held = async () => {
+        await this.#found.promise
+        if (isOver) throw new Error('given up before it was sent')
+        return await run()
+      }
+      const running = this.#state === 'lost' ? held() : run()
       const waiting: Waiting = {
         since: performance.now(),
         timeoutMs,
         giveUp: (reason) => {
           this.#waiting.delete(waiting)
+          isOver = true
           onGivenUp()
           reject(new GivenUp(reason, running))
         },
@@ -127,13 +164,14 @@ export class GuardedPool {
       running.then(
         (value) => {
           this.#waiting.delete(waiting)
+          this.#answeredAt = performance.now()
           resolve(value)
         },
         (cause: unknown) => {
           this.#waiting.delete(waiting)
           if (isConnectionFailure(cause)) {
             this.#refresh()
-            this.#doubt()
+            this.#lose()
           }
           reject(cause)
         },
@@ -163,6 +201,28 @@ export class GuardedPool {
     void this.#probeUntilUp()
   }
 
+  #lose(): void {
+    this.#losses++
+    if (this.#state === 'lost' || this.#state === 'down' || this.#isStopped) return
+    const isProbing = this.#state === 'doubted'
+    this.#state = 'lost'
+    if (!isProbing) void this.#probeUntilUp()
+  }
+
+  #connect(): Sql {
+    const pool = connect(this.#address, {
+      ...this.#options,
+      onClose: () => {
+        if (pool === this.#pool) this.#lose()
+      },
+    })
+    return pool
+  }
+
+  #openTransactions(): Transactions {
+    return new Transactions(this.#address, { ...this.#options, onBroken: () => this.#lose() })
+  }
+
   /**
    * From now on on fresh connections: the old ones have time to finish. Many statements fail together when one connection
    * breaks, so once in a while is enough.
@@ -172,8 +232,8 @@ export class GuardedPool {
     if (this.#isStopped || now - this.#refreshedAt < PROBE_EVERY_MS) return
     this.#refreshedAt = now
     const old = [this.#pool, this.#transactions]
-    this.#pool = connect(this.#address, this.#options)
-    this.#transactions = new Transactions(this.#address, this.#options)
+    this.#pool = this.#connect()
+    this.#transactions = this.#openTransactions()
     // What fails there is told to whoever waits for it.
     for (const each of old) each.end({ timeout: SETTLE_SECONDS }).catch(() => {})
   }
@@ -181,9 +241,11 @@ export class GuardedPool {
   async #probeUntilUp(): Promise<void> {
     const doubtedAt = performance.now()
     while (!this.#isStopped) {
+      const losses = this.#losses
       const failure = await this.#probe()
-      if (failure === null) break
-      if (this.#state === 'doubted') {
+      if (failure === null && (losses === this.#losses || this.#state === 'down')) break
+      if (failure === null) continue
+      if (this.#state !== 'down') {
         this.#state = 'down'
         log('warn', 'the database is away; what needs it fails at once until it is back', { cause: failure })
         for (const { giveUp } of [...this.#waiting]) giveUp('the database is away')
@@ -196,9 +258,12 @@ export class GuardedPool {
       log('info', 'the database is back', { awayMs: Math.round(performance.now() - doubtedAt) })
     }
     this.#state = 'up'
+    this.#answeredAt = performance.now()
+    this.#found.resolve()
+    this.#found = Promise.withResolvers()
   }
 
-  /** @returns why the database does not answer; null = it does. */
+  /** @returns why the database does not answer, or that it is another one; null = all is well. */
   async #probe(): Promise<unknown> {
     const sql = connect(this.#address, { connectionsMax: 1 })
     const patience = Promise.withResolvers<unknown>()
@@ -208,7 +273,7 @@ export class GuardedPool {
       () => patience.resolve(new Error(`no answer to a probe within ${patienceMs} ms`)),
       patienceMs,
     )
-    const answer = ping(sql).then(
+    const answer = requireDatabase(sql, this.#address).then(
       () => null,
       (cause: unknown) => cause,
     )
@@ -240,8 +305,11 @@ export class GivenUp extends Error {
  * has been told that it failed. One that was sent is left alone: to cancel it takes a connection, and there may be none.
  */
 function forgetUnsent(query: Promise<unknown>): void {
-  if ('state' in query && query.state === null && 'cancel' in query && typeof query.cancel === 'function')
-    query.cancel()
+  if (!('state' in query && query.state === null && 'cancel' in query && typeof query.cancel === 'function'))
+    return
+  // One that never ran has nobody to hear that it failed. Not its own `catch`, which would run it.
+  Promise.prototype.then.call(query, undefined, () => {})
+  query.cancel()
 }
 
 type Waiting = { since: number; timeoutMs: number; giveUp(reason: string): void }
@@ -253,6 +321,10 @@ function isConnectionFailure(cause: unknown): boolean {
 }
 
 const PROBE_EVERY_MS = 250
+/** How long an answer of the database is news enough to say that it is there. */
+const FRESH_MS = 1000
+/** How long whoever asks whether the database is there waits for it. */
+const ASK_MS = 500
 const EMBEDDED_PATIENCE_MS = 60_000
 /** For connections of before an outage: time to find out that they are broken, or to finish. */
 const SETTLE_SECONDS = 60

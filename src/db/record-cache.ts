@@ -4,6 +4,10 @@ import type { Changes } from './changes.ts'
 /**
  * One thread's cache of records read from the database. Entries do not age: a write names what it touched
  * (`changes.ts`), and every entry that depends on it is dropped before the write is answered.
+ *
+ * When everything may have changed, which is said after the way to other processes was broken, entries stay but are read
+ * again before they are used. If that fails the old one is used: it is then as good as all through the outage, and an
+ * outage that comes and goes must not cost the keys that were known.
  */
 export class RecordCache<V extends object> {
   readonly #load: (key: string) => Promise<V | null>
@@ -12,8 +16,10 @@ export class RecordCache<V extends object> {
   readonly #found: LRUCache<string, V>
   /** Keys known to have no record, in a bound of their own: junk pushes nothing real out. Null = not kept. */
   readonly #missing: LRUCache<string, true> | null
-  /** Name of a thing → cache keys of the records that depend on it. */
-  readonly #dependents = new Map<string, Set<string>>()
+  /** Name of a thing → cache keys of the records that depend on it: of most things it is one, and needs no set. */
+  readonly #dependents = new Map<string, string | Set<string>>()
+  /** Entries to be read again before use. */
+  readonly #suspects = new Set<string>()
   /** Loads under way, shared by all who ask for the same key meanwhile. */
   #loading = new Map<string, Promise<V | null>>()
   /** Told of what changed while a load was under way: its result may predate the change and is then not kept. */
@@ -40,7 +46,10 @@ export class RecordCache<V extends object> {
     this.#found = new LRUCache<string, V>({
       maxSize: options.bytesMax,
       sizeCalculation: options.bytesOf,
-      dispose: (record, key) => this.#unlink(key, record),
+      dispose: (record, key) => {
+        this.#suspects.delete(key)
+        this.#unlink(key, record)
+      },
     })
     this.#missing = options.missingMax === 0 ? null : new LRUCache({ max: options.missingMax })
     changes.onChange((touched) => this.drop(touched))
@@ -49,6 +58,7 @@ export class RecordCache<V extends object> {
   /** The record at once when it is cached, else a promise of it; null = there is none. */
   find(key: string): V | null | Promise<V | null> {
     const cached = this.#found.get(key)
+    if (cached !== undefined && this.#suspects.size > 0 && this.#suspects.has(key)) return this.#confirm(key)
     if (cached !== undefined) {
       this.hits++
       return cached
@@ -61,20 +71,32 @@ export class RecordCache<V extends object> {
     return this.#loading.get(key) ?? this.#startLoad(key)
   }
 
-  /** Drops what depends on the names, on this thread alone; null = everything. */
+  /** Drops what depends on the names, on this thread alone; null = everything may have changed. */
   drop(touched: readonly string[] | null): void {
     // Who asks from now on must not join a load that began before the change.
     this.#loading = new Map()
     for (const observer of this.#observers) observer(touched)
     if (touched === null) {
-      this.#found.clear()
+      for (const key of this.#found.keys()) this.#suspects.add(key)
       this.#missing?.clear()
       return
     }
     for (const name of touched) {
       this.#missing?.delete(name)
       this.#found.delete(name)
-      for (const key of [...(this.#dependents.get(name) ?? [])]) this.#found.delete(key)
+      const keys = this.#dependents.get(name) ?? []
+      for (const key of typeof keys === 'string' ? [keys] : [...keys]) this.#found.delete(key)
+    }
+  }
+
+  async #confirm(key: string): Promise<V | null> {
+    this.misses++
+    try {
+      return await (this.#loading.get(key) ?? this.#startLoad(key))
+    } catch (cause) {
+      const known = this.#found.peek(key)
+      if (known === undefined) throw cause // dropped meanwhile, for it has changed
+      return known
     }
   }
 
@@ -97,6 +119,7 @@ export class RecordCache<V extends object> {
 
   #keep(key: string, record: V | null): void {
     if (record === null) {
+      this.#found.delete(key)
       this.#missing?.set(key, true)
       return
     }
@@ -105,16 +128,19 @@ export class RecordCache<V extends object> {
     if (!this.#found.has(key)) return // larger than the whole cache
     for (const name of this.#dependenciesOf(record)) {
       const keys = this.#dependents.get(name)
-      if (keys === undefined) this.#dependents.set(name, new Set([key]))
-      else keys.add(key)
+      if (keys === undefined) this.#dependents.set(name, key)
+      else if (typeof keys !== 'string') keys.add(key)
+      else if (keys !== key) this.#dependents.set(name, new Set([keys, key]))
     }
   }
 
   #unlink(key: string, record: V): void {
     for (const name of this.#dependenciesOf(record)) {
       const keys = this.#dependents.get(name)
-      keys?.delete(key)
-      if (keys?.size === 0) this.#dependents.delete(name)
+      if (keys === key) this.#dependents.delete(name)
+      if (keys === undefined || typeof keys === 'string') continue
+      keys.delete(key)
+      if (keys.size === 0) this.#dependents.delete(name)
     }
   }
 

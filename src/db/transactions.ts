@@ -10,17 +10,14 @@ import { type AnySql, connect, type DatabaseAddress, type OnStatement, type Sql 
  */
 export class Transactions {
   readonly #address: DatabaseAddress
-  readonly #options: { connectionsMax: number; onStatement?: OnStatement | undefined }
+  readonly #options: TransactionsOptions
   #idle: Client[] = []
   #busy = 0
   /** In line for a connection. Bounded by those who wait for their deadline at the same time. */
   #waiting: (() => void)[] = []
   #isEnded = false
 
-  constructor(
-    address: DatabaseAddress,
-    options: { connectionsMax: number; onStatement?: OnStatement | undefined },
-  ) {
+  constructor(address: DatabaseAddress, options: TransactionsOptions) {
     this.#address = address
     this.#options = options
   }
@@ -63,7 +60,7 @@ export class Transactions {
     this.#busy++
     for (let client = this.#idle.pop(); client !== undefined; client = this.#idle.pop())
       if (!client.isBroken) return client
-    return new Client(this.#address, this.#options.onStatement)
+    return new Client(this.#address, this.#options)
   }
 
   #release(client: Client): void {
@@ -74,14 +71,25 @@ export class Transactions {
   }
 }
 
+type TransactionsOptions = {
+  connectionsMax: number
+  /** Told of each connection that closes without our doing. */
+  onBroken?: () => void
+  onStatement?: OnStatement | undefined
+}
+
 /** One connection, for one transaction at a time. */
 class Client {
   readonly sql: Sql
   isBroken = false
   readonly #broken = Promise.withResolvers<never>()
 
-  constructor(address: DatabaseAddress, onStatement: OnStatement | undefined) {
-    this.sql = connect(address, { connectionsMax: 1, onClose: () => this.#break(), onStatement })
+  constructor(address: DatabaseAddress, { onBroken, onStatement }: TransactionsOptions) {
+    const onClose = () => {
+      if (!this.isBroken) onBroken?.()
+      this.#break()
+    }
+    this.sql = connect(address, { connectionsMax: 1, onClose, onStatement })
     this.#broken.promise.catch(() => {}) // whoever is inside a transaction hears of it; nobody else needs to
   }
 
@@ -95,11 +103,11 @@ class Client {
   }
 
   discard(): void {
-    this.#break()
     this.end({ timeout: 0 }).catch(() => {}) // it is given up; why, was told to whoever used it
   }
 
   end(options: { timeout: number }): Promise<void> {
+    this.#break()
     return this.sql.end(options)
   }
 

@@ -1,4 +1,5 @@
 import { type AnySql, connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
+import { requireDatabase } from '../db/settings.ts'
 
 /** Cells as they travel to Postgres. Plain data: it is also what a spill file holds. */
 export type WindowRows = {
@@ -18,11 +19,14 @@ export type StoredWindow = { cell: string; ends_at: number; used: number; is_own
 
 /**
  * The window rows in Postgres, over one connection. No call waits longer than `STATEMENT_MS`: after that, and after
- * any other failure, the connection is dropped and the next call opens a new one. A write that was given up may still
- * be carried out later; rows are absolute and never go back, so that is harmless.
+ * any other failure, the connection is dropped and the next call opens a new one, which first asks whether it leads to the
+ * same database: windows given to an empty standby would be taken for written. A write that was given up may still be
+ * carried out later; rows are absolute and never go back, so that is harmless.
  */
 export class WindowStore {
   private sql: Sql | null = null
+  /** Of this connection: its database is the right one. */
+  private isKnown = false
   constructor(private readonly address: DatabaseAddress) {}
 
   /** Writes what a node has counted: the same window keeps the higher count, a newer window replaces an older. */
@@ -53,14 +57,26 @@ export class WindowStore {
     await sql?.end({ timeout: 0 })
   }
 
+  private open(): Sql {
+    const onClose = () => {
+      if (this.sql === sql) this.sql = null // the driver would open another by itself
+    }
+    const sql = connect(this.address, { connectionsMax: 1, onClose })
+    this.sql = sql
+    this.isKnown = false
+    return sql
+  }
+
   private async run<T>(statement: (sql: Sql) => Promise<T>): Promise<T> {
-    this.sql ??= connect(this.address, { connectionsMax: 1 })
+    const sql = this.sql ?? this.open()
     let timer: Timer | undefined
     const late = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(new Error(`no answer within ${STATEMENT_MS} ms`)), STATEMENT_MS)
     })
     try {
-      return await Promise.race([statement(this.sql), late])
+      if (!this.isKnown) await Promise.race([requireDatabase(sql, this.address), late])
+      this.isKnown = true
+      return await Promise.race([statement(sql), late])
     } catch (cause) {
       void this.close().catch(() => {}) // it is broken already; what broke it is the error to report
       throw new Error('the window store is not available', { cause })

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { Changes } from '../../src/db/changes.ts'
 import { Database } from '../../src/db/database.ts'
 import { GuardedPool } from '../../src/db/guarded-pool.ts'
+import { databaseIdOnce } from '../../src/db/settings.ts'
 import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { openWire, type Wire } from '../support/wire.ts'
@@ -17,10 +18,17 @@ afterAll(() => database[Symbol.asyncDispose]())
 
 const TIMEOUT_MS = 800
 
+const OPTIONS = { connectionsMax: 2, timeoutMs: TIMEOUT_MS }
+
+const openPool = (pool: GuardedPool): AsyncDisposable & { pool: GuardedPool } => ({
+  pool,
+  [Symbol.asyncDispose]: () => pool.end({ timeout: 0 }),
+})
+
 /** A guarded pool whose wire to the database the test can cut, freeze and mend. */
 async function openGuarded(): Promise<AsyncDisposable & { pool: GuardedPool; wire: Wire }> {
   const wire = await openWire(database.address)
-  const pool = new GuardedPool(wire.address, { connectionsMax: 2, timeoutMs: TIMEOUT_MS })
+  const pool = new GuardedPool(wire.address, OPTIONS)
   return {
     pool,
     wire,
@@ -168,6 +176,41 @@ onRealPostgres('what a given-up write touched is dropped from caches once it is 
   await wire.cut()
   while (drops.length < 2) await Bun.sleep(20)
   expect(drops).toEqual(['key_1', 'key_1'])
+})
+
+/** An empty standby answers "no such key" to everything: worse than no answer. */
+test('another database at the same address counts as none, from its first answer on', async () => {
+  const databaseId = await databaseIdOnce(database.sql)
+  await using wire = await openWire(database.address)
+  await using guarded = openPool(new GuardedPool({ ...wire.address, databaseId }, OPTIONS))
+  const { pool } = guarded
+  const names = async () => {
+    const rows = await pool.sql<{ name: string }[]>`select name from things`
+    return rows.map(({ name }) => name)
+  }
+  const write = (name: string) => pool.transaction((tx) => tx`insert into things values (${name})`)
+  await write('here')
+  for (let round = 0; round < 3; round++) {
+    await wire.cut()
+    await database.sql`update settings set value = 'another' where name = 'database_id'`
+    await database.sql`delete from things`
+    await wire.open()
+    const failure = (cause: unknown) => cause
+    for (let i = 0; i < 20; i++) {
+      const both = await Promise.all([names().catch(failure), write('lost').catch(failure)])
+      expect(both).toEqual([expect.any(Error), expect.any(Error)])
+    }
+    expect(await pool.isThere()).toBe(false)
+    expect(await database.sql`select name from things`).toHaveLength(0)
+    await wire.cut()
+    await database.sql`update settings set value = ${databaseId} where name = 'database_id'`
+    await database.sql`insert into things values ('here')`
+    await wire.open()
+    await recovered(pool)
+    expect(await names()).toEqual(['here'])
+    expect(await pool.isThere()).toBe(true)
+  }
+  await database.sql`delete from things`
 })
 
 /** The driver's own transactions end the process when this happens, and its pool never answers again. */

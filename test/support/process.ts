@@ -16,11 +16,17 @@ export type ServerProcess = AsyncDisposable &
 
 /**
  * Starts `serve` with these variables and waits until it listens.
+ * @param options.preload A module that runs in the process before anything else.
  * @throws Error with what it wrote, when it ends or does not listen in time.
  */
-export async function spawnServer(env: Record<string, string>): Promise<ServerProcess> {
+export async function spawnServer(
+  env: Record<string, string>,
+  options: { preload?: string } = {},
+): Promise<ServerProcess> {
   const began = performance.now()
-  const child = Bun.spawn([process.execPath, `${import.meta.dir}/../../src/main.ts`, 'serve'], {
+  const preload = options.preload === undefined ? [] : ['--preload', options.preload]
+  const main = `${import.meta.dir}/../../src/main.ts`
+  const child = Bun.spawn([process.execPath, ...preload, main, 'serve'], {
     env: {
       PATH: process.env.PATH ?? '',
       HOME: process.env.HOME ?? '',

@@ -14,15 +14,22 @@ export type Wire = AsyncDisposable & {
   freeze(): void
   /** Connections break, and further ones are refused. */
   cut(): Promise<void>
+  /** Each message on its way to the database waits so long, one after the other on each connection; 0 = none does. */
+  slow(delayMs: number): void
+  /** Connections break, and further ones lead to another Postgres, as after a failover. */
+  pointTo(url: string): void
 }
 
 export async function openWire(to: DatabaseAddress): Promise<Wire> {
+  let target = to
+  let delayMs = 0
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-wire-'))
   const sockets = new Set<Socket>()
   let isDeaf = false
   let isFrozen = false
   const server = createServer((client) => {
-    const database = connectTo(to)
+    const database = connectTo(target)
+    let lastAtMs = 0
     for (const socket of [client, database]) {
       sockets.add(socket)
       socket.on('error', () => {})
@@ -32,7 +39,13 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
         database.destroy()
       })
     }
-    client.on('data', (bytes) => isFrozen || database.write(bytes))
+    client.on('data', (bytes) => {
+      if (isFrozen) return
+      const now = performance.now()
+      lastAtMs = Math.max(now, lastAtMs) + delayMs
+      if (lastAtMs <= now) database.write(bytes)
+      else setTimeout(() => isFrozen || database.write(bytes), lastAtMs - now)
+    })
     database.on('data', (bytes) => {
       if (isDeaf) client.destroy()
       else if (!isFrozen) client.write(bytes)
@@ -66,6 +79,13 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
       isFrozen = true
     },
     cut,
+    slow: (ms) => {
+      delayMs = ms
+    },
+    pointTo: (url) => {
+      target = { kind: 'url', url }
+      for (const socket of sockets) socket.destroy()
+    },
     [Symbol.asyncDispose]: async () => {
       await cut()
       rmSync(folder, { recursive: true, force: true })

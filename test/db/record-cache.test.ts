@@ -1,0 +1,57 @@
+import { expect, test } from 'bun:test'
+import { Changes } from '../../src/db/changes.ts'
+import { RecordCache } from '../../src/db/record-cache.ts'
+
+/** A cache over records that the test changes, with a source that it takes away. */
+function makeCache() {
+  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const stored = new Map<string, { id: string; text: string }>()
+  const source = { isAway: false, loads: 0 }
+  const cache = new RecordCache<{ id: string; text: string }>(changes, {
+    load: async (key) => {
+      source.loads++
+      if (source.isAway) throw new Error('away')
+      return stored.get(key) ?? null
+    },
+    dependenciesOf: ({ id }) => [id],
+    bytesOf: () => 100,
+    bytesMax: 1000,
+    missingMax: 10,
+  })
+  stored.set('a', { id: 'id_a', text: 'first' })
+  return { cache, changes, stored, source }
+}
+
+test('when everything may have changed, entries are read again, once, before they are used', async () => {
+  const { cache, changes, stored, source } = makeCache()
+  await cache.find('a')
+  await changes.publish(null)
+  stored.set('a', { id: 'id_a', text: 'second' })
+  const both = await Promise.all([cache.find('a'), cache.find('a')])
+  expect(both.map((record) => record?.text)).toEqual(['second', 'second'])
+  expect(source.loads).toBe(2)
+  expect(cache.find('a')).toMatchObject({ text: 'second' }) // no promise: it is cached
+  await changes.publish(null)
+  stored.delete('a')
+  expect(await cache.find('a')).toBeNull()
+  expect(cache.find('a')).toBeNull()
+})
+
+/** An outage that comes and goes would else take the keys that were known all through it. */
+test('what cannot be read again is used as it was, until it can, or is known to have changed', async () => {
+  const { cache, changes, stored, source } = makeCache()
+  await cache.find('a')
+  expect(await cache.find('b')).toBeNull()
+  source.isAway = true
+  await changes.publish(null)
+  for (let i = 0; i < 2; i++) expect(await cache.find('a')).toMatchObject({ text: 'first' })
+  // That there was no such key is no longer known.
+  expect(Promise.resolve(cache.find('b'))).rejects.toThrow('away')
+  source.isAway = false
+  stored.set('a', { id: 'id_a', text: 'second' })
+  expect(await cache.find('a')).toMatchObject({ text: 'second' })
+  source.isAway = true
+  await changes.publish(null)
+  await changes.publish(['id_a'])
+  expect(Promise.resolve(cache.find('a'))).rejects.toThrow('away')
+})
