@@ -119,8 +119,11 @@ export function openDeps(
 }
 
 /** What this thread counted. */
-export const reportThread = ({ measures, keys, namespaces }: Deps): ThreadReport =>
+export const reportThread = ({ measures, keys, namespaces, usage }: Deps): ThreadReport =>
   measures.report({
-    keys: { hits: keys.cache.hits, misses: keys.cache.misses },
-    namespaces: { hits: namespaces.cache.hits, misses: namespaces.cache.misses },
+    caches: {
+      keys: { hits: keys.cache.hits, misses: keys.cache.misses },
+      namespaces: { hits: namespaces.cache.hits, misses: namespaces.cache.misses },
+    },
+    usage: usage.stats(),
   })

@@ -1,4 +1,6 @@
-import type { Outcome } from '../usage/recorder.ts'
+import { LoopLag } from '../lib/loop-lag.ts'
+import { systemTimers } from '../lib/timers.ts'
+import type { Outcome, UsageStats } from '../usage/recorder.ts'
 
 /** What one HTTP thread counted since its start; plain data, so that it can go to the thread that is asked. */
 export type ThreadReport = {
@@ -8,7 +10,8 @@ export type ThreadReport = {
   /** The first {@link NAMESPACES_MAX} namespaces of the thread, then one without id for all others. */
   decisions: Decisions[]
   caches: Record<string, { hits: number; misses: number }>
-  /** How late a timer was at worst in the last {@link LAG_ROUNDS} s, in ms. */
+  usage: UsageStats
+  /** How late a timer was at worst in the last minute, in ms. */
   loopLagMs: number
 }
 export type RouteReport = { statuses: Record<number, number>; counts: number[]; sumMs: number }
@@ -32,7 +35,7 @@ export class Measures {
   readonly #verifications: Record<string, number> = {}
   readonly #decisions = new Map<string, Decisions>()
   readonly #others: Decisions = { workspaceId: '', namespaceId: '', name: '', passed: 0, denied: 0 }
-  readonly #lag = new LoopLag()
+  readonly #lag = new LoopLag(systemTimers)
 
   start(): void {
     this.#lag.start()
@@ -66,7 +69,7 @@ export class Measures {
     else decisions.denied++
   }
 
-  report(caches: ThreadReport['caches']): ThreadReport {
+  report({ caches, usage }: Pick<ThreadReport, 'caches' | 'usage'>): ThreadReport {
     const used = [...this.#routes].filter(([, { sumMs }]) => sumMs > 0)
     const { passed, denied } = this.#others
     return {
@@ -74,6 +77,7 @@ export class Measures {
       verifications: { ...this.#verifications },
       decisions: [...this.#decisions.values(), ...(passed + denied > 0 ? [this.#others] : [])],
       caches,
+      usage,
       loopLagMs: this.#lag.worstMs,
     }
   }
@@ -99,33 +103,3 @@ export class RouteMeasures {
     return { statuses: Object.fromEntries(this.#statuses), counts: [...this.#counts], sumMs: this.sumMs }
   }
 }
-
-/** Sets a timer every second and sees how late it is: for so long the thread did something else. */
-class LoopLag {
-  #timer: Timer | undefined
-  #expectedMs = 0
-  readonly #recentMs: number[] = []
-
-  start(): void {
-    this.#expectedMs = performance.now() + LAG_EVERY_MS
-    this.#timer = setInterval(() => {
-      const now = performance.now()
-      this.#recentMs.push(Math.max(0, now - this.#expectedMs))
-      if (this.#recentMs.length > LAG_ROUNDS) this.#recentMs.shift()
-      this.#expectedMs = now + LAG_EVERY_MS
-    }, LAG_EVERY_MS)
-    this.#timer.unref()
-  }
-
-  stop(): void {
-    clearInterval(this.#timer)
-  }
-
-  get worstMs(): number {
-    return Math.max(0, ...this.#recentMs)
-  }
-}
-
-const LAG_EVERY_MS = 1000
-/** Seconds looked back: longer than most scrape intervals, so that no stall goes unseen. */
-const LAG_ROUNDS = 60

@@ -14,8 +14,12 @@ export type ProcessReport = {
   residentBytes: number
 }
 
-/** Requests of all threads added up: which thread answered says nothing to anybody, but for how busy each was. */
-export function metricFamilies(report: ProcessReport): Family[] {
+/**
+ * All families, each made when it is asked for: whoever writes them out can let requests in between.
+ *
+ * Requests of all threads are added up: which thread answered says nothing to anybody, but for how busy each was.
+ */
+export function* metricFamilies(report: ProcessReport): Generator<Family, void> {
   const threads = report.threads.filter((thread) => thread !== null)
   const each = (value: (thread: ThreadReport) => number): Sample[] =>
     report.threads.flatMap((thread, index) =>
@@ -25,141 +29,170 @@ export function metricFamilies(report: ProcessReport): Family[] {
     report.shards.flatMap((stats, shard) =>
       stats === null ? [] : [{ labels: { shard }, value: value(stats) }],
     )
-  const gauge = (name: string, help: string, samples: Sample[]): Family => ({
-    name,
-    help,
-    type: 'gauge',
-    samples,
-  })
-  const counter = (name: string, help: string, samples: Sample[]): Family => ({
-    name,
-    help,
-    type: 'counter',
-    samples,
-  })
-  const single = (value: number): Sample[] => [{ value }]
+  const shardThreads = (value: (stats: ShardStats | null) => number | null): Sample[] =>
+    report.shards.flatMap((stats, index) => {
+      const number = value(stats)
+      return number === null ? [] : [{ labels: { thread: `shard-${index}` }, value: number }]
+    })
 
-  return [
-    gauge('tollgate_build_info', 'Which version runs; always 1.', [
-      { labels: { version: VERSION.slice('tollgate/'.length), bun: Bun.version }, value: 1 },
-    ]),
-    gauge(
-      'process_start_time_seconds',
-      'When the server started, Unix seconds.',
-      single(report.startedAtMs / 1000),
-    ),
-    gauge('process_resident_memory_bytes', 'Memory the process holds.', single(report.residentBytes)),
-    gauge(
-      'tollgate_database_up',
-      'Whether the database answers: 1 or 0.',
-      single(report.isDatabaseThere ? 1 : 0),
-    ),
-    gauge('tollgate_thread_up', 'Whether a thread answers: 1 or 0.', [
-      ...report.threads.map((thread, index) => ({
-        labels: { thread: `http-${index}` },
-        value: thread === null ? 0 : 1,
-      })),
-      ...report.shards.map((stats, index) => ({
-        labels: { thread: `shard-${index}` },
-        value: stats === null ? 0 : 1,
-      })),
-    ]),
-    gauge(
-      'tollgate_event_loop_lag_seconds',
-      'How late a timer of the thread was at worst in the last minute.',
-      each(({ loopLagMs }) => loopLagMs / 1000),
-    ),
-    ...requestFamilies(threads),
-    counter(
-      'tollgate_verifications_total',
-      'Answers of keys.verifyKey by outcome.',
-      summed(threads.flatMap(({ verifications }) => Object.entries(verifications))).map(
-        ([outcome, value]) => ({
-          labels: { outcome },
-          value,
-        }),
-      ),
-    ),
-    counter(
-      'tollgate_ratelimit_decisions_total',
-      'Rate limit decisions by namespace; those beyond the first hundred are together, without a name.',
-      decisionSamples(threads),
-    ),
-    counter('tollgate_cache_hits_total', 'Lookups answered from a cache.', cacheSamples(threads, 'hits')),
-    counter(
-      'tollgate_cache_misses_total',
-      'Lookups that asked the database.',
-      cacheSamples(threads, 'misses'),
-    ),
-    gauge(
-      'tollgate_limiter_memory_bytes',
-      'Memory of open windows.',
-      shards(({ tableBytes }) => tableBytes),
-    ),
-    gauge(
-      'tollgate_limiter_memory_budget_bytes',
-      'What the windows of all shards together may take.',
-      single(report.limiterBytesMax),
-    ),
-    gauge(
-      'tollgate_limiter_over_budget',
-      'Whether new windows are over-counted for want of memory: 1 or 0.',
-      shards(({ isOverBudget }) => (isOverBudget ? 1 : 0)),
-    ),
-    counter(
-      'tollgate_limiter_over_budget_charges_total',
-      'Charges counted that way.',
-      shards(({ chargesOverBudget }) => chargesOverBudget),
-    ),
-    counter(
-      'tollgate_limiter_windows_flushed_total',
-      'Changed windows written to the database.',
-      shards(({ cellsFlushed }) => cellsFlushed),
-    ),
-    gauge(
-      'tollgate_limiter_flush_duration_seconds',
-      'What the last flush took.',
-      shards(({ flushTookMs }) => flushTookMs / 1000),
-    ),
-    gauge(
-      'tollgate_limiter_flush_lag_seconds',
-      'For how long the database has taken no windows; 0 while it does.',
-      shards(({ flushAwayMs }) => flushAwayMs / 1000),
-    ),
-  ]
+  yield gauge('tollgate_build_info', 'Which version runs; always 1.', [
+    { labels: { version: VERSION.slice('tollgate/'.length), bun: Bun.version }, value: 1 },
+  ])
+  yield gauge(
+    'process_start_time_seconds',
+    'When the server started, Unix seconds.',
+    single(report.startedAtMs / 1000),
+  )
+  yield gauge('process_resident_memory_bytes', 'Memory the process holds.', single(report.residentBytes))
+  yield gauge(
+    'tollgate_database_up',
+    'Whether the database answers: 1 or 0.',
+    single(report.isDatabaseThere ? 1 : 0),
+  )
+  yield gauge('tollgate_thread_up', 'Whether a thread answers: 1 or 0.', [
+    ...report.threads.map((thread, index) => ({
+      labels: { thread: `http-${index}` },
+      value: thread === null ? 0 : 1,
+    })),
+    ...shardThreads((stats) => (stats === null ? 0 : 1)),
+  ])
+  yield gauge(
+    'tollgate_event_loop_lag_seconds',
+    'How late a timer of the thread was at worst in the last minute.',
+    [
+      ...each(({ loopLagMs }) => loopLagMs / 1000),
+      ...shardThreads((stats) => (stats === null ? null : stats.loopLagMs / 1000)),
+    ],
+  )
+  yield* requestFamilies(threads)
+  yield counter(
+    'tollgate_verifications_total',
+    'Keys verified, by keys.verifyKey and auth.forward, by outcome.',
+    summed(threads.flatMap(({ verifications }) => Object.entries(verifications))).map(([outcome, value]) => ({
+      labels: { outcome },
+      value,
+    })),
+  )
+  yield counter(
+    'tollgate_ratelimit_decisions_total',
+    'Rate limit decisions by namespace; those beyond the first hundred are together, without a name.',
+    decisionSamples(threads),
+  )
+  yield counter('tollgate_cache_hits_total', 'Lookups answered from a cache.', cacheSamples(threads, 'hits'))
+  yield counter(
+    'tollgate_cache_misses_total',
+    'Lookups that asked the database.',
+    cacheSamples(threads, 'misses'),
+  )
+  yield gauge(
+    'tollgate_limiter_windows_live',
+    'Open windows in memory, those included that ended since the last flush.',
+    shards(({ windowsLive }) => windowsLive),
+  )
+  yield gauge(
+    'tollgate_limiter_windows_dirty',
+    'Of them, changed since they were last written to the database.',
+    shards(({ windowsDirty }) => windowsDirty),
+  )
+  yield gauge(
+    'tollgate_limiter_memory_bytes',
+    'Memory of open windows.',
+    shards(({ tableBytes }) => tableBytes),
+  )
+  yield gauge(
+    'tollgate_limiter_memory_budget_bytes',
+    'What the windows of all shards together may take.',
+    single(report.limiterBytesMax),
+  )
+  yield gauge(
+    'tollgate_limiter_over_budget',
+    'Whether new windows are over-counted for want of memory: 1 or 0.',
+    shards(({ isOverBudget }) => (isOverBudget ? 1 : 0)),
+  )
+  yield counter(
+    'tollgate_limiter_over_budget_charges_total',
+    'Charges counted that way.',
+    shards(({ chargesOverBudget }) => chargesOverBudget),
+  )
+  yield counter(
+    'tollgate_limiter_windows_flushed_total',
+    'Changed windows written to the database.',
+    shards(({ cellsFlushed }) => cellsFlushed),
+  )
+  yield gauge(
+    'tollgate_limiter_flush_duration_seconds',
+    'What the last flush took.',
+    shards(({ flushTookMs }) => flushTookMs / 1000),
+  )
+  yield gauge(
+    'tollgate_limiter_flush_lag_seconds',
+    'For how long the database has taken no windows; 0 while it does.',
+    shards(({ flushAwayMs }) => flushAwayMs / 1000),
+  )
+  yield gauge(
+    'tollgate_usage_buffered_cells',
+    'Usage counts in memory that are not yet written.',
+    each(({ usage }) => usage.cellsBuffered),
+  )
+  yield gauge(
+    'tollgate_usage_batches_aside',
+    'Batches of usage that were moved out of memory while the database did not take them.',
+    each(({ usage }) => usage.batchesAside),
+  )
+  yield gauge(
+    'tollgate_usage_flush_duration_seconds',
+    'What the last flush of usage took.',
+    each(({ usage }) => usage.flushTookMs / 1000),
+  )
+  yield gauge(
+    'tollgate_usage_flush_lag_seconds',
+    'For how long the database has taken no usage; 0 while it does.',
+    each(({ usage }) => usage.flushAwayMs / 1000),
+  )
 }
 
-function requestFamilies(threads: readonly ThreadReport[]): Family[] {
-  const requests: Sample[] = []
-  const durations: Sample[] = []
+const gauge = (name: string, help: string, samples: Iterable<Sample>): Family => ({
+  name,
+  help,
+  type: 'gauge',
+  samples,
+})
+const counter = (name: string, help: string, samples: Iterable<Sample>): Family => ({
+  name,
+  help,
+  type: 'counter',
+  samples,
+})
+const single = (value: number): Sample[] => [{ value }]
+
+function* requestFamilies(threads: readonly ThreadReport[]): Generator<Family, void> {
   const byRoute = Map.groupBy(
     threads.flatMap(({ routes }) => Object.entries(routes)),
     ([route]) => route,
   )
-  for (const [route, entries] of byRoute) {
-    const reports = entries.map(([, report]) => report)
-    for (const [status, value] of summed(reports.flatMap(({ statuses }) => Object.entries(statuses))))
-      requests.push({ labels: { route, status }, value })
-    const counts = LATENCY_BOUNDS_MS.concat(0).map((_, interval) =>
-      reports.reduce((sum, report) => sum + (report.counts[interval] ?? 0), 0),
-    )
-    const sum = reports.reduce((ms, { sumMs }) => ms + sumMs, 0) / 1000
-    durations.push(...histogramSamples({ route }, { bounds: BOUNDS_SECONDS, counts, sum }))
+  yield counter('tollgate_http_requests_total', 'Answered requests by route and status.', requests())
+  yield {
+    name: 'tollgate_http_request_duration_seconds',
+    help: 'Time from the first byte handed to us to the answer handed back.',
+    type: 'histogram',
+    samples: durations(),
   }
-  return [
-    {
-      name: 'tollgate_http_requests_total',
-      help: 'Answered requests by route and status.',
-      type: 'counter',
-      samples: requests,
-    },
-    {
-      name: 'tollgate_http_request_duration_seconds',
-      help: 'Time from the first byte handed to us to the answer handed back.',
-      type: 'histogram',
-      samples: durations,
-    },
-  ]
+
+  function* requests(): Generator<Sample, void> {
+    for (const [route, entries] of byRoute)
+      for (const [status, value] of summed(entries.flatMap(([, { statuses }]) => Object.entries(statuses))))
+        yield { labels: { route, status }, value }
+  }
+
+  function* durations(): Generator<Sample, void> {
+    for (const [route, entries] of byRoute) {
+      const counts = LATENCY_BOUNDS_MS.concat(0).map((_, interval) =>
+        entries.reduce((sum, [, report]) => sum + (report.counts[interval] ?? 0), 0),
+      )
+      const sum = entries.reduce((ms, [, { sumMs }]) => ms + sumMs, 0) / 1000
+      yield* histogramSamples({ route }, { bounds: BOUNDS_SECONDS, counts, sum })
+    }
+  }
 }
 
 const BOUNDS_SECONDS = LATENCY_BOUNDS_MS.map((ms) => ms / 1000)
@@ -171,20 +204,19 @@ function summed(entries: readonly [string, number][]): [string, number][] {
   return [...sums]
 }
 
-function decisionSamples(threads: readonly ThreadReport[]): Sample[] {
+function* decisionSamples(threads: readonly ThreadReport[]): Generator<Sample, void> {
   const byNamespace = Map.groupBy(
     threads.flatMap(({ decisions }) => decisions),
     ({ namespaceId }) => namespaceId,
   )
-  return [...byNamespace].flatMap(([namespaceId, decisions]) => {
+  for (const [namespaceId, decisions] of byNamespace) {
     const { workspaceId = '', name = '' } = decisions[0] ?? {}
     const labels = { workspace: workspaceId, namespace: name, namespace_id: namespaceId }
-    const total = (kind: 'passed' | 'denied') => decisions.reduce((sum, each) => sum + each[kind], 0)
-    return [
-      { labels: { ...labels, decision: 'passed' }, value: total('passed') },
-      { labels: { ...labels, decision: 'denied' }, value: total('denied') },
-    ]
-  })
+    for (const decision of ['passed', 'denied'] as const) {
+      const value = decisions.reduce((sum, each) => sum + each[decision], 0)
+      yield { labels: { ...labels, decision }, value }
+    }
+  }
 }
 
 const cacheSamples = (threads: readonly ThreadReport[], kind: 'hits' | 'misses'): Sample[] =>

@@ -5,34 +5,50 @@
 
 export type Labels = Record<string, string | number>
 
-/** One metric with all its samples. */
+/** One metric with all its samples, which may be made one by one as they are asked for. */
 export type Family = {
   name: string
   help: string
   type: 'counter' | 'gauge' | 'histogram'
-  samples: Sample[]
+  samples: Iterable<Sample>
 }
 /** `suffix` is what a histogram's parts add to the name: `_bucket`, `_sum`, `_count`. */
 export type Sample = { labels?: Labels; value: number; suffix?: string }
 
 export const EXPOSITION_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
-/** Families without samples are left out. */
-export function exposition(families: readonly Family[]): string {
-  const lines: string[] = []
+/**
+ * Families without samples are left out. A scrape may have thousands of samples, and the very first of a process takes
+ * ten times what the others do, so after every few the thread is free for requests: no scrape holds one up.
+ * @param options.breathe Resolves when requests have had their turn.
+ */
+export async function exposition(
+  families: Iterable<Family>,
+  { breathe }: { breathe: () => Promise<void> } = { breathe: nextTurn },
+): Promise<string> {
+  let text = ''
+  let sinceBreath = 0
   for (const { name, help, type, samples } of families) {
-    if (samples.length === 0) continue
-    lines.push(
-      `# HELP ${name} ${help.replaceAll('\\', '\\\\').replaceAll('\n', '\\n')}`,
-      `# TYPE ${name} ${type}`,
-    )
-    for (const { labels = {}, value, suffix = '' } of samples)
-      lines.push(`${name}${suffix}${labelText(labels)} ${value}`)
+    let isFirst = true
+    for (const { labels = {}, value, suffix = '' } of samples) {
+      if (++sinceBreath > SAMPLES_PER_TURN) {
+        sinceBreath = 1
+        await breathe()
+      }
+      if (isFirst)
+        text += `# HELP ${name} ${help.replaceAll('\\', '\\\\').replaceAll('\n', '\\n')}\n# TYPE ${name} ${type}\n`
+      isFirst = false
+      text += `${name}${suffix}${labelText(labels)} ${value}\n`
+    }
   }
-  return `${lines.join('\n')}\n`
+  return text
 }
 
-/** A scrape has a thousand of these, and requests wait meanwhile: hence no lists in between. */
+const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
+
+/** About 0.02 ms of them, 0.3 ms the first time. */
+export const SAMPLES_PER_TURN = 50
+
 function labelText(labels: Labels): string {
   let text = ''
   for (const name in labels)
@@ -48,14 +64,15 @@ const escapeLabel = (text: string) =>
  * @param bounds Upper bounds, ascending.
  * @param counts How many values fell in each interval, not cumulative; one more than bounds.
  */
-export function histogramSamples(
+export function* histogramSamples(
   labels: Labels,
   { bounds, counts, sum }: { bounds: readonly number[]; counts: readonly number[]; sum: number },
-): Sample[] {
+): Generator<Sample, void> {
   let below = 0
-  const buckets = counts.map((count, index): Sample => {
+  for (const [index, count] of counts.entries()) {
     below += count
-    return { suffix: '_bucket', labels: { ...labels, le: bounds[index] ?? '+Inf' }, value: below }
-  })
-  return [...buckets, { suffix: '_sum', labels, value: sum }, { suffix: '_count', labels, value: below }]
+    yield { suffix: '_bucket', labels: { ...labels, le: bounds[index] ?? '+Inf' }, value: below }
+  }
+  yield { suffix: '_sum', labels, value: sum }
+  yield { suffix: '_count', labels, value: below }
 }

@@ -51,8 +51,8 @@ export type ToShard =
   | { kind: 'connect'; port: MessagePort }
   /** Flush now, answer `flushed` with the same id. */
   | { kind: 'flush'; id: number }
-  /** Answer `stats` with the same id. */
-  | { kind: 'stats'; id: number }
+  /** Answer `stats` with the same id. Windows that end up to then are over. */
+  | { kind: 'stats'; id: number; nowMs: number }
   /** Flush or spill, answer `stopped`, take no more calls. */
   | { kind: 'stop' }
 
@@ -66,6 +66,12 @@ export type FromShard =
 
 /** What a shard tells of itself, for metrics. */
 export type ShardStats = {
+  /** Windows with a cell of their own, those included that ended since the last walk. */
+  windowsLive: number
+  /** Of them, changed since they were last flushed. */
+  windowsDirty: number
+  /** How late a timer of the thread was at worst in the last minute, in ms. */
+  loopLagMs: number
   /** Of the memory budget, in use by windows with a cell of their own. Never shrinks. */
   tableBytes: number
   /** Windows are over-counted now, for want of memory. */

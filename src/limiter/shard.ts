@@ -1,5 +1,6 @@
 import type { DatabaseAddress } from '../db/connect.ts'
 import type { Spills } from '../db/spill.ts'
+import { LoopLag } from '../lib/loop-lag.ts'
 import type { Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { firstHashOf } from './counter-hash.ts'
@@ -32,10 +33,13 @@ type Store = Pick<WindowStore, 'write' | 'countOpen' | 'readOpen' | 'deleteEnded
 export class Shard {
   private running: { table: WindowTable; flusher: Flusher } | undefined
   private readonly ports = new Set<MessagePort>()
+  private readonly lag: LoopLag
   private numbersReceived = 0
   private isOverflowing = false
 
-  constructor(private readonly thread: ShardThread) {}
+  constructor(private readonly thread: ShardThread) {
+    this.lag = new LoopLag(thread.timers)
+  }
 
   /** From the main thread. */
   async receive(message: ToShard): Promise<void> {
@@ -60,7 +64,11 @@ export class Shard {
       }
       case 'stats': {
         const { table, flusher } = this.started()
+        table.advance(message.nowMs)
         const stats = {
+          windowsLive: table.live,
+          windowsDirty: table.dirty,
+          loopLagMs: this.lag.worstMs,
           tableBytes: table.bytes,
           isOverBudget: table.sketch.isActive,
           chargesOverBudget: table.sketch.chargesTotal,
@@ -72,6 +80,7 @@ export class Shard {
         return
       }
       case 'stop':
+        this.lag.stop()
         for (const port of this.ports) port.close()
         say({ kind: 'stopped', spilled: (await this.running?.flusher.stop()) ?? 0 })
         return
@@ -95,6 +104,7 @@ export class Shard {
       deletesEnded: setup.index === 0,
     })
     flusher.start()
+    this.lag.start()
     this.running = { table, flusher }
     return restored
   }

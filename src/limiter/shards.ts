@@ -17,8 +17,8 @@ export type Shards = {
   stop(): Promise<void>
   /** Flushes now; resolves when everything counted so far is in Postgres. For tests. */
   flush(): Promise<void>
-  /** One entry a shard; null = it is dead. For metrics. */
-  stats(): Promise<(ShardStats | null)[]>
+  /** One entry a shard; null = it is dead. Windows that end up to then are over. For metrics. */
+  stats(nowMs: number): Promise<(ShardStats | null)[]>
 }
 
 /** What the main thread starts and hears shards with. */
@@ -104,7 +104,7 @@ export async function startShards(
     async flush() {
       await Promise.all(shards.map((shard) => shard.flush()))
     },
-    stats: () => Promise.all(shards.map((shard) => shard.stats().catch(() => null))),
+    stats: (nowMs) => Promise.all(shards.map((shard) => shard.stats(nowMs).catch(() => null))),
   }
 }
 
@@ -164,10 +164,10 @@ class ShardWorker {
     if (answer.kind === 'flushed' && answer.error !== null) throw new Error(answer.error)
   }
 
-  async stats(): Promise<ShardStats | null> {
+  async stats(nowMs: number): Promise<ShardStats | null> {
     if (this.state !== 'running') return null
     const id = ++this.lastId
-    this.send({ kind: 'stats', id })
+    this.send({ kind: 'stats', id, nowMs })
     const answer = await this.answer(`stats ${id}`, STATS_MS)
     return answer.kind === 'stats' ? answer.stats : null
   }

@@ -24,8 +24,12 @@ export class WindowTable {
   used = 0
   /** When that window ends, Unix ms. */
   resetAtMs = 0
-  /** The latest time seen; a call that brings an earlier one is decided at this. Only `take` and the start move it. */
+  /** The latest time seen; a call that brings an earlier one is decided at this. Only `take`, `advance` and the start move it. */
   nowMs: number
+  /** Cells in use: open windows, and those that are over but not yet swept. */
+  live = 0
+  /** Of them, changed since they were last gathered. */
+  dirty = 0
 
   readonly sketch: OverflowSketch
   /**
@@ -108,6 +112,7 @@ export class WindowTable {
           }
           this.used = used + cost
           if (cost > 0) {
+            if ((words[at + 6] as number) >= 0) this.dirty++ // in range
             words[at + 6] = (own + cost) | DIRTY
             this.pageDirty[page] = 1
           }
@@ -121,6 +126,7 @@ export class WindowTable {
         this.used = cost
         if (cost > 0) {
           ends[(at >> 1) + 2] = endMs
+          if ((words[at + 6] as number) >= 0) this.dirty++ // in range
           words[at + 6] = cost | DIRTY
           words[at + 7] = 0
           this.pageDirty[page] = 1
@@ -165,6 +171,7 @@ export class WindowTable {
         this.nearLimit.add(h0, h1, h2, h3, endMs, this.used)
       }
     } else {
+      this.dirty++
       this.words[at + 6] = (known + cost) | DIRTY
       this.pageDirty[Math.floor(at / PAGE_WORDS)] = 1
     }
@@ -190,6 +197,7 @@ export class WindowTable {
     }
     const cellEndMs = this.ends[(at >> 1) + 2] as number // in range
     if (cellEndMs > endMs) return
+    if ((isOwn || cellEndMs < endMs) && (words[at + 6] as number) < 0) this.dirty-- // in range
     if (cellEndMs < endMs) {
       this.ends[(at >> 1) + 2] = endMs
       words[at + 6] = 0
@@ -216,13 +224,20 @@ export class WindowTable {
     return until < this.pages ? until : -1
   }
 
+  /** As a call does that only looks: from now on windows are over that end up to then. */
+  advance(atMs: number): void {
+    if (atMs > this.nowMs) this.nowMs = atMs
+  }
+
   /** Takes back that these cells were written. Those whose window has moved on or is over need no writing any more. */
   markChanged(cells: CellBatch): void {
     for (let i = 0; i < cells.count; i++) {
       const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = cells.names.subarray(4 * i, 4 * i + 4)
       const at = this.find(h0, h1, h2, h3)
       if (at < 0 || this.ends[(at >> 1) + 2] !== cells.ends[i]) continue
-      this.words[at + 6] = (this.words[at + 6] as number) | DIRTY // in range
+      const word = this.words[at + 6] as number // in range
+      if (word >= 0) this.dirty++
+      this.words[at + 6] = word | DIRTY
       this.pageDirty[Math.floor(at / PAGE_WORDS)] = 1
     }
   }
@@ -238,6 +253,7 @@ export class WindowTable {
     for (let at = first; at < first + PAGE_WORDS; at += CELL_WORDS) {
       const word = this.words[at + 6] as number // in range
       if (word >= 0) continue
+      this.dirty--
       this.words[at + 6] = word & USED_MASK
       const endMs = this.ends[(at >> 1) + 2] as number // in range
       if (endMs <= this.nowMs) continue
@@ -285,6 +301,7 @@ export class WindowTable {
         words[at + 7] = 0
         this.ends[(at >> 1) + 2] = endMs
         if (endMs < (this.pageEndsFrom[page] as number)) this.pageEndsFrom[page] = endMs // in range
+        this.live++
         return at
       }
       const endsFrom = this.pageEndsFrom[page] as number // in range
@@ -341,7 +358,12 @@ export class WindowTable {
     this.pageEndsFrom[page] = Number.POSITIVE_INFINITY
     for (let from = 0; from < PAGE_WORDS; from += CELL_WORDS) {
       const endMs = oldEnds[(from >> 1) + 2] as number // in range
-      if (endMs <= this.nowMs) continue // over, or free
+      if (endMs === 0) continue // free
+      if (endMs <= this.nowMs) {
+        this.live--
+        if ((old[from + 6] as number) < 0) this.dirty-- // in range
+        continue
+      }
       const target = ((old[from + 1] as number) >>> bit) & 1 ? pageOfOnes : page // in range
       const at = this.freeCellOf(target, old[from + 2] as number) // in range
       for (let i = 0; i < CELL_WORDS; i++) words[at + i] = old[from + i] as number // in range

@@ -10,6 +10,18 @@ import { Fold, type RatelimitEvent, type VerificationEvent } from './fold.ts'
 import { closeRatelimitHours, codeOf, countBatch, makeMonth, monthsOf } from './rollup.ts'
 
 export type { Outcome } from './batch.ts'
+
+/** What a recorder tells of itself, for metrics. */
+export type UsageStats = {
+  /** Counts in memory that are not yet sent: cells, tag sets and their spellings; some 300 bytes each. */
+  cellsBuffered: number
+  /** Batches moved out of the way, to the data dir where that could be. */
+  batchesAside: number
+  /** What the last flush took, in ms, waiting for Postgres included. */
+  flushTookMs: number
+  /** Since when Postgres has not taken counts, in ms; 0 while it does. */
+  flushAwayMs: number
+}
 export { UsageSlot } from './fold.ts'
 
 /**
@@ -48,7 +60,9 @@ export class UsageRecorder {
   readonly #months = new Set<number>()
   /** Hours of namespaces that began earlier are closed. */
   #closedBefore = 0
-  #isOutage = false
+  /** Since when flushes fail; null = they do not. */
+  #awaySinceMs: number | null = null
+  #flushTookMs = 0
   /** Statements sent and neither answered nor failed, given up on or not. Each may hold a connection, so there is a bound. */
   #unanswered = 0
   /** Ends the waiting of whatever is being sent, once a stop has waited long enough. */
@@ -110,6 +124,15 @@ export class UsageRecorder {
     return this.#queued
   }
 
+  stats(): UsageStats {
+    return {
+      cellsBuffered: this.#takenSize + this.#fold.size,
+      batchesAside: this.#aside.length,
+      flushTookMs: this.#flushTookMs,
+      flushAwayMs: this.#awaySinceMs === null ? 0 : Math.ceil(this.#timers.now() - this.#awaySinceMs),
+    }
+  }
+
   /**
    * The last flush. What Postgres does not take within a few seconds goes to the data dir; {@link replaySpilledUsage}
    * sends it at the next start. May be called again for what was recorded meanwhile.
@@ -135,6 +158,12 @@ export class UsageRecorder {
   }
 
   async #flushOnce(): Promise<void> {
+    const began = this.#timers.now()
+    await this.#flushAll()
+    this.#flushTookMs = this.#timers.now() - began
+  }
+
+  async #flushAll(): Promise<void> {
     try {
       await this.#sendTaken()
       // Only now, and once: while Postgres is away the fold goes on folding, and under load a flush ends all the same.
@@ -142,14 +171,14 @@ export class UsageRecorder {
       await this.#sendAside()
       await this.#keepHouse()
     } catch (cause) {
-      if (!this.#isOutage)
+      if (this.#awaySinceMs === null)
         log('warn', 'flushing usage failed; what was not sent is kept and sent later', { cause })
-      this.#isOutage = true
+      this.#awaySinceMs ??= this.#timers.now()
       if (this.#takenSize + this.#fold.size > this.#cellsMax) await this.#moveAside()
       return
     }
-    if (this.#isOutage) log('info', 'usage is flushed again')
-    this.#isOutage = false
+    if (this.#awaySinceMs !== null) log('info', 'usage is flushed again')
+    this.#awaySinceMs = null
   }
 
   async #sendTaken(): Promise<void> {

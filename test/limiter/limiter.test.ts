@@ -373,7 +373,7 @@ describe('memory', () => {
   test('the stats say how much is in use and whether windows are over-counted', async () => {
     await using limiter = await startLimiter({ shards: 2 })
     await take(limiter.router, newCounter())
-    const calm = await limiter.shards.stats()
+    const calm = await limiter.shards.stats(Date.now())
     expect(calm.map((stats) => stats?.isOverBudget)).toEqual([false, false])
     const flood = Array.from({ length: 120_000 }, (_, i) => `flood ${i}`)
     for (let from = 0; from < flood.length; from += 10_000) {
@@ -382,7 +382,7 @@ describe('memory', () => {
       )
       expect(passedOf(taken)).toBe(10_000)
     }
-    for (const stats of await limiter.shards.stats()) {
+    for (const stats of await limiter.shards.stats(Date.now())) {
       expect(stats?.isOverBudget).toBe(true)
       expect(stats?.chargesOverBudget).toBeGreaterThan(1_000)
       expect(stats?.tableBytes).toBeLessThan(2 ** 21)

@@ -147,3 +147,51 @@ test('memory of windows that are over is used again', () => {
   }
   expect(table.bytes).toBeLessThan(MIB / 2)
 })
+
+/** Metrics tell them, and nobody walks over a million windows to count. */
+test('live and dirty windows are counted as they come, change, are written and end', () => {
+  const table = newTable()
+  const changed = new CellBatch(10_000)
+  const openUntil = new Map<string, number>()
+  const unwritten = new Set<string>()
+  let random = 7
+  const next = (below: number) => {
+    random = (random * 48_271) % 2_147_483_647
+    return random % below
+  }
+  let now = 0
+  for (let round = 0; round < 40; round++) {
+    for (let call = 0; call < 300; call++) {
+      now += next(20)
+      const counter = `counter ${next(2_000)}`
+      const cost = next(3)
+      const { passed, resetAtMs } = takeFrom(table, {
+        counter,
+        limit: 3,
+        durationMs: 30_000,
+        cost,
+        atMs: now,
+      })
+      if (!passed || cost === 0) continue
+      openUntil.set(counter, resetAtMs)
+      unwritten.add(counter)
+    }
+    const isOpen = (counter: string) => (openUntil.get(counter) ?? 0) > now
+    const openUnwritten = [...unwritten].filter(isOpen).length
+    expect(table.dirty).toBeGreaterThanOrEqual(openUnwritten)
+    table.advance(now)
+    expect(table.sweep(0, Number.MAX_SAFE_INTEGER, changed)).toBe(-1)
+    expect(changed.count).toBe(openUnwritten)
+    expect([table.live, table.dirty]).toEqual([[...openUntil.keys()].filter(isOpen).length, 0])
+    // As after a write that failed: they are to be written again.
+    if (round % 2 === 0) {
+      table.markChanged(changed)
+      table.markChanged(changed)
+      expect(table.dirty).toBe(openUnwritten)
+    } else unwritten.clear()
+    changed.count = 0
+  }
+  table.advance(now + 60_000)
+  table.sweep(0, Number.MAX_SAFE_INTEGER, changed)
+  expect([table.live, table.dirty, changed.count]).toEqual([0, 0, 0])
+})

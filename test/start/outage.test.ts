@@ -50,6 +50,18 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
     expect(await first.post('apis.createApi', { name: 'name' }, OPERATOR_KEY)).toMatchObject(failure)
     expect((await first.get('liveness')).body.services.database).toBe('away')
 
+    const values = async () => {
+      const text = await (await fetch(`${first.url}/metrics`)).text()
+      const sampleOf = (name: string) => Number(new RegExp(`^${name}(?:{[^}]*})? (.*)$`, 'm').exec(text)?.[1])
+      const lags = [
+        sampleOf('tollgate_limiter_flush_lag_seconds'),
+        sampleOf('tollgate_usage_flush_lag_seconds'),
+      ]
+      return { up: sampleOf('tollgate_database_up'), isLate: lags.every((lag) => lag > 0) }
+    }
+    while (!(await values()).isLate) await Bun.sleep(50) // flushes are due every 100 ms
+    expect(await values()).toEqual({ up: 0, isLate: true })
+
     const stoppingAt = performance.now()
     expect(await first.end('SIGTERM')).toBe(0)
     expect(performance.now() - stoppingAt).toBeLessThan(10_000)
@@ -66,7 +78,7 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
         OPERATOR_KEY,
       )
       const usage = await next.get('analytics.getVerifications', { apiId }, body.rootKey)
-      expect(usage.body).toMatchObject([{ total: 7, valid: 7 }])
+      expect(usage.body).toMatchObject([{ total: 8, valid: 8 }])
       expect(readdirSync(`${database.dataDir}/spill`)).toEqual([])
       expect(await next.end('SIGTERM')).toBe(0)
     }

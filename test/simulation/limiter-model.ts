@@ -1,0 +1,121 @@
+import { NUMBERS_PER_CALL, type ShardSetup } from '../../src/limiter/protocol.ts'
+import type { StoredWindow } from '../../src/limiter/store.ts'
+
+/** One counter as it must be. */
+export type ModelCell = {
+  readonly words: readonly [number, number, number, number]
+  endMs: number
+  /** Counted by this node, and read as counted by others. */
+  own: number
+  others: number
+}
+
+/**
+ * What one life of a shard must answer: the rules of a fixed window, written down once more in the plainest way. It is fed
+ * with what the shard was given: its setup, the rows it read, the calls in the order it decided them.
+ */
+export class ShardModel {
+  nowMs: number
+  readonly cells = new Map<number, ModelCell>()
+  decisions = 0
+
+  /**
+   * @param options.isExact False when there may be more counters than cells: then it may refuse early and say that more
+   *   was used, never less.
+   */
+  constructor(
+    readonly setup: ShardSetup,
+    private readonly options: { isExact: boolean },
+  ) {
+    this.nowMs = setup.nowMs
+  }
+
+  restore({ cell, ends_at: endMs, used, is_own }: StoredWindow): void {
+    if (endMs <= this.nowMs) return
+    const words = wordsOf(cell)
+    const known = this.cells.get(nameOf(words[0], words[1]))
+    const model = known ?? { words, endMs, own: 0, others: 0 }
+    if (known === undefined) this.cells.set(nameOf(words[0], words[1]), model)
+    if (model.endMs > endMs) return
+    if (model.endMs < endMs) {
+      model.endMs = endMs
+      model.own = 0
+      model.others = 0
+    }
+    if (is_own) model.own += used
+    else model.others += used
+  }
+
+  /** @returns what is wrong with the answers to a message, or null. */
+  check(calls: readonly number[], answers: readonly number[]): string | null {
+    if (calls[0] !== answers[0]) return `batch ${calls[0]} was answered as batch ${answers[0]}`
+    const count = (calls.length - 1) / NUMBERS_PER_CALL
+    if (answers.length !== 1 + 2 * count)
+      return `${count} calls were given ${(answers.length - 1) / 2} answers`
+    for (let i = 0; i < count; i++) {
+      const wrong = this.checkOne(calls, 1 + NUMBERS_PER_CALL * i, answers, 1 + 2 * i)
+      if (wrong !== null) return wrong
+    }
+    this.decisions += count
+    return null
+  }
+
+  private checkOne(
+    calls: readonly number[],
+    at: number,
+    answers: readonly number[],
+    answerAt: number,
+  ): string | null {
+    const number = (i: number) => calls[at + i] as number // whole calls of eight numbers
+    const h0 = number(0)
+    const h1 = number(1)
+    const limit = number(4)
+    const durationMs = number(5)
+    const cost = number(6)
+    const atMs = number(7)
+    if (atMs > this.nowMs) this.nowMs = atMs
+    const endMs = (Math.floor(this.nowMs / durationMs) + 1) * durationMs
+    const name = nameOf(h0, h1)
+    let cell = this.cells.get(name)
+    if (cell === undefined) {
+      cell = { words: [h0, h1, number(2), number(3)], endMs, own: 0, others: 0 }
+      this.cells.set(name, cell)
+    }
+    // The end of a window that is still open stays, also when the clock was set back; what is over begins anew.
+    if (cell.endMs < endMs) {
+      cell.endMs = endMs
+      cell.own = 0
+      cell.others = 0
+    }
+    const used = cell.own + cell.others
+    const passes = used + cost <= limit
+    const answer = answers[answerAt] as number // checked by `check`
+    const resetAtMs = answers[answerAt + 1]
+    const passed = answer >= 0
+    const answeredUsed = passed ? answer : -1 - answer
+    const expectedUsed = passes ? used + cost : used
+
+    if (this.options.isExact) {
+      if (passed !== passes || answeredUsed !== expectedUsed || resetAtMs !== cell.endMs)
+        return `at ${this.nowMs}, ${used} of ${limit} used, ${cost} wanted: expected ${verdict(passes, expectedUsed, cell.endMs)}, got ${verdict(passed, answeredUsed, resetAtMs)}`
+    } else if (passed ? !passes || answeredUsed < used + cost : answeredUsed < used && cost > 0)
+      return `at ${this.nowMs}, at least ${used} of ${limit} used, ${cost} wanted: got ${verdict(passed, answeredUsed, resetAtMs)}`
+    if (passed) cell.own += cost
+    return null
+  }
+}
+
+const verdict = (passed: boolean, used: number, resetAtMs: number | undefined) =>
+  `${passed ? 'passed' : 'refused'} with ${used} used until ${resetAtMs}`
+
+const wordsOf = (cell: string): [number, number, number, number] => {
+  const word = (i: number) => Number.parseInt(cell.slice(8 * i, 8 * i + 8), 16) | 0
+  return [word(0), word(1), word(2), word(3)]
+}
+
+/** 53 bits of the 128 that name a cell: enough to tell apart the few thousand of a run. */
+const nameOf = (h0: number, h1: number) => h0 * 2 ** 21 + (h1 >>> 11)
+
+/** The name of its row. */
+export const cellNameOf = ({ words }: ModelCell): string =>
+  words.map((word) => (word >>> 0).toString(16).padStart(8, '0')).join('')

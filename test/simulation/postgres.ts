@@ -1,0 +1,482 @@
+import type { AnySql, Sql, Transaction } from '../../src/db/connect.ts'
+import { GivenUp } from '../../src/db/guarded-pool.ts'
+import type { Spills } from '../../src/db/spill.ts'
+import type { CellRange, StoredWindow, WindowRows, WindowStore } from '../../src/limiter/store.ts'
+import type { Thread, World } from './world.ts'
+
+/**
+ * A Postgres in memory: what our statements mean, and every way in which one can go wrong. It stands where the driver
+ * stands, so all above it is the program's own. A statement takes effect at one moment; transactions at their commit.
+ */
+export class Postgres {
+  mode: 'healthy' | 'slow' | 'flaky' | 'frozen' | 'away' = 'healthy'
+  /** Since when it has answered everything in time; infinite while it does not. */
+  healthySinceMs = 0
+  readonly windows = new Map<string, Map<string, { endMs: number; used: number }>>()
+  readonly keys = new Map<string, KeyRow>()
+  readonly keyByHash = new Map<string, KeyRow>()
+  private readonly lastBatches = new Map<string, number>()
+  private readonly listeners = new Set<Listener>()
+  /** Sent and waiting for the database to move again. */
+  private frozen: (() => void)[] = []
+  onUsage: (writer: string, cells: UsageCells) => void = () => {}
+  onWindowsRead: (thread: Thread, rows: StoredWindow[]) => void = () => {}
+  onChanged: (key: KeyRow) => void = () => {}
+
+  constructor(readonly world: World) {}
+
+  setMode(mode: Postgres['mode']): void {
+    const { world } = this
+    world.note(() => `postgres: ${mode}`)
+    this.mode = mode
+    this.healthySinceMs = mode === 'healthy' || mode === 'slow' ? world.nowMs : Number.POSITIVE_INFINITY
+    if (mode === 'frozen') return
+    for (const execute of this.frozen.splice(0)) world.after(world.between(0, 50), null, execute)
+    if (mode === 'away') this.breakListeners()
+  }
+
+  /**
+   * One statement from that thread. What it does is done at one moment between sending and answering, or some time after
+   * it was given up, or never.
+   * @param timeoutMs After which the caller is told that it was given up.
+   */
+  run<T>(thread: Thread, timeoutMs: number, name: string, execute: () => T): Promise<T> {
+    const { world } = this
+    const answer = Promise.withResolvers<T>()
+    const settled = Promise.withResolvers<void>()
+    let isOver = false
+    const conclude = (settle: () => void) => {
+      if (isOver) return
+      isOver = true
+      deadline.run = null
+      settle()
+    }
+    const fails = (afterMs: number, message: string) =>
+      world.after(afterMs, thread, () => {
+        settled.resolve()
+        conclude(() => answer.reject(connectionError(message)))
+      })
+    const carryOut = () => {
+      let outcome: { value: T } | { error: unknown }
+      try {
+        outcome = { value: execute() }
+      } catch (error) {
+        outcome = { error }
+      }
+      return outcome
+    }
+    const carryOutAndAnswer = () => {
+      const outcome = carryOut()
+      world.after(this.latency(), thread, () => {
+        settled.resolve()
+        conclude(() => {
+          if ('value' in outcome) answer.resolve(outcome.value)
+          else answer.reject(outcome.error)
+        })
+      })
+    }
+    // A timer of the thread: who gives up has not heard whether it was done.
+    const deadline = world.after(timeoutMs, thread, () =>
+      conclude(() => answer.reject(new GivenUp(`no answer within ${timeoutMs} ms`, settled.promise))),
+    )
+    if (this.mode === 'away') {
+      fails(world.between(0.1, 5), 'the connection was refused')
+      return answer.promise
+    }
+    if (this.mode === 'flaky' && world.chance(0.4)) {
+      const fate = world.pick(['lost before', 'lost after', 'late'])
+      world.note(() => `postgres: ${name} of ${thread.name} will be ${fate}`)
+      const breaksAfterMs = world.between(0.1, 200)
+      fails(breaksAfterMs, 'the connection broke')
+      if (fate === 'lost after') world.after(breaksAfterMs / 2, null, carryOut)
+      // The client's end broke; the server has it in its buffer, and gets to it when it can.
+      if (fate === 'late') world.after(breaksAfterMs + world.between(0, 3_000), null, carryOut)
+      return answer.promise
+    }
+    world.after(this.latency(), null, () => {
+      if (this.mode === 'away') fails(world.between(0, 10), 'the connection broke')
+      else if (this.mode === 'frozen') this.frozen.push(carryOutAndAnswer)
+      else carryOutAndAnswer()
+    })
+    return answer.promise
+  }
+
+  private latency(): number {
+    return this.mode === 'slow' ? this.world.between(80, 120) : this.world.between(0.05, 1)
+  }
+
+  // Rate limit windows.
+
+  windowStore(
+    thread: Thread,
+  ): Pick<WindowStore, 'write' | 'countOpen' | 'readOpen' | 'deleteEnded' | 'close'> {
+    let breakOff = Promise.withResolvers<never>()
+    const run = <T>(name: string, execute: () => T): Promise<T> =>
+      Promise.race([this.run(thread, WINDOWS_TIMEOUT_MS, name, execute), breakOff.promise])
+    breakOff.promise.catch(() => {})
+    return {
+      write: (nodeId, rows) => run('windows', () => this.writeWindows(nodeId, rows)),
+      countOpen: (range, nowMs) => run('count', () => this.openWindows(range, nowMs).length),
+      readOpen: (range, nodeId, nowMs) =>
+        run('restore', () => {
+          const rows = this.openWindows(range, nowMs).map(([cell, node, { endMs, used }]) => ({
+            cell,
+            ends_at: endMs,
+            used,
+            is_own: node === nodeId,
+          }))
+          this.onWindowsRead(thread, rows)
+          return rows
+        }),
+      deleteEnded: (beforeMs, rowsMax) => run('delete', () => this.deleteWindows(beforeMs, rowsMax)),
+      close: async () => {
+        breakOff.reject(connectionError('closed'))
+        breakOff = Promise.withResolvers<never>()
+        breakOff.promise.catch(() => {})
+      },
+    }
+  }
+
+  windowOf(cell: string, nodeId: string): { endMs: number; used: number } | undefined {
+    return this.windows.get(cell)?.get(nodeId)
+  }
+
+  private writeWindows(nodeId: string, rows: WindowRows): void {
+    for (const [i, endMs] of rows.ends.entries()) {
+      const cell = rows.cells.slice(32 * i, 32 * i + 32)
+      const used = rows.used[i] as number // as long as ends
+      let byNode = this.windows.get(cell)
+      if (byNode === undefined) {
+        byNode = new Map()
+        this.windows.set(cell, byNode)
+      }
+      const row = byNode.get(nodeId)
+      if (row === undefined) byNode.set(nodeId, { endMs, used })
+      else if (endMs > row.endMs || (endMs === row.endMs && used > row.used)) {
+        row.endMs = endMs
+        row.used = used
+      }
+    }
+  }
+
+  private openWindows(
+    { from, to }: CellRange,
+    nowMs: number,
+  ): [string, string, { endMs: number; used: number }][] {
+    const open: [string, string, { endMs: number; used: number }][] = []
+    for (const [cell, byNode] of this.windows)
+      if (cell >= from && cell <= to)
+        for (const [node, row] of byNode) if (row.endMs > nowMs) open.push([cell, node, row])
+    return open
+  }
+
+  private deleteWindows(beforeMs: number, rowsMax: number): number {
+    let deleted = 0
+    for (const [cell, byNode] of this.windows)
+      for (const [node, { endMs }] of byNode) {
+        if (endMs >= beforeMs || deleted === rowsMax) continue
+        byNode.delete(node)
+        if (byNode.size === 0) this.windows.delete(cell)
+        deleted++
+      }
+    return deleted
+  }
+
+  // Keys and usage.
+
+  /** A pool of that thread. */
+  pool(thread: Thread, timeoutMs: number) {
+    const sql = this.sqlOf((text, values) => {
+      const statement = this.statement(text, values)
+      return this.run(thread, timeoutMs, statement.name, statement.execute)
+    })
+    const transaction = async <T>(work: (tx: Transaction) => T | Promise<T>): Promise<T> => {
+      const effects: (() => void)[] = []
+      const tx = this.sqlOf((text, values) => {
+        const statement = this.statement(text, values)
+        // What it reads is as of now, and nobody else changes the same: it takes effect at the commit.
+        effects.push(statement.execute)
+        return this.run(thread, timeoutMs, statement.name, () => [{}])
+      })
+      await this.run(thread, timeoutMs, 'begin', () => {})
+      const value = await work(tx)
+      await this.run(thread, timeoutMs, 'commit', () => {
+        if (this.world.chance(0.02)) throw Object.assign(new Error('deadlock detected'), { code: '40P01' })
+        for (const effect of effects) effect()
+      })
+      return value
+    }
+    return { sql, transaction }
+  }
+
+  /** Both forms that the program uses: a tagged template, and `unsafe` with its parameters. */
+  private sqlOf(run: (text: string, values: readonly unknown[]) => Promise<unknown>): AnySql {
+    const tagged = (strings: TemplateStringsArray, ...values: unknown[]) => run(strings[0] ?? '', values)
+    const unsafe = (text: string, values: unknown[]) => run(text, values)
+    return Object.assign(tagged, { unsafe }) as unknown as AnySql // what is called of it is there
+  }
+
+  private statement(text: string, values: readonly unknown[]): { name: string; execute: () => unknown } {
+    if (text.includes('spend_credits'))
+      // As the program types them: see spendCredits.
+      return { name: 'spend', execute: () => this.spend(...(values as [string[], number[], number])) } // see above
+    if (text.includes('k.refill_amount as "refillAmount"') || text.includes('select k.id, k.hash'))
+      return { name: 'find key', execute: () => this.findKey(String(values[0])) }
+    if (text.includes('set remaining = least(')) return { name: 'refill', execute: () => this.refill(values) }
+    if (text.includes('apply_usage_batch'))
+      return { name: 'usage', execute: () => [{ counted: this.applyBatch(values as UsageValues) }] } // see countBatch
+    if (text.includes('make_usage_month')) return { name: 'month', execute: () => [] }
+    if (text.includes('close_ratelimit_hours')) return { name: 'close', execute: () => [{ closed: 0 }] }
+    if (text.includes('update keys set deleted_at'))
+      return { name: 'delete key', execute: () => this.setDeleted(String(values[3]), Number(values[0])) }
+    if (text.includes('pg_notify')) return { name: 'notify', execute: () => this.notify(String(values[1])) }
+    if (text === SIMULATED) return { name: 'write', execute: values[0] as () => unknown } // given by whoever sends it
+    throw new Error(`a statement that the simulation does not know: ${text}`)
+  }
+
+  private findKey(hash: string): unknown[] {
+    const key = this.keyByHash.get(hash)
+    if (key === undefined || key.deletedAt !== null) return []
+    const { remaining, refillAmount, lastRefillAt } = key
+    return [
+      {
+        id: key.id,
+        hash,
+        workspaceId: 'ws_1',
+        keyspaceId: 'ks_1',
+        apiId: 'api_1',
+        forWorkspaceId: null,
+        isOperator: false,
+        workspaceEnabled: true,
+        name: String(key.version),
+        ownerId: null,
+        meta: null,
+        environment: null,
+        enabled: key.enabled,
+        expiresAt: null,
+        ipWhitelist: null,
+        hasCredits: remaining !== null,
+        refillAmount,
+        refillDay: null,
+        lastRefillAt,
+        createdAt: key.createdAt,
+        identityId: null,
+        identityExternalId: null,
+        identityMeta: null,
+        limits: key.limits,
+        roles: [],
+        permissions: [],
+      },
+    ]
+  }
+
+  private spend(keyIds: string[], costs: number[], _now: number): unknown[] {
+    const rows: { call: number; passed: boolean; remaining: number | null }[] = []
+    // By key, as the function does: the answers do not come in the order of the calls.
+    for (const id of [...new Set(keyIds)].sort()) {
+      const key = this.keys.get(id)
+      if (key === undefined || key.deletedAt !== null) continue
+      for (const [call, keyId] of keyIds.entries()) {
+        if (keyId !== id) continue
+        const cost = costs[call] as number // as long as keyIds
+        const passed = key.remaining === null || cost <= key.remaining
+        if (passed && key.remaining !== null) {
+          key.remaining -= cost
+          key.spent += cost
+        }
+        rows.push({ call, passed, remaining: key.remaining })
+      }
+    }
+    return rows
+  }
+
+  /** The values in the order of `applyRefill`. */
+  private refill(values: readonly unknown[]): unknown[] {
+    const [amount, now, , id, , lastAt] = values as [number, number, number, string, number, number | null] // see above
+    const key = this.keys.get(id)
+    if (key === undefined || key.deletedAt !== null || key.remaining === null) return []
+    if (key.refillAmount !== amount || key.lastRefillAt !== lastAt) return []
+    key.remaining += amount
+    key.lastRefillAt = now
+    key.refills++
+    return [{}]
+  }
+
+  private setDeleted(id: string, now: number): unknown[] {
+    const key = this.keys.get(id)
+    if (key === undefined || key.deletedAt !== null) return []
+    key.deletedAt = now
+    key.deletedVersion = key.version + 1
+    this.changed(key)
+    return [{}]
+  }
+
+  changed(key: KeyRow): void {
+    key.version++
+    this.world.note(() => `postgres: ${key.id} is now ${describeKey(key)}`)
+    this.onChanged(key)
+  }
+
+  // Usage. The columns that the simulation checks: counts by key and hour, by identifier and hour.
+
+  private applyBatch(values: UsageValues): boolean {
+    const [writer, number] = values
+    if ((this.lastBatches.get(writer) ?? 0) >= number) return false
+    this.lastBatches.set(writer, number)
+    this.onUsage(writer, usageCellsOf(values))
+    return true
+  }
+
+  /** Hears what others commit, as of now. */
+  isListening(thread: Thread): boolean {
+    for (const listener of this.listeners) if (listener.thread === thread) return !listener.isBroken
+    return false
+  }
+
+  isCounted(writer: string, number: number): boolean {
+    return (this.lastBatches.get(writer) ?? 0) >= number
+  }
+
+  // Notifications.
+
+  /** What `Changes.listen` wants of a connection. */
+  listen(thread: Thread): Sql {
+    const listen = async (_: string, heard: (payload: string) => void, connected: () => void) => {
+      const listener: Listener = { thread, heard, connected, isBroken: false, lastArrivalMs: 0 }
+      this.listeners.add(listener)
+      connected()
+    }
+    return { listen } as unknown as Sql // nothing else of it is called
+  }
+
+  /** Connections that listen break: what is sent until they are made again is not heard. */
+  breakListeners(): void {
+    for (const listener of this.listeners) {
+      if (listener.thread.isDead) this.listeners.delete(listener)
+      if (listener.isBroken) continue
+      listener.isBroken = true
+      this.reconnect(listener)
+    }
+  }
+
+  private reconnect(listener: Listener): void {
+    this.world.after(this.world.between(100, 1_000), listener.thread, () => {
+      if (this.mode === 'away' || this.mode === 'frozen') this.reconnect(listener)
+      else {
+        listener.isBroken = false
+        listener.connected()
+      }
+    })
+  }
+
+  private notify(payload: string): unknown[] {
+    for (const listener of this.listeners) {
+      if (listener.isBroken) continue
+      const atMs = Math.max(listener.lastArrivalMs, this.world.nowMs + this.latency())
+      listener.lastArrivalMs = atMs
+      this.world.at(atMs, listener.thread, () => {
+        if (!listener.isBroken) listener.heard(payload)
+      })
+    }
+    return []
+  }
+}
+
+export type KeyRow = {
+  readonly id: string
+  readonly text: string
+  remaining: number | null
+  enabled: boolean
+  deletedAt: number | null
+  readonly createdAt: number
+  refillAmount: number | null
+  lastRefillAt: number | null
+  limits: { name: string; limit: number; durationMs: number; autoApply: boolean; owner: 'key' }[]
+  /** Credits spent, and how often it was refilled, since its making. */
+  spent: number
+  refills: number
+  /** Counts its writes, the first made it. Verifications see it as the key's name. */
+  version: number
+  /** From which version on it is deleted. */
+  deletedVersion: number
+}
+
+const describeKey = ({ version, enabled, deletedAt, remaining }: KeyRow) =>
+  `version ${version}, ${deletedAt !== null ? 'deleted' : enabled ? 'enabled' : 'disabled'}, ${remaining ?? 'no'} credits`
+
+type Listener = {
+  thread: Thread
+  heard: (payload: string) => void
+  connected: () => void
+  isBroken: boolean
+  lastArrivalMs: number
+}
+
+/** A statement of the simulation's own: its one parameter is what it does. */
+export const SIMULATED = 'simulated'
+const WINDOWS_TIMEOUT_MS = 5_000
+
+const connectionError = (message: string) => Object.assign(new Error(message), { code: 'CONNECTION_CLOSED' })
+
+/** Counts by what they count: `key hour` and `identifier hour`. */
+export type UsageCells = Map<string, number[]>
+
+/** The parameters of `countBatch`, in its order. */
+type UsageValues = [writer: string, number: number, now: number, identifiersMax: number, ...columns: string[]]
+
+/** @param values The parameters of `countBatch`. */
+export function usageCellsOf(values: readonly unknown[]): UsageCells {
+  const cells: UsageCells = new Map()
+  const add = (name: string, at: number, count: number) => {
+    if (count === 0) return
+    let counts = cells.get(name)
+    if (counts === undefined) {
+      counts = Array.from({ length: 9 }, () => 0)
+      cells.set(name, counts)
+    }
+    counts[at] = (counts[at] ?? 0) + count
+  }
+  const texts = (at: number) => textsOf(values[at] as string) // columns are texts
+  const numbers = (at: number) => texts(at).map(Number)
+  const keys = texts(13)
+  const hours = numbers(12)
+  for (let outcome = 0; outcome < 7; outcome++) {
+    const counts = numbers(15 + outcome)
+    for (const [i, key] of keys.entries()) add(`${key} ${oneOf(hours, i)}`, outcome, oneOf(counts, i))
+  }
+  const totalHours = numbers(24)
+  const identifiers = texts(28)
+  const passed = numbers(29)
+  const denied = numbers(30)
+  for (const [i, total] of numbers(27).entries()) {
+    const name = `${identifiers[i]} ${totalHours[total - 1]}`
+    add(name, 7, passed[i] ?? 0)
+    add(name, 8, denied[i] ?? 0)
+  }
+  return cells
+}
+
+/** One value may stand for all rows. */
+const oneOf = (column: readonly number[], row: number) => (column.length === 1 ? column[0] : column[row]) ?? 0
+
+/** The elements of an array literal; no text of the simulation has a comma, a quote or a backslash in it. */
+function textsOf(literal: string): string[] {
+  const inner = literal.slice(1, -1).replaceAll('"', '')
+  return inner === '' && !literal.includes('"') ? [] : inner.split(',')
+}
+
+/** The spill files of one data dir. */
+export class SpillFolder implements Spills {
+  readonly files = new Map<number, { kind: string; value: unknown }>()
+  private lastNumber = 0
+
+  write(kind: string, value: unknown): void {
+    this.files.set(++this.lastNumber, { kind, value })
+  }
+
+  *read(kind: string): Generator<{ value: unknown; done(): void }, void> {
+    for (const [number, file] of [...this.files])
+      if (file.kind === kind || file.kind.startsWith(`${kind}-`))
+        if (this.files.has(number)) yield { value: file.value, done: () => this.files.delete(number) }
+  }
+}

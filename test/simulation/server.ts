@@ -1,0 +1,303 @@
+import { Changes } from '../../src/db/changes.ts'
+import { Database } from '../../src/db/database.ts'
+import { neverBackwards } from '../../src/lib/clock.ts'
+import type { FromShard, ToShard } from '../../src/limiter/protocol.ts'
+import { LimiterRouter } from '../../src/limiter/router.ts'
+import { Shard } from '../../src/limiter/shard.ts'
+import { type Shards, startShards } from '../../src/limiter/shards.ts'
+import { replaySpilledUsage, UsageRecorder } from '../../src/usage/recorder.ts'
+import { CreditSpender } from '../../src/verify/credits.ts'
+import { KeyLookup } from '../../src/verify/lookup.ts'
+import type { Verifier } from '../../src/verify/verify.ts'
+import { UsageLedger } from './ledger.ts'
+import { ShardModel } from './limiter-model.ts'
+import type { Postgres, SpillFolder } from './postgres.ts'
+import { type Delay, makeChannel, Port, Thread, type World } from './world.ts'
+
+/** What does not change while a machine's server is stopped and started. */
+export type Machine = {
+  readonly nodeId: string
+  readonly spills: SpillFolder
+  /** How far its clock is off, ms. */
+  clockOffMs: number
+  lives: number
+}
+
+export type ServerOptions = {
+  httpThreads: number
+  shards: number
+  flushEveryMs: number
+  memoryBytes: number
+  isExact: boolean
+  messageDelay: Delay
+}
+
+/**
+ * One process, from start to end: the program's own router, shards, caches, credits and usage, on threads, channels,
+ * timers and a database of the simulation. `deps.ts` and `server.ts` put the same parts together for real.
+ */
+export class Server {
+  readonly name: string
+  readonly main: Thread
+  readonly http: HttpThread[] = []
+  readonly usage = new UsageLedger()
+  shards: Shards | null = null
+  state: 'starting' | 'serving' | 'stopping' | 'stopped' | 'dead' = 'starting'
+  /** Of the shards that run, or ran last. */
+  readonly shardThreads: ShardThread[] = []
+  /** Total of the times its threads stood still. */
+  pausedUntilMs = 0
+  /** Grows with each shard that died. */
+  shardDeaths = 0
+  private readonly waitingCalls = new WeakMap<Port, number[][]>()
+
+  constructor(
+    readonly world: World,
+    readonly postgres: Postgres,
+    readonly machine: Machine,
+    readonly options: ServerOptions,
+  ) {
+    this.name = `${machine.nodeId}/${++machine.lives}`
+    this.main = new Thread(world, `${this.name} main`)
+  }
+
+  readonly clock = () => EPOCH_MS + Math.floor(this.world.nowMs) + this.machine.clockOffMs
+
+  /** @throws when the database is not there. */
+  async start(): Promise<void> {
+    const { world, postgres, machine, options, main, clock } = this
+    world.note(() => `${this.name}: starts, its clock is ${machine.clockOffMs} ms off`)
+    await replaySpilledUsage(postgres.pool(main, 2_000).sql, machine.spills)
+    const shards = await startShards(
+      {
+        count: options.shards,
+        address: { kind: 'url', url: 'simulated' },
+        nodeId: machine.nodeId,
+        hashSecret: 'secret',
+        flushEveryMs: options.flushEveryMs,
+        dataDir: 'simulated',
+        memoryBytes: options.memoryBytes,
+        now: clock(),
+      },
+      {
+        timers: main.timers,
+        startWorker: () => this.startShardThread() as unknown as Worker, // what the limiter uses of one is there
+        makeChannel: () => this.makeChannel(main) as unknown as MessageChannel, // what is used of one is there
+        openStore: () => postgres.windowStore(main),
+        openSpills: () => machine.spills,
+      },
+    )
+    this.shards = shards
+    const threads = Array.from({ length: options.httpThreads }, (_, i) =>
+      i === 0 ? main : new Thread(world, `${this.name} http ${i}`),
+    )
+    for (const thread of threads) this.http.push(this.openHttpThread(thread, shards))
+    for (const [i, one] of this.http.entries())
+      for (const other of this.http.slice(i + 1)) {
+        const { port1, port2 } = this.makeChannel(main)
+        port1.giveTo(one.thread)
+        port2.giveTo(other.thread)
+        one.changes.addPeer(port1 as unknown as MessagePort) // what is used of one is there
+        other.changes.addPeer(port2 as unknown as MessagePort) // what is used of one is there
+      }
+    await this.http[0]?.changes.listen(postgres.listen(main))
+    if (this.state !== 'starting') return
+    this.state = 'serving'
+    world.note(() => `${this.name}: serves`)
+  }
+
+  /** In the order of a real stop. */
+  async stop(): Promise<void> {
+    this.state = 'stopping'
+    this.world.note(() => `${this.name}: stops`)
+    await Promise.all(this.http.map(({ limiter }) => limiter.stop()))
+    await Promise.all([...this.http.map(({ recorder }) => recorder.stop()), this.shards?.stop()])
+    for (const { changes } of this.http) changes.stop()
+    this.state = 'stopped'
+    this.world.note(() => `${this.name}: has stopped`)
+    this.end()
+  }
+
+  kill(): void {
+    this.world.note(() => `${this.name}: is killed`)
+    this.state = 'dead'
+    this.end()
+  }
+
+  /** The latest time any of its parts has seen. */
+  get latestMs(): number {
+    return Math.max(...this.shardThreads.map(({ model }) => model?.nowMs ?? 0))
+  }
+
+  private end(): void {
+    this.main.die()
+    for (const { thread } of this.http) thread.die()
+    for (const { thread } of this.shardThreads) thread.die()
+  }
+
+  private openHttpThread(thread: Thread, shards: Shards): HttpThread {
+    const { postgres, machine, options } = this
+    const { timers } = thread
+    const clock = neverBackwards(this.clock)
+    const pool = postgres.pool(thread, 2_000)
+    const changes = new Changes({ processId: this.name, confirmTimeoutMs: 2_000, timers })
+    const ports = shards.connect()
+    for (const port of ports) if (port instanceof Port) port.giveTo(thread)
+    const limiter = new LimiterRouter({ ports, hashSecret: 'secret', clock, replyTimeoutMs: 2_000, timers })
+    const recorder = new UsageRecorder({
+      sql: postgres.pool(thread, 10_000).sql,
+      writerId: `${this.name}:${thread.name}`,
+      spills: machine.spills,
+      flushEveryMs: options.flushEveryMs,
+      clock,
+      timers,
+      cellsMax: 500,
+    })
+    recorder.start()
+    const keys = new KeyLookup(pool.sql, changes, { bytesMax: 2 ** 20, missingMax: 20 })
+    const credits = new CreditSpender(pool.sql, clock, timers)
+    const ledger = this.usage
+    const usage = {
+      recordVerification(event) {
+        ledger.addVerification(event)
+        recorder.recordVerification(event)
+      },
+      recordRatelimit(event) {
+        ledger.addRatelimit(event)
+        recorder.recordRatelimit(event)
+      },
+    } satisfies Pick<UsageRecorder, 'recordVerification' | 'recordRatelimit'>
+    return {
+      thread,
+      clock,
+      changes,
+      limiter,
+      recorder,
+      usage,
+      database: new Database(pool, changes, { notifies: true }),
+      verifier: {
+        sql: pool.sql,
+        clock,
+        keys,
+        limiter,
+        credits,
+        usage: usage as unknown as UsageRecorder, // recording is all a verification does with it
+      },
+      waiting: new Set(),
+    }
+  }
+
+  private startShardThread(): ShardThread {
+    const index = this.shardThreads.length
+    const shard = new ShardThread(this, `${this.name} shard thread ${index}`)
+    this.shardThreads.push(shard)
+    return shard
+  }
+
+  private makeChannel(owner: Thread): { port1: Port; port2: Port } {
+    return makeChannel(this.world, owner, {
+      delay: this.options.messageDelay,
+      onPosted: (from, message) => this.observe(from, message),
+    })
+  }
+
+  /** Calls and answers pass by as lists of numbers; everything else is no list. */
+  private observe(from: Port, message: unknown): void {
+    if (!Array.isArray(message) || from.peer === null) return
+    const asked = this.waitingCalls.get(from)
+    const shard = this.shardThreads.find(({ thread }) => thread === from.owner)
+    if (shard === undefined) {
+      const waiting = this.waitingCalls.get(from.peer)
+      if (waiting === undefined) this.waitingCalls.set(from.peer, [message])
+      else waiting.push(message)
+      return
+    }
+    const calls = asked?.shift()
+    const wrong =
+      calls === undefined || shard.model === null
+        ? 'answers that nobody asked for'
+        : shard.model.check(calls, message)
+    if (wrong !== null) this.world.fail(`${shard.thread.name}: ${wrong}`)
+  }
+}
+
+export type HttpThread = {
+  readonly thread: Thread
+  readonly clock: () => number
+  readonly changes: Changes
+  readonly limiter: LimiterRouter
+  readonly recorder: UsageRecorder
+  readonly usage: Pick<UsageRecorder, 'recordVerification' | 'recordRatelimit'>
+  readonly database: Database
+  readonly verifier: Verifier
+  /** Calls that have not been answered. */
+  readonly waiting: Set<{ readonly what: string; readonly sinceMs: number }>
+}
+
+/** A worker as the main thread sees it, and the thread inside with the program's own shard. */
+class ShardThread {
+  readonly thread: Thread
+  /** Since it was set up. */
+  model: ShardModel | null = null
+  hasCrashed = false
+  onmessage: ((event: { data: unknown }) => void) | null = null
+  onerror: ((event: { message: string }) => void) | null = null
+  private readonly outside: Port
+  private closeListener: () => void = () => {}
+
+  constructor(
+    private readonly server: Server,
+    name: string,
+  ) {
+    const { world, postgres, machine } = server
+    const thread = new Thread(world, name)
+    this.thread = thread
+    const channel = makeChannel(world, server.main, { delay: server.options.messageDelay })
+    const { port1: outside, port2: inside } = channel
+    inside.giveTo(thread)
+    this.outside = outside
+    outside.onmessage = (event) => this.onmessage?.(event)
+    const shard = new Shard({
+      say: (message: FromShard) => inside.postMessage(message),
+      timers: thread.timers,
+      openStore: () => postgres.windowStore(thread),
+      openSpills: () => machine.spills,
+      collectGarbage: () => {},
+    })
+    inside.onmessage = ({ data }) => {
+      const message = data as ToShard // what Shards sends
+      if (message.kind === 'start')
+        this.model = new ShardModel(message.setup, { isExact: server.options.isExact })
+      shard.receive(message).catch((cause: unknown) => world.fail(`${name} failed`, cause))
+    }
+  }
+
+  postMessage(message: unknown, transfer: readonly Port[] = []): void {
+    this.outside.postMessage(message, transfer)
+  }
+
+  addEventListener(kind: 'close', listener: () => void): void {
+    kind satisfies 'close'
+    this.closeListener = listener
+  }
+
+  terminate(): void {
+    this.thread.die()
+  }
+
+  /** Dies by itself. */
+  crash(): void {
+    if (this.thread.isDead) return
+    this.server.world.note(() => `${this.thread.name}: crashes`)
+    this.server.shardDeaths++
+    this.hasCrashed = true
+    this.thread.die()
+    this.server.world.after(this.server.options.messageDelay(), this.server.main, () => {
+      this.onerror?.({ message: 'crashed' })
+      this.closeListener()
+    })
+  }
+}
+
+/** 23:59 of a day: midnight, and with it refills and another hour, comes within a run. */
+export const EPOCH_MS = Date.UTC(2026, 10, 21, 23, 59, 30)

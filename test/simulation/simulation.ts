@@ -1,0 +1,707 @@
+import { softDeleteKey } from '../../src/keys/store.ts'
+import type { WorkspaceId } from '../../src/lib/ids.ts'
+import type { Take } from '../../src/limiter/router.ts'
+import type { UsageBatch } from '../../src/usage/batch.ts'
+import { hashKey } from '../../src/verify/secret.ts'
+import { verify } from '../../src/verify/verify.ts'
+import { cellsOfBatch } from './ledger.ts'
+import { cellNameOf } from './limiter-model.ts'
+import { type KeyRow, Postgres, SIMULATED, SpillFolder } from './postgres.ts'
+import { EPOCH_MS, type HttpThread, type Machine, Server } from './server.ts'
+import { World } from './world.ts'
+
+export type Outcome = {
+  seed: number
+  decisions: number
+  faults: number
+  virtualMs: number
+  failure: Error | null
+  trace: readonly string[]
+}
+
+/** Runs one seed to its end, or to the first thing that is wrong. */
+export function simulate(seed: number, options: { isTraced: boolean }): Outcome {
+  const simulation = new Simulation(seed, options)
+  let failure: Error | null = null
+  try {
+    simulation.run()
+  } catch (cause) {
+    failure = cause instanceof Error ? cause : new Error(String(cause))
+  }
+  const { world, decisions, faults } = simulation
+  return { seed, decisions, faults, virtualMs: world.nowMs, failure, trace: world.trace ?? [] }
+}
+
+/**
+ * One or two servers on one database, their callers, and what goes wrong, all from one seed. Checked while it runs:
+ *
+ * 1. Each answer of a shard is what a plain model of its windows says: never over the limit, a refusal charges nothing, a
+ *    count goes up only, up to the window's end and not beyond (`limiter-model.ts`). What callers are told adds up to
+ *    no more than the limit, besides.
+ * 2. While the database answers, what was counted is there one flush interval later; and all of it after a clean stop,
+ *    in the database or in the data dir.
+ * 3. Usage in the database is never more than was decided, is there one flush interval later, and is exactly what was
+ *    decided after a clean stop, and once the data dir has been sent.
+ * 4. Credits: no more uses are answered VALID than were spent, no more are spent than there were.
+ * 5. A write that was answered is seen by every verification that begins later, on every thread of its server; one that
+ *    was not answered, or was made elsewhere, soon after.
+ * 6. Every call is answered or refused in its time; the windows stay within their memory.
+ */
+class Simulation {
+  readonly world: World
+  readonly postgres: Postgres
+  decisions = 0
+  faults = 0
+  private readonly machines: Machine[] = []
+  private readonly servers: Server[] = []
+  private readonly counters: Counter[] = []
+  private readonly keys: Key[] = []
+  /** Every life so far, for what its batches say. */
+  private readonly lives = new Map<string, Server>()
+  private readonly profile: Profile
+  private messageDelay: { least: number; most: number; lateChance: number } = CALM
+  private isOver = false
+
+  constructor(seed: number, options: { isTraced: boolean }) {
+    const world = new World(seed, options)
+    this.world = world
+    this.postgres = new Postgres(world)
+    const isFlood = world.chance(0.03)
+    this.profile = {
+      isFlood,
+      machines: !isFlood && world.chance(0.25) ? 2 : 1,
+      httpThreads: world.integer(1, 3),
+      flushEveryMs: world.pick([100, 500, 1_000, 3_000]),
+      memoryBytes: isFlood ? 128 * 1024 : world.pick([128 * 1024, 2 ** 19]),
+      callsEveryMs: world.pick([100, 300, 500]),
+      lastsMs: world.integer(15_000, 45_000),
+      faultsEveryMs: world.pick([800, 2_000, 5_000]),
+    }
+    for (let i = 0; i < this.profile.machines; i++)
+      this.machines.push({ nodeId: `node_${i}`, spills: new SpillFolder(), clockOffMs: 0, lives: 0 })
+    const counters = isFlood ? 3_000 : world.integer(3, 30)
+    for (let i = 0; i < counters; i++) this.counters.push(this.makeCounter(i))
+    for (let i = 0; i < 6; i++) this.keys.push(this.makeKey(i))
+    this.postgres.onWindowsRead = (thread, rows) => {
+      for (const { shardThreads } of this.servers) {
+        const model = shardThreads.find((shard) => shard.thread === thread)?.model
+        if (model !== undefined && model !== null) for (const row of rows) model.restore(row)
+      }
+    }
+    this.postgres.onUsage = (writer, cells) => {
+      const life = this.lives.get(writer.slice(0, writer.indexOf(':')))
+      const wrong = life === undefined ? `a batch of an unknown writer ${writer}` : life.usage.count(cells)
+      if (wrong !== null) world.fail(wrong)
+    }
+    this.postgres.onChanged = ({ id, version }) => this.expectSoon(id, version)
+  }
+
+  run(): void {
+    const { world, profile } = this
+    world.note(() => `profile ${JSON.stringify(profile)}`)
+    world.after(0, null, () => {
+      for (const machine of this.machines) this.startServer(machine)
+    })
+    this.scheduleCalls()
+    this.scheduleFault()
+    this.scheduleCheck()
+    while (world.nowMs < profile.lastsMs && world.step());
+    this.finish()
+  }
+
+  /** Everything is well again; all stop, start once more, and stop. Then the books must balance. */
+  private finish(): void {
+    const { world, postgres } = this
+    this.isOver = true
+    this.messageDelay = CALM
+    if (postgres.mode !== 'healthy') postgres.setMode('healthy')
+    world.note(() => 'the end: no more calls, no more faults')
+    // Statements under way, calls and starts come to their end.
+    this.runFor(20_000)
+    const startAll = () => {
+      for (const machine of this.machines) this.startServer(machine)
+    }
+    const stopAll = () => {
+      for (const server of this.servers) if (server.state === 'serving') this.stopServer(server)
+    }
+    for (const act of [stopAll, startAll, stopAll]) {
+      world.after(0, null, act)
+      this.runFor(12_000)
+    }
+    for (const server of this.servers)
+      if (server.state !== 'stopped' && server.state !== 'dead')
+        throw new Error(`${server.name} has not stopped but is ${server.state}`)
+    for (const { spills, nodeId } of this.machines)
+      if (spills.files.size > 0)
+        throw new Error(`${spills.files.size} spill files of ${nodeId} were not sent`)
+    for (const server of this.lives.values())
+      if (server.state === 'stopped') this.mustBe(server.usage.missing([]), server.name)
+    for (const key of this.keys) {
+      const { row, answered, inDoubt } = key
+      if (row.spent - answered > inDoubt)
+        throw new Error(
+          `${row.id}: ${row.spent} credits are spent, ${answered} were answered, ${inDoubt} in doubt`,
+        )
+    }
+  }
+
+  private runFor(durationMs: number): void {
+    let isOver = false
+    this.world.after(durationMs, null, () => {
+      isOver = true
+    })
+    while (!isOver) this.world.step()
+  }
+
+  // Servers.
+
+  private startServer(machine: Machine): void {
+    if (this.servers.some((server) => server.machine === machine && !hasEnded(server))) return
+    const { world, profile } = this
+    const server = new Server(world, this.postgres, machine, {
+      httpThreads: profile.httpThreads,
+      shards: world.integer(1, 3),
+      flushEveryMs: profile.flushEveryMs,
+      memoryBytes: profile.memoryBytes,
+      isExact: !profile.isFlood,
+      messageDelay: () => this.delay(),
+    })
+    for (const [i, old] of this.servers.entries()) if (old.machine === machine) this.servers.splice(i, 1)
+    this.servers.push(server)
+    this.lives.set(server.name, server)
+    server.start().catch((cause: unknown) => {
+      if (hasEnded(server)) return
+      world.note(() => `${server.name}: does not start: ${describe(cause)}`)
+      server.kill()
+      world.after(1_000, null, () => this.startServer(machine))
+    })
+  }
+
+  private stopServer(server: Server): void {
+    const { world } = this
+    server.stop().then(
+      () => this.checkStopped(server),
+      (cause: unknown) => world.fail(`${server.name} does not stop`, cause),
+    )
+  }
+
+  /** After a clean stop nothing is lost. */
+  private checkStopped(server: Server): void {
+    const { world } = this
+    const { machine } = server
+    const batches: UsageBatch[] = []
+    const spilled = new Map<string, { endMs: number; used: number }>()
+    for (const { kind, value } of machine.spills.files.values()) {
+      if (kind.startsWith('usage')) batches.push(value as UsageBatch) // what the recorder writes
+      if (kind !== 'windows') continue
+      const { cells, ends, used } = value as { cells: string; ends: number[]; used: number[] } // what the flusher writes
+      for (const [i, endMs] of ends.entries()) {
+        const cell = cells.slice(32 * i, 32 * i + 32)
+        const known = spilled.get(cell)
+        const count = used[i] as number // as long as ends
+        if (known === undefined || known.endMs < endMs || (known.endMs === endMs && known.used < count))
+          spilled.set(cell, { endMs, used: count })
+      }
+    }
+    const waiting = batches
+      .filter(({ writer }) => writer.startsWith(`${server.name}:`))
+      .filter(({ writer, number }) => !this.postgres.isCounted(writer, number))
+      .map(cellsOfBatch)
+    const missing = server.usage.missing(waiting)
+    if (missing !== null) world.fail(`${server.name} has stopped cleanly: ${missing}`)
+    if (this.profile.isFlood) return
+    for (const { model, hasCrashed } of server.shardThreads) {
+      if (model === null || hasCrashed) continue
+      for (const cell of model.cells.values()) {
+        if (cell.own === 0 || cell.endMs <= server.latestMs) continue
+        const name = cellNameOf(cell)
+        const rows = [this.postgres.windowOf(name, machine.nodeId), spilled.get(name)]
+        if (!rows.some((row) => row !== undefined && row.endMs === cell.endMs && row.used >= cell.own))
+          world.fail(
+            `${server.name} has stopped cleanly: ${cell.own} used until ${cell.endMs} of ${name}, kept are ${JSON.stringify(rows)}`,
+          )
+      }
+    }
+  }
+
+  // Callers.
+
+  private scheduleCalls(): void {
+    const { world, profile } = this
+    world.after(world.between(0, 2 * profile.callsEveryMs), null, () => {
+      if (this.isOver) return
+      const http = this.randomHttp()
+      if (http !== null) world.after(world.between(0, 1), http.thread, () => this.callSome(http))
+      this.scheduleCalls()
+    })
+  }
+
+  private randomHttp(): (HttpThread & { server: Server }) | null {
+    const serving = this.servers.filter(({ state }) => state === 'serving')
+    const server = serving[this.world.integer(0, Math.max(0, serving.length - 1))]
+    if (server === undefined) return null
+    const http = server.http[this.world.integer(0, server.http.length - 1)]
+    return http === undefined ? null : Object.assign(http, { server })
+  }
+
+  private callSome(http: HttpThread & { server: Server }): void {
+    const { world } = this
+    if (http.server.state !== 'serving') return
+    const kind = world.random()
+    if (kind < 0.7) {
+      const bursts = world.chance(0.2) ? world.integer(1, 6) : 1
+      for (let i = 0; i < bursts; i++) this.ask(http, 'limits', () => this.limitMany(http))
+    } else if (kind < 0.75) this.limitAsync(http)
+    else if (kind < 0.95) {
+      const count = world.integer(1, 12)
+      for (let i = 0; i < count; i++) this.ask(http, 'verification', () => this.verifyOne(http))
+    } else this.ask(http, 'write', () => this.writeKey(http))
+  }
+
+  /** Every call is answered, or fails, in its time. */
+  private ask(http: HttpThread, what: string, call: () => Promise<void>): void {
+    const waiting = { what, sinceMs: this.world.nowMs }
+    http.waiting.add(waiting)
+    call()
+      .catch((cause: unknown) => this.world.fail(`a call failed in the simulation itself`, cause))
+      .finally(() => http.waiting.delete(waiting))
+  }
+
+  private async limitMany(http: HttpThread & { server: Server }): Promise<void> {
+    const { world } = this
+    const count = world.chance(0.1) ? world.integer(50, 200) : world.integer(1, 40)
+    const counters: Counter[] = []
+    const takes: Take[] = []
+    const focus = world.chance(0.3) ? this.counters[world.integer(0, this.counters.length - 1)] : undefined
+    for (let i = 0; i < count; i++) {
+      const counter = focus ?? this.randomCounter()
+      counters.push(counter)
+      takes.push(this.takeOf(counter))
+    }
+    const deaths = http.server.shardDeaths
+    const atMs = http.clock()
+    let taken: Awaited<ReturnType<typeof http.limiter.takeAll>>
+    try {
+      if (count === 1)
+        taken = [await http.limiter.take(takes[0] as Take)] // there is one
+      else taken = await http.limiter.takeAll(takes)
+    } catch (cause) {
+      world.note(() => `${http.thread.name}: ${count} limits fail: ${describe(cause)}`)
+      return
+    }
+    this.decisions += count
+    for (const [i, { passed, used, resetAtMs }] of taken.entries()) {
+      const counter = counters[i] as Counter // one each
+      const { limit, cost, durationMs } = takes[i] as Take // one each
+      const { identifier } = counter
+      http.usage.recordRatelimit({
+        workspaceId: 'ws_1',
+        namespaceId: 'ns_1',
+        identifier,
+        passed,
+        atMs: http.clock(),
+      })
+      if (passed && cost > 0 && (used > limit || used < cost))
+        world.fail(`${identifier}: passed with ${used} of ${limit} used`)
+      if (resetAtMs <= atMs && resetAtMs % durationMs === 0)
+        world.fail(`${identifier}: asked at ${atMs} and told of a window that ended at ${resetAtMs}`)
+      if (passed && !this.admit(http.server, counter, cost, resetAtMs, deaths))
+        world.fail(`${identifier}: more than its limit of ${limit} let through until ${resetAtMs}`)
+    }
+  }
+
+  /** What callers were let through, by counter and window, of one life of a server without a shard's death. */
+  private admit(server: Server, counter: Counter, cost: number, resetAtMs: number, deaths: number): boolean {
+    if (deaths !== server.shardDeaths) return true
+    let admitted = counter.admitted.get(server.machine)
+    if (
+      admitted === undefined ||
+      admitted.server !== server ||
+      admitted.deaths !== deaths ||
+      admitted.endMs < resetAtMs
+    ) {
+      admitted = { server, deaths, endMs: resetAtMs, cost: 0 }
+      counter.admitted.set(server.machine, admitted)
+    }
+    if (admitted.endMs > resetAtMs) return true
+    admitted.cost += cost
+    return admitted.cost <= counter.limit
+  }
+
+  private limitAsync(http: HttpThread & { server: Server }): void {
+    const count = this.world.integer(1, 10)
+    for (let i = 0; i < count; i++) {
+      const counter = this.randomCounter()
+      try {
+        const { passed } = http.limiter.takeAsync(this.takeOf(counter))
+        const { identifier } = counter
+        http.usage.recordRatelimit({
+          workspaceId: 'ws_1',
+          namespaceId: 'ns_1',
+          identifier,
+          passed,
+          atMs: http.clock(),
+        })
+        this.decisions++
+      } catch (cause) {
+        this.world.note(() => `${http.thread.name}: a limit fails at once: ${describe(cause)}`)
+      }
+    }
+  }
+
+  private async verifyOne(http: HttpThread & { server: Server }): Promise<void> {
+    const { world } = this
+    const key = this.keys[world.integer(0, this.keys.length - 1)] as Key // in range
+    const { row } = key
+    const cost = world.pick([1, 1, 1, 2, 5, 0])
+    const seenFrom = key.seenFrom.get(http.server) ?? 0
+    key.inDoubt += cost
+    try {
+      const verdict = await verify(http.verifier, {
+        key: row.text,
+        apiId: 'api_1',
+        permissions: null,
+        cost,
+        limits: [],
+        tags: world.chance(0.1) ? ['red'] : null,
+        clientAddress: () => null,
+      })
+      this.decisions++
+      key.inDoubt -= cost
+      const { outcome } = verdict
+      if (outcome === 'VALID' && row.remaining !== null) key.answered += cost
+      if (key.answered > row.spent)
+        world.fail(`${row.id}: ${key.answered} credits were answered, ${row.spent} are spent`)
+      if (
+        row.remaining !== null &&
+        (row.remaining < 0 || row.spent + row.remaining !== key.given + row.refills * REFILL)
+      )
+        world.fail(`${row.id}: ${row.spent} credits spent, ${row.remaining} left, ${key.given} given`)
+      this.checkSeen(http, key, verdict, seenFrom)
+    } catch (cause) {
+      world.note(() => `${http.thread.name}: a verification of ${row.id} fails: ${describe(cause)}`)
+    }
+  }
+
+  /** @param seenFrom The version that it had to see, or a later one. */
+  private checkSeen(
+    http: HttpThread,
+    { row }: Key,
+    { outcome, record }: Awaited<ReturnType<typeof verify>>,
+    seenFrom: number,
+  ): void {
+    const { world } = this
+    const wrong = (what: string) =>
+      world.fail(
+        `${http.thread.name}: a verification of ${row.id} that had to see version ${seenFrom} saw ${what}`,
+      )
+    if (record === null) {
+      if (seenFrom > 0 && row.deletedAt === null) wrong('none')
+      return
+    }
+    const version = Number(record.name)
+    if (version < seenFrom) wrong(`version ${version}, and is ${outcome}`)
+    if (record.enabled !== (outcome !== 'DISABLED')) wrong(`a key that is disabled, and is ${outcome}`)
+  }
+
+  /** A key is made, changed or revoked, by the way every write goes. */
+  private async writeKey(http: HttpThread & { server: Server }): Promise<void> {
+    const { world } = this
+    const key = this.keys[world.integer(0, this.keys.length - 1)] as Key // in range
+    const { row } = key
+    const isMade = row.version > 0
+    const isDeleting = isMade && world.chance(0.25)
+    let version = 0
+    try {
+      await http.database.write(async (tx, touch) => {
+        version = 0
+        if (isDeleting) {
+          await softDeleteKey(tx, 'ws_1' as WorkspaceId, row.id, http.clock()) // the one workspace there is
+          touch(row.id)
+          return
+        }
+        const change = () => {
+          if (row.deletedAt !== null) return
+          if (row.version === 0) this.postgres.keyByHash.set(hashKey(row.text), row)
+          else row.enabled = !row.enabled
+          this.postgres.changed(row)
+          version = row.version
+        }
+        await tx.unsafe(SIMULATED, [change as unknown as string]) // the simulation's own
+        touch(isMade ? row.id : hashKey(row.text))
+      })
+      if (isDeleting) version = row.deletedVersion
+      world.note(() => `${http.thread.name}: the write of ${row.id} was answered, version ${version}`)
+      this.mustSee(http.server, key, version)
+    } catch (cause) {
+      world.note(() => `${http.thread.name}: a write of ${row.id} fails: ${describe(cause)}`)
+    }
+  }
+
+  private mustSee(server: Server, key: Key, version: number): void {
+    key.seenFrom.set(server, Math.max(version, key.seenFrom.get(server) ?? 0))
+  }
+
+  /** Committed, whoever was told: every server sees it within a few seconds of hearing from the database. */
+  private expectSoon(keyId: string, version: number): void {
+    const key = this.keys.find(({ row }) => row.id === keyId)
+    if (key === undefined) return
+    for (const server of this.servers) {
+      const look = () => {
+        if (hasEnded(server)) return
+        const isPaused = server.pausedUntilMs > this.world.nowMs - SEEN_WITHIN_MS
+        if (server.state === 'serving' && this.postgres.isListening(server.main) && !isPaused)
+          this.mustSee(server, key, version)
+        else this.world.after(SEEN_WITHIN_MS, null, look)
+      }
+      this.world.after(SEEN_WITHIN_MS, null, look)
+    }
+  }
+
+  private takeOf({ name, limit, durationMs }: Counter): Take {
+    const { world } = this
+    const dice = world.random()
+    const cost = dice < 0.75 ? 1 : dice < 0.85 ? 0 : world.integer(2, Math.max(2, limit))
+    return { counter: name, limit, durationMs, cost }
+  }
+
+  /** Some are used much more than others. */
+  private randomCounter(): Counter {
+    const { counters, world } = this
+    const dice = world.random()
+    return counters[Math.floor(counters.length * (this.profile.isFlood ? dice : dice * dice))] as Counter // below 1
+  }
+
+  private makeCounter(index: number): Counter {
+    const { world } = this
+    const durationMs = world.pick([500, 1_000, 2_000, 10_000, 60_000, 3_600_000])
+    const limit = world.pick([1, 2, 5, 10, 50, 300])
+    const identifier = `user_${index}`
+    return {
+      name: `ns_1\n${limit}\n${durationMs}\n${identifier}`,
+      identifier,
+      limit,
+      durationMs,
+      admitted: new Map(),
+    }
+  }
+
+  private makeKey(index: number): Key {
+    const { world, postgres } = this
+    const isMade = world.chance(0.8)
+    const remaining = world.chance(0.5) ? world.integer(0, 60) : null
+    const row: KeyRow = {
+      id: `key_${index}`,
+      text: `secret ${index}`,
+      remaining,
+      enabled: true,
+      deletedAt: null,
+      createdAt: EPOCH_MS - 1_000,
+      refillAmount: remaining !== null && world.chance(0.5) ? REFILL : null,
+      lastRefillAt: null,
+      limits: [],
+      spent: 0,
+      refills: 0,
+      version: isMade ? 1 : 0,
+      deletedVersion: 0,
+    }
+    if (world.chance(0.3))
+      row.limits.push({ name: 'all', limit: 20, durationMs: 5_000, autoApply: true, owner: 'key' })
+    postgres.keys.set(row.id, row)
+    if (isMade) postgres.keyByHash.set(hashKey(row.text), row)
+    return { row, given: remaining ?? 0, answered: 0, inDoubt: 0, seenFrom: new Map() }
+  }
+
+  // Faults.
+
+  private scheduleFault(): void {
+    const { world, profile } = this
+    world.after(world.between(0, 2 * profile.faultsEveryMs), null, () => {
+      if (this.isOver) return
+      this.faults++
+      this.fault()
+      this.scheduleFault()
+    })
+  }
+
+  private fault(): void {
+    const { world, postgres } = this
+    const server = this.servers[world.integer(0, this.servers.length - 1)]
+    const dice = world.random()
+    if (dice < 0.3)
+      postgres.setMode(world.pick(['healthy', 'healthy', 'healthy', 'slow', 'flaky', 'frozen', 'away']))
+    else if (dice < 0.4) {
+      this.messageDelay = world.pick([
+        CALM,
+        { least: 0.01, most: 30, lateChance: 0 },
+        { least: 0, most: 5, lateChance: 0.05 },
+      ])
+      world.note(() => `messages take ${JSON.stringify(this.messageDelay)}`)
+    } else if (dice < 0.45) postgres.breakListeners()
+    else if (server !== undefined) this.faultOf(server, (dice - 0.45) / 0.55)
+  }
+
+  private faultOf(server: Server, dice: number): void {
+    const { world } = this
+    const { machine } = server
+    if (dice < 0.15 && !hasEnded(server)) {
+      server.kill()
+      world.after(world.between(10, 3_000), null, () => this.startServer(machine))
+    } else if (dice < 0.35 && server.state === 'serving') {
+      this.stopServer(server)
+      world.after(world.between(4_000, 12_000), null, () => this.restart(machine))
+    } else if (dice < 0.55) {
+      const shard = server.shardThreads[world.integer(0, Math.max(0, server.shardThreads.length - 1))]
+      if (server.state === 'serving') shard?.crash()
+    } else if (dice < 0.8) {
+      const threads = [
+        server.main,
+        ...server.http.map(({ thread }) => thread),
+        ...server.shardThreads.map(({ thread }) => thread),
+      ]
+      const thread = threads[world.integer(0, threads.length - 1)] ?? server.main
+      const durationMs = world.chance(0.2) ? world.between(1_000, 4_000) : world.between(10, 500)
+      world.note(() => `${thread.name}: stands still for ${durationMs.toFixed()} ms`)
+      thread.pausedUntilMs = Math.max(thread.pausedUntilMs, world.nowMs + durationMs)
+      server.pausedUntilMs = Math.max(server.pausedUntilMs, thread.pausedUntilMs)
+    } else {
+      // Rows are deleted by a server's clock: where several share them, their clocks are a minute apart at most.
+      const most = this.machines.length > 1 ? 20_000 : world.pick([100, 5_000, 3_600_000])
+      machine.clockOffMs = Math.floor(world.between(-most, most))
+      world.note(() => `${machine.nodeId}: its clock is ${machine.clockOffMs} ms off now`)
+    }
+  }
+
+  /** A stop may take longer than whoever waits for it. */
+  private restart(machine: Machine): void {
+    const server = this.servers.find((candidate) => candidate.machine === machine)
+    if (server !== undefined && !hasEnded(server)) this.world.after(1_000, null, () => this.restart(machine))
+    else this.startServer(machine)
+  }
+
+  private delay(): number {
+    const { world } = this
+    const { least, most, lateChance } = this.messageDelay
+    return lateChance > 0 && world.chance(lateChance) ? world.between(500, 4_000) : world.between(least, most)
+  }
+
+  // Checks from outside, now and then.
+
+  private scheduleCheck(): void {
+    const { world, profile } = this
+    world.after(CHECK_EVERY_MS, null, () => {
+      for (const server of this.servers) {
+        if (server.state !== 'serving') continue
+        this.checkLater(server, profile.flushEveryMs + FLUSH_SLACK_MS)
+        this.checkWaiting(server)
+        this.checkMemory(server)
+      }
+      if (!this.isOver) this.scheduleCheck()
+    })
+  }
+
+  /** While the database is well, what is counted now is there a flush interval later. */
+  private checkLater(server: Server, withinMs: number): void {
+    const { world, postgres, profile } = this
+    const sinceMs = world.nowMs
+    const recorded = server.usage.recordedTotal
+    const deaths = server.shardDeaths
+    const windows = server.shardThreads
+      .filter(({ model, thread }) => model !== null && !thread.isDead)
+      .flatMap(({ model }) => [...(model?.cells.values() ?? [])])
+      .filter(({ own }) => own > 0)
+      .map((cell) => ({ cell, endMs: cell.endMs, own: cell.own }))
+    world.after(withinMs, null, () => {
+      const wasWell =
+        server.state === 'serving' &&
+        postgres.healthySinceMs < sinceMs - RECOVERY_MS &&
+        server.pausedUntilMs < sinceMs - RECOVERY_MS &&
+        server.shardDeaths === deaths
+      if (!wasWell) return
+      if (server.usage.countedTotal < recorded)
+        world.fail(
+          `${server.name}: ${recorded} decisions ${withinMs} ms ago, ${server.usage.countedTotal} counted in the database`,
+        )
+      if (profile.isFlood) return
+      for (const { cell, endMs, own } of windows) {
+        if (cell.endMs !== endMs || endMs <= server.latestMs) continue
+        const row = postgres.windowOf(cellNameOf(cell), server.machine.nodeId)
+        if (row === undefined || row.endMs !== endMs || row.used < own)
+          world.fail(
+            `${server.name}: ${own} used of ${cellNameOf(cell)} until ${endMs}, ${withinMs} ms ago; the database has ${JSON.stringify(row)}`,
+          )
+      }
+    })
+  }
+
+  private checkWaiting(server: Server): void {
+    for (const { waiting, thread } of server.http)
+      for (const { what, sinceMs } of waiting)
+        if (this.world.nowMs - sinceMs > ANSWER_WITHIN_MS && server.pausedUntilMs < sinceMs)
+          this.world.fail(`${thread.name}: ${what} asked at ${sinceMs.toFixed()} has had no answer`)
+  }
+
+  private checkMemory(server: Server): void {
+    server.shards?.stats().then(
+      (stats) => {
+        for (const shard of stats)
+          if (
+            shard !== null &&
+            shard.tableBytes > Math.max(this.profile.memoryBytes / server.options.shards, MEMORY_LEAST)
+          )
+            this.world.fail(`${server.name}: windows take ${shard.tableBytes} bytes`)
+      },
+      () => {}, // it was stopped meanwhile
+    )
+  }
+
+  private mustBe(wrong: string | null, where: string): void {
+    if (wrong !== null) throw new Error(`${where}: ${wrong}`)
+  }
+}
+
+type Profile = {
+  isFlood: boolean
+  machines: number
+  httpThreads: number
+  flushEveryMs: number
+  memoryBytes: number
+  callsEveryMs: number
+  lastsMs: number
+  faultsEveryMs: number
+}
+
+type Counter = {
+  readonly name: string
+  readonly identifier: string
+  readonly limit: number
+  readonly durationMs: number
+  readonly admitted: Map<Machine, { server: Server; deaths: number; endMs: number; cost: number }>
+}
+
+type Key = {
+  readonly row: KeyRow
+  /** Credits at the start. */
+  readonly given: number
+  /** Credits that callers were told they had spent. */
+  answered: number
+  /** Of calls that failed, or have not been answered. */
+  inDoubt: number
+  /** The version that verifications of a server must see, or a later one. */
+  readonly seenFrom: Map<Server, number>
+}
+
+const hasEnded = ({ state }: Server) => state === 'dead' || state === 'stopped'
+
+const describe = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
+
+const CALM = { least: 0.01, most: 0.3, lateChance: 0 }
+const REFILL = 25
+const CHECK_EVERY_MS = 2_000
+/** Walks, statements and retries on top of the interval. */
+const FLUSH_SLACK_MS = 2_500
+/** A write that hangs is given up after five seconds, a batch of usage after ten. */
+const RECOVERY_MS = 11_000
+const SEEN_WITHIN_MS = 5_000
+const ANSWER_WITHIN_MS = 20_000
+const MEMORY_LEAST = 128 * 1024

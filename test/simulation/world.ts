@@ -1,0 +1,269 @@
+import { drainMicrotasks } from 'bun:jsc'
+import type { Timers } from '../../src/lib/timers.ts'
+import { randomNumbers } from '../limiter/support.ts'
+
+/**
+ * Virtual time: events in the order of their time, and of their making where that is equal. One runs to its end, with all
+ * that its promises lead to, before the next begins; so a seed decides everything that happens.
+ */
+export class World {
+  /** Virtual milliseconds since the beginning. No thread's clock: those may be wrong. */
+  nowMs = 0
+  readonly random: () => number
+  /** What happened, newest last; null = nobody wants to know. */
+  readonly trace: string[] | null
+  private readonly heap: Event[] = []
+  private lastNumber = 0
+  /** The first thing found wrong. */
+  failure: Error | null = null
+
+  constructor(seed: number, options: { isTraced: boolean }) {
+    this.random = randomNumbers(seed)
+    this.trace = options.isTraced ? [] : null
+  }
+
+  /** At `atMs` on that thread, or later while it is paused; not at all once the thread is dead. */
+  at(atMs: number, thread: Thread | null, run: () => void): Event {
+    const event = { atMs, number: ++this.lastNumber, thread, run: run as (() => void) | null } // null = cancelled
+    this.push(event)
+    return event
+  }
+
+  after(delayMs: number, thread: Thread | null, run: () => void): Event {
+    return this.at(this.nowMs + delayMs, thread, run)
+  }
+
+  /** Runs the next event. @returns false when there is none. @throws what was found wrong. */
+  step(): boolean {
+    const event = this.pop()
+    if (event === null) return false
+    const { thread, run } = event
+    if (run === null || thread?.isDead === true) return true
+    if (thread !== null && thread.pausedUntilMs > event.atMs) {
+      event.atMs = thread.pausedUntilMs
+      this.push(event)
+      return true
+    }
+    this.nowMs = event.atMs
+    run()
+    drainMicrotasks()
+    if (this.failure !== null) throw this.failure
+    return true
+  }
+
+  /** The end of the run, at the next step; called where nobody would hear of an error thrown. */
+  fail(message: string, cause?: unknown): void {
+    this.failure ??= new Error(message, { cause })
+  }
+
+  note(text: () => string): void {
+    if (this.trace === null) return
+    this.trace.push(`${this.nowMs.toFixed(2).padStart(11)}  ${text()}`)
+    if (this.trace.length > 20_000) this.trace.splice(0, 10_000)
+  }
+
+  between(low: number, high: number): number {
+    return low + (high - low) * this.random()
+  }
+
+  /** A whole number, both ends included. */
+  integer(low: number, high: number): number {
+    return low + Math.floor((high - low + 1) * this.random())
+  }
+
+  chance(probability: number): boolean {
+    return this.random() < probability
+  }
+
+  pick<T>(choices: readonly [T, ...T[]]): T {
+    return choices[Math.floor(choices.length * this.random())] as T // below their number
+  }
+
+  private push(event: Event): void {
+    const { heap } = this
+    let at = heap.length
+    heap.push(event)
+    while (at > 0) {
+      const parent = (at - 1) >> 1
+      const other = heap[parent] as Event // in range
+      if (!isBefore(event, other)) break
+      heap[at] = other
+      at = parent
+    }
+    heap[at] = event
+  }
+
+  private pop(): Event | null {
+    const { heap } = this
+    const first = heap[0]
+    const last = heap.pop()
+    if (first === undefined || last === undefined) return null
+    if (heap.length === 0) return first
+    let at = 0
+    for (;;) {
+      let child = 2 * at + 1
+      if (child >= heap.length) break
+      if (child + 1 < heap.length && isBefore(heap[child + 1] as Event, heap[child] as Event)) child++ // both in range
+      const other = heap[child] as Event // in range
+      if (!isBefore(other, last)) break
+      heap[at] = other
+      at = child
+    }
+    heap[at] = last
+    return first
+  }
+}
+
+export type Event = { atMs: number; readonly number: number; thread: Thread | null; run: (() => void) | null }
+
+const isBefore = (a: Event, b: Event) => a.atMs < b.atMs || (a.atMs === b.atMs && a.number < b.number)
+
+/** An event loop: what runs its events, until it dies. */
+export class Thread {
+  isDead = false
+  pausedUntilMs = 0
+  readonly timers: Timers
+  readonly ports = new Set<Port>()
+
+  constructor(
+    readonly world: World,
+    readonly name: string,
+  ) {
+    const cancelOf = (event: Event) => () => {
+      event.run = null
+    }
+    this.timers = {
+      now: () => world.nowMs,
+      after: (delayMs, run) => cancelOf(world.after(Math.max(1, delayMs) + world.random(), this, run)),
+      every: (periodMs, run) => {
+        let isOver = false
+        const next = () => {
+          if (isOver) return
+          world.after(periodMs, this, next)
+          run()
+        }
+        world.after(periodMs, this, next)
+        return () => {
+          isOver = true
+        }
+      },
+      soon: (run) => void world.after(0.01, this, run),
+    }
+  }
+
+  /** Its ports close: what it had posted still arrives. */
+  die(): void {
+    if (this.isDead) return
+    this.isDead = true
+    for (const port of this.ports) port.close()
+  }
+}
+
+/** How long messages take, ms: chosen anew for each. */
+export type Delay = () => number
+
+/**
+ * One end of a channel, as the platform has it: messages come in the order posted, after a while, once there is a
+ * handler; whoever closes, both ends hear of it, the other after what was posted before.
+ */
+export class Port {
+  peer: Port | null = null
+  isClosed = false
+  private handler: ((event: { data: unknown }) => void) | null = null
+  private readonly closeListeners: (() => void)[] = []
+  private readonly waiting: unknown[] = []
+  private lastArrivalMs = 0
+  private isPeerClosing = false
+
+  constructor(
+    private readonly world: World,
+    /** Where its messages arrive; changes when it is transferred. */
+    public owner: Thread,
+    private readonly options: { delay: Delay; onPosted?: PortObserver },
+  ) {
+    owner.ports.add(this)
+  }
+
+  giveTo(owner: Thread): void {
+    this.owner.ports.delete(this)
+    this.owner = owner
+    owner.ports.add(this)
+    if (owner.isDead) this.close()
+  }
+
+  get onmessage() {
+    return this.handler
+  }
+
+  set onmessage(handler: ((event: { data: unknown }) => void) | null) {
+    this.handler = handler
+    if (this.waiting.length > 0) this.world.after(0, this.owner, () => this.drain())
+  }
+
+  addEventListener(kind: 'close', listener: () => void): void {
+    kind satisfies 'close'
+    this.closeListeners.push(listener)
+  }
+
+  /** Set as a handler, it is started already. */
+  start(): void {}
+
+  postMessage(message: unknown, transfer: readonly Port[] = []): void {
+    const { peer } = this
+    if (this.isClosed || peer === null) return
+    this.options.onPosted?.(this, message)
+    const atMs = Math.max(peer.lastArrivalMs, this.world.nowMs + this.options.delay())
+    peer.lastArrivalMs = atMs
+    this.world.at(atMs, peer.owner, () => {
+      if (peer.isClosed) return
+      for (const port of transfer) port.giveTo(peer.owner)
+      peer.receive(message)
+    })
+  }
+
+  close(): void {
+    if (this.isClosed) return
+    this.isClosed = true
+    this.world.after(0.01, this.owner, () => this.tellClosed())
+    const { peer, world } = this
+    if (peer === null || peer.isPeerClosing) return
+    peer.isPeerClosing = true
+    const atMs = Math.max(peer.lastArrivalMs, world.nowMs + this.options.delay())
+    world.at(atMs, peer.owner, () => {
+      if (peer.isClosed) return
+      peer.isClosed = true
+      peer.tellClosed()
+    })
+  }
+
+  private receive(message: unknown): void {
+    if (this.handler === null || this.waiting.length > 0) this.waiting.push(message)
+    else this.handler({ data: message })
+  }
+
+  private drain(): void {
+    if (this.handler === null || this.waiting.length === 0 || this.isClosed) return
+    const message = this.waiting.shift()
+    if (this.waiting.length > 0) this.world.after(0, this.owner, () => this.drain())
+    this.handler({ data: message })
+  }
+
+  private tellClosed(): void {
+    for (const listener of this.closeListeners.splice(0)) listener()
+  }
+}
+
+/** Told of each message when it is posted. */
+export type PortObserver = (from: Port, message: unknown) => void
+
+export function makeChannel(
+  world: World,
+  owner: Thread,
+  options: { delay: Delay; onPosted?: PortObserver },
+): { port1: Port; port2: Port } {
+  const port1 = new Port(world, owner, options)
+  const port2 = new Port(world, owner, options)
+  port1.peer = port2
+  port2.peer = port1
+  return { port1, port2 }
+}
