@@ -22,7 +22,8 @@ export const anyOf = (...permissions: PermissionQuery[]): PermissionQuery => ({ 
 
 /**
  * Turns the Authorization header into an actor: the one way to a {@link WorkspaceId}. A root key is a key like any
- * other, so this is the verification pipeline applied to it, in its order; that it is a root key is checked last.
+ * other, so this is the verification pipeline applied to it, in its order; that it is a root key is checked before anything
+ * is taken.
  * @param query What it must hold; null = any root key will do.
  * @returns at once when the root key is cached.
  * @throws ApiError UNAUTHORIZED, FORBIDDEN, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS, RATE_LIMITED, USAGE_EXCEEDED.
@@ -43,8 +44,13 @@ export function authenticate(
 function actorOf(verdict: Verdict, query: PermissionQuery | null, call: Call): Actor {
   if (verdict.outcome !== 'VALID') throw refusal(verdict, query, call)
   const { record } = verdict
-  if (record.forWorkspaceId === null) throw new ApiError('UNAUTHORIZED', 'root key required')
-  return new VerifiedActor(record, record.forWorkspaceId as WorkspaceId, call) // minted here and nowhere else
+  return new VerifiedActor(record, requireRootKey(record), call)
+}
+
+/** Asked before anything is taken: a key of somebody's product must not lose credits or tokens where it is no use. */
+function requireRootKey({ forWorkspaceId }: KeyRecord): WorkspaceId {
+  if (forWorkspaceId === null) throw new ApiError('UNAUTHORIZED', 'root key required')
+  return forWorkspaceId as WorkspaceId // minted here and nowhere else
 }
 
 class VerifiedActor implements Actor {
@@ -108,6 +114,7 @@ const presentRootKey = (key: string, query: PermissionQuery | null, call: Call):
   limits: [],
   tags: null,
   clientAddress: () => call.clientAddress(),
+  admit: requireRootKey,
 })
 
 function refusal(verdict: Verdict, query: PermissionQuery | null, call: Call): ApiError {

@@ -29,6 +29,8 @@ export type Presented = {
   limits: readonly RequestedLimit[]
   tags: readonly string[] | null
   clientAddress: () => string | null
+  /** Asked when the key may be used, before anything is counted or taken; throws for a key that will not do here. */
+  admit?: (record: KeyRecord) => void
 }
 
 export type Verdict =
@@ -58,7 +60,7 @@ export type Verifier = {
  * touched when every limit passed. Every outcome but NOT_FOUND is recorded.
  *
  * @returns at once when nothing has to be waited for: the key is cached and neither limits nor credits are taken.
- * @throws ApiError FORBIDDEN when a workspace is disabled; BAD_REQUEST for a malformed permission query or a limit that
+ * @throws what `presented.admit` throws; ApiError FORBIDDEN when a workspace is disabled; BAD_REQUEST for a malformed permission query or a limit that
  *   is neither configured nor fully given. Any other error means that the answer is not known.
  */
 export function verify(verifier: Verifier, presented: Presented): Verdict | Promise<Verdict> {
@@ -86,6 +88,7 @@ function check(
   if (refused !== null) return answer(verifier, verification, refused)
   const insufficient = checkPermissions(record, readPermissionQuery(presented.permissions))
   if (insufficient !== null) return answer(verifier, verification, insufficient)
+  presented.admit?.(record)
 
   const limits = selectLimits(record, presented.limits)
   if ('missing' in limits) throw unknownLimit(limits.missing, record)

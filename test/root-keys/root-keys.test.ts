@@ -193,4 +193,25 @@ describe('the order of failures', () => {
       message: 'root key required',
     })
   })
+
+  /** A product's key sent to the wrong place lost a credit and a token by it, and counted as used. */
+  test('an ordinary key that is refused as a root key loses no credit and no token, and counts nowhere', async () => {
+    const workspace = await server.workspace()
+    const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
+    const fields = { remaining: 3, ratelimit: { limit: 3, duration: 86_400_000 } }
+    const { key, keyId } = await workspace.post('keys.createKey', { apiId, ...fields })
+    for (let i = 0; i < 3; i++)
+      expect(
+        (await server.post('ratelimits.limit', { identifier: 'x', limit: 1, duration: 1000 }, key)).status,
+      ).toBe(403)
+    expect((await workspace.get('keys.getKey', { keyId })).remaining).toBe(3)
+    expect((await server.post('keys.verifyKey', { key })).body).toMatchObject({
+      remaining: 2,
+      ratelimit: { remaining: 2 },
+    })
+    await server.server.deps.usage.flush()
+    const analyst = await workspace.rootKeyWith('api.*.read_api')
+    const counted = await server.get('analytics.getVerifications', { apiId }, analyst)
+    expect(counted.body[0].total).toBe(1)
+  })
 })
