@@ -1,0 +1,37 @@
+import { expect, setDefaultTimeout, test } from 'bun:test'
+import { endpoints } from '../../src/http/app.ts'
+import { type CampaignReport, runCampaign, startHostileServer } from './campaign.ts'
+
+setDefaultTimeout(240_000) // tens of thousands of requests, on a machine that may be busy
+
+/** Over both databases that the suite runs on, more than 100 000; `bun run hostile` sends millions. */
+const [WATCHED, UNWATCHED] = [8_000, 43_000]
+const SEED = 1
+
+/** Caches fill up to their bounds; a leak of a few bytes a request would be more. */
+const GROWTH_MIB_MAX = 48
+
+function expectSound({ drawn, accepted, byStatus, heapMib }: CampaignReport, requests: number): void {
+  expect(drawn).toBe(requests)
+  const [first = 0, ...later] = heapMib
+  expect(Math.max(...later) - first).toBeLessThan(GROWTH_MIB_MAX)
+  for (const status of [200, 400, 403, 404, 409, 412]) expect(byStatus[status]).toBeGreaterThan(10)
+  // Else the requests would not get past the checks of their endpoint, and would say nothing of it.
+  const reached = endpoints.filter(({ path }) => (accepted[path] ?? 0) > 0)
+  expect(reached.length).toBeGreaterThan(0.9 * endpoints.length)
+}
+
+test('whatever is sent, the answer is in order, and a refused request has written nothing', async () => {
+  await using server = await startHostileServer()
+  const options = { requests: WATCHED, batch: 2000, seed: SEED, concurrency: 16, watches: true }
+  const report = await runCampaign(server, options)
+  expectSound(report, WATCHED)
+  expect(report.refusedWatched).toBeGreaterThan(WATCHED / 3)
+  expect(report.writesSeen).toBeGreaterThan(100)
+})
+
+test('whatever is sent, no answer is a failure, none hangs, and memory does not grow', async () => {
+  await using server = await startHostileServer()
+  const options = { requests: UNWATCHED, batch: 2000, seed: SEED + 1000, concurrency: 16, watches: false }
+  expectSound(await runCampaign(server, options), UNWATCHED)
+})
