@@ -19,6 +19,8 @@ export type Deps = {
   readonly clock: Clock
   readonly sql: AnySql
   readonly database: Database
+  /** Whether it answers; costs nothing while it does. */
+  readonly isDatabaseThere: () => boolean | Promise<boolean>
   readonly changes: Changes
   readonly keys: KeyLookup
   readonly limiter: LimiterRouter
@@ -97,6 +99,7 @@ export function openDeps(
     clock,
     sql,
     database,
+    isDatabaseThere: () => pool.isThere(),
     changes,
     keys,
     limiter,

@@ -8,7 +8,6 @@ import { migrate } from './db/migrate.ts'
 import { openSpills } from './db/spill.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 import { listen, listenForMetrics } from './http/listen.ts'
-import { isDatabaseThere } from './http/liveness.ts'
 import { metricFamilies } from './http/metrics.ts'
 import { type HttpThread, startHttpThread } from './http/threads.ts'
 import { KeyImporter } from './keys/import-queue.ts'
@@ -90,7 +89,7 @@ export async function startServer(
     const [others, shardStats, isThere] = await Promise.all([
       Promise.all(threads.map((thread) => thread.report())),
       shards.stats(deps.clock()),
-      isDatabaseThere(deps),
+      deps.isDatabaseThere(),
     ])
     const families = metricFamilies({
       threads: [reportThread(deps), ...others],

@@ -1,6 +1,6 @@
 import { Type } from '@sinclair/typebox'
-import { ping } from '../db/connect.ts'
 import type { Deps } from '../deps.ts'
+import { ApiError } from '../errors.ts'
 import { type Endpoint, get } from './endpoint.ts'
 
 const LivenessReply = Type.Object({
@@ -9,8 +9,10 @@ const LivenessReply = Type.Object({
     {
       metrics: Type.String({ description: 'Where measurements are kept.' }),
       logger: Type.String({ description: 'Where log lines go.' }),
-      ratelimit: Type.String({ description: 'Where limits are decided.' }),
-      usagelimit: Type.String({ description: 'Where credits are decided.' }),
+      ratelimit: Type.String({
+        description: 'Where limits are decided: `shards`; `degraded` while one of them is started again.',
+      }),
+      usagelimit: Type.String({ description: 'Where credits are decided: `postgres`, or `away`.' }),
       database: Type.String({
         description: '`ok`, or `away`: then limits and cached keys without credits go on.',
       }),
@@ -27,29 +29,23 @@ export const livenessRoutes: Endpoint[] = [
   ),
 ]
 
-/** 200 as long as limits can be answered; a database that is away is named, not fatal. */
-async function liveness(deps: Deps) {
-  const isThere = await isDatabaseThere(deps)
+/**
+ * 200 as long as limits can be answered; what is degraded is named, not fatal. Cheap enough to be asked all the time: the
+ * database is asked once a second at most, and not at all while requests do.
+ * @throws ApiError INTERNAL_SERVER_ERROR when no shard runs.
+ */
+async function liveness({ isDatabaseThere, limiter }: Deps) {
+  const { running, all } = limiter.shards
+  if (running === 0) throw new ApiError('INTERNAL_SERVER_ERROR', 'no limits can be decided')
+  const isThere = await isDatabaseThere()
   return {
     status: 'serving',
     services: {
       metrics: 'memory',
       logger: 'stdout',
-      ratelimit: 'shards',
-      usagelimit: 'postgres',
+      ratelimit: running === all ? 'shards' : 'degraded',
+      usagelimit: isThere ? 'postgres' : 'away',
       database: isThere ? 'ok' : 'away',
     },
   }
 }
-
-/** Whether the database answers within {@link DATABASE_WAIT_MS}. */
-export const isDatabaseThere = ({ sql }: Pick<Deps, 'sql'>): Promise<boolean> =>
-  Promise.race([
-    ping(sql).then(
-      () => true,
-      () => false,
-    ),
-    Bun.sleep(DATABASE_WAIT_MS).then(() => false),
-  ])
-
-const DATABASE_WAIT_MS = 500

@@ -115,6 +115,11 @@ export class LimiterRouter {
     return { passed: true, used: used + call.cost, resetAtMs: known.endMs }
   }
 
+  /** How many there are, and how many of them do not wait to be started again. */
+  get shards(): { all: number; running: number } {
+    return { all: this.lanes.length, running: this.lanes.filter((lane) => lane.isConnected).length }
+  }
+
   /** Waits for the calls in flight, each answered or given up in its time, and closes the ports. */
   async stop(): Promise<void> {
     this.isStopped = true
@@ -231,6 +236,10 @@ class Lane {
       this.port = null
       this.giveUp(this.inFlight.length, 'the limiter shard is dead')
     })
+  }
+
+  get isConnected(): boolean {
+    return this.port !== null
   }
 
   /** @returns the batch it is now the last call of. */
