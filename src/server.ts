@@ -8,7 +8,7 @@ import { migrate } from './db/migrate.ts'
 import { openSpills } from './db/spill.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 import { listen, listenForMetrics } from './http/listen.ts'
-import { metricFamilies } from './http/metrics.ts'
+import { metricFamilies, warmMetrics } from './http/metrics.ts'
 import { type HttpThread, startHttpThread } from './http/threads.ts'
 import { KeyImporter } from './keys/import-queue.ts'
 import { readMasterKeys } from './keys/master-keys.ts'
@@ -120,6 +120,7 @@ export async function startServer(
     retention.start()
     opening.defer(() => retention.stop())
   }
+  await warmMetrics()
   const isShared = workerSetups.length > 0
   const listener = await listen(deps, { ...config.listen, isShared })
   url = listener.url

@@ -1,7 +1,7 @@
-import { type Family, histogramSamples, type Sample } from '../lib/exposition.ts'
+import { exposition, type Family, histogramSamples, type Sample } from '../lib/exposition.ts'
 import type { ShardStats } from '../limiter/protocol.ts'
 import { VERSION } from './answer.ts'
-import { LATENCY_BOUNDS_MS, type ThreadReport } from './measures.ts'
+import { LATENCY_BOUNDS_MS, Measures, type ThreadReport } from './measures.ts'
 
 /** Everything a scrape tells, gathered from all threads. */
 export type ProcessReport = {
@@ -149,6 +149,29 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     'For how long the database has taken no usage; 0 while it does.',
     each(({ usage }) => usage.flushAwayMs / 1000),
   )
+}
+
+/**
+ * Tells of made-up numbers once, so that the code of a scrape is compiled before there are requests: the first took 12 ms
+ * in all and 3 at a time, later ones take 2 and 0.4.
+ */
+export async function warmMetrics(): Promise<void> {
+  const measures = new Measures()
+  measures.verified('VALID')
+  for (let index = 0; index < 30; index++) {
+    measures.route(`/${index}`).add(200, 1)
+    measures.decided('', { id: String(index), name: '' }, true)
+  }
+  const usage = { cellsBuffered: 0, batchesAside: 0, flushTookMs: 0, flushAwayMs: 0 }
+  const families = metricFamilies({
+    threads: [measures.report({ caches: {}, usage })],
+    shards: [],
+    limiterBytesMax: 0,
+    isDatabaseThere: true,
+    startedAtMs: 0,
+    residentBytes: process.memoryUsage.rss(),
+  })
+  await exposition(families)
 }
 
 const gauge = (name: string, help: string, samples: Iterable<Sample>): Family => ({
