@@ -1,6 +1,7 @@
 import { type ApiRow, findApis } from '../apis/store.ts'
 import type { AnySql } from '../db/connect.ts'
 import { badRequest } from '../errors.ts'
+import { cutText } from '../lib/cut-text.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 import { hashKey } from '../verify/secret.ts'
@@ -48,7 +49,7 @@ export function readImport(
 
 /** The first 4 characters, behind the prefix and its underscore when the key has one. */
 const startOf = (plaintext: string, prefix: string) =>
-  plaintext.slice(0, prefix !== '' && plaintext.startsWith(`${prefix}_`) ? prefix.length + 5 : 4)
+  cutText(plaintext, prefix !== '' && plaintext.startsWith(`${prefix}_`) ? prefix.length + 5 : 4)
 
 /** What imported keys name and the database knows. */
 export type ImportContext = {

@@ -1,4 +1,5 @@
 import { encodeBase58 } from '../lib/base58.ts'
+import { cutText } from '../lib/cut-text.ts'
 
 export type Secret = {
   /** The whole text, shown once. */
@@ -28,7 +29,7 @@ export function makeSecret({
   crypto.getRandomValues(bytes.subarray(2))
   const usedPrefix = prefix ?? defaultPrefix ?? ''
   const key = usedPrefix === '' ? encodeBase58(bytes) : `${usedPrefix}_${encodeBase58(bytes)}`
-  return { key, start: key.slice(0, (prefix ?? '').length + 5), hash: hashKey(key) }
+  return { key, start: cutText(key, (prefix ?? '').length + 5), hash: hashKey(key) }
 }
 
 /** Root keys read `tollgate_<base58>`. */

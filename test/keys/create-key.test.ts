@@ -220,6 +220,15 @@ test('the key and each of its links are audited', async () => {
   expect(made).toHaveLength(1)
 })
 
+/** Half a pair is no text: Postgres would not take it, and the answer was a failure. */
+test('a start that would cut a character of the default prefix in two ends before it', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace, { defaultPrefix: 'abcd😀' })
+  const { keyId, key } = await makeKey(workspace, apiId)
+  expect(key).toStartWith('abcd😀_')
+  expect((await workspace.get('keys.getKey', { keyId })).start).toBe('abcd')
+})
+
 /** Name of each event of a key, with what else it affected. */
 async function eventsOf(workspace: TestWorkspace, keyId: string): Promise<[string, string][]> {
   const { events } = await workspace.get('audit.listEvents', { resourceId: keyId })

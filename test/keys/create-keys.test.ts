@@ -286,6 +286,13 @@ describe('an imported key', () => {
     const other = newText()
     expect((await importOne({ plaintext: other, prefix: 'prefix' })).start).toBe(other.slice(0, 11))
   })
+
+  /** Half a pair is no text: Postgres would not take it, and the answer was a failure. */
+  test('that would cut a character in two ends before it', async () => {
+    const { importOne } = await prepare()
+    expect((await importOne({ plaintext: `abc😀${newText()}` })).start).toBe('abc')
+    expect((await importOne({ plaintext: `😀😀😀${newText()}` })).start).toBe('😀😀')
+  })
 })
 
 describe('plaintext', () => {
