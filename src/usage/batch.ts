@@ -15,7 +15,7 @@ export const BATCH_ROWS_MAX = 5_000
 
 /**
  * Columns side by side, one entry a row: what the insert wants, and the shortest form on disk. In `verifications` all
- * columns but scope, hour and keyId may end early: what is missing is 0, or empty.
+ * columns but scope, hour and keyId may end early: what is missing is 0, or empty. Scope and hour may be one for all rows.
  */
 export type UsageColumns = Static<typeof UsageColumns>
 const Texts = () => Type.Array(Type.String())

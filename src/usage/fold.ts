@@ -24,6 +24,8 @@ export class UsageSlot {
   /** Names the fold the row is in: once that is flushed, the row is not to be added to. No reference: a fold is large. */
   fold: object | null = null
   hour = 0
+  /** Where in the fold: which keyspace and hour, and the row there. */
+  group = 0
   row = 0
 }
 
@@ -61,10 +63,10 @@ export class Fold {
       if (slot.fold !== this.#name || slot.hour !== hour) {
         slot.fold = this.#name
         slot.hour = hour
-        slot.row = this.#slotted.add(event, hour)
+        this.#slotted.add(event, hour, slot)
         this.size++
       }
-      this.#slotted.count(slot.row, event.outcome)
+      this.#slotted.count(slot, event.outcome)
       return
     }
     const cell = this.#cellOfKey(isTagged ? this.#tagSet(tags).cells : this.#untagged, hour, event)
@@ -297,20 +299,81 @@ function put<T>(column: T[], row: number, value: T, filler: T): void {
 }
 
 /**
- * Rows of keys that came with a slot, as columns from the start: batches are slices of them. One key may have several rows,
- * when its record was read again; the database adds them up.
+ * Rows of keys that came with a slot, as columns from the start, one group for each keyspace and hour: most batches are
+ * slices of one group. One key may have several rows, when its record was read again; the database adds them up.
  */
 class SlottedRows {
-  readonly #scopes: { workspaceId: string[]; keyspaceId: string[] } = { workspaceId: [], keyspaceId: [] }
-  readonly #scopeAt = new Map<string, number>()
-  #lastScope: { keyspaceId: string; at: number } | null = null
-  /** Positions in the scopes, from 0. */
-  readonly #scope: number[] = []
-  readonly #hour: number[] = []
-  readonly #keyId: string[] = []
+  readonly #groups: SlottedGroup[] = []
+  readonly #groupAt = new Map<string, number>()
+  #lastAt = 0
+
+  /** Gives the slot a row, which counts nothing yet. */
+  add(
+    { workspaceId, keyspaceId, keyId, identityId }: VerificationEvent,
+    hour: number,
+    slot: UsageSlot,
+  ): void {
+    let at = this.#lastAt
+    let group = this.#groups[at]
+    if (group === undefined || group.keyspaceId !== keyspaceId || group.hour !== hour) {
+      const name = `${hour} ${keyspaceId}`
+      at = this.#groupAt.get(name) ?? this.#groups.length
+      group = this.#groups[at]
+      if (group === undefined) {
+        group = newGroup(workspaceId, keyspaceId, hour)
+        this.#groups.push(group)
+        this.#groupAt.set(name, at)
+      }
+      this.#lastAt = at
+    }
+    slot.group = at
+    slot.row = group.keyId.push(keyId) - 1
+    if (identityId !== null) put(group.identityId, slot.row, identityId, '')
+  }
+
+  count({ group, row }: UsageSlot, outcome: Outcome): void {
+    const column = (this.#groups[group] as SlottedGroup).counts[outcome] // the slot is of this fold
+    const count = column[row]
+    if (count === undefined) put(column, row, 1, 0)
+    else column[row] = count + 1
+  }
+
+  /** Full batches of one group each, and what is left over of several together. */
+  *columns(): Generator<UsageColumns, void> {
+    let rest = emptyColumns()
+    for (const group of this.#groups) {
+      const rows = group.keyId.length
+      const full = rows - (rows % BATCH_ROWS_MAX)
+      for (let from = 0; from < full; from += BATCH_ROWS_MAX)
+        yield sliceOf(group, from, from + BATCH_ROWS_MAX)
+      if (full === rows) continue
+      if (rest.verifications.keyId.length + rows - full > BATCH_ROWS_MAX) {
+        yield rest
+        rest = emptyColumns()
+      }
+      append(sliceOf(group, full, rows), rest)
+    }
+    if (rest.verifications.keyId.length > 0) yield rest
+  }
+}
+
+type SlottedGroup = {
+  readonly workspaceId: string
+  readonly keyspaceId: string
+  readonly hour: number
+  readonly keyId: string[]
   /** Like the counts it may end early. */
-  readonly #identityId: string[] = []
-  readonly #counts: Record<Outcome, number[]> = {
+  readonly identityId: string[]
+  readonly counts: Record<Outcome, number[]>
+}
+
+const newGroup = (workspaceId: string, keyspaceId: string, hour: number): SlottedGroup => ({
+  workspaceId,
+  keyspaceId,
+  hour,
+  keyId: [],
+  identityId: [],
+  counts: {
     VALID: [],
     RATE_LIMITED: [],
     EXPIRED: [],
@@ -318,72 +381,47 @@ class SlottedRows {
     FORBIDDEN: [],
     USAGE_EXCEEDED: [],
     INSUFFICIENT_PERMISSIONS: [],
-  }
+  },
+})
 
-  /** @returns the row, which counts nothing yet. */
-  add(event: VerificationEvent, hour: number): number {
-    const row = this.#keyId.push(event.keyId) - 1
-    this.#scope.push(this.#scopeOf(event))
-    this.#hour.push(hour)
-    if (event.identityId !== null) put(this.#identityId, row, event.identityId, '')
-    return row
+function sliceOf(group: SlottedGroup, from: number, to: number): UsageColumns {
+  const countsOf = (outcome: Outcome) => group.counts[outcome].slice(from, to)
+  return {
+    ...emptyColumns(),
+    scopes: { workspaceId: [group.workspaceId], keyspaceId: [group.keyspaceId] },
+    verifications: {
+      scope: [1],
+      set: [],
+      hour: [group.hour],
+      keyId: group.keyId.slice(from, to),
+      identityId: group.identityId.slice(from, to),
+      valid: countsOf('VALID'),
+      rateLimited: countsOf('RATE_LIMITED'),
+      expired: countsOf('EXPIRED'),
+      disabled: countsOf('DISABLED'),
+      forbidden: countsOf('FORBIDDEN'),
+      usageExceeded: countsOf('USAGE_EXCEEDED'),
+      insufficientPermissions: countsOf('INSUFFICIENT_PERMISSIONS'),
+    },
   }
+}
 
-  count(row: number, outcome: Outcome): void {
-    const column = this.#counts[outcome]
-    const count = column[row]
-    if (count === undefined) put(column, row, 1, 0)
-    else column[row] = count + 1
+/** Adds the rows of one keyspace and hour to others. */
+function append({ scopes, verifications: slice }: UsageColumns, to: UsageColumns): void {
+  const { scope, hour, keyId, ...others } = to.verifications
+  to.scopes.workspaceId.push(...scopes.workspaceId)
+  const place = to.scopes.keyspaceId.push(...scopes.keyspaceId)
+  const rowsBefore = keyId.length
+  for (const id of slice.keyId) {
+    scope.push(place)
+    hour.push(slice.hour[0] ?? 0) // one for all
+    keyId.push(id)
   }
-
-  *columns(): Generator<UsageColumns, void> {
-    for (let from = 0; from < this.#keyId.length; from += BATCH_ROWS_MAX) {
-      const to = from + BATCH_ROWS_MAX
-      const countsOf = (outcome: Outcome) => this.#counts[outcome].slice(from, to)
-      const columns = emptyColumns()
-      columns.verifications = {
-        scope: this.#scopesOf(from, to, columns),
-        set: [],
-        hour: this.#hour.slice(from, to),
-        keyId: this.#keyId.slice(from, to),
-        identityId: this.#identityId.slice(from, to),
-        valid: countsOf('VALID'),
-        rateLimited: countsOf('RATE_LIMITED'),
-        expired: countsOf('EXPIRED'),
-        disabled: countsOf('DISABLED'),
-        forbidden: countsOf('FORBIDDEN'),
-        usageExceeded: countsOf('USAGE_EXCEEDED'),
-        insufficientPermissions: countsOf('INSUFFICIENT_PERMISSIONS'),
-      }
-      yield columns
+  for (const [name, column] of Object.entries(others) as [keyof typeof others, (string | number)[]][]) // its own entries
+    for (const [i, value] of slice[name].entries()) {
+      const filler = name === 'identityId' ? '' : 0
+      if (value !== filler) put(column, rowsBefore + i, value, filler)
     }
-  }
-
-  #scopeOf({ workspaceId, keyspaceId }: VerificationEvent): number {
-    if (this.#lastScope?.keyspaceId === keyspaceId) return this.#lastScope.at
-    let at = this.#scopeAt.get(keyspaceId)
-    if (at === undefined) {
-      this.#scopes.workspaceId.push(workspaceId)
-      at = this.#scopes.keyspaceId.push(keyspaceId) - 1
-      this.#scopeAt.set(keyspaceId, at)
-    }
-    this.#lastScope = { keyspaceId, at }
-    return at
-  }
-
-  /** Puts the scopes of these rows into the batch. @returns the rows' positions among them, from 1. */
-  #scopesOf(from: number, to: number, { scopes }: UsageColumns): number[] {
-    const places = new Map<number, number>()
-    return this.#scope.slice(from, to).map((at) => {
-      let place = places.get(at)
-      if (place === undefined) {
-        scopes.workspaceId.push(this.#scopes.workspaceId[at] ?? '') // both lists are as long
-        place = scopes.keyspaceId.push(this.#scopes.keyspaceId[at] ?? '')
-        places.set(at, place)
-      }
-      return place
-    })
-  }
 }
 
 class ColumnBuilder {
