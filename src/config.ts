@@ -42,6 +42,8 @@ export type Config = {
   metricsPort: number | null
   /** What the windows of all shards together may take, in bytes. */
   limiterBytesMax: number
+  /** What the known keys of one HTTP thread may take, in bytes. */
+  keyCacheBytesMax: number
   /** Whole months of usage kept besides the begun one; null = all. */
   usageRetentionMonths: number | null
 }
@@ -91,6 +93,13 @@ export function readConfig(environment: Record<string, string | undefined> = pro
         min: 8,
         max: 1_048_576,
         otherwise: 256,
+      }),
+    keyCacheBytesMax:
+      2 ** 20 *
+      wholeNumber('TOLLGATE_KEY_CACHE_MIB', read('TOLLGATE_KEY_CACHE_MIB'), {
+        min: 1,
+        max: 1_048_576,
+        otherwise: 128,
       }),
     usageRetentionMonths: retentionMonths(read('TOLLGATE_USAGE_RETENTION_MONTHS')),
   }

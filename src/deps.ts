@@ -79,7 +79,7 @@ export function openDeps(
   const changes = new Changes({ processId, confirmTimeoutMs: 2000 })
   for (const port of peerPorts) changes.addPeer(port)
   const database = new Database(pool, changes, { notifies: address.kind === 'url' })
-  const keys = new KeyLookup(sql, changes, { bytesMax: 64 * 2 ** 20, missingMax: 100_000 })
+  const keys = new KeyLookup(sql, changes, { bytesMax: config.keyCacheBytesMax, missingMax: 100_000 })
   const limiter = new LimiterRouter({ ports: shardPorts, hashSecret, clock, replyTimeoutMs: 2000 })
   const credits = new CreditSpender(sql, clock)
   const usage = new UsageRecorder({
