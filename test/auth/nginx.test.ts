@@ -1,16 +1,12 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { makeApi, makeKey } from '../support/fixtures.ts'
+import { NGINX, startNginx } from '../support/nginx.ts'
 import { startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
-
-/** The one that is installed: `apt-get install nginx`. Without it there is nothing to stand in front of. */
-const NGINX = Bun.which('nginx', { PATH: `${process.env.PATH}:/usr/sbin:/usr/local/sbin` })
-if (NGINX === null) console.warn('no nginx is installed: what stands behind one is not tested')
 
 /** The block that the README shows, word for word but for the addresses and the id. */
 function exampleOf({ tollgate, application, apiId }: Record<'tollgate' | 'application' | 'apiId', string>) {
@@ -59,7 +55,8 @@ describe.skipIf(NGINX === null)('behind a real nginx, set up as the README says'
       application: application.url.host,
       apiId,
     })
-    url = await startNginx(example, closing)
+    const port = await startNginx(({ port }) => `server {\n  listen 127.0.0.1:${port};\n${example}}`, closing)
+    url = `http://127.0.0.1:${port}`
   })
   afterAll(() => closing.disposeAsync())
 
@@ -151,46 +148,3 @@ describe.skipIf(NGINX === null)('behind a real nginx, set up as the README says'
     expect(seen).toEqual([])
   })
 })
-
-/** @returns where it listens, once it does. */
-async function startNginx(locations: string, closing: AsyncDisposableStack): Promise<string> {
-  const folder = mkdtempSync(join(tmpdir(), 'tollgate-nginx-'))
-  chmodSync(folder, 0o755) // started as root, its workers are somebody else
-  closing.defer(() => rmSync(folder, { recursive: true, force: true }))
-  const free = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: () => new Response() })
-  const { port } = free
-  await free.stop(true)
-  const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
-    (name) => `${name}_temp_path ${folder}/${name};`,
-  )
-  writeFileSync(
-    `${folder}/nginx.conf`,
-    `daemon off; pid ${folder}/pid; error_log stderr crit; worker_processes 1;
-events {}
-http {
-  access_log off; ${paths.join(' ')}
-  server {
-    listen 127.0.0.1:${port};
-${locations}
-  }
-}`,
-  )
-  const child = Bun.spawn([NGINX ?? '', '-p', folder, '-c', `${folder}/nginx.conf`], { stderr: 'inherit' })
-  closing.defer(async () => {
-    child.kill('SIGTERM')
-    await child.exited
-  })
-  const url = `http://127.0.0.1:${port}`
-  for (let attempt = 0; attempt < 200; attempt++) {
-    if (child.exitCode !== null) throw new Error(`nginx ended with ${child.exitCode}`)
-    if (
-      await fetch(url).then(
-        () => true,
-        () => false,
-      )
-    )
-      return url
-    await Bun.sleep(25)
-  }
-  throw new Error('nginx does not answer')
-}

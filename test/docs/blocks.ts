@@ -1,0 +1,58 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+export const ROOT = join(import.meta.dir, '../..')
+const GUIDES = 'src/http/guides'
+
+/** A fenced block of a text, as its reader sees it. */
+export type Block = {
+  /** `README`, or the name of a guide. */
+  doc: string
+  /** Of its first line in the file, from 1. */
+  line: number
+  language: string
+  text: string
+}
+
+/** README and every guide that is in the folder, by name. */
+export const DOCS: Readonly<Record<string, string>> = Object.fromEntries(
+  [
+    'README.md',
+    ...readdirSync(join(ROOT, GUIDES))
+      .filter((name) => name.endsWith('.md'))
+      .sort()
+      .map((name) => `${GUIDES}/${name}`),
+  ].map((path) => [path.replace(/^.*\/|\.md$/g, ''), readFileSync(join(ROOT, path), 'utf8')]),
+)
+
+/** @throws Error for a fence that is not closed or names no language: nobody could say how to run that. */
+export function blocksOf(doc: string): Block[] {
+  const blocks: Block[] = []
+  let open: Block | null = null
+  for (const [index, line] of (DOCS[doc] ?? '').split('\n').entries()) {
+    const fence = /^```(\w*)$/.exec(line)
+    if (fence === null) {
+      if (open !== null) open.text += `${line}\n`
+    } else if (open !== null) {
+      blocks.push(open)
+      open = null
+    } else {
+      const [, language = ''] = fence
+      if (language === '') throw new Error(`${doc}:${index + 1} opens a block without a language`)
+      open = { doc, line: index + 2, language, text: '' }
+    }
+  }
+  if (open !== null) throw new Error(`${doc}:${open.line} is never closed`)
+  return blocks
+}
+
+export const ALL_BLOCKS: readonly Block[] = Object.keys(DOCS).flatMap(blocksOf)
+
+/** The one block of that document and language that holds the text. @throws Error unless there is exactly one. */
+export function blockWith(doc: string, language: string, text: string): Block {
+  const found = blocksOf(doc).filter((block) => block.language === language && block.text.includes(text))
+  const [only] = found
+  if (only === undefined || found.length > 1)
+    throw new Error(`${found.length} blocks of ${doc} in ${language} hold ${JSON.stringify(text)}`)
+  return only
+}

@@ -1,0 +1,403 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import packageJson from '../../package.json' with { type: 'json' }
+import { readConfig } from '../../src/config.ts'
+import { copyEmbedded, openTestDatabase, TEST_DATABASE_URL } from '../support/database.ts'
+import { freePort } from '../support/nginx.ts'
+import { callsTo } from '../support/server.ts'
+import { ALL_BLOCKS, type Block, blocksOf, blockWith, ROOT } from './blocks.ts'
+
+/**
+ * The commands of README and the guides, word for word, each document's in its order in one shell, in a copy of the
+ * product with what `bun install` gave it. Only the address, and how long a load lasts, is another. On the embedded database: that is
+ * what the reader has. What is about Postgres runs with the suite that has one.
+ */
+setDefaultTimeout(120_000)
+
+/** Commands that cannot run here; what can be checked of them is. */
+const NOT_RUN: {
+  doc: string
+  text: string
+  reason: string
+  check: (block: Block) => void | Promise<void>
+}[] = [
+  {
+    doc: 'README',
+    text: 'npm install && npm start',
+    reason: 'npm would fetch Bun and every package from the registry; the CI does so before it runs this',
+    check: () => {
+      expect(packageJson.scripts.start).toContain('src/main.ts serve')
+      expect(packageJson.devDependencies.bun).toBe(Bun.version)
+      expect(readFileSync(join(ROOT, '.ci/run'), 'utf8')).toContain('\nnpm install')
+    },
+  },
+  {
+    doc: 'README',
+    text: 'bun run check',
+    reason: 'they are what runs this, or run for minutes',
+    check: ({ text }) => {
+      for (const [, script] of text.matchAll(/^bun run (\w+)/gm))
+        expect(Object.keys(packageJson.scripts)).toContain(script ?? '')
+    },
+  },
+  {
+    doc: 'kubernetes',
+    text: 'docker build',
+    reason: 'no engine runs here; test/start/container.test.ts takes the steps of the Dockerfile without one',
+    check: ({ text }) => {
+      expect(existsSync(join(ROOT, 'Dockerfile'))).toBe(true)
+      // What is built is what is pushed, and what the manifest starts.
+      const tags = new Set(text.match(/registry\.example\.com\/\S+/g))
+      expect([...tags]).toEqual([`registry.example.com/tollgate:${packageJson.version}`])
+    },
+  },
+  {
+    doc: 'kubernetes',
+    text: 'kubectl create secret',
+    reason: 'there is no cluster; made without one, what it holds is what a server can start with',
+    check: async ({ text }) => {
+      const values = await secretOf(text)
+      const config = readConfig(values)
+      expect(Object.keys(values).sort()).toEqual(['DATABASE_URL', 'TOLLGATE_ROOT_KEY', 'TOLLGATE_VAULT_KEY'])
+      expect([config.databaseUrl, config.rootKey, config.vaultKeys?.length]).toEqual([
+        expect.stringContaining('postgres://'),
+        expect.stringMatching(/^tollgate_[0-9a-f]{48}$/),
+        1,
+      ])
+    },
+  },
+  {
+    doc: 'kubernetes',
+    text: 'kubectl apply',
+    reason: 'there is no cluster; the manifest is checked in configuration.test.ts',
+    check: ({ text }) => expect(text).toContain('statefulset/tollgate'),
+  },
+]
+
+/** The values as kubectl takes them from its arguments; the shell evaluates those. */
+async function secretOf(text: string): Promise<Record<string, string>> {
+  const child = Bun.spawn(['bash', '-c', `kubectl() { printf '%s\\n' "$@"; }\n${text}`])
+  const words = (await new Response(child.stdout).text()).trim().split('\n')
+  return Object.fromEntries(
+    words
+      .filter((word) => word.startsWith('--from-literal='))
+      .map((word) => word.slice('--from-literal='.length))
+      .map((word) => [word.slice(0, word.indexOf('=')), word.slice(word.indexOf('=') + 1)]),
+  )
+}
+
+/** Those that only a Postgres can run. */
+const ON_POSTGRES = ['pg_dump', 'pg_restore']
+
+const isNotRun = ({ doc, text }: Block) =>
+  NOT_RUN.some((each) => each.doc === doc && text.includes(each.text))
+const isOnPostgres = ({ text }: Block) => ON_POSTGRES.some((command) => text.startsWith(command))
+/** A server in the foreground: the reader leaves it running and goes on in another terminal. */
+const isServer = ({ text }: Block) => /^(\S+=\S+ |bun install && )*bun run start$/.test(text.trim())
+const shell = ALL_BLOCKS.filter(({ language }) => language === 'sh')
+
+describe.each(NOT_RUN.map((each) => [`${each.doc}: ${each.text}`, each] as const))('%s', (_, each) => {
+  test(`is not run: ${each.reason}`, async () => {
+    await each.check(blockWith(each.doc, 'sh', each.text))
+  })
+})
+
+/** A copy of the product in a folder of its own, as a clone would be, and what runs in it. */
+class Copy implements AsyncDisposable {
+  readonly folder = mkdtempSync(join(tmpdir(), 'tollgate-test-docs-'))
+  readonly #servers: Bun.Subprocess[] = []
+  readonly #dataDirs: string[] = []
+  readonly #env: Record<string, string>
+  /** Where its server listens, or will. */
+  readonly port: number
+
+  private constructor(port: number) {
+    this.port = port
+    this.#env = {
+      PATH: process.env.PATH ?? '',
+      HOME: process.env.HOME ?? '',
+      PORT: String(port),
+      TOLLGATE_URL: this.url,
+    }
+  }
+
+  static async make(): Promise<Copy> {
+    const copy = new Copy(await freePort())
+    for (const name of ['package.json', 'bun.lock', 'src', 'sql', 'bench'])
+      cpSync(join(ROOT, name), join(copy.folder, name), {
+        recursive: true,
+        filter: (path) => !path.includes('node_modules'),
+      })
+    // What the product needs and no more: the rest of 300 MB is for developing it.
+    const settings = readFileSync(join(ROOT, 'bunfig.toml'), 'utf8')
+    writeFileSync(
+      join(copy.folder, 'bunfig.toml'),
+      settings.replace('[install]', '[install]\nproduction = true'),
+    )
+    return copy
+  }
+
+  get url() {
+    return `http://127.0.0.1:${this.port}`
+  }
+
+  /** As written, but for where the server is. */
+  #adapted(text: string): string {
+    return text
+      .replaceAll('127.0.0.1:3000', `127.0.0.1:${this.port}`)
+      .replaceAll('PORT=3000', `PORT=${this.port}`)
+      .replaceAll('--duration 10\n', '--duration 1\n')
+  }
+
+  /**
+   * Ends what runs and makes that the only data dir there is.
+   * @param dataDir Where a server will keep its data: a migrated database is there already, which saves seconds.
+   */
+  async renew(dataDir: string): Promise<void> {
+    await this.end()
+    for (const name of [...this.#dataDirs.splice(0), 'serve-0.log'])
+      rmSync(join(this.folder, name), { recursive: true, force: true })
+    await copyEmbedded(join(this.folder, dataDir))
+    this.#dataDirs.push(dataDir)
+  }
+
+  /** Runs it in the background. @returns once it listens. */
+  async serve(text: string, env: Record<string, string> = {}): Promise<void> {
+    const log = Bun.file(join(this.folder, `serve-${this.#servers.length}.log`))
+    const child = Bun.spawn(['bash', '-c', this.#adapted(text)], {
+      cwd: this.folder,
+      env: { ...this.#env, ...env },
+      stdin: 'ignore',
+      stdout: log,
+      stderr: log,
+      detached: true, // a group of its own, so that what it starts ends with it
+    })
+    this.#servers.push(child)
+    for (let attempt = 0; attempt < 600; attempt++) {
+      if (child.exitCode !== null) break
+      if (/^Tollgate listens on /m.test(await log.text().catch(() => ''))) return
+      await Bun.sleep(50)
+    }
+    throw new Error(`${text} does not listen: ${await log.text()}`)
+  }
+
+  /**
+   * Runs blocks one after the other in one shell that ends at the first failure.
+   * @param before Commands that the text takes for granted.
+   * @returns what each wrote, to both streams.
+   */
+  async run(blocks: readonly Block[], before = ''): Promise<string[]> {
+    const output = join(this.folder, 'output')
+    const parts = blocks.map(({ text }) => `printf '\\x01'\n${this.#adapted(text)}`)
+    writeFileSync(join(this.folder, 'commands.sh'), `set -euo pipefail\n${before}\n${parts.join('\n')}`)
+    const child = Bun.spawn(['bash', '-c', 'exec bash commands.sh > output 2>&1'], {
+      cwd: this.folder,
+      env: this.#env,
+      stdin: 'ignore',
+      detached: true,
+    })
+    this.#servers.push(child)
+    const code = await child.exited
+    const [, ...written] = readFileSync(output, 'utf8').split('\x01')
+    if (code !== 0) {
+      const block = blocks[written.length - 1]
+      throw new Error(`${block?.doc}:${block?.line} ends with ${code}: ${written.at(-1)}`)
+    }
+    return written
+  }
+
+  /** Kills every process that was started, with all that they started. */
+  async end(): Promise<void> {
+    for (const child of this.#servers.splice(0)) {
+      try {
+        process.kill(-child.pid, 'SIGKILL') // the group
+      } catch {
+        // everything in it has ended
+      }
+      await child.exited
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.end()
+    rmSync(this.folder, { recursive: true, force: true })
+  }
+}
+
+/** Stands in for systemd: the same words start and stop the server of this folder. */
+const SYSTEMCTL = `
+systemctl() {
+  [ "$2" = tollgate ]
+  case "$1" in
+    start)
+      bun run start >> serve.log 2>&1 &
+      until curl -sf "$TOLLGATE_URL/v1/liveness" > /dev/null; do sleep 0.05; done ;;
+    stop)
+      local pid; pid=$(cat .tollgate/node-0.pid)
+      kill -TERM "$pid"
+      while kill -0 "$pid" 2> /dev/null; do sleep 0.05; done ;;
+    *) return 1 ;;
+  esac
+}`
+
+/** A text of the block → what it must write. What is not listed must only succeed. */
+type Expected = Record<string, RegExp>
+
+function expectWritten(blocks: readonly Block[], written: readonly string[], expected: Expected): void {
+  for (const [text, pattern] of Object.entries(expected)) {
+    const index = blocks.findIndex((block) => block.text.includes(text))
+    expect(`${text}: ${written[index]}`).toMatch(pattern)
+  }
+}
+
+const ran = new Set<string>()
+const nameOf = ({ doc, line }: Block) => `${doc}:${line}`
+/** The commands of a document that run in a shell beside its server. */
+function commandsOf(doc: string): Block[] {
+  const blocks = blocksOf(doc).filter(
+    (block) => block.language === 'sh' && !isNotRun(block) && !isServer(block) && !isOnPostgres(block),
+  )
+  for (const block of blocks) ran.add(nameOf(block))
+  return blocks
+}
+
+describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
+  let copy: Copy
+  beforeAll(async () => {
+    copy = await Copy.make()
+    await copy.run([{ doc: 'installation', line: 1, language: 'sh', text: 'bun install\n' }])
+  })
+  afterAll(() => copy[Symbol.asyncDispose]())
+
+  describe('beside the server that the first command of README installs and starts', () => {
+    beforeAll(async () => {
+      await copy.renew('.tollgate')
+      const start = blockWith('README', 'sh', 'bun install && bun run start')
+      ran.add(nameOf(start))
+      await copy.serve(start.text)
+    })
+
+    const documents: [string, Expected][] = [
+      [
+        'README',
+        {
+          'for i in 1 2 3': /("success":true[\s\S]*){2}"success":false/,
+          'keys.verifyKey': /"valid":true.*"remaining":9/,
+          'analytics.getVerifications': /"valid": 1\b/,
+          'tollgate --help': /usage: tollgate/,
+        },
+      ],
+      ['clients', { 'ratelimits.limit': /"success":true/, 'apis.listApis': /"apis": \[/ }],
+      [
+        'from-unkey',
+        {
+          'root-key create': /^.*tollgate_/s,
+          'openssl dgst': /51z\+xpkb/,
+          'tollgate import': /imported 1, there already 0, refused 0/,
+          'key verify': /VALID.*999 uses left/,
+        },
+      ],
+      ['security', { 'root-key create': /tollgate_/ }],
+      ['tuning', { 'bench load': /500 of 500 requests answered/, '/metrics': /tollgate_cache_hits_total/ }],
+    ]
+    test.each(documents)('%s', async (doc, expected) => {
+      const commands = commandsOf(doc)
+      expectWritten(commands, await copy.run(commands), expected)
+    })
+  })
+
+  test('nginx: the server says who it is to the world', async () => {
+    await copy.renew('.tollgate')
+    const start = blockWith('nginx', 'sh', 'bun run start')
+    ran.add(nameOf(start))
+    await copy.serve(start.text)
+    const { body } = await callsTo(copy.url).get('nothing')
+    expect(body.error.docs).toStartWith('https://keys.example.com/errors/')
+  })
+
+  test('sidecar', async () => {
+    await copy.renew('.tollgate')
+    const commands = commandsOf('sidecar')
+    expectWritten(commands, await copy.run(commands), { liveness: /"status":"serving"/ })
+  })
+
+  test('failures', async () => {
+    await copy.renew('crash')
+    const commands = commandsOf('failures')
+    expectWritten(commands, await copy.run(commands), { 'kill -9': /"remaining":99[\s\S]*"remaining":98/ })
+  })
+
+  test('backups: what was saved is back, what came later is not, and a sealed key opens with the new vault key', async () => {
+    await copy.renew('.tollgate')
+    const block = (text: string): Block => ({ doc: 'between', line: 0, language: 'sh', text })
+    const commands = commandsOf('backups')
+    const at = (text: string) => commands.findIndex((each) => each.text.includes(text))
+    const call = (method: string, body: string) =>
+      `curl -sS "$TOLLGATE_URL/v1/${method}" -H "Authorization: Bearer $(cat .tollgate/root-key)" -H 'Content-Type: application/json' ${body}`
+    const make = (name: string) =>
+      block(
+        `${name}=$(${call('keys.createKey', `-d "{\\"apiId\\":\\"$API\\",\\"prefix\\":\\"k\\",\\"recoverable\\":true}"`)} | grep -o 'k_[^"]*')\n`,
+      )
+    const verify = (name: string) =>
+      block(
+        `curl -sS "$TOLLGATE_URL/v1/keys.verifyKey" -H 'Content-Type: application/json' -d "{\\"key\\":\\"$${name}\\"}"\n`,
+      )
+    const script = [
+      block(
+        `systemctl start tollgate\nAPI=$(${call('apis.createApi', `-d '{"name":"saved"}'`)} | grep -o 'api_[^"]*')\n`,
+      ),
+      make('BEFORE'),
+      ...commands.slice(0, at('mv .tollgate broken')),
+      make('AFTER'),
+      ...commands.slice(at('mv .tollgate broken'), at('vault reseal') + 1),
+      verify('BEFORE'),
+      verify('AFTER'),
+      block(
+        `${call('apis.listKeys', `-G -d "apiId=$API" -d decrypt=true`)} | grep -o '"plaintext":"[^"]*"'\necho "$BEFORE"\n`,
+      ),
+      ...commands.slice(at('vault reseal') + 1),
+    ]
+    const written = await copy.run(script, SYSTEMCTL)
+    expectWritten(script, written, {
+      'tollgate migrate': /nothing to apply/,
+      'vault reseal': /resealed 1 of 1 data keys/,
+      $BEFORE: /"valid":true/,
+      $AFTER: /"code":"NOT_FOUND"/,
+      plaintext: /"plaintext":"(k_\w+)"\n\1/,
+      'root-key list': /backend/,
+    })
+  })
+
+  test('every command is run, or listed with the reason why not', () => {
+    const missing = shell.filter((each) => !ran.has(nameOf(each)) && !isNotRun(each) && !isOnPostgres(each))
+    expect(missing.map((each) => `${nameOf(each)} ${each.text.split('\n')[0]}`)).toEqual([])
+  })
+})
+
+const HAS_TOOLS = Bun.which('pg_dump') !== null && Bun.which('pg_restore') !== null
+describe.if(TEST_DATABASE_URL !== null && HAS_TOOLS)('on Postgres', () => {
+  test('backups: a dump brings everything back into an empty database', async () => {
+    await using full = await openTestDatabase()
+    await using empty = await openTestDatabase()
+    await using copy = await Copy.make()
+    const commands = shell.filter(isOnPostgres)
+    expect(commands.map(({ text }) => text.split(' ')[0])).toEqual(ON_POSTGRES)
+    const [dump, restore] = commands
+    if (dump === undefined || restore === undefined) throw new Error('two commands')
+    await copy.run([{ ...dump, text: `export DATABASE_URL=${full.databaseUrl}\n${dump.text}` }])
+    await copy.run([{ ...restore, text: `export DATABASE_URL=${empty.databaseUrl}\n${restore.text}` }])
+    const counts = await Promise.all([full, empty].map(({ databaseUrl }) => countTables(databaseUrl ?? '')))
+    expect(counts[0]).toBeGreaterThan(10)
+    expect(counts[1]).toBe(counts[0] ?? 0)
+  })
+})
+
+async function countTables(url: string): Promise<number> {
+  const sql = new Bun.SQL(url, { max: 1 })
+  const [row] =
+    await sql`select count(*)::int as count from information_schema.tables where table_schema = 'public'`
+  await sql.end()
+  return row.count
+}

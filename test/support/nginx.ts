@@ -1,0 +1,63 @@
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+/** The one that is installed: `apt-get install nginx`. Without it there is nothing to stand in front of. */
+export const NGINX = Bun.which('nginx', { PATH: `${process.env.PATH}:/usr/sbin:/usr/local/sbin` })
+if (NGINX === null) console.warn('no nginx is installed: what stands behind one is not tested')
+
+/** A port nobody listens on, for programs that cannot choose one themselves. */
+export async function freePort(): Promise<number> {
+  const free = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: () => new Response() })
+  const { port = 0 } = free
+  await free.stop(true)
+  return port
+}
+
+/**
+ * Runs nginx until `closing` is disposed.
+ * @param httpOf What stands inside `http`, for the port it must listen on and a folder that is there as long as it runs.
+ * @returns the port, once it takes connections.
+ * @throws Error when it ends instead.
+ */
+export async function startNginx(
+  httpOf: (place: { port: number; folder: string }) => string,
+  closing: AsyncDisposableStack,
+): Promise<number> {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-nginx-'))
+  chmodSync(folder, 0o755) // started as root, its workers are somebody else
+  closing.defer(() => rmSync(folder, { recursive: true, force: true }))
+  const port = await freePort()
+  const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
+    (name) => `${name}_temp_path ${folder}/${name};`,
+  )
+  writeFileSync(
+    `${folder}/nginx.conf`,
+    `daemon off; pid ${folder}/pid; error_log stderr crit; worker_processes 1;
+events {}
+http {
+  access_log off; ${paths.join(' ')}
+${httpOf({ port, folder })}
+}`,
+  )
+  const child = Bun.spawn([NGINX ?? '', '-p', folder, '-c', `${folder}/nginx.conf`], { stderr: 'inherit' })
+  closing.defer(async () => {
+    child.kill('SIGTERM')
+    await child.exited
+  })
+  for (let attempt = 0; attempt < 200; attempt++) {
+    if (child.exitCode !== null) throw new Error(`nginx ended with ${child.exitCode}`)
+    if (await takesConnections(port)) return port
+    await Bun.sleep(25)
+  }
+  throw new Error('nginx does not answer')
+}
+
+const takesConnections = (port: number): Promise<boolean> =>
+  Bun.connect({ hostname: '127.0.0.1', port, socket: { data() {} } }).then(
+    (socket) => {
+      socket.end()
+      return true
+    },
+    () => false,
+  )
