@@ -226,19 +226,19 @@ class Connection {
     this.isBusy = true
     const isLast = head.isLast
     const handle = this.front.options.hot.get(head.route)
-    const answered =
-      handle === undefined
-        ? this.front.viaElysia(head, body, this.peer(), isLast)
-        : handle(new FrontIncoming(head, body, this.socket)).then((answer) =>
-            wireTextOf(answer, isLast || this.front.isClosing),
-          )
-    answered.then(
-      (message) => this.done(message, isLast),
-      (cause) => {
-        log('error', 'request failed', { route: head.route, cause })
-        this.refuse(500, 'Internal Server Error')
-      },
-    )
+    const failed = (cause: unknown) => {
+      log('error', 'request failed', { route: head.route, cause })
+      this.refuse(500, 'Internal Server Error')
+    }
+    if (handle === undefined) {
+      this.front
+        .viaElysia(head, body, this.peer(), isLast)
+        .then((message) => this.done(message, isLast), failed)
+      return
+    }
+    handle(new FrontIncoming(head, body, this.socket))
+      .then((answer) => this.done(wireTextOf(answer, isLast || this.front.isClosing), isLast))
+      .catch(failed)
   }
 
   private done(message: string | Buffer, isLast: boolean): void {
@@ -251,8 +251,8 @@ class Connection {
   /** Writes; goes on with the next request once all is written. */
   private send(message: string | Buffer): void {
     const written = this.socket.write(message)
-    const bytes = typeof message === 'string' ? Buffer.byteLength(message) : message.length
     if (written < 0) return // it is closed, and soon forgotten
+    const bytes = typeof message === 'string' ? Buffer.byteLength(message) : message.length
     if (written < bytes) {
       const rest = typeof message === 'string' ? Buffer.from(message) : message
       this.unsent = rest.subarray(written)

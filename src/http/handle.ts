@@ -39,8 +39,9 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
   return async (incoming) => {
     const exchange = new Exchange(incoming, deps)
     try {
+      const read = endpoint.method === 'GET' ? readSearch(incoming, endpoint) : readBody(incoming)
       const input =
-        endpoint.method === 'GET' ? readSearch(incoming, endpoint) : parseBody(await readBody(incoming))
+        typeof read === 'string' ? parseBody(read) : read instanceof Promise ? parseBody(await read) : read
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
       const reply = await endpoint.run(deps, exchange, input)
       const answer = jsonAnswer(exchange, endpoint.status, reply)
