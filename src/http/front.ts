@@ -5,6 +5,7 @@ import { httpDate, wireTextOf } from './answer.ts'
 import { BODY_BYTES_MAX } from './body.ts'
 import type { Handler } from './handle.ts'
 import type { Incoming } from './incoming.ts'
+import type { ConnectionCounts } from './measures.ts'
 import { HEAD_BYTES_MAX, type RequestHead, readHead } from './request-head.ts'
 import { type Behind, Tunnel } from './tunnel.ts'
 
@@ -26,7 +27,6 @@ export class Front {
   private readonly listener: Bun.TCPSocketListener<Connection> | Bun.UnixSocketListener<Connection>
   private readonly sweeper: Timer
   private isStopping = false
-  private refused = 0
   readonly heads = new KnownHeads()
 
   constructor(readonly options: FrontOptions) {
@@ -52,11 +52,6 @@ export class Front {
     return 'port' in this.listener ? this.listener.port : null
   }
 
-  /** Connections now, and how many were refused since the start because there were too many. */
-  get counts(): { open: number; refused: number } {
-    return { open: this.connections.size, refused: this.refused }
-  }
-
   /**
    * A second has passed: cuts off who has been idle, or slow to send or to take, for too long. One walk over all
    * connections instead of a timer each.
@@ -77,20 +72,21 @@ export class Front {
   }
 
   private open(socket: Socket<Connection>): void {
-    const { connectionsMax } = this.options
+    const { connectionsMax, counts } = this.options
     socket.data = new Connection(socket, this)
     if (this.connections.size >= connectionsMax || this.isStopping) {
-      this.refused++
-      if (this.refused === 1 || this.refused % 10_000 === 0)
-        log('warn', 'connection refused: too many', { connectionsMax, refused: this.refused })
+      counts.refused++
+      if (counts.refused === 1 || counts.refused % 10_000 === 0)
+        log('warn', 'connection refused: too many', { connectionsMax, refused: counts.refused })
       socket.terminate()
       return
     }
     this.connections.add(socket.data)
+    counts.open++
   }
 
   private forget(connection: Connection): void {
-    this.connections.delete(connection)
+    if (this.connections.delete(connection)) this.options.counts.open--
     connection.closed()
   }
 
@@ -142,6 +138,8 @@ export type FrontOptions = {
   peers: Peers
   /** More are refused at once. */
   connectionsMax: number
+  /** Told of every connection. */
+  counts: ConnectionCounts
 }
 
 /** Who is at the other end; null = not known, as on a Unix socket. Shared by the fronts of one server behind. */

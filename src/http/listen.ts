@@ -58,6 +58,7 @@ export async function listen(
     behind: { hostname: '127.0.0.1', port: behind.port ?? 0 },
     peers,
     connectionsMax,
+    counts: deps.measures.connections,
   }
   const fronts: Front[] = []
   let boundPort: number | null = null

@@ -13,7 +13,10 @@ export type ThreadReport = {
   usage: UsageStats
   /** How late a timer was at worst in the last minute, in ms. */
   loopLagMs: number
+  connections: ConnectionCounts
 }
+/** Client connections: open now, and refused since the start because there were too many. */
+export type ConnectionCounts = { open: number; refused: number }
 export type RouteReport = { statuses: Record<number, number>; counts: number[]; sumMs: number }
 export type Decisions = {
   workspaceId: string
@@ -31,6 +34,8 @@ export const LATENCY_BOUNDS_MS = [0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 50
  * somebody asks.
  */
 export class Measures {
+  /** Kept by `front.ts`. */
+  readonly connections: ConnectionCounts = { open: 0, refused: 0 }
   readonly #routes = new Map<string, RouteMeasures>()
   readonly #verifications: Record<string, number> = {}
   readonly #decisions = new Map<string, Decisions>()
@@ -79,6 +84,7 @@ export class Measures {
       caches,
       usage,
       loopLagMs: this.#lag.worstMs,
+      connections: { ...this.connections },
     }
   }
 }

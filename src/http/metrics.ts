@@ -57,6 +57,16 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     ...shardThreads((stats) => (stats === null ? 0 : 1)),
   ])
   yield gauge(
+    'tollgate_connections',
+    'Open connections of clients.',
+    each(({ connections }) => connections.open),
+  )
+  yield counter(
+    'tollgate_connections_refused_total',
+    'Connections refused because there were too many.',
+    each(({ connections }) => connections.refused),
+  )
+  yield gauge(
     'tollgate_event_loop_lag_seconds',
     'How late a timer of the thread was at worst in the last minute.',
     [
