@@ -6,6 +6,7 @@ import { type Arguments, type Command, parse, UsageError } from './arguments.ts'
 import { benchCommand } from './bench.ts'
 import { CallError } from './client.ts'
 import { importCommand } from './import.ts'
+import { FileError } from './import-file.ts'
 import { keyCommands } from './key.ts'
 import { limitCommand } from './limit.ts'
 import { migrateCommand } from './migrate.ts'
@@ -79,7 +80,8 @@ function report(cause: unknown, command: Command): number {
     cause instanceof CallError ||
     cause instanceof ConfigError ||
     cause instanceof StartError ||
-    (cause instanceof Error && 'code' in cause && cause.code === 'ENOENT')
+    cause instanceof FileError ||
+    (cause instanceof Error && 'syscall' in cause) // a file that is not there, not readable, a folder
   if (!isExpected) throw cause
   process.stderr.write(`${cause.message}\n`)
   return 1

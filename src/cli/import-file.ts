@@ -1,5 +1,10 @@
 import { createReadStream } from 'node:fs'
 
+/** The file cannot be read as what it is said to be. */
+export class FileError extends Error {
+  override name = 'FileError'
+}
+
 /** One record of the file; `line` is where it begins, from 1. `problem` = it cannot be a key. */
 export type ImportRecord = { line: number; bytesRead: number } & (
   | { key: Record<string, unknown> }
@@ -9,8 +14,9 @@ export type ImportRecord = { line: number; bytesRead: number } & (
 /**
  * The keys in a file, one after another; the file may be of any size.
  * @param format `ndjson`: each line an element of migrations.createKeys. `csv`: a head line names the fields; `hash` is
- *   base64 SHA-256, `meta` JSON, lists are separated by blanks.
- * @throws Error when the file cannot be read or its head line names an unknown field.
+ *   base64 SHA-256, `meta`, `refill` and `ratelimit` JSON, lists are separated by blanks.
+ * @throws FileError when its head line names an unknown field or a record does not end; what the system says when it
+ *   cannot be read.
  */
 export async function* readImportFile(path: string, format: 'csv' | 'ndjson'): AsyncGenerator<ImportRecord> {
   let head: string[] | null = null
@@ -20,9 +26,9 @@ export async function* readImportFile(path: string, format: 'csv' | 'ndjson'): A
       yield { line, bytesRead, ...readJson(text) }
     } else if (head === null) {
       head = readCells(text).map((name) => name.trim())
-      const unknown = head.find((name) => !(name in FIELDS))
+      const unknown = head.find((name) => !Object.hasOwn(FIELDS, name))
       if (unknown !== undefined)
-        throw new Error(
+        throw new FileError(
           `column ${JSON.stringify(unknown)} is unknown; known are ${Object.keys(FIELDS).join(', ')}`,
         )
     } else {
@@ -56,6 +62,8 @@ const FIELDS: Record<string, FieldKind> = {
   permissions: 'list',
   expires: 'number',
   remaining: 'number',
+  refill: 'json',
+  ratelimit: 'json',
   enabled: 'boolean',
   environment: 'text',
 }
@@ -127,7 +135,8 @@ async function* readRecords(
   }
   const stream = createReadStream(path, { encoding: 'utf8', highWaterMark: 256 * 1024 })
   for await (const chunk of stream) {
-    pending += chunk
+    // Spreadsheets put a byte order mark before the first name.
+    pending += bytesRead === 0 ? String(chunk).replace(/^\uFEFF/, '') : chunk
     bytesRead = stream.bytesRead
     let from = 0
     let searchFrom = 0
@@ -141,7 +150,8 @@ async function* readRecords(
       from = end + 1
     }
     pending = pending.slice(from)
-    if (pending.length > RECORD_CHARACTERS_MAX) throw new Error(`line ${line} does not end`)
+    if (pending.length > RECORD_CHARACTERS_MAX)
+      throw new FileError(`line ${line} does not end; is a quote missing?`)
   }
   if (pending !== '') yield finish(pending)
 }

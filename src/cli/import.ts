@@ -19,7 +19,11 @@ import { readImportFile } from './import-file.ts'
  * refused is cut in halves until the lines at fault stand alone; those go to `<file>.refused`.
  */
 
-type Progress = { bytes: number; line: number; imported: number; existing: number; refused: number }
+/** What an import is, besides its file's name: the progress of another one must not let this one skip a line. */
+type Job = { bytes: number; modifiedMs: number; url: string; apiId: string | null }
+type Counts = { imported: number; existing: number; refused: number }
+/** Up to `line`, everything is answered and counted. */
+type Progress = Counts & { job: Job; line: number }
 type KeyItem = { line: number; key: Record<string, unknown> }
 type Item = KeyItem | { line: number; problem: string }
 type Outcome = { imported: number; existing: number; refused: { line: number; reason: string }[] }
@@ -54,12 +58,21 @@ async function importFile(
   client: Client,
   path: string,
   options: { format: 'csv' | 'ndjson'; apiId: string | undefined; connections: number },
-): Promise<Omit<Progress, 'bytes'>> {
-  const bytes = statSync(path).size
-  const progress = readProgress(path, bytes)
+): Promise<Counts> {
+  const { size: bytes, mtimeMs: modifiedMs } = statSync(path)
+  const progress = readProgress(path, {
+    bytes,
+    modifiedMs,
+    url: client.config.url,
+    apiId: options.apiId ?? null,
+  })
   const doneBefore = progress.line
   dropRefusedAfter(path, doneBefore)
-  const bar = new ProgressBar(bytes)
+  using bar = new ProgressBar(bytes, progress)
+  using _ = onInterrupt(() => {
+    bar.leave()
+    process.stderr.write(`stopped behind line ${progress.line}; the same command goes on from there\n`)
+  })
 
   // In the order of the file. Calls end in any order, but are reckoned in this one: the progress passes a line only
   // when all before it are answered, so nothing is reckoned twice however often an import is stopped.
@@ -100,14 +113,14 @@ async function importFile(
       await send(items)
       items = []
     }
-    bar.show(bytesRead, progress)
+    bar.show(bytesRead)
   }
   if (items.length > 0) await send(items)
   await Promise.all(sent.map(({ done }) => done))
-  bar.end(progress)
+  bar.show(bytes, { isLast: true })
   rmSync(`${path}.progress`, { force: true })
-  const { bytes: _, ...result } = progress
-  return result
+  const { imported, existing, refused } = progress
+  return { imported, existing, refused }
 }
 
 /** Calls answered before one ahead of them, at most: what is held, and what a stop sends again. */
@@ -155,7 +168,8 @@ async function sendBatch(client: Client, items: KeyItem[], outcome: Outcome): Pr
     } else if (cause.code === 'CONFLICT') {
       outcome.existing++
     } else {
-      outcome.refused.push({ line: only.line, reason: cause.message })
+      // Of its place in the call, which nobody knows, only the line is told.
+      outcome.refused.push({ line: only.line, reason: cause.message.replace(/: 0\.(?=\w)/, ': ') })
     }
   }
 }
@@ -183,12 +197,12 @@ async function sendPatiently(client: Client, items: KeyItem[]): Promise<void> {
 /** With the pauses between them, some fifteen seconds. */
 const ATTEMPTS_MAX = 6
 
-/** Nothing done, unless the file was begun before and is still as long. */
-function readProgress(path: string, bytes: number): Progress {
-  const fresh = { bytes, line: 0, imported: 0, existing: 0, refused: 0 }
+/** Nothing done, unless this very import was begun before. */
+function readProgress(path: string, job: Job): Progress {
+  const fresh: Progress = { job, line: 0, imported: 0, existing: 0, refused: 0 }
   try {
     const read: Progress = JSON.parse(readFileSync(`${path}.progress`, 'utf8'))
-    return read.bytes === bytes ? { ...fresh, ...read } : fresh
+    return Bun.deepEquals(read.job, job) ? { ...fresh, ...read } : fresh
   } catch {
     return fresh
   }
@@ -200,37 +214,53 @@ function writeProgress(path: string, progress: Progress): void {
   renameSync(`${path}.progress.part`, `${path}.progress`)
 }
 
+/** Ctrl-C: says so and ends, with the status that shells give it. */
+function onInterrupt(say: () => void): Disposable {
+  const end = () => {
+    say()
+    process.exit(130)
+  }
+  process.once('SIGINT', end)
+  return { [Symbol.dispose]: () => void process.off('SIGINT', end) }
+}
+
 /** On a terminal only, and on its stderr, so that what is printed can still be piped. */
-class ProgressBar {
+class ProgressBar implements Disposable {
   readonly #isShown = process.stderr.isTTY === true
   readonly #beganAt = performance.now()
+  readonly #doneBefore: number
   #shownAt = 0
-  #doneBefore: number | null = null
 
-  constructor(private readonly bytes: number) {}
+  constructor(
+    private readonly bytes: number,
+    private readonly progress: Counts,
+  ) {
+    this.#doneBefore = doneOf(progress)
+  }
 
-  show(bytesRead: number, progress: Progress): void {
-    this.#doneBefore ??= doneOf(progress)
-    if (!this.#isShown || performance.now() - this.#shownAt < 100) return
+  /** Ten times a second at most, and once more when it is the last. */
+  show(bytesRead: number, { isLast = false } = {}): void {
+    if (!this.#isShown || (!isLast && performance.now() - this.#shownAt < 100)) return
     this.#shownAt = performance.now()
-    this.#draw(bytesRead / this.bytes, progress)
-  }
-
-  end(progress: Progress): void {
-    if (!this.#isShown) return
-    this.#draw(1, progress)
-    process.stderr.write('\n')
-  }
-
-  #draw(share: number, progress: Progress): void {
+    const share = this.bytes === 0 ? 1 : bytesRead / this.bytes
     const filled = Math.round(share * WIDTH)
-    const done = doneOf(progress)
+    const done = doneOf(this.progress)
     const seconds = (performance.now() - this.#beganAt) / 1000
-    const rate = Math.round((done - (this.#doneBefore ?? 0)) / Math.max(seconds, 0.001))
+    const rate = Math.round((done - this.#doneBefore) / Math.max(seconds, 0.001))
     const bar = `${'█'.repeat(filled)}${'░'.repeat(WIDTH - filled)}`
     process.stderr.write(`\r${bar} ${Math.floor(share * 100)} %  ${done} keys  ${rate}/s\x1b[K`)
   }
+
+  /** Whatever is said next, an error too, has a line of its own. */
+  leave(): void {
+    if (this.#shownAt > 0) process.stderr.write('\n')
+    this.#shownAt = 0
+  }
+
+  [Symbol.dispose](): void {
+    this.leave()
+  }
 }
 
-const doneOf = ({ imported, existing, refused }: Progress) => imported + existing + refused
+const doneOf = ({ imported, existing, refused }: Counts) => imported + existing + refused
 const WIDTH = 30

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { hashKey } from '../../src/verify/secret.ts'
@@ -222,34 +222,122 @@ describe('import', () => {
     expect(readFileSync(`${path}.refused`, 'utf8')).toBe('{"line":11,"reason":"it is no JSON"}\n')
   })
 
-  test('a terminal sees a bar that fills, and whoever reads the output does not', async () => {
+  /** As a person sees it: in a terminal of their own, with Ctrl-C under their thumb. */
+  test('a terminal sees a bar that fills; Ctrl-C says where it stopped, and it goes on from there', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'bar.ndjson')
-    const lines = Array.from({ length: 500 }, (_, index) => JSON.stringify({ plaintext: `bar-key-${index}` }))
+    const count = 4000
+    const lines = Array.from({ length: count }, (_, index) =>
+      JSON.stringify({ plaintext: `bar-key-${index}`, name: 'n'.repeat(250) }),
+    )
     writeFileSync(path, lines.join('\n'))
     let seen = ''
-    const decoder = new TextDecoder()
-    const child = Bun.spawn([process.execPath, MAIN, 'import', path, '--api', apiId], {
-      env: {
-        PATH: process.env.PATH ?? '',
-        TOLLGATE_URL: server.url,
-        TOLLGATE_ROOT_KEY: workspace.rootKey,
-      },
-      terminal: {
-        cols: 120,
-        rows: 20,
-        data: (_, chunk) => {
-          seen += decoder.decode(chunk, { stream: true })
+    const start = () => {
+      const decoder = new TextDecoder()
+      seen = ''
+      return Bun.spawn([process.execPath, MAIN, 'import', path, '--api', apiId], {
+        env: {
+          PATH: process.env.PATH ?? '',
+          TOLLGATE_URL: server.url,
+          TOLLGATE_ROOT_KEY: workspace.rootKey,
         },
-      },
+        terminal: {
+          cols: 120,
+          rows: 20,
+          data: (_, chunk) => {
+            seen += decoder.decode(chunk, { stream: true })
+          },
+        },
+      })
+    }
+    const percents = () => [...seen.matchAll(/\r[█░]{30} (\d+) %/g)].map(([, percent]) => Number(percent))
+
+    const stopped = start()
+    while (!percents().some((percent) => percent > 0 && percent < 100)) await Bun.sleep(10)
+    stopped.terminal?.write('\x03')
+    expect(await stopped.exited).toBe(130)
+    const [, line = ''] =
+      /\nstopped behind line (\d+); the same command goes on from there\r\n$/.exec(seen) ?? []
+    expect(Number(line)).toBeWithin(0, count)
+
+    expect(await start().exited).toBe(0)
+    expect(percents()).toEqual(percents().toSorted((a, b) => a - b))
+    expect(seen).toContain(`\r${'█'.repeat(30)} 100 %  ${count} keys`)
+    expect(seen).toMatch(/\nimported \d+, there already \d+, refused 0\r\n$/)
+    expect(await totalOf(workspace, apiId)).toBe(count)
+  })
+
+  test('whoever reads the output sees no bar', async () => {
+    const workspace = await server.workspace()
+    const path = join(folder, 'piped.ndjson')
+    writeFileSync(path, JSON.stringify({ plaintext: 'piped-key' }))
+    const words = ['import', path, '--api', await makeApi(workspace)]
+    const first = await run(workspace.rootKey, words)
+    expect(first).toEqual({ code: 0, out: 'imported 1, there already 0, refused 0\n', err: '' })
+    const again = await run(workspace.rootKey, words)
+    expect(again).toEqual({ code: 0, out: 'imported 0, there already 1, refused 0\n', err: '' })
+  })
+
+  test('a CSV of a spreadsheet, with a byte order mark and JSON in cells, is read as meant', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'sheet.csv')
+    const rows = [
+      'plaintext,remaining,refill,ratelimit',
+      'sheet-one,5,"{""interval"":""daily"",""amount"":5}","{""limit"":3,""refillRate"":3,""refillInterval"":60000}"',
+      'sheet-two,,,no json',
+    ]
+    writeFileSync(path, `\uFEFF${rows.join('\r\n')}`)
+    expect(await json(workspace.rootKey, ['import', path, '--api', apiId], 1)).toEqual({
+      imported: 1,
+      existing: 0,
+      refused: 1,
     })
-    expect(await child.exited).toBe(0)
-    expect(seen).toContain(`\r${'█'.repeat(30)} 100 %  500 keys`)
-    expect(seen).toContain('imported 500, there already 0, refused 0')
+    expect(readFileSync(`${path}.refused`, 'utf8')).toBe('{"line":3,"reason":"ratelimit is \\"no json\\""}\n')
+    expect(await valid('sheet-one')).toMatchObject({ valid: true, remaining: 4, ratelimit: { limit: 3 } })
+  })
+
+  test('a file that is no such table is refused in one line, before a key is made', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'wrong.csv')
+    const refusals: [string, RegExp][] = [
+      ['hash,toString\na,b\n', /^column "toString" is unknown; known are .*hash.*\n$/],
+      [`hash\n"${'never ending\n'.repeat(100_000)}`, /^line 2 does not end; is a quote missing\?\n$/],
+    ]
+    for (const [text, message] of refusals) {
+      writeFileSync(path, text)
+      const { code, out, err } = await run(workspace.rootKey, ['import', path, '--api', apiId])
+      expect({ code, out }).toEqual({ code: 1, out: '' })
+      expect(err).toMatch(message)
+    }
+    const folderItself = await run(workspace.rootKey, ['import', folder, '--api', apiId])
+    expect(folderItself).toMatchObject({ code: 1, err: expect.stringMatching(/^EISDIR.*\n$/) })
+    expect(await totalOf(workspace, apiId)).toBe(0)
+  })
+
+  /** The progress of a first try elsewhere would leave out the keys it had sent there. */
+  test('what was begun for another API or file begins anew', async () => {
+    const workspace = await server.workspace()
+    const [first, second] = [await makeApi(workspace), await makeApi(workspace)]
+    const path = join(folder, 'moved.ndjson')
+    const lines = Array.from({ length: 150 }, (_, index) =>
+      JSON.stringify({ plaintext: `moved-key-${index}` }),
+    )
+    // Refused to the root key below, so that the first hundred is done and the file is not.
+    lines[120] = JSON.stringify({ plaintext: 'moved-elsewhere', apiId: second })
     writeFileSync(path, lines.join('\n'))
-    const piped = await run(workspace.rootKey, ['import', path, '--api', apiId])
-    expect(piped).toEqual({ code: 0, out: 'imported 0, there already 500, refused 0\n', err: '' })
+    const denied = await workspace.rootKeyWith(`api.${first}.create_key`)
+    const stopped = await run(denied, ['import', path, '--api', first])
+    expect(stopped).toMatchObject({ code: 1, err: expect.stringContaining('403') })
+    expect(JSON.parse(readFileSync(`${path}.progress`, 'utf8'))).toMatchObject({ line: 100, imported: 100 })
+
+    const moved = await json(workspace.rootKey, ['import', path, '--api', second])
+    expect(moved).toEqual({ imported: 50, existing: 100, refused: 0 })
+    expect(await totalOf(workspace, first)).toBe(100)
+    expect(await totalOf(workspace, second)).toBe(50)
+    expect(existsSync(`${path}.progress`)).toBe(false)
   })
 
   test('a root key that may not is no fault of the lines', async () => {
