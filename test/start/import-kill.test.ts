@@ -1,0 +1,90 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { hashKey } from '../../src/verify/secret.ts'
+import { openTestDatabase, type TestDatabase } from '../support/database.ts'
+import { type ServerProcess, spawnServer } from '../support/process.ts'
+import { OPERATOR_KEY } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(2 * SLOW_MS)
+
+let database: TestDatabase
+let folder: string
+beforeAll(async () => {
+  database = await openTestDatabase()
+  folder = mkdtempSync(join(tmpdir(), 'tollgate-test-import-'))
+})
+afterAll(async () => {
+  rmSync(folder, { recursive: true })
+  await database[Symbol.asyncDispose]()
+})
+
+/** A server that answers calls of an import only after they are written is what this rests on; see createKeys. */
+test('an import whose server and whose own process are killed -9 in the middle loses no key and doubles none', async () => {
+  const count = 8000
+  const path = join(folder, 'keys.ndjson')
+  const keys = Array.from({ length: count }, (_, index) => `killed-${index}`)
+  writeFileSync(
+    path,
+    keys
+      .map((key, index) =>
+        JSON.stringify({ hash: { value: hashKey(key), variant: 'sha256_base64' }, meta: { index } }),
+      )
+      .join('\n'),
+  )
+  const start = (port: string) =>
+    spawnServer({
+      PORT: port,
+      DATABASE_URL: database.databaseUrl ?? '',
+      TOLLGATE_DATA_DIR: database.dataDir,
+      TOLLGATE_HTTP_THREADS: '1',
+    })
+  const first = await start('0')
+  const { url } = first
+  const { apiId } = (await first.post('apis.createApi', { name: 'moved in' }, OPERATOR_KEY)).body
+  const totalAt = async (server: ServerProcess): Promise<number> =>
+    (await server.get('apis.listKeys', { apiId, limit: 1 }, OPERATOR_KEY)).body.total
+  const importing = () =>
+    Bun.spawn(
+      [process.execPath, `${import.meta.dir}/../../src/main.ts`, 'import', path, '--api', apiId, '--json'],
+      {
+        env: { PATH: process.env.PATH ?? '', TOLLGATE_URL: url, TOLLGATE_ROOT_KEY: OPERATOR_KEY },
+        stdin: 'ignore',
+        stdout: 'pipe',
+        stderr: 'pipe',
+      },
+    )
+
+  // The server goes first, under an import that waits for the next one on the same port and goes on by itself.
+  const patient = importing()
+  while ((await totalAt(first)) < 500) await Bun.sleep(10)
+  await first.end('SIGKILL')
+  expect(patient.exitCode).toBeNull()
+  await using second = await start(new URL(url).port)
+  const written = await totalAt(second)
+  expect(written).toBeWithin(500, count)
+
+  // Then the import itself, when it has gone on; whoever starts it again finishes it.
+  while ((await totalAt(second)) <= written) await Bun.sleep(10)
+  patient.kill('SIGKILL')
+  await patient.exited
+  expect(JSON.parse(readFileSync(`${path}.progress`, 'utf8')).line).toBeWithin(1, count)
+
+  const last = importing()
+  const [out, err] = await Promise.all([new Response(last.stdout).text(), new Response(last.stderr).text()])
+  expect({ code: await last.exited, err }).toEqual({ code: 0, err: '' })
+  const { imported, existing, refused } = JSON.parse(out)
+  expect([imported + existing, refused]).toEqual([count, 0])
+  expect(await totalAt(second)).toBe(count)
+  // Each is there once, as itself.
+  const seen = new Set<string>()
+  for (let index = 0; index < count; index += 97) {
+    const { body } = await second.post('keys.verifyKey', { key: keys[index] })
+    expect(body).toMatchObject({ valid: true, meta: { index } })
+    seen.add(body.keyId)
+  }
+  expect(seen.size).toBe(Math.ceil(count / 97))
+  expect([existsSync(`${path}.progress`), existsSync(`${path}.refused`)]).toEqual([false, false])
+})
