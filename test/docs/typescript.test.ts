@@ -1,0 +1,202 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Elysia } from 'elysia'
+import { Hono, type MiddlewareHandler } from 'hono'
+import { makeApi, makeKey } from '../support/fixtures.ts'
+import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+import { ALL_BLOCKS, type Block, blockWith, DOCS, ROOT } from './blocks.ts'
+
+/** Every TypeScript block of README and the guides is checked by the compiler, and run against a server. */
+setDefaultTimeout(SLOW_MS)
+
+let folder: string
+let server: TestServer
+let workspace: TestWorkspace
+let apiId: string
+const closing = new AsyncDisposableStack()
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'tollgate-test-ts-'))
+  closing.defer(() => rmSync(folder, { recursive: true, force: true }))
+  symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'))
+  server = closing.use(await startTestServer({ env: { TOLLGATE_SOCKET: join(folder, 'tollgate.sock') } }))
+  workspace = await server.workspace()
+  apiId = await makeApi(workspace)
+  process.env.API_ID = apiId // what the middlewares read
+})
+afterAll(() => closing.disposeAsync())
+
+const blocks = ALL_BLOCKS.filter(({ language }) => language === 'ts')
+const nameOf = ({ doc, line }: Block) => `${doc}-${line}`
+
+/** Puts the block into a file, with another address for the server. @returns its path. */
+function save(block: Block, url = server.url, name = nameOf(block)): string {
+  const path = join(folder, `${name}.ts`)
+  writeFileSync(path, block.text.replaceAll('http://127.0.0.1:3000', url))
+  return path
+}
+
+/** As strictly as this project checks itself; and what a manifest may hold is a matter of types too. */
+test('all of them compile, and the manifest is what Kubernetes knows', async () => {
+  const files = blocks.map((block) => save(block))
+  const manifest = join(folder, 'manifest.ts')
+  writeFileSync(manifest, manifestAsCode())
+  writeFileSync(
+    join(folder, 'tsconfig.json'),
+    JSON.stringify({
+      extends: join(ROOT, 'tsconfig.json'),
+      compilerOptions: { noUnusedLocals: false, typeRoots: [join(ROOT, 'node_modules')] },
+      include: [],
+      files: [...files, manifest],
+    }),
+  )
+  const child = Bun.spawn([join(ROOT, 'node_modules/.bin/tsc'), '-p', folder], { stdout: 'pipe' })
+  const problems = await new Response(child.stdout).text()
+  expect({ problems, code: await child.exited }).toEqual({ problems: '', code: 0 })
+})
+
+/** The compiler knows which fields there are; a field that is written wrongly is an excess one. */
+function manifestAsCode(): string {
+  const [service, set] = Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'StatefulSet').text) as unknown[] // compiled
+  return `import type { IStatefulSet } from 'kubernetes-models/apps/v1'
+import type { IService } from 'kubernetes-models/v1'
+export const service: IService = ${JSON.stringify(service)}
+export const set: IStatefulSet = ${JSON.stringify(set)}
+`
+}
+
+/** Documents whose block is a program, and what it prints. */
+const PROGRAMS: [string, string, RegExp][] = [
+  ['README', '@unkey/api', /^VALID$/m],
+  ['clients', '@unkey/api', /^true VALID user_123$/m],
+  ['from-unkey', '@unkey/api', /^true$/m],
+  ['sidecar', 'unix:', /^go on$/m],
+]
+test.each(PROGRAMS)('%s: the program with %s does what it should', async (doc, text, expected) => {
+  const { key } = await makeKey(workspace, apiId)
+  const child = Bun.spawn([process.execPath, save(blockWith(doc, 'ts', text))], {
+    cwd: folder,
+    env: { PATH: process.env.PATH ?? '', ROOT_KEY: workspace.rootKey, KEY: key },
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
+  const [written, problems] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ])
+  expect({ problems, code: await child.exited }).toEqual({ problems: '', code: 0 })
+  expect(written).toMatch(expected)
+})
+
+test('every block is run, as a program or as a middleware', () => {
+  const run = [
+    ...PROGRAMS.map(([doc, text]) => nameOf(blockWith(doc, 'ts', text))),
+    ...FRAMEWORKS.map(({ block }) => nameOf(block)),
+  ]
+  expect(run.sort()).toEqual(blocks.map(nameOf).sort())
+})
+
+type WhenUnknown = 'pass' | 'refuse'
+type Ask = (headers?: Record<string, string>) => Promise<Response>
+type Framework = {
+  name: string
+  block: Block
+  /** An application that answers with the id of the key, behind the middleware of that file. */
+  appWith: (path: string, whenUnknown: WhenUnknown) => Promise<Ask>
+}
+const FRAMEWORKS: Framework[] = [
+  {
+    name: 'Hono',
+    block: blockWith('clients', 'ts', 'hono/factory'),
+    appWith: async (path, whenUnknown) => {
+      type Middleware = MiddlewareHandler<{ Variables: { verdict: { keyId?: string } } }>
+      const module: { tollgate: (whenUnknown: WhenUnknown) => Middleware } = await import(path)
+      const app = new Hono().use('/documents/*', module.tollgate(whenUnknown))
+      const routed = app.get('/documents/1', (c) =>
+        c.text((c.get('verdict') as { keyId?: string }).keyId ?? 'nobody'),
+      ) // set by it
+      return async (headers = {}) => await routed.request('/documents/1', { headers })
+    },
+  },
+  {
+    name: 'Elysia',
+    block: blockWith('clients', 'ts', "from 'elysia'"),
+    appWith: async (path, whenUnknown) => {
+      const module: { tollgate: (whenUnknown: WhenUnknown) => Elysia } = await import(path)
+      const app = new Elysia()
+        .use(module.tollgate(whenUnknown))
+        .get(
+          '/documents/1',
+          (context) => ('verdict' in context ? Object(context.verdict).keyId : null) ?? 'nobody',
+        )
+      return async (headers = {}) =>
+        await app.handle(new Request('http://localhost/documents/1', { headers }))
+    },
+  },
+]
+
+describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
+  'the middleware for %s',
+  (_, framework) => {
+    const { block, appWith } = framework
+    const bearer = (key: string) => ({ authorization: `Bearer ${key}` })
+    const choices: WhenUnknown[] = ['pass', 'refuse']
+
+    test('has at most 25 lines', () => {
+      expect(block.text.trimEnd().split('\n').length).toBeLessThanOrEqual(25)
+      expect(DOCS.clients).toContain(`### ${framework.name}`)
+    })
+
+    test('lets a valid key through and says whose it is; turns away no key, a wrong one and a limited one', async () => {
+      for (const whenUnknown of choices) {
+        const ask = await appWith(save(block), whenUnknown)
+        const { key, keyId } = await makeKey(workspace, apiId, {
+          ratelimit: { limit: 1, duration: 3_600_000 },
+        })
+        const good = await ask(bearer(key))
+        expect([good.status, await good.text()]).toEqual([200, keyId])
+        expect((await ask(bearer(key))).status).toBe(429)
+        expect((await ask()).status).toBe(401)
+        const wrong = await ask(bearer('wrong'))
+        expect([wrong.status, await wrong.json()]).toEqual([403, { error: 'NOT_FOUND' }])
+      }
+    })
+
+    /** A refusal that is an error in itself is no outage: failing open must not let it through. */
+    test('a key of a disabled workspace is turned away also by the one that fails open', async () => {
+      const other = await server.workspace()
+      const { key } = await makeKey(other, await makeApi(other))
+      await server.post(
+        'workspaces.updateWorkspace',
+        { workspaceId: other.workspaceId, enabled: false },
+        OPERATOR_KEY,
+      )
+      const ask = await appWith(save(block), 'pass')
+      expect((await ask(bearer(key))).status).toBe(403)
+    })
+
+    test('while the server is gone, frozen or failing, one lets pass and the other does not, without waiting for long', async () => {
+      await using stand = new AsyncDisposableStack()
+      const failing = Bun.serve({ port: 0, fetch: () => new Response('{}', { status: 500 }) })
+      const frozen = Bun.serve({ port: 0, fetch: () => new Promise<Response>(() => {}) })
+      const gone = Bun.serve({ port: 0, fetch: () => new Response() })
+      stand.defer(async () => {
+        await Promise.all([failing.stop(true), frozen.stop(true)])
+      })
+      await gone.stop(true)
+      for (const [name, { url }] of Object.entries({ failing, frozen, gone })) {
+        const path = save(block, url.origin, `${nameOf(block)}-${name}`)
+        const began = performance.now()
+        const statuses = await Promise.all(
+          choices.map(
+            async (whenUnknown) => (await (await appWith(path, whenUnknown))(bearer('any'))).status,
+          ),
+        )
+        expect({ name, statuses }).toEqual({ name, statuses: [200, 503] })
+        expect(performance.now() - began).toBeLessThan(5000)
+      }
+    })
+  },
+)
