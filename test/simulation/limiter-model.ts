@@ -46,6 +46,11 @@ export class ShardModel {
     else model.others += used
   }
 
+  /** Time goes on, without a call. */
+  advance(atMs: number): void {
+    if (atMs > this.nowMs) this.nowMs = atMs
+  }
+
   /** @returns what is wrong with the answers to a message, or null. */
   check(calls: readonly number[], answers: readonly number[]): string | null {
     if (calls[0] !== answers[0]) return `batch ${calls[0]} was answered as batch ${answers[0]}`
@@ -73,7 +78,7 @@ export class ShardModel {
     const durationMs = number(5)
     const cost = number(6)
     const atMs = number(7)
-    if (atMs > this.nowMs) this.nowMs = atMs
+    this.advance(atMs)
     const endMs = (Math.floor(this.nowMs / durationMs) + 1) * durationMs
     const name = nameOf(h0, h1)
     let cell = this.cells.get(name)

@@ -11,7 +11,7 @@ import type { Thread, World } from './world.ts'
 export class Postgres {
   mode: 'healthy' | 'slow' | 'flaky' | 'frozen' | 'away' = 'healthy'
   /** Since when it has answered everything in time; infinite while it does not. */
-  healthySinceMs = 0
+  healthySinceMs = Number.NEGATIVE_INFINITY
   readonly windows = new Map<string, Map<string, { endMs: number; used: number }>>()
   readonly keys = new Map<string, KeyRow>()
   readonly keyByHash = new Map<string, KeyRow>()
@@ -220,8 +220,8 @@ export class Postgres {
     if (text.includes('spend_credits'))
       // As the program types them: see spendCredits.
       return { name: 'spend', execute: () => this.spend(...(values as [string[], number[], number])) } // see above
-    if (text.includes('k.refill_amount as "refillAmount"') || text.includes('select k.id, k.hash'))
-      return { name: 'find key', execute: () => this.findKey(String(values[0])) }
+    if (text.includes('select wanted.at::integer as at, found.*'))
+      return { name: 'find keys', execute: () => this.findKeys(values[0] as string[]) } // as the program types it
     if (text.includes('set remaining = least(')) return { name: 'refill', execute: () => this.refill(values) }
     if (text.includes('apply_usage_batch'))
       return { name: 'usage', execute: () => [{ counted: this.applyBatch(values as UsageValues) }] } // see countBatch
@@ -234,7 +234,11 @@ export class Postgres {
     throw new Error(`a statement that the simulation does not know: ${text}`)
   }
 
-  private findKey(hash: string): unknown[] {
+  private findKeys(hashes: string[]): unknown[] {
+    return hashes.flatMap((hash, index) => this.findKey(hash).map((row) => ({ at: index + 1, ...row })))
+  }
+
+  private findKey(hash: string): Record<string, unknown>[] {
     const key = this.keyByHash.get(hash)
     if (key === undefined || key.deletedAt !== null) return []
     const { remaining, refillAmount, lastRefillAt } = key

@@ -110,6 +110,9 @@ export class Server {
   async stop(): Promise<void> {
     this.state = 'stopping'
     this.world.note(() => `${this.name}: stops`)
+    // A listener that stops takes no more calls, and waits for those it has.
+    while (this.http.some(({ waiting }) => waiting.size > 0))
+      await new Promise<void>((resolve) => this.main.timers.after(10, resolve))
     await Promise.all(this.http.map(({ limiter }) => limiter.stop()))
     await Promise.all([...this.http.map(({ recorder }) => recorder.stop()), this.shards?.stop()])
     for (const { changes } of this.http) changes.stop()
@@ -154,7 +157,7 @@ export class Server {
       cellsMax: 500,
     })
     recorder.start()
-    const keys = new KeyLookup(pool.sql, changes, { bytesMax: 2 ** 20, missingMax: 20 })
+    const keys = new KeyLookup(pool.sql, changes, { bytesMax: 2 ** 20, missingMax: 20 }, timers)
     const credits = new CreditSpender(pool.sql, clock, timers)
     const ledger = this.usage
     const usage = {
@@ -268,6 +271,7 @@ class ShardThread {
       const message = data as ToShard // what Shards sends
       if (message.kind === 'start')
         this.model = new ShardModel(message.setup, { isExact: server.options.isExact })
+      if (message.kind === 'stats') this.model?.advance(message.nowMs)
       shard.receive(message).catch((cause: unknown) => world.fail(`${name} failed`, cause))
     }
   }

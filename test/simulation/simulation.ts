@@ -19,14 +19,31 @@ export type Outcome = {
   trace: readonly string[]
 }
 
-/** Runs one seed to its end, or to the first thing that is wrong. */
+/** Runs one seed to its end, or to the first thing that is wrong. What the program logs meanwhile is part of the trace. */
 export function simulate(seed: number, options: { isTraced: boolean }): Outcome {
   const simulation = new Simulation(seed, options)
+  const { stdout, stderr } = process
+  const [writeOut, writeError] = [stdout.write, stderr.write]
+  const hear = (line: string | Uint8Array) => {
+    simulation.world.note(
+      () =>
+        `log: ${String(line)
+          .trimEnd()
+          .replace(/"at":"[^"]*",/, '')
+          .slice(0, 200)}`,
+    )
+    return true
+  }
   let failure: Error | null = null
   try {
+    stdout.write = hear
+    stderr.write = hear
     simulation.run()
   } catch (cause) {
     failure = cause instanceof Error ? cause : new Error(String(cause))
+  } finally {
+    stdout.write = writeOut
+    stderr.write = writeError
   }
   const { world, decisions, faults } = simulation
   return { seed, decisions, faults, virtualMs: world.nowMs, failure, trace: world.trace ?? [] }
@@ -61,6 +78,7 @@ class Simulation {
   private readonly profile: Profile
   private messageDelay: { least: number; most: number; lateChance: number } = CALM
   private isOver = false
+  private mayStart = true
 
   constructor(seed: number, options: { isTraced: boolean }) {
     const world = new World(seed, options)
@@ -71,11 +89,11 @@ class Simulation {
       isFlood,
       machines: !isFlood && world.chance(0.25) ? 2 : 1,
       httpThreads: world.integer(1, 3),
-      flushEveryMs: world.pick([100, 500, 1_000, 3_000]),
+      flushEveryMs: world.pick([200, 1_000, 3_000]),
       memoryBytes: isFlood ? 128 * 1024 : world.pick([128 * 1024, 2 ** 19]),
-      callsEveryMs: world.pick([100, 300, 500]),
-      lastsMs: world.integer(15_000, 45_000),
-      faultsEveryMs: world.pick([800, 2_000, 5_000]),
+      callsEveryMs: world.pick([60, 150, 300]),
+      lastsMs: world.chance(0.1) ? 30_000 : world.integer(4_000, 14_000),
+      faultsEveryMs: world.pick([400, 1_000, 3_000]),
     }
     for (let i = 0; i < this.profile.machines; i++)
       this.machines.push({ nodeId: `node_${i}`, spills: new SpillFolder(), clockOffMs: 0, lives: 0 })
@@ -116,18 +134,13 @@ class Simulation {
     this.messageDelay = CALM
     if (postgres.mode !== 'healthy') postgres.setMode('healthy')
     world.note(() => 'the end: no more calls, no more faults')
-    // Statements under way, calls and starts come to their end.
-    this.runFor(20_000)
-    const startAll = () => {
-      for (const machine of this.machines) this.startServer(machine)
-    }
-    const stopAll = () => {
-      for (const server of this.servers) if (server.state === 'serving') this.stopServer(server)
-    }
-    for (const act of [stopAll, startAll, stopAll]) {
-      world.after(0, null, act)
-      this.runFor(12_000)
-    }
+    const { servers } = this
+    this.runUntil(() => servers.every((server) => isAtRest(server)))
+    this.stopAll()
+    this.mayStart = true
+    for (const machine of this.machines) world.after(0, null, () => this.startServer(machine))
+    this.runUntil(() => servers.every(({ state }) => state === 'serving'))
+    this.stopAll()
     for (const server of this.servers)
       if (server.state !== 'stopped' && server.state !== 'dead')
         throw new Error(`${server.name} has not stopped but is ${server.state}`)
@@ -145,17 +158,31 @@ class Simulation {
     }
   }
 
-  private runFor(durationMs: number): void {
-    let isOver = false
-    this.world.after(durationMs, null, () => {
-      isOver = true
-    })
-    while (!isOver) this.world.step()
+  private stopAll(): void {
+    const { servers, world } = this
+    this.mayStart = false
+    for (const server of servers)
+      if (server.state === 'serving') world.after(0, null, () => this.stopServer(server))
+    this.runUntil(() => servers.every(hasEnded))
+  }
+
+  /** Looks now and then; whatever does not come about within a minute is left to the checks that follow. */
+  private runUntil(isSo: () => boolean): void {
+    const { world } = this
+    const untilMs = world.nowMs + 60_000
+    let isTime = false
+    const look = () => {
+      isTime = isSo() || world.nowMs > untilMs
+      if (!isTime) world.after(100, null, look)
+    }
+    world.after(100, null, look)
+    while (!isTime) world.step()
   }
 
   // Servers.
 
   private startServer(machine: Machine): void {
+    if (!this.mayStart) return
     if (this.servers.some((server) => server.machine === machine && !hasEnded(server))) return
     const { world, profile } = this
     const server = new Server(world, this.postgres, machine, {
@@ -216,7 +243,7 @@ class Simulation {
         if (cell.own === 0 || cell.endMs <= server.latestMs) continue
         const name = cellNameOf(cell)
         const rows = [this.postgres.windowOf(name, machine.nodeId), spilled.get(name)]
-        if (!rows.some((row) => row !== undefined && row.endMs === cell.endMs && row.used >= cell.own))
+        if (!rows.some((row) => isKept(row, cell.endMs, cell.own)))
           world.fail(
             `${server.name} has stopped cleanly: ${cell.own} used until ${cell.endMs} of ${name}, kept are ${JSON.stringify(rows)}`,
           )
@@ -349,9 +376,8 @@ class Simulation {
     }
   }
 
-  private async verifyOne(http: HttpThread & { server: Server }): Promise<void> {
+  private async verifyOne(http: HttpThread & { server: Server }, key = this.randomKey()): Promise<void> {
     const { world } = this
-    const key = this.keys[world.integer(0, this.keys.length - 1)] as Key // in range
     const { row } = key
     const cost = world.pick([1, 1, 1, 2, 5, 0])
     const seenFrom = key.seenFrom.get(http.server) ?? 0
@@ -407,7 +433,7 @@ class Simulation {
   /** A key is made, changed or revoked, by the way every write goes. */
   private async writeKey(http: HttpThread & { server: Server }): Promise<void> {
     const { world } = this
-    const key = this.keys[world.integer(0, this.keys.length - 1)] as Key // in range
+    const key = this.randomKey()
     const { row } = key
     const isMade = row.version > 0
     const isDeleting = isMade && world.chance(0.25)
@@ -433,6 +459,10 @@ class Simulation {
       if (isDeleting) version = row.deletedVersion
       world.note(() => `${http.thread.name}: the write of ${row.id} was answered, version ${version}`)
       this.mustSee(http.server, key, version)
+      for (const other of http.server.http)
+        world.after(world.between(0, 0.5), other.thread, () =>
+          this.ask(other, 'verification', () => this.verifyOne({ ...other, server: http.server }, key)),
+        )
     } catch (cause) {
       world.note(() => `${http.thread.name}: a write of ${row.id} fails: ${describe(cause)}`)
     }
@@ -456,6 +486,10 @@ class Simulation {
       }
       this.world.after(SEEN_WITHIN_MS, null, look)
     }
+  }
+
+  private randomKey(): Key {
+    return this.keys[this.world.integer(0, this.keys.length - 1)] as Key // in range
   }
 
   private takeOf({ name, limit, durationMs }: Counter): Take {
@@ -546,7 +580,7 @@ class Simulation {
     const { machine } = server
     if (dice < 0.15 && !hasEnded(server)) {
       server.kill()
-      world.after(world.between(10, 3_000), null, () => this.startServer(machine))
+      world.after(world.between(10, 3_000), null, () => this.restart(machine))
     } else if (dice < 0.35 && server.state === 'serving') {
       this.stopServer(server)
       world.after(world.between(4_000, 12_000), null, () => this.restart(machine))
@@ -574,6 +608,7 @@ class Simulation {
 
   /** A stop may take longer than whoever waits for it. */
   private restart(machine: Machine): void {
+    if (this.isOver) return
     const server = this.servers.find((candidate) => candidate.machine === machine)
     if (server !== undefined && !hasEnded(server)) this.world.after(1_000, null, () => this.restart(machine))
     else this.startServer(machine)
@@ -626,7 +661,7 @@ class Simulation {
       for (const { cell, endMs, own } of windows) {
         if (cell.endMs !== endMs || endMs <= server.latestMs) continue
         const row = postgres.windowOf(cellNameOf(cell), server.machine.nodeId)
-        if (row === undefined || row.endMs !== endMs || row.used < own)
+        if (!isKept(row, endMs, own))
           world.fail(
             `${server.name}: ${own} used of ${cellNameOf(cell)} until ${endMs}, ${withinMs} ms ago; the database has ${JSON.stringify(row)}`,
           )
@@ -642,9 +677,10 @@ class Simulation {
   }
 
   private checkMemory(server: Server): void {
-    server.shards?.stats().then(
-      (stats) => {
-        for (const shard of stats)
+    const stats = server.shards?.stats(server.clock()) ?? Promise.resolve([])
+    stats.then(
+      (shards) => {
+        for (const shard of shards)
           if (
             shard !== null &&
             shard.tableBytes > Math.max(this.profile.memoryBytes / server.options.shards, MEMORY_LEAST)
@@ -691,13 +727,26 @@ type Key = {
   readonly seenFrom: Map<Server, number>
 }
 
+/** Neither starts nor stops, and owes no answer. */
+const isAtRest = ({ state, http }: Server) =>
+  state === 'stopped' ||
+  state === 'dead' ||
+  (state === 'serving' && http.every(({ waiting }) => waiting.size === 0))
+
+/**
+ * A row of a later window stands for the count as well: the clock was set back, and what a killed server had sent before
+ * came late. The counter goes on in that window.
+ */
+const isKept = (row: { endMs: number; used: number } | undefined, endMs: number, used: number) =>
+  row !== undefined && (row.endMs > endMs || (row.endMs === endMs && row.used >= used))
+
 const hasEnded = ({ state }: Server) => state === 'dead' || state === 'stopped'
 
 const describe = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
 
 const CALM = { least: 0.01, most: 0.3, lateChance: 0 }
 const REFILL = 25
-const CHECK_EVERY_MS = 2_000
+const CHECK_EVERY_MS = 1_500
 /** Walks, statements and retries on top of the interval. */
 const FLUSH_SLACK_MS = 2_500
 /** A write that hangs is given up after five seconds, a batch of usage after ten. */

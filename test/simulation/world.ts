@@ -23,13 +23,13 @@ export class World {
   }
 
   /** At `atMs` on that thread, or later while it is paused; not at all once the thread is dead. */
-  at(atMs: number, thread: Thread | null, run: () => void): Event {
+  at(atMs: number, thread: Place | null, run: () => void): Event {
     const event = { atMs, number: ++this.lastNumber, thread, run: run as (() => void) | null } // null = cancelled
     this.push(event)
     return event
   }
 
-  after(delayMs: number, thread: Thread | null, run: () => void): Event {
+  after(delayMs: number, thread: Place | null, run: () => void): Event {
     return this.at(this.nowMs + delayMs, thread, run)
   }
 
@@ -114,7 +114,10 @@ export class World {
   }
 }
 
-export type Event = { atMs: number; readonly number: number; thread: Thread | null; run: (() => void) | null }
+export type Event = { atMs: number; readonly number: number; thread: Place | null; run: (() => void) | null }
+
+/** Where an event runs: a thread, or whichever thread a port has got to by then. */
+type Place = { readonly isDead: boolean; readonly pausedUntilMs: number }
 
 const isBefore = (a: Event, b: Event) => a.atMs < b.atMs || (a.atMs === b.atMs && a.number < b.number)
 
@@ -191,13 +194,22 @@ export class Port {
     if (owner.isDead) this.close()
   }
 
+  get isDead(): boolean {
+    return this.owner.isDead
+  }
+
+  /** On its way to another thread it is received by nobody, but what arrives is kept. */
+  get pausedUntilMs(): number {
+    return this.handler === null ? 0 : this.owner.pausedUntilMs
+  }
+
   get onmessage() {
     return this.handler
   }
 
   set onmessage(handler: ((event: { data: unknown }) => void) | null) {
     this.handler = handler
-    if (this.waiting.length > 0) this.world.after(0, this.owner, () => this.drain())
+    if (this.waiting.length > 0) this.world.after(0, this, () => this.drain())
   }
 
   addEventListener(kind: 'close', listener: () => void): void {
@@ -214,7 +226,7 @@ export class Port {
     this.options.onPosted?.(this, message)
     const atMs = Math.max(peer.lastArrivalMs, this.world.nowMs + this.options.delay())
     peer.lastArrivalMs = atMs
-    this.world.at(atMs, peer.owner, () => {
+    this.world.at(atMs, peer, () => {
       if (peer.isClosed) return
       for (const port of transfer) port.giveTo(peer.owner)
       peer.receive(message)
@@ -229,7 +241,7 @@ export class Port {
     if (peer === null || peer.isPeerClosing) return
     peer.isPeerClosing = true
     const atMs = Math.max(peer.lastArrivalMs, world.nowMs + this.options.delay())
-    world.at(atMs, peer.owner, () => {
+    world.at(atMs, peer, () => {
       if (peer.isClosed) return
       peer.isClosed = true
       peer.tellClosed()
@@ -244,7 +256,7 @@ export class Port {
   private drain(): void {
     if (this.handler === null || this.waiting.length === 0 || this.isClosed) return
     const message = this.waiting.shift()
-    if (this.waiting.length > 0) this.world.after(0, this.owner, () => this.drain())
+    if (this.waiting.length > 0) this.world.after(0, this, () => this.drain())
     this.handler({ data: message })
   }
 

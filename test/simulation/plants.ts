@@ -1,0 +1,68 @@
+import { Changes } from '../../src/db/changes.ts'
+import { WindowTable } from '../../src/limiter/window-table.ts'
+import { CreditSpender } from '../../src/verify/credits.ts'
+
+/**
+ * Bugs to be found: each is put into the program's classes while they are loaded here, and nowhere else. Whoever plants
+ * one needs a process of its own.
+ */
+export const PLANTS: Record<string, { what: string; plant(): void }> = {
+  'window-edge': {
+    what: 'a call at the very end of a window still counts in it',
+    plant() {
+      const { take } = WindowTable.prototype
+      WindowTable.prototype.take = function (h0, h1, h2, h3, limit, durationMs, cost, atMs) {
+        const isEdge = atMs % durationMs === 0
+        return take.call(this, h0, h1, h2, h3, limit, durationMs, cost, isEdge ? atMs - 1 : atMs)
+      }
+    },
+  },
+  'flush-forgets': {
+    what: 'what a failed flush held is not written again',
+    plant() {
+      WindowTable.prototype.markChanged = () => {}
+    },
+  },
+  'restore-doubles': {
+    what: 'a window read at the start counts twice',
+    plant() {
+      const { restore } = WindowTable.prototype
+      WindowTable.prototype.restore = function (...row) {
+        restore.apply(this, row)
+        restore.apply(this, row)
+      }
+    },
+  },
+  'refusal-charges': {
+    what: 'a refused cost is counted, though the answer does not show it',
+    plant() {
+      const { take } = WindowTable.prototype
+      WindowTable.prototype.take = function (h0, h1, h2, h3, limit, durationMs, cost, atMs) {
+        if (take.call(this, h0, h1, h2, h3, limit, durationMs, cost, atMs)) return true
+        const { used, resetAtMs } = this
+        take.call(this, h0, h1, h2, h3, 2 ** 31 - 1, durationMs, cost, atMs)
+        this.used = used
+        this.resetAtMs = resetAtMs
+        return false
+      }
+    },
+  },
+  'stale-cache': {
+    what: 'a write is answered before the other threads have dropped what it touched',
+    plant() {
+      const { publish } = Changes.prototype
+      Changes.prototype.publish = async function (touched) {
+        void publish.call(this, touched).catch(() => {})
+      }
+    },
+  },
+  'credits-for-free': {
+    what: 'a verification is let through when the database does not say whether its credits were taken',
+    plant() {
+      const { spend } = CreditSpender.prototype
+      CreditSpender.prototype.spend = function (keyId, cost) {
+        return spend.call(this, keyId, cost).catch(() => ({ passed: true, remaining: 0 }))
+      }
+    },
+  },
+}

@@ -1,0 +1,49 @@
+import { expect, setDefaultTimeout, test } from 'bun:test'
+import { fileURLToPath } from 'node:url'
+import { TEST_DATABASE_URL } from '../support/database.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+import type { Report } from './main.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+const MAIN = fileURLToPath(new URL('./main.ts', import.meta.url))
+
+/** In a process of its own: it takes over promises, logs and, when bugs are planted, the program's classes. */
+async function simulate(...options: string[]): Promise<Report> {
+  const child = Bun.spawn([process.execPath, MAIN, '--json', ...options], { stdout: 'pipe', stderr: 'pipe' })
+  const [output, errors] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ])
+  expect(errors).toBe('')
+  return JSON.parse(output) as Report // what --json prints
+}
+
+/** The simulation has a database of its own, so once is enough. */
+const once = test.skipIf(TEST_DATABASE_URL !== null)
+
+once(
+  'whatever fails, in whatever order: limits, credits, caches and usage stay what they are said to be',
+  async () => {
+    const report = await simulate('--seconds', '15', '--seeds', '1000000')
+    expect(report.failed, 'bun run simulate --seeds 1 --seed … shows the steps').toBeNull()
+    expect(report.decisions).toBeGreaterThan(10_000)
+    expect(report.faults).toBeGreaterThan(100)
+  },
+)
+
+/** A simulation that finds nothing may be one that looks at nothing. */
+once.each([
+  ['window-edge', /expected passed/],
+  ['flush-forgets', /stopped cleanly: .* used until|the database has/],
+  ['restore-doubles', /got (refused|passed) with/],
+  ['refusal-charges', /got refused with/],
+  ['stale-cache', /had to see version/],
+  ['credits-for-free', /credits were answered/],
+])('it finds a planted bug, and nothing with the same seed without it: %s', async (plant, message) => {
+  const { failed } = await simulate('--plant', plant, '--seeds', '2000')
+  expect(failed?.message ?? 'nothing').toMatch(message)
+  const seed = String(failed?.seed)
+  expect((await simulate('--plant', plant, '--seed', seed, '--seeds', '1')).failed).toEqual(failed)
+  expect(await simulate('--seed', seed, '--seeds', '1')).toMatchObject({ seeds: 1, failed: null })
+})
