@@ -1,9 +1,10 @@
 import type { Changes } from '../db/changes.ts'
 import type { AnySql } from '../db/connect.ts'
 import { RecordCache } from '../db/record-cache.ts'
+import { systemTimers, type Timers } from '../lib/timers.ts'
+import { ColdLookups } from './cold-lookups.ts'
 import type { KeyRecord } from './key-record.ts'
 import { hashKey } from './secret.ts'
-import { findKeyByHash } from './store.ts'
 
 /**
  * Text of a key → its record. The text is hashed first: nothing of it reaches the cache or SQL, and what a lookup costs
@@ -12,7 +13,13 @@ import { findKeyByHash } from './store.ts'
 export class KeyLookup {
   readonly cache: RecordCache<KeyRecord>
 
-  constructor(sql: AnySql, changes: Changes, options: { bytesMax: number; missingMax: number }) {
+  constructor(
+    sql: AnySql,
+    changes: Changes,
+    options: { bytesMax: number; missingMax: number },
+    timers: Timers = systemTimers,
+  ) {
+    const cold = new ColdLookups(sql, timers)
     this.cache = new RecordCache(changes, {
       load: (hash) => cold.find(hash),
       dependenciesOf,

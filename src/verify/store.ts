@@ -16,21 +16,11 @@ type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'lim
 }
 
 /**
- * Everything a verification needs to know of a key, in one round trip: the key, its API, both workspaces, identity,
- * limits of key and identity, roles, permissions held directly and through roles. One row, lists aggregated inside it.
- * @returns null when there is no such key, or it, its keyspace or its API is deleted.
- */
-export async function findKeyByHash(sql: AnySql, hash: string): Promise<KeyRecord | null> {
-  const [row] = await sql<Row[]>`
-    ${selectRow(sql)}
-     where k.hash = ${hash} and k.deleted_at is null`
-  return row === undefined ? null : toRecord(row, hash)
-}
-
-/**
- * The same for many. `offset 0` keeps it a lookup for each hash: joined as one, a database that does not know its tables
- * yet may read all of them.
- * @returns hash → record; what is not found is not in it.
+ * Everything verifications need to know of these keys, in one round trip: the key, its API, both workspaces, identity,
+ * limits of key and identity, roles, permissions held directly and through roles. One row a key, lists aggregated inside
+ * it. `offset 0` keeps it a lookup for each hash: joined as one, a database that does not know its tables yet may read
+ * all of them.
+ * @returns hash → record; there is none where no such key is, or it, its keyspace or its API is deleted.
  */
 export async function findKeysByHash(
   sql: AnySql,
@@ -40,50 +30,46 @@ export async function findKeysByHash(
     select wanted.at::integer as at, found.*
       from unnest(${hashes as string[]}::text[]) with ordinality as wanted (hash, at)
      cross join lateral (
-    ${selectRow(sql)}
-     where k.hash = wanted.hash collate "C" and k.deleted_at is null
-    offset 0) as found`
+        select k.id, k.hash, k.workspace_id as "workspaceId", k.keyspace_id as "keyspaceId", a.id as "apiId",
+               k.for_workspace_id as "forWorkspaceId", k.is_operator as "isOperator",
+               w.enabled and coalesce(fw.enabled, true) as "workspaceEnabled",
+               k.name, k.owner_id as "ownerId", k.meta, k.environment, k.enabled, k.expires_at as "expiresAt",
+               a.ip_whitelist as "ipWhitelist",
+               k.remaining is not null as "hasCredits", k.refill_amount as "refillAmount", k.refill_day as "refillDay",
+               k.last_refill_at as "lastRefillAt", k.created_at as "createdAt",
+               i.id as "identityId", i.external_id as "identityExternalId", i.meta as "identityMeta",
+               coalesce((select json_agg(json_build_object('name', l.name, 'limit', l."limit", 'durationMs', l.duration_ms,
+                                                           'autoApply', l.auto_apply,
+                                                           'owner', case when l.key_id is null then 'identity' else 'key' end)
+                                         order by l.id)
+                           from ratelimits l where l.key_id = k.id or l.identity_id = k.identity_id), '[]') as limits,
+               array(select r.name from keys_roles kr join roles r on r.id = kr.role_id
+                      where kr.key_id = k.id order by r.name) as roles,
+               array(select p.slug from keys_permissions kp join permissions p on p.id = kp.permission_id
+                      where kp.key_id = k.id
+                     union
+                     select p.slug from keys_roles kr
+                       join roles_permissions rp on rp.role_id = kr.role_id
+                       join permissions p on p.id = rp.permission_id
+                      where kr.key_id = k.id
+                     union
+                     select unnest(k.root_permissions)
+                     order by 1) as permissions
+          from keys k
+          join keyspaces s on s.id = k.keyspace_id and s.deleted_at is null
+          join apis a on a.keyspace_id = k.keyspace_id and a.deleted_at is null
+          join workspaces w on w.id = k.workspace_id
+          left join workspaces fw on fw.id = k.for_workspace_id
+          left join identities i on i.id = k.identity_id
+         where k.hash = wanted.hash collate "C" and k.deleted_at is null
+        offset 0) as found`
   return new Map(
     rows.map(({ at, ...row }) => {
-      const hash = hashes[at - 1] as string // ordinality counts them from 1
+      const hash = hashes[at - 1] as string // ordinality counts from 1
       return [hash, toRecord(row, hash)]
     }),
   )
 }
-
-/** Up to its condition. */
-const selectRow = (sql: AnySql) => sql`
-    select k.id, k.hash, k.workspace_id as "workspaceId", k.keyspace_id as "keyspaceId", a.id as "apiId",
-           k.for_workspace_id as "forWorkspaceId", k.is_operator as "isOperator",
-           w.enabled and coalesce(fw.enabled, true) as "workspaceEnabled",
-           k.name, k.owner_id as "ownerId", k.meta, k.environment, k.enabled, k.expires_at as "expiresAt",
-           a.ip_whitelist as "ipWhitelist",
-           k.remaining is not null as "hasCredits", k.refill_amount as "refillAmount", k.refill_day as "refillDay",
-           k.last_refill_at as "lastRefillAt", k.created_at as "createdAt",
-           i.id as "identityId", i.external_id as "identityExternalId", i.meta as "identityMeta",
-           coalesce((select json_agg(json_build_object('name', l.name, 'limit', l."limit", 'durationMs', l.duration_ms,
-                                                       'autoApply', l.auto_apply,
-                                                       'owner', case when l.key_id is null then 'identity' else 'key' end)
-                                     order by l.id)
-                       from ratelimits l where l.key_id = k.id or l.identity_id = k.identity_id), '[]') as limits,
-           array(select r.name from keys_roles kr join roles r on r.id = kr.role_id
-                  where kr.key_id = k.id order by r.name) as roles,
-           array(select p.slug from keys_permissions kp join permissions p on p.id = kp.permission_id
-                  where kp.key_id = k.id
-                 union
-                 select p.slug from keys_roles kr
-                   join roles_permissions rp on rp.role_id = kr.role_id
-                   join permissions p on p.id = rp.permission_id
-                  where kr.key_id = k.id
-                 union
-                 select unnest(k.root_permissions)
-                 order by 1) as permissions
-      from keys k
-      join keyspaces s on s.id = k.keyspace_id and s.deleted_at is null
-      join apis a on a.keyspace_id = k.keyspace_id and a.deleted_at is null
-      join workspaces w on w.id = k.workspace_id
-      left join workspaces fw on fw.id = k.for_workspace_id
-      left join identities i on i.id = k.identity_id`
 
 /** @param hash As the cache has it: the row's is another copy of the same text. */
 function toRecord(row: Row, hash: string): KeyRecord {

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import fc from 'fast-check'
 import { hashKey } from '../../src/verify/secret.ts'
 import { makeApi, makeKey } from '../support/fixtures.ts'
-import { startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
@@ -22,7 +22,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 
 const ask = async (authorization: string) => {
   const response = await fetch(`${server.url}/v1/apis.listApis`, { headers: { authorization } })
-  return { status: response.status, body: await response.json() }
+  return { status: response.status, body: (await response.json()) as Json } // asserted by the tests
 }
 
 /** What HTTP itself leaves of a header's value: without blanks and tabs around it. */

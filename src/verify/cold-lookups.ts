@@ -1,0 +1,87 @@
+import type { AnySql } from '../db/connect.ts'
+import type { Timers } from '../lib/timers.ts'
+import type { KeyRecord } from './key-record.ts'
+import { findKeysByHash } from './store.ts'
+
+type Waiting = {
+  hash: string
+  resolve: (record: KeyRecord | null) => void
+  reject: (cause: unknown) => void
+}
+
+/**
+ * Reads keys that are not cached. A stranger can ask for as many as the server answers, so what that takes of the database
+ * is bounded here, for each thread: {@link UNDER_WAY_MAX} statements at a time, {@link STARTS_MAX} in
+ * {@link PERIOD_MS}; what is asked meanwhile waits and shares the next one. A lookup by itself does not wait.
+ *
+ * Statements that are under way for a whole period are slow. What waits behind them then gets one of its own, one a
+ * period: its time is counted by the pool from there, so that a slow database costs it no more than it costs anyone.
+ */
+export class ColdLookups {
+  readonly #sql: AnySql
+  readonly #timers: Timers
+  #waiting: Waiting[] = []
+  #underWay = 0
+  #periodStartedAt = Number.NEGATIVE_INFINITY
+  #starts = 0
+  /** Something waits, and is looked after when the period ends. */
+  #isTimed = false
+
+  constructor(sql: AnySql, timers: Timers) {
+    this.#sql = sql
+    this.#timers = timers
+  }
+
+  /** @throws when the database does not answer. */
+  find(hash: string): Promise<KeyRecord | null> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ hash, resolve, reject })
+      this.#startNext()
+    })
+  }
+
+  #startNext(): void {
+    while (this.#waiting.length > 0 && this.#underWay < UNDER_WAY_MAX && this.#mayStart()) void this.#read()
+    if (this.#waiting.length === 0 || this.#isTimed) return
+    this.#isTimed = true
+    this.#timers.after(PERIOD_MS, () => {
+      this.#isTimed = false
+      if (this.#waiting.length > 0 && this.#mayStart()) void this.#read()
+      this.#startNext()
+    })
+  }
+
+  #mayStart(): boolean {
+    const now = this.#timers.now()
+    if (now - this.#periodStartedAt >= PERIOD_MS) {
+      this.#periodStartedAt = now
+      this.#starts = 0
+    }
+    return this.#starts < STARTS_MAX
+  }
+
+  async #read(): Promise<void> {
+    const batch = this.#waiting.splice(0, HASHES_MAX)
+    this.#starts++
+    this.#underWay++
+    try {
+      const found = await findKeysByHash(
+        this.#sql,
+        batch.map(({ hash }) => hash),
+      )
+      for (const { hash, resolve } of batch) resolve(found.get(hash) ?? null)
+    } catch (cause) {
+      for (const { reject } of batch) reject(cause)
+    }
+    this.#underWay--
+    this.#startNext()
+  }
+}
+
+/** The pool has more connections, which are for what root keys ask. */
+const UNDER_WAY_MAX = 2
+/** Together 500 statements a second. */
+const STARTS_MAX = 10
+const PERIOD_MS = 20
+/** In a statement. */
+const HASHES_MAX = 500
