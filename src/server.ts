@@ -9,7 +9,7 @@ import { openSpills } from './db/spill.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 import { listen, listenForMetrics } from './http/listen.ts'
 import { metricFamilies, warmMetrics } from './http/metrics.ts'
-import { type HttpThread, startHttpThread } from './http/threads.ts'
+import { type HttpThreads, startHttpThreads } from './http/threads.ts'
 import { KeyImporter } from './keys/import-queue.ts'
 import { readMasterKeys } from './keys/master-keys.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
@@ -69,25 +69,21 @@ export async function startServer(
   opening.defer(() => shards.stop())
 
   const processId = randomUUID()
-  const setups = connectPeers(
-    Array.from({ length: config.threads.http }, (_, thread) => ({
-      config,
-      address,
-      writerId: `${dataDir.nodeId}:${processId}:${thread}`,
-      processId,
-      hashSecret,
-      vaultKeys,
-      shardPorts: shards.connect(),
-    })),
-  )
-  const [mainSetup, ...workerSetups] = setups
-  if (mainSetup === undefined) throw new Error('at least one HTTP thread')
+  const makeSetup = (name: string): Omit<ThreadSetup, 'peerPorts'> => ({
+    config,
+    address,
+    writerId: `${dataDir.nodeId}:${processId}:${name}`,
+    processId,
+    hashSecret,
+    vaultKeys,
+    shardPorts: shards.connect(),
+  })
   let url = ''
-  const threads: HttpThread[] = []
+  let threads: HttpThreads | null = null
   const startedAtMs = Date.now()
   const metricsText = async () => {
     const [others, shardStats, isThere] = await Promise.all([
-      Promise.all(threads.map((thread) => thread.report())),
+      threads?.report() ?? [],
       shards.stats(deps.clock()),
       deps.isDatabaseThere(),
     ])
@@ -101,12 +97,15 @@ export async function startServer(
     })
     return exposition(families)
   }
-  const { deps, close } = openDeps(mainSetup, {
-    clock,
-    publicUrl: () => config.publicUrl ?? url,
-    metricsText,
-    onStatement: options.onStatement,
-  })
+  const { deps, close } = openDeps(
+    { ...makeSetup('0'), peerPorts: [] },
+    {
+      clock,
+      publicUrl: () => config.publicUrl ?? url,
+      metricsText,
+      onStatement: options.onStatement,
+    },
+  )
   // The last windows go to Postgres beside the last usage: a stop has ten seconds for everything.
   opening.defer(() => close(() => shards.stop()))
   const importer = new KeyImporter(deps)
@@ -121,21 +120,24 @@ export async function startServer(
     opening.defer(() => retention.stop())
   }
   await warmMetrics()
-  const isShared = workerSetups.length > 0
+  const isShared = config.threads.http > 1
   const listener = await listen(deps, { ...config.listen, isShared })
   url = listener.url
   opening.defer(async () => {
-    await Promise.all([listener.stop(), ...threads.map((thread) => thread.stop())])
+    await Promise.all([listener.stop(), threads?.stop()])
   })
   const { port } = listener
   const { host } = config.listen
-  const threadOptions = { host, port: port ?? 0, publicUrl: config.publicUrl ?? url }
   // Without a port there is one thread only (config.ts).
-  const starts = await Promise.allSettled(
-    workerSetups.map((each) => startHttpThread(each, threadOptions, metricsText)),
-  )
-  for (const start of starts) if (start.status === 'fulfilled') threads.push(start.value)
-  for (const start of starts) if (start.status === 'rejected') throw start.reason
+  threads = await startHttpThreads({
+    count: config.threads.http - 1,
+    makeSetup,
+    addPeer: (each) => deps.changes.addPeer(each),
+    host,
+    port: port ?? 0,
+    publicUrl: config.publicUrl ?? url,
+    metricsText,
+  })
   if (address.kind === 'url') {
     const listening = connect(address, { connectionsMax: 1 })
     opening.defer(() => listening.end({ timeout: 0 }))
@@ -198,17 +200,4 @@ async function requireAnswer(sql: Sql): Promise<void> {
     const reason = cause instanceof Error ? cause.message : String(cause)
     throw new StartError(`the database of DATABASE_URL cannot be reached: ${reason}`, { cause })
   }
-}
-
-/** A channel between every two HTTP threads, over which they tell each other what a write touched. */
-function connectPeers(setups: Omit<ThreadSetup, 'peerPorts'>[]): ThreadSetup[] {
-  const connected = setups.map((setup): ThreadSetup => ({ ...setup, peerPorts: [] }))
-  for (const [index, first] of connected.entries()) {
-    for (const second of connected.slice(index + 1)) {
-      const { port1, port2 } = new MessageChannel()
-      first.peerPorts.push(port1)
-      second.peerPorts.push(port2)
-    }
-  }
-  return connected
 }

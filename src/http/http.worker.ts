@@ -1,3 +1,4 @@
+import type { Changes } from '../db/changes.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from '../deps.ts'
 import { systemClock } from '../lib/clock.ts'
 import { logUnhandledRejections } from '../log.ts'
@@ -10,6 +11,8 @@ import type { ThreadReport } from './measures.ts'
 export type ToHttp =
   /** Answer `measured` with the same id. */
   | { kind: 'measure'; id: number }
+  /** Another HTTP thread's caches are at the other end; answer `met` with the same id. May come before `start`. */
+  | { kind: 'meet'; id: number; port: MessagePort }
   /** The answer to `scrape`; null = it failed. */
   | { kind: 'scraped'; id: number; text: string | null }
   | { kind: 'start'; setup: ThreadSetup; host: string; port: number; publicUrl: string }
@@ -17,6 +20,7 @@ export type ToHttp =
 /** HTTP thread → main thread: one `listening` or `failed` after `start`, one `stopped` after `stop`. */
 export type FromHttp =
   | { kind: 'measured'; id: number; report: ThreadReport }
+  | { kind: 'met'; id: number }
   /** Somebody asked this thread for the metrics of the process. */
   | { kind: 'scrape'; id: number }
   | { kind: 'listening' }
@@ -28,6 +32,9 @@ declare const self: Worker
 logUnhandledRejections()
 const send = (message: FromHttp) => self.postMessage(message)
 
+/** Of threads that were met before `start`. */
+const early: MessagePort[] = []
+let changes: Changes | null = null
 let opened: { deps: Deps; listener: Listener; close: () => Promise<void> } | null = null
 
 self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
@@ -41,6 +48,8 @@ self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
         })
         const { host, port } = data
         const { connectionsMax } = data.setup.config.listen
+        changes = deps.changes
+        for (const port of early) changes.addPeer(port)
         opened = {
           deps,
           listener: await listen(deps, { host, port, socketPath: null, connectionsMax, isShared: true }),
@@ -53,6 +62,11 @@ self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
       break
     case 'measure':
       if (opened !== null) send({ kind: 'measured', id: data.id, report: reportThread(opened.deps) })
+      break
+    case 'meet':
+      if (changes === null) early.push(data.port)
+      else changes.addPeer(data.port)
+      send({ kind: 'met', id: data.id })
       break
     case 'scraped':
       scrapes.get(data.id)?.(data.text)

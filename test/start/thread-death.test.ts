@@ -1,0 +1,151 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { type Column, Columns, expectHealthy } from '../support/columns.ts'
+import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
+import { type ServerProcess, spawnServer } from '../support/process.ts'
+import { OPERATOR_KEY } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let database: TestDatabase
+beforeAll(async () => {
+  database = await openTestDatabase()
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
+const FLUSH_MS = 200
+
+/** Threads do not know which database it is, so one suite is enough. */
+const once = test.if(TEST_DATABASE_URL === null)
+
+/** A server of which SIGUSR2 kills one thread of that module. */
+const spawnMortal = (thread: 'http.worker' | 'shard.worker', way: 'throw' | 'terminate') =>
+  spawnServer(
+    {
+      TOLLGATE_DATA_DIR: database.dataDir,
+      DATABASE_URL: database.databaseUrl ?? '',
+      TOLLGATE_HTTP_THREADS: '3',
+      TOLLGATE_SHARDS: '2',
+      TOLLGATE_FLUSH_MS: String(FLUSH_MS),
+      MORTAL: thread,
+      MORTAL_WAY: way,
+    },
+    { preload: `${import.meta.dir}/../support/mortal.child.ts` },
+  )
+
+/** Every call on a connection of its own: the kernel spreads those over the threads that live. */
+const onFreshConnections = (server: ServerProcess): Pick<ServerProcess, 'get' | 'post'> => ({
+  get: (method, query, rootKey) => server.get(method, query, rootKey, { connection: 'close' }),
+  post: (method, body, rootKey) => server.post(method, body, rootKey, { connection: 'close' }),
+})
+
+const threadsUp = async ({ url }: ServerProcess) => {
+  const lines = (await (await fetch(`${url}/metrics`)).text()).split('\n')
+  return lines.filter((line) => line.startsWith('tollgate_thread_up')).map((line) => line.endsWith(' 1'))
+}
+
+const ALL_UP = Array(5).fill(true)
+
+once('an HTTP thread that dies costs what it was answering, and another takes its place', async () => {
+  await using server = await spawnMortal('http.worker', 'throw')
+  const calls = onFreshConnections(server)
+  const columns = await Columns.open(calls, { stock: 60 })
+  const answeredAt: number[] = []
+  const broken: string[] = []
+  let isOver = false
+  const work = async (column: Column) => {
+    while (!isOver) {
+      const { status, code } = await columns.ask(column)
+      if (status === 200 && ['warm', 'credits'].includes(column)) answeredAt.push(performance.now())
+      if (status !== 200) broken.push(`${column} ${status} ${code}`)
+      await Bun.sleep(2)
+    }
+  }
+  const working = (['limits', 'warm', 'credits', 'writes'] as const).map(work)
+  await Bun.sleep(500)
+  const killedAt = performance.now()
+  server.process.kill('SIGUSR2')
+  while (!server.output().includes('an HTTP thread runs again')) await Bun.sleep(20)
+  expect(await threadsUp(server)).toEqual(ALL_UP)
+  isOver = true
+  await Promise.all(working)
+  // Each client had one call under way at most, on a connection that broke: no answer, rather than a wrong one.
+  expect(broken.length).toBeLessThanOrEqual(working.length)
+  for (const each of broken) expect(each).toEndWith(' 0 ')
+  for (let i = 0; i < 10; i++) expectHealthy(await columns.askAll())
+
+  // Windows and credits are not the thread's own: nothing of them is lost. Of usage, what it had not flushed.
+  const { limits, credits } = await columns.counted()
+  expect(limits).toBeGreaterThanOrEqual(columns.answered.limits)
+  expect(limits).toBeLessThanOrEqual(columns.answered.limits + columns.unclear.limits)
+  expect(credits).toBeGreaterThanOrEqual(columns.spent)
+  expect(credits).toBeLessThanOrEqual(columns.spent + columns.unclear.credits)
+  const atRisk = answeredAt.filter((at) => at > killedAt - 2 * FLUSH_MS && at < killedAt + 100).length
+  await Bun.sleep(3 * FLUSH_MS)
+  const usage = await columns.usage()
+  expect(usage).toBeGreaterThanOrEqual(columns.verified - atRisk)
+  expect(usage).toBeLessThanOrEqual(columns.verified + columns.unclear.warm + columns.unclear.credits)
+
+  // The newcomer hears of changes like the others.
+  for (let round = 0; round < 3; round++) {
+    const { body } = await calls.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
+    const use = () => calls.get('rootKeys.listRootKeys', {}, body.rootKey)
+    const warm = await Promise.all(Array.from({ length: 30 }, use))
+    expect(warm.every(({ status }) => status === 200)).toBe(true)
+    await calls.post('rootKeys.deleteRootKey', { rootKeyId: body.rootKeyId }, OPERATOR_KEY)
+    const after = await Promise.all(Array.from({ length: 30 }, use))
+    expect(after.map(({ status }) => status)).toEqual(Array(30).fill(403))
+  }
+  expect(await server.end('SIGTERM')).toBe(0)
+})
+
+once(
+  'a shard that dies is started again with its windows, and admits at most one flush interval more',
+  async () => {
+    await using server = await spawnMortal('shard.worker', 'terminate')
+    const columns = await Columns.open(server, { stock: 20 })
+    const limit = 3000
+    const identifiers = ['a', 'b', 'c', 'd'] // over both shards
+    const admittedAt = new Map(identifiers.map((each): [string, number[]] => [each, []]))
+    let refusedCost = 0
+    const take = async (identifier: string, cost = 1) => {
+      const body = { namespace: 'death', identifier, limit, duration: 365 * 86_400_000, cost }
+      const answer = await server.post('ratelimits.limit', body, OPERATOR_KEY)
+      if (answer.status !== 200) {
+        expect(answer).toMatchObject({ status: 500, body: { error: { code: 'INTERNAL_SERVER_ERROR' } } })
+        refusedCost += cost
+      } else if (answer.body.success)
+        for (let i = 0; i < cost; i++) admittedAt.get(identifier)?.push(performance.now())
+      return answer
+    }
+    let isOver = false
+    const work = async (identifier: string) => {
+      while (!isOver) await take(identifier)
+    }
+    const working = identifiers.map(work)
+    await Bun.sleep(700)
+    const killedAt = performance.now()
+    server.process.kill('SIGUSR2')
+    // What needs no limit does not notice; liveness stays, for half of the limits can be decided.
+    while (server.output().split('limiter shard started').length < 4) {
+      for (const column of ['warm', 'cold', 'credits', 'writes'] as const)
+        expect((await columns.ask(column)).status).toBe(200)
+      expect((await server.get('liveness')).status).toBe(200)
+    }
+    isOver = true
+    await Promise.all(working)
+    while ((await columns.ask('limits')).status !== 200) await Bun.sleep(10)
+    expect(await threadsUp(server)).toEqual(ALL_UP)
+    for (const identifier of identifiers) {
+      // To the last token: as many are admitted as the limit says, and what the thread had not flushed once more.
+      while ((await take(identifier, 50)).body.success);
+      while ((await take(identifier)).body.success);
+      const admitted = admittedAt.get(identifier) ?? []
+      const atRisk = admitted.filter((at) => at > killedAt - 2 * FLUSH_MS && at < killedAt + 100).length
+      expect(admitted.length).toBeGreaterThanOrEqual(limit - refusedCost)
+      expect(admitted.length).toBeLessThanOrEqual(limit + atRisk)
+    }
+    expectHealthy(await columns.askAll())
+    expect(await server.end('SIGTERM')).toBe(0)
+  },
+)

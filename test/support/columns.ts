@@ -1,0 +1,230 @@
+import { expect } from 'bun:test'
+import type { ServerProcess } from './process.ts'
+import { type Answer, type Json, OPERATOR_KEY, type TestServer } from './server.ts'
+
+/** What a client asks of a server: the columns of the matrix of failures in the README. Usage is checked afterwards. */
+export type Column = 'limits' | 'warm' | 'cold' | 'unknown' | 'credits' | 'writes'
+
+/** `status` 0 = no answer: the connection broke. `code` is of the error, else of the verification. */
+export type Cell = { status: number; code: string; ms: number; body: Json }
+
+type Calls = Pick<ServerProcess | TestServer, 'get' | 'post'>
+
+/** Windows that no test outlasts. */
+const YEAR_MS = 365 * 86_400_000
+const LIMIT = 1_000_000
+const CREDITS = 100_000
+
+/** Asks everything of a server, and keeps account of what was answered. */
+export class Columns {
+  /** Answers with 200, by column, and answers that are no answers: what they asked for may have been done. */
+  readonly answered: Record<Column, number> = {
+    limits: 0,
+    warm: 0,
+    cold: 0,
+    unknown: 0,
+    credits: 0,
+    writes: 0,
+  }
+  readonly unclear: Record<Column, number> = {
+    limits: 0,
+    warm: 0,
+    cold: 0,
+    unknown: 0,
+    credits: 0,
+    writes: 0,
+  }
+  /** Keys whose creation was answered. */
+  readonly made: string[] = []
+  calls: Calls
+  private readonly identifier = crypto.randomUUID()
+  private apiId = ''
+  private warmKey = ''
+  private creditKey = ''
+  private analyst = ''
+  /** Made, and never verified. */
+  private stock: string[] = []
+
+  private constructor(calls: Calls) {
+    this.calls = calls
+  }
+
+  /** Makes what is asked about and warms what is to be warm. @param options.stock How many cold keys there will be. */
+  static async open(calls: Calls, { stock = 40 }: { stock?: number } = {}): Promise<Columns> {
+    const columns = new Columns(calls)
+    const post = async (method: string, body: unknown) => {
+      const answer = await calls.post(method, body, OPERATOR_KEY)
+      expect(answer).toMatchObject({ status: 200 })
+      return answer.body
+    }
+    const { apiId } = await post('apis.createApi', { name: 'columns' })
+    columns.apiId = apiId
+    columns.warmKey = (await post('keys.createKey', { apiId })).key
+    columns.creditKey = (await post('keys.createKey', { apiId, remaining: CREDITS })).key
+    columns.analyst = (await post('rootKeys.createRootKey', { permissions: ['api.*.read_api'] })).rootKey
+    for (let i = 0; i < stock; i++) columns.stock.push((await post('keys.createKey', { apiId })).key)
+    await Promise.all([columns.ask('limits'), columns.ask('warm'), columns.ask('credits')])
+    return columns
+  }
+
+  async ask(column: Column): Promise<Cell> {
+    const began = performance.now()
+    const answer = await this.send(column).catch(() => null)
+    const ms = performance.now() - began
+    if (answer === null || answer.status >= 500) this.unclear[column]++
+    else if (answer.status === 200) this.answered[column]++
+    if (column === 'writes' && answer?.status === 200) this.made.push(answer.body.key)
+    const body = answer?.body
+    return { status: answer?.status ?? 0, code: body?.error?.code ?? body?.code ?? '', ms, body }
+  }
+
+  /** One of each, at once. */
+  async askAll(): Promise<Record<Column, Cell>> {
+    const [limits, warm, cold, unknown, credits, writes] = await Promise.all([
+      this.ask('limits'),
+      this.ask('warm'),
+      this.ask('cold'),
+      this.ask('unknown'),
+      this.ask('credits'),
+      this.ask('writes'),
+    ])
+    return { limits, warm, cold, unknown, credits, writes }
+  }
+
+  /** Keys that are known to nobody's cache. */
+  private send(column: Column): Promise<Answer> {
+    const { calls, apiId } = this
+    const verify = (key: string) => calls.post('keys.verifyKey', { key })
+    switch (column) {
+      case 'limits': {
+        const { identifier } = this
+        const body = { namespace: 'columns', identifier, limit: LIMIT, duration: YEAR_MS }
+        return calls.post('ratelimits.limit', body, OPERATOR_KEY)
+      }
+      case 'warm':
+        return verify(this.warmKey)
+      case 'cold': {
+        const key = this.stock.pop()
+        if (key === undefined) throw new Error('no cold key is left')
+        return verify(key)
+      }
+      case 'unknown':
+        return verify(`unknown_${crypto.randomUUID()}`)
+      case 'credits':
+        return verify(this.creditKey)
+      case 'writes':
+        return calls.post('keys.createKey', { apiId }, OPERATOR_KEY)
+      default:
+        return column satisfies never
+    }
+  }
+
+  /** Limits and warm keys, all the time, a few milliseconds apart. @returns what stops it and tells how it went. */
+  startTraffic(): () => Promise<{ p99Ms: number; worstMs: number; count: number }> {
+    const took: number[] = []
+    let isOver = false
+    const work = async (column: 'limits' | 'warm') => {
+      while (!isOver) {
+        const { status, code, ms } = await this.ask(column)
+        expect([column, status, code]).toEqual([column, 200, column === 'warm' ? 'VALID' : ''])
+        took.push(ms)
+        await Bun.sleep(4)
+      }
+    }
+    const working = Promise.all([work('limits'), work('warm')])
+    return async () => {
+      isOver = true
+      await working
+      took.sort((a, b) => a - b)
+      return {
+        p99Ms: took[Math.floor(took.length * 0.99)] ?? 0,
+        worstMs: took.at(-1) ?? 0,
+        count: took.length,
+      }
+    }
+  }
+
+  /** What the server says is left of the limit and the credits, as counted so far. */
+  async counted(): Promise<{ limits: number; credits: number }> {
+    const look = {
+      namespace: 'columns',
+      identifier: this.identifier,
+      limit: LIMIT,
+      duration: YEAR_MS,
+      cost: 0,
+    }
+    const window = await this.calls.post('ratelimits.limit', look, OPERATOR_KEY)
+    const credits = await this.calls.post('keys.verifyKey', { key: this.creditKey, remaining: { cost: 0 } })
+    expect(window).toMatchObject({ status: 200 })
+    expect(credits).toMatchObject({ status: 200, body: { valid: true } })
+    this.answered.credits++
+    this.looks++
+    return { limits: LIMIT - window.body.remaining, credits: CREDITS - credits.body.remaining }
+  }
+
+  /** Calls that only looked at the credits: counted as usage, and taking none. */
+  private looks = 0
+
+  /** Credits that were answered as spent. */
+  get spent(): number {
+    return this.answered.credits - this.looks
+  }
+
+  /** Verifications answered with an outcome that is recorded. */
+  get verified(): number {
+    return this.answered.warm + this.answered.cold + this.answered.credits
+  }
+
+  /** Verifications as analytics tells them. */
+  async usage(): Promise<number> {
+    const { body } = await this.calls.get('analytics.getVerifications', { apiId: this.apiId }, this.analyst)
+    return body[0]?.total ?? 0
+  }
+
+  /** Nothing is lost and nothing counted twice: what was answered, and at most what was left unclear besides. */
+  async expectAllCounted(): Promise<void> {
+    const { limits, credits } = await this.counted()
+    expect(limits).toBeGreaterThanOrEqual(this.answered.limits)
+    expect(limits).toBeLessThanOrEqual(this.answered.limits + this.unclear.limits)
+    expect(credits).toBeGreaterThanOrEqual(this.spent)
+    expect(credits).toBeLessThanOrEqual(this.spent + this.unclear.credits)
+    const deadline = performance.now() + 5000
+    while ((await this.usage()) < this.verified && performance.now() < deadline) await Bun.sleep(50)
+    // A verification that was decided but whose answer was cut off counts too.
+    const unclear = this.unclear.warm + this.unclear.cold + this.unclear.credits
+    const usage = await this.usage()
+    expect(usage).toBeGreaterThanOrEqual(this.verified)
+    expect(usage).toBeLessThanOrEqual(this.verified + unclear)
+  }
+}
+
+/** All is as it should be. */
+export function expectHealthy(cells: Record<Column, Cell>): void {
+  expect(summaryOf(cells)).toEqual({
+    limits: '200',
+    warm: '200 VALID',
+    cold: '200 VALID',
+    unknown: '200 NOT_FOUND',
+    credits: '200 VALID',
+    writes: '200',
+  })
+}
+
+/** What memory knows goes on; what only the database knows is said to be unknown, never denied and never given away. */
+export function expectAway(cells: Record<Column, Cell>, { withinMs }: { withinMs: number }): void {
+  const failure = '500 INTERNAL_SERVER_ERROR'
+  expect(summaryOf(cells)).toEqual({
+    limits: '200',
+    warm: '200 VALID',
+    cold: failure,
+    unknown: failure,
+    credits: failure,
+    writes: failure,
+  })
+  for (const { ms } of Object.values(cells)) expect(ms).toBeLessThan(withinMs)
+}
+
+export const summaryOf = (cells: Record<Column, Cell>): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(cells).map(([name, { status, code }]) => [name, `${status} ${code}`.trim()]),
+  )
