@@ -33,6 +33,7 @@ export type AuditEventName =
   | 'rootKey.create'
   | 'rootKey.delete'
   | 'rootKey.update'
+  | 'vault.reseal'
   | 'workspace.create'
   | 'workspace.update'
 

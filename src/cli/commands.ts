@@ -13,7 +13,7 @@ import { migrateCommand } from './migrate.ts'
 import { rootKeyCommands } from './root-key.ts'
 import { serve } from './serve.ts'
 import { usageCommand } from './usage.ts'
-import { resealVault } from './vault-reseal.ts'
+import { vaultResealCommand } from './vault-reseal.ts'
 import { workspaceCommands } from './workspace.ts'
 
 const commands: readonly Command[] = [
@@ -26,11 +26,7 @@ const commands: readonly Command[] = [
   limitCommand,
   usageCommand,
   importCommand,
-  {
-    name: 'vault reseal',
-    about: 'seal recoverable keys with the first master key of TOLLGATE_VAULT_KEY',
-    run: () => resealVault(),
-  },
+  vaultResealCommand,
   benchCommand,
 ]
 
@@ -94,7 +90,7 @@ function overview(): string {
 
 ${lines.join('\n')}
 
-tollgate <command> --help tells its options, tollgate --version the version. All but serve, migrate and vault reseal call a running server:
+tollgate <command> --help tells its options, tollgate --version the version. All but serve and migrate call a running server:
 TOLLGATE_URL (default http://127.0.0.1:3000) says which, TOLLGATE_ROOT_KEY as whom; without it, the root key that the
 first start wrote into the data dir is used. --json prints what programs can read.
 Exit status: 0 done, 1 refused or failed, 2 typed wrongly.

@@ -71,6 +71,7 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'rootKeys.listRootKeys': '`*` or `root_key.*.read_root_key`.',
   'rootKeys.updateRootKey': '`*` or `root_key.*.update_root_key`, and every permission that is added.',
   'rootKeys.deleteRootKey': '`*` or `root_key.*.delete_root_key`.',
+  'vault.reseal': '`*` that is an operator’s.',
   'workspaces.createWorkspace': '`*` that is an operator’s.',
   'workspaces.updateWorkspace': '`*` that is an operator’s.',
   'workspaces.listWorkspaces': '`*` that is an operator’s.',

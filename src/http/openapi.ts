@@ -152,6 +152,7 @@ const TAGS: Record<string, string> = {
   analytics: 'Counts of verifications and rate limit decisions, hour by hour.',
   audit: 'Who changed what.',
   rootKeys: 'What your backend holds, with permissions of its own.',
+  vault: 'What seals recoverable keys. Only an operator root key may use it.',
   workspaces: 'Tenants of this server. Only an operator root key may use these.',
   server: 'The server itself.',
 }
@@ -220,6 +221,7 @@ const OWN: ReadonlySet<string> = new Set([
   'rootKeys.deleteRootKey',
   'rootKeys.listRootKeys',
   'rootKeys.updateRootKey',
+  'vault.reseal',
   'workspaces.createWorkspace',
   'workspaces.listWorkspaces',
   'workspaces.updateWorkspace',

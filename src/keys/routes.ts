@@ -10,6 +10,7 @@ import { getKey } from './get-key.ts'
 import { getKeyVerifications } from './get-verifications.ts'
 import { removePermissions } from './remove-permissions.ts'
 import { removeRoles } from './remove-roles.ts'
+import { resealVault } from './reseal-vault.ts'
 import {
   AttachPermissionsBody,
   AttachRolesBody,
@@ -26,6 +27,8 @@ import {
   LinkedReply,
   RemovePermissionsBody,
   RemoveRolesBody,
+  ResealVaultBody,
+  ResealVaultReply,
   UpdateKeyBody,
   UpdateRemainingBody,
   UpdateRemainingReply,
@@ -181,5 +184,15 @@ export const keyRoutes: Endpoint[] = [
       status: 202,
     },
     enqueueKeys,
+  ),
+  post(
+    '/v1/vault.reseal',
+    {
+      input: ResealVaultBody,
+      reply: ResealVaultReply,
+      summary: 'Seal recoverable keys with the first master key',
+      errors: ['PRECONDITION_FAILED'],
+    },
+    resealVault,
   ),
 ]

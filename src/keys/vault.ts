@@ -17,12 +17,13 @@ type MaybeSealed = { id: string; ciphertext: string | null; encryptionKeyId: str
  * a ciphertext moved to another row does not open.
  *
  * A nonce is 12 random bytes, which is safe for some billion keys of one workspace. Master keys can be changed: the first
- * one seals, all of them open, and `tollgate vault reseal` seals what older ones sealed anew.
+ * one seals, all of them open, and `vault.reseal` seals what older ones sealed anew.
  */
 export class Vault {
   readonly #sql: AnySql
   readonly #clock: Clock
-  readonly #masters: Promise<MasterKey[]>
+  /** The first seals, all open. */
+  readonly masters: Promise<readonly MasterKey[]>
   /** Opened data keys by their id. They never change, so nothing here goes stale. */
   readonly #dataKeys = new LRUCache<string, CryptoKey>({ max: 1000 })
   /** False = no master key: nothing can be sealed or opened. */
@@ -33,7 +34,7 @@ export class Vault {
     this.#sql = sql
     this.#clock = options.clock
     this.isOpen = options.masterKeys.length > 0
-    this.#masters = Promise.all(options.masterKeys.map(importMaster))
+    this.masters = Promise.all(options.masterKeys.map(importMaster))
   }
 
   /** @throws ApiError PRECONDITION_FAILED when this server has no master key. */
@@ -99,7 +100,7 @@ export class Vault {
   async #dataKeyOf(workspaceId: WorkspaceId): Promise<{ id: string; key: CryptoKey }> {
     let row = await findDataKey(this.#sql, workspaceId)
     if (row === null) {
-      const [master] = await this.#masters
+      const [master] = await this.masters
       if (master === undefined) throw new Error('requireOpen() comes first')
       const id = newId('vdk')
       const bytes = crypto.getRandomValues(new Uint8Array(32))
@@ -115,7 +116,7 @@ export class Vault {
   async #openDataKey(workspaceId: WorkspaceId, row: SealedDataKey): Promise<CryptoKey> {
     const cached = this.#dataKeys.get(row.id)
     if (cached !== undefined) return cached
-    const bytes = await unsealDataKey(await this.#masters, { ...row, workspaceId })
+    const bytes = await unsealDataKey(await this.masters, { ...row, workspaceId })
     const key = await crypto.subtle.importKey('raw', bytes, AES, false, ['encrypt', 'decrypt'])
     bytes.fill(0)
     this.#dataKeys.set(row.id, key)

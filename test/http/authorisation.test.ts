@@ -331,6 +331,7 @@ const ROWS: Record<string, Row> = {
     foreign: 404,
     accepts: [['root_key.*.delete_root_key']],
   },
+  'vault.reseal': { input: () => ({}), foreign: 200, accepts: [], isForOperator: true },
   'workspaces.createWorkspace': {
     input: () => ({ name: 'another' }),
     foreign: 200,
