@@ -1,0 +1,143 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { ERRORS } from '../../src/errors.ts'
+import { endpoints } from '../../src/http/app.ts'
+import { GUIDES } from '../../src/http/guides.ts'
+import { startTestServer, type TestServer } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+import { ALL_BLOCKS, DOCS, ROOT } from './blocks.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let server: TestServer
+/** Every page a person can come to, by its path. */
+const pages = new Map<string, string>()
+beforeAll(async () => {
+  server = await startTestServer()
+  const paths = [
+    '/docs',
+    '/docs/guides',
+    ...GUIDES.map(({ slug }) => `/docs/${slug}`),
+    ...Object.keys(ERRORS).map((code) => `/errors/${code}`),
+  ]
+  for (const path of paths) {
+    const response = await fetch(`${server.url}${path}`)
+    expect([path, response.status, response.headers.get('content-type')]).toEqual([
+      path,
+      200,
+      'text/html; charset=utf-8',
+    ])
+    pages.set(path, await response.text())
+  }
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+test('every guide in the folder is served, and what is no guide is a 404 that says so', async () => {
+  expect(GUIDES.map(({ slug }) => slug).sort()).toEqual(Object.keys(DOCS).filter((doc) => doc !== 'README'))
+  for (const name of ['nothing', 'constructor', '..%2Fdocs']) {
+    const response = await fetch(`${server.url}/docs/${name}`)
+    expect(response.status).toBe(404)
+    expect(await response.json()).toMatchObject({ error: { code: 'NOT_FOUND' } })
+  }
+})
+
+test('a guide shows its title, its parts in the column of links, and the ways to the others', () => {
+  for (const [index, { slug, title, text }] of GUIDES.entries()) {
+    const page = pages.get(`/docs/${slug}`) ?? ''
+    expect(page).toContain(`<title>${Bun.escapeHTML(title)} · Tollgate</title>`)
+    expect(page.match(/<h1\b/g)).toHaveLength(1)
+    for (const [, part = ''] of text.matchAll(/^## (.+)$/gm))
+      expect(page).toMatch(
+        new RegExp(`<a class="sub" href="#[^"]+">${RegExp.escape(Bun.escapeHTML(part))}</a>`),
+      )
+    for (const other of [GUIDES[index - 1], GUIDES[index + 1]])
+      if (other !== undefined) expect(page).toContain(`<a href="/docs/${other.slug}">`)
+  }
+})
+
+test('every link of every page leads somewhere, to its very paragraph', () => {
+  const broken: string[] = []
+  for (const [path, page] of pages) {
+    for (const [, href = ''] of page.matchAll(/\bhref="([^"]*)"/g)) {
+      const { origin, pathname, hash } = new URL(href, `${server.url}${path}`)
+      const target = pathname === '/openapi.json' ? '' : pages.get(pathname)
+      const isThere = target !== undefined && (hash === '' || target.includes(`id="${hash.slice(1)}"`))
+      if (origin !== server.url || !isThere) broken.push(`${path}: ${href}`)
+    }
+  }
+  expect(broken).toEqual([])
+})
+
+/** The pages of an installation without a way to the internet must be whole. */
+test('no page loads anything, and an id is given once', () => {
+  for (const [path, page] of pages) {
+    expect([path, page.match(/<(link|img|iframe|base)\b|\bsrc=|@import|url\(/g)]).toEqual([path, null])
+    const ids = [...page.matchAll(/\bid="([^"]+)"/g)].map(([, id]) => id)
+    expect([path, ids.filter((id, index) => ids.indexOf(id) !== index)]).toEqual([path, []])
+  }
+})
+
+test('the page behind an error has an example of it as the server answers', async () => {
+  const { body } = await server.get('apis.getApi', { apiId: 'api_1' })
+  const { code, docs } = body.error
+  const page = pages.get(`/errors/${code}`) ?? ''
+  expect(page).toContain(Bun.escapeHTML(`"code": "${code}"`))
+  expect(page).toContain(Bun.escapeHTML(`"docs": "${docs}"`))
+})
+
+/** A name that is out of date sends the reader after something that is not there. */
+describe('what README and the guides name is there', () => {
+  const texts = Object.entries(DOCS)
+  const unknownIn = (pattern: RegExp, isKnown: (name: string) => boolean) =>
+    texts.flatMap(([doc, text]) =>
+      [...text.matchAll(pattern)].flatMap(([, name = '']) => (isKnown(name) ? [] : [`${doc}: ${name}`])),
+    )
+
+  test('methods', () => {
+    const methods = endpoints.map(({ path }) => path.slice('/v1/'.length))
+    const groups = new Set(methods.map((name) => name.split('.')[0] ?? ''))
+    const isKnown = (name: string) => methods.includes(name) || !groups.has(name.split('.')[0] ?? '')
+    expect(unknownIn(/`([a-zA-Z]+\.[a-zA-Z]+)`/g, isKnown)).toEqual([])
+    expect(unknownIn(/\/v1\/([a-zA-Z]+\.[a-zA-Z]+)/g, isKnown)).toEqual([])
+  })
+
+  test('variables', async () => {
+    const config = await Bun.file(`${ROOT}/src/config.ts`).text()
+    expect(unknownIn(/\b(TOLLGATE_[A-Z_]+)\b/g, (name) => config.includes(`'${name}'`))).toEqual([])
+  })
+
+  test('metrics', async () => {
+    const exposed = await (await fetch(`${server.url}/metrics`)).text()
+    const isKnown = (name: string) => exposed.includes(`# TYPE ${name} `)
+    expect(unknownIn(/`(tollgate_(?!…)[a-z_]+[a-z])`/g, isKnown)).toEqual([])
+  })
+
+  test('commands and their options', async () => {
+    const isKnown = async (words: string): Promise<boolean> => {
+      const [command = '', ...options] = words.split(/ (?=--)/)
+      const names = command.split(' ').filter((word) => /^[a-z-]+$/.test(word))
+      const help = Bun.spawn([process.execPath, `${ROOT}/src/main.ts`, ...names, '--help'], {
+        stdout: 'pipe',
+      })
+      const text = await new Response(help.stdout).text()
+      const isCommand =
+        names[0] === '--help' || text.startsWith(`usage: tollgate ${names.slice(0, 1).join(' ')}`)
+      return isCommand && options.every((option) => text.includes(option.split(' ')[0] ?? ''))
+    }
+    const named = new Set(
+      texts.flatMap(([, text]) =>
+        [...text.matchAll(/`(?:bun run )?tollgate ([a-z][^`]*)`/g)].map(([, words = '']) => words),
+      ),
+    )
+    expect(named.size).toBeGreaterThan(5)
+    const unknown = await Promise.all(
+      [...named].map(async (words) => ((await isKnown(words)) ? [] : [words])),
+    )
+    expect(unknown.flat()).toEqual([])
+  })
+})
+
+/** The rest of the suite runs them; what it cannot know is a language that it has never heard of. */
+test('blocks are of the languages that the tests beside this one run', () => {
+  const known = ['sh', 'ts', 'nginx', 'caddyfile', 'yaml', 'ini']
+  expect(ALL_BLOCKS.filter(({ language }) => !known.includes(language))).toEqual([])
+})
