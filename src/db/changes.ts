@@ -9,6 +9,8 @@ import type { AnySql, Sql } from './connect.ts'
  * 2. This thread's caches drop it at once.
  * 3. The other HTTP threads of this process get a message, drop it, and confirm. Only then is the write answered.
  * 4. Other processes hear it through NOTIFY, sent inside the transaction, so it arrives if and only if that commits.
+ * 5. So does this one: a commit on its way when its connection breaks may be carried out after its write has failed, and
+ *    after what it touched was dropped. A notice of a write of ours that was not answered is passed on like another's.
  *
  * Refused: expiry times alone. They are simpler, and a revoked key would work until they pass.
  */
@@ -19,6 +21,9 @@ export class Changes {
   /** Publications some peer has not confirmed yet. */
   #waiting = new Map<number, { peers: Set<MessagePort>; resolve: () => void }>()
   #lastId = 0
+  /** Writes of this process that were answered, the latest of them: their own notices tell nothing new. */
+  readonly #answered = new Set<string>()
+  #isListening = false
   /** Names this process among those on one database. */
   readonly #processId: string
   readonly #confirmTimeoutMs: number
@@ -44,10 +49,12 @@ export class Changes {
 
   /**
    * Drops what was touched here and on every other HTTP thread.
+   * @param writeId Of the write that is about to be answered; null = its commit is not certain, or it is not ours.
    * @throws Error when a thread does not confirm in time: then it may still hold what was dropped.
    */
-  async publish(touched: readonly string[] | null): Promise<void> {
+  async publish(touched: readonly string[] | null, writeId: string | null = null): Promise<void> {
     this.#drop(touched)
+    this.#remember(writeId)
     if (this.#peers.size === 0) return
     const id = ++this.#lastId
     let cancel: Cancel | undefined
@@ -56,18 +63,31 @@ export class Changes {
       cancel = this.#timers.after(this.#confirmTimeoutMs, () =>
         reject(new Error('another HTTP thread did not confirm a change in time')),
       )
-      for (const peer of this.#peers) peer.postMessage({ kind: 'changed', id, touched } satisfies PeerMessage)
+      const message = { kind: 'changed', id, touched, writeId } satisfies PeerMessage
+      for (const peer of this.#peers) peer.postMessage(message)
     }).finally(() => {
       cancel?.()
       this.#waiting.delete(id)
     })
   }
 
-  /** The statement that tells other processes; run it inside the transaction that makes the change. */
-  async notify(tx: AnySql, touched: readonly string[]): Promise<void> {
+  /**
+   * Drops as {@link publish} does, for a change whose write has been answered already: nobody waits for it, and that a
+   * thread does not confirm is logged.
+   */
+  relay(touched: readonly string[] | null): void {
+    this.publish(touched).catch((cause: unknown) => log('error', 'a change was not passed on', { cause }))
+  }
+
+  /**
+   * The statement that tells other processes; run it inside the transaction that makes the change.
+   * @param writeId Different for every write; given to {@link publish} too, once it has committed.
+   */
+  async notify(tx: AnySql, touched: readonly string[], writeId: string): Promise<void> {
     // A payload holds 8000 bytes; the longest name of a thing touched is a hash of 44.
     for (let at = 0; at < touched.length; at += NAMES_PER_NOTIFICATION) {
-      const payload = JSON.stringify([this.#processId, ...touched.slice(at, at + NAMES_PER_NOTIFICATION)])
+      const names = touched.slice(at, at + NAMES_PER_NOTIFICATION)
+      const payload = JSON.stringify([this.#processId, writeId, ...names])
       await tx.unsafe('select pg_notify($1, $2)', [CHANNEL, payload])
     }
   }
@@ -75,11 +95,17 @@ export class Changes {
   /** Hears the other processes on one database, on a connection of its own that is made again when it breaks. */
   async listen(sql: Sql): Promise<void> {
     const heard = (payload: string) => {
-      const [processId, ...touched] = JSON.parse(payload) as string[] // written by notify() above
-      if (processId !== this.#processId) this.#relay(touched)
+      const [processId, writeId = '', ...touched] = JSON.parse(payload) as string[] // written by notify() above
+      if (processId !== this.#processId) this.relay(touched)
+      // Its answer comes another way, and perhaps later: from another thread, or not at all.
+      else if (!this.#answered.has(writeId))
+        this.#timers.after(ANSWERED_WITHIN_MS, () => {
+          if (!this.#answered.has(writeId)) this.relay(touched)
+        })
     }
+    this.#isListening = true
     // After a break anything may have been missed.
-    await sql.listen(CHANNEL, heard, () => this.#relay(null))
+    await sql.listen(CHANNEL, heard, () => this.relay(null))
   }
 
   stop(): void {
@@ -87,10 +113,15 @@ export class Changes {
     this.#peers.clear()
   }
 
-  #relay(touched: readonly string[] | null): void {
-    this.publish(touched).catch((cause: unknown) =>
-      log('error', 'a change of another process was not passed on', { cause }),
-    )
+  /** Where notices are heard only, and not for ever: one that is forgotten costs a lookup. */
+  #remember(writeId: string | null): void {
+    if (writeId === null || !this.#isListening) return
+    this.#answered.add(writeId)
+    if (this.#answered.size <= ANSWERED_MAX) return
+    for (const oldest of this.#answered) {
+      this.#answered.delete(oldest)
+      return
+    }
   }
 
   #drop(touched: readonly string[] | null): void {
@@ -101,6 +132,7 @@ export class Changes {
     switch (message.kind) {
       case 'changed':
         this.#drop(message.touched)
+        this.#remember(message.writeId)
         port.postMessage({ kind: 'dropped', id: message.id } satisfies PeerMessage)
         break
       case 'dropped':
@@ -125,8 +157,10 @@ export class Changes {
 }
 
 type PeerMessage =
-  | { kind: 'changed'; id: number; touched: readonly string[] | null }
+  | { kind: 'changed'; id: number; touched: readonly string[] | null; writeId: string | null }
   | { kind: 'dropped'; id: number }
 
 const CHANNEL = 'tollgate_changed'
 const NAMES_PER_NOTIFICATION = 100
+const ANSWERED_WITHIN_MS = 1_000
+const ANSWERED_MAX = 10_000

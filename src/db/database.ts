@@ -36,22 +36,23 @@ export class Database {
   ): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       const touched = new Set<string>()
+      const writeId = crypto.randomUUID()
       try {
         const result = await this.#pool.transaction(async (tx) => {
           const touch: Touch = (...names) => {
             for (const name of names) touched.add(name)
           }
           const value = await work(tx, touch)
-          if (this.#notifies && touched.size > 0) await this.#changes.notify(tx, [...touched])
+          if (this.#notifies && touched.size > 0) await this.#changes.notify(tx, [...touched], writeId)
           return value
         }, options)
-        await this.#changes.publish([...touched])
+        await this.#changes.publish([...touched], writeId)
         return result
       } catch (cause) {
+        // One that was given up may even commit later; then what was read meanwhile is dropped as well.
+        if (cause instanceof GivenUp) void cause.settled.then(() => this.#changes.relay([...touched]))
         // The connection may have broken after the commit: dropping too much costs a lookup, too little a lie.
         if (touched.size > 0) await this.#changes.publish([...touched])
-        // One that was given up may even commit later; then what was read meanwhile is dropped as well.
-        if (cause instanceof GivenUp) void cause.settled.then(() => this.#changes.publish([...touched]))
         if (attempt < ATTEMPTS_MAX && isTransient(cause)) continue
         throw cause
       }
