@@ -171,6 +171,7 @@ export class Server {
       },
     } satisfies Pick<UsageRecorder, 'recordVerification' | 'recordRatelimit'>
     return {
+      server: this,
       thread,
       clock,
       changes,
@@ -225,6 +226,7 @@ export class Server {
 }
 
 export type HttpThread = {
+  readonly server: Server
   readonly thread: Thread
   readonly clock: () => number
   readonly changes: Changes

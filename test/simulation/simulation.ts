@@ -263,15 +263,15 @@ class Simulation {
     })
   }
 
-  private randomHttp(): (HttpThread & { server: Server }) | null {
+  private randomHttp(): HttpThread | null {
     const serving = this.servers.filter(({ state }) => state === 'serving')
     const server = serving[this.world.integer(0, Math.max(0, serving.length - 1))]
     if (server === undefined) return null
     const http = server.http[this.world.integer(0, server.http.length - 1)]
-    return http === undefined ? null : Object.assign(http, { server })
+    return http ?? null
   }
 
-  private callSome(http: HttpThread & { server: Server }): void {
+  private callSome(http: HttpThread): void {
     const { world } = this
     if (http.server.state !== 'serving') return
     const kind = world.random()
@@ -294,7 +294,7 @@ class Simulation {
       .finally(() => http.waiting.delete(waiting))
   }
 
-  private async limitMany(http: HttpThread & { server: Server }): Promise<void> {
+  private async limitMany(http: HttpThread): Promise<void> {
     const { world } = this
     const count = world.chance(0.1) ? world.integer(50, 200) : world.integer(1, 40)
     const counters: Counter[] = []
@@ -355,7 +355,7 @@ class Simulation {
     return admitted.cost <= counter.limit
   }
 
-  private limitAsync(http: HttpThread & { server: Server }): void {
+  private limitAsync(http: HttpThread): void {
     const count = this.world.integer(1, 10)
     for (let i = 0; i < count; i++) {
       const counter = this.randomCounter()
@@ -376,7 +376,7 @@ class Simulation {
     }
   }
 
-  private async verifyOne(http: HttpThread & { server: Server }, key = this.randomKey()): Promise<void> {
+  private async verifyOne(http: HttpThread, key = this.randomKey()): Promise<void> {
     const { world } = this
     const { row } = key
     const cost = world.pick([1, 1, 1, 2, 5, 0])
@@ -431,7 +431,7 @@ class Simulation {
   }
 
   /** A key is made, changed or revoked, by the way every write goes. */
-  private async writeKey(http: HttpThread & { server: Server }): Promise<void> {
+  private async writeKey(http: HttpThread): Promise<void> {
     const { world } = this
     const key = this.randomKey()
     const { row } = key
@@ -460,9 +460,10 @@ class Simulation {
       world.note(() => `${http.thread.name}: the write of ${row.id} was answered, version ${version}`)
       this.mustSee(http.server, key, version)
       for (const other of http.server.http)
-        world.after(world.between(0, 0.5), other.thread, () =>
-          this.ask(other, 'verification', () => this.verifyOne({ ...other, server: http.server }, key)),
-        )
+        world.after(world.between(0, 0.5), other.thread, () => {
+          if (http.server.state === 'serving')
+            this.ask(other, 'verification', () => this.verifyOne(other, key))
+        })
     } catch (cause) {
       world.note(() => `${http.thread.name}: a write of ${row.id} fails: ${describe(cause)}`)
     }
