@@ -139,7 +139,7 @@ addEventListener('DOMContentLoaded', () => {
       const hits = new Set(methods.filter((each) => words.every((word) => each.dataset.words.includes(word))).map((each) => each.id))
       for (const each of methods) each.hidden = !hits.has(each.id)
       for (const link of side.querySelectorAll('a[href^="#"]')) link.hidden = !hits.has(link.hash.slice(1))
-      for (const group of document.querySelectorAll('[data-group]')) group.hidden = words.length > 0 && !group.querySelector('.method:not([hidden]), a[href^="#"]:not([hidden])')
+      for (const group of document.querySelectorAll('[data-group]')) group.hidden = !group.querySelector(group.closest('.side') ? 'a:not([hidden])' : '.method:not([hidden])')
       for (const cards of document.querySelectorAll('.cards')) cards.hidden = words.length > 0
       count.textContent = words.length ? hits.size + ' of ' + methods.length + ' methods' : ''
     }

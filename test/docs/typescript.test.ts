@@ -114,9 +114,10 @@ const FRAMEWORKS: Framework[] = [
       type Middleware = MiddlewareHandler<{ Variables: { verdict: { keyId?: string } } }>
       const module: { tollgate: (whenUnknown: WhenUnknown) => Middleware } = await import(path)
       const app = new Hono().use('/documents/*', module.tollgate(whenUnknown))
-      const routed = app.get('/documents/1', (c) =>
-        c.text((c.get('verdict') as { keyId?: string }).keyId ?? 'nobody'),
-      ) // set by it
+      const routed = app.get('/documents/1', (c) => {
+        const verdict: { keyId?: string } = c.get('verdict')
+        return c.text(verdict.keyId ?? 'nobody')
+      })
       return async (headers = {}) => await routed.request('/documents/1', { headers })
     },
   },
