@@ -38,6 +38,8 @@ export type Config = {
     /** A request that takes longer gets a line of its own, ms; 0 = none does. */
     slowMs: number
   }
+  /** Where spans go and which; null = nothing is traced. */
+  tracing: TracingConfig | null
   /** Where `/metrics` alone is served instead of with the API; null = with it. 0 = a free port. */
   metricsPort: number | null
   /** What the windows of all shards together may take, in bytes. */
@@ -46,6 +48,18 @@ export type Config = {
   keyCacheBytesMax: number
   /** Whole months of usage kept besides the begun one; null = all. */
   usageRetentionMonths: number | null
+}
+
+/** From OpenTelemetry's own variables. */
+export type TracingConfig = {
+  /** Takes OTLP over HTTP. */
+  url: string
+  headers: Record<string, string>
+  timeoutMs: number
+  /** What all spans say of this server, `service.name` among it. */
+  resource: Record<string, string>
+  /** A parent's word counts, where there is one; otherwise `ratio` of the traces are exported. */
+  sampler: { heedsParent: boolean; ratio: number }
 }
 
 /** A variable that cannot be used. Its message is the one line a start ends with. */
@@ -86,6 +100,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
         otherwise: 1000,
       }),
     },
+    tracing: readTracing(read),
     metricsPort: metricsPort(read('TOLLGATE_METRICS_PORT')),
     limiterBytesMax:
       2 ** 20 *
@@ -109,21 +124,36 @@ export function readConfig(environment: Record<string, string | undefined> = pro
 export type ClientConfig = {
   /** Base of the server, without a trailing slash. */
   url: string
+  /** The Unix socket to ask through instead, where the server has no port. */
+  socketPath: string | null
   /** Null = the one a server wrote into the data dir, if any. */
   rootKey: string | null
   dataDir: string
 }
 
-/** @throws ConfigError */
+/**
+ * Without `TOLLGATE_URL` it is the server that these variables would start here.
+ * @throws ConfigError
+ */
 export function readClientConfig(
   environment: Record<string, string | undefined> = process.env,
 ): ClientConfig {
   const read = (name: string) => (environment[name] === '' ? undefined : environment[name])
+  const url = httpUrl('TOLLGATE_URL', read('TOLLGATE_URL'))
+  const listen = url === null ? readListen(read) : null
   return {
-    url: httpUrl('TOLLGATE_URL', read('TOLLGATE_URL')) ?? 'http://127.0.0.1:3000',
+    url: url ?? localUrl(listen),
+    socketPath: listen?.port === null ? listen.socketPath : null,
     rootKey: rootKey(read('TOLLGATE_ROOT_KEY')),
     dataDir: resolve(read('TOLLGATE_DATA_DIR') ?? '.tollgate'),
   }
+}
+
+/** How this machine reaches what listens so. Of a port that is picked at the start, nothing is known here. */
+function localUrl(listen: Config['listen'] | null): string {
+  const { host, port } = listen ?? { host: '', port: null }
+  const name = ['', '0.0.0.0', '::'].includes(host) ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host
+  return `http://${name}:${port === null || port === 0 ? 3000 : port}`
 }
 
 /** `PORT=none` leaves the Unix socket alone, for a sidecar that nobody else should reach. */
@@ -205,6 +235,74 @@ const metricsPort = (text: string | undefined): number | null =>
   text === undefined
     ? null
     : wholeNumber('TOLLGATE_METRICS_PORT', text, { min: 0, max: 65_535, otherwise: 0 })
+
+/**
+ * As OpenTelemetry's specification has them; what is said of traces alone goes before what is said of everything. JSON is
+ * sent whichever of the two encodings over HTTP is asked for: every collector takes both at the same place.
+ */
+function readTracing(read: (name: string) => string | undefined): TracingConfig | null {
+  const own = (name: string) => {
+    const variable = `OTEL_EXPORTER_OTLP_TRACES_${name}`
+    return read(variable) !== undefined ? variable : `OTEL_EXPORTER_OTLP_${name}`
+  }
+  const endpoint = own('ENDPOINT')
+  const base = httpUrl(endpoint, read(endpoint))
+  const exporter = read('OTEL_TRACES_EXPORTER') ?? 'otlp'
+  if (base === null || read('OTEL_SDK_DISABLED')?.toLowerCase() === 'true' || exporter === 'none') return null
+  if (exporter !== 'otlp')
+    throw new ConfigError(`OTEL_TRACES_EXPORTER is ${JSON.stringify(exporter)}; it wants otlp or none`)
+  const protocol = read(own('PROTOCOL')) ?? 'http/json'
+  if (!protocol.startsWith('http/'))
+    throw new ConfigError(`${own('PROTOCOL')} is ${JSON.stringify(protocol)}; it wants http/json`)
+  const resource = pairs('OTEL_RESOURCE_ATTRIBUTES', read('OTEL_RESOURCE_ATTRIBUTES'))
+  return {
+    url: endpoint === 'OTEL_EXPORTER_OTLP_ENDPOINT' ? `${base}/v1/traces` : (read(endpoint) ?? base),
+    headers: pairs(own('HEADERS'), read(own('HEADERS'))),
+    timeoutMs: wholeNumber(own('TIMEOUT'), read(own('TIMEOUT')), { min: 1, max: 600_000, otherwise: 10_000 }),
+    resource: { 'service.name': 'tollgate', ...resource, ...serviceName(read('OTEL_SERVICE_NAME')) },
+    sampler: readSampler(read('OTEL_TRACES_SAMPLER'), read('OTEL_TRACES_SAMPLER_ARG')),
+  }
+}
+
+const serviceName = (text: string | undefined) => (text === undefined ? {} : { 'service.name': text })
+
+/** `a=1,b=2` with percent-encoded values. The values can be secrets, so they are not repeated. */
+function pairs(name: string, text = ''): Record<string, string> {
+  const found: Record<string, string> = {}
+  for (const [index, part] of text.split(',').entries()) {
+    if (part.trim() === '') continue
+    const [, key, value] = /^\s*([^\s=]+)\s*=\s*(.*?)\s*$/.exec(part) ?? []
+    try {
+      if (key === undefined || value === undefined) throw new Error('no pair')
+      found[key] = decodeURIComponent(value)
+    } catch {
+      throw new ConfigError(
+        `${name} has no key=value in entry ${index + 1}; it wants them separated by commas`,
+      )
+    }
+  }
+  return found
+}
+
+function readSampler(sampler = 'parentbased_always_on', argument = '1'): TracingConfig['sampler'] {
+  const heedsParent = sampler.startsWith('parentbased_')
+  const ratio = Number(argument)
+  switch (sampler.replace(/^parentbased_/, '')) {
+    case 'always_on':
+      return { heedsParent, ratio: 1 }
+    case 'always_off':
+      return { heedsParent, ratio: 0 }
+    case 'traceidratio':
+      if (ratio >= 0 && ratio <= 1) return { heedsParent, ratio }
+      throw new ConfigError(
+        `OTEL_TRACES_SAMPLER_ARG is ${JSON.stringify(argument)}; it wants a number from 0 to 1`,
+      )
+    default:
+      throw new ConfigError(
+        `OTEL_TRACES_SAMPLER is ${JSON.stringify(sampler)}; it wants always_on, always_off or traceidratio, with or without parentbased_`,
+      )
+  }
+}
 
 function httpUrl(name: string, text: string | undefined): string | null {
   if (text === undefined) return null

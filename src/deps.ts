@@ -1,4 +1,5 @@
-import type { Config } from './config.ts'
+import packageJson from '../package.json' with { type: 'json' }
+import type { Config, TracingConfig } from './config.ts'
 import { Changes } from './db/changes.ts'
 import type { AnySql, DatabaseAddress, OnStatement } from './db/connect.ts'
 import { Database } from './db/database.ts'
@@ -9,6 +10,7 @@ import { Vault } from './keys/vault.ts'
 import { type Clock, neverBackwards } from './lib/clock.ts'
 import { LimiterRouter } from './limiter/router.ts'
 import { Namespaces } from './ratelimits/namespaces.ts'
+import { Tracer } from './tracing/tracer.ts'
 import { UsageRecorder } from './usage/recorder.ts'
 import { CreditSpender } from './verify/credits.ts'
 import { KeyLookup } from './verify/lookup.ts'
@@ -29,6 +31,8 @@ export type Deps = {
   readonly namespaces: Namespaces
   readonly vault: Vault
   readonly measures: Measures
+  /** Null = no spans are exported. */
+  readonly tracer: Tracer | null
   /** What the whole process measured, in Prometheus' text format; asks every thread. */
   readonly metricsText: () => Promise<string>
   /** Base of links to this server, without a trailing slash; known once it listens. */
@@ -92,6 +96,7 @@ export function openDeps(
   const namespaces = new Namespaces(sql, changes, { bytesMax: 16 * 2 ** 20 })
   const vault = new Vault(sql, { masterKeys: setup.vaultKeys, clock })
   const measures = new Measures()
+  const tracer = config.tracing === null ? null : openTracer(config.tracing, processId)
   measures.start()
   usage.start()
   const deps: Deps = {
@@ -108,25 +113,44 @@ export function openDeps(
     namespaces,
     vault,
     measures,
+    tracer,
     metricsText: options.metricsText,
     publicUrl: options.publicUrl,
   }
   const close = async (beside = async () => {}) => {
     measures.stop()
     await limiter.stop()
-    await Promise.all([usage.stop(), beside()])
+    await Promise.all([usage.stop(), tracer?.stop(), beside()])
     changes.stop()
     await Promise.all([pool.end({ timeout: 1 }), usagePool.end({ timeout: 1 })])
   }
   return { deps, close }
 }
 
+function openTracer({ resource, ...tracing }: TracingConfig, processId: string): Tracer {
+  const attributes = {
+    'service.version': packageJson.version,
+    'service.instance.id': processId,
+    'process.runtime.name': 'bun',
+    'process.runtime.version': Bun.version,
+    ...resource,
+  }
+  return new Tracer({
+    ...tracing,
+    resource: JSON.stringify({
+      attributes: Object.entries(attributes).map(([key, value]) => ({ key, value: { stringValue: value } })),
+    }),
+    scope: JSON.stringify({ name: 'tollgate', version: packageJson.version }),
+  })
+}
+
 /** What this thread counted. */
-export const reportThread = ({ measures, keys, namespaces, usage }: Deps): ThreadReport =>
+export const reportThread = ({ measures, keys, namespaces, usage, tracer }: Deps): ThreadReport =>
   measures.report({
     caches: {
       keys: { hits: keys.cache.hits, misses: keys.cache.misses },
       namespaces: { hits: namespaces.cache.hits, misses: namespaces.cache.misses },
     },
     usage: usage.stats(),
+    spans: tracer?.stats() ?? null,
   })

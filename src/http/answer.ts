@@ -19,6 +19,8 @@ export type Envelope = Readonly<{
   isPretty: boolean
   /** Base of the links in errors. */
   publicUrl: string
+  /** The request's place in a trace, for log lines; null = in none. */
+  trace: { traceId: string; spanId: string } | null
 }>
 
 /** JSON on its way out: {@link responseOf} makes it a Response, {@link wireTextOf} the text of an HTTP message. */
@@ -61,7 +63,13 @@ export function errorAnswer(envelope: Envelope, cause: unknown, route: string): 
   const { status, fault } = ERRORS[error.code]
   const { requestId } = envelope
   if (fault === 'ours')
-    log('error', 'request failed', { requestId, route, message: error.message, cause: error.cause })
+    log('error', 'request failed', {
+      requestId,
+      ...traceFields(envelope),
+      route,
+      message: error.message,
+      cause: error.cause,
+    })
   return jsonAnswer(envelope, status, {
     error: {
       code: error.code,
@@ -71,6 +79,10 @@ export function errorAnswer(envelope: Envelope, cause: unknown, route: string): 
     },
   })
 }
+
+/** By which a line of the log is found from a trace, and the other way round. */
+export const traceFields = ({ trace }: Envelope): { traceId?: string; spanId?: string } =>
+  trace === null ? {} : { traceId: trace.traceId, spanId: trace.spanId }
 
 export const docsUrl = (publicUrl: string, code: ErrorCode): string => `${publicUrl}/errors/${code}`
 

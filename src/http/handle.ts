@@ -2,8 +2,11 @@ import { TypeCompiler } from '@sinclair/typebox/compiler'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { newId } from '../lib/ids.ts'
+import { newTraceHex, readTraceContext, traceparentOf } from '../lib/trace-context.ts'
 import { log } from '../log.ts'
-import { type Answer, type Envelope, errorAnswer, jsonAnswer } from './answer.ts'
+import { SPAN_KIND, type Trace, type Tracer } from '../tracing/tracer.ts'
+import { watchedDeps } from '../tracing/watched-deps.ts'
+import { type Answer, type Envelope, errorAnswer, jsonAnswer, traceFields } from './answer.ts'
 import { parseBody, readBody } from './body.ts'
 import { clientAddress } from './client-address.ts'
 import type { Call, Endpoint } from './endpoint.ts'
@@ -27,23 +30,29 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
   const checker = TypeCompiler.Compile(endpoint.input)
   const measured = deps.measures.route(endpoint.path)
   const { hasAccess, slowMs } = deps.config.log
-  const finish = (status: number, { requestId, startedAt }: Envelope) => {
+  const finish = (status: number, envelope: Envelope) => {
+    const { requestId, startedAt } = envelope
     const tookMs = performance.now() - startedAt
     measured.add(status, tookMs)
     const isSlow = slowMs > 0 && tookMs > slowMs
     if (!isSlow && !hasAccess) return
-    const fields = { requestId, route: endpoint.path, status, tookMs: Math.round(tookMs * 100) / 100 }
+    const fields = {
+      requestId,
+      ...traceFields(envelope),
+      route: endpoint.path,
+      status,
+      tookMs: Math.round(tookMs * 100) / 100,
+    }
     if (hasAccess) log('info', 'request', fields)
     if (isSlow) log('warn', 'slow request', fields)
   }
-  return async (incoming) => {
-    const exchange = new Exchange(incoming, deps)
+  const answer = async (incoming: Incoming, exchange: Exchange, parts: Deps): Promise<Answer> => {
     try {
       const read = endpoint.method === 'GET' ? readSearch(incoming, endpoint) : readBody(incoming)
       const input =
         typeof read === 'string' ? parseBody(read) : read instanceof Promise ? parseBody(await read) : read
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
-      const reply = await endpoint.run(deps, exchange, input)
+      const reply = await endpoint.run(parts, exchange, input)
       const answer = jsonAnswer(exchange, endpoint.status, reply)
       finish(endpoint.status, exchange)
       return answer
@@ -53,6 +62,56 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
       return answer
     }
   }
+  const { tracer } = deps
+  if (tracer === null)
+    return (incoming) => {
+      const exchange = new Exchange(incoming, deps)
+      const traceparent = incoming.header('traceparent')
+      if (traceparent !== null) exchange.join(traceparent)
+      return answer(incoming, exchange, deps)
+    }
+  return async (incoming) => {
+    const exchange = new Exchange(incoming, deps)
+    const trace = exchange.begin(tracer)
+    if (!trace.isSampled) return answer(incoming, exchange, deps)
+    const answered = await answer(incoming, exchange, watchedDeps(deps, trace, tracer))
+    endRequest(tracer, trace, { incoming, exchange, route: endpoint.path, status: answered.status })
+    return answered
+  }
+}
+
+/** Attributes as OpenTelemetry's conventions for HTTP servers have them. The query stays out: it can hold secrets. */
+function endRequest(
+  tracer: Tracer,
+  trace: Trace,
+  {
+    incoming,
+    exchange,
+    route,
+    status,
+  }: { incoming: Incoming; exchange: Exchange; route: string; status: number },
+): void {
+  const isError = status >= 500
+  tracer.end({
+    trace,
+    spanId: trace.spanId,
+    parentId: trace.parentId,
+    name: `${incoming.method} ${route}`,
+    kind: SPAN_KIND.server,
+    startedAt: exchange.startedAt,
+    attributes: {
+      'http.request.method': incoming.method,
+      'http.route': route,
+      'http.response.status_code': status,
+      'url.path': route,
+      'url.scheme': 'http',
+      'client.address': exchange.clientAddress(),
+      'user_agent.original': exchange.userAgent,
+      'error.type': isError ? String(status) : null,
+      'tollgate.request_id': exchange.requestId,
+    },
+    isError,
+  })
 }
 
 /** One request and its answer. Getters for what only some calls ask: every call makes one of these. */
@@ -60,12 +119,29 @@ class Exchange implements Envelope, Call {
   readonly requestId = newId('req')
   readonly startedAt = performance.now()
   readonly headers: Record<string, string> = {}
+  trace: { traceId: string; spanId: string } | null = null
 
   constructor(
     private readonly incoming: Incoming,
     private readonly deps: Pick<Deps, 'config' | 'publicUrl'>,
   ) {}
 
+  /** Takes its place in the caller's trace, or in one of its own, and says so in the answer. */
+  begin(tracer: Tracer): Trace {
+    const trace = tracer.begin(this.header('traceparent'), this.header('tracestate'))
+    this.place(trace)
+    return trace
+  }
+  /** The same where nothing is exported: the caller's trace goes on, if it is one. */
+  join(traceparent: string): void {
+    const context = readTraceContext(traceparent, this.header('tracestate'))
+    if (context !== null) this.place({ ...context, spanId: newTraceHex(16) })
+  }
+  private place(trace: Pick<Trace, 'traceId' | 'spanId' | 'isSampled' | 'state'>): void {
+    this.trace = trace
+    this.headers.traceparent = traceparentOf(trace)
+    if (trace.state !== null) this.headers.tracestate = trace.state
+  }
   get authorization() {
     return this.incoming.header('authorization')
   }
@@ -92,8 +168,12 @@ class Exchange implements Envelope, Call {
 }
 
 /** For answers that no endpoint gives. */
-export const openEnvelope = (request: Request, deps: Pick<Deps, 'config' | 'publicUrl'>): Envelope =>
-  new Exchange(new RequestIncoming(request, null), deps)
+export function openEnvelope(request: Request, deps: Pick<Deps, 'config' | 'publicUrl'>): Envelope {
+  const exchange = new Exchange(new RequestIncoming(request, null), deps)
+  const traceparent = request.headers.get('traceparent')
+  if (traceparent !== null) exchange.join(traceparent)
+  return exchange
+}
 
 const readSearch = ({ target }: Incoming, endpoint: Endpoint) => {
   const query = target.indexOf('?')

@@ -1,5 +1,6 @@
 import { LoopLag } from '../lib/loop-lag.ts'
 import { systemTimers } from '../lib/timers.ts'
+import type { SpanStats } from '../tracing/exporter.ts'
 import type { Outcome, UsageStats } from '../usage/recorder.ts'
 
 /** What one HTTP thread counted since its start; plain data, so that it can go to the thread that is asked. */
@@ -11,6 +12,8 @@ export type ThreadReport = {
   decisions: Decisions[]
   caches: Record<string, { hits: number; misses: number }>
   usage: UsageStats
+  /** Null = no spans are exported. */
+  spans: SpanStats | null
   /** How late a timer was at worst in the last minute, in ms. */
   loopLagMs: number
   connections: ConnectionCounts
@@ -74,7 +77,7 @@ export class Measures {
     else decisions.denied++
   }
 
-  report({ caches, usage }: Pick<ThreadReport, 'caches' | 'usage'>): ThreadReport {
+  report({ caches, usage, spans }: Pick<ThreadReport, 'caches' | 'usage' | 'spans'>): ThreadReport {
     const used = [...this.#routes].filter(([, { sumMs }]) => sumMs > 0)
     const { passed, denied } = this.#others
     return {
@@ -83,6 +86,7 @@ export class Measures {
       decisions: [...this.#decisions.values(), ...(passed + denied > 0 ? [this.#others] : [])],
       caches,
       usage,
+      spans,
       loopLagMs: this.#lag.worstMs,
       connections: { ...this.connections },
     }

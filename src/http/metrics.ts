@@ -1,5 +1,6 @@
 import { exposition, type Family, histogramSamples, type Sample } from '../lib/exposition.ts'
 import type { ShardStats } from '../limiter/protocol.ts'
+import type { SpanStats } from '../tracing/exporter.ts'
 import { VERSION } from './answer.ts'
 import { LATENCY_BOUNDS_MS, Measures, type ThreadReport } from './measures.ts'
 
@@ -159,6 +160,26 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     'For how long the database has taken no usage; 0 while it does.',
     each(({ usage }) => usage.flushAwayMs / 1000),
   )
+  const spans = (value: (stats: SpanStats) => number) =>
+    report.threads.flatMap((thread, index) => {
+      const stats = thread?.spans ?? null
+      return stats === null ? [] : [{ labels: { thread: `http-${index}` }, value: value(stats) }]
+    })
+  yield counter(
+    'tollgate_spans_exported_total',
+    'Spans that the collector took.',
+    spans(({ exported }) => exported),
+  )
+  yield counter(
+    'tollgate_spans_dropped_total',
+    'Spans that it will never get.',
+    spans(({ dropped }) => dropped),
+  )
+  yield gauge(
+    'tollgate_spans_queued',
+    'Spans that wait to be exported.',
+    spans(({ queued }) => queued),
+  )
 }
 
 /**
@@ -174,7 +195,7 @@ export async function warmMetrics(): Promise<void> {
   }
   const usage = { cellsBuffered: 0, batchesAside: 0, flushTookMs: 0, flushAwayMs: 0 }
   const families = metricFamilies({
-    threads: [measures.report({ caches: {}, usage })],
+    threads: [measures.report({ caches: {}, usage, spans: null })],
     shards: [],
     limiterBytesMax: 0,
     isDatabaseThere: true,
