@@ -63,6 +63,7 @@ async function runSeeds(): Promise<Report> {
   const untilMs =
     values.seconds === undefined ? Number.POSITIVE_INFINITY : began + 1_000 * Number(values.seconds)
   configureLog({ level: 'error', isPretty: false })
+  Error.stackTraceLimit = 0 // most errors are faults, by the thousand, and nobody reads where they come from
   plant?.plant()
   const report: Report = { seeds: 0, decisions: 0, faults: 0, virtualHours: 0, tookMs: 0, failed: null }
   let toldAt = began
@@ -134,6 +135,7 @@ function summary({ seeds, decisions, faults, virtualHours, tookMs }: Report): st
 /** The same seed once more, with its steps. */
 function explain(report: Report, seed: number): void {
   if (jobs > 1) plant?.plant()
+  Error.stackTraceLimit = 10
   configureLog({ level: 'info', isPretty: false })
   const { failure, trace } = simulate(seed, { isTraced: true })
   configureLog({ level: 'error', isPretty: false })

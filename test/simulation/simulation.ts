@@ -91,7 +91,7 @@ class Simulation {
       httpThreads: world.integer(1, 3),
       flushEveryMs: world.pick([200, 1_000, 3_000]),
       memoryBytes: isFlood ? 128 * 1024 : world.pick([128 * 1024, 2 ** 19]),
-      callsEveryMs: world.pick([60, 150, 300]),
+      callsEveryMs: world.pick([80, 200, 400]),
       lastsMs: world.chance(0.1) ? 30_000 : world.integer(4_000, 14_000),
       faultsEveryMs: world.pick([400, 1_000, 3_000]),
     }
