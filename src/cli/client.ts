@@ -54,22 +54,25 @@ export class Client {
     return items
   }
 
-  async #call<T>(path: string, init: RequestInit): Promise<T> {
+  async #call<T>(path: string, init: { method: string; body?: string }): Promise<T> {
+    const { url, socketPath } = this.config
     const headers: Record<string, string> = { 'Content-Type': 'application/json' }
     if (this.#rootKey !== null) headers.Authorization = `Bearer ${this.#rootKey}`
     let status: number
     let body: { error?: { code?: string; message?: string } }
     try {
-      const response = await fetch(`${this.config.url}/v1/${path}`, {
+      const response = await fetch(`${url}/v1/${path}`, {
         ...init,
         headers,
         signal: AbortSignal.timeout(TIMEOUT_MS),
+        ...(socketPath === null ? {} : { unix: socketPath }),
       })
       status = response.status
       body = (await response.json()) as typeof body // every answer of the server is an object or a list
     } catch (cause) {
       const reason = cause instanceof Error ? cause.message : String(cause)
-      throw new CallError(`${this.config.url} (TOLLGATE_URL) does not answer: ${reason}`, null, null)
+      const where = socketPath === null ? `${url} (TOLLGATE_URL)` : `${socketPath} (TOLLGATE_SOCKET)`
+      throw new CallError(`${where} does not answer: ${reason}`, null, null)
     }
     if (status < 300) return body as T // the reply of the method, as /openapi.json describes it
     const { code = null, message = 'no reason given' } = body.error ?? {}

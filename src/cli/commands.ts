@@ -5,19 +5,21 @@ import { apiCommands } from './api.ts'
 import { type Arguments, type Command, parse, UsageError } from './arguments.ts'
 import { benchCommand } from './bench.ts'
 import { CallError } from './client.ts'
+import { healthCommand } from './health.ts'
 import { importCommand } from './import.ts'
 import { FileError } from './import-file.ts'
 import { keyCommands } from './key.ts'
 import { limitCommand } from './limit.ts'
 import { migrateCommand } from './migrate.ts'
 import { rootKeyCommands } from './root-key.ts'
-import { serve } from './serve.ts'
+import { serveCommand } from './serve.ts'
+import { errorText } from './text.ts'
 import { usageCommand } from './usage.ts'
 import { vaultResealCommand } from './vault-reseal.ts'
 import { workspaceCommands } from './workspace.ts'
 
 const commands: readonly Command[] = [
-  { name: 'serve', about: 'start the server (README lists its environment variables)', run: () => serve() },
+  serveCommand,
   migrateCommand,
   ...rootKeyCommands,
   ...workspaceCommands,
@@ -28,6 +30,7 @@ const commands: readonly Command[] = [
   importCommand,
   vaultResealCommand,
   benchCommand,
+  healthCommand,
 ]
 
 /**
@@ -47,52 +50,62 @@ export async function runCommand(words: string[]): Promise<void> {
   const typed = words.length === 0 ? ['serve'] : words
   const command = commands.find(({ name }) => typed.slice(0, name.split(' ').length).join(' ') === name)
   if (command === undefined) {
-    process.stderr.write(`unknown command ${JSON.stringify(typed.join(' '))}\n\n${overview()}`)
-    process.exitCode = 2
+    const group = commands.filter(({ name }) => name.startsWith(`${first} `))
+    const help = overview(group.length === 0 ? commands : group)
+    const isAsked = group.length > 0 && isHelpAsked(typed.slice(1))
+    if (isAsked) process.stdout.write(help)
+    else process.stderr.write(`unknown command ${JSON.stringify(typed.join(' '))}\n\n${help}`)
+    process.exitCode = isAsked ? 0 : 2
     return
   }
+  const rest = typed.slice(command.name.split(' ').length)
   try {
-    const rest = typed.slice(command.name.split(' ').length)
-    if (rest.includes('--help') || rest.includes('-h')) {
+    if (isHelpAsked(rest)) {
       process.stdout.write(helpOf(command))
       return
     }
     process.exitCode = (await run(command, parse(command, rest))) ?? 0
   } catch (cause) {
-    process.exitCode = report(cause, command)
+    process.exitCode = report(cause, command, rest.includes('--json'))
   }
 }
 
 const run = async (command: Command, given: Arguments): Promise<number | undefined> =>
   (await command.run(given)) ?? undefined
 
-/** What is expected to go wrong takes one line; anything else is our bug and shows where. */
-function report(cause: unknown, command: Command): number {
-  if (cause instanceof UsageError) {
-    process.stderr.write(`${cause.message}\n\n${helpOf(command)}`)
-    return 2
-  }
+const isHelpAsked = (words: string[]) => words.includes('--help') || words.includes('-h')
+
+/**
+ * What is expected to go wrong takes one line; anything else is our bug and shows where.
+ * @returns the exit status.
+ */
+function report(cause: unknown, command: Command, isJson: boolean): number {
+  const isUsage = cause instanceof UsageError
   const isExpected =
+    isUsage ||
     cause instanceof CallError ||
     cause instanceof ConfigError ||
     cause instanceof StartError ||
     cause instanceof FileError ||
     (cause instanceof Error && 'syscall' in cause) // a file that is not there, not readable, a folder
   if (!isExpected) throw cause
-  process.stderr.write(`${cause.message}\n`)
-  return 1
+  const { code, status } = cause instanceof CallError ? cause : { code: null, status: null }
+  const text = errorText({ message: cause.message, code, status }, { isJson })
+  process.stderr.write(isUsage && !isJson ? `${text}\n\n${helpOf(command)}` : `${text}\n`)
+  return isUsage ? 2 : 1
 }
 
-function overview(): string {
-  const width = Math.max(...commands.map(({ name }) => name.length))
-  const lines = commands.map(({ name, about }) => `  ${name.padEnd(width)}  ${about}`)
+function overview(shown = commands): string {
+  const width = Math.max(...shown.map(({ name }) => name.length))
+  const lines = shown.map(({ name, about }) => `  ${name.padEnd(width)}  ${about}`)
   return `usage: tollgate <command> [options]
 
 ${lines.join('\n')}
 
-tollgate <command> --help tells its options, tollgate --version the version. All but serve and migrate call a running server:
-TOLLGATE_URL (default http://127.0.0.1:3000) says which, TOLLGATE_ROOT_KEY as whom; without it, the root key that the
-first start wrote into the data dir is used. --json prints what programs can read.
+tollgate <command> --help tells its options, tollgate --version the version. All but serve and migrate call a running
+server: TOLLGATE_URL says which (default: where HOST and PORT would have it here, http://127.0.0.1:3000),
+TOLLGATE_ROOT_KEY as whom; without it, the root key that the first start wrote into the data dir is used. --json prints
+what programs can read, errors too; those go to stderr.
 Exit status: 0 done, 1 refused or failed, 2 typed wrongly.
 `
 }

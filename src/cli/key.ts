@@ -32,16 +32,18 @@ export const keyCommands: Command[] = [
   },
   {
     name: 'key verify',
-    about: 'is this key good? ends with 1 when it is not',
+    about:
+      'is this key good? ends with 1 when it is not; - reads it from stdin, where no list of processes shows it',
     positional: '<key>',
     options: { api: { value: '<id>', about: 'refuse keys of other APIs' } },
     async run(given) {
+      const key = given.positional === '-' ? (await Bun.stdin.text()).trim() : given.positional
       const reply = await new Client().post<{
         valid: boolean
         code: string
         keyId?: string
         remaining?: number
-      }>('keys.verifyKey', { key: given.positional, apiId: given.text('api') })
+      }>('keys.verifyKey', { key, apiId: given.text('api') })
       const facts = [
         reply.code,
         reply.keyId,

@@ -64,7 +64,7 @@ export const rootKeyCommands: Command[] = [
       ...id,
       ...permissions,
       ...name,
-      ...expires,
+      expires: { value: '<ms>', about: 'Unix milliseconds from which it is refused; never = not at all' },
       enable: { value: null, about: 'accept it again' },
       disable: { value: null, about: 'refuse it' },
     },
@@ -75,7 +75,7 @@ export const rootKeyCommands: Command[] = [
         rootKeyId: given.required('id'),
         name: given.text('name'),
         permissions: listed.length === 0 ? undefined : listed,
-        expires: given.whole('expires'),
+        expires: given.text('expires') === 'never' ? null : given.whole('expires'),
         enabled: given.has('enable') ? true : given.has('disable') ? false : undefined,
       })
       given.print('changed', {})

@@ -2,21 +2,30 @@ import { ConfigError, readConfig } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import { configureLog, log, logUnhandledRejections } from '../log.ts'
 import { type Server, startServer } from '../server.ts'
+import type { Command } from './arguments.ts'
+import { errorText } from './text.ts'
+
+export const serveCommand: Command = {
+  name: 'serve',
+  about: 'start the server (README lists its environment variables)',
+  run: (given) => serve(given.isJson),
+}
 
 /**
  * Runs the server until SIGTERM or SIGINT. The first stops it cleanly, the second at once. Exit status: 0 after a clean
  * stop, 1 when the start fails or a stop takes longer than {@link STOP_MS}.
+ * @param isJson Nothing but lines of JSON, whoever reads them.
  */
-export async function serve(): Promise<void> {
+async function serve(isJson: boolean): Promise<void> {
   logUnhandledRejections()
   let server: Server
   try {
     const config = readConfig()
-    configureLog({ level: config.log.level, isPretty: process.stdout.isTTY === true })
+    configureLog({ level: config.log.level, isPretty: !isJson && process.stdout.isTTY === true })
     server = await startServer(config)
   } catch (cause) {
     if (!(cause instanceof ConfigError || cause instanceof StartError)) throw cause
-    process.stderr.write(`${cause.message}\n`)
+    process.stderr.write(`${errorText(cause, { isJson })}\n`)
     process.exit(1)
   }
   let isStopping = false
@@ -42,6 +51,11 @@ export async function serve(): Promise<void> {
   process.on('SIGTERM', stop)
   process.on('SIGINT', stop)
   // Said last: whoever waits for it may send a signal at once.
+  if (isJson) {
+    const { places, rootKeyFile } = server
+    process.stdout.write(`${JSON.stringify({ event: 'listening', places, rootKeyFile })}\n`)
+    return
+  }
   if (server.rootKeyFile !== null) process.stdout.write(`The operator root key is in ${server.rootKeyFile}\n`)
   process.stdout.write(`Tollgate listens on ${server.places.join(' and ')}\n`)
 }

@@ -14,15 +14,23 @@ export function tableText(head: readonly string[], rows: readonly (readonly (str
   return [line(head), ...rows.map(line)].join('\n')
 }
 
-/** One character a value, as high as it is beside the largest. */
-export function chartText(values: readonly number[]): string {
-  const max = Math.max(1, ...values)
-  return values
-    .map((value) => (value === 0 ? '·' : (BARS[Math.ceil((value / max) * BARS.length) - 1] ?? '')))
-    .join('')
+/**
+ * A bar for each pair, as long as both are together beside the longest: full for the first, hollow for the second. What
+ * is not nothing shows.
+ */
+export function barTexts(pairs: readonly (readonly [number, number])[]): string[] {
+  const max = Math.max(1, ...pairs.map(([first, second]) => first + second))
+  const columns = (value: number) => (value === 0 ? 0 : Math.max(1, Math.round((value / max) * BAR_WIDTH)))
+  return pairs.map(([first, second]) => '█'.repeat(columns(first)) + '░'.repeat(columns(second)))
 }
 
-const BARS = '▁▂▃▄▅▆▇█'
+const BAR_WIDTH = 30
 
 /** Milliseconds since the epoch as a person reads it, in UTC. */
 export const timeText = (ms: number) => new Date(ms).toISOString().slice(0, 16).replace('T', ' ')
+
+/** What went wrong, as it goes to stderr. */
+export const errorText = (
+  { message, code = null, status = null }: { message: string; code?: string | null; status?: number | null },
+  { isJson }: { isJson: boolean },
+) => (isJson ? JSON.stringify({ error: { message, code, status } }) : message)

@@ -1,7 +1,7 @@
 import type { Command } from './arguments.ts'
 import { UsageError } from './arguments.ts'
 import { Client } from './client.ts'
-import { chartText, tableText, timeText } from './text.ts'
+import { barTexts, tableText, timeText } from './text.ts'
 
 type Verifications = { time: number; total: number; valid: number }
 type Decisions = { time: number; passed: number; denied: number; total: number }
@@ -26,17 +26,31 @@ export const usageCommand: Command = {
     const client = new Client()
     if (apiId !== undefined) {
       const points = await client.get<Verifications[]>('analytics.getVerifications', { apiId, ...query })
-      const rows = points.map(({ time, valid, total }) => [timeText(time), valid, total - valid, total])
-      given.print(show(['time (UTC)', 'valid', 'refused', 'total'], rows, points), points)
+      given.print(
+        show(['valid', 'refused'], points, ({ valid, total }) => [valid, total - valid]),
+        points,
+      )
     } else {
       const points = await client.get<Decisions[]>('analytics.getRatelimits', { namespaceName, ...query })
-      const rows = points.map(({ time, passed, denied, total }) => [timeText(time), passed, denied, total])
-      given.print(show(['time (UTC)', 'passed', 'denied', 'total'], rows, points), points)
+      given.print(
+        show(['passed', 'denied'], points, ({ passed, denied }) => [passed, denied]),
+        points,
+      )
     }
   },
 }
 
-const show = (head: string[], rows: (string | number)[][], points: { total: number }[]) =>
-  `${tableText(head, rows)}\n\n${chartText(points.map(({ total }) => total))}`
+/** A row a point of time, and beside it a bar: full for what was allowed, hollow for the rest. */
+function show<P extends { time: number; total: number }>(
+  names: readonly [string, string],
+  points: readonly P[],
+  pairOf: (point: P) => readonly [number, number],
+): string {
+  const bars = barTexts(points.map(pairOf))
+  return tableText(
+    ['time (UTC)', ...names, 'total', ''],
+    points.map((point, index) => [timeText(point.time), ...pairOf(point), point.total, bars[index] ?? '']),
+  )
+}
 
 const HOUR_MS = 3_600_000

@@ -3,6 +3,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { hashKey } from '../../src/verify/secret.ts'
+import { openTestDatabase } from '../support/database.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -21,7 +22,12 @@ afterAll(async () => {
 
 const MAIN = join(import.meta.dir, '../../src/main.ts')
 
-function spawn(rootKey: string, words: string[], env: Record<string, string> = {}) {
+function spawn(
+  rootKey: string,
+  words: string[],
+  env: Record<string, string> = {},
+  stdin: Blob | 'ignore' = 'ignore',
+) {
   return Bun.spawn([process.execPath, MAIN, ...words], {
     cwd: folder,
     env: {
@@ -31,7 +37,7 @@ function spawn(rootKey: string, words: string[], env: Record<string, string> = {
       TOLLGATE_ROOT_KEY: rootKey,
       ...env,
     },
-    stdin: 'ignore',
+    stdin,
     stdout: 'pipe',
     stderr: 'pipe',
   })
@@ -78,6 +84,9 @@ test('--help names every command, and each one its options', async () => {
   expect(code).toBe(0)
   for (const name of ['serve', 'migrate', 'root-key create', 'key revoke', 'import', 'vault reseal', 'bench'])
     expect(out).toContain(`  ${name} `)
+  const group = await run('', ['key', '--help'])
+  expect(group.out).not.toContain('migrate  ')
+  expect(group).toMatchObject({ code: 0, err: '', out: expect.stringContaining('key revoke') })
   const help = await run('', ['key', 'create', '--help'])
   expect(help).toMatchObject({ code: 0, out: expect.stringContaining('--api <id>') })
 })
@@ -88,6 +97,18 @@ test('a refusal, a server that is not there and a wrong variable end with 1 and 
   const away = await run(OPERATOR_KEY, ['api', 'list'], { TOLLGATE_URL: 'http://127.0.0.1:1' })
   expect(away.code).toBe(1)
   expect(away.err).toMatch(/^http:\/\/127\.0\.0\.1:1 \(TOLLGATE_URL\) does not answer: .+\n$/)
+  const forPrograms = await run('not-a-root-key-at-all', ['api', 'list', '--json'])
+  expect({ ...forPrograms, err: JSON.parse(forPrograms.err) }).toEqual({
+    code: 1,
+    out: '',
+    err: { error: { message: '403 UNAUTHORIZED: key not found', code: 'UNAUTHORIZED', status: 403 } },
+  })
+  const typedWrongly = await run(OPERATOR_KEY, ['api', 'create', '--json'])
+  expect({ ...typedWrongly, err: JSON.parse(typedWrongly.err) }).toEqual({
+    code: 2,
+    out: '',
+    err: { error: { message: '--name is required', code: null, status: null } },
+  })
   const wrong = await run(OPERATOR_KEY, ['api', 'list'], { TOLLGATE_URL: 'nowhere' })
   expect(wrong).toMatchObject({ code: 1, err: expect.stringContaining('TOLLGATE_URL is "nowhere"') })
 })
@@ -114,6 +135,11 @@ test('workspaces, root keys, APIs and keys, from making to revoking', async () =
     permissions: ['api.*.read_api', 'api.*.create_api'],
   })
 
+  const update = ['root-key', 'update', '--id', made.rootKeyId]
+  await json(rootKey, [...update, '--expires', '1'])
+  expect(await run(made.rootKey, ['api', 'list'])).toMatchObject({ code: 1 })
+  await json(rootKey, [...update, '--expires', 'never'])
+
   const { apiId } = await json(made.rootKey, ['api', 'create', '--name', 'terminal'])
   expect(await json(made.rootKey, ['api', 'list'])).toEqual([{ id: apiId, name: 'terminal' }])
   await json(rootKey, ['root-key', 'delete', '--id', made.rootKeyId])
@@ -125,6 +151,8 @@ test('workspaces, root keys, APIs and keys, from making to revoking', async () =
   const shown = await run('', ['key', 'verify', key.key])
   expect(shown).toMatchObject({ code: 0, out: `VALID  ${key.keyId}  0 uses left\n` })
   expect(await json('', ['key', 'verify', key.key], 1)).toMatchObject({ code: 'USAGE_EXCEEDED' })
+  const unseen = spawn('', ['key', 'verify', '-', '--json'], {}, new Blob([`${key.key}\n`]))
+  expect(await new Response(unseen.stdout).json()).toMatchObject({ code: 'USAGE_EXCEEDED' })
   await json(rootKey, ['key', 'revoke', key.keyId])
   expect(await json('', ['key', 'verify', key.key], 1)).toMatchObject({ code: 'NOT_FOUND' })
 })
@@ -140,9 +168,62 @@ test('limit ends with 1 when it refuses, and usage shows what was decided', asyn
   const { out, code } = await run(rootKey, ['usage', '--namespace', 'cli', '--hours', '2'])
   expect(code).toBe(0)
   expect(out).toMatch(/^time \(UTC\) +passed +denied +total$/m)
-  expect(out).toMatch(/ +1 +1 +2$/m)
-  expect(out).toMatch(/[·█]+\n$/)
+  expect(out).toMatch(/ +1 +1 +2 {2}█{15}░{15}$/m)
+  const counted: { passed: number; denied: number }[] = await json(rootKey, ['usage', '--namespace', 'cli'])
+  expect(counted.at(-1)).toMatchObject({ passed: 1, denied: 1 })
   expect(await run(rootKey, ['usage'])).toMatchObject({ code: 2 })
+})
+
+test('without TOLLGATE_URL it asks the server that these variables would start here', async () => {
+  const { hostname, port } = new URL(server.url)
+  const health = (env: Record<string, string>) => run('', ['health'], { TOLLGATE_URL: '', ...env })
+  expect(await health({ HOST: hostname, PORT: port })).toEqual({ code: 0, out: 'ready\n', err: '' })
+  expect(await health({ HOST: '0.0.0.0', PORT: port })).toMatchObject({ code: 0 })
+  expect(await health({ PORT: '1' })).toMatchObject({
+    code: 1,
+    out: '',
+    err: expect.stringMatching(/^http:\/\/127\.0\.0\.1:1 /),
+  })
+  expect(await health({ PORT: 'none' })).toMatchObject({ code: 1, err: expect.stringContaining('PORT') })
+
+  const socket = join(folder, 'tollgate.sock')
+  await using sidecar = await startTestServer({ env: { PORT: 'none', TOLLGATE_SOCKET: socket } })
+  expect(sidecar.url).not.toBe(server.url)
+  const through = { PORT: 'none', TOLLGATE_SOCKET: socket }
+  expect(await health(through)).toEqual({ code: 0, out: 'ready\n', err: '' })
+  const absent = await health({ PORT: 'none', TOLLGATE_SOCKET: `${socket}-absent` })
+  expect(absent).toMatchObject({ code: 1, err: expect.stringContaining('(TOLLGATE_SOCKET) does not answer') })
+})
+
+test('serve --json writes nothing but JSON', async () => {
+  await using database = await openTestDatabase()
+  const child = spawn('', ['serve', '--json'], {
+    PORT: '0',
+    DATABASE_URL: database.databaseUrl ?? '',
+    TOLLGATE_DATA_DIR: database.dataDir,
+    TOLLGATE_ROOT_KEY: OPERATOR_KEY,
+  })
+  let out = ''
+  let isStopped = false
+  for await (const chunk of child.stdout) {
+    out += new TextDecoder().decode(chunk)
+    if (isStopped || !out.includes('"listening"')) continue
+    isStopped = true
+    child.kill('SIGTERM')
+  }
+  expect(await child.exited).toBe(0)
+  const lines: { event: string; places?: string[] }[] = out
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line))
+  expect(lines.find(({ event }) => event === 'listening')?.places).toEqual([
+    expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+$/),
+  ])
+  const wrong = await run('', ['serve', '--json'], { PORT: 'x' })
+  expect({ ...wrong, err: JSON.parse(wrong.err) }).toMatchObject({
+    code: 1,
+    err: { error: { message: expect.stringContaining('PORT is "x"') } },
+  })
 })
 
 test('bench counts what it asked', async () => {
