@@ -63,11 +63,12 @@ type AnswerObject = {
   headers: Record<string, { $ref: string } | { description: string; schema: JsonSchema }>
   content: JsonContent
 }
+type ErrorExample = { summary: string; value: unknown }
 type JsonContent = {
   'application/json': {
     schema: JsonSchema
     example?: unknown
-    examples?: Record<string, { summary: string; value: unknown }>
+    examples?: Record<string, ErrorExample>
   }
 }
 export type OpenApiDocument = {
@@ -79,6 +80,8 @@ export type OpenApiDocument = {
   components: {
     securitySchemes: Record<string, unknown>
     headers: Record<string, unknown>
+    /** One for every error code, also for those that no described path answers. */
+    examples: Record<string, ErrorExample>
     schemas: Record<string, JsonSchema>
   }
 }
@@ -127,6 +130,7 @@ export function openApiDocument(endpoints: readonly Endpoint[], publicUrl: strin
         },
       },
       headers: HEADERS,
+      examples: Object.fromEntries(CODES.map((code) => [code, errorExample(code, publicUrl)])),
       schemas: { Error: ERROR_SCHEMA },
     },
   }
@@ -272,15 +276,19 @@ function errorAnswers(
         content: {
           'application/json': {
             schema: { $ref: '#/components/schemas/Error' },
-            examples: Object.fromEntries(
-              those.map((code) => [code, { summary: ERRORS[code].about, value: exampleOf(code, publicUrl) }]),
-            ),
+            examples: Object.fromEntries(those.map((code) => [code, errorExample(code, publicUrl)])),
           },
         },
       },
     ]),
   )
 }
+
+const CODES = Object.keys(ERRORS) as ErrorCode[] // its own names
+const errorExample = (code: ErrorCode, publicUrl: string): ErrorExample => ({
+  summary: ERRORS[code].about,
+  value: exampleOf(code, publicUrl),
+})
 
 /** A failure of this code as it is answered. */
 export const exampleOf = (code: ErrorCode, publicUrl: string) => ({

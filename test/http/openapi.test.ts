@@ -217,6 +217,9 @@ test('every error code is somewhere, each with an example under its own status',
           error: { code, docs: `${server.url}/errors/${code}`, message: expect.any(String) },
         })
       }
+  const examples = Object.entries(document.components.examples)
+  expect(examples.map(([code]) => code).sort()).toEqual(Object.keys(ERRORS).sort())
+  for (const [code, { value }] of examples) expect(value).toMatchObject({ error: { code } })
   // Paths and methods that do not exist have no place in a description: nothing there answers 405.
   expect([...seen].sort()).toEqual(
     Object.keys(ERRORS)
