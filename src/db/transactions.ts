@@ -81,8 +81,12 @@ type TransactionsOptions = {
 /** One connection, for one transaction at a time. */
 class Client {
   readonly sql: Sql
-  isBroken = false
-  readonly #broken = Promise.withResolvers<never>()
+  #failure: Error | null = null
+  /**
+   * Tells each of those who wait that the connection has closed. Not one promise that all of them race against: it would
+   * keep a reaction, and the result, of every statement as long as the connection lives.
+   */
+  readonly #waiting = new Set<(failure: Error) => void>()
 
   constructor(address: DatabaseAddress, { onBroken, onStatement }: TransactionsOptions) {
     const onClose = () => {
@@ -90,7 +94,10 @@ class Client {
       this.#break()
     }
     this.sql = connect(address, { connectionsMax: 1, onClose, onStatement })
-    this.#broken.promise.catch(() => {}) // whoever is inside a transaction hears of it; nobody else needs to
+  }
+
+  get isBroken(): boolean {
+    return this.#failure !== null
   }
 
   statement(text: 'begin' | 'commit' | 'rollback'): Promise<unknown> {
@@ -98,8 +105,15 @@ class Client {
   }
 
   /** @throws when the connection closes meanwhile: what was sent on it then has no answer. */
-  unlessBroken<T>(run: () => PromiseLike<T>): Promise<T> {
-    return this.isBroken ? this.#broken.promise : Promise.race([run(), this.#broken.promise])
+  async unlessBroken<T>(run: () => PromiseLike<T>): Promise<T> {
+    if (this.#failure !== null) throw this.#failure
+    const broken = Promise.withResolvers<never>()
+    this.#waiting.add(broken.reject)
+    try {
+      return await Promise.race([run(), broken.promise])
+    } finally {
+      this.#waiting.delete(broken.reject)
+    }
   }
 
   discard(): void {
@@ -112,10 +126,10 @@ class Client {
   }
 
   #break(): void {
-    if (this.isBroken) return
-    this.isBroken = true
-    const error = new Error('the connection closed inside a transaction')
-    this.#broken.reject(Object.assign(error, { code: 'CONNECTION_CLOSED' }))
+    if (this.#failure !== null) return
+    const failure = new Error('the connection closed inside a transaction')
+    this.#failure = Object.assign(failure, { code: 'CONNECTION_CLOSED' })
+    for (const tell of this.#waiting) tell(failure)
   }
 }
 
