@@ -7,12 +7,13 @@ import {
   type Sql,
   type Transaction,
 } from './connect.ts'
+import { startOfWait } from './deadline.ts'
 import { requireDatabase } from './settings.ts'
 import { Transactions } from './transactions.ts'
 
 /**
  * A pool that never lets its caller wait for long: a database that is frozen, slow or gone costs a request some time once,
- * and the requests after it nothing.
+ * and the requests after it nothing. All that one request asks shares its time limit (`deadline.ts`).
  *
  * States:
  * - `up`: statements run, each at most `timeoutMs`. One that takes longer than a quarter of that leads to → `doubted`, a
@@ -51,7 +52,7 @@ export class GuardedPool {
   #ticker: Timer | null = null
   #isStopped = false
 
-  /** @param options.timeoutMs How long a statement, or a whole transaction, may take. */
+  /** @param options.timeoutMs How long a request may wait for all it asks; a statement or transaction outside of one. */
   constructor(
     address: DatabaseAddress,
     options: { connectionsMax: number; timeoutMs: number; onStatement?: OnStatement | undefined },
@@ -86,17 +87,17 @@ export class GuardedPool {
   }
 
   /**
-   * Runs `work` in one transaction, all of it within `timeoutMs`.
-   * @param options.timeoutMs Where the pool's own is too short for the work.
+   * Runs `work` in one transaction, all of it within the time limit.
+   * @param options.timeoutMs Where the pool's own is too short for the work: that long from now on.
    * @throws what `work` throws, with nothing written.
    */
   transaction<T>(
     work: (tx: Transaction) => T | Promise<T>,
-    { timeoutMs = this.#timeoutMs }: { timeoutMs?: number } = {},
+    options: { timeoutMs?: number } = {},
   ): Promise<T> {
     let isGivenUp = false
     return this.#watch(() => this.#transactions.run(work, () => isGivenUp), {
-      timeoutMs,
+      ...options,
       onGivenUp: () => {
         isGivenUp = true
       },
@@ -135,11 +136,11 @@ export class GuardedPool {
 
   #watch<T>(
     run: () => Promise<T>,
-    {
-      timeoutMs = this.#timeoutMs,
-      onGivenUp = () => {},
-    }: { timeoutMs?: number; onGivenUp?: () => void } = {},
+    { timeoutMs, onGivenUp = () => {} }: { timeoutMs?: number; onGivenUp?: () => void } = {},
   ): Promise<T> {
+    const since = performance.now()
+    const endsAt = timeoutMs === undefined ? startOfWait() + this.#timeoutMs : since + timeoutMs
+    if (endsAt <= since) return Promise.reject(new Error(`no time left of ${this.#timeoutMs} ms`))
     if (this.#state === 'down') return Promise.reject(new Error('the database is away'))
     return new Promise<T>((resolve, reject) => {
       let isOver = false
@@ -150,8 +151,10 @@ export class GuardedPool {
       }
       const running = this.#state === 'lost' ? held() : run()
       const waiting: Waiting = {
-        since: performance.now(),
-        timeoutMs,
+        since,
+        endsAt,
+        // A quarter of what it may take.
+        doubtAt: since + (timeoutMs ?? this.#timeoutMs) / 4,
         giveUp: (reason) => {
           this.#waiting.delete(waiting)
           isOver = true
@@ -182,12 +185,12 @@ export class GuardedPool {
   /** One timer for all that wait, and none while nothing does. */
   #tick(): void {
     const now = performance.now()
-    for (const { since, timeoutMs, giveUp } of this.#waiting) {
-      if (now - since > timeoutMs / 4) this.#doubt()
+    for (const { since, doubtAt, endsAt, giveUp } of this.#waiting) {
+      if (now > doubtAt) this.#doubt()
       // Half a tick early rather than one late.
-      if (now - since > timeoutMs - this.#timeoutMs / 16) {
+      if (now > endsAt - this.#timeoutMs / 16) {
         this.#refresh()
-        giveUp(`no answer within ${timeoutMs} ms`)
+        giveUp(`no answer within ${Math.round(endsAt - since)} ms`)
       }
     }
     if (this.#waiting.size > 0 || this.#ticker === null) return
@@ -312,7 +315,8 @@ function forgetUnsent(query: Promise<unknown>): void {
   query.cancel()
 }
 
-type Waiting = { since: number; timeoutMs: number; giveUp(reason: string): void }
+/** Times of `performance.now()`. */
+type Waiting = { since: number; doubtAt: number; endsAt: number; giveUp(reason: string): void }
 
 /** Connections refused, broken or not to be had; a database that starts, stops or takes no more of them. */
 function isConnectionFailure(cause: unknown): boolean {

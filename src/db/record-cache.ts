@@ -6,8 +6,8 @@ import type { Changes } from './changes.ts'
  * (`changes.ts`), and every entry that depends on it is dropped before the write is answered.
  *
  * When everything may have changed, which is said after the way to other processes was broken, entries stay but are read
- * again before they are used. If that fails the old one is used: it is then as good as all through the outage, and an
- * outage that comes and goes must not cost the keys that were known.
+ * again before they are used. If that fails, or takes longer than {@link CONFIRM_MS}, the old one is used: it is then as good as
+ * all through the outage, and an outage that comes and goes must not cost the keys that were known.
  */
 export class RecordCache<V extends object> {
   readonly #load: (key: string) => Promise<V | null>
@@ -91,12 +91,18 @@ export class RecordCache<V extends object> {
 
   async #confirm(key: string): Promise<V | null> {
     this.misses++
+    let timer: Timer | undefined
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error('the record was not read again in time')), CONFIRM_MS)
+    })
     try {
-      return await (this.#loading.get(key) ?? this.#startLoad(key))
+      return await Promise.race([this.#loading.get(key) ?? this.#startLoad(key), late])
     } catch (cause) {
       const known = this.#found.peek(key)
       if (known === undefined) throw cause // dropped meanwhile, for it has changed
       return known
+    } finally {
+      clearTimeout(timer)
     }
   }
 
@@ -149,3 +155,6 @@ export class RecordCache<V extends object> {
     return record !== null && this.#dependenciesOf(record).some((name) => touched.includes(name))
   }
 }
+
+/** A database in health answers long before; one that does not shall not slow down keys that are known. */
+const CONFIRM_MS = 50

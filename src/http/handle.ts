@@ -1,4 +1,5 @@
 import { TypeCompiler } from '@sinclair/typebox/compiler'
+import { duringRequest } from '../db/deadline.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { newId } from '../lib/ids.ts'
@@ -52,7 +53,7 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
       const input =
         typeof read === 'string' ? parseBody(read) : read instanceof Promise ? parseBody(await read) : read
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
-      const reply = await endpoint.run(parts, exchange, input)
+      const reply = await inTime(() => endpoint.run(parts, exchange, input))
       const answer = jsonAnswer(exchange, endpoint.status, reply)
       finish(endpoint.status, exchange)
       return answer
@@ -112,6 +113,16 @@ function endRequest(
     },
     isError,
   })
+}
+
+/** All that a request asks of the database shares one time limit, from here on: its body may have come slowly. */
+async function inTime<T>(run: () => T | Promise<T>): Promise<T> {
+  const request = { startedAt: performance.now(), isAnswered: false }
+  try {
+    return await duringRequest(request, run)
+  } finally {
+    request.isAnswered = true
+  }
 }
 
 /** One request and its answer. Getters for what only some calls ask: every call makes one of these. */

@@ -1,4 +1,5 @@
 import type { AnySql } from '../db/connect.ts'
+import { duringRequest, startOfWait } from '../db/deadline.ts'
 import type { Clock } from '../lib/clock.ts'
 import { systemTimers, type Timers } from '../lib/timers.ts'
 import { type SpentRow, spendCredits } from './store.ts'
@@ -7,6 +8,8 @@ import { type SpentRow, spendCredits } from './store.ts'
 export type Spent = { passed: boolean; remaining: number | null }
 
 type Pending = {
+  /** On the clock of `performance.now()`, ms. */
+  since: number
   keyId: string
   cost: number
   resolve: (spent: Spent | null) => void
@@ -42,7 +45,7 @@ export class CreditSpender {
    */
   spend(keyId: string, cost: number): Promise<Spent | null> {
     return new Promise((resolve, reject) => {
-      this.#queue.push({ keyId, cost, resolve, reject })
+      this.#queue.push({ since: startOfWait(), keyId, cost, resolve, reject })
       if (!this.#isRunning) {
         this.#isRunning = true
         this.#timers.soon(() => void this.#run())
@@ -53,12 +56,16 @@ export class CreditSpender {
   async #run(): Promise<void> {
     while (this.#queue.length > 0) {
       const batch = this.#queue.splice(0, BATCH_MAX)
-      try {
-        const rows = await spendCredits(this.#sql, {
+      // It has waited longest, for the statements before; all share its time limit.
+      const oldest = { startedAt: batch[0]?.since ?? 0, isAnswered: false }
+      const spend = () =>
+        spendCredits(this.#sql, {
           keyIds: batch.map(({ keyId }) => keyId),
           costs: batch.map(({ cost }) => cost),
           now: this.#clock(),
         })
+      try {
+        const rows = await duringRequest(oldest, spend)
         const byCall = new Map<number, SpentRow>(rows.map((row) => [row.call, row]))
         for (const [call, { resolve }] of batch.entries()) resolve(byCall.get(call) ?? null)
       } catch (cause) {

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { Changes } from '../../src/db/changes.ts'
 import { Database } from '../../src/db/database.ts'
+import { duringRequest } from '../../src/db/deadline.ts'
 import { GuardedPool } from '../../src/db/guarded-pool.ts'
 import { databaseIdOnce } from '../../src/db/settings.ts'
 import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
@@ -177,6 +178,26 @@ onRealPostgres('what a given-up write touched is dropped from caches once it is 
   while (drops.length < 2) await Bun.sleep(20)
   expect(drops).toEqual(['key_1', 'key_1'])
 })
+
+/** Each statement might be quick enough, and the client wait for their sum. */
+onRealPostgres(
+  'all that one request asks shares its time, and what it leaves behind has its own',
+  async () => {
+    await using guarded = await openGuarded()
+    const { sql } = guarded.pool
+    const request = { startedAt: performance.now(), isAnswered: false }
+    const asked = await duringRequest(request, async () => {
+      await sql`select pg_sleep(0.5)`
+      const failedMs = await failing(() => sql`select pg_sleep(0.5)`)
+      expect(failedMs).toBeLessThan(450)
+      expect(await failing(() => guarded.pool.transaction((tx) => tx`select 1`))).toBeLessThan(100)
+      return () => sql`select pg_sleep(0.5), 1 as one`
+    })
+    expect(performance.now() - request.startedAt).toBeLessThan(TIMEOUT_MS + 150)
+    request.isAnswered = true
+    expect(await duringRequest(request, asked)).toMatchObject([{ one: 1 }])
+  },
+)
 
 /** An empty standby answers "no such key" to everything: worse than no answer. */
 test('another database at the same address counts as none, from its first answer on', async () => {

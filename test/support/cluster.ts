@@ -8,8 +8,10 @@ import { connect, type Sql } from '../../src/db/connect.ts'
 export type Cluster = AsyncDisposable & {
   /** Of a role that is no superuser and owns the database. */
   url: string
-  /** As superuser, on connections kept back for one. */
-  admin: Sql
+  /** One statement as superuser, for whom a few connections are kept back, in the same database. */
+  query(text: string): Promise<Record<string, unknown>[]>
+  /** Ends everyone's connections and opens all there may be in their place. */
+  takeAllConnections(): Promise<Sql[]>
   start(): Promise<void>
   /** `immediate` is what a crash is: connections break without a word. */
   stop(mode: 'fast' | 'immediate'): Promise<void>
@@ -34,9 +36,9 @@ function findPostgres(): string | null {
 
 /**
  * Makes and starts one. Postgres refuses to run as root, so then it runs as the user `postgres`, else `nobody`.
- * @param options.settings Beyond the small defaults here, as in postgresql.conf.
+ * @param options.tablespace Folder for the data of the database; its log and its catalog's stay elsewhere. Null = the same.
  */
-export async function startCluster(options: { settings?: Record<string, string> } = {}): Promise<Cluster> {
+export async function startCluster(options: { tablespace?: string | null } = {}): Promise<Cluster> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-cluster-'))
   const owner = await unprivilegedUser()
   if (owner !== null) chownSync(folder, owner.uid, owner.gid)
@@ -63,38 +65,66 @@ export async function startCluster(options: { settings?: Record<string, string> 
     fsync: 'off',
     shared_buffers: '16MB',
     max_connections: '40',
-    ...options.settings,
   })
   const flags = settings.map(([name, value]) => `-c ${name}='${value}'`).join(' ')
   const control = (...args: string[]) => run(join(bin, 'pg_ctl'), '-D', data, '-s', '-w', ...args)
   const start = () => control('-o', flags, '-l', join(folder, 'log'), 'start')
   await start()
-  const admin = connect(
-    { kind: 'url', url: `postgres://postgres@127.0.0.1:${port}/postgres` },
-    { connectionsMax: 1 },
-  )
-  await admin`create role tollgate login`
-  await admin`create database tollgate owner tollgate`
+  const query = async (text: string, database = 'tollgate') => {
+    const url = `postgres://postgres@127.0.0.1:${port}/${database}`
+    const admin = connect({ kind: 'url', url }, { connectionsMax: 1 })
+    try {
+      return await admin.unsafe(text)
+    } finally {
+      await admin.end()
+    }
+  }
+  await query('create role tollgate login', 'postgres')
+  let location = ''
+  if (options.tablespace != null) {
+    if (owner !== null) chownSync(options.tablespace, owner.uid, owner.gid)
+    await query(`create tablespace small location '${options.tablespace}'`, 'postgres')
+    location = 'tablespace small'
+  }
+  await query(`create database tollgate owner tollgate ${location}`, 'postgres')
+  const url = `postgres://tollgate@127.0.0.1:${port}/tollgate`
   const processes = () => processesOf(join(data, 'postmaster.pid'))
   return {
-    url: `postgres://tollgate@127.0.0.1:${port}/tollgate`,
-    admin,
+    url,
+    query,
+    takeAllConnections: async () => {
+      const taken: Sql[] = []
+      for (;;) {
+        const others = await query(
+          `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'tollgate' and query <> $$${TAKE}$$`,
+        )
+        const one = connect({ kind: 'url', url }, { connectionsMax: 1 })
+        taken.push(one)
+        const failure = await one.unsafe(TAKE).then(
+          () => null,
+          (cause: unknown) => cause,
+        )
+        if (failure !== null && others.length === 0) return taken
+      }
+    },
     start,
     stop: (mode) => control('-m', mode, 'stop'),
     freeze: () => {
-      for (const pid of processes()) process.kill(pid, 'SIGSTOP')
+      signal(processes(), 'SIGSTOP')
     },
     thaw: () => {
-      for (const pid of processes()) process.kill(pid, 'SIGCONT')
+      signal(processes(), 'SIGCONT')
     },
     [Symbol.asyncDispose]: async () => {
-      await admin.end({ timeout: 0 })
-      for (const pid of processes()) process.kill(pid, 'SIGCONT')
+      signal(processes(), 'SIGCONT')
       await control('-m', 'immediate', 'stop').catch(() => {}) // it may be stopped already
       rmSync(folder, { recursive: true, force: true })
     },
   }
 }
+
+/** By this the connections that were taken are known. */
+const TAKE = "select 'taken'"
 
 /** The postmaster first: it makes no more of them then. Empty = not running. */
 function processesOf(pidFile: string): number[] {
@@ -103,6 +133,16 @@ function processesOf(pidFile: string): number[] {
   const children = Bun.spawnSync(['ps', '-A', '-o', 'pid=,ppid=']).stdout.toString()
   const rows = children.split('\n').map((line) => line.trim().split(/\s+/).map(Number))
   return [postmaster, ...rows.flatMap(([pid = 0, parent]) => (parent === postmaster ? [pid] : []))]
+}
+
+/** Some may have ended since they were listed, `ps` itself among them. */
+function signal(pids: number[], name: 'SIGSTOP' | 'SIGCONT'): void {
+  for (const pid of pids)
+    try {
+      process.kill(pid, name)
+    } catch (cause) {
+      if (!(cause instanceof Error && 'code' in cause && cause.code === 'ESRCH')) throw cause
+    }
 }
 
 /** Null = we are nobody special ourselves. */
@@ -120,4 +160,22 @@ async function freePort(): Promise<number> {
   await new Promise((resolve) => server.close(resolve))
   if (typeof address !== 'object' || address === null) throw new Error('no port')
   return address.port
+}
+
+/** A disk that is soon full. */
+export type SmallDisk = AsyncDisposable & { path: string }
+
+/** @returns null where we may not mount one. */
+export async function mountSmall({ mebibytes }: { mebibytes: number }): Promise<SmallDisk | null> {
+  const path = mkdtempSync(join(tmpdir(), 'tollgate-disk-'))
+  const mounted = Bun.spawn(['mount', '-t', 'tmpfs', '-o', `size=${mebibytes}m`, 'tollgate', path], {
+    stderr: 'ignore',
+  })
+  const isMounted = (await mounted.exited) === 0
+  const remove = async () => {
+    if (isMounted) await Bun.spawn(['umount', '-l', path]).exited
+    rmSync(path, { recursive: true, force: true })
+  }
+  if (!isMounted) await remove()
+  return isMounted ? { path, [Symbol.asyncDispose]: remove } : null
 }

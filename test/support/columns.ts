@@ -132,6 +132,7 @@ export class Columns {
       }
     }
     const working = Promise.all([work('limits'), work('warm')])
+    working.catch(() => {}) // heard by whoever stops it
     return async () => {
       isOver = true
       await working

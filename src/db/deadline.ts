@@ -1,0 +1,23 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+
+/** A request in whose time something is asked of the database. */
+export type Request = {
+  /** On the clock of `performance.now()`, ms. */
+  readonly startedAt: number
+  /** What is still asked then is nobody's: a loop that serves others, begun by this one. */
+  readonly isAnswered: boolean
+}
+
+const requests = new AsyncLocalStorage<Request>()
+
+/**
+ * What `work` asks of the database, however many statements, shares one time limit that began with the request. Without
+ * it each statement would have its own, and a slow database would let a client wait for the sum of them.
+ */
+export const duringRequest = <T>(request: Request, work: () => T): T => requests.run(request, work)
+
+/** When the time limit of what is asked now began: with its request, if it has one. */
+export function startOfWait(): number {
+  const request = requests.getStore()
+  return request === undefined || request.isAnswered ? performance.now() : request.startedAt
+}
