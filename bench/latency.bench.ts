@@ -36,12 +36,16 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const countedBefore = await countedByLimits(flushing.url, LIMITS)
   let answered = 0
   const paced = async (target: Target, rate: number, socket: string | null = null) => {
+    const calls = bodies.map((body) => ({ path: LIMIT_PATH, body, expected: '"success":true' }))
+    const { url } = target
     const result = await sendPacedLoad({
-      ...load,
-      url: target.url,
-      rate,
+      url,
       socketPath: socket,
-      expected: '"success":true',
+      headers: HEADERS,
+      calls,
+      connections,
+      seconds,
+      rate,
     })
     if (result.failed > 0) throw new Error(`${target.name}: ${result.failed} calls failed at ${rate}/s`)
     if (target === flushing) answered += result.answered

@@ -91,25 +91,25 @@ function readOptions(argv: string[]) {
   if (rootKey === undefined && key === undefined) throw new Error('--root-key or --key is needed')
   const limit = integer('--limit', values.limit, 2 ** 31 - 1)
   const identifiers = integer('--identifiers', values.identifiers, 1_000_000)
-  const bodies =
+  // A refusal is a right answer too.
+  const calls =
     key === undefined
-      ? Array.from({ length: identifiers }, (_, i) =>
-          JSON.stringify({ namespace, identifier: `user_${i}`, limit, duration: DURATION_MS }),
-        )
-      : [JSON.stringify({ key })]
+      ? Array.from({ length: identifiers }, (_, i) => ({
+          path: LIMIT_PATH,
+          body: JSON.stringify({ namespace, identifier: `user_${i}`, limit, duration: DURATION_MS }),
+          expected: '"remaining":',
+        }))
+      : [{ path: VERIFY_PATH, body: JSON.stringify({ key }), expected: '"valid":' }]
   const headers: Record<string, string> = { 'Content-Type': 'application/json' }
   if (rootKey !== undefined) headers.Authorization = `Bearer ${rootKey}`
   return {
     url,
     socketPath: values.socket ?? null,
-    path: key === undefined ? LIMIT_PATH : VERIFY_PATH,
     headers,
-    bodies,
+    calls,
     connections: integer('--connections', values.connections, 10_000),
     seconds: integer('--duration', values.duration, 86_400),
     rate: integer('--rate', values.rate, 1_000_000),
-    // A refusal is a right answer too.
-    expected: key === undefined ? '"remaining":' : '"valid":',
   }
 }
 

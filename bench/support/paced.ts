@@ -6,17 +6,17 @@ export type PacedLoad = {
   /** With a host and port; what is sent when `socketPath` is given goes there instead. */
   url: string
   socketPath: string | null
-  path: string
   headers: Record<string, string>
   /** Sent in turn, over and over. */
-  bodies: string[]
+  calls: PacedCall[]
   connections: number
   seconds: number
   /** Requests a second over all connections. */
   rate: number
-  /** A text that every right answer holds. */
-  expected: string
 }
+
+/** `expected`: a text that every right answer holds. */
+export type PacedCall = { path: string; body: string; expected: string }
 
 export type PacedProgress = { seconds: number; answered: number; failed: number }
 
@@ -29,7 +29,7 @@ export async function sendPaced(
   load: PacedLoad,
   onProgress: (progress: PacedProgress) => void = () => {},
 ): Promise<{ latencies: Histogram; answered: number; failed: number; seconds: number }> {
-  const requests = load.bodies.map((body) => requestOf(load, body))
+  const requests = load.calls.map((call) => ({ bytes: requestOf(load, call), expected: call.expected }))
   const latencies = new Histogram()
   let answered = 0
   let failed = 0
@@ -55,7 +55,7 @@ export async function sendPaced(
     for (let now = Bun.nanoseconds(); sent < total && startNs + sent * intervalNs <= now; sent++) {
       const connection = idle.pop()
       if (connection === undefined) break
-      connection.send(requests[sent % requests.length] as Buffer, startNs + sent * intervalNs) // in range
+      connection.send(requests[sent % requests.length] as Request, startNs + sent * intervalNs) // in range
     }
     const now = Bun.nanoseconds()
     if (now - progressAtNs >= 1e9) {
@@ -77,20 +77,20 @@ export async function sendPaced(
 
 const PATIENCE_SECONDS = 5
 
+type Request = { bytes: Buffer; expected: string }
+
 /** One kept-alive connection with at most one request under way. */
 class Connection {
   dueAtNs = 0
   isClosed = false
   private received = ''
+  private expected = ''
   private socket: Bun.Socket | null = null
 
-  private constructor(
-    private readonly load: PacedLoad,
-    private readonly finished: (connection: Connection, isRight: boolean) => void,
-  ) {}
+  private constructor(private readonly finished: (connection: Connection, isRight: boolean) => void) {}
 
   static async open(load: PacedLoad, finished: Connection['finished']): Promise<Connection> {
-    const connection = new Connection(load, finished)
+    const connection = new Connection(finished)
     const socket = {
       data: (_: Bun.Socket, chunk: Buffer) => connection.receive(chunk),
       close: () => {
@@ -108,12 +108,13 @@ class Connection {
     return connection
   }
 
-  send(request: Buffer, dueAtNs: number): void {
+  send({ bytes, expected }: Request, dueAtNs: number): void {
     this.dueAtNs = dueAtNs
     this.received = ''
-    const written = this.socket?.write(request) ?? 0
+    this.expected = expected
+    const written = this.socket?.write(bytes) ?? 0
     // A request larger than the socket takes at once: the rest when it drains. Small ones never come here.
-    if (written < request.length) this.sendRest(request.subarray(Math.max(written, 0)))
+    if (written < bytes.length) this.sendRest(bytes.subarray(Math.max(written, 0)))
   }
 
   close(): void {
@@ -136,12 +137,12 @@ class Connection {
     if (this.received.length < headEnd + 4 + length) return
     this.finished(
       this,
-      this.received.startsWith('HTTP/1.1 200') && this.received.includes(this.load.expected, headEnd),
+      this.received.startsWith('HTTP/1.1 200') && this.received.includes(this.expected, headEnd),
     )
   }
 }
 
-function requestOf({ url, path, headers }: PacedLoad, body: string): Buffer {
+function requestOf({ url, headers }: PacedLoad, { path, body }: PacedCall): Buffer {
   const lines = Object.entries({
     Host: new URL(url).host,
     ...headers,

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { pin } from './load.ts'
 
 /** A server under load, in a process of its own. */
@@ -9,6 +9,8 @@ export type Target = AsyncDisposable & {
   cpuMicroseconds(): number
   /** Resident memory, MiB. */
   memoryMib(): number
+  /** Open files, sockets and the like. Not a number where the system does not tell. */
+  handles(): number
 }
 
 /**
@@ -45,6 +47,7 @@ export async function startTarget(
     url,
     cpuMicroseconds: () => cpuMicroseconds(child.pid),
     memoryMib: () => Number(/VmRSS:\s+(\d+)/.exec(read(`/proc/${child.pid}/status`))?.[1]) / 1024,
+    handles: () => countOf(`/proc/${child.pid}/fd`),
     [Symbol.asyncDispose]: async () => {
       child.kill('SIGTERM')
       await child.exited
@@ -57,6 +60,14 @@ function cpuMicroseconds(pid: number): number {
   const stat = read(`/proc/${pid}/stat`)
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   return (Number(fields[11]) + Number(fields[12])) * 10_000
+}
+
+function countOf(folder: string): number {
+  try {
+    return readdirSync(folder).length
+  } catch {
+    return Number.NaN
+  }
 }
 
 function read(path: string): string {

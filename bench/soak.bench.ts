@@ -1,0 +1,277 @@
+import { hashKey } from '../src/verify/secret.ts'
+import { type PacedCall, sendPacedLoad } from './support/paced.ts'
+import { machine, median, printTable } from './support/table.ts'
+import {
+  call,
+  databaseServer,
+  HEADERS,
+  LIMIT_PATH,
+  MULTI_LIMIT_PATH,
+  ROOT_KEY,
+  startTollgate,
+  VERIFY_PATH,
+} from './support/tollgate.ts'
+
+/**
+ * Mixed traffic at half load for `minutes`, in rounds of a few seconds: limits of identifiers that come and go,
+ * verifications of keys that are made and deleted meanwhile, with limits, credits and tags, junk keys, many limits at
+ * once; beside it changes and questions of an operator. Each round opens new connections. Claims, after a warm-up of a
+ * quarter of the time: resident memory grows by at most 1 MiB in 10 minutes; p99 does not grow; no handles are left open.
+ * Every answer is looked at.
+ */
+export async function run(options: { tiny?: boolean; minutes?: number } = {}): Promise<void> {
+  const isTiny = options.tiny ?? false
+  const minutes = isTiny ? 0.05 : (options.minutes ?? 5)
+  const roundSeconds = isTiny ? 1 : 5
+  const where = databaseServer === undefined ? 'embedded database' : 'Postgres'
+  console.log(`soak: ${machine()}, ${where}, ${minutes} minutes in rounds of ${roundSeconds} s, seed ${SEED}`)
+  await using target = await startTollgate('soak', { TOLLGATE_LOG_LEVEL: 'warn' })
+  const traffic = await Traffic.begin(target.url, isTiny)
+  const load = { url: target.url, socketPath: null, headers: HEADERS, connections: isTiny ? 4 : 32 }
+
+  // More than it can do, for a moment, and again when it is warm: what it did then is saturation.
+  const saturate = () => sendPacedLoad({ ...load, calls: traffic.calls(), seconds: 1, rate: 200_000 })
+  if (!isTiny) await saturate()
+  const saturated = isTiny ? null : await saturate()
+  const rate = saturated === null ? 200 : Math.round(saturated.requestsPerSecond / 2)
+  console.log(
+    saturated === null
+      ? `  ${rate} requests/s`
+      : `  saturation ${Math.round(saturated.requestsPerSecond)} requests/s; half of it is sent`,
+  )
+
+  const memory: Sample[] = []
+  const rounds: Round[] = []
+  const startedMs = performance.now()
+  const minutesNow = () => (performance.now() - startedMs) / 60_000
+  const sampling = setInterval(
+    () => memory.push({ atMinutes: minutesNow(), value: target.memoryMib() }),
+    1000,
+  )
+  let reportAtMinutes = 0
+  try {
+    while (minutesNow() < minutes || rounds.length < ROUNDS_MIN) {
+      const sending = sendPacedLoad({ ...load, calls: traffic.calls(), seconds: roundSeconds, rate })
+      const [sent] = await Promise.all([sending, traffic.churn()])
+      const missing = Math.floor(rate * roundSeconds) - sent.answered
+      if (sent.failed > missing) throw new Error(`${sent.failed - missing} wrong answers in a round`)
+      const atMinutes = minutesNow()
+      const { lagMs, limiterMib } = await readMetrics(target.url)
+      rounds.push({ atMinutes, p99: sent.p99, missing, lagMs, limiterMib, handles: target.handles() })
+      if (atMinutes < reportAtMinutes || isTiny) continue
+      reportAtMinutes = atMinutes + minutes / 10
+      console.log(
+        `  ${atMinutes.toFixed(1)} min: ${target.memoryMib().toFixed(1)} MiB, p99 ${sent.p99.toFixed(2)} ms, ${target.handles()} handles`,
+      )
+    }
+  } finally {
+    clearInterval(sampling)
+  }
+  report({ memory, rounds, warmUpMinutes: minutes / 4, isJudged: minutes >= 2 })
+}
+
+const SEED = 11
+const ROUNDS_MIN = 3
+
+type Sample = { atMinutes: number; value: number }
+type Round = {
+  atMinutes: number
+  /** Milliseconds, from when a request was due. */
+  p99: number
+  /** Requests that were not sent in time, for the machine did something else. */
+  missing: number
+  lagMs: number
+  limiterMib: number
+  handles: number
+}
+
+/** @throws when a claim does not hold. */
+function report(run: { memory: Sample[]; rounds: Round[]; warmUpMinutes: number; isJudged: boolean }): void {
+  const isWarm = ({ atMinutes }: { atMinutes: number }) => atMinutes >= run.warmUpMinutes
+  const rounds = run.rounds.filter(isWarm)
+  const slope = slopeOf(run.memory.filter(isWarm))
+  const parts = [0, 1, 2].map((part) =>
+    rounds.slice(Math.floor((part * rounds.length) / 3), Math.floor(((part + 1) * rounds.length) / 3)),
+  )
+  const memoryOf = (part: Round[]) => {
+    const before = run.rounds.findLast((round) => round.atMinutes < (part[0]?.atMinutes ?? 0))?.atMinutes ?? 0
+    const to = part.at(-1)?.atMinutes ?? 0
+    const within = run.memory.filter(({ atMinutes }) => atMinutes > before && atMinutes <= to)
+    return median(within.map(({ value }) => value))
+  }
+  const of = (part: Round[], field: keyof Round) => median(part.map((round) => round[field]))
+  printTable(
+    ['after the warm-up, medians', 'first third', 'second', 'last'],
+    [
+      ['resident memory, MiB', ...parts.map(memoryOf)],
+      ['of these open windows, MiB', ...parts.map((part) => of(part, 'limiterMib'))],
+      ['p99, ms', ...parts.map((part) => of(part, 'p99'))],
+      ['event loop late at worst, ms', ...parts.map((part) => of(part, 'lagMs'))],
+      ['open handles', ...parts.map((part) => of(part, 'handles'))],
+      ['requests not sent in time', ...parts.map((part) => of(part, 'missing'))],
+    ],
+  )
+  const [first = [], , last = []] = parts
+  const p99 = { first: of(first, 'p99'), last: of(last, 'p99') }
+  const handles = { first: of(first, 'handles'), last: of(last, 'handles') }
+  const verdicts = [
+    {
+      claim: `memory grows by ${slope.per10Minutes.toFixed(2)} ± ${slope.error.toFixed(2)} MiB in 10 minutes (at most 1)`,
+      holds: slope.per10Minutes <= 1,
+    },
+    {
+      claim: `p99 ${p99.first.toFixed(2)} ms at first, ${p99.last.toFixed(2)} ms at last (at most a quarter more)`,
+      holds: p99.last <= p99.first * 1.25 + 0.5,
+    },
+    {
+      claim: `${handles.first} handles at first, ${handles.last} at last (at most 2 more)`,
+      holds: !(handles.last > handles.first + 2),
+    },
+  ]
+  if (!run.isJudged) console.log('  too short to judge')
+  for (const { claim, holds } of verdicts)
+    console.log(`  ${run.isJudged ? (holds ? 'holds' : 'DOES NOT HOLD') : 'seen'}: ${claim}`)
+  const broken = verdicts.filter(({ holds }) => !holds)
+  if (run.isJudged && broken.length > 0) throw new Error(broken.map(({ claim }) => claim).join('; '))
+}
+
+/** Least squares. `error` is the standard error, were the samples independent; they are not quite. */
+function slopeOf(samples: Sample[]): { per10Minutes: number; error: number } {
+  const n = samples.length
+  const mean = (value: (sample: Sample) => number) => samples.reduce((sum, each) => sum + value(each), 0) / n
+  const [x, y] = [mean(({ atMinutes }) => atMinutes), mean(({ value }) => value)]
+  const spread = samples.reduce((sum, { atMinutes }) => sum + (atMinutes - x) ** 2, 0)
+  const slope = samples.reduce((sum, { atMinutes, value }) => sum + (atMinutes - x) * (value - y), 0) / spread
+  const rest = samples.reduce(
+    (sum, { atMinutes, value }) => sum + (value - y - slope * (atMinutes - x)) ** 2,
+    0,
+  )
+  return { per10Minutes: 10 * slope, error: 10 * Math.sqrt(rest / Math.max(1, n - 2) / spread) }
+}
+
+async function readMetrics(url: string): Promise<{ lagMs: number; limiterMib: number }> {
+  const text = await (await fetch(`${url}/metrics`)).text()
+  const values = (name: string) =>
+    [...text.matchAll(new RegExp(`^${name}\\{[^}]*\\} (\\S+)$`, 'gm'))].map((match) => Number(match[1]))
+  return {
+    lagMs: 1000 * Math.max(...values('tollgate_event_loop_lag_seconds')),
+    limiterMib: values('tollgate_limiter_memory_bytes').reduce((sum, bytes) => sum + bytes, 0) / 2 ** 20,
+  }
+}
+
+/** What is asked, and what changes meanwhile. Populations stay as large as they are: only who is in them changes. */
+class Traffic {
+  private round = 0
+  private readonly random = randomNumbers(SEED)
+  /** Oldest first; those of the last generation are not asked any more and are deleted. */
+  private readonly generations: { keyId: string; key: string }[][] = []
+
+  private constructor(
+    private readonly url: string,
+    private readonly apiId: string,
+    private readonly sizes: { generations: number; keys: number; calls: number },
+  ) {}
+
+  static async begin(url: string, isTiny: boolean): Promise<Traffic> {
+    const { apiId } = await call(url, '/v1/apis.createApi', { name: 'soak' })
+    const traffic = new Traffic(url, String(apiId), isTiny ? TINY : SIZES)
+    for (let i = 0; i < traffic.sizes.generations; i++) await traffic.makeGeneration()
+    return traffic
+  }
+
+  /** Of one round. Most identifiers and some junk keys are new in each. */
+  calls(): PacedCall[] {
+    this.round++
+    return Array.from({ length: this.sizes.calls }, (_, i) => this.one(i))
+  }
+
+  private one(i: number): PacedCall {
+    const kind = this.random()
+    if (kind < 0.55) return { path: LIMIT_PATH, body: JSON.stringify(this.limit(i)), expected: '"success":' }
+    if (kind < 0.6) {
+      const limits = Array.from({ length: 10 }, (_, at) => this.limit(10 * i + at))
+      return { path: MULTI_LIMIT_PATH, body: JSON.stringify(limits), expected: '"success":' }
+    }
+    if (kind < 0.95) {
+      // The newest may still be being made, the oldest be deleted.
+      const generation = this.generations[1 + Math.floor(this.random() * (this.sizes.generations - 1))] ?? []
+      const key = generation[Math.floor(this.random() * generation.length)]?.key
+      const tags = this.random() < 0.3 ? [`plan-${i % 5}`, `round-${this.round % 50}`] : undefined
+      return { path: VERIFY_PATH, body: JSON.stringify({ key, tags }), expected: '"valid":true' }
+    }
+    const junk = this.random() < 0.9 ? `junk_${i % 500}` : `junk_${this.round}_${i}`
+    return { path: VERIFY_PATH, body: JSON.stringify({ key: junk }), expected: '"code":"NOT_FOUND"' }
+  }
+
+  private limit(i: number): object {
+    const isNew = this.random() < 0.7
+    return {
+      namespace: `soak-${i % 7}`,
+      identifier: isNew ? `visitor-${this.round}-${i}` : `regular-${i % 500}`,
+      limit: i % 3 === 0 ? 5 : 1_000_000,
+      duration: [1_000, 10_000, 30_000][i % 3],
+    }
+  }
+
+  /** What an operator does meanwhile: a new generation of keys for the oldest, changes, questions. */
+  async churn(): Promise<void> {
+    const oldest = this.generations.shift() ?? []
+    await this.makeGeneration()
+    for (const { keyId } of oldest) await call(this.url, '/v1/keys.deleteKey', { keyId })
+    const some = this.generations.at(-1)?.[0]
+    await call(this.url, '/v1/keys.updateKey', { keyId: some?.keyId, meta: { round: this.round } })
+    await call(this.url, '/v1/ratelimits.setOverride', {
+      namespaceName: 'soak-1',
+      identifier: `visitor-${this.round}-*`,
+      limit: 10,
+      duration: 10_000,
+    })
+    const headers = { Authorization: `Bearer ${ROOT_KEY}` }
+    for (const path of [
+      `keys.getVerifications?keyId=${some?.keyId}`,
+      `apis.listKeys?apiId=${this.apiId}&limit=100`,
+      `ratelimits.listOverrides?namespaceName=soak-1`,
+      'liveness',
+    ]) {
+      const answer = await fetch(`${this.url}/v1/${path}`, { headers })
+      if (!answer.ok) throw new Error(`${path} answered ${answer.status}: ${await answer.text()}`)
+      await answer.arrayBuffer()
+    }
+  }
+
+  private async makeGeneration(): Promise<void> {
+    const keys = Array.from(
+      { length: this.sizes.keys },
+      (_, i) => `soak_${this.round}_${crypto.randomUUID()}_${i}`,
+    )
+    const made = await call(
+      this.url,
+      '/v1/migrations.createKeys',
+      keys.map((key, i) => ({
+        apiId: this.apiId,
+        hash: { value: hashKey(key), variant: 'sha256_base64' },
+        ...(i % 4 === 0 && {
+          ratelimit: { limit: 1_000_000, refillRate: 1_000_000, refillInterval: 10_000 },
+        }),
+        ...(i % 50 === 1 && { remaining: 1_000_000 }),
+        ...(i % 10 === 2 && { externalId: `customer-${i}` }),
+      })),
+    )
+    const keyIds = made.keyIds as unknown as string[] // the reply of createKeys
+    this.generations.push(keys.map((key, i) => ({ key, keyId: keyIds[i] ?? '' })))
+  }
+}
+
+const SIZES = { generations: 10, keys: 100, calls: 4_000 }
+const TINY = { generations: 3, keys: 2, calls: 100 }
+
+/** Numbers from 0 to below 1, the same for the same seed (mulberry32). */
+function randomNumbers(seed: number): () => number {
+  let state = seed | 0
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
+  }
+}
