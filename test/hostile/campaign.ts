@@ -6,6 +6,7 @@ import { hashKey } from '../../src/verify/secret.ts'
 import { makeApi, makeKey } from '../support/fixtures.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer } from '../support/server.ts'
 import { type Caller, fillIn, type HostileRequest, later, type Pool, requestsTo } from './requests.ts'
+import { rowsOfWorkspace } from './workspace-rows.ts'
 
 /**
  * Generated requests against a whole server. By batches, each in a workspace of its own:
@@ -15,6 +16,9 @@ import { type Caller, fillIn, type HostileRequest, later, type Pool, requestsTo 
  * 2. What was refused is sent again, until all of it is refused in one pass: what others of the batch made or removed may
  *    have changed the answer once. In that pass not one row may have been written, by the account of triggers on every
  *    table. Usage and rate limit windows have none: a refusal is counted, that is what they are for.
+ *
+ * 3. Another workspace, whose ids and keys are among what is asked for, is as it was, and was shown to nobody who did not
+ *    name it.
  *
  * Without `watches` the second step is left out, and the requests go straight to the app: what HTTP itself takes is then
  * spent on more of them.
@@ -59,6 +63,7 @@ export async function runCampaign(
   const { app } = createApp(server.server.deps, { requestIP: () => ({ address: '127.0.0.1' }) })
   const transport: Transport = watches ? fetch : async (url, init) => await app.fetch(new Request(url, init))
   const foreign = await makeFixture(server)
+  const untouched = await rowsOfWorkspace(sql, foreign.workspaceId, { withoutUse: true })
   const arbitrary = requestsTo(endpoints, POOL)
   const startedAt = performance.now()
   const report: CampaignReport = {
@@ -84,6 +89,7 @@ export async function runCampaign(
         fixture,
         concurrency,
         transport,
+        marks: marksOf(foreign),
         where: `seed ${seed + index}`,
       })
       report.sent += which.length
@@ -114,6 +120,8 @@ export async function runCampaign(
       )
     }
     if (watches) report.refusedWatched += refused.length
+    const now = await rowsOfWorkspace(sql, foreign.workspaceId, { withoutUse: true })
+    if (!Bun.deepEquals(now, untouched)) throw new Error(`seed ${seed + index} changed another workspace`)
     clock.now += 60_000
     if (report.drawn >= ((report.heapMib.length + 1) * requests) / 4) {
       Bun.gc(true)
@@ -144,7 +152,12 @@ export async function startHostileServer(): Promise<HostileServer> {
 
 type Transport = (url: string, init: RequestInit) => Promise<Response>
 
+/** Ids and keys that only requests which name them may see again. */
+const marksOf = ({ texts: { workspaceId: _, hash: __, otherHash: ___, ...texts } }: Fixture): string[] =>
+  Object.values(texts)
+
 type Fixture = {
+  workspaceId: string
   keys: Record<Caller, string | null>
   texts: Record<
     | 'apiId'
@@ -199,6 +212,7 @@ async function makeFixture(server: TestServer): Promise<Fixture> {
   // Disabled and renamed at will by the operator: nothing else is in it.
   const { workspaceId } = await server.workspace()
   return {
+    workspaceId: workspace.workspaceId,
     keys: { root: workspace.rootKey, weak, key: plain.key, none: null, operator: OPERATOR_KEY },
     texts: {
       apiId,
@@ -266,8 +280,15 @@ async function sendAll(
     fixture,
     concurrency,
     transport,
+    marks,
     where,
-  }: { fixture: Fixture; concurrency: number; transport: Transport; where: string },
+  }: {
+    fixture: Fixture
+    concurrency: number
+    transport: Transport
+    marks: readonly string[]
+    where: string
+  },
 ): Promise<number[]> {
   const statuses: number[] = new Array(requests.length).fill(0)
   const underWay = new Set<HostileRequest>()
@@ -276,7 +297,7 @@ async function sendAll(
     for (let at = next++; at < requests.length; at = next++) {
       const request = requests[at] as HostileRequest // in range
       underWay.add(request)
-      const { status, problem } = await send(url, request, { keys: fixture.keys, transport })
+      const { status, problem } = await send(url, request, { keys: fixture.keys, transport, marks })
       if (problem !== null) throw new Error(`${where}: ${problem}: ${describe(request)}`)
       underWay.delete(request)
       statuses[at] = status
@@ -299,7 +320,7 @@ const HANG_MS = 120_000
 async function send(
   url: string,
   request: HostileRequest,
-  { keys, transport }: { keys: Fixture['keys']; transport: Transport },
+  { keys, transport, marks = [] }: { keys: Fixture['keys']; transport: Transport; marks?: readonly string[] },
 ): Promise<{ status: number; problem: string | null }> {
   const { endpoint, caller, method, target, contentType, body } = request
   const headers: Record<string, string> = {}
@@ -311,6 +332,11 @@ async function send(
   const { status } = response
   const text = await response.text()
   if (status >= 500) return { status, problem: `answered ${status} ${text}` }
+  const shown = marks.find(
+    (mark) => text.includes(mark) && !target.includes(mark) && !String(body).includes(mark),
+  )
+  if (shown !== undefined && endpoint.access === 'root-key')
+    return { status, problem: `shows ${shown} of another workspace` }
   if (method === 'HEAD' || method === 'OPTIONS') return { status, problem: null }
   let reply: { error?: { code?: string; message?: unknown; requestId?: unknown } }
   try {
