@@ -28,6 +28,7 @@ export type ServerOptions = {
   shards: number
   flushEveryMs: number
   memoryBytes: number
+  usageCellsMax: number
   isExact: boolean
   messageDelay: Delay
 }
@@ -154,7 +155,7 @@ export class Server {
       flushEveryMs: options.flushEveryMs,
       clock,
       timers,
-      cellsMax: 500,
+      cellsMax: options.usageCellsMax,
     })
     recorder.start()
     const keys = new KeyLookup(pool.sql, changes, { bytesMax: 2 ** 20, missingMax: 20 }, timers)

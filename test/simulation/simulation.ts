@@ -90,6 +90,7 @@ class Simulation {
       machines: !isFlood && world.chance(0.25) ? 2 : 1,
       httpThreads: world.integer(1, 3),
       flushEveryMs: world.pick([200, 1_000, 3_000]),
+      usageCellsMax: world.pick([10, 1_000]),
       memoryBytes: isFlood ? 128 * 1024 : world.pick([128 * 1024, 2 ** 19]),
       callsEveryMs: world.pick([80, 200, 400]),
       lastsMs: world.chance(0.1) ? 30_000 : world.integer(4_000, 14_000),
@@ -190,6 +191,7 @@ class Simulation {
       shards: world.integer(1, 3),
       flushEveryMs: profile.flushEveryMs,
       memoryBytes: profile.memoryBytes,
+      usageCellsMax: profile.usageCellsMax,
       isExact: !profile.isFlood,
       messageDelay: () => this.delay(),
     })
@@ -703,6 +705,7 @@ type Profile = {
   httpThreads: number
   flushEveryMs: number
   memoryBytes: number
+  usageCellsMax: number
   callsEveryMs: number
   lastsMs: number
   faultsEveryMs: number
