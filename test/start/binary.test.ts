@@ -161,7 +161,15 @@ test('it migrates, serves, imports, and keeps everything through kill -9 and a s
     await using server = await serve()
     const rootKey = readFileSync(join(machine, '.tollgate/root-key'), 'utf8').trim()
     expect((await server.get('liveness')).status).toBe(200)
-    for (const page of ['/docs', '/openapi.json', '/metrics'])
+    const texts: string[] = []
+    for (const page of ['/docs', '/docs/guides', '/openapi.json', '/metrics']) {
+      const answer = await fetch(`${server.url}${page}`)
+      expect({ page, status: answer.status }).toEqual({ page, status: 200 })
+      texts.push(await answer.text())
+    }
+    const linked = new Set(texts.join('').match(/(?<=href=")\/[^"#]+/g))
+    expect(linked.size).toBeGreaterThan(10) // every guide, every error
+    for (const page of linked)
       expect({ page, status: (await fetch(`${server.url}${page}`)).status }).toEqual({ page, status: 200 })
     // Connections are spread over the HTTP threads, so some of these are answered by each.
     const taken = Array.from({ length: 8 }, () => server.post('ratelimits.limit', window, rootKey))

@@ -1,30 +1,49 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
-import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { readConfig } from '../../src/config.ts'
+import { freePort } from '../support/nginx.ts'
 
 /** No engine runs where the tests do, so what the container is made of is checked, and its steps are taken outside. */
 setDefaultTimeout(180_000)
 
 const root = join(import.meta.dir, '../..')
 const lines = readFileSync(join(root, 'Dockerfile'), 'utf8').replaceAll('\\\n', ' ').split('\n')
-const lastStage = lines.slice(lines.findLastIndex((line) => line.startsWith('FROM ')))
+const lastFrom = lines.findLastIndex((line) => line.startsWith('FROM '))
+const [buildStage, lastStage] = [lines.slice(0, lastFrom), lines.slice(lastFrom)]
 const argumentsOf = (name: string, from: string[]) =>
   from.filter((line) => line.startsWith(`${name} `)).map((line) => line.slice(name.length + 1))
-const copied = argumentsOf('COPY', lines)
-  .filter((line) => !line.startsWith('--from'))
-  .flatMap((line) => line.split(' ').slice(0, -1))
+/** The words of a line that is a list, such as `CMD ["serve"]`. */
+const wordsOf = (name: string): string[] =>
+  JSON.parse(/\[.*\]$/.exec(argumentsOf(name, lastStage)[0] ?? '')?.[0] ?? '[]')
+const copied = argumentsOf('COPY', buildStage).flatMap((line) => line.split(' ').slice(0, -1))
+const variables = Object.fromEntries(
+  argumentsOf('ENV', lastStage).flatMap((line) => line.split(' ').map((each) => each.split('='))),
+)
+/** What the image calls `nonroot`. */
+const NOBODY = 65_532
 
-test('it runs the Bun that was tested, as nobody special, and says how it is', () => {
-  for (const image of argumentsOf('FROM', lines))
-    expect(image).toStartWith(`oven/bun:${packageJson.devDependencies.bun}-`)
-  expect(argumentsOf('USER', lastStage)).toEqual(['bun'])
-  expect(argumentsOf('HEALTHCHECK', lastStage)[0]).toContain('/v1/liveness')
+test('it is built by the Bun that was tested, runs as nobody special, and says how it is', () => {
+  expect(argumentsOf('FROM', buildStage)).toEqual([
+    `oven/bun:${packageJson.devDependencies.bun}-slim AS build`,
+  ])
+  expect(argumentsOf('FROM', lastStage)[0]).toEndWith(':nonroot')
+  expect(argumentsOf('RUN', lastStage)).toEqual([]) // there is no shell to run anything
+  expect(argumentsOf('USER', lastStage)).toEqual(['nonroot'])
   expect(argumentsOf('VOLUME', lastStage)).toEqual(['/data'])
-  const [variables = ''] = argumentsOf('ENV', lastStage)
-  const config = readConfig(Object.fromEntries(variables.split(' ').map((each) => each.split('='))))
+  const config = readConfig(variables)
   expect(config.dataDir).toBe('/data')
   expect(config.listen.host).toBe('0.0.0.0')
   expect(argumentsOf('EXPOSE', lastStage)).toEqual([String(config.listen.port)])
@@ -37,39 +56,89 @@ test('what it copies is there, and nothing else is sent to the engine', () => {
   expect(sent.map((line) => line.slice(1)).sort()).toEqual([...new Set(copied)].sort())
 })
 
-/** A package that only tests have would be missed at the first start in the container. */
-test('what it copies and installs is enough to start', async () => {
+test('the compose file starts what is built, and gives a stop the time it may take', () => {
+  const compose = Bun.YAML.parse(readFileSync(join(root, 'compose.yaml'), 'utf8'))
+  expect(compose).toMatchObject({
+    services: {
+      tollgate: {
+        build: '.',
+        ports: [`127.0.0.1:3000:${variables.PORT}`],
+        volumes: [`tollgate:${variables.TOLLGATE_DATA_DIR}`],
+        stop_grace_period: '12s',
+        depends_on: { postgres: { condition: 'service_healthy' } },
+      },
+      postgres: { healthcheck: { test: ['CMD', 'pg_isready', '-U', 'tollgate'] } },
+    },
+    volumes: { tollgate: null, postgres: null },
+  })
+})
+
+/** A package that only tests have, or a file that is not sent, would be missed at the first build or start. */
+test('its steps make a server that nobody special can run, with a health check that tells', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-container-'))
   try {
     for (const path of copied) cpSync(join(root, path), join(folder, path), { recursive: true })
-    const [install = ''] = argumentsOf('RUN', lines)
-    const installed = Bun.spawn(install.replace(/^bun /, `${process.execPath} `).split(' '), {
-      cwd: folder,
-      stdout: 'ignore',
-      stderr: 'pipe',
-    })
-    const problems = await new Response(installed.stderr).text()
-    expect({ code: await installed.exited, problems: problems.includes('error') }).toEqual({
-      code: 0,
-      problems: false,
-    })
-    const child = Bun.spawn([process.execPath, 'src/main.ts', 'serve'], {
-      cwd: folder,
-      env: { PATH: process.env.PATH ?? '', PORT: '0', TOLLGATE_DATA_DIR: join(folder, 'data') },
-      stdout: 'pipe',
-      stderr: 'inherit',
-    })
-    let output = ''
-    let isAsked = false
-    for await (const chunk of child.stdout) {
-      output += new TextDecoder().decode(chunk)
-      const url = /^Tollgate listens on (\S+)/m.exec(output)?.[1]
-      if (url === undefined || isAsked) continue
-      isAsked = true
-      expect((await fetch(`${url}/v1/liveness`)).status).toBe(200)
-      child.kill('SIGTERM')
+    for (const step of argumentsOf('RUN', buildStage)) {
+      const words = step.replace(/^bun /, `${process.execPath} `).split(' ')
+      const done = Bun.spawnSync(words, { cwd: folder, stdout: 'ignore', stderr: 'pipe' })
+      expect({ step, code: done.exitCode, errors: /error/.test(done.stderr.toString()) }).toEqual({
+        step,
+        code: 0,
+        errors: false,
+      })
     }
-    expect(await child.exited).toBe(0)
+    // The last stage: the binary, and a data dir of its user. All else is out of reach.
+    const image = join(folder, 'image')
+    const data = join(image, 'data')
+    mkdirSync(image)
+    for (const [from = '', to = ''] of argumentsOf('COPY', lastStage).map((line) =>
+      line.split(' ').slice(-2),
+    ))
+      cpSync(join(folder, from.replace('/app/', '')), join(image, to), { recursive: true })
+    for (const path of [folder, image]) chmodSync(path, 0o755)
+    const isRoot = process.getuid?.() === 0
+    if (isRoot) chownSync(data, NOBODY, NOBODY)
+    const asNobody =
+      isRoot && Bun.which('setpriv') !== null
+        ? ['setpriv', `--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups']
+        : []
+
+    const environment = {
+      ...variables,
+      HOST: '127.0.0.1',
+      PORT: String(await freePort()),
+      TOLLGATE_DATA_DIR: data,
+    }
+    const [program = ''] = wordsOf('ENTRYPOINT')
+    const start = (words: string[]) =>
+      Bun.spawn([...asNobody, join(image, 'usr/local/bin', program), ...words], {
+        cwd: image,
+        env: environment,
+        stdout: 'pipe',
+        stderr: 'pipe',
+      })
+    const [checker, ...check] = wordsOf('HEALTHCHECK')
+    expect(checker).toBe(program)
+    const isHealthy = async () => (await start(check).exited) === 0
+
+    expect(await isHealthy()).toBe(false)
+    const server = start(wordsOf('CMD'))
+    let output = ''
+    let wasAsked = false
+    for await (const chunk of server.stdout) {
+      output += new TextDecoder().decode(chunk)
+      if (wasAsked || !output.includes('Tollgate listens on')) continue
+      wasAsked = true
+      expect(await isHealthy()).toBe(true)
+      server.kill('SIGTERM')
+    }
+    expect({ code: await server.exited, errors: await new Response(server.stderr).text() }).toEqual({
+      code: 0,
+      errors: '',
+    })
+    expect(wasAsked).toBe(true)
+    expect(await isHealthy()).toBe(false)
+    if (asNobody.length > 0) expect(statSync(join(data, 'root-key')).uid).toBe(NOBODY)
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }
