@@ -17,7 +17,7 @@ import { docsPage } from './docs-page.ts'
 import type { Endpoint } from './endpoint.ts'
 import { errorPage } from './error-page.ts'
 import { guidePage } from './guides.ts'
-import { type Handler, handlerOf, openEnvelope } from './handle.ts'
+import { type Handler, handlerOf, openEnvelope, unroutedAnswer } from './handle.ts'
 import { type ConnectionInfo, RequestIncoming } from './incoming.ts'
 import { livenessRoutes } from './liveness.ts'
 import { type OpenApiDocument, openApiDocument } from './openapi.ts'
@@ -82,10 +82,9 @@ export function createApp(deps: Deps, connection: ConnectionInfo) {
       url.pathname = url.pathname.replace(/^\/+/, '/')
       return app.fetch(new Request(url.href, request))
     }
-    const route = `${request.method} ${url.pathname}`
-    return responseOf(
-      errorAnswer(openEnvelope(request, deps), code === 'NOT_FOUND' ? notFound(route) : error, route),
-    )
+    const path = url.pathname
+    const cause = code === 'NOT_FOUND' ? notFound(`${request.method} ${path}`) : error
+    return responseOf(unroutedAnswer(request, cause, { path, deps }))
   })
   return { app, hot }
 }

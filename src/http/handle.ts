@@ -76,35 +76,71 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
     const trace = exchange.begin(tracer)
     if (!trace.isSampled) return answer(incoming, exchange, deps)
     const answered = await answer(incoming, exchange, watchedDeps(deps, trace, tracer))
-    endRequest(tracer, trace, { incoming, exchange, route: endpoint.path, status: answered.status })
+    const name = `${incoming.method} ${endpoint.path}`
+    const attributes = { 'http.route': endpoint.path, 'url.path': endpoint.path }
+    endRequest(tracer, trace, { name, attributes, incoming, exchange, status: answered.status })
     return answered
   }
 }
+
+/**
+ * The answer where no endpoint gives one, counted and traced all the same: under one name, as anybody can ask for any
+ * path.
+ * @param path Without the query.
+ */
+export function unroutedAnswer(
+  request: Request,
+  cause: unknown,
+  { path, deps }: { path: string; deps: Deps },
+) {
+  const incoming = new RequestIncoming(request, null)
+  const exchange = new Exchange(incoming, deps)
+  const { tracer } = deps
+  const trace = tracer === null ? null : exchange.begin(tracer)
+  const traceparent = tracer === null ? incoming.header('traceparent') : null
+  if (traceparent !== null) exchange.join(traceparent)
+  const answered = errorAnswer(exchange, cause, `${request.method} ${path}`)
+  const { status } = answered
+  deps.measures.route('unknown').add(status, performance.now() - exchange.startedAt)
+  if (tracer !== null && trace?.isSampled === true) {
+    const attributes = { 'url.path': path.slice(0, PATH_CHARACTERS_MAX) }
+    endRequest(tracer, trace, { name: request.method, attributes, incoming, exchange, status })
+  }
+  return answered
+}
+
+const PATH_CHARACTERS_MAX = 200
 
 /** Attributes as OpenTelemetry's conventions for HTTP servers have them. The query stays out: it can hold secrets. */
 function endRequest(
   tracer: Tracer,
   trace: Trace,
   {
+    name,
+    attributes,
     incoming,
     exchange,
-    route,
     status,
-  }: { incoming: Incoming; exchange: Exchange; route: string; status: number },
+  }: {
+    name: string
+    attributes: Record<string, string>
+    incoming: Incoming
+    exchange: Exchange
+    status: number
+  },
 ): void {
   const isError = status >= 500
   tracer.end({
     trace,
     spanId: trace.spanId,
     parentId: trace.parentId,
-    name: `${incoming.method} ${route}`,
+    name,
     kind: SPAN_KIND.server,
     startedAt: exchange.startedAt,
     attributes: {
+      ...attributes,
       'http.request.method': incoming.method,
-      'http.route': route,
       'http.response.status_code': status,
-      'url.path': route,
       'url.scheme': 'http',
       'client.address': exchange.clientAddress(),
       'user_agent.original': exchange.userAgent,

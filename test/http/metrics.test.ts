@@ -93,6 +93,15 @@ test('with a port of its own, the metrics are there and not with the API', async
   expect((await fetch(new URL('/v1/liveness', server.server.metricsUrl))).status).toBe(404)
 })
 
+/** Anybody may ask for any path; a metrics store cannot take them all. */
+test('requests that no endpoint answers are counted under one name', async () => {
+  await using server = await startTestServer()
+  for (const path of ['/v1/no.such', '/wp-login.php', '//v1/keys.verifyKey/x'])
+    expect((await fetch(server.url + path)).status).toBe(404)
+  const families = await scrape(server)
+  expect(numberOf(families, 'tollgate_http_requests_total', { route: 'unknown', status: '404' })).toBe(3)
+})
+
 /** Anyone who may make namespaces could otherwise make a metrics store fail. */
 test('namespaces beyond the bound are counted together', async () => {
   await using server = await startTestServer()

@@ -156,6 +156,18 @@ describe('with a collector', () => {
     expect(spans.find(({ name }) => name === 'keys.find')?.status).toEqual({ code: 2 })
   })
 
+  test('a path that nobody answers is a span too, without a route and without its query', async () => {
+    const spans = await spansOf(() => fetch(`${server.url}/v1/no.such?secret=1`, { headers: sampled }))
+    expect(spans).toHaveLength(1)
+    expect(spans[0]).toMatchObject({ name: 'GET', kind: 2, traceId, parentSpanId: parentId, status: {} })
+    expect(spans[0]?.attributes).toMatchObject({
+      'http.response.status_code': '404',
+      'url.path': '/v1/no.such',
+    })
+    expect(JSON.stringify(spans)).not.toContain('secret')
+    expect(spans[0]?.attributes).not.toHaveProperty('http.route')
+  })
+
   test('the metrics count what was exported', async () => {
     await spansOf(() => server.get('liveness'))
     const text = await (await fetch(server.server.metricsUrl)).text()
