@@ -1,5 +1,6 @@
 import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
+import { headerText } from '../lib/header-text.ts'
 import { ratelimitHeaders } from '../lib/ratelimit-headers.ts'
 import type { RequestedLimit } from '../verify/checks.ts'
 import { verify } from '../verify/verify.ts'
@@ -21,7 +22,8 @@ export async function verifyKey(deps: Deps, call: Call, body: VerifyKeyBody): Pr
   if (record === null) return { valid: false, code: 'NOT_FOUND', requestId }
   if (limit !== null && deps.config.sendsRatelimitHeaders)
     Object.assign(call.headers, ratelimitHeaders(limit, deps.clock()))
-  if (outcome === 'RATE_LIMITED' && limit !== null) call.headers['Unkey-Ratelimit-Triggered'] = limit.name
+  if (outcome === 'RATE_LIMITED' && limit !== null)
+    call.headers['Unkey-Ratelimit-Triggered'] = headerText(limit.name)
 
   const reply: VerifyKeyReply = {
     valid: outcome === 'VALID',

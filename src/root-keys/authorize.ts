@@ -1,6 +1,7 @@
 import type { Deps } from '../deps.ts'
 import { ApiError } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
+import { headerText } from '../lib/header-text.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 import { describePermissionQuery, holdsPermissions, type PermissionQuery } from '../lib/permission-query.ts'
 import type { KeyRecord } from '../verify/key-record.ts'
@@ -131,7 +132,7 @@ function refusal(verdict: Verdict, query: PermissionQuery | null, call: Call): A
     case 'INSUFFICIENT_PERMISSIONS':
       return insufficientPermissions(query ?? '', record.permissions)
     case 'RATE_LIMITED':
-      if (limit !== null) call.headers['Unkey-Ratelimit-Triggered'] = limit.name
+      if (limit !== null) call.headers['Unkey-Ratelimit-Triggered'] = headerText(limit.name)
       return new ApiError('RATE_LIMITED', 'the root key is rate limited')
     case 'USAGE_EXCEEDED':
       return new ApiError('USAGE_EXCEEDED', 'the root key has no uses left')

@@ -199,6 +199,22 @@ describe('uses', () => {
   })
 })
 
+/** Whoever verifies chooses the name, and it stands in a header: it must stay there, and must not end the answer. */
+test('the name of a limit that refuses stands in its header, whatever it is', async () => {
+  const { key } = await makeKey(await fixture())
+  for (const [name, sent] of [
+    ['requests a day, 100 %', 'requests a day, 100 %'],
+    ['日本 100%', '%E6%97%A5%E6%9C%AC 100%25'],
+    ['x\r\nX-Injected: 1', 'x%0D%0AX-Injected: 1'],
+  ] as const) {
+    const ratelimits = [{ name, limit: 0, duration: 1000 }]
+    const answer = await server.post('keys.verifyKey', { key, ratelimits })
+    expect(answer.body.code).toBe('RATE_LIMITED')
+    expect(answer.headers.get('unkey-ratelimit-triggered')).toBe(sent)
+    expect(answer.headers.has('x-injected')).toBe(false)
+  }
+})
+
 describe('rate limits', () => {
   const adHoc = (name: string, limit: number, duration: number, cost = 1) => ({ name, limit, duration, cost })
 
