@@ -1,6 +1,8 @@
+import postgres from 'postgres'
 import { countVerifications, dailyCountsOfKeys, type VerificationFilter } from '../src/analytics/store.ts'
 import { readConfig } from '../src/config.ts'
-import type { Sql } from '../src/db/connect.ts'
+import { arrayTypes } from '../src/db/array-types.ts'
+import { connect, type Sql } from '../src/db/connect.ts'
 import { openSpills } from '../src/db/spill.ts'
 import { endpoints } from '../src/http/app.ts'
 import { handlerOf } from '../src/http/handle.ts'
@@ -11,8 +13,8 @@ import { startServer } from '../src/server.ts'
 import { Fold } from '../src/usage/fold.ts'
 import { UsageRecorder } from '../src/usage/recorder.ts'
 import { makeMonth } from '../src/usage/rollup.ts'
-import { openTestDatabase, openTestSql, TEST_DATABASE_URL } from '../test/support/database.ts'
-import { generator, sendLoad } from './support/load.ts'
+import { openTestDatabase, openTestSql, TEST_DATABASE_URL, type TestSql } from '../test/support/database.ts'
+import { generator, pin, sendLoad } from './support/load.ts'
 import { machine, median } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
 
@@ -32,7 +34,7 @@ export async function run(options: { tiny?: boolean; full?: boolean } = {}): Pro
   await using database = await openTestSql()
   const kind = database.address.kind === 'url' ? 'Postgres' : 'embedded database'
   await flow(database.sql, kind, isTiny)
-  if (isTiny || options.full === true) await queries(database.sql, kind, isTiny)
+  if (isTiny || options.full === true) await queries(database, kind, isTiny)
   else console.log('  queries over 13 months: with --full')
 }
 
@@ -100,7 +102,11 @@ async function share(isTiny: boolean): Promise<void> {
   await shareInProcess(sizes, cpuOverHttp, isTiny)
 }
 
-/** The same server with and without recording, each on a database of its own, pinned to one core. @returns CPU µs without. */
+/**
+ * The same server with and without recording, each on a database of its own, pinned to one core. Where that may be done,
+ * its connections to Postgres are served on the core of the load, so that rates tell what recording costs the server.
+ * @returns CPU µs without.
+ */
 async function shareOverHttp(sizes: number[], isTiny: boolean): Promise<number[]> {
   const [rounds, seconds, connections] = isTiny ? [1, 1, 4] : [10, 2, 32]
   await using recorded = await startRecording('with recording', ['src/main.ts', 'serve'])
@@ -112,10 +118,12 @@ async function shareOverHttp(sizes: number[], isTiny: boolean): Promise<number[]
     const on: Figures = { rate: [], cpu: [] }
     const off: Figures = { rate: [], cpu: [] }
     let answered = 0
+    let isApart = false
     // The first round only warms up: the cache of keys, and the code.
     for (let round = 0; round <= rounds; round++) {
       for (const target of round % 2 === 0 ? [recorded, unrecorded] : [unrecorded, recorded]) {
         const cpuBefore = target.cpuMicroseconds()
+        isApart = await serveApart(target.databaseUrl)
         const result = await sendLoad({
           ...load,
           url: target.url,
@@ -134,10 +142,23 @@ async function shareOverHttp(sizes: number[], isTiny: boolean): Promise<number[]
     const ratio = median(on.cpu.map((cpu, round) => cpu / (off.cpu[round] ?? Number.NaN)))
     console.log(
       `    over HTTP from ${generator}, ${keys} keys: ${median(on.rate).toFixed(0)} against ${median(off.rate).toFixed(0)} a second, ` +
-        `CPU ${median(on.cpu).toFixed(1)} against ${median(off.cpu).toFixed(1)} µs each (medians of ${rounds} rounds; × ${ratio.toFixed(3)})`,
+        `CPU ${median(on.cpu).toFixed(1)} against ${median(off.cpu).toFixed(1)} µs each (medians of ${rounds} rounds; × ${ratio.toFixed(3)}); ` +
+        `Postgres ${isApart ? 'on the core of the load' : 'wherever the system puts it'}`,
     )
   }
   return cpuOff
+}
+
+/** Moves the connections of a database on this machine to the core of the load. @returns whether that was done. */
+async function serveApart(databaseUrl: string | null): Promise<boolean> {
+  const pinned = pin(1)
+  if (databaseUrl === null || pinned.length === 0) return false
+  const sql = connect({ kind: 'url', url: databaseUrl }, { connectionsMax: 1 })
+  const rows = await sql<{ pid: number }[]>`
+    select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
+  await sql.end({ timeout: 1 })
+  const moved = rows.map(({ pid }) => Bun.spawnSync(['taskset', '-a', '-c', '-p', '1', String(pid)]).success)
+  return moved.length > 0 && moved.every((isMoved) => isMoved)
 }
 
 async function shareInProcess(sizes: number[], cpuOverHttp: number[], isTiny: boolean): Promise<void> {
@@ -216,7 +237,10 @@ type Counted = { url: string; apiIds: string[] }
 const JSON_TYPE = { 'Content-Type': 'application/json' }
 
 /** A server with a database of its own, both gone afterwards. */
-async function startRecording(name: string, script: string[]): Promise<Target & Counted> {
+async function startRecording(
+  name: string,
+  script: string[],
+): Promise<Target & Counted & { databaseUrl: string | null }> {
   await using opening = new AsyncDisposableStack()
   const database = opening.use(await openTestDatabase())
   const target = opening.use(
@@ -232,7 +256,8 @@ async function startRecording(name: string, script: string[]): Promise<Target & 
     }),
   )
   const opened = opening.move()
-  return { ...target, apiIds: [], [Symbol.asyncDispose]: () => opened.disposeAsync() }
+  const { databaseUrl } = database
+  return { ...target, apiIds: [], databaseUrl, [Symbol.asyncDispose]: () => opened.disposeAsync() }
 }
 
 /** The same keys on both, in an API of their own. @returns a verification of each, in an order of chance. */
@@ -357,7 +382,7 @@ async function flow(sql: Sql, kind: string, isTiny: boolean): Promise<void> {
 }
 
 /** The three questions at two lengths of history, all rows of one API. */
-async function queries(sql: Sql, kind: string, isTiny: boolean): Promise<void> {
+async function queries({ sql, address }: TestSql, kind: string, isTiny: boolean): Promise<void> {
   const months = isTiny ? 2 : 13
   const rowsPerHour = isTiny ? 2 : 214
   const hours = months * 30 * 24
@@ -389,6 +414,35 @@ async function queries(sql: Sql, kind: string, isTiny: boolean): Promise<void> {
         `    ${name}: p50 ${quantile(times, 0.5).toFixed(1)} ms, p95 ${quantile(times, 0.95).toFixed(1)} ms`,
       )
     }
+  }
+  if (!isTiny && address.kind === 'url') await printPlans(address.url, lastHour)
+}
+
+/** How Postgres answers each question, as it says itself; for that it must be asked by a superuser. */
+async function printPlans(url: string, lastHour: number): Promise<void> {
+  const notices: string[] = []
+  const sql = postgres(url, {
+    max: 1,
+    types: { int8: { to: 20, from: [20], serialize: String, parse: Number }, ...arrayTypes },
+    fetch_types: false,
+    onnotice: ({ message }) => notices.push(message ?? ''),
+  }) as Sql // made as connect() makes them, but for the notices
+  try {
+    await sql.unsafe(`load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_analyze = on;
+      set auto_explain.log_timing = off; set client_min_messages = log`)
+    for (const [name, ask] of questions(sql, lastHour)) {
+      notices.length = 0
+      await ask()
+      const plan = notices
+        .join('\n')
+        .split('\n')
+        .filter((line) => /->|Index Cond|Recheck|Buckets|Filter|^Sort|^Limit|^Gr|^Agg/.test(line))
+      console.log([`    plan of: ${name}`, ...plan].join('\n      '))
+    }
+  } catch (cause) {
+    console.log(`    no plans: ${cause instanceof Error ? cause.message : cause}`)
+  } finally {
+    await sql.end({ timeout: 1 })
   }
 }
 
