@@ -7,7 +7,7 @@ import { readConfig } from '../../src/config.ts'
 import { copyEmbedded, openTestDatabase, TEST_DATABASE_URL } from '../support/database.ts'
 import { freePort } from '../support/nginx.ts'
 import { callsTo } from '../support/server.ts'
-import { ALL_BLOCKS, type Block, blocksOf, blockWith, ROOT } from './blocks.ts'
+import { ALL_BLOCKS, type Block, blocksOf, blockWith, PATIENT, ROOT } from './blocks.ts'
 
 /**
  * The commands of README and the guides, word for word, each document's in its order in one shell, in a copy of the
@@ -120,6 +120,7 @@ class Copy implements AsyncDisposable {
       HOME: process.env.HOME ?? '',
       PORT: String(port),
       TOLLGATE_URL: this.url,
+      ...PATIENT,
     }
   }
 

@@ -11,7 +11,7 @@ import { makeApi, makeKey } from '../support/fixtures.ts'
 import { NGINX, startNginx } from '../support/nginx.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { ALL_BLOCKS, type Block, blocksOf, blockWith, ROOT } from './blocks.ts'
+import { ALL_BLOCKS, type Block, blocksOf, blockWith, PATIENT, ROOT } from './blocks.ts'
 
 /** What README and the guides show of other programs’ configuration: run where the program is, else read closely. */
 setDefaultTimeout(SLOW_MS)
@@ -42,7 +42,9 @@ describe.skipIf(NGINX === null || Bun.which('openssl') === null)('the guide’s 
   let apiId: string
   let url: string
   beforeAll(async () => {
-    server = closing.use(await startTestServer({ env: { TOLLGATE_TRUSTED_PROXIES: '127.0.0.1' } }))
+    server = closing.use(
+      await startTestServer({ env: { ...PATIENT, TOLLGATE_TRUSTED_PROXIES: '127.0.0.1' } }),
+    )
     workspace = await server.workspace()
     apiId = await makeApi(workspace)
     const application = Bun.serve({
