@@ -15,7 +15,7 @@ async function simulate(...options: string[]): Promise<Report> {
     new Response(child.stdout).text(),
     new Response(child.stderr).text(),
   ])
-  expect(errors).toBe('')
+  if (output === '') throw new Error(errors)
   return JSON.parse(output) as Report // what --json prints
 }
 
@@ -44,6 +44,7 @@ once.each([
   const { failed } = await simulate('--plant', plant, '--seeds', '2000')
   expect(failed?.message ?? 'nothing').toMatch(message)
   const seed = String(failed?.seed)
+  console.log(`${plant} is caught by seed ${seed}: ${failed?.message}`)
   expect((await simulate('--plant', plant, '--seed', seed, '--seeds', '1')).failed).toEqual(failed)
   expect(await simulate('--seed', seed, '--seeds', '1')).toMatchObject({ seeds: 1, failed: null })
 })

@@ -91,7 +91,7 @@ class Simulation {
       httpThreads: world.integer(1, 3),
       flushEveryMs: world.pick([200, 1_000, 3_000]),
       usageCellsMax: world.pick([10, 1_000]),
-      memoryBytes: isFlood ? 128 * 1024 : world.pick([128 * 1024, 2 ** 19]),
+      memoryBytes: isFlood ? 128 * 1024 : world.pick([128 * 1024, 2 ** 18]),
       callsEveryMs: world.pick([80, 200, 400]),
       lastsMs: world.chance(0.1) ? 30_000 : world.integer(4_000, 14_000),
       faultsEveryMs: world.pick([400, 1_000, 3_000]),
@@ -260,7 +260,12 @@ class Simulation {
     world.after(world.between(0, 2 * profile.callsEveryMs), null, () => {
       if (this.isOver) return
       const http = this.randomHttp()
-      if (http !== null) world.after(world.between(0, 1), http.thread, () => this.callSome(http))
+      if (http !== null) {
+        // Some at the very end of windows, by the server's clock.
+        const untilEdgeMs = 500 - (http.server.clock() % 500)
+        const delayMs = world.chance(0.15) ? untilEdgeMs : world.between(0, 1)
+        world.after(delayMs, http.thread, () => this.callSome(http))
+      }
       this.scheduleCalls()
     })
   }
