@@ -70,7 +70,7 @@ function htmlOf({ text }: Guide): string {
 }
 
 const listOf = (): string => `<h1>Guides</h1>
-<p class="lead">Every command and every example in them is run by the tests.</p>
+<p class="lead">Their commands and examples are run by the tests, but for those that want Docker or a cluster.</p>
 ${guideCards()}`
 
 /** All guides, and under the current one its parts. */
