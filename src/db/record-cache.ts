@@ -1,4 +1,5 @@
 import { LRUCache } from 'lru-cache'
+import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import type { Changes } from './changes.ts'
 
 /**
@@ -11,6 +12,7 @@ import type { Changes } from './changes.ts'
  */
 export class RecordCache<V extends object> {
   readonly #load: (key: string) => Promise<V | null>
+  readonly #timers: Timers
   /** Names of everything whose change can alter the record. */
   readonly #dependenciesOf: (record: V) => string[]
   readonly #found: LRUCache<string, V>
@@ -39,9 +41,11 @@ export class RecordCache<V extends object> {
       bytesOf: (record: V) => number
       bytesMax: number
       missingMax: number
+      timers?: Timers
     },
   ) {
     this.#load = options.load
+    this.#timers = options.timers ?? systemTimers
     this.#dependenciesOf = options.dependenciesOf
     this.#found = new LRUCache<string, V>({
       maxSize: options.bytesMax,
@@ -91,9 +95,11 @@ export class RecordCache<V extends object> {
 
   async #confirm(key: string): Promise<V | null> {
     this.misses++
-    let timer: Timer | undefined
+    let cancel: Cancel | undefined
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error('the record was not read again in time')), CONFIRM_MS)
+      cancel = this.#timers.after(CONFIRM_MS, () =>
+        reject(new Error('the record was not read again in time')),
+      )
     })
     try {
       return await Promise.race([this.#loading.get(key) ?? this.#startLoad(key), late])
@@ -102,7 +108,7 @@ export class RecordCache<V extends object> {
       if (known === undefined) throw cause // dropped meanwhile, for it has changed
       return known
     } finally {
-      clearTimeout(timer)
+      cancel?.()
     }
   }
 

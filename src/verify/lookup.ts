@@ -24,6 +24,7 @@ export class KeyLookup {
       load: (hash) => cold.find(hash),
       dependenciesOf,
       bytesOf,
+      timers,
       ...options,
     })
   }
