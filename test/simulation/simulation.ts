@@ -443,6 +443,7 @@ class Simulation {
     const key = this.randomKey()
     const { row } = key
     const isMade = row.version > 0
+    if (isMade && !key.isKnown) return // nobody has been told its id yet
     const isDeleting = isMade && world.chance(0.25)
     let version = 0
     try {
@@ -477,6 +478,7 @@ class Simulation {
   }
 
   private mustSee(server: Server, key: Key, version: number): void {
+    key.isKnown ||= version > 0
     key.seenFrom.set(server, Math.max(version, key.seenFrom.get(server) ?? 0))
   }
 
@@ -551,7 +553,7 @@ class Simulation {
       row.limits.push({ name: 'all', limit: 20, durationMs: 5_000, autoApply: true, owner: 'key' })
     postgres.keys.set(row.id, row)
     if (isMade) postgres.keyByHash.set(hashKey(row.text), row)
-    return { row, given: remaining ?? 0, answered: 0, inDoubt: 0, seenFrom: new Map() }
+    return { row, given: remaining ?? 0, answered: 0, inDoubt: 0, isKnown: isMade, seenFrom: new Map() }
   }
 
   // Faults.
@@ -732,6 +734,8 @@ type Key = {
   answered: number
   /** Of calls that failed, or have not been answered. */
   inDoubt: number
+  /** Its making was answered, or is long ago. */
+  isKnown: boolean
   /** The version that verifications of a server must see, or a later one. */
   readonly seenFrom: Map<Server, number>
 }
