@@ -15,8 +15,9 @@ import { readImportFile } from './import-file.ts'
 /*
  * Keys from a file, a hundred a call, several calls at once. `<file>.progress` says up to which line everything was
  * answered, so that an import that was stopped goes on from there. What was under way then is sent again: a key whose
- * hash is there already is not made twice, and is told apart from refused ones. A call is all or nothing, so one that is
- * refused is cut in halves until the lines at fault stand alone; those go to `<file>.refused`.
+ * hash is there already is not made twice, and is told apart from refused ones. A call is all or nothing: of one that holds
+ * such keys, the others are sent again, so a second import of a file costs about as much as the first. A call refused for
+ * anything else is cut in halves until the lines at fault stand alone; those go to `<file>.refused`.
  */
 
 /** What an import is, besides its file's name: the progress of another one must not let this one skip a line. */
@@ -161,7 +162,15 @@ async function sendBatch(client: Client, items: KeyItem[], outcome: Outcome): Pr
     outcome.imported += items.length
   } catch (cause) {
     if (!(cause instanceof CallError) || !isAboutTheKeys(cause)) throw cause
-    if (items.length > 1) {
+    const existing = existingOf(cause)
+    if (existing.size > 0) {
+      outcome.existing += existing.size
+      await sendBatch(
+        client,
+        items.filter((_, index) => !existing.has(index)),
+        outcome,
+      )
+    } else if (items.length > 1) {
       const middle = Math.floor(items.length / 2)
       await sendBatch(client, items.slice(0, middle), outcome)
       await sendBatch(client, items.slice(middle), outcome)
@@ -172,6 +181,12 @@ async function sendBatch(client: Client, items: KeyItem[], outcome: Outcome): Pr
       outcome.refused.push({ line: only.line, reason: cause.message.replace(/: 0\.(?=\w)/, ': ') })
     }
   }
+}
+
+/** Places in the call of those that are there already; none when the answer does not say. */
+function existingOf({ code, message }: CallError): ReadonlySet<number> {
+  const listed = code === 'CONFLICT' ? /: elements? (\d+(?:, \d+)*): /.exec(message)?.[1] : undefined
+  return new Set(listed?.split(', ').map(Number))
 }
 
 /** Without the right root key nothing at all will be accepted, so that is no fault of a line. */

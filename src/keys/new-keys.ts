@@ -40,7 +40,7 @@ export type NewKey = {
 /**
  * Writes keys with all that hangs on them, inside the caller's transaction: a fixed number of statements, however many.
  * @param options.sealed Texts of those that are recoverable.
- * @throws ApiError CONFLICT when a key of the same hash exists, or twice in the list; PRECONDITION_FAILED when a role or
+ * @throws ApiError CONFLICT naming those whose hash a key has already, or one before them in the list; PRECONDITION_FAILED when a role or
  *   permission was just deleted. Then nothing may be kept.
  */
 export async function writeNewKeys(
@@ -55,9 +55,15 @@ export async function writeNewKeys(
   const identities = await ensureIdentities(tx, actor, externalIds, now)
   const rows = keys.map((key) => rowOf(key, identities))
   const inserted = new Set(await insertKeys(tx, workspaceId, rows, now))
-  const duplicate = keys.findIndex(({ id }) => !inserted.has(id))
-  if (duplicate >= 0)
-    throw new ApiError('CONFLICT', `element ${duplicate}: a key with this hash exists already`)
+  const duplicates = keys.flatMap(({ id }, index) => (inserted.has(id) ? [] : [index]))
+  if (duplicates.length > 0)
+    throw new ApiError(
+      'CONFLICT',
+      // All of them, so that an import can leave them out and come again; `tollgate import` reads this.
+      duplicates.length === 1
+        ? `element ${duplicates[0]}: a key with this hash exists already`
+        : `elements ${duplicates.join(', ')}: keys with these hashes exist already`,
+    )
 
   await insertDefaultLimits(
     tx,

@@ -349,6 +349,33 @@ describe('import', () => {
     expect(await totalOf(workspace, apiId)).toBe(count)
   })
 
+  /** Days ahead, and once more when the switch is made: the second time must not take longer. */
+  test('a second import of a file that has grown asks twice a hundred keys at most', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'grown.ndjson')
+    const linesOf = (names: string[]) => names.map((name) => JSON.stringify({ plaintext: name })).join('\n')
+    const old = Array.from({ length: 400 }, (_, index) => `grown-key-${index}`)
+    const fresh = Array.from({ length: 100 }, (_, index) => `fresh-key-${index}`)
+    writeFileSync(path, linesOf(old))
+    await json(workspace.rootKey, ['import', path, '--api', apiId])
+    const callsSoFar = async () => {
+      const text = await (await fetch(`${server.url}/metrics`)).text()
+      return [...text.matchAll(/^tollgate_http_requests_total\{[^}]*migrations\.createKeys[^}]*\} (\d+)$/gm)]
+        .map(([, count]) => Number(count))
+        .reduce((sum, count) => sum + count, 0)
+    }
+    const before = await callsSoFar()
+    expect(before).toBeGreaterThanOrEqual(4)
+
+    // Among each other, so that every call holds both kinds.
+    writeFileSync(path, linesOf(old.flatMap((key, index) => [key, ...fresh.slice(index, index + 1)])))
+    const again = await json(workspace.rootKey, ['import', path, '--api', apiId])
+    expect(again).toEqual({ imported: 100, existing: 400, refused: 0 })
+    expect((await callsSoFar()) - before).toBeWithin(5, 11)
+    expect(await totalOf(workspace, apiId)).toBe(500)
+  })
+
   test('whoever reads the output sees no bar', async () => {
     const workspace = await server.workspace()
     const path = join(folder, 'piped.ndjson')

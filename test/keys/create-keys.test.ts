@@ -77,6 +77,8 @@ describe('refusals', () => {
       code: 'CONFLICT',
       message: 'element 10: a key with this hash exists already',
     })
+    const thrice = await send([...elements, elements[0], elements[9]])
+    expect(thrice.message).toBe('elements 10, 11: keys with these hashes exist already')
     expect(await total()).toBe(0)
 
     const hash = newHash()
