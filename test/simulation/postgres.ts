@@ -10,7 +10,7 @@ import type { Thread, World } from './world.ts'
  */
 export class Postgres {
   mode: 'healthy' | 'slow' | 'flaky' | 'frozen' | 'away' = 'healthy'
-  /** Since when it has answered everything in time; infinite while it does not. */
+  /** Since when it has answered everything in time: minus infinity = always; infinity = it does not. */
   healthySinceMs = Number.NEGATIVE_INFINITY
   readonly windows = new Map<string, Map<string, { endMs: number; used: number }>>()
   readonly keys = new Map<string, KeyRow>()
@@ -29,7 +29,8 @@ export class Postgres {
     const { world } = this
     world.note(() => `postgres: ${mode}`)
     this.mode = mode
-    this.healthySinceMs = mode === 'healthy' || mode === 'slow' ? world.nowMs : Number.POSITIVE_INFINITY
+    if (mode !== 'healthy' && mode !== 'slow') this.healthySinceMs = Number.POSITIVE_INFINITY
+    else if (this.healthySinceMs === Number.POSITIVE_INFINITY) this.healthySinceMs = world.nowMs
     if (mode === 'frozen') return
     for (const execute of this.frozen.splice(0)) world.after(world.between(0, 50), null, execute)
     if (mode === 'away') this.breakListeners()

@@ -46,8 +46,8 @@ export class Server {
   state: 'starting' | 'serving' | 'stopping' | 'stopped' | 'dead' = 'starting'
   /** Of the shards that run, or ran last. */
   readonly shardThreads: ShardThread[] = []
-  /** Total of the times its threads stood still. */
-  pausedUntilMs = 0
+  /** Until when one of its threads stands, or stood, still. */
+  pausedUntilMs = Number.NEGATIVE_INFINITY
   /** Grows with each shard that died. */
   shardDeaths = 0
   private readonly waitingCalls = new WeakMap<Port, number[][]>()
