@@ -157,7 +157,7 @@ function makeText(path: string, text: string): string | null {
 }
 
 /** Makes the new name itself last: without it a power loss can forget a file whose content is on disk. */
-function syncFolder(path: string): void {
+export function syncFolder(path: string): void {
   const folder = openSync(path, 'r')
   try {
     fsyncSync(folder)

@@ -1,13 +1,14 @@
 import { closeSync, existsSync, fsyncSync, openSync, readdirSync, renameSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { PGlite } from '@electric-sql/pglite'
+import { NodeFS } from '@electric-sql/pglite/nodefs'
 import type { FromDatabase, ToDatabase } from './embedded.ts'
 import { serveWire, type WireServer } from './wire-server.ts'
 
 /**
  * The database thread: opens PGlite on its folder, serves it on the socket, closes both when told.
  *
- * Three things PGlite 0.5.14 leaves out are put right here; look at them again with each new version.
+ * Four things PGlite 0.5.14 leaves out are put right here; look at them again with each new version.
  * - Durability: it starts Postgres with fsync off, and its file layer drops every fsync anyway. A killed process loses
  *   nothing that way, but a power cut could lose commits or leave files that no longer fit together. Here fsync is on
  *   and reaches the disk: what is committed survives a power cut as far as the disk keeps its word. Measured on two
@@ -15,6 +16,8 @@ import { serveWire, type WireServer } from './wire-server.ts'
  * - Memory: 128 MB of shared buffers cost 286 MB resident at rest and 400 MB in use; 32 MB of them 177 MB and 193 MB,
  *   with point queries 20 % slower. The system's file cache makes up for the rest. The very first start, which makes
  *   the files, still takes 1 GB for some seconds, nearly all of it in PGlite's initdb.
+ * - Lock: Postgres writes its process id into a file it does not sync; after a loss of power that is empty, and Postgres
+ *   would not start beside it. Nobody else can be in the folder: the data dir is locked (`data-dir.ts`).
  * - Panic: when Postgres ends itself, on a full disk for example, PGlite calls it again for ever, at full speed.
  */
 
@@ -58,7 +61,9 @@ async function openDatabase(folder: string): Promise<PGlite> {
     await makeFiles(folder)
     Bun.gc(true) // else what made them is still in memory when the database itself comes
   }
-  const opened = await PGlite.create(folder, {
+  rmSync(join(folder, 'postmaster.pid'), { force: true })
+  const opened = await PGlite.create({
+    fs: new SyncedFiles(folder),
     startParams: START_PARAMS,
     onStderr: (line) => {
       if (/ (PANIC|FATAL|LOG): /.test(line)) complaints.push(line) // the others can hold what a caller sent
@@ -66,7 +71,6 @@ async function openDatabase(folder: string): Promise<PGlite> {
       return false
     },
   })
-  passFsyncToDisk(opened)
   endWithPostgres(opened)
   return opened
 }
@@ -96,8 +100,22 @@ type FileLayer = {
   stream_ops: { fsync?: (stream: { nfd?: number; node: unknown }) => void }
 }
 
-function passFsyncToDisk(opened: PGlite): void {
-  const layers: Record<string, FileLayer> = opened.Module.FS.filesystems
+/**
+ * PGlite's files, with each fsync of Postgres passed to the disk: from the first instruction on, for one of the first things
+ * it does is to write down that it runs. If the disk still said that it was shut down, the next start would not look for
+ * what it had logged since, and all of that would be gone.
+ */
+class SyncedFiles extends NodeFS {
+  override async init(...args: Parameters<NodeFS['init']>): ReturnType<NodeFS['init']> {
+    const { emscriptenOpts } = await super.init(...args)
+    return {
+      emscriptenOpts: { ...emscriptenOpts, preRun: [...(emscriptenOpts.preRun ?? []), passFsyncToDisk] },
+    }
+  }
+}
+
+function passFsyncToDisk(module: PGlite['Module']): void {
+  const layers: Record<string, FileLayer> = module.FS.filesystems
   const layer = layers.NODEFS
   if (layer === undefined)
     throw new Error('PGlite has changed its file layer: fsync cannot be passed to the disk')

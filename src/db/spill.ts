@@ -12,6 +12,7 @@ import {
 import { join } from 'node:path'
 import { pack, unpack } from 'msgpackr'
 import { log } from '../log.ts'
+import { syncFolder } from './data-dir.ts'
 
 /**
  * What could not reach Postgres before a stop, kept in `<data dir>/spill/` until the next start sends it. Records carry
@@ -32,20 +33,30 @@ export const openSpills = (dataDir: string): Spills => ({
   read: (kind) => readSpills(dataDir, kind),
 })
 
-/** Writes `value` as one file of that kind, all of it or nothing: written aside, synced, then renamed into place. */
+/**
+ * Writes `value` as one file of that kind, all of it or nothing: written aside, synced, then renamed into place. On the disk
+ * when it returns, name and all.
+ */
 export function writeSpill(dataDir: string, kind: string, value: unknown): void {
   const folder = join(dataDir, 'spill')
-  mkdirSync(folder, { recursive: true, mode: 0o700 })
+  if (mkdirSync(folder, { recursive: true, mode: 0o700 }) !== undefined) syncFolder(dataDir)
   const path = join(folder, `${kind}-${crypto.randomUUID()}.msgpack`)
-  const file = openSync(`${path}.part`, 'wx', 0o600)
+  const part = `${path}.part`
   try {
-    const bytes = pack(value)
-    for (let written = 0; written < bytes.length; ) written += writeSync(file, bytes, written)
-    fsyncSync(file)
-  } finally {
-    closeSync(file)
+    const file = openSync(part, 'wx', 0o600)
+    try {
+      const bytes = pack(value)
+      for (let written = 0; written < bytes.length; ) written += writeSync(file, bytes, written)
+      fsyncSync(file)
+    } finally {
+      closeSync(file)
+    }
+    renameSync(part, path)
+  } catch (cause) {
+    rmSync(part, { force: true }) // half a file on a full disk only takes room
+    throw cause
   }
-  renameSync(`${path}.part`, path)
+  syncFolder(folder)
 }
 
 /**

@@ -161,21 +161,3 @@ async function freePort(): Promise<number> {
   if (typeof address !== 'object' || address === null) throw new Error('no port')
   return address.port
 }
-
-/** A disk that is soon full. */
-export type SmallDisk = AsyncDisposable & { path: string }
-
-/** @returns null where we may not mount one. */
-export async function mountSmall({ mebibytes }: { mebibytes: number }): Promise<SmallDisk | null> {
-  const path = mkdtempSync(join(tmpdir(), 'tollgate-disk-'))
-  const mounted = Bun.spawn(['mount', '-t', 'tmpfs', '-o', `size=${mebibytes}m`, 'tollgate', path], {
-    stderr: 'ignore',
-  })
-  const isMounted = (await mounted.exited) === 0
-  const remove = async () => {
-    if (isMounted) await Bun.spawn(['umount', '-l', path]).exited
-    rmSync(path, { recursive: true, force: true })
-  }
-  if (!isMounted) await remove()
-  return isMounted ? { path, [Symbol.asyncDispose]: remove } : null
-}

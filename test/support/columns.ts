@@ -34,6 +34,15 @@ export class Columns {
     credits: 0,
     writes: 0,
   }
+  /** When, on the clock of `performance.now()`, ms. */
+  readonly answeredAt: Record<Column, number[]> = {
+    limits: [],
+    warm: [],
+    cold: [],
+    unknown: [],
+    credits: [],
+    writes: [],
+  }
   /** Keys whose creation was answered. */
   readonly made: string[] = []
   calls: Calls
@@ -62,7 +71,10 @@ export class Columns {
     columns.warmKey = (await post('keys.createKey', { apiId })).key
     columns.creditKey = (await post('keys.createKey', { apiId, remaining: CREDITS })).key
     columns.analyst = (await post('rootKeys.createRootKey', { permissions: ['api.*.read_api'] })).rootKey
-    for (let i = 0; i < stock; i++) columns.stock.push((await post('keys.createKey', { apiId })).key)
+    while (columns.stock.length < stock) {
+      const made = await Promise.all(Array.from({ length: 10 }, () => post('keys.createKey', { apiId })))
+      columns.stock.push(...made.map(({ key }) => key))
+    }
     await Promise.all([columns.ask('limits'), columns.ask('warm'), columns.ask('credits')])
     return columns
   }
@@ -72,7 +84,10 @@ export class Columns {
     const answer = await this.send(column).catch(() => null)
     const ms = performance.now() - began
     if (answer === null || answer.status >= 500) this.unclear[column]++
-    else if (answer.status === 200) this.answered[column]++
+    else if (answer.status === 200) {
+      this.answered[column]++
+      this.answeredAt[column].push(began + ms)
+    }
     if (column === 'writes' && answer?.status === 200) this.made.push(answer.body.key)
     const body = answer?.body
     return { status: answer?.status ?? 0, code: body?.error?.code ?? body?.code ?? '', ms, body }
@@ -91,7 +106,6 @@ export class Columns {
     return { limits, warm, cold, unknown, credits, writes }
   }
 
-  /** Keys that are known to nobody's cache. */
   private send(column: Column): Promise<Answer> {
     const { calls, apiId } = this
     const verify = (key: string) => calls.post('keys.verifyKey', { key })
@@ -104,9 +118,7 @@ export class Columns {
       case 'warm':
         return verify(this.warmKey)
       case 'cold': {
-        const key = this.stock.pop()
-        if (key === undefined) throw new Error('no cold key is left')
-        return verify(key)
+        return this.verifyCold()
       }
       case 'unknown':
         return verify(`unknown_${crypto.randomUUID()}`)
@@ -117,6 +129,14 @@ export class Columns {
       default:
         return column satisfies never
     }
+  }
+
+  private async verifyCold(): Promise<Answer> {
+    const key = this.stock.pop()
+    if (key === undefined) throw new Error('no cold key is left')
+    const answer = await this.calls.post('keys.verifyKey', { key })
+    if (answer.status !== 200) this.stock.push(key) // as cold as before
+    return answer
   }
 
   /** Limits and warm keys, all the time, a few milliseconds apart. @returns what stops it and tells how it went. */
@@ -180,6 +200,64 @@ export class Columns {
   async usage(): Promise<number> {
     const { body } = await this.calls.get('analytics.getVerifications', { apiId: this.apiId }, this.analyst)
     return body[0]?.total ?? 0
+  }
+
+  /** Under load, waits until everything answered before this call is in the database. @returns when that was. */
+  async untilFlushed({ url }: { url: string }): Promise<number> {
+    const at = performance.now()
+    const { verified } = this
+    const flushes = async () => {
+      const text = await (await fetch(`${url}/metrics`)).text()
+      const counts = text.matchAll(/^tollgate_limiter_windows_flushed_total\S* (\d+)$/gm)
+      return [...counts].reduce((sum, [, count]) => sum + Number(count), 0)
+    }
+    const before = await flushes()
+    // There is one window, so each flush writes one: the second began after this call.
+    while ((await flushes()) < before + 2 || (await this.usage()) < verified) await Bun.sleep(50)
+    return at
+  }
+
+  /**
+   * What may be lost of the counts kept in memory when a process ends without a word: what was answered after `sinceMs`.
+   * Credits and keys are not kept in memory, and not lost.
+   */
+  async expectCountedBefore(sinceMs: number): Promise<void> {
+    const before = (column: Column) => this.answeredAt[column].filter((at) => at < sinceMs).length
+    const verifiedBefore = before('warm') + before('cold') + before('credits')
+    const verifiedMax = this.verified + this.unclear.warm + this.unclear.cold + this.unclear.credits
+    const usage = await this.usage()
+    expect(usage).toBeGreaterThanOrEqual(verifiedBefore)
+    expect(usage).toBeLessThanOrEqual(verifiedMax)
+    const limitsBefore = before('limits')
+    const { limits, credits } = await this.counted()
+    expect(limits).toBeGreaterThanOrEqual(limitsBefore)
+    expect(limits).toBeLessThanOrEqual(this.answered.limits + this.unclear.limits)
+    expect(credits).toBeGreaterThanOrEqual(this.spent)
+    expect(credits).toBeLessThanOrEqual(this.spent + this.unclear.credits)
+    await this.expectMade()
+  }
+
+  /** Every key whose creation was answered is there. */
+  async expectMade(): Promise<void> {
+    for (const key of this.made.splice(0)) {
+      const { body } = await this.calls.post('keys.verifyKey', { key })
+      expect(body).toMatchObject({ code: 'VALID' })
+      this.answered.cold++
+    }
+  }
+
+  /** Some clients that ask everything, again and again, until the server is no longer there. */
+  async load({ clients }: { clients: number }): Promise<void> {
+    const work = async (client: number) => {
+      const columns = ['limits', 'warm', 'unknown', 'credits', 'writes', 'cold'] as const
+      for (let i = client; ; i++) {
+        const column = columns[i % (this.stock.length > clients ? 6 : 5)] ?? 'limits'
+        const { status, code } = await this.ask(column)
+        if (status === 0) return
+        expect([column, status, code]).toEqual([column, 200, expect.stringMatching(/^(VALID|NOT_FOUND|)$/)])
+      }
+    }
+    await Promise.all(Array.from({ length: clients }, (_, client) => work(client)))
   }
 
   /** Nothing is lost and nothing counted twice: what was answered, and at most what was left unclear besides. */

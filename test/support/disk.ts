@@ -1,0 +1,68 @@
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+/** A file system of the test's own, to be filled, write-protected, or left without power. Only root may mount one. */
+export type Disk = AsyncDisposable & { path: string }
+
+/** One that is soon full. @throws Error where we may not mount one. */
+export const mountSmall = ({ mebibytes }: { mebibytes: number }): Promise<Disk> =>
+  mount('-t', 'tmpfs', '-o', `size=${mebibytes}m`, 'tollgate')
+
+/** One with a journal, on a file that stands for the medium: in it is only what has been written back. */
+export type RealDisk = Disk & {
+  /** A second disk, with what would be on this one had the power gone this moment. */
+  afterPowerLoss(): Promise<Disk>
+}
+
+/** @throws Error where we may not mount one. */
+export async function mountReal({ mebibytes }: { mebibytes: number }): Promise<RealDisk> {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-medium-'))
+  const medium = join(folder, 'medium')
+  await run('truncate', '-s', `${mebibytes}M`, medium)
+  await run('mkfs.ext4', '-q', '-F', medium)
+  // The journal is written when somebody asks for it, not by the clock: what nobody syncs, a loss of power takes.
+  const disk = await mount('-o', 'loop,commit=300', medium)
+  return {
+    path: disk.path,
+    afterPowerLoss: async () => {
+      const copy = `${medium}.${crypto.randomUUID()}`
+      await run('cp', '--sparse=always', medium, copy)
+      return await mount('-o', 'loop', copy)
+    },
+    [Symbol.asyncDispose]: async () => {
+      await disk[Symbol.asyncDispose]()
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+async function mount(...args: string[]): Promise<Disk> {
+  const path = mkdtempSync(join(tmpdir(), 'tollgate-disk-'))
+  const remove = async () => {
+    await run('umount', '-l', path).catch(() => {}) // it was not mounted
+    rmSync(path, { recursive: true, force: true })
+  }
+  try {
+    await run('mount', ...args, path)
+  } catch (cause) {
+    await remove()
+    throw cause
+  }
+  return { path, [Symbol.asyncDispose]: remove }
+}
+
+async function run(...command: string[]): Promise<void> {
+  const child = Bun.spawn(command, { stdout: 'ignore', stderr: 'pipe' })
+  if ((await child.exited) !== 0)
+    throw new Error(`${command.join(' ')}: ${await new Response(child.stderr).text()}`)
+}
+
+/** Whether this process may mount disks: then {@link mountSmall} and {@link mountReal} work. */
+export const MAY_MOUNT = process.getuid?.() === 0 && existsSync('/dev/loop-control') && (await mayMount())
+
+async function mayMount(): Promise<boolean> {
+  const disk = await mountSmall({ mebibytes: 1 }).catch(() => null)
+  await disk?.[Symbol.asyncDispose]()
+  return disk !== null
+}
