@@ -38,7 +38,8 @@ const commands: readonly Command[] = [
  * @param words What follows the program's name.
  */
 export async function runCommand(words: string[]): Promise<void> {
-  const [first = 'serve'] = words
+  const [first = 'serve', ...others] = words
+  if (first === 'help' && others.length > 0) return await runCommand([...others, '--help'])
   if (first === 'help' || first === '--help' || first === '-h') {
     process.stdout.write(overview())
     return
@@ -59,6 +60,11 @@ export async function runCommand(words: string[]): Promise<void> {
     return
   }
   const rest = typed.slice(command.name.split(' ').length)
+  // Whoever reads may have seen enough, such as `head`. A server goes on without its reader.
+  process.stdout.on('error', (cause: NodeJS.ErrnoException) => {
+    if (cause.code !== 'EPIPE') throw cause
+    if (command !== serveCommand) process.exit(0)
+  })
   try {
     if (isHelpAsked(rest)) {
       process.stdout.write(helpOf(command))

@@ -88,6 +88,8 @@ test('--help names every command, and each one its options', async () => {
   expect(group.out).not.toContain('migrate  ')
   expect(group).toMatchObject({ code: 0, err: '', out: expect.stringContaining('key revoke') })
   const help = await run('', ['key', 'create', '--help'])
+  const same = await run('', ['help', 'key', 'create'])
+  expect(same).toEqual(help)
   expect(help).toMatchObject({ code: 0, out: expect.stringContaining('--api <id>') })
 })
 
@@ -172,6 +174,19 @@ test('limit ends with 1 when it refuses, and usage shows what was decided', asyn
   const counted: { passed: number; denied: number }[] = await json(rootKey, ['usage', '--namespace', 'cli'])
   expect(counted.at(-1)).toMatchObject({ passed: 1, denied: 1 })
   expect(await run(rootKey, ['usage'])).toMatchObject({ code: 2 })
+})
+
+test('a reader that has seen enough is no failure', async () => {
+  const piped = Bun.spawn(
+    ['bash', '-c', 'set -o pipefail; "$@" | true', 'bash', process.execPath, MAIN, 'api', 'list'],
+    {
+      env: { PATH: process.env.PATH ?? '', TOLLGATE_URL: server.url, TOLLGATE_ROOT_KEY: OPERATOR_KEY },
+      stdout: 'ignore',
+      stderr: 'pipe',
+    },
+  )
+  const err = await new Response(piped.stderr).text()
+  expect({ code: await piped.exited, err }).toEqual({ code: 0, err: '' })
 })
 
 test('without TOLLGATE_URL it asks the server that these variables would start here', async () => {

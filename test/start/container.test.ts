@@ -14,9 +14,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { readConfig } from '../../src/config.ts'
+import { TEST_DATABASE_URL } from '../support/database.ts'
 import { freePort } from '../support/nginx.ts'
 
-/** No engine runs where the tests do, so what the container is made of is checked, and its steps are taken outside. */
+/**
+ * No engine runs where the tests do, so what the container is made of is checked, and its steps are taken outside; once,
+ * with the suite on the embedded database.
+ */
 setDefaultTimeout(180_000)
 
 const root = join(import.meta.dir, '../..')
@@ -74,72 +78,75 @@ test('the compose file starts what is built, and gives a stop the time it may ta
 })
 
 /** A package that only tests have, or a file that is not sent, would be missed at the first build or start. */
-test('its steps make a server that nobody special can run, with a health check that tells', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-container-'))
-  try {
-    for (const path of copied) cpSync(join(root, path), join(folder, path), { recursive: true })
-    for (const step of argumentsOf('RUN', buildStage)) {
-      const words = step.replace(/^bun /, `${process.execPath} `).split(' ')
-      const done = Bun.spawnSync(words, { cwd: folder, stdout: 'ignore', stderr: 'pipe' })
-      expect({ step, code: done.exitCode, errors: /error/.test(done.stderr.toString()) }).toEqual({
-        step,
+test.skipIf(TEST_DATABASE_URL !== null)(
+  'its steps make a server that nobody special can run, with a health check that tells',
+  async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-container-'))
+    try {
+      for (const path of copied) cpSync(join(root, path), join(folder, path), { recursive: true })
+      for (const step of argumentsOf('RUN', buildStage)) {
+        const words = step.replace(/^bun /, `${process.execPath} `).split(' ')
+        const done = Bun.spawnSync(words, { cwd: folder, stdout: 'ignore', stderr: 'pipe' })
+        expect({ step, code: done.exitCode, errors: /error/.test(done.stderr.toString()) }).toEqual({
+          step,
+          code: 0,
+          errors: false,
+        })
+      }
+      // The last stage: the binary, and a data dir of its user. All else is out of reach.
+      const image = join(folder, 'image')
+      const data = join(image, 'data')
+      mkdirSync(image)
+      for (const [from = '', to = ''] of argumentsOf('COPY', lastStage).map((line) =>
+        line.split(' ').slice(-2),
+      ))
+        cpSync(join(folder, from.replace('/app/', '')), join(image, to), { recursive: true })
+      for (const path of [folder, image]) chmodSync(path, 0o755)
+      const isRoot = process.getuid?.() === 0
+      if (isRoot) chownSync(data, NOBODY, NOBODY)
+      const asNobody =
+        isRoot && Bun.which('setpriv') !== null
+          ? ['setpriv', `--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups']
+          : []
+
+      const environment = {
+        ...variables,
+        HOST: '127.0.0.1',
+        PORT: String(await freePort()),
+        TOLLGATE_DATA_DIR: data,
+      }
+      const [program = ''] = wordsOf('ENTRYPOINT')
+      const start = (words: string[]) =>
+        Bun.spawn([...asNobody, join(image, 'usr/local/bin', program), ...words], {
+          cwd: image,
+          env: environment,
+          stdout: 'pipe',
+          stderr: 'pipe',
+        })
+      const [checker, ...check] = wordsOf('HEALTHCHECK')
+      expect(checker).toBe(program)
+      const isHealthy = async () => (await start(check).exited) === 0
+
+      expect(await isHealthy()).toBe(false)
+      const server = start(wordsOf('CMD'))
+      let output = ''
+      let wasAsked = false
+      for await (const chunk of server.stdout) {
+        output += new TextDecoder().decode(chunk)
+        if (wasAsked || !output.includes('Tollgate listens on')) continue
+        wasAsked = true
+        expect(await isHealthy()).toBe(true)
+        server.kill('SIGTERM')
+      }
+      expect({ code: await server.exited, errors: await new Response(server.stderr).text() }).toEqual({
         code: 0,
-        errors: false,
+        errors: '',
       })
+      expect(wasAsked).toBe(true)
+      expect(await isHealthy()).toBe(false)
+      if (asNobody.length > 0) expect(statSync(join(data, 'root-key')).uid).toBe(NOBODY)
+    } finally {
+      rmSync(folder, { recursive: true, force: true })
     }
-    // The last stage: the binary, and a data dir of its user. All else is out of reach.
-    const image = join(folder, 'image')
-    const data = join(image, 'data')
-    mkdirSync(image)
-    for (const [from = '', to = ''] of argumentsOf('COPY', lastStage).map((line) =>
-      line.split(' ').slice(-2),
-    ))
-      cpSync(join(folder, from.replace('/app/', '')), join(image, to), { recursive: true })
-    for (const path of [folder, image]) chmodSync(path, 0o755)
-    const isRoot = process.getuid?.() === 0
-    if (isRoot) chownSync(data, NOBODY, NOBODY)
-    const asNobody =
-      isRoot && Bun.which('setpriv') !== null
-        ? ['setpriv', `--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups']
-        : []
-
-    const environment = {
-      ...variables,
-      HOST: '127.0.0.1',
-      PORT: String(await freePort()),
-      TOLLGATE_DATA_DIR: data,
-    }
-    const [program = ''] = wordsOf('ENTRYPOINT')
-    const start = (words: string[]) =>
-      Bun.spawn([...asNobody, join(image, 'usr/local/bin', program), ...words], {
-        cwd: image,
-        env: environment,
-        stdout: 'pipe',
-        stderr: 'pipe',
-      })
-    const [checker, ...check] = wordsOf('HEALTHCHECK')
-    expect(checker).toBe(program)
-    const isHealthy = async () => (await start(check).exited) === 0
-
-    expect(await isHealthy()).toBe(false)
-    const server = start(wordsOf('CMD'))
-    let output = ''
-    let wasAsked = false
-    for await (const chunk of server.stdout) {
-      output += new TextDecoder().decode(chunk)
-      if (wasAsked || !output.includes('Tollgate listens on')) continue
-      wasAsked = true
-      expect(await isHealthy()).toBe(true)
-      server.kill('SIGTERM')
-    }
-    expect({ code: await server.exited, errors: await new Response(server.stderr).text() }).toEqual({
-      code: 0,
-      errors: '',
-    })
-    expect(wasAsked).toBe(true)
-    expect(await isHealthy()).toBe(false)
-    if (asNobody.length > 0) expect(statSync(join(data, 'root-key')).uid).toBe(NOBODY)
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
-})
+  },
+)
