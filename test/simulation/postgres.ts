@@ -12,6 +12,8 @@ export class Postgres {
   mode: 'healthy' | 'slow' | 'flaky' | 'frozen' | 'away' = 'healthy'
   /** Since when it has answered everything in time: minus infinity = always; infinity = it does not. */
   healthySinceMs = Number.NEGATIVE_INFINITY
+  /** The same, for answering at once. */
+  quickSinceMs = Number.NEGATIVE_INFINITY
   readonly windows = new Map<string, Map<string, { endMs: number; used: number }>>()
   readonly keys = new Map<string, KeyRow>()
   readonly keyByHash = new Map<string, KeyRow>()
@@ -28,6 +30,8 @@ export class Postgres {
   setMode(mode: Postgres['mode']): void {
     const { world } = this
     world.note(() => `postgres: ${mode}`)
+    if (mode !== 'healthy' || this.mode !== 'healthy')
+      this.quickSinceMs = mode === 'healthy' ? world.nowMs : Number.POSITIVE_INFINITY
     this.mode = mode
     if (mode !== 'healthy' && mode !== 'slow') this.healthySinceMs = Number.POSITIVE_INFINITY
     else if (this.healthySinceMs === Number.POSITIVE_INFINITY) this.healthySinceMs = world.nowMs
