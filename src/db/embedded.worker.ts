@@ -1,4 +1,14 @@
-import { closeSync, existsSync, fsyncSync, openSync, readdirSync, renameSync, rmSync } from 'node:fs'
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  fsyncSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
 import { dirname, join } from 'node:path'
 import { PGlite } from '@electric-sql/pglite'
 import { NodeFS } from '@electric-sql/pglite/nodefs'
@@ -18,6 +28,7 @@ import { serveWire, type WireServer } from './wire-server.ts'
  *   the files, still takes 1 GB for some seconds, nearly all of it in PGlite's initdb.
  * - Lock: Postgres writes its process id into a file it does not sync; after a loss of power that is empty, and Postgres
  *   would not start beside it. Nobody else can be in the folder: the data dir is locked (`data-dir.ts`).
+ * - Privacy: it lets everyone read and write every file it makes, whatever the mask of the process.
  * - Panic: when Postgres ends itself, on a full disk for example, PGlite calls it again for ever, at full speed.
  */
 
@@ -62,6 +73,7 @@ async function openDatabase(folder: string): Promise<PGlite> {
     Bun.gc(true) // else what made them is still in memory when the database itself comes
   }
   rmSync(join(folder, 'postmaster.pid'), { force: true })
+  takeFromOthers(folder)
   const opened = await PGlite.create({
     fs: new SyncedFiles(folder),
     startParams: START_PARAMS,
@@ -97,11 +109,12 @@ const START_PARAMS = [
 /** What Emscripten's file layer lacks. `nfd` is the real file; a folder has none and is opened for it. */
 type FileLayer = {
   realPath(node: unknown): string
+  node_ops: { setattr: (node: unknown, attributes: { mode?: number | null }) => void }
   stream_ops: { fsync?: (stream: { nfd?: number; node: unknown }) => void }
 }
 
 /**
- * PGlite's files, with each fsync of Postgres passed to the disk: from the first instruction on, for one of the first things
+ * PGlite's files, for their owner alone, and with each fsync of Postgres passed to the disk: from the first instruction on, for one of the first things
  * it does is to write down that it runs. If the disk still said that it was shut down, the next start would not look for
  * what it had logged since, and all of that would be gone.
  */
@@ -109,21 +122,49 @@ class SyncedFiles extends NodeFS {
   override async init(...args: Parameters<NodeFS['init']>): ReturnType<NodeFS['init']> {
     const { emscriptenOpts } = await super.init(...args)
     return {
-      emscriptenOpts: { ...emscriptenOpts, preRun: [...(emscriptenOpts.preRun ?? []), passFsyncToDisk] },
+      emscriptenOpts: {
+        ...emscriptenOpts,
+        preRun: [...(emscriptenOpts.preRun ?? []), passFsyncToDisk, keepToOwner],
+      },
     }
   }
 }
 
-function passFsyncToDisk(module: PGlite['Module']): void {
+function fileLayerOf(module: PGlite['Module']): FileLayer {
   const layers: Record<string, FileLayer> = module.FS.filesystems
   const layer = layers.NODEFS
   if (layer === undefined)
-    throw new Error('PGlite has changed its file layer: fsync cannot be passed to the disk')
+    throw new Error('PGlite has changed its file layer: fsync cannot be passed to the disk, nor modes be set')
+  return layer
+}
+
+function passFsyncToDisk(module: PGlite['Module']): void {
+  const layer = fileLayerOf(module)
   layer.stream_ops.fsync = (stream) => {
     if (stream.nfd === undefined) syncFile(layer.realPath(stream.node))
     else fsyncSync(stream.nfd)
   }
 }
+
+function keepToOwner(module: PGlite['Module']): void {
+  const { node_ops } = fileLayerOf(module)
+  const { setattr } = node_ops
+  node_ops.setattr = (node, attributes) =>
+    setattr(
+      node,
+      typeof attributes.mode === 'number' ? { ...attributes, mode: attributes.mode & ~OTHERS } : attributes,
+    )
+}
+
+/** The files that were made without {@link keepToOwner}: by PGlite's initdb, or by a version before it. */
+function takeFromOthers(folder: string): void {
+  const inside = readdirSync(folder, { withFileTypes: true, recursive: true })
+  for (const path of [folder, ...inside.map(({ parentPath, name }) => join(parentPath, name))]) {
+    const { mode } = statSync(path)
+    if ((mode & OTHERS) !== 0) chmodSync(path, mode & ~OTHERS)
+  }
+}
+const OTHERS = 0o077
 
 /** Makes a panic of Postgres an exception, where PGlite would swallow it and go on. */
 function endWithPostgres(opened: PGlite): void {
