@@ -28,7 +28,7 @@ export type FromDatabase = { kind: 'started' } | { kind: 'failed'; reason: strin
 const START_MS = 120_000
 const STOP_MS = 5_000
 /** Waits before each attempt to start a dead database again; the last one repeats. */
-const RESTART_AFTER_MS = [100, 1_000, 5_000, 30_000]
+const RESTART_AFTER_MS = [100, 1_000, 3_000]
 /** One that has run for so long begins with the shortest wait again. */
 const STABLE_AFTER_MS = 60_000
 /** Bytes of a socket's path on Linux (108) and macOS (104), less the closing zero. */

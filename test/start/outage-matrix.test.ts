@@ -87,14 +87,14 @@ describe.if(isRun)('while Postgres is', () => {
     } finally {
       under = await stopTraffic()
     }
+    if (process.env.TEST_OUTAGE_SECONDS) console.log({ usual, under, recoveredMs })
     expect(recoveredMs).toBeLessThan(RECOVERED_MS)
     // A second has few hundred of them, on a machine that does other things as well; nobody waits for Postgres is a quarter
     // of its timeout away.
     const isLong = OUTAGE_MS >= 30_000
-    expect(under.p99Ms).toBeLessThan(2 * Math.max(usual.p99Ms, isLong ? 5 : 100))
+    expect(under.p99Ms).toBeLessThan(2 * Math.max(usual.p99Ms, isLong ? 20 : 100))
     expect(await databaseService()).toBe('ok')
     await columns.expectAllCounted()
-    if (process.env.TEST_OUTAGE_SECONDS) console.log({ usual, under, recoveredMs })
   }
 
   const isHealthy = async () => {

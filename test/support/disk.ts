@@ -61,6 +61,8 @@ async function run(...command: string[]): Promise<void> {
 /** Whether this process may mount disks: then {@link mountSmall} and {@link mountReal} work. */
 export const MAY_MOUNT = process.getuid?.() === 0 && existsSync('/dev/loop-control') && (await mayMount())
 
+if (!MAY_MOUNT) console.warn('skipped: tests that need a disk of their own, which only root may mount')
+
 async function mayMount(): Promise<boolean> {
   const disk = await mountSmall({ mebibytes: 1 }).catch(() => null)
   await disk?.[Symbol.asyncDispose]()
