@@ -1,0 +1,111 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { newId } from '../../src/lib/ids.ts'
+import { KeyLookup } from '../../src/verify/lookup.ts'
+import { hashKey } from '../../src/verify/secret.ts'
+import { makeApi, makeKey } from '../support/fixtures.ts'
+import { startTestServer, type TestServer } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let server: TestServer
+let key: string
+beforeAll(async () => {
+  server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: '60000' } })
+  const workspace = await server.workspace()
+  key = (await makeKey(workspace, await makeApi(workspace))).key
+})
+afterAll(async () => await server[Symbol.asyncDispose]())
+
+/** What compares texts from their beginning tells by its time how much of a guess was right; of a hash it tells nothing. */
+test('of a presented key nothing but its hash reaches the database', async () => {
+  const { sql, changes } = server.server.deps
+  const values: unknown[] = []
+  const heard = new Proxy(sql, {
+    apply: (target, self, args: unknown[]) => {
+      values.push(...args.slice(1))
+      return Reflect.apply(target, self, args)
+    },
+  })
+  const lookup = new KeyLookup(heard, changes, { bytesMax: 2 ** 20, missingMax: 100 })
+  expect((await lookup.find(key))?.hash).toBe(hashKey(key))
+  expect(await lookup.find(`${key}x`)).toBeNull()
+  expect(values).toEqual([[hashKey(key)], [hashKey(`${key}x`)]])
+})
+
+const letters = (count: number) => newId('key').slice(-count)
+/** All but the last characters are right. */
+const nearMiss = () => key.slice(0, -6) + letters(6)
+const farMiss = () => (letters(10) + letters(10) + letters(10)).slice(0, key.length)
+
+const SAMPLES = 200
+
+/** By turns, so that whatever else the machine does falls on both alike. @returns ns of each lookup. */
+async function timesOf(look: (text: string) => unknown): Promise<{ near: number[]; far: number[] }> {
+  const [near, far]: [number[], number[]] = [[], []]
+  for (let i = 0; i < SAMPLES + 20; i++)
+    for (const [times, text] of i % 2 === 0
+      ? ([
+          [near, nearMiss()],
+          [far, farMiss()],
+        ] as const)
+      : ([
+          [far, farMiss()],
+          [near, nearMiss()],
+        ] as const)) {
+      const began = Bun.nanoseconds()
+      await look(text)
+      if (i >= 20) times.push(Bun.nanoseconds() - began) // the first ones warm up
+    }
+  return { near, far }
+}
+
+/** Mann and Whitney's U as a number of standard deviations: of ranks, so that no single slow one decides. */
+function rankDifference({ near, far }: { near: number[]; far: number[] }): number {
+  const all = [...near.map((ns) => ({ ns, isNear: true })), ...far.map((ns) => ({ ns, isNear: false }))]
+  all.sort((a, b) => a.ns - b.ns)
+  const rankSum = all.reduce((sum, { isNear }, index) => sum + (isNear ? index + 1 : 0), 0)
+  const [n, m] = [near.length, far.length]
+  return (rankSum - (n * (n + m + 1)) / 2) / Math.sqrt((n * m * (n + m + 1)) / 12)
+}
+
+/** Chance alone exceeds this once in a thousand million runs. */
+const DEVIATIONS_MAX = 6
+
+test('the time of a lookup does not tell a near miss from a far one', async () => {
+  const { keys } = server.server.deps
+  expect(Math.abs(rankDifference(await timesOf((text) => keys.find(text))))).toBeLessThan(DEVIATIONS_MAX)
+})
+
+/** The lookup that must not be: it spends time on each character that is right. */
+test('the comparison would see a lookup that compares texts', async () => {
+  const leaky = (text: string) => {
+    let same = 0
+    while (same < text.length && text[same] === key[same]) same++
+    for (let i = 0; i < same * 200; i++) hash = (hash * 31 + i) | 0
+  }
+  let hash = 0
+  expect(rankDifference(await timesOf(leaky))).toBeGreaterThan(DEVIATIONS_MAX)
+})
+
+/** An id is its second and 64 random bits: who knows some knows nothing of the others. */
+test('ids of one second have nothing in common but their beginning', () => {
+  const now = Date.now()
+  const COUNT = 20_000
+  const ids = Array.from({ length: COUNT }, () => newId('key', now).slice(-10))
+  expect(new Set(ids).size).toBe(COUNT)
+  for (let place = 0; place < 10; place++) {
+    const counts = new Map<string, number>()
+    for (const id of ids) counts.set(id.charAt(place), (counts.get(id.charAt(place)) ?? 0) + 1)
+    expect(counts.size).toBe(58)
+    const expected = COUNT / 58
+    const chiSquare = [...counts.values()].reduce((sum, n) => sum + (n - expected) ** 2 / expected, 0)
+    // 57 degrees of freedom: chance alone gives more than 150 once in thousands of millions of times.
+    expect(chiSquare).toBeLessThan(150)
+  }
+  // Neighbours share no more than chance has them share: one place in 58.
+  const shared = ids
+    .slice(1)
+    .reduce((sum, id, i) => sum + [...id].filter((c, at) => c === ids[i]?.[at]).length, 0)
+  expect(shared / (10 * COUNT)).toBeLessThan(0.025)
+})
