@@ -6,8 +6,8 @@ import { startTarget } from './support/target.ts'
 
 /**
  * Moving keys in: `migrations.createKeys` with a hundred hashed keys a call, against a server in a process of its own,
- * then every one of them verified. Claim: 4 000 keys a second or more on a real Postgres, on two cores that are busy with other things
- * as well.
+ * then every one of them verified. Claim: 4 000 keys a second or more on a real Postgres, even on two cores that are
+ * busy with other things.
  *
  * The database is TEST_DATABASE_URL's, else the server's embedded one. A call that fails, or a key that does not verify
  * as itself, is an error.

@@ -19,6 +19,8 @@ export class CallError extends Error {
 export class Client {
   readonly config: ClientConfig
   readonly #rootKey: string | null
+  /** Whether any answer came so far: one that is away then is expected back. */
+  hasAnswered = false
 
   constructor(config: ClientConfig = readClientConfig()) {
     this.config = config
@@ -68,6 +70,7 @@ export class Client {
         ...(socketPath === null ? {} : { unix: socketPath }),
       })
       status = response.status
+      this.hasAnswered = true
       body = (await response.json()) as typeof body // every answer of the server is an object or a list
     } catch (cause) {
       const reason = cause instanceof Error ? cause.message : String(cause)

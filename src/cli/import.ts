@@ -203,14 +203,15 @@ async function sendPatiently(client: Client, items: KeyItem[]): Promise<void> {
       return
     } catch (cause) {
       const mayPass = cause instanceof CallError && (cause.status === null || cause.status >= 500)
-      if (!mayPass || attempt === ATTEMPTS_MAX) throw cause
-      await Bun.sleep(250 * 2 ** attempt)
+      if (!mayPass || !client.hasAnswered || attempt === ATTEMPTS_MAX) throw cause
+      await Bun.sleep(Math.min(250 * 2 ** attempt, PAUSE_MAX_MS))
     }
   }
 }
 
-/** With the pauses between them, some fifteen seconds. */
-const ATTEMPTS_MAX = 6
+/** With the pauses between them about a minute: a server that is restarted may have much to recover. */
+const ATTEMPTS_MAX = 16
+const PAUSE_MAX_MS = 5000
 
 /** Nothing done, unless this very import was begun before. */
 function readProgress(path: string, job: Job): Progress {

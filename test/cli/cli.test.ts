@@ -473,5 +473,10 @@ describe('import', () => {
     expect(code).toBe(1)
     expect(err).toStartWith('403 ')
     expect(await run(workspace.rootKey, ['import', join(folder, 'absent.csv')])).toMatchObject({ code: 1 })
+    // Nor is a server that was never there waited for.
+    const beganAt = performance.now()
+    const away = await run(rootKey, ['import', path, '--api', apiId], { TOLLGATE_URL: 'http://127.0.0.1:1' })
+    expect(away).toMatchObject({ code: 1, err: expect.stringContaining('does not answer') })
+    expect(performance.now() - beganAt).toBeLessThan(30_000)
   })
 })
