@@ -26,7 +26,11 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
       expected: '"code":"NOT_FOUND"',
     },
   ]
-  const figures = kinds.map(() => ({ p50: [] as number[], p99: [] as number[], cpu: [] as number[] }))
+  const figures: { p50: number[]; p99: number[]; cpu: number[] }[] = kinds.map(() => ({
+    p50: [],
+    p99: [],
+    cpu: [],
+  }))
   const load = {
     url: target.url,
     socketPath: null,
