@@ -24,8 +24,7 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'keys.setRoles':
     '`*`, or for what it changes: `rbac.*.add_role_to_key`, `rbac.*.remove_role_from_key`, `rbac.*.create_role`.',
   'keys.removeRoles': '`*` or `rbac.*.remove_role_from_key`.',
-  'migrations.createKeys':
-    '`*`, `api.*.create_key` or `api.{apiId}.create_key`, for every API named. With `plaintext` also `api.*.encrypt_key` or `api.{apiId}.encrypt_key`.',
+  'migrations.createKeys': '`*`, `api.*.create_key` or `api.{apiId}.create_key`, for every API named.',
   'migrations.enqueueKeys':
     '`*`, `api.*.create_key` or `api.{apiId}.create_key`. With `plaintext` also `api.*.encrypt_key` or `api.{apiId}.encrypt_key`.',
   'permissions.createPermission': '`*` or `rbac.*.create_permission`.',
