@@ -2,7 +2,6 @@ FROM oven/bun:1.4.5-slim AS build
 WORKDIR /app
 COPY package.json bun.lock bunfig.toml ./
 RUN bun install --frozen-lockfile --production --ignore-scripts
-COPY build.ts ./
 COPY sql ./sql
 COPY src ./src
 RUN bun run build

@@ -14,7 +14,7 @@ import { StartError } from './data-dir.ts'
  * own journal. Look again when a migration needs more than SQL.
  */
 
-/** Where the files are, whatever the working directory is: in the binary beside all it carries (see build.ts). */
+/** Where the files are, whatever the working directory is: in the binary beside all it carries (see src/build.ts). */
 const SQL_FOLDER = import.meta.dir.startsWith('/$bunfs/')
   ? join(import.meta.dir, 'sql')
   : join(import.meta.dir, '../../sql')

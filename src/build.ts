@@ -10,8 +10,9 @@ import { Glob } from 'bun'
  * it beside itself, as PGlite does its files. Only db/migrate.ts has to look elsewhere for the SQL.
  */
 
-const outfile = resolve(process.argv[2] ?? join(import.meta.dir, 'dist/tollgate'))
-process.chdir(import.meta.dir)
+const root = join(import.meta.dir, '..')
+const outfile = resolve(process.argv[2] ?? join(root, 'dist/tollgate'))
+process.chdir(root)
 rmSync(outfile, { force: true })
 
 /** What PGlite reads while it runs and the bundler does not see. */
