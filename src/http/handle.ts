@@ -48,16 +48,21 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
     if (isSlow) log('warn', 'slow request', fields)
   }
   const answer = async (incoming: Incoming, exchange: Exchange, parts: Deps): Promise<Answer> => {
+    const waiting = { startedAt: exchange.startedAt, isAnswered: false }
     try {
       const read = endpoint.method === 'GET' ? readSearch(incoming, endpoint) : readBody(incoming)
       const input =
         typeof read === 'string' ? parseBody(read) : read instanceof Promise ? parseBody(await read) : read
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
-      const reply = await inTime(() => endpoint.run(parts, exchange, input))
+      // All that is asked of the database shares one time limit, from here on: the body may have come slowly.
+      if (read instanceof Promise) waiting.startedAt = performance.now()
+      const reply = await duringRequest(waiting, () => endpoint.run(parts, exchange, input))
+      waiting.isAnswered = true
       const answer = jsonAnswer(exchange, endpoint.status, reply)
       finish(endpoint.status, exchange)
       return answer
     } catch (cause) {
+      waiting.isAnswered = true
       const answer = errorAnswer(exchange, cause, endpoint.path)
       finish(answer.status, exchange)
       return answer
@@ -149,16 +154,6 @@ function endRequest(
     },
     isError,
   })
-}
-
-/** All that a request asks of the database shares one time limit, from here on: its body may have come slowly. */
-async function inTime<T>(run: () => T | Promise<T>): Promise<T> {
-  const request = { startedAt: performance.now(), isAnswered: false }
-  try {
-    return await duringRequest(request, run)
-  } finally {
-    request.isAnswered = true
-  }
 }
 
 /** One request and its answer. Getters for what only some calls ask: every call makes one of these. */
