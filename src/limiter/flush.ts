@@ -137,7 +137,11 @@ export class Flusher {
     this.deleteAgainMs = table.nowMs + DELETE_EVERY_MS
     try {
       for (let slice = 0; slice < DELETE_SLICES_MAX && !this.isStopped; slice++) {
-        const deleted = await store.deleteEnded(table.nowMs - DELETE_AFTER_MS, DELETE_ROWS)
+        const deleted = await store.deleteEnded({
+          nowMs: table.nowMs,
+          afterMs: DELETE_AFTER_MS,
+          rowsMax: DELETE_ROWS,
+        })
         if (deleted < DELETE_ROWS) return
       }
     } catch (cause) {

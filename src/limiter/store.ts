@@ -45,9 +45,13 @@ export class WindowStore {
     return await this.run((sql) => selectOpen(sql, range, nodeId, nowMs))
   }
 
-  /** Deletes up to `rowsMax` rows of windows, of any node, that ended before `beforeMs`. @returns how many. */
-  async deleteEnded(beforeMs: number, rowsMax: number): Promise<number> {
-    return await this.run((sql) => deleteEnded(sql, beforeMs, rowsMax))
+  /**
+   * Deletes up to `rowsMax` rows of windows, of any node, that ended over `afterMs` before `nowMs`. Where the database's
+   * clock is behind it, that one counts: a clock set wrong must not cost what others are counting.
+   * @returns how many.
+   */
+  async deleteEnded(which: { nowMs: number; afterMs: number; rowsMax: number }): Promise<number> {
+    return await this.run((sql) => deleteEnded(sql, which))
   }
 
   /** Closes the connection; a statement under way fails. The store can be used again. */
@@ -122,11 +126,16 @@ async function selectOpen(
      where cell between ${range.from}::uuid and ${range.to}::uuid and ends_at > ${nowMs}`
 }
 
-async function deleteEnded(sql: AnySql, beforeMs: number, rowsMax: number): Promise<number> {
+async function deleteEnded(
+  sql: AnySql,
+  { nowMs, afterMs, rowsMax }: { nowMs: number; afterMs: number; rowsMax: number },
+): Promise<number> {
   const deleted = await sql`
     delete from ratelimit_windows
      where (cell, node_id) in (
-       select cell, node_id from ratelimit_windows where ends_at < ${beforeMs} order by ends_at limit ${rowsMax}
+       select cell, node_id from ratelimit_windows
+        where ends_at < least(${nowMs}::bigint, floor(extract(epoch from now()) * 1000)::bigint) - ${afterMs}::bigint
+        order by ends_at limit ${rowsMax}
        for update skip locked)`
   return deleted.count
 }

@@ -25,7 +25,11 @@ export class Postgres {
   onWindowsRead: (thread: Thread, rows: StoredWindow[]) => void = () => {}
   onChanged: (key: KeyRow) => void = () => {}
 
-  constructor(readonly world: World) {}
+  /** @param clock The database's own, which is right. */
+  constructor(
+    readonly world: World,
+    readonly clock: () => number,
+  ) {}
 
   setMode(mode: Postgres['mode']): void {
     const { world } = this
@@ -133,7 +137,8 @@ export class Postgres {
           this.onWindowsRead(thread, rows)
           return rows
         }),
-      deleteEnded: (beforeMs, rowsMax) => run('delete', () => this.deleteWindows(beforeMs, rowsMax)),
+      deleteEnded: ({ nowMs, afterMs, rowsMax }) =>
+        run('delete', () => this.deleteWindows(Math.min(nowMs, this.clock()) - afterMs, rowsMax)),
       close: async () => {
         breakOff.reject(connectionError('closed'))
         breakOff = Promise.withResolvers<never>()

@@ -77,13 +77,13 @@ class Simulation {
   private readonly lives = new Map<string, Server>()
   private readonly profile: Profile
   private messageDelay: { least: number; most: number; lateChance: number } = CALM
-  private isOver = false
+  private hasEnded = false
   private mayStart = true
 
   constructor(seed: number, options: { isTraced: boolean }) {
     const world = new World(seed, options)
     this.world = world
-    this.postgres = new Postgres(world)
+    this.postgres = new Postgres(world, () => EPOCH_MS + Math.floor(world.nowMs))
     const isFlood = world.chance(0.03)
     this.profile = {
       isFlood,
@@ -131,7 +131,7 @@ class Simulation {
   /** Everything is well again; all stop, start once more, and stop. Then the books must balance. */
   private finish(): void {
     const { world, postgres } = this
-    this.isOver = true
+    this.hasEnded = true
     this.messageDelay = CALM
     if (postgres.mode !== 'healthy') postgres.setMode('healthy')
     world.note(() => 'the end: no more calls, no more faults')
@@ -242,7 +242,7 @@ class Simulation {
     for (const { model, hasCrashed } of server.shardThreads) {
       if (model === null || hasCrashed) continue
       for (const cell of model.cells.values()) {
-        if (cell.own === 0 || cell.endMs <= server.latestMs) continue
+        if (cell.own === 0 || this.isOver(server, cell.endMs)) continue
         const name = cellNameOf(cell)
         const rows = [this.postgres.windowOf(name, machine.nodeId), spilled.get(name)]
         if (!rows.some((row) => isKept(row, cell.endMs, cell.own)))
@@ -258,7 +258,7 @@ class Simulation {
   private scheduleCalls(): void {
     const { world, profile } = this
     world.after(world.between(0, 2 * profile.callsEveryMs), null, () => {
-      if (this.isOver) return
+      if (this.hasEnded) return
       const http = this.randomHttp()
       if (http !== null) {
         // Some at the very end of windows, by the server's clock.
@@ -569,7 +569,7 @@ class Simulation {
   private scheduleFault(): void {
     const { world, profile } = this
     world.after(world.between(0, 2 * profile.faultsEveryMs), null, () => {
-      if (this.isOver) return
+      if (this.hasEnded) return
       this.faults++
       this.fault()
       this.scheduleFault()
@@ -617,8 +617,7 @@ class Simulation {
       thread.pausedUntilMs = Math.max(thread.pausedUntilMs, world.nowMs + durationMs)
       server.pausedUntilMs = Math.max(server.pausedUntilMs, thread.pausedUntilMs)
     } else {
-      // Rows are deleted by a server's clock: where several share them, their clocks are a minute apart at most.
-      const most = this.machines.length > 1 ? 20_000 : world.pick([100, 5_000, 3_600_000])
+      const most = world.pick([100, 5_000, 3_600_000])
       machine.clockOffMs = Math.floor(world.between(-most, most))
       world.note(() => `${machine.nodeId}: its clock is ${machine.clockOffMs} ms off now`)
     }
@@ -626,7 +625,7 @@ class Simulation {
 
   /** A stop may take longer than whoever waits for it. */
   private restart(machine: Machine): void {
-    if (this.isOver) return
+    if (this.hasEnded) return
     const server = this.servers.find((candidate) => candidate.machine === machine)
     if (server !== undefined && !hasEnded(server)) this.world.after(1_000, null, () => this.restart(machine))
     else this.startServer(machine)
@@ -649,7 +648,7 @@ class Simulation {
         this.checkWaiting(server)
         this.checkMemory(server)
       }
-      if (!this.isOver) this.scheduleCheck()
+      if (!this.hasEnded) this.scheduleCheck()
     })
   }
 
@@ -677,7 +676,7 @@ class Simulation {
         )
       if (profile.isFlood) return
       for (const { cell, endMs, own } of windows) {
-        if (cell.endMs !== endMs || endMs <= server.latestMs) continue
+        if (cell.endMs !== endMs || this.isOver(server, endMs)) continue
         const row = postgres.windowOf(cellNameOf(cell), server.machine.nodeId)
         if (!isKept(row, endMs, own))
           world.fail(
@@ -685,6 +684,11 @@ class Simulation {
           )
       }
     })
+  }
+
+  /** By the server's clock; or long since by the database's, whose rows other servers delete. */
+  private isOver(server: Server, endMs: number): boolean {
+    return endMs <= server.latestMs || endMs < this.postgres.clock() - DELETED_AFTER_MS
   }
 
   private checkWaiting(server: Server): void {
@@ -780,5 +784,6 @@ const FLUSH_SLACK_MS = 2_500
 /** A write that hangs is given up after five seconds, a batch of usage after ten. */
 const RECOVERY_MS = 11_000
 const SEEN_WITHIN_MS = 5_000
+const DELETED_AFTER_MS = 60_000
 const ANSWER_WITHIN_MS = 20_000
 const MEMORY_LEAST = 128 * 1024
