@@ -67,6 +67,8 @@ export async function startTestServer(
     TOLLGATE_FLUSH_MS: '100',
     TOLLGATE_SHARDS: '2',
     TOLLGATE_HTTP_THREADS: '1',
+    // What a crowded machine delays is no outage; tests of outages set their own.
+    TOLLGATE_DB_TIMEOUT_MS: '20000',
     ...options.env,
   })
   const listeners = new Set<(text: string) => void>()
