@@ -177,6 +177,8 @@ class Traffic {
 
   static async begin(url: string, isTiny: boolean): Promise<Traffic> {
     const { apiId } = await call(url, '/v1/apis.createApi', { name: 'soak' })
+    // The first use of one makes it too, but overrides are set before that is certain.
+    await call(url, '/v1/ratelimits.createNamespace', { name: 'soak-1' })
     const traffic = new Traffic(url, String(apiId), isTiny ? TINY : SIZES)
     for (let i = 0; i < traffic.sizes.generations; i++) await traffic.makeGeneration()
     return traffic
