@@ -5,8 +5,12 @@ import { SLOW_MS } from './support/timeout.ts'
 
 setDefaultTimeout(2 * SLOW_MS)
 
-/** Those that do more, or otherwise, on a Postgres; the others run on the embedded database alone. */
-const ON_POSTGRES = ['http.bench.ts', 'latency.bench.ts', 'usage.bench.ts']
+/**
+ * Where each runs: those that start servers again and again, on Postgres, where that takes a tenth of the time and where
+ * some of them look at more; the others on the embedded database.
+ */
+const EMBEDDED = ['import-keys.bench.ts', 'usage.bench.ts', 'window-table.bench.ts']
+const isOnPostgres = TEST_DATABASE_URL !== null
 
 /** Each benchmark checks its own answers and fails when one is wrong; tiny, so that none can rot unnoticed. */
 describe('the benchmark runs, and its answers are right:', () => {
