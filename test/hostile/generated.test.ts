@@ -18,7 +18,7 @@ function expectSound({ drawn, accepted, byStatus, heapMib }: CampaignReport, req
   for (const status of [200, 400, 403, 404, 409, 412]) expect(byStatus[status]).toBeGreaterThan(10)
   // Else the requests would not get past the checks of their endpoint, and would say nothing of it.
   const reached = endpoints.filter(({ path }) => (accepted[path] ?? 0) > 0)
-  expect(reached.length).toBeGreaterThan(0.9 * endpoints.length)
+  expect(reached.length).toBeGreaterThan(0.8 * endpoints.length)
 }
 
 test('whatever is sent, the answer is in order, and a refused request has written nothing', async () => {
