@@ -19,8 +19,10 @@ import { type Behind, Tunnel } from './tunnel.ts'
  * 4. The answer is written; then comes the connection's next request. Answers keep the order of the requests since
  *    there is only ever one in work; what a client sends meanwhile waits, and beyond a bound is not read.
  *
- * Why not Bun's server alone: of the CPU time of a `ratelimits.limit` its Request, Response and Headers took a third
- * (bench/http; README has the figures), and it cannot bound connections or cut off slow senders.
+ * Why not Bun's server alone: it cannot bound connections or cut off slow senders, and its Request, Response and Headers
+ * cost more than all else a `ratelimits.limit` does in JavaScript. CPU of a call as a multiple of bare Bun.serve's
+ * (bench/http): 1.75 through Bun's server, 1.49 here. Of that a socket alone, JSON in and out, takes 0.8, the way to the
+ * shard and back 0.25 (17.7 against 15.0 µs with the decision left out).
  */
 export class Front {
   private readonly connections = new Set<Connection>()
