@@ -89,10 +89,10 @@ describe.if(isRun)('while Postgres is', () => {
     }
     if (process.env.TEST_OUTAGE_SECONDS) console.log({ usual, under, recoveredMs })
     expect(recoveredMs).toBeLessThan(RECOVERED_MS)
-    // A second has few hundred of them, on a machine that does other things as well; nobody waits for Postgres is a quarter
-    // of its timeout away.
+    // A second has few hundred of them, on a machine that does other things as well, and this process, which measures,
+    // may just have filled a disk. Who waited for Postgres would have waited for its timeout.
     const isLong = OUTAGE_MS >= 30_000
-    expect(under.p99Ms).toBeLessThan(2 * Math.max(usual.p99Ms, isLong ? 20 : 100))
+    expect(under.p99Ms).toBeLessThan(2 * Math.max(usual.p99Ms, isLong ? 20 : TIMEOUT_MS / 4))
     expect(await databaseService()).toBe('ok')
     await columns.expectAllCounted()
   }
