@@ -9,7 +9,7 @@ setDefaultTimeout(2 * SLOW_MS)
  * Where each runs: those that start servers again and again, on Postgres, where that takes a tenth of the time and where
  * some of them look at more; the others on the embedded database.
  */
-const EMBEDDED = ['import-keys.bench.ts', 'usage.bench.ts', 'window-table.bench.ts']
+const EMBEDDED = ['import-keys.bench.ts', 'window-table.bench.ts']
 const isOnPostgres = TEST_DATABASE_URL !== null
 
 /** Each benchmark checks its own answers and fails when one is wrong; tiny, so that none can rot unnoticed. */
