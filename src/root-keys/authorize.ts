@@ -115,6 +115,7 @@ const presentRootKey = (key: string, query: PermissionQuery | null, call: Call):
   limits: [],
   tags: null,
   clientAddress: () => call.clientAddress(),
+  isRoot: true,
   admit: requireRootKey,
 })
 

@@ -41,7 +41,10 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
       takeAll: (calls) => wait('limiter.take', () => limiter.takeAll(calls)),
       takeAsync: (call) => limiter.takeAsync(call),
     }),
-    keys: over(keys, { find: (key) => wait('keys.find', () => keys.find(key)) }),
+    keys: over(keys, {
+      find: (key) => wait('keys.find', () => keys.find(key)),
+      findRoot: (key) => wait('keys.find', () => keys.findRoot(key)),
+    }),
     namespaces: over(namespaces, {
       find: (workspaceId, name) => wait('namespaces.find', () => namespaces.find(workspaceId, name)),
     }),

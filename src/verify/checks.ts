@@ -44,7 +44,7 @@ export function selectLimits(
   record: KeyRecord,
   requested: readonly RequestedLimit[],
 ): { selected: SelectedLimit[] } | { missing: string } {
-  if (requested.length === 0 && record.limits.length === 0) return NO_LIMITS
+  if (requested.length === 0) return { selected: autoApplied(record) }
   const selected = new Map<string, SelectedLimit>()
   for (const limit of record.limits) if (limit.autoApply) selected.set(limit.name, select(limit, 1))
   for (const { name, cost, limit, durationMs, isOptional } of requested) {
@@ -60,7 +60,12 @@ export function selectLimits(
   return { selected: [...selected.values()] }
 }
 
-const NO_LIMITS = { selected: [] }
+/** What nearly every verification counts; their names differ (`store.ts`). */
+function autoApplied({ limits }: KeyRecord): SelectedLimit[] {
+  const selected: SelectedLimit[] = []
+  for (const limit of limits) if (limit.autoApply) selected.push(select(limit, 1))
+  return selected
+}
 
 const select = ({ name, limit, durationMs, ownerId }: ConfiguredLimit, cost: number): SelectedLimit => ({
   name,

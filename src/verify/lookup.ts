@@ -12,6 +12,8 @@ import { hashKey } from './secret.ts'
  */
 export class KeyLookup {
   readonly cache: RecordCache<KeyRecord>
+  /** Text → hash of root keys that were found lately. */
+  private readonly rootHashes = new Map<string, string>()
 
   constructor(
     sql: AnySql,
@@ -32,6 +34,22 @@ export class KeyLookup {
   /** The record at once when it is cached, else a promise of it; null = no such key. */
   find(key: string): KeyRecord | null | Promise<KeyRecord | null> {
     return this.cache.find(hashKey(key))
+  }
+
+  /**
+   * The same for a text that comes with every call, as root keys do: the hash is kept and so, of those that exist, is the
+   * text. Its heads are kept as well (`front.ts`). Hashing it each time and looking for the fresh text of the hash took
+   * 0.5 µs of a call's 6.
+   */
+  findRoot(key: string): KeyRecord | null | Promise<KeyRecord | null> {
+    const known = this.rootHashes.get(key)
+    if (known !== undefined) return this.cache.find(known)
+    const hash = hashKey(key)
+    const found = this.cache.find(hash)
+    if (found === null || found instanceof Promise || found.forWorkspaceId === null) return found
+    if (this.rootHashes.size >= ROOT_HASHES_MAX) this.rootHashes.clear()
+    this.rootHashes.set(key, hash)
+    return found
   }
 
   /** Drops a key on this thread alone, for a change that no other thread needs to hear of. */
@@ -59,3 +77,5 @@ function bytesOf(record: KeyRecord): number {
   for (const role of record.roles) characters += role.length + 20
   return 1300 + (record.identity === null ? 0 : 400) + 120 * record.limits.length + 2 * characters
 }
+
+const ROOT_HASHES_MAX = 1000

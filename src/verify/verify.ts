@@ -2,7 +2,7 @@ import type { AnySql } from '../db/connect.ts'
 import { ApiError, badRequest } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type PermissionQuery, parsePermissionQuery } from '../lib/permission-query.ts'
-import type { LimiterRouter, Taken } from '../limiter/router.ts'
+import type { LimiterRouter, Take, Taken } from '../limiter/router.ts'
 import type { Outcome, UsageRecorder } from '../usage/recorder.ts'
 import {
   checkPermissions,
@@ -29,6 +29,8 @@ export type Presented = {
   limits: readonly RequestedLimit[]
   tags: readonly string[] | null
   clientAddress: () => string | null
+  /** It comes as a root key, with every call. */
+  isRoot?: true
   /** Asked when the key may be used, before anything is counted or taken; throws for a key that will not do here. */
   admit?: (record: KeyRecord) => void
 }
@@ -64,7 +66,8 @@ export type Verifier = {
  *   is neither configured nor fully given. Any other error means that the answer is not known.
  */
 export function verify(verifier: Verifier, presented: Presented): Verdict | Promise<Verdict> {
-  const found = verifier.keys.find(presented.key)
+  const { keys } = verifier
+  const found = presented.isRoot === true ? keys.findRoot(presented.key) : keys.find(presented.key)
   return found instanceof Promise
     ? found.then((record) => check(verifier, presented, record))
     : check(verifier, presented, found)
@@ -156,15 +159,19 @@ async function countLimits(
   limiter: LimiterRouter,
   selected: readonly SelectedLimit[],
 ): Promise<CountedLimit[]> {
-  const takes = selected.map(({ name, limit, durationMs, cost, ownerId }) => ({
-    counter: `${ownerId}\n${durationMs}\n${name}`,
-    limit,
-    durationMs,
-    cost,
-  }))
-  const taken = await limiter.takeAll(takes)
+  const [only] = selected
+  if (only !== undefined && selected.length === 1)
+    return [{ selected: only, taken: await limiter.take(takeOf(only)) }]
+  const taken = await limiter.takeAll(selected.map(takeOf))
   return selected.map((limit, i) => ({ selected: limit, taken: taken[i] as Taken })) // one for each
 }
+
+const takeOf = ({ name, limit, durationMs, cost, ownerId }: SelectedLimit): Take => ({
+  counter: `${ownerId}\n${durationMs}\n${name}`,
+  limit,
+  durationMs,
+  cost,
+})
 
 const report = ({ selected, taken }: CountedLimit) => ({
   name: selected.name,
