@@ -1,4 +1,5 @@
 import { hashKey } from '../src/verify/secret.ts'
+import { randomNumbers } from '../test/support/random.ts'
 import { type PacedCall, sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
 import {
@@ -269,14 +270,3 @@ class Traffic {
 
 const SIZES = { generations: 10, keys: 100, calls: 4_000 }
 const TINY = { generations: 3, keys: 2, calls: 100 }
-
-/** Numbers from 0 to below 1, the same for the same seed (mulberry32). */
-function randomNumbers(seed: number): () => number {
-  let state = seed | 0
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
-  }
-}

@@ -1,6 +1,7 @@
 import { cpus } from 'node:os'
 import { CounterHash } from '../src/limiter/counter-hash.ts'
 import { CellBatch, WindowTable } from '../src/limiter/window-table.ts'
+import { randomNumbers } from '../test/support/random.ts'
 
 /**
  * The window table alone, one thread, counters arriving as text of 20 characters, hashing included. Claims:
@@ -305,17 +306,6 @@ class Names {
 
   texts(picked: Int32Array): string[] {
     return Array.from(picked, (name) => this.bytes.toString('latin1', 20 * name, 20 * name + 20))
-  }
-}
-
-/** Numbers from 0 to below 1, the same for the same seed (mulberry32). */
-function randomNumbers(seed: number): () => number {
-  let state = seed | 0
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
   }
 }
 

@@ -1,3 +1,5 @@
+import { EndTags } from './end-tags.ts'
+
 /**
  * Counts the windows that a cell of the overflow sketch cannot hold: a count-min sketch with conservative update. A
  * counter is charged to four entries chosen by its hash, its count is their minimum. Entries are shared, so it may
@@ -14,10 +16,7 @@ export class CountMin {
   readonly bytes: number
   private readonly entries: Uint32Array
   private readonly mask: number
-  /** End of the window a tag stands for, Unix ms; 0 = the tag is unused. Tag 0 is never used: an empty entry has it. */
-  private readonly tagEnds = new Float64Array(TAGS)
-  private readonly tagByEnd = new Map<number, number>()
-  private lastTag = 0
+  private readonly tags = new EndTags(TAGS)
   /** Where the clearing walk is, and the time it clears up to; a tag may be used again only after a whole walk. */
   private clearedUntil = 0
   private clearBeforeMs = 0
@@ -31,11 +30,12 @@ export class CountMin {
 
   /** The most that can have been used of the window that ends at `endMs`. */
   estimate(h2: number, h3: number, endMs: number): number {
+    const { ends } = this.tags
     let least = CODE_MASK
     for (let row = 0; row < ROWS; row++) {
       const entry = this.entries[this.position(row, h2, h3)] as number // masked
       // What was charged to this window raised the entry's end to ours, so an earlier end means: nothing of ours.
-      const code = (this.tagEnds[entry >>> CODE_BITS] as number) >= endMs ? entry & CODE_MASK : 0 // 12 bits
+      const code = (ends[entry >>> CODE_BITS] as number) >= endMs ? entry & CODE_MASK : 0 // 12 bits
       if (code < least) least = code
     }
     return decode(least)
@@ -43,13 +43,15 @@ export class CountMin {
 
   /** Makes sure that the counter is estimated at `used` or more until `endMs`. */
   raise(h2: number, h3: number, endMs: number, used: number, nowMs: number): void {
-    const tag = this.tagFor(endMs, nowMs)
-    const tagEndMs = this.tagEnds[tag] as number // a tag in use
+    const { ends } = this.tags
+    const tag = this.tags.tagFor(endMs) || this.tags.shareFor(endMs, nowMs)
+    const tagEndMs = ends[tag] as number // a tag in use
+    this.isActive = true
     const code = encode(used)
     for (let row = 0; row < ROWS; row++) {
       const at = this.position(row, h2, h3)
       const entry = this.entries[at] as number // masked
-      const entryEndMs = this.tagEnds[entry >>> CODE_BITS] as number // 12 bits
+      const entryEndMs = ends[entry >>> CODE_BITS] as number // 12 bits
       const isOver = entryEndMs <= nowMs
       const newTag = isOver || entryEndMs < tagEndMs ? tag : entry >>> CODE_BITS
       const newCode = isOver ? code : Math.max(code, entry & CODE_MASK)
@@ -69,54 +71,20 @@ export class CountMin {
     for (let at = this.clearedUntil; at < until; at++) {
       const entry = this.entries[at] as number // in range
       if (entry === 0) continue
-      const endMs = this.tagEnds[entry >>> CODE_BITS] as number // 12 bits
+      const endMs = this.tags.ends[entry >>> CODE_BITS] as number // 12 bits
       if (endMs <= this.clearBeforeMs) this.entries[at] = 0
     }
     this.clearedUntil = until
     if (until < this.entries.length) return false
     this.clearedUntil = 0
-    for (const [endMs, tag] of this.tagByEnd) {
-      if (endMs > this.clearBeforeMs) continue
-      this.tagByEnd.delete(endMs)
-      this.tagEnds[tag] = 0
-    }
-    this.isActive = this.tagByEnd.size > 0
+    this.tags.forget(this.clearBeforeMs)
+    this.isActive = !this.tags.isEmpty
     return true
   }
 
   /** Four independent-looking positions from two words of the hash. */
   private position(row: number, h2: number, h3: number): number {
     return (h3 + Math.imul(row, h2 | 1)) & this.mask
-  }
-
-  /**
-   * The tag of a window end, or a new one. When all are taken: that of the next later end, or else the latest is moved
-   * to this end; both only keep counts for longer.
-   */
-  private tagFor(endMs: number, nowMs: number): number {
-    const known = this.tagByEnd.get(endMs)
-    if (known !== undefined) return known
-    if (this.tagByEnd.size < TAGS - 1) {
-      do this.lastTag = (this.lastTag % (TAGS - 1)) + 1
-      while (this.tagEnds[this.lastTag] !== 0)
-      this.tagEnds[this.lastTag] = endMs
-      this.tagByEnd.set(endMs, this.lastTag)
-      this.isActive = true
-      return this.lastTag
-    }
-    let latestMs = 0
-    let nextMs = Number.POSITIVE_INFINITY
-    for (const [otherMs] of this.tagByEnd) {
-      if (otherMs > latestMs) latestMs = otherMs
-      if (otherMs > endMs && otherMs > nowMs && otherMs < nextMs) nextMs = otherMs
-    }
-    const tag = this.tagByEnd.get(nextMs) ?? (this.tagByEnd.get(latestMs) as number) // the map is full
-    if (nextMs === Number.POSITIVE_INFINITY) {
-      this.tagByEnd.delete(latestMs)
-      this.tagByEnd.set(endMs, tag)
-      this.tagEnds[tag] = endMs
-    }
-    return tag
   }
 }
 

@@ -1,4 +1,5 @@
 import { CountMin } from './count-min.ts'
+import { EndTags } from './end-tags.ts'
 
 /**
  * Counts windows for which the table has no room, in 4 bytes each instead of 33: a fingerprint of the counter instead
@@ -37,9 +38,7 @@ export class OverflowSketch {
   private readonly buckets: number
   /** 1 = a counter of the bucket may be in the sketch. Kept until the sketch is empty. */
   private readonly marked: Uint8Array
-  /** End of the window a tag stands for, Unix ms; 0 = the tag is unused. Tag 0 is never used: an empty cell has it. */
-  private readonly tagEnds = new Float64Array(TAGS)
-  private readonly tagByEnd = new Map<number, number>()
+  private readonly tags = new EndTags(TAGS)
   /** Where the clearing walk is, and the time it clears up to; a tag may be used again only after a whole walk. */
   private clearedUntil = 0
   private clearBeforeMs = 0
@@ -91,13 +90,13 @@ export class OverflowSketch {
     if (!this.isActive) return true
     if (!this.expireCells(cellsMax, nowMs) || !this.rest.expire(cellsMax, nowMs)) return false
     if (!this.rest.isActive) this.marked.fill(0)
-    this.isActive = this.tagByEnd.size > 0 || this.rest.isActive
+    this.isActive = !this.tags.isEmpty || this.rest.isActive
     return true
   }
 
   private expireCells(cellsMax: number, nowMs: number): boolean {
     if (this.clearedUntil === 0) {
-      if (!this.someTagEnded(nowMs)) return true
+      if (!this.tags.hasEnded(nowMs)) return true
       this.clearBeforeMs = nowMs
     }
     const until = Math.min(this.cells.length, this.clearedUntil + cellsMax)
@@ -108,17 +107,8 @@ export class OverflowSketch {
     this.clearedUntil = until
     if (until < this.cells.length) return false
     this.clearedUntil = 0
-    for (const [endMs, tag] of this.tagByEnd) {
-      if (endMs > this.clearBeforeMs) continue
-      this.tagByEnd.delete(endMs)
-      this.tagEnds[tag] = 0
-    }
+    this.tags.forget(this.clearBeforeMs)
     return true
-  }
-
-  private someTagEnded(nowMs: number): boolean {
-    for (const endMs of this.tagByEnd.keys()) if (endMs <= nowMs) return true
-    return false
   }
 
   /** The highest count under a fingerprint; what was counted for earlier windows is not the asking counter's. */
@@ -180,30 +170,19 @@ export class OverflowSketch {
       return true
     }
     if (roomAt < 0) return false
-    const tag = this.tagFor(endMs)
+    const tag = this.tags.tagFor(endMs)
     if (tag === 0) return false
     cells[roomAt] = (fingerprint << FINGERPRINT_SHIFT) | (tag << TAG_SHIFT) | count
     return true
   }
 
   private endOf(cell: number): number {
-    return this.tagEnds[(cell >>> TAG_SHIFT) & TAG_MASK] as number // masked
+    return this.tags.ends[(cell >>> TAG_SHIFT) & TAG_MASK] as number // masked
   }
 
   /** The whole range of a word spread over all buckets. */
   private bucketOf(word: number): number {
     return Math.floor(((word >>> 0) * this.buckets) / 2 ** 32)
-  }
-
-  /** The tag of a window end, or a new one; 0 when all are in use. */
-  private tagFor(endMs: number): number {
-    const known = this.tagByEnd.get(endMs)
-    if (known !== undefined) return known
-    const tag = this.tagEnds.indexOf(0, 1)
-    if (tag === -1) return 0
-    this.tagEnds[tag] = endMs
-    this.tagByEnd.set(endMs, tag)
-    return tag
   }
 }
 

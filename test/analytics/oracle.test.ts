@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { bucketOf } from '../../src/lib/buckets.ts'
 import type { Outcome } from '../../src/usage/recorder.ts'
+import { randomNumbers } from '../support/random.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { asText, COUNTS, type Event, expectedRows, OUTCOMES, type Question, seeded } from '../usage/oracle.ts'
+import { asText, COUNTS, type Event, expectedRows, OUTCOMES, type Question } from '../usage/oracle.ts'
 
 setDefaultTimeout(SLOW_MS)
 
@@ -46,7 +47,7 @@ beforeAll(async () => {
   const [api] = await sql<
     { keyspaceId: string }[]
   >`select keyspace_id as "keyspaceId" from apis where id = ${apiId}`
-  const random = seeded(SEED)
+  const random = randomNumbers(SEED)
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T // never empty
   const outcomes = Object.keys(OUTCOMES) as Outcome[] // its keys are the outcomes
   for (let i = 0; i < 6000; i++) {

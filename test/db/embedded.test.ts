@@ -6,6 +6,7 @@ import { connect, type Sql } from '../../src/db/connect.ts'
 import { StartError } from '../../src/db/data-dir.ts'
 import { type EmbeddedDatabase, startEmbedded } from '../../src/db/embedded.ts'
 import { copyEmbedded } from '../support/database.ts'
+import { randomNumbers } from '../support/random.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 
@@ -45,7 +46,7 @@ describe('several connections on the one session', () => {
    */
   test('queries, errors and transactions at once each get their own answers, thousands of them', async () => {
     const pools = Array.from({ length: 5 }, () => pool())
-    const random = seeded(7)
+    const random = randomNumbers(7)
     const answers = { right: 0, wrong: 0 }
     const note = (isRight: boolean) => answers[isRight ? 'right' : 'wrong']++
     const hits = new Map<number, number>()
@@ -249,17 +250,6 @@ test('commits are synced to the disk', async () => {
 const preparedCount = async (sql: Sql) =>
   (await sql`select count(*) as count from pg_prepared_statements where statement like '%prepared_%'`)[0]
     ?.count
-
-/** The same numbers for the same seed (mulberry32), from 0 up to 1. */
-function seeded(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296
-  }
-}
 
 /** Speaks the protocol by hand, to leave at moments a driver never would. */
 class RawClient {

@@ -101,8 +101,11 @@ class Client {
 
 const portOf = () => Number(new URL(server.url).port)
 
+const limitBody = (identifier: string, limit = 100): string =>
+  JSON.stringify({ namespace: 'front', identifier, limit, duration: 3_600_000 })
+
 function limitRequest(identifier: string, more = ''): string {
-  const body = JSON.stringify({ namespace: 'front', identifier, limit: 100, duration: 3_600_000 })
+  const body = limitBody(identifier)
   return `POST /v1/ratelimits.limit HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${OPERATOR_KEY}\r\nContent-Type: application/json\r\n${more}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
 }
 const remainingOf = (answer: Received | null) => JSON.parse(answer?.body ?? '{}').remaining
@@ -140,12 +143,7 @@ describe('what comes in parts', () => {
 
   test('a thousand requests sent at once are each answered once', async () => {
     using client = new Client(portOf())
-    const body = JSON.stringify({
-      namespace: 'front',
-      identifier: 'thousand',
-      limit: 2000,
-      duration: 3_600_000,
-    })
+    const body = limitBody('thousand', 2000)
     const request = limitRequest('').replace(
       /Content-Length.*$/s,
       `Content-Length: ${body.length}\r\n\r\n${body}`,
@@ -171,12 +169,7 @@ describe('what comes in parts', () => {
 describe('what the strict reader leaves alone', () => {
   test('a chunked body is understood, and so is what follows on the connection', async () => {
     using client = new Client(portOf())
-    const body = JSON.stringify({
-      namespace: 'front',
-      identifier: 'chunked',
-      limit: 100,
-      duration: 3_600_000,
-    })
+    const body = limitBody('chunked')
     const chunked = `POST /v1/ratelimits.limit HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${OPERATOR_KEY}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
     for (const [index, request] of [
       limitRequest('chunked'),

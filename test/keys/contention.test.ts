@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { randomNumbers } from '../support/random.ts'
 import { type Json, startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -9,15 +10,6 @@ beforeAll(async () => {
   server = await startTestServer()
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
-
-/** Numbers from 0 to 1, the same ones in every run. */
-function seeded(seed: number) {
-  let state = seed
-  return () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
-    return state / 2 ** 32
-  }
-}
 
 /**
  * Roles, permissions and identities come and go while keys are made, changed and verified with them. What one call found
@@ -40,7 +32,7 @@ test('linking and deleting the same things at once never fails, and never deadlo
   }
   const post = (method: string, body: object) => checked(server.post(method, body, workspace.rootKey))
   const get = (method: string) => checked(server.get(method, {}, workspace.rootKey))
-  const random = seeded(1)
+  const random = randomNumbers(1)
   const pick = <T>(list: readonly T[]): T | undefined => list[Math.floor(random() * list.length)]
   const some = () => [1, 2, 3].map(() => ({ name: `n.${Math.floor(random() * 5)}`, create: true }))
 

@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from 'bun:test'
 import fc from 'fast-check'
 import { CountMin } from '../../src/limiter/count-min.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { randomNumbers } from './support.ts'
+import { expectNoUnderCount } from './support.ts'
 
 setDefaultTimeout(SLOW_MS)
 
@@ -22,31 +22,7 @@ test('no open window is estimated below what was charged, while entries are shar
         durationMsMax: fc.constantFrom(1, 20, 9_000),
         costMax: fc.constantFrom(1, 10, 100_000, 2 ** 31 - 1),
       }),
-      ({ seed, names, durationMsMax, costMax }) => {
-        const random = randomNumbers(seed)
-        const sketch = new CountMin(8 * 1024)
-        const charged = new Map<string, number>()
-        let nowMs = 1_000
-        for (let step = 0; step < 10_000; step++) {
-          if (random() < 0.3) nowMs += Math.ceil(random() * 3)
-          const id = Math.floor(random() * names)
-          const endMs = nowMs + 1 + Math.floor(random() * durationMsMax)
-          const window = `${id} ${endMs}`
-          const used = charged.get(window) ?? 0
-          const estimate = sketch.estimate(...name(id), endMs)
-          if (estimate < used) throw new Error(`step ${step}: ${estimate} of ${used}`)
-          const after = Math.min(estimate + Math.ceil(random() * costMax), 2 ** 31 - 1)
-          if (after > used) {
-            sketch.raise(...name(id), endMs, after, nowMs)
-            charged.set(window, after)
-          }
-          if (random() < 0.1) sketch.expire(1 + Math.floor(random() * 700), nowMs)
-        }
-        for (const [window, used] of charged) {
-          const [id = 0, endMs = 0] = window.split(' ').map(Number)
-          if (endMs > nowMs) expect(sketch.estimate(...name(id), endMs)).toBeGreaterThanOrEqual(used)
-        }
-      },
+      (traffic) => expectNoUnderCount(new CountMin(8 * 1024), name, traffic),
     ),
     { numRuns: 60 },
   )

@@ -1,8 +1,9 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import fc from 'fast-check'
 import { CellBatch, WindowTable } from '../../src/limiter/window-table.ts'
+import { randomNumbers } from '../support/random.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { randomNumbers, takeFrom } from './support.ts'
+import { takeFrom } from './support.ts'
 
 setDefaultTimeout(SLOW_MS)
 

@@ -328,13 +328,7 @@ class Simulation {
       const counter = counters[i] as Counter // one each
       const { limit, cost, durationMs } = takes[i] as Take // one each
       const { identifier } = counter
-      http.usage.recordRatelimit({
-        workspaceId: 'ws_1',
-        namespaceId: 'ns_1',
-        identifier,
-        passed,
-        atMs: http.clock(),
-      })
+      record(http, identifier, passed)
       if (passed && cost > 0 && (used > limit || used < cost))
         world.fail(`${identifier}: passed with ${used} of ${limit} used`)
       if (resetAtMs <= atMs && resetAtMs % durationMs === 0)
@@ -368,14 +362,7 @@ class Simulation {
       const counter = this.randomCounter()
       try {
         const { passed } = http.limiter.takeAsync(this.takeOf(counter))
-        const { identifier } = counter
-        http.usage.recordRatelimit({
-          workspaceId: 'ws_1',
-          namespaceId: 'ns_1',
-          identifier,
-          passed,
-          atMs: http.clock(),
-        })
+        record(http, counter.identifier, passed)
         this.decisions++
       } catch (cause) {
         this.world.note(() => `${http.thread.name}: a limit fails at once: ${describe(cause)}`)
@@ -755,6 +742,9 @@ type Key = {
 }
 
 /** Neither starts nor stops, and owes no answer. */
+const record = ({ usage, clock }: HttpThread, identifier: string, passed: boolean): void =>
+  usage.recordRatelimit({ workspaceId: 'ws_1', namespaceId: 'ns_1', identifier, passed, atMs: clock() })
+
 const isAtRest = ({ state, http }: Server) =>
   state === 'stopped' ||
   state === 'dead' ||

@@ -1,6 +1,6 @@
 import { drainMicrotasks } from 'bun:jsc'
 import type { Timers } from '../../src/lib/timers.ts'
-import { randomNumbers } from '../limiter/support.ts'
+import { randomNumbers } from '../support/random.ts'
 
 /**
  * Virtual time: events in the order of their time, and of their making where that is equal. One runs to its end, with all

@@ -1,7 +1,8 @@
 import { expect } from 'bun:test'
+import { randomNumbers } from '../support/random.ts'
 import type { Answer, Json, TestServer } from '../support/server.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
-import { asText, type Event, expectedRows, OUTCOMES, type Question, seeded } from './oracle.ts'
+import { asText, type Event, expectedRows, OUTCOMES, type Question } from './oracle.ts'
 
 const HOUR = 3_600_000
 const DAY = 24 * HOUR
@@ -55,7 +56,7 @@ export async function makeTraffic(
   const subjects: Subject[] = []
   for (const { fields, body = {} } of kinds)
     subjects.push({ ...(await ask('keys.createKey', { apiId, ...fields })), body })
-  const random = seeded(seed)
+  const random = randomNumbers(seed)
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T // never empty
 
   const traffic: Traffic = {
