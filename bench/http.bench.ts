@@ -29,7 +29,7 @@ import {
 export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const rounds = options.tiny ? 1 : 5
   const seconds = options.tiny ? 1 : 3
-  const connections = options.tiny ? 4 : 32
+  const connections = options.tiny ? 4 : 64
   console.log(`http: ${machine()}, load from ${generator}, ${connections} connections`)
   console.log(
     `  input: ${IDENTIFIERS} identifiers or ${KEYS} keys in turn; ${rounds} rounds of ${seconds} s each, medians`,

@@ -2,7 +2,7 @@ import { TypeCompiler } from '@sinclair/typebox/compiler'
 import { duringRequest } from '../db/deadline.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
-import { newId } from '../lib/ids.ts'
+import { newRequestId } from '../lib/ids.ts'
 import { newTraceHex, readTraceContext, traceparentOf } from '../lib/trace-context.ts'
 import { log } from '../log.ts'
 import { SPAN_KIND, type Trace, type Tracer } from '../tracing/tracer.ts'
@@ -158,7 +158,7 @@ function endRequest(
 
 /** One request and its answer. Getters for what only some calls ask: every call makes one of these. */
 class Exchange implements Envelope, Call {
-  readonly requestId = newId('req')
+  readonly requestId = newRequestId()
   readonly startedAt = performance.now()
   readonly headers: Record<string, string> = {}
   trace: { traceId: string; spanId: string } | null = null

@@ -15,6 +15,8 @@ export type RequestHead = {
   readonly isLast: boolean
   /** Names in lower case, each followed by its value; in the order sent. */
   readonly headers: readonly string[]
+  /** The same by name; of one sent more than once, all values joined by commas. */
+  readonly values: ReadonlyMap<string, string>
 }
 
 /** Longest head, in bytes, request line included. Cookies and tokens fit; a head that grows and grows does not. */
@@ -43,6 +45,7 @@ export function readHead(text: string, end: number): RequestHead | null {
   }
 
   const headers: string[] = []
+  const values = new Map<string, string>()
   let contentLength = -1
   let hosts = 0
   let isLast = false
@@ -83,12 +86,14 @@ export function readHead(text: string, end: number): RequestHead | null {
       default:
     }
     headers.push(name, value)
+    const before = values.get(name)
+    values.set(name, before === undefined ? value : `${before}, ${value}`)
     at = next
   }
   if (hosts !== 1) return null
   if (contentLength > 0 && method !== 'POST') return null
   const route = text.slice(0, queryAt === -1 ? targetEnd : methodEnd + 1 + queryAt)
-  return { method, target, route, contentLength: Math.max(0, contentLength), isLast, headers }
+  return { method, target, route, contentLength: Math.max(0, contentLength), isLast, headers, values }
 }
 
 const METHODS: ReadonlySet<string> = new Set(['GET', 'POST', 'OPTIONS', 'PUT', 'PATCH', 'DELETE'])

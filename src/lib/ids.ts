@@ -43,6 +43,23 @@ export function newId(prefix: IdPrefix, nowMs: number = Date.now()): string {
   return text
 }
 
+/**
+ * The id of a request, of the same form and as unlikely to come twice. Every request needs one and nobody is kept out by
+ * it, so all but the last two characters are drawn anew only once they have all been used, or the second is over.
+ */
+export function newRequestId(): string {
+  const second = Math.floor(Date.now() / 1000)
+  if (requestPair === PAIRS.length || second !== requestSecond) {
+    requestStem = newId('req').slice(0, -2)
+    requestSecond = second
+    requestPair = 0
+  }
+  return requestStem + PAIRS[requestPair++]
+}
+let requestStem = ''
+let requestSecond = -1
+let requestPair = 0
+
 /** What no id made in the second of `atMs` or later sorts before. Empty for times before the first id. */
 export function firstIdAt(prefix: IdPrefix, atMs: number): string {
   const seconds = Math.floor(atMs / 1000) - ID_EPOCH_SECONDS

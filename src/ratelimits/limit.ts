@@ -40,7 +40,7 @@ export function namespaceFor(deps: Deps, actor: Actor, name = 'default'): Namesp
   const found = deps.namespaces.find(actor.workspaceId, name)
   const check = (namespace: Namespace | null): Namespace | Promise<Namespace> => {
     if (namespace === null) return createNamespace(deps, actor, name)
-    requirePermission(actor, mayLimit(namespace.id))
+    requirePermission(actor, namespace.mayLimit)
     return namespace
   }
   return found instanceof Promise ? found.then(check) : check(found)
@@ -77,8 +77,6 @@ export const replyOf = ({ limit }: Take, { passed, used, resetAtMs }: Taken): Li
   remaining: Math.max(0, limit - used),
   reset: resetAtMs,
 })
-
-const mayLimit = (namespaceId: string) => anyOf('*', 'ratelimit.*.limit', `ratelimit.${namespaceId}.limit`)
 
 /**
  * A namespace nobody has used yet is made, when the root key may both make it and limit in it; else it is not found.

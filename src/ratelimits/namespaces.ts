@@ -1,24 +1,31 @@
 import type { Changes } from '../db/changes.ts'
 import type { AnySql } from '../db/connect.ts'
 import { RecordCache } from '../db/record-cache.ts'
+import type { PermissionQuery } from '../lib/permission-query.ts'
 import { arrangeOverrides, type Overrides } from './overrides.ts'
 import { findNamespaceByName } from './store.ts'
 
-export type Namespace = { id: string; name: string; overrides: Overrides }
+export type Namespace = {
+  id: string
+  name: string
+  overrides: Overrides
+  /** What a root key needs to limit in it. */
+  mayLimit: PermissionQuery
+}
 
 /** Namespaces with their overrides, cached by workspace and name. That one is missing is never cached. */
 export class Namespaces {
   readonly cache: RecordCache<Namespace>
 
   constructor(sql: AnySql, changes: Changes, options: { bytesMax: number }) {
-    this.cache = new RecordCache(changes, {
+    this.cache = new RecordCache<Namespace>(changes, {
       load: async (key) => {
         // Ids hold no line feed, so the first one ends the workspace's.
         const split = key.indexOf('\n')
         const row = await findNamespaceByName(sql, key.slice(0, split), key.slice(split + 1))
-        return row === null
-          ? null
-          : { id: row.id, name: row.name, overrides: arrangeOverrides(row.overrides) }
+        if (row === null) return null
+        const mayLimit: PermissionQuery = { or: ['*', 'ratelimit.*.limit', `ratelimit.${row.id}.limit`] }
+        return { id: row.id, name: row.name, overrides: arrangeOverrides(row.overrides), mayLimit }
       },
       dependenciesOf: ({ id }) => [id],
       bytesOf: ({ name, overrides }) =>

@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
 import { decodeBase58, encodeBase58 } from '../../src/lib/base58.ts'
-import { firstIdAt, newId } from '../../src/lib/ids.ts'
+import { firstIdAt, newId, newRequestId } from '../../src/lib/ids.ts'
 
 /** Pages are ordered by id, so an id that sorts before an older one would be skipped. */
 test('ids made ten seconds apart sort by their time', () => {
@@ -10,8 +10,9 @@ test('ids made ten seconds apart sort by their time', () => {
 })
 
 test('ids have their prefix, sixteen base58 characters, and are never the same', () => {
-  const ids = Array.from({ length: 20_000 }, () => newId('req'))
-  expect(new Set(ids).size).toBe(20_000)
+  const made = [() => newId('req'), newRequestId].map((make) => Array.from({ length: 20_000 }, make))
+  const ids = made.flat()
+  expect(new Set(ids).size).toBe(40_000)
   for (const id of ids) expect(id).toMatch(/^req_[1-9A-HJ-NP-Za-km-z]{16}$/)
 })
 
