@@ -48,7 +48,7 @@ class Undone extends Error {
 function depsFor(permissions: readonly string[], isOperator = false): Deps {
   const { deps } = server.server
   const record = { ...rootKey, permissions: new Set(permissions), isOperator }
-  const keys = { find: () => record } as unknown as Deps['keys'] // authenticate asks for nothing else
+  const keys = { findRoot: () => record } as unknown as Deps['keys'] // authenticate asks for nothing else
   const write: Deps['database']['write'] = (work, options) =>
     deps.database.write(async (tx) => {
       await work(tx, () => {})
