@@ -1,6 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { readdirSync } from 'node:fs'
 import { TEST_DATABASE_URL } from './support/database.ts'
+import { outcomeOf } from './support/outcome.ts'
 import { SLOW_MS } from './support/timeout.ts'
 
 setDefaultTimeout(2 * SLOW_MS)
@@ -23,12 +24,8 @@ describe('the benchmark runs, and its answers are right:', () => {
         stdout: 'pipe',
         stderr: 'pipe',
       })
-      const [output, errors, code] = await Promise.all([
-        new Response(child.stdout).text(),
-        new Response(child.stderr).text(),
-        child.exited,
-      ])
-      expect(code, `${output}${errors}`).toBe(0)
-      expect(output.length).toBeGreaterThan(0)
+      const { out, err, code } = await outcomeOf(child)
+      expect(code, `${out}${err}`).toBe(0)
+      expect(out.length).toBeGreaterThan(0)
     })
 })

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { hashKey } from '../../src/verify/secret.ts'
 import { openTestDatabase } from '../support/database.ts'
+import { outcomeOf } from '../support/outcome.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -44,15 +45,8 @@ function spawn(
 }
 
 /** As a person types it. */
-async function run(rootKey: string, words: string[], env: Record<string, string> = {}) {
-  const child = spawn(rootKey, words, env)
-  const [out, err, code] = await Promise.all([
-    new Response(child.stdout).text(),
-    new Response(child.stderr).text(),
-    child.exited,
-  ])
-  return { out, err, code }
-}
+const run = (rootKey: string, words: string[], env: Record<string, string> = {}) =>
+  outcomeOf(spawn(rootKey, words, env))
 
 /** The JSON a command prints; fails unless it ends with this status. */
 async function json(rootKey: string, words: string[], code = 0) {

@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import { fileURLToPath } from 'node:url'
 import { TEST_DATABASE_URL } from '../support/database.ts'
+import { outcomeOf } from '../support/outcome.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import type { Report } from './main.ts'
 
@@ -11,12 +12,9 @@ const MAIN = fileURLToPath(new URL('./main.ts', import.meta.url))
 /** In a process of its own: it takes over promises, logs and, when bugs are planted, the program's classes. */
 async function simulate(...options: string[]): Promise<Report> {
   const child = Bun.spawn([process.execPath, MAIN, '--json', ...options], { stdout: 'pipe', stderr: 'pipe' })
-  const [output, errors] = await Promise.all([
-    new Response(child.stdout).text(),
-    new Response(child.stderr).text(),
-  ])
-  if (output === '') throw new Error(errors)
-  return JSON.parse(output) as Report // what --json prints
+  const { out, err } = await outcomeOf(child)
+  if (out === '') throw new Error(err)
+  return JSON.parse(out) as Report // what --json prints
 }
 
 /** The simulation has a database of its own; the suite for a real Postgres has more time for it. */

@@ -15,6 +15,7 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { connect } from '../../src/db/connect.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
+import { outcomeOf } from '../support/outcome.ts'
 import { callsTo } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -92,15 +93,7 @@ const spawn = (words: string[], more: Record<string, string> = {}) =>
     stderr: 'pipe',
   })
 
-async function run(words: string[], more: Record<string, string> = {}) {
-  const child = spawn(words, more)
-  const [out, err, code] = await Promise.all([
-    new Response(child.stdout).text(),
-    new Response(child.stderr).text(),
-    child.exited,
-  ])
-  return { out, err, code }
-}
+const run = (words: string[], more: Record<string, string> = {}) => outcomeOf(spawn(words, more))
 
 /** Starts a server with every kind of thread more than once, and waits until it listens. */
 async function serve() {

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { hashKey } from '../../src/verify/secret.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
+import { outcomeOf } from '../support/outcome.ts'
 import { type ServerProcess, spawnServer } from '../support/process.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -101,10 +102,6 @@ async function reseal(
     stdout: 'pipe',
     stderr: 'pipe',
   })
-  const [output, errors, code] = await Promise.all([
-    new Response(child.stdout).text(),
-    new Response(child.stderr).text(),
-    child.exited,
-  ])
-  return { code, output, errors }
+  const { out, err, code } = await outcomeOf(child)
+  return { code, output: out, errors: err }
 }
