@@ -95,11 +95,14 @@ export class Flusher {
     const { table } = this.options
     const changed = this.changed
     let page = 0
+    let batchEnd = table.pages
     do {
-      page = table.sweep(page, PAGES_PER_SLICE, changed)
-      if (page === -1 || !changed.hasRoom(CELLS_PER_SLICE)) {
+      page = table.sweep(page, Math.min(PAGES_PER_SLICE, batchEnd - page), changed)
+      // Pages made since the batch began may hold cells that are in it already, moved there by a split and changed again.
+      if (page === -1 || page === batchEnd || !changed.hasRoom(CELLS_PER_SLICE)) {
         await this.write(changed, () => table.markChanged(changed))
         changed.count = 0
+        batchEnd = table.pages
       } else {
         await this.nextTurn()
       }

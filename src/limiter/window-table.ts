@@ -30,6 +30,8 @@ export class WindowTable {
   live = 0
   /** Of them, changed since they were last gathered. */
   dirty = 0
+  /** In use; only ever more. */
+  pages: number
 
   readonly sketch: OverflowSketch
   /**
@@ -42,7 +44,6 @@ export class WindowTable {
   private readonly ends: Float64Array
   private readonly pagesMax: number
   private readonly depthMax: number
-  private pages: number
   /** What `warm` read, so that the compiler must keep the reads. */
   private warmed = 0
   /** Page by the first `depth` bits of `h1`. */
@@ -209,7 +210,8 @@ export class WindowTable {
 
   /**
    * One slice of a walk over all pages: frees windows that are over and gathers the cells changed since the last walk,
-   * which then count as written. Pages made meanwhile come last, so a walk misses nothing.
+   * which then count as written. Pages made meanwhile come last, so a walk misses nothing; a cell that moved to one and
+   * changed again is gathered twice.
    * @returns the page to go on from, or -1 after the last.
    */
   sweep(fromPage: number, pagesMax: number, changed: CellBatch): number {

@@ -152,6 +152,8 @@ export class Postgres {
   }
 
   private writeWindows(nodeId: string, rows: WindowRows): void {
+    const cells = rows.cells.match(/.{32}/g) ?? []
+    if (new Set(cells).size < cells.length) throw new Error('a statement cannot write a row twice')
     for (const [i, endMs] of rows.ends.entries()) {
       const cell = rows.cells.slice(32 * i, 32 * i + 32)
       const used = rows.used[i] as number // as long as ends
