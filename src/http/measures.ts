@@ -77,6 +77,13 @@ export class Measures {
     else decisions.denied++
   }
 
+  /** Requests answered since the start. */
+  get answered(): number {
+    let sum = 0
+    for (const route of this.#routes.values()) sum += route.answered
+    return sum
+  }
+
   report({ caches, usage, spans }: Pick<ThreadReport, 'caches' | 'usage' | 'spans'>): ThreadReport {
     const used = [...this.#routes].filter(([, { sumMs }]) => sumMs > 0)
     const { passed, denied } = this.#others
@@ -99,9 +106,11 @@ export const NAMESPACES_MAX = 100
 export class RouteMeasures {
   readonly #statuses = new Map<number, number>()
   readonly #counts: number[] = Array(LATENCY_BOUNDS_MS.length + 1).fill(0)
+  answered = 0
   sumMs = 0
 
   add(status: number, ms: number): void {
+    this.answered++
     this.#statuses.set(status, (this.#statuses.get(status) ?? 0) + 1)
     let interval = 0
     while (interval < LATENCY_BOUNDS_MS.length && ms > (LATENCY_BOUNDS_MS[interval] ?? 0)) interval++
