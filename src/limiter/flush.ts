@@ -121,9 +121,11 @@ export class Flusher {
   private async write(cells: CellBatch, putBack: () => void): Promise<void> {
     if (cells.count === 0) return
     try {
-      if (this.isLate) throw new Error('no time left to flush')
-      await this.options.store.write(this.options.nodeId, rowsOf(cells))
-      this.cellsWritten += cells.count
+      for (const rows of statementsOf(cells)) {
+        if (this.isLate) throw new Error('no time left to flush')
+        await this.options.store.write(this.options.nodeId, rows)
+        this.cellsWritten += rows.ends.length
+      }
       this.reportBack()
     } catch (cause) {
       putBack()
@@ -156,11 +158,12 @@ export class Flusher {
     const { table, nodeId, spills } = this.options
     const spill: WindowSpill = { nodeId, cells: '', ends: [], used: [] }
     const append = (cells: CellBatch) => {
-      const rows = rowsOf(cells)
+      for (const rows of statementsOf(cells)) {
+        spill.cells += rows.cells
+        for (const end of rows.ends) spill.ends.push(end)
+        for (const used of rows.used) spill.used.push(used)
+      }
       cells.count = 0
-      spill.cells += rows.cells
-      for (const end of rows.ends) spill.ends.push(end)
-      for (const used of rows.used) spill.used.push(used)
     }
     for (let page = 0; page !== -1; ) {
       page = table.sweep(page, PAGES_PER_SLICE, this.changed)
@@ -184,16 +187,20 @@ export class Flusher {
   }
 }
 
-function rowsOf(batch: CellBatch): WindowRows {
-  let at = 0
-  for (let i = 0; i < 4 * batch.count; i++) {
-    const word = batch.names[i] as number // count is within the batch
-    for (let shift = 28; shift >= 0; shift -= 4) hexBytes[at++] = HEX.charCodeAt((word >>> shift) & 15)
-  }
-  return {
-    cells: hexBytes.toString('latin1', 0, at),
-    ends: Array.from(batch.ends.subarray(0, batch.count)),
-    used: Array.from(batch.used.subarray(0, batch.count)),
+/** The batch in parts of {@link CELLS_PER_STATEMENT}. */
+function* statementsOf(batch: CellBatch): Generator<WindowRows, void> {
+  for (let from = 0; from < batch.count; from += CELLS_PER_STATEMENT) {
+    const until = Math.min(batch.count, from + CELLS_PER_STATEMENT)
+    let at = 0
+    for (let i = 4 * from; i < 4 * until; i++) {
+      const word = batch.names[i] as number // count is within the batch
+      for (let shift = 28; shift >= 0; shift -= 4) hexBytes[at++] = HEX.charCodeAt((word >>> shift) & 15)
+    }
+    yield {
+      cells: hexBytes.toString('latin1', 0, at),
+      ends: Array.from(batch.ends.subarray(from, until)),
+      used: Array.from(batch.used.subarray(from, until)),
+    }
   }
 }
 
@@ -221,7 +228,11 @@ function addOne(from: CellBatch, i: number, to: CellBatch): void {
 }
 
 const HEX = '0123456789abcdef'
-const CELLS_PER_STATEMENT = 5_000
+/**
+ * Making one and sending it holds the shard for 0.5 ms, which its calls wait for; with 5 000 it was 2 ms. 50 000 cells take
+ * a tenth longer for it.
+ */
+const CELLS_PER_STATEMENT = 1_000
 /** 128 pages are 128 KiB: about 0.1 ms when all of them changed. */
 const PAGES_PER_SLICE = 128
 const CELLS_PER_SLICE = 32

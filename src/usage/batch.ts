@@ -10,8 +10,11 @@ export type Outcome =
   | 'USAGE_EXCEEDED'
   | 'INSUFFICIENT_PERMISSIONS'
 
-/** Rows of one batch at most: a bound on how long one statement takes and how long building it holds the thread. */
-export const BATCH_ROWS_MAX = 5_000
+/**
+ * Rows of one batch at most: a bound on how long one statement takes, and on how long building it holds the thread and all
+ * its requests: 1.3 ms, where 5 000 took 2.5. 25 000 rows take 6 % longer for it.
+ */
+export const BATCH_ROWS_MAX = 2_000
 
 /**
  * Columns side by side, one entry a row: what the insert wants, and the shortest form on disk. In `verifications` all
