@@ -276,9 +276,9 @@ async function replaySpills(
       const spill = checkSpill(value)
       const open = spill.ends.flatMap((end, i) => (end > options.now ? [i] : []))
       for (let from = 0; from < open.length; from += REPLAY_ROWS) {
-        const slice = open.slice(from, from + REPLAY_ROWS)
+        const slice = latestOf(spill, open.slice(from, from + REPLAY_ROWS))
         await store.write(spill.nodeId, {
-          cells: slice.map((i) => spill.cells.slice(32 * i, 32 * i + 32)).join(''),
+          cells: slice.map((i) => cellOf(spill, i)).join(''),
           ends: slice.map((i) => spill.ends[i] as number), // i indexes ends
           used: slice.map((i) => spill.used[i] as number), // checked: as long as ends
         })
@@ -289,6 +289,28 @@ async function replaySpills(
   } finally {
     await store.close()
   }
+}
+
+const cellOf = ({ cells }: WindowSpill, i: number): string => cells.slice(32 * i, 32 * i + 32)
+
+/**
+ * One place for each cell. A file may have two, of a counter that got a cell of its own after it had been over-counted; a
+ * statement cannot write a row twice.
+ */
+function latestOf(spill: WindowSpill, places: number[]): number[] {
+  const latest = new Map<string, number>()
+  for (const i of places) {
+    const cell = cellOf(spill, i)
+    const other = latest.get(cell)
+    if (other === undefined || isLater(spill, i, other)) latest.set(cell, i)
+  }
+  return [...latest.values()]
+}
+
+/** Whether what is at `i` replaces what is at `other`, as in the database. */
+function isLater({ ends, used }: WindowSpill, i: number, other: number): boolean {
+  const [end = 0, otherEnd = 0, count = 0, otherCount = 0] = [ends[i], ends[other], used[i], used[other]]
+  return end > otherEnd || (end === otherEnd && count > otherCount)
 }
 
 function checkSpill(value: unknown): WindowSpill {

@@ -1,7 +1,11 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { openSpills } from '../../src/db/spill.ts'
 import { systemTimers } from '../../src/lib/timers.ts'
 import { Flusher } from '../../src/limiter/flush.ts'
+import { startShards } from '../../src/limiter/shards.ts'
 import { WindowStore } from '../../src/limiter/store.ts'
 import { WindowTable } from '../../src/limiter/window-table.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
@@ -57,4 +61,48 @@ test('cells that change and move while a walk is under way are written whole, on
   const [row] = await database.sql<{ cells: number; used: number }[]>`
     select count(*) as cells, sum(used)::bigint as used from ratelimit_windows where node_id = ${NODE}`
   expect(row).toEqual({ cells: 4_000 + 500 + 2_000, used: 4_000 + 2 * 500 + 2_000 })
+})
+
+/** It is in the list of those near their limit and in the table. A start that cannot send a spill file does not start. */
+test('a counter that got a cell of its own since memory was full is spilled, and sent by the next start', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-flush-'))
+  const HOUR = 3_600_000
+  const now = Date.UTC(2030, 0, 1, 12, 30)
+  const table = new WindowTable({ memoryBytes: 128 * 1024, nowMs: now })
+  for (let i = 0; i < 20_000; i++)
+    takeFrom(table, { counter: `flood ${i}`, limit: 10, durationMs: HOUR, cost: 1, atMs: now })
+  const abuser = { counter: 'abuser', limit: 10, durationMs: 24 * HOUR, cost: 6 }
+  expect(takeFrom(table, { ...abuser, atMs: now })).toMatchObject({ passed: true, used: 6 })
+  expect(table.nearLimit.count).toBeGreaterThan(0) // it has no cell
+  const later = now + HOUR
+  expect(takeFrom(table, { ...abuser, cost: 3, atMs: later })).toMatchObject({ passed: true, used: 9 })
+  expect(table.dirty).toBeGreaterThan(0) // it has one
+
+  const store = new WindowStore({ ...database.address, databaseId: 'another one' })
+  const nodeId = 'node_spill'
+  const flusher = new Flusher({
+    table,
+    store,
+    spills: openSpills(folder),
+    timers: systemTimers,
+    nodeId,
+    everyMs: HOUR,
+    deletesEnded: false,
+  })
+  expect(await flusher.stop()).toBeGreaterThan(0)
+  const shards = await startShards({
+    count: 1,
+    address: database.address,
+    nodeId,
+    hashSecret: 'secret',
+    flushEveryMs: HOUR,
+    dataDir: folder,
+    memoryBytes: 2 ** 22,
+    now: later,
+  })
+  await shards.stop()
+  const rows = await database.sql`
+    select used from ratelimit_windows where node_id = ${nodeId} and ends_at > ${later + HOUR}`
+  expect(rows.map(({ used }) => used)).toEqual([9])
+  rmSync(folder, { recursive: true })
 })
