@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { connect } from '../src/db/connect.ts'
 import { generator, type LoadResult, sendLoad } from './support/load.ts'
+import { sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
 import {
@@ -20,8 +21,9 @@ import {
 /**
  * What a call costs over HTTP, next to the least Bun can do: `ratelimits.limit` and `keys.verifyKey` (warm, with one rate
  * limit, usage recorded) against a bare Elysia route with the same schema and a bare `Bun.serve`; and, where `bun install`
- * was run in bench/peers, against what a user would take instead. All in one run, interleaved, because machines are
- * noisy: read the ratios. Then `ratelimits.multiLimit`, in decisions, and what warm verifications ask of Postgres: nothing.
+ * was run in bench/peers, against what a user would take instead, with the first of these once more at one rate for all.
+ * All in one run, interleaved, because machines are noisy: read the ratios. Then `ratelimits.multiLimit`, in decisions, and
+ * what warm verifications ask of Postgres: nothing.
  *
  * The answers are checked afterwards: every answered call must have been counted by its window, none more than the
  * connections could have in flight when the load was cut.
@@ -69,7 +71,19 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
       connections: Math.min(32, connections),
     },
   ]
-  for (const each of cases) await compare(each, { rounds, seconds })
+  for (const each of cases) {
+    const rates = await compare(each, { rounds, seconds })
+    const [peer] = peers
+    if (each.path !== LIMIT_PATH || peer === undefined) continue
+    const rate = Math.round(0.8 * (rates.get(peer) ?? 0))
+    await compareAtOneRate([tollgate, peer, bare], {
+      rate,
+      bodies: each.bodies,
+      connections,
+      rounds,
+      seconds,
+    })
+  }
   console.log(`  memory of Tollgate afterwards: ${tollgate.memoryMib().toFixed(0)} MiB`)
   await countStatements(connections, options.tiny ? 2 : 5)
 }
@@ -93,7 +107,7 @@ type Case = {
 async function compare(
   { path, bodies, targets, counted, perRequest, connections }: Case,
   { rounds, seconds }: { rounds: number; seconds: number },
-): Promise<void> {
+): Promise<Map<Target, number>> {
   const results = new Map<Target, Measured[]>(targets.map((target) => [target, []]))
   const [tollgate] = targets
   const countedBefore = await counted()
@@ -121,6 +135,34 @@ async function compare(
         `${cpu.toFixed(2)} µs of CPU each, so ${Math.round(1e6 / cpu).toLocaleString('en')} a second of one core`,
     )
   }
+  return new Map(
+    [...results].map(([target, each]) => [target, median(each.map((result) => result.requestsPerSecond))]),
+  )
+}
+
+/** How long a caller waits where nothing is asked too much of: each at a rate that the slowest of them can keep up with. */
+async function compareAtOneRate(
+  targets: Target[],
+  load: { rate: number; bodies: string[]; connections: number; rounds: number; seconds: number },
+): Promise<void> {
+  const results = new Map<Target, LoadResult[]>(targets.map((target) => [target, []]))
+  const calls = load.bodies.map((body) => ({ path: LIMIT_PATH, body, expected: '"success":true' }))
+  for (let round = 0; round < load.rounds; round++)
+    for (const target of targets) {
+      const { url } = target
+      const result = await sendPacedLoad({ ...load, url, socketPath: null, headers: HEADERS, calls })
+      if (result.failed > 0)
+        throw new Error(`${target.name}: ${result.failed} calls failed at ${load.rate}/s`)
+      results.get(target)?.push(result)
+    }
+  console.log(`\n  ${LIMIT_PATH}, each at ${load.rate} requests/s`)
+  printTable(
+    ['', 'p50 ms', 'p99 ms', 'p99.9 ms'],
+    [...results].map(([target, each]) => [
+      target.name,
+      ...(['p50', 'p99', 'p999'] as const).map((field) => median(each.map((result) => result[field]))),
+    ]),
+  )
 }
 
 /** The peers in bench/peers, a package of its own: the product needs none of them. */

@@ -21,7 +21,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const isTiny = options.tiny ?? false
   const rounds = isTiny ? 1 : 5
   const seconds = isTiny ? 1 : 3
-  const connections = isTiny ? 8 : 32
+  const connections = isTiny ? 8 : 128
   console.log(`threads: ${machine()}, ${connections} connections, ${rounds} rounds of ${seconds} s, medians`)
   await using one = await startTollgate('1 HTTP thread')
   await using two = await startTollgate('2 HTTP threads', { TOLLGATE_HTTP_THREADS: '2' })

@@ -1,25 +1,22 @@
+import { join } from 'node:path'
 import postgres from 'postgres'
 import { countVerifications, dailyCountsOfKeys, type VerificationFilter } from '../src/analytics/store.ts'
-import { readConfig } from '../src/config.ts'
 import { arrayTypes } from '../src/db/array-types.ts'
 import type { Sql } from '../src/db/connect.ts'
 import { openSpills } from '../src/db/spill.ts'
-import { endpoints } from '../src/http/app.ts'
-import { type Handler, handlerOf } from '../src/http/handle.ts'
-import { RequestIncoming } from '../src/http/incoming.ts'
 import { startOfMonth } from '../src/lib/buckets.ts'
 import type { WorkspaceId } from '../src/lib/ids.ts'
-import { startServer } from '../src/server.ts'
 import { Fold } from '../src/usage/fold.ts'
 import { UsageRecorder } from '../src/usage/recorder.ts'
 import { makeMonth } from '../src/usage/rollup.ts'
+import { hashKey } from '../src/verify/secret.ts'
 import { openTestDatabase, openTestSql, TEST_DATABASE_URL, type TestSql } from '../test/support/database.ts'
 import { randomNumbers } from '../test/support/random.ts'
+import type { Span, SpanResult } from './baselines/switched-recording.ts'
 import { generator, sendLoad } from './support/load.ts'
-import { sendPacedLoad } from './support/paced.ts'
-import { machine, median } from './support/table.ts'
+import { machine } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
-import { servePostgresApart } from './support/tollgate.ts'
+import { call, ROOT_KEY, servePostgresApart } from './support/tollgate.ts'
 
 /**
  * Usage, from the recording thread to the answers. Claims: recording costs at most 3 % of the throughput of
@@ -93,197 +90,85 @@ function recording(isTiny: boolean): void {
  * What recording costs of a verification. Few keys verified often share their cells; of many keys verified less than once
  * a second each verification is a row to write. The cache of keys holds some 44 000: more would be read anew each time.
  *
- * Three measurements, for a claim of 3 % is finer than two loads over HTTP can be told apart on most machines. Over HTTP,
- * with and without recording in turn: as much as goes, and at a steady rate. Where each verification is a row, Postgres
- * takes so much of the load's core that less is asked of the server; it then answers fewer at a time, which costs more
- * each, recording or not. At a steady rate both are asked the same. And in this process: CPU time with and without, in
- * short slices, each followed by the flush of what it recorded, against what a verification costs over HTTP.
+ * One server under one steady load records for a second and flushes, then does not for a second, in turn: a claim of 3 %
+ * is finer than two servers, or two loads, can be told apart on most machines. Each span with recording is compared with
+ * the two beside it. Where that may be done, the connections to Postgres are served on the core of the load, so that the
+ * rates tell what recording costs the server.
  */
 async function share(isTiny: boolean): Promise<void> {
-  const sizes = isTiny ? [20, 200] : [100, 40_000]
+  const [pairs, spanMs, connections] = isTiny ? [2, 100, 4] : [40, 1000, 64]
   const where = TEST_DATABASE_URL === null ? 'embedded database, which counts in' : 'Postgres'
-  console.log(`  share of recording in keys.verifyKey, ${where}:`)
-  const cpuOverHttp = await shareOverHttp(sizes, isTiny)
-  await shareInProcess(sizes, cpuOverHttp, isTiny)
-}
+  console.log(`  share of recording in keys.verifyKey, ${where}, load from ${generator}:`)
+  await using server = await startSwitched()
+  for (const keys of isTiny ? [20, 200] : [100, 40_000]) {
+    const bodies = await makeKeys(server, keys)
+    const load = { url: server.url, path: '/v1/keys.verifyKey', headers: JSON_TYPE, bodies, connections }
+    // Warms up the cache of keys, and the code, of the recording too.
+    const warming = sendLoad({ ...load, seconds: isTiny ? 1 : 8 })
+    let recorded = 0
+    let isLoaded = true
+    void warming.finally(() => (isLoaded = false)).catch(() => {}) // awaited below
+    while (isLoaded) recorded += (await server.span({ isRecorded: true, ms: spanMs })).recorded
+    await warming
+    const isApart = await servePostgresApart(server.databaseUrl)
 
-/**
- * The same server with and without recording, each on a database of its own, pinned to one core. Where that may be done,
- * its connections to Postgres are served on the core of the load, so that rates tell what recording costs the server.
- * @returns CPU µs without.
- */
-async function shareOverHttp(sizes: number[], isTiny: boolean): Promise<number[]> {
-  const [rounds, seconds, connections] = isTiny ? [1, 1, 4] : [24, 1, 32]
-  await using recorded = await startRecording('with recording', ['src/main.ts', 'serve'])
-  await using unrecorded = await startRecording('without', ['bench/baselines/unrecorded.ts'])
-  const cpuOff: number[] = []
-  for (const keys of sizes) {
-    const bodies = await makeKeys([recorded, unrecorded], keys)
-    const load = { path: '/v1/keys.verifyKey', headers: JSON_TYPE, bodies, connections }
-    const on: Figures = { rate: [], cpu: [] }
-    const off: Figures = { rate: [], cpu: [] }
-    let answered = 0
-    let isApart = false
-    // The first round only warms up: the cache of keys, and the code.
-    for (let round = 0; round <= rounds; round++) {
-      for (const target of round % 2 === 0 ? [recorded, unrecorded] : [unrecorded, recorded]) {
-        const cpuBefore = target.cpuMicroseconds()
-        isApart = await servePostgresApart(target.databaseUrl)
-        const result = await sendLoad({
-          ...load,
-          url: target.url,
-          seconds: round === 0 ? 2 * seconds : seconds,
-        })
-        if (result.failed > 0) throw new Error(`${target.name}: ${result.failed} verifications failed`)
-        if (target === recorded) answered += result.answered
-        if (round === 0) continue
-        const { rate, cpu } = target === recorded ? on : off
-        rate.push(result.requestsPerSecond)
-        cpu.push((target.cpuMicroseconds() - cpuBefore) / result.answered)
-      }
+    const sending = sendLoad({ ...load, seconds: Math.ceil((pairs * spanMs * 3) / 1000) + 2 })
+    sending.catch(() => {}) // awaited below
+    await Bun.sleep(spanMs)
+    const without = [await server.span({ isRecorded: false, ms: spanMs })]
+    const with_: SpanResult[] = []
+    for (let i = 0; i < pairs; i++) {
+      with_.push(await server.span({ isRecorded: true, ms: spanMs }))
+      without.push(await server.span({ isRecorded: false, ms: spanMs }))
     }
-    const paced = await pacedCosts([recorded, unrecorded], { bodies, connections, isTiny })
-    answered += paced.answered
-    await checkCounted(recorded, { answered, connections: connections * (rounds + 1) })
-    cpuOff.push(median(off.cpu))
-    const ratio = median(on.cpu) / median(off.cpu)
+    for (const span of with_) recorded += span.recorded
+    const { failed } = await sending
+    if (failed > 0) throw new Error(`${failed} verifications failed`)
+    // What was recorded while the last flush ran is still to be flushed.
+    recorded += (await server.span({ isRecorded: true, ms: 0 })).recorded
+    const counted = await countedOf(server)
+    if (counted !== recorded) throw new Error(`${recorded} verifications were recorded, ${counted} counted`)
+    const rates = comparedWith(without, with_, ({ answered, ms }) => (1000 * answered) / ms)
+    const cpu = comparedWith(without, with_, ({ cpu, answered }) => cpu / answered)
     console.log(
-      `    over HTTP from ${generator}, ${keys} keys: ${median(on.rate).toFixed(0)} against ${median(off.rate).toFixed(0)} a second, ` +
-        `CPU ${median(on.cpu).toFixed(1)} against ${median(off.cpu).toFixed(1)} µs each (medians of ${rounds} rounds; × ${ratio.toFixed(3)})` +
+      `    ${keys} keys: ${rates.with.toFixed(0)} against ${rates.without.toFixed(0)} a second (${rates.more}), ` +
+        `CPU ${cpu.with.toFixed(2)} against ${cpu.without.toFixed(2)} µs each (${cpu.more}); ${recorded} recorded, all counted` +
         (isApart ? '; Postgres on the core of the load' : ''),
     )
-    console.log(
-      `    at ${paced.rate} a second, ${keys} keys: CPU ${median(paced.on).toFixed(2)} against ${median(paced.off).toFixed(2)} µs each ` +
-        `(medians of ${paced.on.length} rounds; × ${(median(paced.on) / median(paced.off)).toFixed(3)})`,
-    )
-  }
-  return cpuOff
-}
-
-/** CPU µs of a verification at a rate that the server, the load and Postgres can all keep up with, in turn. */
-async function pacedCosts(
-  [recorded, unrecorded]: [Target, Target],
-  { bodies, connections, isTiny }: { bodies: string[]; connections: number; isTiny: boolean },
-) {
-  const [rounds, seconds, rate] = isTiny ? [1, 1, 200] : [10, 3, 5000]
-  const calls = bodies.map((body) => ({ path: '/v1/keys.verifyKey', body, expected: '"valid":true' }))
-  const on: number[] = []
-  const off: number[] = []
-  let counted = 0
-  for (let round = 0; round < rounds; round++) {
-    for (const target of round % 2 === 0 ? [recorded, unrecorded] : [unrecorded, recorded]) {
-      const cpuBefore = target.cpuMicroseconds()
-      const load = {
-        url: target.url,
-        socketPath: null,
-        headers: JSON_TYPE,
-        calls,
-        connections,
-        seconds,
-        rate,
-      }
-      const { answered, failed } = await sendPacedLoad(load)
-      if (failed > 0) throw new Error(`${target.name}: ${failed} verifications failed at ${rate} a second`)
-      const costs = target === recorded ? on : off
-      costs.push((target.cpuMicroseconds() - cpuBefore) / answered)
-      if (target === recorded) counted += answered
-    }
-  }
-  return { rate, on, off, answered: counted }
-}
-
-async function shareInProcess(sizes: number[], cpuOverHttp: number[], isTiny: boolean): Promise<void> {
-  const slices = isTiny ? 2 : 40
-  const each = isTiny ? 200 : 20_000
-  await using opening = new AsyncDisposableStack()
-  const database = opening.use(await openTestDatabase())
-  const server = opening.use(
-    await startServer(
-      readConfig({
-        PORT: '0',
-        DATABASE_URL: database.databaseUrl ?? '',
-        TOLLGATE_DATA_DIR: database.dataDir,
-        TOLLGATE_ROOT_KEY: ROOT_KEY,
-        TOLLGATE_HTTP_THREADS: '1',
-        TOLLGATE_SHARDS: '1',
-        TOLLGATE_FLUSH_MS: '60000',
-        // A crowded machine is slow to read many keys, and this measures no refusals.
-        TOLLGATE_DB_TIMEOUT_MS: '60000',
-      }),
-    ),
-  )
-  const { deps } = server
-  const endpoint = endpoints.find(({ path }) => path === '/v1/keys.verifyKey')
-  if (endpoint === undefined) throw new Error('no such endpoint')
-  const usage: UsageRecorder = Object.create(deps.usage, { recordVerification: { value: () => {} } })
-  const handlers = { on: handlerOf(endpoint, deps), off: handlerOf(endpoint, { ...deps, usage }) }
-  for (const [index, keys] of sizes.entries()) {
-    const apiIds: string[] = []
-    const target = { url: server.url, apiIds }
-    const bodies = await makeKeys([target], keys)
-    let at = 0
-    let recorded = 0
-    // A server at work is never idle: whoever waits here collects garbage that would be collected later anyway.
-    const slice = async (name: 'on' | 'off') => {
-      const handle = handlers[name]
-      let verified = 0
-      let isFlushed = name === 'off'
-      const { user, system } = process.cpuUsage()
-      for (; verified < each || !isFlushed; verified += 50) {
-        if (verified === each) void deps.usage.flush().then(() => (isFlushed = true))
-        for (let i = 0; i < 50; i++) {
-          await verify(handle, bodies[at++ % keys] as string) // in range
-        }
-        await new Promise((resolve) => setImmediate(resolve)) // lets the answers of the database in
-      }
-      const used = process.cpuUsage({ user, system })
-      if (name === 'on') recorded += verified
-      return (used.user + used.system) / verified
-    }
-    // Known keys first, many at once: who asks for one unknown key after the other waits for each.
-    for (let from = 0; from < keys; from += 500)
-      await Promise.all(bodies.slice(from, from + 500).map((body) => verify(handlers.off, body)))
-    for (let i = 0; i < 2 + (2 * keys) / each; i++) await slice(i % 2 === 0 ? 'on' : 'off') // warms up
-    const costs: number[] = []
-    for (let i = 0; i < slices; i++) {
-      const [first, second] = i % 2 === 0 ? (['on', 'off'] as const) : (['off', 'on'] as const)
-      const cpu = { [first]: await slice(first), [second]: await slice(second) }
-      costs.push((cpu.on ?? 0) - (cpu.off ?? 0))
-    }
-    await deps.usage.flush()
-    await checkCounted(target, { answered: recorded, connections: 0 })
-    const cost = median(costs)
-    console.log(
-      `    in process, ${keys} keys: ${cost.toFixed(2)} µs of CPU each, flush included (median of ${slices} pairs of ${each}), ` +
-        `${((100 * cost) / (cpuOverHttp[index] ?? Number.NaN)).toFixed(1)} % of what it costs over HTTP`,
-    )
   }
 }
 
-async function verify(handle: Handler, body: string): Promise<void> {
-  const request = new Request('http://localhost/v1/keys.verifyKey', {
-    method: 'POST',
-    headers: JSON_TYPE,
-    body,
-  })
-  const { status } = await handle(new RequestIncoming(request, null))
-  if (status !== 200) throw new Error(`answered ${status}`)
+/** Means, and by how much a span with recording is above those beside it: mean and standard error. */
+function comparedWith(without: SpanResult[], with_: SpanResult[], figure: (span: SpanResult) => number) {
+  const figures = without.map(figure)
+  const ratios = with_.map((span, i) => (2 * figure(span)) / ((figures[i] ?? 0) + (figures[i + 1] ?? 0)))
+  const ratio = mean(ratios)
+  const error = Math.sqrt(mean(ratios.map((each) => (each - ratio) ** 2)) / Math.max(1, ratios.length - 1))
+  const percent = (share: number) => (100 * share).toFixed(1)
+  return {
+    with: mean(with_.map(figure)),
+    without: mean(figures),
+    more: `${ratio < 1 ? '−' : '+'} ${percent(Math.abs(ratio - 1))} ± ${percent(error)} %`,
+  }
 }
 
-const ROOT_KEY = 'tollgate_bench_operator_key'
-/** A server, and the APIs made there so far: the last one is being counted. */
-type Counted = { url: string; apiIds: string[] }
+const mean = (values: number[]) => values.reduce((sum, value) => sum + value, 0) / values.length
+
+/** A server whose recording is switched, and the API last made there. */
+type Switched = Target & {
+  databaseUrl: string | null
+  apiId: string
+  span(span: Span): Promise<SpanResult>
+}
 const JSON_TYPE = { 'Content-Type': 'application/json' }
 
-/** A server with a database of its own, both gone afterwards. */
-async function startRecording(
-  name: string,
-  script: string[],
-): Promise<Target & Counted & { databaseUrl: string | null }> {
+/** Pinned to one core, with a database of its own; both are gone afterwards. */
+async function startSwitched(): Promise<Switched> {
   await using opening = new AsyncDisposableStack()
   const database = opening.use(await openTestDatabase())
+  const unix = join(database.dataDir, 'switch.sock')
   const target = opening.use(
-    await startTarget(name, script, {
+    await startTarget('switched', ['bench/baselines/switched-recording.ts'], {
       PORT: '0',
       DATABASE_URL: database.databaseUrl ?? '',
       TOLLGATE_DATA_DIR: database.dataDir,
@@ -292,31 +177,28 @@ async function startRecording(
       TOLLGATE_SHARDS: '1',
       // A crowded machine is slow to read many keys, and this measures no refusals.
       TOLLGATE_DB_TIMEOUT_MS: '60000',
+      BENCH_SWITCH: unix,
     }),
   )
+  const span = async (asked: Span) => {
+    const answer = await fetch('http://localhost/', { unix, method: 'POST', body: JSON.stringify(asked) })
+    if (!answer.ok) throw new Error(`the switch answered ${answer.status}: ${await answer.text()}`)
+    return (await answer.json()) as SpanResult // of switched-recording.ts
+  }
   const opened = opening.move()
   const { databaseUrl } = database
-  return { ...target, apiIds: [], databaseUrl, [Symbol.asyncDispose]: () => opened.disposeAsync() }
+  return { ...target, apiId: '', databaseUrl, span, [Symbol.asyncDispose]: () => opened.disposeAsync() }
 }
 
-/** The same keys on both, in an API of their own. @returns a verification of each, in an order of chance. */
-async function makeKeys(targets: Counted[], count: number): Promise<string[]> {
+/** Keys in an API of their own. @returns a verification of each, in an order of chance. */
+async function makeKeys(server: Switched, count: number): Promise<string[]> {
   const keys = Array.from({ length: count }, (_, key) => `bench_${count}_${key}`)
-  for (const target of targets) {
-    const { apiId } = await call(target, 'apis.createApi', { name: `${count} keys` })
-    target.apiIds.push(String(apiId))
-    for (let from = 0; from < count; from += 1000)
-      await Promise.all(
-        Array.from({ length: 10 }, (_, part) => keys.slice(from + 100 * part, from + 100 * (part + 1))).map(
-          (part) =>
-            call(
-              target,
-              'migrations.createKeys',
-              part.map((key) => ({ apiId, hash: { value: sha256(key), variant: 'sha256_base64' } })),
-            ),
-        ),
-      )
-  }
+  const { apiId } = await call(server.url, '/v1/apis.createApi', { name: `${count} keys` })
+  server.apiId = String(apiId)
+  const made = (part: string[]) =>
+    part.map((key) => ({ apiId, hash: { value: hashKey(key), variant: 'sha256_base64' } }))
+  for (let from = 0; from < count; from += 100)
+    await call(server.url, '/v1/migrations.createKeys', made(keys.slice(from, from + 100)))
   const random = randomNumbers(SEED)
   return keys
     .map((key) => ({ at: random(), body: JSON.stringify({ key }) }))
@@ -324,36 +206,12 @@ async function makeKeys(targets: Counted[], count: number): Promise<string[]> {
     .map(({ body }) => body)
 }
 
-const sha256 = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('base64')
-
-/** Every answer must have been counted, and no more than the connections could have had in flight at each round's end. */
-async function checkCounted(
-  target: Counted,
-  { answered, connections }: { answered: number; connections: number },
-): Promise<void> {
-  const { rootKey } = await call(target, 'rootKeys.createRootKey', { permissions: ['api.*.read_api'] })
-  const apiId = target.apiIds.at(-1)
-  let total = 0
-  for (let attempt = 0; attempt < 100 && total < answered; attempt++) {
-    await Bun.sleep(200) // a flush is due every second
-    const headers = { authorization: `Bearer ${rootKey}` }
-    const response = await fetch(`${target.url}/v1/analytics.getVerifications?apiId=${apiId}`, { headers })
-    const [row] = (await response.json()) as { total: number }[] // without groups: one row
-    total = row?.total ?? 0
-  }
-  if (total < answered || total > answered + connections)
-    throw new Error(`${answered} verifications were answered, ${total} counted`)
-}
-
-async function call(target: Counted, method: string, body: unknown): Promise<Record<string, unknown>> {
-  const headers = { ...JSON_TYPE, authorization: `Bearer ${ROOT_KEY}` }
-  const response = await fetch(`${target.url}/v1/${method}`, {
-    method: 'POST',
-    headers,
-    body: JSON.stringify(body),
-  })
-  if (!response.ok) throw new Error(`${method} answered ${response.status}: ${await response.text()}`)
-  return (await response.json()) as Record<string, unknown> // every answer is an object
+/** Verifications of the server's last API in its database. */
+async function countedOf({ url, apiId }: Switched): Promise<number> {
+  const headers = { Authorization: `Bearer ${ROOT_KEY}` }
+  const response = await fetch(`${url}/v1/analytics.getVerifications?apiId=${apiId}`, { headers })
+  const [row] = (await response.json()) as { total: number }[] // without groups: one row
+  return row?.total ?? 0
 }
 
 /** Verifications at a steady rate, flushed every second: what is not yet written must not grow. */
@@ -575,6 +433,3 @@ const quantile = (numbers: readonly number[], q: number): number =>
 
 if (import.meta.main)
   await run({ tiny: process.argv.includes('tiny'), full: process.argv.includes('--full') })
-
-/** Of one side of a comparison, one figure a round. */
-type Figures = { rate: number[]; cpu: number[] }

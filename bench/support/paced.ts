@@ -30,7 +30,10 @@ export async function sendPaced(
   load: PacedLoad,
   onProgress: (progress: PacedProgress) => void = () => {},
 ): Promise<{ latencies: Histogram; answered: number; failed: number; seconds: number }> {
-  const requests = load.calls.map((call) => ({ bytes: requestOf(load, call), expected: call.expected }))
+  const requests = load.calls.map((call) => ({
+    bytes: requestOf(load, call),
+    expected: Buffer.from(call.expected),
+  }))
   const latencies = new Histogram()
   let answered = 0
   let failed = 0
@@ -81,14 +84,15 @@ const PATIENCE_SECONDS = 5
 const REST_MS = 0.05
 const NEVER_WOKEN = new Int32Array(new SharedArrayBuffer(4))
 
-type Request = { bytes: Buffer; expected: string }
+type Request = { bytes: Buffer; expected: Buffer }
 
 /** One kept-alive connection with at most one request under way. */
 class Connection {
   dueAtNs = 0
   isClosed = false
-  private received = ''
-  private expected = ''
+  /** What has come of an answer that is not whole; null = nothing. */
+  private held: Buffer | null = null
+  private expected: Buffer = HEAD_END
   private socket: Bun.Socket | null = null
 
   private constructor(private readonly finished: (connection: Connection, isRight: boolean) => void) {}
@@ -114,7 +118,6 @@ class Connection {
 
   send({ bytes, expected }: Request, dueAtNs: number): void {
     this.dueAtNs = dueAtNs
-    this.received = ''
     this.expected = expected
     const written = this.socket?.write(bytes) ?? 0
     // A request larger than the socket takes at once: the rest when it drains. Small ones never come here.
@@ -133,18 +136,34 @@ class Connection {
     })
   }
 
+  /** Looks at the bytes themselves: texts made of them would be collected while requests are due. */
   private receive(chunk: Buffer): void {
-    this.received += chunk.toString('latin1')
-    const headEnd = this.received.indexOf('\r\n\r\n')
-    if (headEnd < 0) return
-    const length = Number(/content-length: (\d+)/i.exec(this.received)?.[1])
-    if (this.received.length < headEnd + 4 + length) return
-    this.finished(
-      this,
-      this.received.startsWith('HTTP/1.1 200') && this.received.includes(this.expected, headEnd),
-    )
+    const bytes = this.held === null ? chunk : Buffer.concat([this.held, chunk])
+    const bodyAt = bytes.indexOf(HEAD_END) + HEAD_END.length
+    if (bodyAt < HEAD_END.length || bytes.length < bodyAt + contentLength(bytes)) {
+      this.held = Buffer.from(bytes) // a copy: the chunk is not ours to keep
+      return
+    }
+    this.held = null
+    this.finished(this, bytes.indexOf(OK) === 0 && bytes.indexOf(this.expected, bodyAt) >= 0)
   }
 }
+
+const HEAD_END = Buffer.from('\r\n\r\n')
+const OK = Buffer.from('HTTP/1.1 200 ')
+/** However its name is written. */
+const LENGTH = Buffer.from('ength: ')
+
+/** Infinity where an answer does not say: then it is never whole. */
+function contentLength(bytes: Buffer): number {
+  let at = bytes.indexOf(LENGTH) + LENGTH.length
+  if (at < LENGTH.length) return Number.POSITIVE_INFINITY
+  let length = 0
+  for (let digit = (bytes[at] ?? 0) - ZERO; digit >= 0 && digit <= 9; digit = (bytes[++at] ?? 0) - ZERO)
+    length = 10 * length + digit
+  return length
+}
+const ZERO = 48
 
 function requestOf({ url, headers }: PacedLoad, { path, body }: PacedCall): Buffer {
   const lines = Object.entries({

@@ -101,8 +101,11 @@ export async function call(url: string, path: string, body: unknown): Promise<An
 
 /** How many tokens the windows have counted, asked with cost 0. */
 export async function countedByLimits(url: string, bodies: object[]): Promise<number> {
-  const left = await Promise.all(
-    bodies.map(async (body) => (await call(url, LIMIT_PATH, { ...body, cost: 0 })).remaining),
-  )
-  return left.reduce((sum, remaining) => sum + LIMIT_MAX - remaining, 0)
+  let counted = 0
+  for (let from = 0; from < bodies.length; from += 1000) {
+    const looks = bodies.slice(from, from + 1000).map((body) => ({ ...body, cost: 0 }))
+    const windows = (await call(url, MULTI_LIMIT_PATH, looks)) as unknown as { remaining: number }[] // one for each
+    for (const { remaining } of windows) counted += LIMIT_MAX - remaining
+  }
+  return counted
 }
