@@ -19,6 +19,9 @@ import {
  * once; beside it changes and questions of an operator. Each round opens new connections. Claims, after a warm-up of a
  * quarter of the time: resident memory grows by at most 1 MiB in 10 minutes; p99 does not grow; no handles are left open.
  * Every answer is looked at.
+ *
+ * Under load some 20 to 50 MiB are garbage, as the collector sees fit, so that growth by a megabyte cannot be seen in the
+ * memory of that time. What is judged is what is left once a minute, between two rounds, when all garbage was collected.
  */
 export async function run(options: { tiny?: boolean; minutes?: number } = {}): Promise<void> {
   const isTiny = options.tiny ?? false
@@ -26,7 +29,7 @@ export async function run(options: { tiny?: boolean; minutes?: number } = {}): P
   const roundSeconds = isTiny ? 1 : 5
   const where = databaseServer === undefined ? 'embedded database' : 'Postgres'
   console.log(`soak: ${machine()}, ${where}, ${minutes} minutes in rounds of ${roundSeconds} s, seed ${SEED}`)
-  await using target = await startTollgate('soak', { TOLLGATE_LOG_LEVEL: 'warn' })
+  await using target = await startTollgate('soak', { TOLLGATE_LOG_LEVEL: 'warn' }, COLLECTING)
   const traffic = await Traffic.begin(target.url, isTiny)
   const load = { url: target.url, socketPath: null, headers: HEADERS, connections: isTiny ? 4 : 32 }
 
@@ -42,6 +45,7 @@ export async function run(options: { tiny?: boolean; minutes?: number } = {}): P
   )
 
   const memory: Sample[] = []
+  const collected: Sample[] = []
   const rounds: Round[] = []
   const startedMs = performance.now()
   const minutesNow = () => (performance.now() - startedMs) / 60_000
@@ -59,6 +63,11 @@ export async function run(options: { tiny?: boolean; minutes?: number } = {}): P
       const atMinutes = minutesNow()
       const { lagMs, limiterMib } = await readMetrics(target.url)
       rounds.push({ atMinutes, p99: sent.p99, missing, lagMs, limiterMib, handles: target.handles() })
+      if (Math.floor(atMinutes) > (collected.at(-1)?.atMinutes ?? -1) || isTiny) {
+        target.signal('SIGUSR2')
+        await Bun.sleep(COLLECTED_MS)
+        collected.push({ atMinutes: minutesNow(), value: target.memoryMib() })
+      }
       if (atMinutes < reportAtMinutes || isTiny) continue
       reportAtMinutes = atMinutes + minutes / 10
       console.log(
@@ -68,10 +77,13 @@ export async function run(options: { tiny?: boolean; minutes?: number } = {}): P
   } finally {
     clearInterval(sampling)
   }
-  report({ memory, rounds, warmUpMinutes: minutes / 4, isJudged: minutes >= 2 })
+  report({ memory, collected, rounds, warmUpMinutes: minutes / 4, isJudged: minutes >= 2 })
 }
 
 const SEED = 11
+const COLLECTING = 'bench/baselines/collecting.ts'
+/** By then what is free has gone back to the system. */
+const COLLECTED_MS = 1_000
 const ROUNDS_MIN = 3
 
 type Sample = { atMinutes: number; value: number }
@@ -87,25 +99,32 @@ type Round = {
 }
 
 /** @throws when a claim does not hold. */
-function report(run: { memory: Sample[]; rounds: Round[]; warmUpMinutes: number; isJudged: boolean }): void {
+function report(run: {
+  memory: Sample[]
+  collected: Sample[]
+  rounds: Round[]
+  warmUpMinutes: number
+  isJudged: boolean
+}): void {
   const isWarm = ({ atMinutes }: { atMinutes: number }) => atMinutes >= run.warmUpMinutes
   const rounds = run.rounds.filter(isWarm)
-  const slope = slopeOf(floorOf(run.memory.filter(isWarm)))
+  const slope = slopeOf(run.collected.filter(isWarm))
   const parts = [0, 1, 2].map((part) =>
     rounds.slice(Math.floor((part * rounds.length) / 3), Math.floor(((part + 1) * rounds.length) / 3)),
   )
-  const memoryOf = (part: Round[]) => {
+  const memoryOf = (samples: Sample[]) => (part: Round[]) => {
     const before = run.rounds.findLast((round) => round.atMinutes < (part[0]?.atMinutes ?? 0))?.atMinutes ?? 0
-    const to = part.at(-1)?.atMinutes ?? 0
-    const within = run.memory.filter(({ atMinutes }) => atMinutes > before && atMinutes <= to)
+    const to = (part.at(-1)?.atMinutes ?? 0) + COLLECTED_MS / 30_000
+    const within = samples.filter(({ atMinutes }) => atMinutes > before && atMinutes <= to)
     return median(within.map(({ value }) => value))
   }
   const of = (part: Round[], field: keyof Round) => median(part.map((round) => round[field]))
   printTable(
     ['after the warm-up, medians', 'first third', 'second', 'last'],
     [
-      ['resident memory, MiB', ...parts.map(memoryOf)],
-      ['of these open windows, MiB', ...parts.map((part) => of(part, 'limiterMib'))],
+      ['resident memory, garbage collected, MiB', ...parts.map(memoryOf(run.collected))],
+      ['resident memory under load, MiB', ...parts.map(memoryOf(run.memory))],
+      ['of the former open windows, MiB', ...parts.map((part) => of(part, 'limiterMib'))],
       ['p99, ms', ...parts.map((part) => of(part, 'p99'))],
       ['event loop late at worst, ms', ...parts.map((part) => of(part, 'lagMs'))],
       ['open handles', ...parts.map((part) => of(part, 'handles'))],
@@ -117,9 +136,9 @@ function report(run: { memory: Sample[]; rounds: Round[]; warmUpMinutes: number;
   const handles = { first: of(first, 'handles'), last: of(last, 'handles') }
   const verdicts = [
     {
-      claim: `memory, its least in each minute, grows by ${slope.per10Minutes.toFixed(2)} ± ${slope.error.toFixed(2)} MiB in 10 minutes (at most 1)`,
+      claim: `memory, garbage collected, grows by ${slope.per10Minutes.toFixed(2)} ± ${slope.error.toFixed(2)} MiB in 10 minutes (at most 1)`,
       // On a busy machine, or in a short time, the line through the samples is not as straight as the claim.
-      holds: slope.per10Minutes <= 1 ? true : slope.per10Minutes - 2 * slope.error <= 1 ? null : false,
+      holds: slope.per10Minutes <= 1 ? true : slope.per10Minutes - 2 * slope.error > 1 ? false : null,
     },
     {
       claim: `p99 ${p99.first.toFixed(2)} ms at first, ${p99.last.toFixed(2)} ms at last (at most a quarter more)`,
@@ -138,16 +157,6 @@ function report(run: { memory: Sample[]; rounds: Round[]; warmUpMinutes: number;
 }
 
 const VERDICTS = { true: 'holds', null: 'CANNOT BE TOLD, run it longer', false: 'DOES NOT HOLD' }
-
-/** The least of each minute: what is left when garbage has just been collected, which comes and goes by tens of MiB. */
-function floorOf(samples: Sample[]): Sample[] {
-  const least = new Map<number, Sample>()
-  for (const sample of samples) {
-    const minute = Math.floor(sample.atMinutes)
-    if (sample.value < (least.get(minute)?.value ?? Number.POSITIVE_INFINITY)) least.set(minute, sample)
-  }
-  return least.size < 3 ? samples : [...least.values()]
-}
 
 /** Least squares. `error` is the standard error, were the samples independent; they are not quite. */
 function slopeOf(samples: Sample[]): { per10Minutes: number; error: number } {

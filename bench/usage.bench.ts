@@ -208,8 +208,10 @@ async function makeKeys(server: Switched, count: number): Promise<string[]> {
 
 /** Verifications of the server's last API in its database. */
 async function countedOf({ url, apiId }: Switched): Promise<number> {
-  const headers = { Authorization: `Bearer ${ROOT_KEY}` }
+  const { rootKey } = await call(url, '/v1/rootKeys.createRootKey', { permissions: ['api.*.read_api'] })
+  const headers = { Authorization: `Bearer ${rootKey}` }
   const response = await fetch(`${url}/v1/analytics.getVerifications?apiId=${apiId}`, { headers })
+  if (!response.ok) throw new Error(`the count was answered ${response.status}: ${await response.text()}`)
   const [row] = (await response.json()) as { total: number }[] // without groups: one row
   return row?.total ?? 0
 }

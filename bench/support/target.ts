@@ -9,6 +9,7 @@ export type Target = AsyncDisposable & {
   cpuMicroseconds(): number
   /** Resident memory, MiB. */
   memoryMib(): number
+  signal(name: NodeJS.Signals): void
   /** Open files, sockets and the like. Not a number where the system does not tell. */
   handles(): number
 }
@@ -47,6 +48,7 @@ export async function startTarget(
     url,
     cpuMicroseconds: () => cpuMicroseconds(child.pid),
     memoryMib: () => Number(/VmRSS:\s+(\d+)/.exec(read(`/proc/${child.pid}/status`))?.[1]) / 1024,
+    signal: (name) => child.kill(name),
     handles: () => countOf(`/proc/${child.pid}/fd`),
     [Symbol.asyncDispose]: async () => {
       child.kill('SIGTERM')

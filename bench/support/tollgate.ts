@@ -30,10 +30,11 @@ export const limitsOf = (identifiers: number, prefix = 'user_') =>
 export async function startTollgate(
   name: string,
   env: Record<string, string> = {},
+  script = 'src/main.ts',
 ): Promise<Target & { databaseUrl: string | null }> {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
   const database = databaseServer === undefined ? null : await makeDatabase(databaseServer)
-  const target = await startTarget(name, ['src/main.ts', 'serve'], {
+  const target = await startTarget(name, [script, 'serve'], {
     PORT: '0',
     TOLLGATE_DATA_DIR: dataDir,
     TOLLGATE_ROOT_KEY: ROOT_KEY,

@@ -7,7 +7,6 @@ import { EXPOSITION_TYPE } from '../lib/exposition.ts'
 import { createApp } from './app.ts'
 import { BODY_BYTES_MAX } from './body.ts'
 import { Front, type Peers } from './front.ts'
-import type { Measures } from './measures.ts'
 
 export type Listener = {
   /** Base of links to this server, without a trailing slash. */
@@ -80,14 +79,12 @@ export async function listen(
     await Promise.all([...fronts.map((front) => front.stop(0)), behind.stop(true)])
     throw cause
   }
-  const stopCollecting = collectGarbage(deps.measures)
   const url = boundPort === null ? null : `http://${displayHost(host)}:${boundPort}`
   return {
     url: url ?? 'http://localhost',
     port: boundPort,
     places: [url, socketPath].filter((place) => place !== null),
     stop: async () => {
-      stopCollecting()
       await Promise.all(fronts.map((front) => front.stop(STOP_MS)))
       await behind.stop(true)
       if (socketPath !== null) rmSync(socketPath, { force: true })
@@ -123,28 +120,6 @@ export function listenForMetrics(
 
 /** Without a byte either way: deleting all keys of a large API may take about that long to answer. */
 const IDLE_SECONDS = 75
-
-/**
- * Has the garbage of requests collected every {@link COLLECT_MS} while there are any. Left to itself the collector lets
- * it grow to several times what is in use, further now and then, and memory once used that way comes back in part: at
- * 18 000 requests a second the least resident memory of a minute went from 145 to 169 MiB within five minutes, with this
- * it stays at 160. Asking takes 0.5 ms; the collecting, some 25 ms of a core, is done beside the requests.
- * @returns ends it.
- */
-function collectGarbage(measures: Measures): () => void {
-  let answered = 0
-  const timer = setInterval(() => {
-    if (measures.answered - answered < COLLECT_REQUESTS) return
-    answered = measures.answered
-    Bun.gc(false)
-  }, COLLECT_MS)
-  timer.unref()
-  return () => clearInterval(timer)
-}
-
-const COLLECT_MS = 10_000
-/** Their garbage is some 50 MB; fewer are left to the collector. */
-const COLLECT_REQUESTS = 10_000
 
 /** How long a stop waits for requests in flight. */
 const STOP_MS = 2000
