@@ -246,6 +246,8 @@ class ShardThread {
   /** Since it was set up. */
   model: ShardModel | null = null
   hasCrashed = false
+  /** It has flushed or spilled all it had. */
+  private hasStopped = false
   onmessage: ((event: { data: unknown }) => void) | null = null
   onerror: ((event: { message: string }) => void) | null = null
   private readonly outside: Port
@@ -264,7 +266,10 @@ class ShardThread {
     this.outside = outside
     outside.onmessage = (event) => this.onmessage?.(event)
     const shard = new Shard({
-      say: (message: FromShard) => inside.postMessage(message),
+      say: (message: FromShard) => {
+        if (message.kind === 'stopped') this.hasStopped = true
+        inside.postMessage(message)
+      },
       timers: thread.timers,
       openStore: () => postgres.windowStore(thread),
       openSpills: () => machine.spills,
@@ -288,7 +293,9 @@ class ShardThread {
     this.closeListener = listener
   }
 
+  /** A thread that stood still for so long that a stop did not wait for it is cut off: as good as crashed, and said so. */
   terminate(): void {
+    if (!this.hasStopped) this.hasCrashed = true
     this.thread.die()
   }
 
