@@ -196,6 +196,34 @@ describe('exactly once', () => {
     expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 14 })
   })
 
+  /** Ids travel as a list of words where they are words: no id may be taken for two, or for none. */
+  test('ids are counted as what they are, whatever is in them', async () => {
+    await makeMonth(sql, AT)
+    for (const keyIds of [
+      ['key_1'],
+      ['key_1', 'key_2'],
+      ['key_1', 'key,2'],
+      ['', 'key_1'],
+      ['key_1', ''],
+      ['{}', '"', 'kéy'],
+    ]) {
+      const keyspaceId = unique('ks')
+      const columns = emptyColumns()
+      columns.scopes = { workspaceId: ['ws_1'], keyspaceId: [keyspaceId] }
+      columns.verifications = {
+        ...columns.verifications,
+        scope: [1],
+        hour: [HOUR],
+        keyId: keyIds,
+        valid: keyIds.map(() => 1),
+      }
+      expect(await countBatch(sql, { writer: keyspaceId, number: 1, columns }, AT)).toBe(true)
+      const rows = await sql<{ key_id: string }[]>`
+        select key_id from usage_verifications where keyspace_id = ${keyspaceId}`
+      expect(rows.map(({ key_id }) => key_id).sort()).toEqual([...keyIds].sort())
+    }
+  })
+
   test('two sendings of one batch at the same time count once', async () => {
     const keyId = unique('key')
     await makeMonth(sql, AT)
