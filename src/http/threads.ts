@@ -88,7 +88,9 @@ class HttpThread {
     this.death = null
     const worker = new Worker(new URL('./http.worker.ts', import.meta.url))
     this.worker = worker
-    worker.addEventListener('message', ({ data }: MessageEvent<FromHttp>) => this.receive(data))
+    worker.addEventListener('message', ({ data }: MessageEvent<FromHttp>) => {
+      if (worker === this.worker) this.receive(data) // one that was given up may have said something before
+    })
     worker.addEventListener('error', ({ message }) => this.die(worker, new Error(message)))
     worker.addEventListener('close', () => this.die(worker, new Error('the thread has ended')))
 

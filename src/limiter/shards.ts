@@ -135,7 +135,9 @@ class ShardWorker {
     this.state = 'starting'
     const worker = this.platform.startWorker()
     this.worker = worker
-    worker.onmessage = ({ data }: MessageEvent<FromShard>) => this.receive(data)
+    worker.onmessage = ({ data }: MessageEvent<FromShard>) => {
+      if (worker === this.worker) this.receive(data) // one that was given up may have said something before
+    }
     worker.onerror = (event) => this.die(worker, new Error(`shard ${this.setup.index}: ${event.message}`))
     worker.addEventListener('close', () => this.die(worker, new Error(`shard ${this.setup.index} ended`)))
     this.send({ kind: 'start', setup: this.setup })
