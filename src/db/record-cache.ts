@@ -15,6 +15,7 @@ export class RecordCache<V extends object> {
   readonly #timers: Timers
   /** Names of everything whose change can alter the record. */
   readonly #dependenciesOf: (record: V) => string[]
+  readonly #isRecordId: (name: string) => boolean
   readonly #found: LRUCache<string, V>
   /** Keys known to have no record, in a bound of their own: junk pushes nothing real out. Null = not kept. */
   readonly #missing: LRUCache<string, true> | null
@@ -32,6 +33,7 @@ export class RecordCache<V extends object> {
   /**
    * @param options.bytesMax Bound of the cache, reckoned by `bytesOf`; the least recently used records go first.
    * @param options.missingMax How many keys without a record are remembered; 0 = none.
+   * @param options.isRecordId Whether a name is one that a record itself has; not needed where nothing missing is kept.
    */
   constructor(
     changes: Changes,
@@ -41,12 +43,14 @@ export class RecordCache<V extends object> {
       bytesOf: (record: V) => number
       bytesMax: number
       missingMax: number
+      isRecordId?: (name: string) => boolean
       timers?: Timers
     },
   ) {
     this.#load = options.load
     this.#timers = options.timers ?? systemTimers
     this.#dependenciesOf = options.dependenciesOf
+    this.#isRecordId = options.isRecordId ?? (() => false)
     this.#found = new LRUCache<string, V>({
       maxSize: options.bytesMax,
       sizeCalculation: options.bytesOf,
@@ -88,6 +92,7 @@ export class RecordCache<V extends object> {
     for (const name of touched) {
       this.#missing?.delete(name)
       this.#found.delete(name)
+      if (this.#isOfUnknown(name)) this.#missing?.clear()
       const keys = this.#dependents.get(name) ?? []
       for (const key of typeof keys === 'string' ? [keys] : [...keys]) this.#found.delete(key)
     }
@@ -158,7 +163,16 @@ export class RecordCache<V extends object> {
 
   #concerns(touched: readonly string[] | null, key: string, record: V | null): boolean {
     if (touched === null || touched.includes(key)) return true
-    return record !== null && this.#dependenciesOf(record).some((name) => touched.includes(name))
+    if (record === null) return touched.some((name) => this.#isOfUnknown(name))
+    return this.#dependenciesOf(record).some((name) => touched.includes(name))
+  }
+
+  /**
+   * A change of a record that is not known here. Another process may have made it, and its word of that not have come yet:
+   * then the record is one of those that are missing here, and which of them is not said.
+   */
+  #isOfUnknown(name: string): boolean {
+    return this.#isRecordId(name) && !this.#dependents.has(name)
   }
 }
 

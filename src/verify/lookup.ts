@@ -25,6 +25,7 @@ export class KeyLookup {
     this.cache = new RecordCache(changes, {
       load: (hash) => cold.find(hash),
       dependenciesOf,
+      isRecordId: (name) => name.startsWith('key_'),
       bytesOf,
       timers,
       ...options,

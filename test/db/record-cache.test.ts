@@ -17,6 +17,7 @@ function makeCache() {
     bytesOf: () => 100,
     bytesMax: 1000,
     missingMax: 10,
+    isRecordId: (name) => name.startsWith('id_'),
   })
   stored.set('a', { id: 'id_a', text: 'first' })
   return { cache, changes, stored, source }
@@ -54,4 +55,24 @@ test('what cannot be read again is used as it was, until it can, or is known to 
   await changes.publish(null)
   await changes.publish(['id_a'])
   expect(Promise.resolve(cache.find('a'))).rejects.toThrow('away')
+})
+
+/** Made by another process whose word of it is late, then changed by this one: it must not stay missing here. */
+test('a change of a record that is not known here has what is missing looked up again', async () => {
+  const { cache, changes, stored, source } = makeCache()
+  expect(await cache.find('b')).toBeNull()
+  await cache.find('a')
+  await changes.publish(['id_a', 'something else'])
+  await changes.publish(['something else'])
+  expect(cache.find('b')).toBeNull() // no promise: it is known to be missing
+  stored.set('b', { id: 'id_b', text: 'changed' })
+  await changes.publish(['id_b'])
+  expect(await cache.find('b')).toMatchObject({ text: 'changed' })
+
+  expect(source.loads).toBe(3)
+  const loading = cache.find('c')
+  await changes.publish(['id_c'])
+  await loading
+  stored.set('c', { id: 'id_c', text: 'made meanwhile' })
+  expect(await cache.find('c')).toMatchObject({ text: 'made meanwhile' })
 })
