@@ -18,7 +18,8 @@ export const BATCH_ROWS_MAX = 2_000
 
 /**
  * Columns side by side, one entry a row: what the insert wants, and the shortest form on disk. In `verifications` all
- * columns but scope, hour and keyId may end early: what is missing is 0, or empty. Scope and hour may be one for all rows.
+ * columns but scope, hour and keyId may end early: what is missing is 0, or empty. Scope and hour may be one for all rows,
+ * and the ids of keys one text instead of a column.
  */
 export type UsageColumns = Static<typeof UsageColumns>
 const Texts = () => Type.Array(Type.String())
@@ -34,6 +35,8 @@ export const UsageColumns = Type.Object({
     set: Numbers(),
     hour: Numbers(),
     keyId: Texts(),
+    /** All ids, of letters, digits and underscores, with a comma between them and perhaps blanks. `keyId` is then empty. */
+    keyIds: Type.Optional(Type.Object({ rows: Type.Integer(), list: Type.String() })),
     /** Empty = none. */
     identityId: Texts(),
     valid: Numbers(),
@@ -86,3 +89,9 @@ export const emptyColumns = (): UsageColumns => ({
   totals: { workspaceId: [], namespaceId: [], hour: [], passed: [], denied: [] },
   identifiers: { total: [], identifier: [], passed: [], denied: [] },
 })
+
+/** Sets a row of a column that may not have got so far. */
+export function put<T>(column: T[], row: number, value: T, filler: T): void {
+  while (column.length < row) column.push(filler)
+  column.push(value)
+}

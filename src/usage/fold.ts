@@ -1,6 +1,7 @@
 import { startOfMonth } from '../lib/buckets.ts'
 import { HOUR_MS } from '../lib/clock.ts'
-import { BATCH_ROWS_MAX, emptyColumns, type Outcome, type UsageColumns } from './batch.ts'
+import { BATCH_ROWS_MAX, emptyColumns, type Outcome, put, type UsageColumns } from './batch.ts'
+import { KeyCounts, KeyRows, type UsageSlot } from './key-rows.ts'
 
 export type VerificationEvent = {
   workspaceId: string
@@ -14,19 +15,6 @@ export type VerificationEvent = {
   atMs: number
   /** Kept with what is known of the key: spares the search for its cell. */
   slot?: UsageSlot
-}
-
-/**
- * Where one key's verifications without tags are being counted. It belongs to one key with one identity, whose record it
- * goes with. Written here only.
- */
-export class UsageSlot {
-  /** Names the fold the row is in: once that is flushed, the row is not to be added to. No reference: a fold is large. */
-  fold: object | null = null
-  hour = 0
-  /** Where in the fold: which keyspace and hour, and the row there. */
-  group = 0
-  row = 0
 }
 
 export type RatelimitEvent = {
@@ -47,27 +35,36 @@ export const NAMED_IDENTIFIER_BYTES_MAX = 2_048
 export class Fold {
   /** How much it holds: cells, tag sets and spellings of them. What bounds on memory count. */
   size = 0
-  readonly #name = {}
-  readonly #slotted = new SlottedRows()
+  readonly #keyCounts: KeyCounts
+  /** A key with a slot got no row in it: the next fold begins with none. */
+  #isKeyRowMissing = false
   readonly #untagged = new Map<string, VerificationCell>()
   readonly #sets = new Map<string, TagSet>()
   readonly #spellings = new Spelling()
   readonly #namespaces = new Map<string, NamespaceCell>()
   #hour = 0
 
+  constructor(keyRows = new KeyRows()) {
+    this.#keyCounts = new KeyCounts(keyRows)
+  }
+
+  /** An empty one, to be filled after this. */
+  next(): Fold {
+    return new Fold(this.#isKeyRowMissing ? undefined : this.#keyCounts.rows)
+  }
+
   addVerification(event: VerificationEvent): void {
     const hour = this.#hourOf(event.atMs)
     const { tags, slot } = event
     const isTagged = tags !== null && tags.length > 0
     if (slot !== undefined && !isTagged) {
-      if (slot.fold !== this.#name || slot.hour !== hour) {
-        slot.fold = this.#name
-        slot.hour = hour
-        this.#slotted.add(event, hour, slot)
-        this.size++
+      const { rows } = this.#keyCounts
+      const hasRow = slot.usageRows === rows.name && rows.hour === hour
+      if (hasRow || rows.add(event, hour, slot)) {
+        if (this.#keyCounts.add(slot.usageRow, event.outcome)) this.size++
+        return
       }
-      this.#slotted.count(slot, event.outcome)
-      return
+      this.#isKeyRowMissing = true
     }
     const cell = this.#cellOfKey(isTagged ? this.#tagSet(tags).cells : this.#untagged, hour, event)
     switch (event.outcome) {
@@ -117,7 +114,7 @@ export class Fold {
 
   /** Everything in it as columns of up to {@link BATCH_ROWS_MAX} rows each, built one at a time. Nothing may be added meanwhile. */
   *columns(): Generator<UsageColumns, void> {
-    yield* this.#slotted.columns()
+    yield* this.#keyCounts.columns()
     let builder = new ColumnBuilder()
     for (const set of [null, ...this.#sets.values()]) {
       for (const first of (set === null ? this.#untagged : set.cells).values()) {
@@ -290,138 +287,6 @@ class Spelling {
     }
     return next
   }
-}
-
-/** Sets a row of a column that may not have got so far. */
-function put<T>(column: T[], row: number, value: T, filler: T): void {
-  while (column.length < row) column.push(filler)
-  column.push(value)
-}
-
-/**
- * Rows of keys that came with a slot, as columns from the start, one group for each keyspace and hour: most batches are
- * slices of one group. One key may have several rows, when its record was read again; the database adds them up.
- */
-class SlottedRows {
-  readonly #groups: SlottedGroup[] = []
-  readonly #groupAt = new Map<string, number>()
-  #lastAt = 0
-
-  /** Gives the slot a row, which counts nothing yet. */
-  add(
-    { workspaceId, keyspaceId, keyId, identityId }: VerificationEvent,
-    hour: number,
-    slot: UsageSlot,
-  ): void {
-    let at = this.#lastAt
-    let group = this.#groups[at]
-    if (group === undefined || group.keyspaceId !== keyspaceId || group.hour !== hour) {
-      const name = `${hour} ${keyspaceId}`
-      at = this.#groupAt.get(name) ?? this.#groups.length
-      group = this.#groups[at]
-      if (group === undefined) {
-        group = newGroup(workspaceId, keyspaceId, hour)
-        this.#groups.push(group)
-        this.#groupAt.set(name, at)
-      }
-      this.#lastAt = at
-    }
-    slot.group = at
-    slot.row = group.keyId.push(keyId) - 1
-    if (identityId !== null) put(group.identityId, slot.row, identityId, '')
-  }
-
-  count({ group, row }: UsageSlot, outcome: Outcome): void {
-    const column = (this.#groups[group] as SlottedGroup).counts[outcome] // the slot is of this fold
-    const count = column[row]
-    if (count === undefined) put(column, row, 1, 0)
-    else column[row] = count + 1
-  }
-
-  /** Full batches of one group each, and what is left over of several together. */
-  *columns(): Generator<UsageColumns, void> {
-    let rest = emptyColumns()
-    for (const group of this.#groups) {
-      const rows = group.keyId.length
-      const full = rows - (rows % BATCH_ROWS_MAX)
-      for (let from = 0; from < full; from += BATCH_ROWS_MAX)
-        yield sliceOf(group, from, from + BATCH_ROWS_MAX)
-      if (full === rows) continue
-      if (rest.verifications.keyId.length + rows - full > BATCH_ROWS_MAX) {
-        yield rest
-        rest = emptyColumns()
-      }
-      append(sliceOf(group, full, rows), rest)
-    }
-    if (rest.verifications.keyId.length > 0) yield rest
-  }
-}
-
-type SlottedGroup = {
-  readonly workspaceId: string
-  readonly keyspaceId: string
-  readonly hour: number
-  readonly keyId: string[]
-  /** Like the counts it may end early. */
-  readonly identityId: string[]
-  readonly counts: Record<Outcome, number[]>
-}
-
-const newGroup = (workspaceId: string, keyspaceId: string, hour: number): SlottedGroup => ({
-  workspaceId,
-  keyspaceId,
-  hour,
-  keyId: [],
-  identityId: [],
-  counts: {
-    VALID: [],
-    RATE_LIMITED: [],
-    EXPIRED: [],
-    DISABLED: [],
-    FORBIDDEN: [],
-    USAGE_EXCEEDED: [],
-    INSUFFICIENT_PERMISSIONS: [],
-  },
-})
-
-function sliceOf(group: SlottedGroup, from: number, to: number): UsageColumns {
-  const countsOf = (outcome: Outcome) => group.counts[outcome].slice(from, to)
-  return {
-    ...emptyColumns(),
-    scopes: { workspaceId: [group.workspaceId], keyspaceId: [group.keyspaceId] },
-    verifications: {
-      scope: [1],
-      set: [],
-      hour: [group.hour],
-      keyId: group.keyId.slice(from, to),
-      identityId: group.identityId.slice(from, to),
-      valid: countsOf('VALID'),
-      rateLimited: countsOf('RATE_LIMITED'),
-      expired: countsOf('EXPIRED'),
-      disabled: countsOf('DISABLED'),
-      forbidden: countsOf('FORBIDDEN'),
-      usageExceeded: countsOf('USAGE_EXCEEDED'),
-      insufficientPermissions: countsOf('INSUFFICIENT_PERMISSIONS'),
-    },
-  }
-}
-
-/** Adds the rows of one keyspace and hour to others. */
-function append({ scopes, verifications: slice }: UsageColumns, to: UsageColumns): void {
-  const { scope, hour, keyId, ...others } = to.verifications
-  to.scopes.workspaceId.push(...scopes.workspaceId)
-  const place = to.scopes.keyspaceId.push(...scopes.keyspaceId)
-  const rowsBefore = keyId.length
-  for (const id of slice.keyId) {
-    scope.push(place)
-    hour.push(slice.hour[0] ?? 0) // one for all
-    keyId.push(id)
-  }
-  for (const [name, column] of Object.entries(others) as [keyof typeof others, (string | number)[]][]) // its own entries
-    for (const [i, value] of slice[name].entries()) {
-      const filler = name === 'identityId' ? '' : 0
-      if (value !== filler) put(column, rowsBefore + i, value, filler)
-    }
 }
 
 class ColumnBuilder {

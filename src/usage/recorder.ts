@@ -22,7 +22,7 @@ export type UsageStats = {
   /** Since when Postgres has not taken counts, in ms; 0 while it does. */
   flushAwayMs: number
 }
-export { UsageSlot } from './fold.ts'
+export type { UsageSlot } from './key-rows.ts'
 
 /**
  * Counts what one thread decides, and sends the counts to Postgres every `flushEveryMs`. Nothing is dropped.
@@ -262,7 +262,7 @@ export class UsageRecorder {
     if (this.#fold.size === 0) return false
     this.#taken = this.#fold.columns()
     this.#takenSize = this.#fold.size
-    this.#fold = new Fold()
+    this.#fold = this.#fold.next()
     return true
   }
 

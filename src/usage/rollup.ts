@@ -19,7 +19,8 @@ export async function countBatch(
 ): Promise<boolean> {
   const { scopes, sets, verifications: v, totals, identifiers } = columns
   const setTags = sets.tags.map(textArray)
-  const rows = v.keyId.length
+  const rows = v.keyIds?.rows ?? v.keyId.length
+  const keyIds = v.keyIds === undefined ? idArray(v.keyId) : `{${v.keyIds.list}}`
   const numbersOf = (column: readonly number[]) => numberArray(oneOrAll(column, rows, 0))
   const givenOf = (column: readonly number[]) =>
     column.length === 1 ? numberArray(column) : numbersOf(column)
@@ -30,7 +31,7 @@ export async function countBatch(
       ${textArray(sets.workspaceId)}::text[], ${numberArray(sets.month)}::bigint[],
       ${textArray(sets.id)}::text[], ${textArray(setTags)}::text[],
       ${givenOf(v.scope)}::integer[], ${numbersOf(v.set)}::integer[], ${givenOf(v.hour)}::bigint[],
-      ${idArray(v.keyId)}::text[], ${textArray(oneOrAll(v.identityId, rows, ''))}::text[],
+      ${keyIds}::text[], ${textArray(oneOrAll(v.identityId, rows, ''))}::text[],
       ${numbersOf(v.valid)}::integer[], ${numbersOf(v.rateLimited)}::integer[], ${numbersOf(v.expired)}::integer[],
       ${numbersOf(v.disabled)}::integer[], ${numbersOf(v.forbidden)}::integer[],
       ${numbersOf(v.usageExceeded)}::integer[], ${numbersOf(v.insufficientPermissions)}::integer[],

@@ -1,7 +1,7 @@
 import type { UsageSlot } from '../usage/recorder.ts'
 
-/** A key as verification sees it: read once from the database, then shared and, but for `usage`, never changed. */
-export type KeyRecord = {
+/** A key as verification sees it: read once from the database, then shared and, but for its slot, never changed. */
+export type KeyRecord = UsageSlot & {
   id: string
   /** SHA-256 of the key's text, base64. */
   hash: string
@@ -31,8 +31,6 @@ export type KeyRecord = {
   roles: string[]
   /** Slugs held directly and through roles; of a root key, what it may do. */
   permissions: ReadonlySet<string>
-  /** Where this thread counts its verifications. */
-  usage: UsageSlot
 }
 
 export type ConfiguredLimit = {

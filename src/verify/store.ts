@@ -1,8 +1,8 @@
 import type { AnySql } from '../db/connect.ts'
-import { UsageSlot } from '../usage/recorder.ts'
+import type { UsageSlot } from '../usage/recorder.ts'
 import type { KeyRecord } from './key-record.ts'
 
-type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'limits' | 'usage'> & {
+type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'limits' | keyof UsageSlot> & {
   meta: string | null
   permissions: string[]
   identityId: string | null
@@ -84,6 +84,8 @@ function toRecord(row: Row, hash: string): KeyRecord {
     hash,
     workspaceId: shared(row.workspaceId),
     keyspaceId: shared(row.keyspaceId),
+    usageRows: null,
+    usageRow: 0,
     apiId: shared(row.apiId),
     forWorkspaceId: row.forWorkspaceId,
     isOperator: row.isOperator,
@@ -115,7 +117,6 @@ function toRecord(row: Row, hash: string): KeyRecord {
       })),
     roles: row.roles.length === 0 ? NO_ROLES : row.roles.map(shared),
     permissions: row.permissions.length === 0 ? NO_PERMISSIONS : new Set(row.permissions.map(shared)),
-    usage: new UsageSlot(),
   }
 }
 

@@ -137,7 +137,7 @@ function answer(
     outcome,
     tags: presented.tags,
     atMs: now,
-    slot: record.usage,
+    slot: record,
   })
   return { outcome, record, limit: limit === null ? null : report(limit), remaining }
 }

@@ -3,6 +3,7 @@ import { newId } from '../../src/lib/ids.ts'
 import type { Outcome } from '../../src/usage/recorder.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
+import { OUTCOMES } from '../usage/oracle.ts'
 
 setDefaultTimeout(SLOW_MS)
 
@@ -209,17 +210,8 @@ describe('rows', () => {
   })
 
   test('one event comes back with its hour and its outcome, whichever it is', async () => {
-    const outcomes = {
-      VALID: 'valid',
-      RATE_LIMITED: 'rateLimited',
-      EXPIRED: 'expired',
-      DISABLED: 'disabled',
-      FORBIDDEN: 'forbidden',
-      USAGE_EXCEEDED: 'usageExceeded',
-      INSUFFICIENT_PERMISSIONS: 'insufficientPermissions',
-    } as const
     const { record, ask } = await makeApi()
-    for (const [i, outcome] of Object.keys(outcomes).entries())
+    for (const [i, outcome] of Object.keys(OUTCOMES).entries())
       record({ atMs: THIS_HOUR - i * HOUR, outcome: outcome as Outcome }) // the keys are the outcomes
     const rows: Json[] = await ask({
       groupBy: 'hour',
@@ -228,7 +220,7 @@ describe('rows', () => {
       orderBy: 'time',
       order: 'desc',
     })
-    for (const [i, field] of Object.values(outcomes).entries())
+    for (const [i, field] of Object.values(OUTCOMES).entries())
       expect(rows[i]).toEqual({ time: THIS_HOUR - i * HOUR, ...NO_COUNTS, total: 1, [field]: 1 })
   })
 

@@ -478,7 +478,7 @@ const oneOf = (column: readonly number[], row: number) => (column.length === 1 ?
 /** The elements of an array literal; no text of the simulation has a comma, a quote or a backslash in it. */
 function textsOf(literal: string): string[] {
   const inner = literal.slice(1, -1).replaceAll('"', '')
-  return inner === '' && !literal.includes('"') ? [] : inner.split(',')
+  return inner === '' && !literal.includes('"') ? [] : inner.split(',').map((item) => item.trim())
 }
 
 /** The spill files of one data dir. */

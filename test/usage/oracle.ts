@@ -15,7 +15,7 @@ export type Event = {
 }
 
 /** The field of a datapoint that each outcome counts in. */
-export const OUTCOMES: Record<Outcome, string> = {
+export const OUTCOMES = {
   VALID: 'valid',
   RATE_LIMITED: 'rateLimited',
   EXPIRED: 'expired',
@@ -23,7 +23,7 @@ export const OUTCOMES: Record<Outcome, string> = {
   FORBIDDEN: 'forbidden',
   USAGE_EXCEEDED: 'usageExceeded',
   INSUFFICIENT_PERMISSIONS: 'insufficientPermissions',
-}
+} as const satisfies Record<Outcome, string>
 export const COUNTS = [
   'valid',
   'notFound',

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { connect, type Sql } from '../../src/db/connect.ts'
 import { openSpills } from '../../src/db/spill.ts'
 import { BATCH_ROWS_MAX, emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
-import { replaySpilledUsage, UsageRecorder, UsageSlot } from '../../src/usage/recorder.ts'
+import { replaySpilledUsage, UsageRecorder, type UsageSlot } from '../../src/usage/recorder.ts'
 import { closeRatelimitHours, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -143,7 +143,7 @@ describe('cells', () => {
 test('a key that comes with its slot counts as one without, over hours, flushes and a record read again', async () => {
   const keyId = unique('key')
   const recorder = makeRecorder()
-  let slot = new UsageSlot()
+  let slot: UsageSlot = { usageRows: null, usageRow: 0 }
   const record = (times: number, changes: Parameters<typeof verification>[0] = {}) => {
     for (let i = 0; i < times; i++)
       recorder.recordVerification({ ...verification({ keyId, ...changes }), slot })
@@ -152,7 +152,7 @@ test('a key that comes with its slot counts as one without, over hours, flushes 
   record(2)
   record(4, { tags: ['a'] })
   record(8)
-  slot = new UsageSlot()
+  slot = { usageRows: null, usageRow: 0 }
   record(16)
   const flushing = recorder.flush()
   record(32)

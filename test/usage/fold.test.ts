@@ -1,0 +1,104 @@
+import { expect, test } from 'bun:test'
+import { BATCH_ROWS_MAX, type Outcome } from '../../src/usage/batch.ts'
+import { Fold } from '../../src/usage/fold.ts'
+import { KeyRows, type UsageSlot } from '../../src/usage/key-rows.ts'
+import { randomNumbers } from '../support/random.ts'
+import { OUTCOMES } from './oracle.ts'
+import { AT, HOUR, verification } from './support.ts'
+
+const ALL = Object.keys(OUTCOMES) as Outcome[] // its keys are the outcomes
+const newSlot = (): UsageSlot => ({ usageRows: null, usageRow: 0 })
+
+type Counts = Record<string, number>
+const nameOf = (...parts: (string | number | null)[]) => JSON.stringify(parts)
+const add = (counts: Counts, name: string, by: number) => {
+  if (by > 0) counts[name] = (counts[name] ?? 0) + by
+}
+
+/** What the columns of a fold say, each row by itself. */
+function told(fold: Fold, counts: Counts = {}): Counts {
+  for (const { scopes, sets, verifications: v } of fold.columns()) {
+    const ids = v.keyIds === undefined ? v.keyId : v.keyIds.list.split(',').map((id) => id.trimEnd())
+    expect(ids.length).toBeLessThanOrEqual(BATCH_ROWS_MAX)
+    if (v.keyIds !== undefined) expect(ids).toHaveLength(v.keyIds.rows)
+    const of = <T>(column: readonly T[], row: number) => (column.length === 1 ? column[0] : column[row])
+    for (const [row, keyId] of ids.entries()) {
+      const scope = (of(v.scope, row) ?? 0) - 1
+      const tags = sets.tags[(v.set[row] ?? 0) - 1] ?? []
+      for (const outcome of ALL)
+        add(
+          counts,
+          nameOf(
+            scopes.workspaceId[scope] ?? '',
+            scopes.keyspaceId[scope] ?? '',
+            keyId,
+            v.identityId[row] || null,
+            of(v.hour, row) ?? 0,
+            tags.join(' '),
+            outcome,
+          ),
+          v[OUTCOMES[outcome]][row] ?? 0,
+        )
+    }
+  }
+  return counts
+}
+
+/** The model counts each event under its full name. Rows for few keys only, so that many keys get none. */
+test('a fold tells what was recorded, with rows of keys or without, over flushes, hours and records read again', () => {
+  for (const [seed, keys, rowsMax] of [
+    [1, 40, 25],
+    [2, 40, 1_000],
+    [3, 3_000, 2_500],
+    [4, 3_000, 65_536],
+  ] as const) {
+    const random = randomNumbers(seed)
+    const below = (n: number) => Math.floor(random() * n)
+    const odd = ['key,1', '', 'kéy', 'key 1', '"', `key_${'x'.repeat(30)}`, 'a', `key_${'y'.repeat(19)}`]
+    const records = Array.from({ length: keys }, (_, i) => ({
+      workspaceId: `ws_${i % 2}`,
+      keyspaceId: `ks_${i % 6}`,
+      keyId: odd[i] ?? `key_${String(i).padStart(16, '0')}`,
+      identityId: i % 5 === 0 ? `id_${i}` : null,
+      slot: newSlot(),
+    }))
+    let fold = new Fold(new KeyRows(rowsMax))
+    for (let flush = 0; flush < 5; flush++) {
+      const expected: Counts = {}
+      for (let i = 0; i < 3 * keys; i++) {
+        const record = records[below(keys)] as (typeof records)[number] // in range
+        const { slot, ...owner } = record
+        if (below(20) === 0) record.slot = newSlot()
+        const outcome = ALL[below(seed % 2 === 0 ? 7 : 2)] ?? 'VALID'
+        // The hour turns in the middle, and now and then an event of the one before comes late.
+        const atMs = flush < 2 ? AT : below(50) === 0 ? AT : AT + 3_600_000
+        const tags = below(10) === 0 ? ['t'] : null
+        fold.addVerification({ ...verification({ outcome, atMs, tags }), ...owner, slot })
+        const hour = Math.floor(atMs / 3_600_000) * 3_600_000
+        const { workspaceId, keyspaceId, keyId, identityId } = owner
+        const name = nameOf(workspaceId, keyspaceId, keyId, identityId, hour, tags?.join(' ') ?? '', outcome)
+        add(expected, name, 1)
+      }
+      const taken = fold
+      fold = taken.next()
+      expect(told(taken)).toEqual(expected)
+    }
+  }
+})
+
+test('rows outlast a flush, and end with their hour', () => {
+  const slot = newSlot()
+  const first = new Fold()
+  first.addVerification({ ...verification(), slot })
+  const { usageRows } = slot
+  const second = first.next()
+  second.addVerification({ ...verification(), slot })
+  expect(slot.usageRows).toBe(usageRows)
+  second.addVerification({ ...verification({ atMs: HOUR + 3_600_000 }), slot }) // no row, but counted
+  expect(Object.values(told(second))).toEqual([1, 1])
+  const third = second.next()
+  third.addVerification({ ...verification({ atMs: HOUR + 3_600_000 }), slot })
+  expect(slot.usageRows).not.toBe(usageRows)
+  expect(Object.values(told(third))).toEqual([1])
+  expect(Object.values(told(first))).toEqual([1])
+})
