@@ -1,12 +1,15 @@
-import { expect, setDefaultTimeout, test } from 'bun:test'
+import { expect, setDefaultTimeout, test as testOnce } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect } from '../../src/db/connect.ts'
 import { startEmbedded } from '../../src/db/embedded.ts'
-import { copyEmbedded } from '../support/database.ts'
+import { copyEmbedded, TEST_DATABASE_URL } from '../support/database.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
+
+/** The embedded database whatever the suite runs on: once is enough. */
+const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
 
 /**
  * Starts the database and writes until killed: single rows, and pairs in a transaction. Prints a number once its row is

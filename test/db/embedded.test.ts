@@ -1,19 +1,23 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test as testOnce } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect, type Sql } from '../../src/db/connect.ts'
 import { StartError } from '../../src/db/data-dir.ts'
 import { type EmbeddedDatabase, startEmbedded } from '../../src/db/embedded.ts'
-import { copyEmbedded } from '../support/database.ts'
+import { copyEmbedded, TEST_DATABASE_URL } from '../support/database.ts'
 import { randomNumbers } from '../support/random.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
+
+/** The embedded database whatever the suite runs on: once is enough. */
+const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
 
 const scratch = mkdtempSync(join(tmpdir(), 'tollgate-embedded-'))
 let database: EmbeddedDatabase
 
 beforeAll(async () => {
+  if (TEST_DATABASE_URL !== null) return
   database = await startEmbedded(await dataDirIn(scratch))
   await using sql = pool()
   await sql`create table numbers (id int primary key, tenfold int not null, hits int not null default 0)`
@@ -21,7 +25,7 @@ beforeAll(async () => {
 })
 
 afterAll(async () => {
-  await database.stop()
+  await database?.stop()
   rmSync(scratch, { recursive: true })
 })
 

@@ -1,13 +1,16 @@
-import { expect, setDefaultTimeout, test } from 'bun:test'
+import { expect, setDefaultTimeout, test as testOnce } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PGlite } from '@electric-sql/pglite'
 import { connect } from '../../src/db/connect.ts'
 import { serveWire } from '../../src/db/wire-server.ts'
-import { copyEmbedded } from '../support/database.ts'
+import { copyEmbedded, TEST_DATABASE_URL } from '../support/database.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
+
+/** The embedded database whatever the suite runs on: once is enough. */
+const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
 
 /** Everyone waits for a transaction: one that is never ended would stop the whole server. */
 test('a transaction whose client has gone quiet is rolled back, and the others go on', async () => {
