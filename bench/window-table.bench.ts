@@ -59,7 +59,7 @@ function speedInGroups(group: number, isTiny: boolean): void {
         }
         if (group > 1) {
           for (let i = from, at = 0; i < until; i++, at += 4) {
-            table.warm(hashed[at + 1] as number, hashed[at + 2] as number) // in range
+            table.warm(hashed[at] as number, hashed[at + 2] as number) // in range
           }
         }
         for (let i = from, at = 0; i < until; i++, at += 4) {
@@ -141,7 +141,7 @@ function pauses(isTiny: boolean): void {
   const picked = new Int32Array(10_000)
   const live = new Map<number, number>()
   let nowMs = 0
-  let page = 0
+  let from = 0
   const takes = (list: number[], pick: (i: number) => number) => {
     for (let i = 0; i < picked.length; i++) picked[i] = pick(i)
     const texts = names.texts(picked)
@@ -153,7 +153,7 @@ function pauses(isTiny: boolean): void {
       if (i % 100 === 0) {
         const sliceBefore = Bun.nanoseconds()
         changed.count = 0
-        page = Math.max(0, table.sweep(page, 128, changed))
+        from = Math.max(0, table.sweep(from, 128, changed))
         list.push(Bun.nanoseconds() - sliceBefore)
       }
       const name = picked[i] as number // in range

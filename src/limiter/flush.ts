@@ -94,19 +94,16 @@ export class Flusher {
   private async walk(): Promise<void> {
     const { table } = this.options
     const changed = this.changed
-    let page = 0
-    let batchEnd = table.pages
+    let from = 0
     do {
-      page = table.sweep(page, Math.min(PAGES_PER_SLICE, batchEnd - page), changed)
-      // Pages made since the batch began may hold cells that are in it already, moved there by a split and changed again.
-      if (page === -1 || page === batchEnd || !changed.hasRoom(CELLS_PER_SLICE)) {
+      from = table.sweep(from, PAGES_PER_SLICE, changed)
+      if (from === -1 || !changed.hasRoom(CELLS_PER_SLICE)) {
         await this.write(changed, () => table.markChanged(changed))
         changed.count = 0
-        batchEnd = table.pages
       } else {
         await this.nextTurn()
       }
-    } while (page !== -1)
+    } while (from !== -1)
     const nearLimit = takeLatest(table.nearLimit)
     await this.write(nearLimit, () => addAll(nearLimit, table.nearLimit))
     while (!table.sketch.expire(ENTRIES_PER_SLICE, table.nowMs)) await this.nextTurn()
@@ -165,8 +162,8 @@ export class Flusher {
       }
       cells.count = 0
     }
-    for (let page = 0; page !== -1; ) {
-      page = table.sweep(page, PAGES_PER_SLICE, this.changed)
+    for (let from = 0; from !== -1; ) {
+      from = table.sweep(from, PAGES_PER_SLICE, this.changed)
       append(this.changed)
     }
     append(takeLatest(table.nearLimit))

@@ -92,7 +92,8 @@ export class Shard {
   private async start(setup: ShardSetup): Promise<number> {
     const { timers, openStore, openSpills } = this.thread
     const store = openStore(setup.address)
-    const table = new WindowTable({ memoryBytes: setup.memoryBytes, nowMs: setup.nowMs })
+    const { memoryBytes, nowMs, count } = setup
+    const table = new WindowTable({ memoryBytes, nowMs, shards: count })
     const restored = await restore(table, store, setup)
     const flusher = new Flusher({
       table,
@@ -155,7 +156,7 @@ export class Shard {
 function decide(table: WindowTable, calls: Calls): Answers {
   const answers = [calls[0] as number] // a batch begins with its id, then come whole calls of eight numbers
   for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
-    table.warm(calls[at + 1] as number, calls[at + 2] as number) // h1, h2
+    table.warm(calls[at] as number, calls[at + 2] as number) // h0, h2
   }
   for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
     const passed = table.take(

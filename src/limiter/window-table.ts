@@ -5,7 +5,8 @@ import { OverflowSketch } from './overflow-sketch.ts'
  *
  * Layout: extendible hashing over pages of 32 cells. A cell is 32 bytes, half a cache line: the 128-bit name, the end
  * of its window, what was used of it. A directory indexed by leading bits of the hash names the page; within a page it
- * is linear probing. A full page splits in two, so growth costs one page (below 1 µs) at a time and never a rehash of
+ * is linear probing. A walk follows the directory, and so the order of the names, as an index of them does: written in any
+ * other order they cost Postgres half as much again to twice as much. A full page splits in two, so growth costs one page (below 1 µs) at a time and never a rehash of
  * everything, and a page can be swept for expired windows alone. Nothing is allocated after the start except the
  * directory when it doubles; the pages are one array of the whole budget, of which the system only backs what is used.
  *
@@ -39,6 +40,8 @@ export class WindowTable {
    * written like changed cells: those are the ones a restart must not forget. When it is full, more are not kept.
    */
   readonly nearLimit = new CellBatch(NEAR_LIMIT_MAX)
+  /** Of which this is one: all `h0` here lie in one part of so many equal ones. */
+  private readonly shards: number
   private readonly words: Int32Array
   /** The same memory; a cell's end is its third double. 0 = the cell is free. */
   private readonly ends: Float64Array
@@ -46,7 +49,7 @@ export class WindowTable {
   private readonly depthMax: number
   /** What `warm` read, so that the compiler must keep the reads. */
   private warmed = 0
-  /** Page by the first `depth` bits of `h1`. */
+  /** Page by the first `depth` bits of the place. */
   private directory: Int32Array
   private depth: number
   /** How many bits a page stands for; at most `depth`. */
@@ -59,7 +62,8 @@ export class WindowTable {
   private readonly scratchEnds = new Float64Array(this.scratchWords.buffer)
 
   /** @param options.memoryBytes For cells, directory and sketch together; at least 128 KiB are used. */
-  constructor(options: { memoryBytes: number; nowMs: number }) {
+  constructor(options: { memoryBytes: number; nowMs: number; shards?: number }) {
+    this.shards = options.shards ?? 1
     const budget = Math.min(Math.max(options.memoryBytes, MEMORY_BYTES_MIN), MEMORY_BYTES_MAX)
     this.nowMs = options.nowMs
     this.sketch = new OverflowSketch(budget * SKETCH_SHARE)
@@ -95,7 +99,7 @@ export class WindowTable {
     const endMs = (Math.floor(this.nowMs / durationMs) + 1) * durationMs
     const words = this.words
     const ends = this.ends
-    const page = this.directory[h1 >>> (32 - this.depth)] as number // the directory has 2^depth entries
+    const page = this.directory[placeOf(h0, this.shards) >>> (32 - this.depth)] as number // the directory has 2^depth entries
     const first = page * PAGE_WORDS
     const home = homeOf(h2)
     for (let probe = 0; probe < PAGE_CELLS; probe++) {
@@ -143,8 +147,8 @@ export class WindowTable {
    * Brings the counter's cell into the processor's cache, soon before its `take`. For the calls of a batch one after
    * the other the waits for memory overlap, which more than halves the time of a take from a large table.
    */
-  warm(h1: number, h2: number): void {
-    const page = this.directory[h1 >>> (32 - this.depth)] as number // in range
+  warm(h0: number, h2: number): void {
+    const page = this.directory[placeOf(h0, this.shards) >>> (32 - this.depth)] as number // in range
     this.warmed ^= this.words[page * PAGE_WORDS + homeOf(h2)] as number // in range
   }
 
@@ -209,21 +213,25 @@ export class WindowTable {
   }
 
   /**
-   * One slice of a walk over all pages: frees windows that are over and gathers the cells changed since the last walk,
-   * which then count as written. Pages made meanwhile come last, so a walk misses nothing; a cell that moved to one and
-   * changed again is gathered twice.
-   * @returns the page to go on from, or -1 after the last.
+   * One slice of a walk over all pages, in the order of their cells' names: frees windows that are over and gathers the
+   * cells changed since the last walk, which then count as written. A page that splits meanwhile stays where it is in that
+   * order, so a walk misses nothing and gathers no cell twice.
+   * @param from 0, or where the slice before ended. @param pagesMax At least 1.
+   * @returns where to go on from, or -1 after the last page.
    */
-  sweep(fromPage: number, pagesMax: number, changed: CellBatch): number {
-    const until = Math.min(this.pages, fromPage + pagesMax)
-    for (let page = fromPage; page < until; page++) {
+  sweep(from: number, pagesMax: number, changed: CellBatch): number {
+    let place = from
+    for (let pages = 0; pages < pagesMax; pages++) {
+      const page = this.directory[place >>> (32 - this.depth)] as number // in range
       if (this.pageDirty[page] === 1) {
-        if (!changed.hasRoom(PAGE_CELLS)) return page
+        if (!changed.hasRoom(PAGE_CELLS)) return place
         this.gatherDirty(page, changed)
       }
       if ((this.pageEndsFrom[page] as number) <= this.nowMs) this.rebuild(page, page, 0) // in range
+      place += 2 ** (32 - (this.pageDepths[page] as number)) // in range
+      if (place === 2 ** 32) return -1
     }
-    return until < this.pages ? until : -1
+    return place
   }
 
   /** As a call does that only looks: from now on windows are over that end up to then. */
@@ -274,7 +282,7 @@ export class WindowTable {
   /** @returns where the cell's words begin, or -1. */
   private find(h0: number, h1: number, h2: number, h3: number): number {
     const words = this.words
-    const first = (this.directory[h1 >>> (32 - this.depth)] as number) * PAGE_WORDS // in range
+    const first = (this.directory[placeOf(h0, this.shards) >>> (32 - this.depth)] as number) * PAGE_WORDS // in range
     const home = homeOf(h2)
     for (let probe = 0; probe < PAGE_CELLS; probe++) {
       const at = first + ((home + probe * CELL_WORDS) & (PAGE_WORDS - 1))
@@ -291,7 +299,7 @@ export class WindowTable {
    */
   private makeCell(h0: number, h1: number, h2: number, h3: number, endMs: number): number {
     for (;;) {
-      const page = this.directory[h1 >>> (32 - this.depth)] as number // in range
+      const page = this.directory[placeOf(h0, this.shards) >>> (32 - this.depth)] as number // in range
       const at = this.freeCellOf(page, h2)
       if (at >= 0) {
         const words = this.words
@@ -308,7 +316,7 @@ export class WindowTable {
       }
       const endsFrom = this.pageEndsFrom[page] as number // in range
       if (endsFrom <= this.nowMs) this.rebuild(page, page, 0)
-      else if (!this.split(page, h1)) return -1
+      else if (!this.split(page, placeOf(h0, this.shards))) return -1
     }
   }
 
@@ -322,8 +330,8 @@ export class WindowTable {
     return -1
   }
 
-  /** Moves half of a page, the cells with the next bit of `h1` set, to a new one. @returns false at the budget. */
-  private split(page: number, h1: number): boolean {
+  /** Moves half of a page, the cells with the next bit of their place set, to a new one. @returns false at the budget. */
+  private split(page: number, place: number): boolean {
     if (this.pages === this.pagesMax) return false
     const bits = (this.pageDepths[page] as number) + 1 // in range
     if (bits > this.depth) {
@@ -342,13 +350,13 @@ export class WindowTable {
     this.pageDepths[newPage] = bits
     this.pageDirty[newPage] = this.pageDirty[page] as number // in range
     const span = 2 ** (this.depth - bits)
-    const from = ((h1 >>> (32 - bits)) | 1) * span
+    const from = ((place >>> (32 - bits)) | 1) * span
     this.directory.fill(newPage, from, from + span)
     this.rebuild(page, newPage, 32 - bits)
     return true
   }
 
-  /** Places the open windows of a page anew, those with the given bit of `h1` set in `pageOfOnes`; drops the rest. */
+  /** Places the open windows of a page anew, those with the given bit of their place set in `pageOfOnes`; drops the rest. */
   private rebuild(page: number, pageOfOnes: number, bit: number): void {
     const words = this.words
     const ends = this.ends
@@ -366,7 +374,8 @@ export class WindowTable {
         if ((old[from + 6] as number) < 0) this.dirty-- // in range
         continue
       }
-      const target = ((old[from + 1] as number) >>> bit) & 1 ? pageOfOnes : page // in range
+      const place = placeOf(old[from] as number, this.shards) // in range
+      const target = (place >>> bit) & 1 ? pageOfOnes : page
       const at = this.freeCellOf(target, old[from + 2] as number) // in range
       for (let i = 0; i < CELL_WORDS; i++) words[at + i] = old[from + i] as number // in range
       ends[(at >> 1) + 2] = endMs
@@ -404,6 +413,9 @@ export class CellBatch {
     this.used[i] = used
   }
 }
+
+/** Where among all names of a shard one lies, as 32 bits: shards own equal parts of `h0`, this is the part stretched. */
+const placeOf = (h0: number, shards: number) => Math.imul(h0, shards)
 
 /** Where in its page a counter's cell is looked for first: at the beginning of a cache line of two cells. */
 const homeOf = (h2: number) => (h2 << 3) & (PAGE_WORDS - 1) & ~CELL_WORDS

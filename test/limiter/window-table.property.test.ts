@@ -58,7 +58,7 @@ test('the table decides like an obvious one, through growth, expiry, sweeps and 
       const table = new WindowTable({ memoryBytes: 8 * 2 ** 20, nowMs: startMs })
       const model = new ObviousTable(startMs)
       const changed = new CellBatch(64)
-      let page = 0
+      let from = 0
       let nowMs: number = startMs
       for (let step = 0; step < 10_000; step++) {
         const durationMs = pick(durations, random)
@@ -79,7 +79,7 @@ test('the table decides like an obvious one, through growth, expiry, sweeps and 
         }
         if (random() < 0.02) {
           changed.count = 0
-          page = Math.max(0, table.sweep(page, 1 + Math.floor(random() * 10), changed))
+          from = Math.max(0, table.sweep(from, 1 + Math.floor(random() * 10), changed))
           if (random() < 0.3) table.markChanged(changed)
         }
       }
@@ -109,24 +109,24 @@ test('the sweeps of a run add up to the counts of all open windows', () => {
         }
         changed.count = 0
       }
-      let page = 0
+      let from = 0
       let nowMs: number = startMs
       for (let step = 0; step < 2_000; step++) {
         const durationMs = pick(durations, random)
         nowMs = Math.max(nowMs, nextTime(nowMs, random, stepMsMax, durationMs))
         const name = Math.floor(random() * names)
-        const cell = [name, name * 2_654_435_761, name, durationMs].map((word) => word | 0)
+        const cell = [name * 2_654_435_761, name, name, durationMs].map((word) => word | 0)
         const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = cell
         table.take(h0, h1, h2, h3, 1e9, durationMs, 1, nowMs)
         latest.set(cell.join(), { endMs: table.resetAtMs, used: table.used })
         if (random() < 0.1) {
-          page = Math.max(0, table.sweep(page, 2, changed))
+          from = Math.max(0, table.sweep(from, 2, changed))
           write()
         }
       }
       fails = false
       for (let walks = 0; walks < 2; walks++) {
-        for (page = 0; page !== -1; write()) page = table.sweep(page, 2, changed)
+        for (from = 0; from !== -1; write()) from = table.sweep(from, 2, changed)
       }
       const open = [...latest].filter(([, { endMs }]) => endMs > table.nowMs)
       for (const [cell, window] of open) expect(written.get(cell)).toEqual(window)
