@@ -13,12 +13,13 @@ import { dirname, join } from 'node:path'
 import { PGlite } from '@electric-sql/pglite'
 import { NodeFS } from '@electric-sql/pglite/nodefs'
 import type { FromDatabase, ToDatabase } from './embedded.ts'
+import { sessionOf } from './pglite-session.ts'
 import { serveWire, type WireServer } from './wire-server.ts'
 
 /**
  * The database thread: opens PGlite on its folder, serves it on the socket, closes both when told.
  *
- * Four things PGlite 0.5.14 leaves out are put right here; look at them again with each new version.
+ * Six things PGlite 0.5.14 leaves out, or does too much of, are put right here; look at them again with each new version.
  * - Durability: it starts Postgres with fsync off, and its file layer drops every fsync anyway. A killed process loses
  *   nothing that way, but a power cut could lose commits or leave files that no longer fit together. Here fsync is on
  *   and reaches the disk: what is committed survives a power cut as far as the disk keeps its word. Measured on two
@@ -29,6 +30,7 @@ import { serveWire, type WireServer } from './wire-server.ts'
  * - Lock: Postgres writes its process id into a file it does not sync; after a loss of power that is empty, and Postgres
  *   would not start beside it. Nobody else can be in the folder: the data dir is locked (`data-dir.ts`).
  * - Privacy: it lets everyone read and write every file it makes, whatever the mask of the process.
+ * - Answers: it would keep all of them (`pglite-session.ts`).
  * - Panic: when Postgres ends itself, on a full disk for example, PGlite calls it again for ever, at full speed.
  */
 
@@ -48,7 +50,7 @@ self.onmessage = async ({ data }: MessageEvent<ToDatabase>) => {
     case 'start':
       try {
         database = await openDatabase(data.folder)
-        server = serveWire(database, {
+        server = serveWire(await sessionOf(database), {
           socketPath: data.socketPath,
           onDeath: () => fail(`Postgres has ended itself: ${complaints.join(' | ')}`),
         })

@@ -21,7 +21,7 @@ import { log } from '../log.ts'
  */
 export type WireServer = { stop(): void }
 
-/** What is served: PGlite, seen from here. Both are synchronous. */
+/** What is served: see `pglite-session.ts`. Both are synchronous. */
 export type Session = {
   /** Runs whole messages and returns the whole answer. A failed statement is an answer; a throw means it is dead. */
   execProtocolRawSync(messages: Uint8Array): Uint8Array

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PGlite } from '@electric-sql/pglite'
 import { connect } from '../../src/db/connect.ts'
+import { sessionOf } from '../../src/db/pglite-session.ts'
 import { serveWire } from '../../src/db/wire-server.ts'
 import { copyEmbedded, TEST_DATABASE_URL } from '../support/database.ts'
 
@@ -16,9 +17,13 @@ const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
 test('a transaction whose client has gone quiet is rolled back, and the others go on', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-wire-'))
   await copyEmbedded(dataDir)
-  const session = await PGlite.create(join(dataDir, 'postgres'))
+  const database = await PGlite.create(join(dataDir, 'postgres'))
   const socketPath = join(dataDir, 'test.sock')
-  const server = serveWire(session, { socketPath, idleInTransactionMs: 50, onDeath: () => {} })
+  const server = serveWire(await sessionOf(database), {
+    socketPath,
+    idleInTransactionMs: 50,
+    onDeath: () => {},
+  })
   const quiet = connect({ kind: 'embedded', socketPath }, { connectionsMax: 1 })
   const other = connect({ kind: 'embedded', socketPath }, { connectionsMax: 1 })
 
@@ -39,6 +44,6 @@ test('a transaction whose client has gone quiet is rolled back, and the others g
 
   await Promise.all([quiet.end({ timeout: 1 }), other.end()])
   server.stop()
-  await session.close()
+  await database.close()
   rmSync(dataDir, { recursive: true })
 })
