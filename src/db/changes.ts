@@ -21,8 +21,11 @@ export class Changes {
   /** Publications some peer has not confirmed yet. */
   #waiting = new Map<number, { peers: Set<MessagePort>; resolve: () => void }>()
   #lastId = 0
-  /** Writes of this process that were answered, the latest of them: their own notices tell nothing new. */
-  readonly #answered = new Set<string>()
+  /**
+   * Writes of this process that were answered, the latest of them: their own notices tell nothing new. Numbers, since ten
+   * thousand texts, each as old as its write, would lie all over the heap and keep what is around them from being freed.
+   */
+  readonly #answered = new Set<number>()
   #isListening = false
   /** Names this process among those on one database. */
   readonly #processId: string
@@ -52,7 +55,7 @@ export class Changes {
    * @param writeId Of the write that is about to be answered; null = its commit is not certain, or it is not ours.
    * @throws Error when a thread does not confirm in time: then it may still hold what was dropped.
    */
-  async publish(touched: readonly string[] | null, writeId: string | null = null): Promise<void> {
+  async publish(touched: readonly string[] | null, writeId: number | null = null): Promise<void> {
     this.#drop(touched)
     this.#remember(writeId)
     if (this.#peers.size === 0) return
@@ -81,9 +84,9 @@ export class Changes {
 
   /**
    * The statement that tells other processes; run it inside the transaction that makes the change.
-   * @param writeId Different for every write; given to {@link publish} too, once it has committed.
+   * @param writeId Different for every write of this process; given to {@link publish} too, once it has committed.
    */
-  async notify(tx: AnySql, touched: readonly string[], writeId: string): Promise<void> {
+  async notify(tx: AnySql, touched: readonly string[], writeId: number): Promise<void> {
     // A payload holds 8000 bytes; the longest name of a thing touched is a hash of 44.
     for (let at = 0; at < touched.length; at += NAMES_PER_NOTIFICATION) {
       const names = touched.slice(at, at + NAMES_PER_NOTIFICATION)
@@ -95,7 +98,7 @@ export class Changes {
   /** Hears the other processes on one database, on a connection of its own that is made again when it breaks. */
   async listen(sql: Sql): Promise<void> {
     const heard = (payload: string) => {
-      const [processId, writeId = '', ...touched] = JSON.parse(payload) as string[] // written by notify() above
+      const [processId, writeId, ...touched] = JSON.parse(payload) as [string, number, ...string[]] // by notify() above
       if (processId !== this.#processId) this.relay(touched)
       // Its answer comes another way, and perhaps later: from another thread, or not at all.
       else if (!this.#answered.has(writeId))
@@ -114,7 +117,7 @@ export class Changes {
   }
 
   /** Where notices are heard only, and not for ever: one that is forgotten costs a lookup. */
-  #remember(writeId: string | null): void {
+  #remember(writeId: number | null): void {
     if (writeId === null || !this.#isListening) return
     this.#answered.add(writeId)
     if (this.#answered.size <= ANSWERED_MAX) return
@@ -157,7 +160,7 @@ export class Changes {
 }
 
 type PeerMessage =
-  | { kind: 'changed'; id: number; touched: readonly string[] | null; writeId: string | null }
+  | { kind: 'changed'; id: number; touched: readonly string[] | null; writeId: number | null }
   | { kind: 'dropped'; id: number }
 
 const CHANNEL = 'tollgate_changed'

@@ -36,7 +36,7 @@ export class Database {
   ): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       const touched = new Set<string>()
-      const writeId = crypto.randomUUID()
+      const writeId = Math.floor(Math.random() * Number.MAX_SAFE_INTEGER) // also different from other threads'
       try {
         const result = await this.#pool.transaction(async (tx) => {
           const touch: Touch = (...names) => {
