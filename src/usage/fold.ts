@@ -50,7 +50,8 @@ export class Fold {
 
   /** An empty one, to be filled after this. */
   next(): Fold {
-    return new Fold(this.#isKeyRowMissing ? undefined : this.#keyCounts.rows)
+    const { rows, isMostlyIdle } = this.#keyCounts
+    return new Fold(this.#isKeyRowMissing || isMostlyIdle ? undefined : rows)
   }
 
   addVerification(event: VerificationEvent): void {

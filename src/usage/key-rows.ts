@@ -18,8 +18,8 @@ export type RowOwner = Scope & {
 }
 
 /**
- * A row for each key that came with a slot, all of one hour. They outlast the flushes, so that a key verified again has
- * only to be counted. All ids lie side by side, in the form in which they are sent: of keys verified less than once a
+ * A row for each key that came with a slot, all of one hour. They outlast the flushes, while a good part of them is used, so
+ * that a key verified again has only to be counted. All ids lie side by side, in the form in which they are sent: of keys verified less than once a
  * flush, each verification is a row to write, and by then nothing of their records is in the processor's cache. A flush
  * takes about 90 ns a row; with columns of ids, filled anew each time, it took 140 to 190 (40 000 keys, in a loop).
  *
@@ -133,6 +133,11 @@ export class KeyCounts {
     this.#isCounted = new Uint8Array(Math.max(rows.size, ROWS_FIRST))
   }
 
+  /** Most rows are of keys that nobody has verified since, gone ones perhaps: it is cheaper to begin anew than to keep them. */
+  get isMostlyIdle(): boolean {
+    return this.rows.size > IDLE_ROWS_MIN && this.rows.size > 4 * this.#size
+  }
+
   /** @returns whether it is the row's first. */
   add(row: number, outcome: Outcome): boolean {
     if (row >= this.#isCounted.length) this.#makeRoom()
@@ -180,6 +185,8 @@ function copied<T extends Uint8Array | Uint32Array>(from: T, to: T): T {
 /** More keys than the cache of keys holds; beyond them a fold counts by key. */
 const KEY_ROWS_MAX = 65_536
 const ROWS_FIRST = 256
+/** Fewer take less than 200 KiB, counts included. */
+const IDLE_ROWS_MIN = 4_096
 const ID_WORDS = 6
 const ID_LENGTH_MAX = ID_WORDS * 4 - 1
 const ID = new RegExp(`^\\w{1,${ID_LENGTH_MAX}}$`)

@@ -102,3 +102,25 @@ test('rows outlast a flush, and end with their hour', () => {
   expect(Object.values(told(third))).toEqual([1])
   expect(Object.values(told(first))).toEqual([1])
 })
+
+/** Keys come and go; what is kept must not grow with all that were ever verified in an hour. */
+test('rows are given up when few of them are used, and nothing that was counted with them', () => {
+  const slots = Array.from({ length: 5_000 }, newSlot)
+  const count = (fold: Fold, slot: UsageSlot, keyId: string) =>
+    fold.addVerification({ ...verification(), keyId, slot })
+  const first = new Fold()
+  for (const [i, slot] of slots.entries()) count(first, slot, `key_${i}`)
+  const [slot = newSlot()] = slots
+  const { usageRows } = slot
+  const second = first.next()
+  for (const [i, each] of slots.entries()) if (i < 1_300) count(second, each, `key_${i}`)
+  const third = second.next() // more than a quarter were used
+  count(third, slot, 'key_0')
+  expect(slot.usageRows).toBe(usageRows)
+  const fourth = third.next()
+  count(fourth, slot, 'key_0')
+  expect(slot.usageRows).not.toBe(usageRows)
+  expect([first, second, third, fourth].map((fold) => Object.values(told(fold)).length)).toEqual([
+    5_000, 1_300, 1, 1,
+  ])
+})
