@@ -18,10 +18,11 @@ export type RowOwner = Scope & {
 }
 
 /**
- * A row for each key that came with a slot, all of one hour. They outlast the flushes, while a good part of them is used, so
- * that a key verified again has only to be counted. All ids lie side by side, in the form in which they are sent: of keys verified less than once a
- * flush, each verification is a row to write, and by then nothing of their records is in the processor's cache. A flush
- * takes about 90 ns a row; with columns of ids, filled anew each time, it took 140 to 190 (40 000 keys, in a loop).
+ * A row for each key that came with a slot, all of one hour. They outlast the flushes, while a good part of them is used,
+ * so that a key verified again has only to be counted. All ids lie side by side, in the form in which they are sent: of
+ * keys verified less than once a flush, each verification is a row to write, and by then nothing of their records is in
+ * the processor's cache. A flush takes about 90 ns a row; with columns of ids, filled anew each time, it took 140 to 190
+ * (40 000 keys, in a loop).
  *
  * A key may have several rows, when its record was read again; the database adds them up.
  */
