@@ -1,5 +1,6 @@
 -- Identifiers that have a row are added to before the others are placed: most of a flush are such, and cost a third less.
--- Else the function is that of 0004, whose comment says what its parameters are.
+-- Else the function is that of 0004, whose comment says what its parameters are; it is here whole, as a function can only
+-- be replaced whole and a file that was applied stays as it is.
 create or replace function apply_usage_batch(
   p_writer text, p_batch bigint, p_now bigint, p_identifiers_max integer,
   p_scope_workspaces text[], p_scope_keyspaces text[],
@@ -96,7 +97,8 @@ begin
      set passed = t.passed + excluded.passed, denied = t.denied + excluded.denied;
 
   -- An identifier has a row from its first call of the hour, or never: once one was left out, the hour has
-  -- p_identifiers_max of them (or is closed) and takes in no other. Those known are looked up once, by the update.
+  -- p_identifiers_max of them (or is closed) and takes in no other. Those known are looked up once, by the update;
+  -- in any order, as the rows of their hours are locked.
   with given as materialized (
     select totals.namespace_id, totals.hour, r.identifier,
            min(totals.workspace_id) as workspace_id, sum(r.passed)::bigint as passed, sum(r.denied)::bigint as denied
