@@ -198,20 +198,20 @@ class Connection {
 
   /** Starts the request at the beginning of `bytes`, if it is all there. @returns how many bytes it has. */
   private begin(bytes: Buffer): number {
-    const text = bytes.toString('latin1', 0, Math.min(bytes.length, HEAD_BYTES_MAX))
-    const headEnd = text.indexOf('\r\n\r\n')
-    if (headEnd === -1) {
+    const headEnd = bytes.indexOf(HEAD_END)
+    if (headEnd === -1 || headEnd + HEAD_END.length > HEAD_BYTES_MAX) {
       if (bytes.length >= HEAD_BYTES_MAX) this.refuse(431, 'Request Header Fields Too Large')
       return 0
     }
-    const head = this.front.heads.read(text, headEnd)
+    const bodyAt = headEnd + HEAD_END.length
+    // A text of its own: parts of it are kept, and a part of a text keeps the whole of it in memory.
+    const head = this.front.heads.read(bytes.toString('latin1', 0, bodyAt), headEnd)
     // Bun's server also has the answer to a body that is too large, and swallows it.
     if (head === null || head.contentLength > BODY_BYTES_MAX) {
       this.tunnel = this.front.tunnel(this.socket, this.peer())
       this.tunnel.push(bytes)
       return bytes.length
     }
-    const bodyAt = headEnd + 4
     const end = bodyAt + head.contentLength
     if (bytes.length < end) {
       this.neededBytes = end
@@ -339,15 +339,15 @@ class Connection {
 class KnownHeads {
   private readonly heads = new Map<string, RequestHead>()
 
+  /** As {@link readHead}. */
   read(text: string, end: number): RequestHead | null {
     if (end > KNOWN_HEAD_BYTES_MAX) return readHead(text, end)
-    const headText = text.slice(0, end + 4)
-    const known = this.heads.get(headText)
+    const known = this.heads.get(text)
     if (known !== undefined) return known
-    const head = readHead(headText, end)
+    const head = readHead(text, end)
     if (head?.method !== 'POST') return head
     if (this.heads.size >= KNOWN_HEADS_MAX) this.heads.clear()
-    this.heads.set(headText, head)
+    this.heads.set(text, head)
     return head
   }
 }
@@ -387,6 +387,7 @@ const peerOf = (socket: Socket<unknown>): string | null => {
 }
 
 const NOTHING: Buffer = Buffer.alloc(0)
+const HEAD_END: Buffer = Buffer.from('\r\n\r\n')
 const BYTE_ORDER_MARK = 0xfeff
 /** A client may send the next request or two before it has an answer; more is left in the kernel. */
 const HELD_BYTES_MAX = BODY_BYTES_MAX + HEAD_BYTES_MAX
