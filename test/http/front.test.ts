@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { heapStats } from 'bun:jsc'
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { Front, type FrontOptions } from '../../src/http/front.ts'
@@ -387,6 +388,28 @@ describe('what a connection may cost', () => {
     expect(opened.counts.open).toBe(1)
     opened.pass(1)
     while (opened.counts.open > 0) await Bun.sleep(5)
+  })
+
+  test('the heads that are kept do not keep what was sent after them', async () => {
+    await using opened = await openFront({ fetch: () => new Response('read') })
+    using client = new Client(opened.port)
+    const keptMib = () => {
+      Bun.gc(true)
+      return heapStats().heapSize / 2 ** 20
+    }
+    const body = 'x'.repeat(12_000)
+    const send = async (from: number, to: number) => {
+      for (let i = from; i < to; i++) {
+        await client.send(
+          `POST /v1/any HTTP/1.1\r\nHost: localhost\r\nX-Number: ${i}\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+        )
+        expect((await client.answer())?.body).toBe('read')
+      }
+    }
+    await send(0, 50)
+    const before = keptMib()
+    await send(50, 950)
+    expect(keptMib() - before).toBeLessThan(4) // the bodies have 10 MiB
   })
 
   test('a quiet tunnel is closed, one in use is not', async () => {
