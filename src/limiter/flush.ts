@@ -191,10 +191,11 @@ function* statementsOf(batch: CellBatch): Generator<WindowRows, void> {
     let at = 0
     for (let i = 4 * from; i < 4 * until; i++) {
       const word = batch.names[i] as number // count is within the batch
-      for (let shift = 28; shift >= 0; shift -= 4) hexBytes[at++] = HEX.charCodeAt((word >>> shift) & 15)
+      for (let shift = 24; shift >= 0; shift -= 8)
+        hexPairs[at++] = HEX_OF_BYTE[(word >>> shift) & 255] as number // 256 of them
     }
     yield {
-      cells: hexBytes.toString('latin1', 0, at),
+      cells: hexBytes.toString('latin1', 0, 2 * at),
       ends: Array.from(batch.ends.subarray(from, until)),
       used: Array.from(batch.used.subarray(from, until)),
     }
@@ -224,7 +225,6 @@ function addOne(from: CellBatch, i: number, to: CellBatch): void {
   to.add(h0, h1, h2, h3, from.ends[i] as number, from.used[i] as number) // i is below its count
 }
 
-const HEX = '0123456789abcdef'
 /**
  * Making one and sending it holds the shard for 0.7 ms, which its calls wait for; with 5 000 it was 2 ms. 50 000 cells take
  * a tenth longer for it.
@@ -241,4 +241,10 @@ const DELETE_EVERY_MS = 5_000
 const DELETE_AFTER_MS = 60_000
 const DELETE_ROWS = 5_000
 const DELETE_SLICES_MAX = 20
-const hexBytes = Buffer.alloc(32 * CELLS_PER_STATEMENT)
+/** Two digits at a time: one by one they take four times as long, 94 ns a cell. */
+const hexPairs = new Uint16Array(16 * CELLS_PER_STATEMENT)
+const hexBytes = Buffer.from(hexPairs.buffer)
+const HEX_OF_BYTE = new Uint16Array(
+  new TextEncoder().encode(Buffer.from(Array.from({ length: 256 }, (_, byte) => byte)).toString('hex'))
+    .buffer,
+)
