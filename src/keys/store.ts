@@ -1,6 +1,5 @@
 import type { AuditDeletedKeys } from '../audit/log.ts'
 import type { AnySql } from '../db/connect.ts'
-import { permissionsOfKey, rolesOfKey } from '../db/key-holdings.ts'
 import { INT32_MAX } from '../lib/bounds.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 import type { ImportedKey } from './imports.ts'
@@ -279,8 +278,16 @@ const keyColumns = (sql: AnySql) => sql`
   (select json_build_object('limit', l."limit", 'durationMs', l.duration_ms)
      from ratelimits l where l.key_id = k.id and l.name = 'default') as ratelimit,
   i.id as "identityId", i.external_id as "externalId", i.meta as "identityMeta",
-  array(${rolesOfKey(sql)}) as roles,
-  array(${permissionsOfKey(sql)} order by 1) as permissions,
+  array(select r.name from keys_roles kr join roles r on r.id = kr.role_id
+         where kr.key_id = k.id order by r.name) as roles,
+  array(select p.slug from keys_permissions kp join permissions p on p.id = kp.permission_id
+         where kp.key_id = k.id
+        union
+        select p.slug from keys_roles kr
+          join roles_permissions rp on rp.role_id = kr.role_id
+          join permissions p on p.id = rp.permission_id
+         where kr.key_id = k.id
+        order by 1) as permissions,
   e.ciphertext, e.encryption_key_id as "encryptionKeyId"`
 
 /** Columns of a key that an update sets; those left out stay. */

@@ -1,5 +1,4 @@
 import type { AnySql } from '../db/connect.ts'
-import { permissionsOfKey, rolesOfKey } from '../db/key-holdings.ts'
 import type { UsageSlot } from '../usage/recorder.ts'
 import type { KeyRecord } from './key-record.ts'
 
@@ -44,8 +43,18 @@ export async function findKeysByHash(
                                                            'owner', case when l.key_id is null then 'identity' else 'key' end)
                                          order by l.id)
                            from ratelimits l where l.key_id = k.id or l.identity_id = k.identity_id), '[]') as limits,
-               array(${rolesOfKey(sql)}) as roles,
-               array(${permissionsOfKey(sql)} union select unnest(k.root_permissions) order by 1) as permissions
+               array(select r.name from keys_roles kr join roles r on r.id = kr.role_id
+                      where kr.key_id = k.id order by r.name) as roles,
+               array(select p.slug from keys_permissions kp join permissions p on p.id = kp.permission_id
+                      where kp.key_id = k.id
+                     union
+                     select p.slug from keys_roles kr
+                       join roles_permissions rp on rp.role_id = kr.role_id
+                       join permissions p on p.id = rp.permission_id
+                      where kr.key_id = k.id
+                     union
+                     select unnest(k.root_permissions)
+                     order by 1) as permissions
           from keys k
           join keyspaces s on s.id = k.keyspace_id and s.deleted_at is null
           join apis a on a.keyspace_id = k.keyspace_id and a.deleted_at is null
