@@ -245,6 +245,5 @@ const DELETE_SLICES_MAX = 20
 const hexPairs = new Uint16Array(16 * CELLS_PER_STATEMENT)
 const hexBytes = Buffer.from(hexPairs.buffer)
 const HEX_OF_BYTE = new Uint16Array(
-  new TextEncoder().encode(Buffer.from(Array.from({ length: 256 }, (_, byte) => byte)).toString('hex'))
-    .buffer,
+  new TextEncoder().encode(Uint8Array.from({ length: 256 }, (_, byte) => byte).toHex()).buffer,
 )

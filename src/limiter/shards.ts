@@ -4,7 +4,7 @@ import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { SPILL_KIND, type WindowSpill } from './flush.ts'
 import type { FromShard, ShardSetup, ShardStats, ToRouter, ToShard } from './protocol.ts'
-import { WindowStore } from './store.ts'
+import { CELL_DIGITS, WindowStore } from './store.ts'
 
 /** The shard threads of this process, as the main thread holds them. */
 export type Shards = {
@@ -293,7 +293,8 @@ async function replaySpills(
   }
 }
 
-const cellOf = ({ cells }: WindowSpill, i: number): string => cells.slice(32 * i, 32 * i + 32)
+const cellOf = ({ cells }: WindowSpill, i: number): string =>
+  cells.slice(CELL_DIGITS * i, CELL_DIGITS * (i + 1))
 
 /**
  * One place for each cell. A file may have two, of a counter that got a cell of its own after it had been over-counted; a
@@ -330,7 +331,7 @@ function checkSpill(value: unknown): WindowSpill {
     'used' in value &&
     isNumbers(value.used) &&
     value.used.length === value.ends.length &&
-    value.cells.length === 32 * value.ends.length
+    value.cells.length === CELL_DIGITS * value.ends.length
   ) {
     return { nodeId: value.nodeId, cells: value.cells, ends: value.ends, used: value.used }
   }

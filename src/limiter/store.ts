@@ -1,9 +1,12 @@
 import { type AnySql, connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
 import { requireDatabase } from '../db/settings.ts'
 
+/** Hex digits of a cell's name. */
+export const CELL_DIGITS = 32
+
 /** Cells as they travel to Postgres. Plain data: it is also what a spill file holds. */
 export type WindowRows = {
-  /** 32 hex digits for each cell, one after the other. */
+  /** {@link CELL_DIGITS} for each cell, one after the other. */
   cells: string
   /** Unix ms. */
   ends: number[]
@@ -91,13 +94,13 @@ export class WindowStore {
 }
 
 const STATEMENT_MS = 5_000
-const CELL_DIGITS = 32
 
 async function upsertWindows(sql: AnySql, nodeId: string, rows: WindowRows): Promise<void> {
   // As array literals in text: the driver's own conversion of arrays costs several times as much.
   let cells = `{${rows.cells.slice(0, CELL_DIGITS)}`
   for (let at = CELL_DIGITS; at < rows.cells.length; at += CELL_DIGITS)
     cells += `,${rows.cells.slice(at, at + CELL_DIGITS)}`
+  cells += '}'
   // Making text of one takes its time, and one after the other they are mostly the same.
   let lastEnd = Number.NaN
   let lastText = ''
@@ -109,7 +112,7 @@ async function upsertWindows(sql: AnySql, nodeId: string, rows: WindowRows): Pro
   await sql`
     insert into ratelimit_windows as w (cell, node_id, ends_at, used)
     select cell, ${nodeId}, ends_at, used
-      from unnest(${`${cells}}`}::text::uuid[], ${`{${ends.join()}}`}::text::bigint[],
+      from unnest(${cells}::text::uuid[], ${`{${ends.join()}}`}::text::bigint[],
                   ${`{${rows.used.join()}}`}::text::bigint[]) as c (cell, ends_at, used)
     on conflict (cell, node_id) do update
        set ends_at = excluded.ends_at, used = excluded.used
