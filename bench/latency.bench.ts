@@ -1,5 +1,6 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { keepCoresAwake } from './support/awake.ts'
 import { type LoadResult, sendLoad } from './support/load.ts'
 import { sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
@@ -20,8 +21,8 @@ import {
  * saturation p50 0.4 ms, p99 2 ms, p99.9 5 ms, also while 50 000 dirty windows a second are flushed to Postgres, which
  * costs at most a tenth of the throughput; and at 10 000 requests a second a Unix socket is quicker than TCP.
  *
- * A shared machine stands still for milliseconds now and then, whoever is being measured. So a bare `Bun.serve` gets the
- * same load in turn: a tail that it has as well is the machine's. Where that may be done, the connections to Postgres are
+ * A shared machine stands still for milliseconds now and then, whoever is being measured. So its cores are kept awake, and
+ * a bare `Bun.serve` gets the same load in turn: a tail that it has as well is the machine's. Where that may be done, the connections to Postgres are
  * served on the core of the load, and what flushing costs is also told as CPU of the server: the load's core then asks
  * for less.
  *
@@ -35,6 +36,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const connections = isTiny ? 4 : 32
   console.log(`latency: ${machine()}, ${connections} connections, ${rounds} rounds of ${seconds} s, medians`)
   const socketPath = join(tmpdir(), `tollgate-bench-${process.pid}.sock`)
+  using _ = isTiny ? null : keepCoresAwake()
   await using flushing = await startTollgate('flushing', { TOLLGATE_SOCKET: socketPath })
   await using bare = await startTarget('Bun.serve', ['bench/baselines/bun-serve.ts'])
   await using quiet = await startTollgate('not flushing', { TOLLGATE_FLUSH_MS: '60000' })
