@@ -1,8 +1,9 @@
 import type { Spills } from '../db/spill.ts'
 import type { Cancel, Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
+import { CellBatch } from './cell-batch.ts'
 import type { WindowRows, WindowStore } from './store.ts'
-import { CellBatch, type WindowTable } from './window-table.ts'
+import type { WindowTable } from './window-table.ts'
 
 /** The kind of our spill files, and what is in one: rows of one node. */
 export const SPILL_KIND = 'windows'
@@ -93,6 +94,8 @@ export class Flusher {
 
   private async walk(): Promise<void> {
     const { table } = this.options
+    // First, as it needs no database: what is over must not stay for as long as that is away.
+    while (!table.sketch.expire(ENTRIES_PER_SLICE, table.nowMs)) await this.nextTurn()
     const changed = this.changed
     let from = 0
     do {
@@ -104,9 +107,10 @@ export class Flusher {
         await this.nextTurn()
       }
     } while (from !== -1)
-    const nearLimit = takeLatest(table.nearLimit)
-    await this.write(nearLimit, () => addAll(nearLimit, table.nearLimit))
-    while (!table.sketch.expire(ENTRIES_PER_SLICE, table.nowMs)) await this.nextTurn()
+    const nearLimit = table.nearLimit.take()
+    await this.write(nearLimit, () => table.nearLimit.putBack(nearLimit))
+    // All there was to write is written, and so Postgres is back, or there was nothing any more, and no crash costs any.
+    if (!this.options.deletesEnded) this.reportBack()
     await this.deleteEnded()
   }
 
@@ -144,6 +148,7 @@ export class Flusher {
           afterMs: DELETE_AFTER_MS,
           rowsMax: DELETE_ROWS,
         })
+        this.reportBack()
         if (deleted < DELETE_ROWS) return
       }
     } catch (cause) {
@@ -166,7 +171,7 @@ export class Flusher {
       from = table.sweep(from, PAGES_PER_SLICE, this.changed)
       append(this.changed)
     }
-    append(takeLatest(table.nearLimit))
+    append(table.nearLimit.take())
     if (spill.ends.length > 0) spills.write(SPILL_KIND, spill)
     return spill.ends.length
   }
@@ -200,29 +205,6 @@ function* statementsOf(batch: CellBatch): Generator<WindowRows, void> {
       used: Array.from(batch.used.subarray(from, until)),
     }
   }
-}
-
-/** Empties the batch. @returns the last entry of each cell: one statement must not write a row twice. */
-function takeLatest(cells: CellBatch): CellBatch {
-  const latest = new CellBatch(cells.count)
-  const seen = new Set<string>()
-  for (let i = cells.count - 1; i >= 0; i--) {
-    const name = cells.names.subarray(4 * i, 4 * i + 4).join()
-    if (seen.has(name)) continue
-    seen.add(name)
-    addOne(cells, i, latest)
-  }
-  cells.count = 0
-  return latest
-}
-
-function addAll(from: CellBatch, to: CellBatch): void {
-  for (let i = 0; i < from.count && to.hasRoom(1); i++) addOne(from, i, to)
-}
-
-function addOne(from: CellBatch, i: number, to: CellBatch): void {
-  const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = from.names.subarray(4 * i, 4 * i + 4)
-  to.add(h0, h1, h2, h3, from.ends[i] as number, from.used[i] as number) // i is below its count
 }
 
 /**

@@ -1,3 +1,5 @@
+import type { CellBatch } from './cell-batch.ts'
+import { NearLimit } from './near-limit.ts'
 import { OverflowSketch } from './overflow-sketch.ts'
 
 /**
@@ -35,11 +37,8 @@ export class WindowTable {
   pages: number
 
   readonly sketch: OverflowSketch
-  /**
-   * Counters of the sketch that a charge brought to half of their limit or beyond, in the order of the charges, to be
-   * written like changed cells: those are the ones a restart must not forget. When it is full, more are not kept.
-   */
-  readonly nearLimit = new CellBatch(NEAR_LIMIT_MAX)
+  /** Counters of the sketch that a charge brought to half of their limit or beyond. */
+  readonly nearLimit = new NearLimit(NEAR_LIMIT_MAX)
   /** Of which this is one: all `h0` here lie in one part of so many equal ones. */
   private readonly shards: number
   private readonly words: Int32Array
@@ -172,9 +171,7 @@ export class WindowTable {
     const at = this.makeCell(h0, h1, h2, h3, endMs)
     if (at < 0) {
       sketch.raise(h1, h2, h3, endMs, known + cost, this.nowMs)
-      if (2 * this.used >= limit && this.nearLimit.hasRoom(1)) {
-        this.nearLimit.add(h0, h1, h2, h3, endMs, this.used)
-      }
+      if (2 * this.used >= limit) this.nearLimit.keep(h0, h1, h2, h3, endMs, this.used)
     } else {
       this.dirty++
       this.words[at + 6] = (known + cost) | DIRTY
@@ -381,36 +378,6 @@ export class WindowTable {
       ends[(at >> 1) + 2] = endMs
       if (endMs < (this.pageEndsFrom[target] as number)) this.pageEndsFrom[target] = endMs // in range
     }
-  }
-}
-
-/** Cells copied out of the table, to be written. */
-export class CellBatch {
-  count = 0
-  /** Four words each, as signed 32-bit numbers. */
-  readonly names: Int32Array
-  readonly ends: Float64Array
-  /** Used by this node alone, absolute. */
-  readonly used: Int32Array
-
-  constructor(readonly countMax: number) {
-    this.names = new Int32Array(4 * countMax)
-    this.ends = new Float64Array(countMax)
-    this.used = new Int32Array(countMax)
-  }
-
-  hasRoom(cells: number): boolean {
-    return this.count + cells <= this.countMax
-  }
-
-  add(h0: number, h1: number, h2: number, h3: number, endMs: number, used: number): void {
-    const i = this.count++
-    this.names[4 * i] = h0
-    this.names[4 * i + 1] = h1
-    this.names[4 * i + 2] = h2
-    this.names[4 * i + 3] = h3
-    this.ends[i] = endMs
-    this.used[i] = used
   }
 }
 

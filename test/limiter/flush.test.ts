@@ -106,3 +106,70 @@ test('a counter that got a cell of its own since memory was full is spilled, and
   expect(rows.map(({ used }) => used)).toEqual([9])
   rmSync(folder, { recursive: true })
 })
+
+/** Else an outage would make counters stand for ever longer windows, and refuse them long after it is over. */
+test('over-counted windows that are over are given up while nothing can be written', async () => {
+  const HOUR = 3_600_000
+  let now = NOW
+  const table = new WindowTable({ memoryBytes: 128 * 1024, nowMs: now })
+  const take = (counter: string, limit: number, durationMs: number) =>
+    takeFrom(table, { counter, limit, durationMs, cost: 1, atMs: now })
+  for (let i = 0; i < 20_000; i++) take(`settled ${i}`, 10, 24 * HOUR)
+  expect(table.sketch.isActive).toBe(true)
+  const flusher = flusherOf(table, { write: away, deleteEnded: away, close: async () => {} })
+  const passed = (counter: string, calls: number) =>
+    Array.from({ length: calls }, () => take(counter, 10, 1_000).passed).filter(Boolean).length
+  // More ends than the sketch can tell apart at once.
+  for (let second = 0; second < 5_000; second++) {
+    now += 1_000
+    take(`visitor ${second}`, 10, 1_000)
+    if (second % 5 === 0) expect(await flusher.flush().catch(() => 'away')).toBe('away')
+  }
+  now += 1_000
+  expect(passed('regular', 11)).toBe(10)
+  now += 1_000
+  expect(passed('regular', 11)).toBe(10)
+})
+
+test('a database that was away for a moment is not told as away while there is nothing to write', async () => {
+  for (const deletesEnded of [true, false]) {
+    let now = 1_000
+    let isAway = true
+    const answer = async () => (isAway ? away() : 0)
+    const store = { write: async () => void (await answer()), deleteEnded: answer, close: async () => {} }
+    const table = new WindowTable({ memoryBytes: 2 ** 20, nowMs: NOW })
+    const flusher = flusherOf(table, store, { ...systemTimers, now: () => now }, deletesEnded)
+    takeFrom(table, { counter: 'one', limit: 10, durationMs: 1_000, cost: 1, atMs: NOW })
+    await flusher.flush().catch(() => {})
+    now += 10_000
+    expect(flusher.awayMs).toBe(10_000)
+    table.advance(NOW + 10_000) // its window is over: nothing is left to write
+    if (deletesEnded) await flusher.flush()
+    expect(flusher.awayMs).toBe(10_000)
+    isAway = false
+    table.advance(NOW + 20_000)
+    await flusher.flush()
+    expect(flusher.awayMs).toBe(0)
+  }
+})
+
+const away = async () => {
+  throw new Error('away')
+}
+
+function flusherOf(
+  table: WindowTable,
+  store: Pick<WindowStore, 'write' | 'deleteEnded' | 'close'>,
+  timers = systemTimers,
+  deletesEnded = false,
+): Flusher {
+  return new Flusher({
+    table,
+    store,
+    spills: openSpills(''),
+    timers,
+    nodeId: NODE,
+    everyMs: 3_600_000,
+    deletesEnded,
+  })
+}

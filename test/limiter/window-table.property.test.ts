@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import fc from 'fast-check'
-import { CellBatch, WindowTable } from '../../src/limiter/window-table.ts'
+import { CellBatch } from '../../src/limiter/cell-batch.ts'
+import { WindowTable } from '../../src/limiter/window-table.ts'
 import { randomNumbers } from '../support/random.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { takeFrom } from './support.ts'

@@ -1,6 +1,7 @@
 import { expect, test } from 'bun:test'
 import { firstHashOf } from '../../src/limiter/counter-hash.ts'
-import { CellBatch, WindowTable } from '../../src/limiter/window-table.ts'
+import { CellBatch } from '../../src/limiter/cell-batch.ts'
+import { WindowTable } from '../../src/limiter/window-table.ts'
 import { randomNumbers } from '../support/random.ts'
 import { takeFrom } from './support.ts'
 

@@ -1,0 +1,63 @@
+import { CellBatch } from './cell-batch.ts'
+
+/**
+ * Counters without a cell of their own that are near their limit, to be written like changed cells: those are the ones
+ * that a restart must not forget. Each is here once, with the latest that was said of it, so one that is charged over and
+ * over takes no room from others.
+ */
+export class NearLimit {
+  private readonly batch: CellBatch
+  /** Place in the batch, plus 1, by a part of the name, probed linearly; 0 = free. Twice as many as there can be. */
+  private readonly places: Uint16Array
+  private readonly mask: number
+
+  /** @param countMax Up to 32 767; when there are so many, no others are taken in until they are taken away. */
+  constructor(countMax: number) {
+    this.batch = new CellBatch(countMax)
+    this.places = new Uint16Array(2 ** Math.ceil(Math.log2(2 * countMax)))
+    this.mask = this.places.length - 1
+  }
+
+  get count(): number {
+    return this.batch.count
+  }
+
+  /** The same window keeps the higher count, a newer window replaces an older, as in the database. */
+  keep(h0: number, h1: number, h2: number, h3: number, endMs: number, used: number): void {
+    const { names, ends, used: counts } = this.batch
+    let at = h1 & this.mask
+    for (; this.places[at] !== 0; at = (at + 1) & this.mask) {
+      const i = (this.places[at] as number) - 1 // in range
+      if (names[4 * i] !== h0 || names[4 * i + 1] !== h1 || names[4 * i + 2] !== h2 || names[4 * i + 3] !== h3)
+        continue
+      const knownMs = ends[i] as number // in range, as the next
+      if (endMs < knownMs || (endMs === knownMs && used <= (counts[i] as number))) return
+      ends[i] = endMs
+      counts[i] = used
+      return
+    }
+    if (!this.batch.hasRoom(1)) return
+    this.batch.add(h0, h1, h2, h3, endMs, used)
+    this.places[at] = this.batch.count
+  }
+
+  /** Empties it. */
+  take(): CellBatch {
+    const taken = new CellBatch(this.count)
+    taken.count = this.count
+    taken.names.set(this.batch.names.subarray(0, 4 * this.count))
+    taken.ends.set(this.batch.ends.subarray(0, this.count))
+    taken.used.set(this.batch.used.subarray(0, this.count))
+    this.batch.count = 0
+    this.places.fill(0)
+    return taken
+  }
+
+  /** What was taken and could not be written; what was said since is later, and stays. */
+  putBack({ count, names, ends, used }: CellBatch): void {
+    for (let i = 0; i < count; i++) {
+      const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = names.subarray(4 * i, 4 * i + 4)
+      this.keep(h0, h1, h2, h3, ends[i] as number, used[i] as number) // i is below its count
+    }
+  }
+}
