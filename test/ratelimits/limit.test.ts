@@ -89,6 +89,17 @@ test('async answers at once and is charged afterwards', async () => {
   expect((await post('ratelimits.limit', limitOf({ cost: 0 }))).remaining).toBe(9) // same counter as sync
 })
 
+test('what is audited names the identifier and the resources, and stores nothing of meta', async () => {
+  const workspace = await server.workspace()
+  const resources = [{ type: 'document', id: 'doc_1', meta: { size: 1 } }]
+  const meta = { identifier: 'user_2', email: 'someone@example.com' }
+  await workspace.post('ratelimits.limit', limitOf({ meta, resources }))
+  const { events } = await workspace.get('audit.listEvents', { event: 'ratelimit.success' })
+  expect(events.map((event: { resources: object[] }) => event.resources)).toEqual([
+    [expect.objectContaining({ type: 'ratelimitNamespace', meta: { identifier: 'user_1' } }), ...resources],
+  ])
+})
+
 describe('bounds', () => {
   const refused: [string, object, string][] = [
     ['no identifier', { identifier: undefined }, 'identifier: Required'],

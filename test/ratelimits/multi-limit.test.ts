@@ -42,6 +42,16 @@ test('each element is decided by itself, in the order given', async () => {
   expect((await post('ratelimits.limit', element({ cost: 0 }))).remaining).toBe(0) // the same counters as one by one
 })
 
+test('elements that ask to be answered at once are not charged before those in front of them', async () => {
+  const { post } = await server.workspace()
+  const passed = async (...body: object[]) =>
+    (await post('ratelimits.multiLimit', body)).map(({ success }: { success: boolean }) => success)
+  expect(await passed(element({ cost: 10 }), element({ cost: 1, async: true }))).toEqual([true, false])
+  const later = { identifier: 'user_2', async: true }
+  expect(await passed(element(later), element(later))).toEqual([true, true])
+  expect((await post('ratelimits.limit', element({ identifier: 'user_2', cost: 0 }))).remaining).toBe(8)
+})
+
 test('a thousand elements over one limit of a hundred admit exactly a hundred', async () => {
   const { post } = await server.workspace()
   const body = Array.from({ length: 1000 }, () => element({ limit: 100 }))
