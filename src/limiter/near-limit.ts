@@ -28,7 +28,12 @@ export class NearLimit {
     let at = h1 & this.mask
     for (; this.places[at] !== 0; at = (at + 1) & this.mask) {
       const i = (this.places[at] as number) - 1 // in range
-      if (names[4 * i] !== h0 || names[4 * i + 1] !== h1 || names[4 * i + 2] !== h2 || names[4 * i + 3] !== h3)
+      if (
+        names[4 * i] !== h0 ||
+        names[4 * i + 1] !== h1 ||
+        names[4 * i + 2] !== h2 ||
+        names[4 * i + 3] !== h3
+      )
         continue
       const knownMs = ends[i] as number // in range, as the next
       if (endMs < knownMs || (endMs === knownMs && used <= (counts[i] as number))) return

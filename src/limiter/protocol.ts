@@ -61,6 +61,8 @@ export type ToShard =
 
 /** Shard → main thread. */
 export type FromShard =
+  /** So many windows are restored so far: more time is needed. */
+  | { kind: 'restoring'; restored: number }
   | { kind: 'started'; restored: number }
   | { kind: 'failed'; reason: string }
   | { kind: 'flushed'; id: number; error: string | null }

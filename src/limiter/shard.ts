@@ -94,7 +94,9 @@ export class Shard {
     const store = openStore(setup.address)
     const { memoryBytes, nowMs, count } = setup
     const table = new WindowTable({ memoryBytes, nowMs, shards: count })
-    const restored = await restore(table, store, setup)
+    const restored = await restore(table, store, setup, (restored) =>
+      this.thread.say({ kind: 'restoring', restored }),
+    )
     const flusher = new Flusher({
       table,
       store,
@@ -174,8 +176,17 @@ function decide(table: WindowTable, calls: Calls): Answers {
   return answers
 }
 
-/** Loads the open windows of this shard's range, of all nodes. @returns how many rows. */
-async function restore(table: WindowTable, store: Store, setup: ShardSetup): Promise<number> {
+/**
+ * Loads the open windows of this shard's range, of all nodes.
+ * @param onProgress Told after each part how many rows are loaded so far.
+ * @returns how many rows.
+ */
+async function restore(
+  table: WindowTable,
+  store: Store,
+  setup: ShardSetup,
+  onProgress: (restored: number) => void,
+): Promise<number> {
   const { index, count, nodeId, nowMs } = setup
   const first = firstHashOf(index, count)
   const last = firstHashOf(index + 1, count) - 1
@@ -192,6 +203,7 @@ async function restore(table: WindowTable, store: Store, setup: ShardSetup): Pro
       table.restore(word(0), word(1), word(2), word(3), ends_at, used, is_own)
     }
     restored += windows.length
+    onProgress(restored)
   }
   return restored
 }

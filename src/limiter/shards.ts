@@ -121,7 +121,7 @@ class ShardWorker {
   /** Who waits for a message of the worker, by its kind and id. */
   private readonly waiting = new Map<
     string,
-    { resolve(message: FromShard): void; reject(error: Error): void }
+    { resolve(message: FromShard): void; reject(error: Error): void; renew(): void }
   >()
   private lastId = 0
 
@@ -207,10 +207,12 @@ class ShardWorker {
   /** @param name Kind and id of the message waited for. */
   private answer(name: string, timeoutMs: number): Promise<FromShard> {
     return new Promise<FromShard>((resolve, reject) => {
-      const cancel = this.platform.timers.after(timeoutMs, () => {
-        this.waiting.delete(name)
-        reject(new Error(`shard ${this.setup.index}: not ${name} within ${timeoutMs} ms`))
-      })
+      const giveUpLater = () =>
+        this.platform.timers.after(timeoutMs, () => {
+          this.waiting.delete(name)
+          reject(new Error(`shard ${this.setup.index}: not ${name} within ${timeoutMs} ms`))
+        })
+      let cancel = giveUpLater()
       this.waiting.set(name, {
         resolve: (message) => {
           cancel()
@@ -220,11 +222,19 @@ class ShardWorker {
           cancel()
           reject(error)
         },
+        renew: () => {
+          cancel()
+          cancel = giveUpLater()
+        },
       })
     })
   }
 
   private receive(message: FromShard): void {
+    if (message.kind === 'restoring') {
+      this.waiting.get('started')?.renew()
+      return
+    }
     const kind = message.kind === 'failed' ? 'started' : message.kind
     const name = 'id' in message ? `${kind} ${message.id}` : kind
     const waiter = this.waiting.get(name)
@@ -338,8 +348,8 @@ function checkSpill(value: unknown): WindowSpill {
   throw new Error('a spill file of rate limit windows has an unknown shape')
 }
 
-/** Restoring a million windows takes seconds. */
-const START_MS = 60_000
+/** Without a word of how far it is: restoring a million windows takes seconds, and there may be many. */
+const START_MS = 90_000
 const FLUSH_MS = 30_000
 const STATS_MS = 1_000
 const STOP_MS = 8_000

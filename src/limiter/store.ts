@@ -21,10 +21,10 @@ export type CellRange = { from: string; to: string }
 export type StoredWindow = { cell: string; ends_at: number; used: number; is_own: boolean }
 
 /**
- * The window rows in Postgres, over one connection. No call waits longer than `STATEMENT_MS`: after that, and after
- * any other failure, the connection is dropped and the next call opens a new one, which first asks whether it leads to the
- * same database: windows given to an empty standby would be taken for written. A write that was given up may still be
- * carried out later; rows are absolute and never go back, so that is harmless.
+ * The window rows in Postgres, over one connection. No call waits longer than `STATEMENT_MS`, the count at a start longer
+ * than `COUNT_MS`: after that, and after any other failure, the connection is dropped and the next call opens a new one,
+ * which first asks whether it leads to the same database: windows given to an empty standby would be taken for written. A
+ * write that was given up may still be carried out later; rows are absolute and never go back, so that is harmless.
  */
 export class WindowStore {
   private sql: Sql | null = null
@@ -40,7 +40,7 @@ export class WindowStore {
 
   /** How many windows are open at `nowMs`, of all nodes, whose cell lies in the range. */
   async countOpen(range: CellRange, nowMs: number): Promise<number> {
-    return await this.run((sql) => countOpen(sql, range, nowMs))
+    return await this.run((sql) => countOpen(sql, range, nowMs), COUNT_MS)
   }
 
   /** Those windows. Ask for ranges of some thousand, or it may not be done in time. */
@@ -74,11 +74,11 @@ export class WindowStore {
     return sql
   }
 
-  private async run<T>(statement: (sql: Sql) => Promise<T>): Promise<T> {
+  private async run<T>(statement: (sql: Sql) => Promise<T>, timeoutMs = STATEMENT_MS): Promise<T> {
     const sql = this.sql ?? this.open()
     let timer: Timer | undefined
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error(`no answer within ${STATEMENT_MS} ms`)), STATEMENT_MS)
+      timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
     })
     try {
       if (!this.isKnown) await Promise.race([requireDatabase(sql, this.address), late])
@@ -94,6 +94,8 @@ export class WindowStore {
 }
 
 const STATEMENT_MS = 5_000
+/** It reads them all, at a start. */
+const COUNT_MS = 60_000
 
 async function upsertWindows(sql: AnySql, nodeId: string, rows: WindowRows): Promise<void> {
   // As array literals in text: the driver's own conversion of arrays costs several times as much.

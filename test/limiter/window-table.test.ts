@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
-import { firstHashOf } from '../../src/limiter/counter-hash.ts'
 import { CellBatch } from '../../src/limiter/cell-batch.ts'
+import { firstHashOf } from '../../src/limiter/counter-hash.ts'
 import { WindowTable } from '../../src/limiter/window-table.ts'
 import { randomNumbers } from '../support/random.ts'
 import { takeFrom } from './support.ts'
