@@ -93,7 +93,8 @@ export function openDeps(
     flushEveryMs: config.flushEveryMs,
     clock,
   })
-  const namespaces = new Namespaces(sql, changes, { bytesMax: 16 * 2 ** 20 })
+  // Some 200 000 overrides. A namespace that does not fit would be read anew by every call.
+  const namespaces = new Namespaces(sql, changes, { bytesMax: 64 * 2 ** 20 })
   const vault = new Vault(sql, { masterKeys: setup.vaultKeys, clock })
   const measures = new Measures()
   const tracer = config.tracing === null ? null : openTracer(config.tracing, processId)
