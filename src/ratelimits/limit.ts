@@ -109,13 +109,13 @@ export const isAudited = ({ resources }: LimitBody): boolean =>
 
 export const decisionEntry = (
   namespace: Namespace,
-  { identifier, resources = [], meta }: LimitBody,
+  { identifier, resources = [] }: LimitBody,
   passed: boolean,
 ): AuditEntry => ({
   event: passed ? 'ratelimit.success' : 'ratelimit.denied',
   description: `rate limit ${passed ? 'passed' : 'denied'} in namespace ${namespace.id}`,
   resources: [
-    { type: 'ratelimitNamespace', id: namespace.id, name: namespace.name, meta: { identifier, ...meta } },
+    { type: 'ratelimitNamespace', id: namespace.id, name: namespace.name, meta: { identifier } },
     ...resources,
   ],
 })

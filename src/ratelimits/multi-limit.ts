@@ -9,7 +9,8 @@ import type { LimitReply, MultiLimitBody } from './schema.ts'
 
 /**
  * Many `ratelimits.limit` calls in one: each is decided by itself, in the order given, and one that is refused does not
- * undo the others. What would fail the request, a bad element or a missing right, does so before anything is charged.
+ * undo the others. They are answered at once only when all ask for it: else one that does would be charged before those in
+ * front of it. What would fail the request, a bad element or a missing right, does so before anything is charged.
  */
 export async function multiLimit(deps: Deps, call: Call, body: MultiLimitBody): Promise<LimitReply[]> {
   const actor = await authenticate(deps, call)
@@ -20,15 +21,16 @@ export async function multiLimit(deps: Deps, call: Call, body: MultiLimitBody): 
   const calls = body.map((each) => {
     const namespace = namespaces.get(each.namespace)
     if (namespace === undefined) throw new Error('every namespace was looked up above')
-    const take = takeFor(namespace, each)
-    return { each, namespace, take, known: each.async === true ? deps.limiter.takeAsync(take) : null }
+    return { each, namespace, take: takeFor(namespace, each) }
   })
-  const asked = calls.filter(({ known }) => known === null)
-  const answers = (await deps.limiter.takeAll(asked.map(({ take }) => take))).values()
+  const takes = calls.map(({ take }) => take)
+  const answers = body.every(({ async }) => async === true)
+    ? takes.map((take) => deps.limiter.takeAsync(take))
+    : await deps.limiter.takeAll(takes)
   const entries: AuditEntry[] = []
   const replies: LimitReply[] = []
-  for (const { each, namespace, take, known } of calls) {
-    const taken = known ?? (answers.next().value as Taken) // one for each that was asked
+  for (const [i, { each, namespace, take }] of calls.entries()) {
+    const taken = answers[i] as Taken // one for each
     recordDecision(deps, actor, namespace, each, taken.passed)
     if (isAudited(each)) entries.push(decisionEntry(namespace, each, taken.passed))
     replies.push(replyOf(take, taken))
