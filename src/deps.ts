@@ -85,7 +85,7 @@ export function openDeps(
   const database = new Database(pool, changes, { notifies: address.kind === 'url' })
   const keys = new KeyLookup(sql, changes, { bytesMax: config.keyCacheBytesMax, missingMax: 100_000 })
   const limiter = new LimiterRouter({ ports: shardPorts, hashSecret, clock, replyTimeoutMs: 2000 })
-  const credits = new CreditSpender(sql, clock)
+  const credits = new CreditSpender(sql, clock, { timeoutMs: config.databaseTimeoutMs })
   const usage = new UsageRecorder({
     sql: usagePool.sql,
     writerId,

@@ -10,6 +10,8 @@ export type Spent = { passed: boolean; remaining: number | null }
 type Pending = {
   /** On the clock of `performance.now()`, ms. */
   since: number
+  /** How long its key may stay locked, on the clock of the timers. */
+  lockedUntil: number
   keyId: string
   cost: number
   resolve: (spent: Spent | null) => void
@@ -21,59 +23,152 @@ type Pending = {
  * when that is committed. Calls that arrive in the same turn of the event loop, or while a statement is under way, share
  * the next statement and its commit; so a burst costs a few commits, not one each.
  *
- * At most one statement at a time, of at most {@link BATCH_MAX} calls: more in parallel would only wait for each other's
- * row locks on a busy key.
+ * At most one such statement at a time, of at most {@link BATCH_MAX} calls: more in parallel would only wait for each
+ * other's row locks on a busy key.
+ *
+ * A key that another transaction holds for longer than the statement waits (see sql/0007) is set aside with its calls, so
+ * that they hold up nobody else's. For each such key its first call asks again every {@link ASK_AGAIN_MS}; when that is
+ * answered, the others follow with the next statement. A call whose time is nearly over fails: since none of its
+ * statements is left waiting at the lock, nothing is taken for it later either. While a key is set aside, statements do
+ * not wait at all: whoever holds many keys, deleting them for example, would else hold up each with another one.
+ *
+ * Waiting in Postgres with a statement for each locked key was refused: a few would take all of the thread's connections.
  */
 export class CreditSpender {
   readonly #sql: AnySql
   readonly #clock: Clock
+  readonly #timeoutMs: number
   readonly #timers: Timers
   #queue: Pending[] = []
   #isRunning = false
+  /**
+   * Key → its calls, in the order they came. While a key is in here, no other statement has calls for it, so that they are
+   * answered in that order; its list lacks the one that is just asking.
+   */
+  readonly #locked = new Map<string, Pending[]>()
 
-  constructor(sql: AnySql, clock: Clock, timers: Timers = systemTimers) {
+  /** @param options.timeoutMs How long a request may wait for the database, as its pool has it. */
+  constructor(sql: AnySql, clock: Clock, options: { timeoutMs: number; timers?: Timers }) {
     this.#sql = sql
     this.#clock = clock
-    this.#timers = timers
+    this.#timeoutMs = options.timeoutMs
+    this.#timers = options.timers ?? systemTimers
   }
 
   /**
    * Takes `cost` credits, or none when fewer are left.
    * @param cost 0 or more; 0 only looks.
    * @returns null when the key is gone.
-   * @throws when the database does not answer; then it is unknown whether the credits were taken.
+   * @throws {@link KeyLocked}; else when the database does not answer: then it is unknown whether the credits were taken.
    */
   spend(keyId: string, cost: number): Promise<Spent | null> {
     return new Promise((resolve, reject) => {
-      this.#queue.push({ since: startOfWait(), keyId, cost, resolve, reject })
-      if (!this.#isRunning) {
-        this.#isRunning = true
-        this.#timers.soon(() => void this.#run())
-      }
+      const nowMs = performance.now()
+      const since = startOfWait()
+      const waitedMs = Math.max(0, nowMs - since)
+      // The last quarter is the database's, to answer in.
+      const lockedUntil = this.#timers.now() + 0.75 * this.#timeoutMs - waitedMs
+      this.#queue.push({ since, lockedUntil, keyId, cost, resolve, reject })
+      this.#start()
     })
+  }
+
+  #start(): void {
+    if (this.#isRunning) return
+    this.#isRunning = true
+    this.#timers.soon(() => void this.#run())
   }
 
   async #run(): Promise<void> {
     while (this.#queue.length > 0) {
-      const batch = this.#queue.splice(0, BATCH_MAX)
-      // It has waited longest, for the statements before; all share its time limit.
-      const oldest = { startedAt: batch[0]?.since ?? 0, isAnswered: false }
-      const spend = () =>
-        spendCredits(this.#sql, {
-          keyIds: batch.map(({ keyId }) => keyId),
-          costs: batch.map(({ cost }) => cost),
-          now: this.#clock(),
-        })
-      try {
-        const rows = await duringRequest(oldest, spend)
-        const byCall = new Map<number, SpentRow>(rows.map((row) => [row.call, row]))
-        for (const [call, { resolve }] of batch.entries()) resolve(byCall.get(call) ?? null)
-      } catch (cause) {
-        for (const { reject } of batch) reject(cause)
-      }
+      const batch = this.#queue.splice(0, BATCH_MAX).filter((call) => !this.#joinLocked(call))
+      if (batch.length === 0) continue
+      for (const call of await this.#ask(batch)) if (!this.#joinLocked(call)) this.#setAside(call)
     }
     this.#isRunning = false
+  }
+
+  /** @returns those whose key is locked, in their order; all others are answered. */
+  async #ask(batch: readonly Pending[]): Promise<Pending[]> {
+    // The one that has waited longest; all share its time limit.
+    const oldest = { startedAt: Math.min(...batch.map(({ since }) => since)), isAnswered: false }
+    const spend = () =>
+      spendCredits(this.#sql, {
+        keyIds: batch.map(({ keyId }) => keyId),
+        costs: batch.map(({ cost }) => cost),
+        now: this.#clock(),
+        waits: this.#locked.size === 0,
+      })
+    try {
+      const rows = await duringRequest(oldest, spend)
+      const byCall = new Map<number, SpentRow>(rows.map((row) => [row.call, row]))
+      return batch.filter(({ resolve }, call) => {
+        const row = byCall.get(call)
+        if (row?.passed === null) return true
+        resolve(row === undefined ? null : { passed: row.passed, remaining: row.remaining })
+        return false
+      })
+    } catch (cause) {
+      for (const { reject } of batch) reject(cause)
+      return []
+    }
+  }
+
+  /** @returns whether it waits behind others for its key. */
+  #joinLocked(call: Pending): boolean {
+    const calls = this.#locked.get(call.keyId)
+    calls?.push(call)
+    return calls !== undefined
+  }
+
+  #setAside(call: Pending): void {
+    this.#locked.set(call.keyId, [call])
+    if (this.#locked.size === 1) this.#askAgainSoon()
+  }
+
+  #askAgainSoon(): void {
+    this.#timers.after(ASK_AGAIN_MS, () => void this.#askAgain())
+  }
+
+  async #askAgain(): Promise<void> {
+    this.#failLate()
+    const firsts = [...this.#locked.values()].slice(0, BATCH_MAX).flatMap((calls) => calls.shift() ?? [])
+    const stillLocked = new Set(firsts.length === 0 ? [] : await this.#ask(firsts))
+    const followers: Pending[] = []
+    for (const first of firsts) {
+      const others = this.#locked.get(first.keyId) ?? []
+      this.#locked.delete(first.keyId)
+      // To the end: those that were too many for this statement have the next one.
+      if (stillLocked.has(first)) this.#locked.set(first.keyId, [first, ...others])
+      else followers.push(...others)
+    }
+    if (this.#locked.size > 0) this.#askAgainSoon()
+    if (followers.length === 0) return
+    // They came before any call for their keys that is in the queue.
+    this.#queue = followers.concat(this.#queue)
+    this.#start()
+  }
+
+  #failLate(): void {
+    const now = this.#timers.now()
+    for (const [keyId, calls] of this.#locked) {
+      const late = calls.filter(({ lockedUntil }) => lockedUntil <= now)
+      const inTime = calls.filter(({ lockedUntil }) => lockedUntil > now)
+      for (const { reject } of late) reject(new KeyLocked(keyId))
+      if (inTime.length === 0) this.#locked.delete(keyId)
+      else if (late.length > 0) this.#locked.set(keyId, inTime)
+    }
+  }
+}
+
+/** Another transaction held the key for as long as the call could wait: no credits were taken, nor will be. */
+export class KeyLocked extends Error {
+  override name = 'KeyLocked'
+  constructor(keyId: string) {
+    super(`another transaction holds ${keyId}: no credits were taken`)
   }
 }
 
 const BATCH_MAX = 1000
+/** Short next to what a request may wait, long next to a statement: a locked key costs the database little. */
+const ASK_AGAIN_MS = 20

@@ -139,16 +139,23 @@ const TEXTS_MAX = 10_000
 const parseMeta = (text: string | null): Record<string, unknown> | null =>
   text === null ? null : (JSON.parse(text) as Record<string, unknown>) // stored from a checked object
 
-/** One call's answer from `spend_credits` (sql/0002). `remaining` null = the key is unlimited. */
-export type SpentRow = { call: number; passed: boolean; remaining: number | null }
+/**
+ * One call's answer from `spend_credits` (sql/0007). `passed` null = another transaction holds the key, nothing was taken;
+ * `remaining` null = the key is unlimited.
+ */
+export type SpentRow = { call: number; passed: boolean | null; remaining: number | null }
 
-/** Spends for several calls in one statement and one commit; see sql/0002. Keys that are gone have no row. */
+/**
+ * Spends for several calls in one statement and one commit; see sql/0007. Keys that are gone have no row.
+ * @param options.waits For keys that others hold, some milliseconds.
+ */
 export async function spendCredits(
   sql: AnySql,
-  { keyIds, costs, now }: { keyIds: string[]; costs: number[]; now: number },
+  { keyIds, costs, now, waits }: { keyIds: string[]; costs: number[]; now: number; waits: boolean },
 ): Promise<SpentRow[]> {
   return await sql<SpentRow[]>`
-    select call, passed, remaining from spend_credits(${keyIds}::text[], ${costs}::integer[], ${now})`
+    select call, passed, remaining
+      from spend_credits(${keyIds}::text[], ${costs}::integer[], ${now}, ${waits}::boolean)`
 }
 
 /**

@@ -2,6 +2,7 @@ import type { AnySql, Sql, Transaction } from '../../src/db/connect.ts'
 import { GivenUp } from '../../src/db/guarded-pool.ts'
 import type { Spills } from '../../src/db/spill.ts'
 import type { CellRange, StoredWindow, WindowRows, WindowStore } from '../../src/limiter/store.ts'
+import type { SpentRow } from '../../src/verify/store.ts'
 import type { Thread, World } from './world.ts'
 
 /**
@@ -231,7 +232,7 @@ export class Postgres {
   private statement(text: string, values: readonly unknown[]): { name: string; execute: () => unknown } {
     if (text.includes('spend_credits'))
       // As the program types them: see spendCredits.
-      return { name: 'spend', execute: () => this.spend(...(values as [string[], number[], number])) } // see above
+      return { name: 'spend', execute: () => this.spend(...(values as [string[], number[]])) } // see above
     if (text.includes('select wanted.at::integer as at, found.*'))
       return { name: 'find keys', execute: () => this.findKeys(values[0] as string[]) } // as the program types it
     if (text.includes('set remaining = least(')) return { name: 'refill', execute: () => this.refill(values) }
@@ -286,14 +287,19 @@ export class Postgres {
     ]
   }
 
-  private spend(keyIds: string[], costs: number[], _now: number): unknown[] {
-    const rows: { call: number; passed: boolean; remaining: number | null }[] = []
+  /** Never waits for a key that is locked: that it may is for speed alone. */
+  private spend(keyIds: string[], costs: number[]): unknown[] {
+    const rows: SpentRow[] = []
     // By key, as the function does: the answers do not come in the order of the calls.
     for (const id of [...new Set(keyIds)].sort()) {
       const key = this.keys.get(id)
       if (key === undefined || key.deletedAt !== null) continue
       for (const [call, keyId] of keyIds.entries()) {
         if (keyId !== id) continue
+        if (key.lockedUntilMs > this.world.nowMs) {
+          rows.push({ call, passed: null, remaining: null })
+          continue
+        }
         const cost = costs[call] as number // as long as keyIds
         const passed = key.remaining === null || cost <= key.remaining
         if (passed && key.remaining !== null) {
@@ -407,6 +413,8 @@ export type KeyRow = {
   readonly createdAt: number
   refillAmount: number | null
   lastRefillAt: number | null
+  /** By a transaction that nobody here waits for. */
+  lockedUntilMs: number
   limits: { name: string; limit: number; durationMs: number; autoApply: boolean; owner: 'key' }[]
   /** Credits spent, and how often it was refilled, since its making. */
   spent: number

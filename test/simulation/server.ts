@@ -143,7 +143,8 @@ export class Server {
     const { postgres, machine, options } = this
     const { timers } = thread
     const clock = neverBackwards(this.clock)
-    const pool = postgres.pool(thread, 2_000)
+    const timeoutMs = 2_000
+    const pool = postgres.pool(thread, timeoutMs)
     const changes = new Changes({ processId: this.name, confirmTimeoutMs: 2_000, timers })
     const ports = shards.connect()
     for (const port of ports) if (port instanceof Port) port.giveTo(thread)
@@ -159,7 +160,7 @@ export class Server {
     })
     recorder.start()
     const keys = new KeyLookup(pool.sql, changes, { bytesMax: 2 ** 20, missingMax: 20 }, timers)
-    const credits = new CreditSpender(pool.sql, clock, timers)
+    const credits = new CreditSpender(pool.sql, clock, { timeoutMs, timers })
     const ledger = this.usage
     const usage = {
       recordVerification(event) {

@@ -2,6 +2,7 @@ import { softDeleteKey } from '../../src/keys/store.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
 import type { Take } from '../../src/limiter/router.ts'
 import type { UsageBatch } from '../../src/usage/batch.ts'
+import { KeyLocked } from '../../src/verify/credits.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { verify } from '../../src/verify/verify.ts'
 import { cellsOfBatch } from './ledger.ts'
@@ -59,7 +60,8 @@ export function simulate(seed: number, options: { isTraced: boolean }): Outcome 
  *    in the database or in the data dir.
  * 3. Usage in the database is never more than was decided, is there one flush interval later, and is exactly what was
  *    decided after a clean stop, and once the data dir has been sent.
- * 4. Credits: no more uses are answered VALID than were spent, no more are spent than there were.
+ * 4. Credits: no more uses are answered VALID than were spent, no more are spent than there were;
+ *    for one refused because its key is locked, none.
  * 5. A write that was answered is seen by every verification that begins later, on every thread of its server; one that
  *    was not answered, or was made elsewhere, soon after, where the database answers.
  * 6. Every call is answered or refused in its time; the windows stay within their memory.
@@ -404,6 +406,7 @@ class Simulation {
         this.postgres.quickSinceMs < sinceMs - 1_000 && http.server.pausedUntilMs < sinceMs - 1_000
       this.checkSeen(http, key, verdict, isQuick ? Math.max(seenFrom, heardOf) : seenFrom)
     } catch (cause) {
+      if (cause instanceof KeyLocked) key.inDoubt -= cost
       world.note(() => `${http.thread.name}: a verification of ${row.id} fails: ${describe(cause)}`)
     }
   }
@@ -530,6 +533,7 @@ class Simulation {
       createdAt: EPOCH_MS - 1_000,
       refillAmount: remaining !== null && world.chance(0.5) ? REFILL : null,
       lastRefillAt: null,
+      lockedUntilMs: 0,
       limits: [],
       spent: 0,
       refills: 0,
@@ -577,7 +581,18 @@ class Simulation {
       ])
       world.note(() => `messages take ${JSON.stringify(this.messageDelay)}`)
     } else if (dice < 0.45) postgres.breakListeners()
-    else if (server !== undefined) this.faultOf(server, (dice - 0.45) / 0.55)
+    else if (dice < 0.5) this.lockKeys()
+    else if (server !== undefined) this.faultOf(server, (dice - 0.5) / 0.5)
+  }
+
+  /** As a transaction does that changes keys, many perhaps, and does not end. */
+  private lockKeys(): void {
+    const { world } = this
+    const durationMs = world.chance(0.5) ? world.between(1, 100) : world.between(100, 4_000)
+    const share = world.pick([0.1, 1])
+    world.note(() => `postgres: keys are locked for ${durationMs.toFixed()} ms`)
+    for (const row of this.postgres.keys.values())
+      if (world.chance(share)) row.lockedUntilMs = world.nowMs + durationMs
   }
 
   private faultOf(server: Server, dice: number): void {

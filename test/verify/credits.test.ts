@@ -1,0 +1,141 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { connect } from '../../src/db/connect.ts'
+import { TEST_DATABASE_URL } from '../support/database.ts'
+import { makeApi } from '../support/fixtures.ts'
+import { startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+const TIMEOUT_MS = 2000
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: String(TIMEOUT_MS) } })
+})
+afterAll(async () => await server[Symbol.asyncDispose]())
+
+type Key = { key: string; keyId: string }
+
+const verify = async ({ key }: Key) => {
+  const { status, body } = await server.post('keys.verifyKey', { key })
+  return { status, code: body.code, remaining: body.remaining }
+}
+const valid = (remaining: number) => ({ status: 200, code: 'VALID', remaining })
+const failed = expect.objectContaining({ status: 500 })
+
+/** Two of one API, each with ten credits, and known to the cache: only their credits are asked of the database. */
+async function prepare() {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const make = async () => {
+    const key: Key = await workspace.post('keys.createKey', { apiId, remaining: 11 })
+    await verify(key)
+    return key
+  }
+  return { workspace, locked: await make(), free: await make() }
+}
+
+const remainingOf = async (workspace: TestWorkspace, { keyId }: Key) =>
+  (await workspace.get('keys.getKey', { keyId })).remaining
+
+/** On the embedded database transactions take turns: none is there to hold a lock while another statement runs. */
+describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key', () => {
+  const openOther = () =>
+    connect({ kind: 'url', url: server.server.deps.config.databaseUrl ?? '' }, { connectionsMax: 1 })
+
+  /** A transaction of somebody else's that stands still until it is told to end. */
+  async function hold({ keyId }: Key): Promise<{ end(): Promise<void> }> {
+    const sql = openOther()
+    const held = Promise.withResolvers<void>()
+    const ending = Promise.withResolvers<void>()
+    const transaction = sql.begin(async (tx) => {
+      await tx`update keys set name = 'held' where id = ${keyId}`
+      held.resolve()
+      await ending.promise
+    })
+    await Promise.race([held.promise, transaction])
+    return {
+      end: async () => {
+        ending.resolve()
+        await transaction
+        await sql.end()
+      },
+    }
+  }
+
+  /** All calls of a thread share their statements: waiting in one would refuse every customer's calls for one's lock. */
+  test('calls for other keys are answered, and its own fail in time and take nothing', async () => {
+    const { workspace, locked, free } = await prepare()
+    const other = await hold(locked)
+    const startedAt = performance.now()
+    let isOver = false
+    const own = Promise.all(Array.from({ length: 3 }, () => verify(locked))).finally(() => {
+      isOver = true
+    })
+    for (let left = 9; left >= 0; left--) expect(await verify(free)).toEqual(valid(left))
+    expect(isOver).toBe(false)
+    expect(await own).toEqual([failed, failed, failed])
+    expect(performance.now() - startedAt).toBeLessThan(TIMEOUT_MS)
+    await other.end()
+    expect(await verify(locked)).toEqual(valid(9)) // one for this, none for those that were told 500
+    expect(await remainingOf(workspace, locked)).toBe(9)
+  })
+
+  test('its own calls wait for it, and are answered in their order when it is let go in time', async () => {
+    const { locked, free } = await prepare()
+    const { credits } = server.server.deps
+    const spend = () => credits.spend(locked.keyId, 1)
+    const other = await hold(locked)
+    const before = Array.from({ length: 6 }, spend)
+    expect(await verify(free)).toEqual(valid(9)) // those before it have found the lock
+    const after = Array.from({ length: 6 }, spend)
+    expect(await verify(free)).toEqual(valid(8))
+    await other.end()
+    expect(await Promise.all([...before, ...after])).toEqual([
+      ...[9, 8, 7, 6, 5, 4, 3, 2, 1, 0].map((remaining) => ({ passed: true, remaining })),
+      { passed: false, remaining: 0 },
+      { passed: false, remaining: 0 },
+    ])
+    expect(await verify(free)).toEqual(valid(7))
+  })
+
+  test('a call for it is NOT_FOUND when that transaction deletes it', async () => {
+    const { locked, free } = await prepare()
+    const sql = openOther()
+    const answer = await sql.begin(async (tx) => {
+      await tx`update keys set deleted_at = 1 where id = ${locked.keyId}`
+      const own = verify(locked)
+      expect(await verify(free)).toEqual(valid(9))
+      return { own }
+    })
+    expect(await answer.own).toMatchObject({ status: 200, code: 'NOT_FOUND' })
+    await sql.end()
+  })
+})
+
+/** One lock, one write and one commit, however many calls: a second round trip would be every verification's. */
+test('calls that arrive together share one statement, and are never given more than there is', async () => {
+  const { locked: key, free: another } = await prepare()
+  const statements: string[] = []
+  const stop = server.onStatement((text) => {
+    if (/\bkeys\b|spend_credits/.test(text)) statements.push(text)
+  })
+  const { credits } = server.server.deps
+  const spent = await Promise.all([
+    ...Array.from({ length: 12 }, () => credits.spend(key.keyId, 1)),
+    credits.spend(another.keyId, 4),
+    credits.spend('key_unknown', 1),
+  ])
+  stop()
+  expect(spent.slice(0, 10)).toEqual(
+    [9, 8, 7, 6, 5, 4, 3, 2, 1, 0].map((remaining) => ({ passed: true, remaining })),
+  )
+  expect(spent.slice(10)).toEqual([
+    { passed: false, remaining: 0 },
+    { passed: false, remaining: 0 },
+    { passed: true, remaining: 6 },
+    null,
+  ])
+  expect(statements).toHaveLength(1)
+})
