@@ -304,7 +304,10 @@ export type KeyChange = {
   enabled?: boolean
 }
 
-/** @returns false when the key is gone. */
+/**
+ * A key whose uses begin to be counted again counts as refilled now: what was due while they were not is not owed.
+ * @returns false when the key is gone.
+ */
 export async function changeKey(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -312,8 +315,11 @@ export async function changeKey(
   change: KeyChange,
   now: number,
 ): Promise<boolean> {
+  const isCountedNow = typeof change.remaining === 'number' && change.last_refill_at === undefined
+  const refilledAt = sql`
+    last_refill_at = case when remaining is null and refill_amount is not null then ${now} else last_refill_at end,`
   const rows = await sql`
-    update keys set ${sql({ ...change, updated_at: now })}
+    update keys set ${isCountedNow ? refilledAt : sql``} ${sql({ ...change, updated_at: now })}
      where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
  returning 1`
   return rows.length > 0

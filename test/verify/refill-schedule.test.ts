@@ -117,3 +117,26 @@ test('the first round begins with the start, and a stop ends it', async () => {
   expect((await remaining()).daily).toBe(15)
   await started.stop()
 })
+
+/** While its uses were not counted no refill was added, and none of those is owed: a key set to 10 would have 110 at once. */
+test.each([
+  ['keys.updateRemaining', { op: 'set', value: 10 }],
+  ['keys.updateKey', { remaining: 10 }],
+])('a key that is counted again by %s is refilled from its next due day on', async (method, counted) => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const refill = { interval: 'daily', amount: 100 }
+  const { key, keyId } = await workspace.post('keys.createKey', { apiId, remaining: 5, refill })
+  const remaining = async () => (await server.post('keys.verifyKey', { key })).body.remaining
+  await workspace.post('keys.updateRemaining', { keyId, op: 'set', value: null })
+  now += 3 * 24 * 3_600_000
+  await workspace.post(method, { keyId, ...counted })
+  await schedule().runRound()
+  expect(await remaining()).toBe(9)
+  now += 24 * 3_600_000
+  expect(await remaining()).toBe(108)
+  // A key that is counted already keeps the refill that it is due.
+  now += 24 * 3_600_000
+  await workspace.post(method, { keyId, ...counted })
+  expect(await remaining()).toBe(109)
+})
