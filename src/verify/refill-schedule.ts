@@ -26,11 +26,11 @@ export class RefillSchedule {
 
   /** The first round begins at once, in the background. */
   start(): void {
-    // Every five minutes it looks whether a midnight has passed: so a round that failed is tried again. The second is
-    // drawn once, which spreads the servers of one database.
+    // Every five minutes it looks whether a midnight has passed: so a round that failed, or left keys, is tried again. The
+    // second is drawn once, which spreads the servers of one database.
     const second = Math.floor(Math.random() * 60)
-    this.#cron = new Cron(`${second} */5 * * * *`, { timezone: 'UTC', unref: true }, () => this.#look())
-    this.#look()
+    this.#cron = new Cron(`${second} */5 * * * *`, { timezone: 'UTC', unref: true }, () => void this.look())
+    void this.look()
   }
 
   /** Ends after the page of keys under way, for which it waits {@link STOP_MS} at most. */
@@ -40,35 +40,39 @@ export class RefillSchedule {
     await Promise.race([this.#running, Bun.sleep(STOP_MS)])
   }
 
-  /**
-   * One round over all keys that refill.
-   * @returns how many were refilled.
-   */
-  async runRound(): Promise<number> {
-    const now = this.#clock()
-    const dueAt = [null, ...DAYS].map((day) => lastDueAt(day, now))
-    let total = 0
-    for (let cursor: string | null = ''; cursor !== null && !this.#isStopped; ) {
-      const options: Parameters<typeof refillDueKeys>[1] = { cursor, limit: PAGE_KEYS, dueAt, now }
-      const { last, refilled } = await refillDueKeys(this.#sql, options)
-      cursor = last
-      total += refilled
-    }
-    return total
-  }
-
-  #look(): void {
+  /** What is done every five minutes: a round, unless that of the last midnight is done. Resolves when it has ended. */
+  async look(): Promise<void> {
     const midnight = lastDueAt(null, this.#clock())
     if (this.#isStopped || this.#running !== null || this.#doneFor >= midnight) return
     this.#running = this.#round(midnight).finally(() => {
       this.#running = null
     })
+    await this.#running
+  }
+
+  /**
+   * One round over all keys that refill.
+   * @returns how many were refilled, and how many due ones were left because others were just changing them.
+   */
+  async runRound(): Promise<{ refilled: number; left: number }> {
+    const now = this.#clock()
+    const dueAt = [null, ...DAYS].map((day) => lastDueAt(day, now))
+    const total = { refilled: 0, left: 0 }
+    for (let cursor: string | null = ''; cursor !== null && !this.#isStopped; ) {
+      const options: Parameters<typeof refillDueKeys>[1] = { cursor, limit: PAGE_KEYS, dueAt, now }
+      const { last, refilled, left } = await refillDueKeys(this.#sql, options)
+      cursor = last
+      total.refilled += refilled
+      total.left += left
+    }
+    return total
   }
 
   async #round(midnight: number): Promise<void> {
     try {
-      const refilled = await this.runRound()
-      if (!this.#isStopped) this.#doneFor = midnight
+      const { refilled, left } = await this.runRound()
+      // Whoever changes a key need not be refilling it: what was left is looked at again.
+      if (!this.#isStopped && left === 0) this.#doneFor = midnight
       if (refilled > 0) log('info', 'keys refilled on schedule', { refilled })
     } catch (cause) {
       log('error', 'the scheduled refill failed and is tried again within five minutes', { cause })

@@ -180,34 +180,42 @@ export async function applyRefill(
 /**
  * Refills what is due among the next `limit` keys that refill at all, by id after `cursor`. A key is locked and looked
  * at again before it is changed, so it is refilled once per due day however many servers, or verifications, are at it;
- * those that another is just changing are left to it.
+ * those that another is just changing are left, not waited for. The lock is the weakest that an update takes: rows that
+ * refer to a key, being written, do not keep it from its refill.
  * @param dueAt The latest due instant, Unix ms: of daily refills first, then of those on day 1 to 31.
- * @returns the last key looked at, null when there was none left; and how many were refilled.
+ * @returns the last key looked at, null when there was none left; how many were refilled, and how many due ones were left.
  */
 export async function refillDueKeys(
   sql: AnySql,
   { cursor, limit, dueAt, now }: { cursor: string; limit: number; dueAt: readonly number[]; now: number },
-): Promise<{ last: string | null; refilled: number }> {
-  const [row] = await sql<{ last: string | null; refilled: number }[]>`
+): Promise<{ last: string | null; refilled: number; left: number }> {
+  const isDue = sql`
+    k.remaining is not null and k.refill_amount is not null and k.deleted_at is null
+    and coalesce(k.last_refill_at, k.created_at) < (${dueAt as number[]}::bigint[])[coalesce(k.refill_day, 0) + 1]`
+  const [row] = await sql<{ last: string | null; refilled: number; left: number }[]>`
     with page as (
       select id from keys
        where refill_amount is not null and deleted_at is null and id > ${cursor}
        order by id limit ${limit}
     ), due as (
+      select count(*)::integer as total from keys k join page on page.id = k.id where ${isDue}
+    ), held as (
       select k.id
         from keys k join page on page.id = k.id
-       where k.remaining is not null and k.refill_amount is not null and k.deleted_at is null
-         and coalesce(k.last_refill_at, k.created_at) < (${dueAt as number[]}::bigint[])[coalesce(k.refill_day, 0) + 1]
+       where ${isDue}
        order by k.id
-         for update of k skip locked
+         for no key update of k skip locked
     ), refilled as (
       update keys k
          set remaining = least(k.remaining::bigint + k.refill_amount, 2147483647)::integer, last_refill_at = ${now},
              updated_at = ${now}
-        from due
-       where k.id = due.id
+        from held
+       where k.id = held.id
       returning 1
+    ), counted as (
+      select count(*)::integer as total from refilled
     )
-    select (select max(id) from page) as last, (select count(*)::integer from refilled) as refilled`
-  return row ?? { last: null, refilled: 0 }
+    select (select max(id) from page) as last, counted.total as refilled, due.total - counted.total as "left"
+      from counted, due`
+  return row ?? { last: null, refilled: 0, left: 0 }
 }

@@ -1,5 +1,7 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { connect } from '../../src/db/connect.ts'
 import { RefillSchedule } from '../../src/verify/refill-schedule.ts'
+import { TEST_DATABASE_URL } from '../support/database.ts'
 import { makeApi } from '../support/fixtures.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -139,4 +141,68 @@ test.each([
   now += 24 * 3_600_000
   await workspace.post(method, { keyId, ...counted })
   expect(await remaining()).toBe(109)
+})
+
+/** On the embedded database transactions take turns: none is there to hold a lock while another statement runs. */
+describe.if(TEST_DATABASE_URL !== null)('a due key that another transaction holds', () => {
+  /** Runs beside a transaction that holds the key's row. */
+  async function whileHeld(keyId: string, lock: 'update' | 'key share', work: () => Promise<void>) {
+    const url = server.server.deps.config.databaseUrl ?? ''
+    const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
+    await sql.begin(async (tx) => {
+      await tx.unsafe(`select from keys where id = $1 for ${lock}`, [keyId])
+      await work()
+    })
+    await sql.end()
+  }
+
+  async function prepareDue() {
+    const refill = { interval: 'daily', amount: 10 }
+    const { made, remaining } = await prepare({
+      held: { remaining: 5, refill },
+      free: { remaining: 5, refill },
+    })
+    now += 24 * 3_600_000
+    return { keyId: made.held ?? '', remaining }
+  }
+
+  /** Its refill of that day would else be lost: the round after the next midnight adds one for both. */
+  test('is refilled when it is let go, by the next look of the same day', async () => {
+    const { keyId, remaining } = await prepareDue()
+    const refills = schedule()
+    await whileHeld(keyId, 'update', async () => {
+      await refills.look()
+      expect(await remaining()).toEqual({ held: 5, free: 15 })
+    })
+    await refills.look()
+    await refills.look()
+    expect(await remaining()).toEqual({ held: 15, free: 15 })
+  })
+
+  test('is refilled beside it when that only writes rows that refer to the key', async () => {
+    const { keyId, remaining } = await prepareDue()
+    await whileHeld(keyId, 'key share', async () => {
+      await schedule().look()
+      expect(await remaining()).toEqual({ held: 15, free: 15 })
+    })
+  })
+})
+
+test('a day that is done is not looked at again before its midnight', async () => {
+  const { remaining } = await prepare({ daily: { remaining: 5, refill: { interval: 'daily', amount: 10 } } })
+  const refills = schedule()
+  now += 24 * 3_600_000
+  await refills.look()
+  expect(await remaining()).toEqual({ daily: 15 })
+  const statements: string[] = []
+  const stop = server.onStatement((text) => {
+    if (text.includes('with page as')) statements.push(text)
+  })
+  await refills.look()
+  expect(statements).toEqual([])
+  now += 24 * 3_600_000
+  await refills.look()
+  stop()
+  expect(statements.length).toBeGreaterThan(0)
+  expect(await remaining()).toEqual({ daily: 25 })
 })
