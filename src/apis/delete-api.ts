@@ -1,8 +1,9 @@
 import { audit, auditDeletedKeys } from '../audit/log.ts'
+import { MANY_KEYS_MS } from '../db/database.ts'
 import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
-import { DELETE_KEYS_MS, softDeleteKeysOf } from '../keys/store.ts'
+import { softDeleteKeysOf } from '../keys/store.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import type { DeleteApiBody } from './schema.ts'
 import { lockApi, softDeleteApi } from './store.ts'
@@ -37,7 +38,7 @@ export async function deleteApi(
         })
       touch(apiId)
     },
-    { timeoutMs: DELETE_KEYS_MS },
+    { timeoutMs: MANY_KEYS_MS },
   )
   return {}
 }

@@ -1,7 +1,8 @@
 import { auditDeletedKeys } from '../audit/log.ts'
+import { MANY_KEYS_MS } from '../db/database.ts'
 import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
-import { DELETE_KEYS_MS, removeKeysOf, softDeleteKeysOf } from '../keys/store.ts'
+import { removeKeysOf, softDeleteKeysOf } from '../keys/store.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { requireKeyspace } from './list-keys.ts'
 import type { DeleteKeysBody, DeleteKeysReply } from './schema.ts'
@@ -22,7 +23,7 @@ export async function deleteKeys(
         ? await removeKeysOf(tx, actor.workspaceId, { keyspaceId, audited })
         : await softDeleteKeysOf(tx, actor.workspaceId, { keyspaceId, audited, now: deps.clock() })
     },
-    { timeoutMs: DELETE_KEYS_MS },
+    { timeoutMs: MANY_KEYS_MS },
   )
   return { deletedKeys }
 }

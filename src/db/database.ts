@@ -2,6 +2,12 @@ import type { Changes } from './changes.ts'
 import type { AnySql, Transaction } from './connect.ts'
 import { GivenUp, type GuardedPool } from './guarded-pool.ts'
 
+/**
+ * How long a write may take that deletes some millions of keys, each with its audit entry, or what so many keys have: less
+ * than that, and what is used most could never be deleted.
+ */
+export const MANY_KEYS_MS = 120_000
+
 /** Names what a write touched: ids of records, hashes of new keys. See `changes.ts`. */
 export type Touch = (...names: string[]) => void
 

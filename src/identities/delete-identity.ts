@@ -1,4 +1,5 @@
 import { audit } from '../audit/log.ts'
+import { MANY_KEYS_MS } from '../db/database.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
@@ -18,20 +19,23 @@ export async function deleteIdentity(
     call,
     anyOf('*', 'identity.*.delete_identity', `identity.${id}.delete_identity`),
   )
-  await deps.database.write(async (tx, touch) => {
-    await holdIdentity(tx, actor.workspaceId, { id })
-    const identity = await findIdentity(tx, actor.workspaceId, { id })
-    if (identity === null) throw notFound(`identity ${id}`)
-    await removeIdentity(tx, actor.workspaceId, id, deps.clock())
-    await audit(tx, actor, [
-      {
-        event: 'identity.delete',
-        description: `deleted identity ${id}`,
-        resources: [{ type: 'identity', id, meta: { externalId: identity.externalId } }],
-      },
-      ...identity.limits.map((limit) => limitEntry('delete', id, limit)),
-    ])
-    touch(id)
-  })
+  await deps.database.write(
+    async (tx, touch) => {
+      await holdIdentity(tx, actor.workspaceId, { id })
+      const identity = await findIdentity(tx, actor.workspaceId, { id })
+      if (identity === null) throw notFound(`identity ${id}`)
+      await removeIdentity(tx, actor.workspaceId, id, deps.clock())
+      await audit(tx, actor, [
+        {
+          event: 'identity.delete',
+          description: `deleted identity ${id}`,
+          resources: [{ type: 'identity', id, meta: { externalId: identity.externalId } }],
+        },
+        ...identity.limits.map((limit) => limitEntry('delete', id, limit)),
+      ])
+      touch(id)
+    },
+    { timeoutMs: MANY_KEYS_MS },
+  )
   return {}
 }

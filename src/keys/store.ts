@@ -403,9 +403,6 @@ export async function removeKey(sql: AnySql, workspaceId: WorkspaceId, keyId: st
   return rows.length > 0
 }
 
-/** How long deleting all keys of an API may take: some millions of them, each with its audit entry. */
-export const DELETE_KEYS_MS = 120_000
-
 /**
  * Soft-deletes the live keys of a keyspace, with an audit entry for each: one statement, however many.
  * @param options.audited From `auditDeletedKeys`.

@@ -1,4 +1,5 @@
 import { audit } from '../audit/log.ts'
+import { MANY_KEYS_MS } from '../db/database.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
@@ -13,18 +14,21 @@ export async function deletePermission(
   { permissionId: id }: DeletePermissionBody,
 ): Promise<Record<string, never>> {
   const actor = await authenticate(deps, call, anyOf('*', 'rbac.*.delete_permission'))
-  await deps.database.write(async (tx, touch) => {
-    const removed = await removePermission(tx, actor.workspaceId, id)
-    if (removed === null) throw notFound(`permission ${id}`)
-    await audit(tx, actor, [
-      {
-        event: 'permission.delete',
-        description: `deleted permission ${id}`,
-        resources: [{ type: 'permission', id, name: removed.name }],
-      },
-    ])
-    // Which keys held it is known to the database alone: every key of the workspace is read anew.
-    touch(actor.workspaceId)
-  })
+  await deps.database.write(
+    async (tx, touch) => {
+      const removed = await removePermission(tx, actor.workspaceId, id)
+      if (removed === null) throw notFound(`permission ${id}`)
+      await audit(tx, actor, [
+        {
+          event: 'permission.delete',
+          description: `deleted permission ${id}`,
+          resources: [{ type: 'permission', id, name: removed.name }],
+        },
+      ])
+      // Which keys held it is known to the database alone: every key of the workspace is read anew.
+      touch(actor.workspaceId)
+    },
+    { timeoutMs: MANY_KEYS_MS },
+  )
   return {}
 }

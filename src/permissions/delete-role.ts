@@ -1,4 +1,5 @@
 import { audit } from '../audit/log.ts'
+import { MANY_KEYS_MS } from '../db/database.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
@@ -13,18 +14,21 @@ export async function deleteRole(
   { roleId: id }: DeleteRoleBody,
 ): Promise<Record<string, never>> {
   const actor = await authenticate(deps, call, anyOf('*', 'rbac.*.delete_role'))
-  await deps.database.write(async (tx, touch) => {
-    const removed = await removeRole(tx, actor.workspaceId, id)
-    if (removed === null) throw notFound(`role ${id}`)
-    await audit(tx, actor, [
-      {
-        event: 'role.delete',
-        description: `deleted role ${id}`,
-        resources: [{ type: 'role', id, name: removed.name }],
-      },
-    ])
-    // Which keys held it is known to the database alone: every key of the workspace is read anew.
-    touch(actor.workspaceId)
-  })
+  await deps.database.write(
+    async (tx, touch) => {
+      const removed = await removeRole(tx, actor.workspaceId, id)
+      if (removed === null) throw notFound(`role ${id}`)
+      await audit(tx, actor, [
+        {
+          event: 'role.delete',
+          description: `deleted role ${id}`,
+          resources: [{ type: 'role', id, name: removed.name }],
+        },
+      ])
+      // Which keys held it is known to the database alone: every key of the workspace is read anew.
+      touch(actor.workspaceId)
+    },
+    { timeoutMs: MANY_KEYS_MS },
+  )
   return {}
 }
