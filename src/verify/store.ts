@@ -160,21 +160,26 @@ export async function spendCredits(
 
 /**
  * Adds a refill once: only while `lastAt` is still what the caller saw, so two servers, or a verification and the
- * schedule, add it together one time.
- * @returns whether this call did it.
+ * schedule, add it together one time. It does not wait for a key that another transaction holds.
+ * @returns whether that is settled, added or no longer due; false = another transaction holds the key, or it is gone.
  */
 export async function applyRefill(
   sql: AnySql,
   { keyId, amount, lastAt, now }: { keyId: string; amount: number; lastAt: number | null; now: number },
 ): Promise<boolean> {
-  const rows = await sql`
-    update keys
-       set remaining = least(remaining::bigint + ${amount}, 2147483647)::integer, last_refill_at = ${now},
-           updated_at = ${now}
-     where id = ${keyId} and deleted_at is null and remaining is not null and refill_amount = ${amount}
-       and last_refill_at is not distinct from ${lastAt}
- returning 1`
-  return rows.length > 0
+  const [row] = await sql<{ isHeld: boolean }[]>`
+    with held as (
+      select id from keys where id = ${keyId} and deleted_at is null for no key update skip locked
+    ), refilled as (
+      update keys k
+         set remaining = least(k.remaining::bigint + ${amount}, 2147483647)::integer, last_refill_at = ${now},
+             updated_at = ${now}
+        from held
+       where k.id = held.id and k.remaining is not null and k.refill_amount = ${amount}
+         and k.last_refill_at is not distinct from ${lastAt}
+    )
+    select exists (select from held) as "isHeld"`
+  return row?.isHeld === true
 }
 
 /**

@@ -11,7 +11,7 @@ import {
   type SelectedLimit,
   selectLimits,
 } from './checks.ts'
-import type { CreditSpender } from './credits.ts'
+import { type CreditSpender, KeyLocked, type Spent } from './credits.ts'
 import type { KeyRecord } from './key-record.ts'
 import type { KeyLookup } from './lookup.ts'
 import { isRefillDue } from './refill.ts'
@@ -105,15 +105,14 @@ async function take(
   verification: Verification,
   selected: readonly SelectedLimit[],
 ): Promise<Verdict> {
-  const { presented, record, now } = verification
+  const { record } = verification
   const counted = selected.length === 0 ? [] : await countLimits(verifier.limiter, selected)
   const denying = counted.find(({ taken }) => !taken.passed)
   if (denying !== undefined) return answer(verifier, verification, 'RATE_LIMITED', denying)
   const reported = counted[0] ?? null
   if (!record.hasCredits) return answer(verifier, verification, 'VALID', reported)
 
-  await refillWhenDue(verifier, record, now)
-  const spent = await verifier.credits.spend(record.id, presented.cost)
+  const spent = await spendRefilled(verifier, verification)
   if (spent === null) return NOT_FOUND // deleted while we looked
   return answer(verifier, verification, spent.passed ? 'VALID' : 'USAGE_EXCEEDED', reported, spent.remaining)
 }
@@ -191,11 +190,35 @@ function unknownLimit(name: string, record: KeyRecord): ApiError {
   )
 }
 
-/** The schedule refills keys nobody verifies; a verification does not wait for it. */
-async function refillWhenDue(verifier: Verifier, record: KeyRecord, now: number): Promise<void> {
+/**
+ * Credits are taken after the refill that is due. Where the key is locked, only the spender waits, as it does so beside
+ * other keys' calls; what it then refuses for want of the refill is tried again.
+ * @returns null when the key is gone.
+ * @throws KeyLocked when the key is locked at each attempt to refill it; else as {@link CreditSpender.spend}.
+ */
+async function spendRefilled(
+  verifier: Verifier,
+  { presented, record, now }: Verification,
+): Promise<Spent | null> {
+  for (let attempt = 1; attempt <= REFILL_ATTEMPTS_MAX; attempt++) {
+    const isRefilled = await refillWhenDue(verifier, record, now)
+    const spent = await verifier.credits.spend(record.id, presented.cost)
+    if (isRefilled || spent === null || spent.passed) return spent
+  }
+  throw new KeyLocked(record.id)
+}
+const REFILL_ATTEMPTS_MAX = 3
+
+/**
+ * The schedule refills keys nobody verifies; a verification does not wait for it.
+ * @returns false when a refill is due but the key is locked.
+ */
+async function refillWhenDue(verifier: Verifier, record: KeyRecord, now: number): Promise<boolean> {
   const refill = record.refill
-  if (refill === null || !isRefillDue(refill, now)) return
-  await applyRefill(verifier.sql, { keyId: record.id, amount: refill.amount, lastAt: refill.lastAt, now })
+  if (refill === null || !isRefillDue(refill, now)) return true
+  const options = { keyId: record.id, amount: refill.amount, lastAt: refill.lastAt, now }
+  const isSettled = await applyRefill(verifier.sql, options)
   // Whoever added it, what is cached says it is still due.
   verifier.keys.forget(record.id)
+  return isSettled
 }

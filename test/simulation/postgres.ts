@@ -235,7 +235,7 @@ export class Postgres {
       return { name: 'spend', execute: () => this.spend(...(values as [string[], number[]])) } // see above
     if (text.includes('select wanted.at::integer as at, found.*'))
       return { name: 'find keys', execute: () => this.findKeys(values[0] as string[]) } // as the program types it
-    if (text.includes('set remaining = least(')) return { name: 'refill', execute: () => this.refill(values) }
+    if (text.includes('with held as')) return { name: 'refill', execute: () => this.refill(values) }
     if (text.includes('apply_usage_batch'))
       return { name: 'usage', execute: () => [{ counted: this.applyBatch(values as UsageValues) }] } // see countBatch
     if (text.includes('make_usage_month')) return { name: 'month', execute: () => [] }
@@ -314,14 +314,16 @@ export class Postgres {
 
   /** The values in the order of `applyRefill`. */
   private refill(values: readonly unknown[]): unknown[] {
-    const [amount, now, , id, , lastAt] = values as [number, number, number, string, number, number | null] // see above
+    const [id, amount, now, , , lastAt] = values as [string, number, number, number, number, number | null] // see above
     const key = this.keys.get(id)
-    if (key === undefined || key.deletedAt !== null || key.remaining === null) return []
-    if (key.refillAmount !== amount || key.lastRefillAt !== lastAt) return []
+    if (key === undefined || key.deletedAt !== null || key.lockedUntilMs > this.world.nowMs)
+      return [{ isHeld: false }]
+    if (key.remaining === null || key.refillAmount !== amount || key.lastRefillAt !== lastAt)
+      return [{ isHeld: true }]
     key.remaining += amount
     key.lastRefillAt = now
     key.refills++
-    return [{}]
+    return [{ isHeld: true }]
   }
 
   private setDeleted(id: string, now: number): unknown[] {

@@ -100,6 +100,22 @@ describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key',
     expect(await verify(free)).toEqual(valid(7))
   })
 
+  /** The refill comes before the credits: if it waited, a few calls for such a key had all connections of the thread. */
+  test('its refill, when due, holds up nobody else, and is added before its calls are answered', async () => {
+    const { locked, free } = await prepare()
+    const { sql, credits, keys } = server.server.deps
+    expect(await credits.spend(locked.keyId, 10)).toEqual({ passed: true, remaining: 0 })
+    await sql`update keys set refill_amount = 100, last_refill_at = 0 where id = ${locked.keyId}`
+    keys.forget(locked.keyId)
+    const other = await hold(locked)
+    const own = Promise.all(Array.from({ length: 12 }, () => verify(locked)))
+    for (let left = 9; left >= 0; left--) expect(await verify(free)).toEqual(valid(left))
+    await other.end()
+    const answers = await own
+    expect(new Set(answers.map(({ code }) => code))).toEqual(new Set(['VALID']))
+    expect(Math.min(...answers.map(({ remaining }) => remaining))).toBe(88)
+  })
+
   test('a call for it is NOT_FOUND when that transaction deletes it', async () => {
     const { locked, free } = await prepare()
     const sql = openOther()
