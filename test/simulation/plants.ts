@@ -1,6 +1,6 @@
 import { Changes } from '../../src/db/changes.ts'
 import { WindowTable } from '../../src/limiter/window-table.ts'
-import { CreditSpender } from '../../src/verify/credits.ts'
+import { CreditSpender, KeyLocked } from '../../src/verify/credits.ts'
 
 /**
  * Bugs to be found: each is put into the program's classes while they are loaded here, and nowhere else. Whoever plants
@@ -62,6 +62,20 @@ export const PLANTS: Record<string, { what: string; plant(): void }> = {
       const { spend } = CreditSpender.prototype
       CreditSpender.prototype.spend = function (keyId, cost) {
         return spend.call(this, keyId, cost).catch(() => ({ passed: true, remaining: 0 }))
+      }
+    },
+  },
+  'locked-charges': {
+    what: 'a call refused because its key is locked takes its credits later',
+    plant() {
+      const { spend } = CreditSpender.prototype
+      CreditSpender.prototype.spend = async function (keyId, cost) {
+        try {
+          return await spend.call(this, keyId, cost)
+        } catch (cause) {
+          if (cause instanceof KeyLocked) void spend.call(this, keyId, cost).catch(() => {})
+          throw cause
+        }
       }
     },
   },

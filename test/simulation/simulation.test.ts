@@ -38,6 +38,7 @@ test.skipIf(!isEmbedded).each([
   ['refusal-charges', /expected .* used until .*, got/],
   ['stale-cache', /had to see version/],
   ['credits-for-free', /credits were answered/],
+  ['locked-charges', /credits are spent, .* were answered/],
 ])('it finds a planted bug, and nothing with the same seed without it: %s', async (plant, message) => {
   const { failed } = await simulate('--plant', plant, '--seeds', '2000')
   expect(failed?.message ?? 'nothing').toMatch(message)
