@@ -36,7 +36,10 @@ export type Endpoint = {
    * must authenticate.
    */
   readonly access: Access
-  /** On the path of every request of somebody's product: routed past Elysia. See `app.ts`. */
+  /**
+   * On the path of every request of somebody's product: routed past Elysia. See `app.ts`. Its verb gets a body as it came,
+   * with fields that the schema does not know: it may neither list its fields nor pass it on as a whole.
+   */
   readonly isHot: boolean
   /** The day the v1 API got it, `YYYY-MM-DD`, where known. */
   readonly introduced: string | null

@@ -12,6 +12,7 @@ import { parseBody, readBody } from './body.ts'
 import { clientAddress } from './client-address.ts'
 import type { Call, Endpoint } from './endpoint.ts'
 import { type Incoming, RequestIncoming } from './incoming.ts'
+import { knownFieldsOf } from './known-fields.ts'
 import { readQuery } from './query.ts'
 import { validationMessage } from './validation-message.ts'
 
@@ -29,6 +30,9 @@ export type Handler = (incoming: Incoming) => Promise<Answer>
  */
 export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
   const checker = TypeCompiler.Compile(endpoint.input)
+  // A query string has been read by its schema, and hot verbs name each field that they read: what is spared them is a copy.
+  const isAsItCame = endpoint.method === 'GET' || endpoint.isHot
+  const known = isAsItCame ? (input: unknown) => input : knownFieldsOf(endpoint.input)
   const measured = deps.measures.route(endpoint.path)
   const { hasAccess, slowMs } = deps.config.log
   const finish = (status: number, envelope: Envelope) => {
@@ -56,7 +60,7 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
       // All that is asked of the database shares one time limit, from here on: the body may have come slowly.
       if (read instanceof Promise) waiting.startedAt = performance.now()
-      const reply = await duringRequest(waiting, () => endpoint.run(parts, exchange, input))
+      const reply = await duringRequest(waiting, () => endpoint.run(parts, exchange, known(input)))
       waiting.isAnswered = true
       const answer = jsonAnswer(exchange, endpoint.status, reply)
       finish(endpoint.status, exchange)

@@ -1,4 +1,4 @@
-import { type AuditEntry, audit } from '../audit/log.ts'
+import { type AuditEntry, type AuditResource, audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
@@ -116,6 +116,12 @@ export const decisionEntry = (
   description: `rate limit ${passed ? 'passed' : 'denied'} in namespace ${namespace.id}`,
   resources: [
     { type: 'ratelimitNamespace', id: namespace.id, name: namespace.name, meta: { identifier } },
-    ...resources,
+    // As it came, a resource may hold more than is known of one.
+    ...resources.map(({ type, id, name, meta }) => {
+      const resource: AuditResource = { type, id }
+      if (name !== undefined) resource.name = name
+      if (meta !== undefined) resource.meta = meta
+      return resource
+    }),
   ],
 })

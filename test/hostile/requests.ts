@@ -42,16 +42,46 @@ class Raw {
 
 /** One request to any of the endpoints. */
 export function requestsTo(endpoints: readonly Endpoint[], pool: Pool): fc.Arbitrary<HostileRequest> {
+  const source = { pool, strangers: strangersAmong(endpoints) }
   return fc.oneof(
     ...endpoints.map((endpoint) => ({
-      arbitrary: requestTo(endpoint, pool),
+      arbitrary: requestTo(endpoint, source),
       // What is gone is not found by all that come after.
       weight: endpoint.path.includes('.delete') ? 1 : 8,
     })),
   )
 }
 
-function requestTo(endpoint: Endpoint, pool: Pool): fc.Arbitrary<HostileRequest> {
+/** What values are made from. */
+export type Source = {
+  pool: Pool
+  /** Names of fields that an object of this schema may be thought to have, and that the schema does not know. */
+  strangers: (schema: TSchema) => readonly string[]
+}
+
+/**
+ * The fields that other objects have, of every endpoint: what one schema does not know, and does not check, may be read
+ * all the same by what endpoints share.
+ * @returns names the more often, the more an object that has them is like the one asked for.
+ */
+function strangersAmong(endpoints: readonly Endpoint[]): Source['strangers'] {
+  const lists = endpoints.flatMap(({ input }) => fieldListsOf(input))
+  return ({ properties }) =>
+    lists.flatMap((list) => {
+      const known = list.filter((name) => Object.hasOwn(properties, name)).length
+      const strange = list.filter((name) => !Object.hasOwn(properties, name))
+      return Array.from({ length: known ** 2 }, () => strange).flat()
+    })
+}
+
+/** The names of the fields of each object in a schema. */
+function fieldListsOf(schema: TSchema): string[][] {
+  const fields = Object.entries<TSchema>(schema.properties ?? {})
+  const inner = [...fields.map(([, field]) => field), ...(schema.anyOf ?? []), ...[schema.items ?? []].flat()]
+  return [fields.map(([name]) => name), ...inner.flatMap(fieldListsOf)]
+}
+
+function requestTo(endpoint: Endpoint, source: Source): fc.Arbitrary<HostileRequest> {
   const caller = fc.oneof(
     { arbitrary: fc.constant<Caller>('root'), weight: 14 },
     { arbitrary: fc.constant<Caller>('weak'), weight: 3 },
@@ -59,7 +89,7 @@ function requestTo(endpoint: Endpoint, pool: Pool): fc.Arbitrary<HostileRequest>
     { arbitrary: fc.constant<Caller>('none'), weight: 2 },
     { arbitrary: fc.constant<Caller>('operator'), weight: 1 },
   )
-  const value = mutated(arbitraryOf(endpoint.input, pool, ''), pool)
+  const value = mutated(arbitraryOf(endpoint.input, source, ''), source.pool)
   return endpoint.method === 'GET' ? queryTo(endpoint, caller, value) : bodyTo(endpoint, caller, value)
 }
 
@@ -142,17 +172,17 @@ function textOf(value: unknown): string {
 }
 
 /** A value of the schema: bounds, real names and what people type; long lists are rare. */
-function arbitraryOf(schema: TSchema, pool: Pool, name: string): fc.Arbitrary<unknown> {
+export function arbitraryOf(schema: TSchema, source: Source, name: string): fc.Arbitrary<unknown> {
   if (schema.const !== undefined) return fc.constant(schema.const)
   if (schema.anyOf !== undefined)
-    return fc.oneof(...schema.anyOf.map((each: TSchema) => arbitraryOf(each, pool, name)))
+    return fc.oneof(...schema.anyOf.map((each: TSchema) => arbitraryOf(each, source, name)))
   switch (schema.type) {
     case 'object':
-      return schema.properties === undefined ? META : objectOf(schema, pool)
+      return schema.properties === undefined ? META : objectOf(schema, source)
     case 'array':
-      return listOf(schema, pool, name)
+      return listOf(schema, source, name)
     case 'string':
-      return textOfSchema(schema, pool, name)
+      return textOfSchema(schema, source.pool, name)
     case 'integer':
       return integerOf(schema)
     case 'boolean':
@@ -164,19 +194,28 @@ function arbitraryOf(schema: TSchema, pool: Pool, name: string): fc.Arbitrary<un
   }
 }
 
-function objectOf(schema: TSchema, pool: Pool): fc.Arbitrary<unknown> {
+function objectOf(schema: TSchema, source: Source): fc.Arbitrary<unknown> {
   const required: string[] = schema.required ?? []
   const fields = Object.entries<TSchema>(schema.properties).map(([name, property]) => {
-    const value = arbitraryOf(property, pool, name).map((each) => ({ [name]: each }))
+    const value = arbitraryOf(property, source, name).map((each) => ({ [name]: each }))
     const absent = { arbitrary: fc.constant({}), weight: 2 }
     return required.includes(name) ? value : fc.oneof(absent, { arbitrary: value, weight: 1 })
   })
-  return fc.tuple(...fields).map((parts) => Object.assign({}, ...parts))
+  const known = fc.tuple(...fields).map((parts) => Object.assign({}, ...parts))
+  const strangers = source.strangers(schema)
+  if (strangers.length === 0) return known
+  const strange = fc
+    .tuple(fc.constantFrom(...strangers), fc.oneof(fc.constantFrom(...HOSTILE), ANY_JSON))
+    .map(([name, each]) => ({ [name]: each }))
+  return fc.oneof(
+    { arbitrary: known, weight: 3 },
+    { arbitrary: fc.tuple(strange, known).map((parts) => Object.assign({}, ...parts)), weight: 1 },
+  )
 }
 
-function listOf(schema: TSchema, pool: Pool, name: string): fc.Arbitrary<unknown[]> {
+function listOf(schema: TSchema, source: Source, name: string): fc.Arbitrary<unknown[]> {
   const { minItems = 0, maxItems = 100 } = schema
-  const item = arbitraryOf(schema.items, pool, name)
+  const item = arbitraryOf(schema.items, source, name)
   const atBound = item.map((one) => Array.from({ length: maxItems }, () => one))
   return fc.oneof(
     { arbitrary: fc.array(item, { minLength: minItems, maxLength: minItems + 3 }), weight: 60 },
