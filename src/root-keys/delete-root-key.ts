@@ -4,7 +4,7 @@ import { ApiError, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { anyOf, authenticate } from './authorize.ts'
 import type { DeleteRootKeyBody } from './schema.ts'
-import { countOtherOperatorKeys, findRootKey, softDeleteRootKey } from './store.ts'
+import { countOtherOperatorKeys, findRootKey, lockRootKey, softDeleteRootKey } from './store.ts'
 
 /** Revokes a root key of the caller's workspace for good: the very next request with it is refused. */
 export async function deleteRootKey(
@@ -14,6 +14,7 @@ export async function deleteRootKey(
 ): Promise<Record<string, never>> {
   const actor = await authenticate(deps, call, anyOf('*', 'root_key.*.delete_root_key'))
   await deps.database.write(async (tx, touch) => {
+    await lockRootKey(tx, actor.workspaceId, id)
     const rootKey = await findRootKey(tx, actor.workspaceId, id)
     if (rootKey === null) throw notFound(`root key ${id}`)
     if (rootKey.isOperator && (await countOtherOperatorKeys(tx, id)) === 0)

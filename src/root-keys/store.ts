@@ -40,6 +40,22 @@ export async function insertRootKey(sql: AnySql, key: NewRootKey): Promise<boole
   return rows.length > 0
 }
 
+/**
+ * Keeps a root key from being changed by others until the transaction ends: what is read of it from now on holds. With an
+ * operator's all operator root keys are kept, or of the last two that go at once, each would be let go for the other.
+ */
+export async function lockRootKey(sql: AnySql, workspaceId: WorkspaceId, id: string): Promise<void> {
+  // In order of their ids, in one statement: two that lock the same ones then never wait for each other.
+  await sql`
+    select 1 from keys
+     where keyspace_id = ${ROOT_KEYSPACE_ID} and deleted_at is null
+       and ((for_workspace_id = ${workspaceId} and id = ${id})
+         or (is_operator and exists (select 1 from keys
+                                      where for_workspace_id = ${workspaceId} and id = ${id} and is_operator)))
+     order by id
+       for update`
+}
+
 /** One root key that acts for the workspace; null when absent, deleted or another workspace's. */
 export async function findRootKey(
   sql: AnySql,

@@ -5,7 +5,7 @@ import type { Call } from '../http/endpoint.ts'
 import { anyOf, authenticate } from './authorize.ts'
 import { requireHeld } from './create-root-key.ts'
 import type { UpdateRootKeyBody } from './schema.ts'
-import { changeRootKey, countOtherOperatorKeys, findRootKey } from './store.ts'
+import { changeRootKey, countOtherOperatorKeys, findRootKey, lockRootKey } from './store.ts'
 
 /** Changes a root key of the caller's workspace; what is not sent stays. Effective on the very next request. */
 export async function updateRootKey(
@@ -16,6 +16,7 @@ export async function updateRootKey(
   const actor = await authenticate(deps, call, anyOf('*', 'root_key.*.update_root_key'))
   const { rootKeyId: id } = body
   await deps.database.write(async (tx, touch) => {
+    await lockRootKey(tx, actor.workspaceId, id)
     const rootKey = await findRootKey(tx, actor.workspaceId, id)
     if (rootKey === null) throw notFound(`root key ${id}`)
     const permissions = [...new Set(body.permissions ?? rootKey.permissions)]

@@ -13,9 +13,15 @@ export async function insertWorkspace(
   return rows.length > 0
 }
 
-export async function findWorkspace(sql: AnySql, id: string): Promise<WorkspaceRow | null> {
+/**
+ * One workspace, locked until the transaction ends: of two changes at once, the second sees the first. Not against what is
+ * made in it meanwhile: that only asks for the workspace to be there.
+ */
+export async function lockWorkspace(sql: AnySql, id: string): Promise<WorkspaceRow | null> {
   const [row] = await sql<WorkspaceRow[]>`
-    select id, name, enabled, created_at as "createdAt" from workspaces where id = ${id} and id <> 'ws_root'`
+    select id, name, enabled, created_at as "createdAt" from workspaces
+     where id = ${id} and id <> 'ws_root'
+       for no key update`
   return row ?? null
 }
 

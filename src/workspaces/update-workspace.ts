@@ -4,7 +4,7 @@ import { ApiError, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { authenticateOperator } from '../root-keys/authorize.ts'
 import type { UpdateWorkspaceBody } from './schema.ts'
-import { changeWorkspace, findWorkspace } from './store.ts'
+import { changeWorkspace, lockWorkspace } from './store.ts'
 
 /** Renames a workspace, or closes and opens it: a disabled one refuses every key and root key, effective at once. */
 export async function updateWorkspace(
@@ -20,7 +20,7 @@ export async function updateWorkspace(
       `workspace ${id} is the operator's own: disabled, nobody could enable it again`,
     )
   await deps.database.write(async (tx, touch) => {
-    const workspace = await findWorkspace(tx, id)
+    const workspace = await lockWorkspace(tx, id)
     if (workspace === null) throw notFound(`workspace ${id}`)
     const { name = workspace.name, enabled = workspace.enabled } = body
     await changeWorkspace(tx, id, { name, enabled, now: deps.clock() })

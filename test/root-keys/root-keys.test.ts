@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { TEST_DATABASE_URL } from '../support/database.ts'
+import { atOnce } from '../support/row-lock.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -128,6 +130,47 @@ test('the last operator root key can be neither deleted nor locked out', async (
   expect(
     (await server.post('rootKeys.updateRootKey', { rootKeyId, name: 'mine' }, OPERATOR_KEY)).status,
   ).toBe(200)
+})
+
+describe.if(TEST_DATABASE_URL !== null)('of two changes at once', () => {
+  /** Each wrote every column as it had read it: a rename brought back a root key that was just disabled. */
+  test('neither undoes the other: a rename leaves a root key disabled, and without the rights that were taken', async () => {
+    for (const change of [{ enabled: false }, { permissions: [] }, { expires: 4_000_000_000_000 }]) {
+      const workspace = await server.workspace()
+      const permissions = ['api.*.create_api']
+      const { rootKeyId } = await workspace.post('rootKeys.createRootKey', { permissions })
+      const update = (fields: object) =>
+        server.post('rootKeys.updateRootKey', { rootKeyId, ...fields }, workspace.rootKey)
+      const answers = await atOnce(server, { table: 'keys', ids: [rootKeyId] }, [
+        () => update({ name: 'renamed' }),
+        () => update(change),
+      ])
+      expect(answers.map(({ status }) => status)).toEqual([200, 200])
+      expect(await listed(workspace, rootKeyId)).toMatchObject({ name: 'renamed', ...change })
+    }
+  })
+
+  test.each(['deleteRootKey', 'updateRootKey'])(
+    'one of the last two operator root keys stays: %s of both',
+    async (verb) => {
+      await using own = await startTestServer()
+      const { body } = await own.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)
+      const made = await own.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
+      const ids: string[] = [body.rootKeys[0].id, made.body.rootKeyId]
+      // As the start makes one, for the second text it is given.
+      await own.server.deps.sql`update keys set is_operator = true where id = ${made.body.rootKeyId}`
+      const end = (rootKeyId: string) => () =>
+        own.post(`rootKeys.${verb}`, { rootKeyId, enabled: false }, OPERATOR_KEY)
+      const answers = await atOnce(own, { table: 'keys', ids }, ids.map(end))
+      expect(answers.map(({ status }) => status).toSorted()).toEqual([200, 412])
+      const [row] = await own.server.deps.sql<{ left: string[] }[]>`
+        select array_agg(id) as left from keys where is_operator and deleted_at is null and enabled`
+      expect(row?.left).toEqual([ids[answers.findIndex(({ status }) => status === 412)] ?? ''])
+      const [deadlocks] = await own.server.deps.sql`
+        select deadlocks from pg_stat_database where datname = current_database()`
+      expect(deadlocks).toEqual({ deadlocks: 0 })
+    },
+  )
 })
 
 describe('who may what', () => {

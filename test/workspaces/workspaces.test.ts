@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { TEST_DATABASE_URL } from '../support/database.ts'
+import { atOnce } from '../support/row-lock.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -86,3 +88,24 @@ test('the operator cannot disable the workspace they stand in', async () => {
   )
   expect(answer).toMatchObject({ status: 412, body: { error: { code: 'PRECONDITION_FAILED' } } })
 })
+
+/** Each wrote both columns as it had read them: a rename opened a workspace that was just disabled. */
+test.if(TEST_DATABASE_URL !== null)(
+  'a rename leaves a workspace disabled that is disabled meanwhile',
+  async () => {
+    const { workspaceId, rootKey } = await server.workspace()
+    const update = (fields: object) =>
+      server.post('workspaces.updateWorkspace', { workspaceId, ...fields }, OPERATOR_KEY)
+    const answers = await atOnce(server, { table: 'workspaces', ids: [workspaceId] }, [
+      () => update({ name: 'renamed' }),
+      () => update({ enabled: false }),
+    ])
+    expect(answers.map(({ status }) => status)).toEqual([200, 200])
+    const { body } = await server.get('workspaces.listWorkspaces', { limit: 100 }, OPERATOR_KEY)
+    expect(body.workspaces.find(({ id }: { id: string }) => id === workspaceId)).toMatchObject({
+      name: 'renamed',
+      enabled: false,
+    })
+    expect((await server.get('apis.listApis', {}, rootKey)).body.error.code).toBe('FORBIDDEN')
+  },
+)

@@ -1,0 +1,26 @@
+import type { Answer, TestServer } from './server.ts'
+
+/**
+ * Makes calls that have all begun before any of them ends: it holds rows of a table until every call waits for one. By
+ * then whoever reads without a lock what it is about to change has read it. For a real Postgres: the embedded one runs one
+ * transaction at a time.
+ */
+export async function atOnce(
+  { server: { deps } }: TestServer,
+  { table, ids }: { table: 'keys' | 'workspaces'; ids: readonly string[] },
+  calls: readonly (() => Promise<Answer>)[],
+): Promise<Answer[]> {
+  const answers = await deps.database.write(async (tx) => {
+    await tx`select 1 from ${tx(table)} where id = any(${ids as string[]}::text[]) order by id for update`
+    const under = Promise.all(calls.map((call) => call()))
+    for (let waiting = 0; waiting < calls.length; await Bun.sleep(5)) {
+      await tx`select pg_stat_clear_snapshot()`
+      const [row] = await tx<{ waiting: number }[]>`
+        select count(*)::integer as waiting from pg_stat_activity
+         where datname = current_database() and wait_event_type = 'Lock'`
+      waiting = row?.waiting ?? 0
+    }
+    return { under } // not the promise itself: they end only after this transaction
+  })
+  return await answers.under
+}
