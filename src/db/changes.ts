@@ -87,12 +87,8 @@ export class Changes {
    * @param writeId Different for every write of this process; given to {@link publish} too, once it has committed.
    */
   async notify(tx: AnySql, touched: readonly string[], writeId: number): Promise<void> {
-    // A payload holds 8000 bytes; the longest name of a thing touched is a hash of 44.
-    for (let at = 0; at < touched.length; at += NAMES_PER_NOTIFICATION) {
-      const names = touched.slice(at, at + NAMES_PER_NOTIFICATION)
-      const payload = JSON.stringify([this.#processId, writeId, ...names])
+    for (const payload of payloadsOf([this.#processId, writeId], touched))
       await tx.unsafe('select pg_notify($1, $2)', [CHANNEL, payload])
-    }
   }
 
   /** Hears the other processes on one database, on a connection of its own that is made again when it breaks. */
@@ -163,7 +159,31 @@ type PeerMessage =
   | { kind: 'changed'; id: number; touched: readonly string[] | null; writeId: number | null }
   | { kind: 'dropped'; id: number }
 
+/**
+ * JSON lists that each begin with `head` and hold as many of the names as Postgres takes in one notice. By bytes, not by
+ * their number: the hash of an imported key may have 256 characters, and each of them takes up to six bytes as JSON.
+ */
+function* payloadsOf(head: readonly [string, number], names: readonly string[]): Generator<string> {
+  const start = JSON.stringify(head).slice(0, -1)
+  let payload = start
+  let bytes = Buffer.byteLength(start)
+  for (const name of names) {
+    const part = `,${JSON.stringify(name)}`
+    const partBytes = Buffer.byteLength(part)
+    if (payload !== start && bytes + partBytes + 1 > PAYLOAD_BYTES_MAX) {
+      yield `${payload}]`
+      payload = start
+      bytes = Buffer.byteLength(start)
+    }
+    payload += part
+    bytes += partBytes
+  }
+  if (payload !== start) yield `${payload}]`
+}
+
+/** Postgres refuses 8000. */
+const PAYLOAD_BYTES_MAX = 7999
+
 const CHANNEL = 'tollgate_changed'
-const NAMES_PER_NOTIFICATION = 100
 const ANSWERED_WITHIN_MS = 1_000
 const ANSWERED_MAX = 10_000

@@ -86,3 +86,37 @@ test.skipIf(TEST_DATABASE_URL === null)(
     expect(drops).toEqual(['key_1', 'key_1', 'key_2'])
   },
 )
+
+/** They were cut by their number, for hashes of 44 characters; an imported one may have 256, of which each takes up to 6 bytes. */
+test.skipIf(TEST_DATABASE_URL === null)(
+  'a write tells other processes of all that it touched, whatever its names hold and however many they are',
+  async () => {
+    await using database = await openTestSql()
+    const [writing, hearing] = ['writer', 'hearer'].map(
+      (processId) => new Changes({ processId, confirmTimeoutMs: 1_000 }),
+    ) as [Changes, Changes] // one for each name
+    const drops = droppedBy(hearing)
+    await using listening = {
+      sql: connect(database.address, { connectionsMax: 1 }),
+      [Symbol.asyncDispose]: () => listening.sql.end({ timeout: 0 }),
+    }
+    await hearing.listen(listening.sql)
+    while (!drops.includes('everything')) await Bun.sleep(5)
+    const alphabets = ['a', 'é', '😀', '"', '\n', '\u0001']
+    for (const character of alphabets)
+      for (const [count, length] of [
+        [1, 1],
+        [1, 256],
+        [100, 44],
+        [100, 128],
+        [100, 256],
+        [1001, 16],
+      ] as const) {
+        drops.length = 0
+        const names = Array.from({ length: count }, (_, i) => `${i}${character.repeat(length)}`.slice(0, 256))
+        await database.sql.begin((tx) => writing.notify(tx, names, 1))
+        while (drops.length < names.length) await Bun.sleep(5)
+        expect(drops).toEqual(names)
+      }
+  },
+)

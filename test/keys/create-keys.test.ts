@@ -342,3 +342,13 @@ test('each key is audited, in the same transaction', async () => {
      where workspace_id = ${workspace.workspaceId} and event = 'key.create'`
   expect(rows.map(({ id }) => id).sort()).toEqual([...keyIds].sort())
 })
+
+/** On Postgres a hundred long hashes were more than one notice to the other processes could hold. */
+test('a hundred keys are imported with the longest hashes there may be', async () => {
+  const { workspace, apiId, total } = await prepare()
+  const hash = (index: number) => ({ value: `${index}`.padStart(256, 'é'), variant: 'sha256_base64' })
+  const elements = Array.from({ length: 100 }, (_, index) => ({ apiId, hash: hash(index) }))
+  const { keyIds } = await workspace.post('migrations.createKeys', elements)
+  expect(keyIds).toHaveLength(100)
+  expect(await total()).toBe(100)
+})
