@@ -82,6 +82,7 @@ export async function countVerifications(
              ${groups.key ? sql`key_id` : sql`''`} as key_id,
              ${groups.identity ? sql`identity_id` : sql`''`} as identity_id,
              ${groups.tags === null ? sql`''::bytea` : sql`tag_set`} as tag_set,
+             ${groups.tags === null ? sql`` : sql`min(hour) as set_hour,`}
              ${sums(sql)}
         from ${isOfAllKeys(filter, groups) ? sql`usage_keyspace_hours` : sql`usage_verifications`}
        where ${isAsked(sql, filter, groups)}
@@ -283,8 +284,15 @@ const isAsked = (sql: AnySql, filter: VerificationFilter, groups: VerificationGr
 const isTagSetOf = (sql: AnySql, { workspaceId, from, to }: VerificationFilter) => sql`
   workspace_id = ${workspaceId} and month >= ${bucketOf(from, 'month')} and month < ${to}`
 
+/**
+ * The tag sets of `counts`, each looked up once, in a month that used it: a workspace may have millions of others, and
+ * without its month a set is found only by reading all of them.
+ */
 const tagSetsOf = (sql: AnySql, filter: VerificationFilter) => sql`
-  (select distinct on (id) id, tags as set_tags from usage_tag_sets where ${isTagSetOf(sql, filter)} order by id)`
+  (select id, tags as set_tags
+     from (select tag_set, min(set_hour) as set_hour from counts where tag_set <> '' group by 1) as used
+     join usage_tag_sets on id = tag_set and month = ${monthOf(sql, sql`set_hour`)}
+    where ${isTagSetOf(sql, filter)})`
 
 const isAskedOf = (sql: AnySql, { workspaceId, namespaceId, from, to }: RatelimitFilter) => sql`
   workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and hour >= ${from} and hour < ${to}`
@@ -299,9 +307,10 @@ function bucketColumn(sql: AnySql, time: TimeGroup | null) {
 }
 
 const timeColumn = (sql: AnySql, time: TimeGroup | null) =>
-  time === 'month'
-    ? sql`extract(epoch from date_trunc('month', to_timestamp(bucket / 1000) at time zone 'UTC'))::bigint * 1000`
-    : sql`bucket`
+  time === 'month' ? monthOf(sql, sql`bucket`) : sql`bucket`
+
+const monthOf = (sql: AnySql, time: ReturnType<AnySql>) => sql`
+  extract(epoch from date_trunc('month', to_timestamp(${time} / 1000) at time zone 'UTC'))::bigint * 1000`
 
 const sums = (sql: AnySql) => sql`
   coalesce(sum(valid), 0)::bigint as valid, coalesce(sum(rate_limited), 0)::bigint as rate_limited,
