@@ -20,6 +20,8 @@ export type Deps = {
   readonly config: Config
   readonly clock: Clock
   readonly sql: AnySql
+  /** For what reads usage and the audit log: it may be slow, and has connections of its own to be slow on. */
+  readonly history: AnySql
   readonly database: Database
   /** Whether it answers; costs nothing while it does. */
   readonly isDatabaseThere: () => boolean | Promise<boolean>
@@ -78,6 +80,14 @@ export function openDeps(
     onStatement: options.onStatement,
   })
   const { sql } = pool
+  // Whoever looks at a year of usage must not take what credits and new keys are asked on; and what nobody waits for any
+  // more must end, or a page that asks again and again fills Postgres with it.
+  const historyPool = new GuardedPool(address, {
+    connectionsMax: 2,
+    timeoutMs: config.databaseTimeoutMs,
+    endsGivenUp: true,
+    onStatement: options.onStatement,
+  })
   // Counts are patient where requests are not, and neither should wait behind the other.
   const usagePool = new GuardedPool(address, { connectionsMax: 1, timeoutMs: 10_000 })
   const changes = new Changes({ processId, confirmTimeoutMs: 2000 })
@@ -104,6 +114,7 @@ export function openDeps(
     config,
     clock,
     sql,
+    history: historyPool.sql,
     database,
     isDatabaseThere: () => pool.isThere(),
     changes,
@@ -123,7 +134,7 @@ export function openDeps(
     await limiter.stop()
     await Promise.all([usage.stop(), tracer?.stop(), beside()])
     changes.stop()
-    await Promise.all([pool.end({ timeout: 1 }), usagePool.end({ timeout: 1 })])
+    await Promise.all([pool, historyPool, usagePool].map((each) => each.end({ timeout: 1 })))
   }
   return { deps, close }
 }

@@ -40,9 +40,9 @@ export async function getRatelimits(
   // Asked before the rows: a bucket that gets its first row in between must not be taken for an empty one.
   const bucketsWithData =
     time !== null && query.limit !== undefined
-      ? await bucketsWithRatelimits(deps.sql, filter, time)
+      ? await bucketsWithRatelimits(deps.history, filter, time)
       : new Set<number>()
-  const rows = await countRatelimits(deps.sql, filter, groups, order, rowsToRead(query.limit))
+  const rows = await countRatelimits(deps.history, filter, groups, order, rowsToRead(query.limit))
   const datapoints = rows.map(
     (row): RatelimitDatapoint => ({
       ...(time !== null && { time: row.time }),

@@ -50,9 +50,9 @@ export async function getVerifications(
   // Asked before the rows: a bucket that gets its first row in between must not be taken for an empty one.
   const bucketsWithData =
     time !== null && query.limit !== undefined
-      ? await bucketsWithVerifications(deps.sql, filter, { ...groups, time })
+      ? await bucketsWithVerifications(deps.history, filter, { ...groups, time })
       : new Set<number>()
-  const rows = await countVerifications(deps.sql, filter, groups, order, rowsToRead(query.limit))
+  const rows = await countVerifications(deps.history, filter, groups, order, rowsToRead(query.limit))
   const datapoints = rows.map((row) => toDatapoint(row, groups))
   return completeSeries(datapoints, {
     range,

@@ -13,7 +13,7 @@ export async function listEvents(deps: Deps, call: Call, query: ListEventsQuery)
   // Ids hold the second of their making, so those before the range need not be read.
   const first = start === undefined ? '' : firstIdAt('log', start)
   const rows = await listAuditEventRows(
-    deps.sql,
+    deps.history,
     workspaceId,
     {
       event: event ?? null,

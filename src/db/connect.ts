@@ -27,13 +27,21 @@ export type OnStatement = (text: string) => void
  * Opens a pool; connections are made when first used.
  * @param options.connectionsMax Connections of this thread at most. The embedded database has one at heart, so more
  *   than two only wait for one another there.
+ * @param options.statementTimeoutMs Postgres itself ends what takes longer, and a connection is sent nothing before
+ *   it has answered: what waits behind a slow statement can still be taken back. Not the embedded database: its connections
+ *   share one session.
  * @param options.onClose Called for each connection that closes, whoever closed it.
  */
 export function connect(
   address: DatabaseAddress,
-  options: { connectionsMax: number; onClose?: () => void; onStatement?: OnStatement | undefined },
+  options: {
+    connectionsMax: number
+    statementTimeoutMs?: number | undefined
+    onClose?: () => void
+    onStatement?: OnStatement | undefined
+  },
 ): Sql {
-  const { onStatement } = options
+  const { onStatement, statementTimeoutMs } = options
   const common = {
     types: { int8: { to: 20, from: [20], serialize: String, parse: Number }, ...arrayTypes },
     fetch_types: false,
@@ -44,7 +52,14 @@ export function connect(
     connect_timeout: 5,
     connection: { application_name: 'tollgate' },
   }
-  if (address.kind === 'url') return postgres(address.url, { ...common, max: options.connectionsMax })
+  if (address.kind === 'url')
+    return postgres(address.url, {
+      ...common,
+      ...(statementTimeoutMs === undefined
+        ? {}
+        : { connection: { ...common.connection, statement_timeout: statementTimeoutMs }, max_pipeline: 0 }),
+      max: options.connectionsMax,
+    })
   return postgres({
     ...common,
     path: address.socketPath,

@@ -34,7 +34,11 @@ export class GuardedPool {
   /** For everyone to use; stays the same over outages. */
   readonly sql: AnySql
   readonly #address: DatabaseAddress
-  readonly #options: { connectionsMax: number; onStatement?: OnStatement | undefined }
+  readonly #options: {
+    connectionsMax: number
+    statementTimeoutMs: number | undefined
+    onStatement: OnStatement | undefined
+  }
   readonly #timeoutMs: number
   #pool: Sql
   #transactions: Transactions
@@ -52,13 +56,26 @@ export class GuardedPool {
   #ticker: Timer | null = null
   #isStopped = false
 
-  /** @param options.timeoutMs How long a request may wait for all it asks; a statement or transaction outside of one. */
+  /**
+   * @param options.timeoutMs How long a request may wait for all it asks; a statement or transaction outside of one.
+   * @param options.endsGivenUp Whether Postgres ends a statement that takes that long, too. Only for what reads: of a
+   *   write, it is better to know one day that it was carried out.
+   */
   constructor(
     address: DatabaseAddress,
-    options: { connectionsMax: number; timeoutMs: number; onStatement?: OnStatement | undefined },
+    options: {
+      connectionsMax: number
+      timeoutMs: number
+      endsGivenUp?: boolean
+      onStatement?: OnStatement | undefined
+    },
   ) {
     this.#address = address
-    this.#options = options
+    this.#options = {
+      connectionsMax: options.connectionsMax,
+      statementTimeoutMs: options.endsGivenUp === true ? options.timeoutMs : undefined,
+      onStatement: options.onStatement,
+    }
     this.#timeoutMs = options.timeoutMs
     this.#pool = this.#connect()
     this.#transactions = this.#openTransactions()

@@ -73,6 +73,7 @@ export class Transactions {
 
 type TransactionsOptions = {
   connectionsMax: number
+  statementTimeoutMs?: number | undefined
   /** Told of each connection that closes without our doing. */
   onBroken?: () => void
   onStatement?: OnStatement | undefined
@@ -88,12 +89,12 @@ class Client {
    */
   readonly #waiting = new Set<(failure: Error) => void>()
 
-  constructor(address: DatabaseAddress, { onBroken, onStatement }: TransactionsOptions) {
+  constructor(address: DatabaseAddress, { onBroken, onStatement, statementTimeoutMs }: TransactionsOptions) {
     const onClose = () => {
       if (!this.isBroken) onBroken?.()
       this.#break()
     }
-    this.sql = connect(address, { connectionsMax: 1, onClose, onStatement })
+    this.sql = connect(address, { connectionsMax: 1, statementTimeoutMs, onClose, onStatement })
   }
 
   get isBroken(): boolean {

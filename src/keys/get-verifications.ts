@@ -22,7 +22,7 @@ export async function getKeyVerifications(
     anyOf('*', 'api.*.read_key', { and: apiIds.map((apiId) => `api.${apiId}.read_key`) }),
   )
   const now = deps.clock()
-  const verifications = await dailyCountsOfKeys(deps.sql, {
+  const verifications = await dailyCountsOfKeys(deps.history, {
     workspaceId: actor.workspaceId,
     keyIds: keys.map(({ id }) => id),
     from: query.start || Math.max(0, now - DAY_MS),

@@ -36,6 +36,7 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
   return {
     ...deps,
     sql: read,
+    history: sql(deps.history, trace.spanId),
     limiter: over(limiter, {
       take: (call) => wait('limiter.take', () => limiter.take(call)),
       takeAll: (calls) => wait('limiter.take', () => limiter.takeAll(calls)),
