@@ -2,12 +2,12 @@ import { Value } from '@sinclair/typebox/value'
 import type { AnySql } from '../db/connect.ts'
 import type { Spills } from '../db/spill.ts'
 import { startOfMonth } from '../lib/buckets.ts'
-import { type Clock, HOUR_MS } from '../lib/clock.ts'
+import type { Clock } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { UsageBatch, type UsageColumns } from './batch.ts'
 import { Fold, type RatelimitEvent, type VerificationEvent } from './fold.ts'
-import { closeRatelimitHours, codeOf, countBatch, makeMonth, monthsOf } from './rollup.ts'
+import { closeRatelimitHours, codeOf, countBatch, makeMonth, monthsOf, openHoursFrom } from './rollup.ts'
 
 export type { Outcome } from './batch.ts'
 
@@ -232,7 +232,7 @@ export class UsageRecorder {
     const now = this.#clock()
     await this.#haveMonth(startOfMonth(now))
     await this.#haveMonth(startOfMonth(now, 1))
-    const before = Math.floor(now / HOUR_MS - CLOSED_AFTER_HOURS) * HOUR_MS
+    const before = openHoursFrom(now)
     if (before <= this.#closedBefore) return
     await this.#answered(() => closeRatelimitHours(this.#sql, before))
     this.#closedBefore = before
@@ -306,8 +306,6 @@ export class UsageRecorder {
 const SEND_TIMEOUT_MS = 10_000
 const STOP_TIMEOUT_MS = 3_000
 const UNANSWERED_MAX = 2
-/** Time for other servers to send what belongs to an hour before its identifiers are cut. */
-const CLOSED_AFTER_HOURS = 2
 
 /**
  * Sends what earlier stops left in the data dir, each batch once, also when another process is at the same file. Before

@@ -1,5 +1,6 @@
 import type { AnySql } from '../db/connect.ts'
 import { startOfMonth } from '../lib/buckets.ts'
+import { HOUR_MS } from '../lib/clock.ts'
 import type { UsageBatch } from './batch.ts'
 
 /** Identifiers of one namespace that get a row of their own while their hour runs: the first so many to appear. */
@@ -71,9 +72,7 @@ const TABLES = [
  * @throws when a long query holds one of them for over 2 s; call it again later.
  */
 export async function dropOldPartitions(sql: AnySql, keepMonths: number, now: number): Promise<string[]> {
-  const [database] = await sql<{ now: number }[]>`
-    select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now`
-  const before = startOfMonth(Math.min(now, database?.now ?? now), -keepMonths)
+  const before = startOfMonth(Math.min(now, await databaseNow(sql)), -keepMonths)
   const dropped: string[] = []
   for (const table of TABLES) {
     const rows = await sql<
@@ -85,17 +84,33 @@ export async function dropOldPartitions(sql: AnySql, keepMonths: number, now: nu
   return dropped
 }
 
+/** Time for other servers to send what belongs to an hour before its identifiers are cut. */
+const CLOSED_AFTER_HOURS = 2
+
+/** Start of the first hour that is not to be closed yet. */
+export const openHoursFrom = (now: number): number => Math.floor(now / HOUR_MS - CLOSED_AFTER_HOURS) * HOUR_MS
+
 /**
- * Cuts the identifiers of hours that began before `before` to the {@link IDENTIFIERS_KEPT_MAX} with the most traffic. An
- * hour another server is at is left to it.
+ * Cuts the identifiers of hours that are over to the {@link IDENTIFIERS_KEPT_MAX} with the most traffic. An hour another
+ * server is at is left to it.
+ * @param before Unix ms: hours that began earlier. Where the database's clock is behind, {@link openHoursFrom} it is: a
+ *   clock set wrong must not close the hour that all other servers still count in.
  */
 export async function closeRatelimitHours(sql: AnySql, before: number): Promise<void> {
   const hoursMax = 100
+  const overBefore = Math.min(before, openHoursFrom(await databaseNow(sql)))
   for (;;) {
     const [row] = await sql<{ closed: number }[]>`
-      select close_ratelimit_hours(${before}, ${IDENTIFIERS_KEPT_MAX}, ${hoursMax}) as closed`
+      select close_ratelimit_hours(${overBefore}, ${IDENTIFIERS_KEPT_MAX}, ${hoursMax}) as closed`
     if ((row?.closed ?? 0) < hoursMax) return
   }
+}
+
+async function databaseNow(sql: AnySql): Promise<number> {
+  const [row] = await sql<{ now: number }[]>`
+    select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now`
+  if (row === undefined) throw new Error('the database does not tell the time')
+  return row.now
 }
 
 /** Postgres's code of a failure; empty for any other failure. */

@@ -455,12 +455,13 @@ describe('identifiers of a namespace', () => {
 
   test('a closed hour keeps the thousand with the most traffic, exactly, and takes in nobody else', async () => {
     const namespaceId = unique('rlns')
-    let now = AT
+    const atMs = Date.UTC(2024, 1, 3, 4, 56) // over for the database's clock too, whenever this runs
+    let now = atMs
     const recorder = makeRecorder({ now: () => now })
     for (let i = 0; i < 1100; i++) {
       const identifier = `user_${i}`
-      recorder.recordRatelimit(ratelimit({ namespaceId, identifier }))
-      if (i >= 500) recorder.recordRatelimit(ratelimit({ namespaceId, identifier, passed: false }))
+      recorder.recordRatelimit(ratelimit({ namespaceId, identifier, atMs }))
+      if (i >= 500) recorder.recordRatelimit(ratelimit({ namespaceId, identifier, passed: false, atMs }))
     }
     await recorder.flush()
     expect(Object.keys(await named(namespaceId))).toHaveLength(1100) // while the hour runs, everyone
@@ -475,13 +476,29 @@ describe('identifiers of a namespace', () => {
       (identifier) => kept[identifier] === undefined,
     )
     for (const identifier of ['user_1000', gone ?? '', 'user_new'])
-      recorder.recordRatelimit(ratelimit({ namespaceId, identifier }))
+      recorder.recordRatelimit(ratelimit({ namespaceId, identifier, atMs }))
     await recorder.flush()
     await closeRatelimitHours(sql, now)
     expect(await named(namespaceId)).toEqual({ ...kept, user_1000: 3 })
     const [total] =
       await sql`select passed + denied as total from usage_ratelimits where namespace_id = ${namespaceId}`
     expect(total?.total).toBe(1100 + 600 + 3)
+  })
+
+  /** One server with its clock set wrong cut the running hour of all of them, and took in nobody new for its rest. */
+  test('a server whose clock is ahead closes no hour that runs for the database', async () => {
+    const namespaceId = unique('rlns')
+    const atMs = Date.now()
+    const send = async (now: () => number, identifier: string) => {
+      const recorder = makeRecorder({ now })
+      recorder.recordRatelimit(ratelimit({ namespaceId, identifier, atMs }))
+      await recorder.flush()
+    }
+    await send(() => atMs, 'first')
+    await send(() => atMs + 5 * 3_600_000, 'ahead')
+    await closeRatelimitHours(sql, atMs + 5 * 3_600_000)
+    await send(() => atMs, 'late')
+    expect(await named(namespaceId)).toEqual({ first: 1, ahead: 1, late: 1 })
   })
 
   test('an identifier too long for a row of its own counts in the total', async () => {
