@@ -1,6 +1,6 @@
 import { cpus } from 'node:os'
-import { CounterHash } from '../src/limiter/counter-hash.ts'
 import { CellBatch } from '../src/limiter/cell-batch.ts'
+import { CounterHash } from '../src/limiter/counter-hash.ts'
 import { WindowTable } from '../src/limiter/window-table.ts'
 import { randomNumbers } from '../test/support/random.ts'
 
