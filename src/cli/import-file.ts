@@ -105,17 +105,16 @@ function readCell(kind: FieldKind, text: string): unknown {
   }
 }
 
-/** The cells of one row: commas between, quotes around those that hold commas, quotes or line ends. */
+/**
+ * The cells of one row: commas between, quotes around those that hold commas, quotes or line ends. Those before a cell with
+ * more behind its quotes: then they are too few, and the row is refused.
+ */
 function readCells(text: string): string[] {
   const cells: string[] = []
-  const pattern = /(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/gy
-  for (
-    let match = pattern.exec(text);
-    match !== null && pattern.lastIndex <= text.length;
-    match = pattern.exec(text)
-  ) {
-    cells.push(match[1] === undefined ? (match[2] ?? '') : match[1].replaceAll('""', '"'))
-    if (pattern.lastIndex === text.length) break
+  // Each takes what ends it along. An empty first cell would match nothing, at the same place for ever.
+  for (const [, quoted, plain = '', end] of text.matchAll(/(?:"((?:[^"]|"")*)"|((?!")[^,]*))(,|$)/gy)) {
+    cells.push(quoted === undefined ? plain : quoted.replaceAll('""', '"'))
+    if (end === '') break
   }
   return cells
 }

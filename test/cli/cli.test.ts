@@ -415,6 +415,38 @@ describe('import', () => {
     expect(await valid('sheet-one')).toMatchObject({ valid: true, remaining: 4, ratelimit: { limit: 3 } })
   })
 
+  /** An empty first cell was read again and again, until memory ended. */
+  test('a row whose first cell is empty is read as the others, as is a head, and a row cut short is refused', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'first-empty.csv')
+    const rows = [
+      'name,plaintext,remaining',
+      ',empty-first,',
+      '"",empty-quoted,5',
+      'named,"comma, ""quoted""",',
+      ',,',
+      '"more"behind,empty-never,',
+      ',short',
+    ]
+    writeFileSync(path, rows.join('\n'))
+    expect(await json(workspace.rootKey, ['import', path, '--api', apiId], 1)).toEqual({
+      imported: 3,
+      existing: 0,
+      refused: 3,
+    })
+    const refused = readFileSync(`${path}.refused`, 'utf8')
+    expect(refused.split('\n').map((line) => /"line":(\d)/.exec(line)?.[1])).toEqual(['5', '6', '7', undefined])
+    expect(await valid('empty-first')).toMatchObject({ valid: true })
+    expect(await valid('empty-quoted')).toMatchObject({ valid: true, remaining: 4 })
+    expect(await valid('comma, "quoted"')).toMatchObject({ valid: true, name: 'named' })
+
+    writeFileSync(path, ',plaintext\na,b\n')
+    const { code, err } = await run(workspace.rootKey, ['import', path, '--api', apiId])
+    expect(code).toBe(1)
+    expect(err).toStartWith('column "" is unknown')
+  })
+
   test('a file that is no such table is refused in one line, before a key is made', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
