@@ -24,10 +24,13 @@ export class Tunnel {
     where: Behind,
     { onOpen, onClose }: { onOpen(port: number): void; onClose(port: number): void },
   ) {
+    let port = 0
     const socket = {
       open: (behind: Socket<undefined>) => {
         this.behind = behind
-        onOpen(behind.localPort)
+        // Read here, as a closed socket has none.
+        port = behind.localPort
+        onOpen(port)
         this.toBehind.attach(behind, client)
       },
       data: (_: Socket<undefined>, chunk: Buffer) => {
@@ -35,8 +38,8 @@ export class Tunnel {
         this.toClient.write(chunk)
       },
       drain: () => this.toBehind.flush(),
-      close: (behind: Socket<undefined>) => {
-        onClose(behind.localPort)
+      close: () => {
+        onClose(port)
         this.toClient.end()
       },
       error: () => client.terminate(),

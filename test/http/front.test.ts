@@ -425,6 +425,25 @@ describe('what a connection may cost', () => {
     await client.closed()
   })
 
+  /** Else each tunnel there ever was would leave a port from which anybody on the machine is answered behind the front. */
+  test('the port of a tunnel counts as one while the tunnel is open, and no longer', async () => {
+    const ofTunnel = new Map<number, string | null>()
+    await using opened = await openFront({ peers: { ofTunnel, ofRequest: new WeakMap() } })
+    const odd = 'GET / HTTP/1.1\r\nHost: localhost\r\nTE: trailers\r\n\r\n'
+    const clients = [0, 1, 2].map(() => new Client(opened.port))
+    for (const client of clients) {
+      await client.send(odd)
+      expect((await client.answer())?.body).toBe('behind')
+    }
+    expect([...ofTunnel.values()]).toEqual(Array(3).fill('127.0.0.1'))
+    for (const client of clients.slice(0, 2)) client[Symbol.dispose]()
+    while (ofTunnel.size > 1) await Bun.sleep(5)
+    await clients[2]?.send(odd)
+    expect((await clients[2]?.answer())?.body).toBe('behind')
+    clients[2]?.[Symbol.dispose]()
+    while (ofTunnel.size > 0) await Bun.sleep(5)
+  })
+
   test('beyond the most connections newcomers are refused, and a place that becomes free is given again', async () => {
     await using opened = await openFront({ connectionsMax: 2 })
     using first = new Client(opened.port)
