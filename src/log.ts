@@ -23,6 +23,14 @@ const INHERITED = 'tollgate.log'
 // What was put there is what is got: only configureLog sets it.
 let options = (getEnvironmentData(INHERITED) as LogOptions | undefined) ?? { level: 'info', isPretty: false } // see above
 
+// What keeps the log may die before the server, which then goes on without: nobody is to be locked out for want of a log.
+// Here, as each thread has streams of its own.
+for (const stream of [process.stdout, process.stderr]) {
+  stream.on('error', (cause: NodeJS.ErrnoException) => {
+    if (cause.code !== 'EPIPE') throw cause
+  })
+}
+
 /** One JSON line an event: `at` (ISO 8601), `level`, `event`, then the fields. Warnings and errors go to stderr. */
 export function log(level: LogLevel, event: string, fields: LogFields = {}): void {
   if (LOG_LEVELS.indexOf(level) < LOG_LEVELS.indexOf(options.level)) return

@@ -60,11 +60,11 @@ export async function runCommand(words: string[]): Promise<void> {
     return
   }
   const rest = typed.slice(command.name.split(' ').length)
-  // Whoever reads may have seen enough, such as `head`. A server goes on without its reader.
-  process.stdout.on('error', (cause: NodeJS.ErrnoException) => {
-    if (cause.code !== 'EPIPE') throw cause
-    if (command !== serveCommand) process.exit(0)
-  })
+  // Whoever reads may have seen enough, such as `head`. A server goes on without its reader (log.ts).
+  if (command !== serveCommand)
+    process.stdout.on('error', (cause: NodeJS.ErrnoException) => {
+      if (cause.code === 'EPIPE') process.exit(0)
+    })
   try {
     if (isHelpAsked(rest)) {
       process.stdout.write(helpOf(command))

@@ -42,6 +42,32 @@ test('the access log has a line for each request, and it is JSON where no termin
   })
 })
 
+/** It was kept alive by the log of unhandled rejections alone, and called the lost reader a fault of its own. */
+test('a server whose log nobody reads any more goes on in every thread, says nothing of it, and stops cleanly', async () => {
+  await using database = await openTestDatabase()
+  await using server = await spawnServer({
+    DATABASE_URL: database.databaseUrl ?? '',
+    TOLLGATE_DATA_DIR: database.dataDir,
+    TOLLGATE_HTTP_THREADS: '3',
+    TOLLGATE_ACCESS_LOG: '1',
+    TOLLGATE_SLOW_MS: '1', // warnings too
+  })
+  const verify = () => server.post('keys.verifyKey', { key: 'unknown' }, null, { connection: 'close' })
+  for (const stream of ['stdout', 'stderr'] as const) {
+    await server.stopReading(stream)
+    for (let round = 0; round < 5; round++) {
+      const answers = await Promise.all(Array.from({ length: 10 }, verify))
+      expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(200))
+    }
+  }
+  const metrics = await (await fetch(`${server.url}/metrics`)).text()
+  expect(metrics.match(/^tollgate_thread_up\{thread="http-\d"\} \d$/gm)).toEqual(
+    [0, 1, 2].map((thread) => `tollgate_thread_up{thread="http-${thread}"} 1`),
+  )
+  expect(await server.end('SIGTERM')).toBe(0)
+  expect(server.output()).not.toContain('"level":"error"')
+})
+
 test('on a terminal an event is one line for eyes', () => {
   const line = logLine({
     at: new Date('2030-01-01T12:00:00.123Z'),

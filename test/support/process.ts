@@ -12,6 +12,8 @@ export type ServerProcess = AsyncDisposable &
     end(signal: NodeJS.Signals): Promise<number | null>
     /** Everything written so far to both streams. */
     output(): string
+    /** Closes the end that one of them is read from, as when whoever keeps its log dies. */
+    stopReading(stream: 'stdout' | 'stderr'): Promise<void>
   }
 
 /**
@@ -40,15 +42,16 @@ export async function spawnServer(
   })
   let text = ''
   const { promise: listening, resolve, reject } = Promise.withResolvers<string>()
-  const collect = async (stream: ReadableStream<Uint8Array>) => {
+  const readers = { stdout: child.stdout.getReader(), stderr: child.stderr.getReader() }
+  const collect = async (reader: (typeof readers)['stdout']) => {
     const decoder = new TextDecoder()
-    for await (const chunk of stream) {
-      text += decoder.decode(chunk, { stream: true })
+    for (let next = await reader.read(); !next.done; next = await reader.read()) {
+      text += decoder.decode(next.value, { stream: true })
       const url = /^Tollgate listens on (\S+)/m.exec(text)?.[1]
       if (url !== undefined) resolve(url)
     }
   }
-  const read = Promise.all([collect(child.stdout), collect(child.stderr)])
+  const read = Promise.all(Object.values(readers).map(collect))
   void child.exited.then(async (code) => {
     await read
     reject(new Error(`the server ended with ${code}: ${text}`))
@@ -76,6 +79,7 @@ export async function spawnServer(
     startedInMs: performance.now() - began,
     end,
     output: () => text,
+    stopReading: (stream) => readers[stream].cancel(),
     ...callsTo(url),
     [Symbol.asyncDispose]: async () => {
       if (child.exitCode === null && child.signalCode === null) await end('SIGKILL')
