@@ -85,9 +85,9 @@ export async function listen(
     port: boundPort,
     places: [url, socketPath].filter((place) => place !== null),
     stop: async () => {
+      // A Unix socket's path goes as soon as it takes no more (Bun does that). Not later: it may be a successor's by then.
       await Promise.all(fronts.map((front) => front.stop(STOP_MS)))
       await behind.stop(true)
-      if (socketPath !== null) rmSync(socketPath, { force: true })
     },
   }
 }

@@ -1,8 +1,10 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { existsSync, statSync, writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { listen } from '../../src/http/listen.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
 import { spawnServer } from '../support/process.ts'
-import { OPERATOR_KEY } from '../support/server.ts'
+import { OPERATOR_KEY, startTestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
@@ -46,6 +48,29 @@ test('a socket left by a killed server is not in the way', async () => {
   await using second = await spawnServer(env)
   expect((await limitThroughSocket()).status).toBe(200)
   await second.end('SIGTERM')
+})
+
+/** A stop waits for who is connected; the path it took away after that could be the next server's by then. */
+test('a successor may listen at once when a stop has begun, and keeps its socket when that ends', async () => {
+  await using server = await startTestServer()
+  const { deps } = server.server
+  const where = { host: '', port: null, socketPath: `${path}-handed-over`, connectionsMax: 10, isShared: false }
+  const first = await listen(deps, where)
+  const held = connect(where.socketPath)
+  held.write('GET /v1/liveness HTTP/1.1\r\nHost: localhost\r\nTE: trailers\r\n\r\n') // a tunnel: kept till its end
+  await new Promise((resolve) => held.once('data', resolve))
+  let isStopped = false
+  const stopping = first.stop().then(() => {
+    isStopped = true
+  })
+  const second = await listen(deps, where)
+  expect(isStopped).toBe(false)
+  held.destroy()
+  await stopping
+  const answer = await fetch('http://localhost/v1/liveness', { unix: where.socketPath })
+  expect(answer.status).toBe(200)
+  await second.stop()
+  expect(existsSync(where.socketPath)).toBe(false)
 })
 
 test('with PORT=none it is the only way in', async () => {
