@@ -436,7 +436,12 @@ describe('import', () => {
       refused: 3,
     })
     const refused = readFileSync(`${path}.refused`, 'utf8')
-    expect(refused.split('\n').map((line) => /"line":(\d)/.exec(line)?.[1])).toEqual(['5', '6', '7', undefined])
+    expect(refused.split('\n').map((line) => /"line":(\d)/.exec(line)?.[1])).toEqual([
+      '5',
+      '6',
+      '7',
+      undefined,
+    ])
     expect(await valid('empty-first')).toMatchObject({ valid: true })
     expect(await valid('empty-quoted')).toMatchObject({ valid: true, remaining: 4 })
     expect(await valid('comma, "quoted"')).toMatchObject({ valid: true, name: 'named' })

@@ -54,7 +54,13 @@ test('a socket left by a killed server is not in the way', async () => {
 test('a successor may listen at once when a stop has begun, and keeps its socket when that ends', async () => {
   await using server = await startTestServer()
   const { deps } = server.server
-  const where = { host: '', port: null, socketPath: `${path}-handed-over`, connectionsMax: 10, isShared: false }
+  const where = {
+    host: '',
+    port: null,
+    socketPath: `${path}-handed-over`,
+    connectionsMax: 10,
+    isShared: false,
+  }
   const first = await listen(deps, where)
   const held = connect(where.socketPath)
   held.write('GET /v1/liveness HTTP/1.1\r\nHost: localhost\r\nTE: trailers\r\n\r\n') // a tunnel: kept till its end
