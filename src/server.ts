@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { bootstrap } from './bootstrap.ts'
 import type { Config } from './config.ts'
+import { ChangeListener } from './db/change-listener.ts'
 import { connect, type DatabaseAddress, type OnStatement, ping, type Sql } from './db/connect.ts'
 import { openDataDir, StartError } from './db/data-dir.ts'
 import { startEmbedded } from './db/embedded.ts'
@@ -139,9 +140,9 @@ export async function startServer(
     metricsText,
   })
   if (address.kind === 'url') {
-    const listening = connect(address, { connectionsMax: 1 })
-    opening.defer(() => listening.end({ timeout: 0 }))
-    await deps.changes.listen(listening)
+    const listener = new ChangeListener(deps.changes, { ...address, databaseId })
+    opening.defer(() => listener.stop())
+    await listener.start()
   }
   let metricsUrl = `${url}/metrics`
   if (config.metricsPort !== null) {

@@ -91,11 +91,27 @@ export class Changes {
       await tx.unsafe('select pg_notify($1, $2)', [CHANNEL, payload])
   }
 
-  /** Hears the other processes on one database, on a connection of its own that is made again when it breaks. */
-  async listen(sql: Sql): Promise<void> {
+  /**
+   * Sends this process a notice that names nothing, for {@link listen} to hear: see `change-listener.ts`.
+   * @returns false when it is not the database with that id; then nothing was sent.
+   */
+  async beat(sql: AnySql, beat: number, databaseId: string): Promise<boolean> {
+    const payload = JSON.stringify([this.#processId, beat])
+    const rows = await sql`
+      select pg_notify(${CHANNEL}, ${payload}) from settings where name = 'database_id' and value = ${databaseId}`
+    return rows.length > 0
+  }
+
+  /**
+   * Hears the other processes on one database, on a connection of its own that is made again when it breaks.
+   * @param onBeat Told of each {@link beat} of this process.
+   */
+  async listen(sql: Sql, onBeat: (beat: number) => void = () => {}): Promise<void> {
     const heard = (payload: string) => {
       const [processId, writeId, ...touched] = JSON.parse(payload) as [string, number, ...string[]] // by notify() above
-      if (processId !== this.#processId) this.relay(touched)
+      if (touched.length === 0) {
+        if (processId === this.#processId) onBeat(writeId)
+      } else if (processId !== this.#processId) this.relay(touched)
       // Its answer comes another way, and perhaps later: from another thread, or not at all.
       else if (!this.#answered.has(writeId))
         this.#timers.after(ANSWERED_WITHIN_MS, () => {

@@ -12,6 +12,8 @@ export type Wire = AsyncDisposable & {
   deafen(): void
   /** Connections stay, and nothing arrives any more. */
   freeze(): void
+  /** The connections there are stay, and nothing arrives on them any more; further ones are as ever: a firewall forgot them. */
+  forget(): void
   /** Connections break, and further ones are refused. */
   cut(): Promise<void>
   /** Each message on its way to the database waits so long, one after the other on each connection; 0 = none does. */
@@ -27,6 +29,7 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
   const sockets = new Set<Socket>()
   let isDeaf = false
   let isFrozen = false
+  const forgotten = new WeakSet<Socket>()
   const server = createServer((client) => {
     const database = connectTo(target)
     let lastAtMs = 0
@@ -40,7 +43,7 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
       })
     }
     client.on('data', (bytes) => {
-      if (isFrozen) return
+      if (isFrozen || forgotten.has(client)) return
       const now = performance.now()
       lastAtMs = Math.max(now, lastAtMs) + delayMs
       if (lastAtMs <= now) database.write(bytes)
@@ -48,7 +51,7 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
     })
     database.on('data', (bytes) => {
       if (isDeaf) client.destroy()
-      else if (!isFrozen) client.write(bytes)
+      else if (!isFrozen && !forgotten.has(client)) client.write(bytes)
     })
   })
   const path = join(folder, 'wire.sock')
@@ -77,6 +80,9 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
     },
     freeze: () => {
       isFrozen = true
+    },
+    forget: () => {
+      for (const socket of sockets) forgotten.add(socket)
     },
     cut,
     slow: (ms) => {
