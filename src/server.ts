@@ -89,7 +89,7 @@ export async function startServer(
       deps.isDatabaseThere(),
     ])
     const families = metricFamilies({
-      threads: [reportThread(deps), ...others],
+      threads: [{ report: reportThread(deps), isUp: true }, ...others],
       shards: shardStats,
       limiterBytesMax: config.limiterBytesMax,
       isDatabaseThere: isThere,

@@ -29,6 +29,67 @@ export type Decisions = {
   denied: number
 }
 
+/**
+ * The counts of a thread that died and of the one in its place, as if of one: a counter that runs backwards is taken for one
+ * that began at 0 again. What is no count, such as what is open, is the latter's.
+ * @param before Null = there was none.
+ */
+export function continuedFrom(before: ThreadReport | null, now: ThreadReport): ThreadReport {
+  if (before === null) return now
+  return {
+    ...now,
+    routes: merged(before.routes, now.routes, (a, b) => ({
+      statuses: merged(a.statuses, b.statuses, plus),
+      counts: a.counts.map((count, interval) => count + (b.counts[interval] ?? 0)),
+      sumMs: a.sumMs + b.sumMs,
+    })),
+    verifications: merged(before.verifications, now.verifications, plus),
+    decisions: mergedDecisions([...before.decisions, ...now.decisions]),
+    caches: merged(before.caches, now.caches, (a, b) => ({
+      hits: a.hits + b.hits,
+      misses: a.misses + b.misses,
+    })),
+    spans: now.spans && {
+      ...now.spans,
+      exported: now.spans.exported + (before.spans?.exported ?? 0),
+      dropped: now.spans.dropped + (before.spans?.dropped ?? 0),
+    },
+    connections: { ...now.connections, refused: now.connections.refused + before.connections.refused },
+  }
+}
+
+const plus = (a: number, b: number) => a + b
+
+function merged<T>(
+  before: Record<string, T>,
+  now: Record<string, T>,
+  both: (a: T, b: T) => T,
+): Record<string, T> {
+  const all = { ...before }
+  for (const [name, value] of Object.entries(now)) {
+    const earlier = before[name]
+    all[name] = earlier === undefined ? value : both(earlier, value)
+  }
+  return all
+}
+
+/** Those that came first keep their names, as in one thread: a namespace never changes to the rest or back. */
+function mergedDecisions(decisions: readonly Decisions[]): Decisions[] {
+  const byNamespace = new Map<string, Decisions>()
+  const others: Decisions = { ...NO_NAMESPACE }
+  for (const each of decisions) {
+    let sum = byNamespace.get(each.namespaceId)
+    if (sum === undefined && each.namespaceId !== '' && byNamespace.size < NAMESPACES_MAX) {
+      sum = { ...each, passed: 0, denied: 0 }
+      byNamespace.set(each.namespaceId, sum)
+    }
+    sum ??= others
+    sum.passed += each.passed
+    sum.denied += each.denied
+  }
+  return [...byNamespace.values(), ...(others.passed + others.denied > 0 ? [others] : [])]
+}
+
 /** Upper bounds of the latency intervals, in ms. */
 export const LATENCY_BOUNDS_MS = [0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000]
 
@@ -42,7 +103,7 @@ export class Measures {
   readonly #routes = new Map<string, RouteMeasures>()
   readonly #verifications: Record<string, number> = {}
   readonly #decisions = new Map<string, Decisions>()
-  readonly #others: Decisions = { workspaceId: '', namespaceId: '', name: '', passed: 0, denied: 0 }
+  readonly #others: Decisions = { ...NO_NAMESPACE }
   readonly #lag = new LoopLag(systemTimers)
 
   start(): void {
@@ -102,6 +163,7 @@ export class Measures {
 
 /** A tenant can make any number of namespaces; a metrics store cannot take any number of series. */
 export const NAMESPACES_MAX = 100
+const NO_NAMESPACE: Readonly<Decisions> = { workspaceId: '', namespaceId: '', name: '', passed: 0, denied: 0 }
 
 export class RouteMeasures {
   readonly #statuses = new Map<number, number>()

@@ -1,18 +1,25 @@
 import { exposition, type Family, histogramSamples, type Sample } from '../lib/exposition.ts'
 import type { ShardStats } from '../limiter/protocol.ts'
-import type { SpanStats } from '../tracing/exporter.ts'
 import { VERSION } from './answer.ts'
 import { LATENCY_BOUNDS_MS, Measures, type ThreadReport } from './measures.ts'
 
 /** Everything a scrape tells, gathered from all threads. */
 export type ProcessReport = {
-  /** By thread, the main one first; null = it did not answer in time. */
-  threads: (ThreadReport | null)[]
+  /** By thread, the main one first. */
+  threads: ThreadState[]
   shards: (ShardStats | null)[]
   limiterBytesMax: number
   isDatabaseThere: boolean
   startedAtMs: number
   residentBytes: number
+}
+
+/** Of one HTTP thread. */
+export type ThreadState = {
+  /** As last heard, those counts included that threads in its place before it had; null = nothing was ever heard. */
+  report: ThreadReport | null
+  /** Whether it answered now. */
+  isUp: boolean
 }
 
 /**
@@ -21,10 +28,19 @@ export type ProcessReport = {
  * Requests of all threads are added up: which thread answered says nothing to anybody, but for how busy each was.
  */
 export function* metricFamilies(report: ProcessReport): Generator<Family, void> {
-  const threads = report.threads.filter((thread) => thread !== null)
-  const each = (value: (thread: ThreadReport) => number): Sample[] =>
-    report.threads.flatMap((thread, index) =>
-      thread === null ? [] : [{ labels: { thread: `http-${index}` }, value: value(thread) }],
+  const threads = report.threads.map((thread) => thread.report).filter((thread) => thread !== null)
+  const samplesOf = (of: readonly ThreadState[], value: (thread: ThreadReport) => number | null): Sample[] =>
+    of.flatMap((thread) => {
+      const number = thread.report && value(thread.report)
+      if (number === null) return []
+      return [{ labels: { thread: `http-${report.threads.indexOf(thread)}` }, value: number }]
+    })
+  // What is counted stays when a thread does not answer; how it is then is unknown.
+  const counted = (value: (thread: ThreadReport) => number | null) => samplesOf(report.threads, value)
+  const each = (value: (thread: ThreadReport) => number | null) =>
+    samplesOf(
+      report.threads.filter(({ isUp }) => isUp),
+      value,
     )
   const shards = (value: (stats: ShardStats) => number): Sample[] =>
     report.shards.flatMap((stats, shard) =>
@@ -53,7 +69,7 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   yield gauge('tollgate_thread_up', 'Whether a thread answers: 1 or 0.', [
     ...report.threads.map((thread, index) => ({
       labels: { thread: `http-${index}` },
-      value: thread === null ? 0 : 1,
+      value: thread.isUp ? 1 : 0,
     })),
     ...shardThreads((stats) => (stats === null ? 0 : 1)),
   ])
@@ -65,7 +81,7 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   yield counter(
     'tollgate_connections_refused_total',
     'Connections refused because there were too many.',
-    each(({ connections }) => connections.refused),
+    counted(({ connections }) => connections.refused),
   )
   yield gauge(
     'tollgate_event_loop_lag_seconds',
@@ -160,25 +176,20 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     'For how long the database has taken no usage; 0 while it does.',
     each(({ usage }) => usage.flushAwayMs / 1000),
   )
-  const spans = (value: (stats: SpanStats) => number) =>
-    report.threads.flatMap((thread, index) => {
-      const stats = thread?.spans ?? null
-      return stats === null ? [] : [{ labels: { thread: `http-${index}` }, value: value(stats) }]
-    })
   yield counter(
     'tollgate_spans_exported_total',
     'Spans that the collector took.',
-    spans(({ exported }) => exported),
+    counted(({ spans }) => spans?.exported ?? null),
   )
   yield counter(
     'tollgate_spans_dropped_total',
     'Spans that it will never get.',
-    spans(({ dropped }) => dropped),
+    counted(({ spans }) => spans?.dropped ?? null),
   )
   yield gauge(
     'tollgate_spans_queued',
     'Spans that wait to be exported.',
-    spans(({ queued }) => queued),
+    each(({ spans }) => spans?.queued ?? null),
   )
 }
 
@@ -195,7 +206,7 @@ export async function warmMetrics(): Promise<void> {
   }
   const usage = { cellsBuffered: 0, batchesAside: 0, flushTookMs: 0, flushAwayMs: 0 }
   const families = metricFamilies({
-    threads: [measures.report({ caches: {}, usage, spans: null })],
+    threads: [{ report: measures.report({ caches: {}, usage, spans: null }), isUp: true }],
     shards: [],
     limiterBytesMax: 0,
     isDatabaseThere: true,

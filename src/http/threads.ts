@@ -2,13 +2,14 @@ import { StartError } from '../db/data-dir.ts'
 import type { ThreadSetup } from '../deps.ts'
 import { log } from '../log.ts'
 import type { FromHttp, ToHttp } from './http.worker.ts'
-import type { ThreadReport } from './measures.ts'
+import { continuedFrom, type ThreadReport } from './measures.ts'
+import type { ThreadState } from './metrics.ts'
 
 /** The HTTP threads besides the main one. */
 export type HttpThreads = {
   stop(): Promise<void>
-  /** What each thread counted; null = it is dead, or does not answer in time. */
-  report(): Promise<(ThreadReport | null)[]>
+  /** What each thread counted, as last heard of one that is dead or does not answer in time. */
+  report(): Promise<ThreadState[]>
 }
 
 type Options = {
@@ -62,6 +63,10 @@ class HttpThread {
   /** Who waits for a message of the worker, by its kind and id. Null = it died. */
   private readonly waiting = new Map<string, (message: FromHttp | null) => void>()
   private lastId = 0
+  /** What it last said it had counted, with {@link countedBefore}. */
+  private counted: ThreadReport | null = null
+  /** What those in its place before it had counted. */
+  private countedBefore: ThreadReport | null = null
   private wake = () => {}
   private death: Error | null = null
 
@@ -86,6 +91,7 @@ class HttpThread {
   async start(peers: HttpThread[]): Promise<void> {
     this.state = 'starting'
     this.death = null
+    this.countedBefore = this.counted
     const worker = new Worker(new URL('./http.worker.ts', import.meta.url))
     this.worker = worker
     worker.addEventListener('message', ({ data }: MessageEvent<FromHttp>) => {
@@ -126,7 +132,14 @@ class HttpThread {
     }
   }
 
-  async report(): Promise<ThreadReport | null> {
+  async report(): Promise<ThreadState> {
+    const now = await this.measure()
+    // Kept while it does not answer: counters that ran backwards would be taken for new ones.
+    if (now !== null) this.counted = continuedFrom(this.countedBefore, now)
+    return { report: this.counted, isUp: now !== null }
+  }
+
+  private async measure(): Promise<ThreadReport | null> {
     if (this.state !== 'running') return null
     const id = ++this.lastId
     const measured = this.answer(`measured ${id}`, REPORT_MS)

@@ -2,7 +2,7 @@ import { describe, expect, setDefaultTimeout, test } from 'bun:test'
 // @ts-expect-error the package brings no types
 import untyped from 'parse-prometheus-text-format'
 import { reportThread } from '../../src/deps.ts'
-import { NAMESPACES_MAX } from '../../src/http/measures.ts'
+import { continuedFrom, Measures, NAMESPACES_MAX } from '../../src/http/measures.ts'
 import { metricFamilies } from '../../src/http/metrics.ts'
 import { exposition, histogramSamples, SAMPLES_PER_TURN } from '../../src/lib/exposition.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
@@ -133,7 +133,7 @@ test('with all that can be counted, a scrape lets requests in after every few sa
   const scrape = async () => {
     let began = performance.now()
     const families = metricFamilies({
-      threads: [reportThread(deps)],
+      threads: [{ report: reportThread(deps), isUp: true }],
       shards,
       limiterBytesMax: 1,
       isDatabaseThere: true,
@@ -155,6 +155,63 @@ test('with all that can be counted, a scrape lets requests in after every few sa
   // The median, as other tests share the machine; the first slice of each scrape gathers as well.
   sliceMs.sort((a, b) => a - b)
   expect(sliceMs[Math.floor(sliceMs.length / 2)]).toBeLessThan(1)
+})
+
+test('a thread that does not answer is down, its counts are as last heard, and how it is now is not told', async () => {
+  await using server = await startTestServer()
+  const { deps } = server.server
+  await server.post('keys.verifyKey', { key: 'unknown' })
+  const textOf = (isUp: boolean) =>
+    exposition(
+      metricFamilies({
+        threads: [
+          { report: reportThread(deps), isUp: true },
+          { report: reportThread(deps), isUp },
+          { report: null, isUp: false },
+        ],
+        shards: [],
+        limiterBytesMax: 1,
+        isDatabaseThere: true,
+        startedAtMs: 0,
+        residentBytes: 1,
+      }),
+    )
+  for (const isUp of [true, false]) {
+    const text = await textOf(isUp)
+    expect(text).toContain(`tollgate_thread_up{thread="http-1"} ${isUp ? 1 : 0}\n`)
+    expect(text).toContain('tollgate_thread_up{thread="http-2"} 0\n')
+    expect(text).toContain('tollgate_verifications_total{outcome="NOT_FOUND"} 2\n')
+    expect(text).toContain('tollgate_connections_refused_total{thread="http-1"} 0\n')
+    expect(text.includes('tollgate_connections{thread="http-1"}')).toBe(isUp)
+    expect(text).not.toContain('tollgate_connections_refused_total{thread="http-2"}')
+  }
+})
+
+/** Each thread tells of its first hundred; two one after another may have had different ones. */
+test('the counts of a thread and of the one in its place add up, and no namespace loses its name', () => {
+  const usage = { cellsBuffered: 3, batchesAside: 0, flushTookMs: 0, flushAwayMs: 0 }
+  const spans = { exported: 5, dropped: 1, queued: 2 }
+  const reportOf = (from: number, to: number) => {
+    const measures = new Measures()
+    measures.route('/v1/x').add(200, 1)
+    measures.route(`/v1/${from}`).add(404, 20_000)
+    for (let i = from; i < to; i++) measures.decided('ws_1', { id: `rlns_${i}`, name: `${i}` }, i % 2 === 0)
+    measures.connections.open = 4
+    measures.connections.refused = 7
+    return measures.report({ caches: { keys: { hits: 1, misses: 2 } }, usage, spans })
+  }
+  const first = reportOf(0, NAMESPACES_MAX - 1)
+  expect(continuedFrom(null, first)).toBe(first)
+  const both = continuedFrom(first, reportOf(NAMESPACES_MAX - 2, NAMESPACES_MAX + 5))
+  expect(both.routes['/v1/x']).toMatchObject({ statuses: { 200: 2 }, sumMs: 2 })
+  expect(Object.keys(both.routes)).toHaveLength(3)
+  expect(both.routes['/v1/0']?.counts.at(-1)).toBe(1)
+  expect(both.caches).toEqual({ keys: { hits: 2, misses: 4 } })
+  expect(both.spans).toEqual({ exported: 10, dropped: 2, queued: 2 })
+  expect(both).toMatchObject({ usage, connections: { open: 4, refused: 14 } })
+  expect(both.decisions).toHaveLength(NAMESPACES_MAX + 1)
+  expect(both.decisions[NAMESPACES_MAX - 2]).toMatchObject({ namespaceId: 'rlns_98', passed: 2, denied: 0 })
+  expect(both.decisions.at(-1)).toMatchObject({ namespaceId: '', passed: 3, denied: 2 })
 })
 
 test('windows and usage that wait to be written are told, by shard and thread', async () => {

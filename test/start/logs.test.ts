@@ -61,9 +61,7 @@ test('a server whose log nobody reads any more goes on in every thread, says not
     }
   }
   const metrics = await (await fetch(`${server.url}/metrics`)).text()
-  expect(metrics.match(/^tollgate_thread_up\{thread="http-\d"\} \d$/gm)).toEqual(
-    [0, 1, 2].map((thread) => `tollgate_thread_up{thread="http-${thread}"} 1`),
-  )
+  for (const thread of [0, 1, 2]) expect(metrics).toContain(`tollgate_thread_up{thread="http-${thread}"} 1\n`)
   expect(await server.end('SIGTERM')).toBe(0)
   expect(server.output()).not.toContain('"level":"error"')
 })

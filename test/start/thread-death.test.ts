@@ -99,6 +99,44 @@ once('an HTTP thread that dies costs what it was answering, and another takes it
   expect(await server.end('SIGTERM')).toBe(0)
 })
 
+/** A counter that runs backwards is taken for one that began anew: a rate over it jumps by all that was ever counted. */
+once('counters go on from where they were when an HTTP thread dies, and while it is away', async () => {
+  await using server = await spawnMortal('http.worker', 'throw')
+  const verify = async (times: number) => {
+    for (let i = 0; i < times; i++)
+      await server.post('keys.verifyKey', { key: `unknown ${i}` }, null, { connection: 'close' })
+  }
+  const counts = async () => {
+    const text = await (await fetch(`${server.url}/metrics`)).text()
+    const sumOf = (name: string) =>
+      [...text.matchAll(new RegExp(`^${name} (\\d+)$`, 'gm'))].reduce(
+        (sum, [, each]) => sum + Number(each),
+        0,
+      )
+    return {
+      requests: sumOf('tollgate_http_requests_total{route="/v1/keys.verifyKey",status="200"}'),
+      timed: sumOf('tollgate_http_request_duration_seconds_count{route="/v1/keys.verifyKey"}'),
+      outcomes: sumOf('tollgate_verifications_total{outcome="NOT_FOUND"}'),
+      misses: sumOf('tollgate_cache_misses_total{cache="keys"}'),
+    }
+  }
+  await verify(60)
+  const before = await counts()
+  expect(before).toMatchObject({ requests: 60, timed: 60, outcomes: 60 })
+  server.process.kill('SIGUSR2')
+  while (!server.output().includes('an HTTP thread died')) await Bun.sleep(5)
+  while (!server.output().includes('an HTTP thread runs again')) {
+    // One that the kernel gave to the thread that died has no answer.
+    const during = await counts().catch(() => null)
+    if (during !== null) expect(during).toEqual(before)
+  }
+  expect(await counts()).toEqual(before)
+  await verify(30)
+  expect(await counts()).toMatchObject({ requests: 90, timed: 90, outcomes: 90 })
+  expect((await counts()).misses).toBeGreaterThanOrEqual(before.misses)
+  expect(await server.end('SIGTERM')).toBe(0)
+})
+
 once(
   'a shard that dies is started again with its windows, and admits at most one flush interval more',
   async () => {
