@@ -99,7 +99,7 @@ export function openDeps(
   const usage = new UsageRecorder({
     sql: usagePool.sql,
     writerId,
-    spills: openSpills(config.dataDir),
+    spills: openSpills(config.dataDir, address),
     flushEveryMs: config.flushEveryMs,
     clock,
   })

@@ -186,7 +186,7 @@ async function prepareDatabase(
     await requireAnswer(sql)
     await migrate(sql)
     const made = await bootstrap(sql, { rootKey: config.rootKey, keyFile, now })
-    await replaySpilledUsage(sql, openSpills(config.dataDir))
+    await replaySpilledUsage(sql, openSpills(config.dataDir, made))
     return made
   } finally {
     await sql.end({ timeout: 2 })

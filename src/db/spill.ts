@@ -12,6 +12,7 @@ import {
 import { join } from 'node:path'
 import { pack, unpack } from 'msgpackr'
 import { log } from '../log.ts'
+import type { DatabaseAddress } from './connect.ts'
 import { syncFolder } from './data-dir.ts'
 
 /**
@@ -28,19 +29,28 @@ export type Spills = {
 }
 export type Spill = { value: unknown; done(): void }
 
-export const openSpills = (dataDir: string): Spills => ({
-  write: (kind, value) => writeSpill(dataDir, kind, value),
-  read: (kind) => readSpills(dataDir, kind),
+/** @param of Whose counts they are; read are only its own, and those of before files told. */
+export const openSpills = (dataDir: string, of: SpillsOf = {}): Spills => ({
+  write: (kind, value) => writeSpill(dataDir, kind, value, of),
+  read: (kind) => readSpills(dataDir, kind, of),
 })
+type SpillsOf = Pick<DatabaseAddress, 'databaseId'>
 
 /**
  * Writes `value` as one file of that kind, all of it or nothing: written aside, synced, then renamed into place. On the disk
  * when it returns, name and all.
  */
-export function writeSpill(dataDir: string, kind: string, value: unknown): void {
+export function writeSpill(
+  dataDir: string,
+  kind: string,
+  value: unknown,
+  { databaseId }: SpillsOf = {},
+): void {
   const folder = join(dataDir, 'spill')
   if (mkdirSync(folder, { recursive: true, mode: 0o700 }) !== undefined) syncFolder(dataDir)
-  const path = join(folder, `${kind}-${crypto.randomUUID()}.msgpack`)
+  // In the name, so that nobody has to read what is not for them.
+  const of = databaseId === undefined ? '' : `${OF}${databaseId}`
+  const path = join(folder, `${kind}-${crypto.randomUUID()}${of}.msgpack`)
   const part = `${path}.part`
   try {
     const file = openSync(part, 'wx', 0o600)
@@ -63,11 +73,26 @@ export function writeSpill(dataDir: string, kind: string, value: unknown): void 
  * The files of that kind, oldest name first, each read when its turn comes: after a long outage they may be more than fits
  * into memory. Call `done()` once the value is safe in Postgres; until then the file stays. A file that cannot be read is
  * set aside as `.unreadable` and logged, never silently dropped; one that another process was done with first is passed over.
+ * One of another database waits for a start on that: sent to this one, it would count what never happened here.
  */
-export function* readSpills(dataDir: string, kind: string): Generator<Spill, void> {
+export function* readSpills(
+  dataDir: string,
+  kind: string,
+  { databaseId }: SpillsOf = {},
+): Generator<Spill, void> {
   const folder = join(dataDir, 'spill')
-  for (const name of namesIn(folder)) {
-    if (!name.startsWith(`${kind}-`) || !name.endsWith('.msgpack')) continue
+  const names = namesIn(folder).filter((name) => name.startsWith(`${kind}-`) && name.endsWith('.msgpack'))
+  const own = names.filter((name) => {
+    const of = databaseOf(name)
+    return of === null || databaseId === undefined || of === databaseId
+  })
+  if (own.length < names.length)
+    log('warn', 'spill files of another database stay in the data dir', {
+      folder,
+      kind,
+      files: names.length - own.length,
+    })
+  for (const name of own) {
     const path = join(folder, name)
     let value: unknown
     try {
@@ -80,6 +105,14 @@ export function* readSpills(dataDir: string, kind: string): Generator<Spill, voi
     }
     yield { value, done: () => rmSync(path, { force: true }) }
   }
+}
+
+/** Before the database's id in the name of a file; one of before it was there has none. */
+const OF = '.of-'
+
+function databaseOf(name: string): string | null {
+  const at = name.indexOf(OF)
+  return at === -1 ? null : name.slice(at + OF.length, -'.msgpack'.length)
 }
 
 function namesIn(folder: string): string[] {

@@ -21,7 +21,7 @@ export type ShardThread = {
   say(message: FromShard): void
   timers: Timers
   openStore(address: DatabaseAddress): Store
-  openSpills(dataDir: string): Pick<Spills, 'write'>
+  openSpills(dataDir: string, of: DatabaseAddress): Pick<Spills, 'write'>
   /** Called now and then, when batches have left garbage behind. */
   collectGarbage(): void
 }
@@ -100,7 +100,7 @@ export class Shard {
     const flusher = new Flusher({
       table,
       store,
-      spills: openSpills(setup.dataDir),
+      spills: openSpills(setup.dataDir, setup.address),
       timers,
       nodeId: setup.nodeId,
       everyMs: setup.flushEveryMs,

@@ -28,7 +28,7 @@ export type ShardPlatform = {
   startWorker(): Worker
   makeChannel(): MessageChannel
   openStore(address: DatabaseAddress): Pick<WindowStore, 'write' | 'close'>
-  openSpills(dataDir: string): Pick<Spills, 'read'>
+  openSpills(dataDir: string, of: DatabaseAddress): Pick<Spills, 'read'>
 }
 
 const threads: ShardPlatform = {
@@ -284,7 +284,7 @@ async function replaySpills(
 ): Promise<void> {
   const store = platform.openStore(options.address)
   try {
-    for (const { value, done } of platform.openSpills(options.dataDir).read(SPILL_KIND)) {
+    for (const { value, done } of platform.openSpills(options.dataDir, options.address).read(SPILL_KIND)) {
       const spill = checkSpill(value)
       const open = spill.ends.flatMap((end, i) => (end > options.now ? [i] : []))
       for (let from = 0; from < open.length; from += REPLAY_ROWS) {

@@ -35,6 +35,20 @@ test('a file is read when its turn comes, and one that is gone by then is passed
   expect([...spills]).toHaveLength(1)
 })
 
+/** They were sent to whichever database the next start had, and deleted. */
+test('a file is for the database it is of; one that does not say, of an earlier version, is for any', () => {
+  const one = { databaseId: crypto.randomUUID() }
+  const another = { databaseId: crypto.randomUUID() }
+  writeSpill(dataDir, 'usage', 'of one', one)
+  writeSpill(dataDir, 'usage', 'of another', another)
+  writeSpill(dataDir, 'usage', 'of any')
+  for (const { done } of readSpills(dataDir, 'usage', one)) done()
+  expect([...readSpills(dataDir, 'usage', one)]).toEqual([])
+  expect([...readSpills(dataDir, 'usage', another)].map(({ value }) => value)).toEqual(['of another'])
+  for (const { done } of readSpills(dataDir, 'usage', another)) done()
+  expect(names()).toEqual([])
+})
+
 /** Half a file is what a crash in the middle of writing leaves; a damaged one is for a person to look at. */
 test('a file that was not finished is not read, and one that cannot be read is set aside', () => {
   writeSpill(dataDir, 'usage', 'whole')
