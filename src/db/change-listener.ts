@@ -1,4 +1,4 @@
-import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
+import { systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import type { Changes } from './changes.ts'
 import { connect, type DatabaseAddress, type Sql } from './connect.ts'
@@ -30,8 +30,8 @@ export class ChangeListener {
   #onBeat: (beat: number) => void = () => {}
   #isDeaf = false
   #isStopped = false
-  /** Ends whatever is waited for. */
-  readonly #stopping = Promise.withResolvers<void>()
+  /** Ends what is waited for. No promise of the stop: each wait would leave something with it. */
+  #giveUp: () => void = () => {}
 
   /** @param address With the id of its database: what answers there later may be another one. */
   constructor(
@@ -54,7 +54,7 @@ export class ChangeListener {
 
   async stop(): Promise<void> {
     this.#isStopped = true
-    this.#stopping.resolve()
+    this.#giveUp()
     await Promise.all([this.#ear.end({ timeout: 0 }), this.#voice.end({ timeout: 0 })])
   }
 
@@ -71,7 +71,7 @@ export class ChangeListener {
 
   async #run(): Promise<void> {
     while (!this.#isStopped) {
-      await this.#within(BEAT_EVERY_MS, this.#stopping.promise)
+      await this.#within(BEAT_EVERY_MS)
       if (this.#isStopped) return
       const beat = ++this.#beats
       const heard = new Promise<void>((resolve) => {
@@ -112,18 +112,20 @@ export class ChangeListener {
     await this.#within(LISTEN_MS, this.#listen())
   }
 
-  /** Whether it is done in that time: not when it fails, takes longer, or a stop comes first. */
-  async #within(ms: number, work: Promise<void>): Promise<boolean> {
-    let cancel: Cancel = () => {}
-    const late = new Promise<boolean>((resolve) => {
-      cancel = this.#timers.after(ms, () => resolve(false))
+  /** Whether the work is done in that time: not when it fails, takes longer, or a stop comes first. One at a time. */
+  #within(ms: number, work?: Promise<void>): Promise<boolean> {
+    return new Promise((resolve) => {
+      const end = (isDone: boolean) => {
+        cancel()
+        resolve(isDone)
+      }
+      const cancel = this.#timers.after(ms, () => end(false))
+      this.#giveUp = () => end(false)
+      work?.then(
+        () => end(true),
+        () => end(false),
+      )
     })
-    const done = work.then(
-      () => true,
-      () => false,
-    )
-    const stopped = this.#stopping.promise.then(() => false)
-    return await Promise.race([done, late, stopped]).finally(() => cancel())
   }
 }
 
