@@ -34,11 +34,15 @@ export type { UsageSlot } from './key-rows.ts'
  *    and nothing else before it.
  * 4. While Postgres is away, counts stay in the fold: bounded by what is distinct in an hour. Beyond `cellsMax` they go to
  *    the data dir, also when Postgres is only too slow, as batches of writers of their own, and are sent from there when Postgres is back or at the next start.
+ *    After a long outage that takes a while: each flush sends what is new first and then, until it has lasted a flush
+ *    interval, some of these; the next follows at once. So what is only in memory is never older than without them.
  * 5. `stop` flushes; what cannot be sent in time goes to the data dir.
  */
 export class UsageRecorder {
   readonly #sql: AnySql
   readonly #writerId: string
+  /** Who sends {@link #pending}, by the numbers up to {@link #lastNumber}. */
+  #writer: string
   readonly #spills: Spills
   readonly #flushEveryMs: number
   readonly #clock: Clock
@@ -53,9 +57,13 @@ export class UsageRecorder {
   /** The batch whose count is not confirmed. Only once it is may the next be sent. */
   #pending: UsageBatch | null = null
   #lastNumber = 0
-  /** Batches of writers of their own, to be sent later in any order: in the data dir, or, when that failed, as they are. */
-  readonly #aside: ({ kind: string } | { batch: UsageBatch })[] = []
-  #asideCount = 0
+  /** Batches of writers of their own, to be sent later in any order: those that could not be written to the data dir. */
+  readonly #aside: UsageBatch[] = []
+  /** The same in the data dir: how many files of {@link #asideKind} are there, for all this thread knows. */
+  #asideFiles = 0
+  /** One kind a recorder: threads share the data dir. Begins as the kind that {@link replaySpilledUsage} reads. */
+  readonly #asideKind = `usage-${crypto.randomUUID()}`
+  #ownWriters = 0
   /** Months whose partitions exist for all this thread knows. */
   readonly #months = new Set<number>()
   /** Hours of namespaces that began earlier are closed. */
@@ -85,6 +93,7 @@ export class UsageRecorder {
   }) {
     this.#sql = options.sql
     this.#writerId = options.writerId
+    this.#writer = options.writerId
     this.#spills = options.spills
     this.#flushEveryMs = options.flushEveryMs
     this.#clock = options.clock
@@ -105,14 +114,15 @@ export class UsageRecorder {
     this.#isStarted = true
     const next = async () => {
       await this.flush()
-      if (this.#isStarted) this.#cancelNext = this.#timers.after(this.#flushEveryMs, next)
+      const isCatchingUp = this.#awaySinceMs === null && this.#asideLeft > 0
+      if (this.#isStarted) this.#cancelNext = this.#timers.after(isCatchingUp ? 0 : this.#flushEveryMs, next)
     }
     this.#cancelNext = this.#timers.after(this.#flushEveryMs, next)
   }
 
   /**
-   * Sends everything recorded before this call, and waits for it. Never rejects: what could not be sent is kept, and the
-   * failure is logged once an outage.
+   * Sends everything recorded before this call, and waits for it; of what was moved aside, as much as a flush interval
+   * allows. Never rejects: what could not be sent is kept, and the failure is logged once an outage.
    */
   flush(): Promise<void> {
     // A flush that has not begun will take what this call is about; one that has may not.
@@ -127,7 +137,7 @@ export class UsageRecorder {
   stats(): UsageStats {
     return {
       cellsBuffered: this.#takenSize + this.#fold.size,
-      batchesAside: this.#aside.length,
+      batchesAside: this.#asideLeft,
       flushTookMs: this.#flushTookMs,
       flushAwayMs: this.#awaySinceMs === null ? 0 : Math.ceil(this.#timers.now() - this.#awaySinceMs),
     }
@@ -135,7 +145,7 @@ export class UsageRecorder {
 
   /**
    * The last flush. What Postgres does not take within a few seconds goes to the data dir; {@link replaySpilledUsage}
-   * sends it at the next start. May be called again for what was recorded meanwhile.
+   * sends it at the next start. What is recorded after it is sent by the next flush or stop, under another writer's id.
    * @throws when the data dir cannot be written: then those counts are lost.
    */
   async stop(): Promise<void> {
@@ -148,9 +158,17 @@ export class UsageRecorder {
     await this.flush()
     cancelDeadline()
     this.#giveUp = new AbortController()
-    if (this.#pending !== null) this.#spills.write('usage', this.#pending)
-    this.#pending = null
-    for (const kept of this.#aside.splice(0)) if ('batch' in kept) this.#spills.write('usage', kept.batch)
+    if (this.#pending !== null) {
+      this.#spills.write('usage', this.#pending)
+      this.#pending = null
+      // Were a later number counted first, that batch would pass for one that was counted before.
+      this.#writer = this.#ownWriter()
+      this.#lastNumber = 0
+    }
+    for (let batch = this.#aside[0]; batch !== undefined; batch = this.#aside[0]) {
+      this.#spills.write('usage', batch)
+      this.#aside.shift()
+    }
     do {
       for (let columns = this.#nextColumns(); columns !== null; columns = this.#nextColumns())
         this.#spills.write('usage', this.#ownBatch(columns))
@@ -159,16 +177,17 @@ export class UsageRecorder {
 
   async #flushOnce(): Promise<void> {
     const began = this.#timers.now()
-    await this.#flushAll()
+    await this.#flushAll(began + this.#flushEveryMs)
     this.#flushTookMs = this.#timers.now() - began
   }
 
-  async #flushAll(): Promise<void> {
+  /** @param asideUntil Until when it sends what is aside, by the timers. */
+  async #flushAll(asideUntil: number): Promise<void> {
     try {
       await this.#sendTaken()
       // Only now, and once: while Postgres is away the fold goes on folding, and under load a flush ends all the same.
       if (this.#takeFold()) await this.#sendTaken()
-      await this.#sendAside()
+      await this.#sendAside(asideUntil)
       await this.#keepHouse()
     } catch (cause) {
       if (this.#awaySinceMs === null)
@@ -186,7 +205,7 @@ export class UsageRecorder {
       if (this.#pending === null) {
         const columns = this.#nextColumns()
         if (columns === null) return
-        this.#pending = { writer: this.#writerId, number: ++this.#lastNumber, columns }
+        this.#pending = { writer: this.#writer, number: ++this.#lastNumber, columns }
       }
       await this.#send(this.#pending)
       this.#pending = null
@@ -215,15 +234,29 @@ export class UsageRecorder {
     this.#months.add(month)
   }
 
-  async #sendAside(): Promise<void> {
-    for (let kept = this.#aside[0]; kept !== undefined; kept = this.#aside[0]) {
-      if ('batch' in kept) await this.#send(kept.batch)
-      else
-        for (const { value, done } of this.#spills.read(kept.kind)) {
-          await this.#send(Value.Parse(UsageBatch, value))
-          done()
-        }
+  get #asideLeft(): number {
+    return this.#aside.length + this.#asideFiles
+  }
+
+  /** Ends when there is none left, or at `until`; one at least is sent, or it would never end while Postgres is slow. */
+  async #sendAside(until: number): Promise<void> {
+    for (let batch = this.#aside[0]; batch !== undefined; batch = this.#aside[0]) {
+      await this.#send(batch)
       this.#aside.shift()
+      if (this.#timers.now() >= until) return
+    }
+    while (this.#asideFiles > 0) {
+      const listed = this.#asideFiles
+      let sent = 0
+      for (const { value, done } of this.#spills.read(this.#asideKind)) {
+        await this.#send(Value.Parse(UsageBatch, value))
+        done()
+        sent++
+        this.#asideFiles--
+        if (this.#timers.now() >= until) return
+      }
+      // The folder was read to its end: what was counted as there and was not is done by another process, or set aside.
+      this.#asideFiles -= listed - sent
     }
   }
 
@@ -243,15 +276,14 @@ export class UsageRecorder {
     do {
       for (let columns = this.#nextColumns(); columns !== null; columns = this.#nextColumns()) {
         const batch = this.#ownBatch(columns)
-        const kind = `usage-${crypto.randomUUID()}`
         try {
-          this.#spills.write(kind, batch)
+          this.#spills.write(this.#asideKind, batch)
         } catch (cause) {
-          this.#aside.push({ batch })
+          this.#aside.push(batch)
           log('error', 'usage cannot be moved to the data dir; it stays in memory', { cause })
           return
         }
-        this.#aside.push({ kind })
+        this.#asideFiles++
         await new Promise<void>((resolve) => this.#timers.soon(resolve))
       }
     } while (this.#fold.size > this.#cellsMax && this.#takeFold())
@@ -277,7 +309,11 @@ export class UsageRecorder {
 
   /** Its writer sends nothing else, so it need not be sent before or after any other batch. */
   #ownBatch(columns: UsageColumns): UsageBatch {
-    return { writer: `${this.#writerId}/${++this.#asideCount}`, number: 1, columns }
+    return { writer: this.#ownWriter(), number: 1, columns }
+  }
+
+  #ownWriter(): string {
+    return `${this.#writerId}/${++this.#ownWriters}`
   }
 
   /** @throws when there is no answer in time. The statement may still be carried out. */

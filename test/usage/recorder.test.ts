@@ -3,6 +3,7 @@ import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { connect, type Sql } from '../../src/db/connect.ts'
 import { openSpills } from '../../src/db/spill.ts'
+import { systemTimers, type Timers } from '../../src/lib/timers.ts'
 import { BATCH_ROWS_MAX, emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
 import { replaySpilledUsage, UsageRecorder, type UsageSlot } from '../../src/usage/recorder.ts'
 import { closeRatelimitHours, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
@@ -25,7 +26,9 @@ let made = 0
 /** Every test has keys, writers and namespaces of its own in the one database. */
 const unique = (prefix: string) => `${prefix}_${++made}`
 
-const makeRecorder = (options: { sql?: Sql; dataDir?: string; now?: () => number; cellsMax?: number } = {}) =>
+const makeRecorder = (
+  options: { sql?: Sql; dataDir?: string; now?: () => number; cellsMax?: number; timers?: Timers } = {},
+) =>
   new UsageRecorder({
     sql: options.sql ?? sql,
     writerId: unique('writer'),
@@ -33,6 +36,7 @@ const makeRecorder = (options: { sql?: Sql; dataDir?: string; now?: () => number
     flushEveryMs: 60_000,
     clock: options.now ?? (() => AT),
     ...(options.cellsMax !== undefined && { cellsMax: options.cellsMax }),
+    ...(options.timers !== undefined && { timers: options.timers }),
   })
 
 const spillsIn = (dataDir: string) => {
@@ -286,6 +290,28 @@ describe('exactly once', () => {
     await wired.end({ timeout: 1 })
   })
 
+  /** Its number stayed behind those of later batches, so the next start took it for counted. */
+  test('a batch that a stop could not send is counted though the recorder goes on and sends others', async () => {
+    const keyId = unique('key')
+    using dataDir = makeDataDir()
+    await using wire = await openWire(database.address)
+    const wired = connect(wire.address, { connectionsMax: 2 })
+    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path })
+    await wire.cut()
+    recorder.recordVerification(verification({ keyId }))
+    await recorder.stop()
+    expect(spillsIn(dataDir.path)).toHaveLength(1)
+    await wire.open()
+    recorder.recordVerification(verification({ keyId }))
+    await flushUntil(recorder, async () => (await validByHour(sql, keyId))[HOUR] === 1)
+    recorder.recordVerification(verification({ keyId }))
+    await recorder.stop()
+    expect(spillsIn(dataDir.path)).toHaveLength(1)
+    await replaySpilledUsage(sql, openSpills(dataDir.path))
+    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 3 })
+    await wired.end({ timeout: 1 })
+  })
+
   test('two writers on the same keys and tags at once neither lose a count nor stop one another', async () => {
     const keys = Array.from({ length: 200 }, () => unique('key'))
     const namespaceId = unique('rlns')
@@ -375,6 +401,37 @@ describe('while Postgres is away', () => {
     await wired.end({ timeout: 1 })
   }, 60_000)
 })
+
+/** Else all that is recorded while hours of counts are sent from the data dir would be lost with the process. */
+test('after a long outage each flush sends what is new first, then for one interval what was moved aside', async () => {
+  const prefix = unique('key')
+  using dataDir = makeDataDir()
+  await using wire = await openWire(database.address)
+  const wired = connect(wire.address, { connectionsMax: 2 })
+  let now = 0
+  // An interval is over whenever somebody looks: so each flush has time for one batch of these.
+  const timers = { ...systemTimers, now: () => (now += 60_000) }
+  const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path, cellsMax: 10_000, timers })
+  await wire.cut()
+  for (let i = 0; i < 12_000; i++) recorder.recordVerification(verification({ keyId: `${prefix}_${i}` }))
+  await recorder.flush()
+  const aside = spillsIn(dataDir.path).length
+  expect(recorder.stats().batchesAside).toBe(aside)
+  await wire.open()
+  await flushUntil(recorder, async () => spillsIn(dataDir.path).length < aside)
+  for (let left = aside - 1; left > 0; left--) {
+    expect(spillsIn(dataDir.path)).toHaveLength(left)
+    expect(recorder.stats().batchesAside).toBe(left)
+    recorder.recordVerification(verification({ keyId: `${prefix}_new` }))
+    await recorder.flush()
+    expect(await validByHour(sql, `${prefix}_new`)).toEqual({ [HOUR]: aside - left })
+  }
+  expect(spillsIn(dataDir.path)).toEqual([])
+  const [row] = await sql<{ valid: number }[]>`
+    select sum(valid)::bigint as valid from usage_verifications where starts_with(key_id, ${`${prefix}_`})`
+  expect(row?.valid).toBe(12_000 + aside - 1)
+  await wired.end({ timeout: 1 })
+}, 60_000)
 
 /** Else a flood of distinct tags would fill the memory of a server whose database is merely slow. */
 test('what comes in faster than it can be written goes through the data dir, and is counted once', async () => {
