@@ -1,12 +1,12 @@
 -- As spend_credits with three arguments (0002), which stays for servers of the version before, but a key that another
 -- transaction holds does not hold up the others: its calls get rows with `passed` null, nothing is taken for them, and
--- whoever asked asks again. With p_waits it waits for such keys first, 20 ms for all: the transactions of other servers
--- that spend of the same keys are over by then, and in Postgres's own queue each has its turn. Keys are still locked in
--- the order of their ids, so two that wait cannot deadlock. The lock is the weakest that an update takes: rows that
--- refer to a key, being written, do not hold it.
+-- whoever asked asks again. With p_waits it waits for such keys first, 100 ms in all at most: the transactions of other
+-- servers that spend of the same keys are over by then, and in Postgres's own queue each has its turn. Keys are still
+-- locked in the order of their ids, so two that wait cannot deadlock. The lock is the weakest that an update takes: rows
+-- that refer to a key, being written, do not hold it.
 create function spend_credits(p_key_ids text[], p_costs integer[], p_now bigint, p_waits boolean)
 returns table (call integer, passed boolean, remaining integer)
-language plpgsql set lock_timeout = '20ms' as $$
+language plpgsql set lock_timeout = '50ms' as $$
 declare
   k record;
   i integer;
@@ -14,7 +14,7 @@ declare
   spent boolean;
   is_there boolean;
   is_locked boolean;
-  wait_until timestamptz := clock_timestamp() + interval '20 ms';
+  wait_until timestamptz := clock_timestamp() + interval '50 ms';
 begin
   for k in
     select c.key_id, array_agg(c.at order by c.at) as calls
