@@ -227,13 +227,20 @@ class Copy implements AsyncDisposable {
   }
 }
 
-/** Stands in for systemd: the same words start and stop the server of this folder. */
+/**
+ * Stands in for systemd: the same words start and stop the server of this folder. As deaf as the real one to what the
+ * reader exports meanwhile: the server gets what the unit has, and its file of variables.
+ */
 const SYSTEMCTL = `
+UNIT=$(export -p)
 systemctl() {
   [ "$2" = tollgate ]
   case "$1" in
     start)
-      bun run start >> serve.log 2>&1 &
+      env -i bash -c "$UNIT
+        set -a
+        if [ -f tollgate.env ]; then . ./tollgate.env; fi
+        exec bun run start" >> serve.log 2>&1 &
       until curl -sf "$TOLLGATE_URL/v1/liveness" > /dev/null; do sleep 0.05; done ;;
     stop)
       local pid; pid=$(cat .tollgate/node-0.pid)
