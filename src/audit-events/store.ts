@@ -23,18 +23,19 @@ export type AuditEventFilter = {
   end: number | null
 }
 
-/** One more than `limit`, by id, after `cursor`. */
+/** One more than `limit`, by id, after `cursor` and before `beforeId`; null = to the end. */
 export async function listAuditEventRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
   { event, actorId, resourceId, start, end }: AuditEventFilter,
-  { limit, cursor }: { limit: number; cursor: string },
+  { limit, cursor, beforeId }: { limit: number; cursor: string; beforeId: string | null },
 ): Promise<AuditEventRow[]> {
   return await sql<AuditEventRow[]>`
     select id, event, actor_type as "actorType", actor_id as "actorId", resources, description, location,
            user_agent as "userAgent", occurred_at as "occurredAt"
       from audit_events
      where workspace_id = ${workspaceId} and id > ${cursor}
+       ${beforeId === null ? sql`` : sql`and id < ${beforeId}`}
        ${event === null ? sql`` : sql`and event = ${event}`}
        ${actorId === null ? sql`` : sql`and actor_id = ${actorId}`}
        ${resourceId === null ? sql`` : sql`and resources @> jsonb_build_array(jsonb_build_object('id', ${resourceId}::text))`}

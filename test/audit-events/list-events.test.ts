@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { newId } from '../../src/lib/ids.ts'
 import { makeApi, makeKey, refusalOf } from '../support/fixtures.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -54,6 +55,25 @@ test('filters by event, actor, resource and time, all together', async () => {
   expect(await list(workspace, { end: earliest })).toEqual([])
   expect(await list(workspace, { start: latest + 1 })).toEqual([])
   expect((await list(workspace, { start: latest })).map(({ time }) => time)).toContain(latest)
+})
+
+/** A page that ends long ago read the log from there to its newest entry: its time alone was looked at, which no index has. */
+test('with an end in the past, what came long after it is not even read', async () => {
+  const workspace = await server.workspace()
+  await makeApi(workspace)
+  const { sql } = server.server.deps
+  const atMs = Date.now() - 30 * 86_400_000
+  const [event] = await list(workspace)
+  const old = newId('log', atMs)
+  await sql`
+    insert into audit_events (id, workspace_id, event, actor_type, actor_id, resources, description, occurred_at)
+    select ${old}, workspace_id, event, actor_type, actor_id, resources, description, ${atMs}
+      from audit_events where id = ${event.id}`
+  // A time that its id denies: found only by who reads it.
+  await sql`update audit_events set occurred_at = ${atMs} where id = ${event.id}`
+  expect((await list(workspace, { end: atMs + 1 })).map(({ id }) => id)).toEqual([old])
+  expect(await list(workspace, { end: atMs })).toEqual([])
+  expect((await list(workspace, { end: Date.now() + 1 })).map(({ id }) => id)).toContain(event.id)
 })
 
 /** Their ids are made in the database: they must sort, and be found by time, as all others. */
