@@ -26,6 +26,7 @@ const TRIED: [string, string, string][] = [
   ['nginx', 'nginx', 'auth_request /_key'],
   ['kubernetes', 'yaml', 'StatefulSet'],
   ['sidecar', 'ini', '[Service]'],
+  ['backups', 'ini', 'EnvironmentFile='],
 ]
 
 test('every block of configuration is tried, and no block is in a language that nothing tries', () => {
@@ -225,6 +226,13 @@ describe('the unit for systemd', () => {
       'tollgate',
     ])
     expect(Number(/^TimeoutStopSec=(\d+)$/m.exec(text)?.[1])).toBeGreaterThan(10)
+  })
+
+  test('reads the file of variables that the guide to backups writes, in the folder it runs in', () => {
+    const [, path] =
+      /^EnvironmentFile=-(.+)$/m.exec(blockWith('backups', 'ini', 'EnvironmentFile=').text) ?? []
+    const [, name] = />> (\S+)\)$/m.exec(blockWith('backups', 'sh', 'TOLLGATE_VAULT_KEY=').text) ?? []
+    expect(path).toBe(`${/^WorkingDirectory=(.+)$/m.exec(text)?.[1]}/${name}`)
   })
 
   const ANALYZE = Bun.which('systemd-analyze')
