@@ -71,7 +71,7 @@ export class CountMin {
     const until = Math.min(this.counts.length, this.clearedUntil + entriesMax)
     for (let at = this.clearedUntil; at < until; at++) {
       const tag = this.entryTags[at] as number // in range
-      if (tag === 0 || (this.tags.ends[tag] as number) > this.clearBeforeMs) continue
+      if (tag === 0 || (this.tags.ends[tag] as number) > this.clearBeforeMs) continue // a tag given
       this.entryTags[at] = 0
       this.counts[at] = 0
     }

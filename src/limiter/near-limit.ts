@@ -35,8 +35,8 @@ export class NearLimit {
         names[4 * i + 3] !== h3
       )
         continue
-      const knownMs = ends[i] as number // in range, as the next
-      if (endMs < knownMs || (endMs === knownMs && used <= (counts[i] as number))) return
+      const knownMs = ends[i] as number // in range
+      if (endMs < knownMs || (endMs === knownMs && used <= (counts[i] as number))) return // in range
       ends[i] = endMs
       counts[i] = used
       return
