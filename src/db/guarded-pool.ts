@@ -157,7 +157,8 @@ export class GuardedPool {
   ): Promise<T> {
     const since = performance.now()
     const endsAt = timeoutMs === undefined ? startOfWait() + this.#timeoutMs : since + timeoutMs
-    if (endsAt <= since) return Promise.reject(new Error(`no time left of ${this.#timeoutMs} ms`))
+    if (this.#isTimeUp(endsAt, since))
+      return Promise.reject(new Error(`no time left of ${this.#timeoutMs} ms`))
     if (this.#state === 'down') return Promise.reject(new Error('the database is away'))
     return new Promise<T>((resolve, reject) => {
       let isOver = false
@@ -204,8 +205,7 @@ export class GuardedPool {
     const now = performance.now()
     for (const { since, doubtAt, endsAt, giveUp } of this.#waiting) {
       if (now > doubtAt) this.#doubt()
-      // Half a tick early rather than one late.
-      if (now > endsAt - this.#timeoutMs / 16) {
+      if (this.#isTimeUp(endsAt, now)) {
         this.#refresh()
         giveUp(`no answer within ${Math.round(endsAt - since)} ms`)
       }
@@ -213,6 +213,11 @@ export class GuardedPool {
     if (this.#waiting.size > 0 || this.#ticker === null) return
     clearInterval(this.#ticker)
     this.#ticker = null
+  }
+
+  /** Half a tick early rather than one late; so what is asked after something was given up finds no time left. */
+  #isTimeUp(endsAt: number, now: number): boolean {
+    return now > endsAt - this.#timeoutMs / 16
   }
 
   #doubt(): void {
