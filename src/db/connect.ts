@@ -50,6 +50,8 @@ export function connect(
     // Not even an empty function: with one, the driver's errors show the parameters of their statement.
     ...(onStatement === undefined ? {} : { debug: (_: number, text: string) => onStatement(text) }),
     connect_timeout: 5,
+    // Else the driver ends each after 30 to 60 minutes, be it between two statements of a transaction.
+    max_lifetime: null,
     connection: { application_name: 'tollgate' },
   }
   if (address.kind === 'url')

@@ -1,5 +1,5 @@
 import { heapStats } from 'bun:jsc'
-import { expect, setDefaultTimeout, test } from 'bun:test'
+import { expect, setDefaultTimeout, spyOn, test } from 'bun:test'
 import { Transactions } from '../../src/db/transactions.ts'
 import { openTestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -35,4 +35,26 @@ test('a transaction leaves nothing in memory once it is over, committed or rolle
   await many(200)
   expect((await liveObjects()) - before).toBeLessThan(200)
   await transactions.end({ timeout: 0 })
+})
+
+/** The driver would end a connection after half an hour or more whenever it waits for no answer. */
+test('a connection that has grown old is not ended between two statements of its transaction', async () => {
+  await using database = await openTestSql()
+  const setTimeoutAsIs = globalThis.setTimeout
+  const due: (() => void)[] = []
+  const inHalfAnHour = (run: () => void, ms = 0, ...args: []) => {
+    if (ms >= 30 * 60_000) due.push(run)
+    return setTimeoutAsIs(run, ms, ...args)
+  }
+  using timers = spyOn(globalThis, 'setTimeout').mockImplementation(inHalfAnHour as typeof setTimeout) // but for its types
+  const transactions = new Transactions(database.address, { connectionsMax: 1 })
+  const sum = await transactions.run(async (tx) => {
+    const [one] = await tx<{ i: number }[]>`select 1 as i`
+    for (const run of due) run()
+    const [two] = await tx<{ i: number }[]>`select 2 as i`
+    return (one?.i ?? 0) + (two?.i ?? 0)
+  })
+  expect(sum).toBe(3)
+  expect(timers).toHaveBeenCalled()
+  await transactions.end({ timeout: 1 })
 })
