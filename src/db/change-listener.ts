@@ -19,7 +19,7 @@ import { connect, type DatabaseAddress, type Sql } from './connect.ts'
  */
 export class ChangeListener {
   readonly #changes: Changes
-  readonly #address: DatabaseAddress
+  readonly #address: DatabaseAddress & { databaseId: string }
   readonly #timers: Timers
   /** Where notices are heard. */
   #ear: Sql
@@ -90,7 +90,7 @@ export class ChangeListener {
 
   /** @throws the driver's error, or Error when it is another database: nothing was sent then. */
   async #send(beat: number): Promise<void> {
-    if (!(await this.#changes.beat(this.#voice, beat, this.#address.databaseId ?? '')))
+    if (!(await this.#changes.beat(this.#voice, beat, this.#address.databaseId)))
       throw new Error('another database answers at this address than at the start')
   }
 
