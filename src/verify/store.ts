@@ -19,7 +19,7 @@ type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'lim
  * Everything verifications need to know of these keys, in one round trip: the key, its API, both workspaces, identity,
  * limits of key and identity, roles, permissions held directly and through roles. One row a key, lists aggregated inside
  * it. `offset 0` keeps it a lookup for each hash: joined as one, a database that does not know its tables yet may read
- * all of them.
+ * all of them. So it may for limits of a key `or` of its identity, hence two lookups.
  * @returns hash → record; there is none where no such key is, or it, its keyspace or its API is deleted.
  */
 export async function findKeysByHash(
@@ -42,7 +42,9 @@ export async function findKeysByHash(
                                                            'autoApply', l.auto_apply,
                                                            'owner', case when l.key_id is null then 'identity' else 'key' end)
                                          order by l.id)
-                           from ratelimits l where l.key_id = k.id or l.identity_id = k.identity_id), '[]') as limits,
+                           from (select * from ratelimits where key_id = k.id
+                                 union all
+                                 select * from ratelimits where identity_id = k.identity_id) as l), '[]') as limits,
                array(select r.name from keys_roles kr join roles r on r.id = kr.role_id
                       where kr.key_id = k.id order by r.name) as roles,
                array(select p.slug from keys_permissions kp join permissions p on p.id = kp.permission_id
