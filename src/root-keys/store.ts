@@ -115,11 +115,12 @@ export async function softDeleteRootKey(sql: AnySql, id: string, now: number): P
   await sql`update keys set deleted_at = ${now}, updated_at = ${now} where id = ${id} and deleted_at is null`
 }
 
-/** Live and enabled operator root keys besides this one. */
+/** Operator root keys besides this one that may do everything, for good. */
 export async function countOtherOperatorKeys(sql: AnySql, id: string): Promise<number> {
   const [row] = await sql<{ total: number }[]>`
     select count(*)::integer as total from keys
-     where is_operator and deleted_at is null and enabled and expires_at is null and id <> ${id}`
+     where is_operator and deleted_at is null and enabled and expires_at is null and '*' = any(root_permissions)
+       and id <> ${id}`
   return row?.total ?? 0
 }
 

@@ -132,6 +132,21 @@ test('the last operator root key can be neither deleted nor locked out', async (
   ).toBe(200)
 })
 
+test('nor can it while another may no longer do everything', async () => {
+  await using own = await startTestServer()
+  const { body } = await own.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)
+  const [{ id: rootKeyId }] = body.rootKeys
+  const { body: other } = await own.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
+  // As the start makes one, for the second text it is given.
+  await own.server.deps.sql`update keys set is_operator = true where id = ${other.rootKeyId}`
+  const update = (fields: object) => own.post('rootKeys.updateRootKey', fields, OPERATOR_KEY)
+  expect((await update({ rootKeyId: other.rootKeyId, permissions: ['api.*.read_api'] })).status).toBe(200)
+  expect((await own.post('rootKeys.deleteRootKey', { rootKeyId }, OPERATOR_KEY)).status).toBe(412)
+  expect((await update({ rootKeyId, enabled: false })).status).toBe(412)
+  expect((await update({ rootKeyId: other.rootKeyId, permissions: ['*'] })).status).toBe(200)
+  expect((await own.post('rootKeys.deleteRootKey', { rootKeyId }, OPERATOR_KEY)).status).toBe(200)
+})
+
 describe.if(TEST_DATABASE_URL !== null)('of two changes at once', () => {
   /** Each wrote every column as it had read it: a rename brought back a root key that was just disabled. */
   test('neither undoes the other: a rename leaves a root key disabled, and without the rights that were taken', async () => {
