@@ -12,7 +12,7 @@ import { makeMonth } from '../src/usage/rollup.ts'
 import { hashKey } from '../src/verify/secret.ts'
 import { openTestDatabase, openTestSql, TEST_DATABASE_URL, type TestSql } from '../test/support/database.ts'
 import { randomNumbers } from '../test/support/random.ts'
-import type { Span, SpanResult } from './baselines/switched-recording.ts'
+import type { Mode, Span, SpanResult } from './baselines/switched-recording.ts'
 import { generator, sendLoad } from './support/load.ts'
 import { machine } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
@@ -94,13 +94,15 @@ function recording(isTiny: boolean): void {
  * One server under one steady load records for a second and flushes, then does not for a second, in turn: a claim of 3 %
  * is finer than two servers, or two loads, can be told apart on most machines. Each span with recording is compared with
  * the two beside it. Where that may be done, the connections to Postgres are served on the core of the load, so that the
- * rates tell what recording costs the server.
+ * rates tell what recording costs the server. They still share the caches and the memory of one machine: so in every
+ * second of these spans Postgres writes nothing of what it is sent.
  */
 async function share(isTiny: boolean): Promise<void> {
-  const [pairs, spanMs, connections] = isTiny ? [2, 100, 4] : [40, 1000, 64]
+  const [pairs, spanMs, connections] = isTiny ? [2, 100, 4] : [30, 1000, 64]
   const where = TEST_DATABASE_URL === null ? 'embedded database, which counts in' : 'Postgres'
   console.log(`  share of recording in keys.verifyKey, ${where}, load from ${generator}:`)
   await using server = await startSwitched()
+  let sent = 0
   for (const keys of isTiny ? [20, 200] : [100, 1_000, 10_000, 40_000]) {
     const bodies = await makeKeys(server, keys)
     const load = { url: server.url, path: '/v1/keys.verifyKey', headers: JSON_TYPE, bodies, connections }
@@ -109,52 +111,67 @@ async function share(isTiny: boolean): Promise<void> {
     let recorded = 0
     let isLoaded = true
     void warming.finally(() => (isLoaded = false)).catch(() => {}) // awaited below
-    while (isLoaded) recorded += (await server.span({ isRecorded: true, ms: spanMs })).recorded
+    while (isLoaded) recorded += (await server.span({ mode: 'recorded', ms: spanMs })).recorded
     await warming
     const isApart = await servePostgresApart(server.databaseUrl)
 
-    const loadMs = pairs * spanMs * 3 + 2000
+    const modes: Mode[] = server.databaseUrl === null ? ['recorded'] : ['recorded', 'sent']
+    const loadMs = pairs * modes.length * spanMs * 2.5 + 2000
     const sending = sendLoad({ ...load, seconds: Math.ceil(loadMs / 1000) })
     let isSent = false
     void sending.finally(() => (isSent = true)).catch(() => {}) // awaited below
     const lastAtMs = performance.now() + loadMs - 4 * spanMs
     await Bun.sleep(spanMs)
-    const without = [await server.span({ isRecorded: false, ms: spanMs })]
-    const with_: SpanResult[] = []
-    for (let i = 0; i < pairs && performance.now() < lastAtMs; i++) {
-      const span = await server.span({ isRecorded: true, ms: spanMs })
-      const next = await server.span({ isRecorded: false, ms: spanMs })
-      recorded += span.recorded
+    const compared: Compared[] = []
+    let before = await server.span({ mode: 'none', ms: spanMs })
+    for (let i = 0; i < pairs * modes.length && performance.now() < lastAtMs; i++) {
+      const mode = modes[i % modes.length] as Mode // in range
+      const span = await server.span({ mode, ms: spanMs })
+      const after = await server.span({ mode: 'none', ms: spanMs })
+      if (mode === 'recorded') recorded += span.recorded
+      else sent += span.recorded
       if (isSent) break // a flush took so long that the load ended meanwhile
-      with_.push(span)
-      without.push(next)
+      compared.push({ mode, span, before, after })
+      before = after
     }
     const { failed } = await sending
     if (failed > 0) throw new Error(`${failed} verifications failed`)
     // What was recorded while the last flush ran is still to be flushed.
-    recorded += (await server.span({ isRecorded: true, ms: 0 })).recorded
+    recorded += (await server.span({ mode: 'recorded', ms: 0 })).recorded
     const counted = await countedOf(server)
     if (counted !== recorded) throw new Error(`${recorded} verifications were recorded, ${counted} counted`)
-    const rates = comparedWith(without, with_, ({ answered, ms }) => (1000 * answered) / ms)
-    const cpu = comparedWith(without, with_, ({ cpu, answered }) => cpu / answered)
+    const { cameUnwritten } = await server.span({ mode: 'sent', ms: 0 })
+    if (cameUnwritten !== sent) throw new Error(`${sent} verifications were sent, ${cameUnwritten} came`)
+    for (const mode of modes) {
+      const spans = compared.filter((each) => each.mode === mode)
+      const rates = comparedWith(spans, ({ answered, ms }) => (1000 * answered) / ms)
+      const cpu = comparedWith(spans, ({ cpu, answered }) => cpu / answered)
+      console.log(
+        `    ${keys} keys, ${mode === 'sent' ? 'sent but not written' : 'recorded'}: ` +
+          `${rates.with.toFixed(0)} against ${rates.without.toFixed(0)} a second (${rates.more}), ` +
+          `CPU ${cpu.with.toFixed(2)} against ${cpu.without.toFixed(2)} µs each (${cpu.more})`,
+      )
+    }
     console.log(
-      `    ${keys} keys: ${rates.with.toFixed(0)} against ${rates.without.toFixed(0)} a second (${rates.more}), ` +
-        `CPU ${cpu.with.toFixed(2)} against ${cpu.without.toFixed(2)} µs each (${cpu.more}); ${recorded} recorded, all counted` +
-        (isApart ? '; Postgres on the core of the load' : ''),
+      `    ${keys} keys: ${recorded} recorded, all counted${isApart ? '; Postgres on the core of the load' : ''}`,
     )
   }
 }
 
+/** A span with recording, and those beside it without. */
+type Compared = { mode: Mode; span: SpanResult; before: SpanResult; after: SpanResult }
+
 /** Means, and by how much a span with recording is above those beside it: mean and standard error. */
-function comparedWith(without: SpanResult[], with_: SpanResult[], figure: (span: SpanResult) => number) {
-  const figures = without.map(figure)
-  const ratios = with_.map((span, i) => (2 * figure(span)) / ((figures[i] ?? 0) + (figures[i + 1] ?? 0)))
+function comparedWith(spans: Compared[], figure: (span: SpanResult) => number) {
+  const without = spans.map(({ before, after }) => (figure(before) + figure(after)) / 2)
+  const with_ = spans.map(({ span }) => figure(span))
+  const ratios = with_.map((value, i) => value / (without[i] ?? Number.NaN))
   const ratio = mean(ratios)
   const error = Math.sqrt(mean(ratios.map((each) => (each - ratio) ** 2)) / Math.max(1, ratios.length - 1))
   const percent = (share: number) => (100 * share).toFixed(1)
   return {
-    with: mean(with_.map(figure)),
-    without: mean(figures),
+    with: mean(with_),
+    without: mean(without),
     more: `${ratio < 1 ? '−' : '+'} ${percent(Math.abs(ratio - 1))} ± ${percent(error)} %`,
   }
 }
