@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
@@ -28,6 +28,24 @@ export const generator: 'wrk' | 'autocannon' = Bun.which('wrk') === null ? 'auto
 /** Where there are two cores or more: the server on the first, the load on the second. */
 export const pin = (core: 0 | 1): string[] =>
   Bun.which('taskset') === null || navigator.hardwareConcurrency < 2 ? [] : ['taskset', '-c', String(core)]
+
+/** Moves a process of this machine, with all its threads, to the core of the load. @returns whether that was done. */
+export const moveToLoad = (pid: number): boolean => pin(1).length > 0 && allow(pid, '1')
+
+/** Has this process, which may send some calls itself, stay on the core of the load until disposed of. */
+export function stayWithLoad(): Disposable {
+  const status = pin(1).length === 0 ? '' : readFileSync('/proc/self/status', 'utf8')
+  const cores = /^Cpus_allowed_list:\s*(\S+)$/m.exec(status)?.[1]
+  const isMoved = cores !== undefined && moveToLoad(process.pid)
+  return {
+    [Symbol.dispose]: () => {
+      if (isMoved) allow(process.pid, cores)
+    },
+  }
+}
+
+const allow = (pid: number, cores: string): boolean =>
+  Bun.spawnSync(['taskset', '-a', '-c', '-p', cores, String(pid)]).success
 
 /**
  * Has `wrk` run whenever it has work: Postgres beside it would otherwise keep it from its core for milliseconds at a time,
