@@ -206,6 +206,9 @@ export class UsageRecorder {
         const columns = this.#nextColumns()
         if (columns === null) return
         this.#pending = { writer: this.#writer, number: ++this.#lastNumber, columns }
+        // More comes in than the database takes: the same bound as while it is away. Not once all of it is sent: what came
+        // meanwhile is taken next, and in a file it would have to be sent all the same.
+        if (this.#fold.size > this.#cellsMax) await this.#moveAside()
       }
       await this.#send(this.#pending)
       this.#pending = null
@@ -224,8 +227,6 @@ export class UsageRecorder {
       this.#spills.write('rejected-usage', batch)
       log('error', 'the database refuses a batch of usage; it is kept in the data dir', { cause })
     }
-    // More comes in than the database takes: the same bound as while it is away.
-    if (this.#fold.size > this.#cellsMax) await this.#moveAside()
   }
 
   async #haveMonth(month: number): Promise<void> {
@@ -238,12 +239,16 @@ export class UsageRecorder {
     return this.#aside.length + this.#asideFiles
   }
 
-  /** Ends when there is none left, or at `until`; one at least is sent, or it would never end while Postgres is slow. */
+  /**
+   * Ends when there is none left, at `until`, or when what is new has reached its bound; one at least is sent, or it would
+   * never end while Postgres is slow.
+   */
   async #sendAside(until: number): Promise<void> {
+    const isOver = () => this.#timers.now() >= until || this.#fold.size > this.#cellsMax
     for (let batch = this.#aside[0]; batch !== undefined; batch = this.#aside[0]) {
       await this.#send(batch)
       this.#aside.shift()
-      if (this.#timers.now() >= until) return
+      if (isOver()) return
     }
     while (this.#asideFiles > 0) {
       const listed = this.#asideFiles
@@ -253,7 +258,7 @@ export class UsageRecorder {
         done()
         sent++
         this.#asideFiles--
-        if (this.#timers.now() >= until) return
+        if (isOver()) return
       }
       // The folder was read to its end: what was counted as there and was not is done by another process, or set aside.
       this.#asideFiles -= listed - sent

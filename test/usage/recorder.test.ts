@@ -433,6 +433,45 @@ test('after a long outage each flush sends what is new first, then for one inter
   await wired.end({ timeout: 1 })
 }, 60_000)
 
+/** Else each statement to a slow database would leave another file behind, and none of them would ever come to an end. */
+test('while more than its bound comes in with each statement, what was moved aside gets less with each flush', async () => {
+  const prefix = unique('key')
+  using dataDir = makeDataDir()
+  let isAway = true
+  let recorded = 0
+  const record = (count: number) => {
+    for (let i = 0; i < count; i++) recorder.recordVerification(verification({ keyId: `${prefix}_${recorded++}` }))
+  }
+  const busy = new Proxy(sql, {
+    apply: (target, self, args) => {
+      if (isAway) return Promise.reject(new Error('away'))
+      if (recorded < 400) record(15)
+      return Reflect.apply(target, self, args)
+    },
+  })
+  let now = 0
+  // An interval is over whenever somebody looks: so each flush has time for one batch of what was moved aside.
+  const timers = { ...systemTimers, now: () => (now += 60_000) }
+  const recorder = makeRecorder({ sql: busy, dataDir: dataDir.path, cellsMax: 10, timers })
+  for (let i = 0; i < 5; i++) {
+    record(20)
+    await recorder.flush()
+  }
+  const aside = spillsIn(dataDir.path).length
+  expect(aside).toBeGreaterThan(2)
+  isAway = false
+  for (let left = aside - 1; left >= 0; left--) {
+    await recorder.flush()
+    expect(spillsIn(dataDir.path)).toHaveLength(left)
+  }
+  while (recorded < 400) await recorder.flush()
+  await recorder.flush()
+  const [row] = await sql<{ cells: number; valid: number }[]>`
+    select count(*) as cells, sum(valid)::bigint as valid
+      from usage_verifications where starts_with(key_id, ${`${prefix}_`})`
+  expect(row).toEqual({ cells: recorded, valid: recorded })
+})
+
 /** Else a flood of distinct tags would fill the memory of a server whose database is merely slow. */
 test('what comes in faster than it can be written goes through the data dir, and is counted once', async () => {
   const prefix = unique('key')
