@@ -440,7 +440,8 @@ test('while more than its bound comes in with each statement, what was moved asi
   let isAway = true
   let recorded = 0
   const record = (count: number) => {
-    for (let i = 0; i < count; i++) recorder.recordVerification(verification({ keyId: `${prefix}_${recorded++}` }))
+    for (let i = 0; i < count; i++)
+      recorder.recordVerification(verification({ keyId: `${prefix}_${recorded++}` }))
   }
   const busy = new Proxy(sql, {
     apply: (target, self, args) => {
