@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import postgres from 'postgres'
 import { countVerifications, dailyCountsOfKeys, type VerificationFilter } from '../src/analytics/store.ts'
 import { arrayTypes } from '../src/db/array-types.ts'
-import type { Sql } from '../src/db/connect.ts'
+import { connect, type Sql } from '../src/db/connect.ts'
 import { openSpills } from '../src/db/spill.ts'
 import { startOfMonth } from '../src/lib/buckets.ts'
 import type { WorkspaceId } from '../src/lib/ids.ts'
@@ -12,8 +12,8 @@ import { makeMonth } from '../src/usage/rollup.ts'
 import { hashKey } from '../src/verify/secret.ts'
 import { openTestDatabase, openTestSql, TEST_DATABASE_URL, type TestSql } from '../test/support/database.ts'
 import { randomNumbers } from '../test/support/random.ts'
-import type { Mode, Span, SpanResult } from './baselines/switched-recording.ts'
-import { generator, sendLoad } from './support/load.ts'
+import type { Span, SpanResult } from './baselines/switched-recording.ts'
+import { generator, sendLoad, stayWithLoad } from './support/load.ts'
 import { machine } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
 import { call, ROOT_KEY, servePostgresApart } from './support/tollgate.ts'
@@ -95,7 +95,8 @@ function recording(isTiny: boolean): void {
  * is finer than two servers, or two loads, can be told apart on most machines. Each span with recording is compared with
  * the two beside it. Where that may be done, the connections to Postgres are served on the core of the load, so that the
  * rates tell what recording costs the server. They still share the caches and the memory of one machine: so in a second
- * row of such spans Postgres writes nothing of what it is sent.
+ * row of such spans Postgres writes nothing of what it is sent, and in a third the server records nothing while Postgres
+ * writes as much that comes from here.
  */
 async function share(isTiny: boolean): Promise<void> {
   const [pairs, spanMs, connections] = isTiny ? [2, 100, 4] : [30, 1000, 64]
@@ -113,26 +114,39 @@ async function share(isTiny: boolean): Promise<void> {
     void warming.finally(() => (isLoaded = false)).catch(() => {}) // awaited below
     while (isLoaded) recorded += (await server.span({ mode: 'recorded', ms: spanMs })).recorded
     await warming
+    await using others = server.databaseUrl === null ? null : await Others.begin(server.databaseUrl, keys)
+    using _apart = isTiny ? null : stayWithLoad()
     const isApart = await servePostgresApart(server.databaseUrl)
 
-    const modes: Mode[] = server.databaseUrl === null ? ['recorded'] : ['recorded', 'sent']
+    const modes: Kind[] = others === null ? ['recorded'] : ['recorded', 'sent', 'others']
     const compared: Compared[] = []
+    const recordedOf = (field: (span: SpanResult) => number) =>
+      mean(compared.filter(({ mode }) => mode === 'recorded').map(({ span }) => field(span)))
     // One mode after the other: a key knows its row with one recorder only, and would need another one in each span.
     for (const mode of modes) {
       const loadMs = pairs * spanMs * 2.5 + 4 * spanMs
-      const sending = sendLoad({ ...load, seconds: Math.ceil(loadMs / 1000) })
-      let isSent = false
-      void sending.finally(() => (isSent = true)).catch(() => {}) // awaited below
-      const lastAtMs = performance.now() + loadMs - 4 * spanMs
-      const count = (span: SpanResult) => {
+      const take = async (): Promise<SpanResult> => {
+        if (mode === 'others') {
+          const flushMs = recordedOf(({ ms }) => ms) - spanMs
+          others?.record(recordedOf((span) => span.recorded))
+          const taken = server.span({ mode: 'none', ms: spanMs + flushMs })
+          await Bun.sleep(spanMs)
+          await others?.flush()
+          return await taken
+        }
+        const span = await server.span({ mode, ms: spanMs })
         if (mode === 'recorded') recorded += span.recorded
         else sent += span.recorded
         return span
       }
-      count(await server.span({ mode, ms: spanMs }))
+      const sending = sendLoad({ ...load, seconds: Math.ceil(loadMs / 1000) })
+      let isSent = false
+      void sending.finally(() => (isSent = true)).catch(() => {}) // awaited below
+      const lastAtMs = performance.now() + loadMs - 4 * spanMs
+      await take()
       let before = await server.span({ mode: 'none', ms: spanMs })
       for (let i = 0; i < pairs && performance.now() < lastAtMs; i++) {
-        const span = count(await server.span({ mode, ms: spanMs }))
+        const span = await take()
         const after = await server.span({ mode: 'none', ms: spanMs })
         if (isSent) break // a flush took so long that the load ended meanwhile
         compared.push({ mode, span, before, after })
@@ -152,7 +166,7 @@ async function share(isTiny: boolean): Promise<void> {
       const rates = comparedWith(spans, ({ answered, ms }) => (1000 * answered) / ms)
       const cpu = comparedWith(spans, ({ cpu, answered }) => cpu / answered)
       console.log(
-        `    ${keys} keys, ${mode === 'sent' ? 'sent but not written' : 'recorded'}: ` +
+        `    ${keys} keys, ${KINDS[mode]}: ` +
           `${rates.with.toFixed(0)} against ${rates.without.toFixed(0)} a second (${rates.more}), ` +
           `CPU ${cpu.with.toFixed(2)} against ${cpu.without.toFixed(2)} µs each (${cpu.more})`,
       )
@@ -163,8 +177,61 @@ async function share(isTiny: boolean): Promise<void> {
   }
 }
 
+type Kind = 'recorded' | 'sent' | 'others'
+const KINDS = {
+  recorded: 'recorded',
+  sent: 'sent but not written',
+  others: 'not recorded, but as much written for others',
+} as const satisfies Record<Kind, string>
+
+/** Has Postgres count for keys of its own, from this process: what that alone costs the server, which records nothing. */
+class Others implements AsyncDisposable {
+  readonly #random = randomNumbers(SEED)
+  readonly #keyIds: string[]
+  private constructor(
+    private readonly sql: Sql,
+    private readonly recorder: UsageRecorder,
+    keys: number,
+  ) {
+    this.#keyIds = Array.from({ length: keys }, (_, key) => idOf('other', key))
+  }
+
+  static async begin(url: string, keys: number): Promise<Others> {
+    const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
+    const recorder = new UsageRecorder({
+      sql,
+      writerId: `others-${crypto.randomUUID()}`,
+      spills: openSpills('/nonexistent'), // nothing is to be spilled here
+      flushEveryMs: 3_600_000,
+      clock: Date.now,
+    })
+    const others = new Others(sql, recorder, keys)
+    for (const keyId of others.#keyIds) others.#recordOne(keyId)
+    await others.flush() // their rows are there
+    return others
+  }
+
+  record(verifications: number): void {
+    for (let i = 0; i < verifications; i++)
+      this.#recordOne(this.#keyIds[Math.floor(this.#random() * this.#keyIds.length)] as string) // in range
+  }
+
+  flush(): Promise<void> {
+    return this.recorder.flush()
+  }
+
+  #recordOne(keyId: string): void {
+    const scope = { workspaceId: WORKSPACE, keyspaceId: KEYSPACE, identityId: null }
+    this.recorder.recordVerification({ ...scope, keyId, outcome: 'VALID', tags: null, atMs: Date.now() })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.sql.end({ timeout: 1 })
+  }
+}
+
 /** A span with recording, and those beside it without. */
-type Compared = { mode: Mode; span: SpanResult; before: SpanResult; after: SpanResult }
+type Compared = { mode: Kind; span: SpanResult; before: SpanResult; after: SpanResult }
 
 /** Means, and by how much a span with recording is above those beside it: mean and standard error. */
 function comparedWith(spans: Compared[], figure: (span: SpanResult) => number) {
