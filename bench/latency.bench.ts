@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { keepCoresAwake } from './support/awake.ts'
-import { type LoadResult, sendLoad, stayWithLoad } from './support/load.ts'
+import { type LoadResult, sendLoad } from './support/load.ts'
 import { sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
@@ -36,8 +36,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const connections = isTiny ? 4 : 32
   console.log(`latency: ${machine()}, ${connections} connections, ${rounds} rounds of ${seconds} s, medians`)
   const socketPath = join(tmpdir(), `tollgate-bench-${process.pid}.sock`)
-  using _awake = isTiny ? null : keepCoresAwake()
-  using _apart = isTiny ? null : stayWithLoad()
+  using _ = isTiny ? null : keepCoresAwake()
   await using flushing = await startTollgate('flushing', { TOLLGATE_SOCKET: socketPath })
   await using bare = await startTarget('Bun.serve', ['bench/baselines/bun-serve.ts'])
   await using quiet = await startTollgate('not flushing', { TOLLGATE_FLUSH_MS: '60000' })
@@ -77,7 +76,6 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     alone.push(await paced(flushing, few, half))
     bareAlone.push(await paced(bare, few, half))
     if (databaseServer === undefined) continue
-    await servePostgresApart(flushing.databaseUrl) // a connection that was lost in the round before is another one now
     const more = Math.max(0, (isTiny ? 1000 : DIRTY_PER_SECOND) - half)
     const { result, charged } = await whileDirtying(flushing, more, () => paced(flushing, many, half))
     answered += charged
