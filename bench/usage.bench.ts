@@ -3,17 +3,17 @@ import postgres from 'postgres'
 import { countVerifications, dailyCountsOfKeys, type VerificationFilter } from '../src/analytics/store.ts'
 import { arrayTypes } from '../src/db/array-types.ts'
 import { connect, type Sql } from '../src/db/connect.ts'
-import { openSpills } from '../src/db/spill.ts'
 import { startOfMonth } from '../src/lib/buckets.ts'
 import type { WorkspaceId } from '../src/lib/ids.ts'
 import { Fold } from '../src/usage/fold.ts'
-import { UsageRecorder } from '../src/usage/recorder.ts'
+import type { UsageRecorder } from '../src/usage/recorder.ts'
 import { makeMonth } from '../src/usage/rollup.ts'
 import { hashKey } from '../src/verify/secret.ts'
 import { openTestDatabase, openTestSql, TEST_DATABASE_URL, type TestSql } from '../test/support/database.ts'
 import { randomNumbers } from '../test/support/random.ts'
 import type { Span, SpanResult } from './baselines/switched-recording.ts'
 import { generator, sendLoad, stayWithLoad } from './support/load.ts'
+import { recorderInto } from './support/recorder.ts'
 import { machine } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
 import { call, ROOT_KEY, servePostgresApart } from './support/tollgate.ts'
@@ -198,13 +198,7 @@ class Others implements AsyncDisposable {
 
   static async begin(url: string, keys: number): Promise<Others> {
     const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
-    const recorder = new UsageRecorder({
-      sql,
-      writerId: `others-${crypto.randomUUID()}`,
-      spills: openSpills('/nonexistent'), // nothing is to be spilled here
-      flushEveryMs: 3_600_000,
-      clock: Date.now,
-    })
+    const recorder = recorderInto(sql)
     const others = new Others(sql, recorder, keys)
     for (const keyId of others.#keyIds) others.#recordOne(keyId)
     await others.flush() // their rows are there
@@ -320,13 +314,7 @@ async function flow(sql: Sql, kind: string, isTiny: boolean): Promise<void> {
   const keyIds = Array.from({ length: keys }, (_, key) => idOf('key', key))
   const taggings = Array.from({ length: 35 }, (_, i) => [`plan-${i % 5}`, `region-${i % 7}`])
   const random = randomNumbers(SEED)
-  const recorder = new UsageRecorder({
-    sql,
-    writerId: `bench-${crypto.randomUUID()}`,
-    spills: openSpills('/nonexistent'), // nothing is to be spilled here
-    flushEveryMs: 1000,
-    clock: () => NOW,
-  })
+  const recorder = recorderInto(sql, () => NOW)
   await recorder.flush() // makes the months
   const lags: number[] = []
   const flushes: number[] = []

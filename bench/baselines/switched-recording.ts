@@ -1,8 +1,7 @@
 import { readConfig } from '../../src/config.ts'
 import { connect } from '../../src/db/connect.ts'
-import { openSpills } from '../../src/db/spill.ts'
 import { startServer } from '../../src/server.ts'
-import { UsageRecorder } from '../../src/usage/recorder.ts'
+import { recorderInto } from '../support/recorder.ts'
 
 /**
  * The whole server, with a switch for the recording of verifications: asked at BENCH_SWITCH, a Unix socket, for a
@@ -91,13 +90,7 @@ async function openUnwritten(databaseUrl: string) {
           return true;
         end $f$', pg_get_function_arguments('public.apply_usage_batch'::regproc));
     end $$`)
-  const recorder = new UsageRecorder({
-    sql,
-    writerId: `unwritten-${crypto.randomUUID()}`,
-    spills: openSpills('/nonexistent'), // nothing is to be spilled here
-    flushEveryMs: 3_600_000,
-    clock: Date.now,
-  })
+  const recorder = recorderInto(sql)
   return {
     recorder,
     /** Verifications, in all so far. */
