@@ -8,7 +8,8 @@ import type { Changes } from './changes.ts'
  *
  * When everything may have changed, which is said after the way to other processes was broken, entries stay but are read
  * again before they are used. If that fails, or takes longer than {@link CONFIRM_MS}, the old one is used: it is then as good as
- * all through the outage, and an outage that comes and goes must not cost the keys that were known.
+ * all through the outage, and an outage that comes and goes must not cost the keys that were known. Who asks while such a
+ * reading is already that late does not wait for it.
  */
 export class RecordCache<V extends object> {
   readonly #load: (key: string) => Promise<V | null>
@@ -24,7 +25,7 @@ export class RecordCache<V extends object> {
   /** Entries to be read again before use. */
   readonly #suspects = new Set<string>()
   /** Loads under way, shared by all who ask for the same key meanwhile. */
-  #loading = new Map<string, Promise<V | null>>()
+  #loading = new Map<string, Loading<V>>()
   /** Told of what changed while a load was under way: its result may predate the change and is then not kept. */
   readonly #observers = new Set<(touched: readonly string[] | null) => void>()
   hits = 0
@@ -66,7 +67,8 @@ export class RecordCache<V extends object> {
   /** The record at once when it is cached, else a promise of it; null = there is none. */
   find(key: string): V | null | Promise<V | null> {
     const cached = this.#found.get(key)
-    if (cached !== undefined && this.#suspects.size > 0 && this.#suspects.has(key)) return this.#confirm(key)
+    if (cached !== undefined && this.#suspects.size > 0 && this.#suspects.has(key))
+      return this.#confirm(key, cached)
     if (cached !== undefined) {
       this.hits++
       return cached
@@ -76,7 +78,7 @@ export class RecordCache<V extends object> {
       return null
     }
     this.misses++
-    return this.#loading.get(key) ?? this.#startLoad(key)
+    return (this.#loading.get(key) ?? this.#startLoad(key)).record
   }
 
   /** Drops what depends on the names, on this thread alone; null = everything may have changed. */
@@ -98,16 +100,24 @@ export class RecordCache<V extends object> {
     }
   }
 
-  async #confirm(key: string): Promise<V | null> {
+  #confirm(key: string, known: V): V | null | Promise<V | null> {
+    const loading = this.#loading.get(key) ?? this.#startLoad(key)
+    const leftMs = loading.lateAt - this.#timers.now()
+    if (leftMs <= 0) {
+      this.hits++
+      return known
+    }
     this.misses++
+    return this.#inTime(key, loading, leftMs)
+  }
+
+  async #inTime(key: string, loading: Loading<V>, leftMs: number): Promise<V | null> {
     let cancel: Cancel | undefined
     const late = new Promise<never>((_, reject) => {
-      cancel = this.#timers.after(CONFIRM_MS, () =>
-        reject(new Error('the record was not read again in time')),
-      )
+      cancel = this.#timers.after(leftMs, () => reject(new Error('the record was not read again in time')))
     })
     try {
-      return await Promise.race([this.#loading.get(key) ?? this.#startLoad(key), late])
+      return await Promise.race([loading.record, late])
     } catch (cause) {
       const known = this.#found.peek(key)
       if (known === undefined) throw cause // dropped meanwhile, for it has changed
@@ -117,11 +127,11 @@ export class RecordCache<V extends object> {
     }
   }
 
-  #startLoad(key: string): Promise<V | null> {
+  #startLoad(key: string): Loading<V> {
     const changes: (readonly string[] | null)[] = []
     const observer = (touched: readonly string[] | null) => changes.push(touched)
     this.#observers.add(observer)
-    const loading = this.#load(key)
+    const record = this.#load(key)
       .then((record) => {
         if (changes.every((touched) => !this.#concerns(touched, key, record))) this.#keep(key, record)
         return record
@@ -130,6 +140,7 @@ export class RecordCache<V extends object> {
         this.#observers.delete(observer)
         if (this.#loading.get(key) === loading) this.#loading.delete(key)
       })
+    const loading = { record, lateAt: this.#timers.now() + CONFIRM_MS }
     this.#loading.set(key, loading)
     return loading
   }
@@ -175,6 +186,9 @@ export class RecordCache<V extends object> {
     return this.#isRecordId(name) && !this.#dependents.has(name)
   }
 }
+
+/** `lateAt`: by the timers' clock, when nobody waits for it any more who has an old record. */
+type Loading<V> = { record: Promise<V | null>; lateAt: number }
 
 /** A database in health answers long before; one that does not shall not slow down keys that are known. */
 const CONFIRM_MS = 50

@@ -1,15 +1,17 @@
 import { expect, test } from 'bun:test'
 import { Changes } from '../../src/db/changes.ts'
 import { RecordCache } from '../../src/db/record-cache.ts'
+import { systemTimers, type Timers } from '../../src/lib/timers.ts'
 
 /** A cache over records that the test changes, with a source that it takes away. */
-function makeCache() {
+function makeCache(timers: Timers = systemTimers) {
   const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
   const stored = new Map<string, { id: string; text: string }>()
-  const source = { isAway: false, loads: 0 }
+  const source = { isAway: false, loads: 0, answers: Promise.resolve() }
   const cache = new RecordCache<{ id: string; text: string }>(changes, {
     load: async (key) => {
       source.loads++
+      await source.answers
       if (source.isAway) throw new Error('away')
       return stored.get(key) ?? null
     },
@@ -18,6 +20,7 @@ function makeCache() {
     bytesMax: 1000,
     missingMax: 10,
     isRecordId: (name) => name.startsWith('id_'),
+    timers,
   })
   stored.set('a', { id: 'id_a', text: 'first' })
   return { cache, changes, stored, source }
@@ -55,6 +58,47 @@ test('what cannot be read again is used as it was, until it can, or is known to 
   await changes.publish(null)
   await changes.publish(['id_a'])
   expect(Promise.resolve(cache.find('a'))).rejects.toThrow('away')
+})
+
+/** Each call would else take the whole wait, as long as a statement hangs: 32 connections got 320 answers a second. */
+test('while the source hangs, one wait is made for a record, and who asks after it has the known one at once', async () => {
+  let now = 0
+  const waits: { untilMs: number; run: () => void }[] = []
+  const pass = (ms: number) => {
+    now += ms
+    for (const { untilMs, run } of waits) if (untilMs <= now) run()
+  }
+  const { cache, changes, stored, source } = makeCache({
+    ...systemTimers,
+    now: () => now,
+    after: (ms, run) => {
+      const wait = { untilMs: now + ms, run }
+      waits.push(wait)
+      return () => void waits.splice(waits.indexOf(wait), 1)
+    },
+  })
+  await cache.find('a')
+  const answer = Promise.withResolvers<void>()
+  source.answers = answer.promise
+  stored.set('a', { id: 'id_a', text: 'second' })
+  await changes.publish(null)
+  const first = cache.find('a')
+  pass(30)
+  const second = cache.find('a')
+  expect(waits.map(({ untilMs }) => untilMs)).toEqual([50, 50]) // the second waits for what is left of it
+  pass(20)
+  for (const record of await Promise.all([first, second])) expect(record).toMatchObject({ text: 'first' })
+  expect(cache.find('a')).toMatchObject({ text: 'first' }) // no promise
+  expect(source.loads).toBe(2)
+  expect(waits).toEqual([])
+
+  // Said to have changed, it is not used any more, however long that takes.
+  await changes.publish(['id_a'])
+  const third = cache.find('a')
+  pass(1_000)
+  answer.resolve()
+  expect(await third).toMatchObject({ text: 'second' })
+  expect(source.loads).toBe(3)
 })
 
 /** Made by another process whose word of it is late, then changed by this one: it must not stay missing here. */
