@@ -51,7 +51,7 @@ export class UsageRecorder {
   /** What is being recorded now. Replaced at each flush, so a fold being cut into batches no longer changes. */
   #fold = new Fold()
   /** What a flush took away and has not yet made batches of; null = nothing. */
-  #taken: Iterator<UsageColumns, void> | null = null
+  #taken: Iterator<UsageColumns | null, void> | null = null
   /** How much it held when it was taken. */
   #takenSize = 0
   /** The batch whose count is not confirmed. Only once it is may the next be sent. */
@@ -203,7 +203,7 @@ export class UsageRecorder {
   async #sendTaken(): Promise<void> {
     for (;;) {
       if (this.#pending === null) {
-        const columns = this.#nextColumns()
+        const columns = await this.#nextColumnsInSlices()
         if (columns === null) return
         this.#pending = { writer: this.#writer, number: ++this.#lastNumber, columns }
         // More comes in than the database takes: the same bound as while it is away. Not once all of it is sent: what came
@@ -289,7 +289,7 @@ export class UsageRecorder {
           return
         }
         this.#asideFiles++
-        await new Promise<void>((resolve) => this.#timers.soon(resolve))
+        await this.#nextTurn()
       }
     } while (this.#fold.size > this.#cellsMax && this.#takeFold())
   }
@@ -303,13 +303,35 @@ export class UsageRecorder {
     return true
   }
 
+  /** In one go, for who has no time to wait or nobody left to hold up. */
   #nextColumns(): UsageColumns | null {
+    let columns = this.#buildColumns()
+    while (columns === undefined) columns = this.#buildColumns()
+    return columns
+  }
+
+  /** With what else the thread has to do in between. */
+  async #nextColumnsInSlices(): Promise<UsageColumns | null> {
+    let columns = this.#buildColumns()
+    while (columns === undefined) {
+      await this.#nextTurn()
+      columns = this.#buildColumns()
+    }
+    return columns
+  }
+
+  /** Null = nothing is left of what was taken; undefined = a slice was done, ask again. */
+  #buildColumns(): UsageColumns | null | undefined {
     const next = this.#taken?.next()
     if (next === undefined) return null
-    if (next.done !== true) return next.value
+    if (next.done !== true) return next.value ?? undefined
     this.#taken = null
     this.#takenSize = 0
     return null
+  }
+
+  #nextTurn(): Promise<void> {
+    return new Promise<void>((resolve) => this.#timers.soon(resolve))
   }
 
   /** Its writer sends nothing else, so it need not be sent before or after any other batch. */

@@ -1,6 +1,7 @@
 import { expect, test } from 'bun:test'
 import { BATCH_ROWS_MAX, type Outcome } from '../../src/usage/batch.ts'
-import { Fold } from '../../src/usage/fold.ts'
+import { Fold, NAMED_IDENTIFIER_BYTES_MAX } from '../../src/usage/fold.ts'
+import { IdentifierCounts, IdentifierRows } from '../../src/usage/identifier-rows.ts'
 import { KeyRows, type UsageSlot } from '../../src/usage/key-rows.ts'
 import { randomNumbers } from '../support/random.ts'
 import { OUTCOMES } from './oracle.ts'
@@ -17,7 +18,9 @@ const add = (counts: Counts, name: string, by: number) => {
 
 /** What the columns of a fold say, each row by itself. */
 function told(fold: Fold, counts: Counts = {}): Counts {
-  for (const { scopes, sets, verifications: v } of fold.columns()) {
+  for (const columns of fold.columns()) {
+    if (columns === null) continue
+    const { scopes, sets, verifications: v } = columns
     const ids = v.keyIds === undefined ? v.keyId : v.keyIds.list.split(',').map((id) => id.trimEnd())
     expect(ids.length).toBeLessThanOrEqual(BATCH_ROWS_MAX)
     if (v.keyIds !== undefined) expect(ids).toHaveLength(v.keyIds.rows)
@@ -123,4 +126,89 @@ test('rows are given up when few of them are used, and nothing that was counted 
   expect([first, second, third, fourth].map((fold) => Object.values(told(fold)).length)).toEqual([
     5_000, 1_300, 1, 1,
   ])
+})
+
+/** A thread that builds columns answers requests too: 2 000 rows of identifiers held it for 3 ms. */
+test('columns are built in slices of 250 rows, in batches of whole ones, and nothing is left out', () => {
+  const fold = new Fold()
+  const event = { workspaceId: 'ws', passed: true, atMs: HOUR }
+  for (let i = 0; i < 5_000; i++)
+    fold.addRatelimit({ ...event, namespaceId: `ns_${i % 3}`, identifier: `user ${i}`, passed: i % 2 === 0 })
+  // Too long for rows of their own: each is one of its namespace's.
+  const long = 'x'.repeat(NAMED_IDENTIFIER_BYTES_MAX + 1)
+  for (let i = 0; i < 5_000; i++)
+    fold.addRatelimit({ ...event, namespaceId: `long_${i}`, identifier: long, passed: true })
+  let slices = 0
+  let passed = 0
+  let denied = 0
+  const named: string[] = []
+  const steps = [...fold.columns()]
+  for (const columns of steps) {
+    slices++
+    if (columns === null) continue
+    const rows = columns.totals.hour.length + columns.identifiers.identifier.length
+    if (columns !== steps.at(-1)) expect(slices).toBe(BATCH_ROWS_MAX / 250)
+    expect(rows).toBeLessThan(BATCH_ROWS_MAX + slices)
+    slices = 0
+    named.push(...columns.identifiers.identifier)
+    for (const count of columns.totals.passed) passed += count
+    for (const count of columns.totals.denied) denied += count
+  }
+  expect(new Set(named).size).toBe(5_000)
+  expect({ passed, denied, named: named.length }).toEqual({ passed: 7_500, denied: 2_500, named: 5_000 })
+})
+
+/** The obvious model: what was recorded since the last flush, by namespace, hour and identifier. */
+test('identifiers are told as recorded, over flushes, hours and namespaces, whether their rows were kept or not', () => {
+  const random = randomNumbers(11)
+  const below = (n: number) => Math.floor(random() * n)
+  let fold = new Fold()
+  for (let flush = 0; flush < 40; flush++) {
+    const expected: Counts = {}
+    // Now very many, so that the next folds are mostly idle; now texts so long that no rows are kept.
+    const identifiers = flush % 7 === 0 ? 4_000 : 50
+    const filler = flush % 5 === 0 ? 'x'.repeat(1_500) : ''
+    for (let i = 0; i < 6_000; i++) {
+      const namespaceId = `ns_${below(3)}`
+      const identifier = `user ${below(identifiers)}${filler}`
+      const atMs = HOUR + (Math.floor(flush / 10) + below(2)) * 3_600_000
+      const passed = below(4) > 0
+      fold.addRatelimit({ workspaceId: 'ws', namespaceId, identifier, passed, atMs })
+      add(expected, nameOf(namespaceId, atMs, identifier, String(passed)), 1)
+    }
+    const next = fold.next()
+    // Recorded while the flush is under way: of the next one.
+    for (const identifier of ['user 1', 'new']) {
+      const event = { workspaceId: 'ws', namespaceId: 'ns_0', identifier, passed: true, atMs: HOUR }
+      next.addRatelimit(event)
+    }
+    const counts: Counts = {}
+    for (const columns of fold.columns()) {
+      if (columns === null) continue
+      const { totals, identifiers: named } = columns
+      for (const [row, identifier] of named.identifier.entries()) {
+        const at = (named.total[row] ?? 0) - 1
+        const name = (passed: boolean) =>
+          nameOf(totals.namespaceId[at] ?? '', totals.hour[at] ?? 0, identifier, String(passed))
+        add(counts, name(true), named.passed[row] ?? 0)
+        add(counts, name(false), named.denied[row] ?? 0)
+      }
+    }
+    expect(counts).toEqual(expected)
+    const told = next.columns().next().value
+    expect(told?.identifiers).toMatchObject({ identifier: ['user 1', 'new'], passed: [1, 1], denied: [0, 0] })
+    expect(next.size).toBe(3)
+    fold = fold.next()
+  }
+})
+
+test('rows of identifiers are kept while a fourth of them is used, and begun anew when fewer are', () => {
+  const rows = new IdentifierRows()
+  for (let i = 0; i < 4_000; i++) rows.rowOf(`user ${i}`)
+  const counts = new IdentifierCounts(rows)
+  for (let i = 0; i < 999; i++) counts.add(`user ${i}`, true)
+  expect(counts.isMostlyIdle).toBeTrue()
+  counts.add('user 999', false)
+  expect(counts.isMostlyIdle).toBeFalse()
+  expect(counts.size).toBe(1_000)
 })
