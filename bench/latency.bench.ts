@@ -1,6 +1,5 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { keepCoresAwake } from './support/awake.ts'
 import { type LoadResult, sendLoad } from './support/load.ts'
 import { sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
@@ -12,6 +11,7 @@ import {
   LIMIT_PATH,
   limitsOf,
   MULTI_LIMIT_PATH,
+  metricOf,
   servePostgresApart,
   startTollgate,
 } from './support/tollgate.ts'
@@ -21,13 +21,16 @@ import {
  * saturation p50 0.4 ms, p99 2 ms, p99.9 5 ms, also while 50 000 dirty windows a second are flushed to Postgres, which
  * costs at most a tenth of the throughput; and at 10 000 requests a second a Unix socket is quicker than TCP.
  *
- * A shared machine stands still for milliseconds now and then, whoever is being measured. So its cores are kept awake, and
- * a bare `Bun.serve` gets the same load in turn: a tail that it has as well is the machine's. Where that may be done, the connections to Postgres are
- * served on the core of the load, and what flushing costs is also told as CPU of the server: the load's core then asks
- * for less.
+ * A shared machine stands still for milliseconds now and then, whoever is being measured. So a bare `Bun.serve` gets the
+ * same load in turn: a tail that it has as well is the machine's. Where that may be done, the connections to Postgres are
+ * served on the core of the load, after it, and what flushing costs is also told as CPU of the server: the load's core
+ * then asks for less. What one row left to be flushed is written before the next one begins.
  *
  * Windows are dirtied by the load: each request is for another one. Where that is less than 50 000 a second,
- * `ratelimits.multiLimit` adds the rest. Every answer is looked at, and every answered call must have been counted.
+ * `ratelimits.multiLimit` adds the rest. They are of a thousand identifiers with a hundred limits each; in another row of
+ * 100 000 identifiers, each of which is counted by itself for analytics too, so that Postgres has as much to write again.
+ * How many were flushed is what the server itself has counted. Every answer is looked at, and every answered call must have
+ * been counted.
  */
 export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const isTiny = options.tiny ?? false
@@ -36,22 +39,34 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const connections = isTiny ? 4 : 32
   console.log(`latency: ${machine()}, ${connections} connections, ${rounds} rounds of ${seconds} s, medians`)
   const socketPath = join(tmpdir(), `tollgate-bench-${process.pid}.sock`)
-  using _ = isTiny ? null : keepCoresAwake()
   await using flushing = await startTollgate('flushing', { TOLLGATE_SOCKET: socketPath })
   await using bare = await startTarget('Bun.serve', ['bench/baselines/bun-serve.ts'])
   await using quiet = await startTollgate('not flushing', { TOLLGATE_FLUSH_MS: '60000' })
   const few = LIMITS.map((body) => JSON.stringify(body))
-  const many = (isTiny ? DIRTY.slice(0, 2000) : DIRTY).map((body) => JSON.stringify(body))
+  const textsOf = (bodies: object[]) =>
+    bodies.slice(0, isTiny ? 2000 : undefined).map((body) => JSON.stringify(body))
+  const many = textsOf(DIRTY)
+  const named = textsOf(NAMED)
   const load = { path: LIMIT_PATH, headers: HEADERS, connections, seconds }
-  const counted = async () =>
-    (await countedByLimits(flushing.url, LIMITS)) + (await countedByLimits(flushing.url, DIRTY))
+  const counted = async () => {
+    let total = 0
+    for (const bodies of [LIMITS, DIRTY, NAMED]) total += await countedByLimits(flushing.url, bodies)
+    return total
+  }
   await countedByLimits(flushing.url, LIMITS.slice(0, 1)) // the namespace is there
   const countedBefore = await counted()
   let answered = 0
-  const paced = async (target: Target, bodies: string[], rate: number, socket: string | null = null) => {
+  /** Each ends while its last requests are under way, one a connection. */
+  let saturations = 0
+  const paced = async (
+    target: Target,
+    bodies: string[],
+    rate: number,
+    { socketPath = null, times = 1 }: { socketPath?: string | null; times?: number } = {},
+  ) => {
     const calls = bodies.map((body) => ({ path: LIMIT_PATH, body, expected: '"success":true' }))
     const { url } = target
-    const result = await sendPacedLoad({ ...load, url, socketPath: socket, calls, rate })
+    const result = await sendPacedLoad({ ...load, seconds: times * seconds, url, socketPath, calls, rate })
     if (result.failed > 0) throw new Error(`${target.name}: ${result.failed} calls failed at ${rate}/s`)
     if (target === flushing) answered += result.answered
     return result
@@ -59,39 +74,76 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const saturate = async (target: Target, bodies: string[]) => {
     const cpuBefore = target.cpuMicroseconds()
     const result = await sendLoad({ ...load, bodies, url: target.url })
-    if (target === flushing) answered += result.answered
+    if (target === flushing) {
+      answered += result.answered
+      saturations++
+    }
     return { rate: result.requestsPerSecond, cpu: (target.cpuMicroseconds() - cpuBefore) / result.answered }
   }
 
+  /** All is flushed, and what connections were made meanwhile are on the core of the load too. */
+  const settled = async () => {
+    while (!isTiny && sum(await metricOf(flushing.url, DIRTY_METRIC)) > 0) await Bun.sleep(50)
+    for (const { databaseUrl } of [flushing, quiet]) await servePostgresApart(databaseUrl)
+  }
+  /** Windows flushed a second while the work is done. */
+  const flushedDuring = async <T>(work: () => Promise<T>): Promise<{ result: T; flushed: number }> => {
+    const before = sum(await metricOf(flushing.url, FLUSHED_METRIC))
+    const started = performance.now()
+    const result = await work()
+    const took = (performance.now() - started) / 1000
+    return { result, flushed: (sum(await metricOf(flushing.url, FLUSHED_METRIC)) - before) / took }
+  }
+  /** Longer, as nothing is flushed in the first second of it. */
+  const pacedFlushing = async (bodies: string[], rate: number, perSecond: number) => {
+    await settled()
+    const { result, flushed } = await flushedDuring(() =>
+      whileDirtying(flushing, perSecond - rate, () =>
+        paced(flushing, bodies, rate, { times: isTiny ? 1 : 3 }),
+      ),
+    )
+    answered += result.charged
+    return { ...result.result, flushed }
+  }
+
   for (const target of [flushing, quiet, bare]) await saturate(target, few) // warm
-  for (const { databaseUrl } of [flushing, quiet]) await servePostgresApart(databaseUrl)
+  for (const bodies of isTiny ? [] : [many, named])
+    for (const each of [flushing, quiet]) await saturate(each, bodies)
+  await settled()
   const saturation = median((await inTurn(3, () => saturate(flushing, few))).map(({ rate }) => rate))
   const half = isTiny ? 500 : Math.round(saturation / 2)
   const alone: LoadResult[] = []
   const bareAlone: LoadResult[] = []
-  const dirtied: LoadResult[] = []
-  const with_: Saturated[] = []
+  const dirtied: Flushing<LoadResult>[] = []
+  const dirtiedNamed: Flushing<LoadResult>[] = []
+  const with_: Flushing<Saturated>[] = []
   const without: Saturated[] = []
   for (let round = 0; round < rounds; round++) {
+    await settled()
     alone.push(await paced(flushing, few, half))
     bareAlone.push(await paced(bare, few, half))
-    if (databaseServer === undefined) continue
-    const more = Math.max(0, (isTiny ? 1000 : DIRTY_PER_SECOND) - half)
-    const { result, charged } = await whileDirtying(flushing, more, () => paced(flushing, many, half))
-    answered += charged
-    dirtied.push(result)
-    with_.push(await saturate(flushing, many))
+  }
+  // After those: what Postgres was given to write is written for some seconds more, on either core.
+  for (let round = 0; round < rounds && databaseServer !== undefined; round++) {
+    const perSecond = isTiny ? 1000 : DIRTY_PER_SECOND
+    dirtied.push(await pacedFlushing(many, half, perSecond))
+    dirtiedNamed.push(await pacedFlushing(named, half, perSecond))
+    await settled()
+    const saturated = await flushedDuring(() => saturate(flushing, many))
+    with_.push({ ...saturated.result, flushed: saturated.flushed })
+    await settled()
     without.push(await saturate(quiet, many))
   }
   const socketRate = isTiny ? 500 : 10_000
   const tcp: LoadResult[] = []
   const unix: LoadResult[] = []
+  await settled()
   for (let round = 0; round < rounds; round++) {
     tcp.push(await paced(flushing, few, socketRate))
-    unix.push(await paced(flushing, few, socketRate, socketPath))
+    unix.push(await paced(flushing, few, socketRate, { socketPath }))
   }
   const surplus = (await counted()) - countedBefore - answered
-  if (surplus < 0 || surplus > connections * (rounds + 4))
+  if (surplus < 0 || surplus > connections * saturations)
     throw new Error(`${answered} calls were answered, ${answered + surplus} counted`)
 
   const row = (name: string, results: LoadResult[]) => [
@@ -106,7 +158,12 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     [
       row('half of it', alone),
       row('Bun.serve, the same', bareAlone),
-      ...(dirtied.length === 0 ? [] : [row('half of it, flushing 50 000 windows/s', dirtied)]),
+      ...(dirtied.length === 0
+        ? []
+        : [
+            row(`half of it, flushing ${flushedOf(dirtied)} windows/s`, dirtied),
+            row(`${flushedOf(dirtiedNamed)}/s, of 100 000 identifiers`, dirtiedNamed),
+          ]),
       row('TCP', tcp),
       row('Unix socket', unix),
     ],
@@ -120,16 +177,24 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const less = (1 - rate(with_) / rate(without)) * 100
   const more = (cpu(with_) / cpu(without) - 1) * 100
   console.log(
-    `  each request another window: ${whole(rate(with_))} requests/s flushing them, ${whole(rate(without))} not (${less.toFixed(1)} % less); ` +
+    `  each request another window: ${whole(rate(with_))} requests/s flushing ${flushedOf(with_)} windows/s, ${whole(rate(without))} not (${less.toFixed(1)} % less); ` +
       `CPU of the server ${cpu(with_).toFixed(1)} against ${cpu(without).toFixed(1)} µs a request (${more.toFixed(1)} % more)`,
   )
 }
 
 type Saturated = { rate: number; cpu: number }
+/** `flushed`: windows a second. */
+type Flushing<T> = T & { flushed: number }
+const flushedOf = (results: Flushing<object>[]) => whole(median(results.map(({ flushed }) => flushed)))
+const sum = (values: number[]) => values.reduce((total, value) => total + value, 0)
 const whole = (count: number) => Math.round(count).toLocaleString('en')
 
 const LIMITS = limitsOf(1000)
-const DIRTY = limitsOf(100_000, 'dirty_')
+/** Windows of a thousand identifiers, so that what is counted by identifier stays as little as ever. */
+const DIRTY = limitsOf(100_000, 'dirty_', 1000)
+const NAMED = limitsOf(100_000, 'named_')
+const DIRTY_METRIC = 'tollgate_limiter_windows_dirty'
+const FLUSHED_METRIC = 'tollgate_limiter_windows_flushed_total'
 const DIRTY_PER_SECOND = 50_000
 /** So few that a call holds the server hardly longer than others do. */
 const DIRTY_PER_CALL = 100

@@ -47,12 +47,17 @@ export function stayWithLoad(): Disposable {
 const allow = (pid: number, cores: string): boolean =>
   Bun.spawnSync(['taskset', '-a', '-c', '-p', cores, String(pid)]).success
 
+/** What has a program run whenever it has work, where that may be done. Options are those of `chrt`. */
+export const firstInLine = (options: string[] = []): string[] =>
+  Bun.which('chrt') !== null && Bun.spawnSync(['chrt', ...options, '-f', '1', 'true']).success
+    ? ['chrt', ...options, '-f', '1']
+    : []
+
 /**
- * Has `wrk` run whenever it has work: Postgres beside it would otherwise keep it from its core for milliseconds at a time,
- * and that would be told as the server's. Not for a generator with threads to collect its garbage: they would never run.
+ * Postgres beside `wrk` would otherwise keep it from its core for milliseconds at a time, and that would be told as the
+ * server's.
  */
-const ahead =
-  Bun.which('chrt') !== null && Bun.spawnSync(['chrt', '-f', '1', 'true']).success ? ['chrt', '-f', '1'] : []
+const ahead = firstInLine()
 
 export const sendLoad = (load: Load): Promise<LoadResult> =>
   generator === 'wrk' ? viaWrk(load) : viaAutocannon(load)

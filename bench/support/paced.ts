@@ -1,5 +1,5 @@
 import { Histogram } from './histogram.ts'
-import { type LoadResult, pin } from './load.ts'
+import { firstInLine, type LoadResult, pin } from './load.ts'
 
 /** Requests at a steady rate, whatever the server makes of them. */
 export type PacedLoad = {
@@ -175,9 +175,14 @@ function requestOf({ url, headers }: PacedLoad, { path, body }: PacedCall): Buff
   return Buffer.from(`POST ${path} HTTP/1.1\r\n${head}\r\n${body}`)
 }
 
-/** The same from a process of its own, on the core of the load and, where that may be done, before all others there. */
+/**
+ * The same from a process of its own, on the core of the load. Where that may be done, the thread that sends runs whenever
+ * it has work: other work of that core, as Postgres writing, would otherwise keep it for milliseconds, and that would be
+ * told as the server's. Not so the threads that collect its garbage. Niceness is no way to that: beside a load at −20, and
+ * a loop that should run only when nothing else wants to, Postgres got nothing for ten seconds (Linux 6.18).
+ */
 export async function sendPacedLoad(load: PacedLoad): Promise<LoadResult> {
-  const child = Bun.spawn([...first, ...pin(1), process.execPath, import.meta.path], {
+  const child = Bun.spawn([...ahead, ...pin(1), process.execPath, import.meta.path], {
     stdin: Buffer.from(JSON.stringify(load)),
     stdout: 'pipe',
     stderr: 'inherit',
@@ -187,7 +192,7 @@ export async function sendPacedLoad(load: PacedLoad): Promise<LoadResult> {
   return JSON.parse(output) as LoadResult // as written below
 }
 
-const first = process.getuid?.() === 0 && Bun.which('nice') !== null ? ['nice', '-n', '-20'] : []
+const ahead = firstInLine(['--reset-on-fork'])
 
 if (import.meta.main) {
   const load = JSON.parse(await Bun.stdin.text()) as PacedLoad // from sendPacedLoad

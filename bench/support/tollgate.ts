@@ -17,12 +17,12 @@ export const LIMIT_MAX = 2_000_000_000
 /** The Postgres a benchmark may use: it makes databases of its own there. Undefined = the embedded database. */
 export const databaseServer = process.env.DATABASE_URL ?? process.env.TEST_DATABASE_URL
 
-/** One body of `ratelimits.limit` for each of so many identifiers. */
-export const limitsOf = (identifiers: number, prefix = 'user_') =>
-  Array.from({ length: identifiers }, (_, i) => ({
+/** One body of `ratelimits.limit` for each of so many windows: of as many identifiers, or of fewer with several limits. */
+export const limitsOf = (windows: number, prefix = 'user_', identifiers = windows) =>
+  Array.from({ length: windows }, (_, i) => ({
     namespace: 'bench',
-    identifier: `${prefix}${i}`,
-    limit: LIMIT_MAX,
+    identifier: `${prefix}${i % identifiers}`,
+    limit: LIMIT_MAX - Math.floor(i / identifiers),
     duration: DURATION_MS,
   }))
 
@@ -85,6 +85,13 @@ export async function servePostgresApart(databaseUrl: string | null): Promise<bo
   return moved.length > 0 && moved.every((isMoved) => isMoved)
 }
 
+/** The samples of a metric, whatever their labels. */
+export async function metricOf(url: string, name: string): Promise<number[]> {
+  const text = await (await fetch(`${url}/metrics`)).text()
+  const samples = text.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))
+  return Array.from(samples, (match) => Number(match[1]))
+}
+
 type Answer = Record<string, string> & {
   remaining: number
   success: boolean
@@ -103,12 +110,12 @@ export async function call(url: string, path: string, body: unknown): Promise<An
 }
 
 /** How many tokens the windows have counted, asked with cost 0. */
-export async function countedByLimits(url: string, bodies: object[]): Promise<number> {
+export async function countedByLimits(url: string, bodies: { limit: number }[]): Promise<number> {
   let counted = 0
   for (let from = 0; from < bodies.length; from += 1000) {
     const looks = bodies.slice(from, from + 1000).map((body) => ({ ...body, cost: 0 }))
     const windows = (await call(url, MULTI_LIMIT_PATH, looks)) as unknown as { remaining: number }[] // one for each
-    for (const { remaining } of windows) counted += LIMIT_MAX - remaining
+    for (const [i, { limit }] of looks.entries()) counted += limit - (windows[i]?.remaining ?? 0)
   }
   return counted
 }
