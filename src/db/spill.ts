@@ -9,6 +9,7 @@ import {
   rmSync,
   writeSync,
 } from 'node:fs'
+import { mkdir, open, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pack, unpack } from 'msgpackr'
 import { log } from '../log.ts'
@@ -24,6 +25,8 @@ import { syncFolder } from './data-dir.ts'
 export type Spills = {
   /** @see writeSpill */
   write(kind: string, value: unknown): void
+  /** The same, while the thread goes on: a disk may take many milliseconds to say that it has something. */
+  writeAsync(kind: string, value: unknown): Promise<void>
   /** @see readSpills */
   read(kind: string): Iterable<Spill>
 }
@@ -32,6 +35,7 @@ export type Spill = { value: unknown; done(): void }
 /** @param of Whose counts they are; read are only its own, and those of before files told. */
 export const openSpills = (dataDir: string, of: SpillsOf = {}): Spills => ({
   write: (kind, value) => writeSpill(dataDir, kind, value, of),
+  writeAsync: (kind, value) => writeSpillAsync(dataDir, kind, value, of),
   read: (kind) => readSpills(dataDir, kind, of),
 })
 type SpillsOf = Pick<DatabaseAddress, 'databaseId'>
@@ -40,17 +44,10 @@ type SpillsOf = Pick<DatabaseAddress, 'databaseId'>
  * Writes `value` as one file of that kind, all of it or nothing: written aside, synced, then renamed into place. On the disk
  * when it returns, name and all.
  */
-export function writeSpill(
-  dataDir: string,
-  kind: string,
-  value: unknown,
-  { databaseId }: SpillsOf = {},
-): void {
+export function writeSpill(dataDir: string, kind: string, value: unknown, of: SpillsOf = {}): void {
   const folder = join(dataDir, 'spill')
   if (mkdirSync(folder, { recursive: true, mode: 0o700 }) !== undefined) syncFolder(dataDir)
-  // In the name, so that nobody has to read what is not for them.
-  const of = databaseId === undefined ? '' : `${OF}${databaseId}`
-  const path = join(folder, `${kind}-${crypto.randomUUID()}${of}.msgpack`)
+  const path = newPath(folder, kind, of)
   const part = `${path}.part`
   try {
     const file = openSync(part, 'wx', 0o600)
@@ -67,6 +64,35 @@ export function writeSpill(
     throw cause
   }
   syncFolder(folder)
+}
+
+/** {@link writeSpill} for a thread that answers requests meanwhile. */
+async function writeSpillAsync(dataDir: string, kind: string, value: unknown, of: SpillsOf): Promise<void> {
+  const folder = join(dataDir, 'spill')
+  if ((await mkdir(folder, { recursive: true, mode: 0o700 })) !== undefined) syncFolder(dataDir)
+  const path = newPath(folder, kind, of)
+  const part = `${path}.part`
+  try {
+    const file = await open(part, 'wx', 0o600)
+    try {
+      await file.writeFile(pack(value))
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await rename(part, path)
+  } catch (cause) {
+    await rm(part, { force: true })
+    throw cause
+  }
+  const named = await open(folder, 'r')
+  await named.sync().finally(() => named.close())
+}
+
+/** The database's id is in the name, so that nobody has to read what is not for them. */
+function newPath(folder: string, kind: string, { databaseId }: SpillsOf): string {
+  const of = databaseId === undefined ? '' : `${OF}${databaseId}`
+  return join(folder, `${kind}-${crypto.randomUUID()}${of}.msgpack`)
 }
 
 /**

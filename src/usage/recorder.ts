@@ -254,7 +254,9 @@ export class UsageRecorder {
       const listed = this.#asideFiles
       let sent = 0
       for (const { value, done } of this.#spills.read(this.#asideKind)) {
-        await this.#send(Value.Parse(UsageBatch, value))
+        if (!Value.Check(UsageBatch, value))
+          throw new Error('a file that was moved aside is no batch of usage')
+        await this.#send(value)
         done()
         sent++
         this.#asideFiles--
@@ -276,13 +278,17 @@ export class UsageRecorder {
     this.#closedBefore = before
   }
 
-  /** Frees memory while Postgres is away or too slow. Files are written one at a time, with the event loop in between. */
+  /** Frees memory while Postgres is away or too slow. Requests go on being answered meanwhile. */
   async #moveAside(): Promise<void> {
     do {
-      for (let columns = this.#nextColumns(); columns !== null; columns = this.#nextColumns()) {
+      for (
+        let columns = await this.#nextColumnsInSlices();
+        columns !== null;
+        columns = await this.#nextColumnsInSlices()
+      ) {
         const batch = this.#ownBatch(columns)
         try {
-          this.#spills.write(this.#asideKind, batch)
+          await this.#spills.writeAsync(this.#asideKind, batch)
         } catch (cause) {
           this.#aside.push(batch)
           log('error', 'usage cannot be moved to the data dir; it stays in memory', { cause })

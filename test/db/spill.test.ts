@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { readSpills, writeSpill } from '../../src/db/spill.ts'
+import { openSpills, readSpills, writeSpill } from '../../src/db/spill.ts'
 
 let dataDir: string
 beforeEach(() => {
@@ -22,6 +22,18 @@ test('what was written is read until it is done with, and by its own kind only',
   for (const { done } of readSpills(dataDir, 'usage')) done()
   expect([...readSpills(dataDir, 'usage')]).toEqual([])
   expect(names()).toHaveLength(1)
+})
+
+test('a file written while the thread goes on is as any other, and one that cannot be written leaves nothing', async () => {
+  const spills = openSpills(dataDir, { databaseId: 'db' })
+  await Promise.all([1, 2, 3].map((count) => spills.writeAsync('usage', { count })))
+  const counts = [...spills.read('usage')].map(({ value }) => (value as { count: number }).count) // as written
+  expect(counts.sort()).toEqual([1, 2, 3])
+  expect(names().every((name) => name.endsWith('.of-db.msgpack'))).toBeTrue()
+  const before = names()
+  // No file may have so long a name.
+  await expect(spills.writeAsync('x'.repeat(300), 'lost')).rejects.toThrow('ENAMETOOLONG')
+  expect(names()).toEqual(before)
 })
 
 /** After a long outage the files together may be more than fits into memory. */

@@ -500,6 +500,9 @@ export class SpillFolder implements Spills {
   write(kind: string, value: unknown): void {
     this.files.set(++this.lastNumber, { kind, value })
   }
+  async writeAsync(kind: string, value: unknown): Promise<void> {
+    this.write(kind, value)
+  }
 
   *read(kind: string): Generator<{ value: unknown; done(): void }, void> {
     for (const [number, file] of [...this.files])

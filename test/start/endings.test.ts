@@ -93,11 +93,11 @@ describe.if(MAY_MOUNT && TEST_DATABASE_URL === null)('when the power goes', () =
   })
 
   /** The name of a file is in its folder: a synced file whose folder is not synced is nowhere. */
-  test('what a stop could not send to Postgres is on the disk when the stop is done', async () => {
-    await using disk = await mountReal({ mebibytes: 32 })
-    const spills = openSpills(disk.path)
-    spills.write('usage', { count: 1 })
-    await using found = await disk.afterPowerLoss()
-    expect([...openSpills(found.path).read('usage')].map(({ value }) => value)).toEqual([{ count: 1 }])
-  })
+  for (const way of ['write', 'writeAsync'] as const)
+    test(`what could not be sent to Postgres is on the disk when it is written there (${way})`, async () => {
+      await using disk = await mountReal({ mebibytes: 32 })
+      await openSpills(disk.path)[way]('usage', { count: 1 })
+      await using found = await disk.afterPowerLoss()
+      expect([...openSpills(found.path).read('usage')].map(({ value }) => value)).toEqual([{ count: 1 }])
+    })
 })
