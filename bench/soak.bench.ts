@@ -10,6 +10,7 @@ import {
   HEADERS,
   LIMIT_PATH,
   MULTI_LIMIT_PATH,
+  metricOf,
   ROOT_KEY,
   startTollgate,
   VERIFY_PATH,
@@ -185,12 +186,10 @@ function slopeOf(samples: Sample[]): { per10Minutes: number; error: number } {
 }
 
 async function readMetrics(url: string): Promise<{ lagMs: number; limiterMib: number }> {
-  const text = await (await fetch(`${url}/metrics`)).text()
-  const values = (name: string) =>
-    [...text.matchAll(new RegExp(`^${name}\\{[^}]*\\} (\\S+)$`, 'gm'))].map((match) => Number(match[1]))
+  const limiterBytes = await metricOf(url, 'tollgate_limiter_memory_bytes')
   return {
-    lagMs: 1000 * Math.max(...values('tollgate_event_loop_lag_seconds')),
-    limiterMib: values('tollgate_limiter_memory_bytes').reduce((sum, bytes) => sum + bytes, 0) / 2 ** 20,
+    lagMs: 1000 * Math.max(...(await metricOf(url, 'tollgate_event_loop_lag_seconds'))),
+    limiterMib: limiterBytes.reduce((sum, bytes) => sum + bytes, 0) / 2 ** 20,
   }
 }
 
