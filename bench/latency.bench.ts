@@ -83,7 +83,11 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
 
   /** All is flushed, and what connections were made meanwhile are on the core of the load too. */
   const settled = async () => {
-    while (!isTiny && sum(await metricOf(flushing.url, DIRTY_METRIC)) > 0) await Bun.sleep(50)
+    const until = performance.now() + SETTLED_WITHIN_MS
+    while (!isTiny && sum(await metricOf(flushing.url, DIRTY_METRIC)) > 0) {
+      if (performance.now() > until) throw new Error('windows are not flushed within a minute')
+      await Bun.sleep(50)
+    }
     for (const { databaseUrl } of [flushing, quiet]) await servePostgresApart(databaseUrl)
   }
   /** Windows flushed a second while the work is done. */
@@ -194,6 +198,7 @@ const LIMITS = limitsOf(1000)
 const DIRTY = limitsOf(100_000, 'dirty_', 1000)
 const NAMED = limitsOf(100_000, 'named_')
 const DIRTY_METRIC = 'tollgate_limiter_windows_dirty'
+const SETTLED_WITHIN_MS = 60_000
 const FLUSHED_METRIC = 'tollgate_limiter_windows_flushed_total'
 const DIRTY_PER_SECOND = 50_000
 /** So few that a call holds the server hardly longer than others do. */
