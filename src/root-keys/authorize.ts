@@ -5,6 +5,7 @@ import { headerText } from '../lib/header-text.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 import { describePermissionQuery, holdsPermissions, type PermissionQuery } from '../lib/permission-query.ts'
 import type { KeyRecord } from '../verify/key-record.ts'
+import { BEARER } from '../verify/secret.ts'
 import { type Presented, type Verdict, verify } from '../verify/verify.ts'
 
 /** Who acts: a root key that passed every check, and the one workspace it may touch. */
@@ -34,9 +35,10 @@ export function authenticate(
   call: Call,
   query: PermissionQuery | null = null,
 ): Actor | Promise<Actor> {
-  const key = bearer(call.authorization)
-  if (key === null) throw new ApiError('UNAUTHORIZED', 'key required')
-  const verdict = verify(deps, presentRootKey(key, query, call))
+  const { authorization } = call
+  if (authorization === null || authorization === '' || authorization === BEARER)
+    throw new ApiError('UNAUTHORIZED', 'key required')
+  const verdict = verify(deps, presentRootKey(authorization, query, call))
   return verdict instanceof Promise
     ? verdict.then((each) => actorOf(each, query, call))
     : actorOf(verdict, query, call)
@@ -100,15 +102,8 @@ export function requireRight(actor: Pick<Actor, 'permissions'>, query: Permissio
     )
 }
 
-/** The literal `Bearer ` is taken off; without it the whole value is the key. */
-function bearer(authorization: string | null): string | null {
-  if (authorization === null) return null
-  const key = authorization.startsWith('Bearer ') ? authorization.slice(7) : authorization
-  return key === '' ? null : key
-}
-
-const presentRootKey = (key: string, query: PermissionQuery | null, call: Call): Presented => ({
-  key,
+const presentRootKey = (authorization: string, query: PermissionQuery | null, call: Call): Presented => ({
+  key: authorization,
   apiId: null,
   permissions: query,
   cost: 1,

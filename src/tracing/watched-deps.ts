@@ -44,7 +44,7 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
     }),
     keys: over(keys, {
       find: (key) => wait('keys.find', () => keys.find(key)),
-      findRoot: (key) => wait('keys.find', () => keys.findRoot(key)),
+      findRoot: (authorization) => wait('keys.find', () => keys.findRoot(authorization)),
     }),
     namespaces: over(namespaces, {
       find: (workspaceId, name) => wait('namespaces.find', () => namespaces.find(workspaceId, name)),

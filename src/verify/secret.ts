@@ -40,3 +40,9 @@ const KEY_VERSION = 1
 
 /** SHA-256 over the UTF-8 text of the whole key, standard base64 with padding: variant `sha256_base64`. */
 export const hashKey = (key: string): string => Bun.SHA256.hash(key, 'base64')
+
+export const BEARER = 'Bearer '
+
+/** The key in an Authorization header: without the literal {@link BEARER}, where it begins with that. */
+export const bearer = (authorization: string): string =>
+  authorization.startsWith(BEARER) ? authorization.slice(BEARER.length) : authorization

@@ -29,7 +29,7 @@ export type Presented = {
   limits: readonly RequestedLimit[]
   tags: readonly string[] | null
   clientAddress: () => string | null
-  /** It comes as a root key, with every call. */
+  /** It comes as a root key, with every call: `key` is the value of the Authorization header. */
   isRoot?: true
   /** Asked when the key may be used, before anything is counted or taken; throws for a key that will not do here. */
   admit?: (record: KeyRecord) => void
