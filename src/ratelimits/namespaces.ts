@@ -16,6 +16,11 @@ export type Namespace = {
 /** Namespaces with their overrides, cached by workspace and name. That one is missing is never cached. */
 export class Namespaces {
   readonly cache: RecordCache<Namespace>
+  /**
+   * By name, the cache key of the workspace that asked last: a text made for each call would have to be put together and
+   * hashed, 0.2 µs of its 4.
+   */
+  readonly #keys = new Map<string, CacheKey>()
 
   constructor(sql: AnySql, changes: Changes, options: { bytesMax: number }) {
     this.cache = new RecordCache<Namespace>(changes, {
@@ -36,6 +41,15 @@ export class Namespaces {
   }
 
   find(workspaceId: string, name: string): Namespace | null | Promise<Namespace | null> {
-    return this.cache.find(`${workspaceId}\n${name}`)
+    let key = this.#keys.get(name)
+    if (key === undefined || key.workspaceId !== workspaceId) {
+      key = { workspaceId, text: `${workspaceId}\n${name}` }
+      if (this.#keys.size >= KEYS_MAX) this.#keys.clear()
+      this.#keys.set(name, key)
+    }
+    return this.cache.find(key.text)
   }
 }
+
+type CacheKey = { workspaceId: string; text: string }
+const KEYS_MAX = 1000
