@@ -24,24 +24,31 @@ export type Envelope = Readonly<{
 }>
 
 /** JSON on its way out: {@link responseOf} makes it a Response, {@link wireTextOf} the text of an HTTP message. */
-export type Answer = { readonly status: number; readonly text: string; readonly envelope: Envelope }
+export type Answer = {
+  readonly status: number
+  readonly text: string
+  readonly envelope: Envelope
+  /** From the request's arrival. */
+  readonly tookMs: number
+}
 
 export const jsonAnswer = (envelope: Envelope, status: number, body: unknown): Answer => ({
   status,
   text: envelope.isPretty ? JSON.stringify(body, null, 2) : JSON.stringify(body),
   envelope,
+  tookMs: performance.now() - envelope.startedAt,
 })
 
 /** For Elysia and Bun's server. */
-export const responseOf = ({ status, text, envelope }: Answer): Response =>
-  new Response(text, { status, headers: headersOf(envelope, 'application/json') })
+export const responseOf = ({ status, text, envelope, tookMs }: Answer): Response =>
+  new Response(text, { status, headers: headersOf(envelope, 'application/json', tookMs) })
 
 /**
  * The same as an HTTP/1.1 message, for `front.ts`.
  * @param isLast Whether the connection closes after it.
  * @throws Error for a header value that could not be sent as one line.
  */
-export function wireTextOf({ status, text, envelope }: Answer, isLast: boolean): string {
+export function wireTextOf({ status, text, envelope, tookMs }: Answer, isLast: boolean): string {
   let lines = ''
   for (const name in envelope.headers) {
     const value = envelope.headers[name] as string // it names its own
@@ -51,7 +58,7 @@ export function wireTextOf({ status, text, envelope }: Answer, isLast: boolean):
   if (envelope.isCrossOrigin) lines += `${EXPOSE}: ${EXPOSED_HEADERS}\r\n`
   if (isLast) lines += 'Connection: close\r\n'
   const start = status === 200 ? OK_LINES : startLines(status)
-  return `${start}${lines}Unkey-Request-Id: ${envelope.requestId}\r\nUnkey-Latency: ${latencyOf(envelope)}\r\nDate: ${httpDate()}\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`
+  return `${start}${lines}Unkey-Request-Id: ${envelope.requestId}\r\nUnkey-Latency: ${latencyOf(tookMs)}\r\nDate: ${httpDate(envelope.startedAt + tookMs)}\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`
 }
 
 /** The one error shape. A failure of ours is logged here, once, with its cause; the client gets only the request id. */
@@ -86,32 +93,39 @@ export const traceFields = ({ trace }: Envelope): { traceId?: string; spanId?: s
 
 export const docsUrl = (publicUrl: string, code: ErrorCode): string => `${publicUrl}/errors/${code}`
 
-export const headersOf = (envelope: Envelope, contentType: string): Record<string, string> => ({
+export const headersOf = (
+  envelope: Envelope,
+  contentType: string,
+  tookMs = performance.now() - envelope.startedAt,
+): Record<string, string> => ({
   ...envelope.headers,
   ...(envelope.isCrossOrigin ? { [EXPOSE]: EXPOSED_HEADERS } : {}),
   ...CONSTANT_HEADERS,
   'Content-Type': contentType,
   'Unkey-Request-Id': envelope.requestId,
-  'Unkey-Latency': latencyOf(envelope),
+  'Unkey-Latency': latencyOf(tookMs),
 })
 
 /** In hundredths of a millisecond, put together from whole numbers: making text of a fraction takes longer. */
-function latencyOf({ startedAt }: Envelope): string {
-  const hundredths = Math.round((performance.now() - startedAt) * 100)
+function latencyOf(tookMs: number): string {
+  const hundredths = Math.round(tookMs * 100)
   const rest = hundredths % 100
   return `service=${(hundredths - rest) / 100}.${rest < 10 ? '0' : ''}${rest}ms`
 }
 
-/** Of this second, RFC 9110 5.6.7. */
-export function httpDate(): string {
-  const seconds = Math.floor(Date.now() / 1000)
-  if (seconds !== dateSeconds) {
-    dateSeconds = seconds
-    dateText = new Date(seconds * 1000).toUTCString()
+/**
+ * Of this second, RFC 9110 5.6.7. Made once for it: until it ends the clock is not asked again.
+ * @param atMs `performance.now()`.
+ */
+export function httpDate(atMs = performance.now()): string {
+  if (atMs >= dateEndsAtMs) {
+    const now = Date.now()
+    dateText = new Date(now).toUTCString()
+    dateEndsAtMs = atMs + 1000 - (now % 1000)
   }
   return dateText
 }
-let dateSeconds = -1
+let dateEndsAtMs = 0
 let dateText = ''
 
 const CONSTANT_HEADERS = { 'Unkey-Version': VERSION, 'Access-Control-Allow-Origin': '*' }

@@ -35,14 +35,12 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
   const known = isAsItCame ? (input: unknown) => input : knownFieldsOf(endpoint.input)
   const measured = deps.measures.route(endpoint.path)
   const { hasAccess, slowMs } = deps.config.log
-  const finish = (status: number, envelope: Envelope) => {
-    const { requestId, startedAt } = envelope
-    const tookMs = performance.now() - startedAt
+  const finish = ({ status, envelope, tookMs }: Answer) => {
     measured.add(status, tookMs)
     const isSlow = slowMs > 0 && tookMs > slowMs
     if (!isSlow && !hasAccess) return
     const fields = {
-      requestId,
+      requestId: envelope.requestId,
       ...traceFields(envelope),
       route: endpoint.path,
       status,
@@ -63,12 +61,12 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
       const reply = await duringRequest(waiting, () => endpoint.run(parts, exchange, known(input)))
       waiting.isAnswered = true
       const answer = jsonAnswer(exchange, endpoint.status, reply)
-      finish(endpoint.status, exchange)
+      finish(answer)
       return answer
     } catch (cause) {
       waiting.isAnswered = true
       const answer = errorAnswer(exchange, cause, endpoint.path)
-      finish(answer.status, exchange)
+      finish(answer)
       return answer
     }
   }
@@ -109,8 +107,8 @@ export function unroutedAnswer(
   const traceparent = tracer === null ? incoming.header('traceparent') : null
   if (traceparent !== null) exchange.join(traceparent)
   const answered = errorAnswer(exchange, cause, `${request.method} ${path}`)
-  const { status } = answered
-  deps.measures.route('unknown').add(status, performance.now() - exchange.startedAt)
+  const { status, tookMs } = answered
+  deps.measures.route('unknown').add(status, tookMs)
   if (tracer !== null && trace?.isSampled === true) {
     const attributes = { 'url.path': path.slice(0, PATH_CHARACTERS_MAX) }
     endRequest(tracer, trace, { name: request.method, attributes, incoming, exchange, status })
@@ -162,8 +160,8 @@ function endRequest(
 
 /** One request and its answer. Getters for what only some calls ask: every call makes one of these. */
 class Exchange implements Envelope, Call {
-  readonly requestId = newRequestId()
   readonly startedAt = performance.now()
+  readonly requestId = newRequestId(this.startedAt)
   readonly headers: Record<string, string> = {}
   trace: { traceId: string; spanId: string } | null = null
 

@@ -45,19 +45,20 @@ export function newId(prefix: IdPrefix, nowMs: number = Date.now()): string {
 
 /**
  * The id of a request, of the same form and as unlikely to come twice. Every request needs one and nobody is kept out by
- * it, so all but the last two characters are drawn anew only once they have all been used, or the second is over.
+ * it, so all but the last two characters are drawn anew only once they have all been used, or a second is over. Its time
+ * may be a second old.
+ * @param atMs `performance.now()`.
  */
-export function newRequestId(): string {
-  const second = Math.floor(Date.now() / 1000)
-  if (requestPair === PAIRS.length || second !== requestSecond) {
+export function newRequestId(atMs = performance.now()): string {
+  if (requestPair === PAIRS.length || atMs >= requestStemEndsAtMs) {
     requestStem = newId('req').slice(0, -2)
-    requestSecond = second
+    requestStemEndsAtMs = atMs + 1000
     requestPair = 0
   }
   return requestStem + PAIRS[requestPair++]
 }
 let requestStem = ''
-let requestSecond = -1
+let requestStemEndsAtMs = 0
 let requestPair = 0
 
 /** What no id made in the second of `atMs` or later sorts before. Empty for times before the first id. */

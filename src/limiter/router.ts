@@ -2,7 +2,7 @@ import { LRUCache } from 'lru-cache'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { CounterHash, shardOf } from './counter-hash.ts'
-import { type Answers, type Calls, NUMBERS_PER_ANSWER, type ToRouter } from './protocol.ts'
+import { type Answers, type Calls, NUMBERS_PER_ANSWER, NUMBERS_PER_CALL, type ToRouter } from './protocol.ts'
 
 /** A call for some of a counter's window. */
 export type Take = {
@@ -22,6 +22,8 @@ export type Taken = {
   used: number
   /** When the window ends, Unix ms. */
   resetAtMs: number
+  /** When it was asked for, which is what decided in which window; Unix ms, never before that of an earlier call. */
+  atMs: number
 }
 
 /**
@@ -108,11 +110,11 @@ export class LimiterRouter {
       this.known.set(call.counter, known)
     }
     const used = known.used + known.unanswered
-    if (used + call.cost > call.limit) return { passed: false, used, resetAtMs: known.endMs }
+    if (used + call.cost > call.limit) return { passed: false, used, resetAtMs: known.endMs, atMs: nowMs }
     const batch = this.enqueue(call, nowMs)
     batch.charges.push(new Charge(batch.calls - 1, known, call.cost))
     known.unanswered += call.cost
-    return { passed: true, used: used + call.cost, resetAtMs: known.endMs }
+    return { passed: true, used: used + call.cost, resetAtMs: known.endMs, atMs: nowMs }
   }
 
   /** How many there are, and how many of them do not wait to be started again. */
@@ -205,7 +207,10 @@ class Batch {
   taken(index: number): Taken {
     const used = this.answers[1 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
     const resetAtMs = this.answers[2 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
-    return used >= 0 ? { passed: true, used, resetAtMs } : { passed: false, used: -1 - used, resetAtMs }
+    const atMs = this.message[NUMBERS_PER_CALL * (1 + index)] as number // the last number of that call
+    return used >= 0
+      ? { passed: true, used, resetAtMs, atMs }
+      : { passed: false, used: -1 - used, resetAtMs, atMs }
   }
 }
 

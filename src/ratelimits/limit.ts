@@ -21,7 +21,7 @@ export async function limit(deps: Deps, call: Call, body: LimitBody): Promise<Li
   const namespace = found instanceof Promise ? await found : found
   const take = takeFor(namespace, body)
   const taken = body.async === true ? deps.limiter.takeAsync(take) : await deps.limiter.take(take)
-  recordDecision(deps, actor, namespace, body, taken.passed)
+  recordDecision(deps, actor, namespace, body, taken)
   if (isAudited(body)) await audit(deps.sql, actor, [decisionEntry(namespace, body, taken.passed)])
   const reply = replyOf(take, taken)
   if (deps.config.sendsRatelimitHeaders) {
@@ -64,11 +64,11 @@ export function recordDecision(
   { workspaceId }: Actor,
   namespace: Namespace,
   { identifier }: LimitBody,
-  passed: boolean,
+  { passed, atMs }: Taken,
 ): void {
   deps.measures.decided(workspaceId, namespace, passed)
   const namespaceId = namespace.id
-  deps.usage.recordRatelimit({ workspaceId, namespaceId, identifier, passed, atMs: deps.clock() })
+  deps.usage.recordRatelimit({ workspaceId, namespaceId, identifier, passed, atMs })
 }
 
 export const replyOf = ({ limit }: Take, { passed, used, resetAtMs }: Taken): LimitReply => ({

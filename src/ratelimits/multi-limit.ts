@@ -31,7 +31,7 @@ export async function multiLimit(deps: Deps, call: Call, body: MultiLimitBody): 
   const replies: LimitReply[] = []
   for (const [i, { each, namespace, take }] of calls.entries()) {
     const taken = answers[i] as Taken // one for each
-    recordDecision(deps, actor, namespace, each, taken.passed)
+    recordDecision(deps, actor, namespace, each, taken)
     if (isAudited(each)) entries.push(decisionEntry(namespace, each, taken.passed))
     replies.push(replyOf(take, taken))
   }

@@ -130,9 +130,9 @@ describe('exactness', () => {
     now = NOW
     const after = limiter.router.take(call)
     expect(await Promise.all([last, first, after])).toEqual([
-      { passed: true, used: 1, resetAtMs: NOW + 1_000 },
-      { passed: true, used: 1, resetAtMs: NOW + 2_000 },
-      { passed: false, used: 1, resetAtMs: NOW + 2_000 },
+      { passed: true, used: 1, resetAtMs: NOW + 1_000, atMs: NOW + 999 },
+      { passed: true, used: 1, resetAtMs: NOW + 2_000, atMs: NOW + 1_000 },
+      { passed: false, used: 1, resetAtMs: NOW + 2_000, atMs: NOW + 1_000 },
     ])
   })
 
@@ -334,9 +334,9 @@ describe('async: true', () => {
     const counter = newCounter()
     const resetAtMs = NOW + HOUR / 2
     for (const used of [1, 2, 3]) {
-      expect(limiter.router.takeAsync(asked(counter))).toEqual({ passed: true, used, resetAtMs })
+      expect(limiter.router.takeAsync(asked(counter))).toEqual({ passed: true, used, resetAtMs, atMs: NOW })
     }
-    expect(limiter.router.takeAsync(asked(counter))).toEqual({ passed: false, used: 3, resetAtMs })
+    expect(limiter.router.takeAsync(asked(counter))).toEqual({ passed: false, used: 3, resetAtMs, atMs: NOW })
     expect(await take(limiter.router, counter, { cost: 0 })).toMatchObject({ used: 3 })
   })
 
