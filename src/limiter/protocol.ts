@@ -5,7 +5,7 @@ import type { DatabaseAddress } from '../db/connect.ts'
  *
  * 1. The main thread makes one channel per HTTP thread and shard. One end goes to the shard (`connect`), the other to
  *    the thread's router.
- * 2. `LimiterRouter.take` names the counter by its hash, stamps the time, and adds the call to the lane of the shard
+ * 2. `LimiterRouter.ask` names the counter by its hash, stamps the time, and adds the call to the lane of the shard
  *    that owns the hash.
  * 3. Once per turn of the event loop, each lane with calls posts one `Calls`.
  * 4. The shard decides them in order and posts one `Answers` with the same id. A port keeps order, so answers come in

@@ -73,27 +73,24 @@ export class LimiterRouter {
   }
 
   /**
-   * Asks the counter's shard.
-   * @throws Error when the shard is dead or late, then perhaps charged; or when more calls wait than is bearable.
+   * Asks the counter's shard. No promise of the answer itself: one more of those for each call took 4 to 8 % of all that
+   * `ratelimits.limit` takes past its socket.
+   * @throws Error when the shard is dead, or more calls wait than is bearable.
    */
-  async take(call: Take): Promise<Taken> {
-    const batch = this.enqueue(call, this.clock())
-    const index = batch.calls - 1
-    await batch.answered
-    return batch.taken(index)
+  ask(call: Take, nowMs = this.clock()): Asked {
+    const batch = this.enqueue(call, nowMs)
+    return new Asked(batch, batch.calls - 1)
   }
 
-  /** Many calls at one moment, each decided by itself in the order given. @throws as {@link take}, for all of them. */
+  /**
+   * Many calls at one moment, each decided by itself in the order given.
+   * @throws as {@link ask} and {@link Asked.answered}, for all of them.
+   */
   async takeAll(calls: readonly Take[]): Promise<Taken[]> {
     const nowMs = this.clock()
-    const asked = new Set<Batch>()
-    const places = calls.map((call) => {
-      const batch = this.enqueue(call, nowMs)
-      asked.add(batch)
-      return { batch, index: batch.calls - 1 }
-    })
-    for (const batch of asked) await batch.answered
-    return places.map(({ batch, index }) => batch.taken(index))
+    const asked = calls.map((call) => this.ask(call, nowMs))
+    for (const answered of new Set(asked.map((each) => each.answered))) await answered
+    return asked.map((each) => each.taken)
   }
 
   /**
@@ -166,6 +163,23 @@ export class LimiterRouter {
     if (inFlight > 0) return
     this.stopTicking?.()
     this.stopTicking = null
+  }
+}
+
+/** A call on its way. */
+export class Asked {
+  constructor(
+    private readonly batch: Batch,
+    private readonly index: number,
+  ) {}
+
+  /** Rejects when the shard is dead or late: the call is then perhaps charged. */
+  get answered(): Promise<void> {
+    return this.batch.answered
+  }
+  /** What was decided, once `answered` has resolved. */
+  get taken(): Taken {
+    return this.batch.taken(this.index)
   }
 }
 

@@ -20,7 +20,13 @@ export async function limit(deps: Deps, call: Call, body: LimitBody): Promise<Li
   const found = namespaceFor(deps, actor, body.namespace)
   const namespace = found instanceof Promise ? await found : found
   const take = takeFor(namespace, body)
-  const taken = body.async === true ? deps.limiter.takeAsync(take) : await deps.limiter.take(take)
+  let taken: Taken
+  if (body.async === true) taken = deps.limiter.takeAsync(take)
+  else {
+    const asked = deps.limiter.ask(take)
+    await asked.answered
+    taken = asked.taken
+  }
   recordDecision(deps, actor, namespace, body, taken)
   if (isAudited(body)) await audit(deps.sql, actor, [decisionEntry(namespace, body, taken.passed)])
   const reply = replyOf(take, taken)

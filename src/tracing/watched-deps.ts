@@ -38,7 +38,11 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
     sql: read,
     history: sql(deps.history, trace.spanId),
     limiter: over(limiter, {
-      take: (call) => wait('limiter.take', () => limiter.take(call)),
+      ask: (call) => {
+        const asked = limiter.ask(call)
+        void wait('limiter.take', () => asked.answered)
+        return asked
+      },
       takeAll: (calls) => wait('limiter.take', () => limiter.takeAll(calls)),
       takeAsync: (call) => limiter.takeAsync(call),
     }),

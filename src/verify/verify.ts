@@ -159,8 +159,11 @@ async function countLimits(
   selected: readonly SelectedLimit[],
 ): Promise<CountedLimit[]> {
   const [only] = selected
-  if (only !== undefined && selected.length === 1)
-    return [{ selected: only, taken: await limiter.take(takeOf(only)) }]
+  if (only !== undefined && selected.length === 1) {
+    const asked = limiter.ask(takeOf(only))
+    await asked.answered
+    return [{ selected: only, taken: asked.taken }]
+  }
   const taken = await limiter.takeAll(selected.map(takeOf))
   return selected.map((limit, i) => ({ selected: limit, taken: taken[i] as Taken })) // one for each
 }

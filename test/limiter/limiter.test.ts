@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { DatabaseAddress } from '../../src/db/connect.ts'
 import type { Clock } from '../../src/lib/clock.ts'
-import { LimiterRouter, type Taken } from '../../src/limiter/router.ts'
+import { LimiterRouter, type Take, type Taken } from '../../src/limiter/router.ts'
 import { type Shards, startShards } from '../../src/limiter/shards.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -77,8 +77,13 @@ async function startLimiter(
 const newCounter = () => `counter ${crypto.randomUUID()}`
 const times = (count: number, take: () => Promise<Taken>) => Promise.all(Array.from({ length: count }, take))
 const passedOf = (taken: Taken[]) => taken.filter(({ passed }) => passed).length
+const ask = async (router: LimiterRouter, call: Take): Promise<Taken> => {
+  const asked = router.ask(call)
+  await asked.answered
+  return asked.taken
+}
 const take = (router: LimiterRouter, counter: string, options: { limit?: number; cost?: number } = {}) =>
-  router.take({ counter, limit: options.limit ?? 100, durationMs: HOUR, cost: options.cost ?? 1 })
+  ask(router, { counter, limit: options.limit ?? 100, durationMs: HOUR, cost: options.cost ?? 1 })
 const rowsOf = async (nodeId: string) => {
   const [row] = await database.sql<{ count: number }[]>`
     select count(*) as count from ratelimit_windows where node_id = ${nodeId}`
@@ -124,11 +129,11 @@ describe('exactness', () => {
     const counter = newCounter()
     const call = { counter, limit: 1, durationMs: 1_000, cost: 1 }
     now = NOW + 999
-    const last = limiter.router.take(call)
+    const last = ask(limiter.router, call)
     now = NOW + 1_000
-    const first = limiter.router.take(call)
+    const first = ask(limiter.router, call)
     now = NOW
-    const after = limiter.router.take(call)
+    const after = ask(limiter.router, call)
     expect(await Promise.all([last, first, after])).toEqual([
       { passed: true, used: 1, resetAtMs: NOW + 1_000, atMs: NOW + 999 },
       { passed: true, used: 1, resetAtMs: NOW + 2_000, atMs: NOW + 1_000 },
@@ -179,7 +184,7 @@ describe('restart', () => {
   test('a window that ends before the flush is never written', async () => {
     let now = NOW
     await using limiter = await startLimiter({ shards: 1, nodeId: 'node_brief', clock: () => now })
-    await limiter.router.take({ counter: newCounter(), limit: 1, durationMs: 1_000, cost: 1 })
+    await ask(limiter.router, { counter: newCounter(), limit: 1, durationMs: 1_000, cost: 1 })
     now += 1_000
     await take(limiter.router, newCounter())
     await limiter.shards.flush()

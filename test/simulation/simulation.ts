@@ -318,9 +318,11 @@ class Simulation {
     const atMs = http.clock()
     let taken: Awaited<ReturnType<typeof http.limiter.takeAll>>
     try {
-      if (count === 1)
-        taken = [await http.limiter.take(takes[0] as Take)] // there is one
-      else taken = await http.limiter.takeAll(takes)
+      if (count === 1) {
+        const asked = http.limiter.ask(takes[0] as Take) // there is one
+        await asked.answered
+        taken = [asked.taken]
+      } else taken = await http.limiter.takeAll(takes)
     } catch (cause) {
       world.note(() => `${http.thread.name}: ${count} limits fail: ${describe(cause)}`)
       return
