@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type LoadResult, sendLoad } from './support/load.ts'
-import { sendPacedLoad } from './support/paced.ts'
+import { sendLoad } from './support/load.ts'
+import { type PacedResult, sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
 import {
@@ -24,7 +24,8 @@ import {
  * A shared machine stands still for milliseconds now and then, whoever is being measured. So a bare `Bun.serve` gets the
  * same load in turn: a tail that it has as well is the machine's. Where that may be done, the connections to Postgres are
  * served on the core of the load, after it, and what flushing costs is also told as CPU of the server: the load's core
- * then asks for less. What one row left to be flushed is written before the next one begins.
+ * then asks for less. What one row left to be flushed is written before the next one begins. The load knows when it stood
+ * still itself: what was not due or under way then is told again by itself, as undisturbed.
  *
  * Windows are dirtied by the load: each request is for another one. Where that is less than 50 000 a second,
  * `ratelimits.multiLimit` adds the rest. They are of a thousand identifiers with a hundred limits each; in another row of
@@ -116,10 +117,10 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   await settled()
   const saturation = median((await inTurn(3, () => saturate(flushing, few))).map(({ rate }) => rate))
   const half = isTiny ? 500 : Math.round(saturation / 2)
-  const alone: LoadResult[] = []
-  const bareAlone: LoadResult[] = []
-  const dirtied: Flushing<LoadResult>[] = []
-  const dirtiedNamed: Flushing<LoadResult>[] = []
+  const alone: PacedResult[] = []
+  const bareAlone: PacedResult[] = []
+  const dirtied: Flushing<PacedResult>[] = []
+  const dirtiedNamed: Flushing<PacedResult>[] = []
   const with_: Flushing<Saturated>[] = []
   const without: Saturated[] = []
   for (let round = 0; round < rounds; round++) {
@@ -139,8 +140,8 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     without.push(await saturate(quiet, many))
   }
   const socketRate = isTiny ? 500 : 10_000
-  const tcp: LoadResult[] = []
-  const unix: LoadResult[] = []
+  const tcp: PacedResult[] = []
+  const unix: PacedResult[] = []
   await settled()
   for (let round = 0; round < rounds; round++) {
     tcp.push(await paced(flushing, few, socketRate))
@@ -150,15 +151,19 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   if (surplus < 0 || surplus > connections * saturations)
     throw new Error(`${answered} calls were answered, ${answered + surplus} counted`)
 
-  const row = (name: string, results: LoadResult[]) => [
+  const row = (name: string, results: PacedResult[]) => [
     name,
     ...(['requestsPerSecond', 'p50', 'p99', 'p999'] as const).map((field) =>
       median(results.map((result) => result[field])),
     ),
+    `${(100 * median(results.map(({ undisturbed }) => undisturbed.share))).toFixed(1)} %`,
+    ...(['p99', 'p999'] as const).map((field) =>
+      median(results.map(({ undisturbed }) => undisturbed[field])),
+    ),
   ]
   console.log(`  saturation: ${whole(saturation)} requests/s`)
   printTable(
-    ['', 'requests/s', 'p50 ms', 'p99 ms', 'p99.9 ms'],
+    ['', 'requests/s', 'p50 ms', 'p99 ms', 'p99.9 ms', 'undisturbed', 'p99 ms', 'p99.9 ms'],
     [
       row('half of it', alone),
       row('Bun.serve, the same', bareAlone),

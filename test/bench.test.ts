@@ -1,5 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { readdirSync } from 'node:fs'
+import { type PacedLoad, sendPaced } from '../bench/support/paced.ts'
 import { TEST_DATABASE_URL } from './support/database.ts'
 import { outcomeOf } from './support/outcome.ts'
 import { SLOW_MS } from './support/timeout.ts'
@@ -28,4 +29,41 @@ describe('the benchmark runs, and its answers are right:', () => {
       expect(code, `${out}${err}`).toBe(0)
       expect(out.length).toBeGreaterThan(0)
     })
+})
+
+describe('the paced load', () => {
+  const callsTo = (server: Bun.Server<undefined>, rate: number, seconds: number): PacedLoad => ({
+    url: server.url.href,
+    socketPath: null,
+    headers: {},
+    calls: [{ path: '/', body: '{}', expected: 'yes' }],
+    connections: 8,
+    seconds,
+    rate,
+  })
+
+  test('tells what a slow server did, and does not take it for its own pause', async () => {
+    let calls = 0
+    await using server = Bun.serve({
+      port: 0,
+      fetch: async () => {
+        if (++calls % 10 === 0) await Bun.sleep(10)
+        return new Response('yes')
+      },
+    })
+    const { latencies, undisturbed, answered, failed } = await sendPaced(callsTo(server, 200, 2))
+    expect({ answered, failed }).toEqual({ answered: 400, failed: 0 })
+    expect(latencies.percentile(1)).toBeGreaterThan(9)
+    expect(undisturbed.percentile(1)).toBeGreaterThan(9)
+  })
+
+  test('counts what was due while it stood still itself, and tells the rest once more without it', async () => {
+    await using server = Bun.serve({ port: 0, fetch: () => new Response('yes') })
+    const standStill = () => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200)
+    const { latencies, undisturbed, answered } = await sendPaced(callsTo(server, 1000, 1.5), standStill)
+    expect(answered).toBe(1500)
+    expect(latencies.percentile(1)).toBeGreaterThan(190)
+    expect(undisturbed.count).toBeLessThanOrEqual(1300)
+    expect(undisturbed.percentile(1)).toBeLessThan(190)
+  })
 })

@@ -18,6 +18,9 @@ export type PacedLoad = {
 /** `expected`: a text that every right answer holds. */
 export type PacedCall = { path: string; body: string; expected: string }
 
+/** `undisturbed`: what remains without the calls that were due or under way while the load itself stood still. */
+export type PacedResult = LoadResult & { undisturbed: { share: number; p99: number; p999: number } }
+
 export type PacedProgress = { seconds: number; answered: number; failed: number }
 
 /**
@@ -25,23 +28,39 @@ export type PacedProgress = { seconds: number; answered: number; failed: number 
  * while makes every request that was due meanwhile late (no coordinated omission). A request due while every connection
  * is busy waits. It looks every 50 µs and rests in between: a core it kept busy all the time would be taken from it by the
  * system for milliseconds, and that would look like the server's doing.
+ *
+ * Where it stood still itself all the same, as when its core was taken, it knows: from one look to the next more than a
+ * millisecond has passed. What was due or under way then, and until it had sent all that had become due meanwhile, is in
+ * `latencies` like everything else, and not in `undisturbed`.
  */
 export async function sendPaced(
   load: PacedLoad,
   onProgress: (progress: PacedProgress) => void = () => {},
-): Promise<{ latencies: Histogram; answered: number; failed: number; seconds: number }> {
+): Promise<{
+  latencies: Histogram
+  undisturbed: Histogram
+  answered: number
+  failed: number
+  seconds: number
+}> {
   const requests = load.calls.map((call) => ({
     bytes: requestOf(load, call),
     expected: Buffer.from(call.expected),
   }))
   const latencies = new Histogram()
+  const undisturbed = new Histogram()
+  const pauses = new Pauses()
   let answered = 0
   let failed = 0
   const idle: Connection[] = []
   const finished = (connection: Connection, isRight: boolean) => {
     answered++
     if (!isRight) failed++
-    latencies.add((Bun.nanoseconds() - connection.dueAtNs) / 1000)
+    const now = Bun.nanoseconds()
+    pauses.look(now)
+    const us = (now - connection.dueAtNs) / 1000
+    latencies.add(us)
+    if (pauses.lastNs < connection.dueAtNs) undisturbed.add(us)
     idle.push(connection)
   }
   const connections = await Promise.all(
@@ -54,14 +73,18 @@ export async function sendPaced(
   const total = Math.floor(load.rate * load.seconds)
   let sent = 0
   let progressAtNs = startNs
+  pauses.begin(startNs)
   const broken = () => connections.filter(({ isClosed }) => isClosed).length
   while (sent < total) {
-    for (let now = Bun.nanoseconds(); sent < total && startNs + sent * intervalNs <= now; sent++) {
+    const now = Bun.nanoseconds()
+    pauses.look(now)
+    const dueNs = () => startNs + sent * intervalNs
+    for (; sent < total && dueNs() <= now; sent++) {
       const connection = idle.pop()
       if (connection === undefined) break
-      connection.send(requests[sent % requests.length] as Request, startNs + sent * intervalNs) // in range
+      connection.send(requests[sent % requests.length] as Request, dueNs()) // in range
     }
-    const now = Bun.nanoseconds()
+    if (dueNs() > now) pauses.caughtUp(now)
     if (now - progressAtNs >= 1e9) {
       progressAtNs = now
       onProgress({ seconds: (now - startNs) / 1e9, answered, failed })
@@ -69,15 +92,46 @@ export async function sendPaced(
     }
     // Far behind what was asked: the rate cannot be had.
     if (now - startNs > (load.seconds + PATIENCE_SECONDS) * 1e9) break
-    Atomics.wait(NEVER_WOKEN, 0, 0, REST_MS)
-    await new Promise((resolve) => setImmediate(resolve))
+    await rest()
   }
   const seconds = (Bun.nanoseconds() - startNs) / 1e9
   const patienceNs = Bun.nanoseconds() + PATIENCE_SECONDS * 1e9
-  while (answered < sent && Bun.nanoseconds() < patienceNs) await Bun.sleep(1)
+  while (answered < sent && Bun.nanoseconds() < patienceNs) {
+    pauses.look(Bun.nanoseconds())
+    await rest()
+  }
   failed += total - answered // never answered, or never sent
   for (const connection of connections) connection.close()
-  return { latencies, answered, failed, seconds }
+  return { latencies, undisturbed, answered, failed, seconds }
+}
+
+/** When the load itself stood still. */
+class Pauses {
+  /** Until when the last one had its effect: Infinity while it has. */
+  lastNs = Number.NEGATIVE_INFINITY
+  private lookedNs = 0
+
+  begin(nowNs: number): void {
+    this.lookedNs = nowNs
+  }
+
+  /** To be called again and again while there is work. */
+  look(nowNs: number): void {
+    if (nowNs - this.lookedNs > PAUSE_NS) this.lastNs = Number.POSITIVE_INFINITY
+    this.lookedNs = nowNs
+  }
+
+  /** All that is due has been sent. */
+  caughtUp(nowNs: number): void {
+    if (this.lastNs === Number.POSITIVE_INFINITY) this.lastNs = nowNs
+  }
+}
+
+const PAUSE_NS = 1e6
+
+async function rest(): Promise<void> {
+  Atomics.wait(NEVER_WOKEN, 0, 0, REST_MS)
+  await new Promise((resolve) => setImmediate(resolve))
 }
 
 const PATIENCE_SECONDS = 5
@@ -181,7 +235,7 @@ function requestOf({ url, headers }: PacedLoad, { path, body }: PacedCall): Buff
  * told as the server's. Not so the threads that collect its garbage. Niceness is no way to that: beside a load at −20, and
  * a loop that should run only when nothing else wants to, Postgres got nothing for ten seconds (Linux 6.18).
  */
-export async function sendPacedLoad(load: PacedLoad): Promise<LoadResult> {
+export async function sendPacedLoad(load: PacedLoad): Promise<PacedResult> {
   const child = Bun.spawn([...ahead, ...pin(1), process.execPath, import.meta.path], {
     stdin: Buffer.from(JSON.stringify(load)),
     stdout: 'pipe',
@@ -189,21 +243,26 @@ export async function sendPacedLoad(load: PacedLoad): Promise<LoadResult> {
   })
   const [output, code] = await Promise.all([new Response(child.stdout).text(), child.exited])
   if (code !== 0) throw new Error(`the load failed with ${code}: ${output}`)
-  return JSON.parse(output) as LoadResult // as written below
+  return JSON.parse(output) as PacedResult // as written below
 }
 
 const ahead = firstInLine(['--reset-on-fork'])
 
 if (import.meta.main) {
   const load = JSON.parse(await Bun.stdin.text()) as PacedLoad // from sendPacedLoad
-  const { latencies, answered, failed, seconds } = await sendPaced(load)
-  const result: LoadResult = {
+  const { latencies, undisturbed, answered, failed, seconds } = await sendPaced(load)
+  const result: PacedResult = {
     answered,
     failed,
     requestsPerSecond: answered / seconds,
     p50: latencies.percentile(0.5),
     p99: latencies.percentile(0.99),
     p999: latencies.percentile(0.999),
+    undisturbed: {
+      share: undisturbed.count / latencies.count,
+      p99: undisturbed.percentile(0.99),
+      p999: undisturbed.percentile(0.999),
+    },
   }
   console.log(JSON.stringify(result))
   process.exit(0)
