@@ -1,5 +1,6 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import { readConfig } from '../../src/config.ts'
+import { limit } from '../../src/ratelimits/limit.ts'
 import { type Server, startServer } from '../../src/server.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
 import { callsTo, OPERATOR_KEY } from '../support/server.ts'
@@ -129,4 +130,28 @@ test('a process with another clock adds to the hours of its own decisions', asyn
   }
   await using last = await start(database, () => noon)
   expect(await key.counted(last)).toEqual({ '06-10T09': 2, '06-10T12': 9, '06-12T14': 4 })
+})
+
+test('a rate limit counts in the hour it was decided in, though its answer comes in the next', async () => {
+  await using database = await openTestDatabase()
+  let now = at('2026-03-01T10:59:59.999')
+  await using server = await start(database, () => now)
+  const body = { namespace: 'late', identifier: 'user_1', limit: 10, duration: 10_000 }
+  await callsTo(server.url).post('ratelimits.limit', body, OPERATOR_KEY)
+  const call = {
+    requestId: 'req_of_the_test',
+    authorization: `Bearer ${OPERATOR_KEY}`,
+    userAgent: null,
+    header: () => null,
+    clientAddress: () => null,
+    headers: {},
+  }
+  const asked = limit(server.deps, call, body)
+  now = at('2026-03-01T11:00')
+  expect(await asked).toMatchObject({ success: true, remaining: 8 })
+  await server.deps.usage.flush()
+  const rows = await server.deps.sql`select hour, passed from usage_ratelimits`
+  expect(rows.map(({ hour, passed }) => [new Date(hour).toISOString().slice(5, 13), Number(passed)])).toEqual(
+    [['03-01T10', 2]],
+  )
 })
