@@ -72,13 +72,13 @@ export async function sendPaced(
   const intervalNs = 1e9 / load.rate
   const total = Math.floor(load.rate * load.seconds)
   let sent = 0
+  const dueNs = () => startNs + sent * intervalNs
   let progressAtNs = startNs
   pauses.begin(startNs)
   const broken = () => connections.filter(({ isClosed }) => isClosed).length
   while (sent < total) {
     const now = Bun.nanoseconds()
     pauses.look(now)
-    const dueNs = () => startNs + sent * intervalNs
     for (; sent < total && dueNs() <= now; sent++) {
       const connection = idle.pop()
       if (connection === undefined) break
