@@ -4,7 +4,7 @@ import { LoopLag } from '../lib/loop-lag.ts'
 import type { Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { firstHashOf } from './counter-hash.ts'
-import { Flusher } from './flush.ts'
+import { Flusher, type FlushStore } from './flush.ts'
 import {
   type Answers,
   type Calls,
@@ -13,7 +13,8 @@ import {
   type ShardSetup,
   type ToShard,
 } from './protocol.ts'
-import type { CellRange, WindowStore } from './store.ts'
+import { unpackSegment } from './segment.ts'
+import type { HashRange, StoredNode, WindowStore } from './store.ts'
 import { WindowTable } from './window-table.ts'
 
 /** What a shard needs of the thread it runs on. */
@@ -25,7 +26,7 @@ export type ShardThread = {
   /** Called now and then, when batches have left garbage behind. */
   collectGarbage(): void
 }
-type Store = Pick<WindowStore, 'write' | 'countOpen' | 'readOpen' | 'deleteEnded' | 'close'>
+type Store = FlushStore & Pick<WindowStore, 'list' | 'readRows' | 'readSegments'>
 
 /**
  * One shard: the only one that touches its windows. Calls bring their time, so it never reads a clock to decide.
@@ -94,22 +95,27 @@ export class Shard {
     const store = openStore(setup.address)
     const { memoryBytes, nowMs, count } = setup
     const table = new WindowTable({ memoryBytes, nowMs, shards: count })
-    const restored = await restore(table, store, setup, (restored) =>
+    const first = firstHashOf(setup.index, count)
+    const hashes = { first, last: firstHashOf(setup.index + 1, count) - 1 }
+    const restoring = new Restoring(table, store, { hashes, nodeId: setup.nodeId, nowMs }, (restored) =>
       this.thread.say({ kind: 'restoring', restored }),
     )
+    const lastPass = await restoring.run()
     const flusher = new Flusher({
       table,
       store,
       spills: openSpills(setup.dataDir, setup.address),
       timers,
       nodeId: setup.nodeId,
+      hashes,
+      firstPass: lastPass + 1,
       everyMs: setup.flushEveryMs,
       deletesEnded: setup.index === 0,
     })
     flusher.start()
     this.lag.start()
     this.running = { table, flusher }
-    return restored
+    return table.live
   }
 
   private started(): { table: WindowTable; flusher: Flusher } {
@@ -177,44 +183,101 @@ function decide(table: WindowTable, calls: Calls): Answers {
 }
 
 /**
- * Loads the open windows of this shard's range, of all nodes.
- * @param onProgress Told after each part how many rows are loaded so far.
- * @returns how many rows.
+ * Loads the open windows of a shard's range, of all nodes: one node after the other, since what is stored of one tells the
+ * same window over and over.
  */
-async function restore(
-  table: WindowTable,
-  store: Store,
-  setup: ShardSetup,
-  onProgress: (restored: number) => void,
-): Promise<number> {
-  const { index, count, nodeId, nowMs } = setup
-  const first = firstHashOf(index, count)
-  const last = firstHashOf(index + 1, count) - 1
-  const open = await store.countOpen(rangeOf(first, last), nowMs)
-  // Hashes are spread evenly, so equal parts of the range hold about equally many.
-  const step = Math.ceil((last - first + 1) / Math.max(1, Math.ceil(open / RESTORE_ROWS)))
-  let restored = 0
-  for (let from = first; from <= last; from += step) {
-    const range = rangeOf(from, Math.min(last, from + step - 1))
-    const windows = await store.readOpen(range, nodeId, nowMs)
-    for (const { cell, ends_at, used, is_own } of windows) {
-      const digits = cell.replaceAll('-', '')
-      const word = (i: number) => Number.parseInt(digits.slice(8 * i, 8 * i + 8), 16) | 0
-      table.restore(word(0), word(1), word(2), word(3), ends_at, used, is_own)
+class Restoring {
+  private restored = 0
+
+  /** @param onProgress Told after each part how many windows were read so far, each as often as it is stored. */
+  constructor(
+    private readonly table: WindowTable,
+    private readonly store: Store,
+    private readonly which: { hashes: HashRange; nodeId: string; nowMs: number },
+    private readonly onProgress: (restored: number) => void,
+  ) {}
+
+  /** @returns the last pass that this node began, 0 where it never did. */
+  async run(): Promise<number> {
+    const { hashes, nodeId, nowMs } = this.which
+    const nodes = await this.store.list(hashes, nowMs)
+    for (const node of nodes) {
+      if (node.nodeId === nodeId) continue
+      await this.load(node)
+      this.table.wereOthers()
     }
-    restored += windows.length
-    onProgress(restored)
+    const own = nodes.find((node) => node.nodeId === nodeId)
+    if (own === undefined) return 0
+    await this.load(own)
+    return own.segments.reduce((last, { pass }) => Math.max(last, pass), 0)
   }
-  return restored
+
+  private async load(node: StoredNode): Promise<void> {
+    const { hashes, nowMs } = this.which
+    await this.loadRows(node)
+    let { segments } = node
+    // Another server may be at work: what it deletes while we read is in segments that it has written since.
+    while (!(await this.loadSegments(segments))) {
+      const lastId = segments.at(-1)?.id ?? 0
+      const nodes = await this.store.list(hashes, nowMs)
+      const now = nodes.find(({ nodeId }) => nodeId === node.nodeId)
+      segments = now?.segments.filter(({ id }) => id > lastId) ?? []
+    }
+  }
+
+  private async loadRows({ nodeId, rows }: StoredNode): Promise<void> {
+    if (rows === 0) return
+    const { hashes, nowMs } = this.which
+    const { first, last } = hashes
+    // Hashes are spread evenly, so equal parts of the range hold about equally many.
+    const step = Math.ceil((last - first + 1) / Math.max(1, Math.ceil(rows / RESTORE_ROWS)))
+    for (let from = first; from <= last; from += step) {
+      const part = { first: from, last: Math.min(last, from + step - 1) }
+      const read = await this.store.readRows(part, nodeId, nowMs)
+      for (const { cell, ends_at, used } of read) {
+        const digits = cell.replaceAll('-', '')
+        const word = (i: number) => Number.parseInt(digits.slice(8 * i, 8 * i + 8), 16) | 0
+        this.table.restore(word(0), word(1), word(2), word(3), ends_at, used)
+      }
+      this.progress(read.length)
+    }
+  }
+
+  /** @returns whether all of them were still there. */
+  private async loadSegments(segments: StoredNode['segments']): Promise<boolean> {
+    const { table } = this
+    const { first, last } = this.which.hashes
+    let areAllThere = true
+    for (let from = 0; from < segments.length; ) {
+      const ids: number[] = []
+      for (let bytes = 0; from < segments.length && bytes < RESTORE_BYTES; from++) {
+        const segment = segments[from] as StoredNode['segments'][number] // in range
+        ids.push(segment.id)
+        bytes += segment.bytes
+      }
+      const read = await this.store.readSegments(ids)
+      if (read.length < ids.length) areAllThere = false
+      for (const cells of read) {
+        let count = 0
+        unpackSegment(cells, (h0, h1, h2, h3, endMs, used) => {
+          if (h0 >>> 0 < first || h0 >>> 0 > last) return // of another shard
+          table.restore(h0, h1, h2, h3, endMs, used)
+          count++
+        })
+        this.progress(count)
+      }
+    }
+    return areAllThere
+  }
+
+  private progress(count: number): void {
+    this.restored += count
+    this.onProgress(this.restored)
+  }
 }
 
 const RESTORE_ROWS = 20_000
-
-/** All cells whose first word lies from `first` to `last`. */
-function rangeOf(first: number, last: number): CellRange {
-  const hex8 = (value: number) => value.toString(16).padStart(8, '0')
-  return { from: hex8(first) + '0'.repeat(24), to: hex8(last) + 'f'.repeat(24) }
-}
+const RESTORE_BYTES = 2 ** 20
 
 const describe = (cause: unknown): string => {
   if (!(cause instanceof Error)) return String(cause)

@@ -1,5 +1,6 @@
 import { type AnySql, connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
 import { requireDatabase } from '../db/settings.ts'
+import type { Segment } from './segment.ts'
 
 /** Hex digits of a cell's name. */
 export const CELL_DIGITS = 32
@@ -14,17 +15,24 @@ export type WindowRows = {
   used: number[]
 }
 
-/** From and to as 32 hex digits each, both inclusive. */
-export type CellRange = { from: string; to: string }
+/** Cells whose first word, unsigned, lies from `first` to `last`, both included. */
+export type HashRange = { first: number; last: number }
 
-/** `is_own`: counted by the node that asks. */
-export type StoredWindow = { cell: string; ends_at: number; used: number; is_own: boolean }
+/** What there is of a node: how many rows, and its segments in the order they were written. */
+export type StoredNode = {
+  nodeId: string
+  rows: number
+  segments: { id: number; pass: number; bytes: number }[]
+}
+
+/** `cell`: a uuid as text. */
+export type StoredRow = { cell: string; ends_at: number; used: number }
 
 /**
- * The window rows in Postgres, over one connection. No call waits longer than `STATEMENT_MS`, the count at a start longer
+ * The windows in Postgres, in segments and rows, over one connection. No call waits longer than `STATEMENT_MS`, the count at a start longer
  * than `COUNT_MS`: after that, and after any other failure, the connection is dropped and the next call opens a new one,
  * which first asks whether it leads to the same database: windows given to an empty standby would be taken for written. A
- * write that was given up may still be carried out later; rows are absolute and never go back, so that is harmless.
+ * write that was given up may still be carried out later; counts are absolute and never go back, so that is harmless.
  */
 export class WindowStore {
   private sql: Sql | null = null
@@ -32,29 +40,59 @@ export class WindowStore {
   private isKnown = false
   constructor(private readonly address: DatabaseAddress) {}
 
-  /** Writes what a node has counted: the same window keeps the higher count, a newer window replaces an older. */
+  /** Writes what a node has counted, once more: what is stored of the same windows stays. */
+  async writeSegment(nodeId: string, pass: number, segment: Segment): Promise<void> {
+    await this.run((sql) => insertSegment(sql, nodeId, pass, segment))
+  }
+
+  /** The same as rows: the same window keeps the higher count, a newer window replaces an older. */
   async write(nodeId: string, rows: WindowRows): Promise<void> {
     if (rows.ends.length === 0) return
     await this.run((sql) => upsertWindows(sql, nodeId, rows))
   }
 
-  /** How many windows are open at `nowMs`, of all nodes, whose cell lies in the range. */
-  async countOpen(range: CellRange, nowMs: number): Promise<number> {
-    return await this.run((sql) => countOpen(sql, range, nowMs), COUNT_MS)
+  /** What there is, by node, of windows open at `nowMs` whose cell lies in the range. Segments may hold others too. */
+  async list(hashes: HashRange, nowMs: number): Promise<StoredNode[]> {
+    return await this.run((sql) => selectNodes(sql, hashes, nowMs), LIST_MS)
   }
 
-  /** Those windows. Ask for ranges of some thousand, or it may not be done in time. */
-  async readOpen(range: CellRange, nodeId: string, nowMs: number): Promise<StoredWindow[]> {
-    return await this.run((sql) => selectOpen(sql, range, nodeId, nowMs))
+  /** Rows of a node. Ask for ranges of some thousand, or it may not be done in time. */
+  async readRows(hashes: HashRange, nodeId: string, nowMs: number): Promise<StoredRow[]> {
+    return await this.run((sql) => selectRows(sql, hashes, nodeId, nowMs))
+  }
+
+  /** Ask for a megabyte or so. @returns fewer where some are superseded and deleted by now. */
+  async readSegments(ids: number[]): Promise<Uint8Array[]> {
+    return await this.run((sql) => selectSegments(sql, ids))
   }
 
   /**
-   * Deletes up to `rowsMax` rows of windows, of any node, that ended over `afterMs` before `nowMs`. Where the database's
-   * clock is behind it, that one counts: a clock set wrong must not cost what others are counting.
-   * @returns how many.
+   * Deletes segments that a node wrote in passes before that one, up to `rowsMax`. Those that hold cells outside of the
+   * range too, as after a change of the number of shards, stay until their windows are over.
+   * @returns whether there are no more.
    */
-  async deleteEnded(which: { nowMs: number; afterMs: number; rowsMax: number }): Promise<number> {
-    return await this.run((sql) => deleteEnded(sql, which))
+  async deleteSuperseded(which: {
+    nodeId: string
+    hashes: HashRange
+    pass: number
+    rowsMax: number
+  }): Promise<boolean> {
+    return await this.run(async (sql) => (await deleteSuperseded(sql, which)) < which.rowsMax)
+  }
+
+  /**
+   * Deletes up to `rowsMax` rows, and a hundredth as many segments, of windows of any node that ended over `afterMs` before
+   * `nowMs`. Where the database's clock is behind it, that one counts: a clock set wrong must not cost what others are
+   * counting.
+   * @returns whether there are no more.
+   */
+  async deleteEnded(which: { nowMs: number; afterMs: number; rowsMax: number }): Promise<boolean> {
+    const segmentsMax = Math.ceil(which.rowsMax / 100)
+    return await this.run(async (sql) => {
+      const rows = await deleteEnded(sql, which)
+      const segments = await deleteEndedSegments(sql, { ...which, rowsMax: segmentsMax })
+      return rows < which.rowsMax && segments < segmentsMax
+    })
   }
 
   /** Closes the connection; a statement under way fails. The store can be used again. */
@@ -94,8 +132,15 @@ export class WindowStore {
 }
 
 const STATEMENT_MS = 5_000
-/** It reads them all, at a start. */
-const COUNT_MS = 60_000
+/** It looks at all there are, at a start. */
+const LIST_MS = 60_000
+
+async function insertSegment(sql: AnySql, nodeId: string, pass: number, segment: Segment): Promise<void> {
+  await sql`
+    insert into ratelimit_segments (node_id, pass, first_hash, last_hash, ends_at, cells)
+    values (${nodeId}, ${pass}, ${segment.firstHash}, ${segment.lastHash}, ${segment.endsAt},
+            decode(${segment.cells}, 'hex'))`
+}
 
 async function upsertWindows(sql: AnySql, nodeId: string, rows: WindowRows): Promise<void> {
   // As array literals in text: the driver's own conversion of arrays costs several times as much.
@@ -121,25 +166,81 @@ async function upsertWindows(sql: AnySql, nodeId: string, rows: WindowRows): Pro
      where excluded.ends_at > w.ends_at or (excluded.ends_at = w.ends_at and excluded.used > w.used)`
 }
 
-async function countOpen(sql: AnySql, range: CellRange, nowMs: number): Promise<number> {
-  const [row] = await sql<{ count: number }[]>`
-    select count(*) as count
+async function selectNodes(sql: AnySql, hashes: HashRange, nowMs: number): Promise<StoredNode[]> {
+  const { from, to } = cellsOf(hashes)
+  const nodes = new Map<string, StoredNode>()
+  const nodeOf = (nodeId: string) => {
+    const node = nodes.get(nodeId) ?? { nodeId, rows: 0, segments: [] }
+    nodes.set(nodeId, node)
+    return node
+  }
+  const rows = await sql<{ node_id: string; count: number }[]>`
+    select node_id, count(*) as count
       from ratelimit_windows
-     where cell between ${range.from}::uuid and ${range.to}::uuid and ends_at > ${nowMs}`
-  return row?.count ?? 0
+     where cell between ${from}::uuid and ${to}::uuid and ends_at > ${nowMs}
+     group by node_id`
+  for (const { node_id, count } of rows) nodeOf(node_id).rows = count
+  const segments = await sql<{ node_id: string; id: number; pass: number; bytes: number }[]>`
+    select node_id, id, pass, octet_length(cells) as bytes
+      from ratelimit_segments
+     where first_hash <= ${hashes.last} and last_hash >= ${hashes.first} and ends_at > ${nowMs}
+     order by id`
+  for (const { node_id, ...segment } of segments) nodeOf(node_id).segments.push(segment)
+  return [...nodes.values()]
 }
 
 /** Without an order: sorting by cell, the planner reads and sorts the whole range again for each part of it. */
-async function selectOpen(
+async function selectRows(
   sql: AnySql,
-  range: CellRange,
+  hashes: HashRange,
   nodeId: string,
   nowMs: number,
-): Promise<StoredWindow[]> {
-  return await sql<StoredWindow[]>`
-    select cell::text, ends_at, used, node_id = ${nodeId} as is_own
+): Promise<StoredRow[]> {
+  const { from, to } = cellsOf(hashes)
+  return await sql<StoredRow[]>`
+    select cell::text, ends_at, used
       from ratelimit_windows
-     where cell between ${range.from}::uuid and ${range.to}::uuid and ends_at > ${nowMs}`
+     where cell between ${from}::uuid and ${to}::uuid and node_id = ${nodeId} and ends_at > ${nowMs}`
+}
+
+async function selectSegments(sql: AnySql, ids: number[]): Promise<Uint8Array[]> {
+  const rows = await sql<{ cells: Uint8Array }[]>`
+    select cells from ratelimit_segments where id = any(${`{${ids.join()}}`}::text::bigint[]) order by id`
+  return rows.map(({ cells }) => cells)
+}
+
+/** The first and the last cell of a range, as hex digits. */
+function cellsOf({ first, last }: HashRange): { from: string; to: string } {
+  const hex8 = (value: number) => value.toString(16).padStart(8, '0')
+  return { from: hex8(first) + '0'.repeat(24), to: hex8(last) + 'f'.repeat(24) }
+}
+
+async function deleteSuperseded(
+  sql: AnySql,
+  which: { nodeId: string; hashes: HashRange; pass: number; rowsMax: number },
+): Promise<number> {
+  const { nodeId, hashes, pass, rowsMax } = which
+  const deleted = await sql`
+    delete from ratelimit_segments
+     where id in (
+       select id from ratelimit_segments
+        where node_id = ${nodeId} and pass < ${pass} and first_hash >= ${hashes.first} and last_hash <= ${hashes.last}
+        limit ${rowsMax})`
+  return deleted.count
+}
+
+async function deleteEndedSegments(
+  sql: AnySql,
+  { nowMs, afterMs, rowsMax }: { nowMs: number; afterMs: number; rowsMax: number },
+): Promise<number> {
+  const deleted = await sql`
+    delete from ratelimit_segments
+     where id in (
+       select id from ratelimit_segments
+        where ends_at < least(${nowMs}::bigint, floor(extract(epoch from now()) * 1000)::bigint) - ${afterMs}::bigint
+        order by ends_at limit ${rowsMax}
+       for update skip locked)`
+  return deleted.count
 }
 
 async function deleteEnded(

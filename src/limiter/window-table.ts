@@ -1,4 +1,4 @@
-import type { CellBatch } from './cell-batch.ts'
+import { CellBatch } from './cell-batch.ts'
 import { NearLimit } from './near-limit.ts'
 import { OverflowSketch } from './overflow-sketch.ts'
 
@@ -7,10 +7,10 @@ import { OverflowSketch } from './overflow-sketch.ts'
  *
  * Layout: extendible hashing over pages of 32 cells. A cell is 32 bytes, half a cache line: the 128-bit name, the end
  * of its window, what was used of it. A directory indexed by leading bits of the hash names the page; within a page it
- * is linear probing. A walk follows the directory, and so the order of the names, as an index of them does: written in any
- * other order they cost Postgres half as much again to twice as much. A full page splits in two, so growth costs one page (below 1 µs) at a time and never a rehash of
- * everything, and a page can be swept for expired windows alone. Nothing is allocated after the start except the
- * directory when it doubles; the pages are one array of the whole budget, of which the system only backs what is used.
+ * is linear probing. A walk follows the directory, and so the order of the names. A full page splits in two, so growth
+ * costs one page (below 1 µs) at a time and never a rehash of everything, and a page can be swept for expired windows
+ * alone. Nothing is allocated after the start except the directory when it doubles; the pages are one array of the whole
+ * budget, of which the system only backs what is used.
  *
  * Measured by bench/window-table on two shared cores: 5.9 M takes/s with a million live windows, hashing of 20
  * characters included, when the cells of 64 calls are warmed first; 3.8 M one at a time, so waiting for memory decides.
@@ -41,6 +41,8 @@ export class WindowTable {
   readonly nearLimit = new NearLimit(NEAR_LIMIT_MAX)
   /** Of which this is one: all `h0` here lie in one part of so many equal ones. */
   private readonly shards: number
+  /** What nodes used whose windows were restored before is in the sketch. */
+  private sketchKnowsOthers = false
   private readonly words: Int32Array
   /** The same memory; a cell's end is its third double. 0 = the cell is free. */
   private readonly ends: Float64Array
@@ -181,10 +183,10 @@ export class WindowTable {
   }
 
   /**
-   * Adds what a flush wrote before this start: to the same window it adds up, a newer one replaces, an older is ignored.
-   * @param isOwn Written under this node's id: it will be written again. Others' counts are only added to ours.
+   * Takes up what one node wrote before this start; before any `take`. The same window may come several times and in any
+   * order: the newest end counts and, of that, the highest count. It counts as this node's own, and as written.
    */
-  restore(h0: number, h1: number, h2: number, h3: number, endMs: number, used: number, isOwn: boolean): void {
+  restore(h0: number, h1: number, h2: number, h3: number, endMs: number, used: number): void {
     if (endMs <= this.nowMs) return
     const words = this.words
     let at = this.find(h0, h1, h2, h3)
@@ -192,21 +194,31 @@ export class WindowTable {
       const known = this.sketch.isActive ? this.sketch.estimate(h1, h2, h3, endMs) : 0
       at = this.makeCell(h0, h1, h2, h3, endMs)
       if (at < 0) {
-        this.sketch.raise(h1, h2, h3, endMs, Math.min(known + used, USED_MASK), this.nowMs)
+        // What others used is to be added to. Once that is mixed with what came of this node, each copy has to be.
+        const total = this.sketchKnowsOthers ? Math.min(known + used, USED_MASK) : Math.max(known, used)
+        this.sketch.raise(h1, h2, h3, endMs, total, this.nowMs)
         return
       }
       words[at + 7] = known
     }
     const cellEndMs = this.ends[(at >> 1) + 2] as number // in range
     if (cellEndMs > endMs) return
-    if ((isOwn || cellEndMs < endMs) && (words[at + 6] as number) < 0) this.dirty-- // in range
     if (cellEndMs < endMs) {
       this.ends[(at >> 1) + 2] = endMs
       words[at + 6] = 0
       words[at + 7] = 0
     }
-    const into = isOwn ? at + 6 : at + 7
-    words[into] = Math.min(((words[into] as number) & USED_MASK) + used, USED_MASK) // in range
+    if (used > (words[at + 6] as number)) words[at + 6] = used // in range
+  }
+
+  /** All that was restored so far was another node's, and so is only added to what this one counts. */
+  wereOthers(): void {
+    const words = this.words
+    for (let at = 0; at < this.pages * PAGE_WORDS; at += CELL_WORDS) {
+      words[at + 7] = Math.min((words[at + 6] as number) + (words[at + 7] as number), USED_MASK) // in range
+      words[at + 6] = 0
+    }
+    this.sketchKnowsOthers = this.sketch.isActive
   }
 
   /**
@@ -214,19 +226,22 @@ export class WindowTable {
    * cells changed since the last walk, which then count as written. A page that splits meanwhile stays where it is in that
    * order, so a walk misses nothing and gathers no cell twice.
    * @param from 0, or where the slice before ended. @param pagesMax At least 1.
+   * @param rewrite Where windows that did not change are gathered too.
    * @returns where to go on from, or -1 after the last page.
    */
-  sweep(from: number, pagesMax: number, changed: CellBatch): number {
+  sweep(from: number, pagesMax: number, changed: CellBatch, rewrite: Rewrite = NO_REWRITE): number {
     let place = from
     for (let pages = 0; pages < pagesMax; pages++) {
       const page = this.directory[place >>> (32 - this.depth)] as number // in range
-      if (this.pageDirty[page] === 1) {
+      const isRewritten = place >= rewrite.from && place < rewrite.until
+      if (isRewritten || this.pageDirty[page] === 1) {
         if (!changed.hasRoom(PAGE_CELLS)) return place
-        this.gatherDirty(page, changed)
+        if (isRewritten && !rewrite.unchanged.hasRoom(PAGE_CELLS)) return place
+        this.gather(page, changed, isRewritten ? rewrite.unchanged : null)
       }
       if ((this.pageEndsFrom[page] as number) <= this.nowMs) this.rebuild(page, page, 0) // in range
       place += 2 ** (32 - (this.pageDepths[page] as number)) // in range
-      if (place === 2 ** 32) return -1
+      if (place === PLACES) return -1
     }
     return place
   }
@@ -254,18 +269,21 @@ export class WindowTable {
     return this.pages * PAGE_BYTES + this.directory.byteLength
   }
 
-  private gatherDirty(page: number, changed: CellBatch): void {
+  private gather(page: number, changed: CellBatch, unchanged: CellBatch | null): void {
     this.pageDirty[page] = 0
+    const words = this.words
     const first = page * PAGE_WORDS
     for (let at = first; at < first + PAGE_WORDS; at += CELL_WORDS) {
-      const word = this.words[at + 6] as number // in range
-      if (word >= 0) continue
-      this.dirty--
-      this.words[at + 6] = word & USED_MASK
+      const word = words[at + 6] as number // in range
+      if (word >= 0 && (unchanged === null || word === 0)) continue
+      if (word < 0) {
+        this.dirty--
+        words[at + 6] = word & USED_MASK
+      }
       const endMs = this.ends[(at >> 1) + 2] as number // in range
       if (endMs <= this.nowMs) continue
-      const words = this.words
-      changed.add(
+      const into = word < 0 || unchanged === null ? changed : unchanged
+      into.add(
         words[at] as number, // h0, in range as `at`
         words[at + 1] as number, // h1
         words[at + 2] as number, // h2
@@ -380,6 +398,16 @@ export class WindowTable {
     }
   }
 }
+
+/**
+ * A part of the names of a shard, stretched to 32 bits: from and until, the latter not included. The parts of one walk after
+ * the other cover all cells there were when the first began, whatever pages split meanwhile.
+ */
+export type Rewrite = { from: number; until: number; unchanged: CellBatch }
+
+/** So many there are to lie in, and a walk or a rewriting of everything ends. */
+export const PLACES = 2 ** 32
+const NO_REWRITE: Rewrite = { from: 0, until: 0, unchanged: new CellBatch(0) }
 
 /** Where among all names of a shard one lies, as 32 bits: shards own equal parts of `h0`, this is the part stretched. */
 const placeOf = (h0: number, shards: number) => Math.imul(h0, shards)

@@ -4,18 +4,22 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openSpills } from '../../src/db/spill.ts'
 import { systemTimers } from '../../src/lib/timers.ts'
-import { Flusher } from '../../src/limiter/flush.ts'
+import { Flusher, type FlushStore } from '../../src/limiter/flush.ts'
+import type { FromShard } from '../../src/limiter/protocol.ts'
+import { Shard } from '../../src/limiter/shard.ts'
 import { startShards } from '../../src/limiter/shards.ts'
 import { WindowStore } from '../../src/limiter/store.ts'
 import { WindowTable } from '../../src/limiter/window-table.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
+import { randomNumbers } from '../support/random.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { takeFrom } from './support.ts'
+import { storedOf, takeFrom, wordsOf } from './support.ts'
 
 setDefaultTimeout(SLOW_MS)
 
 const NOW = Date.UTC(2030, 0, 1, 12, 30)
 const NODE = 'node_flush'
+const ALL = { first: 0, last: 2 ** 32 - 1 }
 
 let database: TestSql
 beforeAll(async () => {
@@ -23,8 +27,7 @@ beforeAll(async () => {
 })
 afterAll(() => database[Symbol.asyncDispose]())
 
-/** One statement cannot write a row twice: a batch with a cell in it twice would fail, and the flush with it. */
-test('cells that change and move while a walk is under way are written whole, once in each statement', async () => {
+test('cells that change and move while a walk is under way are written whole', async () => {
   const table = new WindowTable({ memoryBytes: 64 * 2 ** 20, nowMs: NOW })
   const take = (counter: string) =>
     takeFrom(table, { counter, limit: 1_000, durationMs: 3_600_000, cost: 1, atMs: NOW })
@@ -46,6 +49,8 @@ test('cells that change and move while a walk is under way are written whole, on
       },
     },
     nodeId: NODE,
+    hashes: ALL,
+    firstPass: 1,
     everyMs: 3_600_000,
     deletesEnded: false,
   })
@@ -58,9 +63,118 @@ test('cells that change and move while a walk is under way are written whole, on
 
   await flusher.flush()
   await flusher.stop()
-  const [row] = await database.sql<{ cells: number; used: number }[]>`
-    select count(*) as cells, sum(used)::bigint as used from ratelimit_windows where node_id = ${NODE}`
-  expect(row).toEqual({ cells: 4_000 + 500 + 2_000, used: 4_000 + 2 * 500 + 2_000 })
+  expect(await storedOf(database.sql, NODE)).toMatchObject({
+    windows: 4_000 + 500 + 2_000,
+    used: 4_000 + 2 * 500 + 2_000,
+  })
+})
+
+/** Segments are only added to: what keeps them from piling up must take away nothing that counts. */
+test('what is stored stays in proportion to the open windows, and is what was counted, after any flush', async () => {
+  const nodeId = 'node_passes'
+  const table = new WindowTable({ memoryBytes: 64 * 2 ** 20, nowMs: NOW })
+  const random = randomNumbers(7)
+  let failsIn = Number.POSITIVE_INFINITY
+  const store = new WindowStore(database.address)
+  const flusher = flusherOf(
+    table,
+    {
+      write: (node, rows) => store.write(node, rows),
+      // One in twenty breaks, before or after it was carried out, so that walks end anywhere.
+      writeSegment: async (node, pass, segment) => {
+        if (--failsIn === 0) throw new Error('the connection broke')
+        await store.writeSegment(node, pass, segment)
+        if (failsIn === 1) throw new Error('the connection broke afterwards')
+      },
+      deleteSuperseded: (which) => store.deleteSuperseded(which),
+      deleteEnded: (which) => store.deleteEnded(which),
+      close: () => store.close(),
+    },
+    systemTimers,
+    false,
+    nodeId,
+  )
+  const HOUR = 3_600_000
+  const counted = new Map<string, number>()
+  const take = (counter: string) => {
+    takeFrom(table, { counter, limit: 1e6, durationMs: 48 * HOUR, cost: 1, atMs: NOW })
+    counted.set(counter, (counted.get(counter) ?? 0) + 1)
+  }
+  for (let i = 0; i < 5_000; i++) take(`c${i}`)
+  let flushed = 0
+  for (let round = 0; round < 60; round++) {
+    const changes = Math.floor(random() * (round % 10 === 9 ? 5_000 : 300))
+    for (let i = 0; i < changes; i++) take(`c${Math.floor(random() * 6_000)}`)
+    failsIn = random() < 0.4 ? 1 + Math.floor(random() * 4) : Number.POSITIVE_INFINITY
+    const failed = await flusher.flush().catch((cause) => String(cause))
+    if (failed !== undefined) continue
+    flushed++
+    const stored = await storedOf(database.sql, nodeId)
+    const used = [...counted.values()].reduce((sum, each) => sum + each, 0)
+    expect(stored).toMatchObject({ windows: counted.size, used })
+    // Copies of one pass and of the next: each writes what changed, and as much again. Failed walks write twice.
+    expect(stored.copies).toBeLessThan(8 * counted.size)
+  }
+  expect(flushed).toBeGreaterThan(20)
+  expect(flushed).toBeLessThan(60)
+  await flusher.stop()
+})
+
+/** Two servers on one database: the list that a start goes by may be out of date while it reads. */
+test('a start misses nothing of a server that supersedes its segments meanwhile', async () => {
+  const HOUR = 3_600_000
+  const table = new WindowTable({ memoryBytes: 2 ** 22, nowMs: NOW })
+  const counters = Array.from({ length: 3_000 }, (_, i) => `shared ${i}`)
+  const call = { limit: 100, durationMs: 48 * HOUR, cost: 1, atMs: NOW }
+  const nodeId = 'node_at_work'
+  const theirs = new WindowStore(database.address)
+  const other = flusherOf(table, theirs, systemTimers, false, nodeId)
+  for (const counter of counters) takeFrom(table, { ...call, counter })
+  await other.flush()
+
+  let reads = 0
+  let missed = 0
+  class Overtaken extends WindowStore {
+    override async readSegments(ids: number[]) {
+      // Twice it has written everything anew, and counted on.
+      if (reads++ < 2) {
+        for (const counter of counters) takeFrom(table, { ...call, counter })
+        for (let pass = 0; pass < 2; pass++) {
+          takeFrom(table, { ...call, counter: 'another' })
+          for (const counter of counters.slice(0, 2_900)) takeFrom(table, { ...call, counter, cost: 0 })
+          await other.flush()
+          await other.flush()
+        }
+      }
+      const read = await super.readSegments(ids)
+      missed += ids.length - read.length
+      return read
+    }
+  }
+  const said: FromShard[] = []
+  const shard = new Shard({
+    say: (message) => said.push(message),
+    timers: systemTimers,
+    openStore: (address) => new Overtaken(address),
+    openSpills,
+    collectGarbage: () => {},
+  })
+  const setup = { index: 0, count: 1, address: database.address, nodeId: 'node_begins', flushEveryMs: HOUR }
+  await shard.receive({ kind: 'start', setup: { ...setup, dataDir: '', memoryBytes: 2 ** 22, nowMs: NOW } })
+  expect(said.at(-1)?.kind).toBe('started')
+  expect(missed).toBeGreaterThan(0)
+  const { port1, port2 } = new MessageChannel()
+  await shard.receive({ kind: 'connect', port: port2 })
+  const asked = [1, ...counters.flatMap((counter) => [...wordsOf(counter), 100, 48 * HOUR, 0, NOW])]
+  const answered = new Promise<number[]>((resolve) => {
+    port1.onmessage = ({ data }) => resolve(data)
+  })
+  port1.postMessage(asked)
+  const [, ...answers] = await answered
+  expect(answers.filter((_, i) => i % 2 === 0)).toEqual(counters.map(() => 3))
+  await shard.receive({ kind: 'stop' })
+  port1.close()
+  await other.stop()
 })
 
 /** It is in the list of those near their limit and in the table. A start that cannot send a spill file does not start. */
@@ -86,6 +200,8 @@ test('a counter that got a cell of its own since memory was full is spilled, and
     spills: openSpills(folder),
     timers: systemTimers,
     nodeId,
+    hashes: ALL,
+    firstPass: 1,
     everyMs: HOUR,
     deletesEnded: false,
   })
@@ -116,7 +232,7 @@ test('over-counted windows that are over are given up while nothing can be writt
     takeFrom(table, { counter, limit, durationMs, cost: 1, atMs: now })
   for (let i = 0; i < 20_000; i++) take(`settled ${i}`, 10, 24 * HOUR)
   expect(table.sketch.isActive).toBe(true)
-  const flusher = flusherOf(table, { write: away, deleteEnded: away, close: async () => {} })
+  const flusher = flusherOf(table, awayStore)
   const passed = (counter: string, calls: number) =>
     Array.from({ length: calls }, () => take(counter, 10, 1_000).passed).filter(Boolean).length
   // More ends than the sketch can tell apart at once.
@@ -135,8 +251,9 @@ test('a database that was away for a moment is not told as away while there is n
   for (const deletesEnded of [true, false]) {
     let now = 1_000
     let isAway = true
-    const answer = async () => (isAway ? away() : 0)
-    const store = { write: async () => void (await answer()), deleteEnded: answer, close: async () => {} }
+    const answer = async () => (isAway ? away() : true)
+    const write = async () => void (await answer())
+    const store = { ...awayStore, write, writeSegment: write, deleteEnded: answer, deleteSuperseded: answer }
     const table = new WindowTable({ memoryBytes: 2 ** 20, nowMs: NOW })
     const flusher = flusherOf(table, store, { ...systemTimers, now: () => now }, deletesEnded)
     takeFrom(table, { counter: 'one', limit: 10, durationMs: 1_000, cost: 1, atMs: NOW })
@@ -156,19 +273,29 @@ test('a database that was away for a moment is not told as away while there is n
 const away = async () => {
   throw new Error('away')
 }
+const awayStore: FlushStore = {
+  write: away,
+  writeSegment: away,
+  deleteSuperseded: away,
+  deleteEnded: away,
+  close: async () => {},
+}
 
 function flusherOf(
   table: WindowTable,
-  store: Pick<WindowStore, 'write' | 'deleteEnded' | 'close'>,
+  store: FlushStore,
   timers = systemTimers,
   deletesEnded = false,
+  nodeId = NODE,
 ): Flusher {
   return new Flusher({
     table,
     store,
     spills: openSpills(''),
     timers,
-    nodeId: NODE,
+    nodeId,
+    hashes: ALL,
+    firstPass: 1,
     everyMs: 3_600_000,
     deletesEnded,
   })

@@ -9,6 +9,7 @@ import { type Shards, startShards } from '../../src/limiter/shards.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { openWire } from '../support/wire.ts'
+import { storedOf } from './support.ts'
 
 setDefaultTimeout(SLOW_MS)
 
@@ -84,6 +85,11 @@ const ask = async (router: LimiterRouter, call: Take): Promise<Taken> => {
 }
 const take = (router: LimiterRouter, counter: string, options: { limit?: number; cost?: number } = {}) =>
   ask(router, { counter, limit: options.limit ?? 100, durationMs: HOUR, cost: options.cost ?? 1 })
+const segmentsOf = async (nodeId: string) => {
+  const [row] = await database.sql<{ count: number }[]>`
+    select count(*) as count from ratelimit_segments where node_id = ${nodeId}`
+  return row?.count
+}
 const rowsOf = async (nodeId: string) => {
   const [row] = await database.sql<{ count: number }[]>`
     select count(*) as count from ratelimit_windows where node_id = ${nodeId}`
@@ -171,6 +177,41 @@ describe('restart', () => {
     expect(await take(limiter.router, counter, { limit: 4 })).toMatchObject({ passed: false, used: 4 })
   })
 
+  test('segments do not pile up over restarts', async () => {
+    await database.sql`delete from ratelimit_segments`
+    const counters = Array.from({ length: 100 }, newCounter)
+    for (let restart = 1; restart <= 6; restart++) {
+      await using limiter = await startLimiter({ shards: 1, nodeId: 'node_again' })
+      for (const counter of counters)
+        expect(await take(limiter.router, counter)).toMatchObject({ used: restart })
+      await limiter.shards.flush()
+      expect(await segmentsOf('node_again')).toBeLessThan(6)
+    }
+  })
+
+  /** As rows they were written before there were segments; near-limit counters and spill files still are. */
+  test('rows and segments of the same windows count once', async () => {
+    const counter = newCounter()
+    {
+      await using limiter = await startLimiter({ nodeId: 'node_rows' })
+      for (let i = 0; i < 3; i++) await take(limiter.router, counter)
+    }
+    await database.sql`
+      insert into ratelimit_windows (cell, node_id, ends_at, used)
+      select encode(substring(cells from 1 + at for 16), 'hex')::uuid, node_id,
+             ('x' || encode(substring(cells from 17 + at for 8), 'hex'))::bit(64)::bigint,
+             ('x' || encode(substring(cells from 25 + at for 4), 'hex'))::bit(32)::integer
+        from ratelimit_segments, generate_series(0, octet_length(cells) - 28, 28) as at
+       where node_id = 'node_rows'`
+    for (const nodeId of ['node_rows', 'node_else']) {
+      await using limiter = await startLimiter({ nodeId })
+      expect(await take(limiter.router, counter, { cost: 0 })).toMatchObject({ used: 3 })
+    }
+    await database.sql`delete from ratelimit_segments where node_id = 'node_rows'`
+    await using limiter = await startLimiter({ nodeId: 'node_rows' })
+    expect(await take(limiter.router, counter)).toMatchObject({ used: 4 })
+  })
+
   test('a window that is over is not restored', async () => {
     const counter = newCounter()
     {
@@ -188,7 +229,7 @@ describe('restart', () => {
     now += 1_000
     await take(limiter.router, newCounter())
     await limiter.shards.flush()
-    expect(await rowsOf('node_brief')).toBe(1)
+    expect(await storedOf(database.sql, 'node_brief')).toEqual({ windows: 1, used: 1, copies: 1 })
   })
 
   test('flushing twice counts once, and the next window takes the place of the one before', async () => {
@@ -208,22 +249,31 @@ describe('restart', () => {
     now += HOUR
     await take(limiter.router, counter)
     await limiter.shards.flush()
-    expect(await rowsOf('node_twice')).toBe(1)
+    expect(await storedOf(database.sql, 'node_twice')).toMatchObject({ windows: 1, used: 1 })
     await using another = await startLimiter({ nodeId: 'node_two', clock })
     expect(await take(another.router, counter, { cost: 0 })).toMatchObject({ used: 1 })
   })
 
   /** Found by simulation: a server whose clock was ahead deleted what others were still counting. */
-  test('rows of windows long over are cleared away, but none that is open by the clock of the database', async () => {
+  test('rows and segments of windows long over are cleared away, but none that is open by the clock of the database', async () => {
     const insert = (nodeId: string, endMs: number) => database.sql`
       insert into ratelimit_windows (cell, node_id, ends_at, used)
       select gen_random_uuid(), ${nodeId}, ${endMs}, 1 from generate_series(1, 12000)`
-    await insert('node_gone', Date.now() - 120_000)
-    await insert('node_open', Date.now() + HOUR)
+    const insertSegments = (nodeId: string, endMs: number) => database.sql`
+      insert into ratelimit_segments (node_id, pass, first_hash, last_hash, ends_at, cells)
+      select ${nodeId}, 1, 0, 0, ${endMs}, '' from generate_series(1, 120)`
+    for (const [nodeId, endMs] of [
+      ['node_gone', Date.now() - 120_000],
+      ['node_open', Date.now() + HOUR],
+    ] as const) {
+      await insert(nodeId, endMs)
+      await insertSegments(nodeId, endMs)
+    }
     await using limiter = await startLimiter() // its clock is years ahead
     await limiter.shards.flush()
-    expect(await rowsOf('node_gone')).toBe(0)
-    expect(await rowsOf('node_open')).toBe(12_000)
+    expect([await rowsOf('node_gone'), await segmentsOf('node_gone')]).toEqual([0, 0])
+    expect([await rowsOf('node_open'), await segmentsOf('node_open')]).toEqual([12_000, 120])
+    await database.sql`delete from ratelimit_segments where node_id = 'node_open'`
     await database.sql`delete from ratelimit_windows where node_id = 'node_open'`
   })
 })
@@ -377,6 +427,7 @@ describe('async: true', () => {
 describe('memory', () => {
   beforeEach(async () => {
     await database.sql`delete from ratelimit_windows`
+    await database.sql`delete from ratelimit_segments`
   })
 
   /** An operator must learn of it from the numbers, not from the callers. */

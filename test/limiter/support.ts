@@ -1,4 +1,6 @@
+import type { AnySql } from '../../src/db/connect.ts'
 import { CounterHash } from '../../src/limiter/counter-hash.ts'
+import { unpackSegment } from '../../src/limiter/segment.ts'
 import type { WindowTable } from '../../src/limiter/window-table.ts'
 import { randomNumbers } from '../support/random.ts'
 
@@ -13,6 +15,32 @@ export function takeFrom(
   const { h0, h1, h2, h3 } = hash
   const passed = table.take(h0, h1, h2, h3, call.limit, call.durationMs, call.cost, call.atMs)
   return { passed, used: table.used, resetAtMs: table.resetAtMs }
+}
+
+/** The name of a counter's cell. */
+export function wordsOf(counter: string): [number, number, number, number] {
+  hash.update(counter)
+  return [hash.h0, hash.h1, hash.h2, hash.h3]
+}
+
+/** What a start would take for the windows of a node, and how many copies of them its segments hold. */
+export async function storedOf(
+  sql: AnySql,
+  nodeId: string,
+): Promise<{ windows: number; used: number; copies: number }> {
+  const rows = await sql<{ cells: Uint8Array }[]>`
+    select cells from ratelimit_segments where node_id = ${nodeId}`
+  const latest = new Map<string, { endMs: number; used: number }>()
+  let copies = 0
+  for (const { cells } of rows)
+    unpackSegment(cells, (h0, h1, h2, h3, endMs, used) => {
+      copies++
+      const name = [h0, h1, h2, h3].join()
+      const known = latest.get(name)
+      if (known === undefined || endMs > known.endMs || (endMs === known.endMs && used > known.used))
+        latest.set(name, { endMs, used })
+    })
+  return { windows: latest.size, used: [...latest.values()].reduce((sum, { used }) => sum + used, 0), copies }
 }
 
 /** What overflow sketches have in common; `name` is what they know of a counter. */

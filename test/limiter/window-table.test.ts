@@ -1,4 +1,5 @@
 import { expect, test } from 'bun:test'
+import fc from 'fast-check'
 import { CellBatch } from '../../src/limiter/cell-batch.ts'
 import { firstHashOf } from '../../src/limiter/counter-hash.ts'
 import { WindowTable } from '../../src/limiter/window-table.ts'
@@ -6,7 +7,7 @@ import { randomNumbers } from '../support/random.ts'
 import { takeFrom } from './support.ts'
 
 const MIB = 2 ** 20
-const newTable = (nowMs = 0) => new WindowTable({ memoryBytes: MIB, nowMs })
+const newTable = (nowMs = 0, memoryBytes = MIB) => new WindowTable({ memoryBytes, nowMs })
 
 /** A refused call must be free, or a client that retries would lock itself out for good. */
 test('a refused cost is not counted against the window', () => {
@@ -153,11 +154,13 @@ test.each([1, 2, 3, 7])(
 test('restored counts of this node are written again, those of others only counted', () => {
   const table = newTable(1_000)
   const name = [1, 2, 3, 4] as const
-  table.restore(...name, 10_000, 3, true)
-  table.restore(...name, 10_000, 4, false)
-  table.restore(...name, 10_000, 1, false)
-  table.restore(...name, 5_000, 100, false) // an older window
-  table.restore(9, 9, 9, 9, 1_000, 100, true) // over
+  table.restore(...name, 10_000, 4)
+  table.wereOthers()
+  table.restore(...name, 10_000, 1)
+  table.wereOthers()
+  table.restore(...name, 10_000, 3)
+  table.restore(...name, 5_000, 100) // an older window
+  table.restore(9, 9, 9, 9, 1_000, 100) // over
   const batch = new CellBatch(100)
   table.sweep(0, 1_000, batch)
   expect(batch.count).toBe(0) // all of it is in Postgres already
@@ -169,6 +172,80 @@ test('restored counts of this node are written again, those of others only count
   expect([batch.count, batch.used[0], batch.ends[0]]).toEqual([1, 4, 10_000])
   expect(table.take(...name, 9, 10_000, 9, 10_000)).toBe(true) // the next window starts from nothing
   expect(table.used).toBe(9)
+})
+
+/** What is stored tells the same window once for each flush that wrote it, in segments that come in any order. */
+test('of the copies of a window the newest end and the highest count are restored, in whatever order they come', () => {
+  type Copy = { node: number; end: number; used: number }
+  const copies = fc.array(
+    fc.record({
+      node: fc.nat(2),
+      end: fc.integer({ min: 1, max: 3 }),
+      used: fc.integer({ min: 1, max: 50 }),
+    }),
+    { minLength: 1, maxLength: 12 },
+  )
+  const name = [7, 7, 7, 7] as const
+  const usedOf = (all: Copy[]) => {
+    const latest = Math.max(...all.map(({ end }) => end))
+    return [0, 1, 2].reduce((sum, node) => {
+      const used = all.filter((copy) => copy.node === node && copy.end === latest).map((copy) => copy.used)
+      return sum + Math.max(0, ...used)
+    }, 0)
+  }
+  fc.assert(
+    fc.property(copies, fc.boolean(), (all, isFull) => {
+      const table = newTable(1_000, isFull ? MIB / 8 : MIB)
+      // Without room, a window is counted by its fingerprint, which may say more.
+      for (let i = 0; isFull && !table.sketch.isActive; i++)
+        table.take(Math.imul(i, 0x9e3779b1), i, i, i, 10, 10_000_000, 1, 1_000)
+      for (const node of [0, 1, 2]) {
+        for (const copy of all) if (copy.node === node) table.restore(...name, 10_000 * copy.end, copy.used)
+        if (node < 2) table.wereOthers()
+      }
+      const latest = Math.max(...all.map(({ end }) => end))
+      table.take(...name, 1_000_000, 10_000 * latest, 0, 1_000)
+      if (isFull) expect(table.used).toBeGreaterThanOrEqual(usedOf(all))
+      else expect([table.used, table.resetAtMs]).toEqual([usedOf(all), 10_000 * latest])
+    }),
+  )
+})
+
+/** Near-limit counters come with every flush of a flood: added up they would be refused for ever. */
+test('copies of a window without room are restored as one while no other node is mixed in', () => {
+  const table = newTable(1_000, MIB / 8)
+  let i = 0
+  for (; !table.sketch.isActive; i++) table.restore(Math.imul(i, 0x9e3779b1), i, i, i, 20_000, 1)
+  for (const used of [60, 80, 70]) table.restore(7, 7, 7, 7, 10_000, used)
+  table.take(7, 7, 7, 7, 100, 10_000, 0, 1_000)
+  expect(table.used).toBe(80)
+})
+
+test('what did not change is gathered where it is asked for, and parts one after the other cover all there is', () => {
+  const table = newTable(1_000, 4 * MIB)
+  const take = (i: number) => table.take(Math.imul(i, 0x9e3779b1), i, i, i, 10, 100_000, 1, 1_000)
+  for (let i = 1; i <= 3_000; i++) take(i)
+  const all = new CellBatch(10_000)
+  table.sweep(0, 10_000, all)
+  expect(all.count).toBe(3_000)
+
+  const seen = new Set<number>()
+  let changedSeen = 0
+  for (let part = 0; part < 8; part++) {
+    const changed = new CellBatch(10_000)
+    const unchanged = new CellBatch(10_000)
+    take(part + 1) // is gathered as changed wherever it lies, and not as unchanged
+    const rewrite = { from: part * 2 ** 29, until: (part + 1) * 2 ** 29, unchanged }
+    expect(table.sweep(0, 10_000, changed, rewrite)).toBe(-1)
+    expect(changed.count).toBe(1)
+    changedSeen += changed.count
+    for (const batch of [changed, unchanged])
+      for (let i = 0; i < batch.count; i++) seen.add(batch.names[4 * i + 1] ?? 0)
+    for (let i = 3_000 + 500 * part; i < 3_500 + 500 * part; i++) take(i + 1) // pages split meanwhile
+    table.sweep(0, 10_000, new CellBatch(10_000))
+  }
+  expect(changedSeen).toBe(8)
+  for (let i = 1; i <= 3_000; i++) expect(seen.has(i)).toBe(true)
 })
 
 test('memory of windows that are over is used again', () => {

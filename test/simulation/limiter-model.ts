@@ -1,5 +1,6 @@
+import { shardOf } from '../../src/limiter/counter-hash.ts'
 import { NUMBERS_PER_CALL, type ShardSetup } from '../../src/limiter/protocol.ts'
-import type { StoredWindow } from '../../src/limiter/store.ts'
+import type { WindowCopy } from './postgres.ts'
 
 /** One counter as it must be. */
 export type ModelCell = {
@@ -17,6 +18,8 @@ export type ModelCell = {
 export class ShardModel {
   nowMs: number
   readonly cells = new Map<number, ModelCell>()
+  /** Of each cell, what was read of it, by node. */
+  private readonly read = new Map<number, Map<string, WindowCopy>>()
   decisions = 0
 
   /**
@@ -30,20 +33,29 @@ export class ShardModel {
     this.nowMs = setup.nowMs
   }
 
-  restore({ cell, ends_at: endMs, used, is_own }: StoredWindow): void {
-    if (endMs <= this.nowMs) return
+  /** One of the copies that are stored: of each node the latest counts. */
+  restore({ nodeId, cell, endMs, used }: WindowCopy): void {
     const words = wordsOf(cell)
-    const known = this.cells.get(nameOf(words[0], words[1]))
-    const model = known ?? { words, endMs, own: 0, others: 0 }
-    if (known === undefined) this.cells.set(nameOf(words[0], words[1]), model)
-    if (model.endMs > endMs) return
-    if (model.endMs < endMs) {
-      model.endMs = endMs
-      model.own = 0
-      model.others = 0
+    if (endMs <= this.nowMs || shardOf(words[0], this.setup.count) !== this.setup.index) return
+    const name = nameOf(words[0], words[1])
+    const byNode = this.read.get(name) ?? new Map<string, WindowCopy>()
+    this.read.set(name, byNode)
+    const known = byNode.get(nodeId)
+    if (known !== undefined && (known.endMs > endMs || (known.endMs === endMs && known.used >= used))) return
+    byNode.set(nodeId, { nodeId, cell, endMs, used })
+    const copies = [...byNode.values()]
+    const model: ModelCell = {
+      words,
+      endMs: Math.max(...copies.map((copy) => copy.endMs)),
+      own: 0,
+      others: 0,
     }
-    if (is_own) model.own += used
-    else model.others += used
+    for (const copy of copies) {
+      if (copy.endMs < model.endMs) continue
+      if (copy.nodeId === this.setup.nodeId) model.own += copy.used
+      else model.others += copy.used
+    }
+    this.cells.set(name, model)
   }
 
   /** Time goes on, without a call. */
@@ -120,7 +132,3 @@ const wordsOf = (cell: string): [number, number, number, number] => {
 
 /** 53 bits of the 128 that name a cell: enough to tell apart the few thousand of a run. */
 const nameOf = (h0: number, h1: number) => h0 * 2 ** 21 + (h1 >>> 11)
-
-/** The name of its row. */
-export const cellNameOf = ({ words }: ModelCell): string =>
-  words.map((word) => (word >>> 0).toString(16).padStart(8, '0')).join('')

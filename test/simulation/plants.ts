@@ -23,13 +23,21 @@ export const PLANTS: Record<string, { what: string; plant(): void }> = {
       WindowTable.prototype.markChanged = () => {}
     },
   },
+  'rewrite-skips': {
+    what: 'what a flush wrote is superseded, though what did not change since was not written again',
+    plant() {
+      const { sweep } = WindowTable.prototype
+      WindowTable.prototype.sweep = function (from, pagesMax, changed) {
+        return sweep.call(this, from, pagesMax, changed)
+      }
+    },
+  },
   'restore-doubles': {
     what: 'a window read at the start counts twice',
     plant() {
       const { restore } = WindowTable.prototype
-      WindowTable.prototype.restore = function (...row) {
-        restore.apply(this, row)
-        restore.apply(this, row)
+      WindowTable.prototype.restore = function (h0, h1, h2, h3, endMs, used) {
+        restore.call(this, h0, h1, h2, h3, endMs, 2 * used)
       }
     },
   },

@@ -1,9 +1,18 @@
 import type { AnySql, Sql, Transaction } from '../../src/db/connect.ts'
 import { GivenUp } from '../../src/db/guarded-pool.ts'
 import type { Spills } from '../../src/db/spill.ts'
-import type { CellRange, StoredWindow, WindowRows, WindowStore } from '../../src/limiter/store.ts'
+import { CELL_BYTES, type Segment, unpackSegment } from '../../src/limiter/segment.ts'
+import type { HashRange, StoredNode, WindowRows, WindowStore } from '../../src/limiter/store.ts'
 import type { SpentRow } from '../../src/verify/store.ts'
 import type { Thread, World } from './world.ts'
+
+/** What a row or a segment says of a window. */
+export type WindowCopy = { nodeId: string; cell: string; endMs: number; used: number }
+type StoredSegment = { nodeId: string; pass: number; segment: Segment; copies: WindowCopy[] }
+
+/** The name of a cell as that of its row. */
+export const cellNameOf = (words: readonly number[]): string =>
+  words.map((word) => (word >>> 0).toString(16).padStart(8, '0')).join('')
 
 /**
  * A Postgres in memory: what our statements mean, and every way in which one can go wrong. It stands where the driver
@@ -16,6 +25,8 @@ export class Postgres {
   /** The same, for answering at once. */
   quickSinceMs = Number.NEGATIVE_INFINITY
   readonly windows = new Map<string, Map<string, { endMs: number; used: number }>>()
+  readonly segments = new Map<number, StoredSegment>()
+  private lastSegment = 0
   readonly keys = new Map<string, KeyRow>()
   readonly keyByHash = new Map<string, KeyRow>()
   private readonly lastBatches = new Map<string, number>()
@@ -23,7 +34,7 @@ export class Postgres {
   /** Sent and waiting for the database to move again. */
   private frozen: (() => void)[] = []
   onUsage: (writer: string, cells: UsageCells) => void = () => {}
-  onWindowsRead: (thread: Thread, rows: StoredWindow[]) => void = () => {}
+  onWindowsRead: (thread: Thread, copies: WindowCopy[]) => void = () => {}
   onChanged: (key: KeyRow) => void = () => {}
 
   /** @param clock The database's own, which is right. */
@@ -117,29 +128,50 @@ export class Postgres {
 
   // Rate limit windows.
 
-  windowStore(
-    thread: Thread,
-  ): Pick<WindowStore, 'write' | 'countOpen' | 'readOpen' | 'deleteEnded' | 'close'> {
+  windowStore(thread: Thread): Pick<WindowStore, keyof WindowStore> {
     let breakOff = Promise.withResolvers<never>()
     const run = <T>(name: string, execute: () => T): Promise<T> =>
       Promise.race([this.run(thread, WINDOWS_TIMEOUT_MS, name, execute), breakOff.promise])
     breakOff.promise.catch(() => {})
+    const deleteEnded = (beforeMs: number, rowsMax: number) => {
+      const rows = this.deleteWindows(beforeMs, rowsMax)
+      const segments = this.deleteSegments(rowsMax, ({ segment }) => segment.endsAt < beforeMs)
+      return rows < rowsMax && segments < rowsMax
+    }
     return {
+      writeSegment: (nodeId, pass, segment) =>
+        run('segment', () => {
+          const copies: WindowCopy[] = []
+          unpackSegment(Buffer.from(segment.cells, 'hex'), (h0, h1, h2, h3, endMs, used) =>
+            copies.push({ nodeId, cell: cellNameOf([h0, h1, h2, h3]), endMs, used }),
+          )
+          this.segments.set(++this.lastSegment, { nodeId, pass, segment, copies })
+        }),
+      deleteSuperseded: ({ nodeId, hashes, pass, rowsMax }) =>
+        run('supersede', () => {
+          const isSuperseded = (stored: StoredSegment) =>
+            stored.nodeId === nodeId &&
+            stored.pass < pass &&
+            stored.segment.firstHash >= hashes.first &&
+            stored.segment.lastHash <= hashes.last
+          return this.deleteSegments(rowsMax, isSuperseded) < rowsMax
+        }),
       write: (nodeId, rows) => run('windows', () => this.writeWindows(nodeId, rows)),
-      countOpen: (range, nowMs) => run('count', () => this.openWindows(range, nowMs).length),
-      readOpen: (range, nodeId, nowMs) =>
+      list: (hashes, nowMs) => run('list', () => this.nodesOf(hashes, nowMs)),
+      readRows: (hashes, nodeId, nowMs) =>
         run('restore', () => {
-          const rows = this.openWindows(range, nowMs).map(([cell, node, { endMs, used }]) => ({
-            cell,
-            ends_at: endMs,
-            used,
-            is_own: node === nodeId,
-          }))
-          this.onWindowsRead(thread, rows)
-          return rows
+          const copies = this.openWindows(hashes, nowMs).filter((copy) => copy.nodeId === nodeId)
+          this.onWindowsRead(thread, copies)
+          return copies.map(({ cell, endMs, used }) => ({ cell, ends_at: endMs, used }))
+        }),
+      readSegments: (ids) =>
+        run('restore segments', () => {
+          const stored = ids.flatMap((id) => this.segments.get(id) ?? [])
+          for (const { copies } of stored) this.onWindowsRead(thread, copies)
+          return stored.map(({ segment }) => Buffer.from(segment.cells, 'hex'))
         }),
       deleteEnded: ({ nowMs, afterMs, rowsMax }) =>
-        run('delete', () => this.deleteWindows(Math.min(nowMs, this.clock()) - afterMs, rowsMax)),
+        run('delete', () => deleteEnded(Math.min(nowMs, this.clock()) - afterMs, rowsMax)),
       close: async () => {
         breakOff.reject(connectionError('closed'))
         breakOff = Promise.withResolvers<never>()
@@ -148,8 +180,42 @@ export class Postgres {
     }
   }
 
+  /** What a start would take it for. */
   windowOf(cell: string, nodeId: string): { endMs: number; used: number } | undefined {
-    return this.windows.get(cell)?.get(nodeId)
+    let latest = this.windows.get(cell)?.get(nodeId)
+    for (const stored of this.segments.values()) {
+      if (stored.nodeId !== nodeId) continue
+      for (const copy of stored.copies) {
+        if (copy.cell !== cell) continue
+        if (latest === undefined || copy.endMs > latest.endMs) latest = copy
+        else if (copy.endMs === latest.endMs && copy.used > latest.used) latest = copy
+      }
+    }
+    return latest
+  }
+
+  private nodesOf(hashes: HashRange, nowMs: number): StoredNode[] {
+    const nodes = new Map<string, StoredNode>()
+    const nodeOf = (nodeId: string) => {
+      const node = nodes.get(nodeId) ?? { nodeId, rows: 0, segments: [] }
+      nodes.set(nodeId, node)
+      return node
+    }
+    for (const { nodeId } of this.openWindows(hashes, nowMs)) nodeOf(nodeId).rows++
+    for (const [id, { nodeId, pass, segment, copies }] of this.segments)
+      if (segment.endsAt > nowMs && segment.firstHash <= hashes.last && segment.lastHash >= hashes.first)
+        nodeOf(nodeId).segments.push({ id, pass, bytes: CELL_BYTES * copies.length })
+    return [...nodes.values()]
+  }
+
+  private deleteSegments(countMax: number, isToGo: (stored: StoredSegment) => boolean): number {
+    let deleted = 0
+    for (const [id, stored] of this.segments) {
+      if (deleted === countMax || !isToGo(stored)) continue
+      this.segments.delete(id)
+      deleted++
+    }
+    return deleted
   }
 
   private writeWindows(nodeId: string, rows: WindowRows): void {
@@ -172,14 +238,14 @@ export class Postgres {
     }
   }
 
-  private openWindows(
-    { from, to }: CellRange,
-    nowMs: number,
-  ): [string, string, { endMs: number; used: number }][] {
-    const open: [string, string, { endMs: number; used: number }][] = []
-    for (const [cell, byNode] of this.windows)
-      if (cell >= from && cell <= to)
-        for (const [node, row] of byNode) if (row.endMs > nowMs) open.push([cell, node, row])
+  private openWindows({ first, last }: HashRange, nowMs: number): WindowCopy[] {
+    const open: WindowCopy[] = []
+    for (const [cell, byNode] of this.windows) {
+      const hash = Number.parseInt(cell.slice(0, 8), 16)
+      if (hash < first || hash > last) continue
+      for (const [nodeId, { endMs, used }] of byNode)
+        if (endMs > nowMs) open.push({ nodeId, cell, endMs, used })
+    }
     return open
   }
 

@@ -6,8 +6,7 @@ import { KeyLocked } from '../../src/verify/credits.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { verify } from '../../src/verify/verify.ts'
 import { cellsOfBatch } from './ledger.ts'
-import { cellNameOf } from './limiter-model.ts'
-import { type KeyRow, Postgres, SIMULATED, SpillFolder } from './postgres.ts'
+import { cellNameOf, type KeyRow, Postgres, SIMULATED, SpillFolder } from './postgres.ts'
 import { EPOCH_MS, type HttpThread, type Machine, Server } from './server.ts'
 import { World } from './world.ts'
 
@@ -245,7 +244,7 @@ class Simulation {
       if (model === null || hasCrashed) continue
       for (const cell of model.cells.values()) {
         if (cell.own === 0 || this.isOver(server, cell.endMs)) continue
-        const name = cellNameOf(cell)
+        const name = cellNameOf(cell.words)
         const rows = [this.postgres.windowOf(name, machine.nodeId), spilled.get(name)]
         if (!rows.some((row) => isKept(row, cell.endMs, cell.own)))
           world.fail(
@@ -681,10 +680,10 @@ class Simulation {
       if (profile.isFlood) return
       for (const { cell, endMs, own } of windows) {
         if (cell.endMs !== endMs || this.isOver(server, endMs)) continue
-        const row = postgres.windowOf(cellNameOf(cell), server.machine.nodeId)
+        const row = postgres.windowOf(cellNameOf(cell.words), server.machine.nodeId)
         if (!isKept(row, endMs, own))
           world.fail(
-            `${server.name}: ${own} used of ${cellNameOf(cell)} until ${endMs}, ${withinMs} ms ago; the database has ${JSON.stringify(row)}`,
+            `${server.name}: ${own} used of ${cellNameOf(cell.words)} until ${endMs}, ${withinMs} ms ago; the database has ${JSON.stringify(row)}`,
           )
       }
     })
