@@ -1,6 +1,6 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { sendLoad } from './support/load.ts'
+import { sendLoad, stayWithLoad } from './support/load.ts'
 import { type PacedResult, sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
@@ -39,6 +39,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const seconds = isTiny ? 1 : 4
   const connections = isTiny ? 4 : 32
   console.log(`latency: ${machine()}, ${connections} connections, ${rounds} rounds of ${seconds} s, medians`)
+  using _apart = isTiny ? null : stayWithLoad()
   const socketPath = join(tmpdir(), `tollgate-bench-${process.pid}.sock`)
   await using flushing = await startTollgate('flushing', { TOLLGATE_SOCKET: socketPath })
   await using bare = await startTarget('Bun.serve', ['bench/baselines/bun-serve.ts'])
@@ -51,7 +52,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const load = { path: LIMIT_PATH, headers: HEADERS, connections, seconds }
   const counted = async () => {
     let total = 0
-    for (const bodies of [LIMITS, DIRTY, NAMED]) total += await countedByLimits(flushing.url, bodies)
+    for (const bodies of [LIMITS, DIRTY, NAMED, MORE]) total += await countedByLimits(flushing.url, bodies)
     return total
   }
   await countedByLimits(flushing.url, LIMITS.slice(0, 1)) // the namespace is there
@@ -91,44 +92,56 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     }
     for (const { databaseUrl } of [flushing, quiet]) await servePostgresApart(databaseUrl)
   }
-  /** Windows flushed a second while the work is done. */
-  const flushedDuring = async <T>(work: () => Promise<T>): Promise<{ result: T; flushed: number }> => {
+  /** Windows flushed a second while the work is done, or after some time of it. */
+  const flushedDuring = async <T>(
+    work: () => Promise<T>,
+    skipMs = 0,
+  ): Promise<{ result: T; flushed: number }> => {
+    const working = work()
+    working.catch(() => {}) // awaited below
+    await Bun.sleep(skipMs)
     const before = sum(await metricOf(flushing.url, FLUSHED_METRIC))
     const started = performance.now()
-    const result = await work()
+    const result = await working
     const took = (performance.now() - started) / 1000
     return { result, flushed: (sum(await metricOf(flushing.url, FLUSHED_METRIC)) - before) / took }
   }
   /** Longer, as nothing is flushed in the first second of it. */
   const pacedFlushing = async (bodies: string[], rate: number, perSecond: number) => {
     await settled()
-    const { result, flushed } = await flushedDuring(() =>
-      whileDirtying(flushing, perSecond - rate, () =>
-        paced(flushing, bodies, rate, { times: isTiny ? 1 : 3 }),
-      ),
+    const { result, flushed } = await flushedDuring(
+      () =>
+        whileDirtying(flushing, perSecond - rate, () =>
+          paced(flushing, bodies, rate, { times: isTiny ? 1 : 3 }),
+        ),
+      isTiny ? 0 : FLUSHING_AFTER_MS,
     )
     answered += result.charged
     return { ...result.result, flushed }
   }
 
   for (const target of [flushing, quiet, bare]) await saturate(target, few) // warm
-  for (const bodies of isTiny ? [] : [many, named])
-    for (const each of [flushing, quiet]) await saturate(each, bodies)
-  await settled()
   const saturation = median((await inTurn(3, () => saturate(flushing, few))).map(({ rate }) => rate))
   const half = isTiny ? 500 : Math.round(saturation / 2)
   const alone: PacedResult[] = []
   const bareAlone: PacedResult[] = []
+  const socketRate = isTiny ? 500 : 10_000
+  const tcp: PacedResult[] = []
+  const unix: PacedResult[] = []
+  await settled()
+  for (let round = 0; round < rounds; round++) {
+    alone.push(await paced(flushing, few, half))
+    bareAlone.push(await paced(bare, few, half))
+    tcp.push(await paced(flushing, few, socketRate))
+    unix.push(await paced(flushing, few, socketRate, { socketPath }))
+  }
+  // After those: what Postgres was given to write is written for some seconds more, on either core.
   const dirtied: Flushing<PacedResult>[] = []
   const dirtiedNamed: Flushing<PacedResult>[] = []
   const with_: Flushing<Saturated>[] = []
   const without: Saturated[] = []
-  for (let round = 0; round < rounds; round++) {
-    await settled()
-    alone.push(await paced(flushing, few, half))
-    bareAlone.push(await paced(bare, few, half))
-  }
-  // After those: what Postgres was given to write is written for some seconds more, on either core.
+  for (const bodies of isTiny ? [] : [many, named])
+    for (const each of [flushing, quiet]) await saturate(each, bodies)
   for (let round = 0; round < rounds && databaseServer !== undefined; round++) {
     const perSecond = isTiny ? 1000 : DIRTY_PER_SECOND
     dirtied.push(await pacedFlushing(many, half, perSecond))
@@ -138,14 +151,6 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     with_.push({ ...saturated.result, flushed: saturated.flushed })
     await settled()
     without.push(await saturate(quiet, many))
-  }
-  const socketRate = isTiny ? 500 : 10_000
-  const tcp: PacedResult[] = []
-  const unix: PacedResult[] = []
-  await settled()
-  for (let round = 0; round < rounds; round++) {
-    tcp.push(await paced(flushing, few, socketRate))
-    unix.push(await paced(flushing, few, socketRate, { socketPath }))
   }
   const surplus = (await counted()) - countedBefore - answered
   if (surplus < 0 || surplus > connections * saturations)
@@ -167,14 +172,14 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     [
       row('half of it', alone),
       row('Bun.serve, the same', bareAlone),
+      row('TCP', tcp),
+      row('Unix socket', unix),
       ...(dirtied.length === 0
         ? []
         : [
             row(`half of it, flushing ${flushedOf(dirtied)} windows/s`, dirtied),
             row(`${flushedOf(dirtiedNamed)}/s, of 100 000 identifiers`, dirtiedNamed),
           ]),
-      row('TCP', tcp),
-      row('Unix socket', unix),
     ],
   )
   if (dirtied.length === 0) {
@@ -202,10 +207,14 @@ const LIMITS = limitsOf(1000)
 /** Windows of a thousand identifiers, so that what is counted by identifier stays as little as ever. */
 const DIRTY = limitsOf(100_000, 'dirty_', 1000)
 const NAMED = limitsOf(100_000, 'named_')
+/** What is dirtied beside the load, so that nothing is twice in a flush. */
+const MORE = limitsOf(100_000, 'more_', 1000)
 const DIRTY_METRIC = 'tollgate_limiter_windows_dirty'
 const SETTLED_WITHIN_MS = 60_000
 const FLUSHED_METRIC = 'tollgate_limiter_windows_flushed_total'
 const DIRTY_PER_SECOND = 50_000
+/** By then the load has started and warmed up. */
+const FLUSHING_AFTER_MS = 2_500
 /** So few that a call holds the server hardly longer than others do. */
 const DIRTY_PER_CALL = 100
 
@@ -222,9 +231,8 @@ async function whileDirtying<T>(
   work: () => Promise<T>,
 ): Promise<{ result: T; charged: number }> {
   const signal = new AbortController()
-  // From the end: the load begins at the start.
-  const bodies = Array.from({ length: DIRTY.length / DIRTY_PER_CALL }, (_, i) =>
-    JSON.stringify(DIRTY.slice(DIRTY.length - (i + 1) * DIRTY_PER_CALL).slice(0, DIRTY_PER_CALL)),
+  const bodies = Array.from({ length: MORE.length / DIRTY_PER_CALL }, (_, i) =>
+    JSON.stringify(MORE.slice(i * DIRTY_PER_CALL, (i + 1) * DIRTY_PER_CALL)),
   )
   const intervalMs = (1000 * DIRTY_PER_CALL) / Math.max(1, perSecond)
   let sent = 0
