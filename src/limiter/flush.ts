@@ -50,7 +50,8 @@ export class Flusher {
   /** What the last walk took, ms, without its rests; for metrics. */
   tookMs = 0
   private isStopped = false
-  private beganMs = Number.NEGATIVE_INFINITY
+  /** When the last walk began. */
+  private beganMs: number
   /** For how long the walk under way has rested so far. */
   private restedMs = 0
   /** Between the beginnings of two of its segments; 0 = as fast as it goes. */
@@ -77,6 +78,7 @@ export class Flusher {
     },
   ) {
     this.pass = options.firstPass
+    this.beganMs = options.timers.now()
   }
 
   start(): void {

@@ -270,6 +270,79 @@ test('a database that was away for a moment is not told as away while there is n
   }
 })
 
+/** All at once they would take a quarter of a core from those who answer, for a tenth of a second. */
+test('a walk of many windows rests between its segments, begins in time, and does not rest while it is waited for', async () => {
+  let now = 0
+  let due: { atMs: number; run(): void }[] = []
+  const timers = {
+    ...systemTimers,
+    now: () => now,
+    after: (delayMs: number, run: () => void) => {
+      const timer = { atMs: now + delayMs, run }
+      due.push(timer)
+      return () => {
+        due = due.filter((other) => other !== timer)
+      }
+    },
+  }
+  const writtenAt: number[] = []
+  const writeSegment = async () => void writtenAt.push(now)
+  const table = new WindowTable({ memoryBytes: 2 ** 24, nowMs: NOW })
+  const take = () => {
+    for (let i = 0; i < 20_000; i++)
+      takeFrom(table, { counter: `c${i}`, limit: 1e6, durationMs: 3_600_000, cost: 1, atMs: NOW })
+  }
+  const store = { ...awayStore, writeSegment, deleteSuperseded: async () => true }
+  const flusher = new Flusher({
+    table,
+    store,
+    spills: openSpills(''),
+    timers,
+    nodeId: NODE,
+    hashes: ALL,
+    firstPass: 1,
+    everyMs: 1_000,
+    deletesEnded: false,
+  })
+  /** Until nothing happens any more without time going on. */
+  const settle = async () => {
+    for (let turn = 0; turn < 200; turn++) await new Promise((resolve) => setImmediate(resolve))
+  }
+  const goTo = async (atMs: number) => {
+    for (;;) {
+      await settle()
+      const next = due.toSorted((a, b) => a.atMs - b.atMs)[0]
+      if (next === undefined || next.atMs > atMs) break
+      due = due.filter((other) => other !== next)
+      now = next.atMs
+      next.run()
+    }
+    now = atMs
+  }
+  flusher.start()
+  take()
+  await goTo(999)
+  expect(writtenAt).toEqual([])
+  await goTo(1_999)
+  expect(writtenAt.length).toBe(21)
+  expect(writtenAt[0]).toBe(1_000)
+  for (const [i, at] of writtenAt.entries()) expect(at).toBeGreaterThanOrEqual(1_000 + 12 * i)
+  expect(writtenAt.at(-1)).toBeLessThanOrEqual(1_500)
+  expect(flusher.tookMs).toBe(0) // but for its rests
+
+  take()
+  writtenAt.length = 0
+  await goTo(2_050)
+  expect(writtenAt[0]).toBe(2_000)
+  expect(writtenAt.length).toBeLessThan(10)
+  const flushed = flusher.flush()
+  await goTo(2_070) // the rest under way ends
+  await flushed
+  expect(writtenAt.length).toBe(21)
+  expect(writtenAt.at(-1)).toBeLessThanOrEqual(2_070)
+  await flusher.stop()
+})
+
 const away = async () => {
   throw new Error('away')
 }
