@@ -13,7 +13,7 @@ export type WindowSpill = WindowRows & { nodeId: string }
 /** What a flusher needs of the store. */
 export type FlushStore = Pick<
   WindowStore,
-  'writeSegment' | 'deleteSuperseded' | 'write' | 'deleteEnded' | 'close'
+  'connections' | 'writeSegment' | 'deleteSuperseded' | 'write' | 'deleteEnded' | 'close'
 >
 
 /**
@@ -40,6 +40,8 @@ export class Flusher {
   private rewrittenTo = 0
   /** A pass is complete, and not all that it superseded is deleted. */
   private hasSuperseded = false
+  /** Over which of its connections the store has written the pass under way. */
+  private connection: number
   private cancelNext: Cancel | null = null
   /** The walk under way or the last one; never rejects. Walks follow one another. */
   private walking: Promise<void> = Promise.resolve()
@@ -78,6 +80,7 @@ export class Flusher {
     },
   ) {
     this.pass = options.firstPass
+    this.connection = options.store.connections
     this.beganMs = options.timers.now()
   }
 
@@ -163,14 +166,25 @@ export class Flusher {
     await this.writeNearLimit(nearLimit)
     // All there was to write is written, and so Postgres is back, or there was nothing any more, and no crash costs any.
     if (!this.options.deletesEnded) this.reportBack()
-    this.rewrittenTo = rewrite.until
-    if (this.rewrittenTo === PLACES) {
+    this.goOn(rewrite.until)
+    await this.deleteSuperseded()
+    await this.deleteEnded()
+  }
+
+  /** All up to there has been written, in this walk or before. */
+  private goOn(rewrittenTo: number): void {
+    const { connections } = this.options.store
+    if (connections !== this.connection) {
+      // A standby that took over may lack what was written last: only what is written from now on supersedes anything.
+      this.connection = connections
+      this.pass++
+      this.rewrittenTo = 0
+      this.hasSuperseded = false
+    } else if (rewrittenTo === PLACES) {
       this.pass++
       this.rewrittenTo = 0
       this.hasSuperseded = true
-    }
-    await this.deleteSuperseded()
-    await this.deleteEnded()
+    } else this.rewrittenTo = rewrittenTo
   }
 
   /** As large a part as changed since the last walk; nothing where nothing did. */

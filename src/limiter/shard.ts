@@ -257,15 +257,14 @@ class Restoring {
       }
       const read = await this.store.readSegments(ids)
       if (read.length < ids.length) areAllThere = false
-      for (const cells of read) {
-        let count = 0
+      let count = 0
+      for (const cells of read)
         unpackSegment(cells, (h0, h1, h2, h3, endMs, used) => {
           if (h0 >>> 0 < first || h0 >>> 0 > last) return // of another shard
           table.restore(h0, h1, h2, h3, endMs, used)
           count++
         })
-        this.progress(count)
-      }
+      this.progress(count)
     }
     return areAllThere
   }

@@ -29,15 +29,17 @@ export type StoredNode = {
 export type StoredRow = { cell: string; ends_at: number; used: number }
 
 /**
- * The windows in Postgres, in segments and rows, over one connection. No call waits longer than `STATEMENT_MS`, the count at a start longer
- * than `COUNT_MS`: after that, and after any other failure, the connection is dropped and the next call opens a new one,
- * which first asks whether it leads to the same database: windows given to an empty standby would be taken for written. A
- * write that was given up may still be carried out later; counts are absolute and never go back, so that is harmless.
+ * The windows in Postgres, in segments and rows, over one connection. No call waits longer than `STATEMENT_MS`, `list` not
+ * longer than `LIST_MS`: after that, and after any other failure, the connection is dropped and the next call opens a new
+ * one, which first asks whether it leads to the same database: windows given to an empty standby would be taken for written.
+ * A write that was given up may still be carried out later; counts are absolute and never go back, so that is harmless.
  */
 export class WindowStore {
   private sql: Sql | null = null
   /** Of this connection: its database is the right one. */
   private isKnown = false
+  /** How many there have been: after each, another server may answer that lacks the last of what was written before. */
+  connections = 0
   constructor(private readonly address: DatabaseAddress) {}
 
   /** Writes what a node has counted, once more: what is stored of the same windows stays. */
@@ -109,6 +111,7 @@ export class WindowStore {
     const sql = connect(this.address, { connectionsMax: 1, onClose })
     this.sql = sql
     this.isKnown = false
+    this.connections++
     return sql
   }
 

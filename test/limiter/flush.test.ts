@@ -79,6 +79,9 @@ test('what is stored stays in proportion to the open windows, and is what was co
   const flusher = flusherOf(
     table,
     {
+      get connections() {
+        return store.connections
+      },
       write: (node, rows) => store.write(node, rows),
       // One in twenty breaks, before or after it was carried out, so that walks end anywhere.
       writeSegment: async (node, pass, segment) => {
@@ -270,6 +273,40 @@ test('a database that was away for a moment is not told as away while there is n
   }
 })
 
+/** Asynchronous replication: the last that the old primary took is not there, and nobody is told. */
+test('what a standby that takes over has is not superseded by what only the lost primary had', async () => {
+  const table = new WindowTable({ memoryBytes: 2 ** 22, nowMs: NOW })
+  const supersededBefore: number[] = []
+  const written: number[] = []
+  const store = {
+    ...awayStore,
+    connections: 1,
+    writeSegment: async (_: string, pass: number) => void written.push(pass),
+    deleteSuperseded: async ({ pass }: { pass: number }) => {
+      supersededBefore.push(pass)
+      return true
+    },
+  }
+  const flusher = flusherOf(table, store)
+  const change = () => takeFrom(table, { counter: 'one', limit: 100, durationMs: 48 * 3_600_000, cost: 1, atMs: NOW })
+  // Few windows: each walk is a whole pass.
+  for (let walk = 0; walk < 3; walk++) {
+    change()
+    await flusher.flush()
+  }
+  expect(supersededBefore).toEqual([1, 2, 3])
+  expect(written).toEqual([1, 2, 3])
+
+  store.connections++ // pass 3 may be lost, and only pass 2 still be there
+  change()
+  await flusher.flush()
+  expect(supersededBefore).toEqual([1, 2, 3])
+  change()
+  await flusher.flush()
+  expect(written).toEqual([1, 2, 3, 4, 5])
+  expect(supersededBefore).toEqual([1, 2, 3, 5])
+})
+
 /** All at once they would take a quarter of a core from those who answer, for a tenth of a second. */
 test('a walk of many windows rests between its segments, begins in time, and does not rest while it is waited for', async () => {
   let now = 0
@@ -347,6 +384,7 @@ const away = async () => {
   throw new Error('away')
 }
 const awayStore: FlushStore = {
+  connections: 1,
   write: away,
   writeSegment: away,
   deleteSuperseded: away,

@@ -139,6 +139,7 @@ export class Postgres {
       return rows < rowsMax && segments < rowsMax
     }
     return {
+      connections: 1,
       writeSegment: (nodeId, pass, segment) =>
         run('segment', () => {
           const copies: WindowCopy[] = []
