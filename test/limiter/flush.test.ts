@@ -288,7 +288,8 @@ test('what a standby that takes over has is not superseded by what only the lost
     },
   }
   const flusher = flusherOf(table, store)
-  const change = () => takeFrom(table, { counter: 'one', limit: 100, durationMs: 48 * 3_600_000, cost: 1, atMs: NOW })
+  const change = () =>
+    takeFrom(table, { counter: 'one', limit: 100, durationMs: 48 * 3_600_000, cost: 1, atMs: NOW })
   // Few windows: each walk is a whole pass.
   for (let walk = 0; walk < 3; walk++) {
     change()
