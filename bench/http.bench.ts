@@ -150,7 +150,14 @@ async function compareAtOneRate(
   for (let round = 0; round < load.rounds; round++)
     for (const target of targets) {
       const { url } = target
-      const result = await sendPacedLoad({ ...load, url, socketPath: null, headers: HEADERS, calls })
+      const result = await sendPacedLoad({
+        ...load,
+        url,
+        socketPath: null,
+        headers: HEADERS,
+        calls,
+        warmSeconds: 1,
+      })
       if (result.failed > 0)
         throw new Error(`${target.name}: ${result.failed} calls failed at ${load.rate}/s`)
       results.get(target)?.push(result)
