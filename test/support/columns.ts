@@ -217,7 +217,7 @@ export class Columns {
     }
     const before = await flushes()
     // There is one window, so each flush writes one: the second began after this call.
-    while ((await flushes()) < before + 2 || (await this.usage()) < verified) await Bun.sleep(50)
+    while ((await flushes()) < before + 2 || !((await this.usage()) >= verified)) await Bun.sleep(50)
     return at
   }
 
