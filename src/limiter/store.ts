@@ -91,8 +91,8 @@ export class WindowStore {
   async deleteEnded(which: { nowMs: number; afterMs: number; rowsMax: number }): Promise<boolean> {
     const segmentsMax = Math.ceil(which.rowsMax / 100)
     return await this.run(async (sql) => {
-      const rows = await deleteEnded(sql, which)
-      const segments = await deleteEndedSegments(sql, { ...which, rowsMax: segmentsMax })
+      const rows = await deleteEnded(sql, 'ratelimit_windows', which)
+      const segments = await deleteEnded(sql, 'ratelimit_segments', { ...which, rowsMax: segmentsMax })
       return rows < which.rowsMax && segments < segmentsMax
     })
   }
@@ -232,28 +232,16 @@ async function deleteSuperseded(
   return deleted.count
 }
 
-async function deleteEndedSegments(
-  sql: AnySql,
-  { nowMs, afterMs, rowsMax }: { nowMs: number; afterMs: number; rowsMax: number },
-): Promise<number> {
-  const deleted = await sql`
-    delete from ratelimit_segments
-     where id in (
-       select id from ratelimit_segments
-        where ends_at < least(${nowMs}::bigint, floor(extract(epoch from now()) * 1000)::bigint) - ${afterMs}::bigint
-        order by ends_at limit ${rowsMax}
-       for update skip locked)`
-  return deleted.count
-}
-
 async function deleteEnded(
   sql: AnySql,
+  table: 'ratelimit_windows' | 'ratelimit_segments',
   { nowMs, afterMs, rowsMax }: { nowMs: number; afterMs: number; rowsMax: number },
 ): Promise<number> {
+  const key = table === 'ratelimit_windows' ? sql`cell, node_id` : sql`id`
   const deleted = await sql`
-    delete from ratelimit_windows
-     where (cell, node_id) in (
-       select cell, node_id from ratelimit_windows
+    delete from ${sql(table)}
+     where (${key}) in (
+       select ${key} from ${sql(table)}
         where ends_at < least(${nowMs}::bigint, floor(extract(epoch from now()) * 1000)::bigint) - ${afterMs}::bigint
         order by ends_at limit ${rowsMax}
        for update skip locked)`
