@@ -1,5 +1,6 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { type Awake, keepAwake } from './support/awake.ts'
 import { sendLoad, stayWithLoad } from './support/load.ts'
 import { type PacedResult, sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
@@ -22,170 +23,144 @@ import {
  * costs at most a tenth of the throughput; and at 10 000 requests a second a Unix socket is quicker than TCP.
  *
  * A shared machine stands still for milliseconds now and then, whoever is being measured. So a bare `Bun.serve` gets the
- * same load in turn: a tail that it has as well is the machine's. Where that may be done, the connections to Postgres are
- * served on the core of the load, after it, and what flushing costs is also told as CPU of the server: the load's core
- * then asks for less. What one row left to be flushed is written before the next one begins. The load knows when it stood
- * still itself: what was not due or under way then is told again by itself, as undisturbed.
+ * same load in turn: a tail that it has as well is the machine's. Most of that comes from cores that halt and are given away
+ * (`keepAwake`); two rows tell what it is without anything against that. Where that may be done, the connections to Postgres
+ * are served on the core of the load, after it. What one row left to be flushed is written before the next one begins. The
+ * load knows when it stood still itself: what was not due or under way then is told again by itself, as undisturbed.
  *
  * Windows are dirtied by the load: each request is for another one. Where that is less than 50 000 a second,
  * `ratelimits.multiLimit` adds the rest. They are of a thousand identifiers with a hundred limits each; in another row of
  * 100 000 identifiers, each of which is counted by itself for analytics too, so that Postgres has as much to write again.
- * How many were flushed is what the server itself has counted. Every answer is looked at, and every answered call must have
- * been counted.
+ * How many were flushed is what the server itself has counted. What flushing costs is measured at saturation, in rounds
+ * right after each other, of two servers that hold the same windows; as CPU of the server too, since the load's core asks for
+ * less beside Postgres. Every answer is looked at, and every answered call must have been counted.
  */
 export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const isTiny = options.tiny ?? false
-  const rounds = isTiny ? 1 : 5
-  const seconds = isTiny ? 1 : 4
-  const connections = isTiny ? 4 : 32
-  console.log(`latency: ${machine()}, ${connections} connections, ${rounds} rounds of ${seconds} s, medians`)
+  const how: How = {
+    isTiny,
+    rounds: isTiny ? 1 : 5,
+    seconds: isTiny ? 1 : 4,
+    connections: isTiny ? 4 : 32,
+  }
+  using awake = keepAwake()
+  console.log(
+    `latency: ${machine()}, ${how.connections} connections, ${how.rounds} rounds of ${how.seconds} s, medians; the server's core ${awake.text}`,
+  )
   using _apart = isTiny ? null : stayWithLoad()
-  const socketPath = join(tmpdir(), `tollgate-bench-${process.pid}.sock`)
-  await using flushing = await startTollgate('flushing', { TOLLGATE_SOCKET: socketPath })
-  await using bare = await startTarget('Bun.serve', ['bench/baselines/bun-serve.ts'])
-  await using quiet = await startTollgate('not flushing', { TOLLGATE_FLUSH_MS: '60000' })
-  const few = LIMITS.map((body) => JSON.stringify(body))
-  const textsOf = (bodies: object[]) =>
-    bodies.slice(0, isTiny ? 2000 : undefined).map((body) => JSON.stringify(body))
-  const many = textsOf(DIRTY)
-  const named = textsOf(NAMED)
-  const load = { path: LIMIT_PATH, headers: HEADERS, connections, seconds, warmSeconds: isTiny ? 0.2 : 1 }
-  const counted = async () => {
-    let total = 0
-    for (const bodies of [LIMITS, DIRTY, NAMED, MORE]) total += await countedByLimits(flushing.url, bodies)
-    return total
-  }
-  await countedByLimits(flushing.url, LIMITS.slice(0, 1)) // the namespace is there
-  const countedBefore = await counted()
-  let answered = 0
-  /** Each ends while its last requests are under way, one a connection. */
-  let saturations = 0
-  const paced = async (
-    target: Target,
-    bodies: string[],
-    rate: number,
-    { socketPath = null, times = 1 }: { socketPath?: string | null; times?: number } = {},
-  ) => {
-    const calls = bodies.map((body) => ({ path: LIMIT_PATH, body, expected: '"success":true' }))
-    const { url } = target
-    const result = await sendPacedLoad({ ...load, seconds: times * seconds, url, socketPath, calls, rate })
-    if (result.failed > 0) throw new Error(`${target.name}: ${result.failed} calls failed at ${rate}/s`)
-    if (target === flushing) answered += result.answered
-    return result
-  }
-  const saturate = async (target: Target, bodies: string[]) => {
-    const cpuBefore = target.cpuMicroseconds()
-    const result = await sendLoad({ ...load, bodies, url: target.url })
-    if (target === flushing) {
-      answered += result.answered
-      saturations++
-    }
-    return { rate: result.requestsPerSecond, cpu: (target.cpuMicroseconds() - cpuBefore) / result.answered }
-  }
-
-  /** All is flushed, and what connections were made meanwhile are on the core of the load too. */
-  const settled = async () => {
-    const until = performance.now() + SETTLED_WITHIN_MS
-    while (!isTiny && sum(await metricOf(flushing.url, DIRTY_METRIC)) > 0) {
-      if (performance.now() > until) throw new Error('windows are not flushed within a minute')
-      await Bun.sleep(50)
-    }
-    for (const { databaseUrl } of [flushing, quiet]) await servePostgresApart(databaseUrl)
-  }
-  /** Windows flushed a second while the work is done, or after some time of it. */
-  const flushedDuring = async <T>(
-    work: () => Promise<T>,
-    skipMs = 0,
-  ): Promise<{ result: T; flushed: number }> => {
-    const working = work()
-    working.catch(() => {}) // awaited below
-    await Bun.sleep(skipMs)
-    const before = sum(await metricOf(flushing.url, FLUSHED_METRIC))
-    const started = performance.now()
-    const result = await working
-    const took = (performance.now() - started) / 1000
-    return { result, flushed: (sum(await metricOf(flushing.url, FLUSHED_METRIC)) - before) / took }
-  }
-  /** Longer, as nothing is flushed in the first second of it. */
-  const pacedFlushing = async (bodies: string[], rate: number, perSecond: number) => {
-    await settled()
-    const { result, flushed } = await flushedDuring(
-      () =>
-        whileDirtying(flushing, perSecond - rate, () =>
-          paced(flushing, bodies, rate, { times: isTiny ? 1 : 3 }),
-        ),
-      isTiny ? 0 : FLUSHING_AFTER_MS,
-    )
-    answered += result.charged
-    return { ...result.result, flushed }
-  }
-
-  for (const target of [flushing, quiet, bare]) await saturate(target, few) // warm
-  const saturation = median((await inTurn(3, () => saturate(flushing, few))).map(({ rate }) => rate))
-  const half = isTiny ? 500 : Math.round(saturation / 2)
-  const alone: PacedResult[] = []
-  const bareAlone: PacedResult[] = []
-  const socketRate = isTiny ? 500 : 10_000
-  const tcp: PacedResult[] = []
-  const unix: PacedResult[] = []
-  await settled()
-  for (let round = 0; round < rounds; round++) {
-    alone.push(await paced(flushing, few, half))
-    bareAlone.push(await paced(bare, few, half))
-    tcp.push(await paced(flushing, few, socketRate))
-    unix.push(await paced(flushing, few, socketRate, { socketPath }))
-  }
-  // After those: what Postgres was given to write is written for some seconds more, on either core.
-  const dirtied: Flushing<PacedResult>[] = []
-  const dirtiedNamed: Flushing<PacedResult>[] = []
-  const with_: Flushing<Saturated>[] = []
-  const without: Saturated[] = []
-  for (const bodies of isTiny ? [] : [many, named])
-    for (const each of [flushing, quiet]) await saturate(each, bodies)
-  for (let round = 0; round < rounds && databaseServer !== undefined; round++) {
-    const perSecond = isTiny ? 1000 : DIRTY_PER_SECOND
-    dirtied.push(await pacedFlushing(many, half, perSecond))
-    dirtiedNamed.push(await pacedFlushing(named, half, perSecond))
-    await settled()
-    const saturated = await flushedDuring(() => saturate(flushing, many))
-    with_.push({ ...saturated.result, flushed: saturated.flushed })
-    await settled()
-    without.push(await saturate(quiet, many))
-  }
-  const surplus = (await counted()) - countedBefore - answered
-  if (surplus < 0 || surplus > connections * saturations)
-    throw new Error(`${answered} calls were answered, ${answered + surplus} counted`)
-
-  const row = (name: string, results: PacedResult[]) => [
-    name,
-    median(results.map((result) => result.requestsPerSecond)),
-    median(results.map((result) => result.p50)).toFixed(3), // two ways in differ by thousandths
-    ...(['p99', 'p999'] as const).map((field) => median(results.map((result) => result[field]))),
-    `${(100 * median(results.map(({ undisturbed }) => undisturbed.share))).toFixed(1)} %`,
-    ...(['p99', 'p999'] as const).map((field) =>
-      median(results.map(({ undisturbed }) => undisturbed[field])),
-    ),
-  ]
-  console.log(`  saturation: ${whole(saturation)} requests/s`)
+  const rows: Row[] = []
+  const half = await alone(how, awake, rows)
+  if (databaseServer !== undefined) await whileFlushing(how, half, rows)
   printTable(
     ['', 'requests/s', 'p50 ms', 'p99 ms', 'p99.9 ms', 'undisturbed', 'p99 ms', 'p99.9 ms'],
-    [
-      row('half of it', alone),
-      row('Bun.serve, the same', bareAlone),
-      row('TCP', tcp),
-      row('Unix socket', unix),
-      ...(dirtied.length === 0
-        ? []
-        : [
-            row(`half of it, flushing ${flushedOf(dirtied)} windows/s`, dirtied),
-            row(`${flushedOf(dirtiedNamed)}/s, of 100 000 identifiers`, dirtiedNamed),
-          ]),
-    ],
+    rows.map(cellsOf),
   )
-  if (dirtied.length === 0) {
+  if (databaseServer === undefined)
     console.log('  flushing many windows: only with DATABASE_URL or TEST_DATABASE_URL')
-    return
+  else await costOfFlushing(how)
+}
+
+type How = { isTiny: boolean; rounds: number; seconds: number; connections: number }
+type Row = { name: string; results: PacedResult[] }
+
+/** At half of saturation, and at 10 000 requests a second either way in. @returns half of saturation. */
+async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
+  const { isTiny, rounds } = how
+  const socketPath = join(tmpdir(), `tollgate-bench-${process.pid}.sock`)
+  await using server = await startTollgate('Tollgate', { TOLLGATE_SOCKET: socketPath })
+  await using bare = await startTarget('Bun.serve', ['bench/baselines/bun-serve.ts'])
+  const bodies = LIMITS.map((body) => JSON.stringify(body))
+  const calls = new Calls(server, how, [LIMITS])
+  const baseline = new Calls(bare, how, [])
+  await calls.begin()
+  for (const each of [calls, baseline]) await each.saturate(bodies) // warm
+  const saturation = median((await inTurn(3, () => calls.saturate(bodies))).map(({ rate }) => rate))
+  console.log(`  saturation: ${whole(saturation)} requests/s`)
+  const half = isTiny ? 500 : Math.round(saturation / 2)
+  const socketRate = isTiny ? 500 : 10_000
+  const row = (name: string) => {
+    const results: PacedResult[] = []
+    rows.push({ name, results })
+    return results
   }
+  const at = {
+    half: row('half of it'),
+    bare: row('Bun.serve, the same'),
+    halting: row('half of it, a core that may halt'),
+    bareHalting: row('Bun.serve, the same'),
+    tcp: row('TCP'),
+    unix: row('Unix socket'),
+  }
+  await calls.settled()
+  for (let round = 0; round < rounds; round++) {
+    at.half.push(await calls.paced(bodies, half))
+    at.bare.push(await baseline.paced(bodies, half))
+    at.halting.push(await awake.without(() => calls.paced(bodies, half)))
+    at.bareHalting.push(await awake.without(() => baseline.paced(bodies, half)))
+    at.tcp.push(await calls.paced(bodies, socketRate))
+    at.unix.push(await calls.paced(bodies, socketRate, { socketPath }))
+  }
+  await calls.check()
+  return half
+}
+
+/** The same while many windows are flushed. After what needs quiet: Postgres writes what it was given for seconds more. */
+async function whileFlushing(how: How, half: number, rows: Row[]): Promise<void> {
+  const { isTiny, rounds } = how
+  await using server = await startTollgate('Tollgate')
+  const calls = new Calls(server, how, [DIRTY, NAMED, MORE])
+  await calls.begin()
+  const inputs = [
+    { bodies: textsOf(DIRTY, isTiny), results: [] as Flushing<PacedResult>[], name: 'windows/s' },
+    {
+      bodies: textsOf(NAMED, isTiny),
+      results: [] as Flushing<PacedResult>[],
+      name: 'of 100 000 identifiers',
+    },
+  ]
+  if (!isTiny) for (const { bodies } of inputs) await calls.saturate(bodies) // warm
+  for (let round = 0; round < rounds; round++)
+    for (const { bodies, results } of inputs) {
+      await calls.settled()
+      const { result, flushed } = await flushedDuring(
+        server,
+        () =>
+          calls.whileDirtying((isTiny ? 1000 : DIRTY_PER_SECOND) - half, () =>
+            // Longer, as nothing is flushed in the first second of it.
+            calls.paced(bodies, half, { times: isTiny ? 1 : 3 }),
+          ),
+        isTiny ? 0 : FLUSHING_AFTER_MS,
+      )
+      results.push({ ...result, flushed })
+    }
+  await calls.check()
+  for (const { name, results } of inputs)
+    rows.push({ name: `half of it, flushing ${flushedOf(results)} ${name}`, results })
+}
+
+/** What flushing costs at saturation, against a server that does not flush meanwhile and has been through the same. */
+async function costOfFlushing(how: How): Promise<void> {
+  const { isTiny, rounds } = how
+  await using flushing = await startTollgate('flushing')
+  await using quiet = await startTollgate('not flushing', { TOLLGATE_FLUSH_MS: '60000' })
+  const calls = new Calls(flushing, how, [DIRTY])
+  const baseline = new Calls(quiet, how, [DIRTY])
+  const bodies = textsOf(DIRTY, isTiny)
+  for (const each of [calls, baseline]) {
+    await each.begin()
+    await each.saturate(bodies) // warm
+  }
+  const with_: Flushing<Saturated>[] = []
+  const without: Saturated[] = []
+  for (let round = 0; round < 2 * rounds; round++) {
+    await calls.settled()
+    const { result, flushed } = await flushedDuring(flushing, () => calls.saturate(bodies))
+    with_.push({ ...result, flushed })
+    await calls.settled()
+    await baseline.apart()
+    without.push(await baseline.saturate(bodies))
+  }
+  for (const each of [calls, baseline]) await each.check()
   const rate = (results: Saturated[]) => median(results.map((each) => each.rate))
   const cpu = (results: Saturated[]) => median(results.map((each) => each.cpu))
   const less = (1 - rate(with_) / rate(without)) * 100
@@ -195,6 +170,116 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
       `CPU of the server ${cpu(with_).toFixed(1)} against ${cpu(without).toFixed(1)} µs a request (${more.toFixed(1)} % more)`,
   )
 }
+
+/** Calls of one server, every one of which must be counted where it is Tollgate. */
+class Calls {
+  private answered = 0
+  /** Each ends while its last requests are under way, one a connection. */
+  private saturations = 0
+  private countedBefore = 0
+
+  /** @param windows All that the calls charge. */
+  constructor(
+    private readonly target: Target & { databaseUrl?: string | null },
+    private readonly how: How,
+    private readonly windows: { limit: number }[][],
+  ) {}
+
+  async begin(): Promise<void> {
+    await countedByLimits(this.target.url, LIMITS.slice(0, 1)) // the namespace is there
+    this.countedBefore = await this.counted()
+  }
+
+  /** @throws Error unless all that was answered is counted, and no more. */
+  async check(): Promise<void> {
+    const surplus = (await this.counted()) - this.countedBefore - this.answered
+    if (surplus < 0 || surplus > this.how.connections * this.saturations)
+      throw new Error(`${this.answered} calls were answered, ${this.answered + surplus} counted`)
+  }
+
+  async paced(
+    bodies: string[],
+    rate: number,
+    { socketPath = null, times = 1 }: { socketPath?: string | null; times?: number } = {},
+  ): Promise<PacedResult> {
+    const { url, name } = this.target
+    const calls = bodies.map((body) => ({ path: LIMIT_PATH, body, expected: '"success":true' }))
+    const seconds = times * this.how.seconds
+    const warmSeconds = this.how.isTiny ? 0.2 : 1
+    const load = { ...this.load, url, socketPath, calls, rate, seconds, warmSeconds }
+    const result = await sendPacedLoad(load)
+    if (result.failed > 0) throw new Error(`${name}: ${result.failed} calls failed at ${rate}/s`)
+    this.answered += result.answered
+    return result
+  }
+
+  async saturate(bodies: string[]): Promise<Saturated> {
+    const { target } = this
+    const cpuBefore = target.cpuMicroseconds()
+    const result = await sendLoad({ ...this.load, bodies, url: target.url, seconds: this.how.seconds })
+    this.answered += result.answered
+    this.saturations++
+    return { rate: result.requestsPerSecond, cpu: (target.cpuMicroseconds() - cpuBefore) / result.answered }
+  }
+
+  /** Does the work while so many windows of `MORE` a second change. */
+  async whileDirtying<T>(perSecond: number, work: () => Promise<T>): Promise<T> {
+    const { result, charged } = await whileDirtying(this.target, perSecond, work)
+    this.answered += charged
+    return result
+  }
+
+  /** All is flushed, and Postgres is {@link apart}. */
+  async settled(): Promise<void> {
+    const { url } = this.target
+    const until = performance.now() + SETTLED_WITHIN_MS
+    while (!this.how.isTiny && sum(await metricOf(url, DIRTY_METRIC)) > 0) {
+      if (performance.now() > until) throw new Error('windows are not flushed within a minute')
+      await Bun.sleep(50)
+    }
+    await this.apart()
+  }
+
+  /** What connections to Postgres there are by now are served on the core of the load. */
+  async apart(): Promise<void> {
+    await servePostgresApart(this.target.databaseUrl ?? null)
+  }
+
+  private get load() {
+    return { path: LIMIT_PATH, headers: HEADERS, connections: this.how.connections }
+  }
+
+  private async counted(): Promise<number> {
+    let total = 0
+    for (const bodies of this.windows) total += await countedByLimits(this.target.url, bodies)
+    return total
+  }
+}
+
+/** Windows flushed a second while the work is done, or after some time of it. */
+async function flushedDuring<T>(
+  { url }: Target,
+  work: () => Promise<T>,
+  skipMs = 0,
+): Promise<{ result: T; flushed: number }> {
+  const working = work()
+  working.catch(() => {}) // awaited below
+  await Bun.sleep(skipMs)
+  const before = sum(await metricOf(url, FLUSHED_METRIC))
+  const started = performance.now()
+  const result = await working
+  const took = (performance.now() - started) / 1000
+  return { result, flushed: (sum(await metricOf(url, FLUSHED_METRIC)) - before) / took }
+}
+
+const cellsOf = ({ name, results }: Row) => [
+  name,
+  median(results.map((result) => result.requestsPerSecond)),
+  median(results.map((result) => result.p50)).toFixed(3), // two ways in differ by thousandths
+  ...(['p99', 'p999'] as const).map((field) => median(results.map((result) => result[field]))),
+  `${(100 * median(results.map(({ undisturbed }) => undisturbed.share))).toFixed(1)} %`,
+  ...(['p99', 'p999'] as const).map((field) => median(results.map(({ undisturbed }) => undisturbed[field]))),
+]
 
 type Saturated = { rate: number; cpu: number }
 /** `flushed`: windows a second. */
@@ -217,6 +302,9 @@ const DIRTY_PER_SECOND = 50_000
 const FLUSHING_AFTER_MS = 2_500
 /** So few that a call holds the server hardly longer than others do. */
 const DIRTY_PER_CALL = 100
+
+const textsOf = (bodies: object[], isTiny: boolean) =>
+  bodies.slice(0, isTiny ? 2000 : undefined).map((body) => JSON.stringify(body))
 
 async function inTurn<T>(times: number, work: () => Promise<T>): Promise<T[]> {
   const results: T[] = []
