@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs'
 import { connect } from '../src/db/connect.ts'
+import { keepAwake } from './support/awake.ts'
 import { generator, type LoadResult, sendLoad } from './support/load.ts'
 import { sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
@@ -32,7 +33,10 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const rounds = options.tiny ? 1 : 5
   const seconds = options.tiny ? 1 : 3
   const connections = options.tiny ? 4 : 64
-  console.log(`http: ${machine()}, load from ${generator}, ${connections} connections`)
+  using awake = keepAwake()
+  console.log(
+    `http: ${machine()}, load from ${generator}, ${connections} connections; the server's core ${awake.text}`,
+  )
   console.log(
     `  input: ${IDENTIFIERS} identifiers or ${KEYS} keys in turn; ${rounds} rounds of ${seconds} s each, medians`,
   )
