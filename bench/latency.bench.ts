@@ -110,13 +110,9 @@ async function whileFlushing(how: How, half: number, rows: Row[]): Promise<void>
   await using server = await startTollgate('Tollgate')
   const calls = new Calls(server, how, [DIRTY, NAMED, MORE])
   await calls.begin()
-  const inputs = [
-    { bodies: textsOf(DIRTY, isTiny), results: [] as Flushing<PacedResult>[], name: 'windows/s' },
-    {
-      bodies: textsOf(NAMED, isTiny),
-      results: [] as Flushing<PacedResult>[],
-      name: 'of 100 000 identifiers',
-    },
+  const inputs: { bodies: string[]; name: string; results: Flushing<PacedResult>[] }[] = [
+    { bodies: textsOf(DIRTY, isTiny), name: 'windows/s', results: [] },
+    { bodies: textsOf(NAMED, isTiny), name: 'of 100 000 identifiers', results: [] },
   ]
   if (!isTiny) for (const { bodies } of inputs) await calls.saturate(bodies) // warm
   for (let round = 0; round < rounds; round++)
