@@ -47,6 +47,8 @@ export type ThreadSetup = {
   address: DatabaseAddress
   /** Unique per process start and thread: names this thread's usage batches. */
   writerId: string
+  /** This thread sends the usage in the data dir that the start had no time for. */
+  takesUpUsage: boolean
   /** Unique per process start: names this process to the others on its database. */
   processId: string
   hashSecret: string
@@ -71,7 +73,7 @@ export function openDeps(
     onStatement?: OnStatement | undefined
   },
 ): { deps: Deps; close: (beside?: () => Promise<void>) => Promise<void> } {
-  const { config, address, writerId, processId, hashSecret, shardPorts, peerPorts } = setup
+  const { config, address, writerId, takesUpUsage, processId, hashSecret, shardPorts, peerPorts } = setup
   const clock = neverBackwards(options.clock)
   // Twice as many in all: as many again for transactions.
   const pool = new GuardedPool(address, {
@@ -102,6 +104,7 @@ export function openDeps(
     spills: openSpills(config.dataDir, address),
     flushEveryMs: config.flushEveryMs,
     clock,
+    takesUp: takesUpUsage,
   })
   // Some 200 000 overrides. A namespace that does not fit would be read anew by every call.
   const namespaces = new Namespaces(sql, changes, { bytesMax: 64 * 2 ** 20 })

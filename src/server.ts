@@ -39,21 +39,23 @@ export type Server = AsyncDisposable & {
  * Starts everything in order: data dir, database, migrations, what an earlier stop left, shards, HTTP. What was opened is
  * closed in reverse, also when a later step fails.
  * @param options.onStatement Hears what the main thread's requests send to the database.
+ * @param options.sendUsageMs For how long usage that earlier stops left is sent before anyone is answered; the rest follows.
  * @throws ConfigError, StartError: one line that says what to change.
  */
 export async function startServer(
   config: Config,
-  options: { clock?: Clock; onStatement?: OnStatement } = {},
+  options: { clock?: Clock; onStatement?: OnStatement; sendUsageMs?: number } = {},
 ): Promise<Server> {
   await using opening = new AsyncDisposableStack()
   const clock = options.clock ?? systemClock
   const dataDir = opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
   const vaultKeys = readMasterKeys(config, dataDir)
   const found = await openDatabase(config, opening)
-  const { hashSecret, databaseId, hasNewKeyFile } = await prepareDatabase(found, {
+  const { hashSecret, databaseId, hasNewKeyFile, isUsageSent } = await prepareDatabase(found, {
     config,
     keyFile: (make) => dataDir.secret(ROOT_KEY_FILE, make),
     now: clock(),
+    sendUsageMs: options.sendUsageMs ?? SEND_USAGE_MS,
   })
   const address: DatabaseAddress = { ...found, databaseId }
 
@@ -74,6 +76,7 @@ export async function startServer(
     config,
     address,
     writerId: `${dataDir.nodeId}:${processId}:${name}`,
+    takesUpUsage: false,
     processId,
     hashSecret,
     vaultKeys,
@@ -99,7 +102,7 @@ export async function startServer(
     return exposition(families)
   }
   const { deps, close } = openDeps(
-    { ...makeSetup('0'), peerPorts: [] },
+    { ...makeSetup('0'), peerPorts: [], takesUpUsage: !isUsageSent },
     {
       clock,
       publicUrl: () => config.publicUrl ?? url,
@@ -176,18 +179,28 @@ async function openDatabase(config: Config, opening: AsyncDisposableStack): Prom
   return embedded.address
 }
 
+/** After an outage with a million identifiers, sending all of it took fourteen seconds, in which nobody was answered. */
+const SEND_USAGE_MS = 2_000
+
 /** Everything that must be done on the database before anyone is served. */
 async function prepareDatabase(
   address: DatabaseAddress,
-  { config, keyFile, now }: { config: Config; keyFile: (make: () => string) => string; now: number },
+  {
+    config,
+    keyFile,
+    now,
+    sendUsageMs,
+  }: { config: Config; keyFile: (make: () => string) => string; now: number; sendUsageMs: number },
 ) {
   const sql: Sql = connect(address, { connectionsMax: 1 })
   try {
     await requireAnswer(sql)
     await migrate(sql)
     const made = await bootstrap(sql, { rootKey: config.rootKey, keyFile, now })
-    await replaySpilledUsage(sql, openSpills(config.dataDir, made))
-    return made
+    const endMs = performance.now() + sendUsageMs
+    const isOver = () => performance.now() >= endMs
+    const isUsageSent = await replaySpilledUsage(sql, openSpills(config.dataDir, made), isOver)
+    return { ...made, isUsageSent }
   } finally {
     await sql.end({ timeout: 2 })
   }

@@ -29,6 +29,8 @@ export type Spills = {
   writeAsync(kind: string, value: unknown): Promise<void>
   /** @see readSpills */
   read(kind: string): Iterable<Spill>
+  /** How many of them there are now. */
+  count(kind: string): number
 }
 export type Spill = { value: unknown; done(): void }
 
@@ -37,6 +39,7 @@ export const openSpills = (dataDir: string, of: SpillsOf = {}): Spills => ({
   write: (kind, value) => writeSpill(dataDir, kind, value, of),
   writeAsync: (kind, value) => writeSpillAsync(dataDir, kind, value, of),
   read: (kind) => readSpills(dataDir, kind, of),
+  count: (kind) => namesOf(join(dataDir, 'spill'), kind, of).own.length,
 })
 type SpillsOf = Pick<DatabaseAddress, 'databaseId'>
 
@@ -101,23 +104,11 @@ function newPath(folder: string, kind: string, { databaseId }: SpillsOf): string
  * set aside as `.unreadable` and logged, never silently dropped; one that another process was done with first is passed over.
  * One of another database waits for a start on that: sent to this one, it would count what never happened here.
  */
-export function* readSpills(
-  dataDir: string,
-  kind: string,
-  { databaseId }: SpillsOf = {},
-): Generator<Spill, void> {
+export function* readSpills(dataDir: string, kind: string, of: SpillsOf = {}): Generator<Spill, void> {
   const folder = join(dataDir, 'spill')
-  const names = namesIn(folder).filter((name) => name.startsWith(`${kind}-`) && name.endsWith('.msgpack'))
-  const own = names.filter((name) => {
-    const of = databaseOf(name)
-    return of === null || databaseId === undefined || of === databaseId
-  })
-  if (own.length < names.length)
-    log('warn', 'spill files of another database stay in the data dir', {
-      folder,
-      kind,
-      files: names.length - own.length,
-    })
+  const { own, others } = namesOf(folder, kind, of)
+  if (others > 0)
+    log('warn', 'spill files of another database stay in the data dir', { folder, kind, files: others })
   for (const name of own) {
     const path = join(folder, name)
     let value: unknown
@@ -131,6 +122,16 @@ export function* readSpills(
     }
     yield { value, done: () => rmSync(path, { force: true }) }
   }
+}
+
+/** The names of a kind's files that are of this database, or may be; and how many are not. */
+function namesOf(folder: string, kind: string, { databaseId }: SpillsOf): { own: string[]; others: number } {
+  const names = namesIn(folder).filter((name) => name.startsWith(`${kind}-`) && name.endsWith('.msgpack'))
+  const own = names.filter((name) => {
+    const of = databaseOf(name)
+    return of === null || databaseId === undefined || of === databaseId
+  })
+  return { own, others: names.length - own.length }
 }
 
 /** Before the database's id in the name of a file; one of before it was there has none. */

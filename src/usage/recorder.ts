@@ -1,6 +1,6 @@
 import { Value } from '@sinclair/typebox/value'
 import type { AnySql } from '../db/connect.ts'
-import type { Spills } from '../db/spill.ts'
+import type { Spill, Spills } from '../db/spill.ts'
 import { startOfMonth } from '../lib/buckets.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
@@ -36,7 +36,8 @@ export type { UsageSlot } from './key-rows.ts'
  *    the data dir, also when Postgres is only too slow, as batches of writers of their own, and are sent from there when Postgres is back or at the next start.
  *    After a long outage that takes a while: each flush sends what is new first and then, until it has lasted a flush
  *    interval, some of these; the next follows at once. So what is only in memory is never older than without them.
- * 5. `stop` flushes; what cannot be sent in time goes to the data dir.
+ * 5. `stop` flushes; what cannot be sent in time goes to the data dir. The next start sends it, for as long as a start may
+ *    take; the rest is sent like what was moved there while running, by the thread that `takesUp`.
  */
 export class UsageRecorder {
   readonly #sql: AnySql
@@ -63,6 +64,12 @@ export class UsageRecorder {
   #asideFiles = 0
   /** One kind a recorder: threads share the data dir. Begins as the kind that {@link replaySpilledUsage} reads. */
   readonly #asideKind = `usage-${crypto.randomUUID()}`
+  /** What earlier stops left in the data dir and the start had no time for; null = nothing. */
+  #left: Iterator<Spill, void> | null = null
+  /** The one of them that is next. */
+  #leftNext: { batch: UsageBatch; done(): void } | null = null
+  /** How many they are, for all this thread knows. */
+  #leftFiles = 0
   #ownWriters = 0
   /** Months whose partitions exist for all this thread knows. */
   readonly #months = new Set<number>()
@@ -90,6 +97,8 @@ export class UsageRecorder {
     timers?: Timers
     /** Cells, tag sets and their spellings kept in memory while Postgres is away; some 300 bytes each. */
     cellsMax?: number
+    /** Sends what {@link replaySpilledUsage} has left. One thread of a process does. */
+    takesUp?: boolean
   }) {
     this.#sql = options.sql
     this.#writerId = options.writerId
@@ -99,6 +108,10 @@ export class UsageRecorder {
     this.#clock = options.clock
     this.#timers = options.timers ?? systemTimers
     this.#cellsMax = options.cellsMax ?? 200_000
+    if (options.takesUp === true) {
+      this.#left = this.#spills.read('usage')[Symbol.iterator]()
+      this.#leftFiles = this.#spills.count('usage')
+    }
   }
 
   recordVerification(event: VerificationEvent): void {
@@ -236,7 +249,7 @@ export class UsageRecorder {
   }
 
   get #asideLeft(): number {
-    return this.#aside.length + this.#asideFiles
+    return this.#aside.length + this.#asideFiles + (this.#left === null ? 0 : Math.max(1, this.#leftFiles))
   }
 
   /**
@@ -264,6 +277,22 @@ export class UsageRecorder {
       }
       // The folder was read to its end: what was counted as there and was not is done by another process, or set aside.
       this.#asideFiles -= listed - sent
+    }
+    await this.#sendLeft(isOver)
+  }
+
+  async #sendLeft(isOver: () => boolean): Promise<void> {
+    while (this.#left !== null) {
+      this.#leftNext ??= nextBatch(this.#left)
+      if (this.#leftNext === null) {
+        this.#left = null
+        return
+      }
+      await this.#send(this.#leftNext.batch)
+      this.#leftNext.done()
+      this.#leftNext = null
+      this.#leftFiles--
+      if (isOver()) return
     }
   }
 
@@ -379,24 +408,38 @@ const UNANSWERED_MAX = 2
 /**
  * Sends what earlier stops left in the data dir, each batch once, also when another process is at the same file. Before
  * HTTP starts. A file that cannot be counted stays where it is and is logged.
+ * @param isOver Asked after each: whether the start has no more time for the rest, which a recorder that `takesUp` then sends.
+ * @returns false where some may be left.
  * @throws when the database cannot be reached; what was not sent stays for the next start.
  */
-export async function replaySpilledUsage(sql: AnySql, spills: Spills): Promise<void> {
-  for (const { value, done } of spills.read('usage')) {
-    if (!Value.Check(UsageBatch, value)) {
-      log('error', 'a file of usage in the data dir is not what it should be; it is left there')
-      continue
-    }
+export async function replaySpilledUsage(
+  sql: AnySql,
+  spills: Spills,
+  isOver: () => boolean = () => false,
+): Promise<boolean> {
+  const files = spills.read('usage')[Symbol.iterator]()
+  for (let next = nextBatch(files); next !== null; next = nextBatch(files)) {
     try {
-      for (const month of monthsOf(value)) await makeMonth(sql, month)
-      await countBatch(sql, value, Date.now())
+      for (const month of monthsOf(next.batch)) await makeMonth(sql, month)
+      await countBatch(sql, next.batch, Date.now())
+      next.done()
     } catch (cause) {
       if (!isRefusedData(cause)) throw cause
       log('error', 'the database refuses a batch of usage; it is left in the data dir', { cause })
-      continue
     }
-    done()
+    if (isOver()) return false
   }
+  return true
+}
+
+/** @returns null after the last; what is none is passed over. */
+function nextBatch(files: Iterator<Spill, void>): { batch: UsageBatch; done(): void } | null {
+  for (let next = files.next(); next.done !== true; next = files.next()) {
+    const { value, done } = next.value
+    if (Value.Check(UsageBatch, value)) return { batch: value, done }
+    log('error', 'a file of usage in the data dir is not what it should be; it is left there')
+  }
+  return null
 }
 
 /** No partition for a row: a month was dropped since it was made. */

@@ -576,4 +576,8 @@ export class SpillFolder implements Spills {
       if (file.kind === kind || file.kind.startsWith(`${kind}-`))
         if (this.files.has(number)) yield { value: file.value, done: () => this.files.delete(number) }
   }
+
+  count(kind: string): number {
+    return [...this.read(kind)].length
+  }
 }

@@ -68,7 +68,8 @@ export class Server {
   async start(): Promise<void> {
     const { world, postgres, machine, options, main, clock } = this
     world.note(() => `${this.name}: starts, its clock is ${machine.clockOffMs} ms off`)
-    await replaySpilledUsage(postgres.pool(main, 2_000).sql, machine.spills)
+    // A start has time for one file: the rest is sent while it serves.
+    const isUsageSent = await replaySpilledUsage(postgres.pool(main, 2_000).sql, machine.spills, () => true)
     const shards = await startShards(
       {
         count: options.shards,
@@ -92,7 +93,8 @@ export class Server {
     const threads = Array.from({ length: options.httpThreads }, (_, i) =>
       i === 0 ? main : new Thread(world, `${this.name} http ${i}`),
     )
-    for (const thread of threads) this.http.push(this.openHttpThread(thread, shards))
+    for (const thread of threads)
+      this.http.push(this.openHttpThread(thread, shards, { takesUpUsage: thread === main && !isUsageSent }))
     for (const [i, one] of this.http.entries())
       for (const other of this.http.slice(i + 1)) {
         const { port1, port2 } = this.makeChannel(main)
@@ -139,7 +141,11 @@ export class Server {
     for (const { thread } of this.shardThreads) thread.die()
   }
 
-  private openHttpThread(thread: Thread, shards: Shards): HttpThread {
+  private openHttpThread(
+    thread: Thread,
+    shards: Shards,
+    { takesUpUsage }: { takesUpUsage: boolean },
+  ): HttpThread {
     const { postgres, machine, options } = this
     const { timers } = thread
     const clock = neverBackwards(this.clock)
@@ -157,6 +163,7 @@ export class Server {
       clock,
       timers,
       cellsMax: options.usageCellsMax,
+      takesUp: takesUpUsage,
     })
     recorder.start()
     const keys = new KeyLookup(pool.sql, changes, { bytesMax: 2 ** 20, missingMax: 20 }, timers)

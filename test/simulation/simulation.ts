@@ -141,7 +141,7 @@ class Simulation {
     this.stopAll()
     this.mayStart = true
     for (const machine of this.machines) world.after(0, null, () => this.startServer(machine))
-    this.runUntil(() => servers.every(({ state }) => state === 'serving'))
+    this.runUntil(() => servers.every((server) => server.state === 'serving' && hasSentUsage(server)))
     this.stopAll()
     for (const server of this.servers)
       if (server.state !== 'stopped' && server.state !== 'dead')
@@ -760,6 +760,9 @@ type Key = {
 /** Neither starts nor stops, and owes no answer. */
 const record = ({ usage, clock }: HttpThread, identifier: string, passed: boolean): void =>
   usage.recordRatelimit({ workspaceId: 'ws_1', namespaceId: 'ns_1', identifier, passed, atMs: clock() })
+
+/** What earlier lives left in the data dir is sent while the server serves. */
+const hasSentUsage = ({ http }: Server) => http.every(({ recorder }) => recorder.stats().batchesAside === 0)
 
 const isAtRest = ({ state, http }: Server) =>
   state === 'stopped' ||

@@ -27,7 +27,14 @@ let made = 0
 const unique = (prefix: string) => `${prefix}_${++made}`
 
 const makeRecorder = (
-  options: { sql?: Sql; dataDir?: string; now?: () => number; cellsMax?: number; timers?: Timers } = {},
+  options: {
+    sql?: Sql
+    dataDir?: string
+    now?: () => number
+    cellsMax?: number
+    timers?: Timers
+    takesUp?: boolean
+  } = {},
 ) =>
   new UsageRecorder({
     sql: options.sql ?? sql,
@@ -37,6 +44,7 @@ const makeRecorder = (
     clock: options.now ?? (() => AT),
     ...(options.cellsMax !== undefined && { cellsMax: options.cellsMax }),
     ...(options.timers !== undefined && { timers: options.timers }),
+    takesUp: options.takesUp ?? false,
   })
 
 const spillsIn = (dataDir: string) => {
@@ -377,6 +385,54 @@ describe('while Postgres is away', () => {
     expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 1 })
     const rows = await sql`select denied from usage_ratelimits where namespace_id = ${keyId}`
     expect([...rows]).toEqual([{ denied: 1 }])
+  })
+
+  test('what a start has no time for is sent while the server runs, once, and no broken file is in its way', async () => {
+    const keyId = unique('key')
+    using dataDir = makeDataDir()
+    const spills = openSpills(dataDir.path)
+    await using wire = await openWire(database.address)
+    const wired = connect(wire.address, { connectionsMax: 2 })
+    await wire.cut()
+    for (let i = 0; i < 5; i++) {
+      const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path })
+      recorder.recordVerification(verification({ keyId, tags: [`stop_${i}`] }))
+      await recorder.stop()
+    }
+    spills.write('usage', { writer: 'nobody' })
+    expect(await replaySpilledUsage(sql, spills, () => true)).toBe(false)
+    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 1 })
+
+    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path, takesUp: true })
+    const another = makeRecorder({ dataDir: dataDir.path, takesUp: true })
+    await recorder.flush() // Postgres is away: nothing is passed over
+    expect(recorder.stats().batchesAside).toBe(5)
+    await wire.open()
+    recorder.recordVerification(verification({ keyId }))
+    await Promise.all([
+      flushUntil(recorder, async () => recorder.stats().batchesAside === 0),
+      another.flush(),
+    ])
+    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 6 })
+    expect(spillsIn(dataDir.path)).toHaveLength(1) // the broken one
+    expect(await replaySpilledUsage(sql, spills)).toBe(true)
+    await recorder.stop()
+    await wired.end({ timeout: 1 })
+  })
+
+  test('what earlier stops left is one thread’s to send, and no other’s', async () => {
+    const keyId = unique('key')
+    using dataDir = makeDataDir()
+    await using wire = await openWire(database.address)
+    const wired = connect(wire.address, { connectionsMax: 2 })
+    await wire.cut()
+    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path })
+    recorder.recordVerification(verification({ keyId }))
+    await recorder.stop()
+    await wired.end({ timeout: 1 })
+    await makeRecorder({ dataDir: dataDir.path }).flush()
+    expect(spillsIn(dataDir.path)).toHaveLength(1)
+    expect(await validByHour(sql, keyId)).toEqual({})
   })
 
   test('beyond its bound the memory goes to the data dir, and from there to Postgres when it is back', async () => {
