@@ -12,7 +12,7 @@ export type Awake = Disposable & {
  * Keeps the core of the server from halting. A virtual machine gives a halted core back, to whoever waits for one on the
  * host; it comes back late, and cold. What that costs a server at half load is the host's doing, and hides the server's: on
  * two shared cores a bare `Bun.serve` at 30 000 requests a second took 22 µs of CPU for each and had p99s of 0.8 to 14 ms,
- * this way 17 µs and 0.35 to 0.42. (Machines that serve are told the same by `idle=poll`.) The system runs it only while
+ * this way 17 to 19 µs and 0.35 to 2.1. (Machines that serve are told the same by `idle=poll`.) The system runs it only while
  * nothing else wants to; where it cannot be told to, nothing is done.
  */
 export function keepAwake(): Awake {
