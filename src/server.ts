@@ -179,7 +179,7 @@ async function openDatabase(config: Config, opening: AsyncDisposableStack): Prom
   return embedded.address
 }
 
-/** After an outage with a million identifiers, sending all of it took fourteen seconds, in which nobody was answered. */
+/** After an outage with a million identifiers, sending all of it took nine seconds and more, in which nobody was answered. */
 const SEND_USAGE_MS = 2_000
 
 /** Everything that must be done on the database before anyone is served. */
