@@ -25,6 +25,7 @@ export type Config = {
   vaultKeys: Uint8Array[] | null
   /** Addresses and CIDR ranges of proxies that are believed about who their client is. */
   trustedProxies: readonly string[]
+  /** No shards = one on the HTTP thread, of which there is only one then. */
   threads: { shards: number; http: number }
   flushEveryMs: number
   /** How long a request waits for the database at most. */
@@ -182,23 +183,24 @@ function readListen(read: (name: string) => string | undefined): Config['listen'
 
 /**
  * Answering HTTP costs several times what deciding a limit does, so most cores answer; one shard serves about six.
- * With two cores: one thread of each.
+ * With two cores: one thread of each. With one: a single thread for both (`same-thread.ts` has what that is worth).
  */
 function readThreads(read: (name: string) => string | undefined): Config['threads'] {
   const cores = availableParallelism()
-  const bounds = { min: 1, max: 64 }
-  const shards = Math.max(1, Math.round(cores / 6))
+  const asked = (name: string, bounds: { min: number; max: number; otherwise: number }) =>
+    wholeNumber(name, read(name), bounds)
+  const wanted = Math.max(1, Math.round(cores / 6))
+  const isNone = asked('TOLLGATE_SHARDS', { min: 0, max: 64, otherwise: wanted }) === 0
   // Threads share a port, but nothing shares a Unix socket: alone, it is answered by one.
-  const httpMax = read('PORT') === 'none' ? 1 : bounds.max
-  const http = Math.min(httpMax, Math.max(1, cores - shards - 1))
-  return {
-    shards: wholeNumber('TOLLGATE_SHARDS', read('TOLLGATE_SHARDS'), { ...bounds, otherwise: shards }),
-    http: wholeNumber('TOLLGATE_HTTP_THREADS', read('TOLLGATE_HTTP_THREADS'), {
-      min: 1,
-      max: httpMax,
-      otherwise: http,
-    }),
-  }
+  const max = read('PORT') === 'none' ? 1 : 64
+  const otherwise = isNone ? 1 : Math.min(max, Math.max(1, cores - wanted - 1))
+  const http = asked('TOLLGATE_HTTP_THREADS', { min: 1, max, otherwise })
+  if (isNone && http > 1)
+    throw new ConfigError(
+      `TOLLGATE_SHARDS is "0"; it wants at least 1 with ${http} threads of TOLLGATE_HTTP_THREADS`,
+    )
+  const shards = cores === 1 && http === 1 ? 0 : wanted
+  return { shards: asked('TOLLGATE_SHARDS', { min: 0, max: 64, otherwise: shards }), http }
 }
 
 function wholeNumber(

@@ -30,7 +30,8 @@ export type FlushStore = Pick<
  * Postgres away: what a failed write held is marked changed again, so nothing is lost and nothing piles up: there is
  * one cell per open window. One log line when it starts and one when it is over.
  *
- * States: waiting (timer set) → walking → waiting; `stop` ends in stopped from either, by a last walk or a spill file.
+ * States: waiting (timer set) → walking → waiting; `stop` ends in stopped from either, by a last walk or a spill file,
+ * `abandon` without.
  */
 export class Flusher {
   private readonly changed = new CellBatch(CELLS_PER_SEGMENT)
@@ -60,7 +61,7 @@ export class Flusher {
   private msPerSegment = 0
   /** How many wait for the end of a walk. */
   private waitedFor = 0
-  /** The time for the last flush is up: write no more. */
+  /** Write no more: the time for the last flush is up, or all of it was given up. */
   private isLate = false
 
   constructor(
@@ -140,6 +141,13 @@ export class Flusher {
       cancelDeadline()
       await this.options.store.close().catch(() => {}) // nothing is under way any more
     }
+  }
+
+  /** Ends it where it stands: of what is not written yet nothing will be. The store is its owner's to close. */
+  abandon(): void {
+    this.isStopped = true
+    this.isLate = true
+    this.cancelNext?.()
   }
 
   /** For how long Postgres has taken no windows, ms; 0 while it does. */

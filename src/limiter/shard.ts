@@ -35,8 +35,11 @@ export class Shard {
   private running: { table: WindowTable; flusher: Flusher } | undefined
   private readonly ports = new Set<MessagePort>()
   private readonly lag: LoopLag
+  /** Open from the start on. */
+  private store: Store | undefined
   private numbersReceived = 0
   private isOverflowing = false
+  private isAbandoned = false
 
   constructor(private readonly thread: ShardThread) {
     this.lag = new LoopLag(thread.timers)
@@ -90,9 +93,19 @@ export class Shard {
     }
   }
 
+  /** Ends it where it stands, as the end of its thread does: nothing is answered or written any more. */
+  abandon(): void {
+    this.isAbandoned = true
+    this.lag.stop()
+    for (const port of this.ports) port.close()
+    this.running?.flusher.abandon()
+    void this.store?.close().catch(() => {}) // nobody waits for it
+  }
+
   private async start(setup: ShardSetup): Promise<number> {
     const { timers, openStore, openSpills } = this.thread
     const store = openStore(setup.address)
+    this.store = store
     const { memoryBytes, nowMs, count } = setup
     const table = new WindowTable({ memoryBytes, nowMs, shards: count })
     const first = firstHashOf(setup.index, count)
@@ -101,6 +114,10 @@ export class Shard {
       this.thread.say({ kind: 'restoring', restored }),
     )
     const lastPass = await restoring.run()
+    if (this.isAbandoned) {
+      await store.close() // reading on has opened it again
+      throw new Error('the shard was given up while it started')
+    }
     const flusher = new Flusher({
       table,
       store,

@@ -4,9 +4,10 @@ import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { SPILL_KIND, type WindowSpill } from './flush.ts'
 import type { FromShard, ShardSetup, ShardStats, ToRouter, ToShard } from './protocol.ts'
+import { makeSameThreadChannel, SameThread } from './same-thread.ts'
 import { CELL_DIGITS, WindowStore } from './store.ts'
 
-/** The shard threads of this process, as the main thread holds them. */
+/** The shards of this process, as the main thread holds them. */
 export type Shards = {
   /**
    * The ports of one more HTTP thread, for its `LimiterRouter`: one per shard, then the control port over which ports
@@ -39,8 +40,15 @@ const threads: ShardPlatform = {
   openSpills,
 }
 
+const noThread: ShardPlatform = {
+  ...threads,
+  startWorker: () => new SameThread() as unknown as Worker, // what is used of one is there
+  makeChannel: () => makeSameThreadChannel() as unknown as MessageChannel, // what is used of one is there
+}
+
 /**
  * Sends what earlier stops could not, then starts the shards with their open windows restored.
+ * @param options.count How many threads. 0 = one shard on the calling thread, which alone may have a router then.
  * @param options.memoryBytes Of all shards together.
  * @param options.now Unix ms; windows over by then are left behind.
  * @throws Error when Postgres is not available or a shard does not start; nothing is left running then.
@@ -56,18 +64,19 @@ export async function startShards(
     memoryBytes: number
     now: number
   },
-  platform = threads,
+  platform = options.count === 0 ? noThread : threads,
 ): Promise<Shards> {
   await replaySpills(options, platform)
-  const shards = Array.from({ length: options.count }, (_, index) => {
+  const count = Math.max(1, options.count)
+  const shards = Array.from({ length: count }, (_, index) => {
     const setup: ShardSetup = {
       index,
-      count: options.count,
+      count,
       address: options.address,
       nodeId: options.nodeId,
       flushEveryMs: options.flushEveryMs,
       dataDir: options.dataDir,
-      memoryBytes: Math.floor(options.memoryBytes / options.count),
+      memoryBytes: Math.floor(options.memoryBytes / count),
       nowMs: options.now,
     }
     return new ShardWorker(setup, platform)
@@ -109,7 +118,7 @@ export async function startShards(
 }
 
 /**
- * One shard thread and its life: starting → running → stopped; running → dead → starting, when it fails by itself.
+ * One shard, mostly a thread of its own, and its life: starting → running → stopped; running → dead → starting, when it fails by itself.
  * While it is dead its calls fail in the routers, whose ports have closed.
  */
 class ShardWorker {

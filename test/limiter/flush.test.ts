@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openSpills } from '../../src/db/spill.ts'
-import { systemTimers } from '../../src/lib/timers.ts'
+import { systemTimers, type Timers } from '../../src/lib/timers.ts'
 import { Flusher, type FlushStore } from '../../src/limiter/flush.ts'
 import type { FromShard } from '../../src/limiter/protocol.ts'
 import { Shard } from '../../src/limiter/shard.ts'
@@ -379,6 +379,90 @@ test('a walk of many windows rests between its segments, begins in time, and doe
   expect(writtenAt.length).toBe(21)
   expect(writtenAt.at(-1)).toBeLessThanOrEqual(2_070)
   await flusher.stop()
+})
+
+/** A shard without a thread that died must not go on writing beside the one that took its place. */
+test('a walk that is abandoned writes and deletes nothing more, and no other follows', async () => {
+  const HOUR = 3_600_000
+  for (const abandonedIn of ['a write', 'deleting', 'nothing']) {
+    const did: string[] = []
+    let timersSet = 0
+    const timers: Timers = {
+      ...systemTimers,
+      after: () => {
+        timersSet++
+        return () => timersSet--
+      },
+    }
+    const table = new WindowTable({ memoryBytes: 2 ** 24, nowMs: NOW })
+    const take = (i: number) =>
+      takeFrom(table, { counter: `c${i}`, limit: 1e6, durationMs: HOUR, cost: 1, atMs: NOW })
+    const step = (what: string) => {
+      if (abandonedIn === what) flusher.abandon()
+      did.push(what)
+    }
+    const store = {
+      ...awayStore,
+      writeSegment: async () => step('a write'),
+      deleteSuperseded: async () => {
+        step('deleting')
+        return false // there is more
+      },
+    }
+    const flusher = flusherOf(table, store, timers)
+    for (let i = 0; i < 3_000; i++) take(i)
+    flusher.start()
+    await flusher.flush().catch(() => {})
+    if (abandonedIn === 'nothing') {
+      expect(did.filter((what) => what === 'a write').length).toBeGreaterThan(2)
+      expect(did.filter((what) => what === 'deleting').length).toBeGreaterThan(2)
+      expect(timersSet).toBe(1)
+    } else {
+      expect(did.filter((what) => what === abandonedIn)).toHaveLength(1)
+      expect(did.at(-1)).toBe(abandonedIn)
+      expect(timersSet).toBe(0)
+    }
+  }
+})
+
+/** It is told late, as the start of a shard may take a minute, and what it had been read for is not waited for any more. */
+test('a shard that is abandoned while it starts closes its connection, and never flushes', async () => {
+  let closed = 0
+  let isOpen = true
+  const said: FromShard[] = []
+  const shard = new Shard({
+    say: (message) => said.push(message),
+    timers: {
+      ...systemTimers,
+      after: () => {
+        throw new Error('nothing is to be flushed')
+      },
+    },
+    openStore: () => ({
+      ...awayStore,
+      // As the store of Postgres does: whoever asks opens it again.
+      list: async () => {
+        shard.abandon()
+        await Bun.sleep(0)
+        isOpen = true
+        return []
+      },
+      readRows: away,
+      readSegments: away,
+      close: async () => {
+        closed++
+        isOpen = false
+      },
+    }),
+    openSpills,
+    collectGarbage: () => {},
+  })
+  const address = database.address
+  const setup = { index: 0, count: 1, address, nodeId: NODE, flushEveryMs: 1_000, dataDir: '', nowMs: NOW }
+  await shard.receive({ kind: 'start', setup: { ...setup, memoryBytes: 2 ** 22 } })
+  expect(said).toEqual([{ kind: 'failed', reason: 'the shard was given up while it started' }])
+  expect(closed).toBe(2)
+  expect(isOpen).toBe(false)
 })
 
 const away = async () => {

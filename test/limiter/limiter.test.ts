@@ -98,8 +98,8 @@ const rowsOf = async (nodeId: string) => {
 
 describe('exactness', () => {
   /** What a rate limiter is for. */
-  test.each([1, 2, 3])(
-    '1000 calls at once over two threads pass exactly 100 times, with %i shards',
+  test.each([0, 1, 2, 3])(
+    '1000 calls at once over two routers pass exactly 100 times, with %i shard threads',
     async (count) => {
       await using limiter = await startLimiter({ shards: count })
       const routers = [limiter.router, limiter.anotherRouter()]
@@ -118,8 +118,8 @@ describe('exactness', () => {
     },
   )
 
-  test('answers come back to the call they belong to', async () => {
-    await using limiter = await startLimiter({ shards: 3 })
+  test.each([0, 3])('answers come back to the call they belong to, with %i shard threads', async (shards) => {
+    await using limiter = await startLimiter({ shards })
     const calls = Array.from({ length: 500 }, (_, i) => ({ counter: newCounter(), cost: i + 1 }))
     const taken = await Promise.all(
       calls.map(({ counter, cost }) => take(limiter.router, counter, { cost, limit: 400 })),
@@ -129,9 +129,11 @@ describe('exactness', () => {
     }
   })
 
-  test('calls of one turn are decided at the time they were made, and a clock set back changes nothing', async () => {
+  const decidedWhenMade =
+    'calls of one turn are decided at the time they were made, and a clock set back changes nothing'
+  test.each([0, 2])(`${decidedWhenMade}, with %i shard threads`, async (shards) => {
     let now = NOW
-    await using limiter = await startLimiter({ clock: () => now })
+    await using limiter = await startLimiter({ shards, clock: () => now })
     const counter = newCounter()
     const call = { counter, limit: 1, durationMs: 1_000, cost: 1 }
     now = NOW + 999
@@ -159,7 +161,7 @@ describe('restart', () => {
   /** A deployment must not hand out every limit anew, and not count anything twice either. */
   test('counts survive any number of clean restarts, with other numbers of shards', async () => {
     const counters = Array.from({ length: 40 }, newCounter)
-    for (const [restart, shards] of [1, 3, 2, 5, 1].entries()) {
+    for (const [restart, shards] of [1, 3, 0, 2, 0, 5, 1].entries()) {
       await using limiter = await startLimiter({ shards })
       for (const counter of counters) {
         expect(await take(limiter.router, counter)).toMatchObject({ passed: true, used: restart + 1 })
@@ -279,9 +281,10 @@ describe('restart', () => {
 })
 
 describe('Postgres away', () => {
-  test('limits go on from memory, and what was counted meanwhile is flushed when it is back', async () => {
+  const goOn = 'limits go on from memory, and what was counted meanwhile is flushed when it is back'
+  test.each([0, 2])(`${goOn}, with %i shard threads`, async (shards) => {
     await using wire = await openWire(database.address)
-    await using limiter = await startLimiter({ address: wire.address })
+    await using limiter = await startLimiter({ shards, address: wire.address })
     const counter = newCounter()
     await take(limiter.router, counter)
     await limiter.shards.flush()
@@ -295,12 +298,14 @@ describe('Postgres away', () => {
     expect(await take(another.router, counter, { cost: 0 })).toMatchObject({ used: 6 })
   })
 
-  test('a stop keeps the counts in the data dir, and the next start sends them, also when it does so twice', async () => {
+  const kept =
+    'a stop keeps the counts in the data dir, and the next start sends them, also when it does so twice'
+  test.each([0, 3])(`${kept}, with %i shard threads`, async (shards) => {
     const folder = mkdtempSync(join(tmpdir(), 'tollgate-spill-'))
     const counters = Array.from({ length: 20 }, newCounter)
     {
       await using wire = await openWire(database.address)
-      await using limiter = await startLimiter({ address: wire.address, dataDir: folder, shards: 3 })
+      await using limiter = await startLimiter({ address: wire.address, dataDir: folder, shards })
       await Promise.all(counters.map((counter) => take(limiter.router, counter, { cost: 7 })))
       await wire.cut()
     }
@@ -314,23 +319,26 @@ describe('Postgres away', () => {
     rmSync(folder, { recursive: true })
   })
 
-  test('a start without Postgres ends with an error', async () => {
+  test.each([0, 2])('a start without Postgres ends with an error, with %i shard threads', async (shards) => {
     await using wire = await openWire(database.address)
     await wire.cut()
-    await expect(startLimiter({ address: wire.address })).rejects.toThrow(/does not start.*not available/)
+    await expect(startLimiter({ shards, address: wire.address })).rejects.toThrow(
+      /does not start.*not available/,
+    )
   })
 })
 
 describe('dead and late shards', () => {
   /** Whatever happens to a shard, its calls must not be let through unseen. */
-  test('calls to a dead shard fail, and go on where they were last flushed once it runs again', async () => {
-    await using limiter = await startLimiter({ shards: 1 })
+  const deadAndBack = 'calls to a dead shard fail, and go on where they were last flushed once it runs again'
+  test.each([0, 1])(`${deadAndBack}, with %i shard threads`, async (shards) => {
+    await using limiter = await startLimiter({ shards })
     const counter = newCounter()
     await times(3, () => take(limiter.router, counter))
     await limiter.shards.flush()
     await take(limiter.router, counter) // not flushed: lost with the thread
     const [port, control] = limiter.shards.connect()
-    port?.postMessage(null) // breaks the thread, as a bug in it would
+    port?.postMessage(null) // breaks the shard, as a bug in it would
     const look = () => take(limiter.router, counter, { cost: 0 })
     let error: unknown = null
     while (error === null) {
@@ -371,8 +379,8 @@ describe('dead and late shards', () => {
     control.port2.close()
   })
 
-  test('a stop waits for the calls in flight', async () => {
-    await using limiter = await startLimiter()
+  test.each([0, 2])('a stop waits for the calls in flight, with %i shard threads', async (shards) => {
+    await using limiter = await startLimiter({ shards })
     const counter = newCounter()
     const router = limiter.anotherRouter()
     const inFlight = times(100, () => take(router, counter))

@@ -45,6 +45,10 @@ test('a clean stop loses nothing: keys, uses, windows and usage are there after 
   expect((await post(third, 'ratelimits.limit', { ...day, identifier: 'clean' })).remaining).toBe(989)
   const analytics = await third.get('analytics.getVerifications', { apiId }, await analyst(third))
   expect(analytics.body).toMatchObject([{ total: 8, valid: 8 }])
+  expect(await third.end('SIGTERM')).toBe(0)
+
+  await using fourth = await spawnServer({ ...env, TOLLGATE_SHARDS: '0' })
+  expect((await post(fourth, 'ratelimits.limit', { ...day, identifier: 'clean' })).remaining).toBe(988)
 })
 
 /** The operator root key holds `*`, which analytics alone does not take. */
@@ -154,6 +158,10 @@ test('a wrong variable ends the start with one line that names it, what it got a
     [{ TOLLGATE_FLUSH_MS: '0' }, /TOLLGATE_FLUSH_MS is "0"/],
     [{ TOLLGATE_SHARDS: '1.5' }, /TOLLGATE_SHARDS is "1.5"/],
     [{ TOLLGATE_HTTP_THREADS: '0' }, /TOLLGATE_HTTP_THREADS is "0"/],
+    [
+      { TOLLGATE_SHARDS: '0', TOLLGATE_HTTP_THREADS: '2' },
+      /TOLLGATE_SHARDS is "0"; it wants at least 1 with 2 threads of TOLLGATE_HTTP_THREADS/,
+    ],
     [{ TOLLGATE_PUBLIC_URL: 'example.org' }, /TOLLGATE_PUBLIC_URL is "example.org"/],
     [{ DATABASE_URL: 'mysql://user:secret@host/db' }, /DATABASE_URL begins with "mysql:"/],
     [{ TOLLGATE_ROOT_KEY: 'short' }, /TOLLGATE_ROOT_KEY has 5 characters/],

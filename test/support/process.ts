@@ -19,16 +19,18 @@ export type ServerProcess = AsyncDisposable &
 /**
  * Starts `serve` with these variables and waits until it listens.
  * @param options.preload A module that runs in the process before anything else.
+ * @param options.core The only one it may run on; needs `taskset`.
  * @throws Error with what it wrote, when it ends or does not listen in time.
  */
 export async function spawnServer(
   env: Record<string, string>,
-  options: { preload?: string } = {},
+  options: { preload?: string; core?: number } = {},
 ): Promise<ServerProcess> {
   const began = performance.now()
   const preload = options.preload === undefined ? [] : ['--preload', options.preload]
+  const pin = options.core === undefined ? [] : ['taskset', '-c', String(options.core)]
   const main = `${import.meta.dir}/../../src/main.ts`
-  const child = Bun.spawn([process.execPath, ...preload, main, 'serve'], {
+  const child = Bun.spawn([...pin, process.execPath, ...preload, main, 'serve'], {
     env: {
       PATH: process.env.PATH ?? '',
       HOME: process.env.HOME ?? '',
