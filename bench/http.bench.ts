@@ -34,15 +34,14 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const seconds = options.tiny ? 1 : 3
   const connections = options.tiny ? 4 : 64
   using awake = keepAwake()
-  console.log(
-    `http: ${machine()}, load from ${generator}, ${connections} connections; the server's core ${awake.text}`,
-  )
+  console.log(`http: ${machine()}, load from ${generator}, ${connections} connections; cores ${awake.text}`)
   console.log(
     `  input: ${IDENTIFIERS} identifiers or ${KEYS} keys in turn; ${rounds} rounds of ${seconds} s each, medians`,
   )
   console.log(`  database: ${databaseServer === undefined ? 'embedded, inside the server' : 'Postgres'}`)
   await using stack = new AsyncDisposableStack()
   const tollgate = stack.use(await startTollgate('Tollgate'))
+  const threaded = stack.use(await startTollgate('… with a thread for its shard', { TOLLGATE_SHARDS: '1' }))
   const elysia = stack.use(await startTarget('Elysia, schema only', ['bench/baselines/elysia.ts']))
   const bare = stack.use(await startTarget('Bun.serve, JSON only', ['bench/baselines/bun-serve.ts']))
   const peers: Target[] = []
@@ -52,8 +51,9 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     {
       path: LIMIT_PATH,
       bodies: LIMITS.map((body) => JSON.stringify(body)),
-      targets: [tollgate, ...peers, elysia, bare],
-      counted: () => countedByLimits(tollgate.url, LIMITS),
+      targets: [tollgate, threaded, ...peers, elysia, bare],
+      checked: [tollgate, threaded],
+      counted: ({ url }) => countedByLimits(url, LIMITS),
       perRequest: 1,
       connections,
     },
@@ -61,7 +61,8 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
       path: VERIFY_PATH,
       bodies: keys.map((key) => JSON.stringify({ key })),
       targets: [tollgate, elysia, bare],
-      counted: () => countedByKeys(tollgate.url, keys),
+      checked: [tollgate],
+      counted: ({ url }) => countedByKeys(url, keys),
       perRequest: 1,
       connections,
     },
@@ -69,7 +70,8 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
       path: MULTI_LIMIT_PATH,
       bodies: [JSON.stringify(LIMITS)],
       targets: [tollgate],
-      counted: () => countedByLimits(tollgate.url, LIMITS),
+      checked: [tollgate],
+      counted: ({ url }) => countedByLimits(url, LIMITS),
       perRequest: LIMITS.length,
       // More thousands at once than this, and a server that is not warm yet answers some of them too late.
       connections: Math.min(32, connections),
@@ -101,20 +103,22 @@ type Case = {
   bodies: string[]
   /** Tollgate first, the least there is last. */
   targets: Target[]
-  /** How many tokens Tollgate has taken so far. */
-  counted: () => Promise<number>
+  /** Those of them that count. */
+  checked: Target[]
+  /** How many tokens one of these has taken so far. */
+  counted: (target: Target) => Promise<number>
   /** Tokens a request takes. */
   perRequest: number
   connections: number
 }
 
 async function compare(
-  { path, bodies, targets, counted, perRequest, connections }: Case,
+  { path, bodies, targets, checked, counted, perRequest, connections }: Case,
   { rounds, seconds }: { rounds: number; seconds: number },
 ): Promise<Map<Target, number>> {
   const results = new Map<Target, Measured[]>(targets.map((target) => [target, []]))
-  const [tollgate] = targets
-  const countedBefore = await counted()
+  const countedBefore = new Map<Target, number>()
+  for (const target of checked) countedBefore.set(target, await counted(target))
   for (let round = 0; round < rounds; round++) {
     for (const target of targets) {
       const cpuBefore = target.cpuMicroseconds()
@@ -125,13 +129,15 @@ async function compare(
       results.get(target)?.push({ ...result, cpu })
     }
   }
-  const own = tollgate === undefined ? [] : (results.get(tollgate) ?? [])
-  const answered = own.reduce((sum, result) => sum + result.answered, 0)
-  const surplus = (await counted()) - countedBefore - answered * perRequest
-  if (surplus < 0 || surplus > connections * rounds * perRequest)
-    throw new Error(`${path}: ${answered} calls were answered, ${surplus} more tokens were taken`)
+  for (const [target, before] of countedBefore) {
+    const answered = (results.get(target) ?? []).reduce((sum, result) => sum + result.answered, 0)
+    const surplus = (await counted(target)) - before - answered * perRequest
+    if (surplus < 0 || surplus > connections * rounds * perRequest)
+      throw new Error(`${target.name}: ${answered} calls of ${path} answered, ${surplus} more tokens taken`)
+  }
   report(path, results)
   if (perRequest > 1) {
+    const own = checked.flatMap((target) => results.get(target) ?? [])
     const rate = median(own.map(({ requestsPerSecond }) => requestsPerSecond)) * perRequest
     const cpu = median(own.map((result) => result.cpu)) / perRequest
     console.log(

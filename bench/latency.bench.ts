@@ -45,7 +45,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   }
   using awake = keepAwake()
   console.log(
-    `latency: ${machine()}, ${how.connections} connections, ${how.rounds} rounds of ${how.seconds} s, medians; the server's core ${awake.text}`,
+    `latency: ${machine()}, ${how.connections} connections, ${how.rounds} rounds of ${how.seconds} s, medians; cores ${awake.text}`,
   )
   using _apart = isTiny ? null : stayWithLoad()
   const rows: Row[] = []
@@ -86,7 +86,7 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
   const at = {
     half: row('half of it'),
     bare: row('Bun.serve, the same'),
-    halting: row('half of it, a core that may halt'),
+    halting: row('half of it, cores may halt'),
     bareHalting: row('Bun.serve, the same'),
     tcp: row('TCP'),
     unix: row('Unix socket'),

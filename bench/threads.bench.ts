@@ -23,8 +23,11 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const seconds = isTiny ? 1 : 3
   const connections = isTiny ? 8 : 128
   console.log(`threads: ${machine()}, ${connections} connections, ${rounds} rounds of ${seconds} s, medians`)
-  await using one = await startTollgate('1 HTTP thread')
-  await using two = await startTollgate('2 HTTP threads', { TOLLGATE_HTTP_THREADS: '2' })
+  await using one = await startTollgate('1 HTTP thread', { TOLLGATE_SHARDS: '1' })
+  await using two = await startTollgate('2 HTTP threads', {
+    TOLLGATE_SHARDS: '1',
+    TOLLGATE_HTTP_THREADS: '2',
+  })
   const results = new Map<Target, { requestsPerSecond: number; p50: number; p99: number; cpu: number }[]>()
   for (const target of [one, two]) {
     await exactly(target)
