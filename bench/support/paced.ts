@@ -38,6 +38,7 @@ export type PacedProgress = { seconds: number; answered: number; failed: number 
 export async function sendPaced(
   load: PacedLoad,
   onProgress: (progress: PacedProgress) => void = () => {},
+  requests = new Requests(load),
 ): Promise<{
   latencies: Histogram
   undisturbed: Histogram
@@ -45,10 +46,6 @@ export async function sendPaced(
   failed: number
   seconds: number
 }> {
-  const requests = load.calls.map((call) => ({
-    bytes: requestOf(load, call),
-    expected: Buffer.from(call.expected),
-  }))
   const latencies = new Histogram()
   const undisturbed = new Histogram()
   const pauses = new Pauses()
@@ -84,7 +81,7 @@ export async function sendPaced(
     for (; sent < total && dueNs() <= now; sent++) {
       const connection = idle.pop()
       if (connection === undefined) break
-      connection.send(requests[sent % requests.length] as Request, dueNs()) // in range
+      connection.send(requests, sent % requests.count, dueNs())
     }
     if (dueNs() > now) pauses.caughtUp(now)
     if (now - progressAtNs >= 1e9) {
@@ -140,7 +137,53 @@ const PATIENCE_SECONDS = 5
 const REST_MS = 0.05
 const NEVER_WOKEN = new Int32Array(new SharedArrayBuffer(4))
 
-type Request = { bytes: Buffer; expected: Buffer }
+/**
+ * All that is sent, in one piece of memory: a hundred thousand buffers took the collector 35 ms to look through, which was told
+ * as the server's p99.9.
+ */
+class Requests {
+  readonly count: number
+  readonly bytes: Buffer
+  /** Where each begins, and the last ends. */
+  private readonly starts: Uint32Array
+  private readonly expectations: Buffer[] = []
+  private readonly expected: Uint32Array
+
+  constructor(load: PacedLoad) {
+    const { calls } = load
+    this.count = calls.length
+    this.starts = new Uint32Array(calls.length + 1)
+    this.expected = new Uint32Array(calls.length)
+    const texts = new Map<string, number>()
+    const parts: Buffer[] = []
+    let end = 0
+    for (const [i, call] of calls.entries()) {
+      const part = requestOf(load, call)
+      parts.push(part)
+      end += part.length
+      this.starts[i + 1] = end
+      const known = texts.get(call.expected) ?? texts.size
+      if (known === texts.size) {
+        texts.set(call.expected, known)
+        this.expectations.push(Buffer.from(call.expected))
+      }
+      this.expected[i] = known
+    }
+    this.bytes = Buffer.concat(parts)
+  }
+
+  /** @param i Below `count`, as below. */
+  startOf(i: number): number {
+    return this.starts[i] as number // in range
+  }
+  lengthOf(i: number): number {
+    return this.startOf(i + 1) - this.startOf(i)
+  }
+  /** What every right answer to it holds. */
+  expectedOf(i: number): Buffer {
+    return this.expectations[this.expected[i] as number] as Buffer // in range
+  }
+}
 
 /** One kept-alive connection with at most one request under way. */
 class Connection {
@@ -172,12 +215,15 @@ class Connection {
     return connection
   }
 
-  send({ bytes, expected }: Request, dueAtNs: number): void {
+  send(requests: Requests, i: number, dueAtNs: number): void {
     this.dueAtNs = dueAtNs
-    this.expected = expected
-    const written = this.socket?.write(bytes) ?? 0
+    this.expected = requests.expectedOf(i)
+    const { bytes } = requests
+    const start = requests.startOf(i)
+    const length = requests.lengthOf(i)
+    const written = Math.max(this.socket?.write(bytes, start, length) ?? 0, 0)
     // A request larger than the socket takes at once: the rest when it drains. Small ones never come here.
-    if (written < bytes.length) this.sendRest(bytes.subarray(Math.max(written, 0)))
+    if (written < length) this.sendRest(bytes.subarray(start + written, start + length))
   }
 
   close(): void {
@@ -254,8 +300,12 @@ const ahead = firstInLine(['--reset-on-fork'])
 
 if (import.meta.main) {
   const load = JSON.parse(await Bun.stdin.text()) as PacedLoad // from sendPacedLoad
-  const warmed = await sendPaced({ ...load, seconds: load.warmSeconds ?? 0 })
-  const { latencies, undisturbed, answered, failed, seconds } = await sendPaced(load)
+  const requests = new Requests(load)
+  load.calls = []
+  Bun.gc(true) // now instead of while requests are due
+  const ignored = () => {}
+  const warmed = await sendPaced({ ...load, seconds: load.warmSeconds ?? 0 }, ignored, requests)
+  const { latencies, undisturbed, answered, failed, seconds } = await sendPaced(load, ignored, requests)
   const result: PacedResult = {
     answered: warmed.answered + answered,
     failed: warmed.failed + failed,
