@@ -1,7 +1,7 @@
 import { openSpills } from '../db/spill.ts'
-import { systemTimers } from '../lib/timers.ts'
+import { systemTimers, type Timers } from '../lib/timers.ts'
 import type { FromShard, ToShard } from './protocol.ts'
-import { Shard } from './shard.ts'
+import { Shard, type ShardThread } from './shard.ts'
 import { WindowStore } from './store.ts'
 
 /**
@@ -19,17 +19,18 @@ export class SameThread {
   onmessage: ((event: { data: FromShard }) => void) | null = null
   onerror: ((event: { message: string }) => void) | null = null
   private isTerminated = false
-  private readonly shard = new Shard({
-    // Later, as with a thread: who asks something listens for the answer afterwards.
-    say: (data) =>
-      queueMicrotask(() => {
-        if (!this.isTerminated) this.onmessage?.({ data })
-      }),
-    timers: systemTimers,
-    openStore: (address) => new WindowStore(address),
-    openSpills,
-    collectGarbage: () => Bun.gc(false),
-  })
+  private readonly shard: Shard
+
+  constructor(parts = OF_THE_SYSTEM) {
+    this.shard = new Shard({
+      ...parts,
+      // Later, as with a thread: who asks something listens for the answer afterwards.
+      say: (data) =>
+        queueMicrotask(() => {
+          if (!this.isTerminated) this.onmessage?.({ data })
+        }),
+    })
+  }
 
   postMessage(message: ToShard): void {
     if (message.kind === 'connect')
@@ -52,22 +53,34 @@ export class SameThread {
   }
 }
 
+const OF_THE_SYSTEM: Omit<ShardThread, 'say'> = {
+  timers: systemTimers,
+  openStore: (address) => new WindowStore(address),
+  openSpills,
+  collectGarbage: () => Bun.gc(false),
+}
+
 /** Two ends on one thread: what is posted at one has been received at the other when `postMessage` returns. */
-export function makeSameThreadChannel(): { port1: SameThreadPort; port2: SameThreadPort } {
-  const port1 = new SameThreadPort()
-  const port2 = new SameThreadPort()
+export function makeSameThreadChannel(timers = systemTimers): {
+  port1: SameThreadPort
+  port2: SameThreadPort
+} {
+  const port1 = new SameThreadPort(timers)
+  const port2 = new SameThreadPort(timers)
   port1.peer = port2
   port2.peer = port1
   return { port1, port2 }
 }
 
 /** As far as shards and routers use a `MessagePort`. */
-class SameThreadPort {
+export class SameThreadPort {
   onmessage: ((event: { data: unknown }) => void) | null = null
   /** Called with what receiving throws, which would end a thread. */
   onFailure: ((cause: unknown) => void) | null = null
   peer: SameThreadPort | null = null
   private readonly onClose: (() => void)[] = []
+
+  constructor(private readonly timers: Timers) {}
 
   /** Lost when the other end is closed. */
   postMessage(data: unknown): void {
@@ -92,7 +105,7 @@ class SameThreadPort {
     if (peer === null) return
     this.peer = null
     peer.peer = null
-    setImmediate(() => {
+    this.timers.soon(() => {
       for (const run of [...this.onClose, ...peer.onClose]) run()
     })
   }

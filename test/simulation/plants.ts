@@ -1,4 +1,5 @@
 import { Changes } from '../../src/db/changes.ts'
+import { Shard } from '../../src/limiter/shard.ts'
 import { WindowTable } from '../../src/limiter/window-table.ts'
 import { CreditSpender, KeyLocked } from '../../src/verify/credits.ts'
 
@@ -39,6 +40,12 @@ export const PLANTS: Record<string, { what: string; plant(): void }> = {
       WindowTable.prototype.restore = function (h0, h1, h2, h3, endMs, used) {
         restore.call(this, h0, h1, h2, h3, endMs, 2 * used)
       }
+    },
+  },
+  'failed-goes-on': {
+    what: 'a shard without a thread of its own goes on answering after it has failed, beside the one in its place',
+    plant() {
+      Shard.prototype.abandon = () => {}
     },
   },
   'refusal-charges': {

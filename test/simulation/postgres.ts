@@ -34,7 +34,7 @@ export class Postgres {
   /** Sent and waiting for the database to move again. */
   private frozen: (() => void)[] = []
   onUsage: (writer: string, cells: UsageCells) => void = () => {}
-  onWindowsRead: (thread: Thread, copies: WindowCopy[]) => void = () => {}
+  onWindowsRead: (reader: object, copies: WindowCopy[]) => void = () => {}
   onChanged: (key: KeyRow) => void = () => {}
 
   /** @param clock The database's own, which is right. */
@@ -128,7 +128,8 @@ export class Postgres {
 
   // Rate limit windows.
 
-  windowStore(thread: Thread): Pick<WindowStore, keyof WindowStore> {
+  /** @param reader Who is told to have read what it reads. */
+  windowStore(thread: Thread, reader: object = thread): Pick<WindowStore, keyof WindowStore> {
     let breakOff = Promise.withResolvers<never>()
     const run = <T>(name: string, execute: () => T): Promise<T> =>
       Promise.race([this.run(thread, WINDOWS_TIMEOUT_MS, name, execute), breakOff.promise])
@@ -162,13 +163,13 @@ export class Postgres {
       readRows: (hashes, nodeId, nowMs) =>
         run('restore', () => {
           const copies = this.openWindows(hashes, nowMs).filter((copy) => copy.nodeId === nodeId)
-          this.onWindowsRead(thread, copies)
+          this.onWindowsRead(reader, copies)
           return copies.map(({ cell, endMs, used }) => ({ cell, ends_at: endMs, used }))
         }),
       readSegments: (ids) =>
         run('restore segments', () => {
           const stored = ids.flatMap((id) => this.segments.get(id) ?? [])
-          for (const { copies } of stored) this.onWindowsRead(thread, copies)
+          for (const { copies } of stored) this.onWindowsRead(reader, copies)
           return stored.map(({ segment }) => Buffer.from(segment.cells, 'hex'))
         }),
       deleteEnded: ({ nowMs, afterMs, rowsMax }) =>

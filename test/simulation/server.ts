@@ -3,6 +3,7 @@ import { Database } from '../../src/db/database.ts'
 import { neverBackwards } from '../../src/lib/clock.ts'
 import type { FromShard, ToShard } from '../../src/limiter/protocol.ts'
 import { LimiterRouter } from '../../src/limiter/router.ts'
+import { makeSameThreadChannel, SameThread, SameThreadPort } from '../../src/limiter/same-thread.ts'
 import { Shard } from '../../src/limiter/shard.ts'
 import { type Shards, startShards } from '../../src/limiter/shards.ts'
 import { replaySpilledUsage, UsageRecorder } from '../../src/usage/recorder.ts'
@@ -25,6 +26,7 @@ export type Machine = {
 
 export type ServerOptions = {
   httpThreads: number
+  /** How many threads; 0 = one shard on the main thread. */
   shards: number
   flushEveryMs: number
   memoryBytes: number
@@ -35,7 +37,7 @@ export type ServerOptions = {
 
 /**
  * One process, from start to end: the program's own router, shards, caches, credits and usage, on threads, channels,
- * timers and a database of the simulation. `deps.ts` and `server.ts` put the same parts together for real.
+ * timers and a database of the simulation; with one HTTP thread, the shard is on it in half of the lives. `deps.ts` and `server.ts` put the same parts together for real.
  */
 export class Server {
   readonly name: string
@@ -44,13 +46,13 @@ export class Server {
   readonly usage = new UsageLedger()
   shards: Shards | null = null
   state: 'starting' | 'serving' | 'stopping' | 'stopped' | 'dead' = 'starting'
-  /** Of the shards that run, or ran last. */
-  readonly shardThreads: ShardThread[] = []
+  /** Those that run, and those that ran before. */
+  readonly shardLives: ShardLife[] = []
   /** Until when one of its threads stands, or stood, still. */
   pausedUntilMs = Number.NEGATIVE_INFINITY
   /** Grows with each shard that died. */
   shardDeaths = 0
-  private readonly waitingCalls = new WeakMap<Port, number[][]>()
+  private readonly waitingCalls = new WeakMap<Port | SameThreadPort, number[][]>()
 
   constructor(
     readonly world: World,
@@ -83,8 +85,11 @@ export class Server {
       },
       {
         timers: main.timers,
-        startWorker: () => this.startShardThread() as unknown as Worker, // what the limiter uses of one is there
-        makeChannel: () => this.makeChannel(main) as unknown as MessageChannel, // what is used of one is there
+        startWorker: () => this.startShard() as unknown as Worker, // what the limiter uses of one is there
+        makeChannel: () => {
+          const channel = options.shards === 0 ? this.makeSameThreadChannel() : this.makeChannel(main)
+          return channel as unknown as MessageChannel // what is used of one is there
+        },
         openStore: () => postgres.windowStore(main),
         openSpills: () => machine.spills,
       },
@@ -132,13 +137,13 @@ export class Server {
 
   /** The latest time any of its parts has seen. */
   get latestMs(): number {
-    return Math.max(...this.shardThreads.map(({ model }) => model?.nowMs ?? 0))
+    return Math.max(...this.shardLives.map(({ model }) => model?.nowMs ?? 0))
   }
 
   private end(): void {
     this.main.die()
     for (const { thread } of this.http) thread.die()
-    for (const { thread } of this.shardThreads) thread.die()
+    for (const { thread } of this.shardLives) thread.die()
   }
 
   private openHttpThread(
@@ -200,10 +205,10 @@ export class Server {
     }
   }
 
-  private startShardThread(): ShardThread {
-    const index = this.shardThreads.length
-    const shard = new ShardThread(this, `${this.name} shard thread ${index}`)
-    this.shardThreads.push(shard)
+  private startShard(): ShardLife {
+    const name = `${this.name} shard ${this.shardLives.length}`
+    const shard = this.options.shards === 0 ? new ShardOnMain(this, name) : new ShardThread(this, name)
+    this.shardLives.push(shard)
     return shard
   }
 
@@ -214,11 +219,23 @@ export class Server {
     })
   }
 
+  private makeSameThreadChannel() {
+    const channel = makeSameThreadChannel(this.main.timers)
+    for (const port of [channel.port1, channel.port2]) {
+      const post = port.postMessage.bind(port)
+      port.postMessage = (message) => {
+        this.observe(port, message)
+        post(message)
+      }
+    }
+    return channel
+  }
+
   /** Calls and answers pass by as lists of numbers; everything else is no list. */
-  private observe(from: Port, message: unknown): void {
+  private observe(from: Port | SameThreadPort, message: unknown): void {
     if (!Array.isArray(message) || from.peer === null) return
     const asked = this.waitingCalls.get(from)
-    const shard = this.shardThreads.find(({ thread }) => thread === from.owner)
+    const shard = this.shardLives.find((each) => each.hasPort(from))
     if (shard === undefined) {
       const waiting = this.waitingCalls.get(from.peer)
       if (waiting === undefined) this.waitingCalls.set(from.peer, [message])
@@ -230,7 +247,7 @@ export class Server {
       calls === undefined || shard.model === null
         ? 'answers that nobody asked for'
         : shard.model.check(calls, message)
-    if (wrong !== null) this.world.fail(`${shard.thread.name}: ${wrong}`)
+    if (wrong !== null) this.world.fail(`${shard.name}: ${wrong}`)
   }
 }
 
@@ -248,13 +265,26 @@ export type HttpThread = {
   readonly waiting: Set<{ readonly what: string; readonly sinceMs: number }>
 }
 
-/** A worker as the main thread sees it, and the thread inside with the program's own shard. */
-class ShardThread {
+/** A shard from its start to its end, as the simulation sees it. */
+export type ShardLife = {
+  readonly name: string
+  /** Where it runs. */
   readonly thread: Thread
   /** Since it was set up. */
+  readonly model: ShardModel | null
+  /** It has ended otherwise than by a stop for which it flushed or spilled all it had. */
+  readonly hasCrashed: boolean
+  readonly isDead: boolean
+  hasPort(port: Port | SameThreadPort): boolean
+  /** Dies by itself. */
+  crash(): void
+}
+
+/** A worker as the main thread sees it, and the thread inside with the program's own shard. */
+class ShardThread implements ShardLife {
+  readonly thread: Thread
   model: ShardModel | null = null
   hasCrashed = false
-  /** It has flushed or spilled all it had. */
   private hasStopped = false
   onmessage: ((event: { data: unknown }) => void) | null = null
   onerror: ((event: { message: string }) => void) | null = null
@@ -263,7 +293,7 @@ class ShardThread {
 
   constructor(
     private readonly server: Server,
-    name: string,
+    readonly name: string,
   ) {
     const { world, postgres, machine } = server
     const thread = new Thread(world, name)
@@ -279,17 +309,23 @@ class ShardThread {
         inside.postMessage(message)
       },
       timers: thread.timers,
-      openStore: () => postgres.windowStore(thread),
+      openStore: () => postgres.windowStore(thread, this),
       openSpills: () => machine.spills,
       collectGarbage: () => {},
     })
     inside.onmessage = ({ data }) => {
       const message = data as ToShard // what Shards sends
-      if (message.kind === 'start')
-        this.model = new ShardModel(message.setup, { isExact: server.options.isExact })
-      if (message.kind === 'stats') this.model?.advance(message.nowMs)
+      this.model = modelAfter(message, this.model, server)
       shard.receive(message).catch((cause: unknown) => world.fail(`${name} failed`, cause))
     }
+  }
+
+  get isDead(): boolean {
+    return this.thread.isDead
+  }
+
+  hasPort(port: Port | SameThreadPort): boolean {
+    return port instanceof Port && port.owner === this.thread
   }
 
   postMessage(message: unknown, transfer: readonly Port[] = []): void {
@@ -307,10 +343,9 @@ class ShardThread {
     this.thread.die()
   }
 
-  /** Dies by itself. */
   crash(): void {
     if (this.thread.isDead) return
-    this.server.world.note(() => `${this.thread.name}: crashes`)
+    this.server.world.note(() => `${this.name}: crashes`)
     this.server.shardDeaths++
     this.hasCrashed = true
     this.thread.die()
@@ -319,6 +354,78 @@ class ShardThread {
       this.closeListener()
     })
   }
+}
+
+/** The program's own shard on the main thread, as a process with one core has it. */
+class ShardOnMain implements ShardLife {
+  readonly thread: Thread
+  model: ShardModel | null = null
+  isDead = false
+  private hasStopped = false
+  onmessage: ((event: { data: FromShard }) => void) | null = null
+  onerror: ((event: { message: string }) => void) | null = null
+  private readonly ports = new Set<SameThreadPort>()
+  private readonly inner: SameThread
+
+  constructor(
+    private readonly server: Server,
+    readonly name: string,
+  ) {
+    const { main, postgres, machine } = server
+    this.thread = main
+    this.inner = new SameThread({
+      timers: main.timers,
+      openStore: () => postgres.windowStore(main, this),
+      openSpills: () => machine.spills,
+      collectGarbage: () => {},
+    })
+    this.inner.onmessage = (event) => {
+      if (event.data.kind === 'stopped') this.hasStopped = true
+      this.onmessage?.(event)
+    }
+    this.inner.onerror = (event) => this.onerror?.(event)
+  }
+
+  get hasCrashed(): boolean {
+    return this.isDead && !this.hasStopped
+  }
+
+  hasPort(port: Port | SameThreadPort): boolean {
+    return port instanceof SameThreadPort && this.ports.has(port)
+  }
+
+  postMessage(message: ToShard): void {
+    this.model = modelAfter(message, this.model, this.server)
+    if (message.kind === 'connect') this.ports.add(message.port as unknown as SameThreadPort) // made above
+    this.inner.postMessage(message)
+  }
+
+  addEventListener(kind: 'close'): void {
+    kind satisfies 'close'
+  }
+
+  terminate(): void {
+    this.isDead = true
+    this.inner.terminate()
+  }
+
+  /** A message comes that it cannot read, which ends it before `crash` returns. */
+  crash(): void {
+    const [port] = this.ports
+    if (this.isDead || port === undefined || port.peer === null) return
+    const { world } = this.server
+    world.note(() => `${this.name}: crashes`)
+    this.server.shardDeaths++
+    port.peer.postMessage(null)
+    if (!this.isDead) world.fail(`${this.name} has not noticed that it failed`)
+  }
+}
+
+/** What a shard must know once it has been told that. */
+function modelAfter(message: ToShard, model: ShardModel | null, { options }: Server): ShardModel | null {
+  if (message.kind === 'start') return new ShardModel(message.setup, options)
+  if (message.kind === 'stats') model?.advance(message.nowMs)
+  return model
 }
 
 /** 23:59 of a day: midnight, and with it refills and another hour, comes within a run. */

@@ -102,9 +102,9 @@ class Simulation {
     const counters = isFlood ? 3_000 : world.integer(3, 30)
     for (let i = 0; i < counters; i++) this.counters.push(this.makeCounter(i))
     for (let i = 0; i < 6; i++) this.keys.push(this.makeKey(i))
-    this.postgres.onWindowsRead = (thread, rows) => {
-      for (const { shardThreads } of this.servers) {
-        const model = shardThreads.find((shard) => shard.thread === thread)?.model
+    this.postgres.onWindowsRead = (reader, rows) => {
+      for (const { shardLives } of this.servers) {
+        const model = shardLives.find((shard) => shard === reader)?.model
         if (model !== undefined && model !== null) for (const row of rows) model.restore(row)
       }
     }
@@ -189,7 +189,7 @@ class Simulation {
     const { world, profile } = this
     const server = new Server(world, this.postgres, machine, {
       httpThreads: profile.httpThreads,
-      shards: world.integer(1, 3),
+      shards: profile.httpThreads === 1 && world.chance(0.5) ? 0 : world.integer(1, 3),
       flushEveryMs: profile.flushEveryMs,
       memoryBytes: profile.memoryBytes,
       usageCellsMax: profile.usageCellsMax,
@@ -240,7 +240,7 @@ class Simulation {
     const missing = server.usage.missing(waiting)
     if (missing !== null) world.fail(`${server.name} has stopped cleanly: ${missing}`)
     if (this.profile.isFlood) return
-    for (const { model, hasCrashed } of server.shardThreads) {
+    for (const { model, hasCrashed } of server.shardLives) {
       if (model === null || hasCrashed) continue
       for (const cell of model.cells.values()) {
         if (cell.own === 0 || this.isOver(server, cell.endMs)) continue
@@ -606,13 +606,13 @@ class Simulation {
       this.stopServer(server)
       world.after(world.between(4_000, 12_000), null, () => this.restart(machine))
     } else if (dice < 0.55) {
-      const shard = server.shardThreads[world.integer(0, Math.max(0, server.shardThreads.length - 1))]
+      const shard = server.shardLives[world.integer(0, Math.max(0, server.shardLives.length - 1))]
       if (server.state === 'serving') shard?.crash()
     } else if (dice < 0.8) {
       const threads = [
         server.main,
         ...server.http.map(({ thread }) => thread),
-        ...server.shardThreads.map(({ thread }) => thread),
+        ...server.shardLives.map(({ thread }) => thread),
       ]
       const thread = threads[world.integer(0, threads.length - 1)] ?? server.main
       const durationMs = world.chance(0.2) ? world.between(1_000, 4_000) : world.between(10, 500)
@@ -661,8 +661,8 @@ class Simulation {
     const sinceMs = world.nowMs
     const recorded = server.usage.recordedTotal
     const deaths = server.shardDeaths
-    const windows = server.shardThreads
-      .filter(({ model, thread }) => model !== null && !thread.isDead)
+    const windows = server.shardLives
+      .filter(({ model, isDead }) => model !== null && !isDead)
       .flatMap(({ model }) => [...(model?.cells.values() ?? [])])
       .filter(({ own }) => own > 0)
       .map((cell) => ({ cell, endMs: cell.endMs, own: cell.own }))
@@ -708,7 +708,8 @@ class Simulation {
         for (const shard of shards)
           if (
             shard !== null &&
-            shard.tableBytes > Math.max(this.profile.memoryBytes / server.options.shards, MEMORY_LEAST)
+            shard.tableBytes >
+              Math.max(this.profile.memoryBytes / Math.max(1, server.options.shards), MEMORY_LEAST)
           )
             this.world.fail(`${server.name}: windows take ${shard.tableBytes} bytes`)
       },
