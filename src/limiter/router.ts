@@ -40,6 +40,7 @@ export class LimiterRouter {
   private readonly clock: Clock
   private readonly tickMs: number
   private readonly timers: Timers
+  private readonly sendQueued = () => this.send()
   private ticks = 0
   private stopTicking: Cancel | null = null
   private isSendDue = false
@@ -109,7 +110,7 @@ export class LimiterRouter {
     const used = known.used + known.unanswered
     if (used + call.cost > call.limit) return { passed: false, used, resetAtMs: known.endMs, atMs: nowMs }
     const batch = this.enqueue(call, nowMs)
-    batch.charges.push(new Charge(batch.calls - 1, known, call.cost))
+    batch.charge(new Charge(batch.calls - 1, known, call.cost))
     known.unanswered += call.cost
     return { passed: true, used: used + call.cost, resetAtMs: known.endMs, atMs: nowMs }
   }
@@ -142,7 +143,7 @@ export class LimiterRouter {
     const batch = lane.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs)
     if (!this.isSendDue) {
       this.isSendDue = true
-      this.timers.soon(() => this.send())
+      this.timers.soon(this.sendQueued)
     }
     return batch
   }
@@ -193,34 +194,40 @@ class Batch {
   readonly message: Calls
   sentAtTick = 0
   /** Calls nobody waits for, in their order. */
-  readonly charges: Charge[] = []
-  readonly answered: Promise<void>
-  private readonly settle: { resolve(): void; reject(error: Error): void }
-  private answers: Answers = []
+  private charges: Charge[] | null = null
+  private readonly waiting = Promise.withResolvers<void>()
+  private answers: Answers | null = null
 
   constructor(readonly id: number) {
     this.message = [id]
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
-    this.answered = promise
-    this.settle = { resolve, reject }
-    promise.catch(() => {}) // nobody need be waiting
+  }
+
+  get answered(): Promise<void> {
+    return this.waiting.promise
+  }
+
+  charge(charge: Charge): void {
+    this.charges ??= []
+    this.charges.push(charge)
   }
 
   resolve(answers: Answers): void {
     this.answers = answers
-    for (const charge of this.charges) charge.resolve(this.taken(charge.index))
-    this.settle.resolve()
+    if (this.charges !== null) for (const charge of this.charges) charge.resolve(this.taken(charge.index))
+    this.waiting.resolve()
   }
 
   reject(error: Error): void {
-    for (const charge of this.charges) charge.reject()
-    this.settle.reject(error)
+    if (this.charges !== null) for (const charge of this.charges) charge.reject()
+    this.waiting.promise.catch(() => {}) // nobody need be waiting
+    this.waiting.reject(error)
   }
 
   /** The answer to a call, once `answered` has resolved. */
   taken(index: number): Taken {
-    const used = this.answers[1 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
-    const resetAtMs = this.answers[2 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
+    const answers = this.answers as Answers // it has resolved
+    const used = answers[1 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
+    const resetAtMs = answers[2 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
     const atMs = this.message[NUMBERS_PER_CALL * (1 + index)] as number // the last number of that call
     return used >= 0
       ? { passed: true, used, resetAtMs, atMs }
@@ -326,7 +333,7 @@ class Lane {
 
   private settled(calls: number): void {
     this.callsInFlight -= calls
-    if (this.callsInFlight > 0) return
+    if (this.callsInFlight > 0 || this.onDrained.length === 0) return
     for (const resolve of this.onDrained.splice(0)) resolve()
   }
 }
