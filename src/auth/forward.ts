@@ -25,7 +25,7 @@ export async function forward(deps: Deps, call: Call, query: ForwardQuery): Prom
     cost: 1,
     limits,
     tags: null,
-    clientAddress: () => call.clientAddress(),
+    caller: call,
   })
   deps.measures.verified(verdict.outcome)
   const { record, limit } = verdict

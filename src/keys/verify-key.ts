@@ -15,7 +15,7 @@ export async function verifyKey(deps: Deps, call: Call, body: VerifyKeyBody): Pr
     cost: body.remaining?.cost ?? 1,
     limits: requestedLimits(body),
     tags: body.tags ?? null,
-    clientAddress: () => call.clientAddress(),
+    caller: call,
   })
   deps.measures.verified(outcome)
   const { requestId } = call

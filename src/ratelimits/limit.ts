@@ -44,13 +44,24 @@ export async function limit(deps: Deps, call: Call, body: LimitBody): Promise<Li
  */
 export function namespaceFor(deps: Deps, actor: Actor, name = 'default'): Namespace | Promise<Namespace> {
   const found = deps.namespaces.find(actor.workspaceId, name)
-  const check = (namespace: Namespace | null): Namespace | Promise<Namespace> => {
-    if (namespace === null) return createNamespace(deps, actor, name)
-    requirePermission(actor, namespace.mayLimit)
-    return namespace
-  }
-  return found instanceof Promise ? found.then(check) : check(found)
+  return found instanceof Promise
+    ? admittedLater(deps, actor, name, found)
+    : admitted(deps, actor, name, found)
 }
+
+function admitted(
+  deps: Deps,
+  actor: Actor,
+  name: string,
+  namespace: Namespace | null,
+): Namespace | Promise<Namespace> {
+  if (namespace === null) return createNamespace(deps, actor, name)
+  requirePermission(actor, namespace.mayLimit)
+  return namespace
+}
+
+const admittedLater = async (deps: Deps, actor: Actor, name: string, found: Promise<Namespace | null>) =>
+  admitted(deps, actor, name, await found)
 
 /** What to ask the limiter for; an override beats the caller. */
 export function takeFor({ id, overrides }: Namespace, body: LimitBody): Take {

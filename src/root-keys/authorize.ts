@@ -39,10 +39,11 @@ export function authenticate(
   if (authorization === null || authorization === '' || authorization === BEARER)
     throw new ApiError('UNAUTHORIZED', 'key required')
   const verdict = verify(deps, presentRootKey(authorization, query, call))
-  return verdict instanceof Promise
-    ? verdict.then((each) => actorOf(each, query, call))
-    : actorOf(verdict, query, call)
+  return verdict instanceof Promise ? actorLater(verdict, query, call) : actorOf(verdict, query, call)
 }
+
+const actorLater = async (verdict: Promise<Verdict>, query: PermissionQuery | null, call: Call) =>
+  actorOf(await verdict, query, call)
 
 function actorOf(verdict: Verdict, query: PermissionQuery | null, call: Call): Actor {
   if (verdict.outcome !== 'VALID') throw refusal(verdict, query, call)
@@ -109,7 +110,7 @@ const presentRootKey = (authorization: string, query: PermissionQuery | null, ca
   cost: 1,
   limits: [],
   tags: null,
-  clientAddress: () => call.clientAddress(),
+  caller: call,
   isRoot: true,
   admit: requireRootKey,
 })

@@ -5,13 +5,14 @@ import type { ConfiguredLimit, KeyRecord } from './key-record.ts'
 /** Why a key that was found may not be used; null = nothing speaks against it so far. In the order of the contract. */
 export function checkState(
   record: KeyRecord,
-  { apiId, now, clientAddress }: { apiId: string | null; now: number; clientAddress: () => string | null },
+  { apiId, caller }: { apiId: string | null; caller: { clientAddress(): string | null } },
+  now: number,
 ): 'DISABLED' | 'FORBIDDEN' | 'EXPIRED' | null {
   if (!record.enabled) return 'DISABLED'
   if (apiId !== null && apiId !== record.apiId) return 'FORBIDDEN'
   if (record.expiresAt !== null && record.expiresAt < now) return 'EXPIRED'
   if (record.ipWhitelist !== null) {
-    const address = clientAddress()
+    const address = caller.clientAddress()
     if (address === null || !isAddressListed(address, record.ipWhitelist)) return 'FORBIDDEN'
   }
   return null

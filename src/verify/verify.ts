@@ -28,7 +28,7 @@ export type Presented = {
   cost: number
   limits: readonly RequestedLimit[]
   tags: readonly string[] | null
-  clientAddress: () => string | null
+  caller: { clientAddress(): string | null }
   /** It comes as a root key, with every call: `key` is the value of the Authorization header. */
   isRoot?: true
   /** Asked when the key may be used, before anything is counted or taken; throws for a key that will not do here. */
@@ -68,10 +68,11 @@ export type Verifier = {
 export function verify(verifier: Verifier, presented: Presented): Verdict | Promise<Verdict> {
   const { keys } = verifier
   const found = presented.isRoot === true ? keys.findRoot(presented.key) : keys.find(presented.key)
-  return found instanceof Promise
-    ? found.then((record) => check(verifier, presented, record))
-    : check(verifier, presented, found)
+  return found instanceof Promise ? checkLater(verifier, presented, found) : check(verifier, presented, found)
 }
+
+const checkLater = async (verifier: Verifier, presented: Presented, found: Promise<KeyRecord | null>) =>
+  check(verifier, presented, await found)
 
 /** What needs no waiting: a warm root key is decided here, without a promise. */
 function check(
@@ -83,11 +84,7 @@ function check(
   if (!record.workspaceEnabled) throw new ApiError('FORBIDDEN', 'workspace is disabled')
 
   const verification = { presented, record, now: verifier.clock() }
-  const refused = checkState(record, {
-    apiId: presented.apiId,
-    now: verification.now,
-    clientAddress: presented.clientAddress,
-  })
+  const refused = checkState(record, presented, verification.now)
   if (refused !== null) return answer(verifier, verification, refused)
   const insufficient = checkPermissions(record, readPermissionQuery(presented.permissions))
   if (insufficient !== null) return answer(verifier, verification, insufficient)

@@ -389,7 +389,7 @@ class Simulation {
         cost,
         limits: [],
         tags: world.chance(0.1) ? ['red'] : null,
-        clientAddress: () => null,
+        caller: { clientAddress: () => null },
       })
       this.decisions++
       key.inDoubt -= cost
