@@ -23,7 +23,7 @@ export type Envelope = Readonly<{
   trace: { traceId: string; spanId: string } | null
 }>
 
-/** JSON on its way out: {@link responseOf} makes it a Response, {@link wireTextOf} the text of an HTTP message. */
+/** JSON on its way out: {@link responseOf} makes it a Response, `AnswerWriter` an HTTP message. */
 export type Answer = {
   readonly status: number
   readonly text: string
@@ -44,11 +44,10 @@ export const responseOf = ({ status, text, envelope, tookMs }: Answer): Response
   new Response(text, { status, headers: headersOf(envelope, 'application/json', tookMs) })
 
 /**
- * The same as an HTTP/1.1 message, for `front.ts`.
- * @param isLast Whether the connection closes after it.
- * @throws Error for a header value that could not be sent as one line.
+ * Header lines that only some answers have, for an HTTP/1.1 message (`answer-writer.ts`).
+ * @throws Error for a value that could not be sent as one line.
  */
-export function wireTextOf({ status, text, envelope, tookMs }: Answer, isLast: boolean): string {
+export function addedLines(envelope: Envelope, isLast: boolean): string {
   let lines = ''
   for (const name in envelope.headers) {
     const value = envelope.headers[name] as string // it names its own
@@ -57,8 +56,7 @@ export function wireTextOf({ status, text, envelope, tookMs }: Answer, isLast: b
   }
   if (envelope.isCrossOrigin) lines += `${EXPOSE}: ${EXPOSED_HEADERS}\r\n`
   if (isLast) lines += 'Connection: close\r\n'
-  const start = status === 200 ? OK_LINES : startLines(status)
-  return `${start}${lines}Unkey-Request-Id: ${envelope.requestId}\r\nUnkey-Latency: ${latencyOf(tookMs)}\r\nDate: ${httpDate(envelope.startedAt + tookMs)}\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`
+  return lines
 }
 
 /** The one error shape. A failure of ours is logged here, once, with its cause; the client gets only the request id. */
@@ -132,9 +130,9 @@ const CONSTANT_HEADERS = { 'Unkey-Version': VERSION, 'Access-Control-Allow-Origi
 const CONSTANT_LINES = Object.entries({ 'Content-Type': 'application/json', ...CONSTANT_HEADERS })
   .map(([name, value]) => `${name}: ${value}\r\n`)
   .join('')
-const startLines = (status: number) =>
+/** Up to the constant headers of an HTTP/1.1 message with JSON. */
+export const startLines = (status: number): string =>
   `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Unknown'}\r\n${CONSTANT_LINES}`
-const OK_LINES = startLines(200)
 /** ASCII only, so that as many bytes are sent as the text has characters. */
 const SENDABLE = /^[\t\x20-\x7e]*$/
 const EXPOSE = 'Access-Control-Expose-Headers'

@@ -390,6 +390,34 @@ describe('what a connection may cost', () => {
     while (opened.counts.open > 0) await Bun.sleep(5)
   })
 
+  test('a head like the last on its connection is the same again, and one that differs anywhere is not', async () => {
+    await using opened = await openFront({
+      fetch: async (request) =>
+        new Response(`${request.method} ${request.headers.get('x-number')} ${await request.text()}`),
+    })
+    const post = (number: number, body: string) =>
+      `POST /v1/any HTTP/1.1\r\nHost: localhost\r\nX-Number: ${number}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+    using client = new Client(opened.port)
+    const answers = async (sent: string, ...expected: string[]) => {
+      await client.send(sent)
+      for (const each of expected) expect((await client.answer())?.body).toBe(each)
+    }
+    await answers(post(1, 'aa'), 'POST 1 aa')
+    await answers(post(1, 'bb'), 'POST 1 bb')
+    await answers(post(2, 'bb'), 'POST 2 bb')
+    await answers(post(2, 'bbb'), 'POST 2 bbb')
+    await answers('GET / HTTP/1.1\r\nHost: localhost\r\nX-Number: 2\r\n\r\n', 'GET 2 ')
+    await answers(post(2, 'bbb'), 'POST 2 bbb')
+    await answers(post(2, 'ccc') + post(2, 'ddd') + post(3, 'ddd'), 'POST 2 ccc', 'POST 2 ddd', 'POST 3 ddd')
+    // In parts, the first of which ends in the head, with the head, or in the body.
+    const whole = post(3, 'eee')
+    for (const first of [20, whole.length - 3, whole.length - 1]) {
+      await client.send(whole.slice(0, first))
+      await Bun.sleep(5) // until they are there
+      await answers(whole.slice(first), 'POST 3 eee')
+    }
+  })
+
   test('the heads that are kept do not keep what was sent after them', async () => {
     await using opened = await openFront({ fetch: () => new Response('read') })
     using client = new Client(opened.port)
