@@ -84,12 +84,15 @@ export class LimiterRouter {
   }
 
   /**
-   * Many calls at one moment, each decided by itself in the order given.
+   * Many calls at one moment, each decided by itself in the order given. Many at once are a message of their own, sent
+   * without waiting for others in this turn: 32 requests of a thousand, all in memory at a time, took a fifth to a quarter
+   * more CPU than one after the other.
    * @throws as {@link ask} and {@link Asked.answered}, for all of them.
    */
   async takeAll(calls: readonly Take[]): Promise<Taken[]> {
     const nowMs = this.clock()
     const asked = calls.map((call) => this.ask(call, nowMs))
+    if (calls.length >= MANY_CALLS) this.send()
     for (const answered of new Set(asked.map((each) => each.answered))) await answered
     return asked.map((each) => each.taken)
   }
@@ -376,6 +379,8 @@ class Charge {
 }
 
 const COUNT_MAX = 2 ** 31 - 1
+/** A message of so many costs each of them hardly more than a longer one would (`protocol.ts`). */
+const MANY_CALLS = 64
 /** Calls of one thread waiting for one shard; more would only all be late. */
 const WAITING_MAX = 100_000
 /** For what is known for `takeAsync`: some 50 000 counters. Of a forgotten one the next call passes unseen. */
