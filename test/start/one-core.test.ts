@@ -34,6 +34,7 @@ pinned(
       await using server = await spawnServer({ ...env, ...settings }, { core: 0 })
       expect(workersOf(server)).toBe(workers)
       const body = { namespace: 'core', identifier: `with ${workers}`, limit: 25, duration: 86_400_000 * 365 }
+      await server.post('ratelimits.limit', { ...body, cost: 0 }, OPERATOR_KEY) // makes the namespace
       const answers = await Promise.all(
         Array.from({ length: 60 }, () => server.post('ratelimits.limit', body, OPERATOR_KEY)),
       )
