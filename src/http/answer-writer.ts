@@ -9,7 +9,7 @@ import { type Answer, addedLines, httpDate, startLines } from './answer.ts'
  * request id, the date. Behind it comes what differs.
  */
 export class AnswerWriter {
-  /** The message written last, from the beginning; until the next is written. As large as the largest was. */
+  /** The message written last, from the beginning; until the next is written. Up to twice as large as the largest was. */
   bytes: Buffer = Buffer.allocUnsafeSlow(BYTES_FIRST)
   // What the bytes begin with.
   private status = 0

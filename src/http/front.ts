@@ -360,10 +360,11 @@ class KnownHeads {
     const length = end + HEAD_END.length
     // A text of its own: parts of it are kept, and a part of a text keeps the whole of it in memory.
     const text = bytes.toString('latin1', 0, length)
+    if (end > KNOWN_HEAD_BYTES_MAX) return { bytes: NOTHING, head: readHead(text, end) }
     const known = this.heads.get(text)
     if (known !== undefined) return known
     const head = readHead(text, end)
-    if (head?.method !== 'POST' || end > KNOWN_HEAD_BYTES_MAX) return { bytes: NOTHING, head }
+    if (head?.method !== 'POST') return { bytes: NOTHING, head }
     if (this.heads.size >= KNOWN_HEADS_MAX) this.heads.clear()
     const read = { bytes: Buffer.from(bytes.subarray(0, length)), head }
     this.heads.set(text, read)

@@ -37,7 +37,8 @@ export type ServerOptions = {
 
 /**
  * One process, from start to end: the program's own router, shards, caches, credits and usage, on threads, channels,
- * timers and a database of the simulation; with one HTTP thread, the shard is on it in half of the lives. `deps.ts` and `server.ts` put the same parts together for real.
+ * timers and a database of the simulation; with one HTTP thread, the shard is on it in half of the lives. `deps.ts` and
+ * `server.ts` put the same parts together for real.
  */
 export class Server {
   readonly name: string
