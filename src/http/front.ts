@@ -267,12 +267,14 @@ class Connection {
     this.send(message, length)
   }
 
-  /** Writes `message[0 .. length)`, of which it keeps nothing; goes on with the next request once all is written. */
+  /** Writes `message[0 .. length)`; goes on with the next request once all is written. */
   private send(message: Buffer, length = message.length): void {
     const written = this.socket.write(message, 0, length)
     if (written < 0) return // it is closed, and soon forgotten
     if (written < length) {
-      this.unsent = Buffer.from(message.subarray(written, length))
+      const rest = message.subarray(written, length)
+      // The writer's bytes are the next answer's soon. Others stay, and are not copied each time some are taken.
+      this.unsent = message === this.front.writer.bytes ? Buffer.from(rest) : rest
       return
     }
     this.unsent = null

@@ -2,7 +2,9 @@ import { heapStats } from 'bun:jsc'
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
+import type { Answer } from '../../src/http/answer.ts'
 import { Front, type FrontOptions } from '../../src/http/front.ts'
+import type { Incoming } from '../../src/http/incoming.ts'
 import { HEAD_BYTES_MAX, readHead } from '../../src/http/request-head.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -388,6 +390,35 @@ describe('what a connection may cost', () => {
     expect(opened.counts.open).toBe(1)
     opened.pass(1)
     while (opened.counts.open > 0) await Bun.sleep(5)
+  })
+
+  test('what a client has not taken yet of a hot answer is its own, whoever is answered meanwhile', async () => {
+    const hot = async (incoming: Incoming): Promise<Answer> => ({
+      status: 200,
+      text: (await incoming.text(1_000_000, () => new Error())).repeat(20_000_000),
+      tookMs: 1,
+      envelope: {
+        requestId: 'req_1',
+        startedAt: performance.now(),
+        headers: {},
+        isCrossOrigin: false,
+        isPretty: false,
+        publicUrl: '',
+        trace: null,
+      },
+    })
+    await using opened = await openFront({ hot: new Map([['POST /v1/any', hot]]) })
+    const post = (body: string) =>
+      `POST /v1/any HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+    using slow = new Client(opened.port)
+    using quick = new Client(opened.port)
+    slow.pause()
+    await slow.send(post('s'))
+    await Bun.sleep(50) // until the kernel takes no more
+    await quick.send(post('q'))
+    expect((await quick.answer())?.body === 'q'.repeat(20_000_000)).toBe(true)
+    slow.resume()
+    expect((await slow.answer())?.body === 's'.repeat(20_000_000)).toBe(true)
   })
 
   test('a head like the last on its connection is the same again, and one that differs anywhere is not', async () => {
