@@ -1,5 +1,6 @@
 import { STATUS_CODES } from 'node:http'
 import type { Socket, SocketHandler } from 'bun'
+import type { YoungGarbage } from '../lib/young-garbage.ts'
 import { log } from '../log.ts'
 import { type Answer, httpDate } from './answer.ts'
 import { AnswerWriter } from './answer-writer.ts'
@@ -35,14 +36,17 @@ export class Front {
   readonly writer = new AnswerWriter()
 
   constructor(readonly options: FrontOptions) {
+    const { where, garbage } = options
     const socket: SocketHandler<Connection> = {
       open: (socket) => this.open(socket),
-      data: (socket, chunk) => socket.data.receive(chunk),
+      data: (socket, chunk) => {
+        garbage.received(chunk.length)
+        socket.data.receive(chunk)
+      },
       drain: (socket) => socket.data.drained(),
       close: (socket) => this.forget(socket.data),
       error: (socket) => socket.terminate(),
     }
-    const { where } = options
     // `reusePort` is missing in the types of listeners; several threads sharing a port show that it works.
     this.listener =
       'unix' in where
@@ -145,6 +149,8 @@ export type FrontOptions = {
   connectionsMax: number
   /** Told of every connection. */
   counts: ConnectionCounts
+  /** Told of all that is received. */
+  garbage: Pick<YoungGarbage, 'received'>
 }
 
 /** Who is at the other end; null = not known, as on a Unix socket. Shared by the fronts of one server behind. */

@@ -4,6 +4,7 @@ import type { Config } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import type { Deps } from '../deps.ts'
 import { EXPOSITION_TYPE } from '../lib/exposition.ts'
+import { YoungGarbage } from '../lib/young-garbage.ts'
 import { createApp } from './app.ts'
 import { BODY_BYTES_MAX } from './body.ts'
 import { Front, type Peers } from './front.ts'
@@ -52,6 +53,7 @@ export async function listen(
       idleTimeout: IDLE_SECONDS,
     }),
   )
+  const garbage = new YoungGarbage()
   const common = {
     hot,
     fetch: app.fetch,
@@ -59,6 +61,7 @@ export async function listen(
     peers,
     connectionsMax,
     counts: deps.measures.connections,
+    garbage,
   }
   const fronts: Front[] = []
   let boundPort: number | null = null
@@ -76,6 +79,7 @@ export async function listen(
       chmodSync(socketPath, 0o660)
     }
   } catch (cause) {
+    garbage.stop()
     await Promise.all([...fronts.map((front) => front.stop(0)), behind.stop(true)])
     throw cause
   }
@@ -87,6 +91,7 @@ export async function listen(
     stop: async () => {
       // A Unix socket's path goes as soon as it takes no more (Bun does that). Not later: it may be a successor's by then.
       await Promise.all(fronts.map((front) => front.stop(STOP_MS)))
+      garbage.stop()
       await behind.stop(true)
     },
   }

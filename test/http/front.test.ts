@@ -332,6 +332,7 @@ describe('what a connection may cost', () => {
       peers: { ofTunnel: new Map(), ofRequest: new WeakMap() },
       connectionsMax: 100,
       counts,
+      garbage: { received: () => {} },
       ...options,
     })
     return {
@@ -419,6 +420,25 @@ describe('what a connection may cost', () => {
     expect((await quick.answer())?.body === 'q'.repeat(20_000_000)).toBe(true)
     slow.resume()
     expect((await slow.answer())?.body === 's'.repeat(20_000_000)).toBe(true)
+  })
+
+  test('what asks for the collector is told of every byte that comes, on every connection', async () => {
+    let received = 0
+    const garbage = {
+      received: (bytes: number) => {
+        received += bytes
+      },
+    }
+    await using opened = await openFront({ garbage })
+    const get = `GET /v1/liveness HTTP/1.1\r\nHost: localhost\r\n\r\n`
+    for (let connections = 1; connections <= 2; connections++) {
+      using client = new Client(opened.port)
+      for (let requests = 1; requests <= 2; requests++) {
+        await client.send(get)
+        expect((await client.answer())?.status).toBe(200)
+      }
+      expect(received).toBe(connections * 2 * get.length)
+    }
   })
 
   test('a head like the last on its connection is the same again, and one that differs anywhere is not', async () => {
