@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { connect } from '../src/db/connect.ts'
 import { keepAwake } from './support/awake.ts'
-import { generator, type LoadResult, sendLoad } from './support/load.ts'
+import { clearServerCore, generator, type LoadResult, sendLoad } from './support/load.ts'
 import { sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
@@ -34,7 +34,9 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const seconds = options.tiny ? 1 : 3
   const connections = options.tiny ? 4 : 64
   using awake = keepAwake()
-  console.log(`http: ${machine()}, load from ${generator}, ${connections} connections; cores ${awake.text}`)
+  using cleared = options.tiny ? null : clearServerCore()
+  const quiet = `cores ${awake.text}; kernel threads ${cleared?.text ?? 'anywhere'}`
+  console.log(`http: ${machine()}, load from ${generator}, ${connections} connections; ${quiet}`)
   console.log(
     `  input: ${IDENTIFIERS} identifiers or ${KEYS} keys in turn; ${rounds} rounds of ${seconds} s each, medians`,
   )

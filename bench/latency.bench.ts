@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Awake, keepAwake } from './support/awake.ts'
-import { sendLoad, stayWithLoad } from './support/load.ts'
+import { clearServerCore, sendLoad } from './support/load.ts'
 import { type PacedResult, sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
@@ -44,10 +44,11 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     connections: isTiny ? 4 : 32,
   }
   using awake = keepAwake()
+  using cleared = isTiny ? null : clearServerCore()
   console.log(
-    `latency: ${machine()}, ${how.connections} connections, ${how.rounds} rounds of ${how.seconds} s, medians; cores ${awake.text}`,
+    `latency: ${machine()}, ${how.connections} connections, ${how.rounds} rounds of ${how.seconds} s, medians`,
   )
-  using _apart = isTiny ? null : stayWithLoad()
+  console.log(`  cores ${awake.text}; kernel threads ${cleared?.text ?? 'anywhere'}`)
   const rows: Row[] = []
   const half = await alone(how, awake, rows)
   if (databaseServer !== undefined) await whileFlushing(how, half, rows)

@@ -12,7 +12,7 @@ import { hashKey } from '../src/verify/secret.ts'
 import { openTestDatabase, openTestSql, TEST_DATABASE_URL, type TestSql } from '../test/support/database.ts'
 import { randomNumbers } from '../test/support/random.ts'
 import type { Span, SpanResult } from './baselines/switched-recording.ts'
-import { generator, sendLoad, stayWithLoad } from './support/load.ts'
+import { clearServerCore, generator, sendLoad } from './support/load.ts'
 import { recorderInto } from './support/recorder.ts'
 import { machine } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
@@ -116,7 +116,7 @@ async function share(isTiny: boolean): Promise<void> {
     while (isLoaded) recorded += (await server.span({ mode: 'recorded', ms: spanMs })).recorded
     await warming
     await using others = server.databaseUrl === null ? null : await Others.begin(server.databaseUrl, keys)
-    using _apart = isTiny ? null : stayWithLoad()
+    using _apart = isTiny ? null : clearServerCore()
     const isApart = await servePostgresApart(server.databaseUrl)
 
     const modes: Kind[] = others === null ? ['recorded'] : ['recorded', 'sent', 'others']
