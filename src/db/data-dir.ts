@@ -42,6 +42,8 @@ export class StartError extends Error {
 
 /** More servers than this on one folder are a mistake: a loop that starts them, most likely. */
 const SLOTS_MAX = 64
+/** A server that was killed has its lock until the system has taken its memory away, and may be started again before. */
+const DYING_MS = 1_000
 
 /**
  * Makes the folder (mode 0700) when there is none and takes a slot in it. Keep the result: the lock goes with it.
@@ -56,7 +58,7 @@ export function openDataDir(path: string, options: { exclusive: boolean }): Data
   }
   for (let slot = 0; slot < (options.exclusive ? 1 : SLOTS_MAX); slot++) {
     const base = join(path, `node-${slot}`)
-    const lock = takeLock(`${base}.lock`)
+    const lock = takeLock(`${base}.lock`, options.exclusive ? DYING_MS : 0)
     if (lock === null) continue
     try {
       writeFileSync(`${base}.pid`, `${process.pid}\n`, { mode: 0o600 })
@@ -83,13 +85,14 @@ export function openDataDir(path: string, options: { exclusive: boolean }): Data
   )
 }
 
-/** @returns what holds the lock until closed or garbage collected; null when another has it. */
-function takeLock(path: string): Database | null {
+/** @returns what holds the lock until closed or garbage collected; null when another has it for all of `waitMs`. */
+function takeLock(path: string, waitMs: number): Database | null {
   let lock: Database | undefined
   try {
     lock = new Database(path, { create: true, readwrite: true })
     // Nothing is ever stored in it, so a journal would only be left behind by a kill.
     lock.run('pragma journal_mode = off')
+    lock.run(`pragma busy_timeout = ${waitMs}`)
     lock.run('begin immediate')
     return lock
   } catch (cause) {

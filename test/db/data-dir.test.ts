@@ -62,6 +62,16 @@ test('a second server on an exclusive folder is refused with a line that names t
   }
 })
 
+/** A supervisor starts a killed server again at once; the system takes its time to take the old one away. */
+test('a start beside a server that is just dying gets its folder', async () => {
+  const path = freshPath()
+  const dying = await startHolder(path, 'exclusive')
+  const killer = Bun.spawn(['sh', '-c', `sleep 0.3; kill -9 ${dying.pid}`])
+  using again = openDataDir(path, { exclusive: true })
+  expect(again.nodeId).toBe(dying.nodeId as string) // printed by the holder
+  expect(await killer.exited).toBe(0)
+})
+
 /** A lock that survives its holder would need a person to remove it after every crash. */
 test('the lock of a killed server is free at once, and its node id is kept', async () => {
   const path = freshPath()

@@ -15,6 +15,8 @@ import { ALL_BLOCKS, type Block, blocksOf, blockWith, PATIENT, ROOT } from './bl
  * what the reader has. What is about Postgres runs with the suite that has one.
  */
 setDefaultTimeout(120_000)
+/** Commands that wait for a server that has failed never end: then its log says why. */
+const RUN_MS = 110_000
 
 /** Commands that cannot run here; what can be checked of them is. */
 const NOT_RUN: {
@@ -200,11 +202,17 @@ class Copy implements AsyncDisposable {
       detached: true,
     })
     this.#servers.push(child)
-    const code = await child.exited
+    const late = Bun.sleep(RUN_MS).then(() => 'late')
+    const code = await Promise.race([child.exited, late])
     const [, ...written] = readFileSync(output, 'utf8').split('\x01')
     if (code !== 0) {
       const block = blocks[written.length - 1]
-      throw new Error(`${block?.doc}:${block?.line} ends with ${code}: ${written.at(-1)}`)
+      const logs = await Promise.all(
+        [...new Bun.Glob('*.log').scanSync(this.folder)].map(
+          async (name) => `${name}: ${await Bun.file(join(this.folder, name)).text()}`,
+        ),
+      )
+      throw new Error(`${block?.doc}:${block?.line} ends with ${code}: ${written.at(-1)}\n${logs.join('\n')}`)
     }
     return written
   }

@@ -6,12 +6,20 @@ import { join } from 'node:path'
 export const NGINX = Bun.which('nginx', { PATH: `${process.env.PATH}:/usr/sbin:/usr/local/sbin` })
 if (NGINX === null) console.warn('no nginx is installed: what stands behind one is not tested')
 
-/** A port nobody listens on, for programs that cannot choose one themselves. */
+/**
+ * A port nobody listens on, for programs that cannot choose one themselves. None of those that the system gives to whoever
+ * connects or asks for any (on Linux from 32 768 on): such a one may be somebody else's before it is used.
+ */
 export async function freePort(): Promise<number> {
-  const free = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: () => new Response() })
-  const { port = 0 } = free
-  await free.stop(true)
-  return port
+  for (;;) {
+    const port = 20_000 + Math.floor(Math.random() * 12_000)
+    try {
+      await Bun.serve({ hostname: '127.0.0.1', port, fetch: () => new Response() }).stop(true)
+      return port
+    } catch {
+      // somebody has it
+    }
+  }
 }
 
 /**
