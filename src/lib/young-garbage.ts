@@ -7,9 +7,10 @@ import { type Cancel, systemTimers, type Timers } from './timers.ts'
  * Left to itself JavaScriptCore lets 30 MB of it come together at 30 000 calls a second. A tenth of a second after it has
  * collected them it gives their pages back, and a helper thread asks for as many again: on one core both run instead of the
  * server, for up to 3 ms at a time. Collected again before that tenth is over, the same pages are simply used again. At
- * 34 000 calls of `ratelimits.limit` a second on one core, without and with this: 6 400 page faults a second and 200, helpers
- * busy for 23 ms of each second and 2, p99 of 4.1 ms and 2.1, p99.9 of 7.0 and 4.3 (medians of seven rounds in turn; with a
- * thread for the shard p99 5.4 and 3.2); at saturation 14.5 µs of CPU a call and 13.8.
+ * 34 000 calls of `ratelimits.limit` a second on one core, without and with this: 1 600 to 7 700 page faults a second and 110 to
+ * 180, helpers busy for 17 to 25 ms of each second and 7 to 9, p99 of 4.1 ms and 2.1, p99.9 of 7.0 and 4.3 (medians of seven
+ * rounds in turn; with a thread for the shard p99 5.4 and 3.2). At saturation there is no difference beyond the noise (medians of
+ * fifteen rounds in turn, 19.5 and 19.2 µs of CPU a call; of nine, 20.0 and 21.2).
  * Refused: every 25 ms, no better a tail and 5 % more CPU at saturation, as a collection takes 0.8 ms however little there
  * is; to have it collect less often (its option `percentCPUPerMBForEdenTimer` at 0), p99s of 3.6 to 6.3 ms.
  */
