@@ -116,7 +116,8 @@ async function whileFlushing(how: How, half: number, rows: Row[]): Promise<void>
     { bodies: textsOf(NAMED, isTiny), name: 'of 100 000 identifiers', results: [] },
   ]
   if (!isTiny) for (const { bodies } of inputs) await calls.saturate(bodies) // warm
-  for (let round = 0; round < rounds; round++)
+  // The first is not told, where there are several: what runs once a second is compiled half a minute after the start.
+  for (let round = isTiny ? 0 : -1; round < rounds; round++)
     for (const { bodies, results } of inputs) {
       await calls.settled()
       const { result, flushed } = await flushedDuring(
@@ -128,7 +129,7 @@ async function whileFlushing(how: How, half: number, rows: Row[]): Promise<void>
           ),
         isTiny ? 0 : FLUSHING_AFTER_MS,
       )
-      results.push({ ...result, flushed })
+      if (round >= 0) results.push({ ...result, flushed })
     }
   await calls.check()
   for (const { name, results } of inputs)

@@ -25,7 +25,13 @@ export async function startTarget(
   program: string = process.execPath,
 ): Promise<Target> {
   const child = Bun.spawn([...pin(0), program, ...script], {
-    env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...env },
+    // The last one as `bun run start` sets it (src/lib/request-garbage.ts), for all that are compared.
+    env: {
+      PATH: process.env.PATH ?? '',
+      HOME: process.env.HOME ?? '',
+      BUN_IDLE_GC_SECONDS: '0',
+      ...env,
+    },
     stdout: 'pipe',
     stderr: 'inherit',
   })
