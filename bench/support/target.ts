@@ -25,11 +25,11 @@ export async function startTarget(
   program: string = process.execPath,
 ): Promise<Target> {
   const child = Bun.spawn([...pin(0), program, ...script], {
-    // The last one as `bun run start` sets it (src/lib/request-garbage.ts), for all that are compared.
+    // The last one as `bun run start` sets it (src/lib/young-garbage.ts), for all that are compared.
     env: {
       PATH: process.env.PATH ?? '',
       HOME: process.env.HOME ?? '',
-      BUN_IDLE_GC_SECONDS: '0',
+      BUN_IDLE_GC_SECONDS: '300',
       ...env,
     },
     stdout: 'pipe',

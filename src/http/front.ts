@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http'
 import type { Socket, SocketHandler } from 'bun'
-import type { RequestGarbage } from '../lib/request-garbage.ts'
+import type { YoungGarbage } from '../lib/young-garbage.ts'
 import { log } from '../log.ts'
 import { type Answer, httpDate } from './answer.ts'
 import { AnswerWriter } from './answer-writer.ts'
@@ -150,7 +150,7 @@ export type FrontOptions = {
   /** Told of every connection. */
   counts: ConnectionCounts
   /** Told of all that is received. */
-  garbage: Pick<RequestGarbage, 'received'>
+  garbage: Pick<YoungGarbage, 'received'>
 }
 
 /** Who is at the other end; null = not known, as on a Unix socket. Shared by the fronts of one server behind. */

@@ -4,7 +4,7 @@ import type { Config } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import type { Deps } from '../deps.ts'
 import { EXPOSITION_TYPE } from '../lib/exposition.ts'
-import { RequestGarbage } from '../lib/request-garbage.ts'
+import { YoungGarbage } from '../lib/young-garbage.ts'
 import { createApp } from './app.ts'
 import { BODY_BYTES_MAX } from './body.ts'
 import { Front, type Peers } from './front.ts'
@@ -53,7 +53,7 @@ export async function listen(
       idleTimeout: IDLE_SECONDS,
     }),
   )
-  const garbage = new RequestGarbage()
+  const garbage = new YoungGarbage()
   const common = {
     hot,
     fetch: app.fetch,

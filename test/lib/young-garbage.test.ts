@@ -1,0 +1,66 @@
+import { heapStats } from 'bun:jsc'
+import { expect, test } from 'bun:test'
+import type { Timers } from '../../src/lib/timers.ts'
+import { YoungGarbage } from '../../src/lib/young-garbage.ts'
+
+/** One timer that the test lets ring. */
+function rung(): Timers & { ring(): void; isSet(): boolean; periodMs: number } {
+  let due: (() => void) | null = null
+  const timers = {
+    periodMs: 0,
+    now: () => 0,
+    every: (periodMs: number, run: () => void) => {
+      timers.periodMs = periodMs
+      due = run
+      return () => {
+        due = null
+      }
+    },
+    after: () => () => {},
+    soon: () => {},
+    ring: () => due?.(),
+    isSet: () => due !== null,
+  }
+  return timers
+}
+
+test('what many requests leave behind is collected before the runtime gives its pages back, what few leave is left to it', () => {
+  const timers = rung()
+  let collections = 0
+  const garbage = new YoungGarbage({ timers, collect: () => collections++ })
+  expect(timers.periodMs).toBeLessThan(100)
+  timers.ring()
+  expect(collections).toBe(0)
+
+  for (let i = 0; i < 299; i++) garbage.received(300)
+  timers.ring()
+  expect(collections).toBe(0)
+  for (let i = 0; i < 50; i++) garbage.received(300)
+  expect(collections).toBe(0) // never while a request is received
+  timers.ring()
+  expect(collections).toBe(1)
+  timers.ring()
+  expect(collections).toBe(1)
+
+  garbage.received(1_000_000)
+  timers.ring()
+  expect(collections).toBe(2)
+  garbage.received(1_000_000)
+  garbage.stop()
+  timers.ring()
+  expect(collections).toBe(2)
+  expect(timers.isSet()).toBe(false)
+})
+
+test('it is the garbage of the thread that is collected', () => {
+  const timers = rung()
+  const garbage = new YoungGarbage({ timers })
+  const mapsThere = () => heapStats().objectTypeCounts.Map ?? 0
+  const before = mapsThere()
+  expect(Array.from({ length: 10_000 }, () => new Map()).length).toBe(10_000)
+  expect(mapsThere() - before).toBeGreaterThan(5_000)
+  garbage.received(1_000_000)
+  timers.ring()
+  expect(mapsThere() - before).toBeLessThan(1_000)
+  garbage.stop()
+})
