@@ -60,19 +60,21 @@ export function clearServerCore(): FreeCore {
     before.clear()
     for (const [file, mask] of masksBefore.splice(0)) writeMask(file, mask)
   }
-  const interrupted = () => {
+  const interrupted = (signal: NodeJS.Signals) => {
     putBack()
-    process.exit(130)
+    process.exit(signal === 'SIGINT' ? 130 : 143)
   }
-  process.once('SIGINT', interrupted)
+  for (const signal of SIGNALS) process.once(signal, interrupted)
   return {
     text,
     [Symbol.dispose]: () => {
-      process.off('SIGINT', interrupted)
+      for (const signal of SIGNALS) process.off(signal, interrupted)
       putBack()
     },
   }
 }
+
+const SIGNALS = ['SIGINT', 'SIGTERM'] as const
 
 function writeMask(file: string, mask: string): void {
   try {
