@@ -2,8 +2,8 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 
 /** A request in whose time something is asked of the database. */
 export type Request = {
-  /** On the clock of `performance.now()`, ms. */
-  readonly startedAt: number
+  /** On the clock of `performance.now()`, ms: when the time limit of what it asks began. */
+  readonly waitsSince: number
   /** What is still asked then is nobody's: a loop that serves others, begun by this one. */
   readonly isAnswered: boolean
 }
@@ -19,5 +19,5 @@ export const duringRequest = <T>(request: Request, work: () => T): T => requests
 /** When the time limit of what is asked now began: with its request, if it has one. */
 export function startOfWait(): number {
   const request = requests.getStore()
-  return request === undefined || request.isAnswered ? performance.now() : request.startedAt
+  return request === undefined || request.isAnswered ? performance.now() : request.waitsSince
 }

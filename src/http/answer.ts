@@ -11,8 +11,8 @@ export type Envelope = Readonly<{
   requestId: string
   /** `performance.now()` when the request arrived. */
   startedAt: number
-  /** Headers a verb added. */
-  headers: Record<string, string>
+  /** Headers a verb added; null = none. */
+  addedHeaders: Readonly<Record<string, string>> | null
   /** The request has an `Origin`: a browser sent it from another page. */
   isCrossOrigin: boolean
   /** Indent the JSON: `?pretty` was in the URL. */
@@ -49,8 +49,9 @@ export const responseOf = ({ status, text, envelope, tookMs }: Answer): Response
  */
 export function addedLines(envelope: Envelope, isLast: boolean): string {
   let lines = ''
-  for (const name in envelope.headers) {
-    const value = envelope.headers[name] as string // it names its own
+  const { addedHeaders } = envelope
+  for (const name in addedHeaders) {
+    const value = addedHeaders[name] as string // it names its own
     if (!SENDABLE.test(value)) throw new Error(`the header ${name} cannot be sent: ${JSON.stringify(value)}`)
     lines += `${name}: ${value}\r\n`
   }
@@ -96,7 +97,7 @@ export const headersOf = (
   contentType: string,
   tookMs = performance.now() - envelope.startedAt,
 ): Record<string, string> => ({
-  ...envelope.headers,
+  ...envelope.addedHeaders,
   ...(envelope.isCrossOrigin ? { [EXPOSE]: EXPOSED_HEADERS } : {}),
   ...CONSTANT_HEADERS,
   'Content-Type': contentType,

@@ -1,5 +1,5 @@
 import { TypeCompiler } from '@sinclair/typebox/compiler'
-import { duringRequest } from '../db/deadline.ts'
+import { type Request as AskingRequest, duringRequest } from '../db/deadline.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { newRequestId } from '../lib/ids.ts'
@@ -50,21 +50,20 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
     if (isSlow) log('warn', 'slow request', fields)
   }
   const answer = async (incoming: Incoming, exchange: Exchange, parts: Deps): Promise<Answer> => {
-    const waiting = { startedAt: exchange.startedAt, isAnswered: false }
     try {
       const read = endpoint.method === 'GET' ? readSearch(incoming, endpoint) : readBody(incoming)
       const input =
         typeof read === 'string' ? parseBody(read) : read instanceof Promise ? parseBody(await read) : read
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
       // All that is asked of the database shares one time limit, from here on: the body may have come slowly.
-      if (read instanceof Promise) waiting.startedAt = performance.now()
-      const reply = await duringRequest(waiting, () => endpoint.run(parts, exchange, known(input)))
-      waiting.isAnswered = true
+      if (read instanceof Promise) exchange.waitsSince = performance.now()
+      const reply = await duringRequest(exchange, () => endpoint.run(parts, exchange, known(input)))
+      exchange.isAnswered = true
       const answer = jsonAnswer(exchange, endpoint.status, reply)
       finish(answer)
       return answer
     } catch (cause) {
-      waiting.isAnswered = true
+      exchange.isAnswered = true
       const answer = errorAnswer(exchange, cause, endpoint.path)
       finish(answer)
       return answer
@@ -159,10 +158,12 @@ function endRequest(
 }
 
 /** One request and its answer. Getters for what only some calls ask: every call makes one of these. */
-class Exchange implements Envelope, Call {
+class Exchange implements Envelope, Call, AskingRequest {
   readonly startedAt = performance.now()
   readonly requestId = newRequestId(this.startedAt)
-  readonly headers: Record<string, string> = {}
+  waitsSince = this.startedAt
+  isAnswered = false
+  addedHeaders: Record<string, string> | null = null
   trace: { traceId: string; spanId: string } | null = null
 
   constructor(
@@ -185,6 +186,10 @@ class Exchange implements Envelope, Call {
     this.trace = trace
     this.headers.traceparent = traceparentOf(trace)
     if (trace.state !== null) this.headers.tracestate = trace.state
+  }
+  get headers() {
+    this.addedHeaders ??= {}
+    return this.addedHeaders
   }
   get authorization() {
     return this.incoming.header('authorization')

@@ -103,12 +103,13 @@ export function requireRight(actor: Pick<Actor, 'permissions'>, query: Permissio
     )
 }
 
+const NO_LIMITS: Presented['limits'] = []
 const presentRootKey = (authorization: string, query: PermissionQuery | null, call: Call): Presented => ({
   key: authorization,
   apiId: null,
   permissions: query,
   cost: 1,
-  limits: [],
+  limits: NO_LIMITS,
   tags: null,
   caller: call,
   isRoot: true,

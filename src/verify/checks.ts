@@ -44,8 +44,8 @@ export type SelectedLimit = { name: string; cost: number; limit: number; duratio
 export function selectLimits(
   record: KeyRecord,
   requested: readonly RequestedLimit[],
-): { selected: SelectedLimit[] } | { missing: string } {
-  if (requested.length === 0) return { selected: autoApplied(record) }
+): { selected: readonly SelectedLimit[] } | { missing: string } {
+  if (requested.length === 0) return record.limits.length === 0 ? NONE : { selected: autoApplied(record) }
   const selected = new Map<string, SelectedLimit>()
   for (const limit of record.limits) if (limit.autoApply) selected.set(limit.name, select(limit, 1))
   for (const { name, cost, limit, durationMs, isOptional } of requested) {
@@ -60,6 +60,9 @@ export function selectLimits(
   }
   return { selected: [...selected.values()] }
 }
+
+/** Of root keys mostly, which come with every call: not made anew for each. */
+const NONE = { selected: [] }
 
 /** What nearly every verification counts; their names differ (`store.ts`). */
 function autoApplied({ limits }: KeyRecord): SelectedLimit[] {

@@ -91,7 +91,7 @@ export class CreditSpender {
   /** @returns those whose key is locked, in their order; all others are answered. */
   async #ask(batch: readonly Pending[]): Promise<Pending[]> {
     // The one that has waited longest; all share its time limit.
-    const oldest = { startedAt: Math.min(...batch.map(({ since }) => since)), isAnswered: false }
+    const oldest = { waitsSince: Math.min(...batch.map(({ since }) => since)), isAnswered: false }
     const spend = () =>
       spendCredits(this.#sql, {
         keyIds: batch.map(({ keyId }) => keyId),

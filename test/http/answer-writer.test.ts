@@ -11,7 +11,7 @@ const answerOf = (status: number, text: string, tookMs: number, more: Partial<En
   envelope: {
     requestId: newRequestId(),
     startedAt: performance.now() - tookMs,
-    headers: {},
+    addedHeaders: null,
     isCrossOrigin: false,
     isPretty: false,
     publicUrl: '',
@@ -49,7 +49,11 @@ test('whatever was written before it, an answer is whole and nothing but itself'
     const isCrossOrigin = random() < 0.1
     const isLast = random() < 0.1
     const requestId = random() < 0.9 ? newRequestId() : 'req_x'
-    const answer = answerOf(status, text, hundredths / 100, { requestId, headers, isCrossOrigin })
+    const answer = answerOf(status, text, hundredths / 100, {
+      requestId,
+      addedHeaders: headers,
+      isCrossOrigin,
+    })
     const { status: line, headers: sent, body } = written(writer, answer, isLast)
     expect(line).toBe(status === 200 ? 'HTTP/1.1 200 OK' : 'HTTP/1.1 429 Too Many Requests')
     expect(body).toBe(text)
@@ -78,8 +82,8 @@ test('one too large for the memory there is gets a larger one, begun anew', () =
 test('a header that would not be one line is refused, and the next answer is whole', () => {
   const writer = new AnswerWriter()
   for (const value of ['a\r\nb: c', 'é', '\0'])
-    expect(() => writer.write(answerOf(200, '{}', 1, { headers: { Odd: value } }), false)).toThrow('Odd')
-  const { headers, body } = written(writer, answerOf(200, '{}', 1, { headers: { Odd: 'a\tb' } }))
+    expect(() => writer.write(answerOf(200, '{}', 1, { addedHeaders: { Odd: value } }), false)).toThrow('Odd')
+  const { headers, body } = written(writer, answerOf(200, '{}', 1, { addedHeaders: { Odd: 'a\tb' } }))
   expect(headers.odd).toBe('a\tb')
   expect(body).toBe('{}')
 })

@@ -401,7 +401,7 @@ describe('what a connection may cost', () => {
       envelope: {
         requestId: 'req_1',
         startedAt: performance.now(),
-        headers: {},
+        addedHeaders: null,
         isCrossOrigin: false,
         isPretty: false,
         publicUrl: '',
