@@ -13,8 +13,13 @@ const requests = new AsyncLocalStorage<Request>()
 /**
  * What `work` asks of the database, however many statements, shares one time limit that began with the request. Without
  * it each statement would have its own, and a slow database would let a client wait for the sum of them.
+ * @param args What `work` is called with: every request comes this way, and a function made for each would be garbage.
  */
-export const duringRequest = <T>(request: Request, work: () => T): T => requests.run(request, work)
+export const duringRequest = <A extends unknown[], T>(
+  request: Request,
+  work: (...args: A) => T,
+  ...args: A
+): T => requests.run(request, work, ...args)
 
 /** When the time limit of what is asked now began: with its request, if it has one. */
 export function startOfWait(): number {

@@ -57,7 +57,7 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
       if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
       // All that is asked of the database shares one time limit, from here on: the body may have come slowly.
       if (read instanceof Promise) exchange.waitsSince = performance.now()
-      const reply = await duringRequest(exchange, () => endpoint.run(parts, exchange, known(input)))
+      const reply = await duringRequest(exchange, endpoint.run, parts, exchange, known(input))
       exchange.isAnswered = true
       const answer = jsonAnswer(exchange, endpoint.status, reply)
       finish(answer)
