@@ -1,14 +1,14 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 
 /** A request in whose time something is asked of the database. */
-export type Request = {
+export type AskingRequest = {
   /** On the clock of `performance.now()`, ms: when the time limit of what it asks began. */
   readonly waitsSince: number
   /** What is still asked then is nobody's: a loop that serves others, begun by this one. */
   readonly isAnswered: boolean
 }
 
-const requests = new AsyncLocalStorage<Request>()
+const requests = new AsyncLocalStorage<AskingRequest>()
 
 /**
  * What `work` asks of the database, however many statements, shares one time limit that began with the request. Without
@@ -16,7 +16,7 @@ const requests = new AsyncLocalStorage<Request>()
  * @param args What `work` is called with: every request comes this way, and a function made for each would be garbage.
  */
 export const duringRequest = <A extends unknown[], T>(
-  request: Request,
+  request: AskingRequest,
   work: (...args: A) => T,
   ...args: A
 ): T => requests.run(request, work, ...args)

@@ -1,5 +1,5 @@
 import { TypeCompiler } from '@sinclair/typebox/compiler'
-import { type Request as AskingRequest, duringRequest } from '../db/deadline.ts'
+import { type AskingRequest, duringRequest } from '../db/deadline.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { newRequestId } from '../lib/ids.ts'
