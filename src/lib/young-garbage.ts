@@ -10,15 +10,17 @@ import { type Cancel, systemTimers, type Timers } from './timers.ts'
  * 34 000 calls of `ratelimits.limit` a second on one core, without and with this: 1 600 to 7 700 page faults a second and 110 to
  * 180, helpers busy for 17 to 25 ms of each second and 7 to 9, p99 of 4.1 ms and 2.1, p99.9 of 7.0 and 4.3 (medians of seven
  * rounds in turn; with a thread for the shard p99 5.4 and 3.2). At saturation of a slower machine there was no difference beyond
- * the noise; of a faster one, at 106 000 a second, 15 100 page faults and 750, p99 of 3.0 ms and 1.5, 4 % of CPU (medians of seven
- * rounds in turn).
+ * the noise; of a faster one, at 106 000 a second, 15 100 page faults a second and 750, p99 of 3.0 ms and 1.5, and without
+ * this 4 % more CPU a call (medians of seven rounds in turn).
  * Not more often than that asks for. A collection holds the thread for 0.6 to 0.8 ms however little there is, as most of that
  * goes by looking through what compiled code refers to (with an eighth of the garbage 0.59 instead of 0.74; the objects
  * found in use are 65 kB). Where 64 calls wait at a time, twelve collections a second are met by 0.8 % of 100 000 calls,
  * next to the one in a hundred that p99 is about.
  * Refused: every 25 ms, no better a tail and 5 % more CPU at saturation; every 160 or 250 ms, with pages given back later
- * (`MIMALLOC_PURGE_DELAY`), as the runtime's own collections then come in between, which are longer; to have
- * it collect less often (its option `percentCPUPerMBForEdenTimer` at 0), p99s of 3.6 to 6.3 ms.
+ * (`MIMALLOC_PURGE_DELAY`), as the runtime's own collections then come in between, and its sweeping, 100 ms after a collection and
+ * for 3 ms at a time, which one that comes before puts off (p99s of 1.1 to 1.2 ms, and 1.0 to 1.1 every 80 ms, at 130 000 a
+ * second); to have it collect less often (its option `percentCPUPerMBForEdenTimer` at 0), p99s of 3.6 to 6.3 ms without this and
+ * of 1.4 with one every 250 ms.
  *
  * While the same pages are used again the heap does not grow, and Bun takes a server for quiet whose heap has not grown for ten
  * seconds: it then collects everything, for 20 ms in which one core has two to serve, and requests wait for up to 14. So
