@@ -7,7 +7,8 @@ import type { DatabaseAddress } from '../db/connect.ts'
  *    the thread's router.
  * 2. `LimiterRouter.ask` names the counter by its hash, stamps the time, and adds the call to the lane of the shard
  *    that owns the hash.
- * 3. Once per turn of the event loop, each lane with calls posts one `Calls`.
+ * 3. Once per turn of the event loop, each lane with calls posts one `Calls`; to a shard on the same thread also whenever
+ *    there are many (`same-thread.ts`).
  * 4. The shard decides them in order and posts one `Answers` with the same id. A port keeps order, so answers come in
  *    the order of the calls; one that was given up is skipped by its id.
  * 5. A router gives up a batch that is late, and everything in flight when its port closes: the calls fail. They may

@@ -3,6 +3,7 @@ import { type Clock, neverBackwards } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { CounterHash, shardOf } from './counter-hash.ts'
 import { type Answers, type Calls, NUMBERS_PER_ANSWER, NUMBERS_PER_CALL, type ToRouter } from './protocol.ts'
+import { SameThreadPort } from './same-thread-port.ts'
 
 /** A call for some of a counter's window. */
 export type Take = {
@@ -78,9 +79,10 @@ export class LimiterRouter {
    * `ratelimits.limit` takes past its socket.
    * @throws Error when the shard is dead, or more calls wait than is bearable.
    */
-  ask(call: Take, nowMs = this.clock()): Asked {
-    const batch = this.enqueue(call, nowMs)
-    return new Asked(batch, batch.calls - 1)
+  ask(call: Take): Asked {
+    const asked = this.queue(call, this.clock())
+    this.sendFull()
+    return asked
   }
 
   /**
@@ -91,8 +93,9 @@ export class LimiterRouter {
    */
   async takeAll(calls: readonly Take[]): Promise<Taken[]> {
     const nowMs = this.clock()
-    const asked = calls.map((call) => this.ask(call, nowMs))
+    const asked = calls.map((call) => this.queue(call, nowMs))
     if (calls.length >= MANY_CALLS) this.send()
+    else this.sendFull()
     for (const answered of new Set(asked.map((each) => each.answered))) await answered
     return asked.map((each) => each.taken)
   }
@@ -133,6 +136,11 @@ export class LimiterRouter {
     this.control?.close()
   }
 
+  private queue(call: Take, nowMs: number): Asked {
+    const batch = this.enqueue(call, nowMs)
+    return new Asked(batch, batch.calls - 1)
+  }
+
   /** @returns the batch it joins, as its last call. */
   private enqueue(call: Take, nowMs: number): Batch {
     const { limit, durationMs, cost } = call
@@ -155,6 +163,10 @@ export class LimiterRouter {
     this.isSendDue = false
     for (const lane of this.lanes) lane.send(this.ticks)
     this.stopTicking ??= this.timers.every(this.tickMs, () => this.tick())
+  }
+
+  private sendFull(): void {
+    for (const lane of this.lanes) lane.sendFull(this.ticks)
   }
 
   private tick(): void {
@@ -243,6 +255,8 @@ class Lane {
   callsInFlight = 0
   /** Null while the shard is dead. */
   private port: MessagePort | null = null
+  /** With so many, those queued do not wait for the end of the turn. */
+  private callsMax = Number.POSITIVE_INFINITY
   private queued = new Batch(1)
   /** In the order sent. */
   private inFlight: Batch[] = []
@@ -255,6 +269,7 @@ class Lane {
   reconnect(port: MessagePort): void {
     const old = this.port
     this.port = port
+    if (port instanceof SameThreadPort) this.callsMax = SAME_THREAD_CALLS_MAX
     if (old !== null) {
       old.close()
       this.giveUp(this.inFlight.length, 'the limiter shard has been started again')
@@ -299,6 +314,10 @@ class Lane {
     this.callsInFlight += batch.calls
     if (this.port === null) this.giveUp(this.inFlight.length, 'the limiter shard is dead')
     else this.port.postMessage(batch.message)
+  }
+
+  sendFull(tick: number): void {
+    if (this.queued.calls >= this.callsMax) this.send(tick)
   }
 
   /** Fails the batches sent before that tick. */
@@ -381,6 +400,8 @@ class Charge {
 const COUNT_MAX = 2 ** 31 - 1
 /** A message of so many costs each of them hardly more than a longer one would (`protocol.ts`). */
 const MANY_CALLS = 64
+/** The figures are at `SameThread`. */
+const SAME_THREAD_CALLS_MAX = 32
 /** Calls of one thread waiting for one shard; more would only all be late. */
 const WAITING_MAX = 100_000
 /** For what is known for `takeAsync`: some 50 000 counters. Of a forgotten one the next call passes unseen. */

@@ -4,7 +4,8 @@ import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { SPILL_KIND, type WindowSpill } from './flush.ts'
 import type { FromShard, ShardSetup, ShardStats, ToRouter, ToShard } from './protocol.ts'
-import { makeSameThreadChannel, SameThread } from './same-thread.ts'
+import { SameThread } from './same-thread.ts'
+import { makeSameThreadChannel } from './same-thread-port.ts'
 import { CELL_DIGITS, WindowStore } from './store.ts'
 
 /** The shards of this process, as the main thread holds them. */
