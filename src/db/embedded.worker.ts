@@ -72,7 +72,8 @@ self.onmessage = async ({ data }: MessageEvent<ToDatabase>) => {
 async function openDatabase(folder: string): Promise<PGlite> {
   if (!existsSync(join(folder, 'PG_VERSION'))) {
     await makeFiles(folder)
-    Bun.gc(true) // else what made them is still in memory when the database itself comes
+    await Bun.sleep(0) // what made them is in use until the turn is over
+    Bun.gc(true) // else it would stay in memory for good, beside the database itself
   }
   rmSync(join(folder, 'postmaster.pid'), { force: true })
   takeFromOthers(folder)

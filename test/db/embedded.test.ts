@@ -6,6 +6,7 @@ import { connect, type Sql } from '../../src/db/connect.ts'
 import { StartError } from '../../src/db/data-dir.ts'
 import { type EmbeddedDatabase, startEmbedded } from '../../src/db/embedded.ts'
 import { copyEmbedded, TEST_DATABASE_URL } from '../support/database.ts'
+import { spawnServer } from '../support/process.ts'
 import { randomNumbers } from '../support/random.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
@@ -206,6 +207,22 @@ test('a first start that was killed half way is made anew', async () => {
   await sql.end()
   await started.stop()
   expect(existsSync(join(path, 'postgres.part'))).toBeFalse()
+})
+
+/** What makes the files takes 1 GB, and 350 MB of it stayed until some later collection: with little load, for good. */
+test('a server that made its files has no more in memory than one that found them', async () => {
+  const path = mkdtempSync(join(scratch, 'first-'))
+  const residentMib = async () => {
+    await using server = await spawnServer({ TOLLGATE_DATA_DIR: path })
+    const metrics = await (await fetch(`${server.url}/metrics`)).text()
+    const bytes = Number(/^process_resident_memory_bytes (\S+)$/m.exec(metrics)?.[1])
+    expect(await server.end('SIGTERM')).toBe(0)
+    return bytes / 2 ** 20
+  }
+  const making = await residentMib()
+  const finding = await residentMib()
+  expect(making).toBeGreaterThan(50)
+  expect(making).toBeLessThan(1.4 * finding)
 })
 
 test('a socket left by a killed server is not in the way', async () => {
