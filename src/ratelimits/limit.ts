@@ -103,6 +103,13 @@ async function createNamespace(deps: Deps, actor: Actor, name: string): Promise<
   if (!holdsPermissions(actor.permissions, anyOf('*', 'ratelimit.*.create_namespace')))
     throw notFound(`namespace ${name}`)
   requirePermission(actor, anyOf('*', 'ratelimit.*.limit'))
+  await deps.namespaces.makeOnce(actor.workspaceId, name, () => insertOnFirstUse(deps, actor, name))
+  const namespace = await deps.namespaces.find(actor.workspaceId, name)
+  if (namespace === null) throw notFound(`namespace ${name}`) // deleted again meanwhile
+  return namespace
+}
+
+async function insertOnFirstUse(deps: Deps, actor: Actor, name: string): Promise<void> {
   const id = newId('rlns')
   await deps.database.write(async (tx) => {
     const isNew = await insertNamespace(tx, { id, workspaceId: actor.workspaceId, name, now: deps.clock() })
@@ -115,9 +122,6 @@ async function createNamespace(deps: Deps, actor: Actor, name: string): Promise<
       },
     ])
   })
-  const namespace = await deps.namespaces.find(actor.workspaceId, name)
-  if (namespace === null) throw notFound(`namespace ${name}`) // deleted again meanwhile
-  return namespace
 }
 
 /** Only calls that name resources are audited: the others are counted, not kept one by one. */

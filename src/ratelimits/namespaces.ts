@@ -21,6 +21,8 @@ export class Namespaces {
    * hashed, 0.2 µs of its 4.
    */
   readonly #keys = new Map<string, CacheKey>()
+  /** Those that are being made on first use, by cache key. */
+  readonly #making = new Map<string, Promise<void>>()
 
   constructor(sql: AnySql, changes: Changes, options: { bytesMax: number }) {
     this.cache = new RecordCache<Namespace>(changes, {
@@ -43,13 +45,25 @@ export class Namespaces {
   find(workspaceId: string, name: string): Namespace | null | Promise<Namespace | null> {
     let key = this.#keys.get(name)
     if (key === undefined || key.workspaceId !== workspaceId) {
-      key = { workspaceId, text: `${workspaceId}\n${name}` }
+      key = { workspaceId, text: keyOf(workspaceId, name) }
       if (this.#keys.size >= KEYS_MAX) this.#keys.clear()
       this.#keys.set(name, key)
     }
     return this.cache.find(key.text)
   }
+
+  /** Has a missing one made, once for all on this thread who ask while it is: they wait for it, or fail with it. */
+  makeOnce(workspaceId: string, name: string, make: () => Promise<void>): Promise<void> {
+    const key = keyOf(workspaceId, name)
+    let making = this.#making.get(key)
+    if (making === undefined) {
+      making = make().finally(() => this.#making.delete(key))
+      this.#making.set(key, making)
+    }
+    return making
+  }
 }
 
+const keyOf = (workspaceId: string, name: string) => `${workspaceId}\n${name}`
 type CacheKey = { workspaceId: string; text: string }
 const KEYS_MAX = 1000

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { startTestServer, type TestServer } from '../support/server.ts'
+import { listStatements } from '../support/statements.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
@@ -169,13 +170,23 @@ describe('permissions', () => {
 
   test('first uses of a namespace at once make one, and all count in it', async () => {
     const { post } = await server.workspace()
-    const answers = await Promise.all(
-      Array.from({ length: 20 }, () =>
-        post('ratelimits.limit', limitOf({ namespace: 'at once', limit: 100 })),
-      ),
-    )
+    const answers = await firstUses(post, { namespace: 'at once', limit: 100 }, 20)
     expect(answers.map(({ remaining }) => remaining).toSorted((a, b) => a - b)).toEqual(
       Array.from({ length: 20 }, (_, i) => 80 + i),
     )
   })
+
+  /** Each had a transaction of its own: after a deployment, all callers waited for as many of them. */
+  test('first uses at once ask of the database what one does', async () => {
+    const { post } = await server.workspace()
+    await post('ratelimits.limit', limitOf()) // the root key is known from now on
+    const one = await listStatements(server, () => firstUses(post, { namespace: 'by one' }, 1))
+    const many = await listStatements(server, () => firstUses(post, { namespace: 'by many' }, 20))
+    expect(one.filter((text) => text.includes('insert into ratelimit_namespaces'))).toHaveLength(1)
+    expect(many.toSorted()).toEqual(one.toSorted())
+  })
 })
+
+type Post = Awaited<ReturnType<TestServer['workspace']>>['post']
+const firstUses = (post: Post, body: object, calls: number) =>
+  Promise.all(Array.from({ length: calls }, () => post('ratelimits.limit', limitOf(body))))
