@@ -1,6 +1,6 @@
 import { cpus } from 'node:os'
+import { KeyedHash } from '../src/lib/keyed-hash.ts'
 import { CellBatch } from '../src/limiter/cell-batch.ts'
-import { CounterHash } from '../src/limiter/counter-hash.ts'
 import { WindowTable } from '../src/limiter/window-table.ts'
 import { randomNumbers } from '../test/support/random.ts'
 
@@ -41,7 +41,7 @@ function speedInGroups(group: number, isTiny: boolean): void {
   let passed = 0
   for (let repeat = 0; repeat < (isTiny ? 1 : 3); repeat++) {
     const table = new WindowTable({ memoryBytes: 256 * MIB, nowMs: 0 })
-    const hash = new CounterHash('secret')
+    const hash = new KeyedHash('secret')
     const charged = new Uint8Array(names.count)
     const picked = new Int32Array(2_000)
     const used = new Int32Array(picked.length)
@@ -108,7 +108,7 @@ function speedInGroups(group: number, isTiny: boolean): void {
 /** Bytes of process memory for a live window, at several counts: where in its growth a table stands matters. */
 function memory(isTiny: boolean): void {
   const names = new Names(isTiny ? 5_000 : 1_300_000)
-  const hash = new CounterHash('secret')
+  const hash = new KeyedHash('secret')
   const table = new WindowTable({ memoryBytes: 256 * MIB, nowMs: 0 })
   const line: string[] = []
   const batch = new Int32Array(1_000)
@@ -135,7 +135,7 @@ function memory(isTiny: boolean): void {
 function pauses(isTiny: boolean): void {
   const names = new Names(isTiny ? 5_000 : 1_000_000)
   const random = randomNumbers(SEED)
-  const hash = new CounterHash('secret')
+  const hash = new KeyedHash('secret')
   const changed = new CellBatch(5_000)
   const durations: Record<'growing' | 'expiring', number[]> = { growing: [], expiring: [] }
   const table = new WindowTable({ memoryBytes: 256 * MIB, nowMs: 0 })
@@ -191,7 +191,7 @@ async function flood(isTiny: boolean): Promise<void> {
   const floodNames = isTiny ? 20_000 : 10_000_000
   const memoryBytes = isTiny ? 2 ** 18 : 64 * MIB
   const limit = 10
-  const hash = new CounterHash('secret')
+  const hash = new KeyedHash('secret')
   const table = new WindowTable({ memoryBytes, nowMs: 0 })
   const take = (counter: string, most: number, cost: number): boolean => {
     hash.update(counter)

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 
 /**
- * Names a counter by a keyed 128-bit hash of its text: Chaskey-12 (Mouha et al. 2014, ISO/IEC 29192-6), a MAC made for
- * 32-bit words, keyed with a secret of this database. Without the secret nobody can construct two texts that share a
- * cell, and by chance it takes about 2^64 counters.
+ * A keyed 128-bit hash of texts: Chaskey-12 (Mouha et al. 2014, ISO/IEC 29192-6), a MAC made for 32-bit words. Without the
+ * secret nobody can construct two texts that meet in it, and by chance it takes about 2^64 of them. It names counters, and
+ * says where in a table to look for a text.
  *
  * Refused: SipHash-2-4 with a 128-bit result, whose 64-bit words cost five to six 32-bit operations each in JavaScript;
  * two HalfSipHash side by side, twice the rounds for the same length; SHA-256 of the runtime, about 1 µs a call; wyhash
@@ -12,7 +12,7 @@ import { createHash } from 'node:crypto'
  * Input: UTF-16 code units, one byte each while all are below 0x100, else two bytes each under a second, independent
  * key. So different texts never feed equal input to the same key, lone surrogates included.
  */
-export class CounterHash {
+export class KeyedHash {
   /** The last result as signed 32-bit words. Fields and not a returned array: nothing is allocated per call. */
   h0 = 0
   h1 = 0
@@ -160,17 +160,4 @@ function asBytes(text: string): string {
     bytes += String.fromCharCode(code & 0xff, code >>> 8)
   }
   return bytes
-}
-
-/**
- * The shard that owns a hash: each owns an equal range of `h0`, so that it can restore its cells from Postgres by a
- * range scan whatever the number of shards was before.
- */
-export function shardOf(h0: number, shards: number): number {
-  return Math.floor(((h0 >>> 0) * shards) / 2 ** 32)
-}
-
-/** The least `h0`, as an unsigned number, of a shard's range; for the shard after the last: 2^32. */
-export function firstHashOf(shard: number, shards: number): number {
-  return Math.ceil((shard * 2 ** 32) / shards)
 }

@@ -1,9 +1,10 @@
 import { LRUCache } from 'lru-cache'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
+import { KeyedHash } from '../lib/keyed-hash.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
-import { CounterHash, shardOf } from './counter-hash.ts'
 import { type Answers, type Calls, NUMBERS_PER_ANSWER, NUMBERS_PER_CALL, type ToRouter } from './protocol.ts'
 import { SameThreadPort } from './same-thread-port.ts'
+import { shardOf } from './shard-ranges.ts'
 
 /** A call for some of a counter's window. */
 export type Take = {
@@ -37,7 +38,7 @@ export type Taken = {
 export class LimiterRouter {
   private readonly lanes: Lane[]
   private readonly control: MessagePort | undefined
-  private readonly hash: CounterHash
+  private readonly hash: KeyedHash
   private readonly clock: Clock
   private readonly tickMs: number
   private readonly timers: Timers
@@ -63,7 +64,7 @@ export class LimiterRouter {
     replyTimeoutMs: number
     timers?: Timers
   }) {
-    this.hash = new CounterHash(options.hashSecret)
+    this.hash = new KeyedHash(options.hashSecret)
     this.clock = neverBackwards(options.clock)
     this.timers = options.timers ?? systemTimers
     this.tickMs = Math.max(1, Math.ceil(options.replyTimeoutMs / 2))

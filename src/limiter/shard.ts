@@ -3,7 +3,6 @@ import type { Spills } from '../db/spill.ts'
 import { LoopLag } from '../lib/loop-lag.ts'
 import type { Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
-import { firstHashOf } from './counter-hash.ts'
 import { Flusher, type FlushStore } from './flush.ts'
 import {
   type Answers,
@@ -14,6 +13,7 @@ import {
   type ToShard,
 } from './protocol.ts'
 import { unpackSegment } from './segment.ts'
+import { firstHashOf } from './shard-ranges.ts'
 import type { HashRange, StoredNode, WindowStore } from './store.ts'
 import { WindowTable } from './window-table.ts'
 

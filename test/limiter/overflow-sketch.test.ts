@@ -1,13 +1,13 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
 import fc from 'fast-check'
-import { CounterHash } from '../../src/limiter/counter-hash.ts'
+import { KeyedHash } from '../../src/lib/keyed-hash.ts'
 import { OverflowSketch } from '../../src/limiter/overflow-sketch.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { expectNoUnderCount } from './support.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-const hash = new CounterHash('tests')
+const hash = new KeyedHash('tests')
 const name = (i: number): [number, number, number] => {
   hash.update(String(i))
   return [hash.h1, hash.h2, hash.h3]

@@ -1,10 +1,10 @@
 import type { AnySql } from '../../src/db/connect.ts'
-import { CounterHash } from '../../src/limiter/counter-hash.ts'
+import { KeyedHash } from '../../src/lib/keyed-hash.ts'
 import { unpackSegment } from '../../src/limiter/segment.ts'
 import type { WindowTable } from '../../src/limiter/window-table.ts'
 import { randomNumbers } from '../support/random.ts'
 
-const hash = new CounterHash('tests')
+const hash = new KeyedHash('tests')
 
 /** One take from the table, by text. */
 export function takeFrom(

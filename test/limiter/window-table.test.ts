@@ -1,7 +1,7 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { CellBatch } from '../../src/limiter/cell-batch.ts'
-import { firstHashOf } from '../../src/limiter/counter-hash.ts'
+import { firstHashOf } from '../../src/limiter/shard-ranges.ts'
 import { WindowTable } from '../../src/limiter/window-table.ts'
 import { randomNumbers } from '../support/random.ts'
 import { takeFrom } from './support.ts'
