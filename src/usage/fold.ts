@@ -248,7 +248,7 @@ const newCell = (
   other,
 })
 
-/** Of identifiers whose rows outlast a flush: some 110 000 of 20 characters. */
+/** Of identifiers whose rows outlast a flush: some 150 000 of 20 characters. */
 const KEPT_ROWS_BYTES_MAX = 32 * 2 ** 20
 
 /** Rows whose columns are built in one go, for some 0.2 ms. Divides {@link BATCH_ROWS_MAX}. */

@@ -212,3 +212,28 @@ test('rows of identifiers are kept while a fourth of them is used, and begun ane
   expect(counts.isMostlyIdle).toBeFalse()
   expect(counts.size).toBe(1_000)
 })
+
+/** Two identifiers in one row would each be told the other's traffic. */
+test('every identifier has a row of its own, the same each time, also where all their hashes are equal', () => {
+  const hashes = [undefined, { update() {}, h0: 7, h1: 3 }, { update() {}, h0: -1, h1: -1 }]
+  for (const hash of hashes) {
+    const many = hash === undefined ? 30_000 : 600
+    const rows = new IdentifierRows(hash)
+    const others = new IdentifierRows(hash)
+    const random = randomNumbers(11)
+    const expected = new Map<string, number>()
+    const look = (identifier: string) => {
+      const row = expected.get(identifier) ?? expected.size
+      expected.set(identifier, row)
+      expect(rows.rowOf(identifier)).toBe(row)
+    }
+    for (const identifier of ['', '\0', 'é', 'e\u0301', '\u0100', '\ud800', '\ufffd', 'x'.repeat(2_048)])
+      look(identifier)
+    for (let i = 0; i < 2 * many; i++) {
+      look(`user ${Math.floor(random() * many)}`)
+      if (i % 3 === 0) others.rowOf(`other ${i}`)
+    }
+    expect(rows.size).toBe(expected.size)
+    for (const [identifier, row] of expected) expect(rows.textOf(row)).toBe(identifier)
+  }
+})
