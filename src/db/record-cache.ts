@@ -17,13 +17,8 @@ export class RecordCache<V extends object> {
   /** Names of everything whose change can alter the record. */
   readonly #dependenciesOf: (record: V) => string[]
   readonly #isRecordId: (name: string) => boolean
-  readonly #found: LRUCache<string, V>
-  /** Keys known to have no record, in a bound of their own: junk pushes nothing real out. Null = not kept. */
-  readonly #missing: LRUCache<string, true> | null
-  /** Name of a thing → cache keys of the records that depend on it: of most things it is one, and needs no set. */
-  readonly #dependents = new Map<string, string | Set<string>>()
-  /** Entries to be read again before use. */
-  readonly #suspects = new Set<string>()
+  /** A power of two of them. */
+  readonly #parts: Part<V>[]
   /** Loads under way, shared by all who ask for the same key meanwhile. */
   #loading = new Map<string, Loading<V>>()
   /** Told of what changed while a load was under way: its result may predate the change and is then not kept. */
@@ -32,8 +27,10 @@ export class RecordCache<V extends object> {
   misses = 0
 
   /**
-   * @param options.bytesMax Bound of the cache, reckoned by `bytesOf`; the least recently used records go first.
+   * @param options.bytesMax Bound of the cache, reckoned by `bytesOf`; the least recently used records of a part go first.
    * @param options.missingMax How many keys without a record are remembered; 0 = none.
+   * @param options.partBytes What a part of it should be able to hold at least, as no larger record is kept; in one piece
+   *   where it is not given. For caches of many records (see {@link Part}).
    * @param options.isRecordId Whether a name is one that a record itself has; not needed where nothing missing is kept.
    */
   constructor(
@@ -44,6 +41,7 @@ export class RecordCache<V extends object> {
       bytesOf: (record: V) => number
       bytesMax: number
       missingMax: number
+      partBytes?: number
       isRecordId?: (name: string) => boolean
       timers?: Timers
     },
@@ -52,28 +50,23 @@ export class RecordCache<V extends object> {
     this.#timers = options.timers ?? systemTimers
     this.#dependenciesOf = options.dependenciesOf
     this.#isRecordId = options.isRecordId ?? (() => false)
-    this.#found = new LRUCache<string, V>({
-      maxSize: options.bytesMax,
-      sizeCalculation: options.bytesOf,
-      dispose: (record, key) => {
-        this.#suspects.delete(key)
-        this.#unlink(key, record)
-      },
-    })
-    this.#missing = options.missingMax === 0 ? null : new LRUCache({ max: options.missingMax })
+    const { bytesMax, partBytes = bytesMax } = options
+    const parts = 2 ** Math.floor(Math.log2(Math.min(PARTS_MAX, Math.max(1, bytesMax / partBytes))))
+    const partOptions = { ...options, bytesMax: bytesMax / parts, missingMax: options.missingMax / parts }
+    this.#parts = Array.from({ length: parts }, () => new Part(partOptions))
     changes.onChange((touched) => this.drop(touched))
   }
 
   /** The record at once when it is cached, else a promise of it; null = there is none. */
   find(key: string): V | null | Promise<V | null> {
-    const cached = this.#found.get(key)
-    if (cached !== undefined && this.#suspects.size > 0 && this.#suspects.has(key))
-      return this.#confirm(key, cached)
+    const part = this.#partOf(key)
+    const cached = part.found.get(key)
+    if (cached !== undefined && part.isSuspect(key)) return this.#confirm(key, cached)
     if (cached !== undefined) {
       this.hits++
       return cached
     }
-    if (this.#missing?.get(key) !== undefined) {
+    if (part.missing?.get(key) !== undefined) {
       this.hits++
       return null
     }
@@ -87,17 +80,25 @@ export class RecordCache<V extends object> {
     this.#loading = new Map()
     for (const observer of this.#observers) observer(touched)
     if (touched === null) {
-      for (const key of this.#found.keys()) this.#suspects.add(key)
-      this.#missing?.clear()
+      for (const part of this.#parts) part.suspectAll()
       return
     }
     for (const name of touched) {
-      this.#missing?.delete(name)
-      this.#found.delete(name)
-      if (this.#isOfUnknown(name)) this.#missing?.clear()
-      const keys = this.#dependents.get(name) ?? []
-      for (const key of typeof keys === 'string' ? [keys] : [...keys]) this.#found.delete(key)
+      const { found, missing } = this.#partOf(name) // what is dropped may be named by its key
+      missing?.delete(name)
+      found.delete(name)
+      const isOfUnknown = this.#isOfUnknown(name)
+      for (const part of this.#parts) {
+        if (isOfUnknown) part.missing?.clear()
+        part.dropDependents(name)
+      }
     }
+  }
+
+  /** Their first characters say where: those of a hash are as good as any. */
+  #partOf(key: string): Part<V> {
+    const place = (31 * key.charCodeAt(0) + key.charCodeAt(1)) & (this.#parts.length - 1)
+    return this.#parts[place] as Part<V> // below their number
   }
 
   #confirm(key: string, known: V): V | null | Promise<V | null> {
@@ -119,7 +120,7 @@ export class RecordCache<V extends object> {
     try {
       return await Promise.race([loading.record, late])
     } catch (cause) {
-      const known = this.#found.peek(key)
+      const known = this.#partOf(key).found.peek(key)
       if (known === undefined) throw cause // dropped meanwhile, for it has changed
       return known
     } finally {
@@ -133,7 +134,8 @@ export class RecordCache<V extends object> {
     this.#observers.add(observer)
     const record = this.#load(key)
       .then((record) => {
-        if (changes.every((touched) => !this.#concerns(touched, key, record))) this.#keep(key, record)
+        if (changes.every((touched) => !this.#concerns(touched, key, record)))
+          this.#partOf(key).keep(key, record)
         return record
       })
       .finally(() => {
@@ -145,15 +147,83 @@ export class RecordCache<V extends object> {
     return loading
   }
 
-  #keep(key: string, record: V | null): void {
+  #concerns(touched: readonly string[] | null, key: string, record: V | null): boolean {
+    if (touched === null || touched.includes(key)) return true
+    if (record === null) return touched.some((name) => this.#isOfUnknown(name))
+    return this.#dependenciesOf(record).some((name) => touched.includes(name))
+  }
+
+  /**
+   * A change of a record that is not known here. Another process may have made it, and its word of that not have come yet:
+   * then the record is one of those that are missing here, and which of them is not said.
+   */
+  #isOfUnknown(name: string): boolean {
+    return this.#isRecordId(name) && !this.#parts.some((part) => part.hasDependents(name))
+  }
+}
+
+/**
+ * Some of the records. A map or list that something was added to is looked through as a whole by the next collection of young
+ * garbage. With 90 000 keys cached and 40 others read each second, one core at saturation: collections of 2 to 6 ms instead of
+ * 9 to 10 (medians of three rounds in two runs), and p99 of the known keys' verifications 3.1 to 6.1 ms instead of 7.1 to 9.3;
+ * 2.2 to 2.6 where no others are read.
+ */
+class Part<V extends object> {
+  readonly found: LRUCache<string, V>
+  /** Keys known to have no record, in a bound of their own: junk pushes nothing real out. Null = not kept. */
+  readonly missing: LRUCache<string, true> | null
+  readonly #dependenciesOf: (record: V) => string[]
+  /** Name of a thing → cache keys of the records that depend on it: of most things it is one, and needs no set. */
+  readonly #dependents = new Map<string, string | Set<string>>()
+  /** Entries to be read again before use. */
+  readonly #suspects = new Set<string>()
+
+  constructor(options: {
+    dependenciesOf: (record: V) => string[]
+    bytesOf: (record: V) => number
+    bytesMax: number
+    missingMax: number
+  }) {
+    this.#dependenciesOf = options.dependenciesOf
+    this.found = new LRUCache<string, V>({
+      maxSize: Math.floor(options.bytesMax),
+      sizeCalculation: options.bytesOf,
+      dispose: (record, key) => {
+        this.#suspects.delete(key)
+        this.#unlink(key, record)
+      },
+    })
+    const missingMax = Math.ceil(options.missingMax)
+    this.missing = missingMax === 0 ? null : new LRUCache({ max: missingMax })
+  }
+
+  isSuspect(key: string): boolean {
+    return this.#suspects.size > 0 && this.#suspects.has(key)
+  }
+
+  suspectAll(): void {
+    for (const key of this.found.keys()) this.#suspects.add(key)
+    this.missing?.clear()
+  }
+
+  hasDependents(name: string): boolean {
+    return this.#dependents.has(name)
+  }
+
+  dropDependents(name: string): void {
+    const keys = this.#dependents.get(name) ?? []
+    for (const key of typeof keys === 'string' ? [keys] : [...keys]) this.found.delete(key)
+  }
+
+  keep(key: string, record: V | null): void {
     if (record === null) {
-      this.#found.delete(key)
-      this.#missing?.set(key, true)
+      this.found.delete(key)
+      this.missing?.set(key, true)
       return
     }
     // Set before linking: replacing an entry unlinks the old one under the same key.
-    this.#found.set(key, record)
-    if (!this.#found.has(key)) return // larger than the whole cache
+    this.found.set(key, record)
+    if (!this.found.has(key)) return // larger than the part
     for (const name of this.#dependenciesOf(record)) {
       const keys = this.#dependents.get(name)
       if (keys === undefined) this.#dependents.set(name, key)
@@ -171,20 +241,6 @@ export class RecordCache<V extends object> {
       if (keys.size === 0) this.#dependents.delete(name)
     }
   }
-
-  #concerns(touched: readonly string[] | null, key: string, record: V | null): boolean {
-    if (touched === null || touched.includes(key)) return true
-    if (record === null) return touched.some((name) => this.#isOfUnknown(name))
-    return this.#dependenciesOf(record).some((name) => touched.includes(name))
-  }
-
-  /**
-   * A change of a record that is not known here. Another process may have made it, and its word of that not have come yet:
-   * then the record is one of those that are missing here, and which of them is not said.
-   */
-  #isOfUnknown(name: string): boolean {
-    return this.#isRecordId(name) && !this.#dependents.has(name)
-  }
 }
 
 /** `lateAt`: by the timers' clock, when nobody waits for it any more who has an old record. */
@@ -192,3 +248,5 @@ type Loading<V> = { record: Promise<V | null>; lateAt: number }
 
 /** A database in health answers long before; one that does not shall not slow down keys that are known. */
 const CONFIRM_MS = 50
+/** Of 100 000 keys, some 1 600 a part. */
+const PARTS_MAX = 64

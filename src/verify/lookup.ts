@@ -27,6 +27,7 @@ export class KeyLookup {
       dependenciesOf,
       isRecordId: (name) => name.startsWith('key_'),
       bytesOf,
+      partBytes: RECORD_BYTES_MAX,
       timers,
       ...options,
     })
@@ -81,4 +82,6 @@ function bytesOf(record: KeyRecord): number {
   return 1300 + (record.identity === null ? 0 : 400) + 120 * record.limits.length + 2 * characters
 }
 
+/** Far more than a key with as many permissions as anybody uses. */
+const RECORD_BYTES_MAX = 2 * 2 ** 20
 const ROOT_HASHES_MAX = 1000

@@ -120,3 +120,60 @@ test('a change of a record that is not known here has what is missing looked up 
   stored.set('c', { id: 'id_c', text: 'made meanwhile' })
   expect(await cache.find('c')).toMatchObject({ text: 'made meanwhile' })
 })
+
+const hashOf = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('base64')
+
+/** What a part does not drop when it is told would be a revoked key that still works. */
+test('a cache in parts finds what depends on a change in all of them', async () => {
+  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const stored = new Map<string, { id: string; of: string; text: string }>()
+  let loads = 0
+  const cache = new RecordCache<{ id: string; of: string; text: string }>(changes, {
+    load: async (key) => {
+      loads++
+      const record = stored.get(key)
+      return record === undefined ? null : { ...record }
+    },
+    dependenciesOf: ({ id, of }) => [id, of],
+    bytesOf: ({ text }) => 100 * text.length,
+    bytesMax: 64 * 30_000,
+    partBytes: 30_000,
+    missingMax: 64_000,
+    isRecordId: (name) => name.startsWith('id_'),
+  })
+  const keys = Array.from({ length: 600 }, (_, i) => hashOf(`key ${i}`))
+  const strangers = Array.from({ length: 600 }, (_, i) => hashOf(`stranger ${i}`))
+  for (const [i, key] of keys.entries()) stored.set(key, { id: `id_${i}`, of: `of_${i % 2}`, text: 'a' })
+  /** @returns how many of them had to be read. */
+  const readAll = async (all: string[]) => {
+    const before = loads
+    for (const key of all) expect(await cache.find(key)).toEqual(stored.get(key) ?? null)
+    return loads - before
+  }
+  expect(await readAll([...keys, ...strangers])).toBe(1_200)
+  expect(await readAll([...keys, ...strangers])).toBe(0)
+
+  const change = async (names: string[] | null, text: string) => {
+    for (const each of stored.values()) each.text = text
+    await changes.publish(names)
+  }
+  await change(['id_7', 'id_8'], 'a')
+  expect(await readAll([...keys, ...strangers])).toBe(2)
+  await change(['of_1'], 'a')
+  expect(await readAll(keys)).toBe(300)
+  await change([hashOf('key 5'), hashOf('stranger 5')], 'a')
+  expect(await readAll([...keys, ...strangers])).toBe(2)
+  await change(['id_of another'], 'a') // any of the strangers may be it
+  expect(await readAll(keys)).toBe(0)
+  expect(await readAll(strangers)).toBe(600)
+  await change(null, 'b')
+  expect(await readAll([...keys, ...strangers])).toBe(1_200)
+  expect(await readAll([...keys, ...strangers])).toBe(0)
+
+  const [first = '', second = ''] = keys
+  stored.set(first, { id: 'large', of: 'of_0', text: 'x'.repeat(300) })
+  stored.set(second, { id: 'too large', of: 'of_0', text: 'x'.repeat(301) })
+  await changes.publish(['of_0', 'of_1'])
+  expect(await readAll([first, second])).toBe(2)
+  expect(await readAll([first, second])).toBe(1)
+})
