@@ -70,10 +70,10 @@ self.onmessage = async ({ data }: MessageEvent<ToDatabase>) => {
 }
 
 async function openDatabase(folder: string): Promise<PGlite> {
-  if (!existsSync(join(folder, 'PG_VERSION'))) {
+  const isFirst = !existsSync(join(folder, 'PG_VERSION'))
+  if (isFirst) {
     await makeFiles(folder)
-    await Bun.sleep(0) // what made them is in use until the turn is over
-    Bun.gc(true) // else it would stay in memory for good, beside the database itself
+    await collected() // else what made them is still in memory when the database itself comes
   }
   rmSync(join(folder, 'postmaster.pid'), { force: true })
   takeFromOthers(folder)
@@ -87,7 +87,14 @@ async function openDatabase(folder: string): Promise<PGlite> {
     },
   })
   endWithPostgres(opened)
+  if (isFirst) await collected() // what was still in use then, by the last of its work, would stay for good
   return opened
+}
+
+/** What the turn that asks has used can only be collected after it. */
+async function collected(): Promise<void> {
+  await Bun.sleep(1)
+  Bun.gc(true)
 }
 
 /** Made aside and moved into place whole: a first start that is killed leaves nothing half made. */

@@ -214,8 +214,12 @@ test('a server that made its files has no more in memory than one that found the
   const path = mkdtempSync(join(scratch, 'first-'))
   const residentMib = async () => {
     await using server = await spawnServer({ TOLLGATE_DATA_DIR: path })
-    const metrics = await (await fetch(`${server.url}/metrics`)).text()
-    const bytes = Number(/^process_resident_memory_bytes (\S+)$/m.exec(metrics)?.[1])
+    let bytes = Number.POSITIVE_INFINITY
+    for (let i = 0; i < 10; i++) {
+      await Bun.sleep(200) // what was freed goes back to the system a little later
+      const metrics = await (await fetch(`${server.url}/metrics`)).text()
+      bytes = Math.min(bytes, Number(/^process_resident_memory_bytes (\S+)$/m.exec(metrics)?.[1]))
+    }
     expect(await server.end('SIGTERM')).toBe(0)
     return bytes / 2 ** 20
   }
