@@ -183,7 +183,7 @@ function copied<T extends Uint8Array | Uint32Array>(from: T, to: T): T {
   return to
 }
 
-/** More keys than the cache of keys holds; beyond them a fold counts by key. */
+/** Beyond them a fold counts by key, which is slower and loses nothing. */
 const KEY_ROWS_MAX = 65_536
 const ROWS_FIRST = 256
 /** Fewer take less than 200 KiB, counts included. */

@@ -177,3 +177,27 @@ test('a cache in parts finds what depends on a change in all of them', async () 
   expect(await readAll([first, second])).toBe(2)
   expect(await readAll([first, second])).toBe(1)
 })
+
+/** A part that gets more than its share drops what the whole cache has room for. */
+test.each(['base64', 'hex'] as const)('hashes in %s fill the parts of a cache alike', async (encoding) => {
+  let loads = 0
+  const cache = new RecordCache<{ id: string }>(new Changes({ processId: 'test', confirmTimeoutMs: 1000 }), {
+    load: async (id) => {
+      loads++
+      return loads % 2 === 0 ? { id } : null
+    },
+    dependenciesOf: ({ id }) => [id],
+    bytesOf: () => 100,
+    bytesMax: 64 * 30_000,
+    partBytes: 30_000,
+    missingMax: 64 * 300,
+  })
+  // Four fifths of 300 of each kind and part: chance alone leaves no part with more.
+  const keys = Array.from({ length: 2 * 64 * 240 }, (_, i) =>
+    new Bun.CryptoHasher('sha256').update(`key ${i}`).digest(encoding),
+  )
+  for (const key of keys) await cache.find(key)
+  expect(loads).toBe(keys.length)
+  for (const key of keys) await cache.find(key)
+  expect(loads).toBe(keys.length)
+})
