@@ -13,7 +13,6 @@ import {
   limitsOf,
   MULTI_LIMIT_PATH,
   metricOf,
-  servePostgresApart,
   startTollgate,
 } from './support/tollgate.ts'
 
@@ -26,7 +25,7 @@ import {
  * same load in turn: a tail that it has as well is the machine's. Most of that comes from cores that halt and are given away
  * (`keepAwake`); three rows tell what it is without anything against that, which is less where the host takes away cores
  * that are always busy (one such: from two that did not halt 1 % of the time, up to 17 ms in one go; from one 0.03 %). Where
- * that may be done, the connections to Postgres are served on the core of the load, after it. What one row left to be flushed
+ * that may be done, all of Postgres runs on the core of the load, after it. What one row left to be flushed
  * is written before the next one begins. The load knows when it stood still itself: what was not due or under way then is told
  * again by itself, as undisturbed.
  *
@@ -46,11 +45,12 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     connections: isTiny ? 4 : 32,
   }
   using awake = keepAwake()
-  using cleared = isTiny ? null : clearServerCore()
+  using cleared = isTiny ? null : clearServerCore({ ofPostgres: true })
   console.log(
     `latency: ${machine()}, ${how.connections} connections, ${how.rounds} rounds of ${how.seconds} s, medians`,
   )
-  console.log(`  cores ${awake.text}; kernel threads ${cleared?.text ?? 'anywhere'}`)
+  const others = `kernel threads${cleared?.isWithoutPostgres ? ' and Postgres' : ''}`
+  console.log(`  cores ${awake.text}; ${others} ${cleared?.text ?? 'anywhere'}`)
   const rows: Row[] = []
   const half = await alone(how, awake, rows)
   if (databaseServer !== undefined) await whileFlushing(how, half, awake, rows)
@@ -163,7 +163,6 @@ async function costOfFlushing(how: How): Promise<void> {
     const { result, flushed } = await flushedDuring(flushing, () => calls.saturate(bodies))
     with_.push({ ...result, flushed })
     await calls.settled()
-    await baseline.apart()
     without.push(await baseline.saturate(bodies))
   }
   for (const each of [calls, baseline]) await each.check()
@@ -235,7 +234,7 @@ class Calls {
     return result
   }
 
-  /** All is flushed, and Postgres is {@link apart}. */
+  /** All is flushed. */
   async settled(): Promise<void> {
     const { url } = this.target
     const until = performance.now() + SETTLED_WITHIN_MS
@@ -243,12 +242,6 @@ class Calls {
       if (performance.now() > until) throw new Error('windows are not flushed within a minute')
       await Bun.sleep(50)
     }
-    await this.apart()
-  }
-
-  /** What connections to Postgres there are by now are served on the core of the load. */
-  async apart(): Promise<void> {
-    await servePostgresApart(this.target.databaseUrl ?? null)
   }
 
   private get load() {

@@ -16,7 +16,7 @@ import { clearServerCore, generator, sendLoad } from './support/load.ts'
 import { recorderInto } from './support/recorder.ts'
 import { machine } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
-import { call, ROOT_KEY, servePostgresApart } from './support/tollgate.ts'
+import { call, ROOT_KEY } from './support/tollgate.ts'
 
 /**
  * Usage, from the recording thread to the answers. Claims: recording costs at most 3 % of the throughput of
@@ -94,7 +94,7 @@ function recording(isTiny: boolean): void {
  *
  * One server under one steady load records for a second and flushes, then does not for a second, in turn: a claim of 3 %
  * is finer than two servers, or two loads, can be told apart on most machines. Each span with recording is compared with
- * the two beside it. Where that may be done, the connections to Postgres are served on the core of the load, so that the
+ * the two beside it. Where that may be done, all of Postgres runs on the core of the load, so that the
  * rates tell what recording costs the server. They still share the caches and the memory of one machine: so in a second
  * row of such spans Postgres writes nothing of what it is sent, and in a third the server records nothing while Postgres
  * writes as much that comes from here.
@@ -116,8 +116,7 @@ async function share(isTiny: boolean): Promise<void> {
     while (isLoaded) recorded += (await server.span({ mode: 'recorded', ms: spanMs })).recorded
     await warming
     await using others = server.databaseUrl === null ? null : await Others.begin(server.databaseUrl, keys)
-    using _apart = isTiny ? null : clearServerCore()
-    const isApart = await servePostgresApart(server.databaseUrl)
+    using cleared = isTiny ? null : clearServerCore({ ofPostgres: true })
 
     const modes: Kind[] = others === null ? ['recorded'] : ['recorded', 'sent', 'others']
     const compared: Compared[] = []
@@ -173,7 +172,7 @@ async function share(isTiny: boolean): Promise<void> {
       )
     }
     console.log(
-      `    ${keys} keys: ${recorded} recorded, all counted${isApart ? '; Postgres on the core of the load' : ''}`,
+      `    ${keys} keys: ${recorded} recorded, all counted${cleared?.isWithoutPostgres ? '; Postgres on the core of the load' : ''}`,
     )
   }
 }

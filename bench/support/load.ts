@@ -36,26 +36,43 @@ export const moveToLoad = (pid: number): boolean => pin(1).length > 0 && allow(p
 export type FreeCore = Disposable & {
   /** For the heading of what was measured, after "kernel threads". */
   text: string
+  /** Whether there is a Postgres on this machine that was moved. */
+  isWithoutPostgres: boolean
 }
 
 /**
  * Keeps this process, which may send some calls itself, on the core of the load, and the kernel's own threads that may be
  * moved. One of those that look for memory to take back, as on machines that are lent out, ran there twice a second for 2.2 to
  * 4.5 ms; those that take what Postgres writes to the disk, for up to 4.3 ms at a time.
+ * @param options.ofPostgres Whether a Postgres on this machine moves too, with all its processes. What it starts meanwhile, for
+ *   a connection or to vacuum, begins on the core of the one that starts it.
  */
-export function clearServerCore(): FreeCore {
+export function clearServerCore({ ofPostgres = false } = {}): FreeCore {
   const before = new Map<number, string>()
-  for (const pid of pin(1).length > 0 ? [process.pid, ...kernelThreads()] : []) {
-    const cores = statusOf(pid, 'Cpus_allowed_list')
-    const isMovable = cores !== null && /[-,]/.test(cores) // those that are of one core stay there
-    if (isMovable && moveToLoad(pid)) before.set(pid, cores)
+  /** @returns whether one of them was moved. */
+  const clear = (pids: number[]): boolean => {
+    let isOne = false
+    for (const pid of pin(1).length > 0 ? pids : []) {
+      const cores = statusOf(pid, 'Cpus_allowed_list')
+      const isMovable = cores !== null && /[-,]/.test(cores) // those that are of one core stay there
+      if (!isMovable || !moveToLoad(pid)) continue
+      before.set(pid, cores)
+      isOne = true
+    }
+    return isOne
   }
-  const text = before.size > 1 ? 'on the core of the load' : 'anywhere'
+  clear([process.pid])
+  const text = clear(pidsWith('PPid', KTHREADD)) ? 'on the core of the load' : 'anywhere'
+  const postgres = ofPostgres ? pidsWith('Name', POSTGRES) : []
+  const isWithoutPostgres = clear(postgres)
   // Such as begin later are of a queue, and run where its mask says.
   const masks = pin(1).length > 0 ? globSync('/sys/devices/virtual/workqueue/{,*/}cpumask') : []
   const masksBefore = masks.map((file) => [file, readFileSync(file, 'utf8')] as const)
   for (const file of masks) writeMask(file, '2') // the second core, a bit for each
   const putBack = () => {
+    // What Postgres has begun meanwhile may be where the rest of it may.
+    const cores = postgres.map((pid) => before.get(pid)).find((each) => each !== undefined)
+    if (cores !== undefined) for (const pid of pidsWith('Name', POSTGRES)) allow(pid, cores)
     for (const [pid, cores] of before) allow(pid, cores)
     before.clear()
     for (const [file, mask] of masksBefore.splice(0)) writeMask(file, mask)
@@ -67,6 +84,7 @@ export function clearServerCore(): FreeCore {
   for (const signal of SIGNALS) process.once(signal, interrupted)
   return {
     text,
+    isWithoutPostgres,
     [Symbol.dispose]: () => {
       for (const signal of SIGNALS) process.off(signal, interrupted)
       putBack()
@@ -84,11 +102,13 @@ function writeMask(file: string, mask: string): void {
   }
 }
 
-const kernelThreads = (): number[] =>
+/** Processes of which the system tells that. */
+const pidsWith = (field: string, value: string): number[] =>
   readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name) && statusOf(Number(name), 'PPid') === KTHREADD)
+    .filter((name) => /^\d+$/.test(name) && statusOf(Number(name), field) === value)
     .map(Number)
 const KTHREADD = '2'
+const POSTGRES = 'postgres'
 
 /** A line of what the system tells of a process; null = it is gone. */
 function statusOf(pid: number, field: string): string | null {

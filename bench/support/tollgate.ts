@@ -2,7 +2,6 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect } from '../../src/db/connect.ts'
-import { moveToLoad } from './load.ts'
 import { startTarget, type Target } from './target.ts'
 
 export const ROOT_KEY = 'tollgate_bench_operator_key'
@@ -68,20 +67,6 @@ async function makeDatabase(server: string) {
       await sql.end({ timeout: 2 })
     },
   }
-}
-
-/**
- * Moves the connections of a database on this machine to the core of the load: those there are, so ask again where others
- * may have come. @returns whether that was done.
- */
-export async function servePostgresApart(databaseUrl: string | null): Promise<boolean> {
-  if (databaseUrl === null) return false
-  const sql = connect({ kind: 'url', url: databaseUrl }, { connectionsMax: 1 })
-  const rows = await sql<{ pid: number }[]>`
-    select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
-  await sql.end({ timeout: 1 })
-  const moved = rows.map(({ pid }) => moveToLoad(pid))
-  return moved.length > 0 && moved.every((isMoved) => isMoved)
 }
 
 /** The samples of a metric, whatever their labels. */
