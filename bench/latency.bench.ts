@@ -25,9 +25,9 @@ import {
  * same load in turn: a tail that it has as well is the machine's. Most of that comes from cores that halt and are given away
  * (`keepAwake`); three rows tell what it is without anything against that, which is less where the host takes away cores
  * that are always busy (one such: from two that did not halt 1 % of the time, up to 17 ms in one go; from one 0.03 %). Where
- * that may be done, all of Postgres runs on the core of the load, after it. What one row left to be flushed
- * is written before the next one begins. The load knows when it stood still itself: what was not due or under way then is told
- * again by itself, as undisturbed.
+ * that may be done, all of Postgres runs on the core of the load, after it. What one row left to be flushed is written before
+ * the next one begins. The load knows when it stood still itself: what was not due or under way then is told again by itself,
+ * as undisturbed.
  *
  * Windows are dirtied by the load: each request is for another one. Where that is less than 50 000 a second,
  * `ratelimits.multiLimit` adds the rest. They are of a thousand identifiers with a hundred limits each; in another row of

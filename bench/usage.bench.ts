@@ -94,8 +94,8 @@ function recording(isTiny: boolean): void {
  *
  * One server under one steady load records for a second and flushes, then does not for a second, in turn: a claim of 3 %
  * is finer than two servers, or two loads, can be told apart on most machines. Each span with recording is compared with
- * the two beside it. Where that may be done, all of Postgres runs on the core of the load, so that the
- * rates tell what recording costs the server. They still share the caches and the memory of one machine: so in a second
+ * the two beside it. Where that may be done, all of Postgres runs on the core of the load, so that the rates tell what
+ * recording costs the server. They still share the caches and the memory of one machine: so in a second
  * row of such spans Postgres writes nothing of what it is sent, and in a third the server records nothing while Postgres
  * writes as much that comes from here.
  */

@@ -30,7 +30,7 @@ export const pin = (core: 0 | 1): string[] =>
   Bun.which('taskset') === null || navigator.hardwareConcurrency < 2 ? [] : ['taskset', '-c', String(core)]
 
 /** Moves a process of this machine, with all its threads, to the core of the load. @returns whether that was done. */
-export const moveToLoad = (pid: number): boolean => pin(1).length > 0 && allow(pid, '1')
+const moveToLoad = (pid: number): boolean => pin(1).length > 0 && allow(pid, '1')
 
 /** The server's core without others' work, as far as that may be had, until disposed of. */
 export type FreeCore = Disposable & {
@@ -72,7 +72,8 @@ export function clearServerCore({ ofPostgres = false } = {}): FreeCore {
   const putBack = () => {
     // What Postgres has begun meanwhile may be where the rest of it may.
     const cores = postgres.map((pid) => before.get(pid)).find((each) => each !== undefined)
-    if (cores !== undefined) for (const pid of pidsWith('Name', POSTGRES)) allow(pid, cores)
+    for (const pid of cores === undefined ? [] : pidsWith('Name', POSTGRES))
+      if (!postgres.includes(pid)) allow(pid, cores as string)
     for (const [pid, cores] of before) allow(pid, cores)
     before.clear()
     for (const [file, mask] of masksBefore.splice(0)) writeMask(file, mask)
