@@ -72,8 +72,8 @@ export function clearServerCore({ ofPostgres = false } = {}): FreeCore {
   const putBack = () => {
     // What Postgres has begun meanwhile may be where the rest of it may.
     const cores = postgres.map((pid) => before.get(pid)).find((each) => each !== undefined)
-    for (const pid of cores === undefined ? [] : pidsWith('Name', POSTGRES))
-      if (!postgres.includes(pid)) allow(pid, cores as string)
+    if (cores !== undefined)
+      for (const pid of pidsWith('Name', POSTGRES)) if (!postgres.includes(pid)) allow(pid, cores)
     for (const [pid, cores] of before) allow(pid, cores)
     before.clear()
     for (const [file, mask] of masksBefore.splice(0)) writeMask(file, mask)
