@@ -49,7 +49,15 @@ export class Namespaces {
       if (this.#keys.size >= KEYS_MAX) this.#keys.clear()
       this.#keys.set(name, key)
     }
-    return this.cache.find(key.text)
+    // Read before it is there, a namespace would have to be read again.
+    const making = this.#making.size === 0 ? undefined : this.#making.get(key.text)
+    return making === undefined ? this.cache.find(key.text) : this.#findAfter(making, key.text)
+  }
+
+  /** What making it fails with is for those to hear who asked for that. */
+  async #findAfter(making: Promise<void>, key: string): Promise<Namespace | null> {
+    await making.catch(() => {})
+    return await this.cache.find(key)
   }
 
   /** Has a missing one made, once for all on this thread who ask while it is: they wait for it, or fail with it. */

@@ -185,6 +185,33 @@ describe('permissions', () => {
     expect(one.filter((text) => text.includes('insert into ratelimit_namespaces'))).toHaveLength(1)
     expect(many.toSorted()).toEqual(one.toSorted())
   })
+
+  /** It asked once more by itself: on a slow machine, a handful of first uses did so one after the other. */
+  test('who asks for a namespace while it is made waits for it', async () => {
+    const { post, workspaceId } = await server.workspace()
+    await post('ratelimits.limit', limitOf()) // the root key is known from now on
+    const one = await listStatements(server, () => firstUses(post, { namespace: 'by one' }, 1))
+    const { namespaces } = server.server.deps
+    let late: ReturnType<typeof namespaces.find> = null
+    const stopListening = server.onStatement((text) => {
+      if (text.includes('insert into ratelimit_namespaces')) late = namespaces.find(workspaceId, 'by two')
+    })
+    const two = await listStatements(server, () => firstUses(post, { namespace: 'by two' }, 1))
+    stopListening()
+    expect(await late).toMatchObject({ name: 'by two' })
+    expect(two.toSorted()).toEqual(one.toSorted())
+  })
+
+  test('who asks for a namespace that could not be made is told that there is none', async () => {
+    const { workspaceId } = await server.workspace()
+    const { namespaces } = server.server.deps
+    const { promise, reject } = Promise.withResolvers<void>()
+    const making = namespaces.makeOnce(workspaceId, 'not made', () => promise)
+    const late = namespaces.find(workspaceId, 'not made')
+    reject(new Error('no database'))
+    await expect(making).rejects.toThrow('no database')
+    expect(await late).toBeNull()
+  })
 })
 
 type Post = Awaited<ReturnType<TestServer['workspace']>>['post']
