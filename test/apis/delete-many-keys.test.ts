@@ -7,11 +7,20 @@ setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {
-  server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: '1000' } })
+  server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: '2500' } })
+  const { sql } = server.server.deps
+  // However fast the machine is, it takes longer than that.
+  await sql`
+    create function linger() returns trigger language plpgsql as $$
+    begin
+      perform pg_sleep(3);
+      return null;
+    end
+    $$`
+  await sql`create trigger linger after update on keys for each statement execute function linger()`
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-/** Enough to take longer than that on most machines. */
 const KEYS = 15_000
 
 /** An API that could never be deleted because it has too many keys would be worse than a slow answer. */

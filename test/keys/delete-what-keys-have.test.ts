@@ -7,13 +7,13 @@ setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {
-  server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: '1000' } })
+  server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: '2500' } })
   const { sql } = server.server.deps
   // Stands for the hundred thousands of keys that Postgres frees of what is deleted.
   await sql`
     create function linger() returns trigger language plpgsql as $$
     begin
-      perform pg_sleep(1.5);
+      perform pg_sleep(3);
       return coalesce(new, old);
     end
     $$`
