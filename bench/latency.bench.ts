@@ -2,7 +2,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Awake, keepAwake } from './support/awake.ts'
 import { clearServerCore, sendLoad } from './support/load.ts'
-import { type PacedResult, sendPacedLoad } from './support/paced.ts'
+import { type PacedCall, type PacedResult, sendPacedLoad } from './support/paced.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
 import {
@@ -29,9 +29,11 @@ import {
  * the next one begins. The load knows when it stood still itself: what was not due or under way then is told again by itself,
  * as undisturbed.
  *
- * Windows are dirtied by the load: each request is for another one. Where that is less than 50 000 a second,
- * `ratelimits.multiLimit` adds the rest. They are of a thousand identifiers with a hundred limits each; in another row of
- * 100 000 identifiers, each of which is counted by itself for analytics too, so that Postgres has as much to write again.
+ * Windows are dirtied by the load: each request is for another one. Where that is less than 50 000 a second, calls of
+ * `ratelimits.multiLimit` among them add the rest, sent and told like the others: by a loop of its own beside the load, on a core
+ * that has Postgres too, they were up to 0.7 s late and then came one right after the other. They are of a thousand identifiers
+ * with a hundred limits each; in another row of 100 000 identifiers, each of which is counted by itself for analytics too, so
+ * that Postgres has as much to write again.
  * How many were flushed is what the server itself has counted. What flushing costs is measured at saturation, in rounds
  * right after each other, of two servers that hold the same windows; as CPU of the server too, since the load's core asks for
  * less beside Postgres. Every answer is looked at, and every answered call must have been counted.
@@ -100,8 +102,11 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
     at.bare.push(await baseline.paced(bodies, half))
     at.halting.push(await awake.without(() => calls.paced(bodies, half)))
     at.bareHalting.push(await awake.without(() => baseline.paced(bodies, half)))
-    at.tcp.push(await calls.paced(bodies, socketRate))
-    at.unix.push(await calls.paced(bodies, socketRate, { socketPath }))
+    // They differ by less than one round does from the next: more of them, each way first in turn.
+    for (let pair = 0; pair < (isTiny ? 1 : 3); pair++)
+      for (const isUnix of (round + pair) % 2 === 0 ? [false, true] : [true, false])
+        if (isUnix) at.unix.push(await calls.paced(bodies, socketRate, { socketPath, times: 0.5 }))
+        else at.tcp.push(await calls.paced(bodies, socketRate, { times: 0.5 }))
   }
   await calls.check()
   return half
@@ -126,16 +131,10 @@ async function whileFlushing(how: How, half: number, awake: Awake, rows: Row[]):
   for (let round = isTiny ? 0 : -1; round < rounds; round++)
     for (const { bodies, mayHalt, results } of inputs) {
       await calls.settled()
+      // Longer than the others, as nothing is flushed in the first second of it.
+      const load = { times: isTiny ? 1 : 3, dirtyPerSecond: isTiny ? 1000 : DIRTY_PER_SECOND }
       const measured = () =>
-        flushedDuring(
-          server,
-          () =>
-            calls.whileDirtying((isTiny ? 1000 : DIRTY_PER_SECOND) - half, () =>
-              // Longer, as nothing is flushed in the first second of it.
-              calls.paced(bodies, half, { times: isTiny ? 1 : 3 }),
-            ),
-          isTiny ? 0 : FLUSHING_AFTER_MS,
-        )
+        flushedDuring(server, () => calls.paced(bodies, half, load), isTiny ? 0 : FLUSHING_AFTER_MS)
       const { result, flushed } = await (mayHalt ? awake.without(measured) : measured())
       if (round >= 0) results.push({ ...result, flushed })
     }
@@ -178,7 +177,7 @@ async function costOfFlushing(how: How): Promise<void> {
 
 /** Calls of one server, every one of which must be counted where it is Tollgate. */
 class Calls {
-  private answered = 0
+  private charged = 0
   /** Each ends while its last requests are under way, one a connection. */
   private saturations = 0
   private countedBefore = 0
@@ -197,24 +196,26 @@ class Calls {
 
   /** @throws Error unless all that was answered is counted, and no more. */
   async check(): Promise<void> {
-    const surplus = (await this.counted()) - this.countedBefore - this.answered
+    const surplus = (await this.counted()) - this.countedBefore - this.charged
     if (surplus < 0 || surplus > this.how.connections * this.saturations)
-      throw new Error(`${this.answered} calls were answered, ${this.answered + surplus} counted`)
+      throw new Error(`${this.charged} limits were answered, ${this.charged + surplus} counted`)
   }
 
   async paced(
     bodies: string[],
     rate: number,
-    { socketPath = null, times = 1 }: { socketPath?: string | null; times?: number } = {},
+    options: { socketPath?: string | null; times?: number; dirtyPerSecond?: number } = {},
   ): Promise<PacedResult> {
     const { url, name } = this.target
-    const calls = bodies.map((body) => ({ path: LIMIT_PATH, body, expected: '"success":true' }))
+    const { socketPath = null, times = 1, dirtyPerSecond = 0 } = options
+    const manyPerSecond = Math.max(0, dirtyPerSecond - rate) / DIRTY_PER_CALL
+    const calls = callsOf(bodies, rate / manyPerSecond)
     const seconds = times * this.how.seconds
     const warmSeconds = this.how.isTiny ? 0.2 : 1
-    const load = { ...this.load, url, socketPath, calls, rate, seconds, warmSeconds }
+    const load = { ...this.load, url, socketPath, calls, rate: rate + manyPerSecond, seconds, warmSeconds }
     const result = await sendPacedLoad(load)
     if (result.failed > 0) throw new Error(`${name}: ${result.failed} calls failed at ${rate}/s`)
-    this.answered += result.answered
+    this.charged += result.charged
     return result
   }
 
@@ -222,16 +223,9 @@ class Calls {
     const { target } = this
     const cpuBefore = target.cpuMicroseconds()
     const result = await sendLoad({ ...this.load, bodies, url: target.url, seconds: this.how.seconds })
-    this.answered += result.answered
+    this.charged += result.answered
     this.saturations++
     return { rate: result.requestsPerSecond, cpu: (target.cpuMicroseconds() - cpuBefore) / result.answered }
-  }
-
-  /** Does the work while so many windows of `MORE` a second change. */
-  async whileDirtying<T>(perSecond: number, work: () => Promise<T>): Promise<T> {
-    const { result, charged } = await whileDirtying(this.target, perSecond, work)
-    this.answered += charged
-    return result
   }
 
   /** All is flushed. */
@@ -305,45 +299,27 @@ const DIRTY_PER_CALL = 100
 const textsOf = (bodies: object[], isTiny: boolean) =>
   bodies.slice(0, isTiny ? 2000 : undefined).map((body) => JSON.stringify(body))
 
+/** A call for each body; after every so many (Infinity = never) one for a hundred windows of `MORE`. */
+function callsOf(bodies: string[], every: number): PacedCall[] {
+  const calls: PacedCall[] = []
+  let many = 0
+  for (const [i, body] of bodies.entries()) {
+    calls.push({ path: LIMIT_PATH, body, expected: SUCCESS })
+    if (i + 1 >= (many + 1) * every) calls.push(callForMany(many++))
+  }
+  return calls
+}
+
+function callForMany(i: number): PacedCall {
+  const from = (i * DIRTY_PER_CALL) % MORE.length
+  const body = JSON.stringify(MORE.slice(from, from + DIRTY_PER_CALL))
+  return { path: MULTI_LIMIT_PATH, body, expected: SUCCESS, charges: DIRTY_PER_CALL }
+}
+
+const SUCCESS = '"success":true'
+
 async function inTurn<T>(times: number, work: () => Promise<T>): Promise<T[]> {
   const results: T[] = []
   for (let i = 0; i < times; i++) results.push(await work())
   return results
-}
-
-/** Does the work while so many other windows a second change. @returns also how many charges that took. */
-async function whileDirtying<T>(
-  target: Target,
-  perSecond: number,
-  work: () => Promise<T>,
-): Promise<{ result: T; charged: number }> {
-  const signal = new AbortController()
-  const bodies = Array.from({ length: MORE.length / DIRTY_PER_CALL }, (_, i) =>
-    JSON.stringify(MORE.slice(i * DIRTY_PER_CALL, (i + 1) * DIRTY_PER_CALL)),
-  )
-  const intervalMs = (1000 * DIRTY_PER_CALL) / Math.max(1, perSecond)
-  let sent = 0
-  const started = performance.now()
-  const dirtying = (async () => {
-    while (!signal.signal.aborted) {
-      const dueMs = started + sent * intervalMs - performance.now()
-      if (dueMs > 0) await Bun.sleep(Math.min(dueMs, 100))
-      if (dueMs > 100) continue
-      const body = bodies[sent++ % bodies.length] ?? ''
-      const answer = await fetch(target.url + MULTI_LIMIT_PATH, { method: 'POST', headers: HEADERS, body })
-      if (!answer.ok) throw new Error(`${MULTI_LIMIT_PATH} answered ${answer.status}`)
-      await answer.arrayBuffer()
-    }
-  })()
-  dirtying.catch(() => {}) // awaited below
-  try {
-    const result = await work()
-    signal.abort()
-    await dirtying
-    const due = Math.floor((performance.now() - started) / intervalMs)
-    if (due > 1.25 * sent) console.log(`  only ${sent} of ${due} dirtying calls in time`)
-    return { result, charged: sent * DIRTY_PER_CALL }
-  } finally {
-    signal.abort()
-  }
 }

@@ -17,11 +17,17 @@ export type PacedLoad = {
   warmSeconds?: number
 }
 
-/** `expected`: a text that every right answer holds. */
-export type PacedCall = { path: string; body: string; expected: string }
+/** `expected`: a text that every right answer holds. `charges`: what it should be counted as; 1 unless given. */
+export type PacedCall = { path: string; body: string; expected: string; charges?: number }
 
-/** `answered` and `failed` count what was sent to warm up too. `undisturbed`: what remains without the calls that were due or under way while the load itself stood still. */
-export type PacedResult = LoadResult & { undisturbed: { share: number; p99: number; p999: number } }
+/**
+ * `answered`, `failed` and `charged` count what was sent to warm up too; `charged` is right where none failed. `undisturbed`:
+ * what remains without the calls that were due or under way while the load itself stood still.
+ */
+export type PacedResult = LoadResult & {
+  charged: number
+  undisturbed: { share: number; p99: number; p999: number }
+}
 
 export type PacedProgress = { seconds: number; answered: number; failed: number }
 
@@ -148,12 +154,14 @@ class Requests {
   private readonly starts: Uint32Array
   private readonly expectations: Buffer[] = []
   private readonly expected: Uint32Array
+  private readonly charges: Uint32Array
 
   constructor(load: PacedLoad) {
     const { calls } = load
     this.count = calls.length
     this.starts = new Uint32Array(calls.length + 1)
     this.expected = new Uint32Array(calls.length)
+    this.charges = Uint32Array.from(calls, ({ charges = 1 }) => charges)
     const texts = new Map<string, number>()
     const parts: Buffer[] = []
     let end = 0
@@ -178,6 +186,12 @@ class Requests {
   }
   lengthOf(i: number): number {
     return this.startOf(i + 1) - this.startOf(i)
+  }
+  /** What the first so many calls charge, over and over. */
+  chargedBy(sent: number): number {
+    let charged = 0
+    for (let i = 0; i < sent; i++) charged += this.charges[i % this.count] as number // in range
+    return charged
   }
   /** What every right answer to it holds. */
   expectedOf(i: number): Buffer {
@@ -309,6 +323,7 @@ if (import.meta.main) {
   const result: PacedResult = {
     answered: warmed.answered + answered,
     failed: warmed.failed + failed,
+    charged: requests.chargedBy(warmed.answered) + requests.chargedBy(answered),
     requestsPerSecond: answered / seconds,
     p50: latencies.percentile(0.5),
     p99: latencies.percentile(0.99),
