@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { type Awake, keepAwake } from './support/awake.ts'
 import { clearServerCore, sendLoad } from './support/load.ts'
 import { type PacedCall, type PacedResult, sendPacedLoad } from './support/paced.ts'
+import { whileWriting } from './support/segments.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
 import {
@@ -34,7 +35,8 @@ import {
  * that has Postgres too, they were up to 0.7 s late and then came one right after the other. They are of a thousand identifiers
  * with a hundred limits each; in another row of 100 000 identifiers, each of which is counted by itself for analytics too, so
  * that Postgres has as much to write again.
- * How many were flushed is what the server itself has counted. What flushing costs is measured at saturation, in rounds
+ * How many were flushed is what the server itself has counted. The bare server gets the same calls while Postgres is given as
+ * many windows by somebody else: it has no share in what that costs, so that its tail is the machine's. What flushing costs is measured at saturation, in rounds
  * right after each other, of two servers that hold the same windows; as CPU of the server too, since the load's core asks for
  * less beside Postgres. Every answer is looked at, and every answered call must have been counted.
  */
@@ -116,20 +118,30 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
 async function whileFlushing(how: How, half: number, awake: Awake, rows: Row[]): Promise<void> {
   const { isTiny, rounds } = how
   await using server = await startTollgate('Tollgate')
+  await using bare = await startTarget('Bun.serve', ['bench/baselines/bun-serve.ts'])
   const calls = new Calls(server, how, [DIRTY, NAMED, MORE])
+  const baseline = new Calls(bare, how, [])
   await calls.begin()
   const dirty = textsOf(DIRTY, isTiny)
   const named = textsOf(NAMED, isTiny)
-  type Input = { bodies: string[]; mayHalt: boolean; name: string; results: Flushing<PacedResult>[] }
+  type Input = {
+    bodies: string[]
+    mayHalt: boolean
+    name: string
+    results: Flushing<PacedResult>[]
+    /** Of the bare server while Postgres is given as much; not where it is given more than windows. */
+    bare: Flushing<PacedResult>[] | null
+  }
   const inputs: Input[] = [
-    { bodies: dirty, mayHalt: false, name: 'windows/s', results: [] },
-    { bodies: dirty, mayHalt: true, name: 'windows/s, cores may halt', results: [] },
-    { bodies: named, mayHalt: false, name: 'of 100 000 identifiers', results: [] },
+    { bodies: dirty, mayHalt: false, name: 'windows/s', results: [], bare: [] },
+    { bodies: dirty, mayHalt: true, name: 'windows/s, cores may halt', results: [], bare: [] },
+    { bodies: named, mayHalt: false, name: 'of 100 000 identifiers', results: [], bare: null },
   ]
   if (!isTiny) for (const bodies of [dirty, named]) await calls.saturate(bodies) // warm
+  await baseline.saturate(dirty)
   // The first is not told, where there are several: what runs once a second is compiled half a minute after the start.
   for (let round = isTiny ? 0 : -1; round < rounds; round++)
-    for (const { bodies, mayHalt, results } of inputs) {
+    for (const { bodies, mayHalt, results, bare } of inputs) {
       await calls.settled()
       // Longer than the others, as nothing is flushed in the first second of it.
       const load = { times: isTiny ? 1 : 3, dirtyPerSecond: isTiny ? 1000 : DIRTY_PER_SECOND }
@@ -137,10 +149,18 @@ async function whileFlushing(how: How, half: number, awake: Awake, rows: Row[]):
         flushedDuring(server, () => calls.paced(bodies, half, load), isTiny ? 0 : FLUSHING_AFTER_MS)
       const { result, flushed } = await (mayHalt ? awake.without(measured) : measured())
       if (round >= 0) results.push({ ...result, flushed })
+      const beside = () =>
+        whileWriting(server.databaseUrl ?? '', load.dirtyPerSecond, () => baseline.paced(bodies, half, load))
+      if (round < 0 || bare === null) continue
+      const written = await (mayHalt ? awake.without(beside) : beside())
+      bare.push({ ...written.result, flushed: written.flushed })
     }
   await calls.check()
-  for (const { name, results } of inputs)
+  for (const { name, results, bare } of inputs) {
     rows.push({ name: `half of it, flushing ${flushedOf(results)} ${name}`, results })
+    if (bare === null) continue
+    rows.push({ name: `Bun.serve, the same beside ${flushedOf(bare)} windows/s written`, results: bare })
+  }
 }
 
 /** What flushing costs at saturation, against a server that does not flush meanwhile and has been through the same. */
