@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { makeApi, makeKey } from '../support/fixtures.ts'
+import { createLinger, LESS_THAN_LINGERING_MS } from '../support/linger.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -7,16 +8,9 @@ setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {
-  server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: '2500' } })
+  server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: LESS_THAN_LINGERING_MS } })
   const { sql } = server.server.deps
-  // However fast the machine is, it takes longer than that.
-  await sql`
-    create function linger() returns trigger language plpgsql as $$
-    begin
-      perform pg_sleep(3);
-      return null;
-    end
-    $$`
+  await createLinger(sql)
   await sql`create trigger linger after update on keys for each statement execute function linger()`
 })
 afterAll(async () => await server[Symbol.asyncDispose]())

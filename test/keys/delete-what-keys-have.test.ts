@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { makeApi } from '../support/fixtures.ts'
+import { createLinger, LESS_THAN_LINGERING_MS } from '../support/linger.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -7,16 +8,10 @@ setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {
-  server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: '2500' } })
+  server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: LESS_THAN_LINGERING_MS } })
   const { sql } = server.server.deps
   // Stands for the hundred thousands of keys that Postgres frees of what is deleted.
-  await sql`
-    create function linger() returns trigger language plpgsql as $$
-    begin
-      perform pg_sleep(3);
-      return coalesce(new, old);
-    end
-    $$`
+  await createLinger(sql)
   for (const table of ['identities', 'roles', 'permissions'])
     await sql`create trigger linger before delete on ${sql(table)} for each row execute function linger()`
   await sql`create trigger linger before update on apis for each row execute function linger()`
