@@ -36,9 +36,10 @@ import {
  * with a hundred limits each; in another row of 100 000 identifiers, each of which is counted by itself for analytics too, so
  * that Postgres has as much to write again.
  * How many were flushed is what the server itself has counted. The bare server gets the same calls while Postgres is given as
- * many windows by somebody else: it has no share in what that costs, so that its tail is the machine's. What flushing costs is measured at saturation, in rounds
- * right after each other, of two servers that hold the same windows; as CPU of the server too, since the load's core asks for
- * less beside Postgres. Every answer is looked at, and every answered call must have been counted.
+ * many windows by somebody else: it has no share in what that costs, so that its tail is the machine's. What flushing costs
+ * is measured at saturation, in rounds right after each other, of two servers that hold the same windows; as CPU of the server
+ * too, since the load's core asks for less beside Postgres. Every answer is looked at, and every answered call must have been
+ * counted.
  */
 export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const isTiny = options.tiny ?? false
@@ -130,18 +131,18 @@ async function whileFlushing(how: How, half: number, awake: Awake, rows: Row[]):
     name: string
     results: Flushing<PacedResult>[]
     /** Of the bare server while Postgres is given as much; not where it is given more than windows. */
-    bare: Flushing<PacedResult>[] | null
+    bareResults: Flushing<PacedResult>[] | null
   }
   const inputs: Input[] = [
-    { bodies: dirty, mayHalt: false, name: 'windows/s', results: [], bare: [] },
-    { bodies: dirty, mayHalt: true, name: 'windows/s, cores may halt', results: [], bare: [] },
-    { bodies: named, mayHalt: false, name: 'of 100 000 identifiers', results: [], bare: null },
+    { bodies: dirty, mayHalt: false, name: 'windows/s', results: [], bareResults: [] },
+    { bodies: dirty, mayHalt: true, name: 'windows/s, cores may halt', results: [], bareResults: [] },
+    { bodies: named, mayHalt: false, name: 'of 100 000 identifiers', results: [], bareResults: null },
   ]
   if (!isTiny) for (const bodies of [dirty, named]) await calls.saturate(bodies) // warm
   await baseline.saturate(dirty)
   // The first is not told, where there are several: what runs once a second is compiled half a minute after the start.
   for (let round = isTiny ? 0 : -1; round < rounds; round++)
-    for (const { bodies, mayHalt, results, bare } of inputs) {
+    for (const { bodies, mayHalt, results, bareResults } of inputs) {
       await calls.settled()
       // Longer than the others, as nothing is flushed in the first second of it.
       const load = { times: isTiny ? 1 : 3, dirtyPerSecond: isTiny ? 1000 : DIRTY_PER_SECOND }
@@ -149,17 +150,20 @@ async function whileFlushing(how: How, half: number, awake: Awake, rows: Row[]):
         flushedDuring(server, () => calls.paced(bodies, half, load), isTiny ? 0 : FLUSHING_AFTER_MS)
       const { result, flushed } = await (mayHalt ? awake.without(measured) : measured())
       if (round >= 0) results.push({ ...result, flushed })
+      if (round < 0 || bareResults === null) continue
       const beside = () =>
         whileWriting(server.databaseUrl ?? '', load.dirtyPerSecond, () => baseline.paced(bodies, half, load))
-      if (round < 0 || bare === null) continue
       const written = await (mayHalt ? awake.without(beside) : beside())
-      bare.push({ ...written.result, flushed: written.flushed })
+      bareResults.push({ ...written.result, flushed: written.flushed })
     }
   await calls.check()
-  for (const { name, results, bare } of inputs) {
+  for (const { name, results, bareResults } of inputs) {
     rows.push({ name: `half of it, flushing ${flushedOf(results)} ${name}`, results })
-    if (bare === null) continue
-    rows.push({ name: `Bun.serve, the same beside ${flushedOf(bare)} windows/s written`, results: bare })
+    if (bareResults === null) continue
+    rows.push({
+      name: `Bun.serve, the same beside ${flushedOf(bareResults)} windows/s written`,
+      results: bareResults,
+    })
   }
 }
 

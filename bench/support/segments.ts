@@ -1,3 +1,4 @@
+import { DAY_MS } from '../../src/lib/clock.ts'
 import { CellBatch } from '../../src/limiter/cell-batch.ts'
 import { CELLS_PER_SEGMENT, packSegment } from '../../src/limiter/segment.ts'
 import { WindowStore } from '../../src/limiter/store.ts'
@@ -62,5 +63,3 @@ function randomCells(): CellBatch {
     cells.add(word(at), word(at + 1), word(at + 2), word(at + 3), Date.now() + DAY_MS, 1)
   return cells
 }
-
-const DAY_MS = 86_400_000
