@@ -20,6 +20,9 @@ export class KeyedHash {
   h3 = 0
   private readonly narrow: Key
   private readonly wide: Key
+  private readonly read = new State()
+  /** How far the hash of these is; null = they have characters that do not fit one byte. */
+  private readonly prefixes = new Map<string, State | null>()
 
   constructor(secret: string) {
     const digest = createHash('sha256').update(secret).digest()
@@ -30,82 +33,51 @@ export class KeyedHash {
 
   /** Computes `h0` to `h3` of the text. */
   update(text: string): void {
-    if (!this.mac(text, this.narrow)) this.mac(asBytes(text), this.wide)
+    if (this.read.add(text, this.narrow.start)) this.finish(this.narrow)
+    else this.updateWide(text)
+  }
+
+  /**
+   * What `update` makes of both texts in one. The first is looked up, not hashed again: it should be one of few, and the same
+   * string, not one put together anew. Of 51 characters before 8 others that is 80 instead of 300 ns, putting them together
+   * included, and a seventh of what a decision of `ratelimits.multiLimit` takes.
+   */
+  updateAfter(prefix: string, text: string): void {
+    let begun = this.prefixes.get(prefix)
+    if (begun === undefined) {
+      const state = new State()
+      begun = state.add(prefix, this.narrow.start) ? state : null
+      if (this.prefixes.size >= PREFIXES_MAX) this.prefixes.clear()
+      this.prefixes.set(prefix, begun)
+    }
+    if (begun !== null && this.read.add(text, begun)) this.finish(this.narrow)
+    else this.updateWide(prefix + text)
   }
 
   /** For the published test vectors: the MAC of bytes, given as characters below 0x100, under a key of four words. */
-  updateWith(key: number[], bytes: string): void {
-    this.mac(bytes, makeKey(key))
+  updateWith(words: number[], bytes: string): void {
+    const key = makeKey(words)
+    this.read.add(bytes, key.start)
+    this.finish(key)
   }
 
-  /** @returns false, and no result, when a character does not fit one byte. */
-  private mac(bytes: string, key: Key): boolean {
-    let v0 = key.start0
-    let v1 = key.start1
-    let v2 = key.start2
-    let v3 = key.start3
-    const lastAt = bytes.length === 0 ? 0 : (bytes.length - 1) & ~15
-    let seen = 0 // every character so far, or-ed together
-    for (let at = 0; at < lastAt; at += 16) {
-      const c0 = bytes.charCodeAt(at)
-      const c1 = bytes.charCodeAt(at + 1)
-      const c2 = bytes.charCodeAt(at + 2)
-      const c3 = bytes.charCodeAt(at + 3)
-      const c4 = bytes.charCodeAt(at + 4)
-      const c5 = bytes.charCodeAt(at + 5)
-      const c6 = bytes.charCodeAt(at + 6)
-      const c7 = bytes.charCodeAt(at + 7)
-      const c8 = bytes.charCodeAt(at + 8)
-      const c9 = bytes.charCodeAt(at + 9)
-      const c10 = bytes.charCodeAt(at + 10)
-      const c11 = bytes.charCodeAt(at + 11)
-      const c12 = bytes.charCodeAt(at + 12)
-      const c13 = bytes.charCodeAt(at + 13)
-      const c14 = bytes.charCodeAt(at + 14)
-      const c15 = bytes.charCodeAt(at + 15)
-      seen |= c0 | c1 | c2 | c3 | c4 | c5 | c6 | c7 | c8 | c9 | c10 | c11 | c12 | c13 | c14 | c15
-      v0 ^= c0 | (c1 << 8) | (c2 << 16) | (c3 << 24)
-      v1 ^= c4 | (c5 << 8) | (c6 << 16) | (c7 << 24)
-      v2 ^= c8 | (c9 << 8) | (c10 << 16) | (c11 << 24)
-      v3 ^= c12 | (c13 << 8) | (c14 << 16) | (c15 << 24)
-      for (let round = 0; round < ROUNDS; round++) {
-        v0 = (v0 + v1) | 0
-        v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0
-        v0 = (v0 << 16) | (v0 >>> 16)
-        v2 = (v2 + v3) | 0
-        v3 = ((v3 << 8) | (v3 >>> 24)) ^ v2
-        v0 = (v0 + v3) | 0
-        v3 = ((v3 << 13) | (v3 >>> 19)) ^ v0
-        v2 = (v2 + v1) | 0
-        v1 = ((v1 << 7) | (v1 >>> 25)) ^ v2
-        v2 = (v2 << 16) | (v2 >>> 16)
-      }
-    }
+  private updateWide(text: string): void {
+    this.read.add(asBytes(text), this.wide.start)
+    this.finish(this.wide)
+  }
 
-    // The last block: full under one derived key, padded with a 1 under another.
-    let m0 = 0
-    let m1 = 0
-    let m2 = 0
-    let m3 = 0
-    const length = bytes.length - lastAt
-    for (let i = 0; i < length; i++) {
-      const code = bytes.charCodeAt(lastAt + i)
-      seen |= code
-      const shifted = code << (8 * (i & 3))
-      if (i < 4) m0 |= shifted
-      else if (i < 8) m1 |= shifted
-      else if (i < 12) m2 |= shifted
-      else m3 |= shifted
-    }
-    if (seen > 0xff) return false
-    if (length < 16) {
-      const one = 1 << (8 * (length & 3))
-      if (length < 4) m0 |= one
-      else if (length < 8) m1 |= one
-      else if (length < 12) m2 |= one
+  /** The last block: full under one derived key, padded with a 1 under another. */
+  private finish(key: Key): void {
+    let { v0, v1, v2, v3, m0, m1, m2, m3 } = this.read
+    const { filled } = this.read
+    if (filled < 16) {
+      const one = 1 << (8 * (filled & 3))
+      if (filled < 4) m0 |= one
+      else if (filled < 8) m1 |= one
+      else if (filled < 12) m2 |= one
       else m3 |= one
     }
-    const last = length === 16 ? key.full : key.padded
+    const last = filled === 16 ? key.full : key.padded
     v0 ^= m0 ^ last.w0
     v1 ^= m1 ^ last.w1
     v2 ^= m2 ^ last.w2
@@ -126,20 +98,119 @@ export class KeyedHash {
     this.h1 = v1 ^ last.w1
     this.h2 = v2 ^ last.w2
     this.h3 = v3 ^ last.w3
+  }
+}
+
+/** How far a text is read: what its whole blocks but the last made of `v`, and that last block. */
+class State {
+  v0 = 0
+  v1 = 0
+  v2 = 0
+  v3 = 0
+  m0 = 0
+  m1 = 0
+  m2 = 0
+  m3 = 0
+  /** Bytes of the last block, 1 to 16; 0 where nothing was read. */
+  filled = 0
+
+  /**
+   * Becomes what the bytes make of another state.
+   * @returns false, and is of no use, when a character does not fit one byte.
+   */
+  add(bytes: string, before: State): boolean {
+    let { v0, v1, v2, v3, m0, m1, m2, m3 } = before
+    const { filled } = before
+    const { length } = bytes
+    const lastAt = filled + length === 0 ? 0 : ((filled + length - 1) & ~15) - filled
+    let seen = 0 // every character so far, or-ed together
+    let i = filled // bytes of the block that the words m0 to m3 have
+    for (let at = 0 - filled; ; at += 16) {
+      if (at < 0 || at === lastAt) {
+        // A block that began before, or the last: by the byte.
+        const until = at === lastAt ? length - lastAt : 16
+        for (; i < until; i++) {
+          const code = bytes.charCodeAt(at + i)
+          seen |= code
+          const shifted = code << (8 * (i & 3))
+          if (i < 4) m0 |= shifted
+          else if (i < 8) m1 |= shifted
+          else if (i < 12) m2 |= shifted
+          else m3 |= shifted
+        }
+        if (at === lastAt) break
+        v0 ^= m0
+        v1 ^= m1
+        v2 ^= m2
+        v3 ^= m3
+        m0 = m1 = m2 = m3 = i = 0
+      } else {
+        const c0 = bytes.charCodeAt(at)
+        const c1 = bytes.charCodeAt(at + 1)
+        const c2 = bytes.charCodeAt(at + 2)
+        const c3 = bytes.charCodeAt(at + 3)
+        const c4 = bytes.charCodeAt(at + 4)
+        const c5 = bytes.charCodeAt(at + 5)
+        const c6 = bytes.charCodeAt(at + 6)
+        const c7 = bytes.charCodeAt(at + 7)
+        const c8 = bytes.charCodeAt(at + 8)
+        const c9 = bytes.charCodeAt(at + 9)
+        const c10 = bytes.charCodeAt(at + 10)
+        const c11 = bytes.charCodeAt(at + 11)
+        const c12 = bytes.charCodeAt(at + 12)
+        const c13 = bytes.charCodeAt(at + 13)
+        const c14 = bytes.charCodeAt(at + 14)
+        const c15 = bytes.charCodeAt(at + 15)
+        seen |= c0 | c1 | c2 | c3 | c4 | c5 | c6 | c7 | c8 | c9 | c10 | c11 | c12 | c13 | c14 | c15
+        v0 ^= c0 | (c1 << 8) | (c2 << 16) | (c3 << 24)
+        v1 ^= c4 | (c5 << 8) | (c6 << 16) | (c7 << 24)
+        v2 ^= c8 | (c9 << 8) | (c10 << 16) | (c11 << 24)
+        v3 ^= c12 | (c13 << 8) | (c14 << 16) | (c15 << 24)
+      }
+      for (let round = 0; round < ROUNDS; round++) {
+        v0 = (v0 + v1) | 0
+        v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0
+        v0 = (v0 << 16) | (v0 >>> 16)
+        v2 = (v2 + v3) | 0
+        v3 = ((v3 << 8) | (v3 >>> 24)) ^ v2
+        v0 = (v0 + v3) | 0
+        v3 = ((v3 << 13) | (v3 >>> 19)) ^ v0
+        v2 = (v2 + v1) | 0
+        v1 = ((v1 << 7) | (v1 >>> 25)) ^ v2
+        v2 = (v2 << 16) | (v2 >>> 16)
+      }
+    }
+    if (seen > 0xff) return false
+    this.v0 = v0
+    this.v1 = v1
+    this.v2 = v2
+    this.v3 = v3
+    this.m0 = m0
+    this.m1 = m1
+    this.m2 = m2
+    this.m3 = m3
+    this.filled = length - lastAt
     return true
   }
 }
 
 const ROUNDS = 12
+/** Of some 300 bytes, text included. */
+const PREFIXES_MAX = 10_000
 
 type Block = { w0: number; w1: number; w2: number; w3: number }
 /** A Chaskey key: where the state starts, and what masks a full and a padded last block. */
-type Key = { start0: number; start1: number; start2: number; start3: number; full: Block; padded: Block }
+type Key = { start: State; full: Block; padded: Block }
 
 function makeKey(words: number[]): Key {
   const [w0 = 0, w1 = 0, w2 = 0, w3 = 0] = words.map((word) => word | 0)
   const full = timesTwo({ w0, w1, w2, w3 })
-  return { start0: w0, start1: w1, start2: w2, start3: w3, full, padded: timesTwo(full) }
+  const start = new State()
+  start.v0 = w0
+  start.v1 = w1
+  start.v2 = w2
+  start.v3 = w3
+  return { start, full, padded: timesTwo(full) }
 }
 
 /** Multiplication by x in GF(2^128), little-endian words. */

@@ -8,7 +8,9 @@ import { shardOf } from './shard-ranges.ts'
 
 /** A call for some of a counter's window. */
 export type Take = {
-  /** The complete and unambiguous name of the counter, duration included. The limit is not part of its count. */
+  /** What the names of many counters begin with: the same string for all of them, which is hashed once. */
+  prefix?: string
+  /** The name of the counter, or the rest of it: complete and unambiguous, duration included. The limit is not part of its count. */
   counter: string
   /** 0 to 2^31 - 1. */
   limit: number
@@ -109,10 +111,12 @@ export class LimiterRouter {
   takeAsync(call: Take): Taken {
     const nowMs = this.clock()
     const endMs = (Math.floor(nowMs / call.durationMs) + 1) * call.durationMs
-    let known = this.known.get(call.counter)
+    const { prefix = '', counter } = call
+    const name = prefix + counter
+    let known = this.known.get(name)
     if (known === undefined || known.endMs < endMs) {
       known = { endMs, used: 0, unanswered: 0 }
-      this.known.set(call.counter, known)
+      this.known.set(name, known)
     }
     const used = known.used + known.unanswered
     if (used + call.cost > call.limit) return { passed: false, used, resetAtMs: known.endMs, atMs: nowMs }
@@ -150,7 +154,8 @@ export class LimiterRouter {
     }
     if (this.isStopped) throw new Error('the limiter is stopped')
     const hash = this.hash
-    hash.update(call.counter)
+    if (call.prefix === undefined) hash.update(call.counter)
+    else hash.updateAfter(call.prefix, call.counter)
     const lane = this.lanes[shardOf(hash.h0, this.lanes.length)] as Lane // a shard's index is below their number
     const batch = lane.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs)
     if (!this.isSendDue) {

@@ -64,12 +64,12 @@ const admittedLater = async (deps: Deps, actor: Actor, name: string, found: Prom
   admitted(deps, actor, name, await found)
 
 /** What to ask the limiter for; an override beats the caller. */
-export function takeFor({ id, overrides }: Namespace, body: LimitBody): Take {
+export function takeFor({ counterPrefix, overrides }: Namespace, body: LimitBody): Take {
   const override = findOverride(overrides, body.identifier)
   const durationMs = override?.durationMs ?? body.duration
   return {
-    // The requested limit names the counter, not the overridden one: an override must not hand out a fresh count.
-    counter: `${id}\n${body.limit}\n${durationMs}\n${body.identifier}`,
+    prefix: counterPrefix.of(body.limit, durationMs),
+    counter: body.identifier,
     limit: override?.limit ?? body.limit,
     durationMs,
     cost: body.cost ?? 1,

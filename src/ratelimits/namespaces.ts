@@ -2,6 +2,7 @@ import type { Changes } from '../db/changes.ts'
 import type { AnySql } from '../db/connect.ts'
 import { RecordCache } from '../db/record-cache.ts'
 import type { PermissionQuery } from '../lib/permission-query.ts'
+import { CounterPrefix } from './counter-prefix.ts'
 import { arrangeOverrides, type Overrides } from './overrides.ts'
 import { findNamespaceByName } from './store.ts'
 
@@ -11,6 +12,7 @@ export type Namespace = {
   overrides: Overrides
   /** What a root key needs to limit in it. */
   mayLimit: PermissionQuery
+  counterPrefix: CounterPrefix
 }
 
 /** Namespaces with their overrides, cached by workspace and name. That one is missing is never cached. */
@@ -32,11 +34,17 @@ export class Namespaces {
         const row = await findNamespaceByName(sql, key.slice(0, split), key.slice(split + 1))
         if (row === null) return null
         const mayLimit: PermissionQuery = { or: ['*', 'ratelimit.*.limit', `ratelimit.${row.id}.limit`] }
-        return { id: row.id, name: row.name, overrides: arrangeOverrides(row.overrides), mayLimit }
+        return {
+          id: row.id,
+          name: row.name,
+          overrides: arrangeOverrides(row.overrides),
+          mayLimit,
+          counterPrefix: new CounterPrefix(row.id),
+        }
       },
       dependenciesOf: ({ id }) => [id],
       bytesOf: ({ name, overrides }) =>
-        500 + 2 * name.length + 300 * (overrides.exact.size + overrides.wildcards.length),
+        700 + 2 * name.length + 300 * (overrides.exact.size + overrides.wildcards.length),
       bytesMax: options.bytesMax,
       missingMax: 0,
     })

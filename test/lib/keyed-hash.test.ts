@@ -85,3 +85,36 @@ test('equal texts have equal hashes under one secret, however they were put toge
     { numRuns: 2_000 },
   )
 })
+
+/** Windows in Postgres are named by it, whichever way a caller has the text. */
+test('a text after a prefix has the hash of both in one, also the second time and where characters are wide', () => {
+  const hash = new KeyedHash('secret')
+  const whole = new KeyedHash('secret')
+  const texts = fc.oneof(
+    fc.string({ unit: 'binary', maxLength: 50 }),
+    fc.string({ unit: fc.constantFrom('a', '\0', '\xff'), maxLength: 50 }),
+  )
+  fc.assert(
+    fc.property(fc.array(texts, { minLength: 1, maxLength: 3 }), fc.array(texts), (prefixes, then) => {
+      for (const text of [...then, ...then])
+        for (const prefix of prefixes) {
+          hash.updateAfter(prefix, text)
+          whole.update(prefix + text)
+          expect(words(hash)).toEqual(words(whole))
+        }
+    }),
+    { numRuns: 1_000 },
+  )
+})
+
+test('more prefixes than are kept are hashed all the same', () => {
+  const hash = new KeyedHash('secret')
+  const whole = new KeyedHash('secret')
+  for (let turn = 0; turn < 2; turn++)
+    for (let i = 0; i < 25_000; i++) {
+      hash.updateAfter(`prefix ${i} of `, 'text')
+      whole.update(`prefix ${i} of text`)
+      if (hash.h0 !== whole.h0 || hash.h3 !== whole.h3) throw new Error(`another hash after ${i}`)
+    }
+  expect(words(hash)).toEqual(words(whole))
+})

@@ -129,6 +129,21 @@ describe('exactness', () => {
     }
   })
 
+  test('a counter is the same one however its name is divided', async () => {
+    await using limiter = await startLimiter({ shards: 0 })
+    const name = newCounter()
+    const call = { limit: 100, durationMs: HOUR, cost: 1 }
+    const divided = [0, 8, 16, 20, name.length].map((at) => ({
+      ...call,
+      prefix: name.slice(0, at),
+      counter: name.slice(at),
+    }))
+    const taken = await limiter.router.takeAll([{ ...call, counter: name }, ...divided, ...divided])
+    expect(taken.map(({ used }) => used)).toEqual(Array.from(taken, (_, i) => i + 1))
+    const known = [{ ...call, counter: name }, ...divided].map((each) => limiter.router.takeAsync(each).used)
+    expect(known).toEqual(Array.from(known, (_, i) => i + 1))
+  })
+
   const decidedWhenMade =
     'calls of one turn are decided at the time they were made, and a clock set back changes nothing'
   test.each([0, 2])(`${decidedWhenMade}, with %i shard threads`, async (shards) => {
