@@ -34,7 +34,8 @@ import {
  * `ratelimits.multiLimit` among them add the rest, sent and told like the others: by a loop of its own beside the load, on a core
  * that has Postgres too, they were up to 0.7 s late and then came one right after the other. They are of a thousand identifiers
  * with a hundred limits each; in another row of 100 000 identifiers, each of which is counted by itself for analytics too, so
- * that Postgres has as much to write again.
+ * that Postgres has as much to write again. At half of saturation is then what both take together: with them added to half,
+ * a slow machine's core was 70 to 85 % busy, which is another claim.
  * How many were flushed is what the server itself has counted. The bare server gets the same calls while Postgres is given as
  * many windows by somebody else: it has no share in what that costs, so that its tail is the machine's. What flushing costs
  * is measured at saturation, in rounds right after each other, of two servers that hold the same windows; as CPU of the server
@@ -57,8 +58,8 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const others = `kernel threads${cleared?.isWithoutPostgres ? ' and Postgres' : ''}`
   console.log(`  cores ${awake.text}; ${others} ${cleared?.text ?? 'anywhere'}`)
   const rows: Row[] = []
-  const half = await alone(how, awake, rows)
-  if (databaseServer !== undefined) await whileFlushing(how, half, awake, rows)
+  const saturation = await alone(how, awake, rows)
+  if (databaseServer !== undefined) await whileFlushing(how, saturation, awake, rows)
   printTable(
     ['', 'requests/s', 'p50 ms', 'p99 ms', 'p99.9 ms', 'undisturbed', 'p99 ms', 'p99.9 ms'],
     rows.map(cellsOf),
@@ -71,7 +72,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
 type How = { isTiny: boolean; rounds: number; seconds: number; connections: number }
 type Row = { name: string; results: PacedResult[] }
 
-/** At half of saturation, and at 10 000 requests a second either way in. @returns half of saturation. */
+/** At half of saturation, and at 10 000 requests a second either way in. @returns saturation. */
 async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
   const { isTiny, rounds } = how
   const socketPath = join(tmpdir(), `tollgate-bench-${process.pid}.sock`)
@@ -112,11 +113,11 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
         else at.tcp.push(await calls.paced(bodies, socketRate, { times: 0.5 }))
   }
   await calls.check()
-  return half
+  return saturation
 }
 
 /** The same while many windows are flushed. After what needs quiet: Postgres writes what it was given for seconds more. */
-async function whileFlushing(how: How, half: number, awake: Awake, rows: Row[]): Promise<void> {
+async function whileFlushing(how: How, saturation: number, awake: Awake, rows: Row[]): Promise<void> {
   const { isTiny, rounds } = how
   await using server = await startTollgate('Tollgate')
   await using bare = await startTarget('Bun.serve', ['bench/baselines/bun-serve.ts'])
@@ -140,12 +141,19 @@ async function whileFlushing(how: How, half: number, awake: Awake, rows: Row[]):
   ]
   if (!isTiny) for (const bodies of [dirty, named]) await calls.saturate(bodies) // warm
   await baseline.saturate(dirty)
+  const many = { path: MULTI_LIMIT_PATH, charges: DIRTY_PER_CALL }
+  const manyBodies = Array.from({ length: MORE.length / DIRTY_PER_CALL }, (_, i) => callForMany(i).body)
+  const ofMany = (await inTurn(isTiny ? 1 : 3, () => calls.saturate(manyBodies, many))).map(
+    ({ rate }) => rate,
+  )
+  const dirtyPerSecond = isTiny ? 1000 : DIRTY_PER_SECOND
+  const half = isTiny ? 500 : halfBesideMany(saturation, median(ofMany), dirtyPerSecond)
   // The first is not told, where there are several: what runs once a second is compiled half a minute after the start.
   for (let round = isTiny ? 0 : -1; round < rounds; round++)
     for (const { bodies, mayHalt, results, bareResults } of inputs) {
       await calls.settled()
       // Longer than the others, as nothing is flushed in the first second of it.
-      const load = { times: isTiny ? 1 : 3, dirtyPerSecond: isTiny ? 1000 : DIRTY_PER_SECOND }
+      const load = { times: isTiny ? 1 : 3, dirtyPerSecond }
       const measured = () =>
         flushedDuring(server, () => calls.paced(bodies, half, load), isTiny ? 0 : FLUSHING_AFTER_MS)
       const { result, flushed } = await (mayHalt ? awake.without(measured) : measured())
@@ -202,8 +210,8 @@ async function costOfFlushing(how: How): Promise<void> {
 /** Calls of one server, every one of which must be counted where it is Tollgate. */
 class Calls {
   private charged = 0
-  /** Each ends while its last requests are under way, one a connection. */
-  private saturations = 0
+  /** What the last requests of each saturation may have charged, one a connection under way when it ended. */
+  private unanswered = 0
   private countedBefore = 0
 
   /** @param windows All that the calls charge. */
@@ -221,7 +229,7 @@ class Calls {
   /** @throws Error unless all that was answered is counted, and no more. */
   async check(): Promise<void> {
     const surplus = (await this.counted()) - this.countedBefore - this.charged
-    if (surplus < 0 || surplus > this.how.connections * this.saturations)
+    if (surplus < 0 || surplus > this.unanswered)
       throw new Error(`${this.charged} limits were answered, ${this.charged + surplus} counted`)
   }
 
@@ -243,12 +251,13 @@ class Calls {
     return result
   }
 
-  async saturate(bodies: string[]): Promise<Saturated> {
+  /** @param options.charges What each body should be counted as. */
+  async saturate(bodies: string[], { path = LIMIT_PATH, charges = 1 } = {}): Promise<Saturated> {
     const { target } = this
     const cpuBefore = target.cpuMicroseconds()
-    const result = await sendLoad({ ...this.load, bodies, url: target.url, seconds: this.how.seconds })
-    this.charged += result.answered
-    this.saturations++
+    const result = await sendLoad({ ...this.load, path, bodies, url: target.url, seconds: this.how.seconds })
+    this.charged += charges * result.answered
+    this.unanswered += charges * this.how.connections
     return { rate: result.requestsPerSecond, cpu: (target.cpuMicroseconds() - cpuBefore) / result.answered }
   }
 
@@ -338,6 +347,19 @@ function callForMany(i: number): PacedCall {
   const from = (i * DIRTY_PER_CALL) % MORE.length
   const body = JSON.stringify(MORE.slice(from, from + DIRTY_PER_CALL))
   return { path: MULTI_LIMIT_PATH, body, expected: SUCCESS, charges: DIRTY_PER_CALL }
+}
+
+/**
+ * Calls a second of `ratelimits.limit` that are half of saturation together with those for many that it takes to dirty so
+ * many windows.
+ * @param ofMany Calls for many a second at saturation.
+ */
+function halfBesideMany(saturation: number, ofMany: number, dirtyPerSecond: number): number {
+  if (saturation / 2 >= dirtyPerSecond) return Math.round(saturation / 2)
+  const aWindow = 1 / (ofMany * DIRTY_PER_CALL) // of all the server can do in a second
+  const rate = (1 / 2 - dirtyPerSecond * aWindow) / (1 / saturation - aWindow)
+  if (!(rate > 0)) throw new Error(`${dirtyPerSecond} windows a second are more than half of saturation`)
+  return Math.round(rate)
 }
 
 const SUCCESS = '"success":true'
