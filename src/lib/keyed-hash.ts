@@ -68,36 +68,21 @@ export class KeyedHash {
 
   /** The last block: full under one derived key, padded with a 1 under another. */
   private finish(key: Key): void {
-    let { v0, v1, v2, v3, m0, m1, m2, m3 } = this.read
-    const { filled } = this.read
+    const state = this.read
+    const { filled } = state
     if (filled < 16) {
       const one = 1 << (8 * (filled & 3))
-      if (filled < 4) m0 |= one
-      else if (filled < 8) m1 |= one
-      else if (filled < 12) m2 |= one
-      else m3 |= one
+      if (filled < 4) state.m0 |= one
+      else if (filled < 8) state.m1 |= one
+      else if (filled < 12) state.m2 |= one
+      else state.m3 |= one
     }
     const last = filled === 16 ? key.full : key.padded
-    v0 ^= m0 ^ last.w0
-    v1 ^= m1 ^ last.w1
-    v2 ^= m2 ^ last.w2
-    v3 ^= m3 ^ last.w3
-    for (let round = 0; round < ROUNDS; round++) {
-      v0 = (v0 + v1) | 0
-      v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0
-      v0 = (v0 << 16) | (v0 >>> 16)
-      v2 = (v2 + v3) | 0
-      v3 = ((v3 << 8) | (v3 >>> 24)) ^ v2
-      v0 = (v0 + v3) | 0
-      v3 = ((v3 << 13) | (v3 >>> 19)) ^ v0
-      v2 = (v2 + v1) | 0
-      v1 = ((v1 << 7) | (v1 >>> 25)) ^ v2
-      v2 = (v2 << 16) | (v2 >>> 16)
-    }
-    this.h0 = v0 ^ last.w0
-    this.h1 = v1 ^ last.w1
-    this.h2 = v2 ^ last.w2
-    this.h3 = v3 ^ last.w3
+    state.mix(state.m0 ^ last.w0, state.m1 ^ last.w1, state.m2 ^ last.w2, state.m3 ^ last.w3)
+    this.h0 = state.v0 ^ last.w0
+    this.h1 = state.v1 ^ last.w1
+    this.h2 = state.v2 ^ last.w2
+    this.h3 = state.v3 ^ last.w3
   }
 }
 
@@ -119,9 +104,13 @@ class State {
    * @returns false, and is of no use, when a character does not fit one byte.
    */
   add(bytes: string, before: State): boolean {
-    let { v0, v1, v2, v3, m0, m1, m2, m3 } = before
+    let { m0, m1, m2, m3 } = before
     const { filled } = before
     const { length } = bytes
+    this.v0 = before.v0
+    this.v1 = before.v1
+    this.v2 = before.v2
+    this.v3 = before.v3
     const lastAt = filled + length === 0 ? 0 : ((filled + length - 1) & ~15) - filled
     let seen = 0 // every character so far, or-ed together
     let i = filled // bytes of the block that the words m0 to m3 have
@@ -139,10 +128,7 @@ class State {
           else m3 |= shifted
         }
         if (at === lastAt) break
-        v0 ^= m0
-        v1 ^= m1
-        v2 ^= m2
-        v3 ^= m3
+        this.mix(m0, m1, m2, m3)
         m0 = m1 = m2 = m3 = i = 0
       } else {
         const c0 = bytes.charCodeAt(at)
@@ -162,35 +148,45 @@ class State {
         const c14 = bytes.charCodeAt(at + 14)
         const c15 = bytes.charCodeAt(at + 15)
         seen |= c0 | c1 | c2 | c3 | c4 | c5 | c6 | c7 | c8 | c9 | c10 | c11 | c12 | c13 | c14 | c15
-        v0 ^= c0 | (c1 << 8) | (c2 << 16) | (c3 << 24)
-        v1 ^= c4 | (c5 << 8) | (c6 << 16) | (c7 << 24)
-        v2 ^= c8 | (c9 << 8) | (c10 << 16) | (c11 << 24)
-        v3 ^= c12 | (c13 << 8) | (c14 << 16) | (c15 << 24)
-      }
-      for (let round = 0; round < ROUNDS; round++) {
-        v0 = (v0 + v1) | 0
-        v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0
-        v0 = (v0 << 16) | (v0 >>> 16)
-        v2 = (v2 + v3) | 0
-        v3 = ((v3 << 8) | (v3 >>> 24)) ^ v2
-        v0 = (v0 + v3) | 0
-        v3 = ((v3 << 13) | (v3 >>> 19)) ^ v0
-        v2 = (v2 + v1) | 0
-        v1 = ((v1 << 7) | (v1 >>> 25)) ^ v2
-        v2 = (v2 << 16) | (v2 >>> 16)
+        this.mix(
+          c0 | (c1 << 8) | (c2 << 16) | (c3 << 24),
+          c4 | (c5 << 8) | (c6 << 16) | (c7 << 24),
+          c8 | (c9 << 8) | (c10 << 16) | (c11 << 24),
+          c12 | (c13 << 8) | (c14 << 16) | (c15 << 24),
+        )
       }
     }
     if (seen > 0xff) return false
-    this.v0 = v0
-    this.v1 = v1
-    this.v2 = v2
-    this.v3 = v3
     this.m0 = m0
     this.m1 = m1
     this.m2 = m2
     this.m3 = m3
     this.filled = length - lastAt
     return true
+  }
+
+  /** Takes a block into `v`: as it is, or the last one masked. */
+  mix(w0: number, w1: number, w2: number, w3: number): void {
+    let v0 = this.v0 ^ w0
+    let v1 = this.v1 ^ w1
+    let v2 = this.v2 ^ w2
+    let v3 = this.v3 ^ w3
+    for (let round = 0; round < ROUNDS; round++) {
+      v0 = (v0 + v1) | 0
+      v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0
+      v0 = (v0 << 16) | (v0 >>> 16)
+      v2 = (v2 + v3) | 0
+      v3 = ((v3 << 8) | (v3 >>> 24)) ^ v2
+      v0 = (v0 + v3) | 0
+      v3 = ((v3 << 13) | (v3 >>> 19)) ^ v0
+      v2 = (v2 + v1) | 0
+      v1 = ((v1 << 7) | (v1 >>> 25)) ^ v2
+      v2 = (v2 << 16) | (v2 >>> 16)
+    }
+    this.v0 = v0
+    this.v1 = v1
+    this.v2 = v2
+    this.v3 = v3
   }
 }
 
