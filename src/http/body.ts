@@ -25,7 +25,7 @@ export function parseBody(text: string): unknown {
   } catch {
     throw badRequest('the JSON in the body is malformed')
   }
-  if (mayBeUnstorable(text)) {
+  if (mayBeUnstorable(text, body)) {
     const problem = findUnstorable(body)
     if (problem !== null) throw badRequest(`${problem.path}: ${problem.reason}`)
   }

@@ -27,47 +27,29 @@ export function findUnstorable(value: unknown): { path: string; reason: string }
   return null
 }
 
-/** Could the parsed text hold something unstorable? Never wrong when it says no, and cheap: a pass over the text, no objects. */
-export function mayBeUnstorable(json: string): boolean {
+/**
+ * Could the value hold something unstorable? Never wrong when it says no, and cheap: two searches of the text, and a walk over
+ * the value, which is 64 levels deep at most. (Refused: to follow the brackets of the text. Of 88 kB it took 280 µs, as much
+ * as three quarters of the parsing; the walk takes 10.)
+ * @param value What `json` was parsed to.
+ */
+export function mayBeUnstorable(json: string, value: unknown): boolean {
   // Without an escape or the name itself, only nesting is left, and a short text has no room for that.
   if (json.includes('\\u') || json.includes('__proto__')) return true
-  return json.length > 2 * JSON_DEPTH_MAX && depthOf(json) > JSON_DEPTH_MAX
+  return json.length > 2 * JSON_DEPTH_MAX && isDeeper(value, JSON_DEPTH_MAX)
 }
 
-/** How deep the brackets of well-formed JSON nest. */
-function depthOf(json: string): number {
-  let depth = 0
-  let deepest = 0
-  for (let at = 0; at < json.length; at++) {
-    switch (json.charCodeAt(at)) {
-      case QUOTE:
-        at = endOfText(json, at)
-        break
-      case OPEN_LIST:
-      case OPEN_OBJECT:
-        depth++
-        if (depth > deepest) deepest = depth
-        break
-      case CLOSE_LIST:
-      case CLOSE_OBJECT:
-        depth--
-        break
-    }
+function isDeeper(value: unknown, levelsMax: number): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  if (levelsMax === 0) return true
+  if (Array.isArray(value)) {
+    for (let i = 0; i < value.length; i++) if (isDeeper(value[i], levelsMax - 1)) return true
+    return false
   }
-  return deepest
+  const fields = value as Record<string, unknown> // an object that JSON made
+  for (const name in fields) if (isDeeper(fields[name], levelsMax - 1)) return true
+  return false
 }
-
-/** @param from Where its opening quote is. @returns where the closing one is. */
-function endOfText(json: string, from: number): number {
-  for (let at = from + 1; at < json.length; at++) {
-    const code = json.charCodeAt(at)
-    if (code === BACKSLASH) at++
-    else if (code === QUOTE) return at
-  }
-  return json.length
-}
-
-const [QUOTE, BACKSLASH, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = [34, 92, 91, 93, 123, 125]
 
 export function unstorableText(text: string): string | null {
   if (text.includes('\0')) return 'String must not contain NUL characters'

@@ -1,0 +1,72 @@
+import { expect, test } from 'bun:test'
+import fc from 'fast-check'
+import { findUnstorable, JSON_DEPTH_MAX, mayBeUnstorable } from '../../src/lib/json.ts'
+
+type Kind = (level: number) => 'list' | 'object'
+/** A list or an object around another, so many times. */
+const nested = (levels: number, kind: Kind): string => {
+  let json = '"innermost"'
+  for (let i = 0; i < levels; i++) json = kind(i) === 'list' ? `[1, ${json}]` : `{"a":1,"b":${json}}`
+  return json
+}
+
+test('as deep as may be passes, one level more does not, in lists, objects and both', () => {
+  const kinds: Kind[] = [() => 'list', () => 'object', (i: number) => (i % 2 === 0 ? 'list' : 'object')]
+  for (const kind of kinds) {
+    const deep = JSON.parse(nested(JSON_DEPTH_MAX, kind))
+    expect(mayBeUnstorable(nested(JSON_DEPTH_MAX, kind), deep)).toBe(false)
+    expect(findUnstorable(deep)).toBeNull()
+
+    const deeper = JSON.parse(nested(JSON_DEPTH_MAX + 1, kind))
+    expect(mayBeUnstorable(nested(JSON_DEPTH_MAX + 1, kind), deeper)).toBe(true)
+    expect(findUnstorable(deeper)?.reason).toStartWith('Nested deeper than')
+  }
+})
+
+test('brackets in texts are not nesting, and nesting behind them is found', () => {
+  const quoted = JSON.stringify({ a: '[{'.repeat(100), b: [']}'.repeat(100)] })
+  expect(mayBeUnstorable(quoted, JSON.parse(quoted))).toBe(false)
+  const behind = `{"a":"${']}'.repeat(100)}","b":${nested(JSON_DEPTH_MAX, () => 'list')}}`
+  expect(mayBeUnstorable(behind, JSON.parse(behind))).toBe(true)
+})
+
+test('what the quick look lets pass holds nothing unstorable', () => {
+  const { value } = fc.letrec((tie) => ({
+    value: fc.oneof(
+      { maxDepth: 8 },
+      fc.string({ unit: 'binary' }),
+      fc.integer(),
+      fc.constantFrom(null, '\0', '\ud800', '__proto__'),
+      fc.array(tie('value'), { maxLength: 4 }),
+      fc.array(fc.tuple(fc.constantFrom('a', '__proto__', '\0', '\udc00', 'constructor'), tie('value')), {
+        maxLength: 4,
+      }),
+    ),
+  }))
+  /** Pairs of a name and a value become objects, whatever the names are. */
+  const jsonOf = (each: unknown): string => {
+    if (!Array.isArray(each)) return JSON.stringify(each)
+    const isPairs =
+      each.length > 0 && each.every((pair) => Array.isArray(pair) && typeof pair[0] === 'string')
+    return isPairs
+      ? `{${each.map(([name, ...rest]) => `${JSON.stringify(name)}:${jsonOf(rest[0] ?? null)}`).join(',')}}`
+      : `[${each.map(jsonOf).join(',')}]`
+  }
+  const counts = { passed: 0, unstorable: 0 }
+  fc.assert(
+    fc.property(value, fc.integer({ min: 0, max: 70 }), (inner, levels) => {
+      const json = nested(levels, (i) => (i % 3 === 0 ? 'object' : 'list')).replace('"innermost"', () =>
+        jsonOf(inner),
+      )
+      const parsed: unknown = JSON.parse(json)
+      const problem = findUnstorable(parsed)
+      if (problem !== null) counts.unstorable++
+      if (mayBeUnstorable(json, parsed)) return
+      counts.passed++
+      expect(problem).toBeNull()
+    }),
+    { numRuns: 5000 },
+  )
+  expect(counts.passed).toBeGreaterThan(500)
+  expect(counts.unstorable).toBeGreaterThan(500)
+})
