@@ -4,6 +4,7 @@ import { type Awake, keepAwake } from './support/awake.ts'
 import { clearServerCore, sendLoad } from './support/load.ts'
 import { type PacedCall, type PacedResult, sendPacedLoad } from './support/paced.ts'
 import { whileWriting } from './support/segments.ts'
+import { stolenSince } from './support/stolen.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target } from './support/target.ts'
 import {
@@ -25,7 +26,8 @@ import {
  * A shared machine stands still for milliseconds now and then, whoever is being measured. So a bare `Bun.serve` gets the
  * same load in turn: a tail that it has as well is the machine's. Most of that comes from cores that halt and are given away
  * (`keepAwake`); three rows tell what it is without anything against that, which is less where the host takes away cores
- * that are always busy (one such: from two that did not halt 1 % of the time, up to 17 ms in one go; from one 0.03 %). Where
+ * that are always busy (one such: from two that did not halt 1 % of the time, up to 17 ms in one go; from one 0.03 %). What it
+ * took of both cores while a row was measured is told at the end of it. Where
  * that may be done, all of Postgres runs on the core of the load, after it. What one row left to be flushed is written before
  * the next one begins. The load knows when it stood still itself: what was not due or under way then is told again by itself,
  * as undisturbed.
@@ -61,7 +63,10 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const saturation = await alone(how, awake, rows)
   if (databaseServer !== undefined) await whileFlushing(how, saturation, awake, rows)
   printTable(
-    ['', 'requests/s', 'p50 ms', 'p99 ms', 'p99.9 ms', 'undisturbed', 'p99 ms', 'p99.9 ms'],
+    [
+      ...['', 'requests/s', 'CPU µs/request', 'p50 ms', 'p99 ms', 'p99.9 ms'],
+      ...['undisturbed', 'p99 ms', 'p99.9 ms', 'taken by the host'],
+    ],
     rows.map(cellsOf),
   )
   if (databaseServer === undefined)
@@ -70,7 +75,9 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
 }
 
 type How = { isTiny: boolean; rounds: number; seconds: number; connections: number }
-type Row = { name: string; results: PacedResult[] }
+type Row = { name: string; results: Paced[] }
+/** `cpu`: of the server, µs a request, all its threads. `stolen`: of the cores' time, from `stolenSince`. */
+type Paced = PacedResult & { cpu: number; stolen: number }
 
 /** At half of saturation, and at 10 000 requests a second either way in. @returns saturation. */
 async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
@@ -88,24 +95,23 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
   const half = isTiny ? 500 : Math.round(saturation / 2)
   const socketRate = isTiny ? 500 : 10_000
   const row = (name: string) => {
-    const results: PacedResult[] = []
+    const results: Paced[] = []
     rows.push({ name, results })
     return results
   }
+  const rowsAt = (name: string) => ({ ours: row(name), bare: row('Bun.serve, the same') })
   const at = {
-    half: row('half of it'),
-    bare: row('Bun.serve, the same'),
-    halting: row('half of it, cores may halt'),
-    bareHalting: row('Bun.serve, the same'),
+    half: rowsAt('half of it'),
+    halting: awake.isKept ? rowsAt('half of it, cores may halt') : null,
     tcp: row('TCP'),
     unix: row('Unix socket'),
   }
   await calls.settled()
   for (let round = 0; round < rounds; round++) {
-    at.half.push(await calls.paced(bodies, half))
-    at.bare.push(await baseline.paced(bodies, half))
-    at.halting.push(await awake.without(() => calls.paced(bodies, half)))
-    at.bareHalting.push(await awake.without(() => baseline.paced(bodies, half)))
+    at.half.ours.push(await calls.paced(bodies, half))
+    at.half.bare.push(await baseline.paced(bodies, half))
+    at.halting?.ours.push(await awake.without(() => calls.paced(bodies, half)))
+    at.halting?.bare.push(await awake.without(() => baseline.paced(bodies, half)))
     // They differ by less than one round does from the next: more of them, each way first in turn.
     for (let pair = 0; pair < (isTiny ? 1 : 3); pair++)
       for (const isUnix of (round + pair) % 2 === 0 ? [false, true] : [true, false])
@@ -130,15 +136,22 @@ async function whileFlushing(how: How, saturation: number, awake: Awake, rows: R
     bodies: string[]
     mayHalt: boolean
     name: string
-    results: Flushing<PacedResult>[]
+    results: Flushing<Paced>[]
     /** Of the bare server while Postgres is given as much; not where it is given more than windows. */
-    bareResults: Flushing<PacedResult>[] | null
+    bareResults: Flushing<Paced>[] | null
   }
   const inputs: Input[] = [
     { bodies: dirty, mayHalt: false, name: 'windows/s', results: [], bareResults: [] },
-    { bodies: dirty, mayHalt: true, name: 'windows/s, cores may halt', results: [], bareResults: [] },
     { bodies: named, mayHalt: false, name: 'of 100 000 identifiers', results: [], bareResults: null },
   ]
+  if (awake.isKept)
+    inputs.push({
+      bodies: dirty,
+      mayHalt: true,
+      name: 'windows/s, cores may halt',
+      results: [],
+      bareResults: [],
+    })
   if (!isTiny) for (const bodies of [dirty, named]) await calls.saturate(bodies) // warm
   await baseline.saturate(dirty)
   const many = { path: MULTI_LIMIT_PATH, charges: DIRTY_PER_CALL }
@@ -237,7 +250,7 @@ class Calls {
     bodies: string[],
     rate: number,
     options: { socketPath?: string | null; times?: number; dirtyPerSecond?: number } = {},
-  ): Promise<PacedResult> {
+  ): Promise<Paced> {
     const { url, name } = this.target
     const { socketPath = null, times = 1, dirtyPerSecond = 0 } = options
     const manyPerSecond = Math.max(0, dirtyPerSecond - rate) / DIRTY_PER_CALL
@@ -245,10 +258,13 @@ class Calls {
     const seconds = times * this.how.seconds
     const warmSeconds = this.how.isTiny ? 0.2 : 1
     const load = { ...this.load, url, socketPath, calls, rate: rate + manyPerSecond, seconds, warmSeconds }
+    const stolen = stolenSince()
+    const cpuBefore = this.target.cpuMicroseconds()
     const result = await sendPacedLoad(load)
+    const cpu = (this.target.cpuMicroseconds() - cpuBefore) / result.answered
     if (result.failed > 0) throw new Error(`${name}: ${result.failed} calls failed at ${rate}/s`)
     this.charged += result.charged
-    return result
+    return { ...result, cpu, stolen: stolen() }
   }
 
   /** @param options.charges What each body should be counted as. */
@@ -301,10 +317,12 @@ async function flushedDuring<T>(
 const cellsOf = ({ name, results }: Row) => [
   name,
   median(results.map((result) => result.requestsPerSecond)),
+  median(results.map((result) => result.cpu)),
   median(results.map((result) => result.p50)).toFixed(3), // two ways in differ by thousandths
   ...(['p99', 'p999'] as const).map((field) => median(results.map((result) => result[field]))),
   `${(100 * median(results.map(({ undisturbed }) => undisturbed.share))).toFixed(1)} %`,
   ...(['p99', 'p999'] as const).map((field) => median(results.map(({ undisturbed }) => undisturbed[field]))),
+  `${(100 * median(results.map(({ stolen }) => stolen))).toFixed(1)} %`,
 ]
 
 type Saturated = { rate: number; cpu: number }
