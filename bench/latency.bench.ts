@@ -25,12 +25,11 @@ import {
  *
  * A shared machine stands still for milliseconds now and then, whoever is being measured. So a bare `Bun.serve` gets the
  * same load in turn: a tail that it has as well is the machine's. Most of that comes from cores that halt and are given away
- * (`keepAwake`); three rows tell what it is without anything against that, which is less where the host takes away cores
- * that are always busy (one such: from two that did not halt 1 % of the time, up to 17 ms in one go; from one 0.03 %). What it
- * took of both cores while a row was measured is told at the end of it. Where
- * that may be done, all of Postgres runs on the core of the load, after it. What one row left to be flushed is written before
- * the next one begins. The load knows when it stood still itself: what was not due or under way then is told again by itself,
- * as undisturbed.
+ * (`keepAwake`); where they can be kept from it, four rows tell what it is when they are not, which is less where the host takes away
+ * cores that are always busy (one such: from two that did not halt 1 % of the time, up to 17 ms in one go; from one 0.03 %).
+ * Each row ends with what the host took of both cores meanwhile. Where that may be done, all of Postgres runs on the core of the
+ * load, after it. What one row left to be flushed is written before the next one begins. The load knows when it stood still
+ * itself: what was not due or under way then is told again by itself, as undisturbed.
  *
  * Windows are dirtied by the load: each request is for another one. Where that is less than 50 000 a second, calls of
  * `ratelimits.multiLimit` among them add the rest, sent and told like the others: by a loop of its own beside the load, on a core
@@ -142,16 +141,9 @@ async function whileFlushing(how: How, saturation: number, awake: Awake, rows: R
   }
   const inputs: Input[] = [
     { bodies: dirty, mayHalt: false, name: 'windows/s', results: [], bareResults: [] },
+    { bodies: dirty, mayHalt: true, name: 'windows/s, cores may halt', results: [], bareResults: [] },
     { bodies: named, mayHalt: false, name: 'of 100 000 identifiers', results: [], bareResults: null },
-  ]
-  if (awake.isKept)
-    inputs.push({
-      bodies: dirty,
-      mayHalt: true,
-      name: 'windows/s, cores may halt',
-      results: [],
-      bareResults: [],
-    })
+  ].filter(({ mayHalt }) => awake.isKept || !mayHalt)
   if (!isTiny) for (const bodies of [dirty, named]) await calls.saturate(bodies) // warm
   await baseline.saturate(dirty)
   const many = { path: MULTI_LIMIT_PATH, charges: DIRTY_PER_CALL }
