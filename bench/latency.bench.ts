@@ -37,6 +37,8 @@ import {
  * with a hundred limits each; in another row of 100 000 identifiers, each of which is counted by itself for analytics too, so
  * that Postgres has as much to write again. At half of saturation is then what both take together: with them added to half,
  * a slow machine's core was 70 to 85 % busy, which is another claim.
+ * What saturation is changes too, on such a machine by a third within minutes: so it is looked for again before each round, and
+ * half of it is half of what there was just then.
  * How many were flushed is what the server itself has counted. The bare server gets the same calls while Postgres is given as
  * many windows by somebody else: it has no share in what that costs, so that its tail is the machine's. What flushing costs
  * is measured at saturation, in rounds right after each other, of two servers that hold the same windows; as CPU of the server
@@ -59,8 +61,8 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const others = `kernel threads${cleared?.isWithoutPostgres ? ' and Postgres' : ''}`
   console.log(`  cores ${awake.text}; ${others} ${cleared?.text ?? 'anywhere'}`)
   const rows: Row[] = []
-  const saturation = await alone(how, awake, rows)
-  if (databaseServer !== undefined) await whileFlushing(how, saturation, awake, rows)
+  await alone(how, awake, rows)
+  if (databaseServer !== undefined) await whileFlushing(how, awake, rows)
   printTable(
     [
       ...['', 'requests/s', 'CPU µs/request', 'p50 ms', 'p99 ms', 'p99.9 ms'],
@@ -78,8 +80,8 @@ type Row = { name: string; results: Paced[] }
 /** `cpu`: of the server, µs a request, all its threads. `stolen`: of the cores' time, from `stolenSince`. */
 type Paced = PacedResult & { cpu: number; stolen: number }
 
-/** At half of saturation, and at 10 000 requests a second either way in. @returns saturation. */
-async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
+/** At half of saturation, and at 10 000 requests a second either way in. */
+async function alone(how: How, awake: Awake, rows: Row[]): Promise<void> {
   const { isTiny, rounds } = how
   const socketPath = join(tmpdir(), `tollgate-bench-${process.pid}.sock`)
   await using server = await startTollgate('Tollgate', { TOLLGATE_SOCKET: socketPath })
@@ -89,9 +91,12 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
   const baseline = new Calls(bare, how, [])
   await calls.begin()
   for (const each of [calls, baseline]) await each.saturate(bodies) // warm
-  const saturation = median((await inTurn(3, () => calls.saturate(bodies))).map(({ rate }) => rate))
-  console.log(`  saturation: ${whole(saturation)} requests/s`)
-  const half = isTiny ? 500 : Math.round(saturation / 2)
+  const saturations: number[] = []
+  const halfNow = async () => {
+    const saturation = await calls.saturationNow(bodies)
+    saturations.push(saturation)
+    return isTiny ? 500 : Math.round(saturation / 2)
+  }
   const socketRate = isTiny ? 500 : 10_000
   const row = (name: string) => {
     const results: Paced[] = []
@@ -107,10 +112,14 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
   }
   await calls.settled()
   for (let round = 0; round < rounds; round++) {
+    const half = await halfNow()
     at.half.ours.push(await calls.paced(bodies, half))
     at.half.bare.push(await baseline.paced(bodies, half))
-    at.halting?.ours.push(await awake.without(() => calls.paced(bodies, half)))
-    at.halting?.bare.push(await awake.without(() => baseline.paced(bodies, half)))
+    if (at.halting !== null) {
+      const half = await halfNow()
+      at.halting.ours.push(await awake.without(() => calls.paced(bodies, half)))
+      at.halting.bare.push(await awake.without(() => baseline.paced(bodies, half)))
+    }
     // They differ by less than one round does from the next: more of them, each way first in turn.
     for (let pair = 0; pair < (isTiny ? 1 : 3); pair++)
       for (const isUnix of (round + pair) % 2 === 0 ? [false, true] : [true, false])
@@ -118,17 +127,18 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<number> {
         else at.tcp.push(await calls.paced(bodies, socketRate, { times: 0.5 }))
   }
   await calls.check()
-  return saturation
+  printSaturation(saturations)
 }
 
 /** The same while many windows are flushed. After what needs quiet: Postgres writes what it was given for seconds more. */
-async function whileFlushing(how: How, saturation: number, awake: Awake, rows: Row[]): Promise<void> {
+async function whileFlushing(how: How, awake: Awake, rows: Row[]): Promise<void> {
   const { isTiny, rounds } = how
   await using server = await startTollgate('Tollgate')
   await using bare = await startTarget('Bun.serve', ['bench/baselines/bun-serve.ts'])
-  const calls = new Calls(server, how, [DIRTY, NAMED, MORE])
+  const calls = new Calls(server, how, [LIMITS, DIRTY, NAMED, MORE])
   const baseline = new Calls(bare, how, [])
   await calls.begin()
+  const bodies = LIMITS.map((body) => JSON.stringify(body))
   const dirty = textsOf(DIRTY, isTiny)
   const named = textsOf(NAMED, isTiny)
   type Input = {
@@ -148,28 +158,38 @@ async function whileFlushing(how: How, saturation: number, awake: Awake, rows: R
   await baseline.saturate(dirty)
   const many = { path: MULTI_LIMIT_PATH, charges: DIRTY_PER_CALL }
   const manyBodies = Array.from({ length: MORE.length / DIRTY_PER_CALL }, (_, i) => callForMany(i).body)
-  const ofMany = (await inTurn(isTiny ? 1 : 3, () => calls.saturate(manyBodies, many))).map(
-    ({ rate }) => rate,
-  )
+  const shares = await inTurn(isTiny ? 1 : 3, async () => {
+    const ofMany = await calls.saturate(manyBodies, many)
+    return (await calls.saturationNow(bodies)) / (ofMany.rate * DIRTY_PER_CALL)
+  })
   const dirtyPerSecond = isTiny ? 1000 : DIRTY_PER_SECOND
-  const half = isTiny ? 500 : halfBesideMany(saturation, median(ofMany), dirtyPerSecond)
+  const saturations: number[] = []
+  const halfNow = async () => {
+    const saturation = await calls.saturationNow(bodies)
+    saturations.push(saturation)
+    return isTiny ? 500 : halfBesideMany(saturation, median(shares), dirtyPerSecond)
+  }
   // The first is not told, where there are several: what runs once a second is compiled half a minute after the start.
   for (let round = isTiny ? 0 : -1; round < rounds; round++)
-    for (const { bodies, mayHalt, results, bareResults } of inputs) {
+    for (const { bodies: dirtying, mayHalt, results, bareResults } of inputs) {
+      const half = await halfNow()
       await calls.settled()
       // Longer than the others, as nothing is flushed in the first second of it.
       const load = { times: isTiny ? 1 : 3, dirtyPerSecond }
       const measured = () =>
-        flushedDuring(server, () => calls.paced(bodies, half, load), isTiny ? 0 : FLUSHING_AFTER_MS)
+        flushedDuring(server, () => calls.paced(dirtying, half, load), isTiny ? 0 : FLUSHING_AFTER_MS)
       const { result, flushed } = await (mayHalt ? awake.without(measured) : measured())
       if (round >= 0) results.push({ ...result, flushed })
       if (round < 0 || bareResults === null) continue
       const beside = () =>
-        whileWriting(server.databaseUrl ?? '', load.dirtyPerSecond, () => baseline.paced(bodies, half, load))
+        whileWriting(server.databaseUrl ?? '', load.dirtyPerSecond, () =>
+          baseline.paced(dirtying, half, load),
+        )
       const written = await (mayHalt ? awake.without(beside) : beside())
       bareResults.push({ ...written.result, flushed: written.flushed })
     }
   await calls.check()
+  printSaturation(saturations)
   for (const { name, results, bareResults } of inputs) {
     rows.push({ name: `half of it, flushing ${flushedOf(results)} ${name}`, results })
     if (bareResults === null) continue
@@ -260,13 +280,21 @@ class Calls {
   }
 
   /** @param options.charges What each body should be counted as. */
-  async saturate(bodies: string[], { path = LIMIT_PATH, charges = 1 } = {}): Promise<Saturated> {
+  async saturate(
+    bodies: string[],
+    { path = LIMIT_PATH, charges = 1, seconds = this.how.seconds } = {},
+  ): Promise<Saturated> {
     const { target } = this
     const cpuBefore = target.cpuMicroseconds()
-    const result = await sendLoad({ ...this.load, path, bodies, url: target.url, seconds: this.how.seconds })
+    const result = await sendLoad({ ...this.load, path, bodies, url: target.url, seconds })
     this.charged += charges * result.answered
     this.unanswered += charges * this.how.connections
     return { rate: result.requestsPerSecond, cpu: (target.cpuMicroseconds() - cpuBefore) / result.answered }
+  }
+
+  /** Requests a second, in a look of two seconds. */
+  async saturationNow(bodies: string[]): Promise<number> {
+    return (await this.saturate(bodies, { seconds: this.how.isTiny ? 1 : 2 })).rate
   }
 
   /** All is flushed. */
@@ -362,14 +390,18 @@ function callForMany(i: number): PacedCall {
 /**
  * Calls a second of `ratelimits.limit` that are half of saturation together with those for many that it takes to dirty so
  * many windows.
- * @param ofMany Calls for many a second at saturation.
+ * @param share What a window in a call for many costs, in calls for one.
  */
-function halfBesideMany(saturation: number, ofMany: number, dirtyPerSecond: number): number {
+function halfBesideMany(saturation: number, share: number, dirtyPerSecond: number): number {
   if (saturation / 2 >= dirtyPerSecond) return Math.round(saturation / 2)
-  const aWindow = 1 / (ofMany * DIRTY_PER_CALL) // of all the server can do in a second
-  const rate = (1 / 2 - dirtyPerSecond * aWindow) / (1 / saturation - aWindow)
+  const rate = (saturation / 2 - dirtyPerSecond * share) / (1 - share)
   if (!(rate > 0)) throw new Error(`${dirtyPerSecond} windows a second are more than half of saturation`)
   return Math.round(rate)
+}
+
+function printSaturation(rates: number[]): void {
+  const bounds = `${whole(Math.min(...rates))} to ${whole(Math.max(...rates))}`
+  console.log(`  saturation: ${whole(median(rates))} requests/s, median of ${rates.length} (${bounds})`)
 }
 
 const SUCCESS = '"success":true'
