@@ -5,7 +5,7 @@ import { TEST_DATABASE_URL } from './support/database.ts'
 import { outcomeOf } from './support/outcome.ts'
 import { SLOW_MS } from './support/timeout.ts'
 
-setDefaultTimeout(3 * SLOW_MS)
+setDefaultTimeout(2 * SLOW_MS)
 
 /**
  * Where each runs: those that start servers again and again, on Postgres, where that takes a tenth of the time and where
