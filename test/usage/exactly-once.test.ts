@@ -64,10 +64,12 @@ test('a clean stop loses nothing: what was never flushed before is counted at th
   await expectExactly(third, traffic, traffic.events, now())
 })
 
-test('kill −9 costs at most what no flush had written yet, invents nothing, and leaves every grouping the same sum', async () => {
+test('kill −9 costs at most the last flush interval, invents nothing, and leaves every grouping the same sum', async () => {
   await stayWithinTheHour()
   await using database = await openTestDatabase()
   const flushMs = 100
+  /** What a flush takes at most, on a machine that runs other tests meanwhile. */
+  const flushTookMs = 900
   const env = envOf(database, { TOLLGATE_FLUSH_MS: String(flushMs) })
   for (let round = 0; round < 3; round++) {
     const server = await spawnServer(env)
@@ -75,11 +77,8 @@ test('kill −9 costs at most what no flush had written yet, invents nothing, an
     let isKilled = false
     const running = traffic.run(server, () => isKilled)
     while (traffic.events.length < 100) await Bun.sleep(10)
-    // Until the server tells of them while it goes on: how long a flush takes is the machine's affair.
-    const flushed = countByKind(traffic.events)
-    while (missingFrom(countByKind(await countedEvents(server, traffic, now())), flushed).length > 0)
-      await Bun.sleep(10)
-    await Bun.sleep((round * flushMs) / 3) // another moment of an interval in each round
+    await Bun.sleep(flushMs + flushTookMs + 100 + 130 * round)
+    const killedAt = performance.now()
     isKilled = true
     await server.end('SIGKILL')
     await running
@@ -87,7 +86,12 @@ test('kill −9 costs at most what no flush had written yet, invents nothing, an
     await using next = await spawnServer(env)
     const counted = await countedEvents(next, traffic, now())
     const ofCounted = countByKind(counted)
-    expect(missingFrom(ofCounted, flushed)).toEqual([])
+    // The flush under way at the kill may be lost with the interval before it.
+    const safeUntil = killedAt - flushMs - flushTookMs
+    const safe = traffic.events.filter((_, i) => (traffic.answeredAt[i] ?? 0) < safeUntil)
+    expect(safe.length).toBeGreaterThanOrEqual(100)
+    const missing = [...countByKind(safe)].filter(([kind, count]) => (ofCounted.get(kind) ?? 0) < count)
+    expect(missing).toEqual([])
     const ofAnswered = countByKind(traffic.events)
     let surplus = 0
     for (const [kind, count] of ofCounted) surplus += Math.max(0, count - (ofAnswered.get(kind) ?? 0))
@@ -97,10 +101,6 @@ test('kill −9 costs at most what no flush had written yet, invents nothing, an
     await next.end('SIGTERM')
   }
 })
-
-/** The kinds of which fewer are counted. */
-const missingFrom = (counted: Map<string, number>, expected: Map<string, number>) =>
-  [...expected].filter(([kind, count]) => (counted.get(kind) ?? 0) < count)
 
 /** Only a Postgres of its own can go away alone: the embedded one lives and dies with its server. */
 test.if(TEST_DATABASE_URL !== null)(
