@@ -172,6 +172,7 @@ async function whileFlushing(how: How, awake: Awake, rows: Row[]): Promise<void>
   // The first is not told, where there are several: what runs once a second is compiled half a minute after the start.
   for (let round = isTiny ? 0 : -1; round < rounds; round++)
     for (const { bodies: dirtying, mayHalt, results, bareResults } of inputs) {
+      await calls.settled() // or what is still flushed would make saturation less than it is
       const half = await halfNow()
       await calls.settled()
       // Longer than the others, as nothing is flushed in the first second of it.
