@@ -25,7 +25,8 @@ export type UsageStats = {
 export type { UsageSlot } from './key-rows.ts'
 
 /**
- * Counts what one thread decides, and sends the counts to Postgres every `flushEveryMs`. Nothing is dropped.
+ * Counts what one thread decides, and sends the counts to Postgres every `flushEveryMs`. Nothing is dropped; a crash costs
+ * what was recorded since the last flush that came to its end began.
  *
  * 1. `record…` adds to the fold: hour, key, identity, tag set → a count per outcome. It never waits and never throws.
  * 2. A flush takes the fold away (a fresh one takes its place) and cuts it into batches of bounded size, one at a time.
@@ -126,11 +127,18 @@ export class UsageRecorder {
     if (this.#isStarted) return
     this.#isStarted = true
     const next = async () => {
+      const began = this.#timers.now()
       await this.flush()
-      const isCatchingUp = this.#awaySinceMs === null && this.#asideLeft > 0
-      if (this.#isStarted) this.#cancelNext = this.#timers.after(isCatchingUp ? 0 : this.#flushEveryMs, next)
+      if (this.#isStarted) this.#cancelNext = this.#timers.after(this.#restAfter(began), next)
     }
     this.#cancelNext = this.#timers.after(this.#flushEveryMs, next)
+  }
+
+  /** From the beginning of one flush to that of the next: what is recorded waits no longer where flushes are slow. */
+  #restAfter(began: number): number {
+    const everyMs = this.#flushEveryMs
+    if (this.#awaySinceMs !== null) return everyMs
+    return this.#asideLeft > 0 ? 0 : Math.max(everyMs - (this.#timers.now() - began), everyMs / 4)
   }
 
   /**
@@ -401,7 +409,8 @@ export class UsageRecorder {
   }
 }
 
-const SEND_TIMEOUT_MS = 10_000
+/** For one statement of a flush. */
+export const SEND_TIMEOUT_MS = 10_000
 const STOP_TIMEOUT_MS = 3_000
 const UNANSWERED_MAX = 2
 

@@ -5,7 +5,12 @@ import { connect, type Sql } from '../../src/db/connect.ts'
 import { openSpills } from '../../src/db/spill.ts'
 import { systemTimers, type Timers } from '../../src/lib/timers.ts'
 import { BATCH_ROWS_MAX, emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
-import { replaySpilledUsage, UsageRecorder, type UsageSlot } from '../../src/usage/recorder.ts'
+import {
+  replaySpilledUsage,
+  SEND_TIMEOUT_MS,
+  UsageRecorder,
+  type UsageSlot,
+} from '../../src/usage/recorder.ts'
 import { closeRatelimitHours, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -474,6 +479,53 @@ test('after a long outage each flush sends what is new first, then for one inter
   expect(row?.valid).toBe(12_000 + aside - 1)
   await wired.end({ timeout: 1 })
 }, 60_000)
+
+/** Else a crash would cost an interval more than two flushes take, where it need cost no more than they do. */
+test('a flush begins an interval after the last one began, however slow that was, and later where that has failed', async () => {
+  let now = 0
+  let tookMs = 0
+  let isAway = false
+  const slow = new Proxy(sql, {
+    apply: (target, self, args) => {
+      now += tookMs
+      return isAway ? Promise.reject(new Error('away')) : Reflect.apply(target, self, args)
+    },
+  })
+  type Flush = { afterMs: number; run(): void }
+  let next = Promise.withResolvers<Flush>()
+  const timers: Timers = {
+    ...systemTimers,
+    now: () => now,
+    after: (afterMs, run) => {
+      if (afterMs !== SEND_TIMEOUT_MS) next.resolve({ afterMs, run })
+      return () => {}
+    },
+  }
+  const recorder = makeRecorder({ sql: slow, timers })
+  const restAfterFlush = async ({ run }: Flush) => {
+    next = Promise.withResolvers()
+    run()
+    return await next.promise
+  }
+  recorder.start()
+  const first = await restAfterFlush(await next.promise) // makes the months, and closes the hours before
+  expect(first.afterMs).toBe(60_000)
+  const delays: number[] = []
+  for (const [took, away] of [
+    [20_000, false],
+    [70_000, false],
+    [20_000, true],
+    [0, false],
+  ] as const) {
+    tookMs = took
+    isAway = away
+    recorder.recordVerification(verification({ keyId: unique('key') })) // one statement
+    const { afterMs } = await restAfterFlush(first)
+    delays.push(afterMs)
+  }
+  expect(delays).toEqual([40_000, 15_000, 60_000, 60_000])
+  await recorder.stop()
+})
 
 /** Else each statement to a slow database would leave another file behind, and none of them would ever come to an end. */
 test('while more than its bound comes in with each statement, what was moved aside gets less with each flush', async () => {
