@@ -31,17 +31,19 @@ import {
  * load, after it. What one row left to be flushed is written before the next one begins. The load knows when it stood still
  * itself: what was not due or under way then is told again by itself, as undisturbed.
  *
- * Windows are dirtied by the load: each request is for another one. Where that is less than 50 000 a second, calls of
- * `ratelimits.multiLimit` among them add the rest, sent and told like the others: by a loop of its own beside the load, on a core
- * that has Postgres too, they were up to 0.7 s late and then came one right after the other. They are of a thousand identifiers
- * with a hundred limits each; in another row of 100 000 identifiers, each of which is counted by itself for analytics too, so
- * that Postgres has as much to write again. At half of saturation is then what both take together: with them added to half,
- * a slow machine's core was 70 to 85 % busy, which is another claim.
+ * Windows are dirtied by the load: each request is for another one. Where that is more than 50 000 a second, the others among
+ * them are for one of a thousand; where it is less, calls of `ratelimits.multiLimit` among them add the rest, sent and told like
+ * the others: by a loop of its own beside the load, on a core that has Postgres too, they were up to 0.7 s late and then came
+ * one right after the other. They are of a thousand identifiers with a hundred limits each; in another row of 100 000
+ * identifiers, each of which is counted by itself for analytics too, so that Postgres has as much to write again. At half of
+ * saturation is then what both take together: with them added to half, a slow machine's core was 70 to 85 % busy, which is
+ * another claim.
  * What saturation is changes too, on such a machine by a third within minutes: so it is looked for again before each round, and
  * half of it is half of what there was just then.
  * How many were flushed is what the server itself has counted. The bare server gets the same calls while Postgres is given as
  * many windows by somebody else: it has no share in what that costs, so that its tail is the machine's. What flushing costs
- * is measured at saturation, in rounds right after each other, of two servers that hold the same windows; as CPU of the server
+ * is measured at saturation, of two servers that hold the same windows, as the median of what two rounds right after each other
+ * say (of two medians, one fell into the machine's slower minutes and the other did not); as CPU of the server
  * too, since the load's core asks for less beside Postgres. Every answer is looked at, and every answered call must have been
  * counted.
  */
@@ -86,14 +88,13 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<void> {
   const socketPath = join(tmpdir(), `tollgate-bench-${process.pid}.sock`)
   await using server = await startTollgate('Tollgate', { TOLLGATE_SOCKET: socketPath })
   await using bare = await startTarget('Bun.serve', ['bench/baselines/bun-serve.ts'])
-  const bodies = LIMITS.map((body) => JSON.stringify(body))
   const calls = new Calls(server, how, [LIMITS])
   const baseline = new Calls(bare, how, [])
   await calls.begin()
-  for (const each of [calls, baseline]) await each.saturate(bodies) // warm
+  for (const each of [calls, baseline]) await each.saturate(LIMIT_BODIES) // warm
   const saturations: number[] = []
   const halfNow = async () => {
-    const saturation = await calls.saturationNow(bodies)
+    const saturation = await calls.saturationNow(LIMIT_BODIES)
     saturations.push(saturation)
     return isTiny ? 500 : Math.round(saturation / 2)
   }
@@ -111,20 +112,22 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<void> {
     unix: row('Unix socket'),
   }
   await calls.settled()
-  for (let round = 0; round < rounds; round++) {
+  for (let round = isTiny ? 0 : UNTOLD_ROUND; round < rounds; round++) {
     const half = await halfNow()
-    at.half.ours.push(await calls.paced(bodies, half))
-    at.half.bare.push(await baseline.paced(bodies, half))
+    at.half.ours.push(await calls.paced(LIMIT_BODIES, half))
+    at.half.bare.push(await baseline.paced(LIMIT_BODIES, half))
     if (at.halting !== null) {
       const half = await halfNow()
-      at.halting.ours.push(await awake.without(() => calls.paced(bodies, half)))
-      at.halting.bare.push(await awake.without(() => baseline.paced(bodies, half)))
+      at.halting.ours.push(await awake.without(() => calls.paced(LIMIT_BODIES, half)))
+      at.halting.bare.push(await awake.without(() => baseline.paced(LIMIT_BODIES, half)))
     }
     // They differ by less than one round does from the next: more of them, each way first in turn.
     for (let pair = 0; pair < (isTiny ? 1 : 3); pair++)
       for (const isUnix of (round + pair) % 2 === 0 ? [false, true] : [true, false])
-        if (isUnix) at.unix.push(await calls.paced(bodies, socketRate, { socketPath, times: 0.5 }))
-        else at.tcp.push(await calls.paced(bodies, socketRate, { times: 0.5 }))
+        if (isUnix) at.unix.push(await calls.paced(LIMIT_BODIES, socketRate, { socketPath, times: 0.5 }))
+        else at.tcp.push(await calls.paced(LIMIT_BODIES, socketRate, { times: 0.5 }))
+    if (round === UNTOLD_ROUND)
+      for (const told of [saturations, ...rows.map(({ results }) => results)]) told.length = 0
   }
   await calls.check()
   printSaturation(saturations)
@@ -138,7 +141,6 @@ async function whileFlushing(how: How, awake: Awake, rows: Row[]): Promise<void>
   const calls = new Calls(server, how, [LIMITS, DIRTY, NAMED, MORE])
   const baseline = new Calls(bare, how, [])
   await calls.begin()
-  const bodies = LIMITS.map((body) => JSON.stringify(body))
   const dirty = textsOf(DIRTY, isTiny)
   const named = textsOf(NAMED, isTiny)
   type Input = {
@@ -160,17 +162,16 @@ async function whileFlushing(how: How, awake: Awake, rows: Row[]): Promise<void>
   const manyBodies = Array.from({ length: MORE.length / DIRTY_PER_CALL }, (_, i) => callForMany(i).body)
   const shares = await inTurn(isTiny ? 1 : 3, async () => {
     const ofMany = await calls.saturate(manyBodies, many)
-    return (await calls.saturationNow(bodies)) / (ofMany.rate * DIRTY_PER_CALL)
+    return (await calls.saturationNow(LIMIT_BODIES)) / (ofMany.rate * DIRTY_PER_CALL)
   })
   const dirtyPerSecond = isTiny ? 1000 : DIRTY_PER_SECOND
   const saturations: number[] = []
   const halfNow = async () => {
-    const saturation = await calls.saturationNow(bodies)
+    const saturation = await calls.saturationNow(LIMIT_BODIES)
     saturations.push(saturation)
     return isTiny ? 500 : halfBesideMany(saturation, median(shares), dirtyPerSecond)
   }
-  // The first is not told, where there are several: what runs once a second is compiled half a minute after the start.
-  for (let round = isTiny ? 0 : -1; round < rounds; round++)
+  for (let round = isTiny ? 0 : UNTOLD_ROUND; round < rounds; round++)
     for (const { bodies: dirtying, mayHalt, results, bareResults } of inputs) {
       await calls.settled() // or what is still flushed would make saturation less than it is
       const half = await halfNow()
@@ -180,8 +181,9 @@ async function whileFlushing(how: How, awake: Awake, rows: Row[]): Promise<void>
       const measured = () =>
         flushedDuring(server, () => calls.paced(dirtying, half, load), isTiny ? 0 : FLUSHING_AFTER_MS)
       const { result, flushed } = await (mayHalt ? awake.without(measured) : measured())
-      if (round >= 0) results.push({ ...result, flushed })
-      if (round < 0 || bareResults === null) continue
+      if (round === UNTOLD_ROUND) continue
+      results.push({ ...result, flushed })
+      if (bareResults === null) continue
       const beside = () =>
         whileWriting(server.databaseUrl ?? '', load.dirtyPerSecond, () =>
           baseline.paced(dirtying, half, load),
@@ -213,23 +215,31 @@ async function costOfFlushing(how: How): Promise<void> {
     await each.begin()
     await each.saturate(bodies) // warm
   }
-  const with_: Flushing<Saturated>[] = []
-  const without: Saturated[] = []
-  for (let round = 0; round < 2 * rounds; round++) {
+  const pairs: { flushing: Flushing<Saturated>; quiet: Saturated }[] = []
+  const flushingNow = async () => {
     await calls.settled()
     const { result, flushed } = await flushedDuring(flushing, () => calls.saturate(bodies))
-    with_.push({ ...result, flushed })
+    return { ...result, flushed }
+  }
+  const quietNow = async () => {
     await calls.settled()
-    without.push(await baseline.saturate(bodies))
+    return baseline.saturate(bodies)
+  }
+  for (let round = 0; round < 3 * rounds; round++) {
+    const before = round % 2 === 0 ? null : await quietNow()
+    pairs.push({ flushing: await flushingNow(), quiet: before ?? (await quietNow()) })
   }
   for (const each of [calls, baseline]) await each.check()
-  const rate = (results: Saturated[]) => median(results.map((each) => each.rate))
-  const cpu = (results: Saturated[]) => median(results.map((each) => each.cpu))
-  const less = (1 - rate(with_) / rate(without)) * 100
-  const more = (cpu(with_) / cpu(without) - 1) * 100
+  const ratioOf = (field: keyof Saturated) =>
+    median(pairs.map(({ flushing, quiet }) => flushing[field] / quiet[field]))
+  const medianOf = (field: keyof Saturated, side: 'flushing' | 'quiet') =>
+    median(pairs.map((pair) => pair[side][field]))
+  const less = (1 - ratioOf('rate')) * 100
+  const more = (ratioOf('cpu') - 1) * 100
   console.log(
-    `  each request another window: ${whole(rate(with_))} requests/s flushing ${flushedOf(with_)} windows/s, ${whole(rate(without))} not (${less.toFixed(1)} % less); ` +
-      `CPU of the server ${cpu(with_).toFixed(1)} against ${cpu(without).toFixed(1)} µs a request (${more.toFixed(1)} % more)`,
+    `  each request another window: ${whole(medianOf('rate', 'flushing'))} requests/s flushing ${flushedOf(pairs.map((pair) => pair.flushing))} windows/s, ` +
+      `${whole(medianOf('rate', 'quiet'))} not, which is ${less.toFixed(1)} % less (median of ${pairs.length} pairs of rounds); ` +
+      `CPU of the server ${medianOf('cpu', 'flushing').toFixed(1)} against ${medianOf('cpu', 'quiet').toFixed(1)} µs a request (${more.toFixed(1)} % more)`,
   )
 }
 
@@ -267,7 +277,8 @@ class Calls {
     const { url, name } = this.target
     const { socketPath = null, times = 1, dirtyPerSecond = 0 } = options
     const manyPerSecond = Math.max(0, dirtyPerSecond - rate) / DIRTY_PER_CALL
-    const calls = callsOf(bodies, rate / manyPerSecond)
+    const share = dirtyPerSecond === 0 ? 1 : dirtyPerSecond / rate
+    const calls = callsOf(thinned(bodies, share), rate / manyPerSecond)
     const seconds = times * this.how.seconds
     const warmSeconds = this.how.isTiny ? 0.2 : 1
     const load = { ...this.load, url, socketPath, calls, rate: rate + manyPerSecond, seconds, warmSeconds }
@@ -354,6 +365,7 @@ const sum = (values: number[]) => values.reduce((total, value) => total + value,
 const whole = (count: number) => Math.round(count).toLocaleString('en')
 
 const LIMITS = limitsOf(1000)
+const LIMIT_BODIES = LIMITS.map((body) => JSON.stringify(body))
 /** Windows of a thousand identifiers, so that what is counted by identifier stays as little as ever. */
 const DIRTY = limitsOf(100_000, 'dirty_', 1000)
 const NAMED = limitsOf(100_000, 'named_')
@@ -363,6 +375,8 @@ const DIRTY_METRIC = 'tollgate_limiter_windows_dirty'
 const SETTLED_WITHIN_MS = 60_000
 const FLUSHED_METRIC = 'tollgate_limiter_windows_flushed_total'
 const DIRTY_PER_SECOND = 50_000
+/** Comes first, where there are several: what runs once a second is compiled half a minute after the start. */
+const UNTOLD_ROUND = -1
 /** By then the load has started and warmed up. */
 const FLUSHING_AFTER_MS = 2_500
 /** So few that a call holds the server hardly longer than others do. */
@@ -370,6 +384,17 @@ const DIRTY_PER_CALL = 100
 
 const textsOf = (bodies: object[], isTiny: boolean) =>
   bodies.slice(0, isTiny ? 2000 : undefined).map((body) => JSON.stringify(body))
+
+/** Among as many calls of {@link LIMITS} that each is such a share of all; 1 and more = without. */
+function thinned(bodies: string[], share: number): string[] {
+  const among: string[] = []
+  for (const [i, body] of bodies.entries()) {
+    among.push(body)
+    while (share < 1 && among.length * share < i + 1)
+      among.push(LIMIT_BODIES[among.length % LIMITS.length] ?? body)
+  }
+  return among
+}
 
 /** A call for each body; after every so many (Infinity = never) one for a hundred windows of `MORE`. */
 function callsOf(bodies: string[], every: number): PacedCall[] {
