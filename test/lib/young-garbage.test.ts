@@ -31,10 +31,10 @@ test('what many requests leave behind is collected before the runtime gives its 
   timers.ring()
   expect(collections).toBe(0)
 
-  for (let i = 0; i < 299; i++) garbage.received(300)
+  for (let i = 0; i < 1600; i++) garbage.received(300)
   timers.ring()
   expect(collections).toBe(0)
-  for (let i = 0; i < 50; i++) garbage.received(300)
+  for (let i = 0; i < 100; i++) garbage.received(300)
   expect(collections).toBe(0) // never while a request is received
   timers.ring()
   expect(collections).toBe(1)
