@@ -2,7 +2,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Awake, keepAwake } from './support/awake.ts'
 import { clearServerCore, sendLoad } from './support/load.ts'
-import { type PacedCall, type PacedResult, sendPacedLoad } from './support/paced.ts'
+import { type PacedCall, type PacedResult, sendPacedLoad, type Told } from './support/paced.ts'
 import { whileWriting } from './support/segments.ts'
 import { stolenSince } from './support/stolen.ts'
 import { machine, median, printTable } from './support/table.ts'
@@ -21,7 +21,7 @@ import {
 /**
  * How long a call of `ratelimits.limit` takes at a steady rate, counted from when it was due. Claims: at half of
  * saturation p50 0.4 ms, p99 2 ms, p99.9 5 ms, also while 50 000 dirty windows a second are flushed to Postgres, which
- * costs at most a tenth of the throughput; and at 10 000 requests a second a Unix socket is quicker than TCP.
+ * costs at most a tenth of the throughput; and at 10 000 requests a second a Unix socket is quicker than TCP, by p50 and p99.
  *
  * A shared machine stands still for milliseconds now and then, whoever is being measured. So a bare `Bun.serve` gets the
  * same load in turn: a tail that it has as well is the machine's. Most of that comes from cores that halt and are given away
@@ -82,7 +82,13 @@ type Row = { name: string; results: Paced[] }
 /** `cpu`: of the server, µs a request, all its threads. `stolen`: of the cores' time, from `stolenSince`. */
 type Paced = PacedResult & { cpu: number; stolen: number }
 
-/** At half of saturation, and at 10 000 requests a second either way in. */
+/**
+ * At half of saturation, and at 10 000 requests a second either way in. By p99 these two differ by a hundredth or two, and a
+ * round from the next, of the same way in, by half and more (0.4 to 1.3 ms on a noisy machine). So they are compared in pairs of
+ * rounds next to each other, each first in turn; and, as that is not near enough for a p99, with half of the calls by each at the
+ * same time: then both meet the same collections of garbage, flushes and pauses of the machine. What the socket's server saves of
+ * CPU, so that a queue is gone sooner, helps both ways alike there.
+ */
 async function alone(how: How, awake: Awake, rows: Row[]): Promise<void> {
   const { isTiny, rounds } = how
   const socketPath = join(tmpdir(), `tollgate-bench-${process.pid}.sock`)
@@ -110,6 +116,8 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<void> {
     halting: awake.isKept ? rowsAt('half of it, cores may halt') : null,
     tcp: row('TCP'),
     unix: row('Unix socket'),
+    tcpBeside: row('half of them by TCP'),
+    unixBeside: row('… and half by the Unix socket'),
   }
   await calls.settled()
   for (let round = isTiny ? 0 : UNTOLD_ROUND; round < rounds; round++) {
@@ -121,16 +129,22 @@ async function alone(how: How, awake: Awake, rows: Row[]): Promise<void> {
       at.halting.ours.push(await awake.without(() => calls.paced(LIMIT_BODIES, half)))
       at.halting.bare.push(await awake.without(() => baseline.paced(LIMIT_BODIES, half)))
     }
-    // They differ by less than one round does from the next: more of them, each way first in turn.
-    for (let pair = 0; pair < (isTiny ? 1 : 3); pair++)
+    for (let pair = 0; pair < (isTiny ? 1 : SOCKET_PAIRS); pair++)
       for (const isUnix of (round + pair) % 2 === 0 ? [false, true] : [true, false])
         if (isUnix) at.unix.push(await calls.paced(LIMIT_BODIES, socketRate, { socketPath, times: 0.5 }))
         else at.tcp.push(await calls.paced(LIMIT_BODIES, socketRate, { times: 0.5 }))
+    for (let i = 0; i < (isTiny ? 1 : SHARED_ROUNDS); i++) {
+      const both = await calls.paced(LIMIT_BODIES, socketRate, { secondSocketPath: socketPath })
+      at.tcpBeside.push(ofOneWay(both, both))
+      at.unixBeside.push(ofOneWay(both, both.second))
+    }
     if (round === UNTOLD_ROUND)
       for (const told of [saturations, ...rows.map(({ results }) => results)]) told.length = 0
   }
   await calls.check()
   printSaturation(saturations)
+  printSockets('in pairs of rounds', at.unix, at.tcp)
+  printSockets('at the same time', at.unixBeside, at.tcpBeside)
 }
 
 /** The same while many windows are flushed. After what needs quiet: Postgres writes what it was given for seconds more. */
@@ -272,16 +286,22 @@ class Calls {
   async paced(
     bodies: string[],
     rate: number,
-    options: { socketPath?: string | null; times?: number; dirtyPerSecond?: number } = {},
+    options: {
+      socketPath?: string | null
+      secondSocketPath?: string | undefined
+      times?: number
+      dirtyPerSecond?: number
+    } = {},
   ): Promise<Paced> {
     const { url, name } = this.target
-    const { socketPath = null, times = 1, dirtyPerSecond = 0 } = options
+    const { socketPath = null, secondSocketPath, times = 1, dirtyPerSecond = 0 } = options
     const manyPerSecond = Math.max(0, dirtyPerSecond - rate) / DIRTY_PER_CALL
     const share = dirtyPerSecond === 0 ? 1 : dirtyPerSecond / rate
     const calls = callsOf(thinned(bodies, share), rate / manyPerSecond)
     const seconds = times * this.how.seconds
     const warmSeconds = this.how.isTiny ? 0.2 : 1
-    const load = { ...this.load, url, socketPath, calls, rate: rate + manyPerSecond, seconds, warmSeconds }
+    const where = { url, socketPath, secondSocketPath }
+    const load = { ...this.load, ...where, calls, rate: rate + manyPerSecond, seconds, warmSeconds }
     const stolen = stolenSince()
     const cpuBefore = this.target.cpuMicroseconds()
     const result = await sendPacedLoad(load)
@@ -375,6 +395,9 @@ const DIRTY_METRIC = 'tollgate_limiter_windows_dirty'
 const SETTLED_WITHIN_MS = 60_000
 const FLUSHED_METRIC = 'tollgate_limiter_windows_flushed_total'
 const DIRTY_PER_SECOND = 50_000
+/** In each round, as those after it. */
+const SOCKET_PAIRS = 3
+const SHARED_ROUNDS = 5
 /** Comes first, where there are several: what runs once a second is compiled half a minute after the start. */
 const UNTOLD_ROUND = -1
 /** By then the load has started and warmed up. */
@@ -428,6 +451,23 @@ function halfBesideMany(saturation: number, share: number, dirtyPerSecond: numbe
 function printSaturation(rates: number[]): void {
   const bounds = `${whole(Math.min(...rates))} to ${whole(Math.max(...rates))}`
   console.log(`  saturation: ${whole(median(rates))} requests/s, median of ${rates.length} (${bounds})`)
+}
+
+/** What is told of the calls that went one way, of two at the same time. */
+const ofOneWay = (both: Paced, told: Told | null): Paced => ({
+  ...both,
+  requestsPerSecond: both.requestsPerSecond / 2,
+  ...(told ?? {}),
+})
+
+/** By how much the socket's latencies are less than TCP's. */
+function printSockets(how: string, unix: Paced[], tcp: Paced[]): void {
+  const ratioOf = (field: 'p50' | 'p99') =>
+    median(unix.map((result, i) => result[field] / (tcp[i]?.[field] ?? Number.NaN)))
+  console.log(
+    `  Unix socket against TCP, ${how}, median of ${unix.length}: ` +
+      `p50 × ${ratioOf('p50').toFixed(3)}, p99 × ${ratioOf('p99').toFixed(3)}`,
+  )
 }
 
 const SUCCESS = '"success":true'

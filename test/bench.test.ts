@@ -1,5 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { readdirSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { type PacedLoad, sendPaced } from '../bench/support/paced.ts'
 import { TEST_DATABASE_URL } from './support/database.ts'
 import { outcomeOf } from './support/outcome.ts'
@@ -65,5 +67,33 @@ describe('the paced load', () => {
     expect(latencies.percentile(1)).toBeGreaterThan(190)
     expect(undisturbed.count).toBeLessThanOrEqual(1300)
     expect(undisturbed.percentile(1)).toBeLessThan(190)
+  })
+
+  test('sends every second call to another socket, and tells those by themselves', async () => {
+    const paths = { first: 0, second: 0 }
+    using stack = new DisposableStack()
+    const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-'))
+    stack.defer(() => rmSync(folder, { recursive: true }))
+    await using first = Bun.serve({
+      port: 0,
+      fetch: () => {
+        paths.first++
+        return new Response('yes')
+      },
+    })
+    await using _ = Bun.serve({
+      unix: join(folder, 'second.sock'),
+      fetch: async () => {
+        paths.second++
+        await Bun.sleep(20)
+        return new Response('yes')
+      },
+    })
+    const load = { ...callsTo(first, 100, 2), secondSocketPath: join(folder, 'second.sock') }
+    const { latencies, second, answered, failed } = await sendPaced(load)
+    expect({ answered, failed, ...paths }).toEqual({ answered: 200, failed: 0, first: 100, second: 100 })
+    expect({ first: latencies.count, second: second?.latencies.count }).toEqual({ first: 100, second: 100 })
+    expect(second?.latencies.percentile(0)).toBeGreaterThan(19)
+    expect(latencies.percentile(0.1)).toBeLessThan(19)
   })
 })

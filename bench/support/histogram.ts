@@ -1,4 +1,4 @@
-/** Latencies in bounded memory: 64 buckets for each doubling, so a percentile is at most 1.1 % too high. */
+/** Latencies in bounded memory: 512 buckets for each doubling, so a percentile is at most 0.14 % too high. */
 export class Histogram {
   count = 0
   readonly #buckets = new Float64Array(STEPS * 32)
@@ -36,4 +36,4 @@ export class Histogram {
   }
 }
 
-const STEPS = 64
+const STEPS = 512

@@ -6,9 +6,12 @@ export type PacedLoad = {
   /** With a host and port; what is sent when `socketPath` is given goes there instead. */
   url: string
   socketPath: string | null
+  /** Every second call goes to this socket instead, so that whatever happens meanwhile happens to both. */
+  secondSocketPath?: string | undefined
   headers: Record<string, string>
   /** Sent in turn, over and over. */
   calls: PacedCall[]
+  /** To each place. */
   connections: number
   seconds: number
   /** Requests a second over all connections. */
@@ -21,13 +24,17 @@ export type PacedLoad = {
 export type PacedCall = { path: string; body: string; expected: string; charges?: number }
 
 /**
- * `answered`, `failed` and `charged` count what was sent to warm up too; `charged` is right where none failed. `undisturbed`:
- * what remains without the calls that were due or under way while the load itself stood still.
+ * Milliseconds. `undisturbed`: what remains without the calls that were due or under way while the load itself stood still.
  */
-export type PacedResult = LoadResult & {
-  charged: number
+export type Told = Pick<LoadResult, 'p50' | 'p99' | 'p999'> & {
   undisturbed: { share: number; p99: number; p999: number }
 }
+
+/**
+ * `answered`, `failed` and `charged` count what was sent to warm up too; `charged` is right where none failed. `second`: of
+ * the calls to the second socket, none of which are in the other latencies; null = there is none.
+ */
+export type PacedResult = LoadResult & Told & { charged: number; second: Told | null }
 
 export type PacedProgress = { seconds: number; answered: number; failed: number }
 
@@ -45,33 +52,33 @@ export async function sendPaced(
   load: PacedLoad,
   onProgress: (progress: PacedProgress) => void = () => {},
   requests = new Requests(load),
-): Promise<{
-  latencies: Histogram
-  undisturbed: Histogram
-  answered: number
-  failed: number
-  seconds: number
-}> {
-  const latencies = new Histogram()
-  const undisturbed = new Histogram()
+): Promise<Latencies & { second: Latencies | null; answered: number; failed: number; seconds: number }> {
   const pauses = new Pauses()
   let answered = 0
   let failed = 0
-  const idle: Connection[] = []
-  const finished = (connection: Connection, isRight: boolean) => {
-    answered++
-    if (!isRight) failed++
-    const now = Bun.nanoseconds()
-    pauses.look(now)
-    const us = (now - connection.dueAtNs) / 1000
-    latencies.add(us)
-    if (pauses.lastNs < connection.dueAtNs) undisturbed.add(us)
-    idle.push(connection)
+  const placeAt = async (socketPath: string | null): Promise<Place> => {
+    const latencies = new Histogram()
+    const undisturbed = new Histogram()
+    const idle: Connection[] = []
+    const finished = (connection: Connection, isRight: boolean) => {
+      answered++
+      if (!isRight) failed++
+      const now = Bun.nanoseconds()
+      pauses.look(now)
+      const us = (now - connection.dueAtNs) / 1000
+      latencies.add(us)
+      if (pauses.lastNs < connection.dueAtNs) undisturbed.add(us)
+      idle.push(connection)
+    }
+    const opening = Array.from({ length: load.connections }, () =>
+      Connection.open({ url: load.url, socketPath }, finished),
+    )
+    idle.push(...(await Promise.all(opening)))
+    return { latencies, undisturbed, idle }
   }
-  const connections = await Promise.all(
-    Array.from({ length: load.connections }, () => Connection.open(load, finished)),
-  )
-  idle.push(...connections)
+  const first = await placeAt(load.socketPath)
+  const second = load.secondSocketPath === undefined ? null : await placeAt(load.secondSocketPath)
+  const connections = [...first.idle, ...(second?.idle ?? [])]
 
   const startNs = Bun.nanoseconds()
   const intervalNs = 1e9 / load.rate
@@ -85,6 +92,7 @@ export async function sendPaced(
     const now = Bun.nanoseconds()
     pauses.look(now)
     for (; sent < total && dueNs() <= now; sent++) {
+      const { idle } = second !== null && isForSecond(sent) ? second : first
       const connection = idle.pop()
       if (connection === undefined) break
       connection.send(requests, sent % requests.count, dueNs())
@@ -107,8 +115,17 @@ export async function sendPaced(
   }
   failed += total - answered // never answered, or never sent
   for (const connection of connections) connection.close()
-  return { latencies, undisturbed, answered, failed, seconds }
+  const { latencies, undisturbed } = first
+  return { latencies, undisturbed, second, answered, failed, seconds }
 }
+
+/** Each first of two in turn (0, 1, 1, 0 and so on): of two that leave at the same time, the other one waits for it. */
+const isForSecond = (i: number): boolean => ((i ^ (i >> 1)) & 1) === 1
+
+/** `undisturbed`: see {@link Told}. */
+type Latencies = { latencies: Histogram; undisturbed: Histogram }
+/** Where calls go. */
+type Place = Latencies & { idle: Connection[] }
 
 /** When the load itself stood still. */
 class Pauses {
@@ -210,7 +227,10 @@ class Connection {
 
   private constructor(private readonly finished: (connection: Connection, isRight: boolean) => void) {}
 
-  static async open(load: PacedLoad, finished: Connection['finished']): Promise<Connection> {
+  static async open(
+    { url, socketPath }: Pick<PacedLoad, 'url' | 'socketPath'>,
+    finished: Connection['finished'],
+  ): Promise<Connection> {
     const connection = new Connection(finished)
     const socket = {
       data: (_: Bun.Socket, chunk: Buffer) => connection.receive(chunk),
@@ -221,11 +241,11 @@ class Connection {
         connection.isClosed = true
       },
     }
-    const { hostname, port } = new URL(load.url)
+    const { hostname, port } = new URL(url)
     connection.socket =
-      load.socketPath === null
+      socketPath === null
         ? await Bun.connect({ hostname, port: Number(port), socket })
-        : await Bun.connect({ unix: load.socketPath, socket })
+        : await Bun.connect({ unix: socketPath, socket })
     return connection
   }
 
@@ -319,12 +339,8 @@ if (import.meta.main) {
   Bun.gc(true) // now instead of while requests are due
   const ignored = () => {}
   const warmed = await sendPaced({ ...load, seconds: load.warmSeconds ?? 0 }, ignored, requests)
-  const { latencies, undisturbed, answered, failed, seconds } = await sendPaced(load, ignored, requests)
-  const result: PacedResult = {
-    answered: warmed.answered + answered,
-    failed: warmed.failed + failed,
-    charged: requests.chargedBy(warmed.answered) + requests.chargedBy(answered),
-    requestsPerSecond: answered / seconds,
+  const { second, answered, failed, seconds, ...first } = await sendPaced(load, ignored, requests)
+  const told = ({ latencies, undisturbed }: Latencies): Told => ({
     p50: latencies.percentile(0.5),
     p99: latencies.percentile(0.99),
     p999: latencies.percentile(0.999),
@@ -333,6 +349,14 @@ if (import.meta.main) {
       p99: undisturbed.percentile(0.99),
       p999: undisturbed.percentile(0.999),
     },
+  })
+  const result: PacedResult = {
+    answered: warmed.answered + answered,
+    failed: warmed.failed + failed,
+    charged: requests.chargedBy(warmed.answered) + requests.chargedBy(answered),
+    requestsPerSecond: answered / seconds,
+    ...told(first),
+    second: second === null ? null : told(second),
   }
   console.log(JSON.stringify(result))
   process.exit(0)
