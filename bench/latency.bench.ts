@@ -456,8 +456,8 @@ function printSaturation(rates: number[]): void {
 /** What is told of the calls that went one way, of two at the same time. */
 const ofOneWay = (both: Paced, told: Told | null): Paced => ({
   ...both,
+  ...told,
   requestsPerSecond: both.requestsPerSecond / 2,
-  ...(told ?? {}),
 })
 
 /** By how much the socket's latencies are less than TCP's. */
