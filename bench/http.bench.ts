@@ -93,7 +93,10 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     })
   }
   console.log(`  memory of Tollgate afterwards: ${tollgate.memoryMib().toFixed(0)} MiB`)
-  await countStatements(connections, options.tiny ? 2 : 5)
+  // What verifications ask is asked each time; what else comes, as Postgres vacuuming what was just made, comes once.
+  const isWithoutSql = () => asksNothing(connections, options.tiny ? 2 : 5)
+  if (!(await isWithoutSql()) && !(await isWithoutSql()))
+    throw new Error('warm verifications ask something of Postgres')
 }
 
 const IDENTIFIERS = 1000
@@ -197,13 +200,14 @@ async function startPeers(): Promise<Target[]> {
 }
 
 /**
- * Transactions that Postgres itself has counted in the database under a load of warm verifications, and in as long without. Flushes are
- * put off meanwhile, since those do not go by calls.
+ * Compares the transactions that Postgres itself has counted in the database under a load of warm verifications, and in as long
+ * without. Flushes are put off meanwhile, since those do not go by calls.
+ * @returns whether there are no more of them, but for what timers ask.
  */
-async function countStatements(connections: number, seconds: number): Promise<void> {
+async function asksNothing(connections: number, seconds: number): Promise<boolean> {
   if (databaseServer === undefined) {
     console.log('  SQL of warm verifications: only counted on Postgres (DATABASE_URL or TEST_DATABASE_URL)')
-    return
+    return true
   }
   await using tollgate = await startTollgate('Tollgate', { TOLLGATE_FLUSH_MS: String(FLUSH_MS_MAX) })
   const startedBy = performance.now()
@@ -232,8 +236,7 @@ async function countStatements(connections: number, seconds: number): Promise<vo
     console.log(
       `\n  SQL of warm verifications: ${counted} transactions during ${answered} of them, ${idle} in as long without`,
     )
-    if (!(counted <= idle + HOUSEKEEPING_MORE_MAX))
-      throw new Error('warm verifications ask something of Postgres')
+    return counted <= idle + HOUSEKEEPING_MORE_MAX
   } finally {
     await sql.end({ timeout: 2 })
   }
