@@ -30,6 +30,10 @@ const together = (server: Target, store: Target): Target => ({
   ...server,
   cpuMicroseconds: () => server.cpuMicroseconds() + store.cpuMicroseconds(),
   memoryMib: () => server.memoryMib() + store.memoryMib(),
+  signal: (name) => {
+    server.signal(name)
+    store.signal(name)
+  },
   [Symbol.asyncDispose]: async () => {
     await server[Symbol.asyncDispose]()
     await store[Symbol.asyncDispose]()
