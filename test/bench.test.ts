@@ -3,6 +3,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type PacedLoad, sendPaced } from '../bench/support/paced.ts'
+import { startTarget, Turns } from '../bench/support/target.ts'
 import { TEST_DATABASE_URL } from './support/database.ts'
 import { outcomeOf } from './support/outcome.ts'
 import { SLOW_MS } from './support/timeout.ts'
@@ -95,5 +96,30 @@ describe('the paced load', () => {
     expect({ first: latencies.count, second: second?.latencies.count }).toEqual({ first: 100, second: 100 })
     expect(second?.latencies.percentile(0)).toBeGreaterThan(19)
     expect(latencies.percentile(0.1)).toBeLessThan(19)
+  })
+})
+
+describe('the turns of those that are measured', () => {
+  test('let one answer while the others stand still, and all of them afterwards', async () => {
+    const script = [`${import.meta.dir}/../bench/baselines/bun-serve.ts`]
+    await using one = await startTarget('one', script)
+    await using other = await startTarget('other', script)
+    const isAnswering = async ({ url }: { url: string }, withinMs: number) => {
+      const signal = AbortSignal.timeout(withinMs)
+      return await fetch(url, { method: 'POST', body: '{}', signal }).then(
+        () => true,
+        () => false,
+      )
+    }
+    const turns = new Turns([one, other])
+    await turns.give(one)
+    expect(await isAnswering(one, SLOW_MS)).toBe(true)
+    expect(await isAnswering(other, 300)).toBe(false)
+    await turns.give(other)
+    expect(await isAnswering(other, SLOW_MS)).toBe(true)
+    expect(await isAnswering(one, 300)).toBe(false)
+    turns[Symbol.dispose]()
+    expect(await isAnswering(one, SLOW_MS)).toBe(true)
+    expect(await isAnswering(other, SLOW_MS)).toBe(true)
   })
 })
