@@ -16,7 +16,7 @@ export type Wire = AsyncDisposable & {
   forget(): void
   /** Connections break, and further ones are refused. */
   cut(): Promise<void>
-  /** Each message on its way to the database waits so long, one after the other on each connection; 0 = none does. */
+  /** Each message to the database but a connection's first waits so long, one after the other on each; 0 = none does. */
   slow(delayMs: number): void
   /** Connections break, and further ones lead to another Postgres, as after a failover. */
   pointTo(url: string): void
@@ -32,7 +32,7 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
   const forgotten = new WeakSet<Socket>()
   const server = createServer((client) => {
     const database = connectTo(target)
-    let lastAtMs = 0
+    let lastAtMs = Number.NaN
     for (const socket of [client, database]) {
       sockets.add(socket)
       socket.on('error', () => {})
@@ -45,7 +45,7 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
     client.on('data', (bytes) => {
       if (isFrozen || forgotten.has(client)) return
       const now = performance.now()
-      lastAtMs = Math.max(now, lastAtMs) + delayMs
+      lastAtMs = Number.isNaN(lastAtMs) ? now : Math.max(now, lastAtMs) + delayMs
       if (lastAtMs <= now) database.write(bytes)
       else setTimeout(() => isFrozen || database.write(bytes), lastAtMs - now)
     })
