@@ -17,7 +17,7 @@ export async function whileWriting<T>(
 ): Promise<{ result: T; flushed: number }> {
   const store = new WindowStore({ kind: 'url', url: databaseUrl })
   const nodeId = `bench_${crypto.randomUUID()}`
-  const segment = packSegment(randomCells())
+  const segment = packSegment([randomCells()])
   const segments = Math.ceil((2 * windowsPerSecond) / CELLS_PER_SEGMENT)
   let isOver = false
   let written = 0

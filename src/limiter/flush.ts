@@ -24,6 +24,11 @@ export type FlushStore = Pick<
  * flushes that wrote it. So that they do not pile up, each walk also writes about as many cells that did not change, going
  * on where the last one ended. Once it has come through all of them a pass is complete, and what the passes before it wrote
  * is superseded and deleted: some four copies of an open window are stored at most.
+ * What a walk ends with is one segment where it fits, changed and unchanged together. With what few windows there are, and as
+ * much of usage in one batch, that is three transactions a flush instead of five, each of which takes the core from who answers
+ * where there is only one: with garbage collected after the answers as well (`young-garbage.ts`), p99 of 2.2 instead of 2.4 ms at
+ * saturation, p99.9 of 3.8 instead of 4.6 (1 000 windows; medians of nine rounds in turn).
+ * Refused: to delete what is superseded every eighth time only; no difference beyond the noise.
  * Refused: a row for each cell, updated in place. It took Postgres 6 to 9 µs a cell, a segment of a thousand takes 0.3 to
  * 0.4 (bench/latency says what that is worth to those who wait).
  *
@@ -205,17 +210,23 @@ export class Flusher {
 
   private async writeCells(rewrite: Rewrite): Promise<void> {
     const { table } = this.options
+    const { changed, unchanged } = this
     let segments = 0
-    for (let from = 0; from !== -1; ) {
-      from = table.sweep(from, PAGES_PER_SLICE, this.changed, rewrite)
-      for (const cells of [this.changed, this.unchanged]) {
-        if (from !== -1 && cells.hasRoom(CELLS_PER_SLICE)) continue
-        const written = await this.writeSegment(cells)
-        if (cells === this.changed) this.cellsWritten += written
-        if (from !== -1) await this.rest(++segments)
+    let from = table.sweep(0, PAGES_PER_SLICE, changed, rewrite)
+    while (from !== -1) {
+      for (const cells of [changed, unchanged]) {
+        if (cells.hasRoom(CELLS_PER_SLICE)) continue
+        await this.writeSegment(cells)
+        await this.rest(++segments)
       }
-      if (from !== -1) await this.nextTurn()
+      await this.nextTurn()
+      from = table.sweep(from, PAGES_PER_SLICE, changed, rewrite)
     }
+    // What is left of both, together where it fits.
+    if (changed.count + unchanged.count <= CELLS_PER_SEGMENT)
+      return await this.writeSegment(changed, unchanged)
+    await this.writeSegment(changed)
+    await this.writeSegment(unchanged)
   }
 
   /**
@@ -233,16 +244,17 @@ export class Flusher {
     this.restedMs += timers.now() - began
   }
 
-  /** Empties the batch. @returns how many cells it held. */
-  private async writeSegment(cells: CellBatch): Promise<number> {
-    const { count } = cells
-    if (count === 0) return 0
+  /** Empties the batches, which fit into one. */
+  private async writeSegment(...batches: CellBatch[]): Promise<void> {
+    if (batches.every(({ count }) => count === 0)) return
     if (this.isLate) throw new Error('no time left to flush')
     const { store, nodeId } = this.options
-    await store.writeSegment(nodeId, this.pass, packSegment(cells))
-    cells.count = 0
+    await store.writeSegment(nodeId, this.pass, packSegment(batches))
+    for (const batch of batches) {
+      if (batch === this.changed) this.cellsWritten += batch.count
+      batch.count = 0
+    }
     this.reportBack()
-    return count
   }
 
   private nextTurn(): Promise<void> {

@@ -14,27 +14,28 @@ export type Segment = {
 /** A name of four words, an end in Unix ms as a 64-bit integer, a count; big-endian, as SQL would take it apart. */
 export const CELL_BYTES = 28
 
-/** @param batch At least one cell, at most {@link CELLS_PER_SEGMENT}. */
-export function packSegment(batch: CellBatch): Segment {
-  const { names, ends, used, count } = batch
+/** @param batches At least one cell, at most {@link CELLS_PER_SEGMENT} in all of them. */
+export function packSegment(batches: readonly CellBatch[]): Segment {
   let firstHash = 0xffffffff
   let lastHash = 0
   let endsAt = 0
-  for (let i = 0, at = 0; i < count; i++, at += CELL_BYTES) {
-    const h0 = (names[4 * i] as number) >>> 0 // i is within the batch, here and below
-    const endMs = ends[i] as number // in range
-    if (h0 < firstHash) firstHash = h0
-    if (h0 > lastHash) lastHash = h0
-    if (endMs > endsAt) endsAt = endMs
-    packing.setUint32(at, h0)
-    packing.setInt32(at + 4, names[4 * i + 1] as number) // in range
-    packing.setInt32(at + 8, names[4 * i + 2] as number) // in range
-    packing.setInt32(at + 12, names[4 * i + 3] as number) // in range
-    packing.setUint32(at + 16, Math.floor(endMs / 2 ** 32))
-    packing.setUint32(at + 20, endMs >>> 0)
-    packing.setInt32(at + 24, used[i] as number) // in range
-  }
-  return { firstHash, lastHash, endsAt, cells: packed.toString('hex', 0, CELL_BYTES * count) }
+  let at = 0
+  for (const { names, ends, used, count } of batches)
+    for (let i = 0; i < count; i++, at += CELL_BYTES) {
+      const h0 = (names[4 * i] as number) >>> 0 // i is within the batch, here and below
+      const endMs = ends[i] as number // in range
+      if (h0 < firstHash) firstHash = h0
+      if (h0 > lastHash) lastHash = h0
+      if (endMs > endsAt) endsAt = endMs
+      packing.setUint32(at, h0)
+      packing.setInt32(at + 4, names[4 * i + 1] as number) // in range
+      packing.setInt32(at + 8, names[4 * i + 2] as number) // in range
+      packing.setInt32(at + 12, names[4 * i + 3] as number) // in range
+      packing.setUint32(at + 16, Math.floor(endMs / 2 ** 32))
+      packing.setUint32(at + 20, endMs >>> 0)
+      packing.setInt32(at + 24, used[i] as number) // in range
+    }
+  return { firstHash, lastHash, endsAt, cells: packed.toString('hex', 0, at) }
 }
 
 /** @throws Error when it is not made of whole cells. */

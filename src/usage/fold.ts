@@ -127,8 +127,18 @@ export class Fold {
    * complete, but whoever builds them has held the thread long enough. Nothing may be added meanwhile.
    */
   *columns(): Generator<UsageColumns | null, void> {
-    yield* this.#keyCounts.columns()
-    let builder = new ColumnBuilder()
+    // One that is not full is kept for what comes behind it: a batch is a transaction. Rows of other cells do not fit to it.
+    let ofKeys: UsageColumns | null = null
+    for (const columns of this.#keyCounts.columns()) {
+      yield ofKeys
+      ofKeys = columns
+    }
+    const hasCells = this.#untagged.size > 0 || this.#sets.size > 0
+    if (ofKeys !== null && (hasCells || rowsOfKeys(ofKeys) >= BATCH_ROWS_MAX)) {
+      yield ofKeys
+      ofKeys = null
+    }
+    let builder = new ColumnBuilder(ofKeys ?? undefined)
     const takeFull = () => {
       if (!builder.isFull()) return null
       const { columns } = builder
@@ -311,17 +321,25 @@ class Spelling {
   }
 }
 
+/** Of such as {@link KeyCounts} makes. */
+const rowsOfKeys = ({ verifications }: UsageColumns): number => verifications.keyIds?.rows ?? 0
+
 class ColumnBuilder {
-  readonly columns = emptyColumns()
   /** Of all tables together. */
-  #rows = 0
-  #pauseAt = SLICE_ROWS
+  #rows: number
+  #pauseAt: number
   readonly #scopes = new Map<string, number>()
   readonly #sets = new Map<string, number>()
   /** Cells come set by set and mostly from one keyspace and hour: what was found for the last one is found again. */
   #lastScope: { keyspaceId: string; at: number } | null = null
   #lastSet: { set: TagSet; workspaceId: string; hour: number; at: number } | null = null
   #total: NamespaceCell | null = null
+
+  /** @param columns What it goes on with: of keys, and not full. */
+  constructor(readonly columns = emptyColumns()) {
+    this.#rows = rowsOfKeys(columns)
+    this.#pauseAt = (Math.floor(this.#rows / SLICE_ROWS) + 1) * SLICE_ROWS
+  }
 
   isFull(): boolean {
     return this.#rows >= BATCH_ROWS_MAX

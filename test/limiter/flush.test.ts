@@ -6,6 +6,7 @@ import { openSpills } from '../../src/db/spill.ts'
 import { systemTimers, type Timers } from '../../src/lib/timers.ts'
 import { Flusher, type FlushStore } from '../../src/limiter/flush.ts'
 import type { FromShard } from '../../src/limiter/protocol.ts'
+import { CELL_BYTES, type Segment, unpackSegment } from '../../src/limiter/segment.ts'
 import { Shard } from '../../src/limiter/shard.ts'
 import { startShards } from '../../src/limiter/shards.ts'
 import { WindowStore } from '../../src/limiter/store.ts'
@@ -379,6 +380,44 @@ test('a walk of many windows rests between its segments, begins in time, and doe
   expect(writtenAt.length).toBe(21)
   expect(writtenAt.at(-1)).toBeLessThanOrEqual(2_070)
   await flusher.stop()
+})
+
+/** Each is a transaction, which waits for a disk. */
+test('what a walk ends with is one segment, those that changed and those that did not, where they fit into one', async () => {
+  const table = new WindowTable({ memoryBytes: 2 ** 24, nowMs: NOW })
+  const segments: string[] = []
+  const writeSegment = async (_: string, __: number, { cells }: Segment) => void segments.push(cells)
+  const flusher = flusherOf(table, { ...awayStore, writeSegment, deleteSuperseded: async () => true })
+  const take = (from: number, to: number) => {
+    for (let i = from; i < to; i++)
+      takeFrom(table, { counter: `c${i}`, limit: 1e6, durationMs: 3_600_000, cost: 1, atMs: NOW })
+  }
+  /** Of each segment, how many windows; and of how many windows all of them together are. */
+  const written = async () => {
+    segments.length = 0
+    await flusher.flush()
+    const names = new Set<string>()
+    for (const cells of segments)
+      unpackSegment(Buffer.from(cells, 'hex'), (...name) => names.add(name.slice(0, 4).join()))
+    return { counts: segments.map((cells) => cells.length / 2 / CELL_BYTES), windows: names.size }
+  }
+  take(0, 600)
+  expect(await written()).toEqual({ counts: [600], windows: 600 })
+  take(0, 300)
+  const { counts, windows } = await written()
+  expect(counts).toEqual([windows])
+  expect(windows).toBeGreaterThan(300 + 100)
+  expect(flusher.cellsWritten).toBe(600 + 300)
+
+  take(600, 1_200)
+  await written()
+  take(1_200, 1_600)
+  await written()
+  take(0, 800)
+  const large = await written()
+  expect(large.counts).toEqual([800, large.windows - 800])
+  expect(large.windows).toBeGreaterThan(1_000)
+  expect(flusher.cellsWritten).toBe(600 + 300 + 600 + 400 + 800)
 })
 
 /** A shard without a thread that died must not go on writing beside the one that took its place. */

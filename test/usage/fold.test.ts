@@ -158,6 +158,49 @@ test('columns are built in slices of 250 rows, in batches of whole ones, and not
   expect({ passed, denied, named: named.length }).toEqual({ passed: 7_500, denied: 2_500, named: 5_000 })
 })
 
+/** Each batch is a transaction, which waits for a disk. */
+test('keys and identifiers share a batch where there is room, and where no rows of other keys come between', () => {
+  /** Rows of keys, of other cells and of identifiers with their totals in each batch. */
+  const batchesOf = (keys: number, identifiers: number, cells = 0) => {
+    const fold = new Fold()
+    for (let i = 0; i < keys; i++)
+      fold.addVerification({ ...verification({ keyId: `key_${i}` }), slot: newSlot() })
+    for (let i = 0; i < cells; i++) fold.addVerification(verification({ keyId: `key_${i}`, tags: ['a'] }))
+    for (let i = 0; i < identifiers; i++)
+      fold.addRatelimit({
+        workspaceId: 'ws_1',
+        namespaceId: 'rlns_1',
+        identifier: `user_${i}`,
+        passed: true,
+        atMs: AT,
+      })
+    return [...fold.columns()]
+      .filter((columns) => columns !== null)
+      .map(({ verifications: v, totals, identifiers: i }) => [
+        v.keyIds?.rows ?? 0,
+        v.keyId.length,
+        totals.hour.length + i.identifier.length,
+      ])
+  }
+  expect(batchesOf(3, 0)).toEqual([[3, 0, 0]])
+  expect(batchesOf(0, 3)).toEqual([[0, 0, 4]])
+  expect(batchesOf(3, 3)).toEqual([[3, 0, 4]])
+  expect(batchesOf(3, 3, 2)).toEqual([
+    [3, 0, 0],
+    [0, 2, 4],
+  ])
+  const max = BATCH_ROWS_MAX
+  expect(batchesOf(max, 3)).toEqual([
+    [max, 0, 0],
+    [0, 0, 4],
+  ])
+  expect(batchesOf(max + 1_990, 20)).toEqual([
+    [max, 0, 0],
+    [1_990, 0, 10],
+    [0, 0, 12],
+  ])
+})
+
 /** The obvious model: what was recorded since the last flush, by namespace, hour and identifier. */
 test('identifiers are told as recorded, over flushes, hours and namespaces, whether their rows were kept or not', () => {
   const random = randomNumbers(11)
