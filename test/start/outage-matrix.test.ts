@@ -137,7 +137,7 @@ describe.if(isRun)('while Postgres is', () => {
     await outage({
       begin: async () => {
         before = await made()
-        wire.slow(350) // six messages of a write before its commit: more than there is. One of a probe: a third of what it has
+        wire.slow(400) // six messages of a write before its commit: more than there is. One of a probe: less than half of what it has
       },
       during: async () => {
         const { status, code, ms } = await columns.ask('writes')
