@@ -60,8 +60,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   console.log(
     `latency: ${machine()}, ${how.connections} connections, ${how.rounds} rounds of ${how.seconds} s, medians`,
   )
-  const others = `kernel threads${cleared?.isWithoutPostgres ? ' and Postgres' : ''}`
-  console.log(`  cores ${awake.text}; ${others} ${cleared?.text ?? 'anywhere'}`)
+  console.log(`  cores ${awake.text}; ${cleared?.text ?? 'kernel threads anywhere'}`)
   const rows: Row[] = []
   await alone(how, awake, rows)
   if (databaseServer !== undefined) await whileFlushing(how, awake, rows)

@@ -34,7 +34,7 @@ const moveToLoad = (pid: number): boolean => pin(1).length > 0 && allow(pid, '1'
 
 /** The server's core without others' work, as far as that may be had, until disposed of. */
 export type FreeCore = Disposable & {
-  /** For the heading of what was measured, after "kernel threads". */
+  /** Who was moved, for the heading of what was measured. */
   text: string
   /** Whether there is a Postgres on this machine that was moved. */
   isWithoutPostgres: boolean
@@ -62,9 +62,10 @@ export function clearServerCore({ ofPostgres = false } = {}): FreeCore {
     return isOne
   }
   clear([process.pid])
-  const text = clear(pidsWith('PPid', KTHREADD)) ? 'on the core of the load' : 'anywhere'
+  const areThreadsMoved = clear(pidsWith('PPid', KTHREADD))
   const postgres = ofPostgres ? pidsWith('Name', POSTGRES) : []
   const isWithoutPostgres = clear(postgres)
+  const who = `kernel threads${isWithoutPostgres ? ' and Postgres' : ''}`
   // Such as begin later are of a queue, and run where its mask says.
   const masks = pin(1).length > 0 ? globSync('/sys/devices/virtual/workqueue/{,*/}cpumask') : []
   const masksBefore = masks.map((file) => [file, readFileSync(file, 'utf8')] as const)
@@ -84,7 +85,7 @@ export function clearServerCore({ ofPostgres = false } = {}): FreeCore {
   }
   for (const signal of SIGNALS) process.once(signal, interrupted)
   return {
-    text,
+    text: `${who} ${areThreadsMoved ? 'on the core of the load' : 'anywhere'}`,
     isWithoutPostgres,
     [Symbol.dispose]: () => {
       for (const signal of SIGNALS) process.off(signal, interrupted)
