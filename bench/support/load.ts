@@ -65,7 +65,7 @@ export function clearServerCore({ ofPostgres = false } = {}): FreeCore {
   const areThreadsMoved = clear(pidsWith('PPid', KTHREADD))
   const postgres = ofPostgres ? pidsWith('Name', POSTGRES) : []
   const isWithoutPostgres = clear(postgres)
-  const who = `kernel threads${isWithoutPostgres ? ' and Postgres' : ''}`
+  const moved = [areThreadsMoved ? 'kernel threads' : [], isWithoutPostgres ? 'Postgres' : []].flat()
   // Such as begin later are of a queue, and run where its mask says.
   const masks = pin(1).length > 0 ? globSync('/sys/devices/virtual/workqueue/{,*/}cpumask') : []
   const masksBefore = masks.map((file) => [file, readFileSync(file, 'utf8')] as const)
@@ -85,7 +85,7 @@ export function clearServerCore({ ofPostgres = false } = {}): FreeCore {
   }
   for (const signal of SIGNALS) process.once(signal, interrupted)
   return {
-    text: `${who} ${areThreadsMoved ? 'on the core of the load' : 'anywhere'}`,
+    text: moved.length === 0 ? 'kernel threads anywhere' : `${moved.join(' and ')} on the core of the load`,
     isWithoutPostgres,
     [Symbol.dispose]: () => {
       for (const signal of SIGNALS) process.off(signal, interrupted)
