@@ -22,10 +22,11 @@ import {
  * How long a call of `ratelimits.limit` takes at a steady rate, counted from when it was due. Claims: at half of
  * saturation p50 0.4 ms, p99 2 ms, p99.9 5 ms, also while 50 000 dirty windows a second are flushed to Postgres, which
  * costs at most a tenth of the throughput; and at 10 000 requests a second a Unix socket is quicker than TCP, by p50 and p99.
- * What of that is in milliseconds holds as far as the machine lets it: flushing, three runs on a quiet AMD EPYC told p99s of 1.6 ms
- * and p99.9s of 3.7 to 4.5; five on a crowded one 2.0 to 3.8 and 5.4 to 15, where a bare server beside a Postgres that was given
- * as much had 1.1 to 1.8 and 4.1 to 8.4. The p99s by socket and by TCP, which collections of garbage make, were then 0.98 to 1.01
- * of each other, where the quiet one had 0.98 to 0.99; p50 is 0.96 to 0.97 of TCP's on either.
+ * What of that is in milliseconds holds as far as the machine lets it: flushing, three runs on a quiet AMD EPYC told p99s of
+ * 1.6 ms and p99.9s of 3.7 to 4.5 (garbage was not yet collected after the answers, nor the end of a walk one segment); five
+ * on a crowded one 2.0 to 3.8 and 5.4 to 15, where a bare server beside a Postgres that was given as much had 1.1 to 1.8 and
+ * 4.1 to 8.4. The p99s by socket and by TCP at the same time, which collections of garbage make, were then 0.98 to 1.01 of each
+ * other, where the quiet one had 0.98 to 0.99; p50 is 0.96 to 0.97 of TCP's on either.
  *
  * A shared machine stands still for milliseconds now and then, whoever is being measured. So a bare `Bun.serve` gets the
  * same load in turn: a tail that it has as well is the machine's. Most of that comes from cores that halt and are given away
