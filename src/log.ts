@@ -1,4 +1,5 @@
 import { getEnvironmentData, setEnvironmentData } from 'node:worker_threads'
+import type { LOG_EVENTS, LogEvent } from './log-events.ts'
 
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
 export type LogLevel = (typeof LOG_LEVELS)[number]
@@ -31,10 +32,19 @@ for (const stream of [process.stdout, process.stderr]) {
   })
 }
 
-/** One JSON line an event: `at` (ISO 8601), `level`, `event`, then the fields. Warnings and errors go to stderr. */
-export function log(level: LogLevel, event: string, fields: LogFields = {}): void {
+/**
+ * One JSON line an event: `at` (ISO 8601), `level`, `event`, `message`, then the fields. Warnings and errors go to stderr.
+ * @param event A stable name to alert on, with its level, from `log-events.ts`.
+ * @param message A sentence for people, the same each time: what varies is a field.
+ */
+export function log<Event extends LogEvent>(
+  level: (typeof LOG_EVENTS)[Event],
+  event: Event,
+  message: string,
+  fields: LogFields = {},
+): void {
   if (LOG_LEVELS.indexOf(level) < LOG_LEVELS.indexOf(options.level)) return
-  const line = logLine({ at: new Date(), level, event, fields, isPretty: options.isPretty })
+  const line = logLine({ at: new Date(), level, event, message, fields, isPretty: options.isPretty })
   if (level === 'error' || level === 'warn') process.stderr.write(`${line}\n`)
   else process.stdout.write(`${line}\n`)
 }
@@ -44,21 +54,24 @@ export function logLine({
   at,
   level,
   event,
+  message,
   fields,
   isPretty,
 }: {
   at: Date
   level: LogLevel
-  event: string
+  event: LogEvent
+  message: string
   fields: LogFields
   isPretty: boolean
 }): string {
-  if (!isPretty) return JSON.stringify({ at: at.toISOString(), level, event, ...fields }, describeErrors)
-  const facts = Object.entries(fields).map(([name, value]) => {
+  if (!isPretty)
+    return JSON.stringify({ at: at.toISOString(), level, event, message, ...fields }, describeErrors)
+  const facts = Object.entries({ event, ...fields }).map(([name, value]) => {
     const text = typeof value === 'string' ? value : JSON.stringify(value, describeErrors)
     return `  \x1b[2m${name}=\x1b[22m${text}`
   })
-  return `\x1b[2m${at.toISOString().slice(11, 23)}\x1b[22m ${COLOURS[level]}${level.padEnd(5)}\x1b[39m ${event}${facts.join('')}`
+  return `\x1b[2m${at.toISOString().slice(11, 23)}\x1b[22m ${COLOURS[level]}${level.padEnd(5)}\x1b[39m ${message}${facts.join('')}`
 }
 
 const COLOURS: Record<LogLevel, string> = {
@@ -73,7 +86,9 @@ const COLOURS: Record<LogLevel, string> = {
  * question about types, asked on each new connection, has nobody to hear that the connection broke.
  */
 export function logUnhandledRejections(): void {
-  process.on('unhandledRejection', (cause) => log('error', 'a promise failed that nobody awaited', { cause }))
+  process.on('unhandledRejection', (cause) =>
+    log('error', 'unhandled_rejection', 'a promise failed that nobody awaited', { cause }),
+  )
 }
 
 /**

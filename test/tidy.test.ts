@@ -60,7 +60,7 @@ const SHARED: { file: string; by: string }[] = [
   { file: 'src/keys/schema.ts', by: 'apis' }, // and describes them by the same schema
 ]
 /** Everyone may import these. */
-const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts']
+const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts', 'src/log-events.ts']
 /** Where SQL may stand, besides every `store.ts`. */
 const SQL_FOLDERS = ['src/db/', 'src/usage/']
 const SQL_FILES = ['src/audit/log.ts']

@@ -32,18 +32,18 @@ async function serve(isJson: boolean): Promise<void> {
   const stop = (signal: NodeJS.Signals) => {
     if (isStopping) process.exit(1)
     isStopping = true
-    log('info', 'stopping', { signal })
+    log('info', 'stopping', 'stopping', { signal })
     setTimeout(() => {
-      log('error', 'the stop took too long and was cut off', { afterMs: STOP_MS })
+      log('error', 'stop_timed_out', 'the stop took too long and was cut off', { afterMs: STOP_MS })
       process.exit(1)
     }, STOP_MS).unref()
     server.stop().then(
       () => {
-        log('info', 'stopped')
+        log('info', 'stopped', 'stopped')
         process.exit(0)
       },
       (cause: unknown) => {
-        log('error', 'the stop failed', { cause })
+        log('error', 'stop_failed', 'the stop failed', { cause })
         process.exit(1)
       },
     )

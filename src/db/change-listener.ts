@@ -83,7 +83,7 @@ export class ChangeListener {
       else if (!(await this.#within(PATIENCE_MS, heard))) await this.#replaceEar()
       else if (this.#isDeaf) {
         this.#isDeaf = false
-        log('info', 'changes of other servers are heard again')
+        log('info', 'changes_heard', 'changes made by other servers arrive again')
       }
     }
   }
@@ -103,7 +103,12 @@ export class ChangeListener {
 
   async #replaceEar(): Promise<void> {
     if (this.#isStopped) return
-    if (!this.#isDeaf) log('warn', 'changes of other servers were not heard; listening on a new connection')
+    if (!this.#isDeaf)
+      log(
+        'warn',
+        'changes_unheard',
+        'changes made by other servers did not arrive; all caches were emptied and a new connection listens',
+      )
     this.#isDeaf = true
     const old = this.#ear
     this.#ear = this.#connect()

@@ -79,7 +79,11 @@ export class Changes {
    * thread does not confirm is logged.
    */
   relay(touched: readonly string[] | null): void {
-    this.publish(touched).catch((cause: unknown) => log('error', 'a change was not passed on', { cause }))
+    this.publish(touched).catch((cause: unknown) =>
+      log('error', 'change_not_passed_on', 'a change was not passed on to other threads or servers', {
+        cause,
+      }),
+    )
   }
 
   /**

@@ -83,13 +83,20 @@ async function keepAlive(
       const startedAt = performance.now()
       const death = await Promise.race([thread.died, stopping])
       if (death === null) return thread
-      log('error', 'the embedded database died and is started again', { cause: death })
+      log('error', 'embedded_database_died', 'the embedded database died and is started again', {
+        cause: death,
+      })
       if (performance.now() - startedAt > STABLE_AFTER_MS) attempts = 0
     }
     const waitMs = RESTART_AFTER_MS[Math.min(attempts++, RESTART_AFTER_MS.length - 1)]
     if (await Promise.race([Bun.sleep(waitMs ?? 0).then(() => false), stopping.then(() => true)])) return null
     thread = await open().catch((cause: unknown) => {
-      log('error', 'the embedded database does not start again', { cause })
+      log(
+        'error',
+        'embedded_database_restart_failing',
+        'the embedded database does not start again; the attempts go on',
+        { cause },
+      )
       return null
     })
   }
@@ -140,7 +147,12 @@ async function openThread(folder: string, socketPath: string): Promise<DatabaseT
       try {
         await ask({ kind: 'stop' }, 'stopped', STOP_MS)
       } catch (cause) {
-        log('warn', 'the embedded database did not close cleanly; its next start recovers it', { cause })
+        log(
+          'warn',
+          'embedded_database_unclean',
+          'the embedded database did not close cleanly; its next start recovers it',
+          { cause },
+        )
       }
       worker.terminate()
     },

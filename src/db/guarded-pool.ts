@@ -272,7 +272,12 @@ export class GuardedPool {
       if (failure === null) continue
       if (this.#state !== 'down') {
         this.#state = 'down'
-        log('warn', 'the database is away; what needs it fails at once until it is back', { cause: failure })
+        log(
+          'warn',
+          'database_unavailable',
+          'the database does not answer; what needs it fails at once until it does',
+          { cause: failure },
+        )
         for (const { giveUp } of [...this.#waiting]) giveUp('the database is away')
       }
       await Bun.sleep(PROBE_EVERY_MS)
@@ -280,7 +285,9 @@ export class GuardedPool {
     if (this.#isStopped) return
     if (this.#state === 'down') {
       this.#refresh()
-      log('info', 'the database is back', { awayMs: Math.round(performance.now() - doubtedAt) })
+      log('info', 'database_available', 'the database answers again', {
+        awayMs: Math.round(performance.now() - doubtedAt),
+      })
     }
     this.#state = 'up'
     this.#answeredAt = performance.now()

@@ -22,7 +22,13 @@ export function startHousekeeping(address: DatabaseAddress): { stop(): void } {
     try {
       await keepHouse(sql, { logBytesMax: LOG_BYTES_MAX })
     } catch (cause) {
-      if (!isStopped) log('warn', 'housekeeping of the embedded database failed', { cause })
+      if (!isStopped)
+        log(
+          'warn',
+          'housekeeping_failed',
+          'vacuum or checkpoint of the embedded database failed; the next attempt is in 30 seconds',
+          { cause },
+        )
     }
     await sql.end({ timeout: 1 })
     isRunning = false

@@ -108,7 +108,11 @@ export function* readSpills(dataDir: string, kind: string, of: SpillsOf = {}): G
   const folder = join(dataDir, 'spill')
   const { own, others } = namesOf(folder, kind, of)
   if (others > 0)
-    log('warn', 'spill files of another database stay in the data dir', { folder, kind, files: others })
+    log('warn', 'spill_of_other_database', 'spill files of another database stay in the data dir', {
+      folder,
+      kind,
+      files: others,
+    })
   for (const name of own) {
     const path = join(folder, name)
     let value: unknown
@@ -116,7 +120,7 @@ export function* readSpills(dataDir: string, kind: string, of: SpillsOf = {}): G
       value = unpack(readFileSync(path))
     } catch (cause) {
       if (isMissing(cause)) continue
-      log('error', 'a spill file cannot be read and was set aside', { path, cause })
+      log('error', 'spill_unreadable', 'a spill file cannot be read and was set aside', { path, cause })
       renameSync(path, `${path}.unreadable`)
       continue
     }

@@ -65,7 +65,9 @@ export function serveWire(
         if (socket.data !== null) turns.close(socket.data)
       },
       error(_socket, error) {
-        log('warn', 'a connection to the embedded database failed', { cause: error })
+        log('warn', 'embedded_connection_failed', 'a connection to the embedded database failed', {
+          cause: error,
+        })
       },
     },
     data: null,
@@ -205,7 +207,11 @@ class Turns {
   endQuiet(since: number): void {
     const holder = this.#holder
     if (holder === null || this.#holderSeenAt > since) return
-    log('warn', 'a transaction on the embedded database was given up: its client has gone quiet')
+    log(
+      'warn',
+      'embedded_transaction_ended',
+      'a transaction on the embedded database was ended: its client had gone quiet',
+    )
     this.#refuse(holder, '25P03', 'terminating connection due to idle-in-transaction timeout')
   }
 

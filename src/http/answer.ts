@@ -69,11 +69,11 @@ export function errorAnswer(envelope: Envelope, cause: unknown, route: string): 
   const { status, fault } = ERRORS[error.code]
   const { requestId } = envelope
   if (fault === 'ours')
-    log('error', 'request failed', {
+    log('error', 'request_failed', 'a request failed', {
       requestId,
       ...traceFields(envelope),
       route,
-      message: error.message,
+      reason: error.message,
       cause: error.cause,
     })
   return jsonAnswer(envelope, status, {

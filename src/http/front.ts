@@ -86,7 +86,12 @@ export class Front {
     if (this.connections.size >= connectionsMax || this.isStopping) {
       counts.refused++
       if (counts.refused === 1 || counts.refused % 10_000 === 0)
-        log('warn', 'connection refused: too many', { connectionsMax, refused: counts.refused })
+        log(
+          'warn',
+          'connections_refused',
+          'connections are refused: TOLLGATE_CONNECTIONS_MAX of them are open',
+          { connectionsMax, refused: counts.refused },
+        )
       socket.terminate()
       return
     }
@@ -189,7 +194,7 @@ class Connection {
     private readonly front: Front,
   ) {
     this.failed = (cause) => {
-      log('error', 'request failed', { route: this.head?.route, cause })
+      log('error', 'request_failed', 'a request failed', { route: this.head?.route, cause })
       this.refuse(500, 'Internal Server Error')
     }
     this.answered = (answer) => {

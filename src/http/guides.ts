@@ -3,6 +3,7 @@ import clients from './guides/clients.md' with { type: 'text' }
 import failures from './guides/failures.md' with { type: 'text' }
 import fromUnkey from './guides/from-unkey.md' with { type: 'text' }
 import kubernetes from './guides/kubernetes.md' with { type: 'text' }
+import logs from './guides/logs.md' with { type: 'text' }
 import nginx from './guides/nginx.md' with { type: 'text' }
 import security from './guides/security.md' with { type: 'text' }
 import sidecar from './guides/sidecar.md' with { type: 'text' }
@@ -29,6 +30,7 @@ export const GUIDES: readonly Guide[] = [
   readGuide('kubernetes', kubernetes),
   readGuide('backups', backups),
   readGuide('failures', failures),
+  readGuide('logs', logs),
   readGuide('security', security),
   readGuide('tuning', tuning),
 ]

@@ -46,8 +46,8 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
       status,
       tookMs: Math.round(tookMs * 100) / 100,
     }
-    if (hasAccess) log('info', 'request', fields)
-    if (isSlow) log('warn', 'slow request', fields)
+    if (hasAccess) log('info', 'request', 'a request', fields)
+    if (isSlow) log('warn', 'slow_request', 'a request took longer than TOLLGATE_SLOW_MS', fields)
   }
   const answer = async (incoming: Incoming, exchange: Exchange, parts: Deps): Promise<Answer> => {
     try {

@@ -120,13 +120,18 @@ class HttpThread {
     while (this.state === 'dead') {
       try {
         await this.start(peers.filter((peer) => peer.isRunning))
-        log('info', 'an HTTP thread runs again', { thread: this.index })
+        log('info', 'http_thread_restarted', 'the HTTP thread runs again', { thread: this.index })
       } catch (cause) {
         this.worker?.terminate()
         this.worker = null
         if (this.isStopped) return
         this.state = 'dead'
-        log('error', 'an HTTP thread does not start again; the others answer for it', { cause })
+        log(
+          'error',
+          'http_thread_restart_failing',
+          'an HTTP thread does not start again; the others answer for it',
+          { cause },
+        )
         await this.pause()
       }
     }
@@ -213,10 +218,15 @@ class HttpThread {
     this.state = 'dead'
     this.worker = null
     worker.terminate()
-    log('error', 'an HTTP thread died and is started again; what it counted since its last flush is lost', {
-      thread: this.index,
-      cause,
-    })
+    log(
+      'error',
+      'http_thread_died',
+      'an HTTP thread died and is started again; what it counted since its last flush is lost',
+      {
+        thread: this.index,
+        cause,
+      },
+    )
     this.onDeath()
   }
 

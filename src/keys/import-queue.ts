@@ -82,7 +82,10 @@ export class KeyImporter {
       // What another server is working on is due too: it is not asked for again at once.
       return next === null ? IDLE_MS : Math.min(IDLE_MS, Math.max(1000, next - clock()))
     } catch (cause) {
-      log('error', 'the import of keys waits for the database', { cause, retryMs: OUTAGE_MS })
+      log('error', 'key_import_waiting', 'the import of enqueued keys waits for the database', {
+        cause,
+        retryMs: OUTAGE_MS,
+      })
       return OUTAGE_MS
     }
   }
@@ -93,7 +96,12 @@ export class KeyImporter {
     } catch (cause) {
       // Another request made one of these keys, or deleted one of their roles, since we looked: the next look sees it.
       if (cause instanceof ApiError) return
-      log('warn', 'a batch of keys to import failed; each is tried alone', { cause, keys: ids.length })
+      log(
+        'warn',
+        'key_import_batch_failed',
+        'a batch of enqueued keys could not be made; each is tried alone',
+        { cause, keys: ids.length },
+      )
       for (const id of ids) await this.#importAlone(id)
     }
   }
@@ -102,7 +110,7 @@ export class KeyImporter {
     try {
       await this.#import([id])
     } catch (cause) {
-      log('error', 'a key to import failed', { cause, import: id })
+      log('error', 'key_import_failed', 'an enqueued key could not be made', { cause, import: id })
       const now = this.#deps.clock()
       await this.#deps.database.write(async (tx) => {
         const rows = await claimKeyImports(tx, { ids: [id], now })
@@ -127,7 +135,13 @@ export class KeyImporter {
       for (const group of actors.values()) count += await importOf(tx, group, { touch, now })
       return count
     })
-    if (givenUp > 0) log('warn', 'keys could not be imported and are kept with the reason', { keys: givenUp })
+    if (givenUp > 0)
+      log(
+        'warn',
+        'keys_not_imported',
+        'enqueued keys were given up; they are kept with the reason in the table key_imports',
+        { keys: givenUp },
+      )
   }
 }
 

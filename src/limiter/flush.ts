@@ -340,12 +340,19 @@ export class Flusher {
   private reportAway(cause: unknown): void {
     if (this.awaySinceMs !== null) return
     this.awaySinceMs = this.options.timers.now()
-    log('warn', 'rate limit windows cannot be flushed; limits go on from memory', { cause })
+    log(
+      'warn',
+      'window_flush_failing',
+      'rate limit windows cannot be written to the database; limits go on from memory',
+      { cause },
+    )
   }
 
   private reportBack(): void {
     if (this.awaySinceMs === null) return
-    log('info', 'rate limit windows are flushed again', { awayMs: this.awayMs })
+    log('info', 'window_flush_recovered', 'rate limit windows are written to the database again', {
+      awayMs: this.awayMs,
+    })
     this.awaySinceMs = null
   }
 }

@@ -173,8 +173,19 @@ export class Shard {
       charges: table.sketch.chargesTotal,
     }
     if (this.isOverflowing)
-      log('warn', 'rate limit windows exceed their memory: new ones are over-counted', fields)
-    else log('info', 'rate limit windows fit their memory again', fields)
+      log(
+        'warn',
+        'limiter_memory_full',
+        'rate limit windows exceed TOLLGATE_LIMITER_MEMORY_MIB: new identifiers may be limited too early, never too late',
+        fields,
+      )
+    else
+      log(
+        'info',
+        'limiter_memory_recovered',
+        'rate limit windows fit TOLLGATE_LIMITER_MEMORY_MIB again',
+        fields,
+      )
   }
 }
 

@@ -155,7 +155,10 @@ class ShardWorker {
     if (answer.kind === 'failed')
       throw new Error(`shard ${this.setup.index} does not start: ${answer.reason}`)
     if (answer.kind !== 'started') throw new Error(`shard ${this.setup.index} answered ${answer.kind}`)
-    log('info', 'limiter shard started', { shard: this.setup.index, windowsRestored: answer.restored })
+    log('info', 'shard_started', 'limiter shard started', {
+      shard: this.setup.index,
+      windowsRestored: answer.restored,
+    })
     this.state = 'running'
   }
 
@@ -194,10 +197,20 @@ class ShardWorker {
         const answer = await this.answer('stopped', STOP_MS)
         if (answer.kind === 'stopped' && answer.spilled > 0) {
           const fields = { shard: this.setup.index, windows: answer.spilled }
-          log('warn', 'rate limit windows went to a spill file', fields)
+          log(
+            'warn',
+            'windows_spilled',
+            'rate limit windows could not be written to the database and are in a spill file until the next start',
+            fields,
+          )
         }
       } catch (cause) {
-        log('error', 'a limiter shard did not stop by itself; its last counts may be lost', { cause })
+        log(
+          'error',
+          'shard_stop_failed',
+          'a limiter shard did not stop by itself; its last counts may be lost',
+          { cause },
+        )
       }
     }
     this.terminate()
@@ -264,7 +277,7 @@ class ShardWorker {
     this.state = 'dead'
     this.worker = null
     worker.terminate()
-    log('error', 'a limiter shard died; it is started again with its windows as last flushed', {
+    log('error', 'shard_died', 'a limiter shard died; it is started again with its windows as last flushed', {
       cause: error,
     })
     this.restartAfter(0)
@@ -280,7 +293,9 @@ class ShardWorker {
         this.state = 'dead'
         this.worker?.terminate()
         this.worker = null
-        log('error', 'a limiter shard does not start again; its calls fail', { cause })
+        log('error', 'shard_restart_failing', 'a limiter shard does not start again; its calls fail', {
+          cause,
+        })
         this.restartAfter(RESTART_DELAY_MS)
       }
     })
@@ -306,7 +321,9 @@ async function replaySpills(
         })
       }
       done()
-      log('info', 'rate limit windows of a spill file were sent', { windows: open.length })
+      log('info', 'spilled_windows_sent', 'rate limit windows of a spill file are in the database', {
+        windows: open.length,
+      })
     }
   } finally {
     await store.close()

@@ -89,7 +89,9 @@ export class SpanExporter {
     cancel()
     this.#cancelNext?.()
     if (this.#queue.length > 0)
-      log('warn', 'spans were not exported before the stop', { spans: this.#queue.length })
+      log('warn', 'spans_lost_at_stop', 'spans were not exported before the stop', {
+        spans: this.#queue.length,
+      })
   }
 
   #waitForMore(): void {
@@ -124,11 +126,12 @@ export class SpanExporter {
     for (let attempt = 1; ; attempt++) {
       const { rejected, retryAfterMs, reason } = await this.#post(body)
       if (reason === null) {
-        if (this.#isFailing) log('info', 'spans are exported again')
+        if (this.#isFailing) log('info', 'span_export_recovered', 'spans are exported again')
         this.#isFailing = false
         return rejected
       }
-      if (!this.#isFailing) log('warn', 'spans cannot be exported; requests go on', { reason })
+      if (!this.#isFailing)
+        log('warn', 'span_export_failing', 'the collector does not take spans; requests go on', { reason })
       this.#isFailing = true
       if (retryAfterMs === null || attempt >= ATTEMPTS_MAX || this.#isStopped) return spans.length
       // Apart by chance, so that servers that failed together do not come back together.

@@ -212,12 +212,18 @@ export class UsageRecorder {
       await this.#keepHouse()
     } catch (cause) {
       if (this.#awaySinceMs === null)
-        log('warn', 'flushing usage failed; what was not sent is kept and sent later', { cause })
+        log(
+          'warn',
+          'usage_flush_failing',
+          'usage cannot be written to the database; it is kept and written later',
+          { cause },
+        )
       this.#awaySinceMs ??= this.#timers.now()
       if (this.#takenSize + this.#fold.size > this.#cellsMax) await this.#moveAside()
       return
     }
-    if (this.#awaySinceMs !== null) log('info', 'usage is flushed again')
+    if (this.#awaySinceMs !== null)
+      log('info', 'usage_flush_recovered', 'usage is written to the database again')
     this.#awaySinceMs = null
   }
 
@@ -246,7 +252,12 @@ export class UsageRecorder {
       if (!isRefusedData(cause)) throw cause
       // Better out of the way, and on disk for a person to see, than in front of all others for ever.
       this.#spills.write('rejected-usage', batch)
-      log('error', 'the database refuses a batch of usage; it is kept in the data dir', { cause })
+      log(
+        'error',
+        'usage_batch_refused',
+        'the database refuses a batch of usage; the batch is kept in the data dir',
+        { cause },
+      )
     }
   }
 
@@ -328,7 +339,9 @@ export class UsageRecorder {
           await this.#spills.writeAsync(this.#asideKind, batch)
         } catch (cause) {
           this.#aside.push(batch)
-          log('error', 'usage cannot be moved to the data dir; it stays in memory', { cause })
+          log('error', 'usage_spill_failing', 'usage cannot be moved to the data dir; it stays in memory', {
+            cause,
+          })
           return
         }
         this.#asideFiles++
@@ -434,7 +447,12 @@ export async function replaySpilledUsage(
       next.done()
     } catch (cause) {
       if (!isRefusedData(cause)) throw cause
-      log('error', 'the database refuses a batch of usage; it is left in the data dir', { cause })
+      log(
+        'error',
+        'usage_batch_refused',
+        'the database refuses a batch of usage; the batch is kept in the data dir',
+        { cause },
+      )
     }
     if (isOver()) return false
   }
@@ -446,7 +464,11 @@ function nextBatch(files: Iterator<Spill, void>): { batch: UsageBatch; done(): v
   for (let next = files.next(); next.done !== true; next = files.next()) {
     const { value, done } = next.value
     if (Value.Check(UsageBatch, value)) return { batch: value, done }
-    log('error', 'a file of usage in the data dir is not what it should be; it is left there')
+    log(
+      'error',
+      'usage_file_invalid',
+      'a spill file of usage does not hold a batch of usage; it is left where it is',
+    )
   }
   return null
 }

@@ -61,13 +61,28 @@ export class UsageRetention {
     try {
       const tables = await dropOldPartitions(sql, this.#keepMonths, now)
       this.#doneFor = bucketOf(now, 'day')
-      if (tables.length > 0) log('info', 'old months of usage were dropped', { tables })
+      if (tables.length > 0)
+        log(
+          'info',
+          'usage_months_dropped',
+          'months of usage older than TOLLGATE_USAGE_RETENTION_MONTHS were dropped',
+          { tables },
+        )
     } catch (cause) {
       if (this.#isStopped) return
       if (codeOf(cause) === LOCK_NOT_AVAILABLE)
-        log('info', 'a long query holds old months of usage; they are dropped within five minutes after it')
+        log(
+          'info',
+          'usage_retention_waiting',
+          'a long query holds old months of usage; they are dropped within five minutes after it',
+        )
       else
-        log('error', 'dropping old months of usage failed and is tried again within five minutes', { cause })
+        log(
+          'error',
+          'usage_retention_failed',
+          'dropping old months of usage failed; the next attempt is within five minutes',
+          { cause },
+        )
     } finally {
       clearTimeout(deadline)
       await sql.end({ timeout: 1 })

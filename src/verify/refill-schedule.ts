@@ -73,9 +73,11 @@ export class RefillSchedule {
       const { refilled, left } = await this.runRound()
       // Whoever changes a key need not be refilling it: what was left is looked at again.
       if (!this.#isStopped && left === 0) this.#doneFor = midnight
-      if (refilled > 0) log('info', 'keys refilled on schedule', { refilled })
+      if (refilled > 0) log('info', 'keys_refilled', 'keys were refilled on schedule', { refilled })
     } catch (cause) {
-      log('error', 'the scheduled refill failed and is tried again within five minutes', { cause })
+      log('error', 'refill_failed', 'the scheduled refill failed; the next attempt is within five minutes', {
+        cause,
+      })
     }
   }
 }

@@ -223,7 +223,7 @@ test('no secret is in the log, an answer, a table, a file of the data dir, or wh
   const output = places.find(({ name }) => name === 'output')?.text ?? ''
   // It did log, and it did fail: else there would be nothing to find.
   expect(output.match(/"event":"request"/g)?.length).toBeGreaterThan(60)
-  expect(output).toContain('request failed')
+  expect(output).toContain('request_failed')
   expect(output).toContain('keys')
   expect(places.find(({ name }) => name === 'table encrypted_keys')?.text).toContain('ciphertext')
   const found: string[] = []

@@ -22,7 +22,7 @@ async function outputOf(env: Record<string, string>): Promise<string> {
 /** Shards are threads of their own: the level must reach them too. */
 test('no request is logged unless asked for, and the level holds in every thread', async () => {
   const usual = await outputOf({})
-  expect(usual).toContain('limiter shard started')
+  expect(usual).toContain('"event":"shard_started"')
   expect(usual).not.toContain('/v1/keys.verifyKey')
   const quiet = await outputOf({ TOLLGATE_LOG_LEVEL: 'error', TOLLGATE_ACCESS_LOG: '1' })
   expect(quiet).not.toContain('"level"')
@@ -35,6 +35,7 @@ test('the access log has a line for each request, and it is JSON where no termin
     at: expect.any(String),
     level: 'info',
     event: 'request',
+    message: 'a request',
     requestId: expect.stringMatching(/^req_/),
     route: '/v1/keys.verifyKey',
     status: 200,
@@ -70,11 +71,14 @@ test('on a terminal an event is one line for eyes', () => {
   const line = logLine({
     at: new Date('2030-01-01T12:00:00.123Z'),
     level: 'warn',
-    event: 'slow request',
+    event: 'slow_request',
+    message: 'a request took long',
     fields: { route: '/v1/x', tookMs: 1200.5 },
     isPretty: true,
   })
-  expect(Bun.stripANSI(line)).toBe('12:00:00.123 warn  slow request  route=/v1/x  tookMs=1200.5')
+  expect(Bun.stripANSI(line)).toBe(
+    '12:00:00.123 warn  a request took long  event=slow_request  route=/v1/x  tookMs=1200.5',
+  )
 })
 
 test('wrong values name what is wanted', () => {

@@ -49,7 +49,7 @@ const failedFor = (server: ServerProcess, reason: string) =>
   server
     .output()
     .split('\n')
-    .filter((line) => line.includes('"event":"request failed"') && line.includes(reason)).length
+    .filter((line) => line.includes('"event":"request_failed"') && line.includes(reason)).length
 
 const ALL_UP = Array(5).fill(true)
 

@@ -1,0 +1,71 @@
+import type { LogLevel } from './log.ts'
+
+/**
+ * Every event that is logged, with its level. Names are contract, as people alert on them: add one, never rename one.
+ * What each means and what to do is the table of `http/guides/logs.md`, which has a row for each of these.
+ */
+export const LOG_EVENTS = {
+  // Start and stop
+  shard_started: 'info',
+  stopping: 'info',
+  stopped: 'info',
+  stop_failed: 'error',
+  stop_timed_out: 'error',
+  unhandled_rejection: 'error',
+  // Requests
+  request: 'info',
+  slow_request: 'warn',
+  request_failed: 'error',
+  connections_refused: 'warn',
+  // Database
+  database_unavailable: 'warn',
+  database_available: 'info',
+  changes_unheard: 'warn',
+  changes_heard: 'info',
+  change_not_passed_on: 'error',
+  embedded_database_died: 'error',
+  embedded_database_restart_failing: 'error',
+  embedded_database_unclean: 'warn',
+  embedded_connection_failed: 'warn',
+  embedded_transaction_ended: 'warn',
+  housekeeping_failed: 'warn',
+  // Threads
+  http_thread_died: 'error',
+  http_thread_restarted: 'info',
+  http_thread_restart_failing: 'error',
+  shard_died: 'error',
+  shard_restart_failing: 'error',
+  shard_stop_failed: 'error',
+  // Rate limits
+  limiter_memory_full: 'warn',
+  limiter_memory_recovered: 'info',
+  window_flush_failing: 'warn',
+  window_flush_recovered: 'info',
+  windows_spilled: 'warn',
+  spilled_windows_sent: 'info',
+  // Usage
+  usage_flush_failing: 'warn',
+  usage_flush_recovered: 'info',
+  usage_spill_failing: 'error',
+  usage_batch_refused: 'error',
+  usage_file_invalid: 'error',
+  usage_months_dropped: 'info',
+  usage_retention_waiting: 'info',
+  usage_retention_failed: 'error',
+  // Files in the data dir
+  spill_of_other_database: 'warn',
+  spill_unreadable: 'error',
+  // Keys
+  keys_refilled: 'info',
+  refill_failed: 'error',
+  key_import_waiting: 'error',
+  key_import_batch_failed: 'warn',
+  key_import_failed: 'error',
+  keys_not_imported: 'warn',
+  // Traces
+  span_export_failing: 'warn',
+  span_export_recovered: 'info',
+  spans_lost_at_stop: 'warn',
+} as const satisfies Record<string, LogLevel>
+
+export type LogEvent = keyof typeof LOG_EVENTS
