@@ -6,6 +6,7 @@ import type { LogLevel } from './log.ts'
  */
 export const LOG_EVENTS = {
   // Start and stop
+  unknown_variable: 'warn',
   shard_started: 'info',
   stopping: 'info',
   stopped: 'info',

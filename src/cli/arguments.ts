@@ -20,6 +20,8 @@ export type Command = {
   name: string
   about: string
   options?: Record<string, Option>
+  /** What the help tells below the options. */
+  notes?: string
   /** One word after the name, as the help shows it: `<file>`. */
   positional?: string
   /** @returns the exit status; nothing = 0. */

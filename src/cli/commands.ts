@@ -1,5 +1,5 @@
 import packageJson from '../../package.json' with { type: 'json' }
-import { ConfigError } from '../config.ts'
+import { ConfigError, unknownVariables } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import { apiCommands } from './api.ts'
 import { type Arguments, type Command, parse, UsageError } from './arguments.ts'
@@ -70,6 +70,7 @@ export async function runCommand(words: string[]): Promise<void> {
       process.stdout.write(helpOf(command))
       return
     }
+    if (command !== serveCommand && !rest.includes('--json')) warnOfUnknownVariables()
     process.exitCode = (await run(command, parse(command, rest))) ?? 0
   } catch (cause) {
     process.exitCode = report(cause, command, rest.includes('--json'))
@@ -78,6 +79,14 @@ export async function runCommand(words: string[]): Promise<void> {
 
 const run = async (command: Command, given: Arguments): Promise<number | undefined> =>
   (await command.run(given)) ?? undefined
+
+/** A server logs them. With `--json`, stderr holds the one error and nothing else. */
+function warnOfUnknownVariables(): void {
+  for (const { variable, nearest } of unknownVariables())
+    process.stderr.write(
+      `${variable} is no variable of Tollgate and has no effect; the nearest is ${nearest}\n`,
+    )
+}
 
 const isHelpAsked = (words: string[]) => words.includes('--help') || words.includes('-h')
 
@@ -108,7 +117,7 @@ function overview(shown = commands): string {
 
 ${lines.join('\n')}
 
-tollgate <command> --help tells its options, tollgate --version the version. All but serve and migrate call a running
+tollgate <command> --help tells its options, tollgate serve --help all variables, tollgate --version the version. All but serve and migrate call a running
 server: TOLLGATE_URL says which (default: where HOST and PORT would have it here, http://127.0.0.1:3000),
 TOLLGATE_ROOT_KEY as whom; without it, the root key that the first start wrote into the data dir is used. --json prints
 what programs can read, errors too; those go to stderr.
@@ -116,7 +125,7 @@ Exit status: 0 done, 1 refused or failed, 2 typed wrongly.
 `
 }
 
-function helpOf({ name, about, options = {}, positional }: Command): string {
+function helpOf({ name, about, options = {}, notes, positional }: Command): string {
   const rows = Object.entries(options).map(([option, { value, about: meaning, isRequired }]) => [
     `--${option}${value === null ? '' : ` ${value}`}`,
     `${meaning}${isRequired === true ? ' (required)' : ''}`,
@@ -129,5 +138,5 @@ function helpOf({ name, about, options = {}, positional }: Command): string {
 ${about}
 
 ${lines.join('\n')}
-`
+${notes === undefined ? '' : `\n${notes}\n`}`
 }

@@ -1,4 +1,4 @@
-import { ConfigError, readConfig } from '../config.ts'
+import { ConfigError, readConfig, unknownVariables, VARIABLES } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import { configureLog, log, logUnhandledRejections } from '../log.ts'
 import { type Server, startServer } from '../server.ts'
@@ -7,7 +7,8 @@ import { errorText } from './text.ts'
 
 export const serveCommand: Command = {
   name: 'serve',
-  about: 'start the server (README lists its environment variables)',
+  about: 'start the server; --help lists its environment variables',
+  notes: variablesText(),
   run: (given) => serve(given.isJson),
 }
 
@@ -22,6 +23,8 @@ async function serve(isJson: boolean): Promise<void> {
   try {
     const config = readConfig()
     configureLog({ level: config.log.level, isPretty: !isJson && process.stdout.isTTY === true })
+    for (const fields of unknownVariables())
+      log('warn', 'unknown_variable', 'an environment variable is not known and has no effect', fields)
     server = await startServer(config)
   } catch (cause) {
     if (!(cause instanceof ConfigError || cause instanceof StartError)) throw cause
@@ -58,6 +61,16 @@ async function serve(isJson: boolean): Promise<void> {
   }
   if (server.rootKeyFile !== null) process.stdout.write(`The operator root key is in ${server.rootKeyFile}\n`)
   process.stdout.write(`Tollgate listens on ${server.places.join(' and ')}\n`)
+}
+
+/** Every variable with its default, in columns. */
+function variablesText(): string {
+  const rows = Object.entries(VARIABLES)
+  const width = Math.max(...rows.map(([name]) => name.length))
+  const lines = rows.map(
+    ([name, { about, otherwise }]) => `  ${name.padEnd(width)}  ${about} (default: ${otherwise})`,
+  )
+  return `environment:\n${lines.join('\n')}`
 }
 
 const STOP_MS = 9500
