@@ -45,11 +45,8 @@ export async function openTestDatabase(): Promise<TestDatabase> {
   url.pathname = `/${name}`
   await administer(TEST_DATABASE_URL, async (sql) => {
     await dropLeftovers(sql)
-    await sql`create database ${sql(name)}`
+    await sql`create database ${sql(name)} template ${sql(await postgresTemplate(sql, TEST_DATABASE_URL))}`
   })
-  const sql = connect({ kind: 'url', url: url.href }, { connectionsMax: 1 })
-  await migrate(sql)
-  await sql.end()
   return {
     databaseUrl: url.href,
     dataDir,
@@ -105,7 +102,7 @@ async function administer(url: string, work: (sql: Sql) => Promise<unknown>): Pr
   }
 }
 
-/** Databases of runs that were killed: their names say when they were made, and no run lasts an hour. */
+/** Databases of runs that were killed (their names say when they were made, and no run lasts an hour), and templates of yesterday. */
 async function dropLeftovers(sql: Sql): Promise<void> {
   const rows = await sql<{ name: string }[]>`
     select datname as name from pg_database where datname ~ '^tollgate_test_[0-9]+_'`
@@ -113,6 +110,35 @@ async function dropLeftovers(sql: Sql): Promise<void> {
   for (const { name } of rows) {
     if (Number(name.split('_')[2]) < anHourAgo) await sql`drop database if exists ${sql(name)} with (force)`
   }
+  const aDayAgo = Date.now() / 1000 - DAY_MS / 1000
+  const templates = await sql<{ name: string; madeAt: string | null }[]>`
+    select datname as name, shobj_description(oid, 'pg_database') as "madeAt"
+      from pg_database
+     where datname ~ '^tollgate_test_template_'`
+  for (const { name, madeAt } of templates)
+    if (Number(madeAt ?? Infinity) < aDayAgo) await sql`drop database if exists ${sql(name)} with (force)`
+}
+
+/**
+ * @returns the name of a migrated database that nobody is connected to, on the Postgres of the suite. Test files that need it at
+ *   the same time wait for the first of them.
+ */
+async function postgresTemplate(sql: Sql, suiteUrl: string): Promise<string> {
+  const name = `tollgate_test_template_${templateVersion()}`
+  const isThere = async () => (await sql`select 1 from pg_database where datname = ${name}`).length > 0
+  if (await isThere()) return name
+  // Of the session: this pool has one connection, and ends when the database is made.
+  await sql`select pg_advisory_lock(hashtext(${name}))`
+  if (await isThere()) return name
+  const part = `${name}_part`
+  await sql`drop database if exists ${sql(part)} with (force)`
+  await sql`create database ${sql(part)}`
+  const url = new URL(suiteUrl)
+  url.pathname = `/${part}`
+  await administer(url.href, migrate)
+  await sql`comment on database ${sql(part)} is ${sql.unsafe(`'${Math.floor(Date.now() / 1000)}'`)}`
+  await sql`alter database ${sql(part)} rename to ${sql(name)}`
+  return name
 }
 
 /** @returns a data dir whose database is migrated. Whoever makes it first puts it in place whole; others use it. */
