@@ -2,6 +2,7 @@ import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { findIdentityIds } from '../identities/store.ts'
+import { auditDecryption } from '../keys/decryption.ts'
 import { keyObject } from '../keys/key-object.ts'
 import { countKeys, listKeyRows } from '../keys/store.ts'
 import { cutPage, PAGE_ITEMS_DEFAULT } from '../lib/page.ts'
@@ -36,6 +37,7 @@ export async function listKeys(deps: Deps, call: Call, query: ListKeysQuery): Pr
   ])
   const { items, ...page } = cutPage(rows, limit)
   const plaintexts = query.decrypt ? await deps.vault.open(workspaceId, items) : null
+  if (plaintexts !== null) await auditDecryption(deps, actor, apiId, plaintexts)
   return { keys: items.map((row) => keyObject(row, plaintexts?.get(row.id))), total, ...page }
 }
 

@@ -40,16 +40,22 @@ export async function insertApi(
     select ${id}, ${workspaceId}, ${name}, keyspace.id, ${now} from keyspace`
 }
 
-/** As {@link findApi}, locked until the transaction ends: of two changes of one API at once, the second sees the first. */
+/**
+ * As {@link findApi} with all settings, locked until the transaction ends: of two changes of one API at once, the second
+ * sees the first.
+ */
 export async function lockApi(
   sql: AnySql,
   workspaceId: WorkspaceId,
   apiId: string,
-): Promise<Pick<ApiRow, 'name' | 'keyspaceId' | 'deleteProtection'> | null> {
-  const [row] = await sql<Pick<ApiRow, 'name' | 'keyspaceId' | 'deleteProtection'>[]>`
-    select name, keyspace_id as "keyspaceId", delete_protection as "deleteProtection" from apis
-     where workspace_id = ${workspaceId} and id = ${apiId} and deleted_at is null
-       for update`
+): Promise<(ApiRow & { ipWhitelist: string[] | null }) | null> {
+  const rows = await sql`
+    select 1 from apis where workspace_id = ${workspaceId} and id = ${apiId} and deleted_at is null for update`
+  if (rows.length === 0) return null
+  // A statement of its own: the one that waited for the lock would have the keyspace as it was before.
+  const [row] = await sql<(ApiRow & { ipWhitelist: string[] | null })[]>`
+    select ${apiColumns(sql)}, a.ip_whitelist as "ipWhitelist" from ${apiTables(sql)}
+     where a.workspace_id = ${workspaceId} and a.id = ${apiId} and a.deleted_at is null`
   return row ?? null
 }
 

@@ -1,3 +1,4 @@
+import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { ApiError, badRequest, notFound } from '../errors.ts'
@@ -9,7 +10,7 @@ import { type ApiChange, changeApi, changeKeyspace, type KeyspaceChange, lockApi
 
 /** Changes an API's settings; what is not sent stays. Effective on the next verification of its keys. */
 export async function updateApi(deps: Deps, call: Call, body: UpdateApiBody): Promise<Record<string, never>> {
-  const { apiId } = body
+  const { apiId, ...settings } = body
   refuseUnreadable(body.ipWhitelist ?? [])
   const actor = await authenticate(deps, call, anyOf('*', 'api.*.update_api', `api.${apiId}.update_api`))
   const ofApi: ApiChange = {}
@@ -36,13 +37,29 @@ export async function updateApi(deps: Deps, call: Call, body: UpdateApiBody): Pr
         description: `updated API ${apiId}: ${Object.keys(body)
           .filter((field) => field !== 'apiId')
           .join(', ')}`,
-        resources: [{ type: 'api', id: apiId, name: body.name ?? api.name }],
+        resources: [
+          {
+            type: 'api',
+            id: apiId,
+            name: body.name ?? api.name,
+            ...changesOf(settingsOf(api), { ...settingsOf(api), ...settings }),
+          },
+        ],
       },
     ])
     touch(apiId)
   })
   return {}
 }
+
+const settingsOf = (api: Required<Omit<UpdateApiBody, 'apiId'>>) => ({
+  name: api.name,
+  deleteProtection: api.deleteProtection,
+  ipWhitelist: api.ipWhitelist,
+  storeEncryptedKeys: api.storeEncryptedKeys,
+  defaultPrefix: api.defaultPrefix,
+  defaultBytes: api.defaultBytes,
+})
 
 /** @throws ApiError BAD_REQUEST naming the first entry that is neither an address nor a range. */
 function refuseUnreadable(list: readonly string[]): void {

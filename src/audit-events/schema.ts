@@ -39,13 +39,24 @@ export const ListEventsReply = Type.Object({
           meta: Type.Optional(
             Type.Record(Type.String(), Type.Unknown(), { description: 'Facts of the change.' }),
           ),
+          before: Type.Optional(
+            Type.Record(Type.String(), Type.Unknown(), {
+              description:
+                'The fields that changed, as they were; null = not set. Absent for what was made. Long values are cut. Never a secret.',
+            }),
+          ),
+          after: Type.Optional(
+            Type.Record(Type.String(), Type.Unknown(), {
+              description: 'The same fields as they are since. Absent for what was deleted.',
+            }),
+          ),
         }),
         { description: 'What was affected, the main thing first.' },
       ),
       location: Type.Optional(Type.String({ description: 'Address the call came from.' })),
       userAgent: Type.Optional(Type.String({ description: 'Client the call came with.' })),
     }),
-    { description: 'Oldest first.' },
+    { description: 'In the order in which they happened, oldest first.' },
   ),
   cursor: Type.Optional(
     Type.String({ description: 'Send it to get the next page; absent on the last one.' }),

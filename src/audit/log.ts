@@ -1,5 +1,6 @@
 import type { AnySql } from '../db/connect.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
+import type { Changes } from './changes.ts'
 
 export type AuditEventName =
   | 'api.create'
@@ -15,6 +16,7 @@ export type AuditEventName =
   | 'identity.delete'
   | 'identity.update'
   | 'key.create'
+  | 'key.decrypt'
   | 'key.delete'
   | 'key.update'
   | 'permission.create'
@@ -37,7 +39,13 @@ export type AuditEventName =
   | 'workspace.create'
   | 'workspace.update'
 
-export type AuditResource = { type: string; id: string; name?: string; meta?: Record<string, unknown> }
+/** `before` and `after` come from `changesOf`, which bounds them. */
+export type AuditResource = Changes & {
+  type: string
+  id: string
+  name?: string
+  meta?: Record<string, unknown>
+}
 
 export type AuditEntry = {
   event: AuditEventName
@@ -57,6 +65,7 @@ export type AuditActor = {
 
 /**
  * Adds entries inside the caller's transaction: they exist if and only if the change does. One statement, however many.
+ * They are listed in the order of `entries`.
  */
 export async function audit(tx: AnySql, actor: AuditActor, entries: AuditEntry[]): Promise<void> {
   if (entries.length === 0) return
@@ -69,7 +78,8 @@ export async function audit(tx: AnySql, actor: AuditActor, entries: AuditEntry[]
       from unnest(${entries.map(() => newId('log', now))}::text[], ${entries.map(({ event }) => event)}::text[],
                   ${entries.map(({ resources }) => JSON.stringify(resources))}::text[],
                   ${entries.map(({ description }) => description)}::text[])
-        as e (id, event, resources, description)`
+        with ordinality as e (id, event, resources, description, number)
+     order by e.number`
 }
 
 /**

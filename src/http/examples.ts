@@ -116,6 +116,8 @@ const SAMPLES: Readonly<Record<string, unknown>> = {
   'ratelimits:id': `rlor_${ID}`,
   'refill.interval': 'monthly',
   'resources.id': `key_${ID}`,
+  'resources.after': { enabled: false },
+  'resources.before': { enabled: true },
   'resources.meta': { apiId: `api_${ID}` },
   'resources.name': 'production',
   'resources.type': 'key',

@@ -32,7 +32,7 @@ export async function createIdentity(
         description: `created identity ${id}`,
         resources: [{ type: 'identity', id, meta: { externalId } }],
       },
-      ...limits.map((limit) => limitEntry('create', id, limit)),
+      ...limits.map((limit) => limitEntry(id, { before: null, after: limit })),
     ])
   })
   return { identityId: id }

@@ -31,7 +31,7 @@ export async function deleteIdentity(
           description: `deleted identity ${id}`,
           resources: [{ type: 'identity', id, meta: { externalId: identity.externalId } }],
         },
-        ...identity.limits.map((limit) => limitEntry('delete', id, limit)),
+        ...identity.limits.map((limit) => limitEntry(id, { before: limit, after: null })),
       ])
       touch(id)
     },

@@ -33,6 +33,10 @@ export function readMeta(meta: Record<string, unknown> | undefined): string | nu
   return text
 }
 
+/** @param text As {@link readMeta} made it. */
+export const readObject = (text: string | null): Record<string, unknown> | null =>
+  text === null ? null : (JSON.parse(text) as Record<string, unknown>) // see above
+
 /** @throws ApiError CONFLICT when a name comes twice. */
 export function requireDistinctNames(ratelimits: readonly Ratelimit[]): void {
   const names = new Set<string>()
@@ -59,6 +63,6 @@ export const presentLimits = (limits: readonly IdentityLimitRow[]): Ratelimit[] 
 export const presentIdentity = ({ id, externalId, meta, limits }: IdentityRow): IdentityReply => ({
   id,
   externalId,
-  meta: meta === null ? {} : JSON.parse(meta),
+  meta: readObject(meta) ?? {},
   ratelimits: presentLimits(limits),
 })

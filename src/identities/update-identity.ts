@@ -1,10 +1,18 @@
+import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
-import { newLimits, presentIdentity, readIdentityName, readMeta, requireDistinctNames } from './fields.ts'
+import {
+  newLimits,
+  presentIdentity,
+  readIdentityName,
+  readMeta,
+  readObject,
+  requireDistinctNames,
+} from './fields.ts'
 import type { IdentityReply, Ratelimit, UpdateIdentityBody } from './schema.ts'
 import {
   changeIdentity,
@@ -49,11 +57,17 @@ export async function updateIdentity(
       {
         event: 'identity.update',
         description: `updated identity ${before.id}`,
-        resources: [{ type: 'identity', id: before.id }],
+        resources: [
+          {
+            type: 'identity',
+            id: before.id,
+            ...changesOf({ meta: readObject(before.meta) }, { meta: readObject(meta ?? before.meta) }),
+          },
+        ],
       },
-      ...plan.deleted.map((limit) => limitEntry('delete', before.id, limit)),
-      ...plan.changed.map((limit) => limitEntry('update', before.id, limit)),
-      ...plan.created.map((limit) => limitEntry('create', before.id, limit)),
+      ...plan.deleted.map((limit) => limitEntry(before.id, { before: limit, after: null })),
+      ...plan.changed.map(({ was, ...is }) => limitEntry(before.id, { before: was, after: is })),
+      ...plan.created.map((limit) => limitEntry(before.id, { before: null, after: limit })),
     ])
     touch(before.id)
     return presentIdentity({ ...before, meta: meta ?? before.meta, limits: plan.after })
@@ -63,7 +77,7 @@ export async function updateIdentity(
 type LimitsPlan = {
   deleted: IdentityLimitRow[]
   /** Same name, other values: the row keeps its id. */
-  changed: IdentityLimitRow[]
+  changed: (IdentityLimitRow & { was: IdentityLimitRow })[]
   created: IdentityLimitRow[]
   /** What the identity then has: those it had first. */
   after: IdentityLimitRow[]
@@ -77,7 +91,7 @@ export function planLimits(
   if (wanted === undefined) return { deleted: [], changed: [], created: [], after: [...before] }
   const wantedByName = new Map(wanted.map((ratelimit) => [ratelimit.name, ratelimit]))
   const deleted: IdentityLimitRow[] = []
-  const changed: IdentityLimitRow[] = []
+  const changed: LimitsPlan['changed'] = []
   const kept: IdentityLimitRow[] = []
   for (const row of before) {
     const ratelimit = wantedByName.get(row.name)
@@ -87,7 +101,7 @@ export function planLimits(
     }
     const after = { ...row, limit: ratelimit.limit, durationMs: ratelimit.duration }
     kept.push(after)
-    if (after.limit !== row.limit || after.durationMs !== row.durationMs) changed.push(after)
+    if (after.limit !== row.limit || after.durationMs !== row.durationMs) changed.push({ ...after, was: row })
   }
   const names = new Set(before.map((row) => row.name))
   const created = newLimits(wanted.filter((ratelimit) => !names.has(ratelimit.name)))

@@ -2,6 +2,7 @@ import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { anyOf, authenticate, requirePermission, requireRight } from '../root-keys/authorize.ts'
+import { auditDecryption } from './decryption.ts'
 import { keyObject } from './key-object.ts'
 import type { GetKeyQuery, KeyObject } from './schema.ts'
 import { findKey } from './store.ts'
@@ -15,5 +16,6 @@ export async function getKey(deps: Deps, call: Call, query: GetKeyQuery): Promis
   if (!query.decrypt) return keyObject(row)
   requireRight(actor, anyOf('*', 'api.*.decrypt_key', `api.${row.apiId}.decrypt_key`), 'decrypt keys')
   const plaintexts = await deps.vault.open(actor.workspaceId, [row])
+  await auditDecryption(deps, actor, row.apiId, plaintexts)
   return keyObject(row, plaintexts.get(row.id))
 }

@@ -1,3 +1,4 @@
+import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
 import type { Transaction } from '../db/connect.ts'
 import type { Deps } from '../deps.ts'
@@ -7,6 +8,7 @@ import { newId } from '../lib/ids.ts'
 import { readReferences } from '../lib/link-plan.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import { ensureIdentities } from './ensure-identities.ts'
+import { parseMeta } from './key-object.ts'
 import { replaceLinks } from './links.ts'
 import { refillDayOf } from './new-keys.ts'
 import { permissionLinks } from './permission-links.ts'
@@ -17,7 +19,9 @@ import {
   changeKey,
   deleteDefaultLimit,
   findKey,
+  holdKey,
   type KeyChange,
+  type KeyRow,
   upsertDefaultLimit,
 } from './store.ts'
 
@@ -38,11 +42,14 @@ export async function updateKey(deps: Deps, call: Call, body: UpdateKeyBody): Pr
 
   await deps.database.write(async (tx, touch) => {
     const owner = await ownerChange(tx, actor, body, now)
-    if (!(await changeKey(tx, workspaceId, keyId, { ...change, ...owner }, now)))
-      throw notFound(`key ${keyId}`)
+    const before = (await holdKey(tx, workspaceId, keyId)) ? await findKey(tx, workspaceId, keyId) : null
+    if (before === null) throw notFound(`key ${keyId}`)
+    await changeKey(tx, workspaceId, keyId, { ...change, ...owner }, now)
     await changeLimit(tx, actor, body, now)
     if (roles) await replaceLinks(roleLinks, tx, actor, { keyId, references: roles, now })
     if (permissions) await replaceLinks(permissionLinks, tx, actor, { keyId, references: permissions, now })
+    const after = await findKey(tx, workspaceId, keyId)
+    const identityIds = new Set([before.identityId, after?.identityId])
     await audit(tx, actor, [
       {
         event: 'key.update',
@@ -50,8 +57,12 @@ export async function updateKey(deps: Deps, call: Call, body: UpdateKeyBody): Pr
           .filter((field) => field !== 'keyId')
           .join(', ')}`,
         resources: [
-          { type: 'key', id: keyId },
+          { type: 'key', id: keyId, ...changesOf(fieldsOf(before), after && fieldsOf(after)) },
           { type: 'api', id: key.apiId },
+          // Those that it was taken from and given to: who looks for an identity finds them.
+          ...(identityIds.size === 1
+            ? []
+            : [...identityIds].flatMap((id) => (id ? [{ type: 'identity', id }] : []))),
         ],
       },
     ])
@@ -59,6 +70,22 @@ export async function updateKey(deps: Deps, call: Call, body: UpdateKeyBody): Pr
   })
   return {}
 }
+
+/** What an update can change, but for roles and permissions: they have entries of their own. */
+const fieldsOf = (row: KeyRow) => ({
+  name: row.name,
+  meta: parseMeta(row.meta),
+  ownerId: row.ownerId,
+  identityId: row.identityId,
+  expires: row.expiresAt,
+  remaining: row.remaining,
+  refill:
+    row.refillAmount === null
+      ? null
+      : { amount: row.refillAmount, ...(row.refillDay === null ? {} : { refillDay: row.refillDay }) },
+  ratelimit: row.ratelimit && { limit: row.ratelimit.limit, duration: row.ratelimit.durationMs },
+  enabled: row.enabled,
+})
 
 /** What needs no look at the database. @throws ApiError BAD_REQUEST for a day on a daily refill. */
 function plainChange(

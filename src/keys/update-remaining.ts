@@ -1,3 +1,4 @@
+import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
 import type { Transaction } from '../db/connect.ts'
 import type { Deps } from '../deps.ts'
@@ -6,7 +7,7 @@ import type { Call } from '../http/endpoint.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import type { UpdateRemainingBody, UpdateRemainingReply } from './schema.ts'
-import { changeKey, findKey, moveRemaining } from './store.ts'
+import { changeKey, findKey, holdKey, moveRemaining } from './store.ts'
 
 /** Changes the uses left, next to verifications that spend them: one statement decides. Never below zero. */
 export async function updateRemaining(
@@ -21,13 +22,17 @@ export async function updateRemaining(
   if (key === null) throw notFound(`key ${keyId}`)
   requirePermission(actor, anyOf('*', 'api.*.update_key', `api.${key.apiId}.update_key`))
   return await deps.database.write(async (tx, touch) => {
+    const before = (await holdKey(tx, actor.workspaceId, keyId))
+      ? await findKey(tx, actor.workspaceId, keyId)
+      : null
+    if (before === null) throw notFound(`key ${keyId}`)
     const remaining = await change(tx, actor.workspaceId, body, deps.clock())
     await audit(tx, actor, [
       {
         event: 'key.update',
         description: `updated key ${keyId}: remaining ${op} ${value ?? 'unlimited'}`,
         resources: [
-          { type: 'key', id: keyId, meta: { remaining } },
+          { type: 'key', id: keyId, ...changesOf({ remaining: before.remaining }, { remaining }) },
           { type: 'api', id: key.apiId },
         ],
       },

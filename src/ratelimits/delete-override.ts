@@ -1,3 +1,4 @@
+import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
@@ -5,6 +6,7 @@ import type { Call } from '../http/endpoint.ts'
 import { authenticate } from '../root-keys/authorize.ts'
 import { namespaceNotFound, readNamespaceName, requireInNamespace } from './namespace-name.ts'
 import type { DeleteOverrideBody } from './schema.ts'
+import { valuesOf } from './set-override.ts'
 import { holdNamespace, softDeleteOverride } from './store.ts'
 
 /** From the next call on the identifier has the limits its callers ask for. */
@@ -21,15 +23,20 @@ export async function deleteOverride(
     const namespace = await holdNamespace(tx, workspaceId, by)
     if (namespace === null) throw namespaceNotFound(by)
     requireInNamespace(actor, namespace.id, 'delete_override')
-    const id = await softDeleteOverride(tx, workspaceId, namespace.id, identifier, deps.clock())
-    if (id === null) throw notFound(`override ${identifier}`)
+    const deleted = await softDeleteOverride(tx, workspaceId, namespace.id, identifier, deps.clock())
+    if (deleted === null) throw notFound(`override ${identifier}`)
     await audit(tx, actor, [
       {
         event: 'ratelimit.delete_override',
-        description: `deleted override ${id} of namespace ${namespace.id}`,
+        description: `deleted override ${deleted.id} of namespace ${namespace.id}`,
         resources: [
           { type: 'ratelimitNamespace', id: namespace.id, name: namespace.name },
-          { type: 'ratelimitOverride', id, meta: { identifier } },
+          {
+            type: 'ratelimitOverride',
+            id: deleted.id,
+            meta: { identifier },
+            ...changesOf(valuesOf(deleted), null),
+          },
         ],
       },
     ])

@@ -1,3 +1,4 @@
+import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
@@ -5,7 +6,7 @@ import { newId } from '../lib/ids.ts'
 import { authenticate } from '../root-keys/authorize.ts'
 import { namespaceNotFound, readNamespaceName, requireInNamespace } from './namespace-name.ts'
 import type { SetOverrideBody, SetOverrideReply } from './schema.ts'
-import { holdNamespace, upsertOverride } from './store.ts'
+import { holdNamespace, lockOverrideRow, type OverrideRow, upsertOverride } from './store.ts'
 
 /** Makes an override or changes the one of this identifier; it counts from the next call on. Makes no namespace. */
 export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody): Promise<SetOverrideReply> {
@@ -17,6 +18,7 @@ export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody)
     const namespace = await holdNamespace(tx, workspaceId, by)
     if (namespace === null) throw namespaceNotFound(by)
     requireInNamespace(actor, namespace.id, 'set_override')
+    const before = await lockOverrideRow(tx, workspaceId, namespace.id, identifier)
     const override = { id: newId('rlor'), identifier, limit, durationMs, async }
     const id = await upsertOverride(tx, workspaceId, namespace.id, override, deps.clock())
     await audit(tx, actor, [
@@ -25,7 +27,12 @@ export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody)
         description: `set override ${id} in namespace ${namespace.id}`,
         resources: [
           { type: 'ratelimitNamespace', id: namespace.id, name: namespace.name },
-          { type: 'ratelimitOverride', id, meta: { identifier, limit, duration: durationMs, async } },
+          {
+            type: 'ratelimitOverride',
+            id,
+            meta: { identifier },
+            ...changesOf(before && valuesOf(before), valuesOf(override)),
+          },
         ],
       },
     ])
@@ -33,3 +40,10 @@ export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody)
     return { overrideId: id }
   })
 }
+
+/** What an override puts in place of a caller's values, as the API names it. */
+export const valuesOf = ({ limit, durationMs, async }: OverrideRow) => ({
+  limit,
+  duration: durationMs,
+  async,
+})

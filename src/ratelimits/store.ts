@@ -164,18 +164,33 @@ export async function countOverrides(
   return row?.total ?? 0
 }
 
-/** @returns its id, or null when there is none of that identifier. */
+/** As {@link findOverrideRow}, locked until the transaction ends. */
+export async function lockOverrideRow(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+  identifier: string,
+): Promise<OverrideRow | null> {
+  const [row] = await tx<OverrideRow[]>`
+    select id, identifier, "limit", duration_ms as "durationMs", async from ratelimit_overrides
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and identifier = ${identifier}
+       and deleted_at is null
+       for update`
+  return row ?? null
+}
+
+/** @returns what it was, or null when there is none of that identifier. */
 export async function softDeleteOverride(
   sql: AnySql,
   workspaceId: WorkspaceId,
   namespaceId: string,
   identifier: string,
   now: number,
-): Promise<string | null> {
-  const [row] = await sql<{ id: string }[]>`
+): Promise<OverrideRow | null> {
+  const [row] = await sql<OverrideRow[]>`
     update ratelimit_overrides set deleted_at = ${now}, updated_at = ${now}
      where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and identifier = ${identifier}
        and deleted_at is null
-    returning id`
-  return row?.id ?? null
+    returning id, identifier, "limit", duration_ms as "durationMs", async`
+  return row ?? null
 }

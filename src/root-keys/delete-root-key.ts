@@ -1,3 +1,4 @@
+import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
@@ -5,6 +6,7 @@ import type { Call } from '../http/endpoint.ts'
 import { anyOf, authenticate } from './authorize.ts'
 import type { DeleteRootKeyBody } from './schema.ts'
 import { countOtherOperatorKeys, findRootKey, lockRootKey, softDeleteRootKey } from './store.ts'
+import { fieldsOf } from './update-root-key.ts'
 
 /** Revokes a root key of the caller's workspace for good: the very next request with it is refused. */
 export async function deleteRootKey(
@@ -27,7 +29,7 @@ export async function deleteRootKey(
       {
         event: 'rootKey.delete',
         description: `deleted root key ${id}`,
-        resources: [{ type: 'rootKey', id }],
+        resources: [{ type: 'rootKey', id, ...changesOf(fieldsOf(rootKey), null) }],
       },
     ])
     touch(id)

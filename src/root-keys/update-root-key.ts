@@ -1,3 +1,4 @@
+import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
@@ -5,7 +6,13 @@ import type { Call } from '../http/endpoint.ts'
 import { anyOf, authenticate } from './authorize.ts'
 import { requireHeld } from './create-root-key.ts'
 import type { UpdateRootKeyBody } from './schema.ts'
-import { changeRootKey, countOtherOperatorKeys, findRootKey, lockRootKey } from './store.ts'
+import {
+  changeRootKey,
+  countOtherOperatorKeys,
+  findRootKey,
+  lockRootKey,
+  type RootKeyChange,
+} from './store.ts'
 
 /** Changes a root key of the caller's workspace; what is not sent stays. Effective on the very next request. */
 export async function updateRootKey(
@@ -44,10 +51,18 @@ export async function updateRootKey(
         description: `updated root key ${id}: ${Object.keys(body)
           .filter((field) => field !== 'rootKeyId')
           .join(', ')}`,
-        resources: [{ type: 'rootKey', id }],
+        resources: [{ type: 'rootKey', id, ...changesOf(fieldsOf(rootKey), fieldsOf(change)) }],
       },
     ])
     touch(id)
   })
   return {}
 }
+
+/** Of a root key, what the audit log says. Not its text, nor the beginning of that. */
+export const fieldsOf = ({ name, permissions, enabled, expiresAt }: RootKeyChange) => ({
+  name,
+  permissions,
+  enabled,
+  expires: expiresAt,
+})

@@ -1,3 +1,4 @@
+import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
@@ -28,7 +29,14 @@ export async function updateWorkspace(
       {
         event: 'workspace.update',
         description: `updated workspace ${id}`,
-        resources: [{ type: 'workspace', id, name, meta: { enabled } }],
+        resources: [
+          {
+            type: 'workspace',
+            id,
+            name,
+            ...changesOf({ name: workspace.name, enabled: workspace.enabled }, { name, enabled }),
+          },
+        ],
       },
     ])
     touch(id)

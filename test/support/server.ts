@@ -3,7 +3,7 @@ import { type Config, readConfig } from '../../src/config.ts'
 import { endpoints } from '../../src/http/app.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { type Server, startServer } from '../../src/server.ts'
-import { openTestDatabase } from './database.ts'
+import { openTestDatabase, type TestDatabase } from './database.ts'
 
 /** Root key of the test server's operator. */
 export const OPERATOR_KEY = 'tollgate_operator_key_of_the_tests'
@@ -53,11 +53,12 @@ export type TestWorkspace = {
  * A whole server in this process, with real shards and a database of its own, on a free port.
  * @param options.env Variables beyond the usual ones, as an operator would set them.
  * @param options.clock Time as the test chooses it.
+ * @param options.database Shared with other servers, by whoever opened it; only a Postgres can be.
  */
 export async function startTestServer(
-  options: { env?: Record<string, string>; clock?: Clock } = {},
+  options: { env?: Record<string, string>; clock?: Clock; database?: TestDatabase } = {},
 ): Promise<TestServer> {
-  const database = await openTestDatabase()
+  const database = options.database ?? (await openTestDatabase())
   const config: Config = readConfig({
     PORT: '0',
     DATABASE_URL: database.databaseUrl ?? '',
@@ -90,7 +91,7 @@ export async function startTestServer(
     workspace: () => makeWorkspace(calls),
     [Symbol.asyncDispose]: async () => {
       await server.stop()
-      await database[Symbol.asyncDispose]()
+      if (options.database === undefined) await database[Symbol.asyncDispose]()
     },
   }
 }
