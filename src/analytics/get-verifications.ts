@@ -41,7 +41,9 @@ export async function getVerifications(
   const { keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${api.id} has no keys`)
   const identityId =
-    query.externalId === undefined ? null : await findIdentity(deps.sql, workspaceId, query.externalId)
+    query.externalId === undefined || query.externalId === ''
+      ? null
+      : await findIdentity(deps.sql, workspaceId, query.externalId)
 
   const { from, to } = range
   const tags = query.tag ?? []

@@ -1,43 +1,135 @@
 import { createReadStream } from 'node:fs'
+import { KEY_HASH_WANTED, readKeyHash } from '../lib/key-hash.ts'
+import { hashKey } from '../verify/secret.ts'
 
 /** The file cannot be read as what it is said to be. */
 export class FileError extends Error {
   override name = 'FileError'
 }
 
-/** One record of the file; `line` is where it begins, from 1. `problem` = it cannot be a key. */
-export type ImportRecord = { line: number; bytesRead: number } & (
-  | { key: Record<string, unknown> }
-  | { problem: string }
-)
+/**
+ * A part of the file: so many `lines` from `line` on, the first of the file being 1. The parts cover every line once, so
+ * none is lost without a word.
+ */
+export type ImportRecord = { line: number; lines: number; bytesRead: number } & Content
+/** `problem` = it cannot be a key; `skipped` = it is not meant to be one: the head, or empty. */
+type Content = { key: Record<string, unknown> } | { problem: string } | { skipped: true }
 
 /**
- * The keys in a file, one after another; the file may be of any size.
+ * The keys in a file, one after another; the file may be of any size. Lines end with LF, CRLF or CR.
  * @param format `ndjson`: each line an element of migrations.createKeys. `csv`: a head line names the fields; `hash` is
- *   base64 SHA-256, `meta`, `refill` and `ratelimit` JSON, lists are separated by blanks.
- * @throws FileError when its head line names an unknown field or a record does not end; what the system says when it
- *   cannot be read.
+ *   SHA-256 in base64 or hex, `meta`, `refill` and `ratelimit` JSON, lists are separated by blanks.
+ * @param options.hasApi Whether a key that names no API gets one.
+ * @throws FileError when it is no such file at all; what the system says when it cannot be read.
  */
-export async function* readImportFile(path: string, format: 'csv' | 'ndjson'): AsyncGenerator<ImportRecord> {
-  let head: string[] | null = null
-  for await (const { line, bytesRead, text } of readRecords(path, { isQuoted: format === 'csv' })) {
-    if (text.trim() === '') continue
-    if (format === 'ndjson') {
-      yield { line, bytesRead, ...readJson(text) }
-    } else if (head === null) {
-      head = readCells(text).map((name) => name.trim())
-      const unknown = head.find((name) => !Object.hasOwn(FIELDS, name))
-      if (unknown !== undefined)
-        throw new FileError(
-          `column ${JSON.stringify(unknown)} is unknown; known are ${Object.keys(FIELDS).join(', ')}`,
-        )
-    } else {
-      yield { line, bytesRead, ...readRow(head, readCells(text)) }
+export async function* readImportFile(
+  path: string,
+  format: 'csv' | 'ndjson',
+  options: { hasApi: boolean; chunkBytes?: number },
+): AsyncGenerator<ImportRecord> {
+  const next = format === 'csv' ? csvReader(options) : readJsonLine
+  const decoder = new TextDecoder() // a byte order mark at the beginning is dropped
+  const stream = createReadStream(path, { highWaterMark: options.chunkBytes ?? 256 * 1024 })
+  let pending = ''
+  let line = 1
+  let bytesRead = 0
+  /** What is pending belongs to a line that is refused, of which the end was not read yet. */
+  let isTooLong = false
+
+  /** All that is complete in `pending`, of which it leaves the rest. */
+  function* parts(isLast: boolean): Generator<ImportRecord> {
+    let from = 0
+    for (;;) {
+      if (isTooLong) {
+        const end = lineEnd(pending, from, isLast)
+        if (end === null) {
+          from = pending.endsWith('\r') ? pending.length - 1 : pending.length
+          break
+        }
+        isTooLong = false
+        from = end
+        yield { line: line++, lines: 1, bytesRead, problem: `it is longer than ${PENDING_MAX} characters` }
+      }
+      if (from === pending.length) break
+      let part = next(pending, from, isLast)
+      if (part === null && pending.length - from > PENDING_MAX) {
+        const end = lineEnd(pending, from, isLast)
+        if (end === null) {
+          isTooLong = true
+          continue
+        }
+        part = { end, content: { problem: QUOTE_WRONG } }
+      }
+      if (part === null) break
+      const lines = countLines(pending, from, part.end)
+      yield { line, lines, bytesRead, ...part.content }
+      line += lines
+      from = part.end
     }
+    pending = pending.slice(from)
   }
+
+  for await (const chunk of stream) {
+    if (bytesRead === 0) requireText(chunk)
+    bytesRead += chunk.length
+    pending += decoder.decode(chunk, { stream: true })
+    yield* parts(false)
+  }
+  pending += decoder.decode()
+  yield* parts(true)
 }
 
-function readJson(text: string): { key: Record<string, unknown> } | { problem: string } {
+/** A quoted cell may go over lines, up to so many characters: then its quote was no opening one. */
+const PENDING_MAX = 1_048_576
+const QUOTE_WRONG = 'a cell begins with a quote and does not end with one'
+
+/** @throws FileError for what people save instead of a text in UTF-8. */
+function requireText(bytes: Buffer): void {
+  const begins = (...first: number[]) => first.every((byte, at) => bytes[at] === byte)
+  if (begins(0x50, 0x4b, 3, 4)) throw new FileError('the file is a workbook or a ZIP; save it as CSV, UTF-8')
+  if (begins(0x1f, 0x8b)) throw new FileError('the file is compressed with gzip; unpack it first')
+  if (begins(0xff, 0xfe) || begins(0xfe, 0xff) || bytes.subarray(0, 4).includes(0))
+    throw new FileError('the file is in UTF-16; save it as UTF-8')
+}
+
+/** Behind the end of the line that `from` is in; null = it may come with the next chunk. */
+function lineEnd(text: string, from: number, isLast: boolean): number | null {
+  LINE_END.lastIndex = from
+  const found = LINE_END.exec(text)
+  if (found === null) return isLast ? text.length : null
+  // The line feed of this carriage return may not have been read.
+  if (!isLast && found[0] === '\r' && LINE_END.lastIndex === text.length) return null
+  return LINE_END.lastIndex
+}
+const LINE_END = /\r\n|\n|\r/g
+
+/** The last may have no end. */
+function countLines(text: string, from: number, to: number): number {
+  let lines = 0
+  for (let at = from; at < to; lines++) at = lineEnd(text, at, true) ?? to
+  return lines
+}
+
+/**
+ * What begins at `from`, and where that ends.
+ * @param isLast Nothing comes behind `text`. Then it is never null.
+ * @returns null = its end may come with the next chunk.
+ */
+type Reader = (text: string, from: number, isLast: boolean) => { end: number; content: Content } | null
+
+const readJsonLine: Reader = (text, from, isLast) => {
+  const end = lineEnd(text, from, isLast)
+  return end === null ? null : { end, content: contentOf(text.slice(from, end), readJson) }
+}
+
+function contentOf(text: string, read: (text: string) => Content): Content {
+  if (text.trim() === '') return { skipped: true }
+  if (text.includes('\uFFFD')) return { problem: 'it holds bytes that are not UTF-8' }
+  const content = read(text)
+  return 'key' in content ? checked(content.key) : content
+}
+
+function readJson(text: string): Content {
   try {
     const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { key: { ...value } }
@@ -45,6 +137,91 @@ function readJson(text: string): { key: Record<string, unknown> } | { problem: s
   } catch {
     return { problem: 'it is no JSON' }
   }
+}
+
+/**
+ * Rows of a CSV. A quote opens only at the start of a cell and closes only at its end. Where one opens that does not so
+ * close, or the row has more lines and not as many cells as the head, only the line it stands in is refused: what is
+ * behind it would else be lost.
+ */
+function csvReader(options: { hasApi: boolean }): Reader {
+  let head: string[] | null = null
+  return (text, from, isLast) => {
+    const row = readCells(text, from, isLast)
+    if (row === null) return null
+    const { end, cells } = row
+    const firstEnd = lineEnd(text, from, isLast)
+    if (firstEnd === null) return null
+    if (head === null) {
+      if (text.slice(from, end).trim() === '') return { end, content: { skipped: true } }
+      if (cells === null) throw new FileError(`the head line: ${QUOTE_WRONG}`)
+      head = readHead(cells, options)
+      return { end, content: { skipped: true } }
+    }
+    if (cells === null) return { end: firstEnd, content: { problem: QUOTE_WRONG } }
+    const names = head
+    if (firstEnd < end && cells.length !== names.length)
+      return { end: firstEnd, content: { problem: `${QUOTE_WRONG} in this line` } }
+    return { end, content: contentOf(text.slice(from, end), () => readRow(names, cells)) }
+  }
+}
+
+/**
+ * The cells of the row that begins at `from`; null cells = a quote is wrong.
+ * @returns null = its end may come with the next chunk.
+ */
+function readCells(
+  text: string,
+  from: number,
+  isLast: boolean,
+): { end: number; cells: string[] | null } | null {
+  const cells: string[] = []
+  for (let at = from; ; ) {
+    if (text[at] === '"') {
+      let quote = text.indexOf('"', at + 1)
+      while (quote !== -1 && text[quote + 1] === '"') quote = text.indexOf('"', quote + 2)
+      if (!isLast && (quote === -1 || quote + 1 === text.length)) return null
+      if (quote === -1 || !/^[,\r\n]?$/.test(text.slice(quote + 1, quote + 2)))
+        return { end: text.length, cells: null }
+      cells.push(text.slice(at + 1, quote).replaceAll('""', '"'))
+      at = quote + 1
+    } else {
+      PLAIN_CELL.lastIndex = at
+      const cell = PLAIN_CELL.exec(text)?.[0] ?? ''
+      cells.push(cell)
+      at += cell.length
+    }
+    if (text[at] === ',') {
+      at++
+      continue
+    }
+    const end = lineEnd(text, at, isLast)
+    return end === null ? null : { end, cells }
+  }
+}
+const PLAIN_CELL = /[^,\r\n]*/y
+
+/** @throws FileError */
+function readHead(cells: string[], { hasApi }: { hasApi: boolean }): string[] {
+  const head = cells.map((name) => name.trim())
+  const [only = ''] = head
+  const separator = head.length === 1 ? /[;\t|]/.exec(only)?.[0] : undefined
+  if (separator !== undefined)
+    throw new FileError(
+      `the cells of the head line are separated by ${JSON.stringify(separator)}; it must be ","`,
+    )
+  const unknown = head.find((name) => !Object.hasOwn(FIELDS, name))
+  if (unknown !== undefined)
+    throw new FileError(
+      `column ${JSON.stringify(unknown)} is unknown; known are ${Object.keys(FIELDS).join(', ')}`,
+    )
+  const repeated = head.find((name, at) => head.indexOf(name) !== at)
+  if (repeated !== undefined) throw new FileError(`column ${JSON.stringify(repeated)} is there twice`)
+  if (!head.includes('hash') && !head.includes('plaintext'))
+    throw new FileError('the head line has neither column "hash" nor "plaintext"')
+  if (!hasApi && !head.includes('apiId'))
+    throw new FileError('the head line has no column "apiId"; say --api which API the keys are for')
+  return head
 }
 
 type FieldKind = 'text' | 'hash' | 'number' | 'boolean' | 'list' | 'json'
@@ -68,7 +245,7 @@ const FIELDS: Record<string, FieldKind> = {
   environment: 'text',
 }
 
-function readRow(head: string[], cells: string[]): { key: Record<string, unknown> } | { problem: string } {
+function readRow(head: string[], cells: string[]): Content {
   if (cells.length !== head.length)
     return { problem: `it has ${cells.length} cells, the head has ${head.length}` }
   const key: Record<string, unknown> = {}
@@ -106,53 +283,37 @@ function readCell(kind: FieldKind, text: string): unknown {
 }
 
 /**
- * The cells of one row: commas between, quotes around those that hold commas, quotes or line ends. Those before a cell with
- * more behind its quotes: then they are too few, and the row is refused.
+ * The key with its hash in the form that is looked up; a problem when no verification could ever find it. What is told
+ * never holds the text itself: it may be a key. Everything else is for the server to refuse.
  */
-function readCells(text: string): string[] {
-  const cells: string[] = []
-  // Each takes what ends it along. An empty first cell would match nothing, at the same place for ever.
-  for (const [, quoted, plain = '', end] of text.matchAll(/(?:"((?:[^"]|"")*)"|((?!")[^,]*))(,|$)/gy)) {
-    cells.push(quoted === undefined ? plain : quoted.replaceAll('""', '"'))
-    if (end === '') break
+function checked(key: Record<string, unknown>): Content {
+  const { plaintext } = key
+  const isText = typeof plaintext === 'string' && plaintext !== ''
+  if (isText) {
+    if (plaintext.length > KEY_CHARACTERS_MAX)
+      return {
+        problem: `plaintext: has ${plaintext.length} characters; no key has more than ${KEY_CHARACTERS_MAX}`,
+      }
+    if (plaintext !== plaintext.trim())
+      return { problem: 'plaintext: begins or ends with a blank or a line end' }
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+    if (/[\x00-\x1f\x7f]/.test(plaintext))
+      return { problem: 'plaintext: holds a line end or a control character' }
   }
-  return cells
+  const given = hashTextOf(key.hash)
+  if (given === null) return isText || key.hash !== undefined ? { key } : { problem: NO_SECRET }
+  const hash = readKeyHash(given)
+  if (hash === null) return { problem: `hash: has ${given.length} characters; it ${KEY_HASH_WANTED}` }
+  if (isText && hashKey(plaintext) !== hash) return { problem: 'hash: is not that of plaintext' }
+  return { key: { ...key, hash: { variant: 'sha256_base64', ...Object(key.hash), value: hash } } }
 }
+const NO_SECRET = 'either hash or plaintext is required'
 
-/** Records end at a line end, but not inside quotes where those count. */
-async function* readRecords(
-  path: string,
-  { isQuoted }: { isQuoted: boolean },
-): AsyncGenerator<{ line: number; bytesRead: number; text: string }> {
-  let pending = ''
-  let line = 1
-  let bytesRead = 0
-  const finish = (text: string) => {
-    const record = { line, bytesRead, text: text.endsWith('\r') ? text.slice(0, -1) : text }
-    line += text.split('\n').length
-    return record
-  }
-  const stream = createReadStream(path, { encoding: 'utf8', highWaterMark: 256 * 1024 })
-  for await (const chunk of stream) {
-    // Spreadsheets put a byte order mark before the first name.
-    pending += bytesRead === 0 ? String(chunk).replace(/^\uFEFF/, '') : chunk
-    bytesRead = stream.bytesRead
-    let from = 0
-    let searchFrom = 0
-    for (;;) {
-      const end = pending.indexOf('\n', searchFrom)
-      if (end === -1) break
-      const text = pending.slice(from, end)
-      searchFrom = end + 1
-      if (isQuoted && (text.match(/"/g)?.length ?? 0) % 2 === 1) continue
-      yield finish(text)
-      from = end + 1
-    }
-    pending = pending.slice(from)
-    if (pending.length > RECORD_CHARACTERS_MAX)
-      throw new FileError(`line ${line} does not end; is a quote missing?`)
-  }
-  if (pending !== '') yield finish(pending)
+/** The same as a verification takes. */
+const KEY_CHARACTERS_MAX = 4096
+
+/** Of a hash object; null when there is none of a shape that is known. */
+function hashTextOf(hash: unknown): string | null {
+  if (typeof hash !== 'object' || hash === null || !('value' in hash)) return null
+  return typeof hash.value === 'string' ? hash.value : null
 }
-
-const RECORD_CHARACTERS_MAX = 1_048_576

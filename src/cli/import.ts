@@ -7,6 +7,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
+import { hashKey } from '../verify/secret.ts'
 import type { Command } from './arguments.ts'
 import { UsageError } from './arguments.ts'
 import { CallError, Client } from './client.ts'
@@ -21,13 +22,25 @@ import { readImportFile } from './import-file.ts'
  */
 
 /** What an import is, besides its file's name: the progress of another one must not let this one skip a line. */
-type Job = { bytes: number; modifiedMs: number; url: string; apiId: string | null }
+type Job = { bytes: number; modifiedMs: number; format: string; url: string; apiId: string | null }
 type Counts = { imported: number; existing: number; refused: number }
+/** What became of the file: imported, existing, refused and skipped lines are all the lines there are. */
+type Report = Counts & {
+  lines: number
+  /** The head, empty lines, and those behind the first of a row that goes over several. */
+  skipped: number
+  /** Keys that had expired when they were read, imported all the same. */
+  expired: number
+  /** Lines whose key an earlier line has; of the first {@link REMEMBERED_MAX} keys that differ. */
+  repeated: number
+}
 /** Up to `line`, everything is answered and counted. */
 type Progress = Counts & { job: Job; line: number }
-type KeyItem = { line: number; key: Record<string, unknown> }
-type Item = KeyItem | { line: number; problem: string }
-type Outcome = { imported: number; existing: number; refused: { line: number; reason: string }[] }
+type KeyItem = { line: number; lines: number; key: Record<string, unknown> }
+type Item = KeyItem | { line: number; lines: number; problem: string }
+/** `lines` of a row that goes over several. */
+type Refused = { line: number; lines?: number; reason: string }
+type Outcome = { imported: number; existing: number; refused: Refused[] }
 
 export const importCommand: Command = {
   name: 'import',
@@ -47,11 +60,20 @@ export const importCommand: Command = {
       apiId: given.text('api'),
       connections: given.whole('connections', 1) ?? 4,
     })
-    const { imported, existing, refused } = result
-    const report = refused === 0 ? '' : `; see ${path}.refused`
-    given.print(`imported ${imported}, there already ${existing}, refused ${refused}${report}`, result)
-    return refused === 0 ? 0 : 1
+    given.print(reportText(result, path), result)
+    return result.refused === 0 ? 0 : 1
   },
+}
+
+function reportText(report: Report, path: string): string {
+  const { lines, imported, existing, refused, skipped, expired, repeated } = report
+  const counts = `imported ${imported}, there already ${existing}, refused ${refused}, skipped ${skipped}`
+  return [
+    `${counts}, of ${lines} line${lines === 1 ? '' : 's'}`,
+    ...(refused === 0 ? [] : [`see ${path}.refused`]),
+    ...(repeated === 0 ? [] : [`${repeated} have the key of an earlier line`]),
+    ...(expired === 0 ? [] : [`${expired} have expired already`]),
+  ].join('; ')
 }
 
 /** @throws CallError when the server stays away; the progress file then says where to go on. */
@@ -59,11 +81,12 @@ async function importFile(
   client: Client,
   path: string,
   options: { format: 'csv' | 'ndjson'; apiId: string | undefined; connections: number },
-): Promise<Counts> {
+): Promise<Report> {
   const { size: bytes, mtimeMs: modifiedMs } = statSync(path)
   const progress = readProgress(path, {
     bytes,
     modifiedMs,
+    format: options.format,
     url: client.config.url,
     apiId: options.apiId ?? null,
   })
@@ -107,7 +130,25 @@ async function importFile(
   }
 
   let items: Item[] = []
-  for await (const { bytesRead, ...record } of readImportFile(path, options.format)) {
+  // Of the whole file, whatever of it was sent before: it is read from its beginning each time.
+  const seen = { lines: 0, skipped: 0, expired: 0, repeated: 0 }
+  const hashes = new Set<string>()
+  const now = Date.now()
+  for await (const { bytesRead, ...record } of readImportFile(path, options.format, {
+    hasApi: options.apiId !== undefined,
+  })) {
+    seen.lines += record.lines
+    if ('skipped' in record) {
+      seen.skipped += record.lines
+      continue
+    }
+    seen.skipped += record.lines - 1
+    if ('key' in record) {
+      if (hasExpired(record.key, now)) seen.expired++
+      const name = shortHashOf(record.key)
+      if (name !== null && hashes.has(name)) seen.repeated++
+      else if (name !== null && hashes.size < REMEMBERED_MAX) hashes.add(name)
+    }
     if (record.line <= doneBefore) continue
     items.push('key' in record ? { ...record, key: { apiId: options.apiId, ...record.key } } : record)
     if (items.length === KEYS_PER_CALL) {
@@ -121,16 +162,26 @@ async function importFile(
   bar.show(bytes, { isLast: true })
   rmSync(`${path}.progress`, { force: true })
   const { imported, existing, refused } = progress
-  return { imported, existing, refused }
+  return { imported, existing, refused, ...seen }
 }
+
+const hasExpired = ({ expires }: Record<string, unknown>, now: number) =>
+  typeof expires === 'number' && expires > 0 && expires < now
+
+/** Half of the key's hash: no two keys share it. */
+function shortHashOf({ hash, plaintext }: Record<string, unknown>): string | null {
+  if (typeof plaintext === 'string' && plaintext !== '') return hashKey(plaintext).slice(0, 22)
+  return typeof hash === 'object' && hash !== null && 'value' in hash ? String(hash.value).slice(0, 22) : null
+}
+/** Hashes held to tell lines with the same key; some 100 bytes each. */
+const REMEMBERED_MAX = 1_000_000
 
 /** Calls answered before one ahead of them, at most: what is held, and what a stop sends again. */
 const SENT_MAX = 256
 
 async function sendAll(client: Client, items: Item[]): Promise<Outcome> {
   const outcome: Outcome = { imported: 0, existing: 0, refused: [] }
-  for (const item of items)
-    if ('problem' in item) outcome.refused.push({ line: item.line, reason: item.problem })
+  for (const item of items) if ('problem' in item) outcome.refused.push(refusedOf(item, item.problem))
   await sendBatch(
     client,
     items.filter((item) => 'key' in item),
@@ -140,12 +191,22 @@ async function sendAll(client: Client, items: Item[]): Promise<Outcome> {
   return outcome
 }
 
+const refusedOf = ({ line, lines }: Item, reason: string): Refused =>
+  lines === 1 ? { line, reason } : { line, lines, reason }
+
 /** What a run that was killed refused after the last line it reckoned is refused again. */
 function dropRefusedAfter(path: string, line: number): void {
   if (!existsSync(`${path}.refused`)) return
+  const isDone = (text: string) => {
+    try {
+      return JSON.parse(text).line <= line
+    } catch {
+      return false // cut off by a full disk
+    }
+  }
   const kept = readFileSync(`${path}.refused`, 'utf8')
     .split('\n')
-    .filter((text) => text !== '' && JSON.parse(text).line <= line)
+    .filter((text) => text !== '' && isDone(text))
   if (kept.length === 0) rmSync(`${path}.refused`)
   else writeFileSync(`${path}.refused`, `${kept.join('\n')}\n`)
 }
@@ -178,7 +239,7 @@ async function sendBatch(client: Client, items: KeyItem[], outcome: Outcome): Pr
       outcome.existing++
     } else {
       // Of its place in the call, which nobody knows, only the line is told.
-      outcome.refused.push({ line: only.line, reason: cause.message.replace(/: 0\.(?=\w)/, ': ') })
+      outcome.refused.push(refusedOf(only, cause.message.replace(/: 0\.(?=\w)/, ': ')))
     }
   }
 }
@@ -190,8 +251,8 @@ function existingOf({ code, message }: CallError): ReadonlySet<number> {
 }
 
 /** Without the right root key nothing at all will be accepted, so that is no fault of a line. */
-const isAboutTheKeys = ({ status }: CallError) =>
-  status !== null && status < 500 && status !== 403 && status !== 429
+const isAboutTheKeys = ({ status, code }: CallError) =>
+  status !== null && status < 500 && status !== 403 && status !== 429 && code !== null
 
 async function sendPatiently(client: Client, items: KeyItem[]): Promise<void> {
   for (let attempt = 1; ; attempt++) {

@@ -35,7 +35,7 @@ export async function createKey(deps: Deps, call: Call, body: CreateKeyBody): Pr
     defaultPrefix: api.defaultPrefix,
     byteLength: body.byteLength ?? api.defaultBytes,
   })
-  const externalId = body.externalId ?? (body.ownerId === '' ? undefined : body.ownerId) ?? null
+  const externalId = body.externalId || body.ownerId || null // an empty text counts as absent
   const key = {
     id,
     apiId: api.id,

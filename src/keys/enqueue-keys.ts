@@ -19,7 +19,7 @@ export async function enqueueKeys(
 ): Promise<Record<string, never>> {
   const create = anyOf('api.*.create_key', `api.${apiId}.create_key`)
   const encrypt = anyOf('api.*.encrypt_key', `api.${apiId}.encrypt_key`)
-  const hasPlaintext = keys.some(({ plaintext }) => plaintext !== undefined)
+  const hasPlaintext = keys.some(({ plaintext = '' }) => plaintext !== '')
   const actor = await authenticate(deps, call, anyOf('*', hasPlaintext ? { and: [create, encrypt] } : create))
   const api = await findApi(deps.sql, actor.workspaceId, apiId)
   if (api === null) throw notFound(`api ${apiId}`)

@@ -3,6 +3,7 @@ import type { AnySql } from '../db/connect.ts'
 import { badRequest } from '../errors.ts'
 import { cutText } from '../lib/cut-text.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
+import { KEY_HASH_WANTED, readKeyHash } from '../lib/key-hash.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 import { hashKey } from '../verify/secret.ts'
 import { type NewKey, readRatelimit, readRefill } from './new-keys.ts'
@@ -23,29 +24,44 @@ export function readImport(
   element: ImportElement,
   path: string,
 ): { key: ImportedKey; plaintext: string | null } {
-  const { plaintext, hash, prefix, ownerId, expires } = element
+  const { plaintext = '', hash, prefix, expires } = element // empty texts count as absent
   const refill = readRefill(element.refill, element.remaining, { path: `${path}.refill`, lastAt: null })
-  if (plaintext === undefined && hash === undefined)
+  if (plaintext === '' && (hash === undefined || hash.value === ''))
     throw badRequest(`${path}: either hash or plaintext is required`)
+  const ratelimit = readRatelimit(element.ratelimit, `${path}.ratelimit`)
   const key: ImportedKey = {
     id: newId('key'),
-    hash: plaintext === undefined ? (hash?.value ?? '') : hashKey(plaintext),
-    start: element.start ?? startOf(plaintext ?? '', prefix ?? ''),
+    hash: plaintext === '' ? readHash(hash?.value ?? '', `${path}.hash.value`) : hashKey(plaintext),
+    start: element.start ?? startOf(plaintext, prefix ?? ''),
     name: element.name ?? null,
-    ownerId: ownerId === undefined || ownerId === '' ? null : ownerId,
-    externalId: element.externalId ?? null,
+    ownerId: element.ownerId || null,
+    externalId: element.externalId || null,
     meta: element.meta ?? null,
     environment: element.environment ?? null,
     enabled: element.enabled ?? true,
     expiresAt: expires === undefined || expires === 0 ? null : expires,
     remaining: element.remaining ?? null,
     refill,
-    ratelimit: readRatelimit(element.ratelimit, `${path}.ratelimit`),
+    ratelimit,
     roles: element.roles ?? [],
     permissions: element.permissions ?? [],
   }
-  return { key, plaintext: plaintext ?? null }
+  return { key, plaintext: plaintext === '' ? null : plaintext }
 }
+
+/**
+ * The hash in the form that is looked up. What is long enough to be meant as a digest and is no SHA-256 would never be
+ * found. Shorter texts pass: v1 took any text, and programs are tested against it with such.
+ * @throws ApiError BAD_REQUEST
+ */
+function readHash(text: string, path: string): string {
+  const hash = readKeyHash(text)
+  if (hash !== null) return hash
+  if (text.length >= DIGEST_CHARACTERS_MIN || /^[0-9a-f]{32,}$/i.test(text))
+    throw badRequest(`${path}: ${KEY_HASH_WANTED}`)
+  return text
+}
+const DIGEST_CHARACTERS_MIN = 40
 
 /** The first 4 characters, behind the prefix and its underscore when the key has one. */
 const startOf = (plaintext: string, prefix: string) =>

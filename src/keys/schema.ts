@@ -82,11 +82,11 @@ export const Expires = Type.Integer({
   maximum: TIME_MS_MAX,
   description: 'Unix milliseconds from which the key is refused. 0 = never.',
 })
+/** Empty counts as absent, as in v1. */
 export const ExternalId = Type.String({
-  minLength: 1,
   maxLength: 256,
   description:
-    'Your id of the user or organisation; their identity is found or made, and the key connected to it.',
+    'Your id of the user or organisation; their identity is found or made, and the key connected to it. Empty = not given.',
 })
 
 /** What createKey and the imports have in common. */
@@ -267,7 +267,9 @@ export const UpdateKeyBody = Type.Object({
   keyId: KeyId,
   name: Type.Optional(Nullable(Type.String({ maxLength: 256 }), 'Null clears it.')),
   meta: Type.Optional(Nullable(Meta, 'Replaces the whole object; null clears it.')),
-  externalId: Type.Optional(Nullable(ExternalId, 'Null disconnects the identity.')),
+  externalId: Type.Optional(
+    Nullable(Type.String({ minLength: 1, maxLength: 256 }), 'Null disconnects the identity.'),
+  ),
   ownerId: Type.Optional(
     Nullable(Type.String({ maxLength: 256, deprecated: true }), 'Deprecated: use `externalId`, which wins.'),
   ),
@@ -345,19 +347,21 @@ const ImportFields = {
   hash: Type.Optional(
     Type.Object(
       {
-        value: Type.String({ minLength: 1, maxLength: 256, description: 'Hash of the whole key.' }),
-        variant: Type.Literal('sha256_base64', {
-          description: 'SHA-256 of the key’s UTF-8 text, standard base64 with padding.',
+        value: Type.String({
+          maxLength: 256,
+          description:
+            'SHA-256 of the key’s UTF-8 text. Stored as standard base64 with padding; hex, base64url and missing padding are turned into it.',
         }),
+        variant: Type.Literal('sha256_base64', { description: 'The only one there is.' }),
       },
       { description: 'The hash of the key; this or `plaintext`.' },
     ),
   ),
   plaintext: Type.Optional(
     Type.String({
-      minLength: 1,
       maxLength: 4096,
-      description: 'The key itself instead of its hash: it is then hashed here, and recoverable.',
+      description:
+        'The key itself instead of its hash: it is then hashed here, and recoverable. Empty = not given.',
     }),
   ),
   start: Type.Optional(

@@ -5,22 +5,28 @@ export type PermissionQuery = string | { and: PermissionQuery[] } | { or: Permis
 const DEPTH_MAX = 32
 
 /**
- * Checks the shape of a query that came from outside. Both lists in one object: `and` is used, `or` dropped.
- * @returns the query, or null when anything in it is not a text or a non-empty list.
+ * Checks the shape of a query that came from outside. As in v1: a list that is empty or malformed counts as absent, of two
+ * lists `and` is used and `or` dropped, and empty texts inside `and` are no condition.
+ * @returns the query, or null when it has neither a text nor a list of queries with something in it.
  */
 export function parsePermissionQuery(value: unknown, depth = 0): PermissionQuery | null {
   if (typeof value === 'string') return value
   if (depth >= DEPTH_MAX || typeof value !== 'object' || value === null) return null
-  const isAnd = 'and' in value
-  const list: unknown = isAnd ? value.and : 'or' in value ? value.or : null
+  const and = 'and' in value ? parseList(value.and, depth) : null
+  if (and !== null) return { and: and.filter((part) => part !== '') }
+  const or = 'or' in value ? parseList(value.or, depth) : null
+  return or === null ? null : { or }
+}
+
+function parseList(list: unknown, depth: number): PermissionQuery[] | null {
   if (!Array.isArray(list) || list.length === 0) return null
-  const parsed: PermissionQuery[] = []
+  const parts: PermissionQuery[] = []
   for (const item of list) {
-    const query = parsePermissionQuery(item, depth + 1)
-    if (query === null) return null
-    parsed.push(query)
+    const part = parsePermissionQuery(item, depth + 1)
+    if (part === null) return null
+    parts.push(part)
   }
-  return isAnd ? { and: parsed } : { or: parsed }
+  return parts
 }
 
 /**

@@ -1,7 +1,13 @@
 import { type Static, Type } from '@sinclair/typebox'
 
 const Slug = (description: string) =>
-  Type.String({ minLength: 3, maxLength: 256, pattern: '^[a-zA-Z0-9_.:-]+$', description })
+  Type.String({
+    minLength: 3,
+    maxLength: 256,
+    pattern: '^[a-zA-Z0-9_.:-]+$',
+    errorMessage: 'Only letters (a-z, A-Z), digits, underscores, periods, colons and hyphens are allowed',
+    description,
+  })
 /** 3 to 256 characters or none, as one pattern: the message must be the usual one. */
 const Description = Type.String({
   maxLength: 256,

@@ -140,9 +140,9 @@ function answer(
 
 const NOT_FOUND: Verdict = { outcome: 'NOT_FOUND', record: null, limit: null, remaining: null }
 
-/** Absent, null and the empty text all mean: no check. */
+/** Absent, null, the empty text, 0 and false all mean: no check. */
 function readPermissionQuery(value: unknown): PermissionQuery | null {
-  if (value === undefined || value === null || value === '') return null
+  if (!value) return null
   const query = parsePermissionQuery(value)
   if (query === null) throw badRequest('authorization.permissions: Invalid permission query')
   return query

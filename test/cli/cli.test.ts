@@ -263,7 +263,15 @@ describe('import', () => {
     ]
     writeFileSync(path, `${rows.join('\r\n')}\r\n`)
     const result = await json(workspace.rootKey, ['import', path, '--api', apiId], 1)
-    expect(result).toMatchObject({ imported: 2, existing: 1, refused: 2 })
+    expect(result).toEqual({
+      imported: 2,
+      existing: 1,
+      refused: 2,
+      skipped: 2,
+      lines: 7,
+      expired: 0,
+      repeated: 1,
+    })
     const refused = readFileSync(`${path}.refused`, 'utf8')
       .trim()
       .split('\n')
@@ -312,6 +320,62 @@ describe('import', () => {
     expect(readFileSync(`${path}.refused`, 'utf8')).toBe('{"line":11,"reason":"it is no JSON"}\n')
   })
 
+  /** The example of finding 7.1: one line was named, three were gone. */
+  test('every line of a file with stray quotes is imported or named, and the counts add up', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'quotes.csv')
+    const rows = [
+      'plaintext,name,expires',
+      'quotes-1,27" monitor,',
+      'quotes-2,keyboard,',
+      'quotes-3,32" screen,',
+      'quotes-4,"unclosed,',
+      '',
+      'quotes-5,"over',
+      'two lines",1000000000000',
+      'quotes-2,again,',
+      'quotes-6 ,blank behind,',
+    ]
+    writeFileSync(path, rows.join('\n'))
+    const first = await run(workspace.rootKey, ['import', path, '--api', apiId])
+    expect(first).toEqual({
+      code: 1,
+      out: `imported 4, there already 1, refused 2, skipped 3, of 10 lines; see ${path}.refused; 1 have the key of an earlier line; 1 have expired already\n`,
+      err: '',
+    })
+    expect(readFileSync(`${path}.refused`, 'utf8')).toBe(
+      [
+        '{"line":5,"reason":"a cell begins with a quote and does not end with one"}',
+        '{"line":10,"reason":"plaintext: begins or ends with a blank or a line end"}',
+        '',
+      ].join('\n'),
+    )
+    expect(await valid('quotes-1')).toMatchObject({ valid: true, name: '27" monitor' })
+    expect(await valid('quotes-3')).toMatchObject({ valid: true, name: '32" screen' })
+    expect(await valid('quotes-5')).toMatchObject({ code: 'EXPIRED', name: 'over\ntwo lines' })
+    expect(await totalOf(workspace, apiId)).toBe(4)
+  })
+
+  /** The example of finding 7.2: it said "imported 1", and no such key was ever found. */
+  test('a hash in hex is found by its key; what is no SHA-256 is refused and not repeated', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'hex.csv')
+    const key = `hex-${crypto.randomUUID()}`
+    const hex = Buffer.from(hashKey(key), 'base64').toString('hex')
+    writeFileSync(path, `hash\n${hex}\n${hex.slice(2)}\n${key}\n`)
+    expect(await json(workspace.rootKey, ['import', path, '--api', apiId], 1)).toMatchObject({
+      imported: 1,
+      refused: 2,
+      lines: 4,
+    })
+    expect(await valid(key)).toMatchObject({ valid: true })
+    const refused = readFileSync(`${path}.refused`, 'utf8')
+    expect(refused).toContain('"line":3,"reason":"hash: has 62 characters; it must be the SHA-256 of the key')
+    expect(refused).not.toContain(key)
+  })
+
   /** As a person sees it: in a terminal of their own, with Ctrl-C under their thumb. */
   test('a terminal sees a bar that fills; Ctrl-C says where it stopped, and it goes on from there', async () => {
     const workspace = await server.workspace()
@@ -354,7 +418,7 @@ describe('import', () => {
     expect(await start().exited).toBe(0)
     expect(percents()).toEqual(percents().toSorted((a, b) => a - b))
     expect(seen).toContain(`\r${'█'.repeat(30)} 100 %  ${count} keys`)
-    expect(seen).toMatch(/\nimported \d+, there already \d+, refused 0\r\n$/)
+    expect(seen).toMatch(/\nimported \d+, there already \d+, refused 0, skipped 0, of \d+ lines\r\n$/)
     expect(await totalOf(workspace, apiId)).toBe(count)
   })
 
@@ -380,7 +444,7 @@ describe('import', () => {
     // Among each other, so that every call holds both kinds.
     writeFileSync(path, linesOf(old.flatMap((key, index) => [key, ...fresh.slice(index, index + 1)])))
     const again = await json(workspace.rootKey, ['import', path, '--api', apiId])
-    expect(again).toEqual({ imported: 100, existing: 400, refused: 0 })
+    expect(again).toMatchObject({ imported: 100, existing: 400, refused: 0, lines: 500 })
     expect((await callsSoFar()) - before).toBeWithin(5, 11)
     expect(await totalOf(workspace, apiId)).toBe(500)
   })
@@ -391,9 +455,17 @@ describe('import', () => {
     writeFileSync(path, JSON.stringify({ plaintext: 'piped-key' }))
     const words = ['import', path, '--api', await makeApi(workspace)]
     const first = await run(workspace.rootKey, words)
-    expect(first).toEqual({ code: 0, out: 'imported 1, there already 0, refused 0\n', err: '' })
+    expect(first).toEqual({
+      code: 0,
+      out: 'imported 1, there already 0, refused 0, skipped 0, of 1 line\n',
+      err: '',
+    })
     const again = await run(workspace.rootKey, words)
-    expect(again).toEqual({ code: 0, out: 'imported 0, there already 1, refused 0\n', err: '' })
+    expect(again).toEqual({
+      code: 0,
+      out: 'imported 0, there already 1, refused 0, skipped 0, of 1 line\n',
+      err: '',
+    })
   })
 
   test('a CSV of a spreadsheet, with a byte order mark and JSON in cells, is read as meant', async () => {
@@ -406,10 +478,12 @@ describe('import', () => {
       'sheet-two,,,no json',
     ]
     writeFileSync(path, `\uFEFF${rows.join('\r\n')}`)
-    expect(await json(workspace.rootKey, ['import', path, '--api', apiId], 1)).toEqual({
+    expect(await json(workspace.rootKey, ['import', path, '--api', apiId], 1)).toMatchObject({
       imported: 1,
       existing: 0,
       refused: 1,
+      skipped: 1,
+      lines: 3,
     })
     expect(readFileSync(`${path}.refused`, 'utf8')).toBe('{"line":3,"reason":"ratelimit is \\"no json\\""}\n')
     expect(await valid('sheet-one')).toMatchObject({ valid: true, remaining: 4, ratelimit: { limit: 3 } })
@@ -430,10 +504,12 @@ describe('import', () => {
       ',short',
     ]
     writeFileSync(path, rows.join('\n'))
-    expect(await json(workspace.rootKey, ['import', path, '--api', apiId], 1)).toEqual({
+    expect(await json(workspace.rootKey, ['import', path, '--api', apiId], 1)).toMatchObject({
       imported: 3,
       existing: 0,
       refused: 3,
+      skipped: 1,
+      lines: 7,
     })
     const refused = readFileSync(`${path}.refused`, 'utf8')
     expect(refused.split('\n').map((line) => /"line":(\d)/.exec(line)?.[1])).toEqual([
@@ -458,7 +534,8 @@ describe('import', () => {
     const path = join(folder, 'wrong.csv')
     const refusals: [string, RegExp][] = [
       ['hash,toString\na,b\n', /^column "toString" is unknown; known are .*hash.*\n$/],
-      [`hash\n"${'never ending\n'.repeat(100_000)}`, /^line 2 does not end; is a quote missing\?\n$/],
+      ['plaintext,plaintext\na,b\n', /^column "plaintext" is there twice\n$/],
+      ['\uFFFEplaintext\na\n', /^column ".+" is unknown; known are .*\n$/],
     ]
     for (const [text, message] of refusals) {
       writeFileSync(path, text)
@@ -488,7 +565,7 @@ describe('import', () => {
     expect(JSON.parse(readFileSync(`${path}.progress`, 'utf8'))).toMatchObject({ line: 100, imported: 100 })
 
     const moved = await json(workspace.rootKey, ['import', path, '--api', second])
-    expect(moved).toEqual({ imported: 50, existing: 100, refused: 0 })
+    expect(moved).toMatchObject({ imported: 50, existing: 100, refused: 0 })
     expect(await totalOf(workspace, first)).toBe(100)
     expect(await totalOf(workspace, second)).toBe(50)
     expect(existsSync(`${path}.progress`)).toBe(false)

@@ -99,6 +99,18 @@ describe('what is given', () => {
     expect(await create({ expires: 0 })).not.toHaveProperty('expires')
   })
 
+  test('an empty externalId or ownerId counts as absent (finding 9.1)', async () => {
+    const { create } = await prepare()
+    for (const fields of [{ externalId: '' }, { ownerId: '' }, { externalId: '', ownerId: '' }]) {
+      const key = await create(fields)
+      expect(key).not.toHaveProperty('identity')
+      expect(key).not.toHaveProperty('ownerId')
+    }
+    expect(await create({ externalId: '', ownerId: 'user_1' })).toMatchObject({
+      identity: { externalId: 'user_1' },
+    })
+  })
+
   test.each(['ownerId', 'externalId'])('%s finds or makes the identity', async (field) => {
     const { create, workspace } = await prepare()
     const made = await create({ [field]: 'new_user' })

@@ -344,11 +344,93 @@ test('each key is audited, in the same transaction', async () => {
 })
 
 /** On Postgres a hundred long hashes were more than one notice to the other processes could hold. */
-test('a hundred keys are imported with the longest hashes there may be', async () => {
+test('a hundred keys are imported with the longest texts that are taken for hashes', async () => {
   const { workspace, apiId, total } = await prepare()
-  const hash = (index: number) => ({ value: `${index}`.padStart(256, 'é'), variant: 'sha256_base64' })
+  const hash = (index: number) => ({ value: `${index}`.padStart(39, 'é'), variant: 'sha256_base64' })
   const elements = Array.from({ length: 100 }, (_, index) => ({ apiId, hash: hash(index) }))
   const { keyIds } = await workspace.post('migrations.createKeys', elements)
   expect(keyIds).toHaveLength(100)
   expect(await total()).toBe(100)
+})
+
+describe('a hash is stored in the form that is looked up (finding 7.2)', () => {
+  const hex = (key: string) => Buffer.from(hashKey(key), 'base64').toString('hex')
+  const spellings: [string, (key: string) => string][] = [
+    ['hex', hex],
+    ['hex in capitals', (key) => hex(key).toUpperCase()],
+    ['base64url', (key) => Buffer.from(hashKey(key), 'base64').toString('base64url')],
+    ['base64 without padding', (key) => hashKey(key).replace('=', '')],
+    ['base64 with a line end', (key) => `${hashKey(key)}\n`],
+  ]
+  test.each(spellings)('%s', async (_, spell) => {
+    const { workspace, apiId } = await prepare()
+    const [key, queued] = [crypto.randomUUID(), crypto.randomUUID()]
+    const hashOf = (text: string) => ({ value: spell(text), variant: 'sha256_base64' })
+    const { keyIds } = await workspace.post('migrations.createKeys', [{ apiId, hash: hashOf(key) }])
+    expect((await server.post('keys.verifyKey', { key })).body).toMatchObject({
+      valid: true,
+      keyId: keyIds[0],
+    })
+    // Nor is the same key made twice because it is spelt otherwise.
+    const again = [{ apiId, hash: { value: hashKey(key), variant: 'sha256_base64' } }]
+    expect((await server.post('migrations.createKeys', again, workspace.rootKey)).status).toBe(409)
+
+    const body = { migrationId: 'm', apiId, keys: [{ hash: hashOf(queued) }] }
+    expect((await server.post('migrations.enqueueKeys', body, workspace.rootKey)).status).toBe(202)
+    const isValid = async () => (await server.post('keys.verifyKey', { key: queued })).body.valid
+    while (!(await isValid())) await Bun.sleep(20)
+  })
+
+  test('what is long enough to be a digest and is no SHA-256 is refused, and what v1 is tested with is taken', async () => {
+    const { workspace, apiId } = await prepare()
+    const message = async (method: string, value: string) => {
+      const hash = { value, variant: 'sha256_base64' }
+      const body = method.endsWith('createKeys')
+        ? [{ apiId, hash }]
+        : { migrationId: 'm', apiId, keys: [{ hash }] }
+      const { status, body: answer } = await server.post(method, body, workspace.rootKey)
+      return `${status} ${answer.error?.message ?? ''}`.trim()
+    }
+    const key = crypto.randomUUID()
+    const wrong = [
+      hex(key).slice(1),
+      new Bun.CryptoHasher('md5').update(key).digest('hex'),
+      new Bun.CryptoHasher('sha512').update(key).digest('base64'),
+      `${hashKey(key)}=`,
+      `sha256:${hex(key)}`,
+    ]
+    for (const value of wrong) {
+      expect(await message('migrations.createKeys', value)).toStartWith(
+        '400 0.hash.value: must be the SHA-256',
+      )
+      expect(await message('migrations.enqueueKeys', value)).toStartWith(
+        '400 keys.0.hash.value: must be the SHA-256',
+      )
+    }
+    // v1's own clients are tested with texts such as these.
+    for (const value of [`hash ${crypto.randomUUID().slice(0, 8)}`, crypto.randomUUID()])
+      expect(await message('migrations.createKeys', value)).toBe('200')
+  })
+})
+
+test('an empty externalId, ownerId or plaintext counts as absent (finding 9.1)', async () => {
+  const { workspace, apiId, importOne } = await prepare()
+  const key = crypto.randomUUID()
+  const hash = { value: hashKey(key), variant: 'sha256_base64' }
+  const { id } = await importOne({ hash, plaintext: '', externalId: '', ownerId: '' })
+  const { body } = await server.post('keys.verifyKey', { key })
+  expect(body).toMatchObject({ valid: true, keyId: id })
+  expect(body).not.toHaveProperty('identity')
+  expect(body).not.toHaveProperty('ownerId')
+
+  // The other is then what counts, and without either there is still none.
+  const other = await importOne({
+    hash: { value: '', variant: 'sha256_base64' },
+    plaintext: 'with an empty hash',
+  })
+  expect((await server.post('keys.verifyKey', { key: 'with an empty hash' })).body.keyId).toBe(other.id)
+  const none = [{ apiId, plaintext: '', hash: { value: '', variant: 'sha256_base64' } }]
+  expect((await server.post('migrations.createKeys', none, workspace.rootKey)).status).toBe(400)
+  const queue = { migrationId: 'm', apiId, keys: [{ plaintext: '', hash: newHash(), externalId: '' }] }
+  expect((await server.post('migrations.enqueueKeys', queue, workspace.rootKey)).status).toBe(202)
 })

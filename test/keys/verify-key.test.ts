@@ -115,7 +115,9 @@ describe('the order of checks', () => {
     for (const query of [{ and: ['p1', {}] }, 5, [], { or: [] }])
       expect(await ask(query)).toMatchObject({ status: 400, error: { code: 'BAD_REQUEST' } })
     expect(await ask('p1')).toMatchObject({ valid: false, code: 'INSUFFICIENT_PERMISSIONS' })
-    for (const none of [null, '']) expect((await ask(none)).valid).toBe(true)
+    for (const none of [null, '', 0, false, { and: [''] }]) expect((await ask(none)).valid).toBe(true)
+    // An empty list counts as absent where there is another (finding 9.2).
+    expect(await ask({ or: ['p1'], and: [] })).toMatchObject({ code: 'INSUFFICIENT_PERMISSIONS' })
   })
 
   test('a call refused by a limit spends no uses; one refused for uses has spent the limit', async () => {

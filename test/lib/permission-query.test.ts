@@ -72,6 +72,26 @@ test('with both lists in one object, and is used and or is dropped', () => {
   expect(parsePermissionQuery({ and: ['p1'], or: ['p2'] })).toEqual({ and: ['p1'] })
 })
 
+/** As the v1 API decides them: found by asking both side by side (finding 9.2). */
+test('an empty or malformed list beside another counts as absent, an empty text inside and is no condition', () => {
+  const cases: [object, PermissionQuery | null][] = [
+    [{ or: ['p1'], and: [] }, or('p1')],
+    [{ or: ['p1'], and: ['p2', 5] }, or('p1')],
+    [{ or: ['p1'], and: null }, or('p1')],
+    [{ or: [], and: ['p1'] }, and('p1')],
+    [{ and: ['p1', ''] }, and('p1')],
+    [{ and: [''], or: ['p1'] }, and()],
+    [{ and: ['p1', { and: [], or: ['p2', ''] }] }, and('p1', or('p2', ''))],
+    [{ and: [], or: [] }, null],
+    [{ and: ['p1', { or: [] }] }, null],
+  ]
+  for (const [value, query] of cases) expect([value, parsePermissionQuery(value)]).toEqual([value, query])
+  const holds = (query: PermissionQuery) => holdsPermissions(new Set(['p1']), query)
+  expect([and(), and('p1'), or('', 'p1')].map(holds)).toEqual([true, true, true])
+  // Nobody holds the empty text: as an alternative it lets nobody in.
+  expect([or(''), or('', 'p2')].map(holds)).toEqual([false, false])
+})
+
 describe('a query in words', () => {
   test('is what describes it: and binds before or, and blanks do not matter', () => {
     const queries = ['p1', or('p1', 'p2'), and('p1', or('p2', and('p3', 'p4'))), or(and('p1', 'p2'), 'p3')]
