@@ -1,7 +1,9 @@
 import { ConfigError } from './config.ts'
+import { setBounds } from './db/bounds.ts'
 import type { Sql, Transaction } from './db/connect.ts'
 import { databaseIdOnce, lockStart, settingOnce } from './db/settings.ts'
 import { newId } from './lib/ids.ts'
+import type { Bounds } from './lib/workspace-bounds.ts'
 import { findOperatorKeyByHash, hasOperatorKey, insertRootKey } from './root-keys/store.ts'
 import { hashKey, makeRootSecret } from './verify/secret.ts'
 import { insertWorkspace } from './workspaces/store.ts'
@@ -24,10 +26,11 @@ export type Bootstrap = {
  */
 export async function bootstrap(
   sql: Sql,
-  options: { rootKey: string | null; keyFile: (make: () => string) => string; now: number },
+  options: { rootKey: string | null; keyFile: (make: () => string) => string; bounds: Bounds; now: number },
 ): Promise<Bootstrap> {
   return await sql.begin(async (tx) => {
     await lockStart(tx)
+    await setBounds(tx, options.bounds)
     const databaseId = await databaseIdOnce(tx)
     const hashSecret = await settingOnce(tx, 'limiter_hash_secret', randomHex(32))
     const workspaceId = await settingOnce(tx, 'default_workspace_id', newId('ws'))

@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { resolve } from 'node:path'
 import { isAddressOrRange } from './lib/address.ts'
+import { BOUND_NAMES, type Bounds, defaultBounds, isBoundName } from './lib/workspace-bounds.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 
 /*
@@ -54,6 +55,8 @@ export type Config = {
   keyCacheBytesMax: number
   /** Whole months of usage kept besides the begun one; null = all. */
   usageRetentionMonths: number | null
+  /** What each workspace may have at most. */
+  bounds: Bounds
 }
 
 /** From OpenTelemetry's own variables. */
@@ -174,6 +177,11 @@ export const VARIABLES = {
     max: 1200,
     otherwise: 'unlimited',
   }),
+  TOLLGATE_BOUNDS: {
+    about: 'what a workspace may have at most, as keys=2000000,namespaces=500; the guide to bounds has all names',
+    otherwise: 'as in the guide',
+    read: readBounds,
+  } satisfies Variable<Bounds>,
   TOLLGATE_METRICS_PORT: wholeOrUnset({
     about: 'serves /metrics on a port of its own instead',
     min: 0,
@@ -256,6 +264,7 @@ export function readConfig(environment: Environment = process.env): Config {
     limiterBytesMax: 2 ** 20 * value('TOLLGATE_LIMITER_MEMORY_MIB'),
     keyCacheBytesMax: 2 ** 20 * value('TOLLGATE_KEY_CACHE_MIB'),
     usageRetentionMonths: value('TOLLGATE_USAGE_RETENTION_MONTHS'),
+    bounds: value('TOLLGATE_BOUNDS'),
   }
 }
 
@@ -523,6 +532,21 @@ function vaultKeys(text: string | undefined): Uint8Array[] | null {
       `TOLLGATE_VAULT_KEY has ${bytes.length} bytes of base64 in entry ${index + 1}; it wants 32 bytes in each, separated by commas`,
     )
   })
+}
+
+/** Those named as given, the others at their defaults. */
+function readBounds(text: string | undefined, name: string): Bounds {
+  const bounds = defaultBounds()
+  for (const part of text?.split(',') ?? []) {
+    if (part.trim() === '') continue
+    const [, bound = '', value = ''] = /^\s*([A-Za-z]+)\s*=\s*(\d+)\s*$/.exec(part) ?? []
+    if (!isBoundName(bound) || !Number.isSafeInteger(Number(value)))
+      throw new ConfigError(
+        `${name} has ${JSON.stringify(part.trim())}; it wants name=number, separated by commas, with names of ${BOUND_NAMES.join(', ')}`,
+      )
+    bounds[bound] = Number(value)
+  }
+  return bounds
 }
 
 function trustedProxies(text: string | undefined): string[] {

@@ -94,7 +94,11 @@ export function openDeps(
   const usagePool = new GuardedPool(address, { connectionsMax: 1, timeoutMs: 10_000 })
   const changes = new Changes({ processId, confirmTimeoutMs: 2000 })
   for (const port of peerPorts) changes.addPeer(port)
-  const database = new Database(pool, changes, { notifies: address.kind === 'url' })
+  const measures = new Measures()
+  const database = new Database(pool, changes, {
+    notifies: address.kind === 'url',
+    onBoundReached: ({ workspaceId, bound }) => measures.boundReached(workspaceId, bound),
+  })
   const keys = new KeyLookup(sql, changes, { bytesMax: config.keyCacheBytesMax, missingMax: 100_000 })
   const limiter = new LimiterRouter({ ports: shardPorts, hashSecret, clock, replyTimeoutMs: 2000 })
   const credits = new CreditSpender(sql, clock, { timeoutMs: config.databaseTimeoutMs })
@@ -109,7 +113,6 @@ export function openDeps(
   // Some 200 000 overrides. A namespace that does not fit would be read anew by every call.
   const namespaces = new Namespaces(sql, changes, { bytesMax: 64 * 2 ** 20 })
   const vault = new Vault(sql, { masterKeys: setup.vaultKeys, clock })
-  const measures = new Measures()
   const tracer = config.tracing === null ? null : openTracer(config.tracing, processId)
   measures.start()
   usage.start()

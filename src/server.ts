@@ -196,7 +196,7 @@ async function prepareDatabase(
   try {
     await requireAnswer(sql)
     await migrate(sql)
-    const made = await bootstrap(sql, { rootKey: config.rootKey, keyFile, now })
+    const made = await bootstrap(sql, { rootKey: config.rootKey, keyFile, bounds: config.bounds, now })
     const endMs = performance.now() + sendUsageMs
     const isOver = () => performance.now() >= endMs
     const isUsageSent = await replaySpilledUsage(sql, openSpills(config.dataDir, made), isOver)

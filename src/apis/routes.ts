@@ -25,7 +25,12 @@ import { updateApi } from './update-api.ts'
 export const apiRoutes: Endpoint[] = [
   post(
     '/v1/apis.createApi',
-    { input: CreateApiBody, reply: CreateApiReply, summary: 'Create an API' },
+    {
+      input: CreateApiBody,
+      reply: CreateApiReply,
+      summary: 'Create an API',
+      errors: ['PRECONDITION_FAILED'],
+    },
     createApi,
   ),
   get(

@@ -1,3 +1,4 @@
+import { type BoundReached, boundReachedBy } from './bounds.ts'
 import type { Changes } from './changes.ts'
 import type { AnySql, Transaction } from './connect.ts'
 import { GivenUp, type GuardedPool } from './guarded-pool.ts'
@@ -18,23 +19,25 @@ export class Database {
   readonly #changes: Changes
   /** False on the embedded database: it has no other process to tell. */
   readonly #notifies: boolean
+  readonly #onBoundReached: (reached: BoundReached) => void
 
   constructor(
     pool: Pick<GuardedPool, 'sql' | 'transaction'>,
     changes: Changes,
-    options: { notifies: boolean },
+    options: { notifies: boolean; onBoundReached?: (reached: BoundReached) => void },
   ) {
     this.sql = pool.sql
     this.#pool = pool
     this.#changes = changes
     this.#notifies = options.notifies
+    this.#onBoundReached = options.onBoundReached ?? (() => {})
   }
 
   /**
    * Runs `work` in one transaction; whatever it touched is dropped from every cache of this process before the promise
    * resolves. `work` may run again after a deadlock, so it must do nothing but query through its `tx`.
    * @param options.timeoutMs How long it may take, where that grows with what the workspace holds; else the pool's.
-   * @throws what `work` throws, with nothing written.
+   * @throws what `work` throws, with nothing written; {@link BoundReached} where the workspace has no room for it.
    */
   async write<T>(
     work: (tx: Transaction, touch: Touch) => Promise<T>,
@@ -60,7 +63,10 @@ export class Database {
         // The connection may have broken after the commit: dropping too much costs a lookup, too little a lie.
         if (touched.size > 0) await this.#changes.publish([...touched])
         if (attempt < ATTEMPTS_MAX && isTransient(cause)) continue
-        throw cause
+        const reached = boundReachedBy(cause)
+        if (reached === null) throw cause
+        this.#onBoundReached(reached)
+        throw reached
       }
     }
   }

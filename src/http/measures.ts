@@ -11,6 +11,8 @@ export type ThreadReport = {
   /** The first {@link NAMESPACES_MAX} namespaces of the thread, then one without id for all others. */
   decisions: Decisions[]
   caches: Record<string, { hits: number; misses: number }>
+  /** The first {@link REACHED_MAX} pairs of workspace and bound, then those without a workspace for all others. */
+  boundsReached: Reached[]
   usage: UsageStats
   /** Null = no spans are exported. */
   spans: SpanStats | null
@@ -18,6 +20,8 @@ export type ThreadReport = {
   loopLagMs: number
   connections: ConnectionCounts
 }
+/** How often something was refused because its workspace had as much as it may have. */
+export type Reached = { workspaceId: string; bound: string; count: number }
 /** Client connections: open now, and refused since the start because there were too many. */
 export type ConnectionCounts = { open: number; refused: number }
 export type RouteReport = { statuses: Record<number, number>; counts: number[]; sumMs: number }
@@ -49,6 +53,7 @@ export function continuedFrom(before: ThreadReport | null, now: ThreadReport): T
       hits: a.hits + b.hits,
       misses: a.misses + b.misses,
     })),
+    boundsReached: mergedReached([...before.boundsReached, ...now.boundsReached]),
     spans: now.spans && {
       ...now.spans,
       exported: now.spans.exported + (before.spans?.exported ?? 0),
@@ -90,6 +95,26 @@ function mergedDecisions(decisions: readonly Decisions[]): Decisions[] {
   return [...byNamespace.values(), ...(others.passed + others.denied > 0 ? [others] : [])]
 }
 
+/** As in one thread: who came first keeps its name. */
+function mergedReached(all: readonly Reached[]): Reached[] {
+  const sums = new Map<string, Reached>()
+  for (const { workspaceId, bound, count } of all) addReached(sums, workspaceId, { bound, count })
+  return [...sums.values()]
+}
+
+function addReached(
+  sums: Map<string, Reached>,
+  workspaceId: string,
+  { bound, count }: { bound: string; count: number },
+): void {
+  const name = `${workspaceId} ${bound}`
+  const isNamed = sums.has(name) || sums.size < REACHED_MAX
+  const key = isNamed ? name : bound
+  const sum = sums.get(key) ?? { workspaceId: isNamed ? workspaceId : '', bound, count: 0 }
+  sum.count += count
+  sums.set(key, sum)
+}
+
 /** Upper bounds of the latency intervals, in ms. */
 export const LATENCY_BOUNDS_MS = [0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000]
 
@@ -104,6 +129,7 @@ export class Measures {
   readonly #verifications: Record<string, number> = {}
   readonly #decisions = new Map<string, Decisions>()
   readonly #others: Decisions = { ...NO_NAMESPACE }
+  readonly #boundsReached = new Map<string, Reached>()
   readonly #lag = new LoopLag(systemTimers)
 
   start(): void {
@@ -138,6 +164,10 @@ export class Measures {
     else decisions.denied++
   }
 
+  boundReached(workspaceId: string, bound: string): void {
+    addReached(this.#boundsReached, workspaceId, { bound, count: 1 })
+  }
+
   /** Requests answered since the start. */
   get answered(): number {
     let sum = 0
@@ -153,6 +183,7 @@ export class Measures {
       verifications: { ...this.#verifications },
       decisions: [...this.#decisions.values(), ...(passed + denied > 0 ? [this.#others] : [])],
       caches,
+      boundsReached: [...this.#boundsReached.values()],
       usage,
       spans,
       loopLagMs: this.#lag.worstMs,
@@ -163,6 +194,7 @@ export class Measures {
 
 /** A tenant can make any number of namespaces; a metrics store cannot take any number of series. */
 export const NAMESPACES_MAX = 100
+const REACHED_MAX = 100
 const NO_NAMESPACE: Readonly<Decisions> = { workspaceId: '', namespaceId: '', name: '', passed: 0, denied: 0 }
 
 export class RouteMeasures {

@@ -111,6 +111,11 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     'Lookups that asked the database.',
     cacheSamples(threads, 'misses'),
   )
+  yield counter(
+    'tollgate_workspace_bound_reached_total',
+    'Refusals because a workspace had as much of something as it may have; beyond a hundred, without its name.',
+    reachedSamples(threads),
+  )
   yield gauge(
     'tollgate_limiter_windows_live',
     'Open windows in memory, those included that ended since the last flush.',
@@ -282,6 +287,19 @@ function* decisionSamples(threads: readonly ThreadReport[]): Generator<Sample, v
       yield { labels: { ...labels, decision }, value }
     }
   }
+}
+
+const reachedSamples = (threads: readonly ThreadReport[]): Sample[] => {
+  const byName = Map.groupBy(
+    threads.flatMap(({ boundsReached }) => boundsReached),
+    ({ workspaceId, bound }) => `${workspaceId} ${bound}`,
+  )
+  return [...byName.values()].flatMap((all) => {
+    const [first] = all
+    if (first === undefined) return []
+    const labels = { workspace: first.workspaceId, bound: first.bound }
+    return [{ labels, value: all.reduce((sum, { count }) => sum + count, 0) }]
+  })
 }
 
 const cacheSamples = (threads: readonly ThreadReport[], kind: 'hits' | 'misses'): Sample[] =>

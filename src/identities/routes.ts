@@ -23,7 +23,7 @@ export const identityRoutes: Endpoint[] = [
       input: CreateIdentityBody,
       reply: CreateIdentityReply,
       summary: 'Create an identity',
-      errors: ['CONFLICT'],
+      errors: ['CONFLICT', 'PRECONDITION_FAILED'],
     },
     createIdentity,
   ),

@@ -1,4 +1,5 @@
 import type { AuditActor } from '../audit/log.ts'
+import { BoundReached } from '../db/bounds.ts'
 import type { Transaction } from '../db/connect.ts'
 import type { Touch } from '../db/database.ts'
 import type { Deps } from '../deps.ts'
@@ -26,7 +27,8 @@ export const KEY_IMPORTS = 'key imports'
  *    their rows leave the queue in the same one. So each key is made once, and is either in the queue or made.
  * 2. A key that cannot be made (its API is gone, a role is missing, the hash is taken) stays, and is tried again after
  *    2, 4, 8 … seconds, up to {@link RETRIES_MAX} times; then it is kept with the reason, for whoever wants to know.
- * 3. A batch that fails as a whole is tried key by key, so that one bad row holds up no other.
+ * 3. A batch that fails as a whole is tried key by key, so that one bad row holds up no other. Where a workspace has no
+ *    room left, its other keys of the batch are put off without being tried.
  */
 export class KeyImporter {
   readonly #deps: Pick<Deps, 'sql' | 'database' | 'changes' | 'clock'>
@@ -95,21 +97,27 @@ export class KeyImporter {
       await this.#import(ids)
     } catch (cause) {
       // Another request made one of these keys, or deleted one of their roles, since we looked: the next look sees it.
-      if (cause instanceof ApiError) return
-      log(
-        'warn',
-        'key_import_batch_failed',
-        'a batch of enqueued keys could not be made; each is tried alone',
-        { cause, keys: ids.length },
-      )
-      for (const id of ids) await this.#importAlone(id)
+      if (cause instanceof ApiError && !(cause instanceof BoundReached)) return
+      if (!(cause instanceof BoundReached))
+        log(
+          'warn',
+          'key_import_batch_failed',
+          'a batch of enqueued keys could not be made; each is tried alone',
+          { cause, keys: ids.length },
+        )
+      for (let rest = ids; rest.length > 0; rest = rest.slice(1)) {
+        const reached = await this.#importAlone(rest[0] as number) // there is one
+        if (reached !== null) await this.#putOff(rest, reached)
+      }
     }
   }
 
-  async #importAlone(id: number): Promise<void> {
+  /** @returns the bound that its workspace has reached, for which it is not put off yet. */
+  async #importAlone(id: number): Promise<BoundReached | null> {
     try {
       await this.#import([id])
     } catch (cause) {
+      if (cause instanceof BoundReached) return cause
       log('error', 'key_import_failed', 'an enqueued key could not be made', { cause, import: id })
       const now = this.#deps.clock()
       await this.#deps.database.write(async (tx) => {
@@ -121,6 +129,21 @@ export class KeyImporter {
         )
       })
     }
+    return null
+  }
+
+  /** What is put off is not due any more: trying it again finds nothing to do. */
+  async #putOff(ids: readonly number[], { workspaceId, message }: BoundReached): Promise<void> {
+    const now = this.#deps.clock()
+    await this.#deps.database.write(async (tx) => {
+      const rows = await claimKeyImports(tx, { ids, now })
+      const full = rows.filter((row) => row.workspaceId === workspaceId)
+      await failKeyImports(
+        tx,
+        failuresOf(full, () => message, now),
+        now,
+      )
+    })
   }
 
   async #import(ids: readonly number[]): Promise<void> {

@@ -1,4 +1,5 @@
 import { type AuditEntry, audit } from '../audit/log.ts'
+import { requireBound } from '../db/bounds.ts'
 import type { AnySql } from '../db/connect.ts'
 import { notFound } from '../errors.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
@@ -60,6 +61,8 @@ export async function addLinks(
   const { found, attached } = await readState(kind, tx, actor, request)
   const plan = { ...planLinks(request.references, found, attached), detach: [] }
   requireFound(kind, plan)
+  const rows = attached.length + plan.attach.length + plan.create.length
+  if (rows > attached.length) await requireBound(tx, actor.workspaceId, { name: `${kind.noun}sPerKey`, rows })
   if (plan.create.length > 0) requireRight(actor, anyOf('*', ...kind.createRights), `create a ${kind.noun}`)
   return await applyPlan(kind, tx, actor, request, { found, plan })
 }
@@ -80,6 +83,8 @@ export async function replaceLinks(
   const { found, attached } = await readState(kind, tx, actor, request)
   const plan = planLinks(request.references, found, attached)
   requireFound(kind, plan)
+  const rows = attached.length - plan.detach.length + plan.attach.length + plan.create.length
+  if (rows > attached.length) await requireBound(tx, actor.workspaceId, { name: `${noun}sPerKey`, rows })
   if (plan.detach.length > 0)
     requireRight(actor, anyOf('*', `rbac.*.remove_${noun}_from_key`), `remove a ${noun} from a key`)
   if (plan.create.length > 0) requirePermission(actor, anyOf('*', `rbac.*.create_${noun}`))

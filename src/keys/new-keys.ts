@@ -1,4 +1,5 @@
 import { type AuditActor, type AuditEntry, audit } from '../audit/log.ts'
+import { requireBound } from '../db/bounds.ts'
 import type { AnySql } from '../db/connect.ts'
 import type { Touch } from '../db/database.ts'
 import { ApiError, badRequest } from '../errors.ts'
@@ -51,6 +52,10 @@ export async function writeNewKeys(
 ): Promise<void> {
   const { workspaceId } = actor
   await holdNamed(tx, workspaceId, keys)
+  for (const kind of ['roles', 'permissions'] as const) {
+    const rows = keys.reduce((most, key) => Math.max(most, key[kind].length), 0)
+    if (rows > 0) await requireBound(tx, workspaceId, { name: `${kind}PerKey`, rows })
+  }
   const externalIds = keys.flatMap(({ externalId }) => externalId ?? [])
   const identities = await ensureIdentities(tx, actor, externalIds, now)
   const rows = keys.map((key) => rowOf(key, identities))

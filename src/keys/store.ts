@@ -1,4 +1,5 @@
 import type { AuditDeletedKeys } from '../audit/log.ts'
+import { countGone } from '../db/bounds.ts'
 import type { AnySql } from '../db/connect.ts'
 import { INT32_MAX } from '../lib/bounds.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
@@ -393,6 +394,7 @@ export async function softDeleteKey(
     update keys set deleted_at = ${now}, updated_at = ${now}
      where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
  returning 1`
+  await countGone(sql, workspaceId, { name: 'keys', rows: rows.length })
   return rows.length > 0
 }
 
@@ -420,7 +422,9 @@ export async function softDeleteKeysOf(
       returning id
     ), audited as (${audited})
     select count(*)::integer as total from deleted`
-  return row?.total ?? 0
+  const total = row?.total ?? 0
+  await countGone(sql, workspaceId, { name: 'keys', rows: total })
+  return total
 }
 
 /** As {@link softDeleteKeysOf}, but removes the rows, those already soft-deleted included. */
@@ -548,14 +552,32 @@ export async function insertKeyImports(
         as i (migration_id text, api_id text, key_id text, key text, ciphertext text, encryption_key_id text)`
 }
 
-/** Of all workspaces: the queue is the server's own. */
+/**
+ * The oldest of what is due, an equal share for each workspace that waits: one that enqueued a million keys does not hold
+ * up the others. What another server has locked is passed over.
+ */
 export async function findDueKeyImports(
   sql: AnySql,
   { now, limit }: { now: number; limit: number },
 ): Promise<number[]> {
   const rows = await sql<{ id: number }[]>`
-    select id from key_imports where failed_at is null and next_at <= ${now}
-     order by next_at, id limit ${limit} for update skip locked`
+    with recursive waiting as (
+      (select workspace_id from key_imports
+        where failed_at is null and next_at <= ${now} order by workspace_id limit 1)
+      union all
+      select next.workspace_id
+        from waiting
+       cross join lateral (select i.workspace_id from key_imports i
+                            where i.failed_at is null and i.next_at <= ${now} and i.workspace_id > waiting.workspace_id
+                            order by i.workspace_id limit 1) as next
+    )
+    select due.id
+      from (select workspace_id from waiting order by random() limit ${limit}) as chosen
+     cross join lateral (select i.id from key_imports i
+                          where i.workspace_id = chosen.workspace_id and i.failed_at is null and i.next_at <= ${now}
+                          order by i.next_at, i.id
+                          limit greatest(1, ${limit} / (select count(*) from waiting))
+                            for update skip locked) as due`
   return rows.map(({ id }) => id)
 }
 

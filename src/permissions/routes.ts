@@ -36,7 +36,7 @@ export const permissionRoutes: Endpoint[] = [
       input: CreatePermissionBody,
       reply: CreatePermissionReply,
       summary: 'Create a permission',
-      errors: ['CONFLICT'],
+      errors: ['CONFLICT', 'PRECONDITION_FAILED'],
     },
     createPermission,
   ),
@@ -57,7 +57,12 @@ export const permissionRoutes: Endpoint[] = [
   ),
   post(
     '/v1/permissions.createRole',
-    { input: CreateRoleBody, reply: CreateRoleReply, summary: 'Create a role', errors: ['CONFLICT'] },
+    {
+      input: CreateRoleBody,
+      reply: CreateRoleReply,
+      summary: 'Create a role',
+      errors: ['CONFLICT', 'PRECONDITION_FAILED'],
+    },
     createRole,
   ),
   get(
@@ -81,7 +86,7 @@ export const permissionRoutes: Endpoint[] = [
       input: SetRolePermissionsBody,
       reply: SetRolePermissionsReply,
       summary: 'Replace the permissions of a role',
-      errors: ['NOT_FOUND'],
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
     setRolePermissions,
   ),

@@ -1,12 +1,13 @@
 import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
+import { requireBound } from '../db/bounds.ts'
 import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
 import { authenticate } from '../root-keys/authorize.ts'
 import { namespaceNotFound, readNamespaceName, requireInNamespace } from './namespace-name.ts'
 import type { SetOverrideBody, SetOverrideReply } from './schema.ts'
-import { holdNamespace, lockOverrideRow, type OverrideRow, upsertOverride } from './store.ts'
+import { countOverrides, holdNamespace, lockOverrideRow, type OverrideRow, upsertOverride } from './store.ts'
 
 /** Makes an override or changes the one of this identifier; it counts from the next call on. Makes no namespace. */
 export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody): Promise<SetOverrideReply> {
@@ -21,6 +22,10 @@ export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody)
     const before = await lockOverrideRow(tx, workspaceId, namespace.id, identifier)
     const override = { id: newId('rlor'), identifier, limit, durationMs, async }
     const id = await upsertOverride(tx, workspaceId, namespace.id, override, deps.clock())
+    if (before === null) {
+      const rows = await countOverrides(tx, workspaceId, namespace.id)
+      await requireBound(tx, workspaceId, { name: 'overridesPerNamespace', rows })
+    }
     await audit(tx, actor, [
       {
         event: 'ratelimit.set_override',

@@ -56,7 +56,10 @@ export async function findNamespace(
   return row ?? null
 }
 
-/** The same for a change of its overrides: until the transaction ends nobody can delete it. */
+/**
+ * The same for a change of its overrides: until the transaction ends nobody else changes them or deletes it, so what is
+ * counted of them holds.
+ */
 export async function holdNamespace(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -66,7 +69,7 @@ export async function holdNamespace(
     select n.id, n.name from ratelimit_namespaces n
      where n.workspace_id = ${workspaceId} and n.deleted_at is null
        and ${'id' in by ? tx`n.id = ${by.id}` : tx`n.name = ${by.name}`}
-       for share`
+       for no key update`
   return row ?? null
 }
 
@@ -89,7 +92,7 @@ export async function countNamespaces(sql: AnySql, workspaceId: WorkspaceId): Pr
   return row?.total ?? 0
 }
 
-/** @returns its name, or null when there is none of that id. */
+/** Its overrides go with it. @returns its name, or null when there is none of that id. */
 export async function softDeleteNamespace(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -100,7 +103,11 @@ export async function softDeleteNamespace(
     update ratelimit_namespaces set deleted_at = ${now}, updated_at = ${now}
      where workspace_id = ${workspaceId} and id = ${id} and deleted_at is null
     returning name`
-  return row ?? null
+  if (row === undefined) return null
+  await sql`
+    update ratelimit_overrides set deleted_at = ${now}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and namespace_id = ${id} and deleted_at is null`
+  return row
 }
 
 /**

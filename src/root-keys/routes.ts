@@ -16,7 +16,12 @@ import { updateRootKey } from './update-root-key.ts'
 export const rootKeyRoutes: Endpoint[] = [
   post(
     '/v1/rootKeys.createRootKey',
-    { input: CreateRootKeyBody, reply: CreateRootKeyReply, summary: 'Create a root key' },
+    {
+      input: CreateRootKeyBody,
+      reply: CreateRootKeyReply,
+      summary: 'Create a root key',
+      errors: ['PRECONDITION_FAILED'],
+    },
     createRootKey,
   ),
   get(

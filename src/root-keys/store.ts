@@ -1,3 +1,4 @@
+import { countGone } from '../db/bounds.ts'
 import type { AnySql } from '../db/connect.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 
@@ -112,7 +113,11 @@ export async function changeRootKey(
 
 /** The row stays, so that the same text can never be registered again. */
 export async function softDeleteRootKey(sql: AnySql, id: string, now: number): Promise<void> {
-  await sql`update keys set deleted_at = ${now}, updated_at = ${now} where id = ${id} and deleted_at is null`
+  const [row] = await sql<{ workspaceId: string; isOperator: boolean }[]>`
+    update keys set deleted_at = ${now}, updated_at = ${now} where id = ${id} and deleted_at is null
+ returning for_workspace_id as "workspaceId", is_operator as "isOperator"`
+  if (row === undefined || row.isOperator) return
+  await countGone(sql, row.workspaceId, { name: 'rootKeys', rows: 1 })
 }
 
 /** Operator root keys besides this one that may do everything, for good. */

@@ -17,6 +17,7 @@ export async function listWorkspaces(
     listWorkspaceRows(deps.sql, { limit, cursor }),
     countWorkspaces(deps.sql),
   ])
-  const { items: workspaces, ...page } = cutPage(rows, limit)
+  const { items, ...page } = cutPage(rows, limit)
+  const workspaces = items.map(({ bounds, ...row }) => (bounds === null ? row : { ...row, bounds }))
   return { workspaces, total, ...page }
 }

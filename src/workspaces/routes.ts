@@ -14,7 +14,12 @@ import { updateWorkspace } from './update-workspace.ts'
 export const workspaceRoutes: Endpoint[] = [
   post(
     '/v1/workspaces.createWorkspace',
-    { input: CreateWorkspaceBody, reply: CreateWorkspaceReply, summary: 'Create a workspace' },
+    {
+      input: CreateWorkspaceBody,
+      reply: CreateWorkspaceReply,
+      summary: 'Create a workspace',
+      errors: ['PRECONDITION_FAILED'],
+    },
     createWorkspace,
   ),
   post(

@@ -1,7 +1,29 @@
-import { type Static, Type } from '@sinclair/typebox'
-import { PageQuery, PageReply } from '../lib/page.ts'
+import { type Static, type TInteger, type TOptional, Type } from '@sinclair/typebox'
+import { Nullable, PageQuery, PageReply } from '../lib/page.ts'
+import { BOUND_NAMES, type BoundName } from '../lib/workspace-bounds.ts'
 
 const Name = Type.String({ minLength: 3, maxLength: 256, description: 'For people; need not be unique.' })
+
+const OWN_BOUNDS = BOUND_NAMES.filter((name) => name !== 'workspaces')
+const Bounds = Type.Object(
+  Object.fromEntries(
+    OWN_BOUNDS.map((name) => [
+      name,
+      Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: Number.MAX_SAFE_INTEGER,
+          description: `At most so many ${name}.`,
+        }),
+      ),
+    ]),
+  ) as Record<Exclude<BoundName, 'workspaces'>, TOptional<TInteger>>, // of every one of these names
+  {
+    additionalProperties: false,
+    description:
+      'Where this workspace has other bounds than the rest of the server; see the guide to bounds.',
+  },
+)
 
 export const CreateWorkspaceBody = Type.Object({ name: Name })
 export type CreateWorkspaceBody = Static<typeof CreateWorkspaceBody>
@@ -22,6 +44,9 @@ export const UpdateWorkspaceBody = Type.Object({
   enabled: Type.Optional(
     Type.Boolean({ description: 'False refuses every key and root key of the workspace.' }),
   ),
+  bounds: Type.Optional(
+    Nullable(Bounds, 'Replaces all that were set for this workspace; null = none of its own.'),
+  ),
 })
 export type UpdateWorkspaceBody = Static<typeof UpdateWorkspaceBody>
 
@@ -33,6 +58,7 @@ export const ListWorkspacesReply = Type.Object({
       id: Type.String({ description: 'Id of the workspace.' }),
       name: Type.String({ description: 'For people.' }),
       enabled: Type.Boolean({ description: 'False: its keys and root keys are all refused.' }),
+      bounds: Type.Optional(Bounds),
       createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
     }),
     { description: 'One page, oldest first.' },

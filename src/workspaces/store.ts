@@ -1,6 +1,14 @@
 import type { AnySql } from '../db/connect.ts'
+import type { Bounds } from '../lib/workspace-bounds.ts'
 
-export type WorkspaceRow = { id: string; name: string; enabled: boolean; createdAt: number }
+export type WorkspaceRow = {
+  id: string
+  name: string
+  enabled: boolean
+  createdAt: number
+  /** Where it has others than the rest; null = nowhere. */
+  bounds: Partial<Bounds> | null
+}
 
 /** @returns false when the id exists already. */
 export async function insertWorkspace(
@@ -19,7 +27,7 @@ export async function insertWorkspace(
  */
 export async function lockWorkspace(sql: AnySql, id: string): Promise<WorkspaceRow | null> {
   const [row] = await sql<WorkspaceRow[]>`
-    select id, name, enabled, created_at as "createdAt" from workspaces
+    select id, name, enabled, created_at as "createdAt", bounds from workspaces
      where id = ${id} and id <> 'ws_root'
        for no key update`
   return row ?? null
@@ -39,7 +47,7 @@ export async function listWorkspaceRows(
   { limit, cursor }: { limit: number; cursor: string },
 ): Promise<WorkspaceRow[]> {
   return await sql<WorkspaceRow[]>`
-    select id, name, enabled, created_at as "createdAt" from workspaces
+    select id, name, enabled, created_at as "createdAt", bounds from workspaces
      where id > ${cursor} and id <> 'ws_root' order by id limit ${limit + 1}`
 }
 

@@ -1,5 +1,6 @@
 import { changesOf } from '../audit/changes.ts'
 import { audit } from '../audit/log.ts'
+import { setOwnBounds } from '../db/bounds.ts'
 import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
@@ -25,6 +26,8 @@ export async function updateWorkspace(
     if (workspace === null) throw notFound(`workspace ${id}`)
     const { name = workspace.name, enabled = workspace.enabled } = body
     await changeWorkspace(tx, id, { name, enabled, now: deps.clock() })
+    const { bounds } = body
+    if (bounds !== undefined) await setOwnBounds(tx, id, bounds)
     await audit(tx, actor, [
       {
         event: 'workspace.update',
@@ -34,7 +37,10 @@ export async function updateWorkspace(
             type: 'workspace',
             id,
             name,
-            ...changesOf({ name: workspace.name, enabled: workspace.enabled }, { name, enabled }),
+            ...changesOf(
+              { name: workspace.name, enabled: workspace.enabled, bounds: workspace.bounds },
+              { name, enabled, bounds: bounds === undefined ? workspace.bounds : bounds },
+            ),
           },
         ],
       },

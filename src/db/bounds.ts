@@ -1,0 +1,107 @@
+import { ApiError } from '../errors.ts'
+import { BOUND_NAMES, type BoundName, type Bounds } from '../lib/workspace-bounds.ts'
+import type { AnySql } from './connect.ts'
+
+/**
+ * A workspace has as much of something as it may have. The database counts and refuses (sql/0012); this is what a caller is
+ * told of it.
+ */
+export class BoundReached extends ApiError {
+  override name = 'BoundReached'
+  constructor(
+    readonly workspaceId: string,
+    readonly bound: BoundName,
+    { used, value }: { used: number; value: number },
+  ) {
+    super(
+      'PRECONDITION_FAILED',
+      `${TEXTS[bound]}: at most ${value}${bound.includes('Per') ? '' : `, in use ${used}`}. The operator can raise the bound "${bound}" (TOLLGATE_BOUNDS, workspaces.updateWorkspace)`,
+    )
+  }
+}
+
+/** What is full. */
+const TEXTS: Record<BoundName, string> = {
+  apis: 'the workspace has no room for more APIs',
+  keys: 'the workspace has no room for more keys',
+  rootKeys: 'the workspace has no room for more root keys',
+  identities: 'the workspace has no room for more identities',
+  namespaces: 'the workspace has no room for more namespaces',
+  overrides: 'the workspace has no room for more overrides',
+  overridesPerNamespace: 'the namespace has no room for more overrides',
+  roles: 'the workspace has no room for more roles',
+  permissions: 'the workspace has no room for more permissions',
+  rolesPerKey: 'the key has no room for more roles',
+  permissionsPerKey: 'the key has no room for more permissions',
+  queuedImports: 'the workspace has no room for more queued imports',
+  workspaces: 'the server has no room for more workspaces',
+}
+
+/** The refusal that a failure of a statement means; null = it means something else. */
+export function boundReachedBy(cause: unknown): BoundReached | null {
+  if (!(cause instanceof Error && 'code' in cause && cause.code === 'TGB01' && 'detail' in cause)) return null
+  const { workspaceId, name, used, value } = JSON.parse(String(cause.detail)) as {
+    workspaceId: string
+    name: BoundName
+    used: number
+    value: number
+  } // written by refuse_beyond_bound
+  return new BoundReached(workspaceId, name, { used, value })
+}
+
+/** Refuses more of something in one place (a namespace, a key) than the workspace may have there. Asked under its lock. */
+export async function requireBound(
+  tx: AnySql,
+  workspaceId: string,
+  { name, rows }: { name: BoundName; rows: number },
+): Promise<void> {
+  await tx`select require_bound(${workspaceId}, ${name}, ${rows})`
+}
+
+/**
+ * What has fewer rows from now on, where no trigger says it (see `count_keys` in sql/0012).
+ * @param rows How many went.
+ */
+export async function countGone(
+  tx: AnySql,
+  workspaceId: string,
+  { name, rows }: { name: BoundName; rows: number },
+): Promise<void> {
+  if (rows > 0) await tx`select count_rows(${workspaceId}, ${name}, ${-rows}::bigint)`
+}
+
+/** Makes these the bounds of all workspaces. Of several servers on one database the one that started last says it. */
+export async function setBounds(tx: AnySql, bounds: Bounds): Promise<void> {
+  const changed = await tx<{ name: string }[]>`
+    insert into bounds (name, value)
+    select b.name, b.value
+      from unnest(${BOUND_NAMES as string[]}::text[], ${BOUND_NAMES.map((name) => bounds[name])}::bigint[]) as b (name, value)
+     order by b.name collate "C"
+        on conflict (name) do update set value = excluded.value where bounds.value <> excluded.value
+    returning name`
+  if (changed.length > 0)
+    await takeBackRoom(tx, { names: changed.map(({ name }) => name), workspaceId: null })
+}
+
+/** Gives one workspace bounds of its own; null = those of all. Its row is held by the caller. */
+export async function setOwnBounds(
+  tx: AnySql,
+  workspaceId: string,
+  bounds: Partial<Bounds> | null,
+): Promise<void> {
+  const text = bounds === null ? null : JSON.stringify(bounds)
+  await tx`update workspaces set bounds = ${text}::text::jsonb where id = ${workspaceId}`
+  await takeBackRoom(tx, { names: BOUND_NAMES, workspaceId })
+}
+
+/** What was dealt out by other bounds counts no more: who needs room next has it dealt out anew. */
+async function takeBackRoom(
+  tx: AnySql,
+  { names, workspaceId }: { names: readonly string[]; workspaceId: string | null },
+): Promise<void> {
+  const ofWorkspace = workspaceId === null ? tx`` : tx`and workspace_id = ${workspaceId}`
+  await tx`
+    select 1 from workspace_counts where name = any(${names as string[]}::text[]) ${ofWorkspace}
+     order by workspace_id, name, part for update`
+  await tx`update workspace_counts set room = 0 where name = any(${names as string[]}::text[]) ${ofWorkspace}`
+}

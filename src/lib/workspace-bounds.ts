@@ -1,0 +1,31 @@
+/**
+ * What a workspace may have at most, by name: the one table of it. The operator changes them for all workspaces with
+ * TOLLGATE_BOUNDS, for one with workspaces.updateWorkspace. `refuses`: at the bound, what would go beyond it is refused;
+ * else the oldest go. The guide `bounds` lists them all; a test compares the two.
+ */
+export const WORKSPACE_BOUNDS = {
+  apis: { value: 10_000, refuses: true },
+  keys: { value: 10_000_000, refuses: true },
+  rootKeys: { value: 10_000, refuses: true },
+  identities: { value: 10_000_000, refuses: true },
+  namespaces: { value: 10_000, refuses: true },
+  overrides: { value: 100_000, refuses: true },
+  overridesPerNamespace: { value: 10_000, refuses: true },
+  roles: { value: 10_000, refuses: true },
+  permissions: { value: 10_000, refuses: true },
+  rolesPerKey: { value: 1_000, refuses: true },
+  permissionsPerKey: { value: 1_000, refuses: true },
+  queuedImports: { value: 1_000_000, refuses: true },
+  /** Of the whole server: workspaces are made by its operator. */
+  workspaces: { value: 10_000, refuses: true },
+} as const satisfies Record<string, { value: number; refuses: boolean }>
+
+export type BoundName = keyof typeof WORKSPACE_BOUNDS
+export type Bounds = Record<BoundName, number>
+
+export const BOUND_NAMES = Object.keys(WORKSPACE_BOUNDS) as BoundName[] // its own names
+
+export const isBoundName = (name: string): name is BoundName => Object.hasOwn(WORKSPACE_BOUNDS, name)
+
+export const defaultBounds = (): Bounds =>
+  Object.fromEntries(BOUND_NAMES.map((name) => [name, WORKSPACE_BOUNDS[name].value])) as Bounds // of every name
