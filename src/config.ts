@@ -178,7 +178,8 @@ export const VARIABLES = {
     otherwise: 'unlimited',
   }),
   TOLLGATE_BOUNDS: {
-    about: 'what a workspace may have at most, as keys=2000000,namespaces=500; the guide to bounds has all names',
+    about:
+      'what a workspace may have at most, as keys=2000000,namespaces=500; the guide to bounds has all names',
     otherwise: 'as in the guide',
     read: readBounds,
   } satisfies Variable<Bounds>,

@@ -80,6 +80,8 @@ const SAMPLES: Readonly<Record<string, unknown>> = {
   'apis.listKeys:name': 'production',
   'events.description': `created key key_${ID}`,
   'events.id': `log_${ID}`,
+  'bounds.permissions': 20_000,
+  'bounds.roles': 20_000,
   'hash.value': 'n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg=',
   'identities:id': `id_${ID}`,
   'identity.id': `id_${ID}`,

@@ -1,4 +1,5 @@
 import backups from './guides/backups.md' with { type: 'text' }
+import bounds from './guides/bounds.md' with { type: 'text' }
 import clients from './guides/clients.md' with { type: 'text' }
 import failures from './guides/failures.md' with { type: 'text' }
 import fromUnkey from './guides/from-unkey.md' with { type: 'text' }
@@ -33,6 +34,7 @@ export const GUIDES: readonly Guide[] = [
   readGuide('logs', logs),
   readGuide('security', security),
   readGuide('tuning', tuning),
+  readGuide('bounds', bounds),
 ]
 
 /** The page at `/docs/<slug>`; `guides` is the list of them all. Null = no such guide. */

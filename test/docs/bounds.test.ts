@@ -1,0 +1,27 @@
+import { expect, test } from 'bun:test'
+import { join } from 'node:path'
+import { endpoints } from '../../src/http/app.ts'
+import { BOUND_NAMES, WORKSPACE_BOUNDS } from '../../src/lib/workspace-bounds.ts'
+import { ROOT } from './blocks.ts'
+
+const guide = await Bun.file(join(ROOT, 'src/http/guides/bounds.md')).text()
+/** The named bounds: name and default. */
+const rows = [...guide.matchAll(/^\| `(\w+)` \| (\d+) \| (.+) \| (.+) \|$/gm)]
+
+test('the guide has a row for every bound with its default, in the same order, and no other', () => {
+  expect(rows.map(([, name, value]) => [name, Number(value)])).toEqual(
+    BOUND_NAMES.map((name) => [name, WORKSPACE_BOUNDS[name].value]),
+  )
+})
+
+/** What a call may be refused with is in its description; a bound is one such thing. */
+test('every method that the guide says makes something is described to answer 412', () => {
+  const named = rows.flatMap(([, , , , makers = '']) =>
+    [...makers.matchAll(/`(\w+\.\w+)`/g)].map(([, method]) => method),
+  )
+  expect(named.length).toBeGreaterThan(10)
+  for (const method of named) {
+    const endpoint = endpoints.find(({ path }) => path === `/v1/${method}`)
+    expect([method, endpoint?.errors.includes('PRECONDITION_FAILED')]).toEqual([method, true])
+  }
+})
