@@ -1,8 +1,10 @@
 import backups from './guides/backups.md' with { type: 'text' }
 import bounds from './guides/bounds.md' with { type: 'text' }
+import caddy from './guides/caddy.md' with { type: 'text' }
 import clients from './guides/clients.md' with { type: 'text' }
 import failures from './guides/failures.md' with { type: 'text' }
 import fromUnkey from './guides/from-unkey.md' with { type: 'text' }
+import haproxy from './guides/haproxy.md' with { type: 'text' }
 import kubernetes from './guides/kubernetes.md' with { type: 'text' }
 import logs from './guides/logs.md' with { type: 'text' }
 import nginx from './guides/nginx.md' with { type: 'text' }
@@ -28,6 +30,8 @@ export const GUIDES: readonly Guide[] = [
   readGuide('from-unkey', fromUnkey),
   readGuide('sidecar', sidecar),
   readGuide('nginx', nginx),
+  readGuide('haproxy', haproxy),
+  readGuide('caddy', caddy),
   readGuide('kubernetes', kubernetes),
   readGuide('backups', backups),
   readGuide('failures', failures),

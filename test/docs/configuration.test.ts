@@ -1,163 +1,123 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { StatefulSet } from 'kubernetes-models/apps/v1'
+import { Ingress } from 'kubernetes-models/networking.k8s.io/v1'
 import { Service } from 'kubernetes-models/v1'
 import { ForwardQuery } from '../../src/auth/schema.ts'
 import { readConfig } from '../../src/config.ts'
 import { endpoints } from '../../src/http/app.ts'
-import { makeApi, makeKey } from '../support/fixtures.ts'
-import { NGINX, startNginx } from '../support/nginx.ts'
-import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { ASKING, IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND } from '../proxies/configurations.ts'
+import type { Json } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { ALL_BLOCKS, type Block, blocksOf, blockWith, PATIENT, ROOT } from './blocks.ts'
+import { ALL_BLOCKS, type Block, blockWith, ROOT } from './blocks.ts'
 
 /** What README and the guides show of other programs’ configuration: run where the program is, else read closely. */
 setDefaultTimeout(SLOW_MS)
 
-/** Each of these is tried below; `test/auth/nginx.test.ts` runs the one for nginx in README. */
-const TRIED: [string, string, string][] = [
-  ['README', 'nginx', 'auth_request /tollgate'],
-  ['README', 'caddyfile', 'forward_auth'],
+/** Read closely below: the programs that they are for are not here. */
+const READ: [string, string, string][] = [
   ['README', 'yaml', 'forwardAuth'],
-  ['nginx', 'nginx', 'upstream tollgate'],
-  ['nginx', 'nginx', 'deny all'],
-  ['nginx', 'nginx', 'auth_request /_key'],
   ['kubernetes', 'yaml', 'StatefulSet'],
+  ['kubernetes', 'yaml', 'kind: Ingress'],
   ['sidecar', 'ini', '[Service]'],
   ['backups', 'ini', 'EnvironmentFile='],
 ]
+/** Run by the tests in `test/proxies/`. */
+const RUN: readonly Block[] = [...IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND, ...ASKING].flatMap(
+  ({ blocks }) => blocks,
+)
 
 test('every block of configuration is tried, and no block is in a language that nothing tries', () => {
   const nameOf = ({ doc, line }: Block) => `${doc}:${line}`
   const others = ALL_BLOCKS.filter(({ language }) => language !== 'sh' && language !== 'ts')
-  expect(TRIED.map((each) => nameOf(blockWith(...each))).sort()).toEqual(others.map(nameOf).sort())
+  const tried = new Set([...READ.map((each) => blockWith(...each)), ...RUN].map(nameOf))
+  expect([...tried].sort()).toEqual(others.map(nameOf).sort())
 })
 
-describe.skipIf(NGINX === null || Bun.which('openssl') === null)('the guide’s nginx, a real one', () => {
-  const seen: (string | null)[] = []
-  const closing = new AsyncDisposableStack()
-  let server: TestServer
-  let workspace: TestWorkspace
-  let apiId: string
-  let url: string
-  beforeAll(async () => {
-    server = closing.use(
-      await startTestServer({ env: { ...PATIENT, TOLLGATE_TRUSTED_PROXIES: '127.0.0.1' } }),
-    )
-    workspace = await server.workspace()
-    apiId = await makeApi(workspace)
-    const application = Bun.serve({
-      hostname: '127.0.0.1',
-      port: 0,
-      fetch: ({ headers }) => {
-        seen.push(headers.get('x-tollgate-key-id'))
-        return new Response('a document')
-      },
-    })
-    closing.defer(() => application.stop(true))
-    const [front, restricted, asking] = blocksOf('nginx').filter(({ language }) => language === 'nginx')
-    if (front === undefined || restricted === undefined || asking === undefined)
-      throw new Error('three blocks')
-    const port = await startNginx(({ port: listenPort, folder }) => {
-      makeCertificate(folder)
-      const locations = [restricted.text, asking.text].join('\n')
-      return front.text
-        .replace(/\}\s*$/, `${locations}\n}`)
-        .replaceAll('127.0.0.1:3000', new URL(server.url).host)
-        .replaceAll('127.0.0.1:8080', application.url.host)
-        .replaceAll('api_…', apiId)
-        .replace('listen 443 ssl', `listen 127.0.0.1:${listenPort} ssl`)
-        .replaceAll('/etc/nginx/keys.example.com', `${folder}/keys.example.com`)
-        .replace('allow 10.0.0.0/8', 'allow 127.0.0.2') // where the test's own calls do not come from
-    }, closing)
-    url = `https://127.0.0.1:${port}`
-  })
-  afterAll(() => closing.disposeAsync())
-
-  const call = (path: string, init: RequestInit = {}) =>
-    fetch(`${url}${path}`, { ...init, tls: { rejectUnauthorized: false } })
-  /** By curl, which can come from another address of this machine than the proxy has. */
-  const limitFrom = (address: string, forwarded: string) => {
-    const body = { identifier: 'x', limit: 9, duration: 3_600_000, resources: [{ type: 'a', id: 'b' }] }
-    const headers = [`Authorization: Bearer ${workspace.rootKey}`, 'Content-Type: application/json']
-    const fields = [...headers, `X-Forwarded-For: ${forwarded}`].flatMap((header) => ['-H', header])
-    const command = ['curl', '-sSk', '--interface', address, `${url}/v1/ratelimits.limit`]
-    // Not the waiting kind of spawn: the server is in this process.
-    return new Response(Bun.spawn([...command, ...fields, '-d', JSON.stringify(body)]).stdout).text()
-  }
-
-  test('calls go through it, over TLS, and keep their client’s address; nobody can pretend another', async () => {
-    expect(await limitFrom('127.0.0.2', '203.0.113.7')).toContain('"success":true')
-    const { events } = await workspace.get('audit.listEvents', { event: 'ratelimit.success' })
-    expect(events[0].location).toBe('127.0.0.2')
-  })
-
-  test('metrics are not for the world, and verifying only for those who are let in', async () => {
-    expect((await call('/metrics')).status).toBe(404)
-    expect((await fetch(`${server.url}/metrics`)).status).toBe(200)
-    const verify = { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"key":"x"}' }
-    expect((await call('/v1/keys.verifyKey', verify)).status).toBe(403)
-  })
-
-  test('a request with a key reaches what is behind, saying whose it is; others do not', async () => {
-    const { key, keyId } = await makeKey(workspace, apiId, { ratelimit: { limit: 2, duration: 3_600_000 } })
-    const documents = (headers: Record<string, string> = {}) => call('/documents/1', { headers })
-    seen.length = 0
-    expect((await documents()).status).toBe(401)
-    expect((await documents({ 'x-api-key': 'wrong' })).status).toBe(401)
-    const statuses = []
-    for (let request = 0; request < 3; request++)
-      statuses.push((await documents({ 'x-api-key': key })).status)
-    expect(statuses).toEqual([200, 200, 429])
-    const foreign = await makeKey(workspace, await makeApi(workspace))
-    expect((await documents({ 'x-api-key': foreign.key })).status).toBe(403)
-    expect(seen).toEqual([keyId, keyId])
-  })
-})
-
-function makeCertificate(folder: string): void {
-  const made = Bun.spawnSync(
-    `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=keys.example.com -keyout ${folder}/keys.example.com.key -out ${folder}/keys.example.com.crt`.split(
-      ' ',
-    ),
-  )
-  if (made.exitCode !== 0) throw new Error(made.stderr.toString())
-}
-
-/** Neither runs here; that they ask the right thing in the right place can be checked all the same. */
-describe('what Caddy and Traefik are told', () => {
+/** It does not run here; that it asks the right thing in the right place can be checked all the same. */
+describe('what Traefik is told', () => {
+  const { text } = blockWith('README', 'yaml', 'forwardAuth')
+  const { http }: Json = Bun.YAML.parse(text)
+  const { forwardAuth } = http.middlewares.tollgate
   const forward = endpoints.find(({ path }) => path === '/v1/auth.forward')
-  const expectAsked = (address: string, headers: readonly string[]) => {
-    const { pathname, searchParams } = new URL(address, 'http://127.0.0.1:3000')
+
+  test('asks what Tollgate knows, and passes on the key but no cookies', () => {
+    const { pathname, searchParams } = new URL(forwardAuth.address)
     expect(pathname).toBe(forward?.path ?? '')
     for (const name of searchParams.keys()) expect(Object.keys(ForwardQuery.properties)).toContain(name)
-    expect(headers.length).toBeGreaterThan(0)
-    for (const header of headers) expect(Object.keys(forward?.answerHeaders ?? {})).toContain(header)
-  }
-
-  test('Caddy', () => {
-    const { text } = blockWith('README', 'caddyfile', 'forward_auth')
-    const [, uri = ''] = /^\s+uri (\S+)$/m.exec(text) ?? []
-    const [, headers = ''] = /^\s+copy_headers (.+)$/m.exec(text) ?? []
-    expectAsked(uri, headers.split(' '))
-    expect(text.split('{').length).toBe(text.split('}').length)
-    // What a client wrote there itself is taken away before it is asked about.
-    expect(text.indexOf('request_header -X-Tollgate-*')).toBeWithin(0, text.indexOf('forward_auth'))
-    expect(text.trimEnd().split('\n').length).toBeLessThanOrEqual(20)
+    expect([forwardAuth.authRequestHeaders, forwardAuth.trustForwardHeader]).toEqual([
+      ['Authorization', 'X-API-Key'],
+      false,
+    ])
+    expect(Object.keys(forwardAuth).sort()).toEqual([
+      'address',
+      'authRequestHeaders',
+      'authResponseHeadersRegex',
+      'trustForwardHeader',
+    ])
   })
 
-  test('Traefik', () => {
-    const { text } = blockWith('README', 'yaml', 'forwardAuth')
-    const { http }: Json = Bun.YAML.parse(text)
-    const { address, authResponseHeaders } = http.middlewares.tollgate.forwardAuth
-    expectAsked(address, authResponseHeaders)
+  /** Traefik takes all of a client's headers away that this matches, before it adds those of the answer. */
+  test('takes away every header that an application could read as Tollgate’s, and adds those that are', () => {
+    // As Go reads it.
+    const [, pattern = ''] = /^\(\?i\)(.+)$/.exec(forwardAuth.authResponseHeadersRegex) ?? []
+    const taken = new RegExp(pattern, 'i')
+    const told = Object.keys(forward?.answerHeaders ?? {}).filter((name) => /tollgate/i.test(name))
+    expect(told).toHaveLength(2)
+    for (const name of told)
+      for (const spelling of [name, name.toLowerCase(), name.replaceAll('-', '_'), name.replaceAll('-', '.')])
+        expect([spelling, taken.test(spelling)]).toEqual([spelling, true])
+    for (const name of ['Authorization', 'X-Api-Key', 'My-X-Tollgate']) expect(taken.test(name)).toBe(false)
+  })
+
+  test('its parts name each other', () => {
     for (const router of Object.values<Json>(http.routers)) {
       for (const middleware of router.middlewares) expect(Object.keys(http.middlewares)).toContain(middleware)
       expect(Object.keys(http.services)).toContain(router.service)
     }
-    expect(text.trimEnd().split('\n').length).toBeLessThanOrEqual(20)
+  })
+})
+
+test('each example of asking in README has at most 20 lines', () => {
+  for (const each of [
+    blockWith('README', 'nginx', 'auth_request /tollgate'),
+    blockWith('README', 'caddyfile', 'forward_auth'),
+    blockWith('README', 'yaml', 'forwardAuth'),
+  ])
+    expect(each.text.trimEnd().split('\n').length).toBeLessThanOrEqual(20)
+})
+
+describe('the Ingress for Kubernetes', () => {
+  const ingress: Json = Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'kind: Ingress').text)
+  const [service]: Json[] = Object(Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'StatefulSet').text))
+
+  test('is valid, and leads to the service of the manifest', () => {
+    new Ingress(ingress).validate()
+    expect([ingress.apiVersion, ingress.kind]).toEqual(['networking.k8s.io/v1', 'Ingress'])
+    const [rule] = ingress.spec.rules
+    for (const { backend } of rule.http.paths) {
+      expect(backend.service.name).toBe(service.metadata.name)
+      expect(service.spec.ports.map(({ name }: { name: string }) => name)).toContain(
+        backend.service.port.name,
+      )
+    }
+    expect(ingress.spec.tls[0].hosts).toEqual([rule.host])
+  })
+
+  test('opens what the guides for other proxies open, and nothing else', () => {
+    const paths: [string, string][] = ingress.spec.rules[0].http.paths.map(
+      ({ path, pathType }: { path: string; pathType: string }) => [path, pathType],
+    )
+    expect(paths).toEqual([
+      ['/v1', 'Prefix'],
+      ['/docs', 'Prefix'],
+      ['/errors', 'Prefix'],
+      ['/openapi.json', 'Exact'],
+    ])
+    expect(ingress.spec.defaultBackend).toBeUndefined()
+    for (const { path } of endpoints) expect(path.startsWith('/v1/')).toBe(true)
   })
 })
 

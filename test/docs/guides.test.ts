@@ -138,6 +138,6 @@ describe('what README and the guides name is there', () => {
 
 /** The rest of the suite runs them; what it cannot know is a language that it has never heard of. */
 test('blocks are of the languages that the tests beside this one run', () => {
-  const known = ['sh', 'ts', 'nginx', 'caddyfile', 'yaml', 'ini']
+  const known = ['sh', 'ts', 'nginx', 'caddyfile', 'haproxy', 'lua', 'yaml', 'ini']
   expect(ALL_BLOCKS.filter(({ language }) => !known.includes(language))).toEqual([])
 })

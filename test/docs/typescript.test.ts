@@ -73,8 +73,11 @@ test('all of them compile, and the manifest is what Kubernetes knows', async () 
 /** The compiler knows which fields there are; a field that is written wrongly is an excess one. */
 function manifestAsCode(): string {
   const [service, set] = Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'StatefulSet').text) as unknown[] // compiled
+  const ingress = Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'kind: Ingress').text)
   return `import type { IStatefulSet } from 'kubernetes-models/apps/v1'
+import type { IIngress } from 'kubernetes-models/networking.k8s.io/v1'
 import type { IService } from 'kubernetes-models/v1'
+export const ingress: IIngress = ${JSON.stringify(ingress)}
 export const service: IService = ${JSON.stringify(service)}
 export const set: IStatefulSet = ${JSON.stringify(set)}
 `

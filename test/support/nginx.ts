@@ -61,7 +61,7 @@ ${httpOf({ port, folder })}
   throw new Error('nginx does not answer')
 }
 
-const takesConnections = (port: number): Promise<boolean> =>
+export const takesConnections = (port: number): Promise<boolean> =>
   Bun.connect({ hostname: '127.0.0.1', port, socket: { data() {} } }).then(
     (socket) => {
       socket.end()

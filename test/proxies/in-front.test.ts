@@ -1,0 +1,142 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { PATIENT } from '../docs/blocks.ts'
+import { makeKey } from '../support/fixtures.ts'
+import { sendRaw } from '../support/raw.ts'
+import { startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { type Closed, hostileRequests } from '../support/spellings.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+import { type Configuration, IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND } from './configurations.ts'
+
+/** A proxy in front of Tollgate, set up as the guides say: what is open, what is closed, and whose address is seen. */
+setDefaultTimeout(2 * SLOW_MS)
+
+const closing = new AsyncDisposableStack()
+let server: TestServer
+let workspace: TestWorkspace
+let socket: string
+beforeAll(async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-front-'))
+  closing.defer(() => rmSync(folder, { recursive: true, force: true }))
+  socket = join(folder, 'http.sock')
+  chmodSync(folder, 0o755)
+  const env = { ...PATIENT, TOLLGATE_TRUSTED_PROXIES: '127.0.0.1', TOLLGATE_SOCKET: socket }
+  server = closing.use(await startTestServer({ env }))
+  chmodSync(socket, 0o666) // instead of putting nginx's user into its group
+  workspace = await server.workspace()
+})
+afterAll(() => closing.disposeAsync())
+
+const METRICS: Closed = { method: 'GET', path: '/metrics' }
+const VERIFY: Closed = { method: 'POST', path: '/v1/keys.verifyKey', body: '{"key":"unknown"}' }
+
+for (const configuration of [...IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND])
+  describe.skipIf(!configuration.isInstalled)(configuration.name, () => tests(configuration))
+
+function tests(configuration: Configuration): void {
+  const isOverSocket = configuration === OVER_A_SOCKET
+  const isForFew = configuration.name.endsWith('few methods')
+  let url: string
+  let places: Parameters<Configuration['start']>[0]
+  beforeAll(async () => {
+    const { host } = new URL(server.url)
+    // A second one is not away: nothing listens at its address.
+    places = { tollgate: isOverSocket ? socket : host, second: '127.0.0.1:1', application: '', apiId: '' }
+    url = await configuration.start(places, closing)
+  })
+
+  const call = (path: string, init: RequestInit = {}) =>
+    fetch(`${url}${path}`, { ...init, tls: { rejectUnauthorized: false } })
+  const limit = (path: string, headers: Record<string, string> = {}) =>
+    call(path, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${workspace.rootKey}`,
+        'content-type': 'application/json',
+        ...headers,
+      },
+      body: JSON.stringify({
+        namespace: 'n',
+        identifier: crypto.randomUUID(),
+        limit: 9,
+        duration: 3_600_000,
+      }),
+    })
+
+  test('what is meant for all is answered, also for a base URL that ends in a slash, any host and chunked bodies', async () => {
+    for (const path of ['/v1/ratelimits.limit', '//v1/ratelimits.limit']) {
+      const answer = await limit(path)
+      expect([path, answer.status, await answer.json()]).toEqual([
+        path,
+        200,
+        expect.objectContaining({ success: true }),
+      ])
+    }
+    expect((await call('/v1/liveness')).status).toBe(200)
+    expect(await (await call('/v1/liveness')).json()).toHaveProperty('status')
+    const body = JSON.stringify({ namespace: 'n', identifier: 'chunked', limit: 9, duration: 3_600_000 })
+    const head = `POST /v1/ratelimits.limit HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer ${workspace.rootKey}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`
+    const chunks = [...body].map((letter) => `1\r\n${letter}\r\n`).join('')
+    const chunked = await sendRaw(url, `${head}${chunks}0\r\n\r\n`)
+    expect([chunked.status, chunked.text.includes('"success":true')]).toEqual([200, true])
+    if (isForFew) return
+    for (const path of ['/docs', '/docs/nginx', '/errors/NOT_FOUND', '/openapi.json'])
+      expect([path, (await call(path)).status]).toEqual([path, 200])
+  })
+
+  test('a body that is too large and a path that is none are the client’s mistake', async () => {
+    const large = await limit('/v1/ratelimits.limit', { 'x-large': 'x'.repeat(3000) })
+    expect(large.status).toBe(200)
+    const body = `{"namespace":"${'x'.repeat(1_100_000)}"}`
+    const refused = await call('/v1/ratelimits.limit', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body,
+    })
+    expect(refused.status).toBeWithin(400, 500)
+    for (const path of ['/', '/nothing', '/admin', '/metricsx', '/.env'])
+      expect([path, (await call(path)).status]).toEqual([path, 404])
+  })
+
+  if (!isOverSocket)
+    test('the address in the audit log is the client’s, whatever it claims', async () => {
+      const { apiId } = await workspace.post('apis.createApi', { name: 'listed' })
+      await workspace.post('apis.updateApi', { apiId, ipWhitelist: ['203.0.113.7'] })
+      const { key } = await makeKey(workspace, apiId)
+      const inside = isForFew ? await configuration.start({ ...places, inside: '127.0.0.0/8' }, closing) : url
+      const claims = [
+        'X-Forwarded-For: 203.0.113.7',
+        'Forwarded: for=203.0.113.7',
+        'True-Client-IP: 203.0.113.7',
+        'Connection: X-Forwarded-For',
+      ]
+      const body = JSON.stringify({ apiId, key })
+      for (const claim of ['X: y', ...claims]) {
+        const head = `POST /v1/keys.verifyKey HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n${claim}`
+        const { text } = await sendRaw(inside, `${head}\r\n\r\n${body}`)
+        expect([claim, text]).toEqual([claim, expect.stringContaining('"code":"FORBIDDEN"')])
+      }
+      await workspace.post('apis.updateApi', { apiId, ipWhitelist: ['127.0.0.1'] })
+      const direct = await fetch(`${inside}/v1/keys.verifyKey`, {
+        method: 'POST',
+        body,
+        headers: { 'content-type': 'application/json' },
+        tls: { rejectUnauthorized: false },
+      })
+      expect(await direct.json()).toMatchObject({ valid: true })
+    })
+
+  if (isForFew)
+    test('who comes from inside may call everything under /v1/, and only that', async () => {
+      const inside = await configuration.start({ ...places, inside: '127.0.0.0/8' }, closing)
+      const { status, text } = await sendRaw(inside, requestFor(VERIFY))
+      expect([status, text.includes('"valid":false')]).toEqual([200, true])
+      expect((await sendRaw(inside, requestFor(METRICS))).status).toBe(404)
+    })
+}
+
+/** As a client writes it. */
+const requestFor = (closed: Closed): string =>
+  hostileRequests(closed, '/v1/liveness').find(({ is }) => is === 'exact')?.bytes ?? ''

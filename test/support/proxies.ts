@@ -1,0 +1,80 @@
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { freePort, takesConnections } from './nginx.ts'
+
+const PATH = `${process.env.PATH}:/usr/sbin:/usr/local/sbin`
+/** The installed ones: `apt-get install haproxy caddy`. Without one, the tests that want it are skipped. */
+export const HAPROXY = Bun.which('haproxy', { PATH })
+export const CADDY = Bun.which('caddy', { PATH })
+for (const [name, path] of Object.entries({ haproxy: HAPROXY, caddy: CADDY }))
+  if (path === null) console.warn(`${name} is not installed: tests that need it are skipped`)
+
+/** What a configuration has to name: the port to listen on, and a folder that exists as long as the proxy runs. */
+export type Place = { port: number; folder: string }
+
+/**
+ * Runs HAProxy until `closing` is disposed.
+ * @param configOf The whole configuration.
+ * @returns the port, and where its statistics are read, once it takes connections.
+ */
+export async function startHaproxy(
+  configOf: (place: Place) => string,
+  closing: AsyncDisposableStack,
+): Promise<{ port: number; stats: string }> {
+  const place = await placeFor('haproxy', closing)
+  const stats = `${place.folder}/stats`
+  writeFileSync(`${place.folder}/haproxy.cfg`, configOf(place))
+  writeFileSync(`${place.folder}/stats.cfg`, `global\n    stats socket ${stats} level admin\n`)
+  const files = ['haproxy.cfg', 'stats.cfg'].flatMap((name) => ['-f', `${place.folder}/${name}`])
+  await run([HAPROXY ?? '', '-db', '-q', ...files], place, closing)
+  return { port: place.port, stats }
+}
+
+/**
+ * Runs Caddy until `closing` is disposed, without its API and without certificates.
+ * @param sitesOf What stands below the global options.
+ * @returns the port, once it takes connections.
+ */
+export async function startCaddy(
+  sitesOf: (place: Place) => string,
+  closing: AsyncDisposableStack,
+): Promise<number> {
+  const place = await placeFor('caddy', closing)
+  const file = `${place.folder}/Caddyfile`
+  const options = '{\n  admin off\n  auto_https off\n  log {\n    level ERROR\n  }\n}\n'
+  writeFileSync(file, `${options}${sitesOf(place)}`)
+  await run([CADDY ?? '', 'run', '--adapter', 'caddyfile', '--config', file], place, closing)
+  return place.port
+}
+
+async function placeFor(name: string, closing: AsyncDisposableStack): Promise<Place> {
+  const folder = mkdtempSync(join(tmpdir(), `tollgate-${name}-`))
+  chmodSync(folder, 0o755) // the proxy may run as somebody else
+  closing.defer(() => rmSync(folder, { recursive: true, force: true }))
+  return { folder, port: await freePort() }
+}
+
+/** @throws Error with what it wrote, when it ends instead of listening. */
+async function run(command: string[], { port, folder }: Place, closing: AsyncDisposableStack): Promise<void> {
+  const child = Bun.spawn(command, {
+    cwd: folder,
+    env: { PATH, HOME: folder, XDG_DATA_HOME: folder, XDG_CONFIG_HOME: folder },
+    stdout: 'ignore',
+    stderr: 'pipe',
+  })
+  const written = new Response(child.stderr).text()
+  closing.defer(async () => {
+    child.kill('SIGTERM')
+    const patience = setTimeout(() => child.kill('SIGKILL'), 5000)
+    await child.exited
+    clearTimeout(patience)
+  })
+  for (let attempt = 0; attempt < 600; attempt++) {
+    if (child.exitCode !== null)
+      throw new Error(`${command[0]} ended with ${child.exitCode}: ${await written}`)
+    if (await takesConnections(port)) return
+    await Bun.sleep(25)
+  }
+  throw new Error(`${command[0]} does not answer`)
+}
