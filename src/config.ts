@@ -18,6 +18,8 @@ export type Config = {
     socketPath: string | null
     /** Of one HTTP thread, at each place it listens; more are refused. */
     connectionsMax: number
+    /** What unfinished requests and answers that were not taken may hold in one HTTP thread, in bytes. */
+    memoryBytesMax: number
   }
   /** Base of the links in errors, without a trailing slash; null = from the address in use. */
   publicUrl: string | null
@@ -108,6 +110,13 @@ export const VARIABLES = {
     min: 1,
     max: 1_000_000,
     otherwise: 10_000,
+  }),
+  TOLLGATE_HTTP_MEMORY_MIB: whole({
+    about:
+      'memory for unfinished requests and untaken answers in each HTTP thread; beyond it the oldest is given up',
+    min: 4,
+    max: 1_048_576,
+    otherwise: 64,
   }),
   DATABASE_URL: {
     about: 'a Postgres, 14 or newer; unset: an embedded one in the data dir',
@@ -347,7 +356,13 @@ function readListen(value: ReturnType<typeof readerOf>): Config['listen'] {
   const socketPath = value('TOLLGATE_SOCKET')
   if (port === null && socketPath === null)
     throw new ConfigError('PORT is "none"; it wants TOLLGATE_SOCKET to be set then')
-  return { host: value('HOST'), port, socketPath, connectionsMax: value('TOLLGATE_CONNECTIONS_MAX') }
+  return {
+    host: value('HOST'),
+    port,
+    socketPath,
+    connectionsMax: value('TOLLGATE_CONNECTIONS_MAX'),
+    memoryBytesMax: 2 ** 20 * value('TOLLGATE_HTTP_MEMORY_MIB'),
+  }
 }
 
 /**

@@ -87,6 +87,12 @@ export const ERRORS = {
     about: 'The API is protected against deletion.',
     remedy: 'Switch the protection off with apis.updateApi, then delete it.',
   },
+  UNSUPPORTED_MEDIA_TYPE: {
+    status: 415,
+    fault: 'caller',
+    about: 'The body is compressed or otherwise encoded, which this API does not read.',
+    remedy: 'Send the JSON as it is, without Content-Encoding.',
+  },
   RATE_LIMITED: {
     status: 429,
     fault: 'caller',
@@ -100,18 +106,67 @@ export const ERRORS = {
     remedy:
       'Try again. If it lasts, give the request id to the operator: the log line with that id holds the cause.',
   },
-} as const satisfies Record<
-  string,
-  { status: number; fault: 'caller' | 'ours'; about: string; remedy: string }
->
+} as const satisfies Record<string, Row>
 
+/** How what is no request of any endpoint is refused, before one is looked for. As {@link ERRORS}. */
+export const WIRE_ERRORS = {
+  REQUEST_TIMEOUT: {
+    status: 408,
+    fault: 'caller',
+    about: 'The request did not arrive as a whole within 30 seconds, so it was not carried out.',
+    remedy: 'Send it again, without pauses in the middle.',
+  },
+  URI_TOO_LONG: {
+    status: 414,
+    fault: 'caller',
+    about: 'The request line is longer than the server reads.',
+    remedy: 'Ask for less at a time, for example for fewer items of a list.',
+  },
+  EXPECTATION_FAILED: {
+    status: 417,
+    fault: 'caller',
+    about: 'The request has an Expect header that cannot be met.',
+    remedy: 'Leave the header out, or send Expect: 100-continue.',
+  },
+  HEADERS_TOO_LARGE: {
+    status: 431,
+    fault: 'caller',
+    about: 'The headers of the request have more bytes than the server reads.',
+    remedy: 'Send fewer or shorter headers. Behind a proxy, do not pass on cookies that nothing here needs.',
+  },
+  NOT_IMPLEMENTED: {
+    status: 501,
+    fault: 'caller',
+    about: 'The request uses a method or a transfer coding that this server does not have.',
+    remedy: 'Send GET or POST, and a body either with Content-Length or in chunks.',
+  },
+  SERVICE_UNAVAILABLE: {
+    status: 503,
+    fault: 'caller',
+    about:
+      'The server holds as many unfinished requests as its memory allows, and gave up the oldest. This one was not carried out.',
+    remedy: 'Send it again. If it lasts, the operator can raise TOLLGATE_HTTP_MEMORY_MIB.',
+  },
+  HTTP_VERSION_NOT_SUPPORTED: {
+    status: 505,
+    fault: 'caller',
+    about: 'The request is written in a version of HTTP that this server does not speak.',
+    remedy: 'Send HTTP/1.1. In front of the server, a proxy can speak other versions.',
+  },
+} as const satisfies Record<string, Row>
+
+type Row = { status: number; fault: 'caller' | 'ours'; about: string; remedy: string }
+
+/** What an endpoint may answer with. */
 export type ErrorCode = keyof typeof ERRORS
+export type AnyErrorCode = ErrorCode | keyof typeof WIRE_ERRORS
+export const ALL_ERRORS: Record<AnyErrorCode, Row> = { ...ERRORS, ...WIRE_ERRORS }
 
 /** `message` is public. Anything private goes in `cause`, which is logged and never sent. */
 export class ApiError extends Error {
   override name = 'ApiError'
   constructor(
-    readonly code: ErrorCode,
+    readonly code: AnyErrorCode,
     message: string,
     options?: ErrorOptions,
   ) {

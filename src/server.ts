@@ -149,7 +149,7 @@ export async function startServer(
   }
   let metricsUrl = `${url}/metrics`
   if (config.metricsPort !== null) {
-    const metrics = listenForMetrics(metricsText, { host, port: config.metricsPort })
+    const metrics = listenForMetrics(deps, { host, port: config.metricsPort })
     opening.defer(() => metrics.stop())
     metricsUrl = metrics.url
   }

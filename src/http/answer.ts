@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http'
 import packageJson from '../../package.json' with { type: 'json' }
-import { ApiError, ERRORS, type ErrorCode } from '../errors.ts'
+import { ALL_ERRORS, type AnyErrorCode, ApiError } from '../errors.ts'
 import { log } from '../log.ts'
 
 /** Sent as `Unkey-Version`. */
@@ -15,6 +15,8 @@ export type Envelope = Readonly<{
   addedHeaders: Readonly<Record<string, string>> | null
   /** The request has an `Origin`: a browser sent it from another page. */
   isCrossOrigin: boolean
+  /** Below `/v1/`: pages of any origin may read it. */
+  isApi: boolean
   /** Indent the JSON: `?pretty` was in the URL. */
   isPretty: boolean
   /** Base of the links in errors. */
@@ -39,7 +41,7 @@ export const jsonAnswer = (envelope: Envelope, status: number, body: unknown): A
   tookMs: performance.now() - envelope.startedAt,
 })
 
-/** For Elysia and Bun's server. */
+/** For Elysia. */
 export const responseOf = ({ status, text, envelope, tookMs }: Answer): Response =>
   new Response(text, { status, headers: headersOf(envelope, 'application/json', tookMs) })
 
@@ -51,9 +53,7 @@ export function addedLines(envelope: Envelope, isLast: boolean): string {
   let lines = ''
   const { addedHeaders } = envelope
   for (const name in addedHeaders) {
-    const value = addedHeaders[name] as string // it names its own
-    if (!SENDABLE.test(value)) throw new Error(`the header ${name} cannot be sent: ${JSON.stringify(value)}`)
-    lines += `${name}: ${value}\r\n`
+    lines += headerLine(name, addedHeaders[name] as string) // it names its own
   }
   if (envelope.isCrossOrigin) lines += `${EXPOSE}: ${EXPOSED_HEADERS}\r\n`
   if (isLast) lines += 'Connection: close\r\n'
@@ -66,7 +66,7 @@ export function errorAnswer(envelope: Envelope, cause: unknown, route: string): 
     cause instanceof ApiError
       ? cause
       : new ApiError('INTERNAL_SERVER_ERROR', 'something went wrong', { cause })
-  const { status, fault } = ERRORS[error.code]
+  const { status, fault } = ALL_ERRORS[error.code]
   const { requestId } = envelope
   if (fault === 'ours')
     log('error', 'request_failed', 'a request failed', {
@@ -90,7 +90,7 @@ export function errorAnswer(envelope: Envelope, cause: unknown, route: string): 
 export const traceFields = ({ trace }: Envelope): { traceId?: string; spanId?: string } =>
   trace === null ? {} : { traceId: trace.traceId, spanId: trace.spanId }
 
-export const docsUrl = (publicUrl: string, code: ErrorCode): string => `${publicUrl}/errors/${code}`
+export const docsUrl = (publicUrl: string, code: AnyErrorCode): string => `${publicUrl}/errors/${code}`
 
 export const headersOf = (
   envelope: Envelope,
@@ -98,8 +98,9 @@ export const headersOf = (
   tookMs = performance.now() - envelope.startedAt,
 ): Record<string, string> => ({
   ...envelope.addedHeaders,
-  ...(envelope.isCrossOrigin ? { [EXPOSE]: EXPOSED_HEADERS } : {}),
-  ...CONSTANT_HEADERS,
+  ...(envelope.isApi ? CORS : SECURITY),
+  ...(envelope.isApi && envelope.isCrossOrigin ? { [EXPOSE]: EXPOSED_HEADERS } : {}),
+  'Unkey-Version': VERSION,
   'Content-Type': contentType,
   'Unkey-Request-Id': envelope.requestId,
   'Unkey-Latency': latencyOf(tookMs),
@@ -127,27 +128,50 @@ export function httpDate(atMs = performance.now()): string {
 let dateEndsAtMs = 0
 let dateText = ''
 
-const CONSTANT_HEADERS = { 'Unkey-Version': VERSION, 'Access-Control-Allow-Origin': '*' }
-const CONSTANT_LINES = Object.entries({ 'Content-Type': 'application/json', ...CONSTANT_HEADERS })
+const CORS = { 'Access-Control-Allow-Origin': '*' }
+/** Of everything that is not the API: what a browser must not do with it. Pages add their own policy. */
+export const SECURITY = {
+  'X-Content-Type-Options': 'nosniff',
+  'X-Frame-Options': 'DENY',
+  'Referrer-Policy': 'no-referrer',
+  'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
+  'Cross-Origin-Resource-Policy': 'same-origin',
+}
+const CONSTANT_LINES = Object.entries({
+  'Content-Type': 'application/json',
+  'Unkey-Version': VERSION,
+  ...CORS,
+})
   .map(([name, value]) => `${name}: ${value}\r\n`)
   .join('')
 /** Up to the constant headers of an HTTP/1.1 message with JSON. */
 export const startLines = (status: number): string =>
   `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Unknown'}\r\n${CONSTANT_LINES}`
+
+/** @throws Error for a value that could not be sent as one line: verbs encode what is not theirs (`lib/header-text.ts`). */
+export function headerLine(name: string, value: string): string {
+  if (!SENDABLE.test(value)) throw new Error(`the header ${name} cannot be sent: ${JSON.stringify(value)}`)
+  return `${name}: ${value}\r\n`
+}
 /** ASCII only, so that as many bytes are sent as the text has characters. */
 const SENDABLE = /^[\t\x20-\x7e]*$/
 const EXPOSE = 'Access-Control-Expose-Headers'
 const EXPOSED_HEADERS =
   'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered, RateLimit, RateLimit-Policy'
 
-/** A preflight: any origin, the methods and headers the API has. */
-export const preflightAnswer = (envelope: Envelope): Response =>
+/** The answer to OPTIONS. Below `/v1/` a preflight: any origin, the methods and headers the API has. */
+export const optionsAnswer = (envelope: Envelope, allow: string): Response =>
   new Response(null, {
     status: 204,
     headers: {
       ...headersOf(envelope, 'text/plain'),
-      'Access-Control-Allow-Methods': 'GET, POST, OPTIONS',
-      'Access-Control-Allow-Headers': '*, Authorization',
-      'Access-Control-Max-Age': '86400',
+      Allow: allow,
+      ...(envelope.isApi ? PREFLIGHT : {}),
     },
   })
+
+const PREFLIGHT = {
+  'Access-Control-Allow-Methods': 'GET, POST, OPTIONS',
+  'Access-Control-Allow-Headers': '*, Authorization',
+  'Access-Control-Max-Age': '86400',
+}

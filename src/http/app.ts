@@ -4,7 +4,7 @@ import { apiRoutes } from '../apis/routes.ts'
 import { auditEventRoutes } from '../audit-events/routes.ts'
 import { authRoutes } from '../auth/routes.ts'
 import type { Deps } from '../deps.ts'
-import { notFound } from '../errors.ts'
+import { ApiError, notFound } from '../errors.ts'
 import { identityRoutes } from '../identities/routes.ts'
 import { keyRoutes } from '../keys/routes.ts'
 import { EXPOSITION_TYPE } from '../lib/exposition.ts'
@@ -12,15 +12,17 @@ import { permissionRoutes } from '../permissions/routes.ts'
 import { ratelimitRoutes } from '../ratelimits/routes.ts'
 import { rootKeyRoutes } from '../root-keys/routes.ts'
 import { workspaceRoutes } from '../workspaces/routes.ts'
-import { type Envelope, errorAnswer, headersOf, jsonAnswer, preflightAnswer, responseOf } from './answer.ts'
+import { type Answer, type Envelope, errorAnswer, headersOf, optionsAnswer, responseOf } from './answer.ts'
 import { docsPage } from './docs-page.ts'
 import type { Endpoint } from './endpoint.ts'
 import { errorPage } from './error-page.ts'
 import { guidePage } from './guides.ts'
-import { type Handler, handlerOf, openEnvelope, unroutedAnswer } from './handle.ts'
-import { type ConnectionInfo, RequestIncoming } from './incoming.ts'
+import { type Handler, handlerOf, openEnvelope, shortPath, unroutedAnswer } from './handle.ts'
+import { type Incoming, RequestIncoming } from './incoming.ts'
 import { livenessRoutes } from './liveness.ts'
 import { type OpenApiDocument, openApiDocument } from './openapi.ts'
+import { PAGE_POLICY } from './page.ts'
+import type { Refused } from './request-head.ts'
 
 /** Every endpoint of the API, in the order of its description. */
 export const endpoints: readonly Endpoint[] = [
@@ -42,51 +44,109 @@ export const endpoints: readonly Endpoint[] = [
  *
  * `hot` holds the endpoints that are on the path of every request of somebody's product, by method and path, for
  * `front.ts`, which calls them without a Request, a Response or Elysia's dispatch. Schema and verb are the same.
+ *
+ * `cold` answers everything else. The path is compared as it was sent; Elysia, which would normalise it, sees those alone that
+ * are spelled as they should be.
  */
-export function createApp(deps: Deps, connection: ConnectionInfo) {
+export function createApp(deps: Deps) {
   const app = new Elysia({ name: 'tollgate' })
   const hot = new Map<string, Handler>()
+  /** Path → the methods it has. */
+  const methods = new Map<string, string>()
+  /** What Elysia routes → the request as it came. */
+  const came = new WeakMap<Request, Incoming>()
+  const incomingOf = (request: Request): Incoming => came.get(request) ?? new RequestIncoming(request)
   for (const endpoint of endpoints) {
     const handle = handlerOf(endpoint, deps)
+    const [get, post] = [endpoint.method === 'GET', endpoint.method === 'POST' || endpoint.answersPostToo]
+    methods.set(endpoint.path, [...(get ? GET : []), ...(post ? ['POST'] : []), 'OPTIONS'].join(', '))
     for (const method of endpoint.answersPostToo ? (['GET', 'POST'] as const) : [endpoint.method]) {
       if (endpoint.isHot) hot.set(`${method} ${endpoint.path}`, handle)
       // `parse: 'none'`: the handler reads the body itself, once its size and type are known.
-      app.route(
-        method,
-        endpoint.path,
-        async ({ request }) => responseOf(await handle(new RequestIncoming(request, connection))),
-        { parse: 'none' },
-      )
+      app.route(method, endpoint.path, async ({ request }) => responseOf(await handle(incomingOf(request))), {
+        parse: 'none',
+      })
     }
   }
+  const pages = pagesOf(deps)
   app.get('/errors/:code', ({ request, params: { code } }) =>
-    pageAnswer(request, { page: errorPage(code, deps.publicUrl()), what: `error code ${code}` }, deps),
+    pageAnswer(incomingOf(request), { page: pages.error(code), what: `error code ${code}` }, deps),
   )
   app.get('/docs/:guide', ({ request, params: { guide } }) =>
-    pageAnswer(request, { page: guidePage(guide), what: `guide ${guide}` }, deps),
+    pageAnswer(incomingOf(request), { page: pages.guide(guide), what: `guide ${guide}` }, deps),
   )
-  const description = describe(deps)
+  app.get('/docs', ({ request }) =>
+    pageAnswer(incomingOf(request), { page: pages.reference(), what: 'docs' }, deps),
+  )
   app.get('/openapi.json', ({ request }) => {
-    const envelope = openEnvelope(request, deps)
-    return responseOf(jsonAnswer(envelope, 200, description().document))
+    const envelope = openEnvelope(incomingOf(request), deps)
+    return new Response(pages.openApi(envelope.isPretty), {
+      headers: headersOf(envelope, 'application/json'),
+    })
   })
-  app.get('/docs', ({ request }) => pageAnswer(request, { page: description().page, what: 'docs' }, deps))
+  for (const path of ['/docs', '/openapi.json']) methods.set(path, PAGE_METHODS)
   // With a port of its own, nobody who may call the API may read the metrics too.
-  if (deps.config.metricsPort === null)
-    app.get('/metrics', ({ request }) => metricsAnswer(openEnvelope(request, deps), deps))
-  app.options('*', ({ request }) => preflightAnswer(openEnvelope(request, deps)))
+  if (deps.config.metricsPort === null) {
+    methods.set('/metrics', PAGE_METHODS)
+    app.get('/metrics', ({ request }) => metricsAnswer(openEnvelope(incomingOf(request), deps), deps))
+  }
   app.onError(({ request, code, error }) => {
-    // A trailing slash on the client's base URL makes `//v1/…`: the same request, one slash less.
-    const url = new URL(request.url)
-    if (code === 'NOT_FOUND' && url.pathname.startsWith('//')) {
-      url.pathname = url.pathname.replace(/^\/+/, '/')
-      return app.fetch(new Request(url.href, request))
-    }
-    const path = url.pathname
-    const cause = code === 'NOT_FOUND' ? notFound(`${request.method} ${path}`) : error
-    return responseOf(unroutedAnswer(request, cause, { path, deps }))
+    const incoming = incomingOf(request)
+    const cause = code === 'NOT_FOUND' ? notFound(`${incoming.method} ${shortPath(incoming)}`) : error
+    return responseOf(unroutedAnswer(incoming, cause, deps))
   })
-  return { app, hot }
+
+  const cold = (incoming: Incoming): Answer | Response | Promise<Response> => {
+    const { method, path } = incoming
+    const allow = methods.get(path) ?? (PAGE.test(path) ? PAGE_METHODS : null)
+    if (method === 'OPTIONS' && (allow !== null || path === '*' || path.startsWith('/v1/')))
+      return optionsAnswer(openEnvelope(incoming, deps), allow ?? ALL_METHODS)
+    if (allow === null) return unroutedAnswer(incoming, notFound(`${method} ${shortPath(incoming)}`), deps)
+    if (!allow.split(', ').includes(method)) return notAllowed(incoming, allow, deps)
+    const request = new Request(`http://localhost${path}`, { method: method === 'HEAD' ? 'GET' : method })
+    came.set(request, incoming)
+    return app.fetch(request)
+  }
+  return { app, hot, cold, refuse: refuserOf(deps) }
+}
+
+/** `/metrics` and nothing else. */
+export function createMetricsApp(deps: Deps) {
+  const cold = (incoming: Incoming): Answer | Response | Promise<Response> => {
+    const { method, path } = incoming
+    if (path !== '/metrics')
+      return unroutedAnswer(incoming, notFound(`only /metrics is here: ${shortPath(incoming)}`), deps)
+    if (GET.includes(method)) return metricsAnswer(openEnvelope(incoming, deps), deps)
+    if (method === 'OPTIONS') return optionsAnswer(openEnvelope(incoming, deps), PAGE_METHODS)
+    return notAllowed(incoming, PAGE_METHODS, deps)
+  }
+  return { cold, refuse: refuserOf(deps) }
+}
+
+const refuserOf =
+  (deps: Deps) =>
+  ({ code, message }: Refused): Answer =>
+    unroutedAnswer(NO_REQUEST, new ApiError(code, message), deps)
+
+function notAllowed(incoming: Incoming, allow: string, deps: Deps): Answer {
+  const { method, path } = incoming
+  const cause = new ApiError('METHOD_NOT_ALLOWED', `${path} is not for ${method}, but for ${allow}`)
+  return unroutedAnswer(incoming, cause, deps, { Allow: allow })
+}
+
+const GET = ['GET', 'HEAD']
+const PAGE_METHODS = 'GET, HEAD, OPTIONS'
+const ALL_METHODS = 'GET, HEAD, POST, OPTIONS'
+const PAGE = /^\/(errors|docs)\/[\w-]+$/
+
+/** What is refused before it is one. */
+const NO_REQUEST: Incoming = {
+  method: '',
+  path: '/v1/',
+  target: '',
+  header: () => null,
+  text: () => '',
+  peerAddress: () => null,
 }
 
 /** @throws Error when the threads do not answer. */
@@ -95,25 +155,39 @@ async function metricsAnswer(envelope: Envelope, deps: Deps): Promise<Response> 
   return new Response(text, { headers: headersOf(envelope, EXPOSITION_TYPE) })
 }
 
-/** What the API can do, for programs and for people; made when first asked for, as the URL is only known once it listens. */
-function describe(deps: Deps) {
-  let made: { document: OpenApiDocument; page: string } | null = null
-  return () => {
-    if (made === null) {
-      const document = openApiDocument(endpoints, deps.publicUrl())
-      made = { document, page: docsPage(document) }
-    }
-    return made
+/** What there is to read, each made when it is first asked for, as the URL is only known once it listens, and once. */
+function pagesOf(deps: Deps) {
+  const made = new Map<string, string>()
+  const once = <Text extends string | null>(name: string, make: () => Text): Text | string => {
+    const page = made.get(name) ?? make()
+    if (page !== null) made.set(name, page)
+    return page
+  }
+  let document: OpenApiDocument | null = null
+  const described = () => {
+    document ??= openApiDocument(endpoints, deps.publicUrl())
+    return document
+  }
+  return {
+    error: (code: string) => once(`error ${code}`, () => errorPage(code, deps.publicUrl())),
+    guide: (slug: string) => once(`guide ${slug}`, () => guidePage(slug)),
+    reference: () => once('reference', () => docsPage(described())),
+    openApi: (isPretty: boolean) =>
+      once(`openapi ${isPretty}`, () => JSON.stringify(described(), null, isPretty ? 2 : 0)),
   }
 }
 
 /** An HTML page; null = there is no `what`. */
 function pageAnswer(
-  request: Request,
+  incoming: Incoming,
   { page, what }: { page: string | null; what: string },
   deps: Deps,
 ): Response {
-  const envelope = openEnvelope(request, deps)
+  const envelope = openEnvelope(incoming, deps)
   if (page === null) return responseOf(errorAnswer(envelope, notFound(what), 'a page'))
-  return new Response(page, { headers: headersOf(envelope, 'text/html; charset=utf-8') })
+  const headers = {
+    ...headersOf(envelope, 'text/html; charset=utf-8'),
+    'Content-Security-Policy': PAGE_POLICY,
+  }
+  return new Response(page, { headers })
 }

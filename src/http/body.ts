@@ -1,4 +1,4 @@
-import { badRequest } from '../errors.ts'
+import { ApiError, badRequest } from '../errors.ts'
 import { findUnstorable, mayBeUnstorable } from '../lib/json.ts'
 import type { Incoming } from './incoming.ts'
 
@@ -8,20 +8,25 @@ export const BODY_BYTES_MAX = 1_048_576
 /**
  * The text of the JSON body. Without a JSON content type it is `{}`, as in the v1 API: the first required field then
  * says so.
- * @throws ApiError BAD_REQUEST for a body over {@link BODY_BYTES_MAX}.
+ * @throws ApiError BAD_REQUEST for a body over {@link BODY_BYTES_MAX}, UNSUPPORTED_MEDIA_TYPE for a compressed one.
  */
 export function readBody(incoming: Incoming): string | Promise<string> {
-  const length = incoming.header('content-length')
-  if (length !== null && Number(length) > BODY_BYTES_MAX) throw tooLarge()
-  if (!isJson(incoming.header('content-type'))) return '{}'
-  return incoming.text(BODY_BYTES_MAX, tooLarge)
+  const coding = incoming.header('content-encoding')
+  if (coding !== null && !/^(identity)?$/i.test(coding))
+    throw new ApiError(
+      'UNSUPPORTED_MEDIA_TYPE',
+      'Content-Encoding: bodies are read as they are; send the JSON without compression',
+    )
+  const text = incoming.text(BODY_BYTES_MAX, tooLarge)
+  return isJson(incoming.header('content-type')) ? text : '{}'
 }
 
 /** @throws ApiError BAD_REQUEST for malformed JSON and for text that cannot be stored. */
 export function parseBody(text: string): unknown {
   let body: unknown
   try {
-    body = JSON.parse(text)
+    // Some editors and languages begin a text with a byte order mark, which is no part of it.
+    body = JSON.parse(text.charCodeAt(0) === BYTE_ORDER_MARK ? text.slice(1) : text)
   } catch {
     throw badRequest('the JSON in the body is malformed')
   }
@@ -33,6 +38,8 @@ export function parseBody(text: string): unknown {
 }
 
 const tooLarge = () => badRequest(`the body is larger than ${BODY_BYTES_MAX} bytes`)
+
+const BYTE_ORDER_MARK = 0xfeff
 
 const isJson = (type: string | null): boolean =>
   type === 'application/json' ||

@@ -104,13 +104,19 @@ function define<I extends TSchema, R extends TSchema>(
     access,
     isHot,
     introduced,
-    errors: [...(access === 'root-key' ? ROOT_KEY_ERRORS : []), ...COMMON_ERRORS, ...errors],
+    errors: [
+      ...(access === 'root-key' ? ROOT_KEY_ERRORS : []),
+      ...COMMON_ERRORS,
+      ...(method === 'POST' ? BODY_ERRORS : []),
+      ...errors,
+    ],
     answerHeaders,
     run: run as Endpoint['run'], // the boundary itself: http/handle.ts has checked what it passes against `input`
   }
 }
 
 const COMMON_ERRORS = ['BAD_REQUEST', 'INTERNAL_SERVER_ERROR'] as const
+const BODY_ERRORS = ['UNSUPPORTED_MEDIA_TYPE'] as const
 /** What `authenticate` may throw. */
 const ROOT_KEY_ERRORS = [
   'UNAUTHORIZED',

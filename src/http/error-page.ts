@@ -1,4 +1,4 @@
-import { ERRORS, type ErrorCode } from '../errors.ts'
+import { ALL_ERRORS, type AnyErrorCode } from '../errors.ts'
 import { exampleOf } from './openapi.ts'
 import { pageOf } from './page.ts'
 
@@ -8,7 +8,7 @@ import { pageOf } from './page.ts'
  */
 export function errorPage(code: string, publicUrl: string): string | null {
   if (!isErrorCode(code)) return null
-  const { status, about, remedy } = ERRORS[code]
+  const { status, fault, about, remedy } = ALL_ERRORS[code]
   return pageOf({
     title: code,
     section: null,
@@ -23,14 +23,14 @@ export function errorPage(code: string, publicUrl: string): string | null {
 <pre><code>${Bun.escapeHTML(JSON.stringify(exampleOf(code, publicUrl), null, 2))}</code></pre>
 <h2>If that does not help</h2>
 <p>Every answer carries a request id: <code>error.requestId</code> in the body, <code>Unkey-Request-Id</code> in the header.
-The operator of this server finds the request by it${status >= 500 ? ', with the cause, in the log' : ''}.</p>
+The operator of this server finds the request by it${fault === 'ours' ? ', with the cause, in the log' : ''}.</p>
 </article>`,
   })
 }
 
 /** Every code, under its status. */
-const sideOf = (current: ErrorCode): string =>
-  [...Map.groupBy(Object.entries(ERRORS), ([, { status }]) => status)]
+const sideOf = (current: AnyErrorCode): string =>
+  [...Map.groupBy(Object.entries(ALL_ERRORS), ([, { status }]) => status)]
     .sort(([first], [second]) => first - second)
     .map(
       ([status, rows]) =>
@@ -43,4 +43,4 @@ const sideOf = (current: ErrorCode): string =>
     )
     .join('\n')
 
-const isErrorCode = (code: string): code is ErrorCode => Object.hasOwn(ERRORS, code)
+const isErrorCode = (code: string): code is AnyErrorCode => Object.hasOwn(ALL_ERRORS, code)

@@ -2,6 +2,7 @@ import { TypeCompiler } from '@sinclair/typebox/compiler'
 import { type AskingRequest, duringRequest } from '../db/deadline.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
+import { cutText } from '../lib/cut-text.ts'
 import { newRequestId } from '../lib/ids.ts'
 import { newTraceHex, readTraceContext, traceparentOf } from '../lib/trace-context.ts'
 import { log } from '../log.ts'
@@ -11,7 +12,7 @@ import { type Answer, type Envelope, errorAnswer, jsonAnswer, traceFields } from
 import { parseBody, readBody } from './body.ts'
 import { clientAddress } from './client-address.ts'
 import type { Call, Endpoint } from './endpoint.ts'
-import { type Incoming, RequestIncoming } from './incoming.ts'
+import type { Incoming } from './incoming.ts'
 import { knownFieldsOf } from './known-fields.ts'
 import { readQuery } from './query.ts'
 import { validationMessage } from './validation-message.ts'
@@ -92,28 +93,31 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
 /**
  * The answer where no endpoint gives one, counted and traced all the same: under one name, as anybody can ask for any
  * path.
- * @param path Without the query.
  */
 export function unroutedAnswer(
-  request: Request,
+  incoming: Incoming,
   cause: unknown,
-  { path, deps }: { path: string; deps: Deps },
-) {
-  const incoming = new RequestIncoming(request, null)
+  deps: Deps,
+  headers: Record<string, string> = {},
+): Answer {
   const exchange = new Exchange(incoming, deps)
+  Object.assign(exchange.headers, headers)
   const { tracer } = deps
   const trace = tracer === null ? null : exchange.begin(tracer)
   const traceparent = tracer === null ? incoming.header('traceparent') : null
   if (traceparent !== null) exchange.join(traceparent)
-  const answered = errorAnswer(exchange, cause, `${request.method} ${path}`)
+  const answered = errorAnswer(exchange, cause, 'unknown')
   const { status, tookMs } = answered
   deps.measures.route('unknown').add(status, tookMs)
   if (tracer !== null && trace?.isSampled === true) {
-    const attributes = { 'url.path': path.slice(0, PATH_CHARACTERS_MAX) }
-    endRequest(tracer, trace, { name: request.method, attributes, incoming, exchange, status })
+    const attributes = { 'url.path': shortPath(incoming) }
+    endRequest(tracer, trace, { name: incoming.method, attributes, incoming, exchange, status })
   }
   return answered
 }
+
+/** Of what may be any path, for messages. */
+export const shortPath = ({ path }: Pick<Incoming, 'path'>): string => cutText(path, PATH_CHARACTERS_MAX)
 
 const PATH_CHARACTERS_MAX = 200
 
@@ -203,6 +207,9 @@ class Exchange implements Envelope, Call, AskingRequest {
   get isCrossOrigin() {
     return this.incoming.header('origin') !== null
   }
+  get isApi() {
+    return this.incoming.path.startsWith('/v1/')
+  }
   get isPretty() {
     const { target } = this.incoming
     // Looked for in every URL, so the cheap test comes first.
@@ -217,9 +224,9 @@ class Exchange implements Envelope, Call, AskingRequest {
 }
 
 /** For answers that no endpoint gives. */
-export function openEnvelope(request: Request, deps: Pick<Deps, 'config' | 'publicUrl'>): Envelope {
-  const exchange = new Exchange(new RequestIncoming(request, null), deps)
-  const traceparent = request.headers.get('traceparent')
+export function openEnvelope(incoming: Incoming, deps: Pick<Deps, 'config' | 'publicUrl'>): Envelope {
+  const exchange = new Exchange(incoming, deps)
+  const traceparent = incoming.header('traceparent')
   if (traceparent !== null) exchange.join(traceparent)
   return exchange
 }

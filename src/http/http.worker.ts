@@ -47,12 +47,19 @@ self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
           metricsText,
         })
         const { host, port } = data
-        const { connectionsMax } = data.setup.config.listen
+        const { connectionsMax, memoryBytesMax } = data.setup.config.listen
         changes = deps.changes
         for (const port of early) changes.addPeer(port)
         opened = {
           deps,
-          listener: await listen(deps, { host, port, socketPath: null, connectionsMax, isShared: true }),
+          listener: await listen(deps, {
+            host,
+            port,
+            socketPath: null,
+            connectionsMax,
+            memoryBytesMax,
+            isShared: true,
+          }),
           close,
         }
         send({ kind: 'listening' })

@@ -1,7 +1,12 @@
-/** A request as the endpoints see it, whichever way it came: through Bun's server or through `front.ts`. */
+import type { Socket } from 'bun'
+import type { RequestHead } from './request-head.ts'
+
+/** A request as the endpoints see it. */
 export type Incoming = {
   readonly method: string
-  /** A URL, or path and query alone; nothing but the query is read from it. */
+  /** As sent, without the query. */
+  readonly path: string
+  /** Path and query, or a URL; nothing but the query is read from it. */
   readonly target: string
   /** @param name In lower case. @returns all values, joined by commas; null when absent. */
   header(name: string): string | null
@@ -11,17 +16,49 @@ export type Incoming = {
   peerAddress(): string | null
 }
 
-/** The part of Bun's server that knows a connection's other end. */
-export type ConnectionInfo = { requestIP(request: Request): { address: string } | null }
+/** As `front.ts` reads it. */
+export class SocketRequest implements Incoming {
+  /** @param body Null = it was larger than the front keeps. */
+  constructor(
+    private readonly head: RequestHead,
+    private readonly body: string | null,
+    private readonly socket: Socket<unknown>,
+  ) {}
 
+  get method() {
+    return this.head.method
+  }
+  get path() {
+    return this.head.path
+  }
+  get target() {
+    return this.head.target
+  }
+  header(name: string): string | null {
+    return this.head.values.get(name) ?? null
+  }
+  text(_bytesMax: number, tooLarge: () => Error): string {
+    if (this.body === null) throw tooLarge()
+    return this.body
+  }
+  peerAddress() {
+    const address = this.socket.remoteAddress as string | undefined // undefined on a Unix socket, whatever its type says
+    return address === undefined || address === '' ? null : address
+  }
+}
+
+/** One that no socket brought: made in this process. */
 export class RequestIncoming implements Incoming {
   constructor(
     private readonly request: Request,
-    private readonly connection: ConnectionInfo | null,
+    private readonly connection: { requestIP(request: Request): { address: string } | null } | null = null,
   ) {}
 
   get method() {
     return this.request.method
+  }
+  get path() {
+    return new URL(this.request.url).pathname
   }
   get target() {
     return this.request.url
@@ -29,26 +66,12 @@ export class RequestIncoming implements Incoming {
   header(name: string) {
     return this.request.headers.get(name)
   }
-  text(bytesMax: number, tooLarge: () => Error) {
-    const length = this.request.headers.get('content-length')
-    if (length === null) return this.#readUnmeasured(bytesMax, tooLarge)
-    if (Number(length) > bytesMax) throw tooLarge()
-    return this.request.text()
+  async text(bytesMax: number, tooLarge: () => Error) {
+    const bytes = await this.request.arrayBuffer()
+    if (bytes.byteLength > bytesMax) throw tooLarge()
+    return Buffer.from(bytes).toString('utf8')
   }
   peerAddress() {
     return this.connection?.requestIP(this.request)?.address ?? null
-  }
-
-  /** A chunked body says no length, so it is counted as it comes. */
-  async #readUnmeasured(bytesMax: number, tooLarge: () => Error): Promise<string> {
-    if (this.request.body === null) return ''
-    const chunks: Uint8Array[] = []
-    let bytes = 0
-    for await (const chunk of this.request.body) {
-      bytes += chunk.byteLength
-      if (bytes > bytesMax) throw tooLarge()
-      chunks.push(chunk)
-    }
-    return Buffer.concat(chunks).toString('utf8')
   }
 }

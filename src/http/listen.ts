@@ -3,11 +3,12 @@ import { connect } from 'node:net'
 import type { Config } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import type { Deps } from '../deps.ts'
-import { EXPOSITION_TYPE } from '../lib/exposition.ts'
+import { systemTimers } from '../lib/timers.ts'
 import { YoungGarbage } from '../lib/young-garbage.ts'
-import { createApp } from './app.ts'
-import { BODY_BYTES_MAX } from './body.ts'
-import { Front, type Peers } from './front.ts'
+import { createApp, createMetricsApp } from './app.ts'
+import { Front } from './front.ts'
+import { HeldMemory } from './held-memory.ts'
+import { Turns } from './turns.ts'
 
 export type Listener = {
   /** Base of links to this server, without a trailing slash. */
@@ -21,8 +22,7 @@ export type Listener = {
 }
 
 /**
- * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both: a {@link Front} on each, and behind
- * them Bun's own server for what they leave alone. That one listens on a loopback port and answers nobody but tunnels.
+ * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both: a {@link Front} on each.
  * @param options.isShared Whether other threads listen on the same port; the kernel then spreads connections over them.
  * @throws StartError when the port or the socket cannot be had.
  */
@@ -30,38 +30,20 @@ export async function listen(
   deps: Deps,
   options: Config['listen'] & { isShared: boolean },
 ): Promise<Listener> {
-  const { host, port, socketPath, isShared, connectionsMax } = options
-  const peers: Peers = { ofTunnel: new Map(), ofRequest: new WeakMap() }
-  const tunnelOf = (request: Request): string | null | undefined =>
-    peers.ofTunnel.get(behind.requestIP(request)?.port ?? 0)
-  const { app, hot } = createApp(deps, {
-    requestIP: (request) => {
-      const address = peers.ofRequest.has(request) ? peers.ofRequest.get(request) : tunnelOf(request)
-      return address == null ? null : { address }
-    },
-  })
-  const behind: Bun.Server<undefined> = start('a port of its own', () =>
-    Bun.serve({
-      hostname: '127.0.0.1',
-      port: 0,
-      fetch: (request) =>
-        tunnelOf(request) === undefined ? new Response(null, { status: 403 }) : app.fetch(request),
-      // Bun's default goes by NODE_ENV, which nobody need set: no pages of its own for errors.
-      development: false,
-      // The app itself refuses what is larger, with an answer that says so; this is only the end of its patience.
-      maxRequestBodySize: 16 * BODY_BYTES_MAX,
-      idleTimeout: IDLE_SECONDS,
-    }),
-  )
+  const { host, port, socketPath, isShared, connectionsMax, memoryBytesMax } = options
+  const { hot, cold, refuse } = createApp(deps)
   const garbage = new YoungGarbage()
+  const counts = deps.measures.connections
+  const memory = new HeldMemory(memoryBytesMax, counts)
   const common = {
     hot,
-    fetch: app.fetch,
-    behind: { hostname: '127.0.0.1', port: behind.port ?? 0 },
-    peers,
+    cold,
+    refuse,
     connectionsMax,
-    counts: deps.measures.connections,
+    counts,
     garbage,
+    memory,
+    turns: new Turns(systemTimers),
   }
   const fronts: Front[] = []
   let boundPort: number | null = null
@@ -80,7 +62,7 @@ export async function listen(
     }
   } catch (cause) {
     garbage.stop()
-    await Promise.all([...fronts.map((front) => front.stop(0)), behind.stop(true)])
+    await Promise.all(fronts.map((front) => front.stop(0)))
     throw cause
   }
   const url = boundPort === null ? null : `http://${displayHost(host)}:${boundPort}`
@@ -92,7 +74,6 @@ export async function listen(
       // A Unix socket's path goes as soon as it takes no more (Bun does that). Not later: it may be a successor's by then.
       await Promise.all(fronts.map((front) => front.stop(STOP_MS)))
       garbage.stop()
-      await behind.stop(true)
     },
   }
 }
@@ -102,29 +83,29 @@ export async function listen(
  * @throws StartError when the port cannot be had.
  */
 export function listenForMetrics(
-  text: () => Promise<string>,
+  deps: Deps,
   { host, port }: { host: string; port: number },
 ): { url: string; stop(): Promise<void> } {
-  const server = start(`HOST ${host}, TOLLGATE_METRICS_PORT ${port}`, () =>
-    Bun.serve({
-      hostname: host,
-      port,
-      routes: {
-        '/metrics': {
-          GET: async () => new Response(await text(), { headers: { 'Content-Type': EXPOSITION_TYPE } }),
-        },
-      },
-      fetch: () => new Response('only /metrics is here\n', { status: 404 }),
-    }),
-  )
+  const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
+  const front = start(`HOST ${host}, TOLLGATE_METRICS_PORT ${port}`, () => {
+    return new Front({
+      where: { hostname: host, port, reusePort: false },
+      hot: new Map(),
+      ...createMetricsApp(deps),
+      connectionsMax: METRICS_CONNECTIONS_MAX,
+      counts,
+      garbage: { received: () => {} },
+      memory: new HeldMemory(2 ** 20, counts),
+      turns: new Turns(systemTimers),
+    })
+  })
   return {
-    url: `http://${displayHost(host)}:${server.port}/metrics`,
-    stop: () => server.stop(true),
+    url: `http://${displayHost(host)}:${front.port}/metrics`,
+    stop: () => front.stop(STOP_MS),
   }
 }
 
-/** Without a byte either way: deleting all keys of a large API may take about that long to answer. */
-const IDLE_SECONDS = 75
+const METRICS_CONNECTIONS_MAX = 100
 
 /** How long a stop waits for requests in flight. */
 const STOP_MS = 2000

@@ -22,8 +22,16 @@ export type ThreadReport = {
 }
 /** How often something was refused because its workspace had as much as it may have. */
 export type Reached = { workspaceId: string; bound: string; count: number }
-/** Client connections: open now, and refused since the start because there were too many. */
-export type ConnectionCounts = { open: number; refused: number }
+/** Of the connections of clients. */
+export type ConnectionCounts = {
+  open: number
+  /** Since the start, because there were too many. */
+  refused: number
+  /** Of unfinished requests and answers that were not taken, bytes. */
+  heldBytes: number
+  /** Since the start, because there were too many of these bytes. */
+  givenUp: number
+}
 export type RouteReport = { statuses: Record<number, number>; counts: number[]; sumMs: number }
 export type Decisions = {
   workspaceId: string
@@ -59,7 +67,11 @@ export function continuedFrom(before: ThreadReport | null, now: ThreadReport): T
       exported: now.spans.exported + (before.spans?.exported ?? 0),
       dropped: now.spans.dropped + (before.spans?.dropped ?? 0),
     },
-    connections: { ...now.connections, refused: now.connections.refused + before.connections.refused },
+    connections: {
+      ...now.connections,
+      refused: now.connections.refused + before.connections.refused,
+      givenUp: now.connections.givenUp + before.connections.givenUp,
+    },
   }
 }
 
@@ -124,7 +136,7 @@ export const LATENCY_BOUNDS_MS = [0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 50
  */
 export class Measures {
   /** Kept by `front.ts`. */
-  readonly connections: ConnectionCounts = { open: 0, refused: 0 }
+  readonly connections: ConnectionCounts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
   readonly #routes = new Map<string, RouteMeasures>()
   readonly #verifications: Record<string, number> = {}
   readonly #decisions = new Map<string, Decisions>()

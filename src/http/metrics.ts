@@ -84,6 +84,16 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     counted(({ connections }) => connections.refused),
   )
   yield gauge(
+    'tollgate_http_held_bytes',
+    'Memory of requests that did not arrive as a whole, wait for their turn, or have an answer that the client has not read.',
+    each(({ connections }) => connections.heldBytes),
+  )
+  yield counter(
+    'tollgate_http_given_up_total',
+    'Connections given up because that memory reached TOLLGATE_HTTP_MEMORY_MIB.',
+    counted(({ connections }) => connections.givenUp),
+  )
+  yield gauge(
     'tollgate_event_loop_lag_seconds',
     'How late a timer of the thread was at worst in the last minute.',
     [

@@ -1,6 +1,6 @@
 import { KindGuard, type TSchema } from '@sinclair/typebox'
 import packageJson from '../../package.json' with { type: 'json' }
-import { ERRORS, type ErrorCode } from '../errors.ts'
+import { type AnyErrorCode, ERRORS, type ErrorCode } from '../errors.ts'
 import { docsUrl } from './answer.ts'
 import type { Endpoint } from './endpoint.ts'
 import { replyExample, requestExample } from './examples.ts'
@@ -291,7 +291,7 @@ const errorExample = (code: ErrorCode, publicUrl: string): ErrorExample => ({
 })
 
 /** A failure of this code as it is answered. */
-export const exampleOf = (code: ErrorCode, publicUrl: string) => ({
+export const exampleOf = (code: AnyErrorCode, publicUrl: string) => ({
   error: {
     code,
     docs: docsUrl(publicUrl, code),
@@ -300,7 +300,7 @@ export const exampleOf = (code: ErrorCode, publicUrl: string) => ({
   },
 })
 
-const EXAMPLE_MESSAGES: Record<ErrorCode, string> = {
+const EXAMPLE_MESSAGES: Record<AnyErrorCode, string> = {
   UNAUTHENTICATED: 'no key came with the request',
   BAD_REQUEST: 'limit: Number must be greater than 0',
   UNAUTHORIZED: 'key not found',
@@ -310,12 +310,20 @@ const EXAMPLE_MESSAGES: Record<ErrorCode, string> = {
   USAGE_EXCEEDED: 'the root key has no uses left',
   INSUFFICIENT_PERMISSIONS: 'missing permissions: needs * or api.*.read_api; the root key has none',
   NOT_FOUND: 'api api_4aBcDeFgHjKmNpQr not found',
-  METHOD_NOT_ALLOWED: 'PUT is not allowed here',
+  METHOD_NOT_ALLOWED: '/v1/keys.verifyKey is not for PUT, but for POST, OPTIONS',
+  REQUEST_TIMEOUT: 'the request did not arrive within 30 seconds',
   CONFLICT: 'permission documents.read exists already',
   PRECONDITION_FAILED: 'roles not found: admin',
   DELETE_PROTECTED: 'api api_4aBcDeFgHjKmNpQr is protected against deletion',
+  URI_TOO_LONG: 'the request line has more than 16384 bytes',
+  UNSUPPORTED_MEDIA_TYPE: 'Content-Encoding: bodies are read as they are; send the JSON without compression',
+  EXPECTATION_FAILED: 'no expectation but 100-continue can be met',
   RATE_LIMITED: 'the root key is rate limited',
+  HEADERS_TOO_LARGE: 'the head of the request has more than 16384 bytes',
   INTERNAL_SERVER_ERROR: 'something went wrong',
+  NOT_IMPLEMENTED: 'no Transfer-Encoding but chunked is implemented',
+  SERVICE_UNAVAILABLE: 'too many unfinished requests: this one was given up and not carried out',
+  HTTP_VERSION_NOT_SUPPORTED: 'HTTP/2.0 is not supported: send HTTP/1.1',
 }
 
 const ERROR_SCHEMA: JsonSchema = {

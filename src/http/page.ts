@@ -48,7 +48,7 @@ const SECTIONS = [
   { path: '/docs/guides', name: 'Guides' },
 ] as const
 
-/** The page runs this script and no other, and loads nothing at all. */
+/** The page runs this script and no other, and loads nothing at all. Also in the page, for copies that are kept. */
 const POLICY = [
   "default-src 'none'",
   `script-src '${hashOf(SCRIPT)}'`,
@@ -56,6 +56,9 @@ const POLICY = [
   "base-uri 'none'",
   "form-action 'none'",
 ].join('; ')
+
+/** As a header, which also says that no other page may show it in a frame: the element in the page cannot. */
+export const PAGE_POLICY = `${POLICY}; frame-ancestors 'none'`
 
 function hashOf(text: string): string {
   return `sha256-${new Bun.CryptoHasher('sha256').update(text).digest('base64')}`

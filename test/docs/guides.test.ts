@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { VARIABLES } from '../../src/config.ts'
-import { ERRORS } from '../../src/errors.ts'
+import { ALL_ERRORS } from '../../src/errors.ts'
 import { endpoints } from '../../src/http/app.ts'
 import { GUIDES } from '../../src/http/guides.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
@@ -18,7 +18,7 @@ beforeAll(async () => {
     '/docs',
     '/docs/guides',
     ...GUIDES.map(({ slug }) => `/docs/${slug}`),
-    ...Object.keys(ERRORS).map((code) => `/errors/${code}`),
+    ...Object.keys(ALL_ERRORS).map((code) => `/errors/${code}`),
   ]
   for (const path of paths) {
     const response = await fetch(`${server.url}${path}`)

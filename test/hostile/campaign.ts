@@ -59,7 +59,7 @@ export async function runCampaign(
 ): Promise<CampaignReport> {
   const { sql } = server.server.deps
   if (watches) await watchWrites(sql)
-  const { app } = createApp(server.server.deps, { requestIP: () => ({ address: '127.0.0.1' }) })
+  const { app } = createApp(server.server.deps)
   const transport: Transport = watches ? fetch : async (url, init) => await app.fetch(new Request(url, init))
   const foreign = await makeFixture(server)
   const untouched = await rowsOfWorkspace(sql, foreign.workspaceId, { withoutUse: true })
@@ -334,7 +334,8 @@ async function send(
   if (status < 300) return { status, problem: status === endpoint.status ? null : `answered ${status}` }
   const { code = '', message, requestId } = reply.error ?? {}
   const isKnown =
-    endpoint.errors.some((each) => each === code) || (method !== endpoint.method && status === 404)
+    endpoint.errors.some((each) => each === code) ||
+    (method !== endpoint.method && (status === 404 || status === 405))
   const isWhole =
     typeof message === 'string' && message !== '' && requestId === response.headers.get('unkey-request-id')
   return { status, problem: isKnown && isWhole ? null : `answered ${status} ${text.slice(0, 300)}` }

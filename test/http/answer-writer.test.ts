@@ -13,6 +13,7 @@ const answerOf = (status: number, text: string, tookMs: number, more: Partial<En
     startedAt: performance.now() - tookMs,
     addedHeaders: null,
     isCrossOrigin: false,
+    isApi: true,
     isPretty: false,
     publicUrl: '',
     trace: null,

@@ -1,0 +1,34 @@
+import { STATUS_CODES } from 'node:http'
+import { type Answer, headerLine, headersOf, httpDate } from './answer.ts'
+
+/** How an answer becomes an HTTP/1.1 message. */
+export type MessageForm = {
+  /** The connection closes after it. */
+  isLast: boolean
+  /** It answers HEAD: everything but the content. */
+  isHead: boolean
+}
+
+/** JSON as an HTTP/1.1 message. The hot endpoints' go by `answer-writer.ts`. */
+export const messageOf = ({ status, text, envelope, tookMs }: Answer, form: MessageForm): Buffer =>
+  message(status, Object.entries(headersOf(envelope, 'application/json', tookMs)), Buffer.from(text), form)
+
+export const messageOfResponse = async (response: Response, form: MessageForm): Promise<Buffer> =>
+  message(response.status, response.headers, Buffer.from(await response.arrayBuffer()), form)
+
+function message(
+  status: number,
+  headers: Iterable<[string, string]>,
+  content: Buffer,
+  { isLast, isHead }: MessageForm,
+): Buffer {
+  let lines = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Unknown'}\r\n`
+  for (const [name, value] of headers) lines += headerLine(name, value)
+  if (isLast) lines += 'Connection: close\r\n'
+  if (status !== 204) lines += `Content-Length: ${content.length}\r\n`
+  lines += `Date: ${httpDate()}\r\n\r\n`
+  const bytes = Buffer.allocUnsafeSlow(lines.length + (isHead ? 0 : content.length))
+  bytes.write(lines, 'latin1')
+  if (!isHead) content.copy(bytes, lines.length)
+  return bytes
+}
