@@ -13,8 +13,8 @@ export type Bootstrap = {
   hashSecret: string
   /** Tells this database from another one at the same address. */
   databaseId: string
-  /** Whether an operator root key was registered by this start, from its file. */
-  hasNewKeyFile: boolean
+  /** Whether this start or an earlier one put an operator root key of this database into the file; null = none did. */
+  keyFile: 'new' | 'found' | null
 }
 
 /**
@@ -22,11 +22,18 @@ export type Bootstrap = {
  * root key that acts in it, and the limiter's secret.
  * @param options.rootKey Text to register as operator root key; null = one from the file, if none exists yet.
  * @param options.keyFile Reads the file of the generated root key, making it with the given text when there is none.
+ * @param options.foundKey The text of that file; null = there is none.
  * @throws ConfigError when the text cannot be an operator root key.
  */
 export async function bootstrap(
   sql: Sql,
-  options: { rootKey: string | null; keyFile: (make: () => string) => string; bounds: Bounds; now: number },
+  options: {
+    rootKey: string | null
+    keyFile: (make: () => string) => string
+    foundKey: () => string | null
+    bounds: Bounds
+    now: number
+  },
 ): Promise<Bootstrap> {
   return await sql.begin(async (tx) => {
     await lockStart(tx)
@@ -37,13 +44,18 @@ export async function bootstrap(
     await insertWorkspace(tx, { id: workspaceId, name: 'default', now: options.now })
     if (options.rootKey !== null) {
       await registerOperatorKey(tx, options.rootKey, workspaceId, options.now)
-      return { hashSecret, databaseId, hasNewKeyFile: false }
+      return { hashSecret, databaseId, keyFile: null }
     }
-    if (await hasOperatorKey(tx)) return { hashSecret, databaseId, hasNewKeyFile: false }
+    if (await hasOperatorKey(tx)) {
+      const text = options.foundKey()
+      const known = text === null ? null : await findOperatorKeyByHash(tx, hashKey(text))
+      const isThere = known?.isOperator === true && !known.isDeleted
+      return { hashSecret, databaseId, keyFile: isThere ? 'found' : null }
+    }
     // File first: if the process dies in between, the next start registers what the file says.
     const text = options.keyFile(() => makeRootSecret().key)
     await registerOperatorKey(tx, text, workspaceId, options.now)
-    return { hashSecret, databaseId, hasNewKeyFile: true }
+    return { hashSecret, databaseId, keyFile: 'new' }
   })
 }
 

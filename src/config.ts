@@ -252,6 +252,9 @@ function textOf(environment: Environment, name: string): string | undefined {
 /** @throws ConfigError naming the variable, what it got and what it wants. Secrets are not repeated. */
 export function readConfig(environment: Environment = process.env): Config {
   const value = readerOf(environment)
+  const metricsPort = value('TOLLGATE_METRICS_PORT')
+  if (metricsPort !== null && metricsPort !== 0 && metricsPort === value('PORT'))
+    throw new ConfigError(`TOLLGATE_METRICS_PORT is "${metricsPort}"; it wants another port than PORT`)
   return {
     listen: readListen(value),
     publicUrl: value('TOLLGATE_PUBLIC_URL'),
@@ -270,7 +273,7 @@ export function readConfig(environment: Environment = process.env): Config {
       slowMs: value('TOLLGATE_SLOW_MS'),
     },
     tracing: readTracing((name) => textOf(environment, name)),
-    metricsPort: value('TOLLGATE_METRICS_PORT'),
+    metricsPort,
     limiterBytesMax: 2 ** 20 * value('TOLLGATE_LIMITER_MEMORY_MIB'),
     keyCacheBytesMax: 2 ** 20 * value('TOLLGATE_KEY_CACHE_MIB'),
     usageRetentionMonths: value('TOLLGATE_USAGE_RETENTION_MONTHS'),

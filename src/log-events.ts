@@ -7,9 +7,14 @@ import type { LogLevel } from './log.ts'
 export const LOG_EVENTS = {
   // Start and stop
   unknown_variable: 'warn',
+  starting: 'info',
+  database_creating: 'info',
+  database_created: 'info',
+  database_migrated: 'info',
   shard_started: 'info',
   stopping: 'info',
   stopped: 'info',
+  stop_cut_short: 'warn',
   stop_failed: 'error',
   stop_timed_out: 'error',
   unhandled_rejection: 'error',

@@ -24,13 +24,10 @@ const INHERITED = 'tollgate.log'
 // What was put there is what is got: only configureLog sets it.
 let options = (getEnvironmentData(INHERITED) as LogOptions | undefined) ?? { level: 'info', isPretty: false } // see above
 
-// What keeps the log may die before the server, which then goes on without: nobody is to be locked out for want of a log.
-// Here, as each thread has streams of its own.
-for (const stream of [process.stdout, process.stderr]) {
-  stream.on('error', (cause: NodeJS.ErrnoException) => {
-    if (cause.code !== 'EPIPE') throw cause
-  })
-}
+// What keeps the log may die before the server: a pipe's reader (EPIPE), a terminal that was closed (EIO), a disk that is
+// full (ENOSPC). The server goes on without: nobody is to be locked out, and no stop cut short, for want of a log. Here, as
+// each thread has streams of its own.
+for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
 
 /**
  * One JSON line an event: `at` (ISO 8601), `level`, `event`, `message`, then the fields. Warnings and errors go to stderr.

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import packageJson from '../package.json' with { type: 'json' }
 import { bootstrap } from './bootstrap.ts'
 import type { Config } from './config.ts'
 import { ChangeListener } from './db/change-listener.ts'
@@ -10,15 +11,29 @@ import { openSpills } from './db/spill.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 import { listen, listenForMetrics } from './http/listen.ts'
 import { metricFamilies, warmMetrics } from './http/metrics.ts'
+import { tryPlaces } from './http/places.ts'
 import { type HttpThreads, startHttpThreads } from './http/threads.ts'
 import { KeyImporter } from './keys/import-queue.ts'
 import { readMasterKeys } from './keys/master-keys.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { exposition } from './lib/exposition.ts'
 import { type Shards, startShards } from './limiter/shards.ts'
+import { log } from './log.ts'
 import { replaySpilledUsage } from './usage/recorder.ts'
 import { UsageRetention } from './usage/retention.ts'
 import { RefillSchedule } from './verify/refill-schedule.ts'
+
+/** What was started, for people: no secret in it. */
+export type StartFacts = {
+  version: string
+  dataDir: string
+  /** `new`: no server was here before. */
+  dataDirState: 'new' | 'found'
+  /** `embedded`, or host and name. */
+  database: string
+  shards: number
+  httpThreads: number
+}
 
 export type Server = AsyncDisposable & {
   url: string
@@ -26,8 +41,12 @@ export type Server = AsyncDisposable & {
   metricsUrl: string
   /** Where it listens: a URL, the path of a Unix socket, or both. */
   places: string[]
-  /** File of the generated operator root key, when this start registered it. */
+  /** File of the generated operator root key; null = it holds none of this database's. */
   rootKeyFile: string | null
+  /** Whether this start generated it. */
+  isKeyNew: boolean
+  /** What the first lines of a start tell. */
+  facts: StartFacts
   /** The main thread's own parts, for tests and benchmarks. */
   deps: Deps
   shards: Shards
@@ -40,23 +59,38 @@ export type Server = AsyncDisposable & {
  * closed in reverse, also when a later step fails.
  * @param options.onStatement Hears what the main thread's requests send to the database.
  * @param options.sendUsageMs For how long usage that earlier stops left is sent before anyone is answered; the rest follows.
- * @throws ConfigError, StartError: one line that says what to change.
+ * @param options.signal Gives up a start that serves nobody yet; one that does goes on to its end.
+ * @throws ConfigError, StartError: one line that says what to change; the signal's reason.
  */
 export async function startServer(
   config: Config,
-  options: { clock?: Clock; onStatement?: OnStatement; sendUsageMs?: number } = {},
+  options: { clock?: Clock; onStatement?: OnStatement; sendUsageMs?: number; signal?: AbortSignal } = {},
 ): Promise<Server> {
   await using opening = new AsyncDisposableStack()
   const clock = options.clock ?? systemClock
+  const { signal } = options
+  // First, as making a database takes seconds: nobody should wait for that to hear that the port is taken.
+  await tryPlaces(config)
   const dataDir = opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
+  const facts: StartFacts = {
+    version: packageJson.version,
+    dataDir: config.dataDir,
+    dataDirState: dataDir.isNew ? 'new' : 'found',
+    database: config.databaseUrl === null ? 'embedded' : databaseName(config.databaseUrl),
+    shards: config.threads.shards,
+    httpThreads: config.threads.http,
+  }
+  log('info', 'starting', 'Tollgate starts', facts)
   const vaultKeys = readMasterKeys(config, dataDir)
-  const found = await openDatabase(config, opening)
-  const { hashSecret, databaseId, hasNewKeyFile, isUsageSent } = await prepareDatabase(found, {
+  const found = await openDatabase(config, opening, signal)
+  const preparing = prepareDatabase(found, {
     config,
     keyFile: (make) => dataDir.secret(ROOT_KEY_FILE, make),
+    foundKey: () => dataDir.found(ROOT_KEY_FILE),
     now: clock(),
     sendUsageMs: options.sendUsageMs ?? SEND_USAGE_MS,
   })
+  const { hashSecret, databaseId, keyFile, isUsageSent } = await untilAborted(preparing, signal)
   const address: DatabaseAddress = { ...found, databaseId }
 
   const shards = await startShards({
@@ -70,6 +104,7 @@ export async function startServer(
     now: clock(),
   })
   opening.defer(() => shards.stop())
+  signal?.throwIfAborted()
 
   const processId = randomUUID()
   const makeSetup = (name: string): Omit<ThreadSetup, 'peerPorts'> => ({
@@ -156,12 +191,14 @@ export async function startServer(
 
   const opened = opening.move()
   const stop = () => opened.disposeAsync()
-  const rootKeyFile = hasNewKeyFile ? `${config.dataDir}/${ROOT_KEY_FILE}` : null
+  const rootKeyFile = keyFile === null ? null : `${config.dataDir}/${ROOT_KEY_FILE}`
   return {
     url,
     metricsUrl,
     places: listener.places,
     rootKeyFile,
+    isKeyNew: keyFile === 'new',
+    facts,
     deps,
     shards,
     stop,
@@ -172,9 +209,29 @@ export async function startServer(
 /** In the data dir: the generated operator root key. */
 const ROOT_KEY_FILE = 'root-key'
 
-async function openDatabase(config: Config, opening: AsyncDisposableStack): Promise<DatabaseAddress> {
+/** Rejects as soon as the signal comes. Whatever is under way then may go on until the process ends. */
+function untilAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work
+  const aborted = Promise.withResolvers<never>()
+  const abort = () => aborted.reject(signal.reason)
+  signal.addEventListener('abort', abort)
+  if (signal.aborted) abort()
+  return Promise.race([work, aborted.promise]).finally(() => signal.removeEventListener('abort', abort))
+}
+
+/** Where it is and what it is called, without user, password and options. */
+function databaseName(url: string): string {
+  const { host, pathname } = new URL(url)
+  return `postgres://${host}${pathname}`
+}
+
+async function openDatabase(
+  config: Config,
+  opening: AsyncDisposableStack,
+  signal: AbortSignal | undefined,
+): Promise<DatabaseAddress> {
   if (config.databaseUrl !== null) return { kind: 'url', url: config.databaseUrl }
-  const embedded = await startEmbedded(config.dataDir)
+  const embedded = await startEmbedded(config.dataDir, signal)
   opening.defer(() => embedded.stop())
   return embedded.address
 }
@@ -188,15 +245,30 @@ async function prepareDatabase(
   {
     config,
     keyFile,
+    foundKey,
     now,
     sendUsageMs,
-  }: { config: Config; keyFile: (make: () => string) => string; now: number; sendUsageMs: number },
+  }: {
+    config: Config
+    keyFile: (make: () => string) => string
+    foundKey: () => string | null
+    now: number
+    sendUsageMs: number
+  },
 ) {
   const sql: Sql = connect(address, { connectionsMax: 1 })
   try {
     await requireAnswer(sql)
-    await migrate(sql)
-    const made = await bootstrap(sql, { rootKey: config.rootKey, keyFile, bounds: config.bounds, now })
+    const { applied } = await migrate(sql)
+    if (applied.length > 0)
+      log('info', 'database_migrated', 'the database was brought up to date', { applied })
+    const made = await bootstrap(sql, {
+      rootKey: config.rootKey,
+      keyFile,
+      foundKey,
+      bounds: config.bounds,
+      now,
+    })
     const endMs = performance.now() + sendUsageMs
     const isOver = () => performance.now() >= endMs
     const isUsageSent = await replaySpilledUsage(sql, openSpills(config.dataDir, made), isOver)

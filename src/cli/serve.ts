@@ -3,6 +3,7 @@ import { StartError } from '../db/data-dir.ts'
 import { configureLog, log, logUnhandledRejections } from '../log.ts'
 import { type Server, startServer } from '../server.ts'
 import type { Command } from './arguments.ts'
+import { Stopping } from './stopping.ts'
 import { errorText } from './text.ts'
 
 export const serveCommand: Command = {
@@ -13,11 +14,12 @@ export const serveCommand: Command = {
 }
 
 /**
- * Runs the server until SIGTERM or SIGINT. The first stops it cleanly, the second at once. Exit status: 0 after a clean
- * stop, 1 when the start fails or a stop takes longer than {@link STOP_MS}.
+ * Runs the server until a signal (`stopping.ts`). Exit status: 0 after a clean stop, 1 when the start fails or a stop does.
  * @param isJson Nothing but lines of JSON, whoever reads them.
  */
 async function serve(isJson: boolean): Promise<void> {
+  const stopping = new Stopping()
+  stopping.listen()
   logUnhandledRejections()
   let server: Server
   try {
@@ -25,42 +27,32 @@ async function serve(isJson: boolean): Promise<void> {
     configureLog({ level: config.log.level, isPretty: !isJson && process.stdout.isTTY === true })
     for (const fields of unknownVariables())
       log('warn', 'unknown_variable', 'an environment variable is not known and has no effect', fields)
-    server = await startServer(config)
+    server = await startServer(config, { signal: stopping.signal })
   } catch (cause) {
+    if (stopping.signal.aborted && cause === stopping.signal.reason) return stopping.startAborted()
     if (!(cause instanceof ConfigError || cause instanceof StartError)) throw cause
     process.stderr.write(`${errorText(cause, { isJson })}\n`)
     process.exit(1)
   }
-  let isStopping = false
-  const stop = (signal: NodeJS.Signals) => {
-    if (isStopping) process.exit(1)
-    isStopping = true
-    log('info', 'stopping', 'stopping', { signal })
-    setTimeout(() => {
-      log('error', 'stop_timed_out', 'the stop took too long and was cut off', { afterMs: STOP_MS })
-      process.exit(1)
-    }, STOP_MS).unref()
-    server.stop().then(
-      () => {
-        log('info', 'stopped', 'stopped')
-        process.exit(0)
-      },
-      (cause: unknown) => {
-        log('error', 'stop_failed', 'the stop failed', { cause })
-        process.exit(1)
-      },
-    )
-  }
-  process.on('SIGTERM', stop)
-  process.on('SIGINT', stop)
-  // Said last: whoever waits for it may send a signal at once.
+  if (!stopping.started(server)) announce(server, isJson)
+}
+
+/** Said last: whoever waits for it may send a signal at once. */
+function announce({ places, url, rootKeyFile, isKeyNew, facts }: Server, isJson: boolean): void {
+  // Without a port there is no URL to read it at.
+  const docs = places.includes(url) ? `${url}/docs` : null
   if (isJson) {
-    const { places, rootKeyFile } = server
-    process.stdout.write(`${JSON.stringify({ event: 'listening', places, rootKeyFile })}\n`)
+    process.stdout.write(`${JSON.stringify({ event: 'listening', places, docs, rootKeyFile, ...facts })}\n`)
     return
   }
-  if (server.rootKeyFile !== null) process.stdout.write(`The operator root key is in ${server.rootKeyFile}\n`)
-  process.stdout.write(`Tollgate listens on ${server.places.join(' and ')}\n`)
+  const lines = [
+    rootKeyFile === null
+      ? ''
+      : `The ${isKeyNew ? 'operator root key is' : 'root key that an earlier start generated is'} in ${rootKeyFile}\n`,
+    docs === null ? '' : `Reference and guides are at ${docs}\n`,
+    `Tollgate listens on ${places.join(' and ')}\n`,
+  ]
+  process.stdout.write(lines.join(''))
 }
 
 /** Every variable with its default, in columns. */
@@ -72,5 +64,3 @@ function variablesText(): string {
   )
   return `environment:\n${lines.join('\n')}`
 }
-
-const STOP_MS = 9500

@@ -1,6 +1,7 @@
 import { Database, SQLiteError } from 'bun:sqlite'
 import {
   closeSync,
+  existsSync,
   fsyncSync,
   linkSync,
   mkdirSync,
@@ -24,6 +25,8 @@ import { encodeBase58 } from '../lib/base58.ts'
 export type DataDir = Disposable & {
   /** Absolute, as given. */
   path: string
+  /** No server had this slot before: an empty folder, or one made now. */
+  isNew: boolean
   /** `node_<base58>`: the same for this slot at every start, never the same for two servers at once. */
   nodeId: string
   /**
@@ -31,6 +34,8 @@ export type DataDir = Disposable & {
    * @throws StartError naming the file when it can neither be read nor made, or is empty.
    */
   secret(name: string, make: () => string): string
+  /** The text of that file; null when there is none to read. */
+  found(name: string): string | null
   /** Gives the slot back. Harmless when done twice. */
   close(): void
 }
@@ -61,14 +66,17 @@ export function openDataDir(path: string, options: { exclusive: boolean }): Data
     const lock = takeLock(`${base}.lock`, options.exclusive ? DYING_MS : 0)
     if (lock === null) continue
     try {
+      const isNew = !existsSync(`${base}.id`)
       writeFileSync(`${base}.pid`, `${process.pid}\n`, { mode: 0o600 })
       return {
         path,
+        isNew,
         nodeId: readOrMake(
           `${base}.id`,
           () => `node_${encodeBase58(crypto.getRandomValues(new Uint8Array(12)))}`,
         ),
         secret: (name, make) => readOrMake(join(path, name), make),
+        found: (name) => findText(join(path, name)),
         close: () => lock.close(),
         [Symbol.dispose]: () => lock.close(),
       }
@@ -118,6 +126,14 @@ function readOrMake(path: string, make: () => string): string {
   } catch (cause) {
     if (cause instanceof StartError) throw cause
     throw new StartError(`the file ${path} cannot be read or made: ${reason(cause)}`, { cause })
+  }
+}
+
+function findText(path: string): string | null {
+  try {
+    return readText(path)
+  } catch {
+    return null // whoever needs it says what is wrong
   }
 }
 

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { log } from '../log.ts'
@@ -27,6 +27,8 @@ export type FromDatabase = { kind: 'started' } | { kind: 'failed'; reason: strin
 /** The very first start makes the database files, which takes seconds; a slow disk many more. */
 const START_MS = 120_000
 const STOP_MS = 5_000
+/** For a thread that was told to end at once. */
+const TERMINATE_MS = 2_000
 /** Waits before each attempt to start a dead database again; the last one repeats. */
 const RESTART_AFTER_MS = [100, 1_000, 3_000]
 /** One that has run for so long begins with the shortest wait again. */
@@ -37,16 +39,27 @@ const SOCKET_PATH_BYTES_MAX = 103
 /**
  * Starts it on `<dataDirPath>/postgres`, made when there is none. Who calls holds the data dir exclusively: a second
  * Postgres on the same files would destroy them.
- * @throws StartError when it does not start.
+ * @param signal Gives the start up: the thread ends, as in a crash, and what was half made is removed by the next start.
+ * @throws StartError when it does not start; the signal's reason.
  */
-export async function startEmbedded(dataDirPath: string): Promise<EmbeddedDatabase> {
+export async function startEmbedded(dataDirPath: string, signal?: AbortSignal): Promise<EmbeddedDatabase> {
   const socket = socketIn(dataDirPath)
-  const open = () => openThread(join(dataDirPath, 'postgres'), socket.path)
+  const folder = join(dataDirPath, 'postgres')
+  const open = () => openThread(folder, socket.path)
+  const isNew = !existsSync(folder)
+  const began = performance.now()
+  if (isNew)
+    log('info', 'database_creating', 'the embedded database is created, which takes some seconds', { folder })
   let thread: DatabaseThread
   try {
-    thread = await open()
+    thread = await openThread(folder, socket.path, signal)
+    if (isNew) {
+      const tookMs = Math.round(performance.now() - began)
+      log('info', 'database_created', 'the embedded database is there', { tookMs })
+    }
   } catch (cause) {
     socket.remove()
+    signal?.throwIfAborted()
     const reason = cause instanceof Error ? cause.message : String(cause)
     throw new StartError(`the embedded database in ${dataDirPath} does not start: ${reason}`, { cause })
   }
@@ -108,8 +121,8 @@ type DatabaseThread = {
   stop(): Promise<void>
 }
 
-/** @throws when it answers with a failure, dies, or takes longer than `START_MS`. */
-async function openThread(folder: string, socketPath: string): Promise<DatabaseThread> {
+/** @throws when it answers with a failure, dies, is given up, or takes longer than `START_MS`. */
+async function openThread(folder: string, socketPath: string, signal?: AbortSignal): Promise<DatabaseThread> {
   const worker = new Worker(new URL('./embedded.worker.ts', import.meta.url))
   const death = Promise.withResolvers<Error>()
   let onAnswer: (kind: 'started' | 'stopped') => void = () => {}
@@ -123,7 +136,14 @@ async function openThread(folder: string, socketPath: string): Promise<DatabaseT
   worker.addEventListener('error', ({ error, message }) => {
     death.resolve(error instanceof Error ? error : new Error(message))
   })
-  worker.addEventListener('close', () => death.resolve(new Error('the database thread has ended')))
+  const ended = Promise.withResolvers<void>()
+  worker.addEventListener('close', () => {
+    death.resolve(new Error('the database thread has ended'))
+    ended.resolve()
+  })
+  const giveUp = () => death.resolve(new Error('given up'))
+  signal?.addEventListener('abort', giveUp)
+  if (signal?.aborted === true) giveUp()
 
   /** Sends and waits for that answer. */
   const ask = async (message: ToDatabase, answer: 'started' | 'stopped', timeoutMs: number) => {
@@ -139,7 +159,11 @@ async function openThread(folder: string, socketPath: string): Promise<DatabaseT
     await ask({ kind: 'start', folder, socketPath }, 'started', START_MS)
   } catch (cause) {
     worker.terminate()
+    // Before anyone else may have the folder, it must have let go of the files.
+    await Promise.race([ended.promise, Bun.sleep(TERMINATE_MS)])
     throw cause
+  } finally {
+    signal?.removeEventListener('abort', giveUp)
   }
   return {
     died: death.promise,

@@ -1,5 +1,4 @@
-import { chmodSync, rmSync, statSync } from 'node:fs'
-import { connect } from 'node:net'
+import { chmodSync } from 'node:fs'
 import type { Config } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import type { Deps } from '../deps.ts'
@@ -8,6 +7,7 @@ import { YoungGarbage } from '../lib/young-garbage.ts'
 import { createApp, createMetricsApp } from './app.ts'
 import { Front } from './front.ts'
 import { HeldMemory } from './held-memory.ts'
+import { removeStaleSocket } from './places.ts'
 import { Turns } from './turns.ts'
 
 export type Listener = {
@@ -117,23 +117,6 @@ function start<T>(where: string, serve: () => T): T {
     const reason = cause instanceof Error ? cause.message : String(cause)
     throw new StartError(`cannot listen on ${where}: ${reason}`, { cause })
   }
-}
-
-/** A killed server leaves its socket file; one that answers belongs to somebody. @throws StartError */
-async function removeStaleSocket(path: string): Promise<void> {
-  const file = statSync(path, { throwIfNoEntry: false })
-  if (file === undefined) return
-  if (!file.isSocket()) throw new StartError(`TOLLGATE_SOCKET ${path} is a file that is no socket`)
-  const answers = await new Promise<boolean>((resolve) => {
-    const socket = connect(path)
-    socket.once('connect', () => {
-      socket.destroy()
-      resolve(true)
-    })
-    socket.once('error', () => resolve(false))
-  })
-  if (answers) throw new StartError(`another server listens on TOLLGATE_SOCKET ${path}`)
-  rmSync(path, { force: true })
 }
 
 /** An address others can use: "any address" is not one. */

@@ -1,0 +1,232 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { ROOT } from '../docs/blocks.ts'
+import { openTestDatabase, type TestDatabase } from '../support/database.ts'
+import { spawnServer } from '../support/process.ts'
+import { callsTo, OPERATOR_KEY } from '../support/server.ts'
+import { spawnOnTerminal } from '../support/terminal.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+/**
+ * Ctrl-C, a closed window, a group signal, `docker stop`: one or several signals, one clean stop. What was counted is
+ * never flushed before, so whatever is there at the next start was written by the stop.
+ */
+setDefaultTimeout(2 * SLOW_MS)
+
+const CALLS = 50
+const SERVE = [process.execPath, 'src/main.ts', 'serve']
+const window = { namespace: 'stopping', identifier: 'user_1', limit: 2 * CALLS, duration: 86_400_000 * 365 }
+
+const envOf = (database: TestDatabase): Record<string, string> => ({
+  TOLLGATE_DATA_DIR: database.dataDir,
+  DATABASE_URL: database.databaseUrl ?? '',
+  TOLLGATE_FLUSH_MS: '60000',
+  TOLLGATE_DB_TIMEOUT_MS: '20000',
+})
+
+/** Takes half of the limit and verifies a key as often. @returns whose key. */
+async function count(url: string): Promise<{ apiId: string }> {
+  const { post } = callsTo(url)
+  const { apiId } = (await post('apis.createApi', { name: 'stopping' }, OPERATOR_KEY)).body
+  const { key } = (await post('keys.createKey', { apiId }, OPERATOR_KEY)).body
+  const calls = Array.from({ length: CALLS }, async () => {
+    expect((await post('ratelimits.limit', window, OPERATOR_KEY)).body).toMatchObject({ success: true })
+    expect((await post('keys.verifyKey', { apiId, key })).body).toMatchObject({ valid: true })
+  })
+  await Promise.all(calls)
+  return { apiId }
+}
+
+/** Starts once more and looks. */
+async function expectCounted(database: TestDatabase, { apiId }: { apiId: string }): Promise<void> {
+  await using server = await spawnServer(envOf(database))
+  expect((await server.post('ratelimits.limit', window, OPERATOR_KEY)).body.remaining).toBe(CALLS - 1)
+  const { rootKey: analyst } = (
+    await server.post('rootKeys.createRootKey', { permissions: ['api.*.read_api'] }, OPERATOR_KEY)
+  ).body
+  const start = Date.now() - 3 * 3_600_000
+  const { body } = await server.get('analytics.getVerifications', { apiId, start, groupBy: 'hour' }, analyst)
+  const total = body.reduce((sum: number, each: { total: number }) => sum + each.total, 0)
+  expect(total).toBe(CALLS)
+  expect(await server.end('SIGTERM')).toBe(0)
+}
+
+const LISTENS = /^Tollgate listens on (\S+)/m
+
+describe('Ctrl-C on a terminal', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-stopping-'))
+  beforeAll(() => {
+    const built = Bun.spawnSync([process.execPath, 'run', 'build', join(folder, 'tollgate')], { cwd: ROOT })
+    expect(built.exitCode, built.stderr.toString()).toBe(0)
+  })
+  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+  const ways: [string, string[]][] = [
+    ['bun run start', [process.execPath, 'run', 'start']],
+    ['npm start', ['npm', 'start']],
+    ['the binary', [join(folder, 'tollgate')]],
+    ['bun src/main.ts serve', SERVE],
+  ]
+  for (const [name, command] of ways)
+    test.skipIf(Bun.which(command[0] ?? '') === null && name === 'npm start')(
+      `${name} loses no count, ends with 0 and waits for its server`,
+      async () => {
+        await using database = await openTestDatabase()
+        await using started = spawnOnTerminal(command, envOf(database))
+        const [, url = ''] = await started.shown(LISTENS)
+        const counted = await count(url)
+        const pid = Number(readFileSync(join(database.dataDir, 'node-0.pid'), 'utf8'))
+        started.interrupt()
+        expect(await started.ended(), started.output()).toBe(0)
+        // Else the prompt would be back while the server still writes.
+        expect(() => process.kill(pid, 0)).toThrow('ESRCH')
+        expect(started.output()).toMatch(/info\s+stopped /)
+        expect(started.output()).not.toContain('exited with code')
+        await expectCounted(database, counted)
+      },
+    )
+
+  test('pressed again and again in impatience, it is still one wish', async () => {
+    await using database = await openTestDatabase()
+    await using started = spawnOnTerminal([process.execPath, 'run', 'start'], envOf(database))
+    const [, url = ''] = await started.shown(LISTENS)
+    const counted = await count(url)
+    for (let press = 0; press < 5; press++) started.interrupt()
+    expect(await started.ended(), started.output()).toBe(0)
+    await expectCounted(database, counted)
+  })
+})
+
+test('a closed window stops as Ctrl-C does, though nothing can be written to it any more', async () => {
+  await using database = await openTestDatabase()
+  await using started = spawnOnTerminal(SERVE, { ...envOf(database), TOLLGATE_ACCESS_LOG: '1' })
+  const [, url = ''] = await started.shown(LISTENS)
+  const counted = await count(url)
+  started.closeWindow()
+  expect(await started.ended()).toBe(0)
+  await expectCounted(database, counted)
+})
+
+describe('any of the signals', () => {
+  test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s to the server, twice', async (signal) => {
+    await using database = await openTestDatabase()
+    await using server = await spawnServer(envOf(database))
+    const counted = await count(server.url)
+    server.process.kill(signal)
+    expect(await server.end(signal)).toBe(0)
+    expect(server.output()).toContain('"event":"stopped"')
+    await expectCounted(database, counted)
+  })
+
+  test.each(['SIGTERM', 'SIGHUP'] as const)(
+    '%s to its whole group, as supervisors send it',
+    async (signal) => {
+      await using database = await openTestDatabase()
+      const log = join(database.dataDir, 'log')
+      const child = Bun.spawn([process.execPath, 'run', 'start'], {
+        cwd: ROOT,
+        env: { ...process.env, PORT: '0', TOLLGATE_ROOT_KEY: OPERATOR_KEY, ...envOf(database) },
+        stdin: 'ignore',
+        stdout: Bun.file(log),
+        stderr: Bun.file(log),
+        detached: true,
+      })
+      let url: string | undefined
+      while (url === undefined && child.exitCode === null) {
+        url = LISTENS.exec(readFileSync(log, 'utf8'))?.[1]
+        await Bun.sleep(10)
+      }
+      const counted = await count(url ?? '')
+      const pid = Number(readFileSync(join(database.dataDir, 'node-0.pid'), 'utf8'))
+      process.kill(-child.pid, signal)
+      await child.exited
+      // What a shell's or npm's own wrapper makes of a signal is theirs; the server must have stopped by itself.
+      await ended(pid)
+      expect(readFileSync(log, 'utf8')).toContain('"event":"stopped"')
+      await expectCounted(database, counted)
+    },
+  )
+})
+
+async function ended(pid: number): Promise<void> {
+  for (;;) {
+    try {
+      process.kill(pid, 0)
+    } catch {
+      return
+    }
+    await Bun.sleep(10)
+  }
+}
+
+test.skipIf(Bun.which('nohup') === null || process.platform !== 'linux')(
+  'under nohup a server outlives its terminal, and still stops when it is told',
+  async () => {
+    await using database = await openTestDatabase()
+    await using started = spawnOnTerminal(['nohup', ...SERVE], envOf(database))
+    const log = join(ROOT, 'nohup.out')
+    let url: string | undefined
+    try {
+      while (url === undefined && started.process.exitCode === null) {
+        url = LISTENS.exec(
+          await Bun.file(log)
+            .text()
+            .catch(() => ''),
+        )?.[1]
+        await Bun.sleep(10)
+      }
+      const counted = await count(url ?? '')
+      started.closeWindow()
+      process.kill(started.process.pid, 'SIGHUP')
+      for (let call = 0; call < 20; call++)
+        expect((await callsTo(url ?? '').get('liveness')).status).toBe(200)
+      process.kill(started.process.pid, 'SIGTERM')
+      expect(await started.ended()).toBe(0)
+      await expectCounted(database, counted)
+    } finally {
+      rmSync(log, { force: true })
+    }
+  },
+)
+
+describe('a signal while the server still starts', () => {
+  test('in the middle of making the embedded database: it ends with 0, and the next start makes it', async () => {
+    const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-test-stopping-'))
+    try {
+      const env = { TOLLGATE_DATA_DIR: dataDir, DATABASE_URL: '' }
+      await using started = spawnOnTerminal(SERVE, env)
+      await started.shown(/database_creating/)
+      started.interrupt()
+      expect(await started.ended(), started.output()).toBe(0)
+      expect(started.output()).toMatch(/info\s+stopped /)
+      expect(started.output()).not.toMatch(LISTENS)
+      await using server = await spawnServer(env)
+      expect((await server.get('liveness')).status).toBe(200)
+      expect(server.output()).toContain('"event":"database_created"')
+    } finally {
+      rmSync(dataDir, { recursive: true, force: true })
+    }
+  })
+
+  test('while it waits for a Postgres that never answers', async () => {
+    await using database = await openTestDatabase()
+    const asked = Promise.withResolvers<void>()
+    using silent = Bun.listen({
+      hostname: '127.0.0.1',
+      port: 0,
+      socket: { open: () => asked.resolve(), data() {} },
+    })
+    await using started = spawnOnTerminal(SERVE, {
+      TOLLGATE_DATA_DIR: database.dataDir,
+      DATABASE_URL: `postgres://nobody:hidden@127.0.0.1:${silent.port}/x`,
+    })
+    await asked.promise
+    started.process.kill('SIGTERM')
+    started.process.kill('SIGHUP')
+    expect(await started.ended(), started.output()).toBe(0)
+    expect(started.output()).toMatch(/info\s+stopped /)
+    expect(started.output()).not.toContain('hidden')
+  })
+})
