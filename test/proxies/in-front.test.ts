@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import { PATIENT } from '../docs/blocks.ts'
 import { makeKey } from '../support/fixtures.ts'
 import { sendRaw } from '../support/raw.ts'
-import { startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
-import { type Closed, hostileRequests } from '../support/spellings.ts'
+import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { batchesOf, type Closed, hostileRequests } from '../support/spellings.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { type Configuration, IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND } from './configurations.ts'
 
@@ -30,7 +30,19 @@ beforeAll(async () => {
 afterAll(() => closing.disposeAsync())
 
 const METRICS: Closed = { method: 'GET', path: '/metrics' }
+const CREATE: Closed = {
+  method: 'POST',
+  path: '/v1/rootKeys.createRootKey',
+  headers: [`Authorization: Bearer ${OPERATOR_KEY}`],
+  body: '{"permissions":[]}',
+}
 const VERIFY: Closed = { method: 'POST', path: '/v1/keys.verifyKey', body: '{"key":"unknown"}' }
+/** What only the answer of each holds. */
+const MARKS = new Map([
+  [METRICS, '# TYPE tollgate_'],
+  [CREATE, '"rootKeyId"'],
+  [VERIFY, '"valid":'],
+])
 
 for (const configuration of [...IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND])
   describe.skipIf(!configuration.isInstalled)(configuration.name, () => tests(configuration))
@@ -76,6 +88,13 @@ function tests(configuration: Configuration): void {
     }
     expect((await call('/v1/liveness')).status).toBe(200)
     expect(await (await call('/v1/liveness')).json()).toHaveProperty('status')
+    for (const host of ['api', 'd', 'a:1', 'keys.example.com']) {
+      const { status, text } = await sendRaw(
+        url,
+        `GET /v1/liveness HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`,
+      )
+      expect([host, status, text.includes('"status"')]).toEqual([host, 200, true])
+    }
     const body = JSON.stringify({ namespace: 'n', identifier: 'chunked', limit: 9, duration: 3_600_000 })
     const head = `POST /v1/ratelimits.limit HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer ${workspace.rootKey}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`
     const chunks = [...body].map((letter) => `1\r\n${letter}\r\n`).join('')
@@ -127,6 +146,36 @@ function tests(configuration: Configuration): void {
       })
       expect(await direct.json()).toMatchObject({ valid: true })
     })
+
+  test('what is closed is never served, however its path is written', async () => {
+    expect((await fetch(`${server.url}/metrics`)).status).toBe(200)
+    const before = await rootKeys()
+    for (const closed of isForFew ? [METRICS, CREATE, VERIFY] : [METRICS]) {
+      const mark = MARKS.get(closed) ?? ''
+      for (const batch of batchesOf(hostileRequests(closed, '/v1/liveness'), 25))
+        await Promise.all(
+          batch.map(async ({ name, bytes, is }) => {
+            const { status, text } = await sendRaw(url, bytes, {
+              lingerMs: is === 'hidden' ? 200 : 0,
+              patienceMs: 1500,
+            })
+            expect({ closed: closed.path, name, isServed: text.includes(mark) }).toEqual({
+              closed: closed.path,
+              name,
+              isServed: false,
+            })
+            if (is === 'exact' || is === 'slash')
+              expect({ name, status, isRefused: [400, 403, 404].includes(status) }).toMatchObject({
+                name,
+                isRefused: true,
+              })
+          }),
+        )
+    }
+    expect(await rootKeys()).toBe(before)
+  })
+
+  const rootKeys = async () => (await server.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)).body.total
 
   if (isForFew)
     test('who comes from inside may call everything under /v1/, and only that', async () => {

@@ -27,7 +27,7 @@ export type Closed = {
 export function hostileRequests(closed: Closed, open: string): HostileRequest[] {
   const { path } = closed
   const exact = [path, `${path}?x`, `${path}?`, `${path}?/v1/liveness`, `${path}?x=/../..${open}`]
-  const slash = [`/${path}`, `//${path}`, `/${path}?x`]
+  const slash = [`/${path}`, `/${path}?x`]
   return [
     ...exact.map((target) => row(target, 'exact', requestOf(closed, { target }))),
     ...slash.map((target) => row(target, 'slash', requestOf(closed, { target }))),
@@ -72,6 +72,8 @@ function targetsLike(path: string, open: string): string[] {
     `/v1/..${path}`,
     `${open}/../..${path}`,
     `/docs/..${path}`,
+    `//${path}`,
+    `///${path}`,
     `/./${path}`,
     `//.${path}`,
     `//x/..${path}`,
