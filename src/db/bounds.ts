@@ -1,5 +1,5 @@
 import { ApiError } from '../errors.ts'
-import { BOUND_NAMES, type BoundName, type Bounds } from '../lib/workspace-bounds.ts'
+import { BOUND_NAMES, type Bounds, type RefusingBound } from '../lib/workspace-bounds.ts'
 import type { AnySql } from './connect.ts'
 
 /**
@@ -10,7 +10,7 @@ export class BoundReached extends ApiError {
   override name = 'BoundReached'
   constructor(
     readonly workspaceId: string,
-    readonly bound: BoundName,
+    readonly bound: RefusingBound,
     { used, value }: { used: number; value: number },
   ) {
     super(
@@ -21,7 +21,7 @@ export class BoundReached extends ApiError {
 }
 
 /** What is full. */
-const TEXTS: Record<BoundName, string> = {
+const TEXTS: Record<RefusingBound, string> = {
   apis: 'the workspace has no room for more APIs',
   keys: 'the workspace has no room for more keys',
   rootKeys: 'the workspace has no room for more root keys',
@@ -42,7 +42,7 @@ export function boundReachedBy(cause: unknown): BoundReached | null {
   if (!(cause instanceof Error && 'code' in cause && cause.code === 'TGB01' && 'detail' in cause)) return null
   const { workspaceId, name, used, value } = JSON.parse(String(cause.detail)) as {
     workspaceId: string
-    name: BoundName
+    name: RefusingBound
     used: number
     value: number
   } // written by refuse_beyond_bound
@@ -53,7 +53,7 @@ export function boundReachedBy(cause: unknown): BoundReached | null {
 export async function requireBound(
   tx: AnySql,
   workspaceId: string,
-  { name, rows }: { name: BoundName; rows: number },
+  { name, rows }: { name: RefusingBound; rows: number },
 ): Promise<void> {
   await tx`select require_bound(${workspaceId}, ${name}, ${rows})`
 }
@@ -65,7 +65,7 @@ export async function requireBound(
 export async function countGone(
   tx: AnySql,
   workspaceId: string,
-  { name, rows }: { name: BoundName; rows: number },
+  { name, rows }: { name: RefusingBound; rows: number },
 ): Promise<void> {
   if (rows > 0) await tx`select count_rows(${workspaceId}, ${name}, ${-rows}::bigint)`
 }

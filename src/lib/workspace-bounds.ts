@@ -16,11 +16,17 @@ export const WORKSPACE_BOUNDS = {
   rolesPerKey: { value: 1_000, refuses: true },
   permissionsPerKey: { value: 1_000, refuses: true },
   queuedImports: { value: 1_000_000, refuses: true },
+  /** Sets of tags that an hour keeps apart; those beyond are counted together. */
+  tagSets: { value: 1_000, refuses: false },
   /** Of the whole server: workspaces are made by its operator. */
   workspaces: { value: 10_000, refuses: true },
 } as const satisfies Record<string, { value: number; refuses: boolean }>
 
 export type BoundName = keyof typeof WORKSPACE_BOUNDS
+/** Those at which something is refused. */
+export type RefusingBound = {
+  [Name in BoundName]: (typeof WORKSPACE_BOUNDS)[Name]['refuses'] extends true ? Name : never
+}[BoundName]
 export type Bounds = Record<BoundName, number>
 
 export const BOUND_NAMES = Object.keys(WORKSPACE_BOUNDS) as BoundName[] // its own names

@@ -10,7 +10,7 @@ export type VerificationEvent = {
   keyId: string
   identityId: string | null
   outcome: Outcome
-  /** Up to 10 of up to 128 characters; their order and repetitions do not matter. Null = none. */
+  /** Up to 10 of up to 128 characters; their order and repetitions do not matter. Null = none. Too many sets are {@link OTHER_TAGS}. */
   tags: readonly string[] | null
   /** When it was decided (Unix ms): the hour it belongs to, whenever it is written. */
   atMs: number
@@ -26,6 +26,9 @@ export type RatelimitEvent = {
   atMs: number
 }
 
+/** What sets of tags beyond those that are kept apart are counted as; as in sql/0013. */
+export const OTHER_TAGS: readonly string[] = ['(other)']
+
 /** Longer identifiers (bytes) get no row of their own: they would not fit an index entry. They count in the total. */
 export const NAMED_IDENTIFIER_BYTES_MAX = 2_048
 
@@ -40,22 +43,31 @@ export class Fold {
   /** A key with a slot got no row in it: the next fold begins with none. */
   #isKeyRowMissing = false
   readonly #untagged = new Map<string, VerificationCell>()
-  readonly #sets = new Map<string, TagSet>()
-  readonly #spellings = new Spelling()
+  /** By workspace: a flood of tags in one takes no room of another's. */
+  readonly #tagged = new Map<string, WorkspaceTags>()
+  readonly #setsMax: number
   readonly #namespaces = new Map<string, NamespaceCell>()
   /** By namespace: rows of the fold before. */
   readonly #keptRows: ReadonlyMap<string, KeptRows>
   #hour = 0
 
-  constructor(keyRows = new KeyRows(), keptRows: ReadonlyMap<string, KeptRows> = new Map()) {
+  /** @param options.setsMax Sets of tags that are kept apart for each workspace, and a few times as many spellings of them. */
+  constructor(
+    keyRows = new KeyRows(),
+    keptRows: ReadonlyMap<string, KeptRows> = new Map(),
+    { setsMax = WORKSPACE_SETS_MAX } = {},
+  ) {
     this.#keyCounts = new KeyCounts(keyRows)
     this.#keptRows = keptRows
+    this.#setsMax = setsMax
   }
 
   /** An empty one, to be filled after this. */
   next(): Fold {
     const { rows, isMostlyIdle } = this.#keyCounts
-    return new Fold(this.#isKeyRowMissing || isMostlyIdle ? undefined : rows, this.#rowsToKeep())
+    return new Fold(this.#isKeyRowMissing || isMostlyIdle ? undefined : rows, this.#rowsToKeep(), {
+      setsMax: this.#setsMax,
+    })
   }
 
   #rowsToKeep(): Map<string, KeptRows> {
@@ -83,7 +95,8 @@ export class Fold {
       }
       this.#isKeyRowMissing = true
     }
-    const cell = this.#cellOfKey(isTagged ? this.#tagSet(tags).cells : this.#untagged, hour, event)
+    const cells = isTagged ? this.#tagSet(event.workspaceId, tags).cells : this.#untagged
+    const cell = this.#cellOfKey(cells, hour, event)
     switch (event.outcome) {
       case 'VALID':
         cell.valid++
@@ -133,7 +146,7 @@ export class Fold {
       yield ofKeys
       ofKeys = columns
     }
-    const hasCells = this.#untagged.size > 0 || this.#sets.size > 0
+    const hasCells = this.#untagged.size > 0 || this.#tagged.size > 0
     if (ofKeys !== null && (hasCells || rowsOfKeys(ofKeys) >= BATCH_ROWS_MAX)) {
       yield ofKeys
       ofKeys = null
@@ -145,7 +158,7 @@ export class Fold {
       builder = new ColumnBuilder()
       return columns
     }
-    for (const set of [null, ...this.#sets.values()]) {
+    for (const set of this.#allSets()) {
       for (const first of (set === null ? this.#untagged : set.cells).values()) {
         for (let cell: VerificationCell | null = first; cell !== null; cell = cell.other) {
           builder.addVerifications(cell, set)
@@ -221,22 +234,77 @@ export class Fold {
     return cell
   }
 
-  #tagSet(tags: readonly string[]): TagSet {
-    let spelling = this.#spellings
-    for (const tag of tags) spelling = spelling.next(tag)
-    if (spelling.set !== null) return spelling.set
+  #tagSet(workspaceId: string, tags: readonly string[]): TagSet {
+    let workspace = this.#tagged.get(workspaceId)
+    if (workspace === undefined) {
+      workspace = new WorkspaceTags(this.#setsMax)
+      this.#tagged.set(workspaceId, workspace)
+    }
+    const before = workspace.size
+    const set = workspace.setOf(tags)
+    this.size += workspace.size - before
+    return set
+  }
+
+  /** Null = no tags. */
+  *#allSets(): Generator<TagSet | null, void> {
+    yield null
+    for (const { sets } of this.#tagged.values()) yield* sets.values()
+  }
+}
+
+/** The sets of tags of one workspace, and how they were spelled. */
+class WorkspaceTags {
+  readonly sets = new Map<string, TagSet>()
+  /** Sets and steps of spellings. */
+  size = 0
+  readonly #spellings = new Spelling()
+  readonly #setsMax: number
+
+  constructor(setsMax: number) {
+    this.#setsMax = setsMax
+  }
+
+  setOf(tags: readonly string[]): TagSet {
+    let spelling: Spelling | null = this.#spellings
+    for (const tag of tags) {
+      spelling = spelling.find(tag)
+      if (spelling === null) return this.#newSpelling(tags)
+    }
+    return spelling.set ?? this.#newSpelling(tags)
+  }
+
+  #newSpelling(tags: readonly string[]): TagSet {
     const sorted = [...new Set(tags)].sort()
     const name = JSON.stringify(sorted)
-    let set = this.#sets.get(name)
-    if (set === undefined) {
-      set = { name, tags: sorted, cells: new Map() }
-      this.#sets.set(name, set)
-    }
+    const known = this.sets.get(name)
+    const set = known ?? (this.sets.size < this.#setsMax ? this.#add(name, sorted) : this.#others())
+    // Of what is counted as the others nothing is kept, nor of one set in all the orders it can be given in.
+    if (set.name !== name || this.size > STEPS_A_SET * this.#setsMax) return set
+    let spelling = this.#spellings
+    for (const tag of tags) spelling = spelling.next(tag)
     spelling.set = set
-    this.size += 1 + tags.length
+    this.size += tags.length
+    return set
+  }
+
+  #others(): TagSet {
+    const name = JSON.stringify(OTHER_TAGS)
+    return this.sets.get(name) ?? this.#add(name, OTHER_TAGS)
+  }
+
+  #add(name: string, tags: readonly string[]): TagSet {
+    const set = { name, tags, cells: new Map() }
+    this.sets.set(name, set)
+    this.size++
     return set
   }
 }
+
+/** Some times what an hour keeps (bound `tagSets`), so that what comes most is among them: 10 MB of the longest tags. */
+const WORKSPACE_SETS_MAX = 4_000
+/** Of spellings: ten tags, or one in ten orders of two. */
+const STEPS_A_SET = 20
 
 const newCell = (
   { workspaceId, keyspaceId, keyId, identityId }: VerificationEvent,
@@ -309,6 +377,10 @@ type TagSet = {
 class Spelling {
   set: TagSet | null = null
   #next: Map<string, Spelling> | null = null
+
+  find(tag: string): Spelling | null {
+    return this.#next?.get(tag) ?? null
+  }
 
   next(tag: string): Spelling {
     this.#next ??= new Map()

@@ -60,6 +60,7 @@ const TABLES = [
   'usage_verifications',
   'usage_keyspace_hours',
   'usage_tag_sets',
+  'usage_tag_set_hours',
   'usage_ratelimits',
   'usage_ratelimit_identifiers',
 ]
