@@ -432,7 +432,8 @@ export const VerifyKeyBody = Type.Object({
   tags: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
       maxItems: 10,
-      description: 'Marks this verification in analytics; no influence on the answer.',
+      description:
+        'Marks this verification in analytics; no influence on the answer. An hour keeps the 1000 sets with the most verifications; others count as `(other)`.',
     }),
   ),
   authorization: Type.Optional(

@@ -16,10 +16,10 @@ export const WORKSPACE_BOUNDS = {
   rolesPerKey: { value: 1_000, refuses: true },
   permissionsPerKey: { value: 1_000, refuses: true },
   queuedImports: { value: 1_000_000, refuses: true },
-  /** Sets of tags that an hour keeps apart; those beyond are counted together. */
-  tagSets: { value: 1_000, refuses: false },
   /** Of the whole server: workspaces are made by its operator. */
   workspaces: { value: 10_000, refuses: true },
+  /** Sets of tags that an hour keeps apart; those beyond are counted together. */
+  tagSets: { value: 1_000, refuses: false },
 } as const satisfies Record<string, { value: number; refuses: boolean }>
 
 export type BoundName = keyof typeof WORKSPACE_BOUNDS
