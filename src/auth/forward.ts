@@ -29,9 +29,7 @@ export async function forward(deps: Deps, call: Call, query: ForwardQuery): Prom
   })
   deps.measures.verified(verdict.outcome)
   const { record, limit } = verdict
-  // Root keys are keys of no API, so they open no door of somebody's product.
-  if (record === null || record.forWorkspaceId !== null)
-    throw unauthenticated(call, 'Bearer error="invalid_token"', 'key not found')
+  if (record === null) throw unauthenticated(call, 'Bearer error="invalid_token"', 'key not found')
 
   call.headers['X-Tollgate-Key-Id'] = record.id
   const externalId = record.identity?.externalId ?? record.ownerId

@@ -80,7 +80,8 @@ function check(
   presented: Presented,
   record: KeyRecord | null,
 ): Verdict | Promise<Verdict> {
-  if (record === null) return NOT_FOUND
+  // Root keys are keys of nobody's product: whoever asks for one is told what is told of any text.
+  if (record === null || (record.forWorkspaceId !== null && presented.isRoot !== true)) return NOT_FOUND
   if (!record.workspaceEnabled) throw new ApiError('FORBIDDEN', 'workspace is disabled')
 
   const verification = { presented, record, now: verifier.clock() }
