@@ -1,7 +1,7 @@
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
-import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { authenticate, requireOn } from '../root-keys/authorize.ts'
 import { checkOrder, completeSeries, readRange, rowsToRead, splitAtCommas, timeGroupOf } from './query.ts'
 import type { GetRatelimitsQuery, RatelimitDatapoint } from './schema.ts'
 import { bucketsWithRatelimits, countRatelimits, findNamespace } from './store.ts'
@@ -26,11 +26,9 @@ export async function getRatelimits(
 
   const actor = await authenticate(deps, call)
   const namespace = await findNamespace(deps.sql, actor.workspaceId, wanted)
+  // Asked before it is said that there is none: who lacks the right does not learn that either.
+  requireOn(actor, { resource: 'ratelimit', action: 'read_namespace' }, namespace?.id ?? namespaceId ?? null)
   if (namespace === null) throw notFound(`namespace ${namespaceId ?? namespaceName}`)
-  requirePermission(
-    actor,
-    anyOf('*', 'ratelimit.*.read_namespace', `ratelimit.${namespace.id}.read_namespace`),
-  )
 
   const { workspaceId } = actor
   const { from, to } = range

@@ -10,6 +10,9 @@ import type { CreateKeysBody, CreateKeysReply } from './schema.ts'
 export async function createKeys(deps: Deps, call: Call, body: CreateKeysBody): Promise<CreateKeysReply> {
   const actor = await authenticate(deps, call)
   const { workspaceId } = actor
+  // Of every element before anything is looked up: who may make no keys does not learn which roles there are.
+  for (const { apiId } of body)
+    requirePermission(actor, anyOf('*', 'api.*.create_key', `api.${apiId}.create_key`))
   const context = await readImportContext(deps.sql, workspaceId, {
     apiIds: body.map(({ apiId }) => apiId),
     keys: body,
@@ -33,7 +36,6 @@ export async function createKeys(deps: Deps, call: Call, body: CreateKeysBody): 
   const plaintexts: { keyId: string; plaintext: string }[] = []
   for (const [index, element] of body.entries()) {
     const { apiId } = element
-    requirePermission(actor, anyOf('*', 'api.*.create_key', `api.${apiId}.create_key`))
     const api = context.apis.get(apiId)
     if (api === undefined) throw notFound(`api ${apiId}`)
     const { keyspaceId } = api

@@ -2,9 +2,11 @@ import { audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
-import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import type { DeleteKeyBody } from './schema.ts'
 import { findKey, removeKey, softDeleteKey } from './store.ts'
+
+const RIGHT: Right = { resource: 'api', action: 'delete_key' }
 
 /** Revokes a key: the very next verification does not find it. */
 export async function deleteKey(
@@ -13,10 +15,11 @@ export async function deleteKey(
   { keyId, permanent = false }: DeleteKeyBody,
 ): Promise<Record<string, never>> {
   const actor = await authenticate(deps, call)
+  requireOnAny(actor, RIGHT)
   const { workspaceId } = actor
   const key = await findKey(deps.sql, workspaceId, keyId)
   if (key === null) throw notFound(`key ${keyId}`)
-  requirePermission(actor, anyOf('*', 'api.*.delete_key', `api.${key.apiId}.delete_key`))
+  requireOn(actor, RIGHT, key.apiId)
   await deps.database.write(async (tx, touch) => {
     const isDeleted = permanent
       ? await removeKey(tx, workspaceId, keyId)

@@ -3,9 +3,11 @@ import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { DAY_MS } from '../lib/clock.ts'
-import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { type Actor, authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import type { KeyVerificationsQuery, KeyVerificationsReply } from './schema.ts'
 import { findKey, findKeysOfOwner } from './store.ts'
+
+const RIGHT: Right = { resource: 'api', action: 'read_key' }
 
 /** Verifications by UTC day of one key, or of all keys of an owner, summed. Only the caller's workspace is searched. */
 export async function getKeyVerifications(
@@ -15,12 +17,9 @@ export async function getKeyVerifications(
 ): Promise<KeyVerificationsReply> {
   if (!query.keyId && !query.ownerId) throw badRequest('either keyId or ownerId is required')
   const actor = await authenticate(deps, call)
+  requireOnAny(actor, RIGHT)
   const keys = await selectKeys(deps, actor, query)
-  const apiIds = [...new Set(keys.map(({ apiId }) => apiId))]
-  requirePermission(
-    actor,
-    anyOf('*', 'api.*.read_key', { and: apiIds.map((apiId) => `api.${apiId}.read_key`) }),
-  )
+  for (const apiId of new Set(keys.map(({ apiId }) => apiId))) requireOn(actor, RIGHT, apiId)
   const now = deps.clock()
   const verifications = await dailyCountsOfKeys(deps.history, {
     workspaceId: actor.workspaceId,
@@ -34,18 +33,23 @@ export async function getKeyVerifications(
   return { verifications: isCounted ? verifications : [] }
 }
 
-/** @throws ApiError NOT_FOUND when there is no such key, or none of that owner. */
+/**
+ * @throws ApiError NOT_FOUND when there is no such key, or none of that owner; INSUFFICIENT_PERMISSIONS where who may not
+ *   read all keys would be told of an owner who has some.
+ */
 async function selectKeys(
   deps: Deps,
-  { workspaceId }: Actor,
+  actor: Actor,
   { keyId, ownerId = '' }: KeyVerificationsQuery,
 ): Promise<{ id: string; apiId: string }[]> {
+  const { workspaceId } = actor
   if (keyId) {
     const key = await findKey(deps.sql, workspaceId, keyId)
     if (key === null) throw notFound(`key ${keyId}`)
     return [key]
   }
   const keys = await findKeysOfOwner(deps.sql, workspaceId, ownerId)
-  if (keys.length === 0) throw notFound(`key of owner ${ownerId}`)
-  return keys
+  if (keys.length > 0) return keys
+  requireOn(actor, RIGHT, null)
+  throw notFound(`key of owner ${ownerId}`)
 }

@@ -13,6 +13,7 @@ import {
   resolveReferences,
 } from '../lib/link-plan.ts'
 import { type Actor, anyOf, requirePermission, requireRight } from '../root-keys/authorize.ts'
+import { holdKey } from './store.ts'
 
 /**
  * Roles and permissions hang on keys by the same rules, which are here; where the two differ is in `role-links.ts` and
@@ -69,6 +70,7 @@ export async function addLinks(
 
 /**
  * Leaves the key with exactly what is requested; an empty list leaves it none. All is checked before anything changes.
+ * @param beforeChange Runs first where anything would change; may throw.
  * @returns what the key now has, in the order of the request.
  * @throws ApiError NOT_FOUND for one that neither exists nor may be made; UNAUTHORIZED when detaching is not the root
  *   key's right; INSUFFICIENT_PERMISSIONS when making or attaching is not.
@@ -78,10 +80,16 @@ export async function replaceLinks(
   tx: AnySql,
   actor: Actor,
   request: LinkRequest,
+  beforeChange?: () => void,
 ): Promise<Linked[]> {
   const { noun } = kind
   const { found, attached } = await readState(kind, tx, actor, request)
   const plan = planLinks(request.references, found, attached)
+  const isChange = [plan.missing, plan.detach, plan.create, plan.attach].some((list) => list.length > 0)
+  if (isChange) beforeChange?.()
+  // Whether there is one of a name is said to who may attach it.
+  if (plan.missing.some((reference) => 'text' in reference))
+    requirePermission(actor, anyOf('*', `rbac.*.add_${noun}_to_key`))
   requireFound(kind, plan)
   const rows = attached.length - plan.detach.length + plan.attach.length + plan.create.length
   if (rows > attached.length) await requireBound(tx, actor.workspaceId, { name: `${noun}sPerKey`, rows })
@@ -91,6 +99,29 @@ export async function replaceLinks(
   if (plan.create.length + plan.attach.length > 0)
     requirePermission(actor, anyOf('*', `rbac.*.add_${noun}_to_key`))
   return await applyPlan(kind, tx, actor, request, { found, plan })
+}
+
+/**
+ * The same as a verb of its own. A root key that may change nothing of this kind is refused all the same whether the key
+ * exists or not, whatever it has, and whatever else there is; unless nothing changes, for which no right is needed.
+ * @throws ApiError NOT_FOUND when there is no such key, else as {@link replaceLinks}.
+ */
+export async function setLinks(
+  kind: LinkKind,
+  tx: AnySql,
+  actor: Actor,
+  request: LinkRequest,
+): Promise<Linked[]> {
+  const { keyId } = request
+  const requireSome = () =>
+    requirePermission(
+      actor,
+      anyOf('*', `rbac.*.add_${kind.noun}_to_key`, `rbac.*.remove_${kind.noun}_from_key`),
+    )
+  if (await holdKey(tx, actor.workspaceId, keyId))
+    return await replaceLinks(kind, tx, actor, request, requireSome)
+  requireSome()
+  throw notFound(`key ${keyId}`)
 }
 
 /** Detaches what is requested; what is unknown or not attached is passed over. The right to is checked by the caller. */

@@ -1,12 +1,10 @@
 import type { Deps } from '../deps.ts'
-import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { readReferences } from '../lib/link-plan.ts'
 import { authenticate } from '../root-keys/authorize.ts'
-import { replaceLinks } from './links.ts'
+import { setLinks } from './links.ts'
 import { permissionLinks } from './permission-links.ts'
 import type { AttachPermissionsBody, LinkedReply } from './schema.ts'
-import { holdKey } from './store.ts'
 
 /** Leaves the key with exactly these permissions. What the root key may do is asked only for what really changes. */
 export async function setPermissions(
@@ -18,8 +16,7 @@ export async function setPermissions(
   const actor = await authenticate(deps, call)
   const { keyId } = body
   return await deps.database.write(async (tx, touch) => {
-    if (!(await holdKey(tx, actor.workspaceId, keyId))) throw notFound(`key ${keyId}`)
-    const linked = await replaceLinks(permissionLinks, tx, actor, { keyId, references, now: deps.clock() })
+    const linked = await setLinks(permissionLinks, tx, actor, { keyId, references, now: deps.clock() })
     touch(keyId)
     return linked
   })

@@ -1,12 +1,10 @@
 import type { Deps } from '../deps.ts'
-import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { readReferences } from '../lib/link-plan.ts'
 import { authenticate } from '../root-keys/authorize.ts'
-import { replaceLinks } from './links.ts'
+import { setLinks } from './links.ts'
 import { roleLinks } from './role-links.ts'
 import type { AttachRolesBody, LinkedReply } from './schema.ts'
-import { holdKey } from './store.ts'
 
 /** Leaves the key with exactly these roles. What the root key may do is asked only for what really changes. */
 export async function setRoles(deps: Deps, call: Call, body: AttachRolesBody): Promise<LinkedReply> {
@@ -14,8 +12,7 @@ export async function setRoles(deps: Deps, call: Call, body: AttachRolesBody): P
   const actor = await authenticate(deps, call)
   const { keyId } = body
   return await deps.database.write(async (tx, touch) => {
-    if (!(await holdKey(tx, actor.workspaceId, keyId))) throw notFound(`key ${keyId}`)
-    const linked = await replaceLinks(roleLinks, tx, actor, { keyId, references, now: deps.clock() })
+    const linked = await setLinks(roleLinks, tx, actor, { keyId, references, now: deps.clock() })
     touch(keyId)
     return linked
   })

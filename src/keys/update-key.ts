@@ -6,7 +6,7 @@ import { badRequest, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
 import { readReferences } from '../lib/link-plan.ts'
-import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { type Actor, authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import { ensureIdentities } from './ensure-identities.ts'
 import { parseMeta } from './key-object.ts'
 import { replaceLinks } from './links.ts'
@@ -25,16 +25,19 @@ import {
   upsertDefaultLimit,
 } from './store.ts'
 
+const RIGHT: Right = { resource: 'api', action: 'update_key' }
+
 /** Changes a key: what is absent stays, null clears. Everything is checked first, then written in one transaction. */
 export async function updateKey(deps: Deps, call: Call, body: UpdateKeyBody): Promise<Record<string, never>> {
   const { keyId } = body
   const roles = body.roles && readReferences(body.roles, 'roles')
   const permissions = body.permissions && readReferences(body.permissions, 'permissions')
   const actor = await authenticate(deps, call)
+  requireOnAny(actor, RIGHT)
   const { workspaceId } = actor
   const key = await findKey(deps.sql, workspaceId, keyId)
   if (key === null) throw notFound(`key ${keyId}`)
-  requirePermission(actor, anyOf('*', 'api.*.update_key', `api.${key.apiId}.update_key`))
+  requireOn(actor, RIGHT, key.apiId)
   if (body.remaining === null && body.refill)
     throw badRequest('refill: uses that are not counted (remaining is null) cannot be refilled')
   const now = deps.clock()

@@ -5,9 +5,11 @@ import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
-import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import type { UpdateRemainingBody, UpdateRemainingReply } from './schema.ts'
 import { changeKey, findKey, holdKey, moveRemaining } from './store.ts'
+
+const RIGHT: Right = { resource: 'api', action: 'update_key' }
 
 /** Changes the uses left, next to verifications that spend them: one statement decides. Never below zero. */
 export async function updateRemaining(
@@ -18,9 +20,10 @@ export async function updateRemaining(
   const { keyId, op, value } = body
   if (value === null && op !== 'set') throw badRequest('value: Expected number, received null')
   const actor = await authenticate(deps, call)
+  requireOnAny(actor, RIGHT)
   const key = await findKey(deps.sql, actor.workspaceId, keyId)
   if (key === null) throw notFound(`key ${keyId}`)
-  requirePermission(actor, anyOf('*', 'api.*.update_key', `api.${key.apiId}.update_key`))
+  requireOn(actor, RIGHT, key.apiId)
   return await deps.database.write(async (tx, touch) => {
     const before = (await holdKey(tx, actor.workspaceId, keyId))
       ? await findKey(tx, actor.workspaceId, keyId)

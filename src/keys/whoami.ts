@@ -1,18 +1,21 @@
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
-import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import { hashKey } from '../verify/secret.ts'
 import { parseMeta } from './key-object.ts'
 import type { WhoamiBody, WhoamiReply } from './schema.ts'
 import { findKeyByHash } from './store.ts'
 
+const RIGHT: Right = { resource: 'api', action: 'read_key' }
+
 /** What is known of a key that someone holds. Uses nothing up, counts nothing; disabled and expired keys answer too. */
 export async function whoami(deps: Deps, call: Call, { key }: WhoamiBody): Promise<WhoamiReply> {
   const actor = await authenticate(deps, call)
+  requireOnAny(actor, RIGHT)
   const row = await findKeyByHash(deps.sql, actor.workspaceId, hashKey(key))
   if (row === null) throw notFound('Key')
-  requirePermission(actor, anyOf('*', 'api.*.read_key', `api.${row.apiId}.read_key`))
+  requireOn(actor, RIGHT, row.apiId)
 
   const reply: WhoamiReply = { id: row.id, createdAt: row.createdAt, enabled: row.enabled }
   if (row.name !== null) reply.name = row.name

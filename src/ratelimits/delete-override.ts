@@ -4,7 +4,7 @@ import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { authenticate } from '../root-keys/authorize.ts'
-import { namespaceNotFound, readNamespaceName, requireInNamespace } from './namespace-name.ts'
+import { readNamespaceName, requireNamespace } from './namespace-name.ts'
 import type { DeleteOverrideBody } from './schema.ts'
 import { valuesOf } from './set-override.ts'
 import { holdNamespace, softDeleteOverride } from './store.ts'
@@ -20,9 +20,8 @@ export async function deleteOverride(
   const by = readNamespaceName(body)
   const { identifier } = body
   await deps.database.write(async (tx, touch) => {
-    const namespace = await holdNamespace(tx, workspaceId, by)
-    if (namespace === null) throw namespaceNotFound(by)
-    requireInNamespace(actor, namespace.id, 'delete_override')
+    const found = await holdNamespace(tx, workspaceId, by)
+    const namespace = requireNamespace(actor, { found, by, action: 'delete_override' })
     const deleted = await softDeleteOverride(tx, workspaceId, namespace.id, identifier, deps.clock())
     if (deleted === null) throw notFound(`override ${identifier}`)
     await audit(tx, actor, [

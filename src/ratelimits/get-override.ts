@@ -2,7 +2,7 @@ import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { authenticate } from '../root-keys/authorize.ts'
-import { namespaceNotFound, readNamespaceName, requireInNamespace } from './namespace-name.ts'
+import { readNamespaceName, requireNamespace } from './namespace-name.ts'
 import type { GetOverrideQuery, GetOverrideReply } from './schema.ts'
 import { findNamespace, findOverrideRow } from './store.ts'
 
@@ -14,9 +14,8 @@ export async function getOverride(
 ): Promise<GetOverrideReply> {
   const actor = await authenticate(deps, call)
   const by = readNamespaceName(query)
-  const namespace = await findNamespace(deps.sql, actor.workspaceId, by)
-  if (namespace === null) throw namespaceNotFound(by)
-  requireInNamespace(actor, namespace.id, 'read_override')
+  const found = await findNamespace(deps.sql, actor.workspaceId, by)
+  const namespace = requireNamespace(actor, { found, by, action: 'read_override' })
   const override = await findOverrideRow(deps.sql, actor.workspaceId, namespace.id, query.identifier)
   if (override === null) throw notFound(`override ${query.identifier}`)
   const { id, identifier, limit, durationMs, async } = override

@@ -6,7 +6,7 @@ import { newId } from '../lib/ids.ts'
 import { holdsPermissions } from '../lib/permission-query.ts'
 import { ratelimitHeaders } from '../lib/ratelimit-headers.ts'
 import type { Take, Taken } from '../limiter/router.ts'
-import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { type Actor, anyOf, authenticate, requireOnAny, requirePermission } from '../root-keys/authorize.ts'
 import type { Namespace } from './namespaces.ts'
 import { findOverride } from './overrides.ts'
 import type { LimitBody, LimitReply } from './schema.ts'
@@ -96,10 +96,13 @@ export const replyOf = ({ limit }: Take, { passed, used, resetAtMs }: Taken): Li
 })
 
 /**
- * A namespace nobody has used yet is made, when the root key may both make it and limit in it; else it is not found.
+ * A namespace nobody has used yet is made, when the root key may both make it and limit in it; for who may only limit it is
+ * not found.
  * Two first uses at once end with one namespace.
  */
 async function createNamespace(deps: Deps, actor: Actor, name: string): Promise<Namespace> {
+  // First, and as where it exists: who may limit nowhere does not learn that it is not there.
+  requireOnAny(actor, { resource: 'ratelimit', action: 'limit' })
   if (!holdsPermissions(actor.permissions, anyOf('*', 'ratelimit.*.create_namespace')))
     throw notFound(`namespace ${name}`)
   requirePermission(actor, anyOf('*', 'ratelimit.*.limit'))

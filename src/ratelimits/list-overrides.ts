@@ -2,7 +2,7 @@ import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
 import { cutPage, PAGE_ITEMS_DEFAULT } from '../lib/page.ts'
 import { authenticate } from '../root-keys/authorize.ts'
-import { namespaceNotFound, readNamespaceName, requireInNamespace } from './namespace-name.ts'
+import { readNamespaceName, requireNamespace } from './namespace-name.ts'
 import type { ListOverridesQuery, ListOverridesReply } from './schema.ts'
 import { countOverrides, findNamespace, listOverrideRows } from './store.ts'
 
@@ -16,9 +16,8 @@ export async function listOverrides(
   const actor = await authenticate(deps, call)
   const { workspaceId } = actor
   const { limit = PAGE_ITEMS_DEFAULT, cursor = '' } = query
-  const namespace = await findNamespace(deps.sql, workspaceId, by)
-  if (namespace === null) throw namespaceNotFound(by)
-  requireInNamespace(actor, namespace.id, 'read_override')
+  const found = await findNamespace(deps.sql, workspaceId, by)
+  const namespace = requireNamespace(actor, { found, by, action: 'read_override' })
   const [rows, total] = await Promise.all([
     listOverrideRows(deps.sql, workspaceId, namespace.id, { limit, cursor }),
     countOverrides(deps.sql, workspaceId, namespace.id),

@@ -1,5 +1,5 @@
 import { type ApiError, badRequest, notFound } from '../errors.ts'
-import { type Actor, anyOf, requirePermission } from '../root-keys/authorize.ts'
+import { type Actor, requireOn } from '../root-keys/authorize.ts'
 import type { NamespaceName } from './store.ts'
 
 /**
@@ -18,12 +18,27 @@ export function readNamespaceName({
   throw badRequest('either namespaceId or namespaceName is required')
 }
 
-export const namespaceNotFound = (by: NamespaceName): ApiError =>
+const namespaceNotFound = (by: NamespaceName): ApiError =>
   notFound(`namespace ${'id' in by ? by.id : by.name}`)
 
-/** The permission may name the namespace, so it is asked once the namespace is known. */
-export const requireInNamespace = (
+/**
+ * The permission may name the namespace, so it is asked once the namespace is known, or known not to be there: who lacks it
+ * learns neither.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS, NOT_FOUND
+ */
+export function requireNamespace<N extends { id: string }>(
   actor: Actor,
-  namespaceId: string,
-  action: 'set_override' | 'read_override' | 'delete_override',
-): void => requirePermission(actor, anyOf('*', `ratelimit.*.${action}`, `ratelimit.${namespaceId}.${action}`))
+  {
+    found,
+    by,
+    action,
+  }: {
+    found: N | null
+    by: NamespaceName
+    action: 'set_override' | 'read_override' | 'delete_override'
+  },
+): N {
+  requireOn(actor, { resource: 'ratelimit', action }, found?.id ?? ('id' in by ? by.id : null))
+  if (found === null) throw namespaceNotFound(by)
+  return found
+}

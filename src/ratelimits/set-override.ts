@@ -5,7 +5,7 @@ import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
 import { authenticate } from '../root-keys/authorize.ts'
-import { namespaceNotFound, readNamespaceName, requireInNamespace } from './namespace-name.ts'
+import { readNamespaceName, requireNamespace } from './namespace-name.ts'
 import type { SetOverrideBody, SetOverrideReply } from './schema.ts'
 import { countOverrides, holdNamespace, lockOverrideRow, type OverrideRow, upsertOverride } from './store.ts'
 
@@ -16,9 +16,8 @@ export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody)
   const { workspaceId } = actor
   const { identifier, limit, duration: durationMs, async = false } = body
   return await deps.database.write(async (tx, touch) => {
-    const namespace = await holdNamespace(tx, workspaceId, by)
-    if (namespace === null) throw namespaceNotFound(by)
-    requireInNamespace(actor, namespace.id, 'set_override')
+    const found = await holdNamespace(tx, workspaceId, by)
+    const namespace = requireNamespace(actor, { found, by, action: 'set_override' })
     const before = await lockOverrideRow(tx, workspaceId, namespace.id, identifier)
     const override = { id: newId('rlor'), identifier, limit, durationMs, async }
     const id = await upsertOverride(tx, workspaceId, namespace.id, override, deps.clock())

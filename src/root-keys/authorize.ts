@@ -81,9 +81,9 @@ class VerifiedActor implements Actor {
   }
 }
 
-/** Only an operator root key may make, change and see workspaces. @throws as {@link authenticate}. */
+/** Only an operator root key that holds `*` may make, change and see workspaces. @throws as {@link authenticate}. */
 export async function authenticateOperator(deps: Deps, call: Call): Promise<Actor> {
-  const actor = await authenticate(deps, call)
+  const actor = await authenticate(deps, call, anyOf('*'))
   if (!actor.isOperator)
     throw new ApiError('INSUFFICIENT_PERMISSIONS', 'only an operator root key may do this')
   return actor
@@ -94,12 +94,45 @@ export function requirePermission(actor: Pick<Actor, 'permissions'>, query: Perm
   if (!holdsPermissions(actor.permissions, query)) throw insufficientPermissions(query, actor.permissions)
 }
 
+/** What permissions of a resource name: `<resource>.<id or *>.<action>`. */
+export type Right = { resource: 'api' | 'ratelimit' | 'identity'; action: string }
+
+const onAll = ({ resource, action }: Right) => `${resource}.*.${action}`
+const onOne = ({ resource, action }: Right, id: string) => `${resource}.${id}.${action}`
+
+/**
+ * Before something is looked up that the caller names otherwise than the permission does, such as a key, whose API counts:
+ * a root key without the right on anything at all is told nothing of what there is.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS, the same as {@link requireOn}.
+ */
+export function requireOnAny(actor: Pick<Actor, 'permissions'>, right: Right): void {
+  const [start, end] = onOne(right, ' ').split(' ') as [string, string] // one blank is in it
+  for (const held of actor.permissions)
+    if (held === '*' || (held.startsWith(start) && held.endsWith(end))) return
+  requireOn(actor, right, null)
+}
+
+/**
+ * The right on one thing, once its id is known.
+ * @param id Null = there is no such thing. Who has the right on some things only is refused as if it were another's.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS, which names no id, whatever there is.
+ */
+export function requireOn(actor: Pick<Actor, 'permissions'>, right: Right, id: string | null): void {
+  const { permissions } = actor
+  if (permissions.has('*') || permissions.has(onAll(right))) return
+  if (id !== null && permissions.has(onOne(right, id))) return
+  throw insufficientPermissions(
+    anyOf('*', onAll(right), onOne(right, id ?? ID_PLACES[right.resource])),
+    permissions,
+  )
+}
+
 /** For conditions the v1 API answers with UNAUTHORIZED instead. @throws ApiError UNAUTHORIZED */
 export function requireRight(actor: Pick<Actor, 'permissions'>, query: PermissionQuery, what: string): void {
   if (!holdsPermissions(actor.permissions, query))
     throw new ApiError(
       'UNAUTHORIZED',
-      `this root key may not ${what}: it needs ${describePermissionQuery(query)}`,
+      `this root key may not ${what}: it needs ${describePermissionQuery(withoutIds(query))}`,
     )
 }
 
@@ -144,7 +177,7 @@ function refusal(verdict: Verdict, query: PermissionQuery | null, call: Call): A
 const expiryOf = ({ expiresAt }: KeyRecord) => new Date(expiresAt ?? 0).toISOString()
 
 function insufficientPermissions(query: PermissionQuery, held: ReadonlySet<string>): ApiError {
-  const needed = describePermissionQuery(query)
+  const needed = describePermissionQuery(withoutIds(query))
   if (typeof query === 'string')
     return new ApiError('INSUFFICIENT_PERMISSIONS', `missing permission: ${needed}`)
   const has = held.size === 0 ? 'none' : [...held].slice(0, 20).join(', ')
@@ -152,4 +185,19 @@ function insufficientPermissions(query: PermissionQuery, held: ReadonlySet<strin
     'INSUFFICIENT_PERMISSIONS',
     `missing permissions: needs ${needed}; the root key has ${has}`,
   )
+}
+
+/** What stands for an id in messages, as it does in the reference. */
+const ID_PLACES = { api: '{apiId}', ratelimit: '{namespaceId}', identity: '{identityId}' } as const
+
+/**
+ * A refusal is the same whatever there is: it names no id, neither one that was found nor one that was looked for. What is
+ * asked for all, and the one environment there is, are no ids.
+ */
+function withoutIds(query: PermissionQuery): PermissionQuery {
+  if (typeof query !== 'string')
+    return 'and' in query ? { and: query.and.map(withoutIds) } : { or: query.or.map(withoutIds) }
+  const [, resource, id, action] = /^(api|ratelimit|identity)\.(.+)\.([a-z_]+)$/s.exec(query) ?? []
+  if (resource === undefined || id === '*' || query === 'identity.default.read_identity') return query
+  return `${resource}.${ID_PLACES[resource as Right['resource']]}.${action}` // the pattern knows no other
 }

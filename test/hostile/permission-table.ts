@@ -12,10 +12,8 @@ export type Row = {
   /** What the request asks, where the route has several rows. */
   what?: string
   input: (fixture: Fixture) => unknown
-  /** All of these lists, any permission of each. `{A}`, `{B}`, `{N}`, `{I}`: ids of APIs, namespace, identity. */
+  /** All of these lists, any permission of each; or `*`. `{A}`, `{B}`, `{N}`, `{I}`: ids of APIs, namespace, identity. */
   needs: readonly (readonly string[])[]
-  /** `*` suffices, but for these. */
-  isStrict?: true
   /** Only an operator's root key will do, and nothing it holds matters. */
   isForOperator?: true
 }
@@ -455,35 +453,25 @@ export const ROWS: readonly Row[] = [
     namespaceId,
   })),
 
-  // As the specification has it, which knows no other.
-  { ...row('analytics.getVerifications', [['api.*.read_api']], ({ apiId }) => ({ apiId })), isStrict: true },
-  {
-    ...row(
-      'analytics.getVerifications',
-      [['api.*.read_api']],
-      ({ apiId, keyId }) => ({ apiId, keyId, groupBy: 'key' }),
-      'of a key',
-    ),
-    isStrict: true,
-  },
-  {
-    ...row(
-      'analytics.getVerifications',
-      [['api.*.read_api']],
-      ({ apiId, externalId }) => ({ apiId, externalId, groupBy: 'identity' }),
-      'of an identity',
-    ),
-    isStrict: true,
-  },
-  {
-    ...row(
-      'analytics.getVerifications',
-      [['api.*.read_api']],
-      ({ apiId, tag }) => ({ apiId, tag, groupBy: 'tags' }),
-      'of a tag',
-    ),
-    isStrict: true,
-  },
+  row('analytics.getVerifications', [['api.*.read_api']], ({ apiId }) => ({ apiId })),
+  row(
+    'analytics.getVerifications',
+    [['api.*.read_api']],
+    ({ apiId, keyId }) => ({ apiId, keyId, groupBy: 'key' }),
+    'of a key',
+  ),
+  row(
+    'analytics.getVerifications',
+    [['api.*.read_api']],
+    ({ apiId, externalId }) => ({ apiId, externalId, groupBy: 'identity' }),
+    'of an identity',
+  ),
+  row(
+    'analytics.getVerifications',
+    [['api.*.read_api']],
+    ({ apiId, tag }) => ({ apiId, tag, groupBy: 'tags' }),
+    'of a tag',
+  ),
   row(
     'analytics.getRatelimits',
     [['ratelimit.*.read_namespace', 'ratelimit.{N}.read_namespace']],

@@ -4,11 +4,19 @@ import { ApiError } from '../../src/errors.ts'
 import { endpoints } from '../../src/http/app.ts'
 import type { Call, Endpoint } from '../../src/http/endpoint.ts'
 import { readQuery } from '../../src/http/query.ts'
-import { newId } from '../../src/lib/ids.ts'
+import { type IdPrefix, newId } from '../../src/lib/ids.ts'
 import type { KeyRecord } from '../../src/verify/key-record.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { type Fixture, makeFixture, permissionFor, ROWS, type Row, titleOf } from './permission-table.ts'
+import {
+  type Fixture,
+  makeFixture,
+  permissionFor,
+  ROWS,
+  type Row,
+  type Texts,
+  titleOf,
+} from './permission-table.ts'
 
 /**
  * For each row of the table and every subset of a pool of permissions: the server allows what the table allows. The
@@ -89,8 +97,8 @@ function inputOf({ method, input: schema }: Endpoint, input: unknown): unknown {
   return readQuery(schema, search)
 }
 
-function allows({ needs, isStrict }: Row, held: ReadonlySet<string>): boolean {
-  if (held.has('*') && isStrict === undefined) return true
+function allows({ needs }: Row, held: ReadonlySet<string>): boolean {
+  if (held.has('*')) return true
   return needs.every((any) => any.some((permission) => held.has(permissionFor(permission, own.texts))))
 }
 
@@ -177,3 +185,92 @@ function placeholders(): Fixture {
   const workspace = new Proxy({} as Fixture['workspace'], { get: () => 'anybody' }) // see above
   return { texts, workspace }
 }
+
+/** The same kind of text that is nowhere. */
+const absent = (text: string): string => {
+  const prefix = /^(api|key|perm|role|id|rlns|rlor|log)_/.exec(text)?.[1]
+  return prefix === undefined ? `absent-${crypto.randomUUID()}` : newId(prefix as IdPrefix) // one of those listed
+}
+
+/** A whole refusal, as it goes over the wire, but for the id of its request. */
+async function refusalOver(row: Row, input: unknown, rootKeyText: string): Promise<string> {
+  const isRead = protectedRoutes.some(({ path, method }) => path === `/v1/${row.route}` && method === 'GET')
+  const { status, body } = isRead
+    ? await server.get(row.route, Object(input), rootKeyText)
+    : await server.post(row.route, input, rootKeyText)
+  return JSON.stringify({ status, ...body.error, requestId: null })
+}
+
+/**
+ * One who may not asked for a name and got 404 or 403, and in the 403 the id of what has that name. Each text of a request
+ * is exchanged for one that is nowhere, and for the other workspace's.
+ */
+describe('who lacks the right is refused in the same words whatever there is:', () => {
+  const rows = ROWS.filter(({ needs, isForOperator }) => needs.length > 0 || isForOperator === true)
+  for (const row of rows) {
+    test(titleOf(row), async () => {
+      const powerless = await own.workspace.rootKeyWith('another.one')
+      const input = row.input(own)
+      const sent = JSON.stringify(input)
+      const asItIs = await refusalOver(row, input, powerless)
+      expect(asItIs).toInclude('"status":403')
+      const names = Object.keys(own.texts) as (keyof Texts)[] // its own
+      for (const name of names) {
+        const text = own.texts[name]
+        if (!sent.includes(JSON.stringify(text))) continue
+        for (const other of [absent(text), foreign.texts[name]]) {
+          const exchanged = JSON.parse(sent.replaceAll(JSON.stringify(text), JSON.stringify(other)))
+          expect(await refusalOver(row, exchanged, powerless)).toBe(asItIs)
+        }
+      }
+      // Nothing of what is there is named, nor of what was asked for.
+      for (const text of Object.values(own.texts)) expect(asItIs).not.toInclude(text)
+    })
+  }
+
+  const elsewhere = { ratelimit: 'rlns_elsewhere', identity: 'id_elsewhere' }
+  const byName = rows.filter(
+    ({ route, what = '' }) => /by name|by externalId/.test(what) && route !== 'identities.updateIdentity',
+  )
+  for (const row of byName) {
+    test(`${titleOf(row)}, with the right on something else`, async () => {
+      const held = row.needs
+        .flat()
+        .map((permission) =>
+          permission.replace(
+            /^(ratelimit|identity)\.(?:\*|\{.\})\./,
+            (_, resource: keyof typeof elsewhere) => `${resource}.${elsewhere[resource]}.`,
+          ),
+        )
+      const rootKeyText = await own.workspace.rootKeyWith(...held)
+      const sent = JSON.stringify(row.input(own))
+      const asItIs = await refusalOver(row, row.input(own), rootKeyText)
+      expect(asItIs).toInclude('"status":403')
+      for (const text of [own.texts.namespace, own.texts.externalId])
+        expect(await refusalOver(row, JSON.parse(sent.replaceAll(text, absent(text))), rootKeyText)).toBe(
+          asItIs,
+        )
+      for (const id of [own.texts.namespaceId, own.texts.identityId]) expect(asItIs).not.toInclude(id)
+    })
+  }
+})
+
+/** With no right on keys the v1 API told whether there is one; with the right on some API it still does, as its tests want. */
+test('a verb about a key refuses the same for a key that is there and one that is not', async () => {
+  const powerless = await own.workspace.rootKeyWith('api.*.read_api')
+  for (const [method, input] of [
+    ['keys.setPermissions', { permissions: [{ slug: own.texts.otherPermission }] }],
+    ['keys.setRoles', { roles: [{ name: own.texts.otherRole }] }],
+  ] as const) {
+    const wordsOf = async (keyId: string, exchanged: object = input) => {
+      const { status, body } = await server.post(method, { keyId, ...exchanged }, powerless)
+      return [status, body.error.code, body.error.message]
+    }
+    const refused = await wordsOf(own.texts.keyId)
+    expect(refused[0]).toBe(403)
+    expect(await wordsOf(newId('key'))).toEqual(refused)
+    expect(await wordsOf(foreign.texts.keyId)).toEqual(refused)
+    const nowhere = JSON.parse(JSON.stringify(input).replace(/other[ .](permission|role)[^"]*/, 'nowhere'))
+    expect(await wordsOf(own.texts.keyId, nowhere)).toEqual(refused)
+  }
+})
