@@ -5,7 +5,7 @@ import { ApiError, badRequest, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { findIdentityIds } from '../identities/store.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
-import { authenticate } from '../root-keys/authorize.ts'
+import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { checkOrder, completeSeries, readRange, rowsToRead, splitAtCommas, timeGroupOf } from './query.ts'
 import type { GetVerificationsQuery, VerificationDatapoint } from './schema.ts'
 import {
@@ -34,8 +34,8 @@ export async function getVerifications(
     tags: names.includes('tags') ? 'set' : names.includes('tag') ? 'each' : null,
   }
 
-  // As the specification says, and nothing else: neither `*` nor the permission of one API.
-  const { workspaceId } = await authenticate(deps, call, 'api.*.read_api')
+  // As the specification says: not the permission of one API.
+  const { workspaceId } = await authenticate(deps, call, anyOf('*', 'api.*.read_api'))
   const api = await findApi(deps.sql, workspaceId, query.apiId)
   if (api === null) throw notFound(`api ${query.apiId}`)
   const { keyspaceId } = api

@@ -10,7 +10,7 @@ export const usageCommand: Command = {
   name: 'usage',
   about: 'counts by hour or day, of an API’s keys or of a namespace',
   options: {
-    api: { value: '<id>', about: 'verifications of its keys (needs a root key with api.*.read_api)' },
+    api: { value: '<id>', about: 'verifications of its keys (needs * or api.*.read_api)' },
     namespace: { value: '<name>', about: 'rate limit decisions in it' },
     hours: { value: '<n>', about: 'how far back, by hour; default 24' },
     days: { value: '<n>', about: 'how far back, by day instead' },

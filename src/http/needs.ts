@@ -62,7 +62,7 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'apis.listKeys':
     '`*`, or both `api.*.read_key` or `api.{apiId}.read_key` and `api.*.read_api` or `api.{apiId}.read_api`. With `decrypt` also `api.*.decrypt_key` or `api.{apiId}.decrypt_key`.',
   'apis.deleteKeys': '`*`, `api.*.delete_key` or `api.{apiId}.delete_key`.',
-  'analytics.getVerifications': '`api.*.read_api`; here `*` does not include it.',
+  'analytics.getVerifications': '`*` or `api.*.read_api`.',
   'analytics.getRatelimits': '`*`, `ratelimit.*.read_namespace` or `ratelimit.{namespaceId}.read_namespace`.',
   'audit.listEvents': '`*` or `audit.*.read_event`.',
   'rootKeys.createRootKey':

@@ -168,6 +168,9 @@ test('limit ends with 1 when it refuses, and usage shows what was decided', asyn
   const counted: { passed: number; denied: number }[] = await json(rootKey, ['usage', '--namespace', 'cli'])
   expect(counted.at(-1)).toMatchObject({ passed: 1, denied: 1 })
   expect(await run(rootKey, ['usage'])).toMatchObject({ code: 2 })
+  // The workspace's first root key holds `*`, which is enough for its own APIs too.
+  const { apiId } = await json(rootKey, ['api', 'create', '--name', 'cli'])
+  expect(await run(rootKey, ['usage', '--api', apiId, '--hours', '2'])).toMatchObject({ code: 0 })
 })
 
 test('a reader that has seen enough is no failure', async () => {

@@ -23,7 +23,7 @@ beforeAll(async () => {
   server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: '60000' } })
   own = await makeFixture(server)
   foreign = await makeFixture(server)
-  rootKey = await own.workspace.rootKeyWith('*', 'api.*.read_api')
+  rootKey = own.workspace.rootKey
   before = await foreignRows()
 })
 afterAll(async () => await server[Symbol.asyncDispose]())

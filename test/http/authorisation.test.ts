@@ -78,10 +78,8 @@ type Row = {
   input: (fixture: Fixture) => unknown
   /** What another workspace's root key with `*` is answered. It is 200 where the request names nothing of the fixture. */
   foreign: 200 | 202 | 404 | 412
-  /** Sets of permissions of which each suffices, `{A}` being the API. Always also `*`, unless `isStrict`. */
+  /** Sets of permissions of which each suffices, `{A}` being the API. Always also `*`. */
   accepts: string[][]
-  /** `*` does not suffice. */
-  isStrict?: true
   /** Only an operator's root key will do. */
   isForOperator?: true
 }
@@ -314,8 +312,7 @@ const ROWS: Record<string, Row> = {
   'analytics.getVerifications': {
     input: ({ apiId }) => ({ apiId, start: Date.now() - 3_600_000 }),
     foreign: 404,
-    accepts: [['api.*.read_api']], // as the specification has it, which knows no other
-    isStrict: true,
+    accepts: [['api.*.read_api']],
   },
   'analytics.getRatelimits': {
     input: ({ namespaceId }) => ({ namespaceId, start: Date.now() - 3_600_000 }),
@@ -364,7 +361,7 @@ test('every endpoint that needs a root key has a row here', () => {
 
 /** What the reference says must be what the server does. */
 test('the description of every endpoint names the permissions of its row, and those alone', () => {
-  for (const [name, { accepts, isStrict = false, isForOperator = false }] of Object.entries(ROWS)) {
+  for (const [name, { accepts, isForOperator = false }] of Object.entries(ROWS)) {
     const sentence = NEEDS[name] ?? ''
     const said = [...sentence.matchAll(/`([^`]+)`/g)].map(([, code]) => code ?? '')
     const expected = accepts
@@ -373,7 +370,7 @@ test('the description of every endpoint names the permissions of its row, and th
         each.replace('{A}', '{apiId}').replace('{I}', '{identityId}').replace('{N}', '{namespaceId}'),
       )
     for (const permission of expected) expect(said).toContain(permission)
-    expect(sentence.startsWith('`*`')).toBe(!isStrict)
+    expect(sentence).toStartWith('`*`')
     expect(sentence.includes('operator')).toBe(isForOperator)
     // Others are for what the row's request does not do: create, remove, seal, open.
     const others = said.filter((each) => each.includes('.*.') && !expected.includes(each))
@@ -392,7 +389,7 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
   (name, method) => {
     const row = ROWS[name]
     if (row === undefined) return // the test above says so
-    const { input, foreign, accepts, isStrict = false, isForOperator = false } = row
+    const { input, foreign, accepts, isForOperator = false } = row
     const call = async (fixture: Fixture, rootKey: string | null): Promise<Answer> =>
       method === 'GET'
         ? await server.get(name, Object(input(fixture)), rootKey)
@@ -448,21 +445,17 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
 
     test('a root key of another workspace sees nothing of it', async () => {
       const other = await server.workspace()
-      const rootKey = isForOperator
-        ? OPERATOR_KEY
-        : isStrict
-          ? await other.rootKeyWith('api.*.read_api')
-          : other.rootKey
+      const rootKey = isForOperator ? OPERATOR_KEY : other.rootKey
       const { status, body } = await call(foreign === 404 ? untouched : await makeFixture(), rootKey)
       expect(status).toBe(foreign)
       if (status === 404) expect(body.error.code).toBe('NOT_FOUND')
     })
 
     if (isForOperator) return
-    test(isStrict ? '`*` does not suffice' : '`*` suffices', async () => {
+    test('`*` suffices', async () => {
       const fixture = await makeFixture()
       const { status } = await call(fixture, fixture.workspace.rootKey)
-      expect(status).toBeOneOf(isStrict ? [403] : [200, 202])
+      expect(status).toBeOneOf([200, 202])
     })
 
     test.each(accepts.map((set) => [set.join(' and '), set] as const))('%s suffices', async (_, set) => {
