@@ -1,11 +1,18 @@
 import { parseArgs } from 'node:util'
+import { onInterrupt } from '../src/cli/interrupt.ts'
+import { readRootKey } from '../src/cli/root-key-file.ts'
+import { readClientConfig } from '../src/config.ts'
 import { sendPaced } from './support/paced.ts'
 import { DURATION_MS, LIMIT_PATH, VERIFY_PATH } from './support/tollgate.ts'
 
-const USAGE = `usage: bun run bench load --url <http://host:port> --root-key <key> [options]
+const USAGE = `usage: bun run bench load --url <http://host:port> [options]
 
   Sends ratelimits.limit to a running server at a steady rate, or keys.verifyKey when a key is given.
 
+  The root key is that of TOLLGATE_ROOT_KEY, or of a file. Ctrl-C ends it early and tells what was measured.
+
+  --root-key-file <path>  a file that holds it; - = stdin
+  --root-key <key>    the same in sight of everyone who may list processes: better not
   --rate <n>          requests a second, 1 to 1000000 (default 1000)
   --duration <s>      seconds, 1 to 86400 (default 10)
   --connections <n>   1 to 10000 (default 32)
@@ -17,9 +24,9 @@ const USAGE = `usage: bun run bench load --url <http://host:port> --root-key <ke
 
 /** Drives a running server: one line of progress, then the latencies as a histogram. @returns the exit code. */
 export async function load(argv: string[]): Promise<number> {
-  let options: ReturnType<typeof readOptions>
+  let options: Awaited<ReturnType<typeof readOptions>>
   try {
-    options = readOptions(argv)
+    options = await readOptions(argv)
   } catch (cause) {
     console.error(`${cause instanceof Error ? cause.message : cause}\n\n${USAGE}`)
     return 2
@@ -45,8 +52,12 @@ export async function load(argv: string[]): Promise<number> {
     else process.stderr.write(`${line}\n`)
   }
   let result: Awaited<ReturnType<typeof sendPaced>>
+  let status = 0
+  using _ = onInterrupt((each) => {
+    status = each
+  })
   try {
-    result = await sendPaced(options, showProgress)
+    result = await sendPaced({ ...options, isOver: () => status !== 0 }, showProgress)
   } catch (cause) {
     console.error(
       `cannot connect to ${options.socketPath ?? options.url}: ${cause instanceof Error ? cause.message : cause}`,
@@ -56,7 +67,7 @@ export async function load(argv: string[]): Promise<number> {
   if (process.stderr.isTTY) process.stderr.write('\r\x1b[K')
   const { latencies, undisturbed, answered, failed } = result
   console.log(
-    `${answered} of ${Math.floor(rate * seconds)} requests answered in ${result.seconds.toFixed(1)} s, ${failed} failed`,
+    `${answered} of ${status === 0 ? Math.floor(rate * seconds) : answered + failed} requests answered in ${result.seconds.toFixed(1)} s, ${failed} failed`,
   )
   for (const line of latencies.draw()) console.log(line)
   const at = (share: number) => `${latencies.percentile(share).toFixed(2)} ms`
@@ -69,15 +80,16 @@ export async function load(argv: string[]): Promise<number> {
       `while ${(100 * disturbed).toFixed(2)} % of them were due or under way, this program itself stood still; without those ` +
         `p99 ${undisturbed.percentile(0.99).toFixed(2)} ms, p99.9 ${undisturbed.percentile(0.999).toFixed(2)} ms`,
     )
-  return failed === 0 ? 0 : 1
+  return status !== 0 ? status : failed === 0 ? 0 : 1
 }
 
-function readOptions(argv: string[]) {
+async function readOptions(argv: string[]) {
   const { values } = parseArgs({
     args: argv,
     options: {
       url: { type: 'string' },
       'root-key': { type: 'string' },
+      'root-key-file': { type: 'string' },
       rate: { type: 'string', default: '1000' },
       duration: { type: 'string', default: '10' },
       connections: { type: 'string', default: '32' },
@@ -93,8 +105,13 @@ function readOptions(argv: string[]) {
   const { url, key, namespace } = values
   if (url === undefined || !URL.canParse(url) || new URL(url).protocol !== 'http:')
     throw new Error(`--url wants an http:// URL, got ${url ?? 'none'}`)
-  const rootKey = values['root-key']
-  if (rootKey === undefined && key === undefined) throw new Error('--root-key or --key is needed')
+  const path = values['root-key-file']
+  const rootKey =
+    path !== undefined
+      ? await readRootKey(path)
+      : (values['root-key'] ?? readClientConfig().rootKey ?? undefined)
+  if (rootKey === undefined && key === undefined)
+    throw new Error('TOLLGATE_ROOT_KEY, --root-key-file or --key is needed')
   const limit = integer('--limit', values.limit, 2 ** 31 - 1)
   const identifiers = integer('--identifiers', values.identifiers, 1_000_000)
   // A refusal is a right answer too.

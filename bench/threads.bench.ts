@@ -104,8 +104,12 @@ async function revoked(target: Target): Promise<void> {
 /** `bun run bench load` against it: tiny runs only, so that the command cannot rot. */
 async function drivenByHand(target: Target): Promise<void> {
   const script = `${import.meta.dir}/main.ts`
-  const options = ['--url', target.url, '--root-key', ROOT_KEY, '--rate', '200', '--duration', '1']
-  const child = Bun.spawn([process.execPath, script, 'load', ...options], { stdout: 'pipe', stderr: 'pipe' })
+  const options = ['--url', target.url, '--root-key-file', '-', '--rate', '200', '--duration', '1']
+  const child = Bun.spawn([process.execPath, script, 'load', ...options], {
+    stdin: Buffer.from(ROOT_KEY),
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
   const [output, code] = await Promise.all([new Response(child.stdout).text(), child.exited])
   if (code !== 0 || !output.startsWith('200 of 200 requests answered') || !output.includes('p99.9'))
     throw new Error(`load ended with ${code}: ${output}`)

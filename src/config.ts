@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { resolve } from 'node:path'
-import { isAddressOrRange } from './lib/address.ts'
+import { isAddressOrRange, isLoopbackUrl } from './lib/address.ts'
 import { BOUND_NAMES, type Bounds, defaultBounds, isBoundName } from './lib/workspace-bounds.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 
@@ -285,6 +285,8 @@ export function readConfig(environment: Environment = process.env): Config {
 export type ClientConfig = {
   /** Base of the server, without a trailing slash. */
   url: string
+  /** It is on this machine: no proxy of the environment is asked. */
+  isHere: boolean
   /** The Unix socket to ask through instead, where the server has no port. */
   socketPath: string | null
   /** Null = the one a server wrote into the data dir, if any. */
@@ -302,6 +304,7 @@ export function readClientConfig(environment: Environment = process.env): Client
   const listen = url === null ? readListen(value) : null
   return {
     url: url ?? localUrl(listen),
+    isHere: url === null || isLoopbackUrl(url),
     socketPath: listen?.port === null ? listen.socketPath : null,
     rootKey: value('TOLLGATE_ROOT_KEY'),
     dataDir: value('TOLLGATE_DATA_DIR'),
@@ -533,9 +536,12 @@ function databaseUrl(text: string | undefined): string | null {
   )
 }
 
+/** Whether it can be a root key: printable ASCII without blanks, 16 to 256 of it. */
+export const isRootKeyText = (text: string): boolean => /^[\x21-\x7e]{16,256}$/.test(text)
+
 function rootKey(text: string | undefined): string | null {
   if (text === undefined) return null
-  if (/^[\x21-\x7e]{16,256}$/.test(text)) return text
+  if (isRootKeyText(text)) return text
   throw new ConfigError(
     `TOLLGATE_ROOT_KEY has ${text.length} characters; it wants 16 to 256 printable ASCII characters without blanks`,
   )

@@ -18,6 +18,8 @@ export type PacedLoad = {
   rate: number
   /** For so long the same is sent before, and not measured: code that runs first is slow, and would be told as the server. */
   warmSeconds?: number
+  /** Asked again and again: whether nothing more is to be sent. */
+  isOver?: () => boolean
 }
 
 /** `expected`: a text that every right answer holds. `charges`: what it should be counted as; 1 unless given. */
@@ -82,7 +84,7 @@ export async function sendPaced(
 
   const startNs = Bun.nanoseconds()
   const intervalNs = 1e9 / load.rate
-  const total = Math.floor(load.rate * load.seconds)
+  let total = Math.floor(load.rate * load.seconds)
   let sent = 0
   const dueNs = () => startNs + sent * intervalNs
   let progressAtNs = startNs
@@ -103,6 +105,7 @@ export async function sendPaced(
       onProgress({ seconds: (now - startNs) / 1e9, answered, failed })
       if (broken() === connections.length) break
     }
+    if (load.isOver?.() === true) total = sent
     // Far behind what was asked: the rate cannot be had.
     if (now - startNs > (load.seconds + PATIENCE_SECONDS) * 1e9) break
     await rest()

@@ -20,6 +20,8 @@ export type Command = {
   name: string
   about: string
   options?: Record<string, Option>
+  /** It calls no server, so it needs no root key. */
+  isLocal?: boolean
   /** What the help tells below the options. */
   notes?: string
   /** One word after the name, as the help shows it: `<file>`. */
@@ -76,6 +78,9 @@ export class Arguments {
   }
 }
 
+/** Of every command that calls a server. */
+export const ROOT_KEY_FILE = 'root-key-file'
+
 /** @throws UsageError */
 export function parse(command: Command, words: string[]): Arguments {
   const options = Object.fromEntries([
@@ -83,6 +88,7 @@ export function parse(command: Command, words: string[]): Arguments {
       name,
       { type: value === null ? ('boolean' as const) : ('string' as const), multiple: isList },
     ]),
+    ...(command.isLocal === true ? [] : [[ROOT_KEY_FILE, { type: 'string' as const }]]),
     ['json', { type: 'boolean' as const }],
     ['help', { type: 'boolean' as const, short: 'h' }],
   ])

@@ -1,5 +1,6 @@
 import type { Command } from './arguments.ts'
 import { Client } from './client.ts'
+import { onInterrupt } from './interrupt.ts'
 import { tableText } from './text.ts'
 
 export const benchCommand: Command = {
@@ -16,9 +17,14 @@ export const benchCommand: Command = {
     const tookMs: number[] = []
     const began = performance.now()
     const endAt = began + seconds * 1000
+    // Ctrl-C ends it early; what was measured until then is told all the same.
+    let status = 0
+    using _ = onInterrupt((each) => {
+      status = each
+    })
     await Promise.all(
       Array.from({ length: connections }, async (_, user) => {
-        while (performance.now() < endAt) {
+        while (status === 0 && performance.now() < endAt) {
           const start = performance.now()
           await client.post('ratelimits.limit', {
             namespace: 'tollgate.bench',
@@ -40,5 +46,6 @@ export const benchCommand: Command = {
 This client costs more than the server: on one machine the server could do several times as many.`,
       result,
     )
+    return status
   },
 }

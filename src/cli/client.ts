@@ -15,6 +15,12 @@ export class CallError extends Error {
   }
 }
 
+/** The root key of `--root-key-file`, for all calls of this run; null = none was given. */
+let givenRootKey: string | null = null
+export function useRootKey(text: string): void {
+  givenRootKey = text
+}
+
 /** Calls a running server as `TOLLGATE_URL` and `TOLLGATE_ROOT_KEY` say. */
 export class Client {
   readonly config: ClientConfig
@@ -24,7 +30,7 @@ export class Client {
 
   constructor(config: ClientConfig = readClientConfig()) {
     this.config = config
-    this.#rootKey = config.rootKey ?? generatedRootKey(config.dataDir)
+    this.#rootKey = givenRootKey ?? config.rootKey ?? generatedRootKey(config.dataDir)
   }
 
   /** @throws CallError */
@@ -57,7 +63,7 @@ export class Client {
   }
 
   async #call<T>(path: string, init: { method: string; body?: string }): Promise<T> {
-    const { url, socketPath } = this.config
+    const { url, isHere, socketPath } = this.config
     const headers: Record<string, string> = { 'Content-Type': 'application/json' }
     if (this.#rootKey !== null) headers.Authorization = `Bearer ${this.#rootKey}`
     let status: number
@@ -67,6 +73,7 @@ export class Client {
         ...init,
         headers,
         signal: AbortSignal.timeout(TIMEOUT_MS),
+        ...(isHere ? { proxy: false as const } : {}),
         ...(socketPath === null ? {} : { unix: socketPath }),
       })
       status = response.status
@@ -79,7 +86,10 @@ export class Client {
     }
     if (status < 300) return body as T // the reply of the method, as /openapi.json describes it
     const { code = null, message = 'no reason given' } = body.error ?? {}
-    const hint = code === 'UNAUTHORIZED' && this.#rootKey === null ? '; set TOLLGATE_ROOT_KEY' : ''
+    const hint =
+      code === 'UNAUTHORIZED' && this.#rootKey === null
+        ? '; set TOLLGATE_ROOT_KEY, or give --root-key-file'
+        : ''
     throw new CallError(`${status} ${code}: ${message}${hint}`, status, code)
   }
 }

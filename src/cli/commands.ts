@@ -2,9 +2,9 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { ConfigError, unknownVariables } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
 import { apiCommands } from './api.ts'
-import { type Arguments, type Command, parse, UsageError } from './arguments.ts'
+import { type Arguments, type Command, parse, ROOT_KEY_FILE, UsageError } from './arguments.ts'
 import { benchCommand } from './bench.ts'
-import { CallError } from './client.ts'
+import { CallError, useRootKey } from './client.ts'
 import { healthCommand } from './health.ts'
 import { importCommand } from './import.ts'
 import { FileError } from './import-file.ts'
@@ -12,6 +12,7 @@ import { keyCommands } from './key.ts'
 import { limitCommand } from './limit.ts'
 import { migrateCommand } from './migrate.ts'
 import { rootKeyCommands } from './root-key.ts'
+import { ROOT_KEY_FILE_ABOUT, readRootKey } from './root-key-file.ts'
 import { serveCommand } from './serve.ts'
 import { errorText } from './text.ts'
 import { usageCommand } from './usage.ts'
@@ -71,7 +72,12 @@ export async function runCommand(words: string[]): Promise<void> {
       return
     }
     if (command !== serveCommand && !rest.includes('--json')) warnOfUnknownVariables()
-    process.exitCode = (await run(command, parse(command, rest))) ?? 0
+    const given = parse(command, rest)
+    const path = given.text(ROOT_KEY_FILE)
+    if (path === '-' && given.positional === '-')
+      throw new UsageError(`--${ROOT_KEY_FILE} - and ${command.positional} - both want stdin`)
+    if (path !== undefined) useRootKey(await readRootKey(path))
+    process.exitCode = (await run(command, given)) ?? 0
   } catch (cause) {
     process.exitCode = report(cause, command, rest.includes('--json'))
   }
@@ -119,18 +125,20 @@ ${lines.join('\n')}
 
 tollgate <command> --help tells its options, tollgate serve --help all variables, tollgate --version the version. All but serve and migrate call a running
 server: TOLLGATE_URL says which (default: where HOST and PORT would have it here, http://127.0.0.1:3000),
-TOLLGATE_ROOT_KEY as whom; without it, the root key that the first start wrote into the data dir is used. --json prints
+--root-key-file (- = stdin) or TOLLGATE_ROOT_KEY as whom; without them, the root key that the first start wrote into
+the data dir is used. --json prints
 what programs can read, errors too; those go to stderr.
 Exit status: 0 done, 1 refused or failed, 2 typed wrongly.
 `
 }
 
-function helpOf({ name, about, options = {}, notes, positional }: Command): string {
+function helpOf({ name, about, options = {}, isLocal, notes, positional }: Command): string {
   const rows = Object.entries(options).map(([option, { value, about: meaning, isRequired }]) => [
     `--${option}${value === null ? '' : ` ${value}`}`,
     `${meaning}${isRequired === true ? ' (required)' : ''}`,
   ])
-  const all = [...rows, ['--json', 'print what programs can read']]
+  const rootKey = isLocal === true ? [] : [[`--${ROOT_KEY_FILE} <path>`, ROOT_KEY_FILE_ABOUT]]
+  const all = [...rows, ...rootKey, ['--json', 'print what programs can read']]
   const width = Math.max(...all.map(([option = '']) => option.length))
   const lines = all.map(([option = '', meaning]) => `  ${option.padEnd(width)}  ${meaning}`)
   return `usage: tollgate ${name}${positional === undefined ? '' : ` ${positional}`} [options]

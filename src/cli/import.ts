@@ -12,6 +12,7 @@ import type { Command } from './arguments.ts'
 import { UsageError } from './arguments.ts'
 import { CallError, Client } from './client.ts'
 import { readImportFile } from './import-file.ts'
+import { onInterrupt } from './interrupt.ts'
 
 /*
  * Keys from a file, a hundred a call, several calls at once. `<file>.progress` says up to which line everything was
@@ -93,9 +94,10 @@ async function importFile(
   const doneBefore = progress.line
   dropRefusedAfter(path, doneBefore)
   using bar = new ProgressBar(bytes, progress)
-  using _ = onInterrupt(() => {
+  using _ = onInterrupt((status) => {
     bar.leave()
     process.stderr.write(`stopped behind line ${progress.line}; the same command goes on from there\n`)
+    process.exit(status)
   })
 
   // In the order of the file. Calls end in any order, but are reckoned in this one: the progress passes a line only
@@ -289,16 +291,6 @@ function readProgress(path: string, job: Job): Progress {
 function writeProgress(path: string, progress: Progress): void {
   writeFileSync(`${path}.progress.part`, JSON.stringify(progress))
   renameSync(`${path}.progress.part`, `${path}.progress`)
-}
-
-/** Ctrl-C: says so and ends, with the status that shells give it. */
-function onInterrupt(say: () => void): Disposable {
-  const end = () => {
-    say()
-    process.exit(130)
-  }
-  process.once('SIGINT', end)
-  return { [Symbol.dispose]: () => void process.off('SIGINT', end) }
 }
 
 /** On a terminal only, and on its stderr, so that what is printed can still be piped. */

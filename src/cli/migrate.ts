@@ -8,6 +8,7 @@ import type { Command } from './arguments.ts'
 /** Brings the database to this version's state without serving: what a start does first, for those who want it apart. */
 export const migrateCommand: Command = {
   name: 'migrate',
+  isLocal: true,
   about: 'bring the database up to date without serving',
   async run(given) {
     const { applied } = await migrateDatabase()

@@ -8,6 +8,7 @@ import { errorText } from './text.ts'
 
 export const serveCommand: Command = {
   name: 'serve',
+  isLocal: true,
   about: 'start the server; --help lists its environment variables',
   notes: variablesText(),
   run: (given) => serve(given.isJson),

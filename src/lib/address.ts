@@ -9,6 +9,15 @@ export function isAddressListed(address: string, list: readonly string[]): boole
   return wanted !== null && list.some((entry) => matches(wanted, entry))
 }
 
+/**
+ * Whether the URL leads to this machine itself. Such a one must never be asked through a proxy of the environment
+ * (`HTTP_PROXY`): another machine's loopback is not ours.
+ */
+export function isLoopbackUrl(url: string): boolean {
+  const host = new URL(url).hostname.replace(/^\[|\]$/g, '').replace(/\.$/, '')
+  return /(^|\.)localhost$/.test(host) || isAddressListed(host, ['127.0.0.0/8', '::1', '0.0.0.0', '::'])
+}
+
 /** @returns whether the text is an address or a CIDR range, as an allow list may hold. */
 export const isAddressOrRange = (text: string): boolean => parseRange(text) !== null
 

@@ -1,3 +1,4 @@
+import { isLoopbackUrl } from '../lib/address.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 
@@ -155,6 +156,7 @@ export class SpanExporter {
         body,
         signal: AbortSignal.timeout(timeoutMs),
         redirect: 'manual',
+        ...(isLoopbackUrl(url) ? { proxy: false as const } : {}),
       })
       const text = await response.text()
       if (response.ok) return { rejected: rejectedOf(text), retryAfterMs: null, reason: null }

@@ -2,10 +2,17 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from '
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import packageJson from '../../package.json' with { type: 'json' }
 import { hashKey } from '../../src/verify/secret.ts'
 import { openTestDatabase } from '../support/database.ts'
 import { outcomeOf } from '../support/outcome.ts'
-import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import {
+  type Json,
+  OPERATOR_KEY,
+  startTestServer,
+  type TestServer,
+  type TestWorkspace,
+} from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
@@ -207,6 +214,83 @@ test('without TOLLGATE_URL it asks the server that these variables would start h
   expect(absent).toMatchObject({ code: 1, err: expect.stringContaining('(TOLLGATE_SOCKET) does not answer') })
 })
 
+/** As an image of a company has it: every request leaves through its proxy, which knows nothing of this machine. */
+describe('a proxy of the environment is never asked for a server on this machine', () => {
+  // Nobody listens on port 9.
+  const proxies = ['HTTP_PROXY', 'http_proxy', 'ALL_PROXY', 'all_proxy', 'HTTPS_PROXY'].flatMap((name) => [
+    { [name]: 'http://127.0.0.1:9' },
+    { [name]: 'http://127.0.0.1:9', NO_PROXY: 'example.com', no_proxy: 'example.com' },
+  ])
+  test.each(proxies)('%p', async (proxy) => {
+    expect(await run('', ['health'], proxy)).toEqual({ code: 0, out: 'ready\n', err: '' })
+  })
+
+  test('whatever the command, and however the machine is written', async () => {
+    const proxy = { HTTP_PROXY: 'http://127.0.0.1:9', ALL_PROXY: 'http://127.0.0.1:9' }
+    const { port } = new URL(server.url)
+    const { rootKey } = await server.workspace()
+    for (const host of ['localhost', '127.0.0.1', '127.1', '[::ffff:127.0.0.1]'])
+      expect(
+        await run(rootKey, ['api', 'list'], { ...proxy, TOLLGATE_URL: `http://${host}:${port}/` }),
+      ).toMatchObject({ code: 0, err: '' })
+    // Without TOLLGATE_URL it is this machine, whatever address it listens on.
+    const here = { ...proxy, TOLLGATE_URL: '', HOST: '0.0.0.0', PORT: port }
+    expect(await run('', ['health'], here)).toMatchObject({ code: 0 })
+    // Elsewhere the proxy is asked, as always.
+    const elsewhere = await run('', ['health'], { ...proxy, TOLLGATE_URL: 'http://tollgate.example.com' })
+    expect(elsewhere).toMatchObject({ code: 1 })
+  })
+})
+
+describe('the root key need not be on the command line', () => {
+  let workspace: TestWorkspace
+  let path: string
+  beforeAll(async () => {
+    workspace = await server.workspace()
+    await workspace.post('apis.createApi', { name: 'mine' })
+    path = join(folder, 'the-root-key')
+    writeFileSync(path, `${workspace.rootKey}\n`)
+  })
+  const mine = expect.stringMatching(/^id +name\napi_\w+ +mine\n$/)
+
+  test('a file, or stdin, goes before the environment', async () => {
+    const words = ['api', 'list', '--root-key-file']
+    for (const rootKey of ['', OPERATOR_KEY]) {
+      expect(await run(rootKey, [...words, path])).toEqual({ code: 0, out: mine, err: '' })
+      const piped = spawn(rootKey, [...words, '-'], {}, new Blob([`${workspace.rootKey}\n`]))
+      expect(await outcomeOf(piped)).toEqual({ code: 0, out: mine, err: '' })
+    }
+  })
+
+  test('what holds none is named, and never shown', async () => {
+    const wrong = join(folder, 'no-root-key')
+    writeFileSync(wrong, 'secret text of another file')
+    const refused = await run('', ['api', 'list', '--root-key-file', wrong])
+    expect([refused.code, refused.out]).toEqual([2, ''])
+    expect(refused.err).toContain(`${wrong} holds no root key`)
+    expect(refused.err).not.toContain('secret text')
+    expect(await run('', ['api', 'list', '--root-key-file', join(folder, 'absent')])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('ENOENT'),
+    })
+    const both = spawn('', ['key', 'verify', '-', '--root-key-file', '-'], {}, new Blob(['x']))
+    expect(await outcomeOf(both)).toMatchObject({ code: 2, err: expect.stringContaining('both want stdin') })
+  })
+
+  test('every command that calls a server takes it and says so', async () => {
+    const overview = (await run('', ['--help'])).out
+    const names = [...overview.matchAll(/^ {2}([a-z][a-z -]*?) {2}/gm)].map(([, name = '']) => name)
+    expect(names.length).toBeGreaterThan(10)
+    for (const name of names) {
+      const { out } = await run('', [...name.split(' '), '--help'])
+      expect([name, out.includes('--root-key-file <path>')]).toEqual([
+        name,
+        !['serve', 'migrate'].includes(name),
+      ])
+    }
+  })
+})
+
 test('serve --json writes nothing but JSON', async () => {
   await using database = await openTestDatabase()
   const child = spawn('', ['serve', '--json'], {
@@ -224,13 +308,23 @@ test('serve --json writes nothing but JSON', async () => {
     child.kill('SIGTERM')
   }
   expect(await child.exited).toBe(0)
-  const lines: { event: string; places?: string[] }[] = out
+  const lines: Json[] = out
     .trim()
     .split('\n')
     .map((line) => JSON.parse(line))
-  expect(lines.find(({ event }) => event === 'listening')?.places).toEqual([
-    expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+$/),
-  ])
+  const listening = lines.find(({ event }) => event === 'listening')
+  expect(listening).toEqual({
+    event: 'listening',
+    places: [expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+$/)],
+    docs: `${listening?.places?.[0]}/docs`,
+    rootKeyFile: null,
+    version: packageJson.version,
+    dataDir: database.dataDir,
+    dataDirState: 'new',
+    database: expect.any(String),
+    shards: expect.any(Number),
+    httpThreads: expect.any(Number),
+  })
   const wrong = await run('', ['serve', '--json'], { PORT: 'x' })
   expect({ ...wrong, err: JSON.parse(wrong.err) }).toMatchObject({
     code: 1,

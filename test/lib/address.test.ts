@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test'
-import { isAddressListed, isAddressOrRange } from '../../src/lib/address.ts'
+import { isAddressListed, isAddressOrRange, isLoopbackUrl } from '../../src/lib/address.ts'
 
 describe('an address is compared with an allow list by its bits', () => {
   const cases: [string, string, boolean][] = [
@@ -37,4 +37,20 @@ test('what is neither an address nor a range is not taken for one', () => {
   ])
     expect(isAddressOrRange(text)).toBe(false)
   for (const text of ['10.0.0.0/32', '::/0', '::ffff:10.0.0.0/104']) expect(isAddressOrRange(text)).toBe(true)
+})
+
+test('a URL of this machine is one, however it is written', () => {
+  const here = [
+    '127.0.0.1:3000',
+    '127.9.9.9',
+    '127.1',
+    '2130706433',
+    'localhost',
+    'LOCALHOST.',
+    'x.localhost',
+  ]
+  for (const host of [...here, '[::1]:80', '[::ffff:127.0.0.1]', '0.0.0.0:3000', '[::]:3000'])
+    expect([host, isLoopbackUrl(`http://${host}/v1`)]).toEqual([host, true])
+  for (const host of ['10.0.0.1', 'localhost.example.com', 'notlocalhost', '128.0.0.1', '[2001:db8::1]'])
+    expect([host, isLoopbackUrl(`https://${host}/v1`)]).toEqual([host, false])
 })

@@ -217,6 +217,22 @@ test('log lines say the trace, and a stop exports what waits', async () => {
   expect(JSON.parse(line)).toMatchObject({ event: 'request', traceId, spanId: span?.spanId ?? 'no span' })
 })
 
+test('a collector on this machine is not asked through a proxy of the environment', async () => {
+  await using collector = startCollector()
+  await using database = await openTestDatabase()
+  await using server = await spawnServer({
+    DATABASE_URL: database.databaseUrl ?? '',
+    TOLLGATE_DATA_DIR: database.dataDir,
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: `${collector.url}/v1/traces`,
+    HTTP_PROXY: 'http://127.0.0.1:9', // where nobody listens
+    ALL_PROXY: 'http://127.0.0.1:9',
+  })
+  await server.post('keys.verifyKey', { key: 'unknown' }, null, sampled)
+  expect(await server.end('SIGTERM')).toBe(0)
+  expect(collector.spans.length).toBeGreaterThan(0)
+  expect(server.output()).not.toContain('span_export_failing')
+})
+
 describe('the variables', () => {
   const tracingOf = (env: Record<string, string>) => readConfig({ PORT: '0', ...env }).tracing
   const url = 'http://collector:4318'
