@@ -17,7 +17,7 @@ const USAGE = `usage: bun run bench load --url <http://host:port> [options]
   --duration <s>      seconds, 1 to 86400 (default 10)
   --connections <n>   1 to 10000 (default 32)
   --identifiers <n>   different identifiers, 1 to 1000000 (default 1000)
-  --limit <n>         tokens in a window of each, 1 to 2147483647 (default 2147483647)
+  --limit <n>         tokens in a window of each, 1 to 9007199254740991, which is the default
   --namespace <name>  made when it is not there (default bench)
   --key <key>         verify this key instead
   --socket <path>     connect to a Unix socket; the URL then only names the host`
@@ -94,7 +94,7 @@ async function readOptions(argv: string[]) {
       duration: { type: 'string', default: '10' },
       connections: { type: 'string', default: '32' },
       identifiers: { type: 'string', default: '1000' },
-      limit: { type: 'string', default: '2147483647' },
+      limit: { type: 'string', default: String(Number.MAX_SAFE_INTEGER) },
       namespace: { type: 'string', default: 'bench' },
       key: { type: 'string' },
       socket: { type: 'string' },
@@ -112,7 +112,7 @@ async function readOptions(argv: string[]) {
       : (values['root-key'] ?? readClientConfig().rootKey ?? undefined)
   if (rootKey === undefined && key === undefined)
     throw new Error('TOLLGATE_ROOT_KEY, --root-key-file or --key is needed')
-  const limit = integer('--limit', values.limit, 2 ** 31 - 1)
+  const limit = integer('--limit', values.limit, Number.MAX_SAFE_INTEGER)
   const identifiers = integer('--identifiers', values.identifiers, 1_000_000)
   // A refusal is a right answer too.
   const calls =

@@ -1,7 +1,7 @@
 import type { Deps } from '../deps.ts'
 import { ApiError, badRequest } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
-import { DURATION_MS_MAX, INT32_MAX } from '../lib/bounds.ts'
+import { COUNT_MAX, DURATION_MS_MAX } from '../lib/bounds.ts'
 import { describePermissionQuery, type PermissionQuery, readPermissionText } from '../lib/permission-query.ts'
 import { ratelimitHeaders, secondsUntil } from '../lib/ratelimit-headers.ts'
 import type { RequestedLimit } from '../verify/checks.ts'
@@ -81,8 +81,8 @@ function readLimit(text: string, index: number): RequestedLimit {
 
 /** As in `keys.verifyKey`. */
 const BOUNDS = {
-  cost: { min: 0, max: INT32_MAX },
-  limit: { min: 0, max: INT32_MAX },
+  cost: { min: 0, max: COUNT_MAX },
+  limit: { min: 0, max: COUNT_MAX },
   duration: { min: 1, max: DURATION_MS_MAX },
 }
 

@@ -99,6 +99,7 @@ function unionReason(schema: TSchema, value: unknown): string {
 
 function expected(schema: TSchema, value: unknown): string {
   if (value === undefined) return 'Required'
+  if (value === Number.POSITIVE_INFINITY || value === Number.NEGATIVE_INFINITY) return 'Number must be finite'
   if (schema.type === 'integer' && typeof value === 'number' && !Number.isNaN(value))
     return 'Expected integer, received float'
   const wanted = schema.type === 'integer' ? 'number' : schema.type

@@ -1,5 +1,5 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { DURATION_MS_MAX, INT32_MAX } from '../lib/bounds.ts'
+import { COUNT_MAX, DURATION_MS_MAX } from '../lib/bounds.ts'
 import { PageQuery, PageReply } from '../lib/page.ts'
 
 const Meta = Type.Record(Type.String(), Type.Unknown(), {
@@ -8,7 +8,7 @@ const Meta = Type.Record(Type.String(), Type.Unknown(), {
 
 const Ratelimit = Type.Object({
   name: Type.String({ minLength: 1, maxLength: 256, description: 'What verifications name; unique here.' }),
-  limit: Type.Integer({ minimum: 1, maximum: INT32_MAX, description: 'Tokens allowed in a window.' }),
+  limit: Type.Integer({ minimum: 1, maximum: COUNT_MAX, description: 'Tokens allowed in a window.' }),
   duration: Type.Integer({
     minimum: 1000,
     maximum: DURATION_MS_MAX,

@@ -147,7 +147,7 @@ export async function insertIdentityLimits(
     insert into ratelimits (id, workspace_id, name, identity_id, "limit", duration_ms, created_at)
     select l.id, ${workspaceId}, l.name, ${identityId}, l."limit", l.duration_ms, ${now}
       from unnest(${limits.map(({ id }) => id)}::text[], ${limits.map(({ name }) => name)}::text[],
-                  ${limits.map(({ limit }) => limit)}::integer[],
+                  ${limits.map(({ limit }) => limit)}::bigint[],
                   ${limits.map(({ durationMs }) => durationMs)}::bigint[]) as l (id, name, "limit", duration_ms)`
 }
 
@@ -161,7 +161,7 @@ export async function changeIdentityLimits(
   if (limits.length === 0) return
   await sql`
     update ratelimits r set "limit" = l."limit", duration_ms = l.duration_ms, updated_at = ${now}
-      from unnest(${limits.map(({ id }) => id)}::text[], ${limits.map(({ limit }) => limit)}::integer[],
+      from unnest(${limits.map(({ id }) => id)}::text[], ${limits.map(({ limit }) => limit)}::bigint[],
                   ${limits.map(({ durationMs }) => durationMs)}::bigint[]) as l (id, "limit", duration_ms)
      where r.workspace_id = ${workspaceId} and r.identity_id = ${identityId} and r.id = l.id`
 }

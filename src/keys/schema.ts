@@ -1,5 +1,5 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
-import { DURATION_MS_MAX, INT32_MAX, TIME_MS_MAX } from '../lib/bounds.ts'
+import { COUNT_MAX, DURATION_MS_MAX, TIME_MS_MAX } from '../lib/bounds.ts'
 import { Nullable } from '../lib/page.ts'
 
 export const Meta = Type.Record(Type.String(), Type.Unknown(), { description: 'Free-form JSON object.' })
@@ -15,7 +15,7 @@ export const Refill = Type.Object(
     }),
     amount: Type.Integer({
       minimum: 1,
-      maximum: INT32_MAX,
+      maximum: COUNT_MAX,
       description: 'Uses added to `remaining` by each refill.',
     }),
     refillDay: Type.Optional(
@@ -36,7 +36,7 @@ const KeyRatelimit = ({ durationMin }: { durationMin: number }) =>
     {
       limit: Type.Integer({
         minimum: 1,
-        maximum: INT32_MAX,
+        maximum: COUNT_MAX,
         description: 'Verifications allowed in a window.',
       }),
       duration: Type.Optional(
@@ -58,7 +58,7 @@ const KeyRatelimit = ({ durationMin }: { durationMin: number }) =>
       refillRate: Type.Optional(
         Type.Integer({
           minimum: 1,
-          maximum: INT32_MAX,
+          maximum: COUNT_MAX,
           deprecated: true,
           description: 'Deprecated, no effect.',
         }),
@@ -103,7 +103,7 @@ export const NewKeyFields = {
   remaining: Type.Optional(
     Type.Integer({
       minimum: 1,
-      maximum: INT32_MAX,
+      maximum: COUNT_MAX,
       description: 'Uses the key has; without it they are not counted.',
     }),
   ),
@@ -275,7 +275,7 @@ export const UpdateKeyBody = Type.Object({
   ),
   expires: Type.Optional(Nullable(Expires, 'Unix milliseconds; null = never.')),
   remaining: Type.Optional(
-    Nullable(Type.Integer({ minimum: 0, maximum: INT32_MAX }), 'Uses left; null = not counted any more.'),
+    Nullable(Type.Integer({ minimum: 0, maximum: COUNT_MAX }), 'Uses left; null = not counted any more.'),
   ),
   ratelimit: Type.Optional(Nullable(UpdatedKeyRatelimit, 'Null removes the key’s limit `default`.')),
   refill: Type.Optional(Nullable(Refill, 'Null ends refilling.')),
@@ -306,8 +306,8 @@ export const UpdateRemainingBody = Type.Object({
     description: 'Add `value`, take it away, or replace what is left by it.',
   }),
   value: Nullable(
-    Type.Integer({ minimum: -INT32_MAX, maximum: INT32_MAX }),
-    'The result stays between 0 and 2147483647. Null only with `set`: uses are not counted any more.',
+    Type.Integer({ minimum: -COUNT_MAX, maximum: COUNT_MAX }),
+    'Less than 0 becomes 0; more than 9007199254740991 is refused and changes nothing. Null only with `set`: uses are not counted any more.',
   ),
 })
 export type UpdateRemainingBody = Static<typeof UpdateRemainingBody>
@@ -378,10 +378,10 @@ export const CreateKeysBody = Type.Array(
     ratelimit: Type.Optional(
       Type.Object(
         {
-          limit: Type.Integer({ minimum: 1, maximum: INT32_MAX, description: 'Verifications in a window.' }),
+          limit: Type.Integer({ minimum: 1, maximum: COUNT_MAX, description: 'Verifications in a window.' }),
           refillRate: Type.Integer({
             minimum: 1,
-            maximum: INT32_MAX,
+            maximum: COUNT_MAX,
             deprecated: true,
             description: 'No effect.',
           }),
@@ -424,7 +424,7 @@ export type EnqueueKeysBody = Static<typeof EnqueueKeysBody>
 export type ImportElement = Static<typeof QueuedElement>
 
 const Cost = (description: string, options: { deprecated?: boolean } = {}) =>
-  Type.Integer({ minimum: 0, maximum: INT32_MAX, default: 1, description, ...options })
+  Type.Integer({ minimum: 0, maximum: COUNT_MAX, default: 1, description, ...options })
 
 export const VerifyKeyBody = Type.Object({
   key: Type.String({ minLength: 1, maxLength: 4096, description: 'The whole key as its holder sent it.' }),
@@ -466,7 +466,7 @@ export const VerifyKeyBody = Type.Object({
         }),
         cost: Type.Optional(Cost('Tokens to take, default 1.')),
         limit: Type.Optional(
-          Type.Integer({ minimum: 0, maximum: INT32_MAX, description: 'With `duration`: used as given.' }),
+          Type.Integer({ minimum: 0, maximum: COUNT_MAX, description: 'With `duration`: used as given.' }),
         ),
         duration: Type.Optional(
           Type.Integer({ minimum: 1, maximum: DURATION_MS_MAX, description: 'Window in milliseconds.' }),

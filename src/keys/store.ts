@@ -1,7 +1,7 @@
 import type { AuditDeletedKeys } from '../audit/log.ts'
 import { countGone } from '../db/bounds.ts'
 import type { AnySql } from '../db/connect.ts'
-import { INT32_MAX } from '../lib/bounds.ts'
+import { COUNT_MAX } from '../lib/bounds.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 import type { ImportedKey } from './imports.ts'
 import type { SealedKey } from './vault.ts'
@@ -43,7 +43,7 @@ export async function insertKeys(
            k.environment, k.enabled, k.expires_at, k.remaining, k.refill_amount, k.refill_day, k.last_refill_at, ${now}
       from json_to_recordset((${JSON.stringify(rows.map((row, at) => ({ ...row, at })))}::text)::json)
         as k (at integer, id text, keyspace_id text, hash text, start text, name text, owner_id text, identity_id text, meta text,
-              environment text, enabled boolean, expires_at bigint, remaining integer, refill_amount integer,
+              environment text, enabled boolean, expires_at bigint, remaining bigint, refill_amount bigint,
               refill_day smallint, last_refill_at bigint)
      order by k.hash collate "C", k.at
     on conflict (hash) do nothing
@@ -63,7 +63,7 @@ export async function insertDefaultLimits(
     insert into ratelimits (id, workspace_id, name, key_id, "limit", duration_ms, auto_apply, created_at)
     select l.id, ${workspaceId}, 'default', l.key_id, l."limit", l.duration_ms, true, ${now}
       from unnest(${limits.map(({ id }) => id)}::text[], ${limits.map(({ keyId }) => keyId)}::text[],
-                  ${limits.map(({ limit }) => limit)}::integer[], ${limits.map(({ durationMs }) => durationMs)}::bigint[])
+                  ${limits.map(({ limit }) => limit)}::bigint[], ${limits.map(({ durationMs }) => durationMs)}::bigint[])
         as l (id, key_id, "limit", duration_ms)`
 }
 
@@ -327,8 +327,9 @@ export async function changeKey(
 }
 
 /**
- * Moves the uses left of a key by `by`, between 0 and the largest 32-bit integer.
- * @returns what is left, null on a key whose uses are not counted (then nothing changed); undefined when it is gone.
+ * Moves the uses left of a key by `by`, not below 0.
+ * @returns what is left, null on a key whose uses are not counted; 'beyond' where it would be more than {@link COUNT_MAX}.
+ *   In both cases nothing changed. Undefined when the key is gone.
  */
 export async function moveRemaining(
   sql: AnySql,
@@ -336,15 +337,17 @@ export async function moveRemaining(
   keyId: string,
   by: number,
   now: number,
-): Promise<number | null | undefined> {
+): Promise<number | null | 'beyond' | undefined> {
   const [row] = await sql<{ remaining: number | null }[]>`
     update keys
-       set remaining = case when remaining is null then null
-                            else greatest(0, least(remaining::bigint + ${by}, ${INT32_MAX}))::integer end,
-           updated_at = ${now}
+       set remaining = greatest(0, remaining + ${by}::bigint), updated_at = ${now}
      where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+       and remaining + ${by}::bigint <= ${COUNT_MAX}::bigint
  returning remaining`
-  return row?.remaining
+  if (row !== undefined) return row.remaining
+  const [unchanged] = await sql<{ remaining: number | null }[]>`
+    select remaining from keys where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null`
+  return unchanged === undefined || unchanged.remaining === null ? unchanged?.remaining : 'beyond'
 }
 
 /** The key's limit `default`, counted on every verification: made, or changed in place. */

@@ -4,6 +4,7 @@ import type { Transaction } from '../db/connect.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
+import { COUNT_MAX } from '../lib/bounds.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import type { UpdateRemainingBody, UpdateRemainingReply } from './schema.ts'
@@ -45,7 +46,7 @@ export async function updateRemaining(
   })
 }
 
-/** @throws ApiError NOT_FOUND; BAD_REQUEST for a step on a key whose uses are not counted. */
+/** @throws ApiError NOT_FOUND; BAD_REQUEST for a step on a key whose uses are not counted, or beyond what can be counted. */
 async function change(
   tx: Transaction,
   workspaceId: WorkspaceId,
@@ -59,6 +60,8 @@ async function change(
   }
   const remaining = await moveRemaining(tx, workspaceId, keyId, op === 'increment' ? value : -value, now)
   if (remaining === undefined) throw notFound(`key ${keyId}`)
+  if (remaining === 'beyond')
+    throw badRequest(`value: remaining would be more than ${COUNT_MAX}; nothing was changed`)
   if (remaining === null)
     throw badRequest(`op: key ${keyId} has unlimited uses; set a number before you ${op} it`)
   return remaining

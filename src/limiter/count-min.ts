@@ -5,7 +5,7 @@ import { EndTags } from './end-tags.ts'
  * counter is charged to four entries chosen by its hash, its count is their minimum. Entries are shared, so it may
  * over-count and never under-counts.
  *
- * An entry is a count of 32 bits and a tag of 12, in 16. The tag names the end of the window it counts, so an entry is as
+ * An entry is a count of 53 bits, in a double, and a tag of 12, in 16. The tag names the end of the window it counts, so an entry is as
  * good as empty once that is over, and a counter does not see what belongs to windows that end before its own. Two open
  * windows in one entry: it keeps the later end and the higher count. Refused: both in 32 bits, counts from 2^19 rounded
  * up to steps of 32 and more. What is told is what the next charge is added to, so each charge cost a step.
@@ -14,21 +14,18 @@ export class CountMin {
   /** Some window counted here is still open (or was at the last `expire`). */
   isActive = false
   readonly bytes: number
-  private readonly counts: Uint32Array
+  private readonly counts: Float64Array
   private readonly entryTags: Uint16Array
-  private readonly mask: number
   private readonly tags = new EndTags(TAGS)
   /** Where the clearing walk is, and the time it clears up to; a tag may be used again only after a whole walk. */
   private clearedUntil = 0
   private clearBeforeMs = 0
 
-  /** @param bytesMax As many entries as fit and are a power of two. */
   constructor(bytesMax: number) {
-    const entries = 2 ** Math.floor(Math.log2(bytesMax / ENTRY_BYTES))
+    const entries = Math.max(1, Math.floor(bytesMax / ENTRY_BYTES))
     this.bytes = ENTRY_BYTES * entries
-    this.counts = new Uint32Array(entries)
+    this.counts = new Float64Array(entries)
     this.entryTags = new Uint16Array(entries)
-    this.mask = entries - 1
   }
 
   /** The most that can have been used of the window that ends at `endMs`. */
@@ -85,10 +82,11 @@ export class CountMin {
 
   /** Four independent-looking positions from two words of the hash. */
   private position(row: number, h2: number, h3: number): number {
-    return (h3 + Math.imul(row, h2 | 1)) & this.mask
+    const word = (h3 + Math.imul(row, h2 | 1)) >>> 0
+    return Math.floor((word * this.counts.length) / 2 ** 32)
   }
 }
 
 const ROWS = 4
 const TAGS = 4096
-const ENTRY_BYTES = 6
+const ENTRY_BYTES = 10

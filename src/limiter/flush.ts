@@ -319,12 +319,13 @@ export class Flusher {
 
   private spill(): number {
     const { table, nodeId, spills } = this.options
-    const spill: WindowSpill = { nodeId, cells: '', ends: [], used: [] }
+    const spill: WindowSpill = { nodeId, cells: '', ends: [], used: [], owners: [] }
     const append = (cells: CellBatch) => {
       for (const rows of statementsOf(cells)) {
         spill.cells += rows.cells
         for (const end of rows.ends) spill.ends.push(end)
         for (const used of rows.used) spill.used.push(used)
+        for (const owner of rows.owners) spill.owners.push(owner)
       }
       cells.count = 0
     }
@@ -371,6 +372,7 @@ function* statementsOf(batch: CellBatch): Generator<WindowRows, void> {
       cells: hexBytes.toString('latin1', 0, 2 * at),
       ends: Array.from(batch.ends.subarray(from, until)),
       used: Array.from(batch.used.subarray(from, until)),
+      owners: Array.from(batch.owners.subarray(from, until)),
     }
   }
 }

@@ -1,15 +1,19 @@
 import { CellBatch } from './cell-batch.ts'
+import { UNKNOWN_OWNER } from './owners.ts'
 
 /**
  * Counters without a cell of their own that are near their limit, to be written like changed cells: those are the ones
  * that a restart must not forget. Each is here once, with the latest that was said of it, so one that is charged over and
- * over takes no room from others.
+ * over takes no room from others. An owner gets a place only while it has fewer than four times as many as are free: one
+ * alone may have four fifths of them, and whoever comes after a flood still finds some.
  */
 export class NearLimit {
   private readonly batch: CellBatch
   /** Place in the batch, plus 1, by a part of the name, probed linearly; 0 = free. Twice as many as there can be. */
   private readonly places: Uint16Array
   private readonly mask: number
+  /** How many entries each owner has. */
+  private readonly byOwner = new Map<number, number>()
 
   /** @param countMax Up to 32 767; when there are so many, no others are taken in until they are taken away. */
   constructor(countMax: number) {
@@ -23,7 +27,15 @@ export class NearLimit {
   }
 
   /** The same window keeps the higher count, a newer window replaces an older, as in the database. */
-  keep(h0: number, h1: number, h2: number, h3: number, endMs: number, used: number): void {
+  keep(
+    h0: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    endMs: number,
+    used: number,
+    owner: number = UNKNOWN_OWNER,
+  ): void {
     const { names, ends, used: counts } = this.batch
     let at = h1 & this.mask
     for (; this.places[at] !== 0; at = (at + 1) & this.mask) {
@@ -41,8 +53,10 @@ export class NearLimit {
       counts[i] = used
       return
     }
-    if (!this.batch.hasRoom(1)) return
-    this.batch.add(h0, h1, h2, h3, endMs, used)
+    const owned = this.byOwner.get(owner) ?? 0
+    if (owned >= PLACES_PER_FREE_ONE * (this.batch.countMax - this.count)) return
+    this.byOwner.set(owner, owned + 1)
+    this.batch.add(h0, h1, h2, h3, endMs, used, owner)
     this.places[at] = this.batch.count
   }
 
@@ -53,16 +67,20 @@ export class NearLimit {
     taken.names.set(this.batch.names.subarray(0, 4 * this.count))
     taken.ends.set(this.batch.ends.subarray(0, this.count))
     taken.used.set(this.batch.used.subarray(0, this.count))
+    taken.owners.set(this.batch.owners.subarray(0, this.count))
+    this.byOwner.clear()
     this.batch.count = 0
     this.places.fill(0)
     return taken
   }
 
   /** What was taken and could not be written; what was said since is later, and stays. */
-  putBack({ count, names, ends, used }: CellBatch): void {
+  putBack({ count, names, ends, used, owners }: CellBatch): void {
     for (let i = 0; i < count; i++) {
       const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = names.subarray(4 * i, 4 * i + 4)
-      this.keep(h0, h1, h2, h3, ends[i] as number, used[i] as number) // i is below its count
+      this.keep(h0, h1, h2, h3, ends[i] as number, used[i] as number, owners[i]) // i is below its count
     }
   }
 }
+
+const PLACES_PER_FREE_ONE = 4

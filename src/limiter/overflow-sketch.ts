@@ -42,8 +42,6 @@ export class OverflowSketch {
   /** Where the clearing walk is, and the time it clears up to; a tag may be used again only after a whole walk. */
   private clearedUntil = 0
   private clearBeforeMs = 0
-  /** What `warm` read, so that the compiler must keep the reads. */
-  private warmed = 0
 
   constructor(bytesMax: number) {
     this.rest = new CountMin(bytesMax / SKETCH_SHARE)
@@ -72,13 +70,6 @@ export class OverflowSketch {
     if (used < COUNT_MASK) this.rest.raise(h2, h3, endMs, used, nowMs)
     this.marked[this.bucketOf(h2)] = 1
     this.marked[this.bucketOf(h3)] = 1
-  }
-
-  /** Brings a counter's buckets into the processor's cache, soon before they are asked for. */
-  warm(h2: number, h3: number): void {
-    const first = this.cells[this.bucketOf(h2) * BUCKET_CELLS] as number // in range
-    const second = this.cells[this.bucketOf(h3) * BUCKET_CELLS] as number // in range
-    this.warmed ^= first ^ second
   }
 
   /**

@@ -25,12 +25,17 @@ import type { DatabaseAddress } from '../db/connect.ts'
  * but the HTTP thread stands still meanwhile.
  */
 
-/** Router → shard. The batch's id, then eight numbers a call: h0, h1, h2, h3, limit, duration (ms), cost, Unix ms. */
+/**
+ * Router → shard. The batch's id, then nine numbers a call: h0, h1, h2, h3, limit, duration (ms), cost, Unix ms, owner.
+ * Numbers are whole and at most 2^53 - 1 from zero, so none is rounded on its way.
+ */
 export type Calls = number[]
+/** Router → shard, before the first call of a workspace: which one an owner's number stands for. For metrics and the log. */
+export type OwnerNamed = { owner: number; workspaceId: string }
 /** Shard → router. The batch's id, then two numbers a call: used if passed, else -1 - used; the window's end (Unix ms). */
 export type Answers = number[]
 
-export const NUMBERS_PER_CALL = 8
+export const NUMBERS_PER_CALL = 9
 export const NUMBERS_PER_ANSWER = 2
 
 /** Main thread → router, on the control port: from now on this is the port of that shard. */
@@ -84,6 +89,8 @@ export type ShardStats = {
   isOverBudget: boolean
   /** Charges counted that way since the start. */
   chargesOverBudget: number
+  /** The workspaces with the most windows in memory, most first: no more than {@link LARGEST_OWNERS}. */
+  largest: WorkspaceShare[]
   /** Since when Postgres has not taken windows, in ms; 0 while it does. */
   flushAwayMs: number
   /** Changed windows written since the start. */
@@ -91,3 +98,16 @@ export type ShardStats = {
   /** What the last flush took, in ms, waiting for Postgres included. */
   flushTookMs: number
 }
+
+/** What one workspace has of a shard. */
+export type WorkspaceShare = {
+  /** Null until it has called since the start of the shard. */
+  workspaceId: string | null
+  owner: number
+  /** Of its windows with a cell of their own. */
+  bytes: number
+  /** Charges counted without a cell, and cells given up to others, since the start. */
+  chargesOverBudget: number
+}
+
+export const LARGEST_OWNERS = 10

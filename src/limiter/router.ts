@@ -1,8 +1,17 @@
 import { LRUCache } from 'lru-cache'
+import { COUNT_MAX } from '../lib/bounds.ts'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
 import { KeyedHash } from '../lib/keyed-hash.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
-import { type Answers, type Calls, NUMBERS_PER_ANSWER, NUMBERS_PER_CALL, type ToRouter } from './protocol.ts'
+import { ownerNumber, UNKNOWN_OWNER } from './owners.ts'
+import {
+  type Answers,
+  type Calls,
+  NUMBERS_PER_ANSWER,
+  NUMBERS_PER_CALL,
+  type OwnerNamed,
+  type ToRouter,
+} from './protocol.ts'
 import { SameThreadPort } from './same-thread-port.ts'
 import { shardOf } from './shard-ranges.ts'
 
@@ -12,11 +21,13 @@ export type Take = {
   prefix?: string
   /** The name of the counter, or the rest of it: complete and unambiguous, duration included. The limit is not part of its count. */
   counter: string
-  /** 0 to 2^31 - 1. */
+  /** Whose memory a window of it takes: above its share a workspace gives way to others. Absent = nobody's. */
+  workspaceId?: string
+  /** 0 to 2^53 - 1. */
   limit: number
-  /** 1 to 2^53. Windows start at whole multiples since the epoch. */
+  /** 1 to 2^45. Windows start at whole multiples since the epoch. */
   durationMs: number
-  /** 0 to 2^31 - 1; 0 only looks. */
+  /** 0 to 2^53 - 1; 0 only looks. */
   cost: number
 }
 
@@ -45,6 +56,11 @@ export class LimiterRouter {
   private readonly tickMs: number
   private readonly timers: Timers
   private readonly sendQueued = () => this.send()
+  /** Numbers of workspaces, as every shard has been told. */
+  private readonly owners = new Map<string, number>()
+  /** The one that called last: mostly calls again. */
+  private lastWorkspaceId = ''
+  private lastOwner = UNKNOWN_OWNER
   private ticks = 0
   private stopTicking: Cancel | null = null
   private isSendDue = false
@@ -73,7 +89,11 @@ export class LimiterRouter {
     this.lanes = options.ports.slice(0, -1).map((port) => new Lane(port))
     this.control = options.ports.at(-1)
     if (this.control !== undefined) {
-      this.control.onmessage = ({ data }: { data: ToRouter }) => this.lanes[data.shard]?.reconnect(data.port)
+      this.control.onmessage = ({ data }: { data: ToRouter }) => {
+        const lane = this.lanes[data.shard]
+        lane?.reconnect(data.port)
+        for (const [workspaceId, owner] of this.owners) lane?.name({ owner, workspaceId })
+      }
     }
   }
 
@@ -149,20 +169,39 @@ export class LimiterRouter {
   /** @returns the batch it joins, as its last call. */
   private enqueue(call: Take, nowMs: number): Batch {
     const { limit, durationMs, cost } = call
-    if (!(limit >= 0 && limit <= COUNT_MAX && cost >= 0 && cost <= COUNT_MAX && durationMs >= 1)) {
+    if (
+      !(limit >= 0 && limit <= COUNT_MAX && cost >= 0 && cost <= COUNT_MAX) ||
+      !(durationMs >= 1 && durationMs <= WINDOW_MS_MAX)
+    ) {
       throw new Error(`a take out of bounds: limit ${limit}, cost ${cost}, duration ${durationMs} ms`)
     }
     if (this.isStopped) throw new Error('the limiter is stopped')
+    const owner = call.workspaceId === undefined ? UNKNOWN_OWNER : this.ownerOf(call.workspaceId)
     const hash = this.hash
     if (call.prefix === undefined) hash.update(call.counter)
     else hash.updateAfter(call.prefix, call.counter)
     const lane = this.lanes[shardOf(hash.h0, this.lanes.length)] as Lane // a shard's index is below their number
-    const batch = lane.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs)
+    const batch = lane.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs, owner)
     if (!this.isSendDue) {
       this.isSendDue = true
       this.timers.soon(this.sendQueued)
     }
     return batch
+  }
+
+  private ownerOf(workspaceId: string): number {
+    if (workspaceId === this.lastWorkspaceId) return this.lastOwner
+    let owner = this.owners.get(workspaceId)
+    if (owner === undefined) {
+      this.hash.update(workspaceId)
+      owner = ownerNumber(this.hash.h0)
+      if (this.owners.size >= OWNERS_KNOWN_MAX) this.owners.clear()
+      this.owners.set(workspaceId, owner)
+      for (const lane of this.lanes) lane.name({ owner, workspaceId })
+    }
+    this.lastWorkspaceId = workspaceId
+    this.lastOwner = owner
+    return owner
   }
 
   private send(): void {
@@ -249,7 +288,7 @@ class Batch {
     const answers = this.answers as Answers // it has resolved
     const used = answers[1 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
     const resetAtMs = answers[2 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
-    const atMs = this.message[NUMBERS_PER_CALL * (1 + index)] as number // the last number of that call
+    const atMs = this.message[NUMBERS_PER_CALL * (1 + index) - 1] as number // the last but one of that call
     return used >= 0
       ? { passed: true, used, resetAtMs, atMs }
       : { passed: false, used: -1 - used, resetAtMs, atMs }
@@ -302,13 +341,19 @@ class Lane {
     durationMs: number,
     cost: number,
     nowMs: number,
+    owner: number,
   ): Batch {
     if (this.port === null) throw new Error('the limiter shard is dead')
     if (this.callsInFlight + this.queued.calls >= WAITING_MAX)
       throw new Error('the limiter shard is overloaded')
-    this.queued.message.push(h0, h1, h2, h3, limit, durationMs, cost, nowMs)
+    this.queued.message.push(h0, h1, h2, h3, limit, durationMs, cost, nowMs, owner)
     this.queued.calls++
     return this.queued
+  }
+
+  /** Tells the shard of a workspace; one that is dead hears of it when it runs again. */
+  name(owner: OwnerNamed): void {
+    this.port?.postMessage(owner)
   }
 
   send(tick: number): void {
@@ -403,12 +448,14 @@ class Charge {
   }
 }
 
-const COUNT_MAX = 2 ** 31 - 1
+const WINDOW_MS_MAX = 2 ** 45
 /** A message of so many costs each of them hardly more than a longer one would (`protocol.ts`). */
 const MANY_CALLS = 64
 /** The figures are at `SameThread`. */
 const SAME_THREAD_CALLS_MAX = 32
 /** Calls of one thread waiting for one shard; more would only all be late. */
 const WAITING_MAX = 100_000
+/** Of some 150 bytes. */
+const OWNERS_KNOWN_MAX = 10_000
 /** For what is known for `takeAsync`: some 50 000 counters. Of a forgotten one the next call passes unseen. */
 const KNOWN_BYTES_MAX = 16 * 2 ** 20

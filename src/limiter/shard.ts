@@ -8,14 +8,17 @@ import {
   type Answers,
   type Calls,
   type FromShard,
+  LARGEST_OWNERS,
   NUMBERS_PER_CALL,
+  type OwnerNamed,
   type ShardSetup,
   type ToShard,
+  type WorkspaceShare,
 } from './protocol.ts'
 import { unpackSegment } from './segment.ts'
 import { firstHashOf } from './shard-ranges.ts'
 import type { HashRange, StoredNode, WindowStore } from './store.ts'
-import { WindowTable } from './window-table.ts'
+import { CELL_BYTES, WindowTable } from './window-table.ts'
 
 /** What a shard needs of the thread it runs on. */
 export type ShardThread = {
@@ -38,6 +41,8 @@ export class Shard {
   /** Open from the start on. */
   private store: Store | undefined
   private numbersReceived = 0
+  /** By owner. As many as workspaces call. */
+  private readonly workspaceIds = new Map<number, string>()
   private isOverflowing = false
   private isAbandoned = false
 
@@ -76,6 +81,7 @@ export class Shard {
           tableBytes: table.bytes,
           isOverBudget: table.sketch.isActive,
           chargesOverBudget: table.sketch.chargesTotal,
+          largest: this.largest(table),
           flushAwayMs: flusher.awayMs,
           cellsFlushed: flusher.cellsWritten,
           flushTookMs: flusher.tookMs,
@@ -140,11 +146,24 @@ export class Shard {
     return this.running
   }
 
+  private largest({ owners, sketch }: WindowTable): WorkspaceShare[] {
+    return owners.largest(LARGEST_OWNERS).map(({ owner, cells }) => ({
+      workspaceId: this.workspaceIds.get(owner) ?? null,
+      owner,
+      bytes: cells * CELL_BYTES,
+      chargesOverBudget: sketch.chargesOf(owner),
+    }))
+  }
+
   /** Answers the batches of one HTTP thread. */
   private serve(table: WindowTable, port: MessagePort): void {
     this.ports.add(port)
     port.addEventListener('close', () => this.ports.delete(port))
-    port.onmessage = ({ data }: { data: Calls }) => {
+    port.onmessage = ({ data }: { data: Calls | OwnerNamed }) => {
+      if (!Array.isArray(data)) {
+        this.workspaceIds.set(data.owner, data.workspaceId)
+        return
+      }
       port.postMessage(decide(table, data))
       this.reportOverflow(table)
       this.collectGarbage(data.length)
@@ -190,7 +209,7 @@ export class Shard {
 }
 
 function decide(table: WindowTable, calls: Calls): Answers {
-  const answers = [calls[0] as number] // a batch begins with its id, then come whole calls of eight numbers
+  const answers = [calls[0] as number] // a batch begins with its id, then come whole calls of nine numbers
   for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
     table.warm(calls[at] as number, calls[at + 2] as number) // h0, h2
   }
@@ -204,6 +223,7 @@ function decide(table: WindowTable, calls: Calls): Answers {
       calls[at + 5] as number, // durationMs
       calls[at + 6] as number, // cost
       calls[at + 7] as number, // atMs
+      calls[at + 8] as number, // owner
     )
     answers.push(passed ? table.used : -1 - table.used, table.resetAtMs)
   }
@@ -262,10 +282,10 @@ class Restoring {
     for (let from = first; from <= last; from += step) {
       const part = { first: from, last: Math.min(last, from + step - 1) }
       const read = await this.store.readRows(part, nodeId, nowMs)
-      for (const { cell, ends_at, used } of read) {
+      for (const { cell, ends_at, used, owner } of read) {
         const digits = cell.replaceAll('-', '')
         const word = (i: number) => Number.parseInt(digits.slice(8 * i, 8 * i + 8), 16) | 0
-        this.table.restore(word(0), word(1), word(2), word(3), ends_at, used)
+        this.table.restore(word(0), word(1), word(2), word(3), ends_at, used, owner)
       }
       this.progress(read.length)
     }
@@ -286,12 +306,16 @@ class Restoring {
       const read = await this.store.readSegments(ids)
       if (read.length < ids.length) areAllThere = false
       let count = 0
-      for (const cells of read)
-        unpackSegment(cells, (h0, h1, h2, h3, endMs, used) => {
-          if (h0 >>> 0 < first || h0 >>> 0 > last) return // of another shard
-          table.restore(h0, h1, h2, h3, endMs, used)
-          count++
-        })
+      for (const { format, cells } of read)
+        unpackSegment(
+          cells,
+          (h0, h1, h2, h3, endMs, used, owner) => {
+            if (h0 >>> 0 < first || h0 >>> 0 > last) return // of another shard
+            table.restore(h0, h1, h2, h3, endMs, used, owner)
+            count++
+          },
+          format,
+        )
       this.progress(count)
     }
     return areAllThere

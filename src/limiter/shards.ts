@@ -3,6 +3,7 @@ import { openSpills, type Spills } from '../db/spill.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { SPILL_KIND, type WindowSpill } from './flush.ts'
+import { UNKNOWN_OWNER } from './owners.ts'
 import type { FromShard, ShardSetup, ShardStats, ToRouter, ToShard } from './protocol.ts'
 import { SameThread } from './same-thread.ts'
 import { makeSameThreadChannel } from './same-thread-port.ts'
@@ -318,6 +319,7 @@ async function replaySpills(
           cells: slice.map((i) => cellOf(spill, i)).join(''),
           ends: slice.map((i) => spill.ends[i] as number), // i indexes ends
           used: slice.map((i) => spill.used[i] as number), // checked: as long as ends
+          owners: slice.map((i) => spill.owners[i] ?? UNKNOWN_OWNER),
         })
       }
       done()
@@ -370,7 +372,9 @@ function checkSpill(value: unknown): WindowSpill {
     value.used.length === value.ends.length &&
     value.cells.length === CELL_DIGITS * value.ends.length
   ) {
-    return { nodeId: value.nodeId, cells: value.cells, ends: value.ends, used: value.used }
+    // Files of versions up to 0.1 tell no owners.
+    const owners = 'owners' in value && isNumbers(value.owners) ? value.owners : []
+    return { nodeId: value.nodeId, cells: value.cells, ends: value.ends, used: value.used, owners }
   }
   throw new Error('a spill file of rate limit windows has an unknown shape')
 }

@@ -1,6 +1,6 @@
 import { type AnySql, connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
 import { requireDatabase } from '../db/settings.ts'
-import type { Segment } from './segment.ts'
+import { SEGMENT_FORMAT, type Segment } from './segment.ts'
 
 /** Hex digits of a cell's name. */
 export const CELL_DIGITS = 32
@@ -13,6 +13,8 @@ export type WindowRows = {
   ends: number[]
   /** By one node, absolute. */
   used: number[]
+  /** See `owners.ts`. */
+  owners: number[]
 }
 
 /** Cells whose first word, unsigned, lies from `first` to `last`, both included. */
@@ -25,8 +27,11 @@ export type StoredNode = {
   segments: { id: number; pass: number; bytes: number }[]
 }
 
+/** `format`: how `cells` are packed (`segment.ts`). */
+export type StoredSegment = { format: number; cells: Uint8Array }
+
 /** `cell`: a uuid as text. */
-export type StoredRow = { cell: string; ends_at: number; used: number }
+export type StoredRow = { cell: string; ends_at: number; used: number; owner: number }
 
 /**
  * The windows in Postgres, in segments and rows, over one connection. No call waits longer than `STATEMENT_MS`, `list` not
@@ -64,7 +69,7 @@ export class WindowStore {
   }
 
   /** Ask for a megabyte or so. @returns fewer where some are superseded and deleted by now. */
-  async readSegments(ids: number[]): Promise<Uint8Array[]> {
+  async readSegments(ids: number[]): Promise<StoredSegment[]> {
     return await this.run((sql) => selectSegments(sql, ids))
   }
 
@@ -140,8 +145,8 @@ const LIST_MS = 60_000
 
 async function insertSegment(sql: AnySql, nodeId: string, pass: number, segment: Segment): Promise<void> {
   await sql`
-    insert into ratelimit_segments (node_id, pass, first_hash, last_hash, ends_at, cells)
-    values (${nodeId}, ${pass}, ${segment.firstHash}, ${segment.lastHash}, ${segment.endsAt},
+    insert into ratelimit_segments (node_id, pass, first_hash, last_hash, ends_at, format, cells)
+    values (${nodeId}, ${pass}, ${segment.firstHash}, ${segment.lastHash}, ${segment.endsAt}, ${SEGMENT_FORMAT},
             decode(${segment.cells}, 'hex'))`
 }
 
@@ -160,12 +165,13 @@ async function upsertWindows(sql: AnySql, nodeId: string, rows: WindowRows): Pro
     return lastText
   })
   await sql`
-    insert into ratelimit_windows as w (cell, node_id, ends_at, used)
-    select cell, ${nodeId}, ends_at, used
+    insert into ratelimit_windows as w (cell, node_id, ends_at, used, owner)
+    select cell, ${nodeId}, ends_at, used, owner
       from unnest(${cells}::text::uuid[], ${`{${ends.join()}}`}::text::bigint[],
-                  ${`{${rows.used.join()}}`}::text::bigint[]) as c (cell, ends_at, used)
+                  ${`{${rows.used.join()}}`}::text::bigint[],
+                  ${`{${rows.owners.join()}}`}::text::integer[]) as c (cell, ends_at, used, owner)
     on conflict (cell, node_id) do update
-       set ends_at = excluded.ends_at, used = excluded.used
+       set ends_at = excluded.ends_at, used = excluded.used, owner = excluded.owner
      where excluded.ends_at > w.ends_at or (excluded.ends_at = w.ends_at and excluded.used > w.used)`
 }
 
@@ -201,15 +207,14 @@ async function selectRows(
 ): Promise<StoredRow[]> {
   const { from, to } = cellsOf(hashes)
   return await sql<StoredRow[]>`
-    select cell::text, ends_at, used
+    select cell::text, ends_at, used, owner
       from ratelimit_windows
      where cell between ${from}::uuid and ${to}::uuid and node_id = ${nodeId} and ends_at > ${nowMs}`
 }
 
-async function selectSegments(sql: AnySql, ids: number[]): Promise<Uint8Array[]> {
-  const rows = await sql<{ cells: Uint8Array }[]>`
-    select cells from ratelimit_segments where id = any(${`{${ids.join()}}`}::text::bigint[]) order by id`
-  return rows.map(({ cells }) => cells)
+async function selectSegments(sql: AnySql, ids: number[]): Promise<StoredSegment[]> {
+  return await sql<StoredSegment[]>`
+    select format, cells from ratelimit_segments where id = any(${`{${ids.join()}}`}::text::bigint[]) order by id`
 }
 
 /** The first and the last cell of a range, as hex digits. */

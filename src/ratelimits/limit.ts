@@ -19,7 +19,7 @@ export async function limit(deps: Deps, call: Call, body: LimitBody): Promise<Li
   const actor = known instanceof Promise ? await known : known
   const found = namespaceFor(deps, actor, body.namespace)
   const namespace = found instanceof Promise ? await found : found
-  const take = takeFor(namespace, body)
+  const take = takeFor(actor, namespace, body)
   let taken: Taken
   if (body.async === true) taken = deps.limiter.takeAsync(take)
   else {
@@ -64,12 +64,17 @@ const admittedLater = async (deps: Deps, actor: Actor, name: string, found: Prom
   admitted(deps, actor, name, await found)
 
 /** What to ask the limiter for; an override beats the caller. */
-export function takeFor({ counterPrefix, overrides }: Namespace, body: LimitBody): Take {
+export function takeFor(
+  { workspaceId }: Actor,
+  { counterPrefix, overrides }: Namespace,
+  body: LimitBody,
+): Take {
   const override = findOverride(overrides, body.identifier)
   const durationMs = override?.durationMs ?? body.duration
   return {
     prefix: counterPrefix.of(body.limit, durationMs),
     counter: body.identifier,
+    workspaceId,
     limit: override?.limit ?? body.limit,
     durationMs,
     cost: body.cost ?? 1,

@@ -21,7 +21,7 @@ export async function multiLimit(deps: Deps, call: Call, body: MultiLimitBody): 
   const calls = body.map((each) => {
     const namespace = namespaces.get(each.namespace)
     if (namespace === undefined) throw new Error('every namespace was looked up above')
-    return { each, namespace, take: takeFor(namespace, each) }
+    return { each, namespace, take: takeFor(actor, namespace, each) }
   })
   const takes = calls.map(({ take }) => take)
   const answers = body.every(({ async }) => async === true)

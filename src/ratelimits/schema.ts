@@ -1,5 +1,5 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { DURATION_MS_MAX, INT32_MAX } from '../lib/bounds.ts'
+import { COUNT_MAX, DURATION_MS_MAX } from '../lib/bounds.ts'
 import { Nullable, PageQuery, PageReply } from '../lib/page.ts'
 
 export const LimitBody = Type.Object({
@@ -17,7 +17,7 @@ export const LimitBody = Type.Object({
   }),
   limit: Type.Integer({
     exclusiveMinimum: 0,
-    maximum: INT32_MAX,
+    maximum: COUNT_MAX,
     description: 'Tokens allowed in a window. An override of the namespace beats it.',
   }),
   duration: Type.Integer({
@@ -29,7 +29,7 @@ export const LimitBody = Type.Object({
   cost: Type.Optional(
     Type.Integer({
       minimum: 0,
-      maximum: INT32_MAX,
+      maximum: COUNT_MAX,
       default: 1,
       description: 'Tokens to take, default 1. More than are left: refused, nothing taken. 0 only looks.',
     }),
@@ -105,7 +105,7 @@ export const SetOverrideBody = Type.Object({
   }),
   limit: Type.Integer({
     minimum: 0,
-    maximum: INT32_MAX,
+    maximum: COUNT_MAX,
     description: 'Tokens allowed in a window, instead of what the caller asks for. 0 blocks.',
   }),
   duration: Type.Integer({

@@ -26,7 +26,7 @@ type Pending = {
  * At most one such statement at a time, of at most {@link BATCH_MAX} calls: more in parallel would only wait for each
  * other's row locks on a busy key.
  *
- * A key that another transaction holds for longer than the statement waits (see sql/0007) is set aside with its calls, so
+ * A key that another transaction holds for longer than the statement waits (see sql/0014) is set aside with its calls, so
  * that they hold up nobody else's. For each such key its first call asks again every {@link ASK_AGAIN_MS}; when that is
  * answered, the others follow with the next statement. A call whose time is nearly over fails: since none of its
  * statements is left waiting at the lock, nothing is taken for it later either. While a key is set aside, statements do

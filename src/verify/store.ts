@@ -1,4 +1,5 @@
 import type { AnySql } from '../db/connect.ts'
+import { COUNT_MAX } from '../lib/bounds.ts'
 import type { UsageSlot } from '../usage/recorder.ts'
 import type { KeyRecord } from './key-record.ts'
 
@@ -142,13 +143,13 @@ const parseMeta = (text: string | null): Record<string, unknown> | null =>
   text === null ? null : (JSON.parse(text) as Record<string, unknown>) // stored from a checked object
 
 /**
- * One call's answer from `spend_credits` (sql/0007). `passed` null = another transaction holds the key, nothing was taken;
+ * One call's answer from `spend_credits` (sql/0014). `passed` null = another transaction holds the key, nothing was taken;
  * `remaining` null = the key is unlimited.
  */
 export type SpentRow = { call: number; passed: boolean | null; remaining: number | null }
 
 /**
- * Spends for several calls in one statement and one commit; see sql/0007. Keys that are gone have no row.
+ * Spends for several calls in one statement and one commit; see sql/0014. Keys that are gone have no row.
  * @param options.waits For keys that others hold, some milliseconds.
  */
 export async function spendCredits(
@@ -157,7 +158,7 @@ export async function spendCredits(
 ): Promise<SpentRow[]> {
   return await sql<SpentRow[]>`
     select call, passed, remaining
-      from spend_credits(${keyIds}::text[], ${costs}::integer[], ${now}, ${waits}::boolean)`
+      from spend_credits(${keyIds}::text[], ${costs}::bigint[], ${now}, ${waits}::boolean)`
 }
 
 /**
@@ -174,7 +175,7 @@ export async function applyRefill(
       select id from keys where id = ${keyId} and deleted_at is null for no key update skip locked
     ), refilled as (
       update keys k
-         set remaining = least(k.remaining::bigint + ${amount}, 2147483647)::integer, last_refill_at = ${now},
+         set remaining = least(k.remaining + ${amount}::bigint, ${COUNT_MAX}::bigint), last_refill_at = ${now},
              updated_at = ${now}
         from held
        where k.id = held.id and k.remaining is not null and k.refill_amount = ${amount}
@@ -214,7 +215,7 @@ export async function refillDueKeys(
          for no key update of k skip locked
     ), refilled as (
       update keys k
-         set remaining = least(k.remaining::bigint + k.refill_amount, 2147483647)::integer, last_refill_at = ${now},
+         set remaining = least(k.remaining + k.refill_amount, ${COUNT_MAX}::bigint), last_refill_at = ${now},
              updated_at = ${now}
         from held
        where k.id = held.id

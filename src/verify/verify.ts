@@ -104,7 +104,8 @@ async function take(
   selected: readonly SelectedLimit[],
 ): Promise<Verdict> {
   const { record } = verification
-  const counted = selected.length === 0 ? [] : await countLimits(verifier.limiter, selected)
+  const counted =
+    selected.length === 0 ? [] : await countLimits(verifier.limiter, record.workspaceId, selected)
   const denying = counted.find(({ taken }) => !taken.passed)
   if (denying !== undefined) return answer(verifier, verification, 'RATE_LIMITED', denying)
   const reported = counted[0] ?? null
@@ -154,20 +155,22 @@ type CountedLimit = { selected: SelectedLimit; taken: Taken }
 /** All at once: they join one message to each shard. The limit's value is not part of a counter's name, so changing it keeps the count. */
 async function countLimits(
   limiter: LimiterRouter,
+  workspaceId: string,
   selected: readonly SelectedLimit[],
 ): Promise<CountedLimit[]> {
   const [only] = selected
   if (only !== undefined && selected.length === 1) {
-    const asked = limiter.ask(takeOf(only))
+    const asked = limiter.ask(takeOf(workspaceId, only))
     await asked.answered
     return [{ selected: only, taken: asked.taken }]
   }
-  const taken = await limiter.takeAll(selected.map(takeOf))
+  const taken = await limiter.takeAll(selected.map((limit) => takeOf(workspaceId, limit)))
   return selected.map((limit, i) => ({ selected: limit, taken: taken[i] as Taken })) // one for each
 }
 
-const takeOf = ({ name, limit, durationMs, cost, ownerId }: SelectedLimit): Take => ({
+const takeOf = (workspaceId: string, { name, limit, durationMs, cost, ownerId }: SelectedLimit): Take => ({
   counter: `${ownerId}\n${durationMs}\n${name}`,
+  workspaceId,
   limit,
   durationMs,
   cost,

@@ -160,8 +160,9 @@ test('what the query does not say rightly is refused for every key', async () =>
   const whole = (field: string, from: number, to: number) =>
     `ratelimit.0: ${field} wants a whole number from ${from} to ${to}`
   const limits: [string, string][] = [
-    ['a,cost=-1', whole('cost', 0, 2_147_483_647)],
-    ['a,limit=x,duration=1', whole('limit', 0, 2_147_483_647)],
+    ['a,cost=-1', whole('cost', 0, Number.MAX_SAFE_INTEGER)],
+    ['a,limit=x,duration=1', whole('limit', 0, Number.MAX_SAFE_INTEGER)],
+    ['a,cost=9007199254740993', whole('cost', 0, Number.MAX_SAFE_INTEGER)],
     ['a,limit=1,duration=0', whole('duration', 1, 3_155_760_000_000)],
     ['a,limit=1', 'ratelimit.0: limit and duration want each other'],
     ['a,cost=1,cost=2', 'ratelimit.0: cost is given twice'],

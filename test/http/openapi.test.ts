@@ -172,7 +172,7 @@ test('every switch of a request that may be left out has its default, unless tha
 test('bounds, defaults and what is required stand in the schema of a request', () => {
   const body = bodyOf(at('/v1/ratelimits.limit'))
   expect(body?.properties).toMatchObject({
-    limit: { type: 'integer', exclusiveMinimum: 0, maximum: 2_147_483_647 },
+    limit: { type: 'integer', exclusiveMinimum: 0, maximum: Number.MAX_SAFE_INTEGER },
     duration: { minimum: 1000 },
     cost: { minimum: 0, default: 1 },
     namespace: { default: 'default' },

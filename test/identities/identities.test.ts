@@ -43,9 +43,9 @@ describe('identities.createIdentity', () => {
     expect(await withLimit({ limit: 0 })).toBe(
       'ratelimits.0.limit: Number must be greater than or equal to 1',
     )
-    expect(await withLimit({ limit: 2_147_483_647 })).toBe('UNAUTHORIZED')
-    expect(await withLimit({ limit: 2_147_483_648 })).toBe(
-      'ratelimits.0.limit: Number must be less than or equal to 2147483647',
+    expect(await withLimit({ limit: Number.MAX_SAFE_INTEGER })).toBe('UNAUTHORIZED')
+    expect(await withLimit({ limit: 2 ** 53 })).toBe(
+      'ratelimits.0.limit: Number must be less than or equal to 9007199254740991',
     )
     expect(await withLimit({ limit: '5' })).toBe('ratelimits.0.limit: Expected number, received string')
     expect(await withLimit({ limit: 1.5 })).toBe('ratelimits.0.limit: Expected integer, received float')

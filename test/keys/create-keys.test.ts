@@ -116,8 +116,8 @@ describe('refusals', () => {
     ],
     [[{ apiId: 'a', remaining: 0 }], '0.remaining: Number must be greater than or equal to 1'],
     [
-      [{ apiId: 'a', remaining: 2_147_483_648 }],
-      '0.remaining: Number must be less than or equal to 2147483647',
+      [{ apiId: 'a', remaining: 2 ** 53 }],
+      '0.remaining: Number must be less than or equal to 9007199254740991',
     ],
     [[{ apiId: 'a', prefix: 'x'.repeat(9) }], '0.prefix: String must contain at most 8 character(s)'],
     [

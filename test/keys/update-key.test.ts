@@ -233,7 +233,7 @@ describe('refill', () => {
 
 test.each([
   ['remaining', -1, 'remaining: Number must be greater than or equal to 0'],
-  ['remaining', 2_147_483_648, 'remaining: Number must be less than or equal to 2147483647'],
+  ['remaining', 2 ** 53, 'remaining: Number must be less than or equal to 9007199254740991'],
   ['remaining', '5', 'remaining: Expected number, received string'],
   ['remaining', 1.5, 'remaining: Expected integer, received float'],
   ['meta', [], 'meta: Expected object, received array'],

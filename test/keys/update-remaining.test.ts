@@ -35,12 +35,32 @@ test('increment, decrement and set answer with what is left', async () => {
   expect(await change('increment', -3)).toBe(7)
 })
 
-test('what is left stays between 0 and the largest 32-bit integer', async () => {
-  const { change } = await prepare(5)
+const MOST = Number.MAX_SAFE_INTEGER
+
+test('what is left stays between 0 and 2^53 - 1, and is exact there', async () => {
+  const { change, verify } = await prepare(5)
   expect(await change('decrement', 6)).toBe(0)
   expect(await change('set', -1)).toBe(0)
-  expect(await change('set', 2_147_483_647)).toBe(2_147_483_647)
-  expect(await change('increment', 2_147_483_647)).toBe(2_147_483_647)
+  expect(await change('set', MOST)).toBe(MOST)
+  expect((await verify()).remaining).toBe(MOST - 1)
+  expect(await change('increment', 1)).toBe(MOST)
+  expect(await change('decrement', MOST - 3)).toBe(3)
+})
+
+/** Findings 5.2: it was cut to the largest number, and nobody was told. */
+test.each([
+  [5, 'increment', MOST],
+  [5, 'increment', MOST - 4],
+  [MOST, 'increment', 1],
+  [5, 'decrement', -MOST],
+])('%d uses, %s %d: more than can be counted is a 400 and changes nothing', async (before, op, value) => {
+  const { change, refused } = await prepare(before)
+  expect(await refused(op, value)).toEqual({
+    status: 400,
+    code: 'BAD_REQUEST',
+    message: 'value: remaining would be more than 9007199254740991; nothing was changed',
+  })
+  expect(await change('increment', 0)).toBe(before)
 })
 
 test('set null makes the uses unlimited, set makes them counted again, both at once', async () => {
@@ -67,7 +87,8 @@ test.each([
   ['decrement', null, 'value: Expected number, received null'],
   ['set', undefined, 'value: Required'],
   ['set', 1.5, 'value: Expected integer, received float'],
-  ['set', 2_147_483_648, 'value: Number must be less than or equal to 2147483647'],
+  ['set', 2 ** 53, 'value: Number must be less than or equal to 9007199254740991'],
+  ['increment', -(2 ** 53), 'value: Number must be greater than or equal to -9007199254740991'],
 ])('%s %j is a 400 that names what is wrong', async (op, value, message) => {
   const { refused } = await prepare(1)
   expect(await refused(op, value)).toEqual({ status: 400, code: 'BAD_REQUEST', message })

@@ -3,7 +3,9 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { DatabaseAddress } from '../../src/db/connect.ts'
+import { openSpills } from '../../src/db/spill.ts'
 import type { Clock } from '../../src/lib/clock.ts'
+import { SPILL_KIND } from '../../src/limiter/flush.ts'
 import { LimiterRouter, type Take, type Taken } from '../../src/limiter/router.ts'
 import { type Shards, startShards } from '../../src/limiter/shards.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
@@ -166,7 +168,7 @@ describe('exactness', () => {
 
   test('what the limiter cannot count is refused with an error', async () => {
     await using limiter = await startLimiter({ shards: 1 })
-    for (const wrong of [{ limit: 2 ** 31 }, { cost: 2 ** 31 }, { cost: -1 }, { limit: Number.NaN }]) {
+    for (const wrong of [{ limit: 2 ** 53 }, { cost: 2 ** 53 }, { cost: -1 }, { limit: Number.NaN }]) {
       expect(take(limiter.router, 'c', wrong)).rejects.toThrow('out of bounds')
     }
   })
@@ -216,9 +218,9 @@ describe('restart', () => {
     await database.sql`
       insert into ratelimit_windows (cell, node_id, ends_at, used)
       select encode(substring(cells from 1 + at for 16), 'hex')::uuid, node_id,
-             ('x' || encode(substring(cells from 17 + at for 8), 'hex'))::bit(64)::bigint,
-             ('x' || encode(substring(cells from 25 + at for 4), 'hex'))::bit(32)::integer
-        from ratelimit_segments, generate_series(0, octet_length(cells) - 28, 28) as at
+             ('x' || encode(substring(cells from 19 + at for 6), 'hex'))::bit(48)::bigint,
+             ('x' || encode(substring(cells from 25 + at for 8), 'hex'))::bit(64)::bigint
+        from ratelimit_segments, generate_series(0, octet_length(cells) - 32, 32) as at
        where node_id = 'node_rows'`
     for (const nodeId of ['node_rows', 'node_else']) {
       await using limiter = await startLimiter({ nodeId })
@@ -227,6 +229,63 @@ describe('restart', () => {
     await database.sql`delete from ratelimit_segments where node_id = 'node_rows'`
     await using limiter = await startLimiter({ nodeId: 'node_rows' })
     expect(await take(limiter.router, counter)).toMatchObject({ used: 4 })
+  })
+
+  test('counts up to 2^53 - 1 are exact after a restart, added up over servers, and never beyond', async () => {
+    const most = Number.MAX_SAFE_INTEGER
+    const counters = { half: newCounter(), whole: newCounter() }
+    for (const nodeId of ['node_large_1', 'node_large_2', 'node_large_1']) {
+      await using limiter = await startLimiter({ nodeId })
+      await take(limiter.router, counters.half, { limit: most, cost: 2 ** 51 + 1 })
+      await take(limiter.router, counters.whole, { limit: most, cost: most - 1 })
+    }
+    await using limiter = await startLimiter({ nodeId: 'node_large_3' })
+    const half = { limit: most, cost: 2 ** 51 - 4 }
+    expect(await take(limiter.router, counters.half, half)).toMatchObject({ passed: true, used: most })
+    expect(await take(limiter.router, counters.half, { limit: most })).toMatchObject({
+      passed: false,
+      used: most,
+    })
+    expect(await take(limiter.router, counters.whole, { limit: most, cost: 2 })).toMatchObject({
+      passed: false,
+      used: most - 1,
+    })
+    expect(await take(limiter.router, counters.whole, { limit: most })).toMatchObject({
+      passed: true,
+      used: most,
+    })
+  })
+
+  /** A rolling upgrade, or one that was started again before its windows were over. */
+  test('segments, rows and spill files of the version before are read', async () => {
+    const counter = newCounter()
+    {
+      await using limiter = await startLimiter({ nodeId: 'node_new' })
+      await take(limiter.router, counter, { cost: 3 })
+    }
+    // The same window as that version wrote it: 28 bytes, without an owner.
+    await database.sql`
+      insert into ratelimit_segments (node_id, pass, first_hash, last_hash, ends_at, cells)
+      select 'node_old', pass, first_hash, last_hash, ends_at,
+             substring(cells from 1 for 16) || decode('0000', 'hex') || substring(cells from 19 for 6) || substring(cells from 29 for 4)
+        from ratelimit_segments where node_id = 'node_new'`
+    await database.sql`
+      insert into ratelimit_windows (cell, node_id, ends_at, used)
+      select encode(substring(cells from 1 for 16), 'hex')::uuid, 'node_older', ends_at, 5
+        from ratelimit_segments where node_id = 'node_new'`
+    const [segment] = await database.sql<{ cells: Uint8Array; endsAt: number }[]>`
+      select cells, ends_at as "endsAt" from ratelimit_segments where node_id = 'node_new'`
+    if (segment === undefined) throw new Error('it was flushed')
+    const folder = mkdtempSync(join(tmpdir(), 'tollgate-limiter-old-'))
+    const cells = Buffer.from(segment.cells.subarray(0, 16)).toString('hex')
+    openSpills(folder, database.address).write(SPILL_KIND, {
+      nodeId: 'node_oldest',
+      cells,
+      ends: [segment.endsAt],
+      used: [7],
+    })
+    await using limiter = await startLimiter({ nodeId: 'node_newer', dataDir: folder })
+    expect(await take(limiter.router, counter)).toMatchObject({ used: 3 + 3 + 5 + 7 + 1 })
   })
 
   test('a window that is over is not restored', async () => {

@@ -9,11 +9,11 @@ const hash = new KeyedHash('tests')
 /** One take from the table, by text. */
 export function takeFrom(
   table: WindowTable,
-  call: { counter: string; limit: number; durationMs: number; cost: number; atMs: number },
+  call: { counter: string; limit: number; durationMs: number; cost: number; atMs: number; owner?: number },
 ): { passed: boolean; used: number; resetAtMs: number } {
   hash.update(call.counter)
   const { h0, h1, h2, h3 } = hash
-  const passed = table.take(h0, h1, h2, h3, call.limit, call.durationMs, call.cost, call.atMs)
+  const passed = table.take(h0, h1, h2, h3, call.limit, call.durationMs, call.cost, call.atMs, call.owner)
   return { passed, used: table.used, resetAtMs: table.resetAtMs }
 }
 
@@ -79,7 +79,7 @@ export function expectNoUnderCount<Name extends readonly number[]>(
     const window = `${id} ${endMs}`
     const used = charged.get(window) ?? 0
     const estimate = expectAtLeast(id, endMs, used, `step ${step}`)
-    const after = Math.min(estimate + Math.ceil(random() * costMax), 2 ** 31 - 1)
+    const after = Math.min(estimate + Math.ceil(random() * costMax), Number.MAX_SAFE_INTEGER)
     if (after > used) {
       sketch.raise(...nameOf(id), endMs, after, nowMs)
       charged.set(window, after)

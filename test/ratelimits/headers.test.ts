@@ -50,6 +50,22 @@ test('without the variable there are none, and a wrong value ends the start', as
   )
 })
 
+/** Structured fields hold integers of at most 15 digits (RFC 9651, 3.3.1): a reader drops a field with a longer one. */
+test('a larger remainder is cut to 15 digits, and a policy with a larger quota left out', async () => {
+  const { rootKey } = await server.workspace()
+  const fieldsFor = async (limit: number) => {
+    const body = { namespace: 'tokens', identifier: 'user_1', limit, duration: 60_000 }
+    const answer = await server.post('ratelimits.limit', body, rootKey)
+    expect(answer.body).toMatchObject({ limit, remaining: limit - 1 })
+    return fieldsOf(answer)
+  }
+  expect(await fieldsFor(999_999_999_999_999)).toEqual([
+    '"tokens";q=999999999999999;w=60',
+    '"tokens";r=999999999999998;t=45',
+  ])
+  expect(await fieldsFor(1_000_000_000_000_001)).toEqual([null, '"tokens";r=999999999999999;t=45'])
+})
+
 /** A header is a line of ASCII: a name from outside must neither break it nor be told wrongly. */
 test('names are quoted, and those that no header can hold are left out', () => {
   const state = { limit: 1, remaining: 1, resetAtMs: 1500, durationMs: 1500 }

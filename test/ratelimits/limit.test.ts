@@ -110,7 +110,16 @@ describe('bounds', () => {
       'identifier: String must contain at most 1024 character(s)',
     ],
     ['limit 0', { limit: 0 }, 'limit: Number must be greater than 0'],
-    ['limit beyond 32 bits', { limit: 2 ** 31 }, 'limit: Number must be less than or equal to 2147483647'],
+    [
+      'limit beyond 2^53 - 1',
+      { limit: 2 ** 53 },
+      'limit: Number must be less than or equal to 9007199254740991',
+    ],
+    [
+      'cost beyond 2^53 - 1',
+      { cost: 2 ** 53 },
+      'cost: Number must be less than or equal to 9007199254740991',
+    ],
     ['limit as text', { limit: '10' }, 'limit: Expected number, received string'],
     ['limit with a fraction', { limit: 1.5 }, 'limit: Expected integer, received float'],
     ['duration 999', { duration: 999 }, 'duration: Number must be greater than or equal to 1000'],
@@ -133,7 +142,7 @@ describe('bounds', () => {
     ['identifier empty', { identifier: '' }],
     ['identifier of 1024 characters', { identifier: '€'.repeat(1024) }],
     ['limit 1', { limit: 1 }],
-    ['limit of 32 bits', { limit: 2 ** 31 - 1, cost: 2 ** 31 - 1 }],
+    ['limit of 53 bits', { limit: Number.MAX_SAFE_INTEGER, cost: Number.MAX_SAFE_INTEGER }],
     ['duration 1000', { duration: 1000 }],
     ['meta with anything inside', { meta: { a: { b: [1, null] } } }],
   ]

@@ -50,9 +50,9 @@ describe('ratelimits.setOverride', () => {
     )
     expect(await messageOf({ limit: -1 })).toBe('limit: Number must be greater than or equal to 0')
     expect(await messageOf({ limit: 0 })).toBe('key required')
-    expect(await messageOf({ limit: 2_147_483_647 })).toBe('key required')
-    expect(await messageOf({ limit: 2_147_483_648 })).toBe(
-      'limit: Number must be less than or equal to 2147483647',
+    expect(await messageOf({ limit: Number.MAX_SAFE_INTEGER })).toBe('key required')
+    expect(await messageOf({ limit: 2 ** 53 })).toBe(
+      'limit: Number must be less than or equal to 9007199254740991',
     )
     expect(await messageOf({ limit: undefined })).toBe('limit: Required')
     expect(await messageOf({ duration: 999 })).toBe('duration: Number must be greater than or equal to 1000')

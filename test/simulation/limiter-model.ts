@@ -34,7 +34,7 @@ export class ShardModel {
   }
 
   /** One of the copies that are stored: of each node the latest counts. */
-  restore({ nodeId, cell, endMs, used }: WindowCopy): void {
+  restore({ nodeId, cell, endMs, used, owner }: WindowCopy): void {
     const words = wordsOf(cell)
     if (endMs <= this.nowMs || shardOf(words[0], this.setup.count) !== this.setup.index) return
     const name = nameOf(words[0], words[1])
@@ -42,7 +42,7 @@ export class ShardModel {
     this.read.set(name, byNode)
     const known = byNode.get(nodeId)
     if (known !== undefined && (known.endMs > endMs || (known.endMs === endMs && known.used >= used))) return
-    byNode.set(nodeId, { nodeId, cell, endMs, used })
+    byNode.set(nodeId, { nodeId, cell, endMs, used, owner })
     const copies = [...byNode.values()]
     const model: ModelCell = {
       words,
@@ -83,7 +83,7 @@ export class ShardModel {
     answers: readonly number[],
     answerAt: number,
   ): string | null {
-    const number = (i: number) => calls[at + i] as number // whole calls of eight numbers
+    const number = (i: number) => calls[at + i] as number // whole calls of nine numbers
     const h0 = number(0)
     const h1 = number(1)
     const limit = number(4)
@@ -110,7 +110,7 @@ export class ShardModel {
     const resetAtMs = answers[answerAt + 1]
     const passed = answer >= 0
     const answeredUsed = passed ? answer : -1 - answer
-    const expectedUsed = passes ? used + cost : used
+    const expectedUsed = Math.min(passes ? used + cost : used, Number.MAX_SAFE_INTEGER)
 
     if (this.options.isExact) {
       if (passed !== passes || answeredUsed !== expectedUsed || resetAtMs !== cell.endMs)

@@ -12,9 +12,9 @@ export const PLANTS: Record<string, { what: string; plant(): void }> = {
     what: 'a call at the very end of a window still counts in it',
     plant() {
       const { take } = WindowTable.prototype
-      WindowTable.prototype.take = function (h0, h1, h2, h3, limit, durationMs, cost, atMs) {
+      WindowTable.prototype.take = function (h0, h1, h2, h3, limit, durationMs, cost, atMs, owner) {
         const isEdge = atMs % durationMs === 0
-        return take.call(this, h0, h1, h2, h3, limit, durationMs, cost, isEdge ? atMs - 1 : atMs)
+        return take.call(this, h0, h1, h2, h3, limit, durationMs, cost, isEdge ? atMs - 1 : atMs, owner)
       }
     },
   },
@@ -37,8 +37,8 @@ export const PLANTS: Record<string, { what: string; plant(): void }> = {
     what: 'a window read at the start counts twice',
     plant() {
       const { restore } = WindowTable.prototype
-      WindowTable.prototype.restore = function (h0, h1, h2, h3, endMs, used) {
-        restore.call(this, h0, h1, h2, h3, endMs, 2 * used)
+      WindowTable.prototype.restore = function (h0, h1, h2, h3, endMs, used, owner) {
+        restore.call(this, h0, h1, h2, h3, endMs, 2 * used, owner)
       }
     },
   },
@@ -52,10 +52,10 @@ export const PLANTS: Record<string, { what: string; plant(): void }> = {
     what: 'a refused cost is counted, though the answer does not show it',
     plant() {
       const { take } = WindowTable.prototype
-      WindowTable.prototype.take = function (h0, h1, h2, h3, limit, durationMs, cost, atMs) {
-        if (take.call(this, h0, h1, h2, h3, limit, durationMs, cost, atMs)) return true
+      WindowTable.prototype.take = function (h0, h1, h2, h3, limit, durationMs, cost, atMs, owner) {
+        if (take.call(this, h0, h1, h2, h3, limit, durationMs, cost, atMs, owner)) return true
         const { used, resetAtMs } = this
-        take.call(this, h0, h1, h2, h3, 2 ** 31 - 1, durationMs, cost, atMs)
+        take.call(this, h0, h1, h2, h3, Number.MAX_SAFE_INTEGER, durationMs, cost, atMs, owner)
         this.used = used
         this.resetAtMs = resetAtMs
         return false

@@ -1,13 +1,13 @@
 import type { AnySql, Sql, Transaction } from '../../src/db/connect.ts'
 import { GivenUp } from '../../src/db/guarded-pool.ts'
 import type { Spills } from '../../src/db/spill.ts'
-import { CELL_BYTES, type Segment, unpackSegment } from '../../src/limiter/segment.ts'
+import { CELL_BYTES, SEGMENT_FORMAT, type Segment, unpackSegment } from '../../src/limiter/segment.ts'
 import type { HashRange, StoredNode, WindowRows, WindowStore } from '../../src/limiter/store.ts'
 import type { SpentRow } from '../../src/verify/store.ts'
 import type { Thread, World } from './world.ts'
 
 /** What a row or a segment says of a window. */
-export type WindowCopy = { nodeId: string; cell: string; endMs: number; used: number }
+export type WindowCopy = { nodeId: string; cell: string; endMs: number; used: number; owner: number }
 type StoredSegment = { nodeId: string; pass: number; segment: Segment; copies: WindowCopy[] }
 
 /** The name of a cell as that of its row. */
@@ -24,7 +24,7 @@ export class Postgres {
   healthySinceMs = Number.NEGATIVE_INFINITY
   /** The same, for answering at once. */
   quickSinceMs = Number.NEGATIVE_INFINITY
-  readonly windows = new Map<string, Map<string, { endMs: number; used: number }>>()
+  readonly windows = new Map<string, Map<string, { endMs: number; used: number; owner: number }>>()
   readonly segments = new Map<number, StoredSegment>()
   private lastSegment = 0
   readonly keys = new Map<string, KeyRow>()
@@ -144,8 +144,8 @@ export class Postgres {
       writeSegment: (nodeId, pass, segment) =>
         run('segment', () => {
           const copies: WindowCopy[] = []
-          unpackSegment(Buffer.from(segment.cells, 'hex'), (h0, h1, h2, h3, endMs, used) =>
-            copies.push({ nodeId, cell: cellNameOf([h0, h1, h2, h3]), endMs, used }),
+          unpackSegment(Buffer.from(segment.cells, 'hex'), (h0, h1, h2, h3, endMs, used, owner) =>
+            copies.push({ nodeId, cell: cellNameOf([h0, h1, h2, h3]), endMs, used, owner }),
           )
           this.segments.set(++this.lastSegment, { nodeId, pass, segment, copies })
         }),
@@ -164,13 +164,16 @@ export class Postgres {
         run('restore', () => {
           const copies = this.openWindows(hashes, nowMs).filter((copy) => copy.nodeId === nodeId)
           this.onWindowsRead(reader, copies)
-          return copies.map(({ cell, endMs, used }) => ({ cell, ends_at: endMs, used }))
+          return copies.map(({ cell, endMs, used, owner }) => ({ cell, ends_at: endMs, used, owner }))
         }),
       readSegments: (ids) =>
         run('restore segments', () => {
           const stored = ids.flatMap((id) => this.segments.get(id) ?? [])
           for (const { copies } of stored) this.onWindowsRead(reader, copies)
-          return stored.map(({ segment }) => Buffer.from(segment.cells, 'hex'))
+          return stored.map(({ segment }) => ({
+            format: SEGMENT_FORMAT,
+            cells: Buffer.from(segment.cells, 'hex'),
+          }))
         }),
       deleteEnded: ({ nowMs, afterMs, rowsMax }) =>
         run('delete', () => deleteEnded(Math.min(nowMs, this.clock()) - afterMs, rowsMax)),
@@ -226,16 +229,18 @@ export class Postgres {
     for (const [i, endMs] of rows.ends.entries()) {
       const cell = rows.cells.slice(32 * i, 32 * i + 32)
       const used = rows.used[i] as number // as long as ends
+      const owner = rows.owners[i] as number // as long as ends
       let byNode = this.windows.get(cell)
       if (byNode === undefined) {
         byNode = new Map()
         this.windows.set(cell, byNode)
       }
       const row = byNode.get(nodeId)
-      if (row === undefined) byNode.set(nodeId, { endMs, used })
+      if (row === undefined) byNode.set(nodeId, { endMs, used, owner })
       else if (endMs > row.endMs || (endMs === row.endMs && used > row.used)) {
         row.endMs = endMs
         row.used = used
+        row.owner = owner
       }
     }
   }
@@ -245,8 +250,8 @@ export class Postgres {
     for (const [cell, byNode] of this.windows) {
       const hash = Number.parseInt(cell.slice(0, 8), 16)
       if (hash < first || hash > last) continue
-      for (const [nodeId, { endMs, used }] of byNode)
-        if (endMs > nowMs) open.push({ nodeId, cell, endMs, used })
+      for (const [nodeId, { endMs, used, owner }] of byNode)
+        if (endMs > nowMs) open.push({ nodeId, cell, endMs, used, owner })
     }
     return open
   }

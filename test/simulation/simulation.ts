@@ -493,11 +493,11 @@ class Simulation {
     return this.keys[this.world.integer(0, this.keys.length - 1)] as Key // in range
   }
 
-  private takeOf({ name, limit, durationMs }: Counter): Take {
+  private takeOf({ name, workspaceId, limit, durationMs }: Counter): Take {
     const { world } = this
     const dice = world.random()
     const cost = dice < 0.75 ? 1 : dice < 0.85 ? 0 : world.integer(2, Math.max(2, limit))
-    return { counter: name, limit, durationMs, cost }
+    return { counter: name, workspaceId, limit, durationMs, cost }
   }
 
   /** Some are used much more than others. */
@@ -510,11 +510,13 @@ class Simulation {
   private makeCounter(index: number): Counter {
     const { world } = this
     const durationMs = world.pick([500, 1_000, 2_000, 10_000, 60_000, 3_600_000])
-    const limit = world.pick([1, 2, 5, 10, 50, 300])
+    const limit = world.pick([1, 2, 5, 10, 50, 300, Number.MAX_SAFE_INTEGER])
     const identifier = `user_${index}`
     return {
       name: `ns_1\n${limit}\n${durationMs}\n${identifier}`,
       identifier,
+      // Some have a few counters, one has most: over budget it gives way.
+      workspaceId: `ws_${Math.min(index % 16, 4)}`,
       limit,
       durationMs,
       admitted: new Map(),
@@ -737,6 +739,7 @@ type Profile = {
 type Counter = {
   readonly name: string
   readonly identifier: string
+  readonly workspaceId: string
   readonly limit: number
   readonly durationMs: number
   readonly admitted: Map<Machine, { server: Server; deaths: number; endMs: number; cost: number }>

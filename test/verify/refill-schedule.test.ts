@@ -91,8 +91,8 @@ test('a verification after a scheduled refill does not add it again', async () =
   expect(await verify()).toBe(10)
 })
 
-test('a refill never passes the largest 32-bit integer, and deleted or unlimited keys are left alone', async () => {
-  const refill = { interval: 'daily', amount: 2_147_483_647 }
+test('a refill never passes 2^53 - 1, and deleted or unlimited keys are left alone', async () => {
+  const refill = { interval: 'daily', amount: Number.MAX_SAFE_INTEGER }
   const { workspace, made, remaining } = await prepare({
     full: { remaining: 5, refill },
     unlimited: { remaining: 5, refill },
@@ -104,7 +104,7 @@ test('a refill never passes the largest 32-bit integer, and deleted or unlimited
   await schedule().runRound()
   const { deleted } = made
   delete made.deleted
-  expect(await remaining()).toMatchObject({ full: 2_147_483_647 })
+  expect(await remaining()).toMatchObject({ full: Number.MAX_SAFE_INTEGER })
   expect((await remaining()).unlimited).toBeUndefined()
   const [row] = await server.server.deps.sql`select remaining from keys where id = ${deleted ?? ''}`
   expect(row).toEqual({ remaining: 5 })

@@ -1,0 +1,111 @@
+import { describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { NearLimit } from '../../src/limiter/near-limit.ts'
+import { WindowTable } from '../../src/limiter/window-table.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+import { takeFrom } from './support.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+const MIB = 2 ** 20
+const YEAR_MS = 366 * 24 * 3_600_000
+const NOW = Date.UTC(2030, 0, 1, 12)
+const [FLOODER, NEIGHBOUR, THIRD] = [11, 22, 33]
+
+function prepare(options: { memoryBytes?: number } = {}) {
+  const table = new WindowTable({ memoryBytes: options.memoryBytes ?? MIB, nowMs: NOW })
+  let atMs = NOW
+  const take = (owner: number, counter: string, limit = 1, durationMs = YEAR_MS) =>
+    takeFrom(table, { owner, counter, limit, durationMs, cost: 1, atMs })
+  const flood = (owner: number, count: number, from = 0) => {
+    let refused = 0
+    for (let i = from; i < from + count; i++) if (!take(owner, `flood of ${owner} ${i}`).passed) refused++
+    return refused
+  }
+  return {
+    table,
+    take,
+    flood,
+    setTime: (ms: number) => {
+      atMs = ms
+    },
+  }
+}
+
+/** Findings 3.3: one workspace's flood denied the new identifiers of all others until a restart. */
+describe('while a workspace floods the memory', () => {
+  test('new counters of another are counted exactly, and only its own are over-counted', () => {
+    const { table, take, flood } = prepare()
+    expect(flood(FLOODER, 1_000_000)).toBeGreaterThan(10_000) // the flooder meets itself
+    for (let i = 0; i < 3_000; i++) {
+      expect(take(NEIGHBOUR, `user ${i}`)).toMatchObject({ passed: true, used: 1 })
+      if (i % 10 === 0) flood(FLOODER, 50, 1_000_000 + 5 * i)
+    }
+    for (let i = 0; i < 3_000; i++)
+      expect(take(NEIGHBOUR, `user ${i}`)).toMatchObject({ passed: false, used: 1 })
+    expect(table.sketch.chargesOf(NEIGHBOUR)).toBe(0)
+  })
+
+  /** What gives up its cell is near its limit: forgetting it would be a way to a fresh allowance. */
+  test('a counter that gave up its cell is counted on, and not forgotten by a restart', () => {
+    const { table, take, flood } = prepare()
+    for (let i = 0; i < 500; i++) take(FLOODER, `customer ${i}`, 3)
+    flood(FLOODER, 50_000)
+    table.nearLimit.take()
+    for (let i = 0; i < 5_000; i++) take(NEIGHBOUR, `user ${i}`)
+    expect(table.nearLimit.count).toBeGreaterThan(1_000)
+    for (let i = 0; i < 500; i++) {
+      expect(take(FLOODER, `customer ${i}`, 3).used).toBeGreaterThanOrEqual(2)
+      take(FLOODER, `customer ${i}`, 3)
+      expect(take(FLOODER, `customer ${i}`, 3).passed).toBe(false)
+    }
+    for (let i = 0; i < 50_000; i++) expect(take(FLOODER, `flood of ${FLOODER} ${i}`).passed).toBe(false)
+  })
+
+  test('two that flood have an equal share each, and neither takes that of a third', () => {
+    const { table, take, flood } = prepare()
+    for (let i = 0; i < 2_000; i++) take(THIRD, `user ${i}`, 10)
+    for (let round = 0; round < 20; round++)
+      for (const owner of [FLOODER, NEIGHBOUR]) flood(owner, 5_000, 5_000 * round)
+    const { cells } = table.owners
+    expect(cells[THIRD]).toBe(2_000)
+    expect(Math.abs((cells[FLOODER] as number) - (cells[NEIGHBOUR] as number))).toBeLessThan(200) // in range
+    for (let i = 0; i < 2_000; i++)
+      expect(take(THIRD, `user ${i}`, 10)).toMatchObject({ passed: true, used: 2 })
+    expect(
+      table.owners
+        .largest(2)
+        .map(({ owner }) => owner)
+        .sort(),
+    ).toEqual([FLOODER, NEIGHBOUR])
+  })
+
+  test('its memory goes back to others when its windows are over', () => {
+    const { table, take, flood, setTime } = prepare()
+    flood(FLOODER, 100_000)
+    setTime(NOW + 2 * YEAR_MS)
+    for (let i = 0; i < 5_000; i++)
+      expect(take(NEIGHBOUR, `user ${i}`)).toMatchObject({ passed: true, used: 1 })
+    table.sweep(0, Number.MAX_SAFE_INTEGER, { ...table.nearLimit.take(), hasRoom: () => true, add: () => {} })
+    expect([table.owners.cells[FLOODER], table.owners.cells[NEIGHBOUR]]).toEqual([0, table.live])
+  })
+})
+
+describe('of the counters that a restart must not forget', () => {
+  const fill = (list: NearLimit, owner: number, count: number) => {
+    const before = list.count
+    for (let i = 0; i < count; i++) list.keep(owner, i, i, i, NOW, 1, owner)
+    return list.count - before
+  }
+
+  test('one owner alone has four fifths, and each after it still finds room', () => {
+    const list = new NearLimit(1_000)
+    expect(fill(list, FLOODER, 5_000)).toBe(800)
+    expect(fill(list, NEIGHBOUR, 100)).toBe(100)
+    expect(fill(list, THIRD, 5_000)).toBe(80)
+    // What is written makes room, and what could not be written comes back to its owners.
+    const unwritten = list.take()
+    expect(fill(list, NEIGHBOUR, 50)).toBe(50)
+    list.putBack(unwritten)
+    expect(list.count).toBeGreaterThan(900)
+  })
+})
