@@ -414,26 +414,25 @@ async function takeWrites(sql: AnySql): Promise<number> {
   return row?.rows ?? 0
 }
 
-if (import.meta.main) {
+/** `bun run hostile --requests 2000000 --watched 200000 --seed 1` */
+export async function runApiCampaigns(args: string[]): Promise<void> {
   const { values } = parseArgs({
+    args,
     options: {
       requests: { type: 'string', default: '2000000' },
       watched: { type: 'string', default: '200000' },
       seed: { type: 'string', default: '1' },
     },
   })
-  const [requests, watched, seed] = [values.requests, values.watched, values.seed].map(Number) as [
-    number,
-    number,
-    number,
-  ] // three in, three out
+  const requests = Number(values.requests)
+  const watched = Number(values.watched)
   for (const [count, watches] of [
     [watched, true],
     [requests - watched, false],
   ] as const) {
     await using server = await startHostileServer()
     let shownAt = 0
-    const options = { requests: count, batch: 2000, seed, concurrency: 16, watches }
+    const options = { requests: count, batch: 2000, seed: Number(values.seed), concurrency: 16, watches }
     const report = await runCampaign(server, options, ({ drawn, sent, seconds, heapMib, residentMib }) => {
       if (seconds - shownAt < 10) return
       shownAt = seconds
@@ -443,5 +442,4 @@ if (import.meta.main) {
     })
     console.log(JSON.stringify(report, null, 2))
   }
-  process.exit(0)
 }

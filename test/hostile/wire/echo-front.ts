@@ -1,0 +1,55 @@
+import { ALL_ERRORS } from '../../../src/errors.ts'
+import type { Answer } from '../../../src/http/answer.ts'
+import { Front } from '../../../src/http/front.ts'
+import { HeldMemory } from '../../../src/http/held-memory.ts'
+import { Turns } from '../../../src/http/turns.ts'
+import { systemTimers } from '../../../src/lib/timers.ts'
+import { echoHeader } from './echo.ts'
+
+/** Tollgate's reader of requests on a Unix socket, with a handler that says what a request was taken for. */
+export function startEchoFront(path: string): AsyncDisposable {
+  const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
+  const front = new Front({
+    where: { unix: path },
+    hot: new Map(),
+    cold: async (incoming) => {
+      const { method, target } = incoming
+      try {
+        const body = await incoming.text(Number.MAX_SAFE_INTEGER, () => new TooLarge())
+        return answerOf(200, { 'X-Echo': echoHeader({ method, target, body }) })
+      } catch (cause) {
+        if (cause instanceof TooLarge) return refusal(413, 'the body is too large')
+        throw cause
+      }
+    },
+    refuse: ({ code, message }) => refusal(ALL_ERRORS[code].status, message),
+    connectionsMax: 10_000,
+    counts,
+    garbage: { received: () => {} },
+    memory: new HeldMemory(2 ** 26, counts),
+    turns: new Turns(systemTimers),
+  })
+  return { [Symbol.asyncDispose]: () => front.stop(0) }
+}
+
+class TooLarge extends Error {}
+
+/** The reason in ASCII, as a header must be. */
+const refusal = (status: number, reason: string): Answer =>
+  answerOf(status, { 'X-Reason': reason.replaceAll(/[^ -~]/g, "'") })
+
+const answerOf = (status: number, addedHeaders: Record<string, string>): Answer => ({
+  status,
+  text: '',
+  envelope: {
+    requestId: 'req_1',
+    startedAt: 0,
+    addedHeaders,
+    isCrossOrigin: false,
+    isApi: false,
+    isPretty: false,
+    publicUrl: '',
+    trace: null,
+  },
+  tookMs: 0,
+})
