@@ -40,7 +40,7 @@ export const IN_FRONT: readonly Configuration[] = [
   nginxInFront('nginx, few methods', [V1, blockWith('nginx', 'nginx', 'deny all')]),
   haproxyInFront('HAProxy'),
   haproxyInFront('HAProxy, few methods', blockWith('haproxy', 'haproxy', 'acl for_all')),
-  caddyWith('Caddy', blockWith('caddy', 'caddyfile', 'lb_try_duration')),
+  caddyWith('Caddy', blockWith('caddy', 'caddyfile', '@open path /v1/*')),
   caddyWith('Caddy, few methods', blockWith('caddy', 'caddyfile', 'remote_ip')),
 ]
 
