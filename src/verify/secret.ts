@@ -41,8 +41,9 @@ const KEY_VERSION = 1
 /** SHA-256 over the UTF-8 text of the whole key, standard base64 with padding: variant `sha256_base64`. */
 export const hashKey = (key: string): string => Bun.SHA256.hash(key, 'base64')
 
-export const BEARER = 'Bearer '
-
-/** The key in an Authorization header: without the literal {@link BEARER}, where it begins with that. */
+/**
+ * The key in an Authorization header: without `Bearer ` in any case (RFC 9110 11.1), where it begins with that; what else
+ * it holds is the key as a whole.
+ */
 export const bearer = (authorization: string): string =>
-  authorization.startsWith(BEARER) ? authorization.slice(BEARER.length) : authorization
+  /^bearer /i.test(authorization) ? authorization.slice('bearer '.length) : authorization
