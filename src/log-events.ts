@@ -23,6 +23,7 @@ export const LOG_EVENTS = {
   slow_request: 'warn',
   request_failed: 'error',
   connections_refused: 'warn',
+  connections_lowered: 'warn',
   // Database
   database_unavailable: 'warn',
   database_available: 'info',

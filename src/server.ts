@@ -11,6 +11,7 @@ import { openSpills } from './db/spill.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 import { listen, listenForMetrics } from './http/listen.ts'
 import { metricFamilies, warmMetrics } from './http/metrics.ts'
+import { withinOpenFiles } from './http/open-files.ts'
 import { tryPlaces } from './http/places.ts'
 import { type HttpThreads, startHttpThreads } from './http/threads.ts'
 import { KeyImporter } from './keys/import-queue.ts'
@@ -63,9 +64,10 @@ export type Server = AsyncDisposable & {
  * @throws ConfigError, StartError: one line that says what to change; the signal's reason.
  */
 export async function startServer(
-  config: Config,
+  asked: Config,
   options: { clock?: Clock; onStatement?: OnStatement; sendUsageMs?: number; signal?: AbortSignal } = {},
 ): Promise<Server> {
+  const config = withinOpenFiles(asked)
   await using opening = new AsyncDisposableStack()
   const clock = options.clock ?? systemClock
   const { signal } = options

@@ -92,8 +92,9 @@ export function createApp(deps: Deps) {
   }
   app.onError(({ request, code, error }) => {
     const incoming = incomingOf(request)
-    const cause = code === 'NOT_FOUND' ? notFound(`${incoming.method} ${shortPath(incoming)}`) : error
-    return responseOf(unroutedAnswer(incoming, cause, deps))
+    return responseOf(
+      code === 'NOT_FOUND' ? unknownAnswer(incoming, deps) : unroutedAnswer(incoming, error, deps),
+    )
   })
 
   const cold = (incoming: Incoming): Answer | Response | Promise<Response> => {
@@ -101,7 +102,7 @@ export function createApp(deps: Deps) {
     const allow = methods.get(path) ?? (PAGE.test(path) ? PAGE_METHODS : null)
     if (method === 'OPTIONS' && (allow !== null || path === '*' || path.startsWith('/v1/')))
       return optionsAnswer(openEnvelope(incoming, deps), allow ?? ALL_METHODS)
-    if (allow === null) return unroutedAnswer(incoming, notFound(`${method} ${shortPath(incoming)}`), deps)
+    if (allow === null) return unknownAnswer(incoming, deps)
     if (!allow.split(', ').includes(method)) return notAllowed(incoming, allow, deps)
     const request = new Request(`http://localhost${path}`, { method: method === 'HEAD' ? 'GET' : method })
     came.set(request, incoming)
@@ -127,6 +128,12 @@ const refuserOf =
   (deps: Deps) =>
   ({ code, message }: Refused): Answer =>
     unroutedAnswer(NO_REQUEST, new ApiError(code, message), deps)
+
+function unknownAnswer(incoming: Incoming, deps: Deps): Answer {
+  // HEAD gets the length that GET would get.
+  const method = incoming.method === 'HEAD' ? 'GET' : incoming.method
+  return unroutedAnswer(incoming, notFound(`${method} ${shortPath(incoming)}`), deps)
+}
 
 function notAllowed(incoming: Incoming, allow: string, deps: Deps): Answer {
   const { method, path } = incoming

@@ -9,7 +9,7 @@ import { SocketRequest } from './incoming.ts'
 import { messageOf, messageOfResponse } from './message.ts'
 import { ChunkedBody, MeasuredBody, type RequestBody } from './request-body.ts'
 import { HEAD_BYTES_MAX, isTokenCode, type Refused, type RequestHead } from './request-head.ts'
-import type { Waiting } from './turns.ts'
+import type { Reading, Waiting } from './turns.ts'
 
 /**
  * One client's connection: receiving → working → sending → receiving …, and at its end sending → lingering → closed.
@@ -24,7 +24,7 @@ import type { Waiting } from './turns.ts'
  *
  * Its `receive` runs for every request, so what it does is counted in microseconds.
  */
-export class Connection implements Holder, Waiting {
+export class Connection implements Holder, Waiting, Reading {
   /** Bytes received and not yet read: `held[heldFrom .. heldTo)`. */
   private held: Buffer = NOTHING
   private heldFrom = 0
@@ -166,6 +166,7 @@ export class Connection implements Holder, Waiting {
   private readBody(body: RequestBody, bytes: Buffer, from: number): number {
     const used = body.read(bytes, from)
     const { head } = this
+    if (!body.isWhole && bytes.length > PIECE_BYTES_MAX) this.readLater()
     if (body.refused !== null) this.refuse(body.refused)
     else if (head !== null && (body.isWhole || body.isTooLarge)) {
       const text = body.isTooLarge ? null : body.text()
@@ -346,6 +347,18 @@ export class Connection implements Holder, Waiting {
     } else this.refuse(OUT_OF_MEMORY)
   }
 
+  /** Many who send large bodies take turns. */
+  private readLater(): void {
+    if (this.isPaused || this.isHalfClosed) return
+    this.pause()
+    this.front.options.turns.readLater(this)
+  }
+
+  readOn(): void {
+    if (this.isClosed || !this.isPaused) return
+    if (this.isEnding || this.heldBytes <= HELD_BYTES_MAX) this.resume()
+  }
+
   private pause(): void {
     if (this.isPaused || this.isHalfClosed) return
     this.isPaused = true
@@ -452,6 +465,8 @@ const LINE_FEED = 0x0a
 /** A client may send the next request or two before it has an answer; more is left in the kernel. */
 const HELD_BYTES_MAX = 65_536
 const HELD_BYTES_FIRST = 1024
+/** Of a body: who sends more at a time waits for its turn to send on. */
+const PIECE_BYTES_MAX = 65_536
 /** What may come after the last request that is answered: the rest of a body that is too large. */
 const DROPPED_BYTES_MAX = 64 * BODY_BYTES_MAX
 /** A client may keep its connection without using it. */

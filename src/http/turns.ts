@@ -6,24 +6,40 @@ export type Waiting = {
   goOn(): void
 }
 
+/** Who reads a large body. */
+export type Reading = {
+  /** Its turn: it may read one piece more. */
+  readOn(): void
+}
+
 /**
- * How many requests that were held are begun in one turn of the event loop, by all connections of a thread together: beyond
- * that they wait in line for the next, after what has come for others. Without it one client that pipelines has the thread.
+ * How much one turn of the event loop does for clients that send without pause, by all connections of a thread together. What
+ * is beyond waits in line for the next turn, after what has come for others.
+ *
+ * - Requests that were held while another was in work: 16 are begun.
+ * - Pieces of bodies, of up to half a megabyte each: 8 are read.
  */
 export class Turns {
   private begun = 0
-  private line: Waiting[] = []
+  private waiting: Waiting[] = []
+  private reading: Reading[] = []
   private isScheduled = false
 
   constructor(private readonly timers: Pick<Timers, 'soon'>) {}
 
   /** @returns whether it may go on now; else its turn comes, once. */
   mayGoOn(waiting: Waiting): boolean {
-    const mayGoOn = this.line.length === 0 && this.begun < BEGUN_MAX
+    const mayGoOn = this.waiting.length === 0 && this.begun < BEGUN_MAX
     if (mayGoOn) this.begun++
-    else this.line.push(waiting)
+    else this.waiting.push(waiting)
     this.schedule()
     return mayGoOn
+  }
+
+  /** Its turn comes, once. */
+  readLater(reading: Reading): void {
+    this.reading.push(reading)
+    this.schedule()
   }
 
   private schedule(): void {
@@ -34,12 +50,16 @@ export class Turns {
 
   private run(): void {
     this.isScheduled = false
-    const next = this.line.slice(0, BEGUN_MAX)
-    this.line = this.line.slice(BEGUN_MAX)
-    this.begun = next.length
-    for (const waiting of next) waiting.goOn()
-    if (this.line.length > 0) this.schedule()
+    const waiting = this.waiting.slice(0, BEGUN_MAX)
+    this.waiting = this.waiting.slice(BEGUN_MAX)
+    const reading = this.reading.slice(0, READ_MAX)
+    this.reading = this.reading.slice(READ_MAX)
+    this.begun = waiting.length
+    for (const each of waiting) each.goOn()
+    for (const each of reading) each.readOn()
+    if (this.waiting.length > 0 || this.reading.length > 0) this.schedule()
   }
 }
 
 const BEGUN_MAX = 16
+const READ_MAX = 8

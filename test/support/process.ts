@@ -20,17 +20,22 @@ export type ServerProcess = AsyncDisposable &
  * Starts `serve` with these variables and waits until it listens.
  * @param options.preload A module that runs in the process before anything else.
  * @param options.core The only one it may run on; needs `taskset`.
+ * @param options.openFilesMax How many files it may have open.
  * @throws Error with what it wrote, when it ends or does not listen in time.
  */
 export async function spawnServer(
   env: Record<string, string>,
-  options: { preload?: string; core?: number } = {},
+  options: { preload?: string; core?: number; openFilesMax?: number } = {},
 ): Promise<ServerProcess> {
   const began = performance.now()
   const preload = options.preload === undefined ? [] : ['--preload', options.preload]
   const pin = options.core === undefined ? [] : ['taskset', '-c', String(options.core)]
+  const files =
+    options.openFilesMax === undefined
+      ? []
+      : ['sh', '-c', 'ulimit -n "$0" && exec "$@"', String(options.openFilesMax)]
   const main = `${import.meta.dir}/../../src/main.ts`
-  const child = Bun.spawn([...pin, process.execPath, ...preload, main, 'serve'], {
+  const child = Bun.spawn([...files, ...pin, process.execPath, ...preload, main, 'serve'], {
     env: {
       PATH: process.env.PATH ?? '',
       HOME: process.env.HOME ?? '',

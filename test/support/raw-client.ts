@@ -8,6 +8,8 @@ export class RawClient {
   private readonly socket: Socket
   /** Answers have no content, whatever their length says. */
   answersHead = false
+  /** Its side stays open when the server closes. */
+  keepsOpen = false
   private isClosed = false
   /** Of a connection that broke: ECONNRESET, EPIPE. */
   errorCode: string | null = null
@@ -28,7 +30,7 @@ export class RawClient {
     for (const event of ['end', 'close'])
       this.socket.on(event, () => {
         this.isClosed = true
-        this.socket.end()
+        if (!this.keepsOpen) this.socket.end()
         this.wake()
       })
     this.socket.on('error', (cause: NodeJS.ErrnoException) => {
