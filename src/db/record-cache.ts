@@ -4,7 +4,8 @@ import type { Changes } from './changes.ts'
 
 /**
  * One thread's cache of records read from the database. Entries do not age: a write names what it touched
- * (`changes.ts`), and every entry that depends on it is dropped before the write is answered.
+ * (`changes.ts`), and every entry that depends on it is dropped before the write is answered. When there is no room, the
+ * workspaces that have the most give it: what one reads pushes out its own.
  *
  * When everything may have changed, which is said after the way to other processes was broken, entries stay but are read
  * again before they are used. If that fails, or takes longer than {@link CONFIRM_MS}, the old one is used: it is then as good as
@@ -23,11 +24,14 @@ export class RecordCache<V extends object> {
   #loading = new Map<string, Loading<V>>()
   /** Told of what changed while a load was under way: its result may predate the change and is then not kept. */
   readonly #observers = new Set<(touched: readonly string[] | null) => void>()
+  #isSweeping = false
   hits = 0
   misses = 0
 
   /**
-   * @param options.bytesMax Bound of the cache, reckoned by `bytesOf`; the least recently used records of a part go first.
+   * @param options.bytesMax Bound of the cache, reckoned by `bytesOf`; the least recently used records of a part go first, of
+   *   owners that have at least half as much there as the one with the most.
+   * @param options.ownerOf The workspace that a record is read for.
    * @param options.missingMax How many keys without a record are remembered; 0 = none.
    * @param options.partBytes What a part of it should be able to hold at least, as no larger record is kept; in one piece
    *   where it is not given. For caches of many records (see {@link Part}).
@@ -39,6 +43,7 @@ export class RecordCache<V extends object> {
       load: (key: string) => Promise<V | null>
       dependenciesOf: (record: V) => string[]
       bytesOf: (record: V) => number
+      ownerOf: (record: V) => string
       bytesMax: number
       missingMax: number
       partBytes?: number
@@ -60,7 +65,7 @@ export class RecordCache<V extends object> {
   /** The record at once when it is cached, else a promise of it; null = there is none. */
   find(key: string): V | null | Promise<V | null> {
     const part = this.#partOf(key)
-    const cached = part.found.get(key)
+    const cached = part.find(key)
     if (cached !== undefined && part.isSuspect(key)) return this.#confirm(key, cached)
     if (cached !== undefined) {
       this.hits++
@@ -93,6 +98,7 @@ export class RecordCache<V extends object> {
         part.dropDependents(name)
       }
     }
+    if (this.#parts.some((part) => part.hasDropped())) this.#sweepSoon()
   }
 
   /** By the key's first characters: the text of a hash has few values of each, so that they are mixed to fill all parts alike. */
@@ -114,6 +120,18 @@ export class RecordCache<V extends object> {
     return this.#inTime(key, loading, leftMs)
   }
 
+  /** Frees what was dropped at once in slices, so that a workspace with many records does not hold up the thread. */
+  #sweepSoon(): void {
+    if (this.#isSweeping) return
+    this.#isSweeping = true
+    this.#timers.soon(() => {
+      this.#isSweeping = false
+      let left = SWEEP_SLICE
+      for (const part of this.#parts) left -= part.sweep(left)
+      if (this.#parts.some((part) => part.hasDropped())) this.#sweepSoon()
+    })
+  }
+
   async #inTime(key: string, loading: Loading<V>, leftMs: number): Promise<V | null> {
     let cancel: Cancel | undefined
     const late = new Promise<never>((_, reject) => {
@@ -122,7 +140,7 @@ export class RecordCache<V extends object> {
     try {
       return await Promise.race([loading.record, late])
     } catch (cause) {
-      const known = this.#partOf(key).found.peek(key)
+      const known = this.#partOf(key).peek(key)
       if (known === undefined) throw cause // dropped meanwhile, for it has changed
       return known
     } finally {
@@ -175,28 +193,52 @@ class Part<V extends object> {
   /** Keys known to have no record, in a bound of their own: junk pushes nothing real out. Null = not kept. */
   readonly missing: LRUCache<string, true> | null
   readonly #dependenciesOf: (record: V) => string[]
+  readonly #bytesOf: (record: V) => number
+  readonly #ownerOf: (record: V) => string
+  readonly #bytesMax: number
+  /** What each owner's records take here. */
+  readonly #bytes = new Map<string, number>()
+  /** Half of what the largest owner has, as of when it was last looked for. */
+  #largeBytes = 0
+  #evictionsUntilLook = 0
   /** Name of a thing → cache keys of the records that depend on it: of most things it is one, and needs no set. */
   readonly #dependents = new Map<string, string | Set<string>>()
   /** Entries to be read again before use. */
   readonly #suspects = new Set<string>()
+  /** Keys of entries that are dropped and still take room: many at once, each set as it was in {@link #dependents}. */
+  #dropped: Set<string>[] = []
 
   constructor(options: {
     dependenciesOf: (record: V) => string[]
     bytesOf: (record: V) => number
+    ownerOf: (record: V) => string
     bytesMax: number
     missingMax: number
   }) {
     this.#dependenciesOf = options.dependenciesOf
+    this.#bytesOf = options.bytesOf
+    this.#ownerOf = options.ownerOf
+    this.#bytesMax = Math.floor(options.bytesMax)
     this.found = new LRUCache<string, V>({
-      maxSize: Math.floor(options.bytesMax),
-      sizeCalculation: options.bytesOf,
+      maxSize: this.#bytesMax,
       dispose: (record, key) => {
         this.#suspects.delete(key)
         this.#unlink(key, record)
+        this.#own(record, -this.#bytesOf(record))
       },
     })
     const missingMax = Math.ceil(options.missingMax)
     this.missing = missingMax === 0 ? null : new LRUCache({ max: missingMax })
+  }
+
+  find(key: string): V | undefined {
+    if (this.#dropped.length > 0) this.#forget(key)
+    return this.found.get(key)
+  }
+
+  peek(key: string): V | undefined {
+    if (this.#dropped.length > 0) this.#forget(key)
+    return this.found.peek(key)
   }
 
   isSuspect(key: string): boolean {
@@ -213,25 +255,91 @@ class Part<V extends object> {
   }
 
   dropDependents(name: string): void {
-    const keys = this.#dependents.get(name) ?? []
-    for (const key of typeof keys === 'string' ? [keys] : [...keys]) this.found.delete(key)
+    const keys = this.#dependents.get(name)
+    if (keys === undefined) return
+    if (typeof keys === 'string') this.found.delete(keys)
+    else if (keys.size <= DROPPED_AT_ONCE) for (const key of [...keys]) this.found.delete(key)
+    else {
+      this.#dependents.delete(name)
+      this.#dropped.push(keys)
+    }
+  }
+
+  hasDropped(): boolean {
+    return this.#dropped.length > 0
+  }
+
+  /** @returns how many entries were freed, `max` at most. */
+  sweep(max: number): number {
+    let freed = 0
+    for (let keys = this.#dropped[0]; keys !== undefined && freed < max; keys = this.#dropped[0]) {
+      for (const key of keys) {
+        if (freed === max) return freed
+        keys.delete(key)
+        this.found.delete(key)
+        freed++
+      }
+      this.#dropped.shift()
+    }
+    return freed
   }
 
   keep(key: string, record: V | null): void {
+    if (this.#dropped.length > 0) this.#forget(key)
     if (record === null) {
       this.found.delete(key)
       this.missing?.set(key, true)
       return
     }
-    // Set before linking: replacing an entry unlinks the old one under the same key.
-    this.found.set(key, record)
-    if (!this.found.has(key)) return // larger than the part
+    const bytes = this.#bytesOf(record)
+    this.found.delete(key)
+    if (bytes > this.#bytesMax) return
+    this.#makeRoom(bytes)
+    this.found.set(key, record, { size: bytes })
+    this.#own(record, bytes)
     for (const name of this.#dependenciesOf(record)) {
       const keys = this.#dependents.get(name)
       if (keys === undefined) this.#dependents.set(name, key)
       else if (typeof keys !== 'string') keys.add(key)
       else if (keys !== key) this.#dependents.set(name, new Set([keys, key]))
     }
+  }
+
+  /** An entry that was dropped with many others, now that it is asked for. */
+  #forget(key: string): void {
+    for (const keys of this.#dropped) if (keys.delete(key)) this.found.delete(key)
+  }
+
+  /**
+   * The least recently used go first, but those of owners with little here are passed over, and count as just used: the next
+   * look does not meet them again.
+   */
+  #makeRoom(bytes: number): void {
+    let passed = 0
+    while (this.found.calculatedSize + bytes > this.#bytesMax) {
+      if (this.#evictionsUntilLook-- <= 0 || passed > this.found.size) {
+        this.#evictionsUntilLook = LOOK_EVERY
+        this.#largeBytes = 0
+        for (const owned of this.#bytes.values()) this.#largeBytes = Math.max(this.#largeBytes, owned / 2)
+        passed = 0
+      }
+      const { value: oldest } = this.found.rkeys().next()
+      const record = oldest === undefined ? undefined : this.found.peek(oldest)
+      if (oldest === undefined || record === undefined) return
+      if ((this.#bytes.get(this.#ownerOf(record)) ?? 0) >= this.#largeBytes) this.found.delete(oldest)
+      else {
+        this.found.get(oldest)
+        this.#evictionsUntilLook++ // no eviction
+        passed++
+      }
+    }
+  }
+
+  #own(record: V, bytes: number): void {
+    const owner = this.#ownerOf(record)
+    const owned = (this.#bytes.get(owner) ?? 0) + bytes
+    if (owned > 0) this.#bytes.set(owner, owned)
+    else this.#bytes.delete(owner)
   }
 
   #unlink(key: string, record: V): void {
@@ -244,6 +352,13 @@ class Part<V extends object> {
     }
   }
 }
+
+/** Evictions between two looks for the owner with the most: there may be thousands. */
+const LOOK_EVERY = 100
+/** Of a part; more are freed in slices. Some 20 µs. */
+const DROPPED_AT_ONCE = 20
+/** Entries freed in a turn: some 0.3 ms. */
+const SWEEP_SLICE = 300
 
 /** `lateAt`: by the timers' clock, when nobody waits for it any more who has an old record. */
 type Loading<V> = { record: Promise<V | null>; lateAt: number }

@@ -8,6 +8,7 @@ import { findNamespaceByName } from './store.ts'
 
 export type Namespace = {
   id: string
+  workspaceId: string
   name: string
   overrides: Overrides
   /** What a root key needs to limit in it. */
@@ -36,6 +37,7 @@ export class Namespaces {
         const mayLimit: PermissionQuery = { or: ['*', 'ratelimit.*.limit', `ratelimit.${row.id}.limit`] }
         return {
           id: row.id,
+          workspaceId: key.slice(0, split),
           name: row.name,
           overrides: arrangeOverrides(row.overrides),
           mayLimit,
@@ -43,6 +45,7 @@ export class Namespaces {
         }
       },
       dependenciesOf: ({ id }) => [id],
+      ownerOf: ({ workspaceId }) => workspaceId,
       bytesOf: ({ name, overrides }) =>
         700 + 2 * name.length + 300 * (overrides.exact.size + overrides.wildcards.length),
       bytesMax: options.bytesMax,

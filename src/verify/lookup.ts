@@ -27,6 +27,7 @@ export class KeyLookup {
       dependenciesOf,
       isRecordId: (name) => name.startsWith('key_'),
       bytesOf,
+      ownerOf: ({ workspaceId, forWorkspaceId }) => forWorkspaceId ?? workspaceId,
       partBytes: RECORD_BYTES_MAX,
       timers,
       ...options,

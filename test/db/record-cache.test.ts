@@ -17,6 +17,7 @@ function makeCache(timers: Timers = systemTimers) {
     },
     dependenciesOf: ({ id }) => [id],
     bytesOf: () => 100,
+    ownerOf: () => 'ws',
     bytesMax: 1000,
     missingMax: 10,
     isRecordId: (name) => name.startsWith('id_'),
@@ -136,6 +137,7 @@ test('a cache in parts finds what depends on a change in all of them', async () 
     },
     dependenciesOf: ({ id, of }) => [id, of],
     bytesOf: ({ text }) => 100 * text.length,
+    ownerOf: ({ of }) => of,
     bytesMax: 64 * 30_000,
     partBytes: 30_000,
     missingMax: 64_000,
@@ -188,6 +190,7 @@ test.each(['base64', 'hex'] as const)('hashes in %s fill the parts of a cache al
     },
     dependenciesOf: ({ id }) => [id],
     bytesOf: () => 100,
+    ownerOf: () => 'ws',
     bytesMax: 64 * 30_000,
     partBytes: 30_000,
     missingMax: 64 * 300,
@@ -200,4 +203,95 @@ test.each(['base64', 'hex'] as const)('hashes in %s fill the parts of a cache al
   expect(loads).toBe(keys.length)
   for (const key of keys) await cache.find(key)
   expect(loads).toBe(keys.length)
+})
+
+type Owned = { id: string; owner: string; bytes: number }
+function ownedCache(options: { bytesMax: number; partBytes?: number; timers?: Timers }) {
+  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const stored = new Map<string, Owned>()
+  const source = { loads: 0 }
+  const cache = new RecordCache<Owned>(changes, {
+    load: async (key) => {
+      source.loads++
+      return stored.get(key) ?? null
+    },
+    dependenciesOf: ({ id, owner }) => [id, owner],
+    bytesOf: ({ bytes }) => bytes,
+    ownerOf: ({ owner }) => owner,
+    missingMax: 10,
+    ...options,
+  })
+  let made = 0
+  /** Makes so many, and reads them. */
+  const read = async (owner: string, count: number, bytes = 100) => {
+    const keys = Array.from({ length: count }, () => hashOf(`key ${++made}`))
+    for (const [at, key] of keys.entries()) stored.set(key, { id: `id_${made}_${at}`, owner, bytes })
+    for (const key of keys) await cache.find(key)
+    return keys
+  }
+  const cached = (keys: readonly string[]) =>
+    keys.filter((key) => !(cache.find(key) instanceof Promise)).length
+  return { cache, changes, stored, source, read, cached }
+}
+
+/** Findings of November 2026, 3.4: 70 large keys of one pushed out the keys of all. */
+test('whatever one workspace reads, another with less than half as much keeps its records', async () => {
+  for (const partBytes of [20_000, 160_000]) {
+    const { read, cached } = ownedCache({ bytesMax: 160_000, partBytes })
+    const small = await read('small', 200)
+    const own = await read('large', 200)
+    for (let i = 0; i < 20; i++) await read('large', 500)
+    for (let i = 0; i < 100; i++) await read('large', 1, 9_000)
+    expect(cached(small)).toBe(200)
+    expect(cached(own)).toBe(0)
+  }
+})
+
+test('two workspaces that both read all they can have half each, and what is used stays', async () => {
+  const { cache, read, cached } = ownedCache({ bytesMax: 100_000 })
+  const first = await read('a', 1000)
+  const used = first.slice(0, 50)
+  for (let i = 0; i < 30; i++) {
+    for (const key of used) cache.find(key)
+    await read('b', 100)
+  }
+  expect(cached(used)).toBe(50)
+  expect(cached(first)).toBeWithin(300, 700)
+})
+
+test('alone, a workspace has the whole cache', async () => {
+  const { read, cached } = ownedCache({ bytesMax: 100_000 })
+  const keys = await read('a', 1000)
+  expect(cached(keys)).toBe(1000)
+  const more = await read('a', 10)
+  expect([cached(more), cached(keys)]).toEqual([10, 990])
+})
+
+/** Else whoever changes a role again and again, with 100 000 keys cached, holds up everybody for 0.1 s each time. */
+test('many records that a change drops are gone at once, and their room is freed in slices', async () => {
+  const turns: (() => void)[] = []
+  const timers = { ...systemTimers, soon: (run: () => void) => void turns.push(run) }
+  const { cache, changes, stored, source, read, cached } = ownedCache({ bytesMax: 2_000_000, timers })
+  const others = await read('other', 100)
+  const keys = await read('ws', 5_000)
+  await changes.publish(['ws'])
+  expect(turns).toHaveLength(1) // nothing was freed in this turn
+  const loads = source.loads
+  const [first = '', second = ''] = keys
+  for (const key of keys.slice(0, 10)) stored.set(key, { id: 'changed', owner: 'ws', bytes: 100 })
+  expect(await cache.find(first)).toMatchObject({ id: 'changed' })
+  expect(source.loads).toBe(loads + 1)
+  // Read again meanwhile, it stays; dropped by its own name, it goes.
+  expect(await cache.find(second)).toMatchObject({ id: 'changed' })
+  let slices = 0
+  for (let turn = turns.shift(); turn !== undefined; turn = turns.shift()) {
+    turn()
+    slices++
+  }
+  expect(slices).toBeGreaterThan(10)
+  expect(cached([first, second])).toBe(2)
+  expect(cached(others)).toBe(100)
+  await changes.publish(['changed'])
+  expect(cached([first, second])).toBe(0)
+  for (const key of keys.slice(10)) expect(cached([key])).toBe(0)
 })
