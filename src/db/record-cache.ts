@@ -12,8 +12,8 @@ import type { Changes } from './changes.ts'
  * all through the outage, and an outage that comes and goes must not cost the keys that were known. Who asks while such a
  * reading is already that late does not wait for it.
  */
-export class RecordCache<V extends object> {
-  readonly #load: (key: string) => Promise<V | null>
+export class RecordCache<V extends object, Asking = null> {
+  readonly #load: (key: string, asking: Asking | null) => Promise<V | null>
   readonly #timers: Timers
   /** Names of everything whose change can alter the record. */
   readonly #dependenciesOf: (record: V) => string[]
@@ -40,7 +40,7 @@ export class RecordCache<V extends object> {
   constructor(
     changes: Changes,
     options: {
-      load: (key: string) => Promise<V | null>
+      load: (key: string, asking: Asking | null) => Promise<V | null>
       dependenciesOf: (record: V) => string[]
       bytesOf: (record: V) => number
       ownerOf: (record: V) => string
@@ -63,10 +63,10 @@ export class RecordCache<V extends object> {
   }
 
   /** The record at once when it is cached, else a promise of it; null = there is none. */
-  find(key: string): V | null | Promise<V | null> {
+  find(key: string, asking: Asking | null = null): V | null | Promise<V | null> {
     const part = this.#partOf(key)
     const cached = part.find(key)
-    if (cached !== undefined && part.isSuspect(key)) return this.#confirm(key, cached)
+    if (cached !== undefined && part.isSuspect(key)) return this.#confirm(key, cached, asking)
     if (cached !== undefined) {
       this.hits++
       return cached
@@ -76,7 +76,7 @@ export class RecordCache<V extends object> {
       return null
     }
     this.misses++
-    return (this.#loading.get(key) ?? this.#startLoad(key)).record
+    return (this.#loading.get(key) ?? this.#startLoad(key, asking)).record
   }
 
   /** Drops what depends on the names, on this thread alone; null = everything may have changed. */
@@ -109,8 +109,8 @@ export class RecordCache<V extends object> {
     return this.#parts[place] as Part<V> // below their number
   }
 
-  #confirm(key: string, known: V): V | null | Promise<V | null> {
-    const loading = this.#loading.get(key) ?? this.#startLoad(key)
+  #confirm(key: string, known: V, asking: Asking | null): V | null | Promise<V | null> {
+    const loading = this.#loading.get(key) ?? this.#startLoad(key, asking)
     const leftMs = loading.lateAt - this.#timers.now()
     if (leftMs <= 0) {
       this.hits++
@@ -148,11 +148,11 @@ export class RecordCache<V extends object> {
     }
   }
 
-  #startLoad(key: string): Loading<V> {
+  #startLoad(key: string, asking: Asking | null): Loading<V> {
     const changes: (readonly string[] | null)[] = []
     const observer = (touched: readonly string[] | null) => changes.push(touched)
     this.#observers.add(observer)
-    const record = this.#load(key)
+    const record = this.#load(key, asking)
       .then((record) => {
         if (changes.every((touched) => !this.#concerns(touched, key, record)))
           this.#partOf(key).keep(key, record)

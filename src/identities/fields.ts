@@ -3,8 +3,6 @@ import { newId } from '../lib/ids.ts'
 import type { IdentityReply, Ratelimit } from './schema.ts'
 import type { IdentityLimitRow, IdentityRow } from './store.ts'
 
-const META_CHARACTERS_MAX = 64_000
-
 /**
  * An identity as a request names it; `identityId` wins.
  * @throws ApiError BAD_REQUEST when neither is given.
@@ -21,19 +19,7 @@ export function readIdentityName({
   throw badRequest('either identityId or externalId is required')
 }
 
-/**
- * The JSON text to store; null when not given.
- * @throws ApiError BAD_REQUEST when it is too long.
- */
-export function readMeta(meta: Record<string, unknown> | undefined): string | null {
-  if (meta === undefined) return null
-  const text = JSON.stringify(meta)
-  if (text.length > META_CHARACTERS_MAX)
-    throw badRequest(`meta: must be at most ${META_CHARACTERS_MAX} characters as JSON, is ${text.length}`)
-  return text
-}
-
-/** @param text As {@link readMeta} made it. */
+/** @param text As `readMeta` made it. */
 export const readObject = (text: string | null): Record<string, unknown> | null =>
   text === null ? null : (JSON.parse(text) as Record<string, unknown>) // see above
 

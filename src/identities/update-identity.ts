@@ -3,16 +3,10 @@ import { audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
+import { readMeta } from '../lib/meta.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
-import {
-  newLimits,
-  presentIdentity,
-  readIdentityName,
-  readMeta,
-  readObject,
-  requireDistinctNames,
-} from './fields.ts'
+import { newLimits, presentIdentity, readIdentityName, readObject, requireDistinctNames } from './fields.ts'
 import type { IdentityReply, Ratelimit, UpdateIdentityBody } from './schema.ts'
 import {
   changeIdentity,

@@ -3,6 +3,7 @@ import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
+import { readMeta } from '../lib/meta.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import { makeSecret } from '../verify/secret.ts'
@@ -11,6 +12,7 @@ import type { CreateKeyBody, CreateKeyReply } from './schema.ts'
 
 /** Makes a key. Everything is checked first, then written in one transaction; the order of checks is contract. */
 export async function createKey(deps: Deps, call: Call, body: CreateKeyBody): Promise<CreateKeyReply> {
+  readMeta(body.meta)
   const actor = await authenticate(deps, call, anyOf('*', 'api.*.create_key', `api.${body.apiId}.create_key`))
   const api = await findApi(deps.sql, actor.workspaceId, body.apiId)
   if (api === null) throw notFound(`api ${body.apiId}`)

@@ -4,6 +4,7 @@ import { badRequest } from '../errors.ts'
 import { cutText } from '../lib/cut-text.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
 import { KEY_HASH_WANTED, readKeyHash } from '../lib/key-hash.ts'
+import { readMeta } from '../lib/meta.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 import { hashKey } from '../verify/secret.ts'
 import { type NewKey, readRatelimit, readRefill } from './new-keys.ts'
@@ -29,6 +30,7 @@ export function readImport(
   if (plaintext === '' && (hash === undefined || hash.value === ''))
     throw badRequest(`${path}: either hash or plaintext is required`)
   const ratelimit = readRatelimit(element.ratelimit, `${path}.ratelimit`)
+  readMeta(element.meta, `${path}.meta`)
   const key: ImportedKey = {
     id: newId('key'),
     hash: plaintext === '' ? readHash(hash?.value ?? '', `${path}.hash.value`) : hashKey(plaintext),

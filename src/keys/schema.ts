@@ -2,7 +2,9 @@ import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { COUNT_MAX, DURATION_MS_MAX, TIME_MS_MAX } from '../lib/bounds.ts'
 import { Nullable } from '../lib/page.ts'
 
-export const Meta = Type.Record(Type.String(), Type.Unknown(), { description: 'Free-form JSON object.' })
+export const Meta = Type.Record(Type.String(), Type.Unknown(), {
+  description: 'Free-form JSON object, at most 64 000 characters as JSON; shown by every verification.',
+})
 
 /** Names of roles or slugs of permissions; repeated ones count once. */
 const Names = (what: string) =>
@@ -266,7 +268,9 @@ export const RoleToAttach = Type.Object({ ...RoleReference, create: Create('role
 export const UpdateKeyBody = Type.Object({
   keyId: KeyId,
   name: Type.Optional(Nullable(Type.String({ maxLength: 256 }), 'Null clears it.')),
-  meta: Type.Optional(Nullable(Meta, 'Replaces the whole object; null clears it.')),
+  meta: Type.Optional(
+    Nullable(Meta, 'Replaces the whole object, at most 64 000 characters as JSON; null clears it.'),
+  ),
   externalId: Type.Optional(
     Nullable(Type.String({ minLength: 1, maxLength: 256 }), 'Null disconnects the identity.'),
   ),

@@ -6,6 +6,7 @@ import { badRequest, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
 import { readReferences } from '../lib/link-plan.ts'
+import { readMeta } from '../lib/meta.ts'
 import { type Actor, authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import { ensureIdentities } from './ensure-identities.ts'
 import { parseMeta } from './key-object.ts'
@@ -30,6 +31,7 @@ const RIGHT: Right = { resource: 'api', action: 'update_key' }
 /** Changes a key: what is absent stays, null clears. Everything is checked first, then written in one transaction. */
 export async function updateKey(deps: Deps, call: Call, body: UpdateKeyBody): Promise<Record<string, never>> {
   const { keyId } = body
+  readMeta(body.meta)
   const roles = body.roles && readReferences(body.roles, 'roles')
   const permissions = body.permissions && readReferences(body.permissions, 'permissions')
   const actor = await authenticate(deps, call)
@@ -97,7 +99,7 @@ function plainChange(
 ): KeyChange {
   const change: KeyChange = {}
   if (name !== undefined) change.name = name
-  if (meta !== undefined) change.meta = meta === null ? null : JSON.stringify(meta)
+  if (meta !== undefined) change.meta = readMeta(meta)
   if (expires !== undefined) change.expires_at = expires === 0 ? null : expires
   if (remaining !== undefined) change.remaining = remaining
   if (refill !== undefined) {

@@ -3,6 +3,7 @@ import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
+import { readMeta } from '../lib/meta.ts'
 import { holdsPermissions } from '../lib/permission-query.ts'
 import { ratelimitHeaders } from '../lib/ratelimit-headers.ts'
 import type { Take, Taken } from '../limiter/router.ts'
@@ -63,12 +64,13 @@ function admitted(
 const admittedLater = async (deps: Deps, actor: Actor, name: string, found: Promise<Namespace | null>) =>
   admitted(deps, actor, name, await found)
 
-/** What to ask the limiter for; an override beats the caller. */
+/** What to ask the limiter for; an override beats the caller. @throws ApiError BAD_REQUEST for too much to audit. */
 export function takeFor(
   { workspaceId }: Actor,
   { counterPrefix, overrides }: Namespace,
   body: LimitBody,
 ): Take {
+  if (isAudited(body)) readMeta(body.resources, 'resources') // the audit log keeps them
   const override = findOverride(overrides, body.identifier)
   const durationMs = override?.durationMs ?? body.duration
   return {

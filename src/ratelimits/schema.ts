@@ -54,7 +54,8 @@ export const LimitBody = Type.Object({
       }),
       {
         maxItems: 100,
-        description: 'What is about to be accessed; the decision is then written to the audit log.',
+        description:
+          'What is about to be accessed; the decision is then written to the audit log. At most 64 000 characters as JSON.',
       },
     ),
   ),

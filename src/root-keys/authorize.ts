@@ -1,6 +1,7 @@
 import type { Deps } from '../deps.ts'
 import { ApiError } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
+import { cutText } from '../lib/cut-text.ts'
 import { headerText } from '../lib/header-text.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 import { describePermissionQuery, holdsPermissions, type PermissionQuery } from '../lib/permission-query.ts'
@@ -78,9 +79,13 @@ class VerifiedActor implements Actor {
     return this.call.clientAddress()
   }
   get userAgent() {
-    return this.call.userAgent
+    const { userAgent } = this.call
+    return userAgent === null ? null : cutText(userAgent, USER_AGENT_CHARACTERS_MAX)
   }
 }
+
+/** Of a header that may be long: it is kept with each audit event. */
+const USER_AGENT_CHARACTERS_MAX = 256
 
 /** Only an operator root key that holds `*` may make, change and see workspaces. @throws as {@link authenticate}. */
 export async function authenticateOperator(deps: Deps, call: Call): Promise<Actor> {

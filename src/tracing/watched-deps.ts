@@ -47,8 +47,8 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
       takeAsync: (call) => limiter.takeAsync(call),
     }),
     keys: over(keys, {
-      find: (key) => wait('keys.find', () => keys.find(key)),
-      findRoot: (authorization) => wait('keys.find', () => keys.findRoot(authorization)),
+      find: (key, asking) => wait('keys.find', () => keys.find(key, asking)),
+      findRoot: (authorization, asking) => wait('keys.find', () => keys.findRoot(authorization, asking)),
     }),
     namespaces: over(namespaces, {
       find: (workspaceId, name) => wait('namespaces.find', () => namespaces.find(workspaceId, name)),

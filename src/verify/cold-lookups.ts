@@ -3,8 +3,12 @@ import type { Timers } from '../lib/timers.ts'
 import type { KeyRecord } from './key-record.ts'
 import { findKeysByHash } from './store.ts'
 
+/** Who asks, as far as is known. */
+export type Asking = { clientAddress(): string | null }
+
 type Waiting = {
   hash: string
+  asking: Asking | null
   resolve: (record: KeyRecord | null) => void
   reject: (cause: unknown) => void
 }
@@ -12,7 +16,8 @@ type Waiting = {
 /**
  * Reads keys that are not cached. A stranger can ask for as many as the server answers, so what that takes of the database
  * is bounded here, for each thread: {@link UNDER_WAY_MAX} statements at a time, {@link STARTS_MAX} in
- * {@link PERIOD_MS}; what is asked meanwhile waits and shares the next one. A lookup by itself does not wait.
+ * {@link PERIOD_MS}; what is asked meanwhile waits and shares the next one. A lookup by itself does not wait. Where more wait
+ * than a statement takes, client addresses take turns: who sends thousands of unknown keys waits behind their own.
  *
  * Statements that are under way for a whole period are slow. What waits behind them then gets one of its own, one a
  * period: its time is counted by the pool from there, so that a slow database costs it no more than it costs anyone.
@@ -33,9 +38,9 @@ export class ColdLookups {
   }
 
   /** @throws when the database does not answer. */
-  find(hash: string): Promise<KeyRecord | null> {
+  find(hash: string, asking: Asking | null = null): Promise<KeyRecord | null> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ hash, resolve, reject })
+      this.#waiting.push({ hash, asking, resolve, reject })
       this.#startNext()
     })
   }
@@ -60,8 +65,13 @@ export class ColdLookups {
     return this.#starts < STARTS_MAX
   }
 
+  #takeBatch(): Waiting[] {
+    if (this.#waiting.length > HASHES_MAX) this.#waiting = inTurns(this.#waiting)
+    return this.#waiting.splice(0, HASHES_MAX)
+  }
+
   async #read(): Promise<void> {
-    const batch = this.#waiting.splice(0, HASHES_MAX)
+    const batch = this.#takeBatch()
     this.#starts++
     this.#underWay++
     try {
@@ -78,10 +88,24 @@ export class ColdLookups {
   }
 }
 
+/** One of each client, then a second of each, and so on. */
+function inTurns(waiting: readonly Waiting[]): Waiting[] {
+  const turns: Waiting[][] = []
+  const asked = new Map<string, number>()
+  for (const each of waiting) {
+    const client = each.asking?.clientAddress() ?? ''
+    const turn = asked.get(client) ?? 0
+    asked.set(client, turn + 1)
+    turns[turn] ??= []
+    turns[turn]?.push(each)
+  }
+  return turns.flat()
+}
+
 /** The pool has more connections, which are for what root keys ask. */
 const UNDER_WAY_MAX = 2
 /** Together 200 statements a second: at 20 000 unknown keys a second each reads a hundred of them, for 0.5 ms of CPU. */
 const STARTS_MAX = 4
 const PERIOD_MS = 20
 /** In a statement. */
-const HASHES_MAX = 500
+export const HASHES_MAX = 500

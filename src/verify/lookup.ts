@@ -2,7 +2,7 @@ import type { Changes } from '../db/changes.ts'
 import type { AnySql } from '../db/connect.ts'
 import { RecordCache } from '../db/record-cache.ts'
 import { systemTimers, type Timers } from '../lib/timers.ts'
-import { ColdLookups } from './cold-lookups.ts'
+import { type Asking, ColdLookups } from './cold-lookups.ts'
 import type { KeyRecord } from './key-record.ts'
 import { bearer, hashKey } from './secret.ts'
 
@@ -11,7 +11,7 @@ import { bearer, hashKey } from './secret.ts'
  * tells nothing of how near a guess was. "Not found" is cached too, and forgotten when a key of that hash is made.
  */
 export class KeyLookup {
-  readonly cache: RecordCache<KeyRecord>
+  readonly cache: RecordCache<KeyRecord, Asking>
   /** Authorization header → hash of root keys that were found lately. */
   private readonly rootHashes = new Map<string, string>()
 
@@ -23,7 +23,7 @@ export class KeyLookup {
   ) {
     const cold = new ColdLookups(sql, timers)
     this.cache = new RecordCache(changes, {
-      load: (hash) => cold.find(hash),
+      load: (hash, asking) => cold.find(hash, asking),
       dependenciesOf,
       isRecordId: (name) => name.startsWith('key_'),
       bytesOf,
@@ -35,8 +35,8 @@ export class KeyLookup {
   }
 
   /** The record at once when it is cached, else a promise of it; null = no such key. */
-  find(key: string): KeyRecord | null | Promise<KeyRecord | null> {
-    return this.cache.find(hashKey(key))
+  find(key: string, asking: Asking | null = null): KeyRecord | null | Promise<KeyRecord | null> {
+    return this.cache.find(hashKey(key), asking)
   }
 
   /**
@@ -46,11 +46,14 @@ export class KeyLookup {
    * fresh text of the hash took 0.5 µs of a call's 6.
    * @param authorization Value of that header, not empty.
    */
-  findRoot(authorization: string): KeyRecord | null | Promise<KeyRecord | null> {
+  findRoot(
+    authorization: string,
+    asking: Asking | null = null,
+  ): KeyRecord | null | Promise<KeyRecord | null> {
     const known = this.rootHashes.get(authorization)
-    if (known !== undefined) return this.cache.find(known)
+    if (known !== undefined) return this.cache.find(known, asking)
     const hash = hashKey(bearer(authorization))
-    const found = this.cache.find(hash)
+    const found = this.cache.find(hash, asking)
     if (found === null || found instanceof Promise || found.forWorkspaceId === null) return found
     if (this.rootHashes.size >= ROOT_HASHES_MAX) this.rootHashes.clear()
     this.rootHashes.set(authorization, hash)

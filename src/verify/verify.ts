@@ -67,7 +67,8 @@ export type Verifier = {
  */
 export function verify(verifier: Verifier, presented: Presented): Verdict | Promise<Verdict> {
   const { keys } = verifier
-  const found = presented.isRoot === true ? keys.findRoot(presented.key) : keys.find(presented.key)
+  const { key, caller } = presented
+  const found = presented.isRoot === true ? keys.findRoot(key, caller) : keys.find(key, caller)
   return found instanceof Promise ? checkLater(verifier, presented, found) : check(verifier, presented, found)
 }
 
