@@ -81,6 +81,7 @@ async function registerOperatorKey(
     permissions: ['*'],
     isOperator: true,
     expiresAt: null,
+    grantedBy: null,
     now,
   })
 }

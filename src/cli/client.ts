@@ -51,11 +51,15 @@ export class Client {
   }
 
   /** All items of a paged list. @throws CallError */
-  async list<T>(method: string, field: string): Promise<T[]> {
+  async list<T>(method: string, field: string, query: Record<string, string | undefined> = {}): Promise<T[]> {
     const items: T[] = []
     let cursor: string | undefined
     do {
-      const page: Record<string, T[]> & { cursor?: string } = await this.get(method, { limit: 100, cursor })
+      const page: Record<string, T[]> & { cursor?: string } = await this.get(method, {
+        ...query,
+        limit: 100,
+        cursor,
+      })
       items.push(...(page[field] ?? []))
       cursor = page.cursor
     } while (cursor !== undefined)

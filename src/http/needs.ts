@@ -66,10 +66,12 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'analytics.getRatelimits': '`*`, `ratelimit.*.read_namespace` or `ratelimit.{namespaceId}.read_namespace`.',
   'audit.listEvents': '`*` or `audit.*.read_event`.',
   'rootKeys.createRootKey':
-    '`*` or `root_key.*.create_root_key`, and every permission that the new one is to have.',
+    '`*` or `root_key.*.create_root_key`, and every permission that the new one is to have. With `workspaceId` the `*` of an operator.',
   'rootKeys.listRootKeys': '`*` or `root_key.*.read_root_key`.',
-  'rootKeys.updateRootKey': '`*` or `root_key.*.update_root_key`, and every permission that is added.',
-  'rootKeys.deleteRootKey': '`*` or `root_key.*.delete_root_key`.',
+  'rootKeys.updateRootKey':
+    '`*` or `root_key.*.update_root_key`, every permission that the root key has, and every one that is added.',
+  'rootKeys.deleteRootKey':
+    '`*` or `root_key.*.delete_root_key`, and every permission that the root key has.',
   'vault.reseal': '`*` that is an operator’s.',
   'workspaces.createWorkspace': '`*` that is an operator’s.',
   'workspaces.updateWorkspace': '`*` that is an operator’s.',

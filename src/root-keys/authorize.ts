@@ -95,6 +95,12 @@ export async function authenticateOperator(deps: Deps, call: Call): Promise<Acto
   return actor
 }
 
+/** The workspace that an operator acts in besides its own; it has been looked up. */
+export function inWorkspace({ isOperator }: Actor, { id }: { id: string }): WorkspaceId {
+  if (!isOperator) throw new Error('only an operator acts in another workspace')
+  return id as WorkspaceId // minted for operators, who may make every one
+}
+
 /** For rules that are only known once something was looked up. @throws ApiError INSUFFICIENT_PERMISSIONS */
 export function requirePermission(actor: Pick<Actor, 'permissions'>, query: PermissionQuery): void {
   if (!holdsPermissions(actor.permissions, query)) throw insufficientPermissions(query, actor.permissions)

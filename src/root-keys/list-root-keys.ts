@@ -12,10 +12,10 @@ export async function listRootKeys(
   query: ListRootKeysQuery,
 ): Promise<ListRootKeysReply> {
   const actor = await authenticate(deps, call, anyOf('*', 'root_key.*.read_root_key'))
-  const { limit = PAGE_ITEMS_DEFAULT, cursor = '' } = query
+  const { limit = PAGE_ITEMS_DEFAULT, cursor = '', grantedBy = null } = query
   const [rows, total] = await Promise.all([
-    listRootKeyRows(deps.sql, actor.workspaceId, { limit, cursor }),
-    countRootKeys(deps.sql, actor.workspaceId),
+    listRootKeyRows(deps.sql, actor.workspaceId, { limit, cursor, grantedBy }),
+    countRootKeys(deps.sql, actor.workspaceId, grantedBy),
   ])
   const { items, ...page } = cutPage(rows, limit)
   const rootKeys = items.map(({ id, name, start, permissions, enabled, expiresAt, createdAt }) => ({

@@ -20,7 +20,7 @@ export const rootKeyRoutes: Endpoint[] = [
       input: CreateRootKeyBody,
       reply: CreateRootKeyReply,
       summary: 'Create a root key',
-      errors: ['PRECONDITION_FAILED'],
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
     createRootKey,
   ),

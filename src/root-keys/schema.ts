@@ -21,16 +21,38 @@ const RootKeyId = Type.String({
 export const CreateRootKeyBody = Type.Object({
   name: Type.Optional(Name),
   permissions: Permissions,
-  expires: Type.Optional(Expires),
+  expires: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: TIME_MS_MAX,
+      description:
+        'Unix milliseconds from which the root key is refused; no later than the one that makes it. Without it, as that one.',
+    }),
+  ),
+  workspaceId: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 256,
+      description: 'Another workspace, such as one that lost its root keys. Operator root keys only.',
+    }),
+  ),
 })
 export type CreateRootKeyBody = Static<typeof CreateRootKeyBody>
 export const CreateRootKeyReply = Type.Object({
   rootKeyId: Type.String({ description: 'Names it in later calls; not secret.' }),
   rootKey: Type.String({ description: 'The root key itself, shown once.' }),
+  expires: Type.Optional(
+    Type.Integer({ description: 'Unix milliseconds from which it is refused; absent = never.' }),
+  ),
 })
 export type CreateRootKeyReply = Static<typeof CreateRootKeyReply>
 
-export const ListRootKeysQuery = Type.Object(PageQuery)
+export const ListRootKeysQuery = Type.Object({
+  ...PageQuery,
+  grantedBy: Type.Optional(
+    Type.String({ minLength: 1, maxLength: 256, description: 'Only those that this root key made.' }),
+  ),
+})
 export type ListRootKeysQuery = Static<typeof ListRootKeysQuery>
 export const ListRootKeysReply = Type.Object({
   rootKeys: Type.Array(
@@ -56,9 +78,29 @@ export const UpdateRootKeyBody = Type.Object({
   name: Type.Optional(Nullable(Name, 'Null clears it.')),
   permissions: Type.Optional(Permissions),
   enabled: Type.Optional(Type.Boolean({ description: 'False refuses the root key.' })),
-  expires: Type.Optional(Nullable(Expires, 'Null = never.')),
+  expires: Type.Optional(
+    Nullable(
+      Expires,
+      'Null = never. An earlier end is also that of the root keys it made, and of those that they made.',
+    ),
+  ),
+  granted: Type.Optional(
+    Type.Boolean({
+      default: false,
+      description:
+        'With `enabled: false`: also disable the root keys it made, and those that they made. Default false.',
+    }),
+  ),
 })
 export type UpdateRootKeyBody = Static<typeof UpdateRootKeyBody>
 
-export const DeleteRootKeyBody = Type.Object({ rootKeyId: RootKeyId })
+export const DeleteRootKeyBody = Type.Object({
+  rootKeyId: RootKeyId,
+  granted: Type.Optional(
+    Type.Boolean({
+      default: false,
+      description: 'Also delete the root keys it made, and those that they made. Default false.',
+    }),
+  ),
+})
 export type DeleteRootKeyBody = Static<typeof DeleteRootKeyBody>

@@ -15,6 +15,8 @@ export type RootKeyRow = {
   enabled: boolean
   expiresAt: number | null
   createdAt: number
+  /** The root key that made it; null = the start did, or it is older than that this is kept. */
+  grantedBy: string | null
 }
 
 export type NewRootKey = {
@@ -26,6 +28,7 @@ export type NewRootKey = {
   permissions: readonly string[]
   isOperator: boolean
   expiresAt: number | null
+  grantedBy: string | null
   now: number
 }
 
@@ -33,29 +36,69 @@ export type NewRootKey = {
 export async function insertRootKey(sql: AnySql, key: NewRootKey): Promise<boolean> {
   const rows = await sql`
     insert into keys (id, workspace_id, keyspace_id, hash, start, name, for_workspace_id, root_permissions, is_operator,
-                      expires_at, created_at)
+                      expires_at, granted_by, created_at)
     values (${key.id}, ${ROOT_WORKSPACE_ID}, ${ROOT_KEYSPACE_ID}, ${key.hash}, ${key.start}, ${key.name},
-            ${key.forWorkspaceId}, ${key.permissions as string[]}::text[], ${key.isOperator}, ${key.expiresAt}, ${key.now})
+            ${key.forWorkspaceId}, ${key.permissions as string[]}::text[], ${key.isOperator}, ${key.expiresAt},
+            ${key.grantedBy}, ${key.now})
     on conflict (hash) do nothing
     returning 1`
   return rows.length > 0
 }
 
+/** Keeps a root key as it is until the transaction ends: what it grants meanwhile, it held. */
+export async function holdRootKey(tx: AnySql, id: string): Promise<void> {
+  await tx`select 1 from keys where keyspace_id = ${ROOT_KEYSPACE_ID} and id = ${id} for share`
+}
+
 /**
- * Keeps a root key from being changed by others until the transaction ends: what is read of it from now on holds. With an
- * operator's all operator root keys are kept, or of the last two that go at once, each would be let go for the other.
+ * Keeps a root key from being changed by others until the transaction ends, and the one that changes it: what is read of
+ * both from now on holds. With an operator's all operator root keys are kept, or of the last two that go at once, each would
+ * be let go for the other.
  */
-export async function lockRootKey(sql: AnySql, workspaceId: WorkspaceId, id: string): Promise<void> {
+export async function lockRootKeys(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { id, actorId }: { id: string; actorId: string },
+): Promise<void> {
   // In order of their ids, in one statement: two that lock the same ones then never wait for each other.
   await sql`
     select 1 from keys
      where keyspace_id = ${ROOT_KEYSPACE_ID} and deleted_at is null
-       and ((for_workspace_id = ${workspaceId} and id = ${id})
+       and ((for_workspace_id = ${workspaceId} and id in (${id}, ${actorId}))
          or (is_operator and exists (select 1 from keys
                                       where for_workspace_id = ${workspaceId} and id = ${id} and is_operator)))
      order by id
        for update`
 }
+
+export type GrantedRow = RootKeyRow & { workspaceId: string; grantedBy: string }
+
+/**
+ * The live root keys that this one made, and those that they made, through deleted ones too; locked until the transaction
+ * ends. One that is being made meanwhile holds its maker, so whoever has all of these has waited for it: looked for again
+ * until no more come.
+ */
+export async function lockGranted(tx: AnySql, id: string): Promise<GrantedRow[]> {
+  for (let known = 0; ; ) {
+    const ids = await tx<{ id: string }[]>`
+      with recursive granted as (
+        select id from keys where granted_by = ${id}
+         union
+        select k.id from keys k join granted g on k.granted_by = g.id
+      )
+      select id from granted order by id`
+    if (ids.length === known)
+      return await tx<GrantedRow[]>`
+        select ${rootKeyColumns(tx)}, for_workspace_id as "workspaceId" from keys
+         where id = any(${ids.map((row) => row.id)}::text[]) and id <> ${id} and deleted_at is null order by id`
+    known = ids.length
+    await tx`select 1 from keys where id = any(${ids.map((row) => row.id)}::text[]) order by id for update`
+  }
+}
+
+const rootKeyColumns = (sql: AnySql) => sql`
+  id, name, start, root_permissions as permissions, is_operator as "isOperator", enabled, expires_at as "expiresAt",
+  created_at as "createdAt", granted_by as "grantedBy"`
 
 /** One root key that acts for the workspace; null when absent, deleted or another workspace's. */
 export async function findRootKey(
@@ -64,30 +107,33 @@ export async function findRootKey(
   id: string,
 ): Promise<RootKeyRow | null> {
   const [row] = await sql<RootKeyRow[]>`
-    select id, name, start, root_permissions as permissions, is_operator as "isOperator", enabled,
-           expires_at as "expiresAt", created_at as "createdAt"
-      from keys
+    select ${rootKeyColumns(sql)} from keys
      where for_workspace_id = ${workspaceId} and id = ${id} and deleted_at is null`
   return row ?? null
 }
 
-/** One more than `limit`, by id, after `cursor`. */
+/** One more than `limit`, by id, after `cursor`. @param options.grantedBy Null = whoever made them. */
 export async function listRootKeyRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
-  { limit, cursor }: { limit: number; cursor: string },
+  { limit, cursor, grantedBy = null }: { limit: number; cursor: string; grantedBy?: string | null },
 ): Promise<RootKeyRow[]> {
   return await sql<RootKeyRow[]>`
-    select id, name, start, root_permissions as permissions, is_operator as "isOperator", enabled,
-           expires_at as "expiresAt", created_at as "createdAt"
-      from keys
+    select ${rootKeyColumns(sql)} from keys
      where for_workspace_id = ${workspaceId} and id > ${cursor} and deleted_at is null
+       ${grantedBy === null ? sql`` : sql`and granted_by = ${grantedBy}`}
      order by id limit ${limit + 1}`
 }
 
-export async function countRootKeys(sql: AnySql, workspaceId: WorkspaceId): Promise<number> {
+export async function countRootKeys(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  grantedBy: string | null = null,
+): Promise<number> {
   const [row] = await sql<{ total: number }[]>`
-    select count(*)::integer as total from keys where for_workspace_id = ${workspaceId} and deleted_at is null`
+    select count(*)::integer as total from keys
+     where for_workspace_id = ${workspaceId} and deleted_at is null
+       ${grantedBy === null ? sql`` : sql`and granted_by = ${grantedBy}`}`
   return row?.total ?? 0
 }
 

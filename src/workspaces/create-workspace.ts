@@ -3,12 +3,16 @@ import type { Deps } from '../deps.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
 import { authenticateOperator } from '../root-keys/authorize.ts'
-import { insertRootKey } from '../root-keys/store.ts'
+import { findGranter } from '../root-keys/granter.ts'
+import { holdRootKey, insertRootKey } from '../root-keys/store.ts'
 import { makeRootSecret } from '../verify/secret.ts'
 import type { CreateWorkspaceBody, CreateWorkspaceReply } from './schema.ts'
 import { insertWorkspace } from './store.ts'
 
-/** Makes a workspace and the first root key of it, which holds `*` there and nothing elsewhere. */
+/**
+ * Makes a workspace and the first root key of it, which holds `*` there and nothing elsewhere, and ends with the operator
+ * root key that makes it.
+ */
 export async function createWorkspace(
   deps: Deps,
   call: Call,
@@ -19,7 +23,9 @@ export async function createWorkspace(
   const rootKeyId = newId('key')
   const { key, start, hash } = makeRootSecret()
   const now = deps.clock()
-  await deps.database.write(async (tx, touch) => {
+  return await deps.database.write(async (tx, touch) => {
+    await holdRootKey(tx, actor.rootKeyId)
+    const { id: grantedBy, expiresAt } = await findGranter(tx, actor, { right: '*', now })
     await insertWorkspace(tx, { id: workspaceId, name, now })
     await insertRootKey(tx, {
       id: rootKeyId,
@@ -29,7 +35,8 @@ export async function createWorkspace(
       forWorkspaceId: workspaceId,
       permissions: ['*'],
       isOperator: false,
-      expiresAt: null,
+      expiresAt,
+      grantedBy,
       now,
     })
     await audit(tx, actor, [
@@ -43,6 +50,6 @@ export async function createWorkspace(
       },
     ])
     touch(hash)
+    return { workspaceId, rootKeyId, rootKey: key, ...(expiresAt === null ? {} : { expires: expiresAt }) }
   })
-  return { workspaceId, rootKeyId, rootKey: key }
 }

@@ -31,6 +31,12 @@ export const CreateWorkspaceReply = Type.Object({
   workspaceId: Type.String({ description: 'Id of the new workspace.' }),
   rootKeyId: Type.String({ description: 'Id of its first root key.' }),
   rootKey: Type.String({ description: 'Holds `*` in the new workspace. Shown once.' }),
+  expires: Type.Optional(
+    Type.Integer({
+      description:
+        'Unix milliseconds from which the root key is refused: as the one that made it. Absent = never.',
+    }),
+  ),
 })
 export type CreateWorkspaceReply = Static<typeof CreateWorkspaceReply>
 

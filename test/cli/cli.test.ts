@@ -160,6 +160,28 @@ test('workspaces, root keys, APIs and keys, from making to revoking', async () =
   expect(await json('', ['key', 'verify', key.key], 1)).toMatchObject({ code: 'NOT_FOUND' })
 })
 
+test('the operator makes a root key for a workspace that lost its own, and revokes one with those it made', async () => {
+  const { workspaceId, rootKey, rootKeyId } = await server.workspace()
+  await json(rootKey, ['root-key', 'delete', '--id', rootKeyId])
+  expect(await run(rootKey, ['api', 'list'])).toMatchObject({ code: 1 })
+  const words = ['root-key', 'create', '--workspace', workspaceId, '--permission', '*']
+  expect(await run(rootKey, words)).toMatchObject({ code: 1 })
+  const another = await json(OPERATOR_KEY, words)
+  expect(await run(another.rootKey, ['api', 'list'])).toMatchObject({ code: 0 })
+
+  const create = ['root-key', 'create', '--permission', '*']
+  const granter = await json(another.rootKey, create)
+  const granted = await json(granter.rootKey, create)
+  const shown = await json(another.rootKey, ['root-key', 'list', '--granted-by', granter.rootKeyId])
+  expect(shown.map(({ id }: { id: string }) => id)).toEqual([granted.rootKeyId])
+  const disable = ['root-key', 'update', '--id', granter.rootKeyId, '--granted']
+  expect(await run(another.rootKey, disable)).toMatchObject({ code: 2 })
+  await json(another.rootKey, [...disable, '--disable'])
+  expect((await run(granted.rootKey, ['api', 'list'])).err).toContain('DISABLED')
+  await json(another.rootKey, ['root-key', 'delete', '--id', granter.rootKeyId, '--granted'])
+  expect((await run(granted.rootKey, ['api', 'list'])).err).toContain('UNAUTHORIZED')
+})
+
 test('limit ends with 1 when it refuses, and usage shows what was decided', async () => {
   const { rootKey } = await server.workspace()
   const words = ['limit', 'user_1', '--namespace', 'cli', '--limit', '1', '--duration', '86400000']

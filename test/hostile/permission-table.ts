@@ -500,6 +500,15 @@ export const ROWS: readonly Row[] = [
     () => ({ permissions: ['api.*.read_key', 'something.else'] }),
     'that holds something',
   ),
+  {
+    ...row(
+      'rootKeys.createRootKey',
+      [],
+      (_, { workspaceId }) => ({ permissions: ['api.*.read_key'], workspaceId }),
+      'in a workspace that is named',
+    ),
+    isForOperator: true,
+  },
   row('rootKeys.listRootKeys', [['root_key.*.read_root_key']], none),
   row(
     'rootKeys.listRootKeys',

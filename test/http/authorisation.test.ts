@@ -371,7 +371,7 @@ test('the description of every endpoint names the permissions of its row, and th
       )
     for (const permission of expected) expect(said).toContain(permission)
     expect(sentence).toStartWith('`*`')
-    expect(sentence.includes('operator')).toBe(isForOperator)
+    expect(sentence.includes('that is an operator')).toBe(isForOperator)
     // Others are for what the row's request does not do: create, remove, seal, open.
     const others = said.filter((each) => each.includes('.*.') && !expected.includes(each))
     for (const each of others) expect(each).toMatch(/\.(encrypt_key|decrypt_key|create_\w+|remove_\w+)$/)
