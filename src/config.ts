@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { resolve } from 'node:path'
 import { isAddressOrRange, isLoopbackUrl } from './lib/address.ts'
+import { readDatabaseUrl, UrlError } from './lib/database-url.ts'
 import { BOUND_NAMES, type Bounds, defaultBounds, isBoundName } from './lib/workspace-bounds.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 
@@ -527,13 +528,12 @@ function httpUrl(name: string, text: string | undefined): string | null {
 
 function databaseUrl(text: string | undefined): string | null {
   if (text === undefined) return null
-  const url = URL.canParse(text) ? new URL(text) : null
-  if (url?.protocol === 'postgres:' || url?.protocol === 'postgresql:') return text
-  // The value can hold a password, so only its beginning is repeated.
-  const scheme = JSON.stringify(/^[a-z]+:/i.exec(text)?.[0] ?? 'something without a scheme')
-  throw new ConfigError(
-    `DATABASE_URL begins with ${scheme}; it wants postgres://user:password@host:port/database`,
-  )
+  try {
+    readDatabaseUrl(text)
+    return text
+  } catch (cause) {
+    throw cause instanceof UrlError ? new ConfigError(`DATABASE_URL ${cause.message}`) : cause
+  }
 }
 
 /** Whether it can be a root key: printable ASCII without blanks, 16 to 256 of it. */

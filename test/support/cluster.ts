@@ -1,4 +1,14 @@
-import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,10 +18,15 @@ import { connect, type Sql } from '../../src/db/connect.ts'
 export type Cluster = AsyncDisposable & {
   /** Of a role that is no superuser and owns the database. */
   url: string
-  /** One statement as superuser, for whom a few connections are kept back, in the same database. */
-  query(text: string): Promise<Record<string, unknown>[]>
+  port: number
+  /** One statement as superuser, for whom a few connections are kept back, in the same database unless told another. */
+  query(text: string, database?: string): Promise<Record<string, unknown>[]>
   /** Ends everyone's connections and opens all there may be in their place. */
   takeAllConnections(): Promise<Sql[]>
+  /** Who is let in, in the lines of `pg_hba.conf`. */
+  hostRules(...lines: string[]): Promise<void>
+  /** Another one that follows this and takes no writes until it is promoted. */
+  standby(): Promise<Standby>
   start(): Promise<void>
   /** `immediate` is what a crash is: connections break without a word. */
   stop(mode: 'fast' | 'immediate'): Promise<void>
@@ -19,6 +34,8 @@ export type Cluster = AsyncDisposable & {
   freeze(): void
   thaw(): void
 }
+
+export type Standby = AsyncDisposable & { port: number; promote(): Promise<void> }
 
 /** Where `initdb` and `pg_ctl` are; null = not installed. */
 export const POSTGRES_BIN = findPostgres()
@@ -36,9 +53,17 @@ function findPostgres(): string | null {
 
 /**
  * Makes and starts one. Postgres refuses to run as root, so then it runs as the user `postgres`, else `nobody`.
+ * @param options.files What to copy into its data, by name, readable for it alone.
+ * @param options.settings Of Postgres, besides the usual ones.
  * @param options.tablespace Folder for the data of the database; its log and its catalog's stay elsewhere. Null = the same.
  */
-export async function startCluster(options: { tablespace?: string | null } = {}): Promise<Cluster> {
+export async function startCluster(
+  options: {
+    tablespace?: string | null
+    settings?: Record<string, string>
+    files?: Record<string, string>
+  } = {},
+): Promise<Cluster> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-cluster-'))
   const owner = await unprivilegedUser()
   if (owner !== null) chownSync(folder, owner.uid, owner.gid)
@@ -57,6 +82,11 @@ export async function startCluster(options: { tablespace?: string | null } = {})
   }
   const bin = POSTGRES_BIN ?? ''
   await run(join(bin, 'initdb'), '-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync')
+  for (const [name, path] of Object.entries(options.files ?? {})) {
+    copyFileSync(path, join(data, name))
+    chmodSync(join(data, name), 0o600)
+    if (owner !== null) chownSync(join(data, name), owner.uid, owner.gid)
+  }
   const port = await freePort()
   const settings = Object.entries({
     listen_addresses: '127.0.0.1',
@@ -65,6 +95,7 @@ export async function startCluster(options: { tablespace?: string | null } = {})
     fsync: 'off',
     shared_buffers: '16MB',
     max_connections: '40',
+    ...options.settings,
   })
   const flags = settings.map(([name, value]) => `-c ${name}='${value}'`).join(' ')
   const control = (...args: string[]) => run(join(bin, 'pg_ctl'), '-D', data, '-s', '-w', ...args)
@@ -89,9 +120,48 @@ export async function startCluster(options: { tablespace?: string | null } = {})
   await query(`create database tollgate owner tollgate ${location}`, 'postgres')
   const url = `postgres://tollgate@127.0.0.1:${port}/tollgate`
   const processes = () => processesOf(join(data, 'postmaster.pid'))
+  const standby = async (): Promise<Standby> => {
+    const copy = join(folder, `standby-${crypto.randomUUID()}`)
+    await run(
+      join(bin, 'pg_basebackup'),
+      ...[
+        '-D',
+        copy,
+        '-R',
+        '-c',
+        'fast',
+        '--no-sync',
+        '-U',
+        'postgres',
+        '-h',
+        '127.0.0.1',
+        '-p',
+        String(port),
+      ],
+    )
+    const ownPort = await freePort()
+    const controlCopy = (...args: string[]) => run(join(bin, 'pg_ctl'), '-D', copy, '-s', '-w', ...args)
+    await controlCopy('-o', `${flags} -c port='${ownPort}'`, '-l', join(folder, 'standby.log'), 'start')
+    return {
+      port: ownPort,
+      promote: () => controlCopy('promote'),
+      [Symbol.asyncDispose]: () => controlCopy('-m', 'immediate', 'stop').catch(() => {}), // perhaps stopped already
+    }
+  }
   return {
     url,
+    port,
     query,
+    standby,
+    hostRules: async (...lines) => {
+      const loadedAt = async () =>
+        String((await query('select pg_conf_load_time()::text as at', 'postgres'))[0]?.at)
+      const before = await loadedAt()
+      const always = ['local all all trust', 'host postgres,replication postgres all trust']
+      writeFileSync(join(data, 'pg_hba.conf'), `${[...always, ...lines].join('\n')}\n`)
+      await control('reload')
+      while ((await loadedAt()) === before) await Bun.sleep(10) // it is the postmaster's word
+    },
     takeAllConnections: async () => {
       const taken: Sql[] = []
       for (;;) {

@@ -1,0 +1,278 @@
+import { EventEmitter } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { isIP, Socket } from 'node:net'
+import { join } from 'node:path'
+import {
+  type ConnectionOptions,
+  checkServerIdentity,
+  connect as connectTls,
+  type PeerCertificate,
+} from 'node:tls'
+import type { DatabaseUrl, Tls } from '../lib/database-url.ts'
+
+/**
+ * Opens connections to the hosts of a `DATABASE_URL` for the driver, which takes what {@link dialer} returns for a socket.
+ * Its own way was refused: version 3.4.9 splits an IPv6 address at its colons, asks hosts that refuse over and over without
+ * ever failing, speaks TLS to a server that said it has none, and compares the certificate of an address with `localhost`.
+ *
+ * 1. Hosts are tried in turn, first the one that was taken last. One that refuses, does not answer in time, is starting up
+ *    or, where that is wanted, takes no writes, is passed over.
+ * 2. Whether it takes writes, it says itself before it is first ready: Postgres reports `in_hot_standby` and
+ *    `default_transaction_read_only` since version 14. A pooler may not; then it counts.
+ * 3. When none is left, one that takes no writes is taken; without one, the connection fails with what the last host said.
+ */
+export function dialer(
+  url: Pick<DatabaseUrl, 'hosts' | 'tls' | 'connectTimeoutSeconds' | 'wantsWritable'>,
+): () => Socket {
+  const state: Dialing = { at: 0, passedOver: 0 }
+  // The driver asks for no more than what an EventEmitter and the methods below have.
+  return () => new DialledSocket(url, state) as unknown as Socket // see above
+}
+
+/** Of one pool: where to begin, and how many hosts in a row were passed over after they had answered. */
+type Dialing = { at: number; passedOver: number }
+
+class DialledSocket extends EventEmitter {
+  readyState: 'opening' | 'open' | 'closed' = 'opening'
+  host = ''
+  port = 0
+  private inner: Socket | null = null
+  /** What the driver wrote before there was a connection. */
+  private early: Buffer[] = []
+  private startup: Startup | null = null
+  /** The host that was dialled, counted on over all rounds. */
+  private at = 0
+
+  constructor(
+    private readonly url: Parameters<typeof dialer>[0],
+    private readonly state: Dialing,
+  ) {
+    super()
+    void this.dial()
+  }
+
+  write(chunk: Buffer, done?: () => void): boolean {
+    if (this.inner !== null) return this.inner.write(chunk, done)
+    this.early.push(Buffer.from(chunk))
+    done?.()
+    return true
+  }
+
+  end(chunk?: Buffer): void {
+    if (this.inner === null) this.destroy()
+    else if (chunk === undefined) this.inner.end()
+    else this.inner.end(chunk)
+  }
+
+  destroy(): void {
+    if (this.inner === null) this.close(false)
+    else this.inner.destroy()
+  }
+
+  setKeepAlive(isOn: boolean, delayMs: number): void {
+    this.inner?.setKeepAlive(isOn, delayMs)
+  }
+
+  pause(): void {
+    this.inner?.pause()
+  }
+
+  resume(): void {
+    this.inner?.resume()
+  }
+
+  private async dial(): Promise<void> {
+    const { hosts } = this.url
+    const { passedOver } = this.state
+    const takesAny = passedOver >= hosts.length - 1
+    let failure = await this.dialSome(Math.max(1, hosts.length - passedOver), { takesAny })
+    // One that takes no writes is better than none: what is known is read there.
+    if (failure !== null && passedOver > 0) failure = await this.dialSome(hosts.length, { takesAny: true })
+    if (failure === null) return
+    this.state.passedOver = 0
+    this.emit('error', failure)
+    this.close(true)
+  }
+
+  /** @returns null once one is connected, or nobody wants it any more; else why the last is not. */
+  private async dialSome(count: number, options: { takesAny: boolean }): Promise<unknown> {
+    const { hosts, tls, connectTimeoutSeconds } = this.url
+    let failure: unknown = null
+    for (let tried = 0; tried < count; tried++) {
+      this.at = this.state.at
+      const place = hosts[this.at % hosts.length] ?? { host: 'localhost', port: 5432 }
+      this.host = place.host
+      this.port = place.port
+      try {
+        const socket = await open(place, tls, 1000 * connectTimeoutSeconds)
+        if (this.readyState === 'closed') socket.destroy()
+        else this.use(socket, options)
+        return null
+      } catch (cause) {
+        failure = cause
+        this.goOn()
+      }
+      if (this.readyState === 'closed') return null
+    }
+    return failure
+  }
+
+  private use(socket: Socket, { takesAny }: { takesAny: boolean }): void {
+    this.inner = socket
+    this.readyState = 'open'
+    if (takesAny) this.state.passedOver = 0
+    else this.startup = new Startup(this.url)
+    socket.on('data', (bytes: Buffer) => this.receive(bytes))
+    socket.on('drain', () => this.emit('drain'))
+    socket.on('error', (cause) => this.emit('error', cause))
+    socket.on('close', (hadError) => this.close(hadError))
+    for (const chunk of this.early) socket.write(chunk)
+    this.early = []
+  }
+
+  private receive(bytes: Buffer): void {
+    const verdict = this.startup?.read(bytes) ?? 'taken'
+    if (verdict === 'next') {
+      // The driver connects anew when a connection closes before it was ready, without an error.
+      if (this.goOn()) this.state.passedOver++
+      this.inner?.removeAllListeners()
+      this.inner?.on('error', () => {}) // it is given up
+      this.inner?.destroy()
+      this.close(false)
+      return
+    }
+    if (verdict === 'taken' && this.startup !== null) {
+      this.startup = null
+      this.state.passedOver = 0
+    }
+    this.emit('data', bytes)
+  }
+
+  /** To the next host, unless another connection has gone on from this one meanwhile. @returns whether it was us. */
+  private goOn(): boolean {
+    if (this.state.at !== this.at) return false
+    this.state.at++
+    return true
+  }
+
+  private close(hadError: boolean): void {
+    if (this.readyState === 'closed') return
+    this.readyState = 'closed'
+    this.emit('close', hadError)
+  }
+}
+
+/** Reads what a server says before it is first ready. */
+class Startup {
+  private held: Buffer = Buffer.alloc(0)
+  constructor(private readonly options: Pick<DatabaseUrl, 'wantsWritable'>) {}
+
+  /** @returns whether the host is taken, passed over, or not known yet. */
+  read(bytes: Buffer): 'taken' | 'next' | 'unknown' {
+    this.held = Buffer.concat([this.held, bytes])
+    while (this.held.length >= 5) {
+      const size = 1 + this.held.readUInt32BE(1)
+      if (this.held.length < size) return 'unknown'
+      const type = String.fromCharCode(this.held[0] ?? 0)
+      const body = this.held.toString('utf8', 5, size)
+      this.held = this.held.subarray(size)
+      if (type === 'Z') return 'taken'
+      // It starts or stops. Any other refusal is of who asks, and is the same everywhere.
+      if (type === 'E') return body.includes('C57P03\0') ? 'next' : 'taken'
+      const isReadOnly = /^(in_hot_standby|default_transaction_read_only)\0on\0/.test(body)
+      if (type === 'S' && isReadOnly && this.options.wantsWritable) return 'next'
+    }
+    return 'unknown'
+  }
+}
+
+/** @throws Error when it cannot be had within the time. */
+async function open(at: { host: string; port: number }, tls: Tls, timeoutMs: number): Promise<Socket> {
+  const isUnix = at.host.startsWith('/')
+  const socket = new Socket()
+  let current = socket
+  const timedOut = Promise.withResolvers<never>()
+  const timer = setTimeout(
+    () => timedOut.reject(failureOf('CONNECT_TIMEOUT', `no answer from ${at.host}:${at.port}`)),
+    timeoutMs,
+  )
+  const opening = async () => {
+    await event(socket, 'connect', () => {
+      if (isUnix) socket.connect(join(at.host, `.s.PGSQL.${at.port}`))
+      else socket.connect(at.port, at.host)
+    })
+    if (tls.mode === 'disable' || isUnix) return socket
+    if (!tls.isDirect && !(await hasTls(socket))) {
+      if (tls.mode === 'prefer') return socket
+      throw failureOf('NO_TLS', 'the server has no TLS')
+    }
+    socket.removeAllListeners()
+    current = connectTls({ ...tlsOptions(tls, at.host), socket })
+    await event(current, 'secureConnect')
+    return current
+  }
+  try {
+    const opened = await Promise.race([opening(), timedOut.promise])
+    opened.removeAllListeners()
+    return opened
+  } catch (cause) {
+    for (const each of [socket, current]) {
+      each.removeAllListeners()
+      each.on('error', () => {}) // why it is given up is told already
+      each.destroy()
+    }
+    throw cause
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Asks for TLS as Postgres wants it: eight bytes, and one in return. */
+async function hasTls(socket: Socket): Promise<boolean> {
+  const request = Buffer.alloc(8)
+  request.writeUInt32BE(8, 0)
+  request.writeUInt32BE(80877103, 4)
+  const answer = await event<Buffer>(socket, 'data', () => socket.write(request))
+  // More than that came from somebody in between, who wants it to be taken for encrypted.
+  if (answer.length === 1 && answer[0] === 0x53) return true
+  if (answer.length === 1 && answer[0] === 0x4e) return false
+  throw failureOf('NO_TLS', 'the server does not know the question for TLS')
+}
+
+function tlsOptions(tls: Tls, host: string): ConnectionOptions {
+  const verifies = tls.mode === 'verify-ca' || tls.mode === 'verify-full'
+  const compares = tls.mode === 'verify-full'
+  return {
+    ...(isIP(host) === 0 ? { servername: host } : {}),
+    rejectUnauthorized: verifies,
+    checkServerIdentity: (_: string, certificate: PeerCertificate) =>
+      compares ? checkServerIdentity(host, certificate) : undefined,
+    ...(tls.rootFile === null ? {} : { ca: readPem(tls.rootFile, 'sslrootcert') }),
+    ...(tls.certFile === null ? {} : { cert: readPem(tls.certFile, 'sslcert') }),
+    ...(tls.keyFile === null ? {} : { key: readPem(tls.keyFile, 'sslkey') }),
+    ...(tls.keyPassword === null ? {} : { passphrase: tls.keyPassword }),
+    ...(tls.minVersion === null ? {} : { minVersion: tls.minVersion }),
+    ...(tls.isDirect ? { ALPNProtocols: ['postgresql'] } : {}),
+  }
+}
+
+function readPem(path: string, name: string): Buffer {
+  try {
+    return readFileSync(path)
+  } catch (cause) {
+    throw failureOf('NO_FILE', `the file ${path} (${name}) cannot be read`, cause)
+  }
+}
+
+/** @returns what the event brings. @throws the error, or Error when the connection closes instead. */
+function event<T = void>(socket: Socket, name: string, begin = () => {}): Promise<T> {
+  return new Promise((resolve, reject) => {
+    socket.once(name, resolve)
+    socket.once('error', reject)
+    socket.once('close', () => reject(failureOf('CONNECTION_CLOSED', 'the server closed the connection')))
+    begin()
+  })
+}
+
+const failureOf = (code: string, message: string, cause?: unknown) =>
+  Object.assign(new Error(message, { cause }), { code })

@@ -1,0 +1,67 @@
+import type { DatabaseUrl } from '../lib/database-url.ts'
+
+/**
+ * Why a database could not be used, in one line that says what to do. What is not known here is told as the driver or
+ * Postgres says it. No password is repeated: neither of them puts one into its messages.
+ */
+export function explain(cause: unknown, url: Pick<DatabaseUrl, 'hosts' | 'user' | 'database'>): string {
+  const error = cause instanceof Error ? cause : new Error(String(cause))
+  const said = error.message.replace(/\s*\n\s*/g, ' ')
+  const code = 'code' in error ? String(error.code) : ''
+  const address = 'address' in error && typeof error.address === 'string' ? ` (${error.address})` : ''
+  const where = url.hosts
+    .map(({ host, port }) =>
+      host.startsWith('/')
+        ? `${host}/.s.PGSQL.${port}`
+        : `${host.includes(':') ? `[${host}]` : host}:${port}`,
+    )
+    .join(' and ')
+  const role = url.user === undefined ? 'the role' : `role ${url.user}`
+  switch (code) {
+    case 'ENOTFOUND':
+    case 'EAI_AGAIN':
+    case 'EAI_NONAME':
+    case 'DNS_ENOTFOUND':
+      return `the host of ${where} is not known here; correct its name in DATABASE_URL, or the DNS of this machine`
+    case 'ECONNREFUSED':
+      return `nothing listens at ${where}${address}; start Postgres there, or correct host and port in DATABASE_URL`
+    case 'ENOENT':
+    case 'EACCES':
+      return `the socket ${where} cannot be used (${code}); correct its folder and port in DATABASE_URL`
+    case 'CONNECT_TIMEOUT':
+    case 'ETIMEDOUT':
+    case 'EHOSTUNREACH':
+    case 'ENETUNREACH':
+      return `${where} does not answer as a Postgres within the time; look at host and port, firewalls, and whether it is overloaded`
+    case 'ECONNRESET':
+    case 'CONNECTION_CLOSED':
+      return `${where} closes the connection; is it a Postgres, and does it want TLS (?sslmode=require)?`
+    case 'NO_TLS':
+      return `DATABASE_URL asks for TLS and ${where} has none; turn on ssl there, or say ?sslmode=disable where the network is safe`
+    case 'CERT_HAS_EXPIRED':
+      return `the certificate of ${where} has expired; renew it there`
+    case 'ERR_TLS_CERT_ALTNAME_INVALID':
+      return `the certificate of ${where} is for another name; connect by the name in it, or say ?sslmode=verify-ca`
+    case '28P01':
+      return `the password for ${role} is wrong; correct it in DATABASE_URL, where signs like @ : / ? # % are percent-encoded`
+    case '28000':
+      return /no encryption|SSL off/.test(said)
+        ? `${where} takes no connection without TLS; add ?sslmode=require to DATABASE_URL (${said})`
+        : `${where} does not let ${role} in: ${said}`
+    case '3D000':
+      return `${said}; create it, or correct its name at the end of DATABASE_URL`
+    case '57P03':
+      return `${where} takes no connections yet: ${said}; wait until it does`
+    case '53300':
+      return `${where} has no connection left for ${role} (${said}); raise max_connections or the role's limit, or end others`
+    case '42501':
+      return `${role} lacks a right: ${said}; grant it, or connect as the owner of Tollgate's tables`
+    case '25006':
+      return `${where} is read only: ${said}; connect to the primary`
+    case '08P01':
+      return `${where} refuses the connection: ${said}; if that is a pooler, let it be in pool_mode=transaction or session`
+  }
+  if (/SELF_SIGNED|UNABLE_TO|CERT_/.test(code))
+    return `the certificate of ${where} cannot be verified (${code}); name the file of its authority with ?sslrootcert=, or say ?sslmode=require, which does not verify`
+  return said === '' ? `${where} cannot be used (${code})` : said
+}

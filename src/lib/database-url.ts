@@ -1,0 +1,295 @@
+import { isIPv6 } from 'node:net'
+import { parseOptions } from './startup-options.ts'
+
+/**
+ * `DATABASE_URL` as libpq reads it, and as providers, Prisma and other drivers write it: what this program can heed is
+ * heeded, what is meant for somebody else is left out. Nothing of a query string goes to the server as a setting by itself,
+ * as the driver would have it: Postgres refuses a connection for a setting that it does not know.
+ */
+export type DatabaseUrl = {
+  /** At least one, in the order they are tried. A host that begins with `/` is the folder of a Unix socket. */
+  hosts: { host: string; port: number }[]
+  /** Undefined = as the driver finds them: PGUSER, PGPASSWORD, PGDATABASE, the name of the user who runs this. */
+  user: string | undefined
+  password: string | undefined
+  database: string | undefined
+  tls: Tls
+  /** For one host. */
+  connectTimeoutSeconds: number
+  /** Between TCP keepalives; 0 = none. */
+  keepAliveSeconds: number
+  applicationName: string
+  /** Whether a host counts that does not take writes. One host always does: what is wrong with it is told by name. */
+  wantsWritable: boolean
+  /** Where the tables are to be; null = the first schema of the role's own search path. */
+  schema: string | null
+  /** Postgres settings of `options=-c name=value`. */
+  settings: Record<string, string>
+  /** The rest of `options`: how some providers want to be told which database it is. */
+  rawOptions: string | null
+  /** The URL says that a pooler shares connections between transactions. */
+  isPooled: boolean
+  /** Parameters that are not known, by name. Known ones that mean nothing here are left out without a word. */
+  ignored: string[]
+}
+
+export type Tls = {
+  /** As `sslmode`; `allow` counts as `prefer`: TLS wherever the server has it. */
+  mode: 'disable' | 'prefer' | 'require' | 'verify-ca' | 'verify-full'
+  /** TLS from the first byte (Postgres 17), no question before. */
+  isDirect: boolean
+  /** Files in PEM. No root file = the authorities that the system trusts. */
+  rootFile: string | null
+  certFile: string | null
+  keyFile: string | null
+  keyPassword: string | null
+  minVersion: 'TLSv1' | 'TLSv1.1' | 'TLSv1.2' | 'TLSv1.3' | null
+}
+
+/** What is wrong with the URL, in words that go on after `DATABASE_URL`. Never the URL itself: it holds a password. */
+export class UrlError extends Error {
+  override name = 'UrlError'
+}
+
+/** @throws UrlError */
+export function readDatabaseUrl(text: string): DatabaseUrl {
+  const { authority, path, query } = splitUrl(text)
+  const parameters = readQuery(query)
+  const at = authority.lastIndexOf('@')
+  const userInfo = at === -1 ? '' : authority.slice(0, at)
+  const colon = userInfo.indexOf(':')
+  const user = decode(colon === -1 ? userInfo : userInfo.slice(0, colon), 'user name')
+  const password = colon === -1 ? '' : decode(userInfo.slice(colon + 1), 'password')
+  const take = (name: string): string | undefined => {
+    const value = parameters.get(name)
+    parameters.delete(name)
+    return value === '' ? undefined : value
+  }
+  const options = parseOptions(take('options') ?? '')
+  const url: DatabaseUrl = {
+    hosts: readHosts(authority.slice(at + 1), {
+      hosts: take('host'),
+      addresses: take('hostaddr'),
+      ports: take('port'),
+    }),
+    user: take('user') ?? (user || undefined),
+    password: take('password') ?? (password || undefined),
+    database: take('dbname') ?? (decode(path, 'database name') || undefined),
+    tls: readTls(take),
+    connectTimeoutSeconds: readSeconds(take('connect_timeout'), 'connect_timeout') || CONNECT_SECONDS,
+    keepAliveSeconds: readKeepAlive(take),
+    applicationName: take('application_name') ?? take('fallback_application_name') ?? 'tollgate',
+    wantsWritable: readTarget(take('target_session_attrs')),
+    schema: readSchema(take, options.settings),
+    settings: options.settings,
+    rawOptions: options.rest,
+    isPooled: isTrue(take('pgbouncer')),
+    ignored: [],
+  }
+  for (const [name, refused] of REFUSED) {
+    const value = take(name)
+    if (value !== undefined && value !== refused.unless)
+      throw new UrlError(`has ${name}=${value}, ${refused.because}`)
+  }
+  url.ignored = [...parameters.keys()].filter((name) => !MEANINGLESS.has(name))
+  return url
+}
+
+/** Where it is and what it is called, for the log: without user, password and parameters. */
+export function databaseName(text: string): string {
+  const { hosts, database } = readDatabaseUrl(text)
+  const places = hosts.map(({ host, port }) => `${host.includes(':') ? `[${host}]` : host}:${port}`)
+  return `postgres://${places.join()}${database === undefined ? '' : `/${database}`}`
+}
+
+const CONNECT_SECONDS = 5
+
+/** Heeding them is not possible, and leaving them out would connect to something else, or less safely, than was asked. */
+const REFUSED: [name: string, { unless?: string; because: string }][] = [
+  ['service', { because: 'which is not read here; write its parameters into the URL' }],
+  ['replication', { unless: 'false', because: 'which is no connection for statements; leave it out' }],
+  ['sslcrl', { because: 'and lists of revoked certificates are not supported; leave it out' }],
+  ['sslcrldir', { because: 'and lists of revoked certificates are not supported; leave it out' }],
+]
+
+/** Of libpq, then of Prisma and of drivers; last what counts only where nothing better is given. */
+const MEANINGLESS = new Set(
+  `channel_binding client_encoding gssencmode gsslib gssdelegation krbsrvname load_balance_hosts keepalives_count
+   keepalives_interval max_protocol_version min_protocol_version passfile require_auth requirepeer servicefile
+   ssl_max_protocol_version sslcertmode sslcompression sslsni tcp_user_timeout
+   connection_limit pool_timeout pool_size pool_mode pool_max_conns max_idle_connection_lifetime socket_timeout
+   single_use_connections sslidentity statement_cache_size prepared_statement_cache_size prepareThreshold
+   preparedStatementCacheQueries supa uselibpqcompat
+   fallback_application_name requiressl currentSchema search_path`.split(/\s+/),
+)
+
+/** By hand: `URL` knows neither several hosts nor an empty one. */
+function splitUrl(text: string): { authority: string; path: string; query: string } {
+  const [, scheme = '', afterScheme = ''] = /^([a-z]+):\/\/(.*)$/is.exec(text.trim()) ?? []
+  if (!/^postgres(ql)?$/i.test(scheme)) {
+    const begins = JSON.stringify(/^[a-z]+:/i.exec(text)?.[0] ?? 'something without a scheme')
+    throw new UrlError(`begins with ${begins}; it wants postgres://user:password@host:port/database`)
+  }
+  const rest = afterScheme.replace(/#[^@]*$/, '')
+  // Names hold none of these signs unencoded. A password may, by mistake: then the last @ tells where it ends.
+  const question = rest.indexOf('?')
+  const beforeQuery = question === -1 ? rest : rest.slice(0, question)
+  const slash = beforeQuery.indexOf('/', beforeQuery.lastIndexOf('@') + 1)
+  const authority = slash === -1 ? beforeQuery : beforeQuery.slice(0, slash)
+  if (!authority.includes('@') && /:[^@/]*[?#][^=&@]*@/.test(afterScheme))
+    throw new UrlError('has a ? or # in its password, which ends it there; write %3F for ? and %23 for #')
+  return {
+    authority,
+    path: slash === -1 ? '' : beforeQuery.slice(slash + 1).replace(/\/$/, ''),
+    query: question === -1 ? '' : rest.slice(question + 1),
+  }
+}
+
+/** Of a name that is given twice, the last counts, as for libpq. */
+function readQuery(query: string): Map<string, string> {
+  const parameters = new Map<string, string>()
+  for (const part of query.split('&')) {
+    if (part === '') continue
+    const equals = part.indexOf('=')
+    const name = decode(equals === -1 ? part : part.slice(0, equals), 'parameters')
+    parameters.delete(name)
+    parameters.set(name, equals === -1 ? '' : decode(part.slice(equals + 1), `parameter ${name}`))
+  }
+  return parameters
+}
+
+function decode(text: string, what: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    throw new UrlError(`has a % in its ${what} that begins no percent-encoding; write %25 for %`)
+  }
+}
+
+/** What stands in the query goes before what stands before it; ports are one for all or one for each. */
+function readHosts(
+  text: string,
+  given: { hosts: string | undefined; addresses: string | undefined; ports: string | undefined },
+): DatabaseUrl['hosts'] {
+  const inUrl = text.split(',').map(readHost)
+  // An address spares asking for the host's; the host's name is what a certificate is compared with.
+  const names =
+    given.hosts?.split(',') ?? (given.addresses === undefined ? undefined : inUrl.map(({ host }) => host))
+  const chosen = names?.some((name) => name !== '') ? names : (given.addresses?.split(',') ?? names)
+  const ports = given.ports?.split(',') ?? []
+  const count = Math.max(chosen?.length ?? inUrl.length, 1)
+  if (ports.length > 1 && ports.length !== count)
+    throw new UrlError(`has ${ports.length} ports for ${count} hosts; it wants one, or one for each`)
+  return Array.from({ length: count }, (_, index) => {
+    const own = inUrl[index] ?? inUrl[0]
+    const host =
+      (chosen === undefined ? own?.host : chosen[index]?.replace(/^\[(.*)\]$/, '$1')) || 'localhost'
+    return { host, port: readPort(ports[index] || ports[0] || own?.port || '5432') }
+  })
+}
+
+/** `host`, `host:port`, `[::1]`, `[::1]:port`, `%2Fvar%2Frun%2Fpostgresql`. */
+function readHost(text: string): { host: string; port: string } {
+  const [, bracketed, plain, port = ''] = /^(?:\[([^\]]*)\]|([^:]*))(?::(.*))?$/.exec(text) ?? []
+  if (bracketed !== undefined) return { host: bracketed, port }
+  if (plain === undefined || isIPv6(text))
+    throw new UrlError('has an IPv6 address without brackets; write [::1] for ::1')
+  return { host: decode(plain, 'host'), port }
+}
+
+function readPort(text: string): number {
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : Number.NaN
+  if (port >= 1 && port <= 65_535) return port
+  // Not repeated: it may be the rest of a password.
+  throw new UrlError(
+    'has a port that is no number from 1 to 65535; if the password holds one of : / ? # @, write it percent-encoded',
+  )
+}
+
+const MODES: Record<string, Tls['mode']> = {
+  disable: 'disable',
+  allow: 'prefer',
+  prefer: 'prefer',
+  require: 'require',
+  'no-verify': 'require', // node-pg
+  'verify-ca': 'verify-ca',
+  'verify-full': 'verify-full',
+}
+
+function readTls(take: (name: string) => string | undefined): Tls {
+  const mode = take('sslmode')
+  const ssl = take('ssl') // of drivers for Java and JavaScript
+  const accepts = take('sslaccept') // of Prisma
+  if (mode !== undefined && MODES[mode] === undefined)
+    throw new UrlError(
+      `has sslmode=${mode}; it wants disable, allow, prefer, require, verify-ca or verify-full`,
+    )
+  const negotiation = take('sslnegotiation')
+  if (negotiation !== undefined && !['postgres', 'direct'].includes(negotiation))
+    throw new UrlError(`has sslnegotiation=${negotiation}; it wants postgres or direct`)
+  const version = take('ssl_min_protocol_version')
+  const minVersion = TLS_VERSIONS.find((each) => each === version) ?? null
+  if (version !== undefined && minVersion === null)
+    throw new UrlError(`has ssl_min_protocol_version=${version}; it wants ${TLS_VERSIONS.join(', ')}`)
+  const root = take('sslrootcert')
+  const rootFile = root === undefined || root === 'system' ? null : root
+  const isAsked =
+    mode !== undefined ? MODES[mode] : ssl !== undefined ? (MODES[ssl] ?? modeOfBoolean(ssl)) : undefined
+  let chosen = isAsked ?? (isTrue(take('requiressl')) ? 'require' : 'disable')
+  // As for libpq: a root certificate is there to be compared with.
+  if (root === 'system' || accepts === 'strict') chosen = 'verify-full'
+  else if (rootFile !== null && chosen === 'require') chosen = 'verify-ca'
+  const isDirect = negotiation === 'direct'
+  if (isDirect && (chosen === 'disable' || chosen === 'prefer'))
+    throw new UrlError('has sslnegotiation=direct; it wants sslmode=require, verify-ca or verify-full then')
+  const [certFile, keyFile] = [take('sslcert') ?? null, take('sslkey') ?? null]
+  return {
+    mode: chosen,
+    isDirect,
+    rootFile,
+    certFile,
+    keyFile,
+    keyPassword: take('sslpassword') ?? null,
+    minVersion,
+  }
+}
+
+const TLS_VERSIONS = ['TLSv1', 'TLSv1.1', 'TLSv1.2', 'TLSv1.3'] as const
+
+const modeOfBoolean = (text: string): Tls['mode'] => (isTrue(text) ? 'verify-full' : 'disable')
+
+const isTrue = (text: string | undefined) => text !== undefined && /^(1|true|on|yes)$/i.test(text)
+
+function readSeconds(text: string | undefined, name: string): number {
+  if (text === undefined) return 0
+  if (/^\d{1,6}$/.test(text)) return Number(text)
+  throw new UrlError(`has ${name}=${text}; it wants a number of seconds`)
+}
+
+function readKeepAlive(take: (name: string) => string | undefined): number {
+  const isOff = take('keepalives') === '0'
+  const seconds = readSeconds(take('keepalives_idle'), 'keepalives_idle') || 60
+  return isOff ? 0 : seconds
+}
+
+/** This program writes: of several hosts, the one that takes writes is wanted, unless it is said otherwise. */
+function readTarget(text: string | undefined): boolean {
+  if (text === undefined || text === 'read-write' || text === 'primary') return true
+  if (text === 'any' || text === 'prefer-standby') return false
+  throw new UrlError(`has target_session_attrs=${text}; it wants read-write, primary or any: Tollgate writes`)
+}
+
+/** Prisma's `schema`, Java's `currentSchema`, or a search path. */
+function readSchema(
+  take: (name: string) => string | undefined,
+  settings: Record<string, string>,
+): string | null {
+  const path = take('search_path') ?? settings.search_path
+  delete settings.search_path
+  const text = take('schema') ?? take('currentSchema') ?? path
+  if (text === undefined || /^\s*"?\$user"?\s*(,|$)/.test(text)) return null // the role's own, as without
+  const [, quoted, plain = ''] = /^\s*(?:"((?:[^"]|"")+)"|([^",]+))/.exec(text) ?? []
+  const name = quoted?.replaceAll('""', '"') ?? (text === path ? plain.toLowerCase() : plain).trim()
+  if (name !== '') return name
+  throw new UrlError(`has the schema ${JSON.stringify(text)}; it wants the name of one`)
+}
