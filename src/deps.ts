@@ -3,7 +3,7 @@ import type { Config, TracingConfig } from './config.ts'
 import { Changes } from './db/changes.ts'
 import type { AnySql, DatabaseAddress, OnStatement } from './db/connect.ts'
 import { Database } from './db/database.ts'
-import { GuardedPool } from './db/guarded-pool.ts'
+import { type DatabaseCondition, GuardedPool } from './db/guarded-pool.ts'
 import { openSpills } from './db/spill.ts'
 import { Measures, type ThreadReport } from './http/measures.ts'
 import { Vault } from './keys/vault.ts'
@@ -23,8 +23,8 @@ export type Deps = {
   /** For what reads usage and the audit log: it may be slow, and has connections of its own to be slow on. */
   readonly history: AnySql
   readonly database: Database
-  /** Whether it answers; costs nothing while it does. */
-  readonly isDatabaseThere: () => boolean | Promise<boolean>
+  /** Whether it answers and takes writes; costs nothing while it does. */
+  readonly databaseCondition: () => DatabaseCondition | Promise<DatabaseCondition>
   readonly changes: Changes
   readonly keys: KeyLookup
   readonly limiter: LimiterRouter
@@ -60,6 +60,17 @@ export type ThreadSetup = {
   peerPorts: MessagePort[]
 }
 
+/** Connections to Postgres that a server opens at most: those below, one a shard, and those of the process. */
+export const connectionsOf = ({ threads, usageRetentionMonths }: Config): number =>
+  threads.http * (2 * POOL_CONNECTIONS + HISTORY_CONNECTIONS + 1) +
+  threads.shards +
+  2 + // what hears changes (change-listener.ts)
+  (usageRetentionMonths === null ? 0 : 1)
+
+/** And as many again for transactions. */
+const POOL_CONNECTIONS = 4
+const HISTORY_CONNECTIONS = 2
+
 /**
  * Opens one thread's deps. `close` ends them: calls in flight are answered, counts are flushed. What it is given runs
  * beside the flush, once this thread asks for no more limits: a stop has ten seconds for everything.
@@ -75,9 +86,8 @@ export function openDeps(
 ): { deps: Deps; close: (beside?: () => Promise<void>) => Promise<void> } {
   const { config, address, writerId, takesUpUsage, processId, hashSecret, shardPorts, peerPorts } = setup
   const clock = neverBackwards(options.clock)
-  // Twice as many in all: as many again for transactions.
   const pool = new GuardedPool(address, {
-    connectionsMax: 4,
+    connectionsMax: POOL_CONNECTIONS,
     timeoutMs: config.databaseTimeoutMs,
     onStatement: options.onStatement,
   })
@@ -85,7 +95,7 @@ export function openDeps(
   // Whoever looks at a year of usage must not take what credits and new keys are asked on; and what nobody waits for any
   // more must end, or a page that asks again and again fills Postgres with it.
   const historyPool = new GuardedPool(address, {
-    connectionsMax: 2,
+    connectionsMax: HISTORY_CONNECTIONS,
     timeoutMs: config.databaseTimeoutMs,
     endsGivenUp: true,
     onStatement: options.onStatement,
@@ -122,7 +132,8 @@ export function openDeps(
     sql,
     history: historyPool.sql,
     database,
-    isDatabaseThere: () => pool.isThere(),
+    // Usage is written when nothing else is.
+    databaseCondition: () => (usagePool.isReadOnly && !pool.isAway ? 'read-only' : pool.condition()),
     changes,
     keys,
     limiter,

@@ -27,6 +27,9 @@ export const LOG_EVENTS = {
   // Database
   database_unavailable: 'warn',
   database_available: 'info',
+  database_read_only: 'warn',
+  database_writable: 'info',
+  database_warning: 'warn',
   changes_unheard: 'warn',
   changes_heard: 'info',
   change_not_passed_on: 'error',

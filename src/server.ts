@@ -2,13 +2,16 @@ import { randomUUID } from 'node:crypto'
 import packageJson from '../package.json' with { type: 'json' }
 import { bootstrap } from './bootstrap.ts'
 import type { Config } from './config.ts'
+import { admitDatabase, explained } from './db/admit.ts'
 import { ChangeListener } from './db/change-listener.ts'
-import { connect, type DatabaseAddress, type OnStatement, ping, type Sql } from './db/connect.ts'
-import { openDataDir, StartError } from './db/data-dir.ts'
+import { ChangePoller } from './db/change-poller.ts'
+import { connect, type DatabaseAddress, type OnStatement, type Sql } from './db/connect.ts'
+import { openDataDir } from './db/data-dir.ts'
 import { startEmbedded } from './db/embedded.ts'
+import { ensureSchema } from './db/inspect.ts'
 import { migrate } from './db/migrate.ts'
 import { openSpills } from './db/spill.ts'
-import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
+import { connectionsOf, type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 import { listen, listenForMetrics } from './http/listen.ts'
 import { metricFamilies, warmMetrics } from './http/metrics.ts'
 import { withinOpenFiles } from './http/open-files.ts'
@@ -17,6 +20,7 @@ import { type HttpThreads, startHttpThreads } from './http/threads.ts'
 import { KeyImporter } from './keys/import-queue.ts'
 import { readMasterKeys } from './keys/master-keys.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
+import { databaseName } from './lib/database-url.ts'
 import { exposition } from './lib/exposition.ts'
 import { type Shards, startShards } from './limiter/shards.ts'
 import { log } from './log.ts'
@@ -123,16 +127,16 @@ export async function startServer(
   let threads: HttpThreads | null = null
   const startedAtMs = Date.now()
   const metricsText = async () => {
-    const [others, shardStats, isThere] = await Promise.all([
+    const [others, shardStats, database] = await Promise.all([
       threads?.report() ?? [],
       shards.stats(deps.clock()),
-      deps.isDatabaseThere(),
+      deps.databaseCondition(),
     ])
     const families = metricFamilies({
       threads: [{ report: reportThread(deps), isUp: true }, ...others],
       shards: shardStats,
       limiterBytesMax: config.limiterBytesMax,
-      isDatabaseThere: isThere,
+      database,
       startedAtMs,
       residentBytes: process.memoryUsage.rss(),
     })
@@ -180,9 +184,10 @@ export async function startServer(
     metricsText,
   })
   if (address.kind === 'url') {
-    const listener = new ChangeListener(deps.changes, { ...address, databaseId })
-    opening.defer(() => listener.stop())
-    await listener.start()
+    const Hearing = address.isPooled === true ? ChangePoller : ChangeListener
+    const hearing = new Hearing(deps.changes, { ...address, databaseId })
+    opening.defer(() => hearing.stop())
+    await hearing.start()
   }
   let metricsUrl = `${url}/metrics`
   if (config.metricsPort !== null) {
@@ -221,18 +226,16 @@ function untilAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Pro
   return Promise.race([work, aborted.promise]).finally(() => signal.removeEventListener('abort', abort))
 }
 
-/** Where it is and what it is called, without user, password and options. */
-function databaseName(url: string): string {
-  const { host, pathname } = new URL(url)
-  return `postgres://${host}${pathname}`
-}
-
 async function openDatabase(
   config: Config,
   opening: AsyncDisposableStack,
   signal: AbortSignal | undefined,
 ): Promise<DatabaseAddress> {
-  if (config.databaseUrl !== null) return { kind: 'url', url: config.databaseUrl }
+  if (config.databaseUrl !== null)
+    return await untilAborted(
+      admitDatabase(config.databaseUrl, { connections: connectionsOf(config) }),
+      signal,
+    )
   const embedded = await startEmbedded(config.dataDir, signal)
   opening.defer(() => embedded.stop())
   return embedded.address
@@ -260,32 +263,24 @@ async function prepareDatabase(
 ) {
   const sql: Sql = connect(address, { connectionsMax: 1 })
   try {
-    await requireAnswer(sql)
-    const { applied } = await migrate(sql)
-    if (applied.length > 0)
-      log('info', 'database_migrated', 'the database was brought up to date', { applied })
-    const made = await bootstrap(sql, {
-      rootKey: config.rootKey,
-      keyFile,
-      foundKey,
-      bounds: config.bounds,
-      now,
+    return await explained(address, async () => {
+      if (address.kind === 'url') await ensureSchema(sql, address)
+      const { applied } = await migrate(sql)
+      if (applied.length > 0)
+        log('info', 'database_migrated', 'the database was brought up to date', { applied })
+      const made = await bootstrap(sql, {
+        rootKey: config.rootKey,
+        keyFile,
+        foundKey,
+        bounds: config.bounds,
+        now,
+      })
+      const endMs = performance.now() + sendUsageMs
+      const isOver = () => performance.now() >= endMs
+      const isUsageSent = await replaySpilledUsage(sql, openSpills(config.dataDir, made), isOver)
+      return { ...made, isUsageSent }
     })
-    const endMs = performance.now() + sendUsageMs
-    const isOver = () => performance.now() >= endMs
-    const isUsageSent = await replaySpilledUsage(sql, openSpills(config.dataDir, made), isOver)
-    return { ...made, isUsageSent }
   } finally {
     await sql.end({ timeout: 2 })
-  }
-}
-
-/** @throws StartError when the database cannot be reached: the one thing a start cannot do without. */
-async function requireAnswer(sql: Sql): Promise<void> {
-  try {
-    await ping(sql)
-  } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause)
-    throw new StartError(`the database of DATABASE_URL cannot be reached: ${reason}`, { cause })
   }
 }

@@ -5,6 +5,7 @@ import { apiCommands } from './api.ts'
 import { type Arguments, type Command, parse, ROOT_KEY_FILE, UsageError } from './arguments.ts'
 import { benchCommand } from './bench.ts'
 import { CallError, useRootKey } from './client.ts'
+import { doctorCommand } from './doctor.ts'
 import { healthCommand } from './health.ts'
 import { importCommand } from './import.ts'
 import { FileError } from './import-file.ts'
@@ -22,6 +23,7 @@ import { workspaceCommands } from './workspace.ts'
 const commands: readonly Command[] = [
   serveCommand,
   migrateCommand,
+  doctorCommand,
   ...rootKeyCommands,
   ...workspaceCommands,
   ...apiCommands,
@@ -123,11 +125,10 @@ function overview(shown = commands): string {
 
 ${lines.join('\n')}
 
-tollgate <command> --help tells its options, tollgate serve --help all variables, tollgate --version the version. All but serve and migrate call a running
-server: TOLLGATE_URL says which (default: where HOST and PORT would have it here, http://127.0.0.1:3000),
---root-key-file (- = stdin) or TOLLGATE_ROOT_KEY as whom; without them, the root key that the first start wrote into
-the data dir is used. --json prints
-what programs can read, errors too; those go to stderr.
+tollgate <command> --help tells its options, tollgate serve --help all variables, tollgate --version the version. All but
+serve, migrate and doctor call a running server: TOLLGATE_URL says which (default: where HOST and PORT would have it here,
+http://127.0.0.1:3000), --root-key-file (- = stdin) or TOLLGATE_ROOT_KEY as whom; without them, the root key that the
+first start wrote into the data dir is used. --json prints what programs can read, errors too; those go to stderr.
 Exit status: 0 done, 1 refused or failed, 2 typed wrongly.
 `
 }

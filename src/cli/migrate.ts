@@ -1,7 +1,9 @@
 import { readConfig } from '../config.ts'
-import { connect } from '../db/connect.ts'
+import { admitDatabase, explained } from '../db/admit.ts'
+import { connect, type DatabaseAddress } from '../db/connect.ts'
 import { openDataDir } from '../db/data-dir.ts'
 import { startEmbedded } from '../db/embedded.ts'
+import { ensureSchema } from '../db/inspect.ts'
 import { migrate } from '../db/migrate.ts'
 import type { Command } from './arguments.ts'
 
@@ -20,11 +22,16 @@ async function migrateDatabase(): Promise<{ applied: string[] }> {
   const config = readConfig()
   await using opening = new AsyncDisposableStack()
   opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
-  const embedded = config.databaseUrl === null ? await startEmbedded(config.dataDir) : null
-  if (embedded !== null) opening.defer(() => embedded.stop())
-  const sql = connect(embedded?.address ?? { kind: 'url', url: config.databaseUrl ?? '' }, {
-    connectionsMax: 1,
-  })
+  let address: DatabaseAddress
+  if (config.databaseUrl === null) {
+    const embedded = await startEmbedded(config.dataDir)
+    opening.defer(() => embedded.stop())
+    address = embedded.address
+  } else address = await admitDatabase(config.databaseUrl, { connections: 1 })
+  const sql = connect(address, { connectionsMax: 1 })
   opening.defer(() => sql.end({ timeout: 2 }))
-  return await migrate(sql)
+  return await explained(address, async () => {
+    if (address.kind === 'url') await ensureSchema(sql, address)
+    return await migrate(sql)
+  })
 }

@@ -92,7 +92,7 @@ export class Changes {
    */
   async notify(tx: AnySql, touched: readonly string[], writeId: number): Promise<void> {
     for (const payload of payloadsOf([this.#processId, writeId], touched))
-      await tx.unsafe('select pg_notify($1, $2)', [CHANNEL, payload])
+      await tx.unsafe(NOTIFY, [CHANNEL, payload])
   }
 
   /**
@@ -111,20 +111,31 @@ export class Changes {
    * @param onBeat Told of each {@link beat} of this process.
    */
   async listen(sql: Sql, onBeat: (beat: number) => void = () => {}): Promise<void> {
-    const heard = (payload: string) => {
-      const [processId, writeId, ...touched] = JSON.parse(payload) as [string, number, ...string[]] // by notify() above
-      if (touched.length === 0) {
-        if (processId === this.#processId) onBeat(writeId)
-      } else if (processId !== this.#processId) this.relay(touched)
-      // Its answer comes another way, and perhaps later: from another thread, or not at all.
-      else if (!this.#answered.has(writeId))
-        this.#timers.after(ANSWERED_WITHIN_MS, () => {
-          if (!this.#answered.has(writeId)) this.relay(touched)
-        })
-    }
-    this.#isListening = true
+    this.startHearing()
     // After a break anything may have been missed.
-    await sql.listen(CHANNEL, heard, () => this.relay(null))
+    await sql.listen(
+      CHANNEL,
+      (payload) => this.hear(payload, onBeat),
+      () => this.relay(null),
+    )
+  }
+
+  /** Remembers from now on which writes were answered: their notices are about to be heard. */
+  startHearing(): void {
+    this.#isListening = true
+  }
+
+  /** @param payload Of a notice, by {@link notify} of any process. */
+  hear(payload: string, onBeat: (beat: number) => void = () => {}): void {
+    const [processId, writeId, ...touched] = JSON.parse(payload) as [string, number, ...string[]] // by notify() above
+    if (touched.length === 0) {
+      if (processId === this.#processId) onBeat(writeId)
+    } else if (processId !== this.#processId) this.relay(touched)
+    // Its answer comes another way, and perhaps later: from another thread, or not at all.
+    else if (!this.#answered.has(writeId))
+      this.#timers.after(ANSWERED_WITHIN_MS, () => {
+        if (!this.#answered.has(writeId)) this.relay(touched)
+      })
   }
 
   stop(): void {
@@ -205,5 +216,14 @@ function* payloadsOf(head: readonly [string, number], names: readonly string[]):
 const PAYLOAD_BYTES_MAX = 7999
 
 const CHANNEL = 'tollgate_changed'
+/** Kept as a row, too, while a server asks that cannot listen (`change-poller.ts`): for twice as long as it may be silent. */
+const NOTIFY = `
+  with kept as (
+    insert into change_notices (at, payload)
+    select floor(extract(epoch from clock_timestamp()) * 1000), $2
+      from change_polling
+     where polled_at > extract(epoch from clock_timestamp()) * 1000 - 600000
+  )
+  select pg_notify($1, $2)`
 const ANSWERED_WITHIN_MS = 1_000
 const ANSWERED_MAX = 10_000

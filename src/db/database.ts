@@ -1,7 +1,7 @@
 import { type BoundReached, boundReachedBy } from './bounds.ts'
 import type { Changes } from './changes.ts'
 import type { AnySql, Transaction } from './connect.ts'
-import { GivenUp, type GuardedPool } from './guarded-pool.ts'
+import { GivenUp, type GuardedPool, isReadOnlyFailure } from './guarded-pool.ts'
 
 /**
  * How long a write may take that deletes some millions of keys, each with its audit entry, or what so many keys have: less
@@ -35,7 +35,7 @@ export class Database {
 
   /**
    * Runs `work` in one transaction; whatever it touched is dropped from every cache of this process before the promise
-   * resolves. `work` may run again after a deadlock, so it must do nothing but query through its `tx`.
+   * resolves. `work` may run again after a deadlock or a failover, so it must do nothing but query through its `tx`.
    * @param options.timeoutMs How long it may take, where that grows with what the workspace holds; else the pool's.
    * @throws what `work` throws, with nothing written; {@link BoundReached} where the workspace has no room for it.
    */
@@ -74,6 +74,10 @@ export class Database {
 
 const ATTEMPTS_MAX = 3
 
-/** Deadlock and serialization failure: Postgres undid the transaction and asks to try again. */
+/**
+ * Deadlock and serialization failure: Postgres undid the transaction and asks to try again. Likewise a connection of when
+ * the database took no writes: the pool has fresh ones by now.
+ */
 const isTransient = (cause: unknown) =>
-  cause instanceof Error && 'code' in cause && (cause.code === '40P01' || cause.code === '40001')
+  (cause instanceof Error && 'code' in cause && (cause.code === '40P01' || cause.code === '40001')) ||
+  isReadOnlyFailure(cause)

@@ -24,6 +24,10 @@ import { Transactions } from './transactions.ts'
  *   standby, to which every key is unknown. The probe finds out by the database's id.
  * - `down`: every statement fails at once. The probe is repeated until it is answered → `up`.
  *
+ * A database may also take no writes any more, as after a failover, or take them again while connections of before still
+ * refuse: a connection keeps what it was opened with. So one refusal leads to fresh connections for all, and a probe asks
+ * on connections of its own until writes are taken; then there are fresh ones once more. Statements run all the while.
+ *
  * When a connection broke, or a statement was given up, those that follow get fresh connections: a broken one may have left
  * the driver's pool in a state where it never answers again (see `transactions.ts`). The old ones are left to finish what
  * they had begun. A transaction that was given up is rolled back as soon as
@@ -49,9 +53,12 @@ export class GuardedPool {
   #found = Promise.withResolvers<void>()
   /** When the database last answered anything. */
   #answeredAt = Number.NEGATIVE_INFINITY
-  /** The question under way, for all who ask {@link isThere} meanwhile. */
-  #asking: Promise<boolean> | null = null
+  /** The question under way, for all who ask {@link condition} meanwhile. */
+  #asking: Promise<DatabaseCondition> | null = null
   #refreshedAt = Number.NEGATIVE_INFINITY
+  /** What a probe has said; a statement that was refused is a reason to probe. */
+  #isReadOnly = false
+  #isProbingWrites = false
   readonly #waiting = new Set<Waiting>()
   #ticker: Timer | null = null
   #isStopped = false
@@ -83,23 +90,40 @@ export class GuardedPool {
   }
 
   /**
-   * Whether the database answers: known at once while it is away, or when it answered anything within the last second;
-   * else it is asked, once for all who want to know.
+   * Whether the database answers and takes writes: known at once while it is away, or when it answered anything within the
+   * last second; else it is asked, once for all who want to know.
    */
-  isThere(): boolean | Promise<boolean> {
-    if (this.#state === 'down') return false
-    if (this.#state === 'up' && performance.now() - this.#answeredAt < FRESH_MS) return true
+  condition(): DatabaseCondition | Promise<DatabaseCondition> {
+    if (this.#state === 'down') return 'away'
+    if (this.#state === 'up' && performance.now() - this.#answeredAt < FRESH_MS)
+      return this.#isReadOnly ? 'read-only' : 'ok'
     this.#asking ??= this.#ask().finally(() => {
       this.#asking = null
     })
     return this.#asking
   }
 
+  /** Whether it is known not to answer; nobody is asked. */
+  get isAway(): boolean {
+    return this.#state === 'down'
+  }
+
+  /** Whether it is known to take no writes; nobody is asked. */
+  get isReadOnly(): boolean {
+    return this.#isReadOnly
+  }
+
   /** An answer that takes long is a no, and is remembered by the statement itself, which goes on. */
-  async #ask(): Promise<boolean> {
-    const answer = this.#watch(() => this.#pool`select 1`.then(() => true)).catch(() => false)
-    const patience = Promise.withResolvers<boolean>()
-    const timer = setTimeout(() => patience.resolve(false), ASK_MS)
+  async #ask(): Promise<DatabaseCondition> {
+    const answer = this.#watch(() => isReadOnly(this.#pool)).then(
+      (refuses) => {
+        if (refuses) this.#probeWrites()
+        return refuses || this.#isReadOnly ? 'read-only' : 'ok'
+      },
+      () => 'away' as const,
+    )
+    const patience = Promise.withResolvers<'away'>()
+    const timer = setTimeout(() => patience.resolve('away'), ASK_MS)
     return await Promise.race([answer, patience.promise]).finally(() => clearTimeout(timer))
   }
 
@@ -193,7 +217,7 @@ export class GuardedPool {
           if (isConnectionFailure(cause)) {
             this.#refresh()
             this.#lose()
-          }
+          } else if (isReadOnlyFailure(cause)) this.#probeWrites()
           reject(cause)
         },
       )
@@ -295,8 +319,44 @@ export class GuardedPool {
     this.#found = Promise.withResolvers()
   }
 
-  /** @returns why the database does not answer, or that it is another one; null = all is well. */
-  async #probe(): Promise<unknown> {
+  #probeWrites(): void {
+    if (this.#isProbingWrites || this.#isStopped) return
+    this.#isProbingWrites = true
+    this.#refresh()
+    void this.#probeUntilWritable()
+  }
+
+  async #probeUntilWritable(): Promise<void> {
+    const refusedAt = performance.now()
+    while (!this.#isStopped) {
+      let refuses = false
+      const failure = await this.#probe(async (sql) => {
+        refuses = await isReadOnly(sql)
+      })
+      if (failure === null && !refuses) break
+      // Away is another matter, and told as such.
+      if (refuses && !this.#isReadOnly) {
+        this.#isReadOnly = true
+        log('warn', 'database_read_only', 'the database takes no writes; reads, limits and cached keys go on')
+      }
+      await Bun.sleep(WRITES_PROBE_EVERY_MS)
+    }
+    if (this.#isStopped) return
+    this.#isProbingWrites = false
+    this.#refreshedAt = Number.NEGATIVE_INFINITY
+    this.#refresh()
+    if (!this.#isReadOnly) return // a connection of before, no more
+    this.#isReadOnly = false
+    log('info', 'database_writable', 'the database takes writes again', {
+      readOnlyMs: Math.round(performance.now() - refusedAt),
+    })
+  }
+
+  /**
+   * Asks on a connection of its own.
+   * @returns why the database does not answer, or that it is another one; null = all is well.
+   */
+  async #probe(ask: (sql: Sql) => Promise<void> = async () => {}): Promise<unknown> {
     const sql = connect(this.#address, { connectionsMax: 1 })
     const patience = Promise.withResolvers<unknown>()
     // The embedded database answers one at a time: slow is no sign that it is gone.
@@ -305,10 +365,12 @@ export class GuardedPool {
       () => patience.resolve(new Error(`no answer to a probe within ${patienceMs} ms`)),
       patienceMs,
     )
-    const answer = requireDatabase(sql, this.#address).then(
-      () => null,
-      (cause: unknown) => cause,
-    )
+    const answer = requireDatabase(sql, this.#address)
+      .then(() => ask(sql))
+      .then(
+        () => null,
+        (cause: unknown) => cause,
+      )
     try {
       return await Promise.race([answer, patience.promise])
     } finally {
@@ -316,6 +378,14 @@ export class GuardedPool {
       sql.end({ timeout: 0 }).catch(() => {}) // it was only for the question
     }
   }
+}
+
+/** `read-only`: it answers, and takes no writes. */
+export type DatabaseCondition = 'ok' | 'read-only' | 'away'
+
+async function isReadOnly(sql: Sql): Promise<boolean> {
+  const [row] = await sql<{ is: boolean }[]>`select current_setting('transaction_read_only') = 'on' as is`
+  return row?.is === true
 }
 
 /** Nobody waits for the statement any more; it may still be carried out. */
@@ -353,7 +423,16 @@ function isConnectionFailure(cause: unknown): boolean {
   return /^(CONN|E[A-Z]+$|08|57P|53[34]00)/.test(code)
 }
 
+/** Whoever ran it may have wrapped it; it is undone, whatever it was. */
+export function isReadOnlyFailure(cause: unknown): boolean {
+  for (let each = cause; each instanceof Error; each = each.cause)
+    if ('code' in each && each.code === '25006') return true
+  return false
+}
+
 const PROBE_EVERY_MS = 250
+/** Within five seconds of a database that takes writes again, all connections do. */
+const WRITES_PROBE_EVERY_MS = 500
 /** How long an answer of the database is news enough to say that it is there. */
 const FRESH_MS = 1000
 /** How long whoever asks whether the database is there waits for it. */

@@ -8,6 +8,7 @@ import haproxy from './guides/haproxy.md' with { type: 'text' }
 import kubernetes from './guides/kubernetes.md' with { type: 'text' }
 import logs from './guides/logs.md' with { type: 'text' }
 import nginx from './guides/nginx.md' with { type: 'text' }
+import postgres from './guides/postgres.md' with { type: 'text' }
 import security from './guides/security.md' with { type: 'text' }
 import sidecar from './guides/sidecar.md' with { type: 'text' }
 import tuning from './guides/tuning.md' with { type: 'text' }
@@ -33,6 +34,7 @@ export const GUIDES: readonly Guide[] = [
   readGuide('haproxy', haproxy),
   readGuide('caddy', caddy),
   readGuide('kubernetes', kubernetes),
+  readGuide('postgres', postgres),
   readGuide('backups', backups),
   readGuide('failures', failures),
   readGuide('logs', logs),

@@ -14,7 +14,8 @@ const LivenessReply = Type.Object({
       }),
       usagelimit: Type.String({ description: 'Where credits are decided: `postgres`, or `away`.' }),
       database: Type.String({
-        description: '`ok`, or `away`: then limits and cached keys without credits go on.',
+        description:
+          '`ok`; `read-only`, as after a failover: then all goes on but changes and credits; or `away`: then limits and cached keys without credits go on.',
       }),
     },
     { description: 'What stands behind the API, by name.' },
@@ -34,18 +35,18 @@ export const livenessRoutes: Endpoint[] = [
  * database is asked once a second at most, and not at all while requests do.
  * @throws ApiError INTERNAL_SERVER_ERROR when no shard runs.
  */
-async function liveness({ isDatabaseThere, limiter }: Deps) {
+async function liveness({ databaseCondition, limiter }: Deps) {
   const { running, all } = limiter.shards
   if (running === 0) throw new ApiError('INTERNAL_SERVER_ERROR', 'no limits can be decided')
-  const isThere = await isDatabaseThere()
+  const database = await databaseCondition()
   return {
     status: 'serving',
     services: {
       metrics: 'memory',
       logger: 'stdout',
       ratelimit: running === all ? 'shards' : 'degraded',
-      usagelimit: isThere ? 'postgres' : 'away',
-      database: isThere ? 'ok' : 'away',
+      usagelimit: database === 'ok' ? 'postgres' : 'away',
+      database,
     },
   }
 }

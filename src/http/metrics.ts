@@ -1,3 +1,4 @@
+import type { DatabaseCondition } from '../db/guarded-pool.ts'
 import { exposition, type Family, histogramSamples, type Sample } from '../lib/exposition.ts'
 import type { ShardStats } from '../limiter/protocol.ts'
 import { VERSION } from './answer.ts'
@@ -9,7 +10,7 @@ export type ProcessReport = {
   threads: ThreadState[]
   shards: (ShardStats | null)[]
   limiterBytesMax: number
-  isDatabaseThere: boolean
+  database: DatabaseCondition
   startedAtMs: number
   residentBytes: number
 }
@@ -64,7 +65,12 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   yield gauge(
     'tollgate_database_up',
     'Whether the database answers: 1 or 0.',
-    single(report.isDatabaseThere ? 1 : 0),
+    single(report.database === 'away' ? 0 : 1),
+  )
+  yield gauge(
+    'tollgate_database_writable',
+    'Whether the database takes writes: 1 or 0.',
+    single(report.database === 'ok' ? 1 : 0),
   )
   yield gauge('tollgate_thread_up', 'Whether a thread answers: 1 or 0.', [
     ...report.threads.map((thread, index) => ({
@@ -224,7 +230,7 @@ export async function warmMetrics(): Promise<void> {
     threads: [{ report: measures.report({ caches: {}, usage, spans: null }), isUp: true }],
     shards: [],
     limiterBytesMax: 0,
-    isDatabaseThere: true,
+    database: 'ok',
     startedAtMs: 0,
     residentBytes: process.memoryUsage.rss(),
   })

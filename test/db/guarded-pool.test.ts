@@ -221,7 +221,7 @@ test('another database at the same address counts as none, from its first answer
       const both = await Promise.all([names().catch(failure), write('lost').catch(failure)])
       expect(both).toEqual([expect.any(Error), expect.any(Error)])
     }
-    expect(await pool.isThere()).toBe(false)
+    expect(await pool.condition()).toBe('away')
     expect(await database.sql`select name from things`).toHaveLength(0)
     await wire.cut()
     await database.sql`update settings set value = ${databaseId} where name = 'database_id'`
@@ -229,7 +229,7 @@ test('another database at the same address counts as none, from its first answer
     await wire.open()
     await recovered(pool)
     expect(await names()).toEqual(['here'])
-    expect(await pool.isThere()).toBe(true)
+    expect(await pool.condition()).toBe('ok')
   }
   await database.sql`delete from things`
 })

@@ -23,7 +23,7 @@ test('asking a hundred times at once asks the database at most once, and right a
       expect(body.services).toMatchObject(HEALTHY)
     }
   }
-  expect(['', 'select 1']).toContain((await listStatements(server, ask)).join())
+  expect((await listStatements(server, ask)).length).toBeLessThanOrEqual(1)
   await server.workspace()
   expect(await listStatements(server, ask)).toEqual([])
 })

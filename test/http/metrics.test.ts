@@ -136,7 +136,7 @@ test('with all that can be counted, a scrape lets requests in after every few sa
       threads: [{ report: reportThread(deps), isUp: true }],
       shards,
       limiterBytesMax: 1,
-      isDatabaseThere: true,
+      database: 'ok',
       startedAtMs: 0,
       residentBytes: 1,
     })
@@ -171,7 +171,7 @@ test('a thread that does not answer is down, its counts are as last heard, and h
         ],
         shards: [],
         limiterBytesMax: 1,
-        isDatabaseThere: true,
+        database: 'ok',
         startedAtMs: 0,
         residentBytes: 1,
       }),

@@ -1,0 +1,180 @@
+import {
+  accessSync,
+  constants,
+  existsSync,
+  readFileSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { createServer } from 'node:net'
+import { dirname, join } from 'node:path'
+import { type Config, ConfigError, readClientConfig, readConfig, unknownVariables } from '../config.ts'
+import { type Finding, inspectDatabase, isProblem } from '../db/inspect.ts'
+import { connectionsOf } from '../deps.ts'
+import type { Command } from './arguments.ts'
+import { CallError, Client } from './client.ts'
+
+/** Looks at everything that a start needs, and changes nothing. */
+export const doctorCommand: Command = {
+  name: 'doctor',
+  about: 'what is wrong with configuration, database, data dir and port? ends with 1 when something is',
+  isLocal: true,
+  async run(given) {
+    const findings = await examine()
+    const problems = findings.filter(isProblem).length
+    const warnings = findings.filter(({ status }) => status === 'warning').length
+    const width = Math.max(...findings.map(({ check }) => check.length))
+    const lines = findings.map(
+      ({ status, check, text }) => `${status.padEnd(7)}  ${check.padEnd(width)}  ${text}`,
+    )
+    const sum = `${counted(problems, 'problem')}, ${counted(warnings, 'warning')}`
+    given.print([...lines, '', sum].join('\n'), { isWell: problems === 0, findings })
+    return problems === 0 ? 0 : 1
+  },
+}
+
+const counted = (count: number, what: string) =>
+  `${count === 0 ? 'no' : count} ${what}${count === 1 ? '' : 's'}`
+
+async function examine(): Promise<Finding[]> {
+  const unknown = unknownVariables().map(({ variable, nearest }) =>
+    finding('warning', 'configuration', `${variable} is no variable of Tollgate; is ${nearest} meant?`),
+  )
+  let config: Config
+  try {
+    config = readConfig()
+  } catch (cause) {
+    if (!(cause instanceof ConfigError)) throw cause
+    return [...unknown, finding('problem', 'configuration', cause.message)]
+  }
+  return [
+    ...unknown,
+    finding('ok', 'configuration', 'every variable has a value that can be used'),
+    lookAtDataDir(config),
+    ...lookAtSpace(config),
+    ...lookAtOpenFiles(config),
+    await lookAtPort(config),
+    ...(await lookAtDatabase(config)),
+  ]
+}
+
+const finding = (status: Finding['status'], check: string, text: string): Finding => ({ check, status, text })
+
+/** By trying: rights do not tell of a file system that is mounted read only, or of root. */
+function lookAtDataDir({ dataDir }: Config): Finding {
+  try {
+    if (existsSync(dataDir)) {
+      if (!statSync(dataDir).isDirectory())
+        return finding('problem', 'data dir', `${dataDir} is a file; set TOLLGATE_DATA_DIR to a folder`)
+      const path = join(dataDir, `.doctor-${crypto.randomUUID()}`)
+      writeFileSync(path, '', { mode: 0o600 })
+      rmSync(path)
+      return finding('ok', 'data dir', dataDir)
+    }
+    const above = nearestFolder(dataDir)
+    if (!statSync(above).isDirectory())
+      return finding('problem', 'data dir', `${above} is a file; set TOLLGATE_DATA_DIR to a folder`)
+    accessSync(above, constants.W_OK)
+    return finding('ok', 'data dir', `${dataDir}, which the first start makes`)
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause)
+    return finding(
+      'problem',
+      'data dir',
+      `${dataDir} cannot be written (${reason}); give it to the user who runs Tollgate, or set TOLLGATE_DATA_DIR`,
+    )
+  }
+}
+
+function nearestFolder(path: string): string {
+  return existsSync(path) || dirname(path) === path ? path : nearestFolder(dirname(path))
+}
+
+/** An embedded database refuses changes on a full disk; and what an outage keeps has to go somewhere. */
+function lookAtSpace({ dataDir }: Config): Finding[] {
+  const { bavail, bsize } = statfsSync(nearestFolder(dataDir))
+  const mebibytes = Math.floor((bavail * bsize) / 2 ** 20)
+  return mebibytes >= SPACE_MIB
+    ? []
+    : [
+        finding(
+          'warning',
+          'data dir',
+          `${dataDir} has ${mebibytes} MiB left; make room for at least ${SPACE_MIB}`,
+        ),
+      ]
+}
+
+const SPACE_MIB = 512
+
+/** Every connection is one. Told by Linux alone. */
+function lookAtOpenFiles({ threads, listen, ...config }: Config): Finding[] {
+  let limits: string
+  try {
+    limits = readFileSync('/proc/self/limits', 'utf8')
+  } catch {
+    return []
+  }
+  const limit = Number(/^Max open files\s+(\d+)/m.exec(limits)?.[1] ?? Number.POSITIVE_INFINITY)
+  const needed = threads.http * listen.connectionsMax + connectionsOf({ threads, listen, ...config }) + 100
+  return [
+    limit >= needed
+      ? finding('ok', 'open files', `${limit} allowed, at most ${needed} needed`)
+      : finding(
+          'warning',
+          'open files',
+          `${limit} are allowed and ${needed} may be needed; raise the limit (ulimit -n, LimitNOFILE), or lower TOLLGATE_CONNECTIONS_MAX`,
+        ),
+  ]
+}
+
+/** Free, or Tollgate's own. */
+async function lookAtPort({ listen: { host, port, socketPath } }: Config): Promise<Finding> {
+  const { url, socketPath: asked } = readClientConfig()
+  const place = asked ?? url
+  try {
+    const { services } = await new Client().get<{ services?: { database?: string } }>('liveness')
+    if (services?.database !== undefined)
+      return finding('ok', 'server', `one runs at ${place}; its database is ${services.database}`)
+    return finding(
+      'problem',
+      'server',
+      `something other than Tollgate answers at ${place}; stop it, or set PORT`,
+    )
+  } catch (cause) {
+    if (!(cause instanceof CallError)) throw cause
+    if (cause.status !== null)
+      return finding(
+        'problem',
+        'server',
+        `${place} answers, and not as a Tollgate that is well: ${cause.message}`,
+      )
+  }
+  if (port === null) return finding('ok', 'server', `none runs at ${socketPath}`)
+  const failure = await new Promise<NodeJS.ErrnoException | null>((resolve) => {
+    const server = createServer()
+    server.once('error', resolve)
+    server.listen({ host, port }, () => server.close(() => resolve(null)))
+  })
+  if (failure === null)
+    return finding('ok', 'server', `none runs at ${place}; HOST ${host}, PORT ${port} is free`)
+  const remedy =
+    failure.code === 'EADDRINUSE'
+      ? 'is used by another program; stop that, or set PORT'
+      : `cannot be listened on (${failure.code}); set HOST to an address of this machine, or PORT to another`
+  return finding('problem', 'server', `HOST ${host}, PORT ${port} ${remedy}`)
+}
+
+async function lookAtDatabase(config: Config): Promise<Finding[]> {
+  if (config.databaseUrl === null) {
+    const folder = join(config.dataDir, 'postgres')
+    const state = existsSync(folder) ? 'in' : 'to be made by the first start in'
+    return [
+      finding('ok', 'database', `embedded, ${state} ${folder}; set DATABASE_URL for a Postgres of yours`),
+    ]
+  }
+  const address = { kind: 'url' as const, url: config.databaseUrl }
+  return (await inspectDatabase(address, { connections: connectionsOf(config) })).findings
+}

@@ -1,0 +1,448 @@
+import { readDatabaseUrl } from '../lib/database-url.ts'
+import { type AnySql, connect, type DatabaseAddress, SESSION_SETTINGS, type Sql } from './connect.ts'
+import { explain } from './explain.ts'
+
+/**
+ * What a database in the world may be: each thing that this program cannot live with is named in one line with what to do,
+ * each that it should not be run with likewise, and what it can live with is arranged: a pooler in between, and a schema
+ * other than the search path's first. Changes nothing.
+ */
+export type Inspection = {
+  /** How to reach it from now on. */
+  address: DatabaseAddress
+  /** In the order of what was looked at; the first problem ends it where nothing further can be known. */
+  findings: Finding[]
+}
+
+/** `problem`: no server can run on it. `warning`: one can, and the text says what it costs. */
+export type Finding = { check: string; status: 'ok' | 'warning' | 'problem'; text: string }
+
+/**
+ * @param options.connections How many a server will open at most.
+ * @param options.trustsKeys Whether a made-up key to cancel by is sign enough of a pooler; for tests of the other signs.
+ */
+export async function inspectDatabase(
+  address: DatabaseAddress & { kind: 'url' },
+  options: { connections: number; trustsKeys?: boolean },
+): Promise<Inspection> {
+  const url = readDatabaseUrl(address.url)
+  const findings: Finding[] = []
+  if (url.ignored.length > 0)
+    findings.push(warning('url', `DATABASE_URL has parameters that are ignored: ${url.ignored.join(', ')}`))
+  // Nothing is set on it and nothing named, so that it works through whatever is in between.
+  const bare = { ...address, isPooled: true }
+  const sql = connect(bare, { connectionsMax: 1 })
+  try {
+    const server = await readServer(sql)
+    findings.push(...lookAtServer(server))
+    if (findings.some(isProblem)) return { address, findings }
+    const pooler = url.isPooled ? 'shared' : await findPooler(sql, address, options)
+    const isPooled = pooler !== 'none'
+    findings.push(...lookAtSession(server, pooler))
+    if (!isPooled) findings.push(...lookAtConnections(server, options))
+    const place = await readPlace(sql, url.schema)
+    findings.push(...lookAtPlace(place, server, isPooled))
+    if (server.version >= 150_000) findings.push(...(await lookAtCollation(sql)))
+    const isElsewhere = place.schema !== null && place.schema !== place.currentSchema
+    return {
+      address: {
+        ...address,
+        ...(isPooled ? { isPooled } : {}),
+        ...(place.schema !== null && (isElsewhere || url.schema !== null) ? { schema: place.schema } : {}),
+      },
+      findings,
+    }
+  } catch (cause) {
+    return { address, findings: [...findings, problem('connection', explain(cause, url))] }
+  } finally {
+    await sql.end({ timeout: 1 }).catch(() => {}) // it was only for the questions
+  }
+}
+
+/** Makes the schema that the URL asks for, where it is missing. @throws the driver's error. */
+export async function ensureSchema(sql: AnySql, { schema }: { schema?: string }): Promise<void> {
+  if (schema === undefined) return
+  const [row] = await sql`select from pg_namespace where nspname = ${schema}`
+  if (row === undefined) await sql`create schema if not exists ${sql(schema)}`
+}
+
+const finding =
+  (status: Finding['status']) =>
+  (check: string, text: string): Finding => ({ check, status, text })
+const ok = finding('ok')
+const warning = finding('warning')
+const problem = finding('problem')
+/** A name as it can be pasted into a statement. */
+const inSql = (name: string) => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`)
+
+export const isProblem = ({ status }: Finding) => status === 'problem'
+
+type ServerFacts = Awaited<ReturnType<typeof readServer>>
+
+/** In words that Postgres 9.6 knows too: what is too old is to say so itself. */
+async function readServer(sql: AnySql) {
+  const sentAt = Date.now()
+  const [row] = await sql<
+    {
+      version: number
+      versionText: string
+      encoding: string
+      database: string
+      role: string
+      isStandby: boolean
+      isReadOnly: boolean
+      nowMs: number
+      synchronousCommit: string
+      fsync: string
+      fullPageWrites: string
+      transactionTimeout: string | null
+      statementTimeout: string
+      idleTimeout: string
+      settings: Record<string, string>
+      connectionsMax: number
+      connectionsUsed: number
+      roleLimit: number
+      databaseLimit: number
+    }[]
+  >`
+    select current_setting('server_version_num')::int as "version",
+           current_setting('server_version') as "versionText",
+           current_setting('server_encoding') as "encoding",
+           current_database()::text as "database",
+           current_user::text as "role",
+           pg_is_in_recovery() as "isStandby",
+           current_setting('transaction_read_only') = 'on' as "isReadOnly",
+           (extract(epoch from clock_timestamp()) * 1000)::float8 as "nowMs",
+           current_setting('synchronous_commit') as "synchronousCommit",
+           current_setting('fsync') as "fsync",
+           current_setting('full_page_writes') as "fullPageWrites",
+           current_setting('transaction_timeout', true) as "transactionTimeout",
+           current_setting('statement_timeout') as "statementTimeout",
+           current_setting('idle_in_transaction_session_timeout') as "idleTimeout",
+           (select json_object_agg(name, setting) from pg_settings
+             where name in ('default_transaction_isolation', 'bytea_output', 'array_nulls', 'standard_conforming_strings')) as "settings",
+           current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+             - coalesce(nullif(current_setting('reserved_connections', true), '')::int, 0) as "connectionsMax",
+           (select count(*)::int from pg_stat_activity where datid is not null and pid <> pg_backend_pid()) as "connectionsUsed",
+           (select rolconnlimit from pg_roles where rolname = current_user) as "roleLimit",
+           (select datconnlimit from pg_database where datname = current_database()) as "databaseLimit"`
+  if (row === undefined) throw new Error('the database does not say what it is')
+  const receivedAt = Date.now()
+  // As much as the way there and back took may be wrong.
+  const ahead = row.nowMs - (sentAt + receivedAt) / 2
+  return { ...row, clockAheadMs: Math.abs(ahead) <= (receivedAt - sentAt) / 2 ? 0 : ahead }
+}
+
+function lookAtServer(server: ServerFacts): Finding[] {
+  const { version, versionText, role, database } = server
+  if (version < 140_000)
+    return [
+      problem('version', `the server is Postgres ${versionText}; Tollgate wants 14 or newer: upgrade it`),
+    ]
+  const found = [ok('version', `Postgres ${versionText}, database ${database}, role ${role}`)]
+  found.push(
+    server.encoding === 'UTF8'
+      ? ok('encoding', 'UTF8')
+      : problem(
+          'encoding',
+          `database ${database} is encoded in ${server.encoding}, which cannot keep all texts; make one with: create database … encoding 'UTF8' template template0`,
+        ),
+  )
+  if (server.isStandby)
+    found.push(problem('writable', 'the server is a standby and takes no writes; connect to the primary'))
+  else if (server.isReadOnly)
+    found.push(
+      problem(
+        'writable',
+        `transactions of role ${role} in database ${database} are read only (default_transaction_read_only); connect to the primary, or: alter database ${inSql(database)} reset default_transaction_read_only`,
+      ),
+    )
+  else found.push(ok('writable', 'takes writes'))
+  const seconds = Math.round(Math.abs(server.clockAheadMs) / 100) / 10
+  found.push(
+    seconds < CLOCK_APART_SECONDS
+      ? ok('clock', 'as here')
+      : warning(
+          'clock',
+          `the clock of the database is ${seconds} s ${server.clockAheadMs > 0 ? 'ahead of' : 'behind'} the clock here; let NTP set both, or hours, expiries and refills are decided by the wrong one`,
+        ),
+  )
+  if (server.synchronousCommit === 'off')
+    found.push(
+      warning(
+        'durability',
+        'synchronous_commit is off: a crash of Postgres forgets the last half second of answered changes, such as new or revoked keys and spent credits; turn it on',
+      ),
+    )
+  for (const [name, value] of Object.entries({
+    fsync: server.fsync,
+    full_page_writes: server.fullPageWrites,
+  }))
+    if (value === 'off')
+      found.push(
+        warning('durability', `${name} is off: a crash of its machine can destroy the database; turn it on`),
+      )
+  return found
+}
+
+const CLOCK_APART_SECONDS = 2
+
+/**
+ * What is between us and the server. `shared`: sessions are not ours. `statement`: transactions neither.
+ *
+ * A pooler must invent the number by which a client could cancel, as it has no server process for it yet; Postgres
+ * gives that of the process. One that passes on a real number is found by what sharing is: a process that serves a second
+ * connection while the first is open, or a connection that is served by another process than before. While a second and
+ * a third each hold a process in a transaction, the first meets another one, in whatever order the pooler gives them out.
+ */
+type Pooler = 'none' | 'shared' | 'statement'
+
+async function findPooler(
+  first: Sql,
+  address: DatabaseAddress,
+  { trustsKeys = true }: { trustsKeys?: boolean },
+): Promise<Pooler> {
+  const asked = await first<{ pid: number }[]>`select pg_backend_pid() as pid`
+  const own = asked[0]?.pid
+  let isShared = trustsKeys && asked.state.pid !== own
+  const holding: Sql[] = []
+  const hold = async () => {
+    const sql = connect({ ...address, isPooled: true } as DatabaseAddress, { connectionsMax: 1 }) // only a URL has poolers
+    holding.push(sql)
+    await sql.unsafe('begin')
+    return await pidOf(sql)
+  }
+  try {
+    for (let round = 0; round < 2; round++) {
+      const held = await hold()
+      isShared ||= held === own || (await pidOf(first)) !== own
+      if (isShared) break // a pool of one would let nobody else in now
+    }
+  } catch (cause) {
+    // PgBouncer says why and closes the connection; of the two, the driver tells the second.
+    if (isShared && cause instanceof Error && 'code' in cause && cause.code === 'CONNECTION_CLOSED')
+      return 'statement'
+    throw cause
+  } finally {
+    await Promise.all(holding.map((sql) => sql.end({ timeout: 0 }).catch(() => {}))) // rolled back by that
+  }
+  return isShared ? 'shared' : 'none'
+}
+
+const pidOf = async (sql: Sql) => (await sql<{ pid: number }[]>`select pg_backend_pid() as pid`)[0]?.pid
+
+/** Without a pooler each connection is told what is needed (`connect.ts`); through one, the role must be set to it. */
+function lookAtSession(server: ServerFacts, pooler: Pooler): Finding[] {
+  if (pooler === 'statement')
+    return [
+      problem(
+        'pooler',
+        'the pooler is in pool_mode=statement, which has no transactions; set pool_mode=transaction, or connect to Postgres itself',
+      ),
+    ]
+  const found: Finding[] = []
+  const seconds = Number.parseFloat(server.transactionTimeout ?? '0')
+  if (seconds > 0)
+    found.push(
+      warning(
+        'timeouts',
+        `transaction_timeout is ${server.transactionTimeout}: deleting very many keys takes up to two minutes and may fail; for role ${server.role}, set it to 0`,
+      ),
+    )
+  if (pooler === 'none') return [ok('pooler', 'none in between'), ...found]
+  found.unshift(
+    ok(
+      'pooler',
+      'one is in between: statements are not prepared by name, and changes of other servers are asked for every second instead of heard at once',
+    ),
+  )
+  for (const [name, value] of Object.entries(server.settings)) {
+    const wanted = Object.entries(SESSION_SETTINGS).find(([each]) => each === name)?.[1]
+    if (value !== wanted)
+      found.push(
+        problem(
+          'settings',
+          `${name} is ${value}, and through a pooler it cannot be set for a connection; run: alter role ${inSql(server.role)} set ${name} = '${wanted}', then restart the pooler's connections`,
+        ),
+      )
+  }
+  if (Number.parseFloat(server.statementTimeout) > 0)
+    found.push(
+      warning(
+        'timeouts',
+        `statement_timeout is ${server.statementTimeout}: deleting very many keys takes up to two minutes and may fail; for role ${server.role}, set it to 0`,
+      ),
+    )
+  if (/^\d+ms$|^[1-9]s$/.test(server.idleTimeout))
+    found.push(
+      warning(
+        'timeouts',
+        `idle_in_transaction_session_timeout is ${server.idleTimeout}, which may end transactions of a busy server; for role ${server.role}, set it to 60s`,
+      ),
+    )
+  return found
+}
+
+/** Through a pooler, its own limits count. */
+function lookAtConnections(server: ServerFacts, options: { connections: number }): Finding[] {
+  const { role, database } = server
+  const limits = [
+    { name: 'max_connections', left: server.connectionsMax - server.connectionsUsed },
+    ...[
+      { name: `the limit of role ${role}`, max: server.roleLimit },
+      { name: `the limit of database ${database}`, max: server.databaseLimit },
+    ]
+      .filter(({ max }) => max >= 0)
+      .map(({ name, max }) => ({ name, left: max })),
+  ]
+  const least = limits.reduce((a, b) => (b.left < a.left ? b : a))
+  return [
+    least.left >= options.connections
+      ? ok('connections', `${least.left} to be had, at most ${options.connections} needed`)
+      : warning(
+          'connections',
+          `${least.name} leaves ${Math.max(0, least.left)} connections and Tollgate may open ${options.connections}; raise it, or lower TOLLGATE_HTTP_THREADS`,
+        ),
+  ]
+}
+
+type Place = Awaited<ReturnType<typeof readPlace>>
+
+/** Some tables of `sql/0001_tables.sql`, by which those of others that have the same names are noticed. */
+const TABLES = [
+  'settings',
+  'workspaces',
+  'keyspaces',
+  'apis',
+  'identities',
+  'keys',
+  'roles',
+  'permissions',
+  'ratelimits',
+]
+const RECORD = 'tollgate_migrations'
+
+async function readPlace(sql: AnySql, asked: string | null) {
+  const [row] = await sql<{ currentSchema: string | null; path: string; ours: string[]; inPath: string[] }[]>`
+    with ours as (
+      select n.nspname, c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
+       where c.relname = ${RECORD} and c.relkind = 'r' and not pg_is_other_temp_schema(n.oid)
+    )
+    select current_schema()::text as "currentSchema",
+           current_setting('search_path') as "path",
+           array(select nspname::text from ours order by 1) as "ours",
+           array(select nspname::text from ours where pg_table_is_visible(oid)) as "inPath"`
+  if (row === undefined) throw new Error('the database does not say where its tables are')
+  const schema = asked ?? row.inPath[0] ?? row.currentSchema
+  const [facts] = await sql<
+    {
+      isThere: boolean
+      canUse: boolean | null
+      canCreate: boolean | null
+      canMake: boolean
+      strangers: string[]
+      recordColumns: number
+      owners: string[]
+    }[]
+  >`
+    with there as (select oid, nspname from pg_namespace where nspname = ${schema ?? ''}),
+         tables as (
+           select c.relname::text, c.relowner, c.oid
+             from pg_class c join there on there.oid = c.relnamespace
+            where c.relname = any(${[...TABLES, RECORD]}::text[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
+         )
+    select exists (select from there) as "isThere",
+           (select has_schema_privilege(oid, 'usage') from there) as "canUse",
+           (select has_schema_privilege(oid, 'create') from there) as "canCreate",
+           has_database_privilege(current_database(), 'create') as "canMake",
+           array(select relname from tables where relname <> ${RECORD} order by 1) as "strangers",
+           (select count(*)::int from pg_attribute a join tables t on t.oid = a.attrelid
+             where t.relname = ${RECORD} and a.attname in ('number', 'name', 'checksum', 'applied_at')) as "recordColumns",
+           array(select distinct pg_get_userbyid(relowner)::text from tables where not pg_has_role(relowner, 'usage')) as "owners"`
+  if (facts === undefined) throw new Error('the database does not say what role may do')
+  return { ...row, ...facts, asked, schema, isOurs: schema !== null && row.ours.includes(schema) }
+}
+
+function lookAtPlace(place: Place, { role, database }: ServerFacts, isPooled: boolean): Finding[] {
+  const { asked, schema, currentSchema, path, ours } = place
+  const [elsewhere] = ours
+  const shownPath = path === '' || path === '""' ? 'empty' : path
+  if (asked === null && !place.isOurs && elsewhere !== undefined)
+    return [
+      problem(
+        'schema',
+        `Tollgate's tables are in schema ${elsewhere}, which the search path of role ${role} (${shownPath}) does not name; add ?schema=${encodeURIComponent(elsewhere)} to DATABASE_URL to use them, or ?schema=${encodeURIComponent(schema ?? 'tollgate')} to make new ones`,
+      ),
+    ]
+  if (schema === null)
+    return [
+      problem(
+        'schema',
+        `the search path of role ${role} (${shownPath}) names no schema that exists and that it may use; add ?schema=tollgate to DATABASE_URL`,
+      ),
+    ]
+  if (!place.isThere)
+    return place.canMake
+      ? [...pinned(place, role, isPooled), ok('schema', `${schema}, which is to be made`)]
+      : [
+          problem(
+            'schema',
+            `there is no schema ${schema}, and role ${role} may not make it; as a superuser run: create schema ${inSql(schema)} authorization ${inSql(role)}`,
+          ),
+        ]
+  if (place.canUse !== true || place.canCreate !== true)
+    return [
+      problem(
+        'rights',
+        `role ${role} may not ${place.canUse === true ? 'create tables in' : 'use'} schema ${schema} of database ${database}; as its owner run: grant usage, create on schema ${inSql(schema)} to ${inSql(role)}${schema === 'public' ? ' (Postgres 15 and newer grant that to nobody)' : ''}`,
+      ),
+    ]
+  if ((!place.isOurs && place.strangers.length > 0) || (place.isOurs && place.recordColumns < 4))
+    return [
+      problem(
+        'schema',
+        `schema ${schema} of database ${database} has tables of another application (${place.isOurs ? RECORD : place.strangers.join(', ')}); give Tollgate a database of its own, or a schema: add ?schema=tollgate to DATABASE_URL`,
+      ),
+    ]
+  if (place.owners.length > 0)
+    return [
+      problem(
+        'rights',
+        `Tollgate's tables in schema ${schema} belong to ${place.owners.join(', ')}, and role ${role} is no member of it; run: grant ${inSql(place.owners[0] ?? '')} to ${inSql(role)}`,
+      ),
+    ]
+  const found = pinned(place, role, isPooled)
+  if (currentSchema !== schema && asked === null && found.length === 0)
+    found.push(
+      warning(
+        'schema',
+        `Tollgate's tables are in schema ${schema} and new ones would go to ${currentSchema}, so schema ${schema} is used; add ?schema=${encodeURIComponent(schema)} to DATABASE_URL to say so`,
+      ),
+    )
+  return [...found, ok('schema', schema), ok('rights', `role ${role} may make and change tables there`)]
+}
+
+/** A schema other than the search path's first is set for each connection, which no pooler allows. */
+const pinned = ({ schema, currentSchema }: Place, role: string, isPooled: boolean): Finding[] =>
+  isPooled && schema !== currentSchema
+    ? [
+        problem(
+          'schema',
+          `through a pooler the schema cannot be set for a connection; run: alter role ${inSql(role)} set search_path = ${inSql(schema ?? '')}, then restart the pooler's connections`,
+        ),
+      ]
+    : []
+
+/** An upgraded C library may sort texts in another way than the indexes were built in. */
+async function lookAtCollation(sql: AnySql): Promise<Finding[]> {
+  const [row] = await sql<{ database: string; made: string | null; now: string | null }[]>`
+    select datname::text as database, datcollversion as made, pg_database_collation_actual_version(oid) as now
+      from pg_database where datname = current_database()`
+  if (row === undefined || row.made === row.now) return [ok('collation', 'as the indexes were built')]
+  return [
+    warning(
+      'collation',
+      `database ${row.database} was made with version ${row.made} of its collation and the system has ${row.now}; run: reindex database ${inSql(row.database)}, then: alter database ${inSql(row.database)} refresh collation version`,
+    ),
+  ]
+}

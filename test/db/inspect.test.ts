@@ -1,0 +1,265 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { connect } from '../../src/db/connect.ts'
+import { inspectDatabase } from '../../src/db/inspect.ts'
+import { migrate } from '../../src/db/migrate.ts'
+import { type Cluster, POSTGRES_BIN, startCluster } from '../support/cluster.ts'
+import { PGBOUNCER, startPgBouncer } from '../support/pgbouncer.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+if (POSTGRES_BIN === null) console.warn('no Postgres is installed: what one may be is not tested')
+
+describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
+  let cluster: Cluster
+  beforeAll(async () => {
+    cluster = await startCluster()
+  })
+  afterAll(() => cluster[Symbol.asyncDispose]())
+
+  let made = 0
+  /** A database of its own with an owner of its own. */
+  async function makeDatabase(options: { with?: string } = {}) {
+    const name = `d${++made}`
+    await cluster.query(`create role ${name} login`, 'postgres')
+    await cluster.query(`create database ${name} owner ${name} ${options.with ?? ''}`, 'postgres')
+    return { name, url: `postgres://${name}@127.0.0.1:${cluster.port}/${name}` }
+  }
+  const inspect = (url: string) => inspectDatabase({ kind: 'url', url }, { connections: 14 })
+  /** Its problems, or else its warnings. */
+  async function told(url: string): Promise<string[]> {
+    const { findings } = await inspect(url)
+    for (const { text } of findings) expect(text).not.toContain('\n')
+    const of = (status: string) => findings.filter((each) => each.status === status).map(({ text }) => text)
+    return of('problem').length > 0 ? of('problem') : of('warning')
+  }
+  async function migrated(url: string): Promise<void> {
+    const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
+    await migrate(sql)
+    await sql.end()
+  }
+  const DURABILITY = 'fsync is off' // of the cluster, which is to be quick
+
+  test('one with nothing wrong has nothing to say', async () => {
+    const { url } = await makeDatabase()
+    expect(await told(url)).toEqual([expect.stringContaining(DURABILITY)])
+    expect((await inspect(url)).address).toEqual({ kind: 'url', url })
+    await migrated(url)
+    expect(await told(url)).toEqual([expect.stringContaining(DURABILITY)])
+  })
+
+  test('a role without rights on public, as Postgres 15 has it, is told which to grant', async () => {
+    const { name } = await makeDatabase()
+    await cluster.query('create role guest login', 'postgres')
+    const [line = ''] = await told(`postgres://guest@127.0.0.1:${cluster.port}/${name}`)
+    expect(line).toStartWith(`role guest may not create tables in schema public of database ${name}`)
+    const grant = /run: (grant .+) \(/.exec(line)?.[1] ?? ''
+    await cluster.query(grant, name)
+    expect(await told(`postgres://guest@127.0.0.1:${cluster.port}/${name}`)).toEqual([
+      expect.stringContaining(DURABILITY),
+    ])
+  })
+
+  test('a schema that is asked for is used, made where that is allowed, or named with what to run', async () => {
+    const { name, url } = await makeDatabase()
+    expect((await inspect(`${url}?schema=gate`)).address).toMatchObject({ schema: 'gate' })
+    await cluster.query('create role visitor login', 'postgres')
+    const visitor = `postgres://visitor@127.0.0.1:${cluster.port}/${name}?schema=gate`
+    const [line = ''] = await told(visitor)
+    expect(line).toContain('there is no schema gate')
+    await cluster.query(/run: (.+)$/.exec(line)?.[1] ?? '', name)
+    expect(await told(visitor)).toEqual([expect.stringContaining(DURABILITY)])
+    await cluster.query('create schema theirs', name)
+    const [other = ''] = await told(visitor.replace('gate', 'theirs'))
+    expect(other).toContain('role visitor may not use schema theirs')
+    await cluster.query(/run: (.+)$/.exec(other)?.[1] ?? '', name)
+    expect(await told(visitor.replace('gate', 'theirs'))).toEqual([expect.stringContaining(DURABILITY)])
+  })
+
+  test('a search path that names no schema, or hides Tollgate’s tables, is named; one that names another first is overruled', async () => {
+    const { name, url } = await makeDatabase()
+    await cluster.query(`alter role ${name} set search_path = ''`, name)
+    expect(await told(url)).toEqual([expect.stringContaining('names no schema that exists')])
+    await cluster.query(`alter role ${name} reset search_path`, name)
+    await migrated(url)
+    await cluster.query(`create schema elsewhere authorization ${name}`, name)
+    await cluster.query(`alter role ${name} set search_path = elsewhere`, name)
+    expect(await told(url)).toEqual([expect.stringContaining('tables are in schema public')])
+    expect((await inspect(`${url}?schema=public`)).address).toMatchObject({ schema: 'public' })
+    // As when somebody makes a schema named after the role: new tables would go there, and the old ones stay.
+    await cluster.query(`alter role ${name} reset search_path`, name)
+    await cluster.query(`create schema ${name} authorization ${name}`, name)
+    expect((await inspect(url)).address).toMatchObject({ schema: 'public' })
+    expect((await told(url)).join()).toContain(`new ones would go to ${name}`)
+  })
+
+  test('tables of another application that have our names are left alone', async () => {
+    const { name, url } = await makeDatabase()
+    await cluster.query('create table keys (id int)', name)
+    await cluster.query('create table roles (id int)', name)
+    expect(await told(url)).toEqual([expect.stringContaining('another application (keys, roles)')])
+    await cluster.query('create table tollgate_migrations (id int)', name)
+    expect(await told(url)).toEqual([expect.stringContaining('another application (tollgate_migrations)')])
+  })
+
+  test('tables of another role are named with what to grant', async () => {
+    const { name, url } = await makeDatabase()
+    await migrated(url)
+    await cluster.query('create role heir login', 'postgres')
+    await cluster.query('grant create, usage on schema public to heir', name)
+    const heir = `postgres://heir@127.0.0.1:${cluster.port}/${name}`
+    const [line = ''] = await told(heir)
+    expect(line).toContain(`belong to ${name}`)
+    await cluster.query(/run: (.+)$/.exec(line)?.[1] ?? '', name)
+    expect(await told(heir)).toEqual([expect.stringContaining(DURABILITY)])
+  })
+
+  test('an encoding that cannot keep every text is named', async () => {
+    for (const encoding of ['SQL_ASCII', 'LATIN1']) {
+      const { url } = await makeDatabase({
+        with: `encoding '${encoding}' lc_collate 'C' lc_ctype 'C' template template0`,
+      })
+      expect(await told(url)).toEqual([expect.stringContaining(`is encoded in ${encoding}`)])
+    }
+  })
+
+  test('one that takes no writes is named: read only, or a standby', async () => {
+    const { name, url } = await makeDatabase()
+    await cluster.query(`alter database ${name} set default_transaction_read_only = on`, 'postgres')
+    expect(await told(url)).toEqual([expect.stringContaining('are read only')])
+    await using standby = await cluster.standby()
+    expect(await told(`postgres://tollgate@127.0.0.1:${standby.port}/tollgate`)).toEqual([
+      expect.stringContaining('is a standby'),
+    ])
+  })
+
+  test('what a crash could cost is a warning', async () => {
+    const { name, url } = await makeDatabase()
+    await cluster.query(`alter role ${name} set synchronous_commit = off`, name)
+    expect((await told(url)).join()).toContain('synchronous_commit is off')
+  })
+
+  test('too few connections are a warning that counts what is opened', async () => {
+    const { name, url } = await makeDatabase()
+    await cluster.query(`alter role ${name} connection limit 8`, name)
+    expect((await told(url)).join()).toContain(
+      `the limit of role ${name} leaves 8 connections and Tollgate may open 14`,
+    )
+    await cluster.query(`alter role ${name} connection limit 1`, name)
+    expect((await told(url)).join()).toContain('has no connection left')
+  })
+
+  const AWAY: [says: string, url: (port: number) => string][] = [
+    ['nothing listens at 127.0.0.1:1', () => 'postgres://u@127.0.0.1:1/db'],
+    ['is not known here', () => 'postgres://u@no-such-host.invalid/db'],
+    ['the socket /no/such/.s.PGSQL.5432 cannot be used', () => 'postgres:///db?host=/no/such'],
+    [
+      'role "nobody at all" does not exist',
+      (port) => `postgres://nobody%20at%20all@127.0.0.1:${port}/tollgate`,
+    ],
+    ['database "nowhere" does not exist', (port) => `postgres://tollgate@127.0.0.1:${port}/nowhere`],
+    ['asks for TLS', (port) => `postgres://tollgate@127.0.0.1:${port}/tollgate?sslmode=require`],
+    [
+      'unrecognized configuration parameter',
+      (port) => `postgres://tollgate@127.0.0.1:${port}/tollgate?options=-cno_such=1`,
+    ],
+  ]
+  for (const [says, url] of AWAY)
+    test(`one that cannot be used is one line: ${says}`, async () => {
+      expect(await told(url(cluster.port))).toEqual([expect.stringContaining(says)])
+    })
+
+  /** What a role or a database may be set to, and neither is to be changed for us. */
+  test('whatever settings role and database have, the connections of a server have what it relies on', async () => {
+    const { name, url } = await makeDatabase()
+    const odd = {
+      default_transaction_isolation: 'serializable',
+      bytea_output: 'escape',
+      array_nulls: 'off',
+      standard_conforming_strings: 'off',
+      statement_timeout: '5s',
+      lock_timeout: '1ms',
+      idle_in_transaction_session_timeout: '5s',
+      idle_session_timeout: '20s',
+      TimeZone: 'Asia/Kathmandu',
+      DateStyle: 'SQL, DMY',
+    }
+    for (const [setting, value] of Object.entries(odd))
+      await cluster.query(`alter role ${name} set ${setting} = '${value}'`, name)
+    expect(await told(url)).toEqual([expect.stringContaining(DURABILITY)])
+    const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
+    const [row] = await sql`
+      select current_setting('transaction_isolation') as isolation, ${'a\\b'}::text as text, '\\x00ff'::bytea as bytes,
+             ${[null, 'b']}::text[] as list, current_setting('statement_timeout') as timeout, current_setting('TimeZone') as zone,
+             current_setting('idle_session_timeout') as idle, current_setting('idle_in_transaction_session_timeout') as held`
+    expect(row).toEqual({
+      isolation: 'read committed',
+      text: 'a\\b',
+      bytes: Buffer.from([0, 255]),
+      list: [null, 'b'],
+      timeout: '0',
+      zone: 'UTC',
+      idle: '0',
+      held: '1min',
+    })
+    await sql.end()
+  })
+
+  describe.if(PGBOUNCER !== null)('through PgBouncer', () => {
+    const MODES: ['session' | 'transaction', string, Record<string, string>][] = [
+      ['transaction', 'transactions share connections', {}],
+      ['transaction', 'of which there is one', { default_pool_size: '1' }],
+      ['transaction', 'given out in turn', { server_round_robin: '1', min_pool_size: '3' }],
+      ['session', 'sessions have their own', {}],
+    ]
+    for (const [pool_mode, what, settings] of MODES)
+      test(`pool_mode=${pool_mode}: ${what}: it is noticed`, async () => {
+        await using closing = new AsyncDisposableStack()
+        const { url } = await makeDatabase()
+        const through = await startPgBouncer(url, { pool_mode, ...settings }, closing)
+        const { address, findings } = await inspect(through)
+        expect(address).toEqual({ kind: 'url', url: through, isPooled: true })
+        expect(findings.filter(({ status }) => status === 'problem')).toEqual([])
+      })
+
+    test('pool_mode=statement is refused in one line', async () => {
+      await using closing = new AsyncDisposableStack()
+      const { url } = await makeDatabase()
+      expect(await told(await startPgBouncer(url, { pool_mode: 'statement' }, closing))).toEqual([
+        expect.stringContaining('pool_mode=statement, which has no transactions'),
+      ])
+    })
+
+    test('a role whose settings cannot be overruled there is told which to set', async () => {
+      await using closing = new AsyncDisposableStack()
+      const { name, url } = await makeDatabase()
+      await cluster.query(`alter role ${name} set default_transaction_isolation = 'repeatable read'`, name)
+      const through = await startPgBouncer(url, { pool_mode: 'transaction' }, closing)
+      const [line = ''] = await told(through)
+      expect(line).toContain('default_transaction_isolation is repeatable read')
+      expect((await told(`${through}?schema=gate`)).join()).toContain(
+        `alter role ${name} set search_path = gate`,
+      )
+      await cluster.query(/run: (alter role .+), then/.exec(line)?.[1] ?? '', name)
+      await cluster.query(
+        `select pg_terminate_backend(pid) from pg_stat_activity where usename = '${name}'`,
+        name,
+      )
+      expect(await told(through)).toEqual([expect.stringContaining(DURABILITY)])
+    })
+
+    test('a pooler that passes on the number of a real process is noticed by what it shares', async () => {
+      // The number that a client could cancel by is then no sign; see `findPooler`.
+      await using closing = new AsyncDisposableStack()
+      const { url } = await makeDatabase()
+      const sharing = await startPgBouncer(url, { pool_mode: 'transaction' }, closing)
+      const { address } = await inspectDatabase(
+        { kind: 'url', url: sharing },
+        { connections: 1, trustsKeys: false },
+      )
+      expect(address).toMatchObject({ isPooled: true })
+      const direct = await inspectDatabase({ kind: 'url', url }, { connections: 1, trustsKeys: false })
+      expect(direct.address).not.toHaveProperty('isPooled')
+    })
+  })
+})

@@ -1,0 +1,86 @@
+import { describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { POSTGRES_BIN, startCluster } from '../support/cluster.ts'
+import { PGBOUNCER, startPgBouncer } from '../support/pgbouncer.ts'
+import { spawnServer } from '../support/process.ts'
+import { OPERATOR_KEY } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+describe.if(POSTGRES_BIN !== null && PGBOUNCER !== null)('servers behind PgBouncer', () => {
+  for (const pool_mode of ['transaction', 'session'] as const)
+    test(`pool_mode=${pool_mode}: every call works, and a key that another server revokes is refused in seconds`, async () => {
+      await using closing = new AsyncDisposableStack()
+      const cluster = closing.use(await startCluster({ settings: { max_connections: '90' } }))
+      // Fewer than the connections of one server, so that they are shared.
+      const through = await startPgBouncer(
+        cluster.url,
+        { pool_mode, default_pool_size: pool_mode === 'session' ? '60' : '4' },
+        closing,
+      )
+      const start = async (url: string) => {
+        const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-pgbouncer-'))
+        closing.defer(() => rmSync(dataDir, { recursive: true, force: true }))
+        return closing.use(
+          await spawnServer({
+            DATABASE_URL: url,
+            TOLLGATE_DATA_DIR: dataDir,
+            TOLLGATE_FLUSH_MS: '100',
+            TOLLGATE_DB_TIMEOUT_MS: '20000',
+            TOLLGATE_HTTP_THREADS: '1',
+          }),
+        )
+      }
+      const first = await start(through)
+      const [second, direct] = [await start(through), await start(cluster.url)]
+      const post = async (method: string, body: unknown, server = first) => {
+        const answer = await server.post(method, body, OPERATOR_KEY)
+        if (answer.status !== 200)
+          throw new Error(`${method}: ${JSON.stringify(answer.body)} ${server.output()}`)
+        return answer.body
+      }
+      const { apiId } = await post('apis.createApi', { name: 'behind' })
+      // 28 of 40 were a 500: one connection's statements had the names of another's.
+      const keys: { key: string; keyId: string }[] = await Promise.all(
+        Array.from({ length: 40 }, (_, i) =>
+          post('keys.createKey', { apiId, remaining: 100, meta: { i } }, [first, second, direct][i % 3]),
+        ),
+      )
+      const calls = keys.flatMap(({ key, keyId }, i) => [
+        post('keys.verifyKey', { key }, [second, direct, first][i % 3]),
+        post('keys.updateKey', { keyId, name: `n${i}` }, [direct, first, second][i % 3]),
+        post('ratelimits.limit', { namespace: `n${i % 4}`, identifier: 'x', limit: 100, duration: 60_000 }),
+      ])
+      await Promise.all(calls)
+      const { rootKey } = await post('rootKeys.createRootKey', { permissions: ['api.*.read_api'] })
+      for (const server of [first, second])
+        for (;;) {
+          const usage = await server.get('analytics.getVerifications', { apiId }, rootKey)
+          expect(usage.status).toBe(200)
+          if (usage.body[0]?.total === 40) break
+          await Bun.sleep(50)
+        }
+
+      const servers = [first, second, direct]
+      for (const [by, hearing] of [
+        [first, second],
+        [second, first],
+        [direct, first],
+        [first, direct],
+      ] as const) {
+        const { key, keyId } = await post('keys.createKey', { apiId })
+        for (const server of servers)
+          expect(await post('keys.verifyKey', { key }, server)).toMatchObject({ valid: true })
+        await post('keys.updateKey', { keyId, enabled: false }, by)
+        expect(await post('keys.verifyKey', { key }, by)).toMatchObject({ valid: false, code: 'DISABLED' })
+        const began = performance.now()
+        while ((await post('keys.verifyKey', { key }, hearing)).valid) await Bun.sleep(20)
+        expect(performance.now() - began).toBeLessThan(10_000)
+      }
+      expect(`${first.output()}${second.output()}`).not.toContain('"level":"error"')
+      for (const server of servers) expect(await server.end('SIGTERM')).toBe(0)
+    })
+})
