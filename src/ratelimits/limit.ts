@@ -83,13 +83,15 @@ export function takeFor(
   }
 }
 
+/** A look, with cost 0, decides nothing and is not counted. */
 export function recordDecision(
   deps: Deps,
   { workspaceId }: Actor,
   namespace: Namespace,
-  { identifier }: LimitBody,
+  { identifier, cost }: LimitBody,
   { passed, atMs }: Taken,
 ): void {
+  if (cost === 0) return
   deps.measures.decided(workspaceId, namespace, passed)
   const namespaceId = namespace.id
   deps.usage.recordRatelimit({ workspaceId, namespaceId, identifier, passed, atMs })

@@ -59,6 +59,30 @@ test('what ratelimits.limit decides is counted, by namespace id and by name', as
   ])
 })
 
+/** Findings 5.3. */
+test('a look, with cost 0, is not a decision: it is not counted, alone, among many or at once', async () => {
+  const { name, ask } = await makeNamespace()
+  const take = { namespace: name, identifier: 'one', limit: 1, duration: 60_000 }
+  const before = await metricOf(name)
+  await workspace.post('ratelimits.limit', { ...take, cost: 0 })
+  await workspace.post('ratelimits.limit', { ...take, cost: 0, async: true })
+  await workspace.post('ratelimits.multiLimit', [{ ...take, cost: 0 }, take, { ...take, cost: 0 }, take])
+  await workspace.post('ratelimits.multiLimit', [{ ...take, cost: 0, async: true }])
+  expect(await ask({ identifier: 'one' })).toEqual([{ passed: 1, denied: 1, total: 2 }])
+  expect((await metricOf(name)) - before).toBe(2)
+})
+
+/** Decisions of a namespace as the metrics have them. */
+async function metricOf(name: string): Promise<number> {
+  const text = await (await fetch(`${server.url}/metrics`)).text()
+  return text
+    .split('\n')
+    .filter(
+      (line) => line.startsWith('tollgate_ratelimit_decisions_total') && line.includes(`namespace="${name}"`),
+    )
+    .reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0)
+}
+
 test('hours, days and months are exact, gaps filled, and identifiers add up or stand alone', async () => {
   const { record, ask } = await makeNamespace()
   record('a', { passed: 3, denied: 1, atMs: THIS_HOUR - 2 * HOUR })
