@@ -29,6 +29,7 @@ const TEXTS: Record<RefusingBound, string> = {
   namespaces: 'the workspace has no room for more namespaces',
   overrides: 'the workspace has no room for more overrides',
   overridesPerNamespace: 'the namespace has no room for more overrides',
+  innerPatternsPerNamespace: 'the namespace has no room for more overrides with text between two stars',
   roles: 'the workspace has no room for more roles',
   permissions: 'the workspace has no room for more permissions',
   rolesPerKey: 'the key has no room for more roles',

@@ -11,6 +11,8 @@ export const WORKSPACE_BOUNDS = {
   namespaces: { value: 10_000, refuses: true },
   overrides: { value: 100_000, refuses: true },
   overridesPerNamespace: { value: 10_000, refuses: true },
+  /** Each of them takes a pass over the identifier of every call. */
+  innerPatternsPerNamespace: { value: 50, refuses: true },
   roles: { value: 10_000, refuses: true },
   permissions: { value: 10_000, refuses: true },
   rolesPerKey: { value: 1_000, refuses: true },

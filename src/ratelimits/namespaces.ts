@@ -46,8 +46,7 @@ export class Namespaces {
       },
       dependenciesOf: ({ id }) => [id],
       ownerOf: ({ workspaceId }) => workspaceId,
-      bytesOf: ({ name, overrides }) =>
-        700 + 2 * name.length + 300 * (overrides.exact.size + overrides.wildcards.length),
+      bytesOf: ({ name, overrides }) => 700 + 2 * name.length + overrides.bytes,
       bytesMax: options.bytesMax,
       missingMax: 0,
     })

@@ -92,17 +92,16 @@ const NamespaceFields = {
   ),
 }
 const Identifier = Type.String({
-  maxLength: 512,
+  maxLength: 1024,
   description: 'Exactly as it was set; `*` stands for itself here.',
 })
 
 export const SetOverrideBody = Type.Object({
   ...NamespaceFields,
   identifier: Type.String({
-    minLength: 3,
-    maxLength: 512,
+    maxLength: 1024,
     description:
-      'Whom it is for. `*` matches any run of characters. An exact one beats patterns, a longer pattern a shorter one.',
+      'Whom it is for: any identifier of ratelimits.limit. `*` matches any run of characters. An exact one beats patterns, a longer pattern a shorter one.',
   }),
   limit: Type.Integer({
     minimum: 0,

@@ -6,8 +6,16 @@ import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
 import { authenticate } from '../root-keys/authorize.ts'
 import { readNamespaceName, requireNamespace } from './namespace-name.ts'
+import { hasInnerText } from './overrides.ts'
 import type { SetOverrideBody, SetOverrideReply } from './schema.ts'
-import { countOverrides, holdNamespace, lockOverrideRow, type OverrideRow, upsertOverride } from './store.ts'
+import {
+  countInnerPatterns,
+  countOverrides,
+  holdNamespace,
+  lockOverrideRow,
+  type OverrideRow,
+  upsertOverride,
+} from './store.ts'
 
 /** Makes an override or changes the one of this identifier; it counts from the next call on. Makes no namespace. */
 export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody): Promise<SetOverrideReply> {
@@ -24,6 +32,10 @@ export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody)
     if (before === null) {
       const rows = await countOverrides(tx, workspaceId, namespace.id)
       await requireBound(tx, workspaceId, { name: 'overridesPerNamespace', rows })
+      if (hasInnerText(identifier)) {
+        const patterns = await countInnerPatterns(tx, workspaceId, namespace.id)
+        await requireBound(tx, workspaceId, { name: 'innerPatternsPerNamespace', rows: patterns })
+      }
     }
     await audit(tx, actor, [
       {

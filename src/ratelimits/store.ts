@@ -1,6 +1,10 @@
 import type { AnySql } from '../db/connect.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 
+/** By the index of digests (sql/0015): an identifier may be longer than an entry of an index. */
+const isIdentifier = (sql: AnySql, identifier: string) =>
+  sql`md5(identifier) = md5(${identifier}) and identifier = ${identifier}`
+
 export type OverrideRow = {
   id: string
   identifier: string
@@ -125,7 +129,7 @@ export async function upsertOverride(
     insert into ratelimit_overrides as o
            (id, workspace_id, namespace_id, identifier, "limit", duration_ms, async, created_at)
     values (${id}, ${workspaceId}, ${namespaceId}, ${identifier}, ${limit}, ${durationMs}, ${async}, ${now})
-    on conflict (namespace_id, identifier) do update
+    on conflict (namespace_id, md5(identifier)) do update
        set "limit" = excluded."limit", duration_ms = excluded.duration_ms, async = excluded.async,
            updated_at = ${now}, deleted_at = null
     returning o.id`
@@ -142,7 +146,7 @@ export async function findOverrideRow(
 ): Promise<OverrideRow | null> {
   const [row] = await sql<OverrideRow[]>`
     select id, identifier, "limit", duration_ms as "durationMs", async from ratelimit_overrides
-     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and identifier = ${identifier}
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and ${isIdentifier(sql, identifier)}
        and deleted_at is null`
   return row ?? null
 }
@@ -171,6 +175,19 @@ export async function countOverrides(
   return row?.total ?? 0
 }
 
+/** Live overrides with text between two stars. */
+export async function countInnerPatterns(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from ratelimit_overrides
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and deleted_at is null
+       and identifier ~ '[*][^*]+[*]'`
+  return row?.total ?? 0
+}
+
 /** As {@link findOverrideRow}, locked until the transaction ends. */
 export async function lockOverrideRow(
   tx: AnySql,
@@ -180,7 +197,7 @@ export async function lockOverrideRow(
 ): Promise<OverrideRow | null> {
   const [row] = await tx<OverrideRow[]>`
     select id, identifier, "limit", duration_ms as "durationMs", async from ratelimit_overrides
-     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and identifier = ${identifier}
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and ${isIdentifier(tx, identifier)}
        and deleted_at is null
        for update`
   return row ?? null
@@ -196,7 +213,7 @@ export async function softDeleteOverride(
 ): Promise<OverrideRow | null> {
   const [row] = await sql<OverrideRow[]>`
     update ratelimit_overrides set deleted_at = ${now}, updated_at = ${now}
-     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and identifier = ${identifier}
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and ${isIdentifier(sql, identifier)}
        and deleted_at is null
     returning id, identifier, "limit", duration_ms as "durationMs", async`
   return row ?? null

@@ -1,0 +1,23 @@
+/**
+ * For work that a caller can make long: gives up the turn of the event loop when it has lasted a while, so that other
+ * clients are answered in between.
+ */
+export class Turns {
+  private steps = 0
+  private sinceMs = performance.now()
+
+  /** Asked after each step. @returns what to wait for before the next one, null = go on. */
+  next(): Promise<void> | null {
+    if (++this.steps % STEPS_PER_LOOK !== 0 || performance.now() - this.sinceMs < TURN_MS) return null
+    return new Promise((resolve) =>
+      setImmediate(() => {
+        this.sinceMs = performance.now()
+        resolve()
+      }),
+    )
+  }
+}
+
+/** Looking at the clock at each step would cost as much as a short step. */
+const STEPS_PER_LOOK = 8
+const TURN_MS = 2
