@@ -4,7 +4,8 @@ import { Changes } from './db/changes.ts'
 import type { AnySql, DatabaseAddress, OnStatement } from './db/connect.ts'
 import { Database } from './db/database.ts'
 import { type DatabaseCondition, GuardedPool } from './db/guarded-pool.ts'
-import { openSpills } from './db/spill.ts'
+import { openSpills, readAllSpills } from './db/spill.ts'
+import { Eraser } from './erasure/eraser.ts'
 import { Measures, type ThreadReport } from './http/measures.ts'
 import { Vault } from './keys/vault.ts'
 import { type Clock, neverBackwards } from './lib/clock.ts'
@@ -32,6 +33,7 @@ export type Deps = {
   readonly usage: UsageRecorder
   readonly namespaces: Namespaces
   readonly vault: Vault
+  readonly eraser: Eraser
   readonly measures: Measures
   /** Null = no spans are exported. */
   readonly tracer: Tracer | null
@@ -122,6 +124,12 @@ export function openDeps(
   })
   // Some 200 000 overrides. A namespace that does not fit would be read anew by every call.
   const namespaces = new Namespaces(sql, changes, { bytesMax: 64 * 2 ** 20 })
+  const eraser = new Eraser({
+    database,
+    changes,
+    spills: () => readAllSpills(config.dataDir, address),
+    clock,
+  })
   const vault = new Vault(sql, { masterKeys: setup.vaultKeys, clock })
   const tracer = config.tracing === null ? null : openTracer(config.tracing, processId)
   measures.start()
@@ -141,6 +149,7 @@ export function openDeps(
     usage,
     namespaces,
     vault,
+    eraser,
     measures,
     tracer,
     metricsText: options.metricsText,
@@ -149,7 +158,7 @@ export function openDeps(
   const close = async (beside = async () => {}) => {
     measures.stop()
     await limiter.stop()
-    await Promise.all([usage.stop(), tracer?.stop(), beside()])
+    await Promise.all([usage.stop(), tracer?.stop(), eraser.stop(), beside()])
     changes.stop()
     await Promise.all([pool, historyPool, usagePool].map((each) => each.end({ timeout: 1 })))
   }

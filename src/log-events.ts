@@ -66,6 +66,7 @@ export const LOG_EVENTS = {
   spill_of_other_database: 'warn',
   spill_unreadable: 'error',
   // Keys
+  erasure_unfinished: 'warn',
   keys_refilled: 'info',
   refill_failed: 'error',
   key_import_waiting: 'error',

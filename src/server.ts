@@ -156,6 +156,7 @@ export async function startServer(
   const importer = new KeyImporter(deps)
   importer.start()
   opening.defer(() => importer.stop())
+  deps.eraser.start()
   const refills = new RefillSchedule(deps.sql, deps.clock)
   refills.start()
   opening.defer(() => refills.stop())

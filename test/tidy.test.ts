@@ -41,7 +41,7 @@ const FEATURES = [
   'workspaces',
 ]
 const FOUNDATION = ['db', 'lib']
-const BELOW_FEATURES = [...FOUNDATION, 'limiter', 'usage', 'verify', 'audit', 'root-keys']
+const BELOW_FEATURES = [...FOUNDATION, 'limiter', 'usage', 'verify', 'audit', 'erasure', 'root-keys']
 /** Folder → folders it may import besides itself. Folders of the shell are not listed: they may import all. */
 const MAY_IMPORT: Record<string, string[]> = {
   lib: [],
@@ -50,6 +50,7 @@ const MAY_IMPORT: Record<string, string[]> = {
   usage: FOUNDATION,
   verify: [...FOUNDATION, 'limiter', 'usage'],
   audit: FOUNDATION,
+  erasure: [...FOUNDATION, 'audit', 'usage'],
   ...Object.fromEntries(FEATURES.map((feature) => [feature, BELOW_FEATURES])),
 }
 /** What a store may import: nothing that imports a store, so that features may use each other's without a cycle. */

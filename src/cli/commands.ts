@@ -7,6 +7,7 @@ import { benchCommand } from './bench.ts'
 import { CallError, useRootKey } from './client.ts'
 import { doctorCommand } from './doctor.ts'
 import { healthCommand } from './health.ts'
+import { identityCommands } from './identity.ts'
 import { importCommand } from './import.ts'
 import { FileError } from './import-file.ts'
 import { keyCommands } from './key.ts'
@@ -28,6 +29,7 @@ const commands: readonly Command[] = [
   ...workspaceCommands,
   ...apiCommands,
   ...keyCommands,
+  ...identityCommands,
   limitCommand,
   usageCommand,
   importCommand,

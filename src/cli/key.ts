@@ -1,5 +1,6 @@
 import type { Command } from './arguments.ts'
 import { Client } from './client.ts'
+import { erase } from './erase.ts'
 
 export const keyCommands: Command[] = [
   {
@@ -61,5 +62,18 @@ export const keyCommands: Command[] = [
       await new Client().post('keys.deleteKey', { keyId: given.positional })
       given.print('deleted', {})
     },
+  },
+  {
+    name: 'key erase',
+    about:
+      'erase a key, also a deleted one: its record, and its id in counts and audit events; cannot be undone',
+    positional: '<key id>',
+    options: { yes: { value: null, about: 'do it without asking' } },
+    run: (given) =>
+      erase(given, {
+        what: `key ${given.positional}`,
+        method: 'keys.eraseKey',
+        body: { keyId: given.positional },
+      }),
   },
 ]

@@ -33,6 +33,8 @@ export type Spills = {
   count(kind: string): number
 }
 export type Spill = { value: unknown; done(): void }
+/** A file to be changed where it lies. */
+export type SpillFile = { value: unknown; rewrite(value: unknown): void }
 
 /** @param of Whose counts they are; read are only its own, and those of before files told. */
 export const openSpills = (dataDir: string, of: SpillsOf = {}): Spills => ({
@@ -50,7 +52,12 @@ type SpillsOf = Pick<DatabaseAddress, 'databaseId'>
 export function writeSpill(dataDir: string, kind: string, value: unknown, of: SpillsOf = {}): void {
   const folder = join(dataDir, 'spill')
   if (mkdirSync(folder, { recursive: true, mode: 0o700 }) !== undefined) syncFolder(dataDir)
-  const path = newPath(folder, kind, of)
+  writeWhole(newPath(folder, kind, of), value)
+  syncFolder(folder)
+}
+
+/** Written aside, synced, then renamed into place. */
+function writeWhole(path: string, value: unknown): void {
   const part = `${path}.part`
   try {
     const file = openSync(part, 'wx', 0o600)
@@ -66,7 +73,6 @@ export function writeSpill(dataDir: string, kind: string, value: unknown, of: Sp
     rmSync(part, { force: true }) // half a file on a full disk only takes room
     throw cause
   }
-  syncFolder(folder)
 }
 
 /** {@link writeSpill} for a thread that answers requests meanwhile. */
@@ -128,9 +134,39 @@ export function* readSpills(dataDir: string, kind: string, of: SpillsOf = {}): G
   }
 }
 
+/**
+ * Every file of every kind that can be read. One that is sent while it is rewritten comes back and is sent again, which
+ * counts once.
+ */
+export function* readAllSpills(dataDir: string, of: SpillsOf = {}): Generator<SpillFile, void> {
+  const folder = join(dataDir, 'spill')
+  for (const name of namesOf(folder, null, of).own) {
+    const path = join(folder, name)
+    let value: unknown
+    try {
+      value = unpack(readFileSync(path))
+    } catch {
+      continue
+    }
+    yield {
+      value,
+      rewrite: (changed) => {
+        writeWhole(path, changed)
+        syncFolder(folder)
+      },
+    }
+  }
+}
+
 /** The names of a kind's files that are of this database, or may be; and how many are not. */
-function namesOf(folder: string, kind: string, { databaseId }: SpillsOf): { own: string[]; others: number } {
-  const names = namesIn(folder).filter((name) => name.startsWith(`${kind}-`) && name.endsWith('.msgpack'))
+function namesOf(
+  folder: string,
+  kind: string | null,
+  { databaseId }: SpillsOf,
+): { own: string[]; others: number } {
+  const names = namesIn(folder).filter(
+    (name) => (kind === null || name.startsWith(`${kind}-`)) && name.endsWith('.msgpack'),
+  )
   const own = names.filter((name) => {
     const of = databaseOf(name)
     return of === null || databaseId === undefined || of === databaseId

@@ -94,6 +94,8 @@ const SAMPLES: Readonly<Record<string, unknown>> = {
   'permissions.listRoles:description': 'Writes what readers read',
   'permissions:id': `perm_${ID}`,
   'permissions:name': 'documents.read',
+  'keys.eraseKey:pseudonym': `erased_${ID}`,
+  'identities.eraseIdentity:pseudonym': `erased_${ID}`,
   'keys.addPermissions:id': `perm_${ID}`,
   'keys.addPermissions:name': 'documents.read',
   'keys.setPermissions:id': `perm_${ID}`,
@@ -219,6 +221,7 @@ const REQUESTS: Readonly<Record<string, unknown>> = {
     meta: { plan: 'pro' },
     ratelimits: [{ name: 'requests', limit: 100, duration: 60_000 }],
   },
+  'identities.eraseIdentity': { externalId: 'user_123' },
   'identities.updateIdentity': { externalId: 'user_123', meta: { plan: 'free' } },
   'ratelimits.limit': { namespace: 'email.send', identifier: 'user_123', limit: 100, duration: 60_000 },
   'ratelimits.multiLimit': [

@@ -2,6 +2,7 @@ import backups from './guides/backups.md' with { type: 'text' }
 import bounds from './guides/bounds.md' with { type: 'text' }
 import caddy from './guides/caddy.md' with { type: 'text' }
 import clients from './guides/clients.md' with { type: 'text' }
+import erasure from './guides/erasure.md' with { type: 'text' }
 import failures from './guides/failures.md' with { type: 'text' }
 import fromUnkey from './guides/from-unkey.md' with { type: 'text' }
 import haproxy from './guides/haproxy.md' with { type: 'text' }
@@ -39,6 +40,7 @@ export const GUIDES: readonly Guide[] = [
   readGuide('failures', failures),
   readGuide('logs', logs),
   readGuide('security', security),
+  readGuide('erasure', erasure),
   readGuide('tuning', tuning),
   readGuide('bounds', bounds),
 ]

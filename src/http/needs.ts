@@ -10,6 +10,7 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'keys.updateKey':
     '`*`, `api.*.update_key` or `api.{apiId}.update_key`. With `roles` or `permissions` also what `keys.setRoles` or `keys.setPermissions` needs.',
   'keys.deleteKey': '`*`, `api.*.delete_key` or `api.{apiId}.delete_key`.',
+  'keys.eraseKey': '`*`, `api.*.erase_key` or `api.{apiId}.erase_key`.',
   'keys.updateRemaining': '`*`, `api.*.update_key` or `api.{apiId}.update_key`.',
   'keys.whoami': '`*`, `api.*.read_key` or `api.{apiId}.read_key`.',
   'keys.getVerifications':
@@ -43,6 +44,7 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'identities.updateIdentity': '`*` or `identity.*.update_identity`.',
   'identities.deleteIdentity':
     '`*`, `identity.*.delete_identity` or `identity.{identityId}.delete_identity`.',
+  'identities.eraseIdentity': '`*`, `identity.*.erase_identity` or `identity.{identityId}.erase_identity`.',
   'ratelimits.limit':
     '`*`, `ratelimit.*.limit` or `ratelimit.{namespaceId}.limit`. A namespace that does not exist is made for `*` or `ratelimit.*.create_namespace`, for others it is not found.',
   'ratelimits.multiLimit':

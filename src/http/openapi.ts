@@ -216,6 +216,8 @@ const OWN: ReadonlySet<string> = new Set([
   'apis.updateApi',
   'audit.listEvents',
   'auth.forward',
+  'identities.eraseIdentity',
+  'keys.eraseKey',
   'permissions.setRolePermissions',
   'ratelimits.createNamespace',
   'ratelimits.deleteNamespace',

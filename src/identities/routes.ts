@@ -1,13 +1,16 @@
+import { EraseReply } from '../erasure/schema.ts'
 import { type Endpoint, get, post } from '../http/endpoint.ts'
 import { EmptyReply } from '../lib/page.ts'
 import { createIdentity } from './create-identity.ts'
 import { deleteIdentity } from './delete-identity.ts'
+import { eraseIdentity } from './erase-identity.ts'
 import { getIdentity } from './get-identity.ts'
 import { listIdentities } from './list-identities.ts'
 import {
   CreateIdentityBody,
   CreateIdentityReply,
   DeleteIdentityBody,
+  EraseIdentityBody,
   GetIdentityQuery,
   IdentityReply,
   ListIdentitiesQuery,
@@ -57,5 +60,15 @@ export const identityRoutes: Endpoint[] = [
     '/v1/identities.deleteIdentity',
     { input: DeleteIdentityBody, reply: EmptyReply, summary: 'Delete an identity', errors: ['NOT_FOUND'] },
     deleteIdentity,
+  ),
+  post(
+    '/v1/identities.eraseIdentity',
+    {
+      input: EraseIdentityBody,
+      reply: EraseReply,
+      summary: 'Erase a person: identity, keys, and every name of theirs in what is kept',
+      errors: ['NOT_FOUND'],
+    },
+    eraseIdentity,
   ),
 ]

@@ -100,6 +100,12 @@ export const UpdateIdentityBody = Type.Object({
 })
 export type UpdateIdentityBody = Static<typeof UpdateIdentityBody>
 
+export const EraseIdentityBody = Type.Object({
+  identityId: Type.Optional(IdentityId),
+  externalId: Type.Optional(ExternalId),
+})
+export type EraseIdentityBody = Static<typeof EraseIdentityBody>
+
 export const DeleteIdentityBody = Type.Object({
   identityId: Type.String({ minLength: 1, maxLength: 256, description: 'Id of the identity.' }),
 })

@@ -1,3 +1,4 @@
+import { EraseReply } from '../erasure/schema.ts'
 import { type Endpoint, get, post } from '../http/endpoint.ts'
 import { EmptyReply } from '../lib/page.ts'
 import { addPermissions } from './add-permissions.ts'
@@ -6,6 +7,7 @@ import { createKey } from './create-key.ts'
 import { createKeys } from './create-keys.ts'
 import { deleteKey } from './delete-key.ts'
 import { enqueueKeys } from './enqueue-keys.ts'
+import { eraseKey } from './erase-key.ts'
 import { getKey } from './get-key.ts'
 import { getKeyVerifications } from './get-verifications.ts'
 import { removePermissions } from './remove-permissions.ts'
@@ -20,6 +22,7 @@ import {
   CreateKeysReply,
   DeleteKeyBody,
   EnqueueKeysBody,
+  EraseKeyBody,
   GetKeyQuery,
   KeyObject,
   KeyVerificationsQuery,
@@ -75,6 +78,16 @@ export const keyRoutes: Endpoint[] = [
     '/v1/keys.deleteKey',
     { input: DeleteKeyBody, reply: EmptyReply, summary: 'Delete a key', errors: ['NOT_FOUND'] },
     deleteKey,
+  ),
+  post(
+    '/v1/keys.eraseKey',
+    {
+      input: EraseKeyBody,
+      reply: EraseReply,
+      summary: 'Erase a key, also a deleted one, and its id in what is kept',
+      errors: ['NOT_FOUND'],
+    },
+    eraseKey,
   ),
   post(
     '/v1/keys.updateRemaining',

@@ -304,6 +304,9 @@ export const DeleteKeyBody = Type.Object({
 })
 export type DeleteKeyBody = Static<typeof DeleteKeyBody>
 
+export const EraseKeyBody = Type.Object({ keyId: KeyId })
+export type EraseKeyBody = Static<typeof EraseKeyBody>
+
 export const UpdateRemainingBody = Type.Object({
   keyId: KeyId,
   op: Type.Union([Type.Literal('increment'), Type.Literal('decrement'), Type.Literal('set')], {

@@ -3,6 +3,7 @@ import { BASE58_ALPHABET, encodeBase58 } from './base58.ts'
 /** What an id names, as its prefix. One prefix a kind of record. */
 export type IdPrefix =
   | 'api'
+  | 'erased'
   | 'id'
   | 'key'
   | 'ks'

@@ -9,7 +9,8 @@ export const IDENTIFIERS_OPEN_MAX = 100_000
 export const IDENTIFIERS_KEPT_MAX = 1_000
 
 /**
- * Counts a batch, whole or not at all, in one statement; see `apply_usage_batch` in sql/0004. Its months must exist.
+ * Counts a batch, whole or not at all, in one statement; see `apply_usage_batch` in sql/0004. Its months must exist. What
+ * was erased since it was counted gets its pseudonym; see `erased_names` in sql/0018.
  * @returns false when this batch was counted before: then nothing is added.
  */
 export async function countBatch(
@@ -27,20 +28,30 @@ export async function countBatch(
     column.length === 1 ? numberArray(column) : numbersOf(column)
   const [row] = await sql<{ counted: boolean }[]>`
     select apply_usage_batch(
-      ${writer}, ${number}, ${now}, ${identifiersMax},
-      ${textArray(scopes.workspaceId)}::text[], ${textArray(scopes.keyspaceId)}::text[],
-      ${textArray(sets.workspaceId)}::text[], ${numberArray(sets.month)}::bigint[],
-      ${textArray(sets.id)}::text[], ${textArray(setTags)}::text[],
-      ${givenOf(v.scope)}::integer[], ${numbersOf(v.set)}::integer[], ${givenOf(v.hour)}::bigint[],
-      ${keyIds}::text[], ${textArray(oneOrAll(v.identityId, rows, ''))}::text[],
-      ${numbersOf(v.valid)}::integer[], ${numbersOf(v.rateLimited)}::integer[], ${numbersOf(v.expired)}::integer[],
-      ${numbersOf(v.disabled)}::integer[], ${numbersOf(v.forbidden)}::integer[],
-      ${numbersOf(v.usageExceeded)}::integer[], ${numbersOf(v.insufficientPermissions)}::integer[],
-      ${textArray(totals.workspaceId)}::text[], ${textArray(totals.namespaceId)}::text[],
-      ${numberArray(totals.hour)}::bigint[], ${numberArray(totals.passed)}::bigint[], ${numberArray(totals.denied)}::bigint[],
-      ${numberArray(identifiers.total)}::integer[], ${textArray(identifiers.identifier)}::text[],
-      ${numberArray(identifiers.passed)}::bigint[], ${numberArray(identifiers.denied)}::bigint[]
-    ) as counted`
+      g.writer, g.batch, g.now, g.identifiers_max, g.scope_workspaces, g.scope_keyspaces,
+      g.set_workspaces, g.set_months, g.set_ids, erased_tags(g.set_workspaces, g.set_tags),
+      g.scopes, g.sets, g.hours,
+      erased_names(g.scope_workspaces, g.scopes, g.keys), erased_names(g.scope_workspaces, g.scopes, g.identities),
+      g.valid, g.rate_limited, g.expired, g.disabled, g.forbidden, g.usage_exceeded, g.insufficient_permissions,
+      g.total_workspaces, g.total_namespaces, g.total_hours, g.total_passed, g.total_denied,
+      g.totals, erased_names(g.total_workspaces, g.totals, g.identifiers), g.passed, g.denied) as counted
+    from (select
+      ${writer}::text as writer, ${number}::bigint as batch, ${now}::bigint as now, ${identifiersMax}::integer as identifiers_max,
+      ${textArray(scopes.workspaceId)}::text[] as scope_workspaces,
+      ${textArray(scopes.keyspaceId)}::text[] as scope_keyspaces,
+      ${textArray(sets.workspaceId)}::text[] as set_workspaces, ${numberArray(sets.month)}::bigint[] as set_months,
+      ${textArray(sets.id)}::text[] as set_ids, ${textArray(setTags)}::text[] as set_tags,
+      ${givenOf(v.scope)}::integer[] as scopes, ${numbersOf(v.set)}::integer[] as sets, ${givenOf(v.hour)}::bigint[] as hours,
+      ${keyIds}::text[] as keys, ${textArray(oneOrAll(v.identityId, rows, ''))}::text[] as identities,
+      ${numbersOf(v.valid)}::integer[] as valid, ${numbersOf(v.rateLimited)}::integer[] as rate_limited,
+      ${numbersOf(v.expired)}::integer[] as expired, ${numbersOf(v.disabled)}::integer[] as disabled,
+      ${numbersOf(v.forbidden)}::integer[] as forbidden, ${numbersOf(v.usageExceeded)}::integer[] as usage_exceeded,
+      ${numbersOf(v.insufficientPermissions)}::integer[] as insufficient_permissions,
+      ${textArray(totals.workspaceId)}::text[] as total_workspaces, ${textArray(totals.namespaceId)}::text[] as total_namespaces,
+      ${numberArray(totals.hour)}::bigint[] as total_hours, ${numberArray(totals.passed)}::bigint[] as total_passed,
+      ${numberArray(totals.denied)}::bigint[] as total_denied, ${numberArray(identifiers.total)}::integer[] as totals,
+      ${textArray(identifiers.identifier)}::text[] as identifiers, ${numberArray(identifiers.passed)}::bigint[] as passed,
+      ${numberArray(identifiers.denied)}::bigint[] as denied) as g`
   return row?.counted ?? false
 }
 

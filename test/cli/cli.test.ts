@@ -354,6 +354,33 @@ test('serve --json writes nothing but JSON', async () => {
   })
 })
 
+test('identity erase and key erase want --yes where nobody can be asked, and say what is left', async () => {
+  const workspace = await server.workspace()
+  const { apiId } = await workspace.post('apis.createApi', { name: 'erased' })
+  const make = async (externalId: string) => await workspace.post('keys.createKey', { apiId, externalId })
+  const [first, second] = [await make('someone'), await make('someone else')]
+  const asked = await run(workspace.rootKey, ['identity', 'erase', 'someone'])
+  expect(asked).toMatchObject({ code: 2, out: '', err: expect.stringContaining('--yes is required') })
+  const codeOf = async (key: string) => (await server.post('keys.verifyKey', { key })).body.code
+  expect(await codeOf(first.key)).toBe('VALID')
+
+  const erased = await run(workspace.rootKey, ['identity', 'erase', 'someone', '--yes'])
+  expect(erased).toMatchObject({
+    code: 0,
+    err: '',
+    out: expect.stringMatching(/^erased; known as erased_\w+ from now on\n$/),
+  })
+  expect(await codeOf(first.key)).toBe('NOT_FOUND')
+  expect(await codeOf(second.key)).toBe('VALID')
+  expect(await json(workspace.rootKey, ['key', 'erase', second.keyId, '--yes'])).toEqual({
+    pseudonym: expect.stringMatching(/^erased_/),
+    complete: true,
+  })
+  expect(await codeOf(second.key)).toBe('NOT_FOUND')
+  const unknown = await run(workspace.rootKey, ['identity', 'erase', 'id_none', '--id', '--yes'])
+  expect(unknown).toMatchObject({ code: 1, err: expect.stringContaining('404') })
+})
+
 test('bench counts what it asked', async () => {
   const { rootKey } = await server.workspace()
   const result = await json(rootKey, ['bench', '--seconds', '1', '--connections', '4'])

@@ -317,6 +317,7 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
       ],
       ['security', { 'root-key create': /tollgate_/ }],
       ['tuning', { 'bench load': /500 of 500 requests answered/, '/metrics': /tollgate_cache_hits_total/ }],
+      ['erasure', { 'identity erase': /erased; known as erased_/ }],
       ['bounds', { 'workspaces.updateWorkspace': /{}/ }],
     ]
     test.each(documents)('%s', async (doc, expected) => {

@@ -212,6 +212,7 @@ export const ROWS: readonly Row[] = [
     'making a role',
   ),
   row('keys.deleteKey', [onApi('delete_key')], ({ keyId }) => ({ keyId })),
+  row('keys.eraseKey', [onApi('erase_key')], ({ keyId }) => ({ keyId })),
   row('keys.updateRemaining', [onApi('update_key')], ({ keyId }) => ({ keyId, op: 'set', value: 1 })),
   row('keys.getVerifications', [onApi('read_key')], ({ keyId }) => ({ keyId })),
 
@@ -396,6 +397,11 @@ export const ROWS: readonly Row[] = [
   row(
     'identities.deleteIdentity',
     [['identity.*.delete_identity', 'identity.{I}.delete_identity']],
+    ({ identityId }) => ({ identityId }),
+  ),
+  row(
+    'identities.eraseIdentity',
+    [['identity.*.erase_identity', 'identity.{I}.erase_identity']],
     ({ identityId }) => ({ identityId }),
   ),
 

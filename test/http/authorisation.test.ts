@@ -112,6 +112,11 @@ const ROWS: Record<string, Row> = {
     foreign: 404,
     accepts: [['api.*.delete_key'], ['api.{A}.delete_key']],
   },
+  'keys.eraseKey': {
+    input: ({ keyId }) => ({ keyId }),
+    foreign: 404,
+    accepts: [['api.*.erase_key'], ['api.{A}.erase_key']],
+  },
   'keys.updateRemaining': {
     input: ({ keyId }) => ({ keyId, op: 'set', value: 1 }),
     foreign: 404,
@@ -230,6 +235,11 @@ const ROWS: Record<string, Row> = {
     input: ({ identityId }) => ({ identityId }),
     foreign: 404,
     accepts: [['identity.*.delete_identity'], ['identity.{I}.delete_identity']],
+  },
+  'identities.eraseIdentity': {
+    input: ({ identityId }) => ({ identityId }),
+    foreign: 404,
+    accepts: [['identity.*.erase_identity'], ['identity.{I}.erase_identity']],
   },
   'ratelimits.limit': {
     // Of another workspace it is another namespace, which is made there.

@@ -1,0 +1,102 @@
+import type { AuditResource } from '../audit/log.ts'
+import type { AuditRow, ErasedKind } from './store.ts'
+
+/** Names that go, with what takes their place. */
+export type Erased = ReadonlyMap<string, { kind: ErasedKind; pseudonym: string }>
+
+/** Where the customer's name of a person stands in an event, by the field's name. */
+const EXTERNAL_FIELDS = ['externalId', 'ownerId', 'identifier']
+
+/**
+ * Resources of events that hold one of the names, as patterns for the index. Those of decisions may hold whatever a caller
+ * of ratelimits.limit named: there the name is looked for as id and name of a resource too. Elsewhere it would also be
+ * found as the name of a role or an API that happens to be called so.
+ */
+export function patternsOf(names: Erased): { patterns: string[]; decisionPatterns: string[] } {
+  const patterns: string[] = []
+  const decisionPatterns: string[] = []
+  const add = (list: string[], resource: object) => list.push(JSON.stringify([resource]))
+  for (const [name, { kind }] of names) {
+    if (kind === 'external') {
+      for (const field of EXTERNAL_FIELDS)
+        for (const part of ['meta', 'before', 'after']) add(patterns, { [part]: { [field]: name } })
+      add(decisionPatterns, { id: name })
+      add(decisionPatterns, { name })
+    } else {
+      add(patterns, { id: name })
+      // Somebody may limit by the ids that we gave.
+      add(patterns, { meta: { identifier: name } })
+      if (kind === 'identity')
+        for (const part of ['before', 'after']) add(patterns, { [part]: { identityId: name } })
+    }
+  }
+  return { patterns, decisionPatterns }
+}
+
+/**
+ * The event without the person: names are pseudonyms, and what describes the erased things is gone.
+ * @returns also ids of identities that had an erased external id: earlier ones, deleted since.
+ */
+export function withoutNames(
+  { event, resources, description }: Omit<AuditRow, 'id'>,
+  names: Erased,
+): { resources: AuditResource[]; description: string; identityIds: string[] } {
+  const isDecision = event === 'ratelimit.success' || event === 'ratelimit.denied'
+  const identityIds = resources.flatMap(({ type, id, meta }) =>
+    type === 'identity' && erasedOf(meta?.externalId, names)?.kind === 'external' && !names.has(id)
+      ? [id]
+      : [],
+  )
+  const isOfPerson =
+    isDecision && resources.some(({ meta }) => erasedOf(meta?.identifier, names) !== undefined)
+  const changed = resources.map((resource): AuditResource => {
+    const { type, id } = resource
+    const erased = names.get(id)
+    if (erased !== undefined && (isDecision || erased.kind !== 'external'))
+      return { type, id: erased.pseudonym }
+    if (isOfPerson && type !== 'ratelimitNamespace') return { type, id }
+    if (isDecision) return renamedEverywhere(resource, names)
+    return renamedFields(resource, names)
+  })
+  return { resources: changed, description: renamedWords(description, names), identityIds }
+}
+
+const erasedOf = (value: unknown, names: Erased) => (typeof value === 'string' ? names.get(value) : undefined)
+
+/** Only where a name is known to stand. A state that was the person's keeps none of its free texts. */
+function renamedFields(resource: AuditResource, names: Erased): AuditResource {
+  const changed: AuditResource = { ...resource }
+  for (const part of ['meta', 'before', 'after'] as const) {
+    const fields = resource[part]
+    if (fields === undefined) continue
+    const renamed = Object.entries(fields).map(([field, value]): [string, unknown] => {
+      const isName = field === 'identityId' || EXTERNAL_FIELDS.includes(field)
+      return [field, isName ? (erasedOf(value, names)?.pseudonym ?? value) : value]
+    })
+    const isOfPerson = renamed.some(([field, value]) => value !== fields[field])
+    changed[part] = Object.fromEntries(
+      renamed.filter(([field]) => !isOfPerson || (field !== 'name' && field !== 'meta')),
+    )
+  }
+  return changed
+}
+
+function renamedEverywhere<T>(value: T, names: Erased): T
+function renamedEverywhere(value: unknown, names: Erased): unknown {
+  if (typeof value === 'string') return names.get(value)?.pseudonym ?? value
+  if (Array.isArray(value)) return value.map((element) => renamedEverywhere(element, names))
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(
+    Object.entries(value).map(([field, inner]) => [
+      field,
+      field === 'type' ? inner : renamedEverywhere(inner, names),
+    ]),
+  )
+}
+
+/** Sentences hold ids of ours only. */
+const renamedWords = (text: string, names: Erased) =>
+  text.replace(/\w+/g, (word) => {
+    const erased = names.get(word)
+    return erased === undefined || erased.kind === 'external' ? word : erased.pseudonym
+  })

@@ -1,0 +1,261 @@
+import type { Changes } from '../db/changes.ts'
+import type { Transaction } from '../db/connect.ts'
+import type { Database, Touch } from '../db/database.ts'
+import type { SpillFile } from '../db/spill.ts'
+import { type Clock, DAY_MS, HOUR_MS } from '../lib/clock.ts'
+import { newId, type WorkspaceId } from '../lib/ids.ts'
+import { log } from '../log.ts'
+import { type Erased, patternsOf, withoutNames } from './audit-events.ts'
+import { eraseFromSpills } from './spills.ts'
+import {
+  deleteIdentities,
+  deleteImportsOf,
+  deleteKeys,
+  type ErasedKind,
+  forgetErasures,
+  holdCounts,
+  insertErasedNames,
+  listCountRanges,
+  listUnfinished,
+  listUnsweptNames,
+  lockAuditEvents,
+  lockKeysOf,
+  markSwept,
+  moveIdentifierCounts,
+  moveIdentityCounts,
+  moveKeyCounts,
+  renameTags,
+  rewriteAuditEvents,
+} from './store.ts'
+
+/** What an erasure touches, for servers to look into their data dirs; see `db/changes.ts`. */
+export const ERASURES = 'erasures'
+
+type Name = { kind: ErasedKind; name: string; pseudonym: string }
+
+/**
+ * Erases a person from all that is stored, in the background of whoever asked for it.
+ *
+ * 1. The verb writes down the names with their pseudonyms, and revokes and empties what carries them: from then on nothing
+ *    shows them, and counts that are added get the pseudonym (`erased_names`).
+ * 2. A sweep deletes the identity's keys, some at a time, their ids being names then, and rewrites audit events and moves
+ *    counts of each name, in transactions of bounded size. Each begins where there is still something, so a sweep that was
+ *    cut short is simply begun again: by whoever asks again, or by a server that finds it unfinished.
+ * 3. A name that is swept stays as a hash for {@link HASHES_KEPT_MS}, for what arrives late.
+ */
+export class Eraser {
+  readonly #database: Database
+  readonly #changes: Changes
+  readonly #spills: () => Iterable<SpillFile>
+  readonly #clock: Clock
+  readonly #batchRows: number
+  /** By the subject: those under way on this thread. */
+  readonly #sweeps = new Map<string, Promise<void>>()
+  #timer: Timer | null = null
+  #isStopped = false
+
+  constructor(options: {
+    database: Database
+    changes: Changes
+    /** All files in the data dir that wait to be sent, or were refused. */
+    spills: () => Iterable<SpillFile>
+    clock: Clock
+    /** Rows of one transaction. */
+    batchRows?: number
+  }) {
+    this.#database = options.database
+    this.#changes = options.changes
+    this.#spills = options.spills
+    this.#clock = options.clock
+    this.#batchRows = options.batchRows ?? 500
+  }
+
+  /** On one thread of a process: finishes what was left unfinished, and looks after the data dir. */
+  start(): void {
+    this.#changes.onChange((touched) => {
+      if (touched?.includes(ERASURES)) void this.#logged(() => this.#eraseFromSpills())
+    })
+    const round = async () => {
+      await this.#logged(async () => {
+        await forgetErasures(this.#database.sql, this.#clock() - HASHES_KEPT_MS)
+        const left = await listUnfinished(this.#database.sql, this.#clock() - MOMENT_MS)
+        for (const { workspaceId, subject } of left) await this.sweep(workspaceId, subject)
+        if (left.length > 0) await this.#eraseFromSpills()
+      })
+      if (!this.#isStopped) this.#timer = setTimeout(round, HOUR_MS)
+    }
+    this.#timer = setTimeout(round, 0)
+  }
+
+  /** A sweep under way ends after its transaction. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    if (this.#timer !== null) clearTimeout(this.#timer)
+    await Promise.race([Promise.allSettled(this.#sweeps.values()), Bun.sleep(STOP_MS)])
+  }
+
+  /**
+   * Waits for the sweep of an erasure, for so long at most; it goes on all the same.
+   * @returns whether nothing is left to sweep.
+   */
+  async finishWithin(ms: number, workspaceId: WorkspaceId, subject: string): Promise<boolean> {
+    const { promise: late, resolve } = Promise.withResolvers<boolean>()
+    const timer = setTimeout(() => resolve(false), ms)
+    const done = this.sweep(workspaceId, subject).then(() => true)
+    done.catch(() => {}) // the next who asks begins it again
+    try {
+      return await Promise.race([done, late])
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  /** @throws what the database says; then it is to be begun again. */
+  sweep(workspaceId: WorkspaceId, subject: string): Promise<void> {
+    const running = this.#sweeps.get(subject)
+    if (running !== undefined) return running
+    const sweep = this.#sweep(workspaceId, subject).finally(() => this.#sweeps.delete(subject))
+    this.#sweeps.set(subject, sweep)
+    return sweep
+  }
+
+  async #sweep(workspaceId: WorkspaceId, subject: string): Promise<void> {
+    while (await this.#deleteKeys(workspaceId, subject)) await this.#sweepKeys(workspaceId, subject)
+    await this.#sweepKeys(workspaceId, subject)
+    // Audit events may tell of earlier identities of the same external id: those are names, too.
+    for (let left = await this.#unswept(workspaceId, subject); left.length > 0; ) {
+      await this.#rewriteEvents(workspaceId, subject, left)
+      for (const name of left) {
+        if (name.kind === 'identity') await this.#moveIdentityCounts(workspaceId, name)
+        await this.#moveIdentifierCounts(workspaceId, name)
+        if (name.kind === 'external') await this.#write((tx) => renameTags(tx, workspaceId, name))
+      }
+      await this.#write(async (tx, touch) => {
+        const names = left.map(({ name }) => name)
+        await deleteIdentities(tx, workspaceId, names)
+        await markSwept(tx, workspaceId, names)
+        touch(ERASURES)
+      })
+      left = await this.#unswept(workspaceId, subject)
+    }
+    await this.#eraseFromSpills()
+  }
+
+  /** @returns whether there were any. */
+  async #deleteKeys(workspaceId: WorkspaceId, subject: string): Promise<boolean> {
+    return await this.#write(async (tx, touch) => {
+      const names = await listUnsweptNames(tx, workspaceId, subject, NAMES_MAX)
+      const namesOf = (kind: ErasedKind) => names.filter((name) => name.kind === kind).map(({ name }) => name)
+      const keysOf = { identityIds: namesOf('identity'), ownerIds: namesOf('external') }
+      if (keysOf.identityIds.length + keysOf.ownerIds.length === 0) return false
+      const keys = await lockKeysOf(tx, workspaceId, keysOf, KEYS_MAX)
+      if (keys.length === 0) return false
+      await holdCounts(tx)
+      const erased = keys.map(({ id, apiId }) => ({
+        kind: 'key' as const,
+        name: id,
+        pseudonym: newId('erased'),
+        subject,
+        apiId,
+      }))
+      await insertErasedNames(tx, workspaceId, erased, this.#clock())
+      const ids = keys.map(({ id }) => id)
+      await deleteImportsOf(tx, workspaceId, ids)
+      await deleteKeys(tx, workspaceId, ids)
+      touch(...ids)
+      return true
+    })
+  }
+
+  async #sweepKeys(workspaceId: WorkspaceId, subject: string): Promise<void> {
+    for (;;) {
+      const keys = (await this.#unswept(workspaceId, subject)).filter(({ kind }) => kind === 'key')
+      if (keys.length === 0) return
+      await this.#rewriteEvents(workspaceId, subject, keys)
+      for (const key of keys) {
+        await this.#untilFewer((tx) => moveKeyCounts(tx, workspaceId, key, this.#batchRows))
+        await this.#moveIdentifierCounts(workspaceId, key)
+      }
+      const names = keys.map(({ name }) => name)
+      await this.#write((tx) => markSwept(tx, workspaceId, names))
+    }
+  }
+
+  /** Names of keys come first in the list. */
+  async #unswept(workspaceId: WorkspaceId, subject: string): Promise<Name[]> {
+    return await this.#write((tx) => listUnsweptNames(tx, workspaceId, subject, NAMES_MAX))
+  }
+
+  async #rewriteEvents(workspaceId: WorkspaceId, subject: string, left: readonly Name[]): Promise<void> {
+    const names: Erased = new Map(left.map(({ name, ...erased }) => [name, erased]))
+    const patterns = patternsOf(names)
+    await this.#untilFewer(async (tx) => {
+      const events = await lockAuditEvents(tx, workspaceId, patterns, this.#batchRows)
+      const identityIds = new Set<string>()
+      const rewritten = events.map((event) => {
+        const { identityIds: found, ...changed } = withoutNames(event, names)
+        for (const id of found) identityIds.add(id)
+        return { id: event.id, ...changed }
+      })
+      const earlier = [...identityIds].map((name) => ({
+        kind: 'identity' as const,
+        name,
+        pseudonym: subject,
+        subject,
+        apiId: null,
+      }))
+      await insertErasedNames(tx, workspaceId, earlier, this.#clock())
+      await rewriteAuditEvents(tx, rewritten)
+      return events.length
+    })
+  }
+
+  async #moveIdentityCounts(workspaceId: WorkspaceId, name: Name): Promise<void> {
+    for (const range of await this.#write((tx) => listCountRanges(tx, workspaceId)))
+      await this.#untilFewer((tx) =>
+        moveIdentityCounts(tx, workspaceId, name, { ...range, limit: this.#batchRows }),
+      )
+  }
+
+  async #moveIdentifierCounts(workspaceId: WorkspaceId, name: Name): Promise<void> {
+    await this.#untilFewer((tx) => moveIdentifierCounts(tx, workspaceId, name, this.#batchRows))
+  }
+
+  /** @param step Works on some rows. @returns how many; fewer than a batch = that was all. */
+  async #untilFewer(step: (tx: Transaction) => Promise<number>): Promise<void> {
+    while ((await this.#write(step)) >= this.#batchRows);
+  }
+
+  async #write<T>(work: (tx: Transaction, touch: Touch) => Promise<T>): Promise<T> {
+    if (this.#isStopped) throw new Error('the server stops; its next start goes on with the erasure')
+    return await this.#database.write(work, { timeoutMs: STEP_MS })
+  }
+
+  async #eraseFromSpills(): Promise<void> {
+    await eraseFromSpills(this.#database.sql, this.#spills())
+  }
+
+  async #logged(work: () => Promise<void>): Promise<void> {
+    try {
+      await work()
+    } catch (cause) {
+      if (!this.#isStopped)
+        log(
+          'warn',
+          'erasure_unfinished',
+          'an erasure could not be finished; it is tried again within an hour',
+          { cause },
+        )
+    }
+  }
+}
+
+/** As long as counts may arrive late: a server that was off for longer brings back names in its data dir. */
+export const HASHES_KEPT_MS = 7 * DAY_MS
+/** What began later may be under way on another server. */
+const MOMENT_MS = 60_000
+const NAMES_MAX = 200
+const KEYS_MAX = 100
+/** For one transaction: some hundred rows, behind whatever holds them. */
+const STEP_MS = 30_000
+const STOP_MS = 3_000

@@ -1,0 +1,45 @@
+import { Value } from '@sinclair/typebox/value'
+import type { AnySql } from '../db/connect.ts'
+import type { SpillFile } from '../db/spill.ts'
+import { UsageBatch, type UsageColumns } from '../usage/batch.ts'
+import { erasedNames } from './store.ts'
+
+/**
+ * Puts pseudonyms into counts that wait in the data dir, and into those that were refused and are kept for a person to see.
+ * Those that are sent get them anyway; until then the names would stand on the disk.
+ */
+export async function eraseFromSpills(sql: AnySql, files: Iterable<SpillFile>): Promise<void> {
+  for (const { value, rewrite } of files) {
+    if (!Value.Check(UsageBatch, value)) continue // windows hold hashes only
+    const columns = await withoutNames(sql, value.columns)
+    if (columns !== null) rewrite({ ...value, columns })
+  }
+}
+
+/** @returns null when none of its names is erased. */
+async function withoutNames(sql: AnySql, columns: UsageColumns): Promise<UsageColumns | null> {
+  const { scopes, sets, verifications, totals, identifiers } = columns
+  const keyId =
+    verifications.keyIds === undefined
+      ? verifications.keyId
+      : verifications.keyIds.list.split(',').map((id) => id.trim())
+  const renamed = async (workspaceIds: string[], places: number[], names: string[]) =>
+    names.length === 0 ? names : await erasedNames(sql, workspaceIds, places, names)
+  const keyIds = await renamed(scopes.workspaceId, verifications.scope, keyId)
+  const identityIds = await renamed(scopes.workspaceId, verifications.scope, verifications.identityId)
+  const named = await renamed(totals.workspaceId, identifiers.total, identifiers.identifier)
+  const tags: string[][] = []
+  for (const [at, list] of sets.tags.entries()) tags.push(await renamed(sets.workspaceId, [at + 1], list))
+  const isSame = Bun.deepEquals(
+    [keyIds, identityIds, named, tags],
+    [keyId, verifications.identityId, identifiers.identifier, sets.tags],
+  )
+  if (isSame) return null
+  const { keyIds: _, ...others } = verifications
+  return {
+    ...columns,
+    sets: { ...sets, tags },
+    verifications: { ...others, keyId: keyIds, identityId: identityIds },
+    identifiers: { ...identifiers, identifier: named },
+  }
+}

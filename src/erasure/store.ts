@@ -1,0 +1,399 @@
+import type { AuditResource } from '../audit/log.ts'
+import { countGone } from '../db/bounds.ts'
+import type { AnySql } from '../db/connect.ts'
+import { DAY_MS } from '../lib/clock.ts'
+import type { WorkspaceId } from '../lib/ids.ts'
+
+/** `external`: what the customer calls the person, as external id, owner or identifier of a rate limit. */
+export type ErasedKind = 'external' | 'identity' | 'key'
+export type ErasedName = {
+  kind: ErasedKind
+  /** Null = swept. */
+  name: string | null
+  pseudonym: string
+  /** The pseudonym of the whole erasure. */
+  subject: string
+  apiId: string | null
+}
+type NewName = { kind: ErasedKind; name: string; pseudonym: string; subject: string; apiId: string | null }
+
+/** Keeps counts from being added until the transaction ends: see sql/0012, `erased_names`. It must be short. */
+export async function holdCounts(tx: AnySql): Promise<void> {
+  await tx`select pg_advisory_xact_lock(8317504812)`
+}
+
+/** What was erased under this name within the last days; null = nothing. */
+export async function findErasedName(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  name: string,
+): Promise<ErasedName | null> {
+  const [row] = await sql<ErasedName[]>`
+    select kind, name, pseudonym, subject, api_id as "apiId" from erasures
+     where workspace_id = ${workspaceId} and name_hash = erased_hash(${name})`
+  return row ?? null
+}
+
+/** Of an erasure that is asked for again, the name is swept again and keeps its pseudonym. */
+export async function insertErasedNames(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  names: readonly NewName[],
+  now: number,
+): Promise<void> {
+  if (names.length === 0) return
+  await tx`
+    insert into erasures (workspace_id, name_hash, kind, name, pseudonym, subject, api_id, created_at)
+    select ${workspaceId}, erased_hash(n.name), n.kind, n.name, n.pseudonym, n.subject, n."apiId", ${now}
+      from json_to_recordset((${JSON.stringify(names)}::text)::json)
+        as n (kind text, name text, pseudonym text, subject text, "apiId" text)
+    on conflict (workspace_id, name_hash)
+    do update set name = excluded.name, created_at = excluded.created_at`
+}
+
+/** Names of an erasure that are not swept; those of keys first: what an identity has goes before it. */
+export async function listUnsweptNames(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  subject: string,
+  limit: number,
+): Promise<{ kind: ErasedKind; name: string; pseudonym: string }[]> {
+  return await sql<{ kind: ErasedKind; name: string; pseudonym: string }[]>`
+    select kind, name, pseudonym from erasures
+     where workspace_id = ${workspaceId} and subject = ${subject} and name is not null
+     order by kind desc, name limit ${limit}`
+}
+
+export async function markSwept(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  names: readonly string[],
+): Promise<void> {
+  await tx`
+    update erasures set name = null
+     where workspace_id = ${workspaceId} and name_hash in (select erased_hash(n) from unnest(${names as string[]}::text[]) n)`
+}
+
+/** Erasures that a server has not finished; those that began after `before` one may be at. */
+export async function listUnfinished(
+  sql: AnySql,
+  before: number,
+): Promise<{ workspaceId: WorkspaceId; subject: string }[]> {
+  return await sql<{ workspaceId: WorkspaceId; subject: string }[]>`
+    select distinct workspace_id as "workspaceId", subject from erasures
+     where name is not null and created_at < ${before} limit 100`
+}
+
+/** Hashes of names swept before that. */
+export async function forgetErasures(sql: AnySql, before: number): Promise<void> {
+  await sql`delete from erasures where name is null and created_at < ${before}`
+}
+
+/** Takes from an identity all that is the person's. Its row stays while keys hang on it. */
+export async function emptyIdentity(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { id, externalId, now }: { id: string; externalId: string; now: number },
+): Promise<void> {
+  await tx`
+    update identities set external_id = ${externalId}, meta = null, updated_at = ${now}
+     where workspace_id = ${workspaceId} and id = ${id}`
+  await tx`delete from ratelimits where workspace_id = ${workspaceId} and identity_id = ${id}`
+}
+
+/** Identities that a sweep has left without keys. */
+export async function deleteIdentities(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  ids: readonly string[],
+): Promise<void> {
+  await tx`delete from identities where workspace_id = ${workspaceId} and id = any(${ids as string[]}::text[])`
+}
+
+/** Whose keys are erased with them: an identity's, and those of an owner that no identity has. */
+export type KeysOf = { identityIds: readonly string[]; ownerIds: readonly string[] }
+
+const isKeyOf = (sql: AnySql, { identityIds, ownerIds }: KeysOf) => sql`
+  (k.identity_id = any(${identityIds as string[]}::text[])
+   or k.identity_id is null and k.owner_id = any(${ownerIds as string[]}::text[]))`
+
+/** Revokes them all at once, whatever it takes to erase each. @returns those that were live. */
+export async function revokeKeysOf(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  keysOf: KeysOf,
+  now: number,
+): Promise<{ id: string; identityId: string | null }[]> {
+  const rows = await tx<{ id: string; identityId: string | null }[]>`
+    update keys set deleted_at = ${now}, updated_at = ${now}
+      from (select k.id from keys k
+             where k.workspace_id = ${workspaceId} and ${isKeyOf(tx, keysOf)} and k.deleted_at is null
+             order by k.id for update) held
+     where keys.id = held.id
+ returning keys.id, keys.identity_id as "identityId"`
+  await countGone(tx, workspaceId, { name: 'keys', rows: rows.length })
+  return rows
+}
+
+/** The next keys of theirs, deleted ones included, locked. */
+export async function lockKeysOf(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  keysOf: KeysOf,
+  limit: number,
+): Promise<{ id: string; apiId: string | null }[]> {
+  return await tx<{ id: string; apiId: string | null }[]>`
+    select k.id, (select a.id from apis a where a.keyspace_id = k.keyspace_id order by a.id limit 1) as "apiId"
+      from keys k
+     where k.workspace_id = ${workspaceId} and ${isKeyOf(tx, keysOf)}
+     order by k.id limit ${limit} for update`
+}
+
+/** A key, also a deleted one, with the API it is or was of; null when there is no row of it. */
+export async function findAnyKey(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  id: string,
+): Promise<{ apiId: string | null } | null> {
+  const [row] = await sql<{ apiId: string | null }[]>`
+    select (select a.id from apis a where a.keyspace_id = k.keyspace_id order by a.id limit 1) as "apiId"
+      from keys k where k.workspace_id = ${workspaceId} and k.id = ${id}`
+  return row ?? null
+}
+
+/** What the audit log says of a thing whose row is gone: ids of the other resources of its newest events, and its metas. */
+export async function findTraces(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  resource: { type: string; id: string },
+): Promise<AuditResource[]> {
+  const rows = await sql<{ resources: AuditResource[] }[]>`
+    select resources from audit_events
+     where workspace_id = ${workspaceId} and resources @> ${JSON.stringify([resource])}::text::jsonb
+     order by seq desc, id desc limit 100`
+  return rows.flatMap(({ resources }) => resources)
+}
+
+/** With all that hangs on them. */
+export async function deleteKeys(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  ids: readonly string[],
+): Promise<void> {
+  await tx`delete from keys where workspace_id = ${workspaceId} and id = any(${ids as string[]}::text[])`
+}
+
+/** Keys of other identities that still say whose they were. */
+export async function clearOwner(tx: AnySql, workspaceId: WorkspaceId, owner: string): Promise<string[]> {
+  const rows = await tx<{ id: string }[]>`
+    update keys set owner_id = null
+      from (select id from keys where workspace_id = ${workspaceId} and owner_id = ${owner} and identity_id is not null
+             order by id for update) held
+     where keys.id = held.id
+ returning keys.id`
+  return rows.map(({ id }) => id)
+}
+
+/** Overrides of these identifiers, deleted ones too. @returns the namespaces they were in. */
+export async function deleteOverridesOf(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  identifiers: readonly string[],
+): Promise<string[]> {
+  const rows = await tx<{ namespaceId: string }[]>`
+    delete from ratelimit_overrides
+     where workspace_id = ${workspaceId} and identifier = any(${identifiers as string[]}::text[])
+ returning namespace_id as "namespaceId"`
+  return [...new Set(rows.map(({ namespaceId }) => namespaceId))]
+}
+
+/** Keys that wait to be imported, or could not be. */
+export async function deleteImportsOf(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  names: readonly string[],
+): Promise<void> {
+  const list = names as string[] // the driver's types refuse a list that is readonly
+  await tx`
+    delete from key_imports
+     where workspace_id = ${workspaceId}
+       and (key_id = any(${list}::text[]) or key::json ->> 'externalId' = any(${list}::text[])
+         or key::json ->> 'ownerId' = any(${list}::text[]))`
+}
+
+export type AuditRow = { id: string; event: string; resources: AuditResource[]; description: string }
+
+/** Events that hold one of these patterns. @param patterns JSON of lists of resources. */
+export async function lockAuditEvents(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { patterns, decisionPatterns }: { patterns: readonly string[]; decisionPatterns: readonly string[] },
+  limit: number,
+): Promise<AuditRow[]> {
+  return await tx<AuditRow[]>`
+    select id, event, resources, description
+      from audit_events
+     where id in (
+           select found.id
+             from (select pattern, false as is_decision from unnest(${patterns as string[]}::text[]) pattern
+                    union all
+                   select pattern, true from unnest(${decisionPatterns as string[]}::text[]) pattern) as wanted
+            cross join lateral (
+                  select a.id from audit_events a
+                   where a.resources @> wanted.pattern::jsonb and a.workspace_id = ${workspaceId}
+                     and (not wanted.is_decision or a.event in ('ratelimit.success', 'ratelimit.denied'))
+                   limit ${limit}
+                  offset 0) as found
+            limit ${limit})
+     order by id for update`
+}
+
+export async function rewriteAuditEvents(
+  tx: AnySql,
+  events: readonly Omit<AuditRow, 'event'>[],
+): Promise<void> {
+  if (events.length === 0) return
+  const rows = events.map(({ id, resources, description }) => ({
+    id,
+    resources: JSON.stringify(resources),
+    description,
+  }))
+  await tx`
+    update audit_events a
+       set resources = r.resources::jsonb, description = r.description, location = null, user_agent = null
+      from json_to_recordset((${JSON.stringify(rows)}::text)::json) as r (id text, resources text, description text)
+     where a.id = r.id`
+}
+
+/**
+ * Moves counts of a key to its pseudonym, where its rows of an erased identity become that one's too.
+ * @returns how many rows; fewer than `limit` = all are moved.
+ */
+export async function moveKeyCounts(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { name, pseudonym }: { name: string; pseudonym: string },
+  limit: number,
+): Promise<number> {
+  return await moveCounts(
+    tx,
+    tx`select keyspace_id, hour, key_id, identity_id, tag_set from usage_verifications
+        where key_id = ${name} and workspace_id = ${workspaceId} limit ${limit}`,
+    { keyId: tx`${pseudonym}::text`, identityId: tx`moved.identity_id` },
+  )
+}
+
+/** The same for an identity's, in one keyspace and range of hours. */
+export async function moveIdentityCounts(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { name, pseudonym }: { name: string; pseudonym: string },
+  { keyspaceId, from, to, limit }: CountRange & { limit: number },
+): Promise<number> {
+  return await moveCounts(
+    tx,
+    tx`select keyspace_id, hour, key_id, identity_id, tag_set from usage_verifications
+        where keyspace_id = ${keyspaceId} and hour >= ${from} and hour < ${to} and identity_id = ${name}
+          and workspace_id = ${workspaceId} limit ${limit}`,
+    { keyId: tx`moved.key_id`, identityId: tx`${pseudonym}::text` },
+  )
+}
+
+/** Rows may exist under the pseudonym already, of counts that came late: then they are added up. */
+async function moveCounts(
+  tx: AnySql,
+  found: ReturnType<AnySql>,
+  { keyId, identityId }: { keyId: ReturnType<AnySql>; identityId: ReturnType<AnySql> },
+): Promise<number> {
+  const [row] = await tx<{ moved: number }[]>`
+    with found as (${found}), moved as (
+      delete from usage_verifications v using found f
+       where v.keyspace_id = f.keyspace_id and v.hour = f.hour and v.key_id = f.key_id
+         and v.identity_id = f.identity_id and v.tag_set = f.tag_set
+      returning v.*
+    ), added as (
+      insert into usage_verifications as v (
+             workspace_id, keyspace_id, hour, key_id, identity_id, tag_set,
+             valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions)
+      select workspace_id, keyspace_id, hour, ${keyId}, ${identityId}, tag_set,
+             valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions
+        from moved
+       order by keyspace_id, hour, key_id, identity_id, tag_set
+          on conflict (keyspace_id, hour, key_id, identity_id, tag_set) do update
+         set valid = v.valid + excluded.valid,
+             rate_limited = v.rate_limited + excluded.rate_limited,
+             expired = v.expired + excluded.expired,
+             disabled = v.disabled + excluded.disabled,
+             forbidden = v.forbidden + excluded.forbidden,
+             usage_exceeded = v.usage_exceeded + excluded.usage_exceeded,
+             insufficient_permissions = v.insufficient_permissions + excluded.insufficient_permissions
+    )
+    select count(*)::integer as moved from moved`
+  return row?.moved ?? 0
+}
+
+export type CountRange = { keyspaceId: string; from: number; to: number }
+
+/** Where the workspace has counts of verifications: weeks of a keyspace, each bounded by what a week holds. */
+export async function listCountRanges(tx: AnySql, workspaceId: WorkspaceId): Promise<CountRange[]> {
+  const weekMs = 7 * DAY_MS
+  return await tx<CountRange[]>`
+    select keyspace_id as "keyspaceId", hour - hour % ${weekMs}::bigint as "from",
+           hour - hour % ${weekMs}::bigint + ${weekMs}::bigint as "to"
+      from usage_keyspace_hours
+     where keyspace_id in (select id from keyspaces where workspace_id = ${workspaceId})
+     group by 1, 2, 3 order by 1, 2`
+}
+
+/** Moves counts of an identifier to its pseudonym: the hours of all namespaces, each a look at an index. */
+export async function moveIdentifierCounts(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { name, pseudonym }: { name: string; pseudonym: string },
+  limit: number,
+): Promise<number> {
+  const [row] = await tx<{ moved: number }[]>`
+    with found as (
+      select i.namespace_id, i.hour
+        from usage_ratelimits t
+        join usage_ratelimit_identifiers i
+          on i.namespace_id = t.namespace_id and i.hour = t.hour and i.identifier = ${name}
+       where t.namespace_id in (select id from ratelimit_namespaces where workspace_id = ${workspaceId})
+       limit ${limit}
+    ), moved as (
+      delete from usage_ratelimit_identifiers i using found f
+       where i.namespace_id = f.namespace_id and i.hour = f.hour and i.identifier = ${name}
+      returning i.*
+    ), added as (
+      insert into usage_ratelimit_identifiers as i (workspace_id, namespace_id, hour, identifier, passed, denied)
+      select workspace_id, namespace_id, hour, ${pseudonym}, passed, denied from moved
+       order by namespace_id, hour
+          on conflict (namespace_id, hour, identifier) do update
+         set passed = i.passed + excluded.passed, denied = i.denied + excluded.denied
+    )
+    select count(*)::integer as moved from moved`
+  return row?.moved ?? 0
+}
+
+/** Tag sets that hold the name. Their ids stay: they are hashes, and counts refer to them. */
+export async function renameTags(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { name, pseudonym }: { name: string; pseudonym: string },
+): Promise<void> {
+  await tx`
+    update usage_tag_sets set tags = array_replace(tags, ${name}::text collate "C", ${pseudonym}::text collate "C")
+     where workspace_id = ${workspaceId} and tags @> array[${name}::text] collate "C"`
+}
+
+/** The names with the pseudonyms of those that are erased. @param places From 1, the workspace of each name. */
+export async function erasedNames(
+  sql: AnySql,
+  workspaceIds: readonly string[],
+  places: readonly number[],
+  names: readonly string[],
+): Promise<string[]> {
+  const [row] = await sql<{ names: string[] }[]>`
+    select erased_names(${workspaceIds as string[]}::text[], ${places as number[]}::integer[], ${names as string[]}::text[]) as names`
+  return row?.names ?? []
+}

@@ -1,0 +1,541 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { openSpills } from '../../src/db/spill.ts'
+import { Eraser } from '../../src/erasure/eraser.ts'
+import type { WorkspaceId } from '../../src/lib/ids.ts'
+import { emptyColumns } from '../../src/usage/batch.ts'
+import { hashKey } from '../../src/verify/secret.ts'
+import { openTestDatabase, type TestDatabase } from '../support/database.ts'
+import { makeApi } from '../support/fixtures.ts'
+import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+import { filesWith, tablesWith } from './support.ts'
+
+setDefaultTimeout(2 * SLOW_MS)
+
+let database: TestDatabase
+let server: TestServer
+beforeAll(async () => {
+  database = await openTestDatabase()
+  server = await startTestServer({ database })
+  mkdirSync(spillFolder(), { recursive: true })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await database[Symbol.asyncDispose]()
+})
+
+/** Where the embedded database is not: its own files keep what was deleted until they are vacuumed. */
+const spillFolder = () => join(database.dataDir, 'spill')
+
+/** Everything that a customer may store of a person, wherever it can be stored. */
+async function makePerson(workspace: TestWorkspace, apiId: string, first: string) {
+  const { deps } = server.server
+  const unique = crypto.randomUUID().slice(0, 8)
+  const externalId = `${first}@${unique}.example`
+  const name = `${first} ${unique} Smith`
+  const phone = `+44 ${unique} ${first}`
+  const { identityId } = await workspace.post('identities.createIdentity', {
+    externalId,
+    meta: { name, phone },
+    ratelimits: [{ name: 'requests', limit: 1000, duration: 60_000 }],
+  })
+  await workspace.post('identities.updateIdentity', { externalId, meta: { name, phone, plan: 'pro' } })
+  const make = async (fields: object): Promise<{ key: string; keyId: string }> =>
+    await workspace.post('keys.createKey', { apiId, externalId, name, meta: { phone }, ...fields })
+  const live = await make({ recoverable: true, ratelimit: { limit: 1000, duration: 60_000 } })
+  await workspace.post('keys.updateKey', {
+    keyId: live.keyId,
+    name: `${name} (laptop)`,
+    meta: { phone, name },
+  })
+  const deleted = await make({})
+  const imported = `imported-${crypto.randomUUID()}`
+  const { keyIds } = await workspace.post('migrations.createKeys', [
+    {
+      apiId,
+      externalId,
+      ownerId: externalId,
+      name,
+      hash: { value: hashKey(imported), variant: 'sha256_base64' },
+    },
+  ])
+  const ownedOnly = `owned-${crypto.randomUUID()}`
+  const owned = await workspace.post('migrations.createKeys', [
+    { apiId, ownerId: externalId, name, plaintext: ownedOnly },
+  ])
+  // One that cannot be made stays in the queue.
+  await workspace.post('migrations.enqueueKeys', {
+    migrationId: 'm',
+    apiId,
+    keys: [{ plaintext: `queued-${unique}`, externalId, name, meta: { phone }, roles: ['no such role'] }],
+  })
+  const namespace = 'logins'
+  const limit = { namespace, limit: 100, duration: 3_600_000 }
+  for (const identifier of [externalId, externalId, live.keyId])
+    await workspace.post('ratelimits.limit', { ...limit, identifier })
+  await workspace.post('ratelimits.limit', {
+    ...limit,
+    identifier: externalId,
+    resources: [
+      { type: 'user', id: externalId, name, meta: { phone } },
+      { type: 'document', id: 'doc_1', name: `letter of ${name}` },
+    ],
+  })
+  await workspace.post('ratelimits.limit', {
+    ...limit,
+    identifier: '192.0.2.7',
+    resources: [{ type: 'user', id: externalId, name }],
+  })
+  const override = { namespaceName: namespace, identifier: externalId, limit: 500, duration: 60_000 }
+  await workspace.post('ratelimits.setOverride', override)
+  await workspace.post('ratelimits.limit', {
+    namespace: 'mails',
+    identifier: externalId,
+    limit: 1,
+    duration: 60_000,
+  })
+  await workspace.post('ratelimits.setOverride', { ...override, namespaceName: 'mails' })
+  await workspace.post('ratelimits.deleteOverride', { namespaceName: 'mails', identifier: externalId })
+  const keys = [live.key, deleted.key, imported, ownedOnly]
+  for (const key of keys)
+    for (const tags of [[], [externalId, 'web']])
+      expect((await server.post('keys.verifyKey', { key, tags })).body.valid).toBe(true)
+  await workspace.get('keys.getKey', { keyId: live.keyId, decrypt: true })
+  await workspace.post('keys.deleteKey', { keyId: deleted.keyId })
+  await deps.usage.flush()
+  const ids: string[] = [identityId, live.keyId, deleted.keyId, ...keyIds, ...owned.keyIds]
+  return {
+    externalId,
+    identityId: String(identityId),
+    keyId: live.keyId,
+    keys,
+    ids,
+    texts: [externalId, name, phone],
+  }
+}
+
+/** What is counted, without the names it is counted under. */
+async function countsOf(workspace: TestWorkspace, apiId: string) {
+  await server.server.deps.usage.flush()
+  const reader = await workspace.rootKeyWith('api.*.read_api', '*')
+  const verifications = async (groupBy?: string): Promise<Json[]> =>
+    (
+      await server.get(
+        'analytics.getVerifications',
+        { apiId, start: 0, ...(groupBy === undefined ? {} : { groupBy }) },
+        reader,
+      )
+    ).body
+  const ratelimits = async (namespaceName: string, groupBy?: string): Promise<Json[]> =>
+    (
+      await server.get(
+        'analytics.getRatelimits',
+        { namespaceName, start: 0, ...(groupBy === undefined ? {} : { groupBy }) },
+        reader,
+      )
+    ).body
+  const totals = (rows: Json[]) => rows.map(({ total }) => total).sort((a, b) => a - b)
+  return {
+    verifications: await verifications(),
+    byKey: totals(await verifications('key')),
+    byIdentity: totals(await verifications('identity')),
+    byTag: totals(await verifications('tag')),
+    logins: await ratelimits('logins'),
+    mails: await ratelimits('mails'),
+    byIdentifier: totals(await ratelimits('logins', 'identifier')),
+  }
+}
+
+describe('identities.eraseIdentity', () => {
+  test('leaves nothing of a person anywhere, and every count as it was (finding 4.11)', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const { sql } = server.server.deps
+    const alice = await makePerson(workspace, apiId, 'alice')
+    const bob = await makePerson(workspace, apiId, 'bob')
+    const before = await countsOf(workspace, apiId)
+    expect(await tablesWith(sql, [...alice.texts, ...alice.ids])).not.toEqual([])
+
+    const { pseudonym, complete } = await workspace.post('identities.eraseIdentity', {
+      externalId: alice.externalId,
+    })
+    expect([complete, pseudonym]).toEqual([true, expect.stringMatching(/^erased_/)])
+    for (const key of alice.keys)
+      expect((await server.post('keys.verifyKey', { key })).body.code).toBe('NOT_FOUND')
+
+    expect(await tablesWith(sql, [...alice.texts, ...alice.ids])).toEqual([])
+    expect(filesWith(spillFolder(), [...alice.texts, ...alice.ids])).toEqual([])
+    expect(await countsOf(workspace, apiId)).toEqual(before)
+
+    // Nobody else lost anything.
+    const [live = '', deleted = '', imported = '', owned = ''] = bob.keys
+    for (const key of [live, imported, owned])
+      expect((await server.post('keys.verifyKey', { key })).body).toMatchObject({
+        valid: true,
+        ownerId: bob.externalId,
+      })
+    expect((await server.post('keys.verifyKey', { key: deleted })).body.code).toBe('NOT_FOUND')
+    const of = { namespaceName: 'logins', identifier: bob.externalId }
+    expect(await workspace.get('ratelimits.getOverride', of)).toMatchObject({ limit: 500 })
+    const { events } = await workspace.get('audit.listEvents', { resourceId: bob.identityId, limit: 100 })
+    expect(events[0].resources[0].meta).toEqual({ externalId: bob.externalId })
+
+    // It is told that somebody was erased, and by whom, but not who it was.
+    const erasures = await workspace.get('audit.listEvents', { event: 'identity.erase' })
+    expect(erasures.events).toMatchObject([
+      { actor: { id: workspace.rootKeyId }, resources: [{ type: 'identity', id: pseudonym }] },
+    ])
+    // What happened is still told, under the pseudonym.
+    const told = await workspace.get('audit.listEvents', { resourceId: pseudonym, limit: 100 })
+    expect(told.events.map(({ event }: Json) => event)).toContain('identity.create')
+    for (const event of told.events.filter(({ event }: Json) => event !== 'identity.erase')) {
+      expect(event).not.toHaveProperty('location')
+      expect(event).not.toHaveProperty('userAgent')
+    }
+  })
+
+  test('is the same again when asked again, by either name', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const person = await makePerson(workspace, apiId, 'carol')
+    const { identityId, externalId } = person
+    const first = await workspace.post('identities.eraseIdentity', { identityId })
+    expect(first.complete).toBe(true)
+    expect(await workspace.post('identities.eraseIdentity', { identityId })).toEqual(first)
+    expect(await workspace.post('identities.eraseIdentity', { externalId })).toEqual(first)
+    const erasures = await workspace.get('audit.listEvents', { event: 'identity.erase' })
+    expect(erasures.events).toHaveLength(1)
+    expect(await tablesWith(server.server.deps.sql, [...person.texts, ...person.ids])).toEqual([])
+  })
+
+  test('finds what earlier deletions left behind, by external id and by the id of the deleted identity', async () => {
+    for (const by of ['externalId', 'identityId'] as const) {
+      const workspace = await server.workspace()
+      const apiId = await makeApi(workspace)
+      const person = await makePerson(workspace, apiId, 'dave')
+      await workspace.post('identities.deleteIdentity', { identityId: person.identityId })
+      const { complete } = await workspace.post('identities.eraseIdentity', { [by]: person[by] })
+      expect(complete).toBe(true)
+      expect(await tablesWith(server.server.deps.sql, [person.externalId, person.identityId])).toEqual([])
+    }
+  })
+
+  test('the same external id of another workspace is another person', async () => {
+    const [one, other] = [await server.workspace(), await server.workspace()]
+    const externalId = `shared-${crypto.randomUUID()}`
+    const limit = { namespace: 'n', identifier: externalId, limit: 5, duration: 60_000 }
+    for (const workspace of [one, other]) {
+      await workspace.post('identities.createIdentity', { externalId, meta: { a: 1 } })
+      await workspace.post('ratelimits.limit', limit)
+    }
+    await one.post('identities.eraseIdentity', { externalId })
+    await other.post('ratelimits.limit', limit)
+    await server.server.deps.usage.flush()
+    expect(await other.get('identities.getIdentity', { externalId })).toMatchObject({ meta: { a: 1 } })
+    const shown = await other.get('analytics.getRatelimits', {
+      namespaceName: 'n',
+      start: 0,
+      groupBy: 'identifier',
+    })
+    expect(shown).toMatchObject([{ identifier: externalId, total: 2 }])
+    expect(
+      (await server.post('identities.eraseIdentity', { identityId: 'id_none' }, one.rootKey)).status,
+    ).toBe(404)
+  })
+
+  test('someone who comes back after it is new, and can be erased again', async () => {
+    const workspace = await server.workspace()
+    const externalId = `back-${crypto.randomUUID()}`
+    const apiId = await makeApi(workspace)
+    for (let round = 1; round <= 2; round++) {
+      const { key } = await workspace.post('keys.createKey', { apiId, externalId, name: 'again' })
+      expect((await server.post('keys.verifyKey', { key })).body.identity.externalId).toBe(externalId)
+      await workspace.post('identities.eraseIdentity', { externalId })
+      expect((await server.post('keys.verifyKey', { key })).body.code).toBe('NOT_FOUND')
+      const { events } = await workspace.get('audit.listEvents', { event: 'identity.erase' })
+      expect(events).toHaveLength(round)
+    }
+    expect(await tablesWith(server.server.deps.sql, [externalId])).toEqual([])
+  })
+})
+
+describe('keys.eraseKey', () => {
+  test('leaves nothing of a key but its counts; live, deleted, deleted for good', async () => {
+    for (const deletion of [null, { permanent: false }, { permanent: true }]) {
+      const workspace = await server.workspace()
+      const apiId = await makeApi(workspace)
+      const name = `laptop of ${crypto.randomUUID()}`
+      const { key, keyId } = await workspace.post('keys.createKey', { apiId, name, recoverable: true })
+      await workspace.post('keys.updateKey', { keyId, meta: { name } })
+      await workspace.post('ratelimits.limit', {
+        namespace: 'n',
+        identifier: keyId,
+        limit: 9,
+        duration: 60_000,
+      })
+      for (let i = 0; i < 3; i++) await server.post('keys.verifyKey', { key })
+      if (deletion !== null) await workspace.post('keys.deleteKey', { keyId, ...deletion })
+      // Not flushed: what is in memory must not bring it back.
+      const erased = await workspace.post('keys.eraseKey', { keyId })
+      expect(erased).toEqual({ pseudonym: expect.stringMatching(/^erased_/), complete: true })
+      expect((await server.post('keys.verifyKey', { key })).body.code).toBe('NOT_FOUND')
+      await server.server.deps.usage.flush()
+      expect(await tablesWith(server.server.deps.sql, [keyId, name, hashKey(key)])).toEqual([])
+      const rootKey = await workspace.rootKeyWith('api.*.read_api')
+      const counted = await server.get(
+        'analytics.getVerifications',
+        { apiId, start: 0, groupBy: 'key' },
+        rootKey,
+      )
+      expect(counted.body).toMatchObject([{ keyId: erased.pseudonym, total: 3 }])
+      const limited = { namespaceName: 'n', start: 0, groupBy: 'identifier' }
+      expect(await workspace.get('analytics.getRatelimits', limited)).toMatchObject([
+        { identifier: erased.pseudonym, total: 1 },
+      ])
+      expect(await workspace.post('keys.eraseKey', { keyId })).toEqual(erased)
+      const { events } = await workspace.get('audit.listEvents', { event: 'key.erase' })
+      expect(events).toMatchObject([
+        {
+          resources: [
+            { type: 'key', id: erased.pseudonym },
+            { type: 'api', id: apiId },
+          ],
+        },
+      ])
+      // Its text may come back, as one of a key that was deleted for good.
+      await workspace.post('migrations.createKeys', [{ apiId, plaintext: key }])
+    }
+  })
+
+  test('needs a right of its own, and tells nothing to who lacks it', async () => {
+    const workspace = await server.workspace()
+    const [apiId, otherApi] = [await makeApi(workspace), await makeApi(workspace)]
+    const make = async () => (await workspace.post('keys.createKey', { apiId, externalId: 'someone' })).keyId
+    const refused = async (rootKey: string, method: string, body: object) => {
+      const { status, body: answer } = await server.post(method, body, rootKey)
+      return [status, answer.error?.code, answer.error?.message.replace(/; the root key has .*/, '')]
+    }
+    const keyId = await make()
+    const { id: identityId } = await workspace.get('identities.getIdentity', { externalId: 'someone' })
+    const lacking = await workspace.rootKeyWith(
+      `api.${otherApi}.erase_key`,
+      'api.*.delete_key',
+      'identity.*.delete_identity',
+    )
+    const answers = [
+      await refused(lacking, 'keys.eraseKey', { keyId }),
+      await refused(lacking, 'keys.eraseKey', { keyId: 'key_none' }),
+    ]
+    expect(answers[0]).toEqual([
+      403,
+      'INSUFFICIENT_PERMISSIONS',
+      'missing permissions: needs * or api.*.erase_key',
+    ])
+    expect(answers[1]).toEqual(answers[0])
+    const byExternalId = [
+      await refused(lacking, 'identities.eraseIdentity', { externalId: 'someone' }),
+      await refused(lacking, 'identities.eraseIdentity', { externalId: 'nobody' }),
+    ]
+    expect(byExternalId[0]?.[0]).toBe(403)
+    expect(JSON.stringify(byExternalId)).not.toContain(identityId)
+    expect(byExternalId[1]).toEqual(byExternalId[0])
+    expect((await refused(lacking, 'identities.eraseIdentity', {}))[0]).toBe(400)
+
+    for (const permission of ['*', 'api.*.erase_key', `api.${apiId}.erase_key`]) {
+      const erasable = await make()
+      const rootKey = await workspace.rootKeyWith(permission)
+      for (let round = 0; round < 2; round++)
+        expect((await server.post('keys.eraseKey', { keyId: erasable }, rootKey)).status).toBe(200)
+    }
+    const foreign = (await server.workspace()).rootKey
+    expect((await server.post('keys.eraseKey', { keyId }, foreign)).status).toBe(404)
+    const own = await workspace.rootKeyWith(`identity.${identityId}.erase_identity`)
+    expect((await server.post('identities.eraseIdentity', { externalId: 'someone' }, own)).status).toBe(200)
+  })
+})
+
+describe('what arrives late', () => {
+  test('counts that were on their way, in memory or in the data dir, get the pseudonym', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const person = await makePerson(workspace, apiId, 'erin')
+    const { deps } = server.server
+    const { workspaceId } = workspace
+    const [row] = await deps.sql<{ keyspaceId: string; namespaceId: string }[]>`
+      select a.keyspace_id as "keyspaceId", n.id as "namespaceId"
+        from apis a, ratelimit_namespaces n
+       where a.id = ${apiId} and n.workspace_id = ${workspaceId} and n.name = 'logins'`
+    if (row === undefined) throw new Error('the fixture is not there')
+    const atMs = Date.now()
+    const hour = atMs - (atMs % 3_600_000)
+    // A batch that a server was refused, and one that it could not send yet.
+    const columns = {
+      ...emptyColumns(),
+      totals: {
+        workspaceId: [workspaceId],
+        namespaceId: [row.namespaceId],
+        hour: [hour],
+        passed: [4],
+        denied: [0],
+      },
+      identifiers: { total: [1], identifier: [person.externalId], passed: [4], denied: [0] },
+    }
+    const spills = openSpills(database.dataDir)
+    for (const kind of ['usage', 'rejected-usage'])
+      spills.write(kind, { writer: crypto.randomUUID(), number: 1, columns })
+    expect(filesWith(spillFolder(), person.texts)).toHaveLength(2)
+
+    const before = await countsOf(workspace, apiId)
+    await workspace.post('identities.eraseIdentity', { externalId: person.externalId })
+    expect(filesWith(spillFolder(), person.texts)).toEqual([])
+    for (let i = 0; i < 5; i++)
+      deps.usage.recordRatelimit({
+        workspaceId,
+        namespaceId: row.namespaceId,
+        identifier: person.externalId,
+        passed: true,
+        atMs,
+      })
+    deps.usage.recordVerification({
+      workspaceId,
+      keyspaceId: row.keyspaceId,
+      keyId: person.keyId,
+      identityId: person.identityId,
+      outcome: 'VALID',
+      tags: [person.externalId],
+      atMs,
+    })
+    await deps.usage.flush()
+    expect(await tablesWith(deps.sql, [...person.texts, ...person.ids])).toEqual([])
+    const after = await countsOf(workspace, apiId)
+    expect(after.logins[0].total).toBe(before.logins[0].total + 5)
+    expect(after.verifications[0].total).toBe(before.verifications[0].total + 1)
+    expect(after.byIdentifier).toHaveLength(before.byIdentifier.length)
+    expect(after.byKey).toHaveLength(before.byKey.length)
+  })
+
+  test('while counts are flushed all the time, none is lost and none brings a name back', async () => {
+    const workspace = await server.workspace()
+    const { deps } = server.server
+    const identifier = `busy-${crypto.randomUUID()}`
+    const limit = { namespace: 'busy', identifier, limit: 1_000_000, duration: 60_000 }
+    await workspace.post('ratelimits.limit', limit)
+    let isOver = false
+    let calls = 1
+    const load = (async () => {
+      while (!isOver) {
+        await workspace.post('ratelimits.limit', limit)
+        calls++
+        await deps.usage.flush()
+      }
+    })()
+    await Bun.sleep(50)
+    await workspace.post('identities.eraseIdentity', { externalId: identifier })
+    isOver = true
+    await load
+    await deps.usage.flush()
+    expect(await tablesWith(deps.sql, [identifier])).toEqual([])
+    const rows = await workspace.get('analytics.getRatelimits', {
+      namespaceName: 'busy',
+      start: 0,
+      groupBy: 'identifier',
+    })
+    expect(rows).toMatchObject([{ identifier: expect.stringMatching(/^erased_/), total: calls }])
+  })
+})
+
+describe('a sweep', () => {
+  /** Each transaction of it in turn fails, as if the server were killed there; whoever is next goes on. */
+  test('cut short anywhere is finished by the next who begins it', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const person = await makePerson(workspace, apiId, 'frank')
+    const { deps } = server.server
+    const before = await countsOf(workspace, apiId)
+    // What a kill leaves at the latest: names written down, nothing swept.
+    const pseudonym = await (async () => {
+      const broken = Object.create(deps.eraser, {
+        finishWithin: { value: async () => false },
+      })
+      const { eraseIdentity } = await import('../../src/identities/erase-identity.ts')
+      const call = {
+        requestId: 'req_test',
+        authorization: `Bearer ${workspace.rootKey}`,
+        userAgent: null,
+        header: () => null,
+        clientAddress: () => null,
+        headers: {},
+      }
+      const reply = await eraseIdentity({ ...deps, eraser: broken }, call, { identityId: person.identityId })
+      expect(reply.complete).toBe(false)
+      return reply.pseudonym
+    })()
+    for (const key of person.keys)
+      expect((await server.post('keys.verifyKey', { key })).body.code).toBe('NOT_FOUND')
+
+    const workspaceId = workspace.workspaceId as WorkspaceId // as the server gave it
+    let steps = 0
+    for (let left = 1; ; left++) {
+      let room = left
+      const dying = Object.create(deps.database, {
+        write: {
+          value: async (...args: Parameters<typeof deps.database.write>) => {
+            if (room-- === 0) throw new Error('killed')
+            steps++
+            return await deps.database.write(...args)
+          },
+        },
+      })
+      const eraser = new Eraser({
+        database: dying,
+        changes: deps.changes,
+        spills: () => [],
+        clock: deps.clock,
+        batchRows: 1,
+      })
+      const isDone = await eraser.sweep(workspaceId, pseudonym).then(
+        () => true,
+        () => false,
+      )
+      if (isDone) break
+    }
+    expect(steps).toBeGreaterThan(20)
+    expect(await tablesWith(deps.sql, [...person.texts, ...person.ids])).toEqual([])
+    expect(await countsOf(workspace, apiId)).toEqual(before)
+  })
+
+  test('that nobody asks for again is finished by a server', async () => {
+    const workspace = await server.workspace()
+    const { deps } = server.server
+    const externalId = `left-${crypto.randomUUID()}`
+    await workspace.post('identities.createIdentity', { externalId })
+    await deps.sql`
+      insert into erasures (workspace_id, name_hash, kind, name, pseudonym, subject, created_at)
+      values (${workspace.workspaceId}, erased_hash(${externalId}), 'external', ${externalId}, 'erased_left', 'erased_left', 0)`
+    const eraser = new Eraser({
+      database: deps.database,
+      changes: deps.changes,
+      spills: () => [],
+      clock: deps.clock,
+    })
+    eraser.start()
+    // The hash goes too, once nothing can arrive late any more: here it began long ago.
+    const isLeft = async () =>
+      (await deps.sql`select 1 from erasures where subject = 'erased_left' and name is not null`).length > 0
+    while (await isLeft()) await Bun.sleep(10)
+    await eraser.stop()
+    const again = new Eraser({
+      database: deps.database,
+      changes: deps.changes,
+      spills: () => [],
+      clock: deps.clock,
+    })
+    again.start()
+    const isKnown = async () =>
+      (await deps.sql`select 1 from erasures where subject = 'erased_left' and kind = 'external'`).length > 0
+    while (await isKnown()) await Bun.sleep(10)
+    await again.stop()
+  })
+})
