@@ -5,7 +5,9 @@ import { join } from 'node:path'
 import { Elysia } from 'elysia'
 import { Hono, type MiddlewareHandler } from 'hono'
 import { makeApi, makeKey } from '../support/fixtures.ts'
+import { sendRaw } from '../support/raw.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import { batchesOf, hostileRequests } from '../support/spellings.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { ALL_BLOCKS, type Block, blockWith, DOCS, PATIENT, ROOT } from './blocks.ts'
 
@@ -115,12 +117,17 @@ test('every block is run, as a program or as a middleware', () => {
 })
 
 type WhenUnknown = 'pass' | 'refuse'
+type App = (request: Request) => Promise<Response>
 type Ask = (headers?: Record<string, string>) => Promise<Response>
+const asking =
+  (app: App): Ask =>
+  (headers = {}) =>
+    app(new Request('http://localhost/documents/1', { headers }))
 type Framework = {
   name: string
   block: Block
   /** An application that answers with the id of the key, behind the middleware of that file. */
-  appWith: (path: string, whenUnknown: WhenUnknown) => Promise<Ask>
+  appWith: (path: string, whenUnknown: WhenUnknown) => Promise<App>
 }
 const FRAMEWORKS: Framework[] = [
   {
@@ -134,7 +141,7 @@ const FRAMEWORKS: Framework[] = [
         const verdict: { keyId?: string } = c.get('verdict')
         return c.text(verdict.keyId ?? 'nobody')
       })
-      return async (headers = {}) => await routed.request('/documents/1', { headers })
+      return async (request) => await routed.fetch(request)
     },
   },
   {
@@ -148,8 +155,7 @@ const FRAMEWORKS: Framework[] = [
           '/documents/1',
           (context) => ('verdict' in context ? Object(context.verdict).keyId : null) ?? 'nobody',
         )
-      return async (headers = {}) =>
-        await app.handle(new Request('http://localhost/documents/1', { headers }))
+      return async (request) => await app.handle(request)
     },
   },
 ]
@@ -168,7 +174,7 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
 
     test('lets a valid key through and says whose it is; turns away no key, a wrong one and a limited one', async () => {
       for (const whenUnknown of choices) {
-        const ask = await appWith(save(block), whenUnknown)
+        const ask = asking(await appWith(save(block), whenUnknown))
         const { key, keyId } = await makeKey(workspace, apiId, {
           ratelimit: { limit: 1, duration: 3_600_000 },
         })
@@ -181,6 +187,61 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
       }
     })
 
+    /** Else whoever finds such a text has no need of a key. */
+    test('no text in place of a key makes the one that fails open let pass, and the scheme has no case', async () => {
+      const ask = asking(await appWith(save(block), 'pass'))
+      const texts = [
+        'k\u00e9y',
+        'a b',
+        'a\tb',
+        '"',
+        '\\',
+        '{}',
+        'null',
+        '%00',
+        'a, Bearer b',
+        'x'.repeat(7000),
+        'Bearer x',
+      ]
+      for (const text of texts)
+        expect([text, (await ask({ authorization: `Bearer ${text}` })).status]).toEqual([text, 403])
+      for (const text of ['Bearer', 'Bearer ', `Basic ${btoa('a:b')}`, 'x', 'Bearerx', ', Bearer'])
+        expect([text, (await ask({ authorization: text })).status]).toEqual([text, 401])
+      const forged = {
+        'x-tollgate-key-id': 'key_1',
+        verdict: '{"valid":true}',
+        'x-verdict': '{"valid":true}',
+      }
+      expect((await ask(forged)).status).toBe(401)
+      const { key, keyId } = await makeKey(workspace, apiId)
+      for (const scheme of ['bearer', 'BEARER', 'Bearer ']) {
+        const answer = await ask({ authorization: `${scheme} ${key}`, ...forged })
+        expect([scheme, answer.status, await answer.text()]).toEqual([scheme, 200, keyId])
+      }
+    })
+
+    test('however its path is written, what is behind is not reached without a key', async () => {
+      const app = await appWith(save(block), 'refuse')
+      await using closing = new AsyncDisposableStack()
+      const reached: string[] = []
+      const served = Bun.serve({
+        hostname: '127.0.0.1',
+        port: 0,
+        fetch: async (request) => {
+          const answer = await app(request)
+          if (answer.status < 300) reached.push(request.url)
+          return answer
+        },
+      })
+      closing.defer(() => served.stop(true))
+      for (const batch of batchesOf(hostileRequests({ method: 'GET', path: '/documents/1' }, '/other'), 25))
+        await Promise.all(batch.map(({ bytes }) => sendRaw(served.url.href, bytes, { patienceMs: 1500 })))
+      expect(reached).toEqual([])
+      const { key } = await makeKey(workspace, apiId)
+      await fetch(`${served.url}documents/1`, { headers: bearer(key) })
+      expect(reached).toHaveLength(1)
+    })
+
     /** A refusal that is an error in itself is no outage: failing open must not let it through. */
     test('a key of a disabled workspace is turned away also by the one that fails open', async () => {
       const other = await server.workspace()
@@ -190,7 +251,7 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
         { workspaceId: other.workspaceId, enabled: false },
         OPERATOR_KEY,
       )
-      const ask = await appWith(save(block), 'pass')
+      const ask = asking(await appWith(save(block), 'pass'))
       expect((await ask(bearer(key))).status).toBe(403)
     })
 
@@ -208,7 +269,7 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
         const began = performance.now()
         const statuses = await Promise.all(
           choices.map(
-            async (whenUnknown) => (await (await appWith(path, whenUnknown))(bearer('any'))).status,
+            async (whenUnknown) => (await asking(await appWith(path, whenUnknown))(bearer('any'))).status,
           ),
         )
         expect({ name, statuses }).toEqual({ name, statuses: [200, 503] })
