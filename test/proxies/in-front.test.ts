@@ -78,14 +78,28 @@ function tests(configuration: Configuration): void {
     })
 
   test('what is meant for all is answered, also for a base URL that ends in a slash, any host and chunked bodies', async () => {
-    for (const path of ['/v1/ratelimits.limit', '//v1/ratelimits.limit']) {
-      const answer = await limit(path)
-      expect([path, answer.status, await answer.json()]).toEqual([
-        path,
-        200,
-        expect.objectContaining({ success: true }),
-      ])
+    const head = (path: string, ...more: string[]) =>
+      [
+        `POST ${path} HTTP/1.1`,
+        'Host: localhost',
+        'Connection: close',
+        `Authorization: Bearer ${workspace.rootKey}`,
+        'Content-Type: application/json',
+        ...more,
+        '\r\n',
+      ].join('\r\n')
+    const body = JSON.stringify({ namespace: 'n', identifier: 'raw', limit: 1000, duration: 3_600_000 })
+    // Not with fetch: it takes the second slash away.
+    for (const path of ['/v1/ratelimits.limit', '//v1/ratelimits.limit', '//v1/ratelimits.limit?pretty']) {
+      const { status, text } = await sendRaw(url, head(path, `Content-Length: ${body.length}`) + body)
+      expect([path, status, /"success": ?true/.test(text)]).toEqual([path, 200, true])
     }
+    const chunks = [...body].map((letter) => `1\r\n${letter}\r\n`).join('')
+    const chunked = await sendRaw(
+      url,
+      `${head('/v1/ratelimits.limit', 'Transfer-Encoding: chunked')}${chunks}0\r\n\r\n`,
+    )
+    expect([chunked.status, chunked.text.includes('"success":true')]).toEqual([200, true])
     expect((await call('/v1/liveness')).status).toBe(200)
     expect(await (await call('/v1/liveness')).json()).toHaveProperty('status')
     for (const host of ['api', 'd', 'a:1', 'keys.example.com']) {
@@ -95,11 +109,6 @@ function tests(configuration: Configuration): void {
       )
       expect([host, status, text.includes('"status"')]).toEqual([host, 200, true])
     }
-    const body = JSON.stringify({ namespace: 'n', identifier: 'chunked', limit: 9, duration: 3_600_000 })
-    const head = `POST /v1/ratelimits.limit HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer ${workspace.rootKey}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`
-    const chunks = [...body].map((letter) => `1\r\n${letter}\r\n`).join('')
-    const chunked = await sendRaw(url, `${head}${chunks}0\r\n\r\n`)
-    expect([chunked.status, chunked.text.includes('"success":true')]).toEqual([200, true])
     if (isForFew) return
     for (const path of ['/docs', '/docs/nginx', '/errors/NOT_FOUND', '/openapi.json'])
       expect([path, (await call(path)).status]).toEqual([path, 200])
