@@ -1,5 +1,5 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { Decrypt, KeyObject } from '../keys/schema.ts'
+import { Decrypt, KeyObject, keyPrefix } from '../keys/schema.ts'
 import { Nullable, PageQuery, PageReply } from '../lib/page.ts'
 
 const Name = Type.String({ minLength: 3, maxLength: 256, description: 'For people; need not be unique.' })
@@ -44,7 +44,10 @@ export const UpdateApiBody = Type.Object({
     }),
   ),
   defaultPrefix: Type.Optional(
-    Nullable(Type.String({ minLength: 1, maxLength: 16 }), 'Of new keys that name none; null = none.'),
+    Nullable(
+      keyPrefix({ minLength: 1, description: 'Visible ASCII without quotes, < and >.' }),
+      'Of new keys that name none; null = none. Visible ASCII without quotes, < and >.',
+    ),
   ),
   defaultBytes: Type.Optional(
     Type.Integer({

@@ -121,10 +121,23 @@ export const NewKeyFields = {
   ),
 }
 
+/** Of keys that are made here: they travel in headers, which carry visible ASCII, and stand in pages and in quotes. */
+export const keyPrefix = ({ minLength, description }: { minLength: 0 | 1; description: string }) =>
+  Type.String({
+    minLength,
+    maxLength: 16,
+    pattern: '^[!#-&(-;=?-_a-~]*$',
+    errorMessage: 'Only visible ASCII characters are allowed, without blanks, quotes, < and >',
+    description,
+  })
+
 export const CreateKeyBody = Type.Object({
   apiId: Type.String({ maxLength: 256, description: 'The API the key belongs to.' }),
   prefix: Type.Optional(
-    Type.String({ maxLength: 16, description: 'The key then reads `<prefix>_<random>`.' }),
+    keyPrefix({
+      minLength: 0,
+      description: 'The key then reads `<prefix>_<random>`. Visible ASCII without quotes, < and >.',
+    }),
   ),
   byteLength: Type.Optional(
     Type.Integer({
