@@ -1,12 +1,12 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
-import { TIME_MS_MAX } from '../lib/bounds.ts'
+import { UnixMs } from '../lib/unix-ms.ts'
 import { IDENTIFIERS_KEPT_MAX } from '../usage/rollup.ts'
 import { ROWS_MAX } from './query.ts'
 
 const nullable = <S extends TSchema>(schema: S, description: string) =>
   Type.Optional(Type.Union([schema, Type.Null()], { description }))
 
-const time = () => Type.Integer({ minimum: 0, maximum: TIME_MS_MAX })
+const time = () => UnixMs()
 
 /** Several values of one choice, as repeated parameters or joined with commas (as the official client sends lists). */
 function choices(values: readonly string[], description: string) {

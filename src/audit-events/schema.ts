@@ -1,11 +1,10 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { TIME_MS_MAX } from '../lib/bounds.ts'
 import { PageQuery } from '../lib/page.ts'
+import { UnixMs } from '../lib/unix-ms.ts'
 
 const Filter = (description: string) =>
   Type.Optional(Type.String({ minLength: 1, maxLength: 256, description }))
-const Instant = (description: string) =>
-  Type.Optional(Type.Integer({ minimum: 0, maximum: TIME_MS_MAX, description }))
+const Instant = (description: string) => Type.Optional(UnixMs({ description }))
 
 export const ListEventsQuery = Type.Object({
   ...PageQuery,

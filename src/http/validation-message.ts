@@ -1,5 +1,6 @@
 import { KindGuard, type TSchema } from '@sinclair/typebox'
 import { type ValueError, ValueErrorType } from '@sinclair/typebox/errors'
+import { isUnixMs, looksLikeSeconds } from '../lib/unix-ms.ts'
 
 /**
  * The first problem as the v1 API words it: `<path joined with dots>: <reason>`, the path empty at the root. First in
@@ -74,6 +75,8 @@ function reason({ type, schema, value }: ValueError): string {
     case ValueErrorType.Object:
     case ValueErrorType.Null:
       return expected(schema, value)
+    case ValueErrorType.Kind:
+      return isUnixMs(schema) ? unixMsReason(schema, value) : 'Invalid'
     case ValueErrorType.Literal:
       return value === undefined
         ? 'Required'
@@ -81,6 +84,15 @@ function reason({ type, schema, value }: ValueError): string {
     default:
       return schema.errorMessage ?? 'Invalid'
   }
+}
+
+function unixMsReason(schema: TSchema, value: unknown): string {
+  if (typeof value !== 'number' || !Number.isInteger(value)) return expected(schema, value)
+  if (looksLikeSeconds(value))
+    return `Expected Unix milliseconds, received what looks like seconds: ${value * 1000} would be ${new Date(value * 1000).toISOString()}`
+  return value < schema.minimum
+    ? `Number must be greater than or equal to ${schema.minimum}`
+    : `Number must be less than or equal to ${schema.maximum}`
 }
 
 /** A choice of texts is an enum. */

@@ -1,6 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { COUNT_MAX, DURATION_MS_MAX, TIME_MS_MAX } from '../lib/bounds.ts'
 import { Nullable } from '../lib/page.ts'
+import { UnixMs } from '../lib/unix-ms.ts'
 
 export const Meta = Type.Record(Type.String(), Type.Unknown(), {
   description: 'Free-form JSON object, at most 64 000 characters as JSON; shown by every verification.',
@@ -79,9 +80,8 @@ const KeyRatelimit = ({ durationMin }: { durationMin: number }) =>
 export const NewKeyRatelimit = KeyRatelimit({ durationMin: 1000 })
 export const UpdatedKeyRatelimit = KeyRatelimit({ durationMin: 1 })
 
-export const Expires = Type.Integer({
+export const Expires = UnixMs({
   minimum: -TIME_MS_MAX,
-  maximum: TIME_MS_MAX,
   description: 'Unix milliseconds from which the key is refused. 0 = never.',
 })
 /** Empty counts as absent, as in v1. */
@@ -336,8 +336,7 @@ export const UpdateRemainingReply = Type.Object({
 })
 export type UpdateRemainingReply = Static<typeof UpdateRemainingReply>
 
-const Instant = (description: string) =>
-  Type.Optional(Type.Integer({ minimum: 0, maximum: TIME_MS_MAX, description }))
+const Instant = (description: string) => Type.Optional(UnixMs({ description }))
 export const KeyVerificationsQuery = Type.Object({
   keyId: Type.Optional(
     Type.String({ maxLength: 256, description: 'This or `ownerId`; the key counts if both.' }),

@@ -1,7 +1,7 @@
 import type { AnySql } from '../db/connect.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 
-/** By the index of digests (sql/0015): an identifier may be longer than an entry of an index. */
+/** By the index of digests (sql/0017): an identifier may be longer than an entry of an index. */
 const isIdentifier = (sql: AnySql, identifier: string) =>
   sql`md5(identifier) = md5(${identifier}) and identifier = ${identifier}`
 

@@ -1,15 +1,13 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { TIME_MS_MAX } from '../lib/bounds.ts'
 import { Nullable, PageQuery, PageReply } from '../lib/page.ts'
+import { UnixMs } from '../lib/unix-ms.ts'
 
 const Permissions = Type.Array(Type.String({ minLength: 1, maxLength: 512 }), {
   maxItems: 1000,
   description: 'What the root key may do, as `<resource>.<id or *>.<action>`, or `*` for everything.',
 })
 const Name = Type.String({ minLength: 1, maxLength: 256, description: 'For people.' })
-const Expires = Type.Integer({
-  minimum: 0,
-  maximum: TIME_MS_MAX,
+const Expires = UnixMs({
   description: 'Unix milliseconds from which the root key is refused.',
 })
 const RootKeyId = Type.String({
@@ -22,9 +20,7 @@ export const CreateRootKeyBody = Type.Object({
   name: Type.Optional(Name),
   permissions: Permissions,
   expires: Type.Optional(
-    Type.Integer({
-      minimum: 0,
-      maximum: TIME_MS_MAX,
+    UnixMs({
       description:
         'Unix milliseconds from which the root key is refused; no later than the one that makes it. Without it, as that one.',
     }),
