@@ -158,7 +158,12 @@ begin
 end
 $$;
 
--- As in 0006, but that a set of tags which its hour does not keep is counted as "(other)".
+-- What the identifiers of a workspace have in one hour, over all its namespaces.
+create index usage_ratelimits_by_workspace on usage_ratelimits (workspace_id, hour) include (identifiers);
+
+-- As in 0006, but that a set of tags which its hour does not keep is counted as "(other)", and that the identifiers of an hour
+-- are bounded for a workspace too (bound `usageIdentifiers`): it may have thousands of namespaces. Writers of several
+-- namespaces at once may each take the last places, so that bound is passed by a batch at most.
 create or replace function apply_usage_batch(
   p_writer text, p_batch bigint, p_now bigint, p_identifiers_max integer,
   p_scope_workspaces text[], p_scope_keyspaces text[],
@@ -318,15 +323,24 @@ begin
     returning i.namespace_id, i.hour, i.identifier
   ), placed as (
     select given.*, row_number() over (partition by given.namespace_id, given.hour
-                                           order by given.passed + given.denied desc, given.identifier) as place
+                                           order by given.passed + given.denied desc, given.identifier) as place,
+           row_number() over (partition by given.workspace_id, given.hour
+                                  order by given.passed + given.denied desc, given.identifier) as place_in_workspace
       from given
      where (given.namespace_id, given.hour, given.identifier) not in (select namespace_id, hour, identifier from known)
+  ), room as (
+    select places.workspace_id, places.hour,
+           bound_of(places.workspace_id, 'usageIdentifiers')
+             - (select coalesce(sum(t.identifiers), 0) from usage_ratelimits t
+                 where t.workspace_id = places.workspace_id and t.hour = places.hour) as left_over
+      from (select distinct workspace_id, hour from placed) as places
   ), counted as (
     insert into usage_ratelimit_identifiers as i (workspace_id, namespace_id, hour, identifier, passed, denied)
     select placed.workspace_id, placed.namespace_id, placed.hour, placed.identifier, placed.passed, placed.denied
       from placed
       join usage_ratelimits t on t.namespace_id = placed.namespace_id and t.hour = placed.hour
-     where not t.is_closed and t.identifiers + placed.place <= p_identifiers_max
+      join room on room.workspace_id = placed.workspace_id and room.hour = placed.hour
+     where not t.is_closed and t.identifiers + placed.place <= p_identifiers_max and placed.place_in_workspace <= room.left_over
     returning namespace_id, hour
   )
   update usage_ratelimits t

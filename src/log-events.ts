@@ -39,6 +39,8 @@ export const LOG_EVENTS = {
   embedded_connection_failed: 'warn',
   embedded_transaction_ended: 'warn',
   housekeeping_failed: 'warn',
+  old_rows_removed: 'info',
+  old_rows_not_removed: 'warn',
   // Threads
   http_thread_died: 'error',
   http_thread_restarted: 'info',

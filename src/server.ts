@@ -9,6 +9,7 @@ import { connect, type DatabaseAddress, type OnStatement, type Sql } from './db/
 import { openDataDir } from './db/data-dir.ts'
 import { startEmbedded } from './db/embedded.ts'
 import { ensureSchema } from './db/inspect.ts'
+import { KeptRows } from './db/kept-rows.ts'
 import { migrate } from './db/migrate.ts'
 import { openSpills } from './db/spill.ts'
 import { connectionsOf, type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
@@ -137,6 +138,7 @@ export async function startServer(
       shards: shardStats,
       limiterBytesMax: config.limiterBytesMax,
       database,
+      fullest: keptRows.fullest,
       startedAtMs,
       residentBytes: process.memoryUsage.rss(),
     })
@@ -160,6 +162,9 @@ export async function startServer(
   const refills = new RefillSchedule(deps.sql, deps.clock)
   refills.start()
   opening.defer(() => refills.stop())
+  const keptRows = new KeptRows(address)
+  keptRows.start()
+  opening.defer(() => keptRows.stop())
   if (config.usageRetentionMonths !== null) {
     const retention = new UsageRetention(address, { keepMonths: config.usageRetentionMonths, clock })
     retention.start()

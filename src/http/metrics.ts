@@ -1,4 +1,5 @@
 import type { DatabaseCondition } from '../db/guarded-pool.ts'
+import type { Fullness } from '../db/kept-rows.ts'
 import { exposition, type Family, histogramSamples, type Sample } from '../lib/exposition.ts'
 import type { ShardStats } from '../limiter/protocol.ts'
 import { VERSION } from './answer.ts'
@@ -11,6 +12,8 @@ export type ProcessReport = {
   shards: (ShardStats | null)[]
   limiterBytesMax: number
   database: DatabaseCondition
+  /** Workspaces that have used half of a bound or more. */
+  fullest: readonly Fullness[]
   startedAtMs: number
   residentBytes: number
 }
@@ -127,6 +130,14 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     'Lookups that asked the database.',
     cacheSamples(threads, 'misses'),
   )
+  yield gauge(
+    'tollgate_workspace_bound_used_ratio',
+    'How much of its bound a workspace has in use, from 0.5 on, as of the last five minutes; the hundred fullest.',
+    report.fullest.map(({ workspaceId, bound, used, value }) => ({
+      labels: { workspace: workspaceId, bound },
+      value: used / Math.max(1, value),
+    })),
+  )
   yield counter(
     'tollgate_workspace_bound_reached_total',
     'Refusals because a workspace had as much of something as it may have; beyond a hundred, without its name.',
@@ -231,6 +242,7 @@ export async function warmMetrics(): Promise<void> {
     shards: [],
     limiterBytesMax: 0,
     database: 'ok',
+    fullest: [],
     startedAtMs: 0,
     residentBytes: process.memoryUsage.rss(),
   })

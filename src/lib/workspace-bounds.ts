@@ -22,6 +22,13 @@ export const WORKSPACE_BOUNDS = {
   workspaces: { value: 10_000, refuses: true },
   /** Sets of tags that an hour keeps apart; those beyond are counted together. */
   tagSets: { value: 1_000, refuses: false },
+  /** Identifiers of limits that have a row of their own in an hour of usage, over all namespaces. */
+  usageIdentifiers: { value: 100_000, refuses: false },
+  auditEvents: { value: 10_000_000, refuses: false },
+  /** Of each kind: keys, root keys, APIs, namespaces, overrides. */
+  deletedRecords: { value: 1_000_000, refuses: false },
+  /** Enqueued keys that could not be made, kept with the reason. */
+  failedImports: { value: 100_000, refuses: false },
 } as const satisfies Record<string, { value: number; refuses: boolean }>
 
 export type BoundName = keyof typeof WORKSPACE_BOUNDS

@@ -137,6 +137,7 @@ test('with all that can be counted, a scrape lets requests in after every few sa
       shards,
       limiterBytesMax: 1,
       database: 'ok',
+      fullest: [],
       startedAtMs: 0,
       residentBytes: 1,
     })
@@ -172,6 +173,7 @@ test('a thread that does not answer is down, its counts are as last heard, and h
         shards: [],
         limiterBytesMax: 1,
         database: 'ok',
+        fullest: [],
         startedAtMs: 0,
         residentBytes: 1,
       }),

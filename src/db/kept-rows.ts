@@ -1,0 +1,260 @@
+import { systemTimers, type Timers } from '../lib/timers.ts'
+import type { BoundName } from '../lib/workspace-bounds.ts'
+import { log } from '../log.ts'
+import { type AnySql, connect, type DatabaseAddress, type Sql } from './connect.ts'
+
+/** How full a workspace is of something that is refused at its bound. */
+export type Fullness = { workspaceId: string; bound: string; used: number; value: number }
+
+/**
+ * Looks after what grows with time, once a process, in the background: every {@link EVERY_MS} the oldest audit events, deleted
+ * records and failed imports beyond a workspace's bounds are removed, in small statements. Several servers on one database
+ * may each do it: what one has removed the other does not find. Each round also reads which workspaces are nearest to their
+ * bounds, for metrics.
+ */
+export class KeptRows {
+  readonly #address: DatabaseAddress
+  readonly #timers: Timers
+  #cancel: (() => void) | null = null
+  #sql: Sql | null = null
+  #running: Promise<void> | null = null
+  #isStopped = false
+  /** As of the last round, the fullest first. */
+  fullest: readonly Fullness[] = []
+
+  constructor(address: DatabaseAddress, timers: Timers = systemTimers) {
+    this.#address = address
+    this.#timers = timers
+  }
+
+  start(): void {
+    this.#cancel = this.#timers.every(EVERY_MS, () => void this.look())
+    void this.look()
+  }
+
+  /** Ends a round under way; the next start does the rest. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    this.#cancel?.()
+    await this.#sql?.end({ timeout: 1 })
+    await this.#running
+  }
+
+  /** One round. Never rejects: what fails is logged and left for the next. */
+  async look(): Promise<void> {
+    if (this.#isStopped) return
+    this.#running ??= this.#round().finally(() => {
+      this.#running = null
+    })
+    await this.#running
+  }
+
+  async #round(): Promise<void> {
+    const sql = connect(this.#address, { connectionsMax: 1 })
+    this.#sql = sql
+    try {
+      this.fullest = await findFullest(sql)
+      for (const { workspaceId, bound, rows } of await removeOldest(sql))
+        log('info', 'old_rows_removed', 'the oldest rows beyond the bound of a workspace were removed', {
+          workspaceId,
+          bound,
+          rows,
+        })
+    } catch (cause) {
+      if (!this.#isStopped)
+        log('warn', 'old_rows_not_removed', 'old rows beyond the bounds of workspaces could not be removed', {
+          cause,
+        })
+    } finally {
+      await sql.end({ timeout: 1 })
+      this.#sql = null
+    }
+  }
+}
+
+const EVERY_MS = 300_000
+/** Rows a statement: a moment on any disk. */
+const SLICE_ROWS = 2_000
+/** Of the list for metrics: a metrics store cannot take any number of series. */
+const FULLEST_MAX = 100
+
+/** Those that have used half of a bound or more, at most {@link FULLEST_MAX} of them. */
+export async function findFullest(sql: AnySql): Promise<Fullness[]> {
+  return await sql<Fullness[]>`
+    select workspace_id as "workspaceId", name as bound, used::bigint, bound_of(workspace_id, name)::bigint as value
+      from (select workspace_id, name, sum(used) as used from workspace_counts group by workspace_id, name) as counts
+     where used > 0 and used * 2 >= bound_of(workspace_id, name)
+     order by used / greatest(bound_of(workspace_id, name), 1) desc, workspace_id, name
+     limit ${FULLEST_MAX}`
+}
+
+/** One kind of rows of which the newest are kept. */
+type Kind = {
+  bound: BoundName
+  /** Workspaces that have more than the bound. */
+  over: (sql: AnySql) => Promise<{ workspaceId: string }[]>
+  /** Removes at most so many of the oldest beyond the bound. @returns how many. */
+  remove: (sql: AnySql, workspaceId: string, rowsMax: number) => Promise<number>
+}
+
+/** @returns what was removed of whom. */
+export async function removeOldest(
+  sql: AnySql,
+  sliceRows = SLICE_ROWS,
+): Promise<{ workspaceId: string; bound: BoundName; rows: number }[]> {
+  const removed: { workspaceId: string; bound: BoundName; rows: number }[] = []
+  for (const { bound, over, remove } of KINDS)
+    for (const { workspaceId } of await over(sql)) {
+      let rows = 0
+      for (let slice = sliceRows; slice === sliceRows; rows += slice)
+        slice = await remove(sql, workspaceId, sliceRows)
+      if (rows > 0) removed.push({ workspaceId, bound, rows })
+    }
+  return removed
+}
+
+/*
+ * Whether a workspace has too many is asked of an index, by passing over as many entries as it may have: next to nothing for
+ * the many that have few. The last of those that must go is found the same way.
+ */
+const KINDS: readonly Kind[] = [
+  {
+    bound: 'auditEvents',
+    over: (sql) => sql<{ workspaceId: string }[]>`
+      select w.id as "workspaceId" from workspaces w
+       where exists (select from audit_events e where e.workspace_id = w.id
+                      order by e.seq desc, e.id desc offset bound_of(w.id, 'auditEvents') limit 1)`,
+    remove: async (sql, workspaceId, rowsMax) => {
+      const rows = await sql`
+        with last as (
+          select e.seq, e.id from audit_events e where e.workspace_id = ${workspaceId}
+           order by e.seq desc, e.id desc offset bound_of(${workspaceId}, 'auditEvents') limit 1
+        )
+        delete from audit_events
+         where id in (select e.id from audit_events e, last
+                       where e.workspace_id = ${workspaceId} and (e.seq, e.id) <= (last.seq, last.id)
+                       order by e.seq, e.id limit ${rowsMax})`
+      return rows.count
+    },
+  },
+  ...[false, true].map(
+    (isRoot): Kind => ({
+      bound: 'deletedRecords',
+      over: (sql) => sql<{ workspaceId: string }[]>`
+        select w.id as "workspaceId" from workspaces w
+         where exists (select from keys k
+                        where coalesce(k.for_workspace_id, k.workspace_id) = w.id and (k.for_workspace_id is not null) = ${isRoot}
+                          and k.deleted_at is not null and not k.is_operator
+                        order by k.deleted_at desc, k.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
+      remove: async (sql, workspaceId, rowsMax) => {
+        const rows = await sql`
+          with kept as (
+            select k.deleted_at, k.id from keys k
+             where coalesce(k.for_workspace_id, k.workspace_id) = ${workspaceId} and (k.for_workspace_id is not null) = ${isRoot}
+               and k.deleted_at is not null and not k.is_operator
+             order by k.deleted_at desc, k.id desc offset bound_of(${workspaceId}, 'deletedRecords') limit 1
+          )
+          delete from keys
+           where id in (select k.id from keys k, kept
+                         where coalesce(k.for_workspace_id, k.workspace_id) = ${workspaceId}
+                           and (k.for_workspace_id is not null) = ${isRoot} and k.deleted_at is not null and not k.is_operator
+                           and (k.deleted_at, k.id) <= (kept.deleted_at, kept.id)
+                         order by k.deleted_at, k.id limit ${rowsMax})`
+        return rows.count
+      },
+    }),
+  ),
+  {
+    bound: 'deletedRecords',
+    over: (sql) => sql<{ workspaceId: string }[]>`
+      select w.id as "workspaceId" from workspaces w
+       where exists (select from ratelimit_overrides o where o.workspace_id = w.id and o.deleted_at is not null
+                      order by o.deleted_at desc, o.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
+    remove: async (sql, workspaceId, rowsMax) => {
+      const rows = await sql`
+        with last as (
+          select o.deleted_at, o.id from ratelimit_overrides o
+           where o.workspace_id = ${workspaceId} and o.deleted_at is not null
+           order by o.deleted_at desc, o.id desc offset bound_of(${workspaceId}, 'deletedRecords') limit 1
+        )
+        delete from ratelimit_overrides
+         where id in (select o.id from ratelimit_overrides o, last
+                       where o.workspace_id = ${workspaceId} and o.deleted_at is not null
+                         and (o.deleted_at, o.id) <= (last.deleted_at, last.id)
+                       order by o.deleted_at, o.id limit ${rowsMax})`
+      return rows.count
+    },
+  },
+  {
+    bound: 'deletedRecords',
+    over: (sql) => sql<{ workspaceId: string }[]>`
+      select w.id as "workspaceId" from workspaces w
+       where exists (select from ratelimit_namespaces n where n.workspace_id = w.id and n.deleted_at is not null
+                      order by n.deleted_at desc, n.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
+    // Its overrides were deleted with it; what is left of them goes too.
+    remove: async (sql, workspaceId, rowsMax) => {
+      const rows = await sql<{ id: string }[]>`
+        with last as (
+          select n.deleted_at, n.id from ratelimit_namespaces n
+           where n.workspace_id = ${workspaceId} and n.deleted_at is not null
+           order by n.deleted_at desc, n.id desc offset bound_of(${workspaceId}, 'deletedRecords') limit 1
+        )
+        select n.id from ratelimit_namespaces n, last
+         where n.workspace_id = ${workspaceId} and n.deleted_at is not null
+           and (n.deleted_at, n.id) <= (last.deleted_at, last.id)
+         order by n.deleted_at, n.id limit ${rowsMax}`
+      const ids = rows.map(({ id }) => id)
+      await sql`delete from ratelimit_overrides where namespace_id = any(${ids}::text[])`
+      await sql`delete from ratelimit_namespaces where id = any(${ids}::text[])`
+      return ids.length
+    },
+  },
+  {
+    bound: 'deletedRecords',
+    over: (sql) => sql<{ workspaceId: string }[]>`
+      select w.id as "workspaceId" from workspaces w
+       where exists (select from apis a where a.workspace_id = w.id and a.deleted_at is not null
+                      order by a.deleted_at desc, a.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
+    // One whose deleted keys are kept waits for them to go.
+    remove: async (sql, workspaceId, rowsMax) => {
+      const rows = await sql`
+        with last as (
+          select a.deleted_at, a.id from apis a where a.workspace_id = ${workspaceId} and a.deleted_at is not null
+           order by a.deleted_at desc, a.id desc offset bound_of(${workspaceId}, 'deletedRecords') limit 1
+        ), gone as (
+          delete from apis
+           where id in (select a.id from apis a, last
+                         where a.workspace_id = ${workspaceId} and a.deleted_at is not null
+                           and (a.deleted_at, a.id) <= (last.deleted_at, last.id)
+                           and not exists (select from keys k where k.keyspace_id = a.keyspace_id)
+                         order by a.deleted_at, a.id limit ${rowsMax})
+          returning keyspace_id
+        )
+        select keyspace_id from gone`
+      await sql`
+        delete from keyspaces s
+         where s.workspace_id = ${workspaceId} and s.id = any(${rows.map(({ keyspace_id }) => String(keyspace_id))}::text[])
+           and not exists (select from apis a where a.keyspace_id = s.id)`
+      return rows.length
+    },
+  },
+  {
+    bound: 'failedImports',
+    over: (sql) => sql<{ workspaceId: string }[]>`
+      select w.id as "workspaceId" from workspaces w
+       where exists (select from key_imports i where i.workspace_id = w.id and i.failed_at is not null
+                      order by i.id desc offset bound_of(w.id, 'failedImports') limit 1)`,
+    remove: async (sql, workspaceId, rowsMax) => {
+      const rows = await sql`
+        with last as (
+          select i.id from key_imports i where i.workspace_id = ${workspaceId} and i.failed_at is not null
+           order by i.id desc offset bound_of(${workspaceId}, 'failedImports') limit 1
+        )
+        delete from key_imports
+         where id in (select i.id from key_imports i, last
+                       where i.workspace_id = ${workspaceId} and i.failed_at is not null and i.id <= last.id
+                       order by i.id limit ${rowsMax})`
+      return rows.count
+    },
+  },
+]

@@ -1,0 +1,128 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { findFullest, removeOldest } from '../../src/db/kept-rows.ts'
+import {
+  type Json,
+  OPERATOR_KEY,
+  startTestServer,
+  type TestServer,
+  type TestWorkspace,
+} from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startTestServer()
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const bounded = async (bounds: Json): Promise<TestWorkspace> => {
+  const workspace = await server.workspace()
+  const { workspaceId } = workspace
+  const answer = await server.post('workspaces.updateWorkspace', { workspaceId, bounds }, OPERATOR_KEY)
+  expect(answer.status).toBe(200)
+  return workspace
+}
+const remove = (sliceRows?: number) => removeOldest(server.server.deps.sql, sliceRows)
+
+test('of audit events the newest are kept, as many as the bound says, and no other workspace loses one', async () => {
+  const workspace = await bounded({ auditEvents: 5 })
+  const other = await server.workspace()
+  for (const { post } of [workspace, other])
+    for (let i = 0; i < 12; i++) await post('permissions.createRole', { name: `role.${i}` })
+  expect(await remove(3)).toEqual([{ workspaceId: workspace.workspaceId, bound: 'auditEvents', rows: 7 }])
+  const names = async ({ get }: TestWorkspace) =>
+    (await get('audit.listEvents', { limit: 100 })).events
+      .map(({ resources }: Json) => resources[0].name)
+      .sort()
+  expect(await names(workspace)).toEqual(['role.10', 'role.11', 'role.7', 'role.8', 'role.9'])
+  expect(await names(other)).toHaveLength(12)
+  expect(await remove()).toEqual([])
+})
+
+test('of deleted keys, root keys, APIs, namespaces and overrides the last ones deleted are kept', async () => {
+  const workspace = await bounded({ deletedRecords: 2 })
+  const { workspaceId, post } = workspace
+  const { apiId } = await post('apis.createApi', { name: 'lives' })
+  const times = [1, 2, 3, 4, 5]
+  const keyIds: string[] = []
+  for (const _ of times) keyIds.push((await post('keys.createKey', { apiId, recoverable: true })).keyId)
+  const live = await post('keys.createKey', { apiId })
+  for (const keyId of keyIds) await post('keys.deleteKey', { keyId })
+  for (const _ of times) {
+    const { rootKeyId } = await post('rootKeys.createRootKey', { permissions: [] })
+    await post('rootKeys.deleteRootKey', { rootKeyId })
+  }
+  for (const at of times) {
+    const other = await post('apis.createApi', { name: `api ${at}` })
+    await post('apis.deleteApi', { apiId: other.apiId })
+    const { namespaceId } = await post('ratelimits.createNamespace', { name: `namespace ${at}` })
+    const override = { namespaceId, identifier: 'user', limit: 1, duration: 1000 }
+    await post('ratelimits.setOverride', override)
+    await post('ratelimits.deleteNamespace', { namespaceId })
+  }
+  const removed = await remove(2)
+  expect(removed.map(({ rows }) => rows)).toEqual([3, 3, 3, 3, 3])
+  const { sql } = server.server.deps
+  const counts = await sql<{ of: string; count: number }[]>`
+    select 'keys' as of, count(*)::integer as count from keys where workspace_id = ${workspaceId} and deleted_at is not null
+     union all
+    select 'root keys', count(*)::integer from keys where for_workspace_id = ${workspaceId} and deleted_at is not null
+     union all
+    select 'apis', count(*)::integer from apis where workspace_id = ${workspaceId} and deleted_at is not null
+     union all
+    select 'keyspaces', count(*)::integer from keyspaces where workspace_id = ${workspaceId}
+     union all
+    select 'namespaces', count(*)::integer from ratelimit_namespaces where workspace_id = ${workspaceId}
+     union all
+    select 'overrides', count(*)::integer from ratelimit_overrides where workspace_id = ${workspaceId}`
+  expect(Object.fromEntries(counts.map(({ of, count }) => [of, count]))).toEqual({
+    keys: 2,
+    'root keys': 2,
+    apis: 2,
+    keyspaces: 3,
+    namespaces: 2,
+    overrides: 2,
+  })
+  const [kept] = await sql`select id from keys where id = ${keyIds[4] ?? ''}`
+  expect(kept).toBeDefined()
+  expect((await server.post('keys.verifyKey', { key: live.key })).body.valid).toBe(true)
+})
+
+test('an API whose deleted keys are kept stays until they go', async () => {
+  const workspace = await bounded({ deletedRecords: 3 })
+  const { post } = workspace
+  const ids: string[] = []
+  for (let at = 0; at < 4; at++) {
+    const { apiId } = await post('apis.createApi', { name: `api ${at}` })
+    if (at === 0) await post('keys.createKey', { apiId })
+    ids.push(apiId)
+  }
+  for (const apiId of ids) await post('apis.deleteApi', { apiId })
+  expect(await remove()).toEqual([])
+})
+
+test('failed imports are kept up to their bound', async () => {
+  const { workspaceId } = await bounded({ failedImports: 2 })
+  const { sql } = server.server.deps
+  for (let at = 0; at < 5; at++)
+    await sql`
+      insert into key_imports (workspace_id, migration_id, api_id, key_id, key, actor_id, next_at, created_at, failed_at)
+      values (${workspaceId}, ${`m_${at}`}, 'a', 'k', '{}', 'r', 0, 0, 1)`
+  await remove()
+  const rows = await sql`select migration_id from key_imports where workspace_id = ${workspaceId} order by id`
+  expect(rows.map(({ migration_id }) => migration_id)).toEqual(['m_3', 'm_4'])
+})
+
+test('who has used half of a bound or more is known, the fullest first', async () => {
+  const workspace = await bounded({ roles: 4, permissions: 10, keys: 100 })
+  for (let i = 0; i < 3; i++) await workspace.post('permissions.createRole', { name: `role.${i}` })
+  for (let i = 0; i < 5; i++)
+    await workspace.post('permissions.createPermission', { name: `permission.${i}` })
+  const fullest = await findFullest(server.server.deps.sql)
+  expect(fullest.filter(({ workspaceId }) => workspaceId === workspace.workspaceId)).toEqual([
+    { workspaceId: workspace.workspaceId, bound: 'roles', used: 3, value: 4 },
+    { workspaceId: workspace.workspaceId, bound: 'permissions', used: 5, value: 10 },
+  ])
+})
