@@ -6,7 +6,7 @@ import { Fold, OTHER_TAGS } from '../../src/usage/fold.ts'
 import { countBatch, makeMonth } from '../../src/usage/rollup.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { AT, HOUR, verification } from './support.ts'
+import { AT, HOUR, ratelimit, verification } from './support.ts'
 
 setDefaultTimeout(SLOW_MS)
 
@@ -173,4 +173,32 @@ test('in memory a workspace keeps so many sets and spellings, and another one ke
   expect(valid).toBe(25_001)
   expect(sets).toContainEqual(['mine'])
   expect(sets).toContainEqual([...OTHER_TAGS])
+})
+
+/** A namespace has its own bound, but there may be thousands of them. */
+test('the identifiers of an hour are bounded over all namespaces of a workspace, totals stay exact', async () => {
+  await setBounds(database.sql, { ...defaultBounds(), tagSets: KEPT, usageIdentifiers: 40 })
+  const count = async (workspaceId: string, namespaces: number) => {
+    for (let flush = 0; flush < 2; flush++) {
+      const fold = new Fold()
+      for (let at = 0; at < namespaces; at++)
+        for (let identifier = 0; identifier < 10; identifier++)
+          fold.addRatelimit({
+            ...ratelimit({
+              namespaceId: `rlns_${workspaceId}_${at}`,
+              identifier: `user_${identifier}_${flush}`,
+            }),
+            workspaceId,
+          })
+      for (const columns of fold.columns())
+        if (columns !== null)
+          await countBatch(database.sql, { writer: crypto.randomUUID(), number: 1, columns }, AT)
+    }
+    const [row] = await database.sql<{ named: number; passed: number }[]>`
+      select (select count(*)::integer from usage_ratelimit_identifiers where workspace_id = ${workspaceId}) as named,
+             (select sum(passed)::integer from usage_ratelimits where workspace_id = ${workspaceId}) as passed`
+    return row
+  }
+  expect(await count('ws_flood', 20)).toEqual({ named: 40, passed: 400 })
+  expect(await count('ws_quiet', 1)).toEqual({ named: 20, passed: 20 })
 })
