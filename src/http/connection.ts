@@ -1,4 +1,5 @@
 import type { Socket } from 'bun'
+import { release } from '../lib/release.ts'
 import { log } from '../log.ts'
 import type { Answer } from './answer.ts'
 import { BODY_BYTES_MAX } from './body.ts'
@@ -81,18 +82,16 @@ export class Connection implements Holder, Waiting, Reading {
   }
 
   receive(chunk: Buffer): void {
-    if (this.isEnding || this.isCut) {
-      this.drop(chunk.length)
-      return
-    }
-    if (this.heldTo === 0 && this.isReceiving()) {
+    if (this.isEnding || this.isCut) this.drop(chunk.length)
+    else if (this.heldTo === 0 && this.isReceiving()) {
       if (this.body === null) this.seconds = 0
       const used = this.read(chunk)
       if (used < chunk.length && !this.isEnding) this.hold(chunk, used)
-      return
+    } else {
+      this.hold(chunk, 0)
+      if (this.isReceiving()) this.readHeld()
     }
-    this.hold(chunk, 0)
-    if (this.isReceiving()) this.readHeld()
+    release(chunk) // nothing keeps it: what was not used is held as a copy
   }
 
   /** The client takes bytes again. */
@@ -169,7 +168,7 @@ export class Connection implements Holder, Waiting, Reading {
     if (!body.isWhole && bytes.length > PIECE_BYTES_MAX) this.readLater()
     if (body.refused !== null) this.refuse(body.refused)
     else if (head !== null && (body.isWhole || body.isTooLarge)) {
-      const text = body.isTooLarge ? null : body.text()
+      const text = body.isTooLarge ? null : body.take()
       this.body = null
       this.work(head, text)
     }
@@ -244,12 +243,14 @@ export class Connection implements Holder, Waiting, Reading {
   /** Nothing more is read. */
   private end(): void {
     this.isEnding = true
+    this.body?.drop()
     this.body = null
     this.letGo()
     this.account()
   }
 
   private letGo(): void {
+    release(this.held)
     this.held = NOTHING
     this.heldFrom = 0
     this.heldTo = 0
@@ -267,6 +268,7 @@ export class Connection implements Holder, Waiting, Reading {
       this.account()
       return
     }
+    if (message !== this.front.writer.bytes && message !== CONTINUE) release(message)
     if (this.unsent !== null) {
       this.unsent = null
       this.account()
@@ -291,7 +293,9 @@ export class Connection implements Holder, Waiting, Reading {
     this.heldFrom += used
     if (this.heldFrom === this.heldTo) this.letGo()
     else if (used > 0 && this.held.length > HELD_BYTES_MAX && 4 * this.heldBytes < this.held.length) {
-      this.held = Buffer.from(this.held.subarray(this.heldFrom, this.heldTo))
+      const rest = Buffer.from(this.held.subarray(this.heldFrom, this.heldTo))
+      release(this.held)
+      this.held = rest
       this.heldTo -= this.heldFrom
       this.heldFrom = 0
     }
@@ -316,6 +320,7 @@ export class Connection implements Holder, Waiting, Reading {
           ? this.held
           : Buffer.allocUnsafeSlow(this.heldBytes === 0 ? Math.max(HELD_BYTES_FIRST, added) : 2 * bytes)
       this.held.copy(target, 0, this.heldFrom, this.heldTo)
+      if (target !== this.held) release(this.held)
       this.held = target
       this.heldTo = this.heldBytes
       this.heldFrom = 0
@@ -425,11 +430,8 @@ export class Connection implements Holder, Waiting, Reading {
 
   closed(): void {
     this.isClosed = true
-    this.isEnding = true
     this.unsent = null
-    this.body = null
-    this.letGo()
-    this.account()
+    this.end()
   }
 }
 

@@ -1,3 +1,4 @@
+import { release } from '../lib/release.ts'
 import { BODY_BYTES_MAX } from './body.ts'
 import { isTokenCode, isValueCode, type Refused } from './request-head.ts'
 
@@ -16,7 +17,10 @@ export type RequestBody = {
   readonly isTooLarge: boolean
   /** Why it cannot be read on; null = it can. */
   readonly refused: Refused | null
-  text(): string
+  /** All of it, once: nothing is kept then. */
+  take(): string
+  /** Nothing of it is wanted any more. */
+  drop(): void
 }
 
 /** Of a length that the head says, at most {@link BODY_BYTES_MAX}. */
@@ -40,8 +44,11 @@ export class MeasuredBody implements RequestBody {
   get isWhole() {
     return this.kept.length === this.length
   }
-  text() {
-    return this.kept.text()
+  take() {
+    return this.kept.take()
+  }
+  drop() {
+    this.kept.drop()
   }
 }
 
@@ -155,8 +162,11 @@ export class ChunkedBody implements RequestBody {
   get capacity() {
     return this.kept.capacity
   }
-  text() {
-    return this.kept.text()
+  take() {
+    return this.kept.take()
+  }
+  drop() {
+    this.kept.drop()
   }
 }
 
@@ -205,6 +215,7 @@ class GrowingBytes {
         Math.min(this.bytesMax, Math.max(BYTES_FIRST, length, 2 * this.bytes.length)),
       )
       this.bytes.copy(larger, 0, 0, this.length)
+      release(this.bytes)
       this.bytes = larger
     }
     // Calling out for a few bytes costs more than they do.
@@ -216,8 +227,15 @@ class GrowingBytes {
   get capacity() {
     return this.bytes.length
   }
-  text() {
-    return this.bytes.toString('utf8', 0, this.length)
+  take() {
+    const text = this.bytes.toString('utf8', 0, this.length)
+    this.drop()
+    return text
+  }
+  drop() {
+    release(this.bytes)
+    this.bytes = NOTHING
+    this.length = 0
   }
 }
 

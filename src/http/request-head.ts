@@ -80,8 +80,8 @@ export function readHead(text: string, end: number): RequestHead | Refused {
   if (coding !== undefined) {
     if (isOld) return malformed('Transfer-Encoding is not part of HTTP/1.0')
     if (lengths > 0) return malformed('Content-Length and Transfer-Encoding are both sent')
-    const codings = tokensOf(coding)
-    if (codings.indexOf('chunked') !== codings.length - 1 || codings.length === 0)
+    const codings = elementsOf(coding)
+    if (codings.indexOf('chunked') !== codings.length - 1 || codings.includes(''))
       return malformed('Transfer-Encoding must end with chunked, once')
     if (codings.length > 1)
       return { code: 'NOT_IMPLEMENTED', message: 'no Transfer-Encoding but chunked is implemented' }
@@ -99,7 +99,7 @@ export function readHead(text: string, end: number): RequestHead | Refused {
     expectsContinue = !isOld // RFC 9110 10.1.1: of HTTP/1.0 it counts for nothing
   }
   const connection = values.get('connection')
-  const isLast = isOld || (connection !== undefined && tokensOf(connection).includes('close'))
+  const isLast = isOld || (connection !== undefined && elementsOf(connection).includes('close'))
   const queryAt = target.indexOf('?')
   const path = queryAt === -1 ? target : target.slice(0, queryAt)
   return {
@@ -147,12 +147,11 @@ function isHost(text: string): boolean {
   return isIPv6(address) && Number(port) <= PORT_MAX
 }
 
-const tokensOf = (list: string): string[] =>
+const elementsOf = (list: string): string[] =>
   list
     .toLowerCase()
     .split(',')
-    .map((token) => token.trim())
-    .filter((token) => token !== '')
+    .map((element) => element.trim())
 
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 const VERSION = /^HTTP\/\d\.\d$/

@@ -145,6 +145,7 @@ describe('one reader of the bytes', () => {
     ['a second host', 'Host: other\r\nContent-Length: 5\r\n'],
     ['chunks that are not the last coding', 'Transfer-Encoding: chunked, gzip\r\n'],
     ['chunks in chunks', 'Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n'],
+    ['a transfer encoding with an empty element', 'Transfer-Encoding: chunked,\r\n'],
     ['a transfer encoding of nothing', 'Transfer-Encoding: \r\n'],
   ]
   test.each(ambiguous)('%s is refused, and never makes the body a request of its own', async (_, lines) => {
