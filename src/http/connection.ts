@@ -48,6 +48,8 @@ export class Connection implements Holder, Waiting, Reading {
   private isLingering = false
   private isClosed = false
   private isPaused = false
+  /** In line for its turn to read on in a large body; paused until then. */
+  private isReadingLater = false
   /** The client has sent its last byte. */
   private isHalfClosed = false
   /** The request in work is the last: what comes after it is not read. */
@@ -159,13 +161,15 @@ export class Connection implements Holder, Waiting, Reading {
 
   private sendContinue(): void {
     const written = this.socket.write(CONTINUE)
-    if (written >= 0 && written < CONTINUE.length) this.unsent = CONTINUE.subarray(written)
+    if (written < 0) this.socket.terminate()
+    else if (written < CONTINUE.length) this.unsent = CONTINUE.subarray(written)
   }
 
   private readBody(body: RequestBody, bytes: Buffer, from: number): number {
     const used = body.read(bytes, from)
     const { head } = this
-    if (!body.isWhole && bytes.length > PIECE_BYTES_MAX) this.readLater()
+    if (bytes.length > PIECE_BYTES_MAX || (body.length > PIECE_BYTES_MAX && body.capacity < body.capacityMax))
+      this.readLater(body)
     if (body.refused !== null) this.refuse(body.refused)
     else if (head !== null && (body.isWhole || body.isTooLarge)) {
       const text = body.isTooLarge ? null : body.take()
@@ -260,7 +264,10 @@ export class Connection implements Holder, Waiting, Reading {
   /** Writes `message[0 .. length)`; goes on with the next request once all is written. */
   private send(message: Buffer, length = message.length): void {
     const written = this.socket.write(message, 0, length)
-    if (written < 0) return // it is closed, and soon forgotten
+    if (written < 0) {
+      this.socket.terminate() // the client is gone, which nothing else may tell while reading is paused
+      return
+    }
     if (written < length) {
       const rest = message.subarray(written, length)
       // The writer's bytes are the next answer's soon. Others stay, and are not copied each time some are taken.
@@ -302,7 +309,7 @@ export class Connection implements Holder, Waiting, Reading {
     this.account()
     if (this.isEnding) return
     if (this.isHalfClosed && this.isReceiving()) this.socket.end()
-    else if (this.isPaused && this.heldBytes <= HELD_BYTES_MAX) this.resume()
+    else if (this.isPaused && !this.isReadingLater && this.heldBytes <= HELD_BYTES_MAX) this.resume()
   }
 
   private get heldBytes(): number {
@@ -314,11 +321,16 @@ export class Connection implements Holder, Waiting, Reading {
     const added = chunk.length - from
     if (this.heldTo + added > this.held.length) {
       const bytes = this.heldBytes + added
-      // Moved to the front when that makes room for as many again, else to a larger piece: each byte moves a bounded number of times.
+      // Moved to the front when that makes room for as many again, else to a piece twice as large: each byte moves a bounded
+      // number of times. Beyond what is held of one client it has the size that is needed: no more comes before it shrinks.
       const target =
         2 * bytes <= this.held.length
           ? this.held
-          : Buffer.allocUnsafeSlow(this.heldBytes === 0 ? Math.max(HELD_BYTES_FIRST, added) : 2 * bytes)
+          : Buffer.allocUnsafeSlow(
+              this.heldBytes === 0
+                ? Math.max(HELD_BYTES_FIRST, bytes)
+                : Math.min(bytes + HELD_BYTES_MAX, 2 * bytes),
+            )
       this.held.copy(target, 0, this.heldFrom, this.heldTo)
       if (target !== this.held) release(this.held)
       this.held = target
@@ -352,16 +364,27 @@ export class Connection implements Holder, Waiting, Reading {
     } else this.refuse(OUT_OF_MEMORY)
   }
 
-  /** Many who send large bodies take turns. */
-  private readLater(): void {
-    if (this.isPaused || this.isHalfClosed) return
+  /** Who sends a large body waits for its turn, and until all of it has room. */
+  private readLater(body: RequestBody): void {
+    if (body.isWhole || this.isReadingLater || this.isHalfClosed) return
+    this.isReadingLater = true
     this.pause()
     this.front.options.turns.readLater(this)
   }
 
-  readOn(): void {
-    if (this.isClosed || !this.isPaused) return
-    if (this.isEnding || this.heldBytes <= HELD_BYTES_MAX) this.resume()
+  readOn(): boolean {
+    const { body } = this
+    if (body !== null && body.capacity < body.capacityMax) {
+      if (!this.front.options.memory.hasRoomFor(body.capacityMax - body.capacity)) return false
+      // It may have been the oldest itself.
+      if (this.body === body) {
+        body.reserve()
+        this.account()
+      }
+    }
+    this.isReadingLater = false
+    if (this.isPaused && !this.isClosed && this.heldBytes <= HELD_BYTES_MAX) this.resume()
+    return true
   }
 
   private pause(): void {
@@ -467,7 +490,7 @@ const LINE_FEED = 0x0a
 /** A client may send the next request or two before it has an answer; more is left in the kernel. */
 const HELD_BYTES_MAX = 65_536
 const HELD_BYTES_FIRST = 1024
-/** Of a body: who sends more at a time waits for its turn to send on. */
+/** Of a body: who sends more waits for its turn to send on. */
 const PIECE_BYTES_MAX = 65_536
 /** What may come after the last request that is answered: the rest of a body that is too large. */
 const DROPPED_BYTES_MAX = 64 * BODY_BYTES_MAX

@@ -67,6 +67,7 @@ export class Front {
    */
   sweep(): void {
     for (const connection of this.connections) connection.age()
+    this.options.turns.retry()
   }
 
   /**

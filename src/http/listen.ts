@@ -34,7 +34,8 @@ export async function listen(
   const { hot, cold, refuse } = createApp(deps)
   const garbage = new YoungGarbage()
   const counts = deps.measures.connections
-  const memory = new HeldMemory(memoryBytesMax, counts)
+  const turns = new Turns(systemTimers)
+  const memory = new HeldMemory(memoryBytesMax, counts, () => turns.retry())
   const common = {
     hot,
     cold,
@@ -43,7 +44,7 @@ export async function listen(
     counts,
     garbage,
     memory,
-    turns: new Turns(systemTimers),
+    turns,
   }
   const fronts: Front[] = []
   let boundPort: number | null = null
@@ -87,6 +88,7 @@ export function listenForMetrics(
   { host, port }: { host: string; port: number },
 ): { url: string; stop(): Promise<void> } {
   const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
+  const turns = new Turns(systemTimers)
   const front = start(`HOST ${host}, TOLLGATE_METRICS_PORT ${port}`, () => {
     return new Front({
       where: { hostname: host, port, reusePort: false },
@@ -95,8 +97,8 @@ export function listenForMetrics(
       connectionsMax: METRICS_CONNECTIONS_MAX,
       counts,
       garbage: { received: () => {} },
-      memory: new HeldMemory(2 ** 20, counts),
-      turns: new Turns(systemTimers),
+      memory: new HeldMemory(METRICS_MEMORY_BYTES, counts, () => turns.retry()),
+      turns,
     })
   })
   return {
@@ -106,6 +108,7 @@ export function listenForMetrics(
 }
 
 const METRICS_CONNECTIONS_MAX = 100
+const METRICS_MEMORY_BYTES = 4 * 2 ** 20
 
 /** How long a stop waits for requests in flight. */
 const STOP_MS = 2000

@@ -11,6 +11,12 @@ export type RequestBody = {
   read(bytes: Buffer, from: number): number
   /** Memory it holds. */
   readonly capacity: number
+  /** Memory it holds at most. */
+  readonly capacityMax: number
+  /** Bytes of it that came. */
+  readonly length: number
+  /** Takes all the memory that it may need. */
+  reserve(): void
   /** `read` has seen its end. */
   readonly isWhole: boolean
   /** It has more than {@link BODY_BYTES_MAX}; nothing of it is kept then. */
@@ -29,20 +35,26 @@ export class MeasuredBody implements RequestBody {
   readonly refused = null
   private readonly kept: GrowingBytes
 
-  constructor(private readonly length: number) {
-    this.kept = new GrowingBytes(length)
+  constructor(readonly capacityMax: number) {
+    this.kept = new GrowingBytes(capacityMax)
   }
 
   read(bytes: Buffer, from: number): number {
-    const to = Math.min(bytes.length, from + this.length - this.kept.length)
+    const to = Math.min(bytes.length, from + this.capacityMax - this.kept.length)
     this.kept.append(bytes, from, to)
     return to
   }
   get capacity() {
     return this.kept.capacity
   }
+  get length() {
+    return this.kept.length
+  }
+  reserve() {
+    this.kept.grow(this.capacityMax)
+  }
   get isWhole() {
-    return this.kept.length === this.length
+    return this.kept.length === this.capacityMax
   }
   take() {
     return this.kept.take()
@@ -60,6 +72,7 @@ export class ChunkedBody implements RequestBody {
   isWhole = false
   isTooLarge = false
   refused: Refused | null = null
+  readonly capacityMax = BODY_BYTES_MAX
   private readonly kept = new GrowingBytes(BODY_BYTES_MAX)
   private state: ChunkState = STATE.length
   private digits = 0
@@ -162,6 +175,12 @@ export class ChunkedBody implements RequestBody {
   get capacity() {
     return this.kept.capacity
   }
+  get length() {
+    return this.kept.length
+  }
+  reserve() {
+    this.kept.grow(this.capacityMax)
+  }
   take() {
     return this.kept.take()
   }
@@ -210,18 +229,19 @@ class GrowingBytes {
   /** The caller sees to it that no more than `bytesMax` come. */
   append(from: Buffer, start: number, end: number): void {
     const length = this.length + end - start
-    if (length > this.bytes.length) {
-      const larger = Buffer.allocUnsafeSlow(
-        Math.min(this.bytesMax, Math.max(BYTES_FIRST, length, 2 * this.bytes.length)),
-      )
-      this.bytes.copy(larger, 0, 0, this.length)
-      release(this.bytes)
-      this.bytes = larger
-    }
+    if (length > this.bytes.length)
+      this.grow(Math.min(this.bytesMax, Math.max(BYTES_FIRST, length, 2 * this.bytes.length)))
     // Calling out for a few bytes costs more than they do.
     if (end - start < 32) for (let i = start, at = this.length; i < end; i++) this.bytes[at++] = from[i] ?? 0
     else from.copy(this.bytes, this.length, start, end)
     this.length = length
+  }
+
+  grow(capacity: number): void {
+    const larger = Buffer.allocUnsafeSlow(capacity)
+    this.bytes.copy(larger, 0, 0, this.length)
+    release(this.bytes)
+    this.bytes = larger
   }
 
   get capacity() {

@@ -8,8 +8,8 @@ export type Waiting = {
 
 /** Who reads a large body. */
 export type Reading = {
-  /** Its turn: it may read one piece more. */
-  readOn(): void
+  /** Its turn: it reads one piece more. @returns false while there is no room for it: it asks to be asked again. */
+  readOn(): boolean
 }
 
 /**
@@ -17,12 +17,13 @@ export type Reading = {
  * is beyond waits in line for the next turn, after what has come for others.
  *
  * - Requests that were held while another was in work: 16 are begun.
- * - Pieces of bodies, of up to half a megabyte each: 8 are read.
+ * - Pieces of large bodies, of up to half a megabyte each: 8 are read. The newest goes first: of those that wait for room, the
+ *   oldest may be the ones that never end.
  */
 export class Turns {
   private begun = 0
   private waiting: Waiting[] = []
-  private reading: Reading[] = []
+  private readonly reading: Reading[] = []
   private isScheduled = false
 
   constructor(private readonly timers: Pick<Timers, 'soon'>) {}
@@ -42,6 +43,11 @@ export class Turns {
     this.schedule()
   }
 
+  /** There may be room again for those that read. */
+  retry(): void {
+    if (this.reading.length > 0) this.schedule()
+  }
+
   private schedule(): void {
     if (this.isScheduled) return
     this.isScheduled = true
@@ -52,12 +58,17 @@ export class Turns {
     this.isScheduled = false
     const waiting = this.waiting.slice(0, BEGUN_MAX)
     this.waiting = this.waiting.slice(BEGUN_MAX)
-    const reading = this.reading.slice(0, READ_MAX)
-    this.reading = this.reading.slice(READ_MAX)
     this.begun = waiting.length
     for (const each of waiting) each.goOn()
-    for (const each of reading) each.readOn()
-    if (this.waiting.length > 0 || this.reading.length > 0) this.schedule()
+    let read = 0
+    for (; read < READ_MAX; read++) {
+      const newest = this.reading.pop()
+      if (newest === undefined) break
+      if (newest.readOn()) continue
+      this.reading.push(newest)
+      break
+    }
+    if (this.waiting.length > 0 || (read > 0 && this.reading.length > 0)) this.schedule()
   }
 }
 

@@ -236,7 +236,7 @@ describe('what a connection may cost', () => {
       connectionsMax: 100,
       counts,
       garbage: { received: () => {} },
-      memory: new HeldMemory(2 ** 26, counts),
+      memory: new HeldMemory(2 ** 26, counts, () => {}),
       turns: new Turns(systemTimers),
       ...options,
     })

@@ -36,6 +36,7 @@ const answerOf = (status: number, text: string): Answer => ({
 
 function openFront(options: Partial<FrontOptions> & { memoryBytesMax?: number } = {}) {
   const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
+  const turns = new Turns(systemTimers)
   const front = new Front({
     where: { hostname: '127.0.0.1', port: 0, reusePort: false },
     hot: new Map(),
@@ -44,8 +45,8 @@ function openFront(options: Partial<FrontOptions> & { memoryBytesMax?: number } 
     connectionsMax: 1000,
     counts,
     garbage: { received: () => {} },
-    memory: new HeldMemory(options.memoryBytesMax ?? 4 * MIB, counts),
-    turns: new Turns(systemTimers),
+    memory: new HeldMemory(options.memoryBytesMax ?? 4 * MIB, counts, () => turns.retry()),
+    turns,
     ...options,
   })
   const port = front.port ?? 0
@@ -172,6 +173,20 @@ describe('memory', () => {
       await client.send('x'.repeat(10))
       expect((await client.answer())?.body).toBe(String(MIB))
     }
+  })
+
+  test('large bodies that have no room together wait unread, and all are answered', async () => {
+    const { counts, connect } = openFront({ memoryBytesMax: 16 * MIB })
+    const clients = Array.from({ length: 40 }, connect)
+    for (const [index, client] of clients.entries())
+      void client.send(
+        index % 2 === 0
+          ? post(MIB) + 'x'.repeat(MIB)
+          : `POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n100000\r\n${'x'.repeat(MIB)}\r\n0\r\n\r\n`,
+      )
+    const answers = await Promise.all(clients.map((client) => client.answer()))
+    expect(answers.map((answer) => answer?.body)).toEqual(Array(40).fill(String(MIB)))
+    expect(counts).toMatchObject({ givenUp: 0, heldBytes: 0 })
   })
 
   test('a body announces as much as it likes: what counts is what has come', async () => {
