@@ -60,12 +60,16 @@ function readPermissions(text: string): PermissionQuery {
 
 /** `name`, `name,cost=2`, `name,limit=100,duration=60000`; a name may hold commas of its own. */
 function readLimit(text: string, index: number): RequestedLimit {
-  const [, name = '', settings = ''] = /^(.*?)((?:,(?:cost|limit|duration)=[^,]*)*)$/s.exec(text) ?? []
+  // From the end, and not by one regular expression: that would read a text of nothing but settings once for each of them.
+  const parts = text.split(',')
+  let named = parts.length
+  while (named > 1 && SETTING.test(parts[named - 1] ?? '')) named--
+  const name = parts.slice(0, named).join(',')
   const values = new Map<string, number>()
-  for (const setting of settings.split(',').slice(1)) {
-    const [field = '', value = ''] = setting.split('=')
+  for (const setting of parts.slice(named)) {
+    const [, field = '', value = ''] = SETTING.exec(setting) ?? []
     const { min, max } = BOUNDS[field as keyof typeof BOUNDS] // the pattern knows no others
-    const number = /^\d{1,15}$/.test(value) ? Number(value) : Number.NaN
+    const number = /^\d{1,16}$/.test(value) ? Number(value) : Number.NaN
     if (!(number >= min && number <= max))
       throw badRequest(`ratelimit.${index}: ${field} wants a whole number from ${min} to ${max}`)
     if (values.has(field)) throw badRequest(`ratelimit.${index}: ${field} is given twice`)
@@ -78,6 +82,8 @@ function readLimit(text: string, index: number): RequestedLimit {
     throw badRequest(`ratelimit.${index}: limit and duration want each other`)
   return { name, cost: values.get('cost') ?? 1, limit, durationMs, isOptional: false }
 }
+
+const SETTING = /^(cost|limit|duration)=(.*)$/s
 
 /** As in `keys.verifyKey`. */
 const BOUNDS = {

@@ -53,7 +53,7 @@ const BOOLEANS: Record<string, boolean> = { true: true, '1': true, false: false,
 function toNumber(text: string): number {
   return /^\s*$/.test(text)
     ? 0
-    : /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text)
+    : /^[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?$/i.test(text)
       ? Number(text)
       : Number.NaN
 }

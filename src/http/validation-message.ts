@@ -4,13 +4,21 @@ import { isUnixMs, looksLikeSeconds } from '../lib/unix-ms.ts'
 
 /**
  * The first problem as the v1 API words it: `<path joined with dots>: <reason>`, the path empty at the root. First in
- * the order of the schema's fields, whatever order the checker reports in.
+ * the order of the schema's fields, whatever order the checker reports in. Of very many problems only the first that are
+ * found are looked at: listing half a million of them, as one body can have, would take seconds.
  */
 export function validationMessage(schema: TSchema, errors: Iterable<ValueError>): string {
-  const error = firstProblem(schema, [...errors], '')
+  const error = firstProblem(schema, firstOf(errors), '')
   if (error === undefined) return ': Invalid input'
   return `${error.path.split('/').slice(1).map(unescapePointer).join('.')}: ${reason(error)}`
 }
+
+function firstOf(errors: Iterable<ValueError>): ValueError[] {
+  const first: ValueError[] = []
+  for (const error of errors) if (first.push(error) === PROBLEMS_MAX) break
+  return first
+}
+const PROBLEMS_MAX = 1_000
 
 /** @param path Of the value that `schema` describes, as a JSON pointer; all errors are at it or below. */
 function firstProblem(schema: TSchema, errors: ValueError[], path: string): ValueError | undefined {
@@ -40,7 +48,7 @@ function insideNullable({ type, schema, value, path, errors }: ValueError): Valu
   const option = options[index]
   if (option === undefined || options.length !== 2 || options.every(({ type }) => type !== 'null'))
     return undefined
-  return firstProblem(option, [...(errors[index] ?? [])], path)
+  return firstProblem(option, firstOf(errors[index] ?? []), path)
 }
 
 /** The stock texts of the v1 API's validator, which clients compare. */
