@@ -394,6 +394,38 @@ function tests(configuration: Configuration): void {
     )
   })
 
+  test('a request that wants a WebSocket, or leave to send its body, is asked about like any other', async () => {
+    const { key } = await makeKey(workspace, apiId)
+    seen.length = 0
+    const upgrade = [
+      'Upgrade: websocket',
+      'Connection: Upgrade',
+      'Sec-WebSocket-Version: 13',
+      'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+    ].join('\r\n')
+    const expectation = 'Expect: 100-continue'
+    for (const header of [upgrade, expectation]) {
+      const bytes = (more: string) =>
+        `POST /documents/1 HTTP/1.1\r\nHost: localhost\r\n${header}\r\n${more}Content-Length: 4\r\n\r\nbody`
+      expect((await sendRaw(url, bytes(''))).text).toMatch(/^HTTP\/1\.1 401 /m)
+      expect(seen).toEqual([])
+      expect((await sendRaw(url, bytes(`X-API-Key: ${key}\r\n`))).text).toMatch(/^HTTP\/1\.1 200 /m)
+      expect(seen.map(({ bytes }) => bytes)).toEqual([4])
+      seen.length = 0
+    }
+  })
+
+  /** The example for Caddy in README sets no bound: it is the short one. */
+  if (configuration.name !== 'Caddy in README')
+    test('while Tollgate takes connections and says nothing, nothing passes, and the client hears so in time', async () => {
+      const frozen = await listening(createServer(() => {}))
+      const waiting = await configuration.start({ tollgate: frozen, application, apiId }, closing)
+      seen.length = 0
+      const { status } = await send({ to: waiting, headers: ['X-API-Key: any'] })
+      expect(status).toBeWithin(500, 505)
+      expect(seen).toEqual([])
+    })
+
   test('without Tollgate nothing passes', async () => {
     const { key } = await makeKey(workspace, apiId)
     const lonely = await configuration.start({ tollgate: '127.0.0.1:1', application, apiId }, closing)

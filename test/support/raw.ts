@@ -3,7 +3,7 @@ import { connect as connectTls } from 'node:tls'
 
 /** What came back on a connection of its own. */
 export type RawAnswer = {
-  /** Of the first answer; 0 = none came. */
+  /** Of the first answer that is not an interim one; 0 = none came. */
   status: number
   /** Everything that was received, in Latin-1. */
   text: string
@@ -33,21 +33,25 @@ export function sendRaw(
   )
   socket.on('data', (chunk) => {
     text += chunk.toString('latin1')
-    if (isWhole(text)) setTimeout(() => socket.destroy(), lingerMs)
+    if (isWhole(finalOf(text))) setTimeout(() => socket.destroy(), lingerMs)
   })
   socket.on('error', () => {})
   socket.on('close', () => {
     clearTimeout(patience)
-    resolve({ status: Number(/^HTTP\/1\.[01] (\d{3})/.exec(text)?.[1] ?? 0), text })
+    resolve({ status: Number(/^HTTP\/1\.[01] (\d{3})/.exec(finalOf(text))?.[1] ?? 0), text })
   })
   return promise
 }
+
+/** The answer's own head and body: without the interim ones before it, as `100 Continue`. */
+const finalOf = (text: string): string => text.replace(/^(HTTP\/1\.1 1\d\d[^\0]*?\r\n\r\n)+/, '')
 
 /** An answer that measures itself has all come; the server might keep the connection. */
 function isWhole(text: string): boolean {
   const headEnd = text.indexOf('\r\n\r\n')
   if (headEnd === -1) return false
   const head = text.slice(0, headEnd)
+  if (/^transfer-encoding: *chunked/im.test(head)) return text.endsWith('\r\n0\r\n\r\n')
   const length = /^content-length: *(\d+)/im.exec(head)?.[1]
   return length !== undefined && text.length >= headEnd + 4 + Number(length)
 }
