@@ -319,6 +319,7 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
       ['tuning', { 'bench load': /500 of 500 requests answered/, '/metrics': /tollgate_cache_hits_total/ }],
       ['erasure', { 'identity erase': /erased; known as erased_/ }],
       ['bounds', { 'workspaces.updateWorkspace': /{}/ }],
+      ['postgres', { doctor: /one runs at .*no problems/s }],
     ]
     test.each(documents)('%s', async (doc, expected) => {
       const commands = commandsOf(doc)
