@@ -1,18 +1,10 @@
-import {
-  accessSync,
-  constants,
-  existsSync,
-  readFileSync,
-  rmSync,
-  statfsSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
+import { accessSync, constants, existsSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { dirname, join } from 'node:path'
 import { type Config, ConfigError, readClientConfig, readConfig, unknownVariables } from '../config.ts'
 import { type Finding, inspectDatabase, isProblem } from '../db/inspect.ts'
 import { connectionsOf } from '../deps.ts'
+import { filesNeeded, openFilesMax } from '../http/open-files.ts'
 import type { Command } from './arguments.ts'
 import { CallError, Client } from './client.ts'
 
@@ -109,23 +101,18 @@ function lookAtSpace({ dataDir }: Config): Finding[] {
 
 const SPACE_MIB = 512
 
-/** Every connection is one. Told by Linux alone. */
-function lookAtOpenFiles({ threads, listen, ...config }: Config): Finding[] {
-  let limits: string
-  try {
-    limits = readFileSync('/proc/self/limits', 'utf8')
-  } catch {
-    return []
-  }
-  const limit = Number(/^Max open files\s+(\d+)/m.exec(limits)?.[1] ?? Number.POSITIVE_INFINITY)
-  const needed = threads.http * listen.connectionsMax + connectionsOf({ threads, listen, ...config }) + 100
+/** A start takes fewer connections then; what it cannot know is how many are meant to come. */
+function lookAtOpenFiles(config: Config): Finding[] {
+  const limit = openFilesMax()
+  const { all } = filesNeeded(config)
+  if (limit === null) return []
   return [
-    limit >= needed
-      ? finding('ok', 'open files', `${limit} allowed, at most ${needed} needed`)
+    limit >= all
+      ? finding('ok', 'open files', `${limit} allowed, at most ${all} needed`)
       : finding(
           'warning',
           'open files',
-          `${limit} are allowed and ${needed} may be needed; raise the limit (ulimit -n, LimitNOFILE), or lower TOLLGATE_CONNECTIONS_MAX`,
+          `${limit} are allowed and ${all} may be needed, so fewer connections are taken; raise the limit (ulimit -n, LimitNOFILE), or lower TOLLGATE_CONNECTIONS_MAX`,
         ),
   ]
 }

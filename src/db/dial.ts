@@ -40,6 +40,8 @@ class DialledSocket extends EventEmitter {
   /** What the driver wrote before there was a connection. */
   private early: Buffer[] = []
   private startup: Startup | null = null
+  /** Ends what is being opened. */
+  private giveUp: () => void = () => {}
   /** The host that was dialled, counted on over all rounds. */
   private at = 0
 
@@ -65,8 +67,18 @@ class DialledSocket extends EventEmitter {
   }
 
   destroy(): void {
-    if (this.inner === null) this.close(false)
-    else this.inner.destroy()
+    if (this.inner !== null) this.inner.destroy()
+    else {
+      this.close(false)
+      this.giveUp()
+    }
+  }
+
+  /** By no more than this the driver says that it has given up a connection which is not open yet. */
+  override removeListener(name: string, listener: Parameters<EventEmitter['removeListener']>[1]): this {
+    super.removeListener(name, listener)
+    if (name === 'connect' && this.readyState === 'opening') queueMicrotask(() => this.destroy())
+    return this
   }
 
   setKeepAlive(isOn: boolean, delayMs: number): void {
@@ -104,7 +116,9 @@ class DialledSocket extends EventEmitter {
       this.host = place.host
       this.port = place.port
       try {
-        const socket = await open(place, tls, 1000 * connectTimeoutSeconds)
+        const socket = await open(place, tls, 1000 * connectTimeoutSeconds, (giveUp) => {
+          this.giveUp = giveUp
+        })
         if (this.readyState === 'closed') socket.destroy()
         else this.use(socket, options)
         return null
@@ -186,16 +200,22 @@ class Startup {
   }
 }
 
-/** @throws Error when it cannot be had within the time. */
-async function open(at: { host: string; port: number }, tls: Tls, timeoutMs: number): Promise<Socket> {
+/** @throws Error when it cannot be had within the time, or is given up meanwhile. */
+async function open(
+  at: { host: string; port: number },
+  tls: Tls,
+  timeoutMs: number,
+  onBegun: (giveUp: () => void) => void,
+): Promise<Socket> {
   const isUnix = at.host.startsWith('/')
   const socket = new Socket()
   let current = socket
-  const timedOut = Promise.withResolvers<never>()
+  const ended = Promise.withResolvers<never>()
   const timer = setTimeout(
-    () => timedOut.reject(failureOf('CONNECT_TIMEOUT', `no answer from ${at.host}:${at.port}`)),
+    () => ended.reject(failureOf('CONNECT_TIMEOUT', `no answer from ${at.host}:${at.port}`)),
     timeoutMs,
   )
+  onBegun(() => ended.reject(failureOf('CONNECTION_DESTROYED', 'nobody wants it any more')))
   const opening = async () => {
     await event(socket, 'connect', () => {
       if (isUnix) socket.connect(join(at.host, `.s.PGSQL.${at.port}`))
@@ -212,7 +232,7 @@ async function open(at: { host: string; port: number }, tls: Tls, timeoutMs: num
     return current
   }
   try {
-    const opened = await Promise.race([opening(), timedOut.promise])
+    const opened = await Promise.race([opening(), ended.promise])
     opened.removeAllListeners()
     return opened
   } catch (cause) {

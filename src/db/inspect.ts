@@ -77,7 +77,8 @@ const inSql = (name: string) => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${na
 
 export const isProblem = ({ status }: Finding) => status === 'problem'
 
-type ServerFacts = Awaited<ReturnType<typeof readServer>>
+/** What a server says of itself. */
+export type ServerFacts = Awaited<ReturnType<typeof readServer>>
 
 /** In words that Postgres 9.6 knows too: what is too old is to say so itself. */
 async function readServer(sql: AnySql) {
@@ -133,7 +134,8 @@ async function readServer(sql: AnySql) {
   return { ...row, clockAheadMs: Math.abs(ahead) <= (receivedAt - sentAt) / 2 ? 0 : ahead }
 }
 
-function lookAtServer(server: ServerFacts): Finding[] {
+/** What is wrong with the server itself; exported for tests, which have not every version. */
+export function lookAtServer(server: ServerFacts): Finding[] {
   const { version, versionText, role, database } = server
   if (version < 140_000)
     return [

@@ -8,14 +8,9 @@ import { log } from '../log.ts'
  * @param filesMax What the system allows this process; null = not known.
  */
 export function withinOpenFiles(config: Config, filesMax: number | null = openFilesMax()): Config {
-  const { threads, listen, databaseUrl } = config
-  const listeners = (listen.port === null ? 0 : threads.http) + (listen.socketPath === null ? 0 : 1)
-  const ownFiles =
-    OWN_FILES +
-    OF_HTTP_THREAD * threads.http +
-    OF_SHARD * threads.shards +
-    (databaseUrl === null ? OF_EMBEDDED_DATABASE : 0)
-  if (filesMax === null || listeners * listen.connectionsMax + ownFiles <= filesMax) return config
+  const { listen } = config
+  const { listeners, ownFiles, all } = filesNeeded(config)
+  if (filesMax === null || all <= filesMax) return config
   const connectionsMax = Math.max(1, Math.floor((filesMax - ownFiles) / listeners))
   log(
     'warn',
@@ -26,8 +21,19 @@ export function withinOpenFiles(config: Config, filesMax: number | null = openFi
   return { ...config, listen: { ...listen, connectionsMax } }
 }
 
+/** What a server opens: for itself, and for as many connections as each listener may have. */
+export function filesNeeded({ threads, listen, databaseUrl }: Config) {
+  const listeners = (listen.port === null ? 0 : threads.http) + (listen.socketPath === null ? 0 : 1)
+  const ownFiles =
+    OWN_FILES +
+    OF_HTTP_THREAD * threads.http +
+    OF_SHARD * threads.shards +
+    (databaseUrl === null ? OF_EMBEDDED_DATABASE : 0)
+  return { listeners, ownFiles, all: listeners * listen.connectionsMax + ownFiles }
+}
+
 /** The limit that holds now; Bun raises it at start as far as it may. Linux tells it. */
-function openFilesMax(): number | null {
+export function openFilesMax(): number | null {
   try {
     const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
     return soft === undefined ? null : Number(soft)

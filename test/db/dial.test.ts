@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect } from '../../src/db/connect.ts'
@@ -125,6 +126,50 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
     expect(await withPassword('right%20one')).toBeNull()
     expect(await withPassword('wrong%20one')).not.toContain('wrong one')
     await cluster.hostRules('host all all all trust')
+  })
+
+  test('notices are heard over TLS, and again after the connection broke', async () => {
+    const url = `postgres://tollgate@127.0.0.1:1,${at('localhost')}/tollgate?sslmode=require`
+    const sql = connect({ kind: 'url', url }, { connectionsMax: 2 })
+    const heard: string[] = []
+    let listens = 0
+    await sql.listen(
+      'channel',
+      (text) => heard.push(text),
+      () => void listens++,
+    )
+    await sql`select pg_notify('channel', 'first')`
+    while (heard.length < 1) await Bun.sleep(5)
+    await cluster.query(`select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%'`)
+    while (listens < 2) await Bun.sleep(5)
+    await sql`select pg_notify('channel', 'second')`
+    while (heard.length < 2) await Bun.sleep(5)
+    expect(heard).toEqual(['first', 'second'])
+    await sql.end({ timeout: 1 })
+  })
+
+  test('a connection that is given up before it is open is closed, and none is left behind', async () => {
+    const sockets = new Set<Socket>()
+    // Takes connections and never says a word.
+    const silent = createServer((socket) => {
+      sockets.add(socket.resume())
+      socket.on('error', () => {})
+      socket.on('close', () => sockets.delete(socket))
+    })
+    await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve))
+    const address = silent.address()
+    const port = typeof address === 'object' ? address?.port : 0
+    const url = `postgres://tollgate@127.0.0.1:${port}/tollgate?sslmode=require&connect_timeout=600`
+    const pool = connect({ kind: 'url', url }, { connectionsMax: 1 })
+    const asked = pool`select 1`.then(
+      () => null,
+      (cause: Error & { code: string }) => cause.code,
+    )
+    while (sockets.size === 0) await Bun.sleep(5)
+    await pool.end({ timeout: 0 })
+    expect(await asked).toBe('CONNECTION_DESTROYED')
+    while (sockets.size > 0) await Bun.sleep(5)
+    silent.close()
   })
 
   test('an IPv6 host is reached, with and without TLS', async () => {

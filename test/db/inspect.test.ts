@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { connect } from '../../src/db/connect.ts'
-import { inspectDatabase } from '../../src/db/inspect.ts'
+import { inspectDatabase, lookAtServer, type ServerFacts } from '../../src/db/inspect.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { type Cluster, POSTGRES_BIN, startCluster } from '../support/cluster.ts'
 import { PGBOUNCER, startPgBouncer } from '../support/pgbouncer.ts'
@@ -9,6 +9,48 @@ import { SLOW_MS } from '../support/timeout.ts'
 setDefaultTimeout(SLOW_MS)
 
 if (POSTGRES_BIN === null) console.warn('no Postgres is installed: what one may be is not tested')
+
+const FACTS: ServerFacts = {
+  version: 150_020,
+  versionText: '15.20',
+  encoding: 'UTF8',
+  database: 'd',
+  role: 'r',
+  isStandby: false,
+  isReadOnly: false,
+  nowMs: 0,
+  clockAheadMs: 0,
+  synchronousCommit: 'on',
+  fsync: 'on',
+  fullPageWrites: 'on',
+  transactionTimeout: null,
+  statementTimeout: '0',
+  idleTimeout: '0',
+  settings: {},
+  connectionsMax: 100,
+  connectionsUsed: 0,
+  roleLimit: -1,
+  databaseLimit: -1,
+}
+const wrongWith = (facts: Partial<ServerFacts>) =>
+  lookAtServer({ ...FACTS, ...facts })
+    .filter(({ status }) => status !== 'ok')
+    .map(({ status, text }) => `${status}: ${text}`)
+
+test('a version before 14 is a problem, and one newer than any that was tried is none', () => {
+  expect(wrongWith({})).toEqual([])
+  expect(wrongWith({ version: 130_018, versionText: '13.18', encoding: 'LATIN1' })).toEqual([
+    'problem: the server is Postgres 13.18; Tollgate wants 14 or newer: upgrade it',
+  ])
+  expect(wrongWith({ version: 140_000, versionText: '14.0' })).toEqual([])
+  expect(wrongWith({ version: 260_000, versionText: '26beta1' })).toEqual([])
+})
+
+test('a clock that is far from ours is a warning that says by how much', () => {
+  expect(wrongWith({ clockAheadMs: 1_900 })).toEqual([])
+  expect(wrongWith({ clockAheadMs: 7_200_000 }).join()).toContain('7200 s ahead of the clock here')
+  expect(wrongWith({ clockAheadMs: -2_500 }).join()).toContain('2.5 s behind the clock here')
+})
 
 describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
   let cluster: Cluster

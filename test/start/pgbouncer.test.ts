@@ -12,7 +12,7 @@ setDefaultTimeout(SLOW_MS)
 
 describe.if(POSTGRES_BIN !== null && PGBOUNCER !== null)('servers behind PgBouncer', () => {
   for (const pool_mode of ['transaction', 'session'] as const)
-    test(`pool_mode=${pool_mode}: every call works, and a key that another server revokes is refused in seconds`, async () => {
+    test(`pool_mode=${pool_mode}: every call works, and a key that another server revokes is refused in seconds, an outage ends`, async () => {
       await using closing = new AsyncDisposableStack()
       const cluster = closing.use(await startCluster({ settings: { max_connections: '90' } }))
       // Fewer than the connections of one server, so that they are shared.
@@ -29,7 +29,7 @@ describe.if(POSTGRES_BIN !== null && PGBOUNCER !== null)('servers behind PgBounc
             DATABASE_URL: url,
             TOLLGATE_DATA_DIR: dataDir,
             TOLLGATE_FLUSH_MS: '100',
-            TOLLGATE_DB_TIMEOUT_MS: '20000',
+            TOLLGATE_DB_TIMEOUT_MS: '8000',
             TOLLGATE_HTTP_THREADS: '1',
           }),
         )
@@ -81,6 +81,16 @@ describe.if(POSTGRES_BIN !== null && PGBOUNCER !== null)('servers behind PgBounc
         expect(performance.now() - began).toBeLessThan(10_000)
       }
       expect(`${first.output()}${second.output()}`).not.toContain('"level":"error"')
+
+      const { key } = await post('keys.createKey', { apiId })
+      await post('keys.verifyKey', { key })
+      await cluster.stop('immediate')
+      for (let i = 0; i < 3; i++) expect(await post('keys.verifyKey', { key })).toMatchObject({ valid: true })
+      expect((await first.post('keys.createKey', { apiId }, OPERATOR_KEY)).status).toBe(500)
+      await cluster.start()
+      for (const server of servers)
+        while ((await server.post('keys.createKey', { apiId }, OPERATOR_KEY)).status !== 200)
+          await Bun.sleep(50)
       for (const server of servers) expect(await server.end('SIGTERM')).toBe(0)
     })
 })
