@@ -104,7 +104,8 @@ function nginxAsking(name: string, block: Block): Configuration {
     start: async (places, closing) => {
       const config = settled(block.text, places)
       const port = await startNginx(
-        (place) => `server {\n  listen 127.0.0.1:${place.port};\n${config}}`,
+        // As somebody may have it for another server.
+        (place) => `underscores_in_headers on;\nserver {\n  listen 127.0.0.1:${place.port};\n${config}}`,
         closing,
       )
       return `http://127.0.0.1:${port}`
