@@ -159,6 +159,8 @@ const KINDS: readonly Kind[] = [
                          where coalesce(k.for_workspace_id, k.workspace_id) = ${workspaceId}
                            and (k.for_workspace_id is not null) = ${isRoot} and k.deleted_at is not null and not k.is_operator
                            and (k.deleted_at, k.id) <= (kept.deleted_at, kept.id)
+                           -- One that made others stays as long as they do: what revokes its maker finds them through it.
+                           and not (${isRoot} and exists (select from keys made where made.granted_by = k.id))
                          order by k.deleted_at, k.id limit ${rowsMax})`
         return rows.count
       },

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { removeOldest } from '../../src/db/kept-rows.ts'
 import { DAY_MS } from '../../src/lib/clock.ts'
 import { TEST_DATABASE_URL } from '../support/database.ts'
 import { refusalOf } from '../support/fixtures.ts'
@@ -237,6 +238,22 @@ describe('revoked with `granted`, a root key takes what it granted along', () =>
     expect(await stateOf(workspace, granter.rootKeyId)).toBeDefined()
   })
 
+  /** What is deleted is not kept for ever, but the way through it to what it made is. */
+  test('through one that was deleted long ago and is kept no longer', async () => {
+    const { workspace, granter, granted, chained } = await tree()
+    const { workspaceId } = workspace
+    const bounds = { deletedRecords: 0 }
+    await server.post('workspaces.updateWorkspace', { workspaceId, bounds }, OPERATOR_KEY)
+    await workspace.post('rootKeys.deleteRootKey', { rootKeyId: granted.rootKeyId })
+    await removeOldest(server.server.deps.sql)
+    await workspace.post('rootKeys.deleteRootKey', { rootKeyId: granter.rootKeyId, granted: true })
+    expect(await use(chained.rootKey)).toBe('UNAUTHORIZED')
+    for (let round = 0; round < 3; round++) await removeOldest(server.server.deps.sql)
+    const left = await server.server.deps.sql`
+      select id from keys where for_workspace_id = ${workspaceId} and deleted_at is not null`
+    expect(left).toHaveLength(0)
+  })
+
   test('`granted` without disabling is a mistake', async () => {
     const { workspace, granter } = await tree()
     for (const fields of [{ granted: true }, { granted: true, enabled: true }])
@@ -264,6 +281,24 @@ describe('an operator makes a root key for a workspace that lost its own', () =>
       ])
     expect(theirs.body.events[0]).not.toHaveProperty('location')
     expect(operators.body.events[0]).toHaveProperty('location')
+  })
+
+  /** It could give itself back, in another workspace, all that was taken from it. */
+  test('an operator root key that holds `*` no more makes neither one nor a workspace', async () => {
+    await using own = await startTestServer()
+    const { body } = await own.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
+    await own.server.deps.sql`update keys set is_operator = true where id = ${body.rootKeyId}`
+    const permissions = ['root_key.*.create_root_key', 'api.*.read_api']
+    const weaker = { rootKeyId: body.rootKeyId, permissions }
+    expect((await own.post('rootKeys.updateRootKey', weaker, OPERATOR_KEY)).status).toBe(200)
+    const { workspaceId } = await own.workspace()
+    for (const [method, input] of [
+      ['workspaces.createWorkspace', { name: 'a workspace' }],
+      ['workspaces.updateWorkspace', { workspaceId, enabled: false }],
+      ['rootKeys.createRootKey', { permissions: [], workspaceId }],
+    ] as const)
+      expect(refusalOf(await own.post(method, input, body.rootKey))).toMatchObject(REFUSED)
+    expect((await own.get('workspaces.listWorkspaces', {}, body.rootKey)).status).toBe(403)
   })
 
   test('nobody else does, whether there is such a workspace or not; and not in the one of the root keys', async () => {
