@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { resolve } from 'node:path'
 import { isAddressOrRange, isLoopbackUrl } from './lib/address.ts'
+import { DAY_MS } from './lib/clock.ts'
 import { readDatabaseUrl, UrlError } from './lib/database-url.ts'
 import { BOUND_NAMES, type Bounds, defaultBounds, isBoundName } from './lib/workspace-bounds.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
@@ -54,6 +55,8 @@ export type Config = {
   metricsPort: number | null
   /** What the windows of all shards together may take, in bytes. */
   limiterBytesMax: number
+  /** Of limits that only a request defines. */
+  windowMsMax: number
   /** What the known keys of one HTTP thread may take, in bytes. */
   keyCacheBytesMax: number
   /** Whole months of usage kept besides the begun one; null = all. */
@@ -175,6 +178,12 @@ export const VARIABLES = {
     max: 1_048_576,
     otherwise: 256,
   }),
+  TOLLGATE_WINDOW_DAYS_MAX: whole({
+    about: 'days that a window may last whose limit only the request defines',
+    min: 1,
+    max: 36_525,
+    otherwise: 366,
+  }),
   TOLLGATE_KEY_CACHE_MIB: whole({
     about: 'memory for cached keys in each HTTP thread',
     min: 1,
@@ -276,6 +285,7 @@ export function readConfig(environment: Environment = process.env): Config {
     tracing: readTracing((name) => textOf(environment, name)),
     metricsPort,
     limiterBytesMax: 2 ** 20 * value('TOLLGATE_LIMITER_MEMORY_MIB'),
+    windowMsMax: DAY_MS * value('TOLLGATE_WINDOW_DAYS_MAX'),
     keyCacheBytesMax: 2 ** 20 * value('TOLLGATE_KEY_CACHE_MIB'),
     usageRetentionMonths: value('TOLLGATE_USAGE_RETENTION_MONTHS'),
     bounds: value('TOLLGATE_BOUNDS'),

@@ -14,7 +14,7 @@ import type { ForwardQuery } from './schema.ts'
  */
 export async function forward(deps: Deps, call: Call, query: ForwardQuery): Promise<Record<string, never>> {
   const permissions = query.permissions === undefined ? null : readPermissions(query.permissions)
-  const limits = (query.ratelimit ?? []).map(readLimit)
+  const limits = (query.ratelimit ?? []).map((text, index) => readLimit(text, index, deps.config.windowMsMax))
   const key = presentedKey(call)
   if (key === null) throw unauthenticated(call, 'Bearer', 'no key came with the request')
 
@@ -59,7 +59,7 @@ function readPermissions(text: string): PermissionQuery {
 }
 
 /** `name`, `name,cost=2`, `name,limit=100,duration=60000`; a name may hold commas of its own. */
-function readLimit(text: string, index: number): RequestedLimit {
+function readLimit(text: string, index: number, windowMsMax: number): RequestedLimit {
   // From the end, and not by one regular expression: that would read a text of nothing but settings once for each of them.
   const parts = text.split(',')
   let named = parts.length
@@ -80,6 +80,10 @@ function readLimit(text: string, index: number): RequestedLimit {
   const [limit, durationMs] = [values.get('limit') ?? null, values.get('duration') ?? null]
   if ((limit === null) !== (durationMs === null))
     throw badRequest(`ratelimit.${index}: limit and duration want each other`)
+  if (durationMs !== null && durationMs > windowMsMax)
+    throw badRequest(
+      `ratelimit.${index}: duration wants at most ${windowMsMax}; only a limit of the key or its identity may last longer`,
+    )
   return { name, cost: values.get('cost') ?? 1, limit, durationMs, isOptional: false }
 }
 

@@ -1,7 +1,7 @@
 import type { DatabaseCondition } from '../db/guarded-pool.ts'
 import type { Fullness } from '../db/kept-rows.ts'
 import { exposition, type Family, histogramSamples, type Sample } from '../lib/exposition.ts'
-import type { ShardStats } from '../limiter/protocol.ts'
+import { LARGEST_OWNERS, type ShardStats } from '../limiter/protocol.ts'
 import { VERSION } from './answer.ts'
 import { LATENCY_BOUNDS_MS, Measures, type ThreadReport } from './measures.ts'
 
@@ -173,6 +173,17 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     'Charges counted that way.',
     shards(({ chargesOverBudget }) => chargesOverBudget),
   )
+  const shares = workspaceShares(report.shards)
+  yield gauge(
+    'tollgate_limiter_workspace_bytes',
+    'Memory of open windows of the workspaces that have the most.',
+    shares.map(({ workspace, bytes }) => ({ labels: { workspace }, value: bytes })),
+  )
+  yield counter(
+    'tollgate_limiter_workspace_over_budget_charges_total',
+    'Charges of these workspaces that were counted without a window of their own.',
+    shares.map(({ workspace, charges }) => ({ labels: { workspace }, value: charges })),
+  )
   yield counter(
     'tollgate_limiter_windows_flushed_total',
     'Changed windows written to the database.',
@@ -294,6 +305,23 @@ function* requestFamilies(threads: readonly ThreadReport[]): Generator<Family, v
 }
 
 const BOUNDS_SECONDS = LATENCY_BOUNDS_MS.map((ms) => ms / 1000)
+
+/** The largest workspaces over all shards; one that has not called since the start has no name yet. */
+function workspaceShares(
+  shards: readonly (ShardStats | null)[],
+): { workspace: string; bytes: number; charges: number }[] {
+  const byOwner = new Map<number, { workspace: string; bytes: number; charges: number }>()
+  for (const { owner, workspaceId, bytes, chargesOverBudget } of shards.flatMap(
+    (stats) => stats?.largest ?? [],
+  )) {
+    const share = byOwner.get(owner) ?? { workspace: `unknown_${owner}`, bytes: 0, charges: 0 }
+    byOwner.set(owner, share)
+    if (workspaceId !== null) share.workspace = workspaceId
+    share.bytes += bytes
+    share.charges += chargesOverBudget
+  }
+  return [...byOwner.values()].sort((a, b) => b.bytes - a.bytes).slice(0, LARGEST_OWNERS)
+}
 
 /** Adds up the values of equal names, in the order they first come. */
 function summed(entries: readonly [string, number][]): [string, number][] {

@@ -1,4 +1,5 @@
 import type { Deps } from '../deps.ts'
+import { badRequest } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { headerText } from '../lib/header-text.ts'
 import { ratelimitHeaders } from '../lib/ratelimit-headers.ts'
@@ -13,7 +14,7 @@ export async function verifyKey(deps: Deps, call: Call, body: VerifyKeyBody): Pr
     apiId: body.apiId === undefined || body.apiId === '' ? null : body.apiId,
     permissions: body.authorization?.permissions,
     cost: body.remaining?.cost ?? 1,
-    limits: requestedLimits(body),
+    limits: requestedLimits(body, deps.config.windowMsMax),
     tags: body.tags ?? null,
     caller: call,
   })
@@ -47,8 +48,14 @@ export async function verifyKey(deps: Deps, call: Call, body: VerifyKeyBody): Pr
   return reply
 }
 
-function requestedLimits({ ratelimits, ratelimit }: VerifyKeyBody): RequestedLimit[] {
+/** @throws ApiError BAD_REQUEST for a limit that only the request defines and that lasts too long. */
+function requestedLimits({ ratelimits, ratelimit }: VerifyKeyBody, windowMsMax: number): RequestedLimit[] {
   if (ratelimits === undefined && ratelimit === undefined) return NONE
+  for (const [i, { limit, duration = 0 }] of (ratelimits ?? []).entries())
+    if (limit !== undefined && duration > windowMsMax)
+      throw badRequest(
+        `ratelimits.${i}.duration: Number must be less than or equal to ${windowMsMax}; only a limit of the key or its identity may last longer`,
+      )
   const requested = (ratelimits ?? []).map(({ name, cost = 1, limit, duration }) => ({
     name,
     cost,

@@ -190,12 +190,13 @@ export class Shard {
       tableBytes: table.bytes,
       sketchBytes: table.sketch.bytes,
       charges: table.sketch.chargesTotal,
+      largestWorkspace: this.largest(table)[0]?.workspaceId ?? null,
     }
     if (this.isOverflowing)
       log(
         'warn',
         'limiter_memory_full',
-        'rate limit windows exceed TOLLGATE_LIMITER_MEMORY_MIB: new identifiers may be limited too early, never too late',
+        'rate limit windows exceed TOLLGATE_LIMITER_MEMORY_MIB: new identifiers of the largest workspaces may be limited too early, never too late',
         fields,
       )
     else

@@ -1,6 +1,6 @@
 import { type AuditEntry, type AuditResource, audit } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
-import { notFound } from '../errors.ts'
+import { badRequest, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
 import { readMeta } from '../lib/meta.ts'
@@ -20,7 +20,7 @@ export async function limit(deps: Deps, call: Call, body: LimitBody): Promise<Li
   const actor = known instanceof Promise ? await known : known
   const found = namespaceFor(deps, actor, body.namespace)
   const namespace = found instanceof Promise ? await found : found
-  const take = takeFor(actor, namespace, body)
+  const take = takeFor(deps, actor, namespace, body)
   let taken: Taken
   if (body.async === true) taken = deps.limiter.takeAsync(take)
   else {
@@ -64,15 +64,25 @@ function admitted(
 const admittedLater = async (deps: Deps, actor: Actor, name: string, found: Promise<Namespace | null>) =>
   admitted(deps, actor, name, await found)
 
-/** What to ask the limiter for; an override beats the caller. @throws ApiError BAD_REQUEST for too much to audit. */
+/**
+ * What to ask the limiter for; an override beats the caller.
+ * @param path Where the body stands in the request, for messages.
+ * @throws ApiError BAD_REQUEST for too much to audit, and for a window that lasts too long without an override.
+ */
 export function takeFor(
+  { config }: Deps,
   { workspaceId }: Actor,
   { counterPrefix, overrides }: Namespace,
   body: LimitBody,
+  path = '',
 ): Take {
   if (isAudited(body)) readMeta(body.resources, 'resources') // the audit log keeps them
   const override = findOverride(overrides, body.identifier)
   const durationMs = override?.durationMs ?? body.duration
+  if (override === null && durationMs > config.windowMsMax)
+    throw badRequest(
+      `${path}duration: Number must be less than or equal to ${config.windowMsMax}; only an override may last longer`,
+    )
   return {
     prefix: counterPrefix.of(body.limit, durationMs),
     counter: body.identifier,

@@ -21,10 +21,10 @@ export async function multiLimit(deps: Deps, call: Call, body: MultiLimitBody): 
   }
   const turns = new Turns()
   const calls: { each: LimitBody; namespace: Namespace; take: Take }[] = []
-  for (const each of body) {
+  for (const [i, each] of body.entries()) {
     const namespace = namespaces.get(each.namespace)
     if (namespace === undefined) throw new Error('every namespace was looked up above')
-    calls.push({ each, namespace, take: takeFor(actor, namespace, each) })
+    calls.push({ each, namespace, take: takeFor(deps, actor, namespace, each, `${i}.`) })
     const turn = turns.next()
     if (turn !== null) await turn
   }

@@ -106,6 +106,9 @@ describe('what README and the guides name is there', () => {
   })
 
   test('metrics', async () => {
+    // Workspaces are named in them once they have counters.
+    const take = { counter: 'one', workspaceId: 'ws_1', limit: 1, durationMs: 86_400_000, cost: 1 }
+    await server.server.deps.limiter.takeAll([take])
     const exposed = await (await fetch(`${server.url}/metrics`)).text()
     const isKnown = (name: string) => exposed.includes(`# TYPE ${name} `)
     expect(unknownIn(/`(tollgate_(?!…)[a-z_]+[a-z])`/g, isKnown)).toEqual([])
