@@ -3,7 +3,7 @@ import { bucketAfter, bucketOf, type TimeGroup } from '../lib/buckets.ts'
 import { DAY_MS, HOUR_MS } from '../lib/clock.ts'
 
 /** Datapoints of one answer at most. More would hold this server's thread and memory for everyone else. */
-export const ROWS_MAX = 100_000
+export const ROWS_MAX = 20_000
 
 /** Whole hours of UTC: `from <= t < to`. Buckets from that of `from` up to, not including, that of `lastHour` are never left out. */
 export type Range = { from: number; to: number; lastHour: number }

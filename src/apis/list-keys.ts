@@ -10,7 +10,7 @@ import { type Actor, anyOf, authenticate, requireRight } from '../root-keys/auth
 import type { ListKeysQuery, ListKeysReply } from './schema.ts'
 import { type ApiRow, findApi } from './store.ts'
 
-/** Live keys of an API by id. `total` counts all of them, whatever the filter. */
+/** Live keys of an API by id; fewer a page where their meta is long. `total` counts all of them, whatever the filter. */
 export async function listKeys(deps: Deps, call: Call, query: ListKeysQuery): Promise<ListKeysReply> {
   const { apiId, limit = PAGE_ITEMS_DEFAULT, cursor = '', externalId } = query
   const actor = await authenticate(
@@ -31,11 +31,11 @@ export async function listKeys(deps: Deps, call: Call, query: ListKeysQuery): Pr
   const identityId = externalId === undefined ? null : await findIdentityId(deps, actor, externalId)
   if (identityId === undefined) return { keys: [], total: 0 }
   const ownerId = externalId === undefined ? (query.ownerId ?? null) : null
-  const [rows, total] = await Promise.all([
+  const [{ rows, isCut }, total] = await Promise.all([
     listKeyRows(deps.sql, workspaceId, { keyspaceId, identityId, ownerId }, { limit, cursor }),
     countKeys(deps.sql, workspaceId, keyspaceId),
   ])
-  const { items, ...page } = cutPage(rows, limit)
+  const { items, ...page } = cutPage(rows, limit, { isCut })
   const plaintexts = query.decrypt ? await deps.vault.open(workspaceId, items) : null
   if (plaintexts !== null) await auditDecryption(deps, actor, apiId, plaintexts)
   return { keys: items.map((row) => keyObject(row, plaintexts?.get(row.id))), total, ...page }

@@ -66,12 +66,24 @@ export type AuditActor = {
 }
 
 /**
- * Adds entries inside the caller's transaction: they exist if and only if the change does. One statement, however many.
- * They are listed in the order of `entries`.
+ * Adds entries inside the caller's transaction: they exist if and only if the change does. One statement for up to
+ * {@link ENTRIES_MAX}: thousands at once would hold the thread. They are listed in the order of `entries`.
  */
 export async function audit(tx: AnySql, actor: AuditActor, entries: AuditEntry[]): Promise<void> {
-  if (entries.length === 0) return
   const now = Date.now()
+  for (let from = 0; from < entries.length; from += ENTRIES_MAX)
+    await insertEntries(tx, actor, entries.slice(from, from + ENTRIES_MAX), now)
+}
+
+/** Some 2 ms to put together. */
+const ENTRIES_MAX = 1_000
+
+async function insertEntries(
+  tx: AnySql,
+  actor: AuditActor,
+  entries: AuditEntry[],
+  now: number,
+): Promise<void> {
   await tx`
     insert into audit_events (id, workspace_id, event, actor_type, actor_id, resources, description, location,
                               user_agent, occurred_at)

@@ -2,12 +2,13 @@ import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
-import { missingOf, readImport, readImportContext, resolveImport } from './imports.ts'
+import { missingOf, readImport, readImportContext, requireFewLinks, resolveImport } from './imports.ts'
 import { type NewKey, writeNewKeys } from './new-keys.ts'
 import type { CreateKeysBody, CreateKeysReply } from './schema.ts'
 
 /** Imports keys: all of them in one transaction, or none. The order of checks is contract. */
 export async function createKeys(deps: Deps, call: Call, body: CreateKeysBody): Promise<CreateKeysReply> {
+  requireFewLinks(body, '')
   const actor = await authenticate(deps, call)
   const { workspaceId } = actor
   // Of every element before anything is looked up: who may make no keys does not learn which roles there are.

@@ -4,7 +4,7 @@ import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { KEY_IMPORTS } from './import-queue.ts'
-import { readImport } from './imports.ts'
+import { readImport, requireFewLinks } from './imports.ts'
 import type { EnqueueKeysBody } from './schema.ts'
 import { insertKeyImports } from './store.ts'
 
@@ -17,6 +17,7 @@ export async function enqueueKeys(
   call: Call,
   { migrationId, apiId, keys }: EnqueueKeysBody,
 ): Promise<Record<string, never>> {
+  requireFewLinks(keys, 'keys')
   const create = anyOf('api.*.create_key', `api.${apiId}.create_key`)
   const encrypt = anyOf('api.*.encrypt_key', `api.${apiId}.encrypt_key`)
   const hasPlaintext = keys.some(({ plaintext = '' }) => plaintext !== '')

@@ -99,6 +99,25 @@ export async function readImportContext(
   }
 }
 
+/**
+ * Each role and permission of each key is a row and an audit event: a call may name so many in all.
+ * @throws ApiError BAD_REQUEST
+ */
+export function requireFewLinks(
+  keys: readonly { roles?: readonly string[]; permissions?: readonly string[] }[],
+  path: string,
+): void {
+  const links = keys.reduce(
+    (sum, { roles = [], permissions = [] }) => sum + roles.length + permissions.length,
+    0,
+  )
+  if (links > LINKS_MAX)
+    throw badRequest(
+      `${path}: the keys of a call may have ${LINKS_MAX} roles and permissions in all, these have ${links}`,
+    )
+}
+const LINKS_MAX = 10_000
+
 /** Names that none of the known ones has, each once. */
 export const missingOf = (names: readonly string[], known: ReadonlyMap<string, unknown>): string[] => [
   ...new Set(names.filter((name) => !known.has(name))),

@@ -67,6 +67,9 @@ export async function insertDefaultLimits(
         as l (id, key_id, "limit", duration_ms)`
 }
 
+/** Links of keys in one statement: more would hold the thread while they are put together. */
+const LINKS_MAX = 2_000
+
 /** Attaches roles; pairs that exist already are left alone, roles deleted meanwhile passed over. */
 export async function insertKeyRoles(
   sql: AnySql,
@@ -74,6 +77,10 @@ export async function insertKeyRoles(
   links: readonly { keyId: string; roleId: string }[],
   now: number,
 ): Promise<void> {
+  if (links.length > LINKS_MAX) {
+    await insertKeyRoles(sql, workspaceId, links.slice(0, LINKS_MAX), now)
+    return await insertKeyRoles(sql, workspaceId, links.slice(LINKS_MAX), now)
+  }
   if (links.length === 0) return
   await sql`
     insert into keys_roles (key_id, role_id, workspace_id, created_at)
@@ -93,6 +100,10 @@ export async function insertKeyPermissions(
   links: readonly { keyId: string; permissionId: string }[],
   now: number,
 ): Promise<void> {
+  if (links.length > LINKS_MAX) {
+    await insertKeyPermissions(sql, workspaceId, links.slice(0, LINKS_MAX), now)
+    return await insertKeyPermissions(sql, workspaceId, links.slice(LINKS_MAX), now)
+  }
   if (links.length === 0) return
   await sql`
     insert into keys_permissions (key_id, permission_id, workspace_id, created_at)
@@ -229,21 +240,42 @@ export type KeyFilter = {
   ownerId: string | null
 }
 
-/** One more than `limit`, by id, after `cursor`. One statement, however many roles and permissions the keys have. */
+/**
+ * Keys by id, after `cursor`: one more than `limit`, or fewer where their meta is long, so that no page holds the thread.
+ * One statement, however many roles and permissions the keys have.
+ * @returns `isCut` = it was cut for that: more keys follow.
+ */
 export async function listKeyRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
   { keyspaceId, identityId, ownerId }: KeyFilter,
   { limit, cursor }: { limit: number; cursor: string },
-): Promise<KeyRow[]> {
-  return await sql<KeyRow[]>`
-    select ${keyColumns(sql)} from ${keyTables(sql)}
-     where k.workspace_id = ${workspaceId} and k.keyspace_id = ${keyspaceId} and k.id > ${cursor}
-       and k.deleted_at is null
-       ${identityId === null ? sql`` : sql`and k.identity_id = ${identityId}`}
-       ${ownerId === null ? sql`` : sql`and k.owner_id = ${ownerId}`}
-     order by k.id limit ${limit + 1}`
+): Promise<{ rows: KeyRow[]; isCut: boolean }> {
+  const rows = await sql<(KeyRow & { wanted: number })[]>`
+    with wanted as (
+      select k.id, coalesce(octet_length(k.meta), 0) + coalesce(octet_length(i.meta), 0) as bytes
+        from keys k left join identities i on i.id = k.identity_id
+       where k.workspace_id = ${workspaceId} and k.keyspace_id = ${keyspaceId} and k.id > ${cursor}
+         and k.deleted_at is null
+         ${identityId === null ? sql`` : sql`and k.identity_id = ${identityId}`}
+         ${ownerId === null ? sql`` : sql`and k.owner_id = ${ownerId}`}
+       order by k.id limit ${limit + 1}
+    ), page as (
+      select id from (select id, sum(bytes) over (order by id) - bytes as before from wanted) as sized
+       where before < ${PAGE_META_BYTES_MAX}
+    )
+    select ${keyColumns(sql)}, (select count(*)::integer from wanted) as wanted from ${keyTables(sql)}
+     where k.id in (select id from page) and k.workspace_id = ${workspaceId}
+     order by k.id`
+  const [first] = rows
+  return {
+    isCut: first !== undefined && rows.length < first.wanted,
+    rows: rows.map(({ wanted: _, ...row }) => row),
+  }
 }
+
+/** A page ends with the key that takes its meta beyond this: some 4 ms of a thread. */
+const PAGE_META_BYTES_MAX = 500_000
 
 /** Live keys of a keyspace, exactly. */
 export async function countKeys(sql: AnySql, workspaceId: WorkspaceId, keyspaceId: string): Promise<number> {

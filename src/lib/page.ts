@@ -21,15 +21,17 @@ export const PAGE_ITEMS_DEFAULT = 100
 
 /**
  * A page out of rows read with one more than `limit`, by id ascending.
+ * @param options.isCut More follow, though there are not more rows than `limit`.
  * @returns the items, and as cursor the id of the last one only when more follow.
  */
 export function cutPage<T extends { id: string }>(
   rows: readonly T[],
   limit: number,
+  { isCut = false } = {},
 ): { items: T[]; cursor?: string } {
   const items = rows.slice(0, limit)
   const last = items.at(-1)
-  return rows.length > limit && last !== undefined ? { items, cursor: last.id } : { items }
+  return (isCut || rows.length > limit) && last !== undefined ? { items, cursor: last.id } : { items }
 }
 
 /** `null` beside a type, where null clears. */

@@ -34,6 +34,8 @@ export class Namespaces {
         const split = key.indexOf('\n')
         const row = await findNamespaceByName(sql, key.slice(0, split), key.slice(split + 1))
         if (row === null) return null
+        // Reading thousands of overrides and arranging them are two turns.
+        if (row.overrides.length > TURN_OVERRIDES) await new Promise((resolve) => setImmediate(resolve))
         const mayLimit: PermissionQuery = { or: ['*', 'ratelimit.*.limit', `ratelimit.${row.id}.limit`] }
         return {
           id: row.id,
@@ -85,3 +87,4 @@ export class Namespaces {
 const keyOf = (workspaceId: string, name: string) => `${workspaceId}\n${name}`
 type CacheKey = { workspaceId: string; text: string }
 const KEYS_MAX = 1000
+const TURN_OVERRIDES = 1000

@@ -63,6 +63,64 @@ test('a key whose meta was stored before there was a bound goes on working, and 
   expect((await workspace.get('keys.getKey', { keyId })).name).toBe('renamed')
 })
 
+/** A page of 100 keys with the longest meta held the thread, and everybody, for 0.1 to 0.2 s. */
+test('a page of keys with long meta ends early and says how to go on; none is left out or comes twice', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const made: string[] = []
+  for (let i = 0; i < 20; i++)
+    made.push(
+      (await workspace.post('keys.createKey', { apiId, ...(i % 5 !== 0 && { meta: longest }) })).keyId,
+    )
+  const pages: number[] = []
+  const listed: string[] = []
+  let cursor: string | undefined
+  do {
+    const page = await workspace.get('apis.listKeys', {
+      apiId,
+      limit: 18,
+      ...(cursor !== undefined && { cursor }),
+    })
+    pages.push(page.keys.length)
+    listed.push(...page.keys.map(({ id }: Json) => id))
+    cursor = page.cursor
+    expect(page.total).toBe(20)
+  } while (cursor !== undefined)
+  expect(listed).toEqual(made.toSorted())
+  expect(pages.length).toBe(2)
+  expect(pages[0]).toBeWithin(8, 14)
+})
+
+/** Each is a row and an audit event: 40 000 of a call held the thread for half a second. */
+test('the roles and permissions that an import call names are bounded, those within are all written', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const permissions = Array.from({ length: 300 }, (_, i) => `p.${i}`)
+  const { keyId } = await workspace.post('keys.createKey', { apiId })
+  await workspace.post('keys.addPermissions', {
+    keyId,
+    permissions: permissions.map((slug) => ({ slug, create: true })),
+  })
+  const keysOf = (count: number) =>
+    Array.from({ length: count }, () => ({ apiId, plaintext: crypto.randomUUID(), permissions }))
+  for (const [method, body] of [
+    ['migrations.createKeys', keysOf(34)],
+    ['migrations.enqueueKeys', { migrationId: 'm', apiId, keys: keysOf(34) }],
+  ] as const)
+    expect(await server.post(method, body, workspace.rootKey)).toMatchObject({
+      status: 400,
+      body: {
+        error: { message: expect.stringContaining('10000 roles and permissions in all, these have 10200') },
+      },
+    })
+  const { keyIds } = await workspace.post('migrations.createKeys', keysOf(10))
+  const rows = await server.server.deps.sql<{ links: number; events: number }[]>`
+    select (select count(*)::integer from keys_permissions where key_id = any(${keyIds}::text[])) as links,
+           (select count(*)::integer from audit_events where workspace_id = ${workspace.workspaceId}
+               and event = 'authorization.connect_permission_and_key') as events`
+  expect(rows[0]).toEqual({ links: 3000, events: 3300 })
+})
+
 /** Every one of them is written to the audit log. */
 test('what a limit call gives to audit is bounded, and one that gives more charges nothing', async () => {
   const workspace = await server.workspace()
