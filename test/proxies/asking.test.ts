@@ -145,7 +145,9 @@ function tests(configuration: Configuration): void {
   test('whatever a client writes into them, the application sees whose key it was, or nothing', async () => {
     const owned = await makeKey(workspace, apiId, { externalId: 'user_123' })
     const free = await makeKey(workspace, apiId)
-    const forged = [...FORGED, ...FORGED.slice(0, 2)].map((name) => `${name}: forged`)
+    // nginx removes headers by name only: those that Tollgate may send some day are not among them.
+    const later = configuration.name.startsWith('nginx') ? [] : ['X-Tollgate-Later', 'x_tollgate_later']
+    const forged = [...FORGED, ...FORGED.slice(0, 2), ...later].map((name) => `${name}: forged`)
     const toldWith = async (key: string, headers: string[]) => {
       seen.length = 0
       const { status, text } = await send({ headers: [`X-API-Key: ${key}`, ...headers] })
