@@ -55,7 +55,10 @@ export const ListEventsReply = Type.Object({
       location: Type.Optional(Type.String({ description: 'Address the call came from.' })),
       userAgent: Type.Optional(Type.String({ description: 'Client the call came with.' })),
     }),
-    { description: 'In the order in which they happened, oldest first.' },
+    {
+      description:
+        'In the order in which they happened, oldest first. One whose change is still being written has its place and appears there later: who follows the log asks again from some time before the last one.',
+    },
   ),
   cursor: Type.Optional(
     Type.String({ description: 'Send it to get the next page; absent on the last one.' }),

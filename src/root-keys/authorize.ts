@@ -118,9 +118,13 @@ const onOne = ({ resource, action }: Right, id: string) => `${resource}.${id}.${
  * @throws ApiError INSUFFICIENT_PERMISSIONS, the same as {@link requireOn}.
  */
 export function requireOnAny(actor: Pick<Actor, 'permissions'>, right: Right): void {
-  const [start, end] = onOne(right, ' ').split(' ') as [string, string] // one blank is in it
+  const [start, end] = [`${right.resource}.`, `.${right.action}`]
   for (const held of actor.permissions)
-    if (held === '*' || (held.startsWith(start) && held.endsWith(end))) return
+    if (
+      held === '*' ||
+      (held.startsWith(start) && held.endsWith(end) && held.length > start.length + end.length)
+    )
+      return
   requireOn(actor, right, null)
 }
 

@@ -45,9 +45,12 @@ export function requireHeld({ holds }: Granter, permissions: readonly string[]):
   if (missing.length > 0)
     throw new ApiError(
       'INSUFFICIENT_PERMISSIONS',
-      `cannot grant what this root key does not hold: ${missing.join(', ')}`,
+      `cannot grant what this root key does not hold: ${missing.slice(0, NAMED_MAX).join(', ')}${missing.length > NAMED_MAX ? `, and ${missing.length - NAMED_MAX} more` : ''}`,
     )
 }
+
+/** In one message. */
+const NAMED_MAX = 20
 
 /**
  * To change a root key's life, hold all that it holds; an operator's is for operators alone. What it holds is not said.

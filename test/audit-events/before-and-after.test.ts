@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { endpoints } from '../../src/http/app.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { makeApi, makeKey } from '../support/fixtures.ts'
 import {
@@ -27,6 +28,24 @@ async function lastOf(workspace: TestWorkspace, event: string, type: string) {
   const { before, after } = last.resources.find((each: Json) => each.type === type)
   return { before, after }
 }
+
+/** Roles and permissions that are set leave an event for each that came or went. A new verb needs a test below. */
+test('every verb that changes something is tested here', () => {
+  const verbs = endpoints
+    .map(({ path }) => path.slice('/v1/'.length))
+    .filter((name) => /\.(update|set)/.test(name))
+  expect(verbs.sort()).toEqual([
+    ...[
+      'apis.updateApi',
+      'identities.updateIdentity',
+      'keys.setPermissions',
+      'keys.setRoles',
+      'keys.updateKey',
+    ],
+    ...['keys.updateRemaining', 'permissions.setRolePermissions', 'ratelimits.setOverride'],
+    ...['rootKeys.updateRootKey', 'workspaces.updateWorkspace'],
+  ])
+})
 
 describe('the audit log says what was changed, from what, to what:', () => {
   test('rootKeys.updateRootKey, and what a root key had that is deleted', async () => {
@@ -89,6 +108,31 @@ describe('the audit log says what was changed, from what, to what:', () => {
       expect(await eventsOf(workspace, { event: 'key.update', resourceId })).toHaveLength(1)
     await workspace.post('keys.updateKey', { keyId, enabled: false })
     expect(await lastOf(workspace, 'key.update', 'key')).toEqual({ before: undefined, after: undefined })
+  })
+
+  test('what is set on keys and roles: each that came, and each that went', async () => {
+    const workspace = await server.workspace()
+    const { keyId } = await makeKey(workspace, await makeApi(workspace))
+    const { roleId } = await workspace.post('permissions.createRole', { name: 'a role' })
+    const noted = async () =>
+      (await eventsOf(workspace, {})).flatMap(({ event, resources }) => {
+        const [, action, kind] = /^authorization\.(connect|disconnect)_(\w+)$/.exec(event) ?? []
+        return action === undefined ? [] : [`${action} ${kind} ${resources[1].name}`]
+      })
+    const named = (...names: string[]) => names.map((name) => ({ name, create: true }))
+    const slugs = (...names: string[]) => names.map((slug) => ({ slug, create: true }))
+    await workspace.post('keys.setPermissions', { keyId, permissions: named('p.one', 'p.two') })
+    await workspace.post('keys.setPermissions', { keyId, permissions: named('p.two', 'p.three') })
+    await workspace.post('keys.setRoles', { keyId, roles: named('a role') })
+    await workspace.post('keys.setRoles', { keyId, roles: named('another') })
+    await workspace.post('permissions.setRolePermissions', { roleId, permissions: slugs('p.one') })
+    await workspace.post('permissions.setRolePermissions', { roleId, permissions: [] })
+    expect(await noted()).toEqual([
+      ...['connect permission_and_key p.one', 'connect permission_and_key p.two'],
+      ...['disconnect permission_and_key p.one', 'connect permission_and_key p.three'],
+      ...['connect role_and_key a role', 'disconnect role_and_key a role', 'connect role_and_key another'],
+      ...['connect permission_and_role p.one', 'disconnect permission_and_role p.one'],
+    ])
   })
 
   test('keys.updateRemaining', async () => {
