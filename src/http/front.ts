@@ -76,13 +76,16 @@ export class Front {
    * `patienceMs` is cut off.
    */
   async stop(patienceMs: number): Promise<void> {
-    this.isStopping = true
-    const startedMs = performance.now()
+    const { where } = this.options
     // Connections that the kernel has accepted for us are reset when it stops to listen: those that are there are taken first.
     // A Unix socket stops at once: its path goes with it, and may be a successor's in the next turn.
-    if (patienceMs > 0 && !('unix' in this.options.where))
+    if (patienceMs > 0 && !('unix' in where))
       for (let turn = 0; turn < 2; turn++) await new Promise(setImmediate)
     this.listener.stop()
+    // Whoever is told that its connection ends opens another: when nobody listens any more, or that is reset as well.
+    if (patienceMs > 0 && 'reusePort' in where && where.reusePort) await Bun.sleep(OTHER_THREADS_MS)
+    this.isStopping = true
+    const startedMs = performance.now()
     for (;;) {
       const waitedMs = performance.now() - startedMs
       if (this.connections.size === 0 || waitedMs >= patienceMs) break
@@ -143,3 +146,5 @@ export type FrontOptions = {
 
 /** Longer than a request is on its way from a client next door. */
 const QUIET_MS = 150
+/** Until the other threads do not listen either. */
+const OTHER_THREADS_MS = 50

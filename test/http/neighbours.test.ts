@@ -335,6 +335,7 @@ describe('the end', () => {
     await client.send(GET)
     await client.answer()
     const stopping = front.stop(5000)
+    await until(() => front.isClosing)
     await client.send(GET)
     expect((await client.answer())?.headers.connection).toBe('close')
     await stopping
