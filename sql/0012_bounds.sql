@@ -60,7 +60,8 @@ $$;
 create function count_rows(p_workspace text, p_name text, p_rows bigint) returns void
 language plpgsql as $$
 declare
-  parts constant integer := case when p_name in ('keys', 'identities') then 8 else 1 end;
+  -- Of what is made in transactions that may last, as those of imports.
+  parts constant integer := case when p_name in ('keys', 'identities', 'queuedImports') then 8 else 1 end;
   own_part constant integer := pg_backend_pid() % parts;
   used_now bigint;
   bound bigint;

@@ -62,9 +62,9 @@ export async function addLinks(
   const { found, attached } = await readState(kind, tx, actor, request)
   const plan = { ...planLinks(request.references, found, attached), detach: [] }
   requireFound(kind, plan)
+  if (plan.create.length > 0) requireRight(actor, anyOf('*', ...kind.createRights), `create a ${kind.noun}`)
   const rows = attached.length + plan.attach.length + plan.create.length
   if (rows > attached.length) await requireBound(tx, actor.workspaceId, { name: `${kind.noun}sPerKey`, rows })
-  if (plan.create.length > 0) requireRight(actor, anyOf('*', ...kind.createRights), `create a ${kind.noun}`)
   return await applyPlan(kind, tx, actor, request, { found, plan })
 }
 
@@ -90,9 +90,9 @@ export async function replaceLinks(
   // Whether there is one of a name is said to who may attach it.
   if (plan.missing.some((reference) => 'text' in reference))
     requirePermission(actor, anyOf('*', `rbac.*.add_${noun}_to_key`))
-  requireFound(kind, plan)
   const rows = attached.length - plan.detach.length + plan.attach.length + plan.create.length
   if (rows > attached.length) await requireBound(tx, actor.workspaceId, { name: `${noun}sPerKey`, rows })
+  requireFound(kind, plan)
   if (plan.detach.length > 0)
     requireRight(actor, anyOf('*', `rbac.*.remove_${noun}_from_key`), `remove a ${noun} from a key`)
   if (plan.create.length > 0) requirePermission(actor, anyOf('*', `rbac.*.create_${noun}`))

@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { readConfig } from '../../src/config.ts'
 import { connect } from '../../src/db/connect.ts'
 import { findDueKeyImports } from '../../src/keys/store.ts'
+import { defaultBounds } from '../../src/lib/workspace-bounds.ts'
 import {
   type Json,
   OPERATOR_KEY,
@@ -308,6 +310,24 @@ describe('migrations.enqueueKeys', () => {
     )
     await sql`delete from key_imports where next_at >= ${far}`
   })
+})
+
+test('the variable sets those it names; a wrong name or value stops the start and says which there are', () => {
+  const read = (text: string) => readConfig({ TOLLGATE_BOUNDS: text }).bounds
+  expect(read(' keys = 5, roles=0,')).toEqual({ ...defaultBounds(), keys: 5, roles: 0 })
+  expect(read('')).toEqual(defaultBounds())
+  for (const wrong of [
+    'keyz=5',
+    'keys',
+    'keys=',
+    'keys=-1',
+    'keys=1.5',
+    'keys=1e3',
+    'keys=99999999999999999',
+  ])
+    expect(() => read(`apis=1,${wrong}`)).toThrow(
+      `TOLLGATE_BOUNDS has ${JSON.stringify(wrong)}; it wants name=number, separated by commas, with names of apis, keys,`,
+    )
 })
 
 /** The counts are kept by triggers and by what soft-deletes: none of the ways may be forgotten. */
