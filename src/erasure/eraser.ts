@@ -16,6 +16,7 @@ import {
   holdCounts,
   insertErasedNames,
   listCountRanges,
+  listIdentifierRanges,
   listUnfinished,
   listUnsweptNames,
   lockAuditEvents,
@@ -24,6 +25,7 @@ import {
   moveIdentifierCounts,
   moveIdentityCounts,
   moveKeyCounts,
+  moveManyIdentifierCounts,
   renameTags,
   rewriteAuditEvents,
 } from './store.ts'
@@ -75,10 +77,13 @@ export class Eraser {
     this.#changes.onChange((touched) => {
       if (touched?.includes(ERASURES)) void this.#logged(() => this.#eraseFromSpills())
     })
+    // At the start all of them: what an end of this server cut short began perhaps a second ago.
+    let sinceMs = 0
     const round = async () => {
       await this.#logged(async () => {
         await forgetErasures(this.#database.sql, this.#clock() - HASHES_KEPT_MS)
-        const left = await listUnfinished(this.#database.sql, this.#clock() - MOMENT_MS)
+        const left = await listUnfinished(this.#database.sql, this.#clock() - sinceMs)
+        sinceMs = MOMENT_MS
         for (const { workspaceId, subject } of left) await this.sweep(workspaceId, subject)
         if (left.length > 0) await this.#eraseFromSpills()
       })
@@ -127,9 +132,9 @@ export class Eraser {
       await this.#rewriteEvents(workspaceId, subject, left)
       for (const name of left) {
         if (name.kind === 'identity') await this.#moveIdentityCounts(workspaceId, name)
-        await this.#moveIdentifierCounts(workspaceId, name)
         if (name.kind === 'external') await this.#write((tx) => renameTags(tx, workspaceId, name))
       }
+      await this.#moveIdentifierCounts(workspaceId, left)
       await this.#write(async (tx, touch) => {
         const names = left.map(({ name }) => name)
         await deleteIdentities(tx, workspaceId, names)
@@ -172,10 +177,9 @@ export class Eraser {
       const keys = (await this.#unswept(workspaceId, subject)).filter(({ kind }) => kind === 'key')
       if (keys.length === 0) return
       await this.#rewriteEvents(workspaceId, subject, keys)
-      for (const key of keys) {
+      for (const key of keys)
         await this.#untilFewer((tx) => moveKeyCounts(tx, workspaceId, key, this.#batchRows))
-        await this.#moveIdentifierCounts(workspaceId, key)
-      }
+      await this.#moveIdentifierCounts(workspaceId, keys)
       const names = keys.map(({ name }) => name)
       await this.#write((tx) => markSwept(tx, workspaceId, names))
     }
@@ -217,8 +221,17 @@ export class Eraser {
       )
   }
 
-  async #moveIdentifierCounts(workspaceId: WorkspaceId, name: Name): Promise<void> {
-    await this.#untilFewer((tx) => moveIdentifierCounts(tx, workspaceId, name, this.#batchRows))
+  /** Of few names each is looked for; of many all identifiers are read, which is then less. */
+  async #moveIdentifierCounts(workspaceId: WorkspaceId, names: readonly Name[]): Promise<void> {
+    if (names.length <= LOOKED_FOR_MAX) {
+      for (const name of names)
+        await this.#untilFewer((tx) => moveIdentifierCounts(tx, workspaceId, name, this.#batchRows))
+      return
+    }
+    for (const range of await this.#write((tx) => listIdentifierRanges(tx, workspaceId)))
+      await this.#untilFewer((tx) =>
+        moveManyIdentifierCounts(tx, names, { ...range, limit: this.#batchRows }),
+      )
   }
 
   /** @param step Works on some rows. @returns how many; fewer than a batch = that was all. */
@@ -255,6 +268,7 @@ export const HASHES_KEPT_MS = 7 * DAY_MS
 /** What began later may be under way on another server. */
 const MOMENT_MS = 60_000
 const NAMES_MAX = 200
+const LOOKED_FOR_MAX = 8
 const KEYS_MAX = 100
 /** For one transaction: some hundred rows, behind whatever holds them. */
 const STEP_MS = 30_000

@@ -15,6 +15,7 @@ export type ErasedName = {
   subject: string
   apiId: string | null
 }
+export type Renamed = { name: string; pseudonym: string }
 type NewName = { kind: ErasedKind; name: string; pseudonym: string; subject: string; apiId: string | null }
 
 /** Keeps counts from being added until the transaction ends: see sql/0012, `erased_names`. It must be short. */
@@ -43,8 +44,8 @@ export async function insertErasedNames(
 ): Promise<void> {
   if (names.length === 0) return
   await tx`
-    insert into erasures (workspace_id, name_hash, kind, name, pseudonym, subject, api_id, created_at)
-    select ${workspaceId}, erased_hash(n.name), n.kind, n.name, n.pseudonym, n.subject, n."apiId", ${now}
+    insert into erasures (workspace_id, name_hash, name_mark, kind, name, pseudonym, subject, api_id, created_at)
+    select ${workspaceId}, erased_hash(n.name), erased_mark(n.name), n.kind, n.name, n.pseudonym, n.subject, n."apiId", ${now}
       from json_to_recordset((${JSON.stringify(names)}::text)::json)
         as n (kind text, name text, pseudonym text, subject text, "apiId" text)
     on conflict (workspace_id, name_hash)
@@ -74,14 +75,14 @@ export async function markSwept(
      where workspace_id = ${workspaceId} and name_hash in (select erased_hash(n) from unnest(${names as string[]}::text[]) n)`
 }
 
-/** Erasures that a server has not finished; those that began after `before` one may be at. */
+/** Erasures that are not finished; at those that began after `before` another server may be. */
 export async function listUnfinished(
   sql: AnySql,
   before: number,
 ): Promise<{ workspaceId: WorkspaceId; subject: string }[]> {
   return await sql<{ workspaceId: WorkspaceId; subject: string }[]>`
     select distinct workspace_id as "workspaceId", subject from erasures
-     where name is not null and created_at < ${before} limit 100`
+     where name is not null and created_at <= ${before} limit 100`
 }
 
 /** Hashes of names swept before that. */
@@ -272,7 +273,7 @@ export async function rewriteAuditEvents(
 export async function moveKeyCounts(
   tx: AnySql,
   workspaceId: WorkspaceId,
-  { name, pseudonym }: { name: string; pseudonym: string },
+  { name, pseudonym }: Renamed,
   limit: number,
 ): Promise<number> {
   return await moveCounts(
@@ -287,7 +288,7 @@ export async function moveKeyCounts(
 export async function moveIdentityCounts(
   tx: AnySql,
   workspaceId: WorkspaceId,
-  { name, pseudonym }: { name: string; pseudonym: string },
+  { name, pseudonym }: Renamed,
   { keyspaceId, from, to, limit }: CountRange & { limit: number },
 ): Promise<number> {
   return await moveCounts(
@@ -332,14 +333,14 @@ async function moveCounts(
   return row?.moved ?? 0
 }
 
+const WEEK_MS = 7 * DAY_MS
 export type CountRange = { keyspaceId: string; from: number; to: number }
 
 /** Where the workspace has counts of verifications: weeks of a keyspace, each bounded by what a week holds. */
 export async function listCountRanges(tx: AnySql, workspaceId: WorkspaceId): Promise<CountRange[]> {
-  const weekMs = 7 * DAY_MS
   return await tx<CountRange[]>`
-    select keyspace_id as "keyspaceId", hour - hour % ${weekMs}::bigint as "from",
-           hour - hour % ${weekMs}::bigint + ${weekMs}::bigint as "to"
+    select keyspace_id as "keyspaceId", hour - hour % ${WEEK_MS}::bigint as "from",
+           hour - hour % ${WEEK_MS}::bigint + ${WEEK_MS}::bigint as "to"
       from usage_keyspace_hours
      where keyspace_id in (select id from keyspaces where workspace_id = ${workspaceId})
      group by 1, 2, 3 order by 1, 2`
@@ -349,25 +350,57 @@ export async function listCountRanges(tx: AnySql, workspaceId: WorkspaceId): Pro
 export async function moveIdentifierCounts(
   tx: AnySql,
   workspaceId: WorkspaceId,
-  { name, pseudonym }: { name: string; pseudonym: string },
+  name: Renamed,
   limit: number,
 ): Promise<number> {
+  return await moveIdentifiers(
+    tx,
+    tx`select i.namespace_id, i.hour, i.identifier
+         from usage_ratelimits t
+         join usage_ratelimit_identifiers i
+           on i.namespace_id = t.namespace_id and i.hour = t.hour and i.identifier = ${name.name}
+        where t.namespace_id in (select id from ratelimit_namespaces where workspace_id = ${workspaceId})
+        limit ${limit}`,
+    [name],
+  )
+}
+
+/** The same for many, in one namespace and range of hours, all of whose identifiers are read. */
+export async function moveManyIdentifierCounts(
+  tx: AnySql,
+  names: readonly Renamed[],
+  { namespaceId, from, to, limit }: IdentifierRange & { limit: number },
+): Promise<number> {
+  return await moveIdentifiers(
+    tx,
+    tx`select i.namespace_id, i.hour, i.identifier
+         from usage_ratelimit_identifiers i
+        where i.namespace_id = ${namespaceId} and i.hour >= ${from} and i.hour < ${to}
+          and i.identifier = any(${names.map(({ name }) => name)}::text[])
+        limit ${limit}`,
+    names,
+  )
+}
+
+/** @param found Rows that are locked, moved and, where the pseudonym has counts, added up. */
+async function moveIdentifiers(
+  tx: AnySql,
+  found: ReturnType<AnySql>,
+  names: readonly Renamed[],
+): Promise<number> {
   const [row] = await tx<{ moved: number }[]>`
-    with found as (
-      select i.namespace_id, i.hour
-        from usage_ratelimits t
-        join usage_ratelimit_identifiers i
-          on i.namespace_id = t.namespace_id and i.hour = t.hour and i.identifier = ${name}
-       where t.namespace_id in (select id from ratelimit_namespaces where workspace_id = ${workspaceId})
-       limit ${limit}
-    ), moved as (
+    with found as (${found}), moved as (
       delete from usage_ratelimit_identifiers i using found f
-       where i.namespace_id = f.namespace_id and i.hour = f.hour and i.identifier = ${name}
+       where i.namespace_id = f.namespace_id and i.hour = f.hour and i.identifier = f.identifier
       returning i.*
     ), added as (
       insert into usage_ratelimit_identifiers as i (workspace_id, namespace_id, hour, identifier, passed, denied)
-      select workspace_id, namespace_id, hour, ${pseudonym}, passed, denied from moved
-       order by namespace_id, hour
+      select m.workspace_id, m.namespace_id, m.hour, n.pseudonym, sum(m.passed)::bigint, sum(m.denied)::bigint
+        from moved m
+        join unnest(${names.map(({ name }) => name)}::text[], ${names.map(({ pseudonym }) => pseudonym)}::text[])
+          as n (name, pseudonym) on n.name = m.identifier
+       group by m.workspace_id, m.namespace_id, m.hour, n.pseudonym
+       order by m.namespace_id, m.hour, n.pseudonym
           on conflict (namespace_id, hour, identifier) do update
          set passed = i.passed + excluded.passed, denied = i.denied + excluded.denied
     )
@@ -375,11 +408,23 @@ export async function moveIdentifierCounts(
   return row?.moved ?? 0
 }
 
+export type IdentifierRange = { namespaceId: string; from: number; to: number }
+
+/** Where the workspace has counts by identifier: weeks of a namespace. */
+export async function listIdentifierRanges(tx: AnySql, workspaceId: WorkspaceId): Promise<IdentifierRange[]> {
+  return await tx<IdentifierRange[]>`
+    select namespace_id as "namespaceId", hour - hour % ${WEEK_MS}::bigint as "from",
+           hour - hour % ${WEEK_MS}::bigint + ${WEEK_MS}::bigint as "to"
+      from usage_ratelimits
+     where namespace_id in (select id from ratelimit_namespaces where workspace_id = ${workspaceId})
+     group by 1, 2, 3 order by 1, 2`
+}
+
 /** Tag sets that hold the name. Their ids stay: they are hashes, and counts refer to them. */
 export async function renameTags(
   tx: AnySql,
   workspaceId: WorkspaceId,
-  { name, pseudonym }: { name: string; pseudonym: string },
+  { name, pseudonym }: Renamed,
 ): Promise<void> {
   await tx`
     update usage_tag_sets set tags = array_replace(tags, ${name}::text collate "C", ${pseudonym}::text collate "C")

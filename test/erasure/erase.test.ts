@@ -1,12 +1,13 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { mkdirSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openSpills } from '../../src/db/spill.ts'
 import { Eraser } from '../../src/erasure/eraser.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
 import { emptyColumns } from '../../src/usage/batch.ts'
 import { hashKey } from '../../src/verify/secret.ts'
-import { openTestDatabase, type TestDatabase } from '../support/database.ts'
+import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
 import { makeApi } from '../support/fixtures.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -446,7 +447,78 @@ describe('what arrives late', () => {
   })
 })
 
+/** One embedded database has one server. */
+test.skipIf(TEST_DATABASE_URL === null)(
+  'another server refuses the keys at once, and its counts and files hold no name either',
+  async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-other-'))
+    try {
+      await using other = await startTestServer({ database: { ...database, dataDir: folder } })
+      const workspace = await server.workspace()
+      const apiId = await makeApi(workspace)
+      const person = await makePerson(workspace, apiId, 'grace')
+      const [live = ''] = person.keys
+      // In its cache, in the memory of its counts and in its data dir.
+      expect((await other.post('keys.verifyKey', { key: live })).body.valid).toBe(true)
+      const limit = { namespace: 'logins', identifier: person.externalId, limit: 100, duration: 3_600_000 }
+      await other.post('ratelimits.limit', limit, workspace.rootKey)
+      const hour = Date.now() - (Date.now() % 3_600_000)
+      const columns = {
+        ...emptyColumns(),
+        totals: {
+          workspaceId: [workspace.workspaceId],
+          namespaceId: ['rlns_x'],
+          hour: [hour],
+          passed: [1],
+          denied: [0],
+        },
+        identifiers: { total: [1], identifier: [person.externalId], passed: [1], denied: [0] },
+      }
+      openSpills(folder).write('rejected-usage', { writer: 'w', number: 1, columns })
+      expect(filesWith(folder, person.texts)).toHaveLength(1)
+
+      await workspace.post('identities.eraseIdentity', { externalId: person.externalId })
+      while ((await other.post('keys.verifyKey', { key: live })).body.code !== 'NOT_FOUND') await Bun.sleep(5)
+      await other.server.deps.usage.flush()
+      while (filesWith(folder, person.texts).length > 0) await Bun.sleep(5)
+      expect(await tablesWith(server.server.deps.sql, [...person.texts, ...person.ids])).toEqual([])
+    } finally {
+      rmSync(folder, { recursive: true, force: true })
+    }
+  },
+)
+
 describe('a sweep', () => {
+  test('of many keys moves the counts of each to a pseudonym of its own', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const externalId = `many-${crypto.randomUUID()}`
+    const keys: Json[] = []
+    for (let i = 0; i < 12; i++) keys.push(await workspace.post('keys.createKey', { apiId, externalId }))
+    for (const [index, { key, keyId }] of keys.entries())
+      for (let i = 0; i <= index; i++) {
+        await server.post('keys.verifyKey', { key })
+        await workspace.post('ratelimits.limit', {
+          namespace: 'logins',
+          identifier: keyId,
+          limit: 99,
+          duration: 60_000,
+        })
+      }
+    await workspace.post('ratelimits.limit', {
+      namespace: 'mails',
+      identifier: externalId,
+      limit: 9,
+      duration: 60_000,
+    })
+    const before = await countsOf(workspace, apiId)
+    expect(before.byKey).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12])
+    expect((await workspace.post('identities.eraseIdentity', { externalId })).complete).toBe(true)
+    expect(await countsOf(workspace, apiId)).toEqual(before)
+    const ids = keys.map(({ keyId }) => String(keyId))
+    expect(await tablesWith(server.server.deps.sql, [externalId, ...ids])).toEqual([])
+  })
+
   /** Each transaction of it in turn fails, as if the server were killed there; whoever is next goes on. */
   test('cut short anywhere is finished by the next who begins it', async () => {
     const workspace = await server.workspace()
@@ -512,8 +584,8 @@ describe('a sweep', () => {
     const externalId = `left-${crypto.randomUUID()}`
     await workspace.post('identities.createIdentity', { externalId })
     await deps.sql`
-      insert into erasures (workspace_id, name_hash, kind, name, pseudonym, subject, created_at)
-      values (${workspace.workspaceId}, erased_hash(${externalId}), 'external', ${externalId}, 'erased_left', 'erased_left', 0)`
+      insert into erasures (workspace_id, name_hash, name_mark, kind, name, pseudonym, subject, created_at)
+      values (${workspace.workspaceId}, erased_hash(${externalId}), erased_mark(${externalId}), 'external', ${externalId}, 'erased_left', 'erased_left', 0)`
     const eraser = new Eraser({
       database: deps.database,
       changes: deps.changes,
