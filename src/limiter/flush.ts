@@ -175,7 +175,7 @@ export class Flusher {
       this.changed.count = 0
       this.unchanged.count = 0
     }
-    const nearLimit = table.nearLimit.take()
+    const nearLimit = table.nearLimit.take(table.nowMs)
     await this.writeNearLimit(nearLimit)
     // All there was to write is written, and so Postgres is back, or there was nothing any more, and no crash costs any.
     if (!this.options.deletesEnded) this.reportBack()
@@ -333,7 +333,7 @@ export class Flusher {
       from = table.sweep(from, PAGES_PER_SLICE, this.changed)
       append(this.changed)
     }
-    append(table.nearLimit.take())
+    append(table.nearLimit.take(table.nowMs))
     if (spill.ends.length > 0) spills.write(SPILL_KIND, spill)
     return spill.ends.length
   }

@@ -84,4 +84,4 @@ export class Overflow {
 /** Where its windows end that each sketch counts, Unix ms: no open window of it is counted there that ends later. */
 type OverflowingOwner = { largeUntilMs: number; smallUntilMs: number; charges: number }
 
-const SMALL_SHARE = 1 / 16
+const SMALL_SHARE = 1 / 64

@@ -258,7 +258,7 @@ export class WindowTable {
       }
     }
     this.sketchKnowsOthers = this.sketch.isActive
-    this.nearLimit.take() // theirs to write
+    this.nearLimit.take(Number.POSITIVE_INFINITY) // theirs to write
   }
 
   /**
@@ -569,7 +569,7 @@ const PAGE_BYTES = 4 * PAGE_WORDS
 const PAGE_BYTES_ALL = PAGE_BYTES + 32 + 10
 const DEPTH_AT_START = 2
 const NEAR_LIMIT_MAX = 5_000
-const SKETCH_SHARE = 5 / 8
+const SKETCH_SHARE = 2 / 3
 const MEMORY_BYTES_MIN = 128 * 1024
 /** More than 4 GiB no array may have. */
 const MEMORY_BYTES_MAX = (4 * 1024 ** 3) / SKETCH_SHARE

@@ -50,7 +50,7 @@ describe('while a workspace floods the memory', () => {
     const { table, take, flood } = prepare()
     for (let i = 0; i < 500; i++) take(FLOODER, `customer ${i}`, 3)
     flood(FLOODER, 50_000)
-    table.nearLimit.take()
+    table.nearLimit.take(NOW)
     for (let i = 0; i < 5_000; i++) take(NEIGHBOUR, `user ${i}`)
     expect(table.nearLimit.count).toBeGreaterThan(1_000)
     for (let i = 0; i < 500; i++) {
@@ -85,7 +85,11 @@ describe('while a workspace floods the memory', () => {
     setTime(NOW + 2 * YEAR_MS)
     for (let i = 0; i < 5_000; i++)
       expect(take(NEIGHBOUR, `user ${i}`)).toMatchObject({ passed: true, used: 1 })
-    table.sweep(0, Number.MAX_SAFE_INTEGER, { ...table.nearLimit.take(), hasRoom: () => true, add: () => {} })
+    table.sweep(0, Number.MAX_SAFE_INTEGER, {
+      ...table.nearLimit.take(NOW),
+      hasRoom: () => true,
+      add: () => {},
+    })
     expect([table.owners.cells[FLOODER], table.owners.cells[NEIGHBOUR]]).toEqual([0, table.live])
   })
 })
@@ -103,7 +107,7 @@ describe('of the counters that a restart must not forget', () => {
     expect(fill(list, NEIGHBOUR, 100)).toBe(100)
     expect(fill(list, THIRD, 5_000)).toBe(80)
     // What is written makes room, and what could not be written comes back to its owners.
-    const unwritten = list.take()
+    const unwritten = list.take(0)
     expect(fill(list, NEIGHBOUR, 50)).toBe(50)
     list.putBack(unwritten)
     expect(list.count).toBeGreaterThan(900)

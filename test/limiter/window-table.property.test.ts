@@ -142,7 +142,7 @@ test('over budget a window is never given more than its limit, however small the
   fc.assert(
     fc.property(runs, ({ seed, durations, limitMax, stepMsMax, startMs }) => {
       const random = randomNumbers(seed)
-      const table = new WindowTable({ memoryBytes: 0, nowMs: startMs }) // the least there is: room for some 1450
+      const table = new WindowTable({ memoryBytes: 0, nowMs: startMs }) // the least there is: room for some 1050
       const changed = new CellBatch(64)
       const charged = new Map<string, number>()
       let nowMs: number = startMs
