@@ -4,7 +4,7 @@ import { bootstrap } from './bootstrap.ts'
 import type { Config } from './config.ts'
 import { admitDatabase, explained } from './db/admit.ts'
 import { ChangeListener } from './db/change-listener.ts'
-import { ChangePoller } from './db/change-poller.ts'
+import { ChangePoller, deleteOldNotices } from './db/change-poller.ts'
 import { connect, type DatabaseAddress, type OnStatement, type Sql } from './db/connect.ts'
 import { openDataDir } from './db/data-dir.ts'
 import { startEmbedded } from './db/embedded.ts'
@@ -281,6 +281,7 @@ async function prepareDatabase(
         bounds: config.bounds,
         now,
       })
+      if (address.kind === 'url') await deleteOldNotices(sql)
       const endMs = performance.now() + sendUsageMs
       const isOver = () => performance.now() >= endMs
       const isUsageSent = await replaySpilledUsage(sql, openSpills(config.dataDir, made), isOver)

@@ -1,6 +1,6 @@
 import { systemTimers, type Timers } from '../lib/timers.ts'
 import type { Changes } from './changes.ts'
-import { connect, type DatabaseAddress, type Sql } from './connect.ts'
+import { type AnySql, connect, type DatabaseAddress, type Sql } from './connect.ts'
 
 /**
  * Asks every {@link POLL_EVERY_MS} what other processes on one database changed, where a pooler shares connections between
@@ -110,8 +110,7 @@ export class ChangePoller {
     await this.#sql`
       insert into change_polling (polled_at) values (floor(extract(epoch from clock_timestamp()) * 1000))
       on conflict (is_only) do update set polled_at = excluded.polled_at`
-    await this.#sql`
-      delete from change_notices where at < floor(extract(epoch from clock_timestamp()) * 1000)::bigint - ${2 * GAP_MS}::bigint`
+    await deleteOldNotices(this.#sql)
     this.#saidAt = now
   }
 
@@ -136,6 +135,12 @@ export class ChangePoller {
       )
     })
   }
+}
+
+/** What all who ask have read by now. Also at each start: the last of them may be gone. */
+export async function deleteOldNotices(sql: AnySql): Promise<void> {
+  await sql`
+    delete from change_notices where at < floor(extract(epoch from clock_timestamp()) * 1000)::bigint - ${2 * GAP_MS}::bigint`
 }
 
 type Seen = {

@@ -130,6 +130,7 @@ export const SESSION_SETTINGS = {
   // A server that stopped in the middle of a transaction must not hold its locks for ever.
   idle_in_transaction_session_timeout: '60000',
   bytea_output: 'hex',
+  extra_float_digits: '1',
   array_nulls: 'on',
   standard_conforming_strings: 'on',
   TimeZone: 'UTC',

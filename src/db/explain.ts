@@ -58,8 +58,11 @@ export function explain(cause: unknown, url: Pick<DatabaseUrl, 'hosts' | 'user' 
       return `${role} lacks a right: ${said}; grant it, or connect as the owner of Tollgate's tables`
     case '25006':
       return `${where} is read only: ${said}; connect to the primary`
+    // Of poolers, whatever they mean by it.
     case '08P01':
-      return `${where} refuses the connection: ${said}; if that is a pooler, let it be in pool_mode=transaction or session`
+      if (/SSL required|TLS required/i.test(said))
+        return `${where} takes no connection without TLS; add ?sslmode=require to DATABASE_URL (${said})`
+      return `${where} refuses the connection: ${said}; if that is a pooler, look at its configuration and log`
   }
   if (/SELF_SIGNED|UNABLE_TO|CERT_/.test(code))
     return `the certificate of ${where} cannot be verified (${code}); name the file of its authority with ?sslrootcert=, or say ?sslmode=require, which does not verify`

@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
-import { ChangePoller } from '../../src/db/change-poller.ts'
+import { ChangePoller, deleteOldNotices } from '../../src/db/change-poller.ts'
 import { Changes } from '../../src/db/changes.ts'
 import { connect } from '../../src/db/connect.ts'
 import { databaseIdOnce } from '../../src/db/settings.ts'
@@ -153,5 +153,19 @@ test.skipIf(TEST_DATABASE_URL === null)(
     await sql`update settings set value = 'another' where name = 'database_id'`
     expect(await poller.poll().catch((cause: Error) => cause.message)).toContain('another database answers')
     expect(taken()).toEqual([])
+  },
+)
+
+/** The last server that asked may be gone, and with it whoever deletes them. */
+test.skipIf(TEST_DATABASE_URL === null)(
+  'a start deletes notices that nobody reads any more, and no others',
+  async () => {
+    await using polling = await openPolling()
+    const { sql } = polling
+    await sql`
+    insert into change_notices (at, payload)
+    select floor(extract(epoch from clock_timestamp()) * 1000) - ago, name from (values (700000, 'old'), (1000, 'new')) v (ago, name)`
+    await deleteOldNotices(sql)
+    expect(await sql`select payload from change_notices`).toMatchObject([{ payload: 'new' }])
   },
 )
