@@ -157,13 +157,40 @@ export async function changeRootKey(
      where id = ${id} and deleted_at is null`
 }
 
-/** The row stays, so that the same text can never be registered again. */
-export async function softDeleteRootKey(sql: AnySql, id: string, now: number): Promise<void> {
-  const [row] = await sql<{ workspaceId: string; isOperator: boolean }[]>`
-    update keys set deleted_at = ${now}, updated_at = ${now} where id = ${id} and deleted_at is null
+/** Gives them an end; they are locked. */
+export async function endRootKeys(
+  tx: AnySql,
+  ids: readonly string[],
+  { expiresAt, now }: { expiresAt: number; now: number },
+): Promise<void> {
+  if (ids.length === 0) return
+  await tx`
+    update keys set expires_at = ${expiresAt}, updated_at = ${now}
+     where id = any(${ids as string[]}::text[]) and deleted_at is null`
+}
+
+/** Refuses them from now on; they are locked. */
+export async function disableRootKeys(tx: AnySql, ids: readonly string[], now: number): Promise<void> {
+  if (ids.length === 0) return
+  await tx`
+    update keys set enabled = false, updated_at = ${now}
+     where id = any(${ids as string[]}::text[]) and deleted_at is null`
+}
+
+/** The rows stay, so that the same text can never be registered again. */
+export async function softDeleteRootKeys(sql: AnySql, ids: readonly string[], now: number): Promise<void> {
+  if (ids.length === 0) return
+  const rows = await sql<{ workspaceId: string; isOperator: boolean }[]>`
+    update keys set deleted_at = ${now}, updated_at = ${now}
+     where id = any(${ids as string[]}::text[]) and deleted_at is null
  returning for_workspace_id as "workspaceId", is_operator as "isOperator"`
-  if (row === undefined || row.isOperator) return
-  await countGone(sql, row.workspaceId, { name: 'rootKeys', rows: 1 })
+  const counted = Map.groupBy(
+    rows.filter(({ isOperator }) => !isOperator),
+    ({ workspaceId }) => workspaceId,
+  )
+  // In one order, as these lock the workspace's counts.
+  for (const [workspaceId, gone] of [...counted].sort(([a], [b]) => (a < b ? -1 : 1)))
+    await countGone(sql, workspaceId, { name: 'rootKeys', rows: gone.length })
 }
 
 /** Operator root keys besides this one that may do everything, for good. */

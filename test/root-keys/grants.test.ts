@@ -10,6 +10,7 @@ import {
   type TestServer,
   type TestWorkspace,
 } from '../support/server.ts'
+import { listStatements } from '../support/statements.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 /** What a root key grants: no more than it holds, and no longer than it lasts. */
@@ -252,6 +253,47 @@ describe('revoked with `granted`, a root key takes what it granted along', () =>
     const left = await server.server.deps.sql`
       select id from keys where for_workspace_id = ${workspaceId} and deleted_at is not null`
     expect(left).toHaveLength(0)
+  })
+
+  /** A statement for each would make what is needed most after a leak fail where it matters most. */
+  test('however many there are: a thousand take no more statements than one', async () => {
+    const { deps } = server.server
+    const countFor = async (
+      many: number,
+      revoke: (by: string, id: string) => Promise<{ status: number }>,
+    ) => {
+      const workspace = await server.workspace()
+      const granter = await made(workspace.rootKey)
+      const { rootKeyId } = await made(granter.rootKey)
+      await deps.sql`
+        insert into keys (id, workspace_id, keyspace_id, hash, start, for_workspace_id, root_permissions, granted_by, created_at)
+        select id || '_' || number, workspace_id, keyspace_id, hash || '_' || number, start, for_workspace_id,
+               root_permissions, granted_by, created_at
+          from keys, generate_series(2, ${many}::integer) as number where id = ${rootKeyId}`
+      expect(await use(granter.rootKey)).toBe('works')
+      expect(await use(workspace.rootKey)).toBe('works')
+      const sent = await listStatements(server, async () => {
+        expect((await revoke(workspace.rootKey, granter.rootKeyId)).status).toBe(200)
+      })
+      // Caches elsewhere are told of each.
+      const statements = sent.filter((text) => !text.includes('pg_notify')).length
+      const { total } = await workspace.get('rootKeys.listRootKeys', { grantedBy: granter.rootKeyId })
+      const { events } = await workspace.get('audit.listEvents', { resourceId: `${rootKeyId}_${many}` })
+      return { statements, total, events: events.length }
+    }
+    for (const [left, revoke] of [
+      [
+        0,
+        (by: string, id: string) =>
+          server.post('rootKeys.deleteRootKey', { rootKeyId: id, granted: true }, by),
+      ],
+      [1, (by: string, id: string) => update(by, id, { enabled: false, granted: true })],
+      [1, (by: string, id: string) => update(by, id, { expires: now + DAY_MS })],
+    ] as const) {
+      const [one, thousand] = [await countFor(1, revoke), await countFor(1000, revoke)]
+      expect(thousand.statements).toBe(one.statements)
+      expect([thousand.total, thousand.events]).toEqual([1000 * left, 1])
+    }
   })
 
   test('`granted` without disabling is a mistake', async () => {
