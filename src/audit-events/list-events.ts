@@ -9,7 +9,7 @@ import { type AuditEventRow, listAuditEventRows } from './store.ts'
 export async function listEvents(deps: Deps, call: Call, query: ListEventsQuery): Promise<ListEventsReply> {
   const { workspaceId } = await authenticate(deps, call, anyOf('*', 'audit.*.read_event'))
   const { limit = PAGE_ITEMS_DEFAULT, cursor = '', event, actorId, resourceId, start, end } = query
-  const rows = await listAuditEventRows(
+  const { rows, isCut } = await listAuditEventRows(
     deps.history,
     workspaceId,
     {
@@ -21,7 +21,7 @@ export async function listEvents(deps: Deps, call: Call, query: ListEventsQuery)
     },
     { limit, cursor },
   )
-  const { items, ...page } = cutPage(rows, limit)
+  const { items, ...page } = cutPage(rows, limit, { isCut })
   return { events: items.map(eventOf), ...page }
 }
 

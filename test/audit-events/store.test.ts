@@ -24,7 +24,7 @@ test('what one root key did, or one kind of event, is found without reading the 
   const workspaceId = 'ws_1' as WorkspaceId // no actor here, only the statement
   for (const some of [{ actorId: 'key_rare' }, { event: 'api.delete' }]) {
     const filter = { ...ANY, ...some }
-    expect(await listAuditEventRows(database.sql, workspaceId, filter, PAGE)).toHaveLength(4)
+    expect((await listAuditEventRows(database.sql, workspaceId, filter, PAGE)).rows).toHaveLength(4)
     const { sql, rowsRead } = explaining(database.sql)
     await listAuditEventRows(sql, workspaceId, filter, PAGE)
     expect(rowsRead('audit_events')).toBe(4)
@@ -56,7 +56,7 @@ test('a page anywhere in a long log is read by itself', async () => {
     { filter: { ...ANY, start: at(20_000), end: at(21_000) }, cursor: idOf(20_499), first: 20_500 },
   ]
   for (const { filter, cursor, first } of pages) {
-    const rows = await listAuditEventRows(database.sql, workspaceId, filter, { limit: 10, cursor })
+    const { rows } = await listAuditEventRows(database.sql, workspaceId, filter, { limit: 10, cursor })
     expect(rows.map(({ id }) => id)).toEqual(idsFrom(first))
     const { sql, rowsRead } = explaining(database.sql)
     await listAuditEventRows(sql, workspaceId, filter, { limit: 10, cursor })

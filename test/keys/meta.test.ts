@@ -135,6 +135,32 @@ test('what a limit call gives to audit is bounded, and one that gives more charg
   expect((await limit(of({ a: 1 }))).body.remaining).toBe(4)
 })
 
+test('a page of long audit events ends early and says how to go on; none is left out or comes twice', async () => {
+  const workspace = await server.workspace()
+  const resources = (at: number) => [{ type: 'document', id: `${at}`, meta: metaOf(60_000) }]
+  for (let at = 0; at < 20; at++)
+    await workspace.post('ratelimits.limit', {
+      identifier: 'user',
+      limit: 50,
+      duration: 3_600_000,
+      resources: resources(at),
+    })
+  const ids: string[] = []
+  const pages: number[] = []
+  let cursor: string | undefined
+  do {
+    const page = await workspace.get('audit.listEvents', {
+      event: 'ratelimit.success',
+      ...(cursor !== undefined && { cursor }),
+    })
+    pages.push(page.events.length)
+    ids.push(...page.events.map(({ resources }: Json) => resources[1].id))
+    cursor = page.cursor
+  } while (cursor !== undefined)
+  expect(ids).toEqual(Array.from({ length: 20 }, (_, at) => `${at}`))
+  expect(pages).toEqual([9, 9, 2])
+})
+
 test('a long user agent is cut in the audit log', async () => {
   const workspace = await server.workspace()
   const agent = `agent ${'x'.repeat(3000)}`
