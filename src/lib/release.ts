@@ -4,10 +4,10 @@
  * @param bytes Not used any more, and in memory that nothing else uses. It has no bytes afterwards.
  */
 export function release(bytes: Buffer): void {
+  // Asked first: a piece comes with every request, and its `buffer` is made when it is asked for.
+  if (bytes.length < BYTES_MIN) return
   const { buffer } = bytes
-  if (bytes.length < BYTES_MIN || buffer.byteLength !== bytes.length || !(buffer instanceof ArrayBuffer))
-    return
-  buffer.transfer(0)
+  if (buffer instanceof ArrayBuffer && buffer.byteLength === bytes.length) buffer.transfer(0)
 }
 
 const BYTES_MIN = 32_768
