@@ -72,22 +72,22 @@ export async function startServer(
   asked: Config,
   options: { clock?: Clock; onStatement?: OnStatement; sendUsageMs?: number; signal?: AbortSignal } = {},
 ): Promise<Server> {
-  const config = withinOpenFiles(asked)
   await using opening = new AsyncDisposableStack()
   const clock = options.clock ?? systemClock
   const { signal } = options
   // First, as making a database takes seconds: nobody should wait for that to hear that the port is taken.
-  await tryPlaces(config)
-  const dataDir = opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
+  await tryPlaces(asked)
+  const dataDir = opening.use(openDataDir(asked.dataDir, { exclusive: asked.databaseUrl === null }))
   const facts: StartFacts = {
     version: packageJson.version,
-    dataDir: config.dataDir,
+    dataDir: asked.dataDir,
     dataDirState: dataDir.isNew ? 'new' : 'found',
-    database: config.databaseUrl === null ? 'embedded' : databaseName(config.databaseUrl),
-    shards: config.threads.shards,
-    httpThreads: config.threads.http,
+    database: asked.databaseUrl === null ? 'embedded' : databaseName(asked.databaseUrl),
+    shards: asked.threads.shards,
+    httpThreads: asked.threads.http,
   }
   log('info', 'starting', 'Tollgate starts', facts)
+  const config = withinOpenFiles(asked)
   const vaultKeys = readMasterKeys(config, dataDir)
   const found = await openDatabase(config, opening, signal)
   const preparing = prepareDatabase(found, {

@@ -5,6 +5,7 @@ import { openDataDir } from '../db/data-dir.ts'
 import { startEmbedded } from '../db/embedded.ts'
 import { ensureSchema } from '../db/inspect.ts'
 import { migrate } from '../db/migrate.ts'
+import { configureLog } from '../log.ts'
 import type { Command } from './arguments.ts'
 
 /** Brings the database to this version's state without serving: what a start does first, for those who want it apart. */
@@ -13,6 +14,8 @@ export const migrateCommand: Command = {
   isLocal: true,
   about: 'bring the database up to date without serving',
   async run(given) {
+    // Its answer alone is on stdout: whoever reads that is a program.
+    configureLog({ level: 'warn', isPretty: false })
     const { applied } = await migrateDatabase()
     given.print(applied.length === 0 ? 'nothing to apply' : `applied ${applied.join(', ')}`, { applied })
   },

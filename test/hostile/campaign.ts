@@ -252,6 +252,8 @@ const POOL: Pool = {
   cursor: IDS,
   actorId: IDS,
   resourceId: IDS,
+  prefix: ['demo', 'p'],
+  defaultPrefix: ['demo'],
   externalId: ['user_1', 'user_2', 'user_3'],
   ownerId: ['user_1', 'user_2'],
   identifier: ['some*', 'somebody', 'user_1'],

@@ -47,7 +47,7 @@ export function requestsTo(endpoints: readonly Endpoint[], pool: Pool): fc.Arbit
     ...endpoints.map((endpoint) => ({
       arbitrary: requestTo(endpoint, source),
       // What is gone is not found by all that come after.
-      weight: endpoint.path.includes('.delete') ? 1 : 8,
+      weight: /\.(delete|erase)/.test(endpoint.path) ? 1 : 8,
     })),
   )
 }
