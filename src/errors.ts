@@ -174,6 +174,33 @@ export class ApiError extends Error {
   }
 }
 
+/**
+ * A part of the server that a request needs is not there. Its state is logged by whoever watches over it, once; that a call
+ * met it is counted (`http/failures.ts`).
+ */
+export class Unavailable extends Error {
+  constructor(
+    readonly part: 'database' | 'limiter',
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options)
+  }
+}
+
+/** Which part is missing, and everybody knows; null = none: a reason of its own. */
+export function unavailablePart(cause: unknown): 'database' | 'limiter' | null {
+  for (let each = cause, depth = 0; each instanceof Error && depth < 8; each = each.cause, depth++) {
+    if (each instanceof Unavailable) return each.part
+    if ('code' in each && DATABASE_CODES.test(String(each.code))) return 'database'
+  }
+  return null
+}
+
+/** Of the driver, the network and Postgres: no connection, no room, no memory, starting or stopping, read only. */
+const DATABASE_CODES =
+  /^(CONN\w+|ECONN\w+|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EAI_AGAIN|08\w{3}|53\w{3}|57P\w\w|25006)$/
+
 export const badRequest = (message: string) => new ApiError('BAD_REQUEST', message)
 /** @param what The resource as the message names it: `api api_123`. */
 export const notFound = (what: string) => new ApiError('NOT_FOUND', `${what} not found`)

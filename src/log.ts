@@ -1,4 +1,6 @@
 import { getEnvironmentData, setEnvironmentData } from 'node:worker_threads'
+import { Episode } from './episodes.ts'
+import { unavailablePart } from './errors.ts'
 import type { LOG_EVENTS, LogEvent } from './log-events.ts'
 
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
@@ -83,9 +85,12 @@ const COLOURS: Record<LogLevel, string> = {
  * question about types, asked on each new connection, has nobody to hear that the connection broke.
  */
 export function logUnhandledRejections(): void {
-  process.on('unhandledRejection', (cause) =>
-    log('error', 'unhandled_rejection', 'a promise failed that nobody awaited', { cause }),
-  )
+  const outage = new Episode('database')
+  process.on('unhandledRejection', (cause) => {
+    // Of an outage that is told already.
+    if (outage.isOn && unavailablePart(cause) === 'database') return
+    log('error', 'unhandled_rejection', 'a promise failed that nobody awaited', { cause })
+  })
 }
 
 /**

@@ -86,18 +86,24 @@ export async function startServer(
     shards: asked.threads.shards,
     httpThreads: asked.threads.http,
   }
-  log('info', 'starting', 'Tollgate starts', facts)
-  const config = withinOpenFiles(asked)
-  const vaultKeys = readMasterKeys(config, dataDir)
-  const found = await openDatabase(config, opening, signal)
+  const sayStarting = () => log('info', 'starting', 'Tollgate starts', facts)
+  // A start that cannot reach its Postgres ends with one line, which says so.
+  if (asked.databaseUrl === null) sayStarting()
+  const vaultKeys = readMasterKeys(asked, dataDir)
+  const found = await openDatabase(asked, opening, signal)
   const preparing = prepareDatabase(found, {
-    config,
+    config: asked,
     keyFile: (make) => dataDir.secret(ROOT_KEY_FILE, make),
     foundKey: () => dataDir.found(ROOT_KEY_FILE),
     now: clock(),
     sendUsageMs: options.sendUsageMs ?? SEND_USAGE_MS,
+    onReached: () => {
+      if (asked.databaseUrl !== null) sayStarting()
+    },
   })
   const { hashSecret, databaseId, keyFile, isUsageSent } = await untilAborted(preparing, signal)
+  // A start that fails before says that, and nothing else.
+  const config = withinOpenFiles(asked)
   const address: DatabaseAddress = { ...found, databaseId }
 
   const shards = await startShards({
@@ -259,12 +265,14 @@ async function prepareDatabase(
     foundKey,
     now,
     sendUsageMs,
+    onReached,
   }: {
     config: Config
     keyFile: (make: () => string) => string
     foundKey: () => string | null
     now: number
     sendUsageMs: number
+    onReached: () => void
   },
 ) {
   const sql: Sql = connect(address, { connectionsMax: 1 })
@@ -272,6 +280,7 @@ async function prepareDatabase(
     return await explained(address, async () => {
       if (address.kind === 'url') await ensureSchema(sql, address)
       const { applied } = await migrate(sql)
+      onReached()
       if (applied.length > 0)
         log('info', 'database_migrated', 'the database was brought up to date', { applied })
       const made = await bootstrap(sql, {

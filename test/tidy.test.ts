@@ -62,7 +62,7 @@ const SHARED: { file: string; by: string }[] = [
   { file: 'src/keys/decryption.ts', by: 'apis' }, // and records which it shows in plain text
 ]
 /** Everyone may import these. */
-const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts', 'src/log-events.ts']
+const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts', 'src/log-events.ts', 'src/episodes.ts']
 /** Where SQL may stand, besides every `store.ts`. */
 const SQL_FOLDERS = ['src/db/', 'src/usage/']
 const SQL_FILES = ['src/audit/log.ts']

@@ -1,6 +1,7 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { Episode } from '../episodes.ts'
 import { log } from '../log.ts'
 import type { DatabaseAddress } from './connect.ts'
 import { StartError } from './data-dir.ts'
@@ -104,16 +105,22 @@ async function keepAlive(
     const waitMs = RESTART_AFTER_MS[Math.min(attempts++, RESTART_AFTER_MS.length - 1)]
     if (await Promise.race([Bun.sleep(waitMs ?? 0).then(() => false), stopping.then(() => true)])) return null
     thread = await open().catch((cause: unknown) => {
-      log(
-        'error',
-        'embedded_database_restart_failing',
-        'the embedded database does not start again; the attempts go on',
-        { cause },
-      )
+      if (restartFailing.begin())
+        log(
+          'error',
+          'embedded_database_restart_failing',
+          'the embedded database does not start again; the attempts go on',
+          { cause },
+        )
       return null
     })
+    if (thread === null) continue
+    restartFailing.end()
+    log('info', 'embedded_database_restarted', 'the embedded database runs again', { attempts })
   }
 }
+
+const restartFailing = new Episode('embedded restart')
 
 type DatabaseThread = {
   /** Resolves when it dies of itself, and only then. */

@@ -1,3 +1,5 @@
+import { Episode } from '../episodes.ts'
+import { Unavailable } from '../errors.ts'
 import { log } from '../log.ts'
 import {
   type AnySql,
@@ -61,6 +63,9 @@ export class GuardedPool {
   #isProbingWrites = false
   readonly #waiting = new Set<Waiting>()
   #ticker: Timer | null = null
+  /** Of all pools of all threads: they see the same database. */
+  readonly #outage = new Episode('database')
+  readonly #writesRefused = new Episode('database writes')
   #isStopped = false
 
   /**
@@ -147,6 +152,9 @@ export class GuardedPool {
 
   async end(options: { timeout: number }): Promise<void> {
     this.#isStopped = true
+    // It no longer knows.
+    this.#outage.end()
+    this.#writesRefused.end()
     if (this.#ticker !== null) clearInterval(this.#ticker)
     await Promise.all([this.#pool.end(options), this.#transactions.end(options)])
   }
@@ -182,13 +190,13 @@ export class GuardedPool {
     const since = performance.now()
     const endsAt = timeoutMs === undefined ? startOfWait() + this.#timeoutMs : since + timeoutMs
     if (this.#isTimeUp(endsAt, since))
-      return Promise.reject(new Error(`no time left of ${this.#timeoutMs} ms`))
-    if (this.#state === 'down') return Promise.reject(new Error('the database is away'))
+      return Promise.reject(new Unavailable('database', `no time left of ${this.#timeoutMs} ms`))
+    if (this.#state === 'down') return Promise.reject(new Unavailable('database', 'the database is away'))
     return new Promise<T>((resolve, reject) => {
       let isOver = false
       const held = async () => {
         await this.#found.promise
-        if (isOver) throw new Error('given up before it was sent')
+        if (isOver) throw new Unavailable('database', 'given up before it was sent')
         return await run()
       }
       const running = this.#state === 'lost' ? held() : run()
@@ -294,14 +302,15 @@ export class GuardedPool {
       const failure = await this.#probe()
       if (failure === null && (losses === this.#losses || this.#state === 'down')) break
       if (failure === null) continue
-      if (this.#state !== 'down') {
-        this.#state = 'down'
+      if (this.#outage.begin())
         log(
           'warn',
           'database_unavailable',
           'the database does not answer; what needs it fails at once until it does',
           { cause: failure },
         )
+      if (this.#state !== 'down') {
+        this.#state = 'down'
         for (const { giveUp } of [...this.#waiting]) giveUp('the database is away')
       }
       await Bun.sleep(PROBE_EVERY_MS)
@@ -309,9 +318,12 @@ export class GuardedPool {
     if (this.#isStopped) return
     if (this.#state === 'down') {
       this.#refresh()
-      log('info', 'database_available', 'the database answers again', {
-        awayMs: Math.round(performance.now() - doubtedAt),
-      })
+      const ended = this.#outage.end()
+      if (ended !== null)
+        log('info', 'database_available', 'the database answers again', {
+          awayMs: Math.round(performance.now() - doubtedAt),
+          refused: ended.counted,
+        })
     }
     this.#state = 'up'
     this.#answeredAt = performance.now()
@@ -335,9 +347,10 @@ export class GuardedPool {
       })
       if (failure === null && !refuses) break
       // Away is another matter, and told as such.
-      if (refuses && !this.#isReadOnly) {
+      if (refuses) {
         this.#isReadOnly = true
-        log('warn', 'database_read_only', 'the database takes no writes; reads, limits and cached keys go on')
+        if (this.#writesRefused.begin())
+          log('warn', 'database_read_only', 'the database takes no writes; reads, limits and cached keys go on')
       }
       await Bun.sleep(WRITES_PROBE_EVERY_MS)
     }
@@ -347,9 +360,12 @@ export class GuardedPool {
     this.#refresh()
     if (!this.#isReadOnly) return // a connection of before, no more
     this.#isReadOnly = false
-    log('info', 'database_writable', 'the database takes writes again', {
-      readOnlyMs: Math.round(performance.now() - refusedAt),
-    })
+    const ended = this.#writesRefused.end()
+    if (ended !== null)
+      log('info', 'database_writable', 'the database takes writes again', {
+        readOnlyMs: Math.round(performance.now() - refusedAt),
+        refused: ended.counted,
+      })
   }
 
   /**
@@ -389,12 +405,12 @@ async function isReadOnly(sql: Sql): Promise<boolean> {
 }
 
 /** Nobody waits for the statement any more; it may still be carried out. */
-export class GivenUp extends Error {
+export class GivenUp extends Unavailable {
   override name = 'GivenUp'
   /** Resolves when the statement or transaction has ended one way or the other. */
   readonly settled: Promise<void>
   constructor(reason: string, running: Promise<unknown>) {
-    super(reason)
+    super('database', reason)
     this.settled = running.then(
       () => {},
       () => {},

@@ -1,3 +1,4 @@
+import { Episode } from '../episodes.ts'
 import { log } from '../log.ts'
 import { connect, type DatabaseAddress, type Sql } from './connect.ts'
 
@@ -11,6 +12,8 @@ const EVERY_MS = 30_000
 /** Recovery of this much takes well under a second. */
 const LOG_BYTES_MAX = 32 * 1024 * 1024
 
+const failing = new Episode('housekeeping')
+
 /** Does a round every {@link EVERY_MS} until stopped. A round that fails is logged; the next one tries again. */
 export function startHousekeeping(address: DatabaseAddress): { stop(): void } {
   let isStopped = false
@@ -21,13 +24,25 @@ export function startHousekeeping(address: DatabaseAddress): { stop(): void } {
     const sql = connect(address, { connectionsMax: 1 })
     try {
       await keepHouse(sql, { logBytesMax: LOG_BYTES_MAX })
+      const ended = failing.end()
+      if (ended !== null)
+        log(
+          'info',
+          'housekeeping_recovered',
+          'vacuum and checkpoint of the embedded database are done again',
+          {
+            lastedMs: ended.lastedMs,
+          },
+        )
     } catch (cause) {
-      if (!isStopped)
+      if (!isStopped && failing.begin())
         log(
           'warn',
-          'housekeeping_failed',
-          'vacuum or checkpoint of the embedded database failed; the next attempt is in 30 seconds',
-          { cause },
+          'housekeeping_failing',
+          'vacuum or checkpoint of the embedded database failed; it is tried again',
+          {
+            cause,
+          },
         )
     }
     await sql.end({ timeout: 1 })

@@ -1,7 +1,7 @@
 import { STATUS_CODES } from 'node:http'
 import packageJson from '../../package.json' with { type: 'json' }
 import { ALL_ERRORS, type AnyErrorCode, ApiError } from '../errors.ts'
-import { log } from '../log.ts'
+import { failures } from './failures.ts'
 
 /** Sent as `Unkey-Version`. */
 export const VERSION = `tollgate/${packageJson.version}`
@@ -69,13 +69,7 @@ export function errorAnswer(envelope: Envelope, cause: unknown, route: string): 
   const { status, fault } = ALL_ERRORS[error.code]
   const { requestId } = envelope
   if (fault === 'ours')
-    log('error', 'request_failed', 'a request failed', {
-      requestId,
-      ...traceFields(envelope),
-      route,
-      reason: error.message,
-      cause: error.cause,
-    })
+    failures.report(error.cause, { requestId, ...traceFields(envelope), route, reason: error.message })
   return jsonAnswer(envelope, status, {
     error: {
       code: error.code,

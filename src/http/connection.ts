@@ -1,8 +1,8 @@
 import type { Socket } from 'bun'
 import { release } from '../lib/release.ts'
-import { log } from '../log.ts'
 import type { Answer } from './answer.ts'
 import { BODY_BYTES_MAX } from './body.ts'
+import { failures } from './failures.ts'
 import type { Front } from './front.ts'
 import { type CachedHead, HEAD_END, NO_HEAD } from './head-cache.ts'
 import type { Holder } from './held-memory.ts'
@@ -69,7 +69,7 @@ export class Connection implements Holder, Waiting, Reading {
   ) {
     this.failed = (cause) => {
       const route = this.head !== null && front.options.hot.has(this.head.route) ? this.head.route : 'unknown'
-      log('error', 'request_failed', 'a request failed', { route, cause })
+      failures.report(cause, { route })
       this.refuse({ code: 'INTERNAL_SERVER_ERROR', message: 'something went wrong' })
     }
     this.answered = (answer) => {

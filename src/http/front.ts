@@ -1,4 +1,5 @@
 import type { Socket, SocketHandler } from 'bun'
+import { Episode } from '../episodes.ts'
 import type { YoungGarbage } from '../lib/young-garbage.ts'
 import { log } from '../log.ts'
 import type { Answer } from './answer.ts'
@@ -68,6 +69,13 @@ export class Front {
   sweep(): void {
     for (const connection of this.connections) connection.age()
     this.options.turns.retry()
+    if (!refusing.isOn || Date.now() - refusing.lastAt < CALM_MS) return
+    const ended = refusing.end()
+    if (ended !== null)
+      log('info', 'connections_accepted', 'no connection was refused for ten seconds', {
+        refused: ended.counted,
+        lastedMs: ended.lastedMs,
+      })
   }
 
   /**
@@ -101,13 +109,14 @@ export class Front {
     socket.data = new Connection(socket, this)
     if (this.connections.size >= connectionsMax) {
       counts.refused++
-      if (counts.refused === 1 || counts.refused % 10_000 === 0)
+      if (!refusing.isOn && refusing.begin())
         log(
           'warn',
           'connections_refused',
           'connections are refused: TOLLGATE_CONNECTIONS_MAX of them are open',
-          { connectionsMax, refused: counts.refused },
+          { connectionsMax },
         )
+      refusing.count()
       socket.terminate()
       return
     }
@@ -124,6 +133,10 @@ export class Front {
     return this.isStopping
   }
 }
+
+/** Of all threads. */
+const refusing = new Episode('connections')
+const CALM_MS = 10_000
 
 export type FrontOptions = {
   where: { hostname: string; port: number; reusePort: boolean } | { unix: string }

@@ -117,6 +117,7 @@ class HttpThread {
 
   /** Tries until it runs, or is stopped. */
   async restart(peers: HttpThread[]): Promise<void> {
+    let isTold = false
     while (this.state === 'dead') {
       try {
         await this.start(peers.filter((peer) => peer.isRunning))
@@ -126,12 +127,14 @@ class HttpThread {
         this.worker = null
         if (this.isStopped) return
         this.state = 'dead'
-        log(
-          'error',
-          'http_thread_restart_failing',
-          'an HTTP thread does not start again; the others answer for it',
-          { cause },
-        )
+        if (!isTold)
+          log(
+            'error',
+            'http_thread_restart_failing',
+            'an HTTP thread does not start again; the others answer for it',
+            { thread: this.index, cause },
+          )
+        isTold = true
         await this.pause()
       }
     }

@@ -3,6 +3,7 @@ import { BoundReached } from '../db/bounds.ts'
 import type { Transaction } from '../db/connect.ts'
 import type { Touch } from '../db/database.ts'
 import type { Deps } from '../deps.ts'
+import { Episode } from '../episodes.ts'
 import { ApiError } from '../errors.ts'
 import { log } from '../log.ts'
 import { missingOf, readImportContext, resolveImport } from './imports.ts'
@@ -81,13 +82,17 @@ export class KeyImporter {
         await this.#importBatch(ids)
       }
       const next = await findNextKeyImport(sql)
+      const ended = waiting.end()
+      if (ended !== null)
+        log('info', 'key_import_resumed', 'enqueued keys are imported again', { awayMs: ended.lastedMs })
       // What another server is working on is due too: it is not asked for again at once.
       return next === null ? IDLE_MS : Math.min(IDLE_MS, Math.max(1000, next - clock()))
     } catch (cause) {
-      log('error', 'key_import_waiting', 'the import of enqueued keys waits for the database', {
-        cause,
-        retryMs: OUTAGE_MS,
-      })
+      if (waiting.begin())
+        log('error', 'key_import_waiting', 'the import of enqueued keys waits for the database', {
+          cause,
+          retryMs: OUTAGE_MS,
+        })
       return OUTAGE_MS
     }
   }
@@ -98,6 +103,7 @@ export class KeyImporter {
     } catch (cause) {
       // Another request made one of these keys, or deleted one of their roles, since we looked: the next look sees it.
       if (cause instanceof ApiError && !(cause instanceof BoundReached)) return
+      if (outage.isOn) throw cause
       if (!(cause instanceof BoundReached))
         log(
           'warn',
@@ -118,6 +124,7 @@ export class KeyImporter {
       await this.#import([id])
     } catch (cause) {
       if (cause instanceof BoundReached) return cause
+      if (outage.isOn) throw cause // no fault of the key
       log('error', 'key_import_failed', 'an enqueued key could not be made', { cause, import: id })
       const now = this.#deps.clock()
       await this.#deps.database.write(async (tx) => {
@@ -224,6 +231,9 @@ const failuresOf = (rows: readonly KeyImportRow[], reasonOf: (row: KeyImportRow)
       isFinal: attempts > RETRIES_MAX,
     }
   })
+
+const waiting = new Episode('key import')
+const outage = new Episode('database')
 
 const RETRIES_MAX = 10
 const BATCH_KEYS = 100

@@ -1,4 +1,5 @@
 import type { Spills } from '../db/spill.ts'
+import { Episode } from '../episodes.ts'
 import type { Cancel, Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { CellBatch } from './cell-batch.ts'
@@ -339,8 +340,8 @@ export class Flusher {
   }
 
   private reportAway(cause: unknown): void {
-    if (this.awaySinceMs !== null) return
-    this.awaySinceMs = this.options.timers.now()
+    this.awaySinceMs ??= this.options.timers.now()
+    if (!failing.begin()) return // told already, by this shard or another
     log(
       'warn',
       'window_flush_failing',
@@ -350,13 +351,17 @@ export class Flusher {
   }
 
   private reportBack(): void {
-    if (this.awaySinceMs === null) return
-    log('info', 'window_flush_recovered', 'rate limit windows are written to the database again', {
-      awayMs: this.awayMs,
-    })
     this.awaySinceMs = null
+    const ended = failing.end()
+    if (ended !== null)
+      log('info', 'window_flush_recovered', 'rate limit windows are written to the database again', {
+        awayMs: ended.lastedMs,
+      })
   }
 }
+
+/** Of all shards. */
+const failing = new Episode('window flush')
 
 /** The batch in parts of {@link CELLS_PER_STATEMENT}. */
 function* statementsOf(batch: CellBatch): Generator<WindowRows, void> {

@@ -1,4 +1,5 @@
 import { LRUCache } from 'lru-cache'
+import { Unavailable } from '../errors.ts'
 import { COUNT_MAX } from '../lib/bounds.ts'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
 import { KeyedHash } from '../lib/keyed-hash.ts'
@@ -343,9 +344,9 @@ class Lane {
     nowMs: number,
     owner: number,
   ): Batch {
-    if (this.port === null) throw new Error('the limiter shard is dead')
+    if (this.port === null) throw new Unavailable('limiter', 'the limiter shard is dead')
     if (this.callsInFlight + this.queued.calls >= WAITING_MAX)
-      throw new Error('the limiter shard is overloaded')
+      throw new Unavailable('limiter', 'the limiter shard is overloaded')
     this.queued.message.push(h0, h1, h2, h3, limit, durationMs, cost, nowMs, owner)
     this.queued.calls++
     return this.queued
@@ -399,7 +400,7 @@ class Lane {
 
   private giveUp(batches: number, reason: string): void {
     for (const batch of this.inFlight.splice(0, batches)) {
-      batch.reject(new Error(reason))
+      batch.reject(new Unavailable('limiter', reason))
       this.settled(batch.calls)
     }
   }

@@ -129,6 +129,8 @@ class ShardWorker {
   private worker: Worker | null = null
   private state: 'starting' | 'running' | 'dead' | 'stopped' = 'starting'
   private cancelRestart: Cancel | null = null
+  /** Told once, until it runs again. */
+  private isRestartFailing = false
   /** Who waits for a message of the worker, by its kind and id. */
   private readonly waiting = new Map<
     string,
@@ -288,15 +290,19 @@ class ShardWorker {
     this.cancelRestart = this.platform.timers.after(delayMs, async () => {
       try {
         await this.start()
+        this.isRestartFailing = false
         this.onRestarted()
       } catch (cause) {
         if (this.state === 'stopped') return
         this.state = 'dead'
         this.worker?.terminate()
         this.worker = null
-        log('error', 'shard_restart_failing', 'a limiter shard does not start again; its calls fail', {
-          cause,
-        })
+        if (!this.isRestartFailing)
+          log('error', 'shard_restart_failing', 'a limiter shard does not start again; its calls fail', {
+            shard: this.setup.index,
+            cause,
+          })
+        this.isRestartFailing = true
         this.restartAfter(RESTART_DELAY_MS)
       }
     })

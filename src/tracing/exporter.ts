@@ -1,3 +1,4 @@
+import { Episode } from '../episodes.ts'
 import { isLoopbackUrl } from '../lib/address.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
@@ -46,7 +47,6 @@ export class SpanExporter {
   #queue: string[] = []
   #exported = 0
   #dropped = 0
-  #isFailing = false
   #isSending = false
   #cancelNext: Cancel | null = null
   /** Ends a wait before the next attempt. */
@@ -127,13 +127,11 @@ export class SpanExporter {
     for (let attempt = 1; ; attempt++) {
       const { rejected, retryAfterMs, reason } = await this.#post(body)
       if (reason === null) {
-        if (this.#isFailing) log('info', 'span_export_recovered', 'spans are exported again')
-        this.#isFailing = false
+        if (failing.end() !== null) log('info', 'span_export_recovered', 'spans are exported again')
         return rejected
       }
-      if (!this.#isFailing)
+      if (failing.begin())
         log('warn', 'span_export_failing', 'the collector does not take spans; requests go on', { reason })
-      this.#isFailing = true
       if (retryAfterMs === null || attempt >= ATTEMPTS_MAX || this.#isStopped) return spans.length
       // Apart by chance, so that servers that failed together do not come back together.
       const delayMs = Math.max(retryAfterMs, FIRST_RETRY_MS * 2 ** (attempt - 1) * (0.5 + Math.random()))
@@ -190,6 +188,9 @@ function rejectedOf(text: string): number {
     return 0 // some answer with nothing, or in their own words
   }
 }
+
+/** Of the exporters of all threads. */
+const failing = new Episode('span export')
 
 /** As OpenTelemetry's specification has them for batches. */
 const EVERY_MS = 5000

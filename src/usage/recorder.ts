@@ -1,6 +1,7 @@
 import { Value } from '@sinclair/typebox/value'
 import type { AnySql } from '../db/connect.ts'
 import type { Spill, Spills } from '../db/spill.ts'
+import { Episode } from '../episodes.ts'
 import { startOfMonth } from '../lib/buckets.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
@@ -211,7 +212,7 @@ export class UsageRecorder {
       await this.#sendAside(asideUntil)
       await this.#keepHouse()
     } catch (cause) {
-      if (this.#awaySinceMs === null)
+      if (flushFailing.begin())
         log(
           'warn',
           'usage_flush_failing',
@@ -222,8 +223,11 @@ export class UsageRecorder {
       if (this.#takenSize + this.#fold.size > this.#cellsMax) await this.#moveAside()
       return
     }
-    if (this.#awaySinceMs !== null)
-      log('info', 'usage_flush_recovered', 'usage is written to the database again')
+    const ended = flushFailing.end()
+    if (ended !== null)
+      log('info', 'usage_flush_recovered', 'usage is written to the database again', {
+        awayMs: ended.lastedMs,
+      })
     this.#awaySinceMs = null
   }
 
@@ -339,11 +343,14 @@ export class UsageRecorder {
           await this.#spills.writeAsync(this.#asideKind, batch)
         } catch (cause) {
           this.#aside.push(batch)
-          log('error', 'usage_spill_failing', 'usage cannot be moved to the data dir; it stays in memory', {
-            cause,
-          })
+          if (spillFailing.begin())
+            log('error', 'usage_spill_failing', 'usage cannot be moved to the data dir; it stays in memory', {
+              cause,
+            })
           return
         }
+        if (spillFailing.end() !== null)
+          log('info', 'usage_spill_recovered', 'usage can be moved to the data dir again')
         this.#asideFiles++
         await this.#nextTurn()
       }
@@ -421,6 +428,10 @@ export class UsageRecorder {
     }
   }
 }
+
+/** Of the recorders of all threads. */
+const flushFailing = new Episode('usage flush')
+const spillFailing = new Episode('usage spill')
 
 /** For one statement of a flush. */
 export const SEND_TIMEOUT_MS = 10_000

@@ -1,5 +1,6 @@
 import { Cron } from 'croner'
 import { connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
+import { Episode } from '../episodes.ts'
 import { bucketOf } from '../lib/buckets.ts'
 import type { Clock } from '../lib/clock.ts'
 import { log } from '../log.ts'
@@ -68,6 +69,8 @@ export class UsageRetention {
           'months of usage older than TOLLGATE_USAGE_RETENTION_MONTHS were dropped',
           { tables },
         )
+      if (failing.end() !== null)
+        log('info', 'usage_retention_recovered', 'old months of usage can be dropped again', { tables })
     } catch (cause) {
       if (this.#isStopped) return
       if (codeOf(cause) === LOCK_NOT_AVAILABLE)
@@ -76,11 +79,11 @@ export class UsageRetention {
           'usage_retention_waiting',
           'a long query holds old months of usage; they are dropped within five minutes after it',
         )
-      else
+      else if (failing.begin())
         log(
           'error',
-          'usage_retention_failed',
-          'dropping old months of usage failed; the next attempt is within five minutes',
+          'usage_retention_failing',
+          'dropping old months of usage failed; it is tried again every five minutes',
           { cause },
         )
     } finally {
@@ -89,6 +92,8 @@ export class UsageRetention {
     }
   }
 }
+
+const failing = new Episode('usage retention')
 
 const ROUND_MS = 60_000
 const LOCK_NOT_AVAILABLE = '55P03'

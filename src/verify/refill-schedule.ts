@@ -1,5 +1,6 @@
 import { Cron } from 'croner'
 import type { AnySql } from '../db/connect.ts'
+import { Episode } from '../episodes.ts'
 import type { Clock } from '../lib/clock.ts'
 import { log } from '../log.ts'
 import { lastDueAt } from './refill.ts'
@@ -74,14 +75,18 @@ export class RefillSchedule {
       // Whoever changes a key need not be refilling it: what was left is looked at again.
       if (!this.#isStopped && left === 0) this.#doneFor = midnight
       if (refilled > 0) log('info', 'keys_refilled', 'keys were refilled on schedule', { refilled })
+      if (failing.end() !== null)
+        log('info', 'refill_recovered', 'the scheduled refill works again', { refilled })
     } catch (cause) {
-      log('error', 'refill_failed', 'the scheduled refill failed; the next attempt is within five minutes', {
-        cause,
-      })
+      if (failing.begin())
+        log('error', 'refill_failing', 'the scheduled refill failed; it is tried again every five minutes', {
+          cause,
+        })
     }
   }
 }
 
+const failing = new Episode('refill')
 const DAYS = Array.from({ length: 31 }, (_, index) => index + 1)
 /** Keys a statement looks at: few enough not to hold row locks for long. */
 const PAGE_KEYS = 1000
