@@ -350,7 +350,11 @@ export class GuardedPool {
       if (refuses) {
         this.#isReadOnly = true
         if (this.#writesRefused.begin())
-          log('warn', 'database_read_only', 'the database takes no writes; reads, limits and cached keys go on')
+          log(
+            'warn',
+            'database_read_only',
+            'the database takes no writes; reads, limits and cached keys go on',
+          )
       }
       await Bun.sleep(WRITES_PROBE_EVERY_MS)
     }
