@@ -1,9 +1,9 @@
-import { LRUCache } from 'lru-cache'
 import { Unavailable } from '../errors.ts'
 import { COUNT_MAX } from '../lib/bounds.ts'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
 import { KeyedHash } from '../lib/keyed-hash.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
+import { type Known, KnownCounters } from './known-counters.ts'
 import { ownerNumber, UNKNOWN_OWNER } from './owners.ts'
 import {
   type Answers,
@@ -67,10 +67,7 @@ export class LimiterRouter {
   private isSendDue = false
   private isStopped = false
   /** What this thread knows of the counters used with `takeAsync`. */
-  private readonly known = new LRUCache<string, Known>({
-    maxSize: KNOWN_BYTES_MAX,
-    sizeCalculation: (_, counter) => 2 * counter.length + 200,
-  })
+  private readonly known = new KnownCounters(KNOWN_BYTES_MAX)
 
   /**
    * @param options.ports From `Shards.connect`: one per shard, then the control port.
@@ -132,12 +129,12 @@ export class LimiterRouter {
   takeAsync(call: Take): Taken {
     const nowMs = this.clock()
     const endMs = (Math.floor(nowMs / call.durationMs) + 1) * call.durationMs
-    const { prefix = '', counter } = call
+    const { prefix = '', counter, workspaceId = '' } = call
     const name = prefix + counter
-    let known = this.known.get(name)
+    let known = this.known.get(workspaceId, name)
     if (known === undefined || known.endMs < endMs) {
       known = { endMs, used: 0, unanswered: 0 }
-      this.known.set(name, known)
+      this.known.set(workspaceId, name, known)
     }
     const used = known.used + known.unanswered
     if (used + call.cost > call.limit) return { passed: false, used, resetAtMs: known.endMs, atMs: nowMs }
@@ -412,16 +409,6 @@ class Lane {
   }
 }
 
-/** A counter as this thread knows it. */
-type Known = {
-  /** End of the window that the counts are of. */
-  endMs: number
-  /** As last answered by the shard. */
-  used: number
-  /** Let through since, and not answered yet. */
-  unanswered: number
-}
-
 /** A cost let through by `takeAsync`, until the shard has answered. */
 class Charge {
   private readonly endMs: number
@@ -458,5 +445,5 @@ const SAME_THREAD_CALLS_MAX = 32
 const WAITING_MAX = 100_000
 /** Of some 150 bytes. */
 const OWNERS_KNOWN_MAX = 10_000
-/** For what is known for `takeAsync`: some 50 000 counters. Of a forgotten one the next call passes unseen. */
+/** For what is known for `takeAsync`: some 50 000 counters. */
 const KNOWN_BYTES_MAX = 16 * 2 ** 20
