@@ -3,6 +3,7 @@ import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
 import { newId } from '../lib/ids.ts'
+import { listed } from '../lib/listed.ts'
 import { readMeta } from '../lib/meta.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
@@ -91,5 +92,5 @@ function refuseMissing(
 ): void {
   if (missing.length === 0) return
   requirePermission(actor, anyOf('*', create))
-  throw new ApiError('PRECONDITION_FAILED', `${kind} not found: ${[...new Set(missing)].join(', ')}`)
+  throw new ApiError('PRECONDITION_FAILED', `${kind} not found: ${listed([...new Set(missing)])}`)
 }

@@ -1,6 +1,7 @@
 import type { Deps } from '../deps.ts'
 import { ApiError, notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
+import { listed } from '../lib/listed.ts'
 import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import { missingOf, readImport, readImportContext, requireFewLinks, resolveImport } from './imports.ts'
 import { type NewKey, writeNewKeys } from './new-keys.ts'
@@ -55,6 +56,5 @@ export async function createKeys(deps: Deps, call: Call, body: CreateKeysBody): 
 
 /** @throws ApiError PRECONDITION_FAILED naming what is missing. */
 function refuse(kind: string, missing: readonly string[]): void {
-  if (missing.length > 0)
-    throw new ApiError('PRECONDITION_FAILED', `${kind} not found: ${missing.join(', ')}`)
+  if (missing.length > 0) throw new ApiError('PRECONDITION_FAILED', `${kind} not found: ${listed(missing)}`)
 }

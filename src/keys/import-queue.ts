@@ -5,6 +5,7 @@ import type { Touch } from '../db/database.ts'
 import type { Deps } from '../deps.ts'
 import { Episode } from '../episodes.ts'
 import { ApiError } from '../errors.ts'
+import { listed } from '../lib/listed.ts'
 import { log } from '../log.ts'
 import { missingOf, readImportContext, resolveImport } from './imports.ts'
 import { type NewKey, writeNewKeys } from './new-keys.ts'
@@ -198,9 +199,9 @@ async function importOf(
     const missingRoles = missingOf(key.roles, context.roles)
     const missingPermissions = missingOf(key.permissions, context.permissions)
     if (api === undefined || api.keyspaceId === null) reasons.set(id, `api ${apiId} not found`)
-    else if (missingRoles.length > 0) reasons.set(id, `roles not found: ${missingRoles.join(', ')}`)
+    else if (missingRoles.length > 0) reasons.set(id, `roles not found: ${listed(missingRoles)}`)
     else if (missingPermissions.length > 0)
-      reasons.set(id, `permissions not found: ${missingPermissions.join(', ')}`)
+      reasons.set(id, `permissions not found: ${listed(missingPermissions)}`)
     else if (taken.has(key.hash)) reasons.set(id, 'a key with this hash exists already')
     else {
       taken.add(key.hash)

@@ -4,6 +4,7 @@ import type { AnySql } from '../db/connect.ts'
 import type { Touch } from '../db/database.ts'
 import { ApiError, badRequest } from '../errors.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
+import { listed } from '../lib/listed.ts'
 import { holdPermissions, holdRoles } from '../permissions/store.ts'
 import { ensureIdentities } from './ensure-identities.ts'
 import {
@@ -114,8 +115,7 @@ async function holdNamed(tx: AnySql, workspaceId: WorkspaceId, keys: readonly Ne
     for (const { id } of await holdPermissions(tx, workspaceId, { ids: [...permissions.keys()], slugs: [] }))
       permissions.delete(id)
   const gone = [...roles.values(), ...permissions.values()]
-  if (gone.length > 0)
-    throw new ApiError('PRECONDITION_FAILED', `deleted in the meantime: ${gone.join(', ')}`)
+  if (gone.length > 0) throw new ApiError('PRECONDITION_FAILED', `deleted in the meantime: ${listed(gone)}`)
 }
 
 const rowOf = (key: NewKey, identities: ReadonlyMap<string, string>): NewKeyRow => ({

@@ -1,5 +1,6 @@
 import type { AnySql } from '../db/connect.ts'
 import { ApiError } from '../errors.ts'
+import { listed } from '../lib/listed.ts'
 import { type Actor, anyOf, requirePermission } from './authorize.ts'
 import { findRootKey, type RootKeyRow } from './store.ts'
 
@@ -45,12 +46,9 @@ export function requireHeld({ holds }: Granter, permissions: readonly string[]):
   if (missing.length > 0)
     throw new ApiError(
       'INSUFFICIENT_PERMISSIONS',
-      `cannot grant what this root key does not hold: ${missing.slice(0, NAMED_MAX).join(', ')}${missing.length > NAMED_MAX ? `, and ${missing.length - NAMED_MAX} more` : ''}`,
+      `cannot grant what this root key does not hold: ${listed(missing)}`,
     )
 }
-
-/** In one message. */
-const NAMED_MAX = 20
 
 /**
  * To change a root key's life, hold all that it holds; an operator's is for operators alone. What it holds is not said.
