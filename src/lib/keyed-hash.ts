@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { SmallCache } from './small-cache.ts'
 
 /**
  * A keyed 128-bit hash of texts: Chaskey-12 (Mouha et al. 2014, ISO/IEC 29192-6), a MAC made for 32-bit words. Without the
@@ -22,7 +23,7 @@ export class KeyedHash {
   private readonly wide: Key
   private readonly read = new State()
   /** How far the hash of these is; null = they have characters that do not fit one byte. */
-  private readonly prefixes = new Map<string, State | null>()
+  private readonly prefixes = new SmallCache<string, State | null>(PREFIXES_MAX)
 
   constructor(secret: string) {
     const digest = createHash('sha256').update(secret).digest()
@@ -47,7 +48,6 @@ export class KeyedHash {
     if (begun === undefined) {
       const state = new State()
       begun = state.add(prefix, this.narrow.start) ? state : null
-      if (this.prefixes.size >= PREFIXES_MAX) this.prefixes.clear()
       this.prefixes.set(prefix, begun)
     }
     if (begun !== null && this.read.add(text, begun)) this.finish(this.narrow)

@@ -2,6 +2,7 @@ import type { Changes } from '../db/changes.ts'
 import type { AnySql } from '../db/connect.ts'
 import { RecordCache } from '../db/record-cache.ts'
 import type { PermissionQuery } from '../lib/permission-query.ts'
+import { SmallCache } from '../lib/small-cache.ts'
 import { CounterPrefix } from './counter-prefix.ts'
 import { arrangeOverrides, type Overrides } from './overrides.ts'
 import { findNamespaceByName } from './store.ts'
@@ -23,7 +24,7 @@ export class Namespaces {
    * By name, the cache key of the workspace that asked last: a text made for each call would have to be put together and
    * hashed, 0.2 µs of its 4.
    */
-  readonly #keys = new Map<string, CacheKey>()
+  readonly #keys = new SmallCache<string, CacheKey>(KEYS_MAX)
   /** Those that are being made on first use, by cache key. */
   readonly #making = new Map<string, Promise<void>>()
 
@@ -58,7 +59,6 @@ export class Namespaces {
     let key = this.#keys.get(name)
     if (key === undefined || key.workspaceId !== workspaceId) {
       key = { workspaceId, text: keyOf(workspaceId, name) }
-      if (this.#keys.size >= KEYS_MAX) this.#keys.clear()
       this.#keys.set(name, key)
     }
     // Read before it is there, a namespace would have to be read again.

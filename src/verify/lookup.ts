@@ -1,6 +1,7 @@
 import type { Changes } from '../db/changes.ts'
 import type { AnySql } from '../db/connect.ts'
 import { RecordCache } from '../db/record-cache.ts'
+import { SmallCache } from '../lib/small-cache.ts'
 import { systemTimers, type Timers } from '../lib/timers.ts'
 import { type Asking, ColdLookups } from './cold-lookups.ts'
 import type { KeyRecord } from './key-record.ts'
@@ -13,7 +14,7 @@ import { bearer, hashKey } from './secret.ts'
 export class KeyLookup {
   readonly cache: RecordCache<KeyRecord, Asking>
   /** Authorization header → hash of root keys that were found lately. */
-  private readonly rootHashes = new Map<string, string>()
+  private readonly rootHashes = new SmallCache<string, string>(ROOT_HASHES_MAX)
 
   constructor(
     sql: AnySql,
@@ -55,7 +56,6 @@ export class KeyLookup {
     const hash = hashKey(bearer(authorization))
     const found = this.cache.find(hash, asking)
     if (found === null || found instanceof Promise || found.forWorkspaceId === null) return found
-    if (this.rootHashes.size >= ROOT_HASHES_MAX) this.rootHashes.clear()
     this.rootHashes.set(authorization, hash)
     return found
   }
