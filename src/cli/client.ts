@@ -30,7 +30,8 @@ export class Client {
 
   constructor(config: ClientConfig = readClientConfig()) {
     this.config = config
-    this.#rootKey = givenRootKey ?? config.rootKey ?? generatedRootKey(config.dataDir)
+    this.#rootKey =
+      givenRootKey ?? config.rootKey ?? (config.isHere ? generatedRootKey(config.dataDir) : null)
   }
 
   /** @throws CallError */
@@ -100,7 +101,7 @@ export class Client {
 
 const TIMEOUT_MS = 30_000
 
-/** What the first start of a server on this machine wrote, so that trying things out needs no variable. */
+/** What the first start of a server on this machine wrote, so that trying things out needs no variable. It is sent to no other. */
 function generatedRootKey(dataDir: string): string | null {
   try {
     return readFileSync(join(dataDir, 'root-key'), 'utf8').trim()

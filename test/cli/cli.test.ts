@@ -236,6 +236,31 @@ test('without TOLLGATE_URL it asks the server that these variables would start h
   expect(absent).toMatchObject({ code: 1, err: expect.stringContaining('(TOLLGATE_SOCKET) does not answer') })
 })
 
+/** A `TOLLGATE_URL` with a slip of the pen, or somebody else's, must not be told who the operator is here. */
+test('the generated root key is sent to a server of this machine alone', async () => {
+  const asked: (string | null)[] = []
+  const elsewhere = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    fetch: (request) => {
+      asked.push(request.headers.get('authorization'))
+      return Response.json({ apis: [], total: 0 })
+    },
+  })
+  const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-test-cli-'))
+  try {
+    writeFileSync(join(dataDir, 'root-key'), 'tollgate_generated')
+    const list = (env: Record<string, string>) =>
+      run('', ['api', 'list'], { TOLLGATE_DATA_DIR: dataDir, TOLLGATE_ROOT_KEY: '', ...env })
+    await list({ TOLLGATE_URL: elsewhere.url.href })
+    await list({ TOLLGATE_URL: 'http://tollgate.example', HTTP_PROXY: elsewhere.url.href })
+    expect(asked).toEqual(['Bearer tollgate_generated', null])
+  } finally {
+    await elsewhere.stop(true)
+    rmSync(dataDir, { recursive: true, force: true })
+  }
+})
+
 /** As an image of a company has it: every request leaves through its proxy, which knows nothing of this machine. */
 describe('a proxy of the environment is never asked for a server on this machine', () => {
   // Nobody listens on port 9.
