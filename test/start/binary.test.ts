@@ -177,7 +177,7 @@ test('it migrates, serves, imports, and keeps everything through kill -9 and a s
     const file = prefix.length === 1 ? path : '/keys.ndjson'
     expect(await run(['import', file, '--api', apiId], there)).toEqual({
       code: 0,
-      out: 'imported 300, there already 0, refused 0\n',
+      out: 'imported 300, there already 0, refused 0, skipped 0, of 300 lines\n',
       err: '',
     })
     await server.end('SIGKILL')
