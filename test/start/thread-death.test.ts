@@ -72,7 +72,7 @@ once('an HTTP thread that dies costs what it was answering, and another takes it
   await Bun.sleep(500)
   const killedAt = performance.now()
   server.process.kill('SIGUSR2')
-  while (!server.output().includes('an HTTP thread runs again')) await Bun.sleep(20)
+  while (!server.output().includes('"event":"http_thread_restarted"')) await Bun.sleep(20)
   expect(await threadsUp(server)).toEqual(ALL_UP)
   isOver = true
   await Promise.all(working)
@@ -136,8 +136,8 @@ once('counters go on from where they were when an HTTP thread dies, and while it
   const before = await counts()
   expect(before).toMatchObject({ requests: 60, timed: 60, outcomes: 60 })
   server.process.kill('SIGUSR2')
-  while (!server.output().includes('an HTTP thread died')) await Bun.sleep(5)
-  while (!server.output().includes('an HTTP thread runs again')) {
+  while (!server.output().includes('"event":"http_thread_died"')) await Bun.sleep(5)
+  while (!server.output().includes('"event":"http_thread_restarted"')) {
     // One that the kernel gave to the thread that died has no answer.
     const during = await counts().catch(() => null)
     if (during !== null) expect(during).toEqual(before)
