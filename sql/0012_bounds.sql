@@ -4,7 +4,8 @@
 -- A count is split into parts, and what is left of its bound is dealt out to them as `room`. A transaction counts in one
 -- part and locks that one alone, so eight that create keys do not wait for each other. Only when a part has no room left
 -- does one lock all parts, add up what is used and deal out the rest anew, or refuse. The room of all parts together is
--- never more than what is left: two at once can not both take the last place. What is deleted gives its room back when the
+-- never more than what is left: two at once can not both take the last place. What is deleted waits for nobody and locks
+-- nothing, as it may hold rows that those who count are waiting for: it is written down, and gives its room back when the
 -- rest is next dealt out.
 
 create table bounds (
@@ -25,6 +26,22 @@ create table workspace_counts (
   primary key (workspace_id, name, part)
 ) with (fillfactor = 50); -- a count rewrites its row, and should stay on the page
 comment on column workspace_counts.used is 'Rows counted here less those given back here; may be negative, as only the sum of the parts says something.';
+
+create table workspace_returns (
+  id           bigint generated always as identity primary key,
+  workspace_id text collate "C" not null,
+  name         text collate "C" not null,
+  rows         bigint not null
+);
+comment on table workspace_returns is 'Rows that went since the rest of a bound was last dealt out; then these are taken into workspace_counts.';
+create index workspace_returns_by_name on workspace_returns (workspace_id, name);
+
+create view workspace_used as
+select workspace_id, name, sum(used)::bigint as used
+  from (select workspace_id, name, used from workspace_counts
+         union all
+        select workspace_id, name, -rows from workspace_returns) as counted
+ group by workspace_id, name;
 comment on column workspace_counts.room is 'How many rows more may be counted in this part without asking the others.';
 
 -- What a workspace may have of something.
@@ -55,6 +72,24 @@ begin
 end
 $$;
 
+-- Locks all parts of a count and takes what went since into them.
+create function take_returns(p_workspace text, p_name text) returns void
+language plpgsql as $$
+begin
+  perform from workspace_counts c where c.workspace_id = p_workspace and c.name = p_name order by c.part for update;
+  if not found then
+    return;
+  end if;
+  with returned as (
+    delete from workspace_returns r where r.workspace_id = p_workspace and r.name = p_name returning r.rows
+  )
+  update workspace_counts c
+     set used = c.used - returned.sum
+    from (select sum(rows) from returned) as returned
+   where c.workspace_id = p_workspace and c.name = p_name and c.part = 0 and returned.sum is not null;
+end
+$$;
+
 -- Counts rows that were made (p_rows > 0) or deleted (p_rows < 0).
 -- Raises TGB01, with workspace, bound, value and what is used in its detail, when there is no room for them.
 create function count_rows(p_workspace text, p_name text, p_rows bigint) returns void
@@ -69,9 +104,13 @@ begin
   if p_rows = 0 then
     return;
   end if;
+  if p_rows < 0 then
+    insert into workspace_returns (workspace_id, name, rows) values (p_workspace, p_name, -p_rows);
+    return;
+  end if;
   update workspace_counts c
-     set used = c.used + p_rows, room = c.room - greatest(p_rows, 0)
-   where c.workspace_id = p_workspace and c.name = p_name and c.part = own_part and (c.room >= p_rows or p_rows < 0);
+     set used = c.used + p_rows, room = c.room - p_rows
+   where c.workspace_id = p_workspace and c.name = p_name and c.part = own_part and c.room >= p_rows;
   if found then
     return;
   end if;
@@ -82,9 +121,9 @@ begin
   insert into workspace_counts (workspace_id, name, part, used, room)
   select p_workspace, p_name, part, 0, 0 from generate_series(0, parts - 1) as part
       on conflict do nothing;
-  perform from workspace_counts c where c.workspace_id = p_workspace and c.name = p_name order by c.part for update;
+  perform take_returns(p_workspace, p_name);
   select sum(c.used) into used_now from workspace_counts c where c.workspace_id = p_workspace and c.name = p_name;
-  if p_rows > 0 and used_now + p_rows > bound then
+  if used_now + p_rows > bound then
     perform refuse_beyond_bound(p_workspace, p_name, used_now, bound);
   end if;
   update workspace_counts c
@@ -228,7 +267,7 @@ update ratelimit_overrides o
    set deleted_at = n.deleted_at
   from ratelimit_namespaces n
  where n.id = o.namespace_id and n.deleted_at is not null and o.deleted_at is null;
-delete from workspace_counts; -- what that counted: all is counted now
+delete from workspace_returns; -- what that counted: all is counted now
 insert into workspace_counts (workspace_id, name, part, used, room)
 select workspace_id, name, 0, count(*), 0
   from (select coalesce(for_workspace_id, workspace_id) as workspace_id,

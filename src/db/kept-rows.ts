@@ -53,6 +53,7 @@ export class KeptRows {
     const sql = connect(this.#address, { connectionsMax: 1 })
     this.#sql = sql
     try {
+      await takeReturns(sql)
       this.fullest = await findFullest(sql)
       for (const { workspaceId, bound, rows } of await removeOldest(sql))
         log('info', 'old_rows_removed', 'the oldest rows beyond the bound of a workspace were removed', {
@@ -73,18 +74,30 @@ export class KeptRows {
 }
 
 const EVERY_MS = 300_000
+const RETURNS_MIN = 1_000
 /** Rows a statement: a moment on any disk. */
 const SLICE_ROWS = 2_000
 /** Of the list for metrics: a metrics store cannot take any number of series. */
 const FULLEST_MAX = 100
 
+/**
+ * Takes what went of a workspace's rows into its counts, where much did. Whoever makes rows does that too, but only once the
+ * room that was dealt out is used up. One count a transaction: who makes rows may hold several.
+ */
+export async function takeReturns(sql: AnySql, rowsMin = RETURNS_MIN): Promise<void> {
+  const counts = await sql<{ workspaceId: string; name: string }[]>`
+    select workspace_id as "workspaceId", name from workspace_returns
+     group by workspace_id, name having count(*) >= ${rowsMin}`
+  for (const { workspaceId, name } of counts) await sql`select take_returns(${workspaceId}, ${name})`
+}
+
 /** Those that have used half of a bound or more, at most {@link FULLEST_MAX} of them. */
 export async function findFullest(sql: AnySql): Promise<Fullness[]> {
   return await sql<Fullness[]>`
     select workspace_id as "workspaceId", name as bound, used::bigint, bound_of(workspace_id, name)::bigint as value
-      from (select workspace_id, name, sum(used) as used from workspace_counts group by workspace_id, name) as counts
+      from workspace_used
      where used > 0 and used * 2 >= bound_of(workspace_id, name)
-     order by used / greatest(bound_of(workspace_id, name), 1) desc, workspace_id, name
+     order by used::numeric / greatest(bound_of(workspace_id, name), 1) desc, workspace_id, name
      limit ${FULLEST_MAX}`
 }
 

@@ -348,7 +348,7 @@ test('the counts are what is there, after everything that was done to this serve
        union all select workspace_id, 'queuedImports' from key_imports where failed_at is null
        union all select 'ws_root', 'workspaces' from workspaces where id <> 'ws_root'
     ), counted as (select workspace_id, name, count(*)::integer as there from there group by 1, 2),
-       used as (select workspace_id, name, sum(used)::integer as used from workspace_counts group by 1, 2)
+       used as (select workspace_id, name, used::integer as used from workspace_used)
     select coalesce(counted.name, used.name) as name, coalesce(counted.workspace_id, used.workspace_id) as workspace,
            coalesce(used.used, 0) as used, coalesce(counted.there, 0) as there
       from counted full join used using (workspace_id, name)
