@@ -5,6 +5,7 @@ const NAMES = [
   'database',
   'database writes',
   'database calls',
+  'database room',
   'limiter calls',
   'window flush',
   'usage flush',

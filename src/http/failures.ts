@@ -3,7 +3,8 @@ import { unavailablePart } from '../errors.ts'
 import { systemTimers, type Timers } from '../lib/timers.ts'
 import { type LogFields, log } from '../log.ts'
 
-type Part = NonNullable<ReturnType<typeof unavailablePart>>
+/** A part that is unavailable; `room`: the database lacks some. */
+type Reason = NonNullable<ReturnType<typeof unavailablePart>> | 'room'
 
 /**
  * Tells why requests failed by a fault of ours. A reason of its own has a line of its own, as a client was given its request
@@ -18,7 +19,7 @@ export class Failures {
   readonly #now: () => number
   /** That the database is away, or takes no writes. */
   readonly #known: readonly Episode[]
-  readonly #failing: Record<Part, Episode>
+  readonly #failing: Record<Reason, Episode>
 
   constructor(
     options: { timers?: Pick<Timers, 'after'>; now?: () => number; memory?: SharedArrayBuffer } = {},
@@ -30,6 +31,7 @@ export class Failures {
     this.#failing = {
       database: new Episode('database calls', memory),
       limiter: new Episode('limiter calls', memory),
+      room: new Episode('database room', memory),
     }
   }
 
@@ -41,35 +43,39 @@ export class Failures {
     }
     const now = this.#now()
     if (part === 'database' && this.#known.some((each) => each.count(1, now))) return
-    const failing = this.#failing[part]
+    const code = codeOf(cause)
+    // What it lacks (disk, memory, connections) is mended in another way, and told apart from its being away.
+    const reason = part === 'database' && code !== null && LACK.test(code) ? 'room' : part
+    const failing = this.#failing[reason]
     if (!failing.isOn && failing.begin(now))
-      this.#timers.after(KNOWN_MS, () => this.#look(part, { ...fields, because: reasonOf(cause) }))
+      this.#timers.after(KNOWN_MS, () =>
+        this.#look(reason, { part, ...fields, because: reasonOf(cause), ...(code !== null && { code }) }),
+      )
     failing.count(1, now)
   }
 
-  #look(part: Part, first: LogFields): void {
-    const failing = this.#failing[part]
-    const known = part === 'database' ? this.#known.find(({ isOn }) => isOn) : undefined
+  #look(reason: Reason, first: LogFields): void {
+    const failing = this.#failing[reason]
+    const known = reason === 'database' ? this.#known.find(({ isOn }) => isOn) : undefined
     if (known !== undefined) {
       known.count(failing.end(this.#now())?.counted ?? 0, this.#now())
       return
     }
     log('error', 'requests_failing', 'requests fail because a part of the server is unavailable', {
-      part,
       ...first,
       failed: failing.counted,
     })
-    this.#lookLater(part)
+    this.#lookLater(reason)
   }
 
-  #lookLater(part: Part): void {
-    const failing = this.#failing[part]
+  #lookLater(reason: Reason): void {
+    const failing = this.#failing[reason]
     this.#timers.after(QUIET_MS, () => {
       const now = this.#now()
       const ended = now - failing.lastAt < QUIET_MS ? null : failing.end(now)
-      if (ended === null) return this.#lookLater(part)
+      if (ended === null) return this.#lookLater(reason)
       log('info', 'requests_recovered', 'no request failed for that reason for ten seconds', {
-        part,
+        part: reason === 'room' ? 'database' : reason,
         failed: ended.counted,
         lastedMs: ended.lastedMs,
       })
@@ -80,6 +86,8 @@ export class Failures {
 /** Of this thread. */
 export const failures = new Failures()
 
+/** Disk, memory, connections. */
+const LACK = /^53/
 const KNOWN_MS = 1000
 const QUIET_MS = 10_000
 
@@ -89,4 +97,11 @@ function reasonOf(cause: unknown): string {
   for (let each = cause; each instanceof Error && texts.length < 8; each = each.cause)
     texts.push(each.message)
   return texts.join(': ')
+}
+
+/** Of Postgres or the network, the first of a chain. */
+function codeOf(cause: unknown): string | null {
+  for (let each = cause, depth = 0; each instanceof Error && depth < 8; each = each.cause, depth++)
+    if ('code' in each && /^[A-Z0-9_]{5,40}$/.test(String(each.code))) return String(each.code)
+  return null
 }

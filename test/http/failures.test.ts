@@ -76,6 +76,7 @@ test('calls that fail for one reason are counted over all threads, with a line a
         part,
         requestId: 'req_first',
         because: expect.stringContaining(cause.message),
+        ...(cause instanceof Unavailable ? {} : { code: expect.any(String) }),
         failed: 1001,
       },
       {
@@ -93,6 +94,16 @@ test('calls that fail for one reason are counted over all threads, with a line a
     pass(1)
     expect(linesSoFar()).toHaveLength(3)
   }
+})
+
+test('that the database lacks room is told although calls failed for another reason just before', () => {
+  const { threads, pass } = chosenThreads()
+  threads[0].report(postgresError('57P01'), {})
+  pass(1)
+  threads[0].report(postgresError('53100'), {})
+  threads[1].report(postgresError('53100'), {})
+  pass(1)
+  expect(linesSoFar().map(({ code }) => code)).toEqual(['57P01', '53100'])
 })
 
 test('calls that failed before it was known that the database is away count to the outage, without a line', () => {
