@@ -76,7 +76,7 @@ if (import.meta.main) {
 /** A recorder as the server's, whose batches come to a function that writes down how many, and nothing else of them. */
 async function openUnwritten(databaseUrl: string) {
   const url = new URL(databaseUrl)
-  url.searchParams.set('search_path', 'unwritten,public')
+  url.searchParams.set('options', '-c search_path=unwritten,public')
   const sql = connect({ kind: 'url', url: url.href }, { connectionsMax: 1 })
   await sql.unsafe(`
     create schema unwritten;
