@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { POSTGRES_BIN, startCluster } from '../support/cluster.ts'
+import { TEST_DATABASE_URL } from '../support/database.ts'
 import { PGBOUNCER, startPgBouncer } from '../support/pgbouncer.ts'
 import { spawnServer } from '../support/process.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
@@ -10,7 +11,10 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-describe.if(POSTGRES_BIN !== null && PGBOUNCER !== null)('servers behind PgBouncer', () => {
+/** They bring a Postgres of their own, so one suite is enough. */
+const isHere = POSTGRES_BIN !== null && PGBOUNCER !== null && TEST_DATABASE_URL !== null
+
+describe.if(isHere)('servers behind PgBouncer', () => {
   for (const pool_mode of ['transaction', 'session'] as const)
     test(`pool_mode=${pool_mode}: every call works, and a key that another server revokes is refused in seconds, an outage ends`, async () => {
       await using closing = new AsyncDisposableStack()

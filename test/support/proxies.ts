@@ -22,13 +22,14 @@ export async function startHaproxy(
   configOf: (place: Place) => string,
   closing: AsyncDisposableStack,
 ): Promise<{ port: number; stats: string }> {
-  const place = await placeFor('haproxy', closing)
-  const stats = `${place.folder}/stats`
-  writeFileSync(`${place.folder}/haproxy.cfg`, configOf(place))
-  writeFileSync(`${place.folder}/stats.cfg`, `global\n    stats socket ${stats} level admin\n`)
-  const files = ['haproxy.cfg', 'stats.cfg'].flatMap((name) => ['-f', `${place.folder}/${name}`])
-  await run([HAPROXY ?? '', '-db', '-q', ...files], place, closing)
-  return { port: place.port, stats }
+  return await withFreePort('haproxy', closing, async (place) => {
+    const stats = `${place.folder}/stats`
+    writeFileSync(`${place.folder}/haproxy.cfg`, configOf(place))
+    writeFileSync(`${place.folder}/stats.cfg`, `global\n    stats socket ${stats} level admin\n`)
+    const files = ['haproxy.cfg', 'stats.cfg'].flatMap((name) => ['-f', `${place.folder}/${name}`])
+    await run([HAPROXY ?? '', '-db', ...files], place, closing)
+    return { port: place.port, stats }
+  })
 }
 
 /**
@@ -40,13 +41,31 @@ export async function startCaddy(
   sitesOf: (place: Place) => string,
   closing: AsyncDisposableStack,
 ): Promise<number> {
-  const place = await placeFor('caddy', closing)
-  const file = `${place.folder}/Caddyfile`
-  const options = '{\n  admin off\n  auto_https off\n  log {\n    level ERROR\n  }\n}\n'
-  writeFileSync(file, `${options}${sitesOf(place)}`)
-  await run([CADDY ?? '', 'run', '--adapter', 'caddyfile', '--config', file], place, closing)
-  return place.port
+  return await withFreePort('caddy', closing, async (place) => {
+    const file = `${place.folder}/Caddyfile`
+    const options = '{\n  admin off\n  auto_https off\n  log {\n    level ERROR\n  }\n}\n'
+    writeFileSync(file, `${options}${sitesOf(place)}`)
+    await run([CADDY ?? '', 'run', '--adapter', 'caddyfile', '--config', file], place, closing)
+    return place.port
+  })
 }
+
+/** A port that was free may be another test's before the proxy listens: then with another one. */
+async function withFreePort<T>(
+  name: string,
+  closing: AsyncDisposableStack,
+  start: (place: Place) => Promise<T>,
+): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await start(await placeFor(name, closing))
+    } catch (cause) {
+      if (attempt === 3 || !(cause instanceof EndedError)) throw cause
+    }
+  }
+}
+
+class EndedError extends Error {}
 
 async function placeFor(name: string, closing: AsyncDisposableStack): Promise<Place> {
   const folder = mkdtempSync(join(tmpdir(), `tollgate-${name}-`))
@@ -55,7 +74,7 @@ async function placeFor(name: string, closing: AsyncDisposableStack): Promise<Pl
   return { folder, port: await freePort() }
 }
 
-/** @throws Error with what it wrote, when it ends instead of listening. */
+/** @throws EndedError with what it wrote, when it ends instead of listening. */
 async function run(command: string[], { port, folder }: Place, closing: AsyncDisposableStack): Promise<void> {
   const child = Bun.spawn(command, {
     cwd: folder,
@@ -72,7 +91,7 @@ async function run(command: string[], { port, folder }: Place, closing: AsyncDis
   })
   for (let attempt = 0; attempt < 600; attempt++) {
     if (child.exitCode !== null)
-      throw new Error(`${command[0]} ended with ${child.exitCode}: ${await written}`)
+      throw new EndedError(`${command[0]} ended with ${child.exitCode}: ${await written}`)
     if (await takesConnections(port)) return
     await Bun.sleep(25)
   }
