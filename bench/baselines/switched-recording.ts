@@ -75,9 +75,7 @@ if (import.meta.main) {
 
 /** A recorder as the server's, whose batches come to a function that writes down how many, and nothing else of them. */
 async function openUnwritten(databaseUrl: string) {
-  const url = new URL(databaseUrl)
-  url.searchParams.set('options', '-c search_path=unwritten,public')
-  const sql = connect({ kind: 'url', url: url.href }, { connectionsMax: 1 })
+  const sql = connect({ kind: 'url', url: databaseUrl }, { connectionsMax: 1 })
   await sql.unsafe(`
     create schema unwritten;
     create table unwritten.came (verifications bigint);
@@ -90,6 +88,9 @@ async function openUnwritten(databaseUrl: string) {
           return true;
         end $f$', pg_get_function_arguments('public.apply_usage_batch'::regproc));
     end $$`)
+  // Of its connection, and of the one for transactions: what a URL says of the search path is one schema.
+  await sql.unsafe('set search_path = unwritten, public')
+  await sql.begin((tx) => tx.unsafe('set search_path = unwritten, public'))
   const recorder = recorderInto(sql)
   return {
     recorder,
