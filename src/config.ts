@@ -232,7 +232,7 @@ export const VARIABLES = {
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,
   TOLLGATE_URL: {
-    about: 'the server that the commands other than serve and migrate call',
+    about: 'the server that the commands other than serve, migrate and doctor call',
     otherwise: 'from host and port',
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,

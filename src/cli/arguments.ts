@@ -92,13 +92,14 @@ export function parse(command: Command, words: string[]): Arguments {
     ['json', { type: 'boolean' as const }],
     ['help', { type: 'boolean' as const, short: 'h' }],
   ])
-  let parsed: { values: ConstructorParameters<typeof Arguments>[0]; positionals: string[] }
-  try {
-    parsed = parseArgs({ args: words, options, allowPositionals: true, strict: true })
-  } catch (cause) {
-    throw new UsageError(cause instanceof Error ? cause.message : String(cause))
-  }
-  const { values, positionals } = parsed
+  const { values, positionals, tokens } = parseArgs({
+    args: words,
+    options,
+    allowPositionals: true,
+    strict: false, // its own refusals are in the runtime's words
+    tokens: true,
+  })
+  for (const token of tokens) if (token.kind === 'option') checkOption(token, options)
   const wanted = command.positional === undefined ? 0 : 1
   if (values.help !== true) {
     if (positionals.length < wanted) throw new UsageError(`${command.positional} is missing`)
@@ -108,4 +109,22 @@ export function parse(command: Command, words: string[]): Arguments {
       if (isRequired === true && values[name] === undefined) throw new UsageError(`--${name} is required`)
   }
   return new Arguments(values, positionals[0] ?? '')
+}
+
+/** The value is never repeated: it may be a secret. @throws UsageError */
+function checkOption(
+  token: { name: string; rawName: string; value?: string | undefined; inlineValue?: boolean | undefined },
+  options: Record<string, { type: 'boolean' | 'string' }>,
+): void {
+  const { name, rawName, value, inlineValue } = token
+  const type = Object.hasOwn(options, name) ? options[name]?.type : undefined
+  if (type === undefined) throw new UsageError(`unknown option ${rawName}`)
+  if (type === 'boolean') {
+    if (value !== undefined) throw new UsageError(`${rawName} takes no value`)
+    return
+  }
+  if (value === undefined) throw new UsageError(`${rawName} needs a value`)
+  // `--name --json` has more likely forgotten the value than named something "--json"; `-` alone is stdin.
+  if (inlineValue === false && value.length > 1 && value.startsWith('-'))
+    throw new UsageError(`${rawName} needs a value; one that begins with "-" is written ${rawName}=<value>`)
 }

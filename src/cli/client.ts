@@ -85,9 +85,8 @@ export class Client {
       this.hasAnswered = true
       body = (await response.json()) as typeof body // every answer of the server is an object or a list
     } catch (cause) {
-      const reason = cause instanceof Error ? cause.message : String(cause)
       const where = socketPath === null ? `${url} (TOLLGATE_URL)` : `${socketPath} (TOLLGATE_SOCKET)`
-      throw new CallError(`${where} does not answer: ${reason}`, null, null)
+      throw new CallError(`${where} does not answer: ${reasonOf(cause)}`, null, null)
     }
     if (status < 300) return body as T // the reply of the method, as /openapi.json describes it
     const { code = null, message = 'no reason given' } = body.error ?? {}
@@ -100,6 +99,22 @@ export class Client {
 }
 
 const TIMEOUT_MS = 30_000
+
+/** Why no answer came, without the runtime's advice to its own users. */
+function reasonOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause)
+  if (cause instanceof SyntaxError) return 'what answers there is not Tollgate'
+  if (cause.name === 'TimeoutError') return `nothing came within ${TIMEOUT_MS / 1000} seconds`
+  const code = 'code' in cause ? String(cause.code) : ''
+  return REASONS[code] ?? cause.message
+}
+
+const REASONS: Record<string, string> = {
+  ECONNREFUSED: 'nothing listens there; start a server with "tollgate serve", or correct the address',
+  ENOENT: 'there is no such socket; start a server with TOLLGATE_SOCKET, or correct the path',
+  ENOTFOUND: 'its host is not known here; correct the address',
+  ECONNRESET: 'the connection was closed without an answer; is it a Tollgate, and http or https as it wants?',
+}
 
 /** What the first start of a server on this machine wrote, so that trying things out needs no variable. It is sent to no other. */
 function generatedRootKey(dataDir: string): string | null {

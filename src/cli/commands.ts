@@ -1,6 +1,7 @@
 import packageJson from '../../package.json' with { type: 'json' }
 import { ConfigError, unknownVariables } from '../config.ts'
 import { StartError } from '../db/data-dir.ts'
+import { fileProblem } from '../lib/file-problem.ts'
 import { apiCommands } from './api.ts'
 import { type Arguments, type Command, parse, ROOT_KEY_FILE, UsageError } from './arguments.ts'
 import { benchCommand } from './bench.ts'
@@ -60,7 +61,13 @@ export async function runCommand(words: string[]): Promise<void> {
     const help = overview(group.length === 0 ? commands : group)
     const isAsked = group.length > 0 && isHelpAsked(typed.slice(1))
     if (isAsked) process.stdout.write(help)
-    else process.stderr.write(`unknown command ${JSON.stringify(typed.join(' '))}\n\n${help}`)
+    else {
+      const isHalf = group.length > 0 && typed.length === 1
+      const what = isHalf
+        ? `${first} is half a command; one of these is meant`
+        : `unknown command ${JSON.stringify(typed.join(' '))}`
+      process.stderr.write(`${what}\n\n${help}`)
+    }
     process.exitCode = isAsked ? 0 : 2
     return
   }
@@ -115,10 +122,13 @@ function report(cause: unknown, command: Command, isJson: boolean): number {
     (cause instanceof Error && 'syscall' in cause) // a file that is not there, not readable, a folder
   if (!isExpected) throw cause
   const { code, status } = cause instanceof CallError ? cause : { code: null, status: null }
-  const text = errorText({ message: cause.message, code, status }, { isJson })
+  const text = errorText({ message: messageOf(cause), code, status }, { isJson })
   process.stderr.write(isUsage && !isJson ? `${text}\n\n${helpOf(command)}` : `${text}\n`)
   return isUsage ? 2 : 1
 }
+
+const messageOf = (cause: Error): string =>
+  'syscall' in cause && 'path' in cause ? `${cause.path}: ${fileProblem(cause)}` : cause.message
 
 function overview(shown = commands): string {
   const width = Math.max(...shown.map(({ name }) => name.length))

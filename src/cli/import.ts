@@ -11,7 +11,7 @@ import { hashKey } from '../verify/secret.ts'
 import type { Command } from './arguments.ts'
 import { UsageError } from './arguments.ts'
 import { CallError, Client } from './client.ts'
-import { readImportFile } from './import-file.ts'
+import { FileError, readImportFile } from './import-file.ts'
 import { onInterrupt } from './interrupt.ts'
 
 /*
@@ -83,7 +83,9 @@ async function importFile(
   path: string,
   options: { format: 'csv' | 'ndjson'; apiId: string | undefined; connections: number },
 ): Promise<Report> {
-  const { size: bytes, mtimeMs: modifiedMs } = statSync(path)
+  const stat = statSync(path)
+  const { size: bytes, mtimeMs: modifiedMs } = stat
+  if (stat.isDirectory()) throw new FileError(`${path} is a folder; import takes one file`)
   const progress = readProgress(path, {
     bytes,
     modifiedMs,

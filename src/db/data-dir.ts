@@ -13,6 +13,7 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { encodeBase58 } from '../lib/base58.ts'
+import { fileProblem } from '../lib/file-problem.ts'
 
 /**
  * The folder a server keeps its own things in: generated secrets, the embedded database, what a stop could not send.
@@ -59,7 +60,10 @@ export function openDataDir(path: string, options: { exclusive: boolean }): Data
   try {
     mkdirSync(path, { recursive: true, mode: 0o700 })
   } catch (cause) {
-    throw new StartError(`the data directory ${path} cannot be made: ${reason(cause)}`, { cause })
+    throw new StartError(
+      `the data directory ${path} cannot be made: ${fileProblem(cause)}; set TOLLGATE_DATA_DIR to another folder`,
+      { cause },
+    )
   }
   for (let slot = 0; slot < (options.exclusive ? 1 : SLOTS_MAX); slot++) {
     const base = join(path, `node-${slot}`)
@@ -83,7 +87,7 @@ export function openDataDir(path: string, options: { exclusive: boolean }): Data
     } catch (cause) {
       lock.close()
       if (cause instanceof StartError) throw cause
-      throw new StartError(`the data directory ${path} cannot be written: ${reason(cause)}`, { cause })
+      throw new StartError(`the data directory ${path} cannot be written: ${fileProblem(cause)}`, { cause })
     }
   }
   throw new StartError(

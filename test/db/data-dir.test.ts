@@ -149,7 +149,7 @@ test('a folder that cannot be made is an error that names it', () => {
   const file = join(mkdtempSync(join(scratch, 'one-')), 'file')
   writeFileSync(file, '')
   expect(() => openDataDir(join(file, 'data'), { exclusive: true })).toThrow(
-    `the data directory ${join(file, 'data')} cannot be made`,
+    `the data directory ${join(file, 'data')} cannot be made: a part of its path is a file, not a folder`,
   )
 })
 

@@ -1,0 +1,19 @@
+/**
+ * Why a file or folder cannot be used, as a person says it: the runtime tells the name of the system call, and of a folder
+ * that was read as a file not even its path.
+ */
+export function fileProblem(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause)
+  return PROBLEMS['code' in cause ? String(cause.code) : ''] ?? cause.message
+}
+
+const PROBLEMS: Record<string, string> = {
+  ENOENT: 'it, or the folder that it should be in, does not exist',
+  EISDIR: 'it is a folder, not a file',
+  ENOTDIR: 'a part of its path is a file, not a folder',
+  EEXIST: 'a file of that name is in its place',
+  EACCES: 'this user may not use it',
+  EPERM: 'this user may not use it',
+  EROFS: 'it is on a read-only file system',
+  ENOSPC: 'the disk is full',
+}
