@@ -8,7 +8,10 @@ export function explain(cause: unknown, url: Pick<DatabaseUrl, 'hosts' | 'user' 
   const error = cause instanceof Error ? cause : new Error(String(cause))
   const said = error.message.replace(/\s*\n\s*/g, ' ')
   const code = 'code' in error ? String(error.code) : ''
-  const address = 'address' in error && typeof error.address === 'string' ? ` (${error.address})` : ''
+  const answeredFrom = 'address' in error && typeof error.address === 'string' ? error.address : null
+  // Of a name it tells what it stands for; of an address, nothing.
+  const address =
+    answeredFrom === null || url.hosts.some(({ host }) => host === answeredFrom) ? '' : ` (${answeredFrom})`
   const where = url.hosts
     .map(({ host, port }) =>
       host.startsWith('/')

@@ -77,6 +77,8 @@ export function listenError(
       case 'ENOENT':
         return `${what} cannot be made: its folder does not exist`
       default: {
+        if (host !== undefined && cause instanceof Error && cause.message === `Failed to listen at ${host}`)
+          return `HOST ${host} is no address of this machine; set HOST to one that is, or to 0.0.0.0 for all`
         const reason = cause instanceof Error ? cause.message : String(cause)
         return `cannot listen on ${host === undefined ? '' : `HOST ${host}, `}${what}: ${reason}`
       }

@@ -40,7 +40,7 @@ async function refused(command: string, url: string): Promise<string> {
 test('a database that is not there ends the start with one line', async () => {
   for (const command of ['serve', 'migrate'])
     expect(await refused(command, 'postgres://u:SECRET@127.0.0.1:1/db')).toBe(
-      'the database cannot be used: nothing listens at 127.0.0.1:1 (127.0.0.1); start Postgres there, or correct host and port in DATABASE_URL',
+      'the database cannot be used: nothing listens at 127.0.0.1:1; start Postgres there, or correct host and port in DATABASE_URL',
     )
 })
 

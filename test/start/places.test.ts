@@ -73,6 +73,9 @@ test('an address of another machine, a folder that does not exist, a port twice'
   expect((await refusal({ HOST: '203.0.113.7', PORT: '3000' })).err).toBe(
     'HOST 203.0.113.7 is no address of this machine; set HOST to one that is, or to 0.0.0.0 for all\n',
   )
+  expect((await refusal({ HOST: 'nonsense', PORT: '3000' })).err).toBe(
+    'HOST nonsense is no address of this machine; set HOST to one that is, or to 0.0.0.0 for all\n',
+  )
   const path = join(folder, 'nowhere/http.sock')
   expect((await refusal({ TOLLGATE_SOCKET: path })).err).toBe(
     `TOLLGATE_SOCKET ${path} cannot be made: its folder does not exist\n`,
