@@ -41,3 +41,4 @@ const { outputs } = await Bun.build({
 })
 // The maps are inside; what is left beside the binary nobody needs.
 for (const { kind, path } of outputs) if (kind === 'sourcemap') rmSync(path, { force: true })
+process.stdout.write(`built ${outfile}\n`)
