@@ -18,6 +18,8 @@ test('an erasure whose server is killed -9 in the middle is finished by the next
       DATABASE_URL: database.databaseUrl ?? '',
       TOLLGATE_DATA_DIR: database.dataDir,
       TOLLGATE_HTTP_THREADS: '1',
+      // A crowded machine is slow, and the embedded database has one connection at heart.
+      TOLLGATE_DB_TIMEOUT_MS: '20000',
     })
   const first = await start()
   const post = async (server: typeof first, method: string, body: unknown) =>
