@@ -79,6 +79,12 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
     why: 'RFC 9112 5.1: blanks after a value are none of it; and a trailer never frames, it is dropped',
   },
   {
+    ours: /^400 a chunk's length has too many digits/,
+    theirs: /^answered/,
+    bytes: /\b0{8,}1/,
+    why: 'zeros in front of a chunk’s length are bounded, as is all that is read and not kept',
+  },
+  {
     ours: /^closed/,
     theirs: /^(400|417)/,
     why: 'what ends within a head or a body is closed without an answer; Node has looked at its beginning',
