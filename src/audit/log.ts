@@ -97,8 +97,23 @@ async function insertEntries(
 }
 
 /**
- * The same for keys deleted together: an insert, to stand in a statement whose CTE `deleted` yields their ids. So a
- * million keys cost the database a moment and this process nothing.
+ * Of a deleted key, and whose it was: its row goes, and an erasure of that person has to find what else tells of the key.
+ * An owner that no identity has is named as what the key had.
+ */
+export function deletedKeyResources(
+  id: string,
+  apiId: string,
+  { identityId, ownerId }: { identityId: string | null; ownerId: string | null },
+): AuditResource[] {
+  const key: AuditResource = { type: 'key', id }
+  const api: AuditResource = { type: 'api', id: apiId }
+  if (identityId !== null) return [key, api, { type: 'identity', id: identityId }]
+  return [ownerId === null ? key : { ...key, before: { ownerId } }, api]
+}
+
+/**
+ * The same for keys deleted together: an insert, to stand in a statement whose CTE `deleted` yields their ids and whose
+ * they were. So a million keys cost the database a moment and this process nothing.
  * @param apiId The API they belonged to.
  */
 export type AuditDeletedKeys = ReturnType<typeof auditDeletedKeys>
@@ -108,8 +123,13 @@ export function auditDeletedKeys(sql: AnySql, actor: AuditActor, apiId: string) 
     insert into audit_events (id, workspace_id, event, actor_type, actor_id, resources, description, location,
                               user_agent, occurred_at)
     select new_id_like(${newId('log', now)}), ${actor.workspaceId}, 'key.delete', 'key', ${actor.rootKeyId},
-           jsonb_build_array(jsonb_build_object('type', 'key', 'id', deleted.id),
-                             jsonb_build_object('type', 'api', 'id', ${apiId}::text)),
+           jsonb_build_array(jsonb_build_object('type', 'key', 'id', deleted.id)
+                               || case when deleted.identity_id is null and deleted.owner_id is not null
+                                       then jsonb_build_object('before', jsonb_build_object('ownerId', deleted.owner_id))
+                                       else '{}'::jsonb end,
+                             jsonb_build_object('type', 'api', 'id', ${apiId}::text))
+             || case when deleted.identity_id is null then '[]'::jsonb
+                     else jsonb_build_array(jsonb_build_object('type', 'identity', 'id', deleted.identity_id)) end,
            'deleted key ' || deleted.id || ' of API ' || ${apiId}::text, ${actor.location}, ${actor.userAgent}, ${now}
       from deleted`
 }

@@ -35,12 +35,18 @@ export function patternsOf(names: Erased): { patterns: string[]; decisionPattern
 
 /**
  * The event without the person: names are pseudonyms, and what describes the erased things is gone.
- * @returns also ids of identities that had an erased external id: earlier ones, deleted since.
+ * @returns also ids of identities that had an erased external id: earlier ones, deleted since; and the key whose deletion this
+ *   is, when it was the person's: nothing else may tell of it any more.
  */
 export function withoutNames(
   { event, resources, description }: Omit<AuditRow, 'id'>,
   names: Erased,
-): { resources: AuditResource[]; description: string; identityIds: string[] } {
+): {
+  resources: AuditResource[]
+  description: string
+  identityIds: string[]
+  deletedKey: { id: string; apiId: string | null } | null
+} {
   const isDecision = event === 'ratelimit.success' || event === 'ratelimit.denied'
   const identityIds = resources.flatMap(({ type, id, meta }) =>
     type === 'identity' && erasedOf(meta?.externalId, names)?.kind === 'external' && !names.has(id)
@@ -58,7 +64,24 @@ export function withoutNames(
     if (isDecision) return renamedEverywhere(resource, names)
     return renamedFields(resource, names)
   })
-  return { resources: changed, description: renamedWords(description, names), identityIds }
+  return {
+    resources: changed,
+    description: renamedWords(description, names),
+    identityIds,
+    deletedKey: event === 'key.delete' ? deletedKeyOf(resources, names) : null,
+  }
+}
+
+/** As `deletedKeyResources` names it and its owner. */
+function deletedKeyOf(resources: readonly AuditResource[], names: Erased) {
+  const key = resources.find(({ type }) => type === 'key')
+  // One that was erased before keeps the pseudonym that was answered then.
+  if (key === undefined || names.has(key.id) || key.id.startsWith('erased_')) return null
+  const isOfPerson =
+    erasedOf(key.before?.ownerId, names)?.kind === 'external' ||
+    resources.some(({ type, id }) => type === 'identity' && names.get(id)?.kind === 'identity')
+  if (!isOfPerson) return null
+  return { id: key.id, apiId: resources.find(({ type }) => type === 'api')?.id ?? null }
 }
 
 const erasedOf = (value: unknown, names: Erased) => (typeof value === 'string' ? names.get(value) : undefined)

@@ -127,7 +127,7 @@ export class Eraser {
   async #sweep(workspaceId: WorkspaceId, subject: string): Promise<void> {
     while (await this.#deleteKeys(workspaceId, subject)) await this.#sweepKeys(workspaceId, subject)
     await this.#sweepKeys(workspaceId, subject)
-    // Audit events may tell of earlier identities of the same external id: those are names, too.
+    // Audit events may tell of earlier identities of the same external id, and of keys deleted before: those are names, too.
     for (let left = await this.#unswept(workspaceId, subject); left.length > 0; ) {
       await this.#rewriteEvents(workspaceId, subject, left)
       for (const name of left) {
@@ -141,6 +141,7 @@ export class Eraser {
         await markSwept(tx, workspaceId, names)
         touch(ERASURES)
       })
+      await this.#sweepKeys(workspaceId, subject)
       left = await this.#unswept(workspaceId, subject)
     }
     await this.#eraseFromSpills()
@@ -196,9 +197,11 @@ export class Eraser {
     await this.#untilFewer(async (tx) => {
       const events = await lockAuditEvents(tx, workspaceId, patterns, this.#batchRows)
       const identityIds = new Set<string>()
+      const deletedKeys = new Map<string, string | null>()
       const rewritten = events.map((event) => {
-        const { identityIds: found, ...changed } = withoutNames(event, names)
+        const { identityIds: found, deletedKey, ...changed } = withoutNames(event, names)
         for (const id of found) identityIds.add(id)
+        if (deletedKey !== null) deletedKeys.set(deletedKey.id, deletedKey.apiId)
         return { id: event.id, ...changed }
       })
       const earlier = [...identityIds].map((name) => ({
@@ -208,7 +211,14 @@ export class Eraser {
         subject,
         apiId: null,
       }))
-      await insertErasedNames(tx, workspaceId, earlier, this.#clock())
+      const keys = [...deletedKeys].map(([name, apiId]) => ({
+        kind: 'key' as const,
+        name,
+        pseudonym: newId('erased'),
+        subject,
+        apiId,
+      }))
+      await insertErasedNames(tx, workspaceId, [...earlier, ...keys], this.#clock())
       await rewriteAuditEvents(tx, rewritten)
       return events.length
     })

@@ -1,4 +1,4 @@
-import { audit } from '../audit/log.ts'
+import { audit, deletedKeyResources } from '../audit/log.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { Call } from '../http/endpoint.ts'
@@ -21,18 +21,15 @@ export async function deleteKey(
   if (key === null) throw notFound(`key ${keyId}`)
   requireOn(actor, RIGHT, key.apiId)
   await deps.database.write(async (tx, touch) => {
-    const isDeleted = permanent
+    const owner = permanent
       ? await removeKey(tx, workspaceId, keyId)
       : await softDeleteKey(tx, workspaceId, keyId, deps.clock())
-    if (!isDeleted) throw notFound(`key ${keyId}`)
+    if (owner === null) throw notFound(`key ${keyId}`)
     await audit(tx, actor, [
       {
         event: 'key.delete',
         description: `deleted key ${keyId} of API ${key.apiId}${permanent ? ' permanently' : ''}`,
-        resources: [
-          { type: 'key', id: keyId },
-          { type: 'api', id: key.apiId },
-        ],
+        resources: deletedKeyResources(keyId, key.apiId, owner),
       },
     ])
     touch(keyId)

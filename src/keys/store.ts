@@ -418,26 +418,34 @@ export async function deleteDefaultLimit(
   await sql`delete from ratelimits where workspace_id = ${workspaceId} and key_id = ${keyId} and name = 'default'`
 }
 
-/** The row stays, and with it the hash: the same text cannot be imported again. @returns false when it is gone. */
+/** Whose a key was when it was deleted. */
+export type KeyOwner = { identityId: string | null; ownerId: string | null }
+
+/** The row stays, and with it the hash: the same text cannot be imported again. @returns whose it was; null when it is gone. */
 export async function softDeleteKey(
   sql: AnySql,
   workspaceId: WorkspaceId,
   keyId: string,
   now: number,
-): Promise<boolean> {
-  const rows = await sql`
+): Promise<KeyOwner | null> {
+  const rows = await sql<KeyOwner[]>`
     update keys set deleted_at = ${now}, updated_at = ${now}
      where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
- returning 1`
+ returning identity_id as "identityId", owner_id as "ownerId"`
   await countGone(sql, workspaceId, { name: 'keys', rows: rows.length })
-  return rows.length > 0
+  return rows[0] ?? null
 }
 
-/** Removes the row and all that hangs on it. @returns false when it is gone. */
-export async function removeKey(sql: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<boolean> {
-  const rows = await sql`
-    delete from keys where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null returning 1`
-  return rows.length > 0
+/** Removes the row and all that hangs on it. @returns whose it was; null when it is gone. */
+export async function removeKey(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+): Promise<KeyOwner | null> {
+  const [row] = await sql<KeyOwner[]>`
+    delete from keys where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+ returning identity_id as "identityId", owner_id as "ownerId"`
+  return row ?? null
 }
 
 /**
@@ -454,7 +462,7 @@ export async function softDeleteKeysOf(
     with deleted as (
       update keys set deleted_at = ${now}, updated_at = ${now}
        where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId} and deleted_at is null
-      returning id
+      returning id, identity_id, owner_id
     ), audited as (${audited})
     select count(*)::integer as total from deleted`
   const total = row?.total ?? 0
@@ -470,7 +478,8 @@ export async function removeKeysOf(
 ): Promise<number> {
   const [row] = await sql<{ total: number }[]>`
     with deleted as (
-      delete from keys where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId} returning id
+      delete from keys where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId}
+      returning id, identity_id, owner_id
     ), audited as (${audited})
     select count(*)::integer as total from deleted`
   return row?.total ?? 0

@@ -223,6 +223,72 @@ describe('identities.eraseIdentity', () => {
     }
   })
 
+  test('takes with it keys that were deleted for good before, whose rows are gone; not those that were given away', async () => {
+    for (const [verb, owner] of [
+      ['keys.deleteKey', 'externalId'],
+      ['keys.deleteKey', 'ownerId'],
+      ['apis.deleteKeys', 'externalId'],
+      ['apis.deleteKeys', 'ownerId'],
+    ] as const) {
+      const workspace = await server.workspace()
+      const apiId = await makeApi(workspace)
+      const externalId = `erin@${crypto.randomUUID()}`
+      const name = `Erin ${crypto.randomUUID()}`
+      await workspace.post('identities.createIdentity', { externalId })
+      const make = async (of: string): Promise<{ key: string; keyId: string }> => {
+        const key = `erin-${crypto.randomUUID()}`
+        const made = await workspace.post('migrations.createKeys', [
+          { apiId, name: 'new', [owner]: of, plaintext: key },
+        ])
+        return { key, keyId: made.keyIds[0] }
+      }
+      const gone = await make(externalId)
+      const given = await make(externalId)
+      await workspace.post('keys.updateKey', { keyId: gone.keyId, name, meta: { name } })
+      await workspace.post('keys.updateKey', { keyId: given.keyId, [owner]: 'somebody else' })
+      for (const { key } of [gone, given]) await server.post('keys.verifyKey', { key })
+      await server.server.deps.usage.flush()
+      if (verb === 'apis.deleteKeys') await workspace.post(verb, { apiId, permanent: true })
+      else for (const { keyId } of [gone, given]) await workspace.post(verb, { keyId, permanent: true })
+
+      const { complete } = await workspace.post('identities.eraseIdentity', { externalId })
+      expect(complete).toBe(true)
+      expect(await tablesWith(server.server.deps.sql, [externalId, name, gone.keyId])).toEqual([])
+      // Its counts are there, under a pseudonym of its own; the other key is somebody else's, and stays what it was.
+      const counted = await workspace.get('analytics.getVerifications', { apiId, start: 0, groupBy: 'key' })
+      expect(counted).toHaveLength(2)
+      expect(counted).toContainEqual(expect.objectContaining({ keyId: given.keyId, total: 1 }))
+      expect(counted).toContainEqual(
+        expect.objectContaining({ keyId: expect.stringMatching(/^erased_/), total: 1 }),
+      )
+    }
+  })
+
+  test('and what is left of deleted keys whose identity was deleted since; a key erased before keeps its pseudonym', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const externalId = `frank@${crypto.randomUUID()}`
+    const name = `Frank ${crypto.randomUUID()}`
+    const { identityId } = await workspace.post('identities.createIdentity', { externalId })
+    const make = async (): Promise<string> =>
+      (await workspace.post('keys.createKey', { apiId, externalId, name })).keyId
+    const [deleted, erasedBefore] = [await make(), await make()]
+    for (const keyId of [deleted, erasedBefore]) await workspace.post('keys.deleteKey', { keyId })
+    const { pseudonym } = await workspace.post('keys.eraseKey', { keyId: erasedBefore })
+    await workspace.post('identities.deleteIdentity', { identityId })
+
+    await workspace.post('identities.eraseIdentity', { externalId })
+    const names = [externalId, name, identityId, deleted, erasedBefore]
+    expect(await tablesWith(server.server.deps.sql, names)).toEqual([])
+    const { events } = await workspace.get('audit.listEvents', { event: 'key.delete' })
+    const ids = events.map(({ resources }: Json) => resources[0].id)
+    expect(ids).toContain(pseudonym)
+    expect(await workspace.post('keys.eraseKey', { keyId: erasedBefore })).toEqual({
+      pseudonym,
+      complete: true,
+    })
+  })
+
   test('the same external id of another workspace is another person', async () => {
     const [one, other] = [await server.workspace(), await server.workspace()]
     const externalId = `shared-${crypto.randomUUID()}`
