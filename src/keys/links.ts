@@ -87,17 +87,15 @@ export async function replaceLinks(
   const plan = planLinks(request.references, found, attached)
   const isChange = [plan.missing, plan.detach, plan.create, plan.attach].some((list) => list.length > 0)
   if (isChange) beforeChange?.()
-  // Whether there is one of a name is said to who may attach it.
-  if (plan.missing.some((reference) => 'text' in reference))
+  if (plan.detach.length > 0)
+    requireRight(actor, anyOf('*', `rbac.*.remove_${noun}_from_key`), `remove a ${noun} from a key`)
+  // Whether there is one is said to who may attach it.
+  if (plan.missing.length + plan.create.length + plan.attach.length > 0)
     requirePermission(actor, anyOf('*', `rbac.*.add_${noun}_to_key`))
   const rows = attached.length - plan.detach.length + plan.attach.length + plan.create.length
   if (rows > attached.length) await requireBound(tx, actor.workspaceId, { name: `${noun}sPerKey`, rows })
   requireFound(kind, plan)
-  if (plan.detach.length > 0)
-    requireRight(actor, anyOf('*', `rbac.*.remove_${noun}_from_key`), `remove a ${noun} from a key`)
   if (plan.create.length > 0) requirePermission(actor, anyOf('*', `rbac.*.create_${noun}`))
-  if (plan.create.length + plan.attach.length > 0)
-    requirePermission(actor, anyOf('*', `rbac.*.add_${noun}_to_key`))
   return await applyPlan(kind, tx, actor, request, { found, plan })
 }
 

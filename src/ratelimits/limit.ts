@@ -7,7 +7,7 @@ import { readMeta } from '../lib/meta.ts'
 import { holdsPermissions } from '../lib/permission-query.ts'
 import { ratelimitHeaders } from '../lib/ratelimit-headers.ts'
 import type { Take, Taken } from '../limiter/router.ts'
-import { type Actor, anyOf, authenticate, requireOnAny, requirePermission } from '../root-keys/authorize.ts'
+import { type Actor, anyOf, authenticate, requireOn, requirePermission } from '../root-keys/authorize.ts'
 import type { Namespace } from './namespaces.ts'
 import { findOverride } from './overrides.ts'
 import type { LimitBody, LimitReply } from './schema.ts'
@@ -120,11 +120,10 @@ export const replyOf = ({ limit }: Take, { passed, used, resetAtMs }: Taken): Li
  * Two first uses at once end with one namespace.
  */
 async function createNamespace(deps: Deps, actor: Actor, name: string): Promise<Namespace> {
-  // First, and as where it exists: who may limit nowhere does not learn that it is not there.
-  requireOnAny(actor, { resource: 'ratelimit', action: 'limit' })
+  // First, and as where it exists: who may not limit in all of them does not learn that it is not there.
+  requireOn(actor, { resource: 'ratelimit', action: 'limit' }, null)
   if (!holdsPermissions(actor.permissions, anyOf('*', 'ratelimit.*.create_namespace')))
     throw notFound(`namespace ${name}`)
-  requirePermission(actor, anyOf('*', 'ratelimit.*.limit'))
   await deps.namespaces.makeOnce(actor.workspaceId, name, () => insertOnFirstUse(deps, actor, name))
   const namespace = await deps.namespaces.find(actor.workspaceId, name)
   if (namespace === null) throw notFound(`namespace ${name}`) // deleted again meanwhile

@@ -274,3 +274,57 @@ test('a verb about a key refuses the same for a key that is there and one that i
     expect(await wordsOf(own.texts.keyId, nowhere)).toEqual(refused)
   }
 })
+
+/** One that may limit elsewhere got 404 for a namespace that is not there. */
+test('who may limit or make namespaces, but not limit in this one, does not learn whether it is there', async () => {
+  const powers = [['ratelimit.rlns_elsewhere.limit'], ['ratelimit.*.create_namespace']]
+  for (const held of [...powers, powers.flat()]) {
+    const rootKeyText = await own.workspace.rootKeyWith(...held)
+    const wordsOf = async (method: string, body: (namespace: string) => unknown, namespace: string) => {
+      const answer = await server.post(method, body(namespace), rootKeyText)
+      return [answer.status, answer.body.error.code, answer.body.error.message]
+    }
+    const limit = (namespace: string) => ({ namespace, identifier: 'someone', limit: 1, duration: 1000 })
+    for (const [method, body] of [
+      ['ratelimits.limit', limit],
+      ['ratelimits.multiLimit', (namespace: string) => [limit(namespace)]],
+    ] as const) {
+      const refused = await wordsOf(method, body, own.texts.namespace)
+      expect(refused[0]).toBe(403)
+      expect(await wordsOf(method, body, 'nowhere')).toEqual(refused)
+      expect(await wordsOf(method, body, foreign.texts.namespace)).toEqual(refused)
+    }
+  }
+})
+
+test('who may change a key but attach nothing to it does not learn which roles and permissions there are', async () => {
+  const rootKeyText = await own.workspace.rootKeyWith('api.*.update_key')
+  const { keyId } = own.texts
+  for (const [field, id] of [
+    ['roles', own.texts.otherRoleId],
+    ['permissions', own.texts.otherPermissionId],
+  ] as const) {
+    const { keyId: bare } = await own.workspace.post('keys.createKey', { apiId: own.texts.apiId })
+    for (const each of [keyId, bare]) {
+      const wordsOf = async (reference: object) => {
+        const { status, body } = await server.post(
+          'keys.updateKey',
+          { keyId: each, [field]: [reference] },
+          rootKeyText,
+        )
+        return [status, body.error.code, body.error.message]
+      }
+      const refused = await wordsOf({ id })
+      expect(refused[0]).toBe(403)
+      const prefix = field === 'roles' ? 'role' : 'perm'
+      const theirs = field === 'roles' ? foreign.texts.otherRoleId : foreign.texts.otherPermissionId
+      for (const other of [
+        { id: newId(prefix) },
+        { id: theirs },
+        { name: 'nowhere' },
+        { name: 'nowhere', create: true },
+      ])
+        expect(await wordsOf(other)).toEqual(refused)
+    }
+  }
+})

@@ -298,7 +298,10 @@ describe('roles and permissions', () => {
       server.post('keys.updateKey', { keyId, name: 'x', ...change }, rootKey)
     const refused = await send({ permissions: [{ slug: 'made.here', create: true }] })
     expect(refusalOf(refused)).toMatchObject({ status: 403, code: 'INSUFFICIENT_PERMISSIONS' })
-    expect((await send({ roles: [{ id: 'role_unknown' }] })).status).toBe(404)
+    expect((await send({ roles: [{ id: 'role_unknown' }] })).status).toBe(403)
+    const mayAdd = await workspace.rootKeyWith(`api.${apiId}.update_key`, 'rbac.*.add_role_to_key')
+    const unknown = { keyId, name: 'x', roles: [{ id: 'role_unknown' }] }
+    expect((await server.post('keys.updateKey', unknown, mayAdd)).status).toBe(404)
     expect((await send({ roles: [{}] })).status).toBe(400)
     expect(await shown()).not.toHaveProperty('name')
   })

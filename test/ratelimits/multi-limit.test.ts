@@ -84,6 +84,11 @@ test('a namespace that may not be limited in refuses them all, and nothing is ch
   expect((await server.post('ratelimits.multiLimit', both, rootKey)).status).toBe(403)
   expect(
     (await server.post('ratelimits.multiLimit', [element(), element({ namespace: 'none' })], rootKey)).status,
+  ).toBe(403)
+  const everywhere = await workspace.rootKeyWith('ratelimit.*.limit')
+  expect(
+    (await server.post('ratelimits.multiLimit', [element(), element({ namespace: 'none' })], everywhere))
+      .status,
   ).toBe(404)
   expect((await workspace.post('ratelimits.limit', element({ cost: 0 }))).remaining).toBe(10)
   expect((await server.post('ratelimits.multiLimit', [element()], rootKey)).body).toMatchObject([
