@@ -31,19 +31,21 @@ export async function eraseIdentity(deps: Deps, call: Call, body: EraseIdentityB
   const actor = await authenticate(deps, call)
   const { workspaceId } = actor
   const person = await findPerson(deps, actor, by)
-  const erased = await findErasedName(deps.sql, workspaceId, person.externalId ?? person.id ?? '')
-  const subject = erased?.subject ?? newId('erased')
-  // An external id that was erased may have come back, with a new identity.
-  const isNew = person.id === null ? erased === null : !person.isErased
-  const names = [
-    ...(person.id === null ? [] : [{ kind: 'identity' as const, name: person.id }]),
-    ...(person.externalId === null ? [] : [{ kind: 'external' as const, name: person.externalId }]),
-  ].map((name) => ({ ...name, pseudonym: subject, subject, apiId: null }))
   const now = deps.clock()
 
   // By itself, as nobody can count while it holds: what comes after it gets the pseudonym.
-  await deps.database.write(async (tx) => {
+  const subject = await deps.database.write(async (tx) => {
     await holdCounts(tx)
+    // Only now: of several who ask at once, the others find what the first wrote down.
+    const erased = await findErasedName(tx, workspaceId, person.externalId ?? person.id ?? '')
+    const subject = erased?.subject ?? newId('erased')
+    // An external id that was erased may have come back, with a new identity.
+    const isNew =
+      erased === null || (person.id !== null && (await findErasedName(tx, workspaceId, person.id)) === null)
+    const names = [
+      ...(person.id === null ? [] : [{ kind: 'identity' as const, name: person.id }]),
+      ...(person.externalId === null ? [] : [{ kind: 'external' as const, name: person.externalId }]),
+    ].map((name) => ({ ...name, pseudonym: subject, subject, apiId: null }))
     await insertErasedNames(tx, workspaceId, names, now)
     if (isNew)
       await audit(tx, actor, [
@@ -53,6 +55,7 @@ export async function eraseIdentity(deps: Deps, call: Call, body: EraseIdentityB
           resources: [{ type: 'identity', id: subject }],
         },
       ])
+    return subject
   })
   await deps.database.write(
     async (tx, touch) => {
@@ -74,7 +77,7 @@ export async function eraseIdentity(deps: Deps, call: Call, body: EraseIdentityB
   return { pseudonym: subject, complete }
 }
 
-type Person = { id: string | null; externalId: string | null; isErased: boolean }
+type Person = { id: string | null; externalId: string | null }
 
 /**
  * By what is there, else by what an earlier deletion left in the audit log. A caller who may not erase it learns nothing of it.
@@ -95,12 +98,12 @@ async function findPerson(
   else requirePermission(actor, anyOf('*', 'identity.*.erase_identity'))
   // Of one whose erasure is not finished the row has another external id; the names are written down.
   const isErased = id !== null && (await findErasedName(sql, workspaceId, id)) !== null
-  if (!('id' in by)) return { id, externalId: by.externalId, isErased }
-  if (isErased) return { id: by.id, externalId: null, isErased }
-  if (identity !== null) return { id: by.id, externalId: identity.externalId, isErased }
+  if (!('id' in by)) return { id, externalId: by.externalId }
+  if (isErased) return { id: by.id, externalId: null }
+  if (identity !== null) return { id: by.id, externalId: identity.externalId }
   const traces = await findTraces(deps.history, workspaceId, { type: 'identity', id: by.id })
   if (traces.length === 0) throw notFound(`identity ${by.id}`)
   const named = traces.find((trace) => trace.id === by.id && typeof trace.meta?.externalId === 'string')
   const externalId = named?.meta?.externalId
-  return { id: by.id, externalId: typeof externalId === 'string' ? externalId : null, isErased }
+  return { id: by.id, externalId: typeof externalId === 'string' ? externalId : null }
 }

@@ -29,12 +29,16 @@ export async function eraseKey(deps: Deps, call: Call, { keyId }: EraseKeyBody):
     erased ?? (await findAnyKey(deps.sql, workspaceId, keyId)) ?? (await findTrace(deps, actor, keyId))
   requireErase(actor, found?.apiId ?? null)
   if (found === null) throw notFound(`key ${keyId}`)
-  const pseudonym = erased?.pseudonym ?? newId('erased')
-  const subject = erased?.subject ?? pseudonym
-  if (erased === null)
-    await deps.database.write(async (tx, touch) => {
+  const { pseudonym, subject } =
+    erased ??
+    (await deps.database.write(async (tx, touch) => {
       // Nobody can count while this holds: what comes after it gets the pseudonym.
       await holdCounts(tx)
+      // Of several who ask at once, the others find what the first wrote down.
+      const before = await findErasedName(tx, workspaceId, keyId)
+      if (before !== null) return before
+      const pseudonym = newId('erased')
+      const subject = pseudonym
       const name = { kind: 'key' as const, name: keyId, pseudonym, subject, apiId: found.apiId }
       await insertErasedNames(tx, workspaceId, [name], deps.clock())
       await deleteImportsOf(tx, workspaceId, [keyId])
@@ -50,7 +54,8 @@ export async function eraseKey(deps: Deps, call: Call, { keyId }: EraseKeyBody):
         },
       ])
       touch(keyId, ERASURES)
-    })
+      return { pseudonym, subject }
+    }))
   return { pseudonym, complete: await deps.eraser.finishWithin(ERASE_WAIT_MS, workspaceId, subject) }
 }
 

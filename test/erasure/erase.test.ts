@@ -289,6 +289,26 @@ describe('identities.eraseIdentity', () => {
     })
   })
 
+  test('asked for by several at once is one erasure, with one pseudonym and one event', async () => {
+    for (let round = 0; round < 5; round++) {
+      const workspace = await server.workspace()
+      const apiId = await makeApi(workspace)
+      const person = await makePerson(workspace, apiId, 'grace')
+      const { externalId, identityId } = person
+      const asked = await Promise.all([
+        workspace.post('identities.eraseIdentity', { externalId }),
+        workspace.post('identities.eraseIdentity', { externalId }),
+        workspace.post('identities.eraseIdentity', { identityId }),
+      ])
+      expect(new Set(asked.map(({ pseudonym }: Json) => pseudonym)).size).toBe(1)
+      expect(await tablesWith(server.server.deps.sql, person.texts)).toEqual([])
+      const { events } = await workspace.get('audit.listEvents', { event: 'identity.erase' })
+      expect(events.map(({ resources }: Json) => resources)).toEqual([
+        [{ type: 'identity', id: asked[0].pseudonym }],
+      ])
+    }
+  })
+
   test('the same external id of another workspace is another person', async () => {
     const [one, other] = [await server.workspace(), await server.workspace()]
     const externalId = `shared-${crypto.randomUUID()}`
@@ -373,6 +393,18 @@ describe('keys.eraseKey', () => {
       ])
       // Its text may come back, as one of a key that was deleted for good.
       await workspace.post('migrations.createKeys', [{ apiId, plaintext: key }])
+    }
+  })
+
+  test('asked for by several at once is one erasure, with one pseudonym and one event', async () => {
+    for (let round = 0; round < 5; round++) {
+      const workspace = await server.workspace()
+      const { keyId } = await workspace.post('keys.createKey', { apiId: await makeApi(workspace) })
+      const asked = await Promise.all([1, 2, 3].map(() => workspace.post('keys.eraseKey', { keyId })))
+      expect(new Set(asked.map(({ pseudonym }: Json) => pseudonym)).size).toBe(1)
+      const { events } = await workspace.get('audit.listEvents', { event: 'key.erase' })
+      expect(events).toHaveLength(1)
+      expect(events[0].resources[0].id).toBe(asked[0].pseudonym)
     }
   })
 
