@@ -3,29 +3,38 @@ export const JSON_DEPTH_MAX = 64
 
 /**
  * What makes a parsed JSON value unfit to store, if anything: NUL characters and lone surrogates (Postgres text holds
- * neither), `__proto__` as a name, nesting beyond {@link JSON_DEPTH_MAX}.
- * @returns the path (dots between names) and the reason, or null.
+ * neither), `__proto__` as a name, nesting beyond {@link JSON_DEPTH_MAX}. It recurses no deeper than that.
+ * @param depth Of the value, in what was parsed.
+ * @returns the path of the first (dots between names) and the reason, or null.
  */
-export function findUnstorable(value: unknown): { path: string; reason: string } | null {
-  // A list of what is still to visit instead of recursion: depth must not become our stack.
-  const open: { value: unknown; path: string; depth: number }[] = [{ value, path: '', depth: 0 }]
-  for (let item = open.pop(); item !== undefined; item = open.pop()) {
-    const { path, depth } = item
-    if (typeof item.value === 'string') {
-      const reason = unstorableText(item.value)
-      if (reason !== null) return { path, reason }
-    } else if (typeof item.value === 'object' && item.value !== null) {
-      if (depth >= JSON_DEPTH_MAX) return { path, reason: `Nested deeper than ${JSON_DEPTH_MAX} levels` }
-      for (const [name, child] of Object.entries(item.value)) {
-        const childPath = path === '' ? name : `${path}.${name}`
-        const reason = name === '__proto__' ? 'Not allowed as a name' : unstorableText(name)
-        if (reason !== null) return { path: childPath, reason }
-        open.push({ value: child, path: childPath, depth: depth + 1 })
-      }
+export function findUnstorable(value: unknown, depth = 0): { path: string; reason: string } | null {
+  if (typeof value === 'string') {
+    const reason = unstorableText(value)
+    return reason === null ? null : { path: '', reason }
+  }
+  if (typeof value !== 'object' || value === null) return null
+  if (depth >= JSON_DEPTH_MAX) return { path: '', reason: `Nested deeper than ${JSON_DEPTH_MAX} levels` }
+  // Of half a million elements, as one body can have, none may cost an allocation: a path is only made on the way out.
+  if (Array.isArray(value)) {
+    for (let i = 0; i < value.length; i++) {
+      const element: unknown = value[i]
+      if (typeof element === 'number') continue // no call for the shortest, of which there can be the most
+      const problem = findUnstorable(element, depth + 1)
+      if (problem !== null) return { path: joined(String(i), problem.path), reason: problem.reason }
     }
+    return null
+  }
+  const fields = value as Record<string, unknown> // an object that JSON made
+  for (const name in fields) {
+    const reason = name === '__proto__' ? 'Not allowed as a name' : unstorableText(name)
+    if (reason !== null) return { path: name, reason }
+    const problem = findUnstorable(fields[name], depth + 1)
+    if (problem !== null) return { path: joined(name, problem.path), reason: problem.reason }
   }
   return null
 }
+
+const joined = (name: string, path: string) => (path === '' ? name : `${name}.${path}`)
 
 /**
  * Could the value hold something unstorable? Never wrong when it says no, and cheap: two searches of the text, and a walk over

@@ -70,3 +70,34 @@ test('what the quick look lets pass holds nothing unstorable', () => {
   expect(counts.passed).toBeGreaterThan(500)
   expect(counts.unstorable).toBeGreaterThan(500)
 })
+
+test('looking through the largest body for what cannot be stored takes about as long as parsing it', () => {
+  for (const element of ['0', '[]', '{}', '"a"', '{"a":0}']) {
+    const elements = Array(Math.floor(1_000_000 / (element.length + 1))).fill(element)
+    const json = `{"key":"\\u0041","unknown":[${elements.join(',')}]}`
+    expect(mayBeUnstorable(json, JSON.parse(json))).toBe(true)
+    // Of the whole process: what the collector does for it on other threads is its cost, too.
+    const cpuOf = (work: () => unknown): number => {
+      const before = process.cpuUsage()
+      work()
+      const { user, system } = process.cpuUsage(before)
+      return user + system
+    }
+    const rounds = Array.from({ length: 4 }, () => {
+      let body: unknown
+      const parse = cpuOf(() => {
+        body = JSON.parse(json)
+      })
+      return { parse, find: cpuOf(() => expect(findUnstorable(body)).toBeNull()) }
+    })
+    const least = (of: 'parse' | 'find') => Math.min(...rounds.map((round) => round[of]))
+    expect(least('find'), element).toBeLessThan(5 * least('parse') + 10_000)
+  }
+})
+
+test('the first thing that cannot be stored is named by its place', () => {
+  expect(findUnstorable(JSON.parse('{"a":[1,{"b":["c","\\u0000"]}],"d":"\\ud800"}'))).toEqual({
+    path: 'a.1.b.1',
+    reason: 'String must not contain NUL characters',
+  })
+})
