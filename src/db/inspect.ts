@@ -25,18 +25,45 @@ export async function inspectDatabase(
   address: DatabaseAddress & { kind: 'url' },
   options: { connections: number; trustsKeys?: boolean },
 ): Promise<Inspection> {
+  try {
+    // Nothing is set on it and nothing named, so that it works through whatever is in between.
+    return await inspect({ ...address, isPooled: true }, address, options)
+  } catch (cause) {
+    if (!isCanceled(cause)) throw cause
+  }
+  // The role or the database has a statement_timeout too short to ask by. A connection of ours sets its own, which no pooler takes.
+  const again = await inspect(address, address, options).catch((cause: unknown) => {
+    if (isCanceled(cause)) return null
+    throw cause
+  })
+  if (again !== null && !again.findings.some(({ check }) => check === 'connection')) return again
+  const text =
+    'statement_timeout is too short to ask anything, and through a pooler it cannot be set for a connection; set it to 0 for the role of DATABASE_URL, then restart the pooler’s connections'
+  return { address, findings: [problem('timeouts', text)] }
+}
+
+/** Postgres ended a statement that took too long. */
+const isCanceled = (cause: unknown) => cause instanceof Error && 'code' in cause && cause.code === '57014'
+
+/**
+ * @param asking How to connect for the questions.
+ * @throws the driver's error when Postgres ends one of them.
+ */
+async function inspect(
+  asking: DatabaseAddress,
+  address: DatabaseAddress & { kind: 'url' },
+  options: { connections: number; trustsKeys?: boolean },
+): Promise<Inspection> {
   const url = readDatabaseUrl(address.url)
   const findings: Finding[] = []
   if (url.ignored.length > 0)
     findings.push(warning('url', `DATABASE_URL has parameters that are ignored: ${url.ignored.join(', ')}`))
-  // Nothing is set on it and nothing named, so that it works through whatever is in between.
-  const bare = { ...address, isPooled: true }
-  const sql = connect(bare, { connectionsMax: 1 })
+  const sql = connect(asking, { connectionsMax: 1 })
   try {
     const server = await readServer(sql)
     findings.push(...lookAtServer(server))
     if (findings.some(isProblem)) return { address, findings }
-    const pooler = url.isPooled ? 'shared' : await findPooler(sql, address, options)
+    const pooler = url.isPooled ? 'shared' : await findPooler(sql, asking, options)
     const isPooled = pooler !== 'none'
     findings.push(...lookAtSession(server, pooler))
     if (!isPooled) findings.push(...lookAtConnections(server, options))
@@ -53,6 +80,7 @@ export async function inspectDatabase(
       findings,
     }
   } catch (cause) {
+    if (isCanceled(cause)) throw cause
     return { address, findings: [...findings, problem('connection', explain(cause, url))] }
   } finally {
     await sql.end({ timeout: 1 }).catch(() => {}) // it was only for the questions
@@ -94,6 +122,7 @@ async function readServer(sql: AnySql) {
       isReadOnly: boolean
       nowMs: number
       synchronousCommit: string
+      replicationRole: string
       fsync: string
       fullPageWrites: string
       transactionTimeout: string | null
@@ -113,8 +142,9 @@ async function readServer(sql: AnySql) {
            current_user::text as "role",
            pg_is_in_recovery() as "isStandby",
            current_setting('transaction_read_only') = 'on' as "isReadOnly",
-           (extract(epoch from clock_timestamp()) * 1000)::float8 as "nowMs",
+           (extract(epoch from clock_timestamp()) * 1000)::int8 as "nowMs",
            current_setting('synchronous_commit') as "synchronousCommit",
+           current_setting('session_replication_role') as "replicationRole",
            current_setting('fsync') as "fsync",
            current_setting('full_page_writes') as "fullPageWrites",
            current_setting('transaction_timeout', true) as "transactionTimeout",
@@ -160,6 +190,13 @@ export function lookAtServer(server: ServerFacts): Finding[] {
       ),
     )
   else found.push(ok('writable', 'takes writes'))
+  if (server.replicationRole === 'replica')
+    found.push(
+      problem(
+        'triggers',
+        `session_replication_role of role ${role} in database ${database} is replica: no trigger runs, so nothing is counted against a bound; as a superuser run: alter database ${inSql(database)} reset session_replication_role, and the same for the role`,
+      ),
+    )
   const seconds = Math.round(Math.abs(server.clockAheadMs) / 100) / 10
   found.push(
     seconds < CLOCK_APART_SECONDS
@@ -201,7 +238,7 @@ type Pooler = 'none' | 'shared' | 'statement'
 
 async function findPooler(
   first: Sql,
-  address: DatabaseAddress,
+  asking: DatabaseAddress,
   { trustsKeys = true }: { trustsKeys?: boolean },
 ): Promise<Pooler> {
   const asked = await first<{ pid: number }[]>`select pg_backend_pid() as pid`
@@ -209,7 +246,7 @@ async function findPooler(
   let isShared = trustsKeys && asked.state.pid !== own
   const holding: Sql[] = []
   const hold = async () => {
-    const sql = connect({ ...address, isPooled: true } as DatabaseAddress, { connectionsMax: 1 }) // only a URL has poolers
+    const sql = connect(asking, { connectionsMax: 1 })
     holding.push(sql)
     await sql.unsafe('begin')
     return await pidOf(sql)

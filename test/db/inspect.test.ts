@@ -21,6 +21,7 @@ const FACTS: ServerFacts = {
   nowMs: 0,
   clockAheadMs: 0,
   synchronousCommit: 'on',
+  replicationRole: 'origin',
   fsync: 'on',
   fullPageWrites: 'on',
   transactionTimeout: null,
@@ -173,6 +174,34 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     expect(await told(`postgres://tollgate@127.0.0.1:${standby.port}/tollgate`)).toEqual([
       expect.stringContaining('is a standby'),
     ])
+  })
+
+  test('one whose triggers do not run is named: nothing would be counted against a bound', async () => {
+    const { name, url } = await makeDatabase()
+    await cluster.query(`alter database ${name} set session_replication_role = replica`, 'postgres')
+    expect(await told(url)).toEqual([expect.stringContaining('session_replication_role')])
+  })
+
+  test('a statement_timeout too short to ask anything is overruled, or named where a pooler is in between', async () => {
+    const { name, url } = await makeDatabase()
+    await cluster.query(`alter database ${name} set statement_timeout = '1ms'`, 'postgres')
+    for (let attempt = 0; attempt < 3; attempt++) {
+      const { findings } = await inspect(url)
+      expect(findings.filter(({ status }) => status === 'problem')).toEqual([])
+    }
+    const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
+    await migrate(sql)
+    await sql.end()
+    if (PGBOUNCER === null) return
+    await using closing = new AsyncDisposableStack()
+    const through = await startPgBouncer(url, { pool_mode: 'transaction' }, closing)
+    expect((await told(through)).join()).toContain('statement_timeout is')
+  })
+
+  test('a clock that is right is no warning, however few digits of a number the database shows', async () => {
+    const { name, url } = await makeDatabase()
+    await cluster.query(`alter role ${name} set extra_float_digits = -15`, name)
+    expect((await told(url)).join()).not.toContain('clock')
   })
 
   test('what a crash could cost is a warning', async () => {
