@@ -1,4 +1,5 @@
 import { ApiError, badRequest } from '../errors.ts'
+import { shown } from '../lib/cut-text.ts'
 import { findUnstorable, mayBeUnstorable } from '../lib/json.ts'
 import type { Incoming } from './incoming.ts'
 
@@ -32,7 +33,7 @@ export function parseBody(text: string): unknown {
   }
   if (mayBeUnstorable(text, body)) {
     const problem = findUnstorable(body)
-    if (problem !== null) throw badRequest(`${problem.path}: ${problem.reason}`)
+    if (problem !== null) throw badRequest(`${shown(problem.path)}: ${problem.reason}`)
   }
   return body
 }

@@ -1,5 +1,6 @@
 import { KindGuard, type TSchema } from '@sinclair/typebox'
 import { type ValueError, ValueErrorType } from '@sinclair/typebox/errors'
+import { shown } from '../lib/cut-text.ts'
 import { isUnixMs, looksLikeSeconds } from '../lib/unix-ms.ts'
 
 /**
@@ -10,7 +11,8 @@ import { isUnixMs, looksLikeSeconds } from '../lib/unix-ms.ts'
 export function validationMessage(schema: TSchema, errors: Iterable<ValueError>): string {
   const error = firstProblem(schema, firstOf(errors), '')
   if (error === undefined) return ': Invalid input'
-  return `${error.path.split('/').slice(1).map(unescapePointer).join('.')}: ${reason(error)}`
+  const path = error.path.split('/').slice(1).map(unescapePointer).join('.')
+  return `${shown(path)}: ${reason(error)}`
 }
 
 function firstOf(errors: Iterable<ValueError>): ValueError[] {
@@ -111,7 +113,7 @@ function unionReason(schema: TSchema, value: unknown): string {
   if (literals.length > 0 && literals.length >= options.length - 1) {
     const choices = literals.map((option) => `'${option.const}'`).join(' | ')
     return typeof value === 'string'
-      ? `Invalid enum value. Expected ${choices}, received '${value}'`
+      ? `Invalid enum value. Expected ${choices}, received '${shown(value)}'`
       : `Expected ${choices}, received ${kindOf(value)}`
   }
   return 'Invalid input'

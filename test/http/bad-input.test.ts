@@ -3,7 +3,7 @@ import type { TSchema } from '@sinclair/typebox'
 import { endpoints } from '../../src/http/app.ts'
 import type { Endpoint } from '../../src/http/endpoint.ts'
 import { makeApi, makeKey } from '../support/fixtures.ts'
-import { startTestServer, type TestServer } from '../support/server.ts'
+import { OPERATOR_KEY, startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
@@ -221,6 +221,21 @@ test('names of fields in meta are texts like any other', async () => {
   expect(await send('{"__proto__":{"isAdmin":true}}')).toContain('meta.__proto__')
   expect(await send(`${'['.repeat(70)}${']'.repeat(70)}`)).toContain('Nested')
   expect(await send('{"constructor":{"prototype":1}}')).toBe('key required')
+})
+
+test('a refusal never sends a long text or name of the caller back whole', async () => {
+  const long = 'n'.repeat(900_000)
+  const refused: [body: unknown, method: string, says: string][] = [
+    [{ keyId: 'k', op: long, value: 1 }, 'keys.updateRemaining', `received 'n`],
+    [`{"apiId":"a","meta":{"${long}":"\\u0000"}}`, 'keys.createKey', 'NUL'],
+    [{ workspaceId: 'w', bounds: { [long]: 1 } }, 'workspaces.updateWorkspace', 'bounds.n'],
+  ]
+  for (const [body, method, says] of refused) {
+    const { status, body: answer } = await server.post(method, body, OPERATOR_KEY)
+    expect(status).toBe(400)
+    expect(answer.error.message).toContain(says)
+    expect(answer.error.message.length).toBeLessThan(1_000)
+  }
 })
 
 test('names that objects have anyway are names like any other', async () => {
