@@ -60,7 +60,7 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
     why: 'a chunk extension is dropped, whatever visible characters it has. Node wants a name and a value',
   },
   {
-    ours: /^answered/,
+    ours: /^(answered|400 )/,
     theirs: /^417/,
     bytes: /Expect: *\r\n/,
     why: 'an empty Expect expects nothing',
