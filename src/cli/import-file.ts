@@ -210,15 +210,16 @@ function readHead(cells: string[], { hasApi }: { hasApi: boolean }): string[] {
     throw new FileError(
       `the cells of the head line are separated by ${JSON.stringify(separator)}; it must be ","`,
     )
-  const unknown = head.find((name) => !Object.hasOwn(FIELDS, name))
-  if (unknown !== undefined)
+  const known = `known are ${Object.keys(FIELDS).join(', ')}`
+  // First: without a head line these are the cells of a key, which is not to be repeated.
+  if (!head.includes('hash') && !head.includes('plaintext'))
     throw new FileError(
-      `column ${JSON.stringify(unknown)} is unknown; known are ${Object.keys(FIELDS).join(', ')}`,
+      `the head line has neither column "hash" nor "plaintext"; if there is none, add one; ${known}`,
     )
+  const unknown = head.find((name) => !Object.hasOwn(FIELDS, name))
+  if (unknown !== undefined) throw new FileError(`column ${JSON.stringify(unknown)} is unknown; ${known}`)
   const repeated = head.find((name, at) => head.indexOf(name) !== at)
   if (repeated !== undefined) throw new FileError(`column ${JSON.stringify(repeated)} is there twice`)
-  if (!head.includes('hash') && !head.includes('plaintext'))
-    throw new FileError('the head line has neither column "hash" nor "plaintext"')
   if (!hasApi && !head.includes('apiId'))
     throw new FileError('the head line has no column "apiId"; say --api which API the keys are for')
   return head
@@ -252,12 +253,23 @@ function readRow(head: string[], cells: string[]): Content {
   for (const [index, name] of head.entries()) {
     const text = cells[index] ?? ''
     if (text === '') continue
-    const value = readCell(FIELDS[name] ?? 'text', text)
-    if (value === undefined) return { problem: `${name} is ${JSON.stringify(text)}` }
+    const kind = FIELDS[name] ?? 'text'
+    const value = readCell(kind, text)
+    if (value === undefined) return { problem: `${name}: must be ${WANTED[kind]}${quotable(text)}` }
     key[name] = value
   }
   return { key }
 }
+
+/** Of the kinds that do not take every text. */
+const WANTED: Partial<Record<FieldKind, string>> = {
+  number: 'a whole number',
+  boolean: 'true or false',
+  json: 'JSON',
+}
+
+/** What is plainly a number or a time is shown; anything else may be a key that stands in the wrong column. */
+const quotable = (text: string) => (/^[\d\s.,:+eE-]{1,30}$/.test(text) ? `, is ${JSON.stringify(text)}` : '')
 
 function readCell(kind: FieldKind, text: string): unknown {
   switch (kind) {

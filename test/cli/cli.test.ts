@@ -672,7 +672,7 @@ describe('import', () => {
       skipped: 1,
       lines: 3,
     })
-    expect(readFileSync(`${path}.refused`, 'utf8')).toBe('{"line":3,"reason":"ratelimit is \\"no json\\""}\n')
+    expect(readFileSync(`${path}.refused`, 'utf8')).toBe('{"line":3,"reason":"ratelimit: must be JSON"}\n')
     expect(await valid('sheet-one')).toMatchObject({ valid: true, remaining: 4, ratelimit: { limit: 3 } })
   })
 
@@ -722,7 +722,7 @@ describe('import', () => {
     const refusals: [string, RegExp][] = [
       ['hash,toString\na,b\n', /^column "toString" is unknown; known are .*hash.*\n$/],
       ['plaintext,plaintext\na,b\n', /^column "plaintext" is there twice\n$/],
-      ['\uFFFEplaintext\na\n', /^column ".+" is unknown; known are .*\n$/],
+      ['\uFFFEplaintext\na\n', /^the head line has neither column .*; known are .*\n$/],
     ]
     for (const [text, message] of refusals) {
       writeFileSync(path, text)

@@ -196,6 +196,22 @@ describe('nothing is taken that no verification could find', () => {
     }
   })
 
+  test('a file without a head line, or with cells in the wrong columns, is refused without repeating a key', async () => {
+    const key = 'sk_live_some_key'
+    for (const bytes of [`${key}\n${key}2\n`, `${key},laptop\n`, `Ann,${key}\n`, `"${key}"`]) {
+      const failure = await read(bytes).catch(String)
+      expect(failure).toMatch(/neither column "hash" nor "plaintext"; if there is none, add one/)
+      expect(failure).not.toContain(key)
+    }
+    for (const field of ['expires', 'remaining', 'enabled', 'meta', 'refill']) {
+      const [reason = ''] = reasonsOf(await read(`plaintext,${field}\nlaptop,${key}`))
+      expect(reason).toStartWith(`2: ${field}: must be `)
+      expect(reason).not.toContain(key)
+    }
+    const [reason] = reasonsOf(await read('plaintext,expires\nsome key,2030-01-01 10:00'))
+    expect(reason).toBe('2: expires: must be a whole number, is "2030-01-01 10:00"')
+  })
+
   test('a text that no client sends so is refused', async () => {
     const refused: [object, RegExp][] = [
       [{ plaintext: 'trailing\n' }, /blank or a line end/],
