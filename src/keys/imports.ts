@@ -59,11 +59,13 @@ export function readImport(
 function readHash(text: string, path: string): string {
   const hash = readKeyHash(text)
   if (hash !== null) return hash
-  if (text.length >= DIGEST_CHARACTERS_MIN || /^[0-9a-f]{32,}$/i.test(text))
+  if (text.length >= DIGEST_CHARACTERS_MIN || SHORT_DIGEST.test(text))
     throw badRequest(`${path}: ${KEY_HASH_WANTED}`)
   return text
 }
 const DIGEST_CHARACTERS_MIN = 40
+/** MD5 in hex; MD5 and SHA-1 in base64, which their padding tells from other texts. */
+const SHORT_DIGEST = /^([0-9a-f]{32,}|[\w+/-]{22}==|[\w+/-]{27}=)$/i
 
 /** The first 4 characters, behind the prefix and its underscore when the key has one. */
 const startOf = (plaintext: string, prefix: string) =>

@@ -395,6 +395,8 @@ describe('a hash is stored in the form that is looked up (finding 7.2)', () => {
     const wrong = [
       hex(key).slice(1),
       new Bun.CryptoHasher('md5').update(key).digest('hex'),
+      new Bun.CryptoHasher('md5').update(key).digest('base64'),
+      new Bun.CryptoHasher('sha1').update(key).digest('base64'),
       new Bun.CryptoHasher('sha512').update(key).digest('base64'),
       `${hashKey(key)}=`,
       `sha256:${hex(key)}`,
