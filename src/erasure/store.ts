@@ -382,14 +382,30 @@ export async function moveManyIdentifierCounts(
   )
 }
 
-/** @param found Rows that are locked, moved and, where the pseudonym has counts, added up. */
+/**
+ * Moves what is found and adds it up where the pseudonym has counts. The hours are locked first, in the order of
+ * `apply_usage_batch`, which holds them to know which identifiers have a row: one that came meanwhile would break its batch.
+ * @param found Rows of identifiers.
+ */
 async function moveIdentifiers(
   tx: AnySql,
   found: ReturnType<AnySql>,
   names: readonly Renamed[],
 ): Promise<number> {
-  const [row] = await tx<{ moved: number }[]>`
-    with found as (${found}), moved as (
+  const rows = await tx<{ namespaceId: string; hour: number; identifier: string }[]>`
+    with found as materialized (${found}), held as materialized (
+      select t.namespace_id, t.hour from usage_ratelimits t
+       where (t.namespace_id, t.hour) in (select f.namespace_id, f.hour from found f)
+       order by t.namespace_id collate "C", t.hour for update of t
+    )
+    select f.namespace_id as "namespaceId", f.hour, f.identifier, h.hour is not null as "isHeld"
+      from found f left join held h on h.namespace_id = f.namespace_id and h.hour = f.hour`
+  if (rows.length === 0) return 0
+  await tx`
+    with found as (
+      select * from unnest(${rows.map(({ namespaceId }) => namespaceId)}::text[], ${rows.map(({ hour }) => hour)}::bigint[],
+                           ${rows.map(({ identifier }) => identifier)}::text[]) as f (namespace_id, hour, identifier)
+    ), moved as (
       delete from usage_ratelimit_identifiers i using found f
        where i.namespace_id = f.namespace_id and i.hour = f.hour and i.identifier = f.identifier
       returning i.*
@@ -404,8 +420,8 @@ async function moveIdentifiers(
           on conflict (namespace_id, hour, identifier) do update
          set passed = i.passed + excluded.passed, denied = i.denied + excluded.denied
     )
-    select count(*)::integer as moved from moved`
-  return row?.moved ?? 0
+    select 1`
+  return rows.length
 }
 
 export type IdentifierRange = { namespaceId: string; from: number; to: number }

@@ -4,6 +4,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openSpills } from '../../src/db/spill.ts'
 import { Eraser } from '../../src/erasure/eraser.ts'
+import {
+  insertErasedNames,
+  listIdentifierRanges,
+  moveIdentifierCounts,
+  moveManyIdentifierCounts,
+} from '../../src/erasure/store.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
 import { emptyColumns } from '../../src/usage/batch.ts'
 import { hashKey } from '../../src/verify/secret.ts'
@@ -546,6 +552,50 @@ describe('what arrives late', () => {
 })
 
 /** One embedded database has one server. */
+/** Its batch was refused as a whole, and all that was counted in it was lost. The embedded database runs one transaction at a time. */
+test.skipIf(TEST_DATABASE_URL === null).each(['one', 'many'] as const)(
+  'what is counted while %s sweeps identifiers is added, to the pseudonym',
+  async (kind) => {
+    const workspace = await server.workspace()
+    const { deps } = server.server
+    const workspaceId = workspace.workspaceId as WorkspaceId // just made
+    const identifier = `swept-${crypto.randomUUID()}`
+    const limit = { namespace: 'swept', identifier, limit: 100, duration: 60_000 }
+    const count = async () => {
+      await workspace.post('ratelimits.limit', limit)
+      await workspace.post('ratelimits.limit', { ...limit, identifier: 'somebody else' })
+    }
+    await count()
+    await deps.usage.flush()
+    const name = {
+      ...{ kind: 'external' as const, name: identifier, pseudonym: 'erased_swept' },
+      ...{ subject: 'erased_swept', apiId: null },
+    }
+    await deps.database.write((tx) => insertErasedNames(tx, workspaceId, [name], Date.now()))
+    await count()
+    const { flushed } = await deps.database.write(async (tx) => {
+      const ranges = kind === 'one' ? [] : await listIdentifierRanges(tx, workspaceId)
+      if (kind === 'one') await moveIdentifierCounts(tx, workspaceId, name, 10)
+      for (const range of ranges) await moveManyIdentifierCounts(tx, [name], { ...range, limit: 10 })
+      const flushed = deps.usage.flush()
+      for (let isWaiting = false; !isWaiting; await Bun.sleep(5)) {
+        await tx`select pg_stat_clear_snapshot()`
+        const rows = await tx`
+          select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+        isWaiting = rows.length > 0
+      }
+      return { flushed } // not the promise itself: it ends only after this transaction
+    })
+    await flushed
+    const counted = { namespaceName: 'swept', start: 0, groupBy: 'identifier' }
+    const rows: Json[] = await workspace.get('analytics.getRatelimits', counted)
+    expect(rows.map(({ identifier: of, total }) => [of, total]).sort()).toEqual([
+      ['erased_swept', 2],
+      ['somebody else', 2],
+    ])
+  },
+)
+
 test.skipIf(TEST_DATABASE_URL === null)(
   'another server refuses the keys at once, and its counts and files hold no name either',
   async () => {
