@@ -343,8 +343,12 @@ const isServiceLink = (name: string, text = ''): boolean =>
   /.+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$/.test(name) ||
   (/.+_PORT$/.test(name) && /^(tcp|udp|sctp):\/\//.test(text))
 
-const nearestOf = (name: string, known: readonly string[]): string =>
-  known.reduce((best, each) => (editDistance(name, each) < editDistance(name, best) ? each : best))
+/** The prefix counts for nothing: `PORT` is what `TOLLGATE_PORT` was meant to be. */
+function nearestOf(name: string, known: readonly string[]): string {
+  const bare = (text: string) => text.replace(/^TOLLGATE_/, '')
+  const distance = (each: string) => editDistance(bare(name), bare(each))
+  return known.reduce((best, each) => (distance(each) < distance(best) ? each : best))
+}
 
 /** Characters to add, leave out or replace to make one text of the other. */
 function editDistance(from: string, to: string): number {

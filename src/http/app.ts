@@ -108,26 +108,28 @@ export function createApp(deps: Deps) {
     came.set(request, incoming)
     return app.fetch(request)
   }
-  return { app, hot, cold, refuse: refuserOf(deps) }
+  return { app, hot, cold, refuse: refuserOf(deps, { isApi: true }) }
 }
 
 /** `/metrics` and nothing else. */
 export function createMetricsApp(deps: Deps) {
   const cold = (incoming: Incoming): Answer | Response | Promise<Response> => {
     const { method, path } = incoming
-    if (path !== '/metrics')
-      return unroutedAnswer(incoming, notFound(`only /metrics is here: ${shortPath(incoming)}`), deps)
+    if (path !== '/metrics' && !(path === '*' && method === 'OPTIONS'))
+      return unroutedAnswer(incoming, notFound(`only /metrics is here: ${shortPath(incoming)}`), deps, {
+        isApi: false,
+      })
     if (GET.includes(method)) return metricsAnswer(openEnvelope(incoming, deps), deps)
     if (method === 'OPTIONS') return optionsAnswer(openEnvelope(incoming, deps), PAGE_METHODS)
     return notAllowed(incoming, PAGE_METHODS, deps)
   }
-  return { cold, refuse: refuserOf(deps) }
+  return { cold, refuse: refuserOf(deps, { isApi: false }) }
 }
 
 const refuserOf =
-  (deps: Deps) =>
+  (deps: Deps, { isApi }: { isApi: boolean }) =>
   ({ code, message }: Refused): Answer =>
-    unroutedAnswer(NO_REQUEST, new ApiError(code, message), deps)
+    unroutedAnswer(NO_REQUEST, new ApiError(code, message), deps, { isApi })
 
 function unknownAnswer(incoming: Incoming, deps: Deps): Answer {
   // HEAD gets the length that GET would get.
@@ -138,7 +140,7 @@ function unknownAnswer(incoming: Incoming, deps: Deps): Answer {
 function notAllowed(incoming: Incoming, allow: string, deps: Deps): Answer {
   const { method, path } = incoming
   const cause = new ApiError('METHOD_NOT_ALLOWED', `${path} is not for ${method}, but for ${allow}`)
-  return unroutedAnswer(incoming, cause, deps, { Allow: allow })
+  return unroutedAnswer(incoming, cause, deps, { headers: { Allow: allow } })
 }
 
 const GET = ['GET', 'HEAD']

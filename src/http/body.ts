@@ -13,7 +13,7 @@ export const BODY_BYTES_MAX = 1_048_576
  */
 export function readBody(incoming: Incoming): string | Promise<string> {
   const coding = incoming.header('content-encoding')
-  if (coding !== null && !/^(identity)?$/i.test(coding))
+  if (coding !== null && !/^[ \t,]*(identity[ \t]*(,[ \t,]*|$))*$/i.test(coding))
     throw new ApiError(
       'UNSUPPORTED_MEDIA_TYPE',
       'Content-Encoding: bodies are read as they are; send the JSON without compression',

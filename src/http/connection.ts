@@ -139,7 +139,7 @@ export class Connection implements Holder, Waiting, Reading {
     }
     this.hasSkippedLine = false
     if (head === null) {
-      if (this.cached.refused !== null) this.refuse(this.cached.refused)
+      if (this.cached.refused !== null) this.refuse(this.cached.refused, bytes)
       return bytes.length
     }
     this.head = head
@@ -190,7 +190,7 @@ export class Connection implements Holder, Waiting, Reading {
     const [first = 0] = bytes
     if (end !== -1 || bytes.length >= HEAD_BYTES_MAX) {
       const lineEnd = bytes.indexOf(LINE_FEED)
-      this.refuse(lineEnd === -1 || lineEnd >= HEAD_BYTES_MAX ? TARGET_TOO_LONG : HEAD_TOO_LARGE)
+      this.refuse(lineEnd === -1 || lineEnd >= HEAD_BYTES_MAX ? TARGET_TOO_LONG : HEAD_TOO_LARGE, bytes)
     } else if (bytes.length > 0 && !isTokenCode(first) && !CRLF.subarray(0, bytes.length).equals(bytes)) {
       this.refuse(NOT_HTTP)
     } else {
@@ -198,7 +198,7 @@ export class Connection implements Holder, Waiting, Reading {
         at = bytes.indexOf(LINE_FEED, at)
         if (at === -1) break
         if (bytes[at - 1] !== CARRIAGE_RETURN) {
-          this.refuse(BARE_LINE_FEED)
+          this.refuse(BARE_LINE_FEED, bytes)
           break
         }
       }
@@ -398,12 +398,19 @@ export class Connection implements Holder, Waiting, Reading {
     if (!this.isHalfClosed) this.socket.resume()
   }
 
-  /** For what cannot be answered otherwise: says so, and closes. */
-  private refuse(refused: Refused): void {
+  /**
+   * For what cannot be answered otherwise: says so, and closes.
+   * @param bytes What begins with the request, where its head was not read.
+   */
+  private refuse(refused: Refused, bytes: Buffer | null = null): void {
     if (this.isClosed || this.isEnding) return
+    const isHead =
+      bytes === null
+        ? (this.isBusy || this.body !== null) && this.head?.method === 'HEAD'
+        : beginsWith(bytes, METHOD_HEAD)
     this.isBusy = false
     this.end()
-    const form = { isLast: true, isHead: false }
+    const form = { isLast: true, isHead }
     this.send(messageOf(this.front.options.refuse(refused), form))
   }
 
@@ -485,6 +492,7 @@ const OUT_OF_MEMORY: Refused = {
 const NOTHING: Buffer = Buffer.alloc(0)
 const CONTINUE: Buffer = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
 const CRLF: Buffer = Buffer.from('\r\n')
+const METHOD_HEAD: Buffer = Buffer.from('HEAD ')
 const CARRIAGE_RETURN = 0x0d
 const LINE_FEED = 0x0a
 /** A client may send the next request or two before it has an answer; more is left in the kernel. */

@@ -93,14 +93,15 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
 /**
  * The answer where no endpoint gives one, counted and traced all the same: under one name, as anybody can ask for any
  * path.
+ * @param options.isApi False where the API is not, whatever the path: the answer is not for pages of other origins.
  */
 export function unroutedAnswer(
   incoming: Incoming,
   cause: unknown,
   deps: Deps,
-  headers: Record<string, string> = {},
+  { headers = {}, isApi }: { headers?: Record<string, string>; isApi?: boolean } = {},
 ): Answer {
-  const exchange = new Exchange(incoming, deps)
+  const exchange = new Exchange(incoming, deps, isApi)
   Object.assign(exchange.headers, headers)
   const { tracer } = deps
   const trace = tracer === null ? null : exchange.begin(tracer)
@@ -173,6 +174,7 @@ class Exchange implements Envelope, Call, AskingRequest {
   constructor(
     private readonly incoming: Incoming,
     private readonly deps: Pick<Deps, 'config' | 'publicUrl'>,
+    private readonly mayBeApi = true,
   ) {}
 
   /** Takes its place in the caller's trace, or in one of its own, and says so in the answer. */
@@ -208,7 +210,7 @@ class Exchange implements Envelope, Call, AskingRequest {
     return this.incoming.header('origin') !== null
   }
   get isApi() {
-    return this.incoming.path.startsWith('/v1/')
+    return this.mayBeApi && this.incoming.path.startsWith('/v1/')
   }
   get isPretty() {
     const { target } = this.incoming

@@ -94,9 +94,11 @@ export function readHead(text: string, end: number): RequestHead | Refused {
   let expectsContinue = false
   const expectation = values.get('expect')
   if (expectation !== undefined && expectation !== '') {
-    if (expectation.toLowerCase() !== '100-continue')
+    const expectations = elementsOf(expectation).filter((element) => element !== '')
+    if (expectations.some((element) => element !== '100-continue'))
       return { code: 'EXPECTATION_FAILED', message: 'no expectation but 100-continue can be met' }
-    expectsContinue = !isOld // RFC 9110 10.1.1: of HTTP/1.0 it counts for nothing
+    // RFC 9110 10.1.1: of HTTP/1.0 it counts for nothing.
+    expectsContinue = !isOld && expectations.length > 0
   }
   const connection = values.get('connection')
   const isLast = isOld || (connection !== undefined && elementsOf(connection).includes('close'))

@@ -75,6 +75,10 @@ test('a variable that does not exist is told with the one that was meant', () =>
     ['TOLLGATE_SLOW_MILLIS', 'TOLLGATE_SLOW_MS'],
     ['TOLLGATE_HTTP_THREAD', 'TOLLGATE_HTTP_THREADS'],
     ['tollgate_flush_ms', 'TOLLGATE_FLUSH_MS'],
+    // Three names that others have given go without the prefix.
+    ['TOLLGATE_PORT', 'PORT'],
+    ['TOLLGATE_HOST', 'HOST'],
+    ['TOLLGATE_DATABASE_URL', 'DATABASE_URL'],
   ] as const)
     expect(nearest(slip)).toEqual([{ variable: slip, nearest: meant }])
   expect(

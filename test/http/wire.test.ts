@@ -176,19 +176,21 @@ describe('bodies', () => {
     const body = Buffer.from(limitBody('gzip'))
     const head = (coding: string, length: number) =>
       limit(`Content-Encoding: ${coding}\r\nContent-Length: ${length}\r\n`, '')
-    for (const coding of ['gzip', 'br', 'identity, gzip', 'x']) {
+    for (const coding of ['gzip', 'br', 'identity, gzip', 'identityidentity', 'x']) {
       const zipped = Bun.gzipSync(body)
       const [answer] = await answersTo(Buffer.concat([Buffer.from(head(coding, zipped.length)), zipped]), 1)
       expect([answer?.status, answer?.json.error.code]).toEqual([415, 'UNSUPPORTED_MEDIA_TYPE'])
       expect(answer?.json.error.message).toContain('Content-Encoding')
     }
-    const [answer] = await answersTo(head('Identity', body.length) + body, 1)
-    expect(answer?.json.remaining).toBe(99)
+    for (const [index, coding] of ['Identity', 'identity, identity', 'identity ,, Identity,'].entries()) {
+      const [answer] = await answersTo(head(coding, body.length) + body, 1)
+      expect(answer?.json.remaining).toBe(99 - index)
+    }
   })
 })
 
 describe('Expect', () => {
-  test.each(['100-continue', '100-Continue', '100-CONTINUE'])(
+  test.each(['100-continue', '100-Continue', '100-CONTINUE', '100-continue, 100-continue,'])(
     '%s is met before the body comes',
     async (value) => {
       const body = limitBody(value)
@@ -283,6 +285,25 @@ describe('versions, methods and heads', () => {
       expect(head?.status).toBe(get?.status ?? 0)
       if (path !== '/metrics') expect(head?.headers['content-length']).toBe(get?.headers['content-length'])
       expect(head?.headers['content-type']).toBe(get?.headers['content-type'])
+    }
+  })
+
+  test('HEAD gets no content where it is refused either', async () => {
+    const head = 'HEAD /docs HTTP/1.1\r\nHost: localhost\r\n'
+    for (const request of [
+      'HEAD /docs HTTP/1.1\r\nHost: a/b\r\n\r\n',
+      `${head}Expect: x\r\n\r\n`,
+      `${head}X: ${'x'.repeat(17_000)}\r\n\r\n`,
+      `${head}Transfer-Encoding: chunked\r\n\r\nx`,
+    ]) {
+      using client = new RawClient(port)
+      client.answersHead = true
+      await client.send(request)
+      const answers = await client.answers()
+      expect(answers).toHaveLength(1)
+      expect(answers[0]?.status).toBeGreaterThanOrEqual(400)
+      expect(Number(answers[0]?.headers['content-length'])).toBeGreaterThan(100)
+      expect(client.rest).toBe('')
     }
   })
 
@@ -643,6 +664,17 @@ describe('what a browser is told', () => {
     expect((await ask('GET /v1/liveness HTTP/1.1\r\nHost: a\r\n\r\n'))?.status).toBe(404)
     expect((await ask('PUT /metrics HTTP/1.1\r\nHost: a\r\n\r\n'))?.status).toBe(405)
     expect((await ask('GET /metrics HTTP/1.1\r\nHost: a/b\r\n\r\n'))?.status).toBe(400)
+    expect((await ask('OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n'))?.status).toBe(204)
+    // Nothing of the API is here, so nothing is for pages of other origins, whatever is asked for.
+    for (const bytes of [
+      'GET /v1/liveness HTTP/1.1\r\nHost: a\r\nOrigin: https://a.example\r\n\r\n',
+      'OPTIONS /v1/liveness HTTP/1.1\r\nHost: a\r\nOrigin: https://a.example\r\n\r\n',
+      'GET /metrics HTTP/1.1\r\nHost: a/b\r\n\r\n',
+    ]) {
+      const headers = (await ask(bytes))?.headers ?? {}
+      expect(headers['x-content-type-options']).toBe('nosniff')
+      expect(Object.keys(headers).filter((name) => name.startsWith('access-control'))).toEqual([])
+    }
     expect((await fetch(`${apart.url}/metrics`)).status).toBe(404)
   })
 })

@@ -61,6 +61,11 @@ export class RawClient {
     this.socket.resume()
   }
 
+  /** What has come and was in no answer. */
+  get rest(): string {
+    return this.text
+  }
+
   /** The next answer; null when the connection closes before there is a whole one. */
   async answer(): Promise<Received | null> {
     for (;;) {
