@@ -59,6 +59,8 @@ export class Connection implements Holder, Waiting, Reading {
   private stopTicks = 0
   /** Since it began to do what it does now. */
   private seconds = 0
+  /** Of lingering, since a byte came. */
+  private silentSeconds = 0
   /** What a handler's promise is given. Of the connection, as functions made for each request would be garbage. */
   private readonly answered: (answer: Answer) => void
   private readonly failed: (cause: unknown) => void
@@ -427,6 +429,7 @@ export class Connection implements Holder, Waiting, Reading {
   }
 
   private drop(bytes: number): void {
+    this.silentSeconds = 0
     this.droppedBytes += bytes
     if (this.droppedBytes > DROPPED_BYTES_MAX) this.socket.terminate()
   }
@@ -435,7 +438,7 @@ export class Connection implements Holder, Waiting, Reading {
   age(): void {
     this.seconds++
     if (this.isLingering) {
-      if (this.seconds >= LINGER_SECONDS) this.socket.end()
+      if (++this.silentSeconds >= LINGER_SECONDS || this.seconds >= RECEIVE_SECONDS) this.socket.end()
     } else if (this.unsent !== null || this.isEnding) {
       if (this.seconds >= SEND_SECONDS) this.socket.terminate()
     } else if (!this.isBusy && (this.heldTo > 0 || this.body !== null)) {
@@ -508,7 +511,7 @@ const IDLE_SECONDS = 75
 const RECEIVE_SECONDS = 30
 /** For taking an answer. */
 const SEND_SECONDS = 30
-/** For closing the other side. */
+/** For closing the other side, without a byte: who still sends has as long as for a request, and may read only then. */
 const LINGER_SECONDS = 10
 /** The same during a stop, in calls of `finish`: half a second. */
 const LINGER_STOP_TICKS = 100

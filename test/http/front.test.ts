@@ -295,6 +295,48 @@ describe('what a connection may cost', () => {
     while (opened.counts.open > 0) await Bun.sleep(5)
   })
 
+  test('who sends slowly what is too large and reads only then gets the answer, within half a minute', async () => {
+    let received = 0
+    const garbage = {
+      received: (bytes: number) => {
+        received += bytes
+      },
+    }
+    await using opened = await openFront({ garbage })
+    const head = 'POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n'
+    let sent = 0
+    const send = async (client: RawClient, text: string) => {
+      await client.send(text)
+      sent += text.length
+      while (received < sent) await Bun.sleep(5)
+    }
+    using slow = new RawClient(opened.port)
+    slow.keepsOpen = true
+    slow.pause()
+    await send(slow, head)
+    for (let piece = 0; piece < 3; piece++) {
+      opened.pass(9)
+      await send(slow, 'x'.repeat(1000))
+    }
+    opened.pass(2)
+    expect(opened.counts.open).toBe(1)
+    await send(slow, 'x')
+    slow.resume()
+    expect((await slow.answer())?.status).toBe(200)
+    expect(slow.errorCode).toBeNull()
+    opened.pass(1) // half a minute is over, whatever comes
+    while (opened.counts.open > 0) await Bun.sleep(5)
+
+    using silent = new RawClient(opened.port)
+    silent.keepsOpen = true
+    await send(silent, head)
+    expect((await silent.answer())?.status).toBe(200)
+    opened.pass(9)
+    expect(opened.counts.open).toBe(1)
+    opened.pass(1)
+    while (opened.counts.open > 0) await Bun.sleep(5)
+  })
+
   test('what a client has not taken yet of a hot answer is its own, whoever is answered meanwhile', async () => {
     const hot = async (incoming: Incoming): Promise<Answer> =>
       answerOf(200, (await incoming.text(1_000_000, () => new Error())).repeat(20_000_000))
