@@ -297,7 +297,9 @@ export class Flusher {
 
   private async deleteEnded(): Promise<void> {
     const { table, store, deletesEnded } = this.options
-    if (!deletesEnded || this.isStopped || table.nowMs < this.deleteAgainMs) return
+    if (!deletesEnded || this.isStopped) return
+    // While the database is away this asks whether it is back: there may be nothing to write, and no call that moves the time.
+    if (this.awaySinceMs === null && table.nowMs < this.deleteAgainMs) return
     this.deleteAgainMs = table.nowMs + DELETE_EVERY_MS
     await this.deleteInSlices(async () => {
       const which = { nowMs: table.nowMs, afterMs: DELETE_AFTER_MS, rowsMax: DELETE_ROWS }

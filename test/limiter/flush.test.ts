@@ -274,6 +274,26 @@ test('a database that was away for a moment is not told as away while there is n
   }
 })
 
+/** A table's time stands still while nobody asks it anything. */
+test('that the database is back is told though nobody calls', async () => {
+  let now = 1_000
+  let isAway = false
+  const answer = async () => (isAway ? away() : true)
+  const table = new WindowTable({ memoryBytes: 2 ** 20, nowMs: NOW })
+  const store = { ...awayStore, deleteEnded: answer, deleteSuperseded: answer }
+  const flusher = flusherOf(table, store, { ...systemTimers, now: () => now }, true)
+  await flusher.flush()
+  table.advance(NOW + 10_000)
+  isAway = true
+  await flusher.flush()
+  now += 1_000
+  await flusher.flush()
+  expect(flusher.awayMs).toBe(1_000)
+  isAway = false
+  await flusher.flush()
+  expect(flusher.awayMs).toBe(0)
+})
+
 /** Asynchronous replication: the last that the old primary took is not there, and nobody is told. */
 test('what a standby that takes over has is not superseded by what only the lost primary had', async () => {
   const table = new WindowTable({ memoryBytes: 2 ** 22, nowMs: NOW })
