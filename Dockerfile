@@ -12,7 +12,7 @@ FROM gcr.io/distroless/base-debian12:nonroot
 COPY --from=build /app/dist/tollgate /usr/local/bin/tollgate
 COPY --from=build --chown=nonroot:nonroot /app/data /data
 USER nonroot
-# The last one: src/lib/young-garbage.ts.
+# The last one: src/doors/http/young-garbage.ts.
 ENV HOST=0.0.0.0 PORT=3000 TOLLGATE_DATA_DIR=/data BUN_IDLE_GC_SECONDS=300
 VOLUME /data
 EXPOSE 3000

@@ -1,5 +1,5 @@
 import { connect, type Sql } from '../src/db/connect.ts'
-import { keepHouse } from '../src/db/housekeeping.ts'
+import { keepHouse } from '../src/db/embedded/housekeeping.ts'
 import { hashKey } from '../src/verify/secret.ts'
 import { randomNumbers } from '../test/support/random.ts'
 import { type PacedCall, sendPacedLoad } from './support/paced.ts'

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import postgres from 'postgres'
-import { countVerifications, dailyCountsOfKeys, type VerificationFilter } from '../src/analytics/store.ts'
+import { countVerifications, dailyCountsOfKeys, type VerificationFilter } from '../src/api/analytics/store.ts'
 import { arrayTypes } from '../src/db/array-types.ts'
 import { connect, type Sql } from '../src/db/connect.ts'
 import { startOfMonth } from '../src/lib/buckets.ts'

@@ -1,7 +1,7 @@
 import { cpus } from 'node:os'
 import { KeyedHash } from '../src/lib/keyed-hash.ts'
-import { CellBatch } from '../src/limiter/cell-batch.ts'
-import { WindowTable } from '../src/limiter/window-table.ts'
+import { CellBatch } from '../src/limiter/table/cell-batch.ts'
+import { WindowTable } from '../src/limiter/table/window-table.ts'
 import { randomNumbers } from '../test/support/random.ts'
 
 /**

@@ -176,7 +176,7 @@ export class ApiError extends Error {
 
 /**
  * A part of the server that a request needs is not there. Its state is logged by whoever watches over it, once; that a call
- * met it is counted (`http/failures.ts`).
+ * met it is counted (`doors/http/failures.ts`).
  */
 export class Unavailable extends Error {
   constructor(

@@ -24,47 +24,54 @@ setDefaultTimeout(60_000) // the compiler reads the whole program
 /**
  * The rules of the house that neither the compiler nor the linter knows, read from the syntax tree. A failure lists
  * `file:line` and what is wrong there.
- *
- * Four tiers, imports only go down: the foundation (lib, db), the machines (limiter, usage, verify), the features, and the
- * shell that starts it all (http, cli and the files directly in src).
  */
-const FEATURES = [
-  'analytics',
-  'apis',
-  'audit-events',
-  'auth',
-  'identities',
-  'keys',
-  'permissions',
-  'ratelimits',
-  'root-keys',
-  'workspaces',
+
+/** The tiers of src/, lowest first. A room imports from its own and from lower tiers only, types included. */
+const TIERS: readonly (readonly string[])[] = [
+  ['lib'],
+  ['db'],
+  ['data-dir'],
+  ['records'],
+  ['audit', 'vault'],
+  ['limiter', 'usage'],
+  ['erasure', 'verify', 'observe'],
+  ['api'],
+  ['doors/http'],
+  ['doors/v1', 'doors/forward-auth'],
+  ['pages'],
+  ['server'],
+  ['cli'],
 ]
-const FOUNDATION = ['db', 'lib']
-const BELOW_FEATURES = [...FOUNDATION, 'limiter', 'usage', 'verify', 'audit', 'erasure', 'root-keys']
-/** Folder → folders it may import besides itself. Folders of the shell are not listed: they may import all. */
-const MAY_IMPORT: Record<string, string[]> = {
-  lib: [],
-  db: ['lib'],
-  limiter: FOUNDATION,
-  usage: FOUNDATION,
-  verify: [...FOUNDATION, 'limiter', 'usage'],
-  audit: FOUNDATION,
-  erasure: [...FOUNDATION, 'audit', 'usage'],
-  ...Object.fromEntries(FEATURES.map((feature) => [feature, BELOW_FEATURES])),
+/** Imports that still go up, file → file. To be emptied. */
+const UPWARD: readonly { from: RegExp; to: string }[] = [
+  { from: /^src\/(api|doors)\//, to: 'src/server/deps.ts' },
+  { from: /^src\/api\//, to: 'src/doors/http/endpoint.ts' },
+  { from: /^src\/vault\//, to: 'src/api/keys/store.ts' },
+  { from: /^src\/observe\/metrics/, to: 'src/doors/http/answer.ts' },
+  { from: /^src\/doors\/http\/listen/, to: 'src/server/places.ts' },
+  { from: /^src\/doors\/http\/listen/, to: 'src/server/app.ts' },
+  { from: /^src\/doors\/http\/handle/, to: 'src/server/watched-deps.ts' },
+  { from: /^src\/db\//, to: 'src/data-dir/data-dir.ts' },
+]
+/**
+ * What one resource of api/ may use of another besides its store and its types: steps that several operations share, each
+ * with its users. Rights are everybody's.
+ */
+const SHARED: Record<string, readonly string[]> = {
+  'src/api/root-keys/authorize.ts': ['*'],
+  'src/api/root-keys/granter.ts': ['workspaces'],
+  'src/api/identities/ensure-identities.ts': ['keys', 'migrations'],
+  'src/api/keys/new-keys.ts': ['migrations'],
+  'src/api/keys/key-object.ts': ['apis'],
+  'src/api/keys/schema.ts': ['apis'],
+  'src/api/keys/decryption.ts': ['apis'],
 }
-/** What a store may import: nothing that imports a store, so that features may use each other's without a cycle. */
-const BELOW_STORES = [...FOUNDATION, 'audit']
-/** One feature's file that another may import though it is no store; each with its reason. */
-const SHARED: { file: string; by: string }[] = [
-  { file: 'src/keys/key-object.ts', by: 'apis' }, // apis.listKeys answers with the same objects as keys.getKey
-  { file: 'src/keys/schema.ts', by: 'apis' }, // and describes them by the same schema
-  { file: 'src/keys/decryption.ts', by: 'apis' }, // and records which it shows in plain text
-]
-/** Everyone may import these. */
+/** Everyone may import these; they import lib/ and each other. */
 const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts', 'src/log-events.ts', 'src/episodes.ts']
+/** Everyone may import its types; its values only from `server/` upwards. */
+const CONFIG = 'src/config.ts'
 /** Where SQL may stand, besides every `store.ts`. */
-const SQL_FOLDERS = ['src/db/', 'src/usage/']
+const SQL_FOLDERS = ['src/db/', 'src/records/', 'src/usage/']
 const SQL_FILES = ['src/audit/log.ts']
 
 type Import = { from: string; to: string; line: number; isType: boolean }
@@ -155,39 +162,46 @@ function isTypeImport(node: Node): boolean {
   return bindings.elements.every((element) => element.isTypeOnly)
 }
 
-/** `keys` of `src/keys/store.ts`; null for files directly in src and outside of it. */
-const folderOf = (file: string) => /^src\/([^/]+)\//.exec(file)?.[1] ?? null
+/** `doors/v1` of `src/doors/v1/keys.ts`, `api` of `src/api/keys/store.ts`; null for files directly in src. */
+const roomOf = (file: string) =>
+  /^src\/(doors\/[^/]+)\//.exec(file)?.[1] ?? /^src\/([^/]+)\//.exec(file)?.[1] ?? null
+
+/** `keys` of `src/api/keys/store.ts`. */
+const resourceOf = (file: string) => /^src\/api\/([^/]+)\//.exec(file)?.[1] ?? null
+
+const tierOf = (room: string) => TIERS.findIndex((rooms) => rooms.includes(room))
 
 /** @returns what is wrong with an import between two files of src, or null. */
 function wrongAbout({ from, to, isType }: Import): string | null {
-  const [folder, target] = [folderOf(from), folderOf(to)]
-  if (to.endsWith('/routes.ts') && from !== 'src/http/app.ts') return 'only http/app.ts imports routes'
+  const [room, target] = [roomOf(from), roomOf(to)]
   if (from === 'src/main.ts') return target === 'cli' ? null : 'main.ts imports only cli/'
-  if (OPEN_TO_ALL.includes(from) || from === 'src/config.ts')
+  if (OPEN_TO_ALL.includes(from) || from === CONFIG)
     return target === 'lib' || OPEN_TO_ALL.includes(to)
       ? null
-      : 'it may import only lib/, errors.ts and log.ts'
-  if (OPEN_TO_ALL.includes(to) || (isType && to === 'src/config.ts')) return null
-
-  const isEndpoint = from === 'src/http/endpoint.ts'
-  const allowed = isEndpoint ? FOUNDATION : folder === null ? undefined : MAY_IMPORT[folder]
-  if (allowed === undefined) return null
-  const isFeature = folder !== null && FEATURES.includes(folder)
-  if ((isFeature || isEndpoint) && isType && to === 'src/deps.ts') return null
-  if (isFeature && from.endsWith('/store.ts') && !isType) {
-    return target === folder || BELOW_STORES.includes(target ?? '')
-      ? null
-      : `a store may import only ${BELOW_STORES.join(', ')}`
-  }
-  if (isFeature && to === 'src/http/endpoint.ts') return null
-  if (SHARED.some(({ file, by }) => file === to && by === folder)) return null
-  if (isFeature && target !== null && FEATURES.includes(target) && (isType || to.endsWith('/store.ts')))
-    return null
-  if (target !== null && (target === folder || allowed.includes(target))) return null
-  return `${isEndpoint ? 'it' : `${folder}/`} may import only ${[folder, ...allowed].join(', ')}`
+      : 'it may import only lib/ and files open to all'
+  if (OPEN_TO_ALL.includes(to) || room === null) return null
+  if (room === target) return room === 'api' ? wrongInApi({ from, to, isType }) : null
+  if (to === CONFIG)
+    return isType || tierOf(room) >= tierOf('server') ? null : 'only the types of config.ts are open to all'
+  if (target === null) return 'it is directly in src/ and not open to all'
+  if (tierOf(room) === -1) return `${room}/ is in no tier`
+  if (UPWARD.some((each) => each.from.test(from) && each.to === to)) return null
+  return tierOf(target) < tierOf(room) ? null : `${room}/ may not import ${target}/`
 }
 
-test('imports go down only, and sideways only where the table allows it', () => {
+/** Sideways, between resources. */
+function wrongInApi({ from, to, isType }: Omit<Import, 'line'>): string | null {
+  const [own, other] = [resourceOf(from), resourceOf(to)]
+  const isStore = to.endsWith('/store.ts')
+  if (from.endsWith('/store.ts') && !isType && !isStore) return 'a store imports no operation'
+  if (own === other || other === null || isType || isStore) return null
+  const users = SHARED[to]
+  return users !== undefined && (users.includes('*') || users.includes(own ?? ''))
+    ? null
+    : `${own}/ may use of ${other}/ only its store, its types and what SHARED lists`
+}
+
+test('imports go down the tiers only, and sideways where the tables allow it', () => {
   const wrong = found.imports
     .filter(({ from, to }) => from.startsWith('src/') && to.startsWith('src/'))
     .flatMap((one) => {
@@ -248,7 +262,7 @@ test('the environment is read in config.ts only', () => {
   expect(inProgram(found.environment).filter((place) => !place.startsWith('src/config.ts:'))).toEqual([])
 })
 
-test('SQL stands only in a store.ts, in db/, in usage/ and in audit/log.ts', () => {
+test('SQL stands only in a store.ts, in db/, in records/, in usage/ and in audit/log.ts', () => {
   const isAllowed = (file: string) =>
     file.endsWith('/store.ts') ||
     SQL_FILES.includes(file) ||

@@ -1,6 +1,6 @@
 import { readConfig } from '../../src/config.ts'
 import { connect } from '../../src/db/connect.ts'
-import { startServer } from '../../src/server.ts'
+import { startServer } from '../../src/server/server.ts'
 import { recorderInto } from '../support/recorder.ts'
 
 /**

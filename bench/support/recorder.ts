@@ -1,5 +1,5 @@
+import { openSpills } from '../../src/data-dir/spill.ts'
 import type { Sql } from '../../src/db/connect.ts'
-import { openSpills } from '../../src/db/spill.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { UsageRecorder } from '../../src/usage/recorder.ts'
 

@@ -1,7 +1,7 @@
 import { DAY_MS } from '../../src/lib/clock.ts'
-import { CellBatch } from '../../src/limiter/cell-batch.ts'
-import { CELLS_PER_SEGMENT, packSegment } from '../../src/limiter/segment.ts'
-import { WindowStore } from '../../src/limiter/store.ts'
+import { CELLS_PER_SEGMENT, packSegment } from '../../src/limiter/flush/segment.ts'
+import { WindowStore } from '../../src/limiter/flush/store.ts'
+import { CellBatch } from '../../src/limiter/table/cell-batch.ts'
 
 /**
  * Gives a Postgres what a server gives it that flushes so many windows a second, while the work is done: segments of as many

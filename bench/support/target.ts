@@ -25,7 +25,7 @@ export async function startTarget(
   program: string = process.execPath,
 ): Promise<Target> {
   const child = Bun.spawn([...pin(0), program, ...script], {
-    // The last one as `bun run start` sets it (src/lib/young-garbage.ts), for all that are compared.
+    // The last one as `bun run start` sets it (src/doors/http/young-garbage.ts), for all that are compared.
     env: {
       PATH: process.env.PATH ?? '',
       HOME: process.env.HOME ?? '',

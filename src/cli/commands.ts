@@ -1,6 +1,6 @@
 import packageJson from '../../package.json' with { type: 'json' }
 import { ConfigError, unknownVariables } from '../config.ts'
-import { StartError } from '../db/data-dir.ts'
+import { StartError } from '../data-dir/data-dir.ts'
 import { fileProblem } from '../lib/file-problem.ts'
 import { apiCommands } from './api.ts'
 import { type Arguments, type Command, parse, ROOT_KEY_FILE, UsageError } from './arguments.ts'

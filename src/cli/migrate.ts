@@ -1,11 +1,11 @@
 import { readConfig } from '../config.ts'
-import { admitDatabase, explained } from '../db/admit.ts'
+import { openDataDir } from '../data-dir/data-dir.ts'
 import { connect, type DatabaseAddress } from '../db/connect.ts'
-import { openDataDir } from '../db/data-dir.ts'
-import { startEmbedded } from '../db/embedded.ts'
+import { startEmbedded } from '../db/embedded/embedded.ts'
 import { ensureSchema } from '../db/inspect.ts'
 import { migrate } from '../db/migrate.ts'
 import { configureLog } from '../log.ts'
+import { admitDatabase, explained } from '../server/admit.ts'
 import type { Command } from './arguments.ts'
 
 /** Brings the database to this version's state without serving: what a start does first, for those who want it apart. */

@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
+import { StartError } from '../data-dir/data-dir.ts'
 import type { AnySql, Sql } from './connect.ts'
-import { StartError } from './data-dir.ts'
 
 /**
  * Brings the database to the state this code wants: runs the files of `sql/` that it has not seen, in order, each in one

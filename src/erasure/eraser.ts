@@ -1,10 +1,10 @@
-import type { Changes } from '../db/changes.ts'
+import type { SpillFile } from '../data-dir/spill.ts'
 import type { Transaction } from '../db/connect.ts'
-import type { Database, Touch } from '../db/database.ts'
-import type { SpillFile } from '../db/spill.ts'
 import { type Clock, DAY_MS, HOUR_MS } from '../lib/clock.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
 import { log } from '../log.ts'
+import type { Changes } from '../records/changes.ts'
+import type { Database, Touch } from '../records/database.ts'
 import { type Erased, patternsOf, withoutNames } from './audit-events.ts'
 import { eraseFromSpills } from './spills.ts'
 import {
@@ -30,7 +30,7 @@ import {
   rewriteAuditEvents,
 } from './store.ts'
 
-/** What an erasure touches, for servers to look into their data dirs; see `db/changes.ts`. */
+/** What an erasure touches, for servers to look into their data dirs; see `records/changes.ts`. */
 export const ERASURES = 'erasures'
 
 type Name = { kind: ErasedKind; name: string; pseudonym: string }

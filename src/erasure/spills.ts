@@ -1,6 +1,6 @@
 import { Value } from '@sinclair/typebox/value'
+import type { SpillFile } from '../data-dir/spill.ts'
 import type { AnySql } from '../db/connect.ts'
-import type { SpillFile } from '../db/spill.ts'
 import { UsageBatch, type UsageColumns } from '../usage/batch.ts'
 import { erasedNames } from './store.ts'
 

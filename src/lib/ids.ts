@@ -99,7 +99,7 @@ function headsOf(seconds: number): string[] {
 
 declare const isScoped: unique symbol
 /**
- * The workspace a call may act in. Only `root-keys/authorize.ts` mints one, from a verified root key, and every store
+ * The workspace a call may act in. Only `api/root-keys/authorize.ts` mints one, from a verified root key, and every store
  * function of a feature asks for it: so no route reaches data without an actor, by its types.
  */
 export type WorkspaceId = string & { readonly [isScoped]: true }

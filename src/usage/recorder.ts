@@ -1,6 +1,6 @@
 import { Value } from '@sinclair/typebox/value'
+import type { Spill, Spills } from '../data-dir/spill.ts'
 import type { AnySql } from '../db/connect.ts'
-import type { Spill, Spills } from '../db/spill.ts'
 import { Episode } from '../episodes.ts'
 import { startOfMonth } from '../lib/buckets.ts'
 import type { Clock } from '../lib/clock.ts'

@@ -1,6 +1,6 @@
 import { isAddressListed } from '../lib/address.ts'
-import { holdsPermissions, type PermissionQuery } from '../lib/permission-query.ts'
 import type { ConfiguredLimit, KeyRecord } from './key-record.ts'
+import { holdsPermissions, type PermissionQuery } from './permission-query.ts'
 
 /** Why a key that was found may not be used; null = nothing speaks against it so far. In the order of the contract. */
 export function checkState(

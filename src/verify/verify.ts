@@ -1,8 +1,7 @@
 import type { AnySql } from '../db/connect.ts'
 import { ApiError, badRequest } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
-import { type PermissionQuery, parsePermissionQuery } from '../lib/permission-query.ts'
-import type { LimiterRouter, Take, Taken } from '../limiter/router.ts'
+import type { LimiterRouter, Take, Taken } from '../limiter/threads/router.ts'
 import type { Outcome, UsageRecorder } from '../usage/recorder.ts'
 import {
   checkPermissions,
@@ -14,6 +13,7 @@ import {
 import { type CreditSpender, KeyLocked, type Spent } from './credits.ts'
 import type { KeyRecord } from './key-record.ts'
 import type { KeyLookup } from './lookup.ts'
+import { type PermissionQuery, parsePermissionQuery } from './permission-query.ts'
 import { isRefillDue } from './refill.ts'
 import { applyRefill } from './store.ts'
 

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { StartError } from '../../src/data-dir/data-dir.ts'
 import type { Sql } from '../../src/db/connect.ts'
-import { StartError } from '../../src/db/data-dir.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 export const ROOT = join(import.meta.dir, '../..')
 /** For servers whose speed is not what is tested: a crowded machine must not make a 500 of an answer that comes late. */
 export const PATIENT = { TOLLGATE_DB_TIMEOUT_MS: '20000' }
-const GUIDES = 'src/http/guides'
+const GUIDES = 'src/pages/guides'
 
 /** A fenced block of a text, as its reader sees it. */
 export type Block = {

@@ -1,10 +1,10 @@
 import { expect, test } from 'bun:test'
 import { join } from 'node:path'
-import { endpoints } from '../../src/http/app.ts'
 import { BOUND_NAMES, isBoundName, WORKSPACE_BOUNDS } from '../../src/lib/workspace-bounds.ts'
+import { endpoints } from '../../src/server/app.ts'
 import { ROOT } from './blocks.ts'
 
-const guide = await Bun.file(join(ROOT, 'src/http/guides/bounds.md')).text()
+const guide = await Bun.file(join(ROOT, 'src/pages/guides/bounds.md')).text()
 /** The named bounds: name and default. */
 const rows = [...guide.matchAll(/^\| `(\w+)` \| (\d+) \| (.+) \| (.+) \|$/gm)]
 

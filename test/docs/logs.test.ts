@@ -6,7 +6,7 @@ import { ROOT } from './blocks.ts'
 
 /** The compiler refuses an event that is not in `LOG_EVENTS`, or has another level there. */
 test('the guide has a row for every event with its level, in the same order, and no other', () => {
-  const guide = readFileSync(join(ROOT, 'src/http/guides/logs.md'), 'utf8')
+  const guide = readFileSync(join(ROOT, 'src/pages/guides/logs.md'), 'utf8')
   const rows = [...guide.matchAll(/^\| `(\w+)` \| (\w+) \| \S.* \| \S.* \|$/gm)]
   expect(rows.map(([, event, level]) => [event, level])).toEqual(
     Object.entries<string>(LOG_EVENTS).map(([event, level]) => [event, level]),

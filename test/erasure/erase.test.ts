@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from '
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { openSpills } from '../../src/db/spill.ts'
+import { openSpills } from '../../src/data-dir/spill.ts'
 import { Eraser } from '../../src/erasure/eraser.ts'
 import {
   insertErasedNames,
@@ -679,7 +679,7 @@ describe('a sweep', () => {
       const broken = Object.create(deps.eraser, {
         finishWithin: { value: async () => false },
       })
-      const { eraseIdentity } = await import('../../src/identities/erase-identity.ts')
+      const { eraseIdentity } = await import('../../src/api/identities/erase-identity.ts')
       const call = {
         requestId: 'req_test',
         authorization: `Bearer ${workspace.rootKey}`,

@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util'
 import fc from 'fast-check'
 import type { AnySql } from '../../src/db/connect.ts'
-import { createApp, endpoints } from '../../src/http/app.ts'
+import { createApp, endpoints } from '../../src/server/app.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { makeApi, makeKey } from '../support/fixtures.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer } from '../support/server.ts'

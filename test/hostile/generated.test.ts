@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
-import { endpoints } from '../../src/http/app.ts'
+import { endpoints } from '../../src/server/app.ts'
 import { TEST_DATABASE_URL } from '../support/database.ts'
 import { type CampaignReport, runCampaign, startHostileServer } from './campaign.ts'
 

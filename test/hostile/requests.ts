@@ -1,6 +1,6 @@
 import type { TSchema } from '@sinclair/typebox'
 import fc from 'fast-check'
-import type { Endpoint } from '../../src/http/endpoint.ts'
+import type { Endpoint } from '../../src/doors/http/endpoint.ts'
 
 /**
  * Requests made from an endpoint's own schema, and from what a hostile caller makes of them: about a third fit the schema,

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { endpoints } from '../../src/http/app.ts'
 import { newId } from '../../src/lib/ids.ts'
+import { endpoints } from '../../src/server/app.ts'
 import { type Answer, startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { type Fixture, makeFixture, ROWS, type Row, type Texts, titleOf } from './permission-table.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { NearLimit } from '../../src/limiter/near-limit.ts'
-import { WindowTable } from '../../src/limiter/window-table.ts'
+import { NearLimit } from '../../src/limiter/table/near-limit.ts'
+import { WindowTable } from '../../src/limiter/table/window-table.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { takeFrom } from './support.ts'
 

@@ -1,7 +1,7 @@
 import type { AnySql } from '../../src/db/connect.ts'
 import { KeyedHash } from '../../src/lib/keyed-hash.ts'
-import { unpackSegment } from '../../src/limiter/segment.ts'
-import type { WindowTable } from '../../src/limiter/window-table.ts'
+import { unpackSegment } from '../../src/limiter/flush/segment.ts'
+import type { WindowTable } from '../../src/limiter/table/window-table.ts'
 import { randomNumbers } from '../support/random.ts'
 
 const hash = new KeyedHash('tests')

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { createServer, request as httpRequest, type IncomingMessage, type Server } from 'node:http'
-import { endpoints } from '../../src/http/app.ts'
+import { endpoints } from '../../src/server/app.ts'
 import { PATIENT } from '../docs/blocks.ts'
 import { TEST_DATABASE_URL } from '../support/database.ts'
 import { makeApi, makeKey } from '../support/fixtures.ts'

@@ -1,5 +1,5 @@
-import { NUMBERS_PER_CALL, type ShardSetup } from '../../src/limiter/protocol.ts'
-import { shardOf } from '../../src/limiter/shard-ranges.ts'
+import { NUMBERS_PER_CALL, type ShardSetup } from '../../src/limiter/threads/protocol.ts'
+import { shardOf } from '../../src/limiter/threads/shard-ranges.ts'
 import type { WindowCopy } from './postgres.ts'
 
 /** One counter as it must be. */

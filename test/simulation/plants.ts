@@ -1,6 +1,6 @@
-import { Changes } from '../../src/db/changes.ts'
-import { Shard } from '../../src/limiter/shard.ts'
-import { WindowTable } from '../../src/limiter/window-table.ts'
+import { WindowTable } from '../../src/limiter/table/window-table.ts'
+import { Shard } from '../../src/limiter/threads/shard.ts'
+import { Changes } from '../../src/records/changes.ts'
 import { CreditSpender, KeyLocked } from '../../src/verify/credits.ts'
 
 /**

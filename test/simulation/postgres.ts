@@ -1,8 +1,8 @@
+import type { Spills } from '../../src/data-dir/spill.ts'
 import type { AnySql, Sql, Transaction } from '../../src/db/connect.ts'
 import { GivenUp } from '../../src/db/guarded-pool.ts'
-import type { Spills } from '../../src/db/spill.ts'
-import { CELL_BYTES, SEGMENT_FORMAT, type Segment, unpackSegment } from '../../src/limiter/segment.ts'
-import type { HashRange, StoredNode, WindowRows, WindowStore } from '../../src/limiter/store.ts'
+import { CELL_BYTES, SEGMENT_FORMAT, type Segment, unpackSegment } from '../../src/limiter/flush/segment.ts'
+import type { HashRange, StoredNode, WindowRows, WindowStore } from '../../src/limiter/flush/store.ts'
 import type { SpentRow } from '../../src/verify/store.ts'
 import type { Thread, World } from './world.ts'
 

@@ -1,12 +1,12 @@
-import { Changes } from '../../src/db/changes.ts'
-import { Database } from '../../src/db/database.ts'
 import { neverBackwards } from '../../src/lib/clock.ts'
-import type { FromShard, ToShard } from '../../src/limiter/protocol.ts'
-import { LimiterRouter } from '../../src/limiter/router.ts'
-import { SameThread } from '../../src/limiter/same-thread.ts'
-import { makeSameThreadChannel, SameThreadPort } from '../../src/limiter/same-thread-port.ts'
-import { Shard } from '../../src/limiter/shard.ts'
-import { type Shards, startShards } from '../../src/limiter/shards.ts'
+import type { FromShard, ToShard } from '../../src/limiter/threads/protocol.ts'
+import { LimiterRouter } from '../../src/limiter/threads/router.ts'
+import { SameThread } from '../../src/limiter/threads/same-thread.ts'
+import { makeSameThreadChannel, SameThreadPort } from '../../src/limiter/threads/same-thread-port.ts'
+import { Shard } from '../../src/limiter/threads/shard.ts'
+import { type Shards, startShards } from '../../src/limiter/threads/shards.ts'
+import { Changes } from '../../src/records/changes.ts'
+import { Database } from '../../src/records/database.ts'
 import { replaySpilledUsage, UsageRecorder } from '../../src/usage/recorder.ts'
 import { CreditSpender } from '../../src/verify/credits.ts'
 import { KeyLookup } from '../../src/verify/lookup.ts'
@@ -38,8 +38,8 @@ export type ServerOptions = {
 
 /**
  * One process, from start to end: the program's own router, shards, caches, credits and usage, on threads, channels,
- * timers and a database of the simulation; with one HTTP thread, the shard is on it in half of the lives. `deps.ts` and
- * `server.ts` put the same parts together for real.
+ * timers and a database of the simulation; with one HTTP thread, the shard is on it in half of the lives. `server/deps.ts` and
+ * `server/server.ts` put the same parts together for real.
  */
 export class Server {
   readonly name: string

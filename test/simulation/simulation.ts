@@ -1,6 +1,6 @@
-import { softDeleteKey } from '../../src/keys/store.ts'
+import { softDeleteKey } from '../../src/api/keys/store.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
-import type { Take } from '../../src/limiter/router.ts'
+import type { Take } from '../../src/limiter/threads/router.ts'
 import type { UsageBatch } from '../../src/usage/batch.ts'
 import { KeyLocked } from '../../src/verify/credits.ts'
 import { hashKey } from '../../src/verify/secret.ts'

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import { readConfig } from '../../src/config.ts'
 import { HOUR_MS } from '../../src/lib/clock.ts'
-import { startServer } from '../../src/server.ts'
+import { startServer } from '../../src/server/server.ts'
 import { Columns, expectHealthy } from '../support/columns.ts'
 import { openTestDatabase } from '../support/database.ts'
 import { callsTo, OPERATOR_KEY } from '../support/server.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
-import { openSpills } from '../../src/db/spill.ts'
+import { openSpills } from '../../src/data-dir/spill.ts'
 import { Columns, expectHealthy } from '../support/columns.ts'
 import { copyEmbedded, openTestDatabase, TEST_DATABASE_URL } from '../support/database.ts'
 import { MAY_MOUNT, mountReal } from '../support/disk.ts'

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { readConfig } from '../../src/config.ts'
-import { withinOpenFiles } from '../../src/http/open-files.ts'
+import { withinOpenFiles } from '../../src/server/open-files.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
 import { spawnServer } from '../support/process.ts'
 import { RawClient } from '../support/raw-client.ts'

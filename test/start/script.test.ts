@@ -5,11 +5,11 @@ import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { ROOT } from '../docs/blocks.ts'
 
-/** Else Bun collects everything ten seconds into a load: see `src/lib/young-garbage.ts`. */
+/** Else Bun collects everything ten seconds into a load: see `src/doors/http/young-garbage.ts`. */
 test('`bun run start`, the image and the unit have Bun wait as long before it takes a server for quiet, unless told otherwise', () => {
   const [, ofImage] = /^ENV .*\bBUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('Dockerfile')) ?? []
   const [, ofUnit] =
-    /^Environment=.* BUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('src/http/guides/sidecar.md')) ?? []
+    /^Environment=.* BUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('src/pages/guides/sidecar.md')) ?? []
   expect(ofImage).toBe('300')
   expect(ofUnit).toBe('300')
   expect(startedWith({})).toBe('300 src/main.ts serve\n')

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { existsSync, statSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
-import { listen } from '../../src/http/listen.ts'
+import { listen } from '../../src/doors/http/listen.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
 import { spawnServer } from '../support/process.ts'
 import { OPERATOR_KEY, startTestServer } from '../support/server.ts'

@@ -1,8 +1,8 @@
 import { Value } from '@sinclair/typebox/value'
 import { type Config, readConfig } from '../../src/config.ts'
-import { endpoints } from '../../src/http/app.ts'
 import type { Clock } from '../../src/lib/clock.ts'
-import { type Server, startServer } from '../../src/server.ts'
+import { endpoints } from '../../src/server/app.ts'
+import { type Server, startServer } from '../../src/server/server.ts'
 import { openTestDatabase, type TestDatabase } from './database.ts'
 
 /** Root key of the test server's operator. */

@@ -1,5 +1,5 @@
+import { openSpills } from '../../src/data-dir/spill.ts'
 import { connect, type DatabaseAddress } from '../../src/db/connect.ts'
-import { openSpills } from '../../src/db/spill.ts'
 import { UsageRecorder } from '../../src/usage/recorder.ts'
 import { AT, ratelimit, verification } from './support.ts'
 

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { openSpills } from '../../src/data-dir/spill.ts'
 import { connect, type Sql } from '../../src/db/connect.ts'
-import { openSpills } from '../../src/db/spill.ts'
 import { systemTimers, type Timers } from '../../src/lib/timers.ts'
 import { BATCH_ROWS_MAX, emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
 import {

@@ -1,8 +1,8 @@
+import type { Answer } from '../../../src/doors/http/answer.ts'
+import { Front } from '../../../src/doors/http/front.ts'
+import { HeldMemory } from '../../../src/doors/http/held-memory.ts'
+import { Turns } from '../../../src/doors/http/turns.ts'
 import { ALL_ERRORS } from '../../../src/errors.ts'
-import type { Answer } from '../../../src/http/answer.ts'
-import { Front } from '../../../src/http/front.ts'
-import { HeldMemory } from '../../../src/http/held-memory.ts'
-import { Turns } from '../../../src/http/turns.ts'
 import { systemTimers } from '../../../src/lib/timers.ts'
 import { echoHeader } from './echo.ts'
 

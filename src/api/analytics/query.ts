@@ -1,0 +1,114 @@
+import { badRequest } from '../../errors.ts'
+import { bucketAfter, bucketOf, type TimeGroup } from '../../lib/buckets.ts'
+import { DAY_MS, HOUR_MS } from '../../lib/clock.ts'
+
+/** Datapoints of one answer at most. More would hold this server's thread and memory for everyone else. */
+export const ROWS_MAX = 20_000
+
+/** Whole hours of UTC: `from <= t < to`. Buckets from that of `from` up to, not including, that of `lastHour` are never left out. */
+export type Range = { from: number; to: number; lastHour: number }
+
+/**
+ * Both ends are cut to their hour, and the hour of `end` is included.
+ * @param now Used where `end` is not given; `start` is then, or else by default, 24 hours before `end`.
+ * @throws ApiError BAD_REQUEST when nothing lies between them.
+ */
+export function readRange(
+  { start, end }: { start?: number | null | undefined; end?: number | null | undefined },
+  now: number,
+): Range {
+  const endAt = end ?? now
+  const startAt = start ?? Math.max(0, endAt - DAY_MS)
+  if (startAt >= endAt) throw badRequest(`start: Must be before end, which is ${endAt}`)
+  const lastHour = endAt - (endAt % HOUR_MS)
+  return { from: startAt - (startAt % HOUR_MS), to: lastHour + HOUR_MS, lastHour }
+}
+
+/** Lists come as repeated parameters, and comma-joined from the official client. */
+export const splitAtCommas = (texts: readonly string[] | undefined): string[] => [
+  ...new Set((texts ?? []).flatMap((text) => text.split(',')).filter((text) => text !== '')),
+]
+
+/** Of several, month beats day beats hour. */
+export function timeGroupOf(groups: readonly string[]): TimeGroup | null {
+  return (['month', 'day', 'hour'] as const).find((group) => groups.includes(group)) ?? null
+}
+
+/** @throws ApiError BAD_REQUEST: without a time group there is no time to order by. */
+export function checkOrder(orderBy: string | undefined, time: TimeGroup | null): void {
+  if (orderBy === 'time' && time === null) throw badRequest('orderBy: time needs groupBy hour, day or month')
+}
+
+/** How many rows can matter to the answer: one more than it may have shows that it has too many. */
+export const rowsToRead = (limit: number | undefined): number => Math.min(limit ?? ROWS_MAX + 1, ROWS_MAX + 1)
+
+/**
+ * Rows as the database grouped them → the answer: empty buckets filled in, sorted, cut.
+ * @param rows Sorted, of which the first {@link rowsToRead} are enough.
+ * @param options.time Null = no gaps to fill.
+ * @param options.bucketsWithData Buckets that have data, though their rows may have been cut off.
+ * @param options.order Null = by time where there is one, else as the rows come.
+ * @throws ApiError BAD_REQUEST for more than {@link ROWS_MAX} datapoints.
+ */
+export function completeSeries<R extends { time?: number }>(
+  rows: readonly R[],
+  options: {
+    range: Range
+    time: TimeGroup | null
+    bucketsWithData: ReadonlySet<number>
+    emptyRow: (time: number) => R
+    order: { by: Extract<NumericField<R>, string>; descending: boolean } | null
+    limit: number | undefined
+  },
+): R[] {
+  const { range, time, bucketsWithData, emptyRow, order, limit } = options
+  const rowsMax = rowsToRead(limit)
+  let series = [...rows]
+  if (time !== null) {
+    const filled = new Set(bucketsWithData)
+    for (const row of rows) if (row.time !== undefined) filled.add(row.time)
+    // Gaps are equal but for their time, which decides between equals: the first of them that fit are all that can matter.
+    const fromTheEnd = order?.by === 'time' && order.descending
+    series.push(...gaps(range, time, filled, { fromTheEnd, max: rowsMax }).map(emptyRow))
+    const by = order?.by ?? 'time'
+    const sign = order?.descending === true ? -1 : 1
+    series.sort(
+      (a, b) => sign * (numberOf(a, by) - numberOf(b, by)) || numberOf(a, 'time') - numberOf(b, 'time'),
+    )
+  }
+  series = series.slice(0, rowsMax)
+  if (series.length > ROWS_MAX)
+    throw badRequest(
+      `limit: The answer would have more than ${ROWS_MAX} datapoints; give a limit, a shorter range or fewer groups`,
+    )
+  return series
+}
+
+type NumericField<R> = { [K in keyof R]-?: R[K] extends number | undefined ? K : never }[keyof R]
+
+function numberOf<R extends { time?: number }>(
+  row: R,
+  field: Extract<NumericField<R>, string> | 'time',
+): number {
+  const value: unknown = row[field]
+  return typeof value === 'number' ? value : 0
+}
+
+function gaps(
+  range: Range,
+  time: TimeGroup,
+  filled: ReadonlySet<number>,
+  { fromTheEnd, max }: { fromTheEnd: boolean; max: number },
+): number[] {
+  const found: number[] = []
+  const first = bucketOf(range.from, time)
+  const end = bucketOf(range.lastHour, time)
+  const step = fromTheEnd ? -1 : 1
+  for (
+    let bucket = fromTheEnd ? bucketAfter(end, time, -1) : first;
+    bucket >= first && bucket < end && found.length < max;
+    bucket = bucketAfter(bucket, time, step)
+  )
+    if (!filled.has(bucket)) found.push(bucket)
+  return found
+}

@@ -1,0 +1,340 @@
+import type { AnySql } from '../../db/connect.ts'
+import { bucketOf, type TimeGroup } from '../../lib/buckets.ts'
+import { DAY_MS, HOUR_MS } from '../../lib/clock.ts'
+import type { WorkspaceId } from '../../lib/ids.ts'
+
+/** Which verifications: all of it must hold. Empty lists do not narrow. */
+export type VerificationFilter = {
+  workspaceId: WorkspaceId
+  keyspaceId: string
+  /** Null = any, and none. */
+  identityId: string | null
+  keyIds: readonly string[]
+  /** All of them on the verification. */
+  tags: readonly string[]
+  /** Whole hours, `from <= t < to`. */
+  from: number
+  to: number
+}
+
+export type VerificationGroups = {
+  time: TimeGroup | null
+  key: boolean
+  /** Verifications without an identity are then left out. */
+  identity: boolean
+  /** `set`: a row for each distinct set of tags. `each`: a row for each tag, and none for what has no tags. */
+  tags: 'set' | 'each' | null
+}
+
+export type VerificationOrder = {
+  by: 'time' | VerificationCount
+  descending: boolean
+} | null
+
+export const VERIFICATION_COUNTS = [
+  'valid',
+  'notFound',
+  'forbidden',
+  'usageExceeded',
+  'rateLimited',
+  'unauthorized',
+  'disabled',
+  'insufficientPermissions',
+  'expired',
+  'total',
+] as const
+export type VerificationCount = (typeof VERIFICATION_COUNTS)[number]
+
+/** What is not grouped by is 0 or empty. */
+export type VerificationRow = {
+  time: number
+  keyId: string
+  identityId: string
+  /** Null when the identity was deleted. */
+  externalId: string | null
+  tags: string[]
+  tag: string
+} & Record<Exclude<VerificationCount, 'notFound' | 'unauthorized'>, number>
+
+/**
+ * Counts by group, in the order asked for and then by time, key, identity and tags, so that a cut is the same every time.
+ * Hourly rows are summed first, and only what was asked for; tags and names are looked up for the sums.
+ */
+export async function countVerifications(
+  sql: AnySql,
+  filter: VerificationFilter,
+  groups: VerificationGroups,
+  order: VerificationOrder,
+  limit: number,
+): Promise<VerificationRow[]> {
+  const inOrder = sql`order by ${orderColumn(sql, order)}, time, key_id, identity_id, tags, tag`
+  // Only what is asked for is grouped by: a constant costs as much as a column.
+  const columns = [
+    groups.time === null ? null : sql`bucket`,
+    groups.key ? sql`key_id` : null,
+    groups.identity ? sql`identity_id` : null,
+    groups.tags === null ? null : sql`tag_set`,
+  ].filter((column) => column !== null)
+  const grouping = columns.length === 0 ? sql`()` : columns.reduce((list, column) => sql`${list}, ${column}`)
+  return await sql<VerificationRow[]>`
+    with counts as (
+      select ${bucketColumn(sql, groups.time)} as bucket,
+             ${groups.key ? sql`key_id` : sql`''`} as key_id,
+             ${groups.identity ? sql`identity_id` : sql`''`} as identity_id,
+             ${groups.tags === null ? sql`''::bytea` : sql`tag_set`} as tag_set,
+             ${groups.tags === null ? sql`` : sql`min(hour) as set_hour,`}
+             ${sums(sql)}
+        from ${isOfAllKeys(filter, groups) ? sql`usage_keyspace_hours` : sql`usage_verifications`}
+       where ${isAsked(sql, filter, groups)}
+       group by ${grouping}
+    ), named as (
+      ${groups.time === 'month' || groups.tags === 'each' ? summedAgain(sql, filter, groups) : named(sql, filter, groups)}
+    ), cut as (
+      select *, valid + rate_limited + expired + disabled + forbidden + usage_exceeded + insufficient_permissions as total
+        from named ${inOrder} limit ${limit}
+    )
+    select time, key_id as "keyId", identity_id as "identityId", tags, tag,
+           (select i.external_id from identities i
+             where i.id = identity_id and i.workspace_id = ${filter.workspaceId}) as "externalId",
+           valid, rate_limited as "rateLimited", expired, disabled, forbidden, usage_exceeded as "usageExceeded",
+           insufficient_permissions as "insufficientPermissions", total
+      from cut ${inOrder}`
+}
+
+/** Then the sums by keyspace answer, which are kept beside the rows: an hour is one row, however many keys it had. */
+const isOfAllKeys = (filter: VerificationFilter, groups: VerificationGroups): boolean =>
+  !groups.key &&
+  !groups.identity &&
+  groups.tags === null &&
+  filter.identityId === null &&
+  filter.keyIds.length === 0 &&
+  filter.tags.length === 0
+
+/** Each row of `counts` as one of the answer, its tag set by name. */
+const named = (sql: AnySql, filter: VerificationFilter, { tags }: VerificationGroups) => sql`
+  select bucket as time, key_id, identity_id, ${tags === 'set' ? sql`coalesce(set_tags, '{}')` : sql`'{}'::text[]`} as tags,
+         '' as tag, valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions
+    from counts ${tags === 'set' ? sql`left join ${tagSetsOf(sql, filter)} as sets on id = tag_set` : sql``}`
+
+/** Days into months, tag sets into their tags: several rows of `counts` make one of the answer. */
+const summedAgain = (sql: AnySql, filter: VerificationFilter, { time, tags }: VerificationGroups) => sql`
+  select ${timeColumn(sql, time)} as time, key_id, identity_id,
+         ${tags === 'set' ? sql`coalesce(set_tags, '{}')` : sql`'{}'::text[]`} as tags,
+         ${tags === 'each' ? sql`tag` : sql`''`} as tag, ${sums(sql)}
+    from counts
+         ${tags === null ? sql`` : sql`left join ${tagSetsOf(sql, filter)} as sets on id = tag_set`}
+         ${tags === 'each' ? sql`cross join unnest(set_tags) as tag` : sql``}
+   group by 1, 2, 3, 4, 5`
+
+/** Starts of the buckets in which {@link countVerifications} has rows, whatever it is grouped by besides. */
+export async function bucketsWithVerifications(
+  sql: AnySql,
+  filter: VerificationFilter,
+  groups: VerificationGroups & { time: TimeGroup },
+): Promise<Set<number>> {
+  // Which keys and which sets of tags a bucket has does not matter here, only whether it has any.
+  const buckets = { ...groups, key: false, tags: groups.tags === 'each' ? groups.tags : null }
+  const rows = await sql<{ bucket: number }[]>`
+    select distinct ${bucketColumn(sql, groups.time)} as bucket
+      from ${isOfAllKeys(filter, buckets) ? sql`usage_keyspace_hours` : sql`usage_verifications`}
+     where ${isAsked(sql, filter, buckets)}`
+  return new Set(rows.map(({ bucket }) => bucketOf(bucket, groups.time)))
+}
+
+/** Counts of given keys by UTC day, summed over the keys, ascending; only days on which they were used. */
+export type DailyCounts = {
+  /** Start of the day, Unix ms. */
+  time: number
+  success: number
+  rateLimited: number
+  usageExceeded: number
+}
+
+/**
+ * @param range Unix ms. Cut to hours: from the hour of `from` through the hour of `to`.
+ */
+export async function dailyCountsOfKeys(
+  sql: AnySql,
+  {
+    workspaceId,
+    keyIds,
+    from,
+    to,
+  }: { workspaceId: WorkspaceId; keyIds: readonly string[]; from: number; to: number },
+): Promise<DailyCounts[]> {
+  return await sql<DailyCounts[]>`
+    select hour - hour % ${DAY_MS}::bigint as time, sum(valid)::bigint as success,
+           sum(rate_limited)::bigint as "rateLimited", sum(usage_exceeded)::bigint as "usageExceeded"
+      from usage_verifications
+     where workspace_id = ${workspaceId} and key_id = any(${keyIds as string[]}::text[])
+       and hour >= ${from - (from % HOUR_MS)} and hour <= ${to}
+     group by 1
+     order by 1`
+}
+
+export type RatelimitFilter = {
+  workspaceId: WorkspaceId
+  namespaceId: string
+  /** Any of them. Empty = all, the rest included. */
+  identifiers: readonly string[]
+  /** Whole hours, `from <= t < to`. */
+  from: number
+  to: number
+}
+
+export type RatelimitGroups = { time: TimeGroup | null; identifier: boolean }
+
+export const RATELIMIT_COUNTS = ['passed', 'denied', 'total'] as const
+export type RatelimitCount = (typeof RATELIMIT_COUNTS)[number]
+export type RatelimitOrder = { by: 'time' | RatelimitCount; descending: boolean } | null
+
+/** `time` is 0 when not grouped by it; `identifier` null = the rest, or not grouped by it. */
+export type RatelimitRow = {
+  time: number
+  identifier: string | null
+  passed: number
+  denied: number
+  total: number
+}
+
+/**
+ * Decisions of one namespace by group, in the order asked for and then by time and identifier. The rest is what the
+ * totals hold beyond the identifiers that have rows; it has a row of its own when it is not zero.
+ */
+export async function countRatelimits(
+  sql: AnySql,
+  filter: RatelimitFilter,
+  groups: RatelimitGroups,
+  order: RatelimitOrder,
+  limit: number,
+): Promise<RatelimitRow[]> {
+  const { identifiers } = filter
+  const bucket = bucketColumn(sql, groups.time)
+  const passedDenied = sql`sum(passed)::bigint as passed, sum(denied)::bigint as denied`
+  const totals = sql`
+    select ${bucket} as bucket, null as identifier, ${passedDenied}
+      from usage_ratelimits where ${isAskedOf(sql, filter)} group by 1`
+  const named = sql`
+    select ${bucket} as bucket, ${groups.identifier ? sql`identifier` : sql`null`} as identifier, ${passedDenied}
+      from usage_ratelimit_identifiers
+     where ${isAskedOf(sql, filter)} ${identifiers.length > 0 ? isOneOf(sql, filter) : sql``}
+     group by 1, 2`
+  const counts = groups.identifier || identifiers.length > 0 ? named : totals
+  const rest = sql`
+    select t.bucket, null, t.passed - coalesce(n.passed, 0)::bigint, t.denied - coalesce(n.denied, 0)::bigint
+      from (${totals}) as t
+      left join (select bucket, sum(passed) as passed, sum(denied) as denied from counts group by 1) as n using (bucket)
+     where t.passed + t.denied > coalesce(n.passed + n.denied, 0)`
+  return await sql<RatelimitRow[]>`
+    with counts as (
+      ${counts}
+    ), complete as (
+      select * from counts ${groups.identifier && identifiers.length === 0 ? sql`union all ${rest}` : sql``}
+    ), named as (
+      select ${timeColumn(sql, groups.time)} as time, identifier, ${passedDenied} from complete group by 1, 2
+    )
+    select time, identifier, passed, denied, passed + denied as total
+      from named
+     order by ${orderColumn(sql, order)}, time, identifier
+     limit ${limit}`
+}
+
+/** Starts of the buckets in which {@link countRatelimits} has rows. */
+export async function bucketsWithRatelimits(
+  sql: AnySql,
+  filter: RatelimitFilter,
+  time: TimeGroup,
+): Promise<Set<number>> {
+  const isNamed = filter.identifiers.length > 0
+  const rows = await sql<{ bucket: number }[]>`
+    select distinct ${bucketColumn(sql, time)} as bucket
+      from ${isNamed ? sql`usage_ratelimit_identifiers` : sql`usage_ratelimits`}
+     where ${isAskedOf(sql, filter)} ${isNamed ? isOneOf(sql, filter) : sql``}`
+  return new Set(rows.map(({ bucket }) => bucketOf(bucket, time)))
+}
+
+/** A live namespace by id or by name. */
+export async function findNamespace(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  wanted: { namespaceId: string } | { namespaceName: string },
+): Promise<{ id: string } | null> {
+  const isWanted =
+    'namespaceId' in wanted ? sql`id = ${wanted.namespaceId}` : sql`name = ${wanted.namespaceName}`
+  const [row] = await sql<{ id: string }[]>`
+    select id from ratelimit_namespaces where workspace_id = ${workspaceId} and ${isWanted} and deleted_at is null`
+  return row ?? null
+}
+
+const isAsked = (sql: AnySql, filter: VerificationFilter, groups: VerificationGroups) => sql`
+  workspace_id = ${filter.workspaceId} and keyspace_id = ${filter.keyspaceId}
+  and hour >= ${filter.from} and hour < ${filter.to}
+  ${filter.identityId === null ? sql`` : sql`and identity_id = ${filter.identityId}`}
+  ${filter.keyIds.length === 0 ? sql`` : sql`and key_id = any(${filter.keyIds as string[]}::text[])`}
+  ${
+    filter.tags.length === 0
+      ? sql``
+      : sql`and tag_set in (select id from usage_tag_sets
+                             where ${isTagSetOf(sql, filter)} and tags @> ${filter.tags as string[]}::text[])`
+  }
+  ${groups.identity ? sql`and identity_id <> ''` : sql``}
+  ${groups.tags === 'each' ? sql`and tag_set <> ''` : sql``}`
+
+/** A set is kept once in each month that uses it. */
+const isTagSetOf = (sql: AnySql, { workspaceId, from, to }: VerificationFilter) => sql`
+  workspace_id = ${workspaceId} and month >= ${bucketOf(from, 'month')} and month < ${to}`
+
+/**
+ * The tag sets of `counts`, each looked up once, in a month that used it: a workspace may have millions of others, and
+ * without its month a set is found only by reading all of them.
+ */
+const tagSetsOf = (sql: AnySql, filter: VerificationFilter) => sql`
+  (select id, tags as set_tags
+     from (select tag_set, min(set_hour) as set_hour from counts where tag_set <> '' group by 1) as used
+     join usage_tag_sets on id = tag_set and month = ${monthOf(sql, sql`set_hour`)}
+    where ${isTagSetOf(sql, filter)})`
+
+const isAskedOf = (sql: AnySql, { workspaceId, namespaceId, from, to }: RatelimitFilter) => sql`
+  workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and hour >= ${from} and hour < ${to}`
+
+const isOneOf = (sql: AnySql, { identifiers }: RatelimitFilter) => sql`
+  and identifier = any(${identifiers as string[]}::text[])`
+
+/** A month is summed from its days: to name an hour's month is dear, to name its day is not. */
+function bucketColumn(sql: AnySql, time: TimeGroup | null) {
+  if (time === null) return sql`0::bigint`
+  return time === 'hour' ? sql`hour` : sql`hour - hour % ${DAY_MS}::bigint`
+}
+
+const timeColumn = (sql: AnySql, time: TimeGroup | null) =>
+  time === 'month' ? monthOf(sql, sql`bucket`) : sql`bucket`
+
+const monthOf = (sql: AnySql, time: ReturnType<AnySql>) => sql`
+  extract(epoch from date_trunc('month', to_timestamp(${time} / 1000) at time zone 'UTC'))::bigint * 1000`
+
+const sums = (sql: AnySql) => sql`
+  coalesce(sum(valid), 0)::bigint as valid, coalesce(sum(rate_limited), 0)::bigint as rate_limited,
+  coalesce(sum(expired), 0)::bigint as expired, coalesce(sum(disabled), 0)::bigint as disabled,
+  coalesce(sum(forbidden), 0)::bigint as forbidden, coalesce(sum(usage_exceeded), 0)::bigint as usage_exceeded,
+  coalesce(sum(insufficient_permissions), 0)::bigint as insufficient_permissions`
+
+/** What is asked for first. Where all rows are equal, and where nothing is asked for, time decides. */
+function orderColumn(sql: AnySql, order: VerificationOrder | RatelimitOrder) {
+  if (order === null || order.by === 'notFound' || order.by === 'unauthorized') return sql`time`
+  const column = sql(COLUMN_OF[order.by])
+  return order.descending ? sql`${column} desc` : column
+}
+
+const COLUMN_OF = {
+  time: 'time',
+  valid: 'valid',
+  forbidden: 'forbidden',
+  usageExceeded: 'usage_exceeded',
+  rateLimited: 'rate_limited',
+  disabled: 'disabled',
+  insufficientPermissions: 'insufficient_permissions',
+  expired: 'expired',
+  passed: 'passed',
+  denied: 'denied',
+  total: 'total',
+} as const

@@ -1,0 +1,66 @@
+import type { Call } from '../../doors/http/endpoint.ts'
+import { ApiError, notFound } from '../../errors.ts'
+import { cutPage, PAGE_ITEMS_DEFAULT } from '../../lib/page.ts'
+import type { Deps } from '../../server/deps.ts'
+import { findIdentityIds } from '../identities/store.ts'
+import { auditDecryption } from '../keys/decryption.ts'
+import { keyObject } from '../keys/key-object.ts'
+import { countKeys, listKeyRows } from '../keys/store.ts'
+import { type Actor, anyOf, authenticate, requireRight } from '../root-keys/authorize.ts'
+import type { ListKeysQuery, ListKeysReply } from './schema.ts'
+import { type ApiRow, findApi } from './store.ts'
+
+/** Live keys of an API by id; fewer a page where their meta is long. `total` counts all of them, whatever the filter. */
+export async function listKeys(deps: Deps, call: Call, query: ListKeysQuery): Promise<ListKeysReply> {
+  const { apiId, limit = PAGE_ITEMS_DEFAULT, cursor = '', externalId } = query
+  const actor = await authenticate(
+    deps,
+    call,
+    anyOf('*', {
+      and: [
+        anyOf('api.*.read_key', `api.${apiId}.read_key`),
+        anyOf('api.*.read_api', `api.${apiId}.read_api`),
+      ],
+    }),
+  )
+  const { workspaceId } = actor
+  const { keyspaceId } = await requireKeyspace(deps, actor, apiId)
+  if (query.decrypt)
+    requireRight(actor, anyOf('*', 'api.*.decrypt_key', `api.${apiId}.decrypt_key`), 'decrypt keys')
+
+  const identityId = externalId === undefined ? null : await findIdentityId(deps, actor, externalId)
+  if (identityId === undefined) return { keys: [], total: 0 }
+  const ownerId = externalId === undefined ? (query.ownerId ?? null) : null
+  const [{ rows, isCut }, total] = await Promise.all([
+    listKeyRows(deps.sql, workspaceId, { keyspaceId, identityId, ownerId }, { limit, cursor }),
+    countKeys(deps.sql, workspaceId, keyspaceId),
+  ])
+  const { items, ...page } = cutPage(rows, limit, { isCut })
+  const plaintexts = query.decrypt ? await deps.vault.open(workspaceId, items) : null
+  if (plaintexts !== null) await auditDecryption(deps, actor, apiId, plaintexts)
+  return { keys: items.map((row) => keyObject(row, plaintexts?.get(row.id))), total, ...page }
+}
+
+/**
+ * The API and the keyspace its keys live in.
+ * @throws ApiError NOT_FOUND, or PRECONDITION_FAILED when it holds no keys.
+ */
+export async function requireKeyspace(
+  deps: Deps,
+  { workspaceId }: Pick<Actor, 'workspaceId'>,
+  apiId: string,
+): Promise<ApiRow & { keyspaceId: string }> {
+  const api = await findApi(deps.sql, workspaceId, apiId)
+  if (api === null) throw notFound(`api ${apiId}`)
+  const { keyspaceId } = api
+  if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${apiId} has no keyspace`)
+  return { ...api, keyspaceId }
+}
+
+async function findIdentityId(
+  deps: Deps,
+  { workspaceId }: Actor,
+  externalId: string,
+): Promise<string | undefined> {
+  return (await findIdentityIds(deps.sql, workspaceId, [externalId])).get(externalId)
+}

@@ -1,0 +1,141 @@
+import type { AnySql } from '../../db/connect.ts'
+import type { WorkspaceId } from '../../lib/ids.ts'
+
+export type ApiRow = {
+  id: string
+  workspaceId: string
+  name: string
+  deleteProtection: boolean
+  /** Null on an API that holds no keys. */
+  keyspaceId: string | null
+  storeEncryptedKeys: boolean
+  defaultPrefix: string | null
+  defaultBytes: number
+}
+
+/** A live API with its keyspace's settings; null when absent, deleted or of another workspace. */
+export async function findApi(sql: AnySql, workspaceId: WorkspaceId, apiId: string): Promise<ApiRow | null> {
+  const [row] = await sql<ApiRow[]>`
+    select ${apiColumns(sql)} from ${apiTables(sql)}
+     where a.workspace_id = ${workspaceId} and a.id = ${apiId} and a.deleted_at is null`
+  return row ?? null
+}
+
+/** An API and the keyspace its keys live in. */
+export async function insertApi(
+  sql: AnySql,
+  {
+    id,
+    keyspaceId,
+    workspaceId,
+    name,
+    now,
+  }: { id: string; keyspaceId: string; workspaceId: WorkspaceId; name: string; now: number },
+): Promise<void> {
+  await sql`
+    with keyspace as (
+      insert into keyspaces (id, workspace_id, created_at) values (${keyspaceId}, ${workspaceId}, ${now}) returning id
+    )
+    insert into apis (id, workspace_id, name, keyspace_id, created_at)
+    select ${id}, ${workspaceId}, ${name}, keyspace.id, ${now} from keyspace`
+}
+
+/**
+ * As {@link findApi} with all settings, locked until the transaction ends: of two changes of one API at once, the second
+ * sees the first.
+ */
+export async function lockApi(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  apiId: string,
+): Promise<(ApiRow & { ipWhitelist: string[] | null }) | null> {
+  const rows = await sql`
+    select 1 from apis where workspace_id = ${workspaceId} and id = ${apiId} and deleted_at is null for update`
+  if (rows.length === 0) return null
+  // A statement of its own: the one that waited for the lock would have the keyspace as it was before.
+  const [row] = await sql<(ApiRow & { ipWhitelist: string[] | null })[]>`
+    select ${apiColumns(sql)}, a.ip_whitelist as "ipWhitelist" from ${apiTables(sql)}
+     where a.workspace_id = ${workspaceId} and a.id = ${apiId} and a.deleted_at is null`
+  return row ?? null
+}
+
+export async function softDeleteApi(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  apiId: string,
+  now: number,
+): Promise<void> {
+  await sql`
+    update apis set deleted_at = ${now}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and id = ${apiId} and deleted_at is null`
+}
+
+/** Columns that an update sets; those left out stay. */
+export type ApiChange = { name?: string; delete_protection?: boolean; ip_whitelist?: string[] | null }
+export type KeyspaceChange = {
+  store_encrypted_keys?: boolean
+  default_prefix?: string | null
+  default_bytes?: number
+}
+
+export async function changeApi(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  apiId: string,
+  change: ApiChange,
+  now: number,
+): Promise<void> {
+  await sql`
+    update apis set ${sql({ ...change, updated_at: now })}
+     where workspace_id = ${workspaceId} and id = ${apiId} and deleted_at is null`
+}
+
+export async function changeKeyspace(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyspaceId: string,
+  change: KeyspaceChange,
+  now: number,
+): Promise<void> {
+  await sql`
+    update keyspaces set ${sql({ ...change, updated_at: now })}
+     where workspace_id = ${workspaceId} and id = ${keyspaceId} and deleted_at is null`
+}
+
+/** One more than `limit`, by id, after `cursor`. */
+export async function listApiRows(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { limit, cursor }: { limit: number; cursor: string },
+): Promise<{ id: string; name: string }[]> {
+  return await sql<{ id: string; name: string }[]>`
+    select id, name from apis
+     where workspace_id = ${workspaceId} and id > ${cursor} and deleted_at is null
+     order by id limit ${limit + 1}`
+}
+
+export async function countApis(sql: AnySql, workspaceId: WorkspaceId): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from apis where workspace_id = ${workspaceId} and deleted_at is null`
+  return row?.total ?? 0
+}
+
+/** Live APIs by id, with their keyspaces' settings; for many at once. */
+export async function findApis(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  apiIds: readonly string[],
+): Promise<Map<string, ApiRow>> {
+  const rows = await sql<ApiRow[]>`
+    select ${apiColumns(sql)} from ${apiTables(sql)}
+     where a.workspace_id = ${workspaceId} and a.id = any(${apiIds as string[]}::text[]) and a.deleted_at is null`
+  return new Map(rows.map((row) => [row.id, row]))
+}
+
+const apiTables = (sql: AnySql) => sql`
+  apis a left join keyspaces s on s.id = a.keyspace_id and s.deleted_at is null`
+
+const apiColumns = (sql: AnySql) => sql`
+  a.id, a.workspace_id as "workspaceId", a.name, a.delete_protection as "deleteProtection", s.id as "keyspaceId",
+  coalesce(s.store_encrypted_keys, false) as "storeEncryptedKeys", s.default_prefix as "defaultPrefix",
+  coalesce(s.default_bytes, 16) as "defaultBytes"`

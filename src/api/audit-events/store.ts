@@ -1,0 +1,92 @@
+import type { AuditResource } from '../../audit/log.ts'
+import type { AnySql } from '../../db/connect.ts'
+import { HOUR_MS } from '../../lib/clock.ts'
+import { firstIdAt, type WorkspaceId } from '../../lib/ids.ts'
+
+export type AuditEventRow = {
+  id: string
+  event: string
+  actorType: string
+  actorId: string
+  resources: AuditResource[]
+  description: string
+  location: string | null
+  userAgent: string | null
+  occurredAt: number
+}
+
+/** Null = any. */
+export type AuditEventFilter = {
+  event: string | null
+  actorId: string | null
+  resourceId: string | null
+  /** Unix ms; from `start` on, before `end`. */
+  start: number | null
+  end: number | null
+}
+
+/**
+ * One more than `limit`, in the order in which they happened, after the event `cursor`; fewer where they are long, so that no
+ * page holds the thread.
+ *
+ * Ids tell the order to the second only, so events are in the order of `seq`. Ids hold the time, though, and by it the
+ * place where a range of time begins and ends is found: what lies outside is not read.
+ * @returns `isCut` = it was cut for their length: more events follow.
+ */
+export async function listAuditEventRows(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { event, actorId, resourceId, start, end }: AuditEventFilter,
+  { limit, cursor }: { limit: number; cursor: string },
+): Promise<{ rows: AuditEventRow[]; isCut: boolean }> {
+  const startId = start === null ? '' : firstIdAt('log', start - CLOCKS_APART_MS)
+  // What happens in a range that is not over may still come, by any clock.
+  const isOver = end !== null && end + CLOCKS_APART_MS < Date.now()
+  const beforeId = isOver ? firstIdAt('log', end + CLOCKS_APART_MS) : ''
+  // A cursor that names no event, as one of another workspace, stands where an event of that id would.
+  const upTo = (id: string) => sql`
+    (select seq, id from audit_events where workspace_id = ${workspaceId} and id <= ${id} order by id desc limit 1)`
+  const after = sql`
+    (select seq, id from (${upTo(cursor)} union all ${upTo(startId)}) as p order by seq desc, id desc limit 1)`
+  const before = sql`
+    (select seq, id from audit_events where workspace_id = ${workspaceId} and id >= ${beforeId} order by id limit 1)`
+  const hasFirst = cursor !== '' || startId !== ''
+  const rows = await sql<(AuditEventRow & { wanted: number })[]>`
+    select id, event, "actorType", "actorId", resources, description, location, "userAgent", "occurredAt", wanted
+      from (select page.*, sum(bytes) over (order by seq, id) - bytes as bytes_before, count(*) over ()::integer as wanted
+              from (
+    select id, event, actor_type as "actorType", actor_id as "actorId", resources, description, location,
+           user_agent as "userAgent", occurred_at as "occurredAt",
+           seq, octet_length(resources::text) as bytes
+      from audit_events
+     where workspace_id = ${workspaceId}
+       ${hasFirst ? sql`and (seq, id) > (coalesce((select seq from ${after} as a), -1), coalesce((select id from ${after} as a), ''))` : sql``}
+       ${isOver ? sql`and (seq, id) < (coalesce((select seq from ${before} as b), ${SEQ_MAX}), coalesce((select id from ${before} as b), ''))` : sql``}
+       ${event === null ? sql`` : sql`and event = ${event}`}
+       ${actorId === null ? sql`` : sql`and actor_id = ${actorId}`}
+       ${resourceId === null ? sql`` : sql`and resources @> jsonb_build_array(jsonb_build_object('id', ${resourceId}::text))`}
+       ${start === null ? sql`` : sql`and occurred_at >= ${start}`}
+       ${end === null ? sql`` : sql`and occurred_at < ${end}`}
+     order by seq, id limit ${limit + 1}
+                   ) as page
+           ) as sized
+     where bytes_before < ${PAGE_BYTES_MAX}
+     order by seq, id`
+  const [first] = rows
+  return {
+    isCut: first !== undefined && rows.length < first.wanted,
+    rows: rows.map(({ wanted: _, ...row }) => row),
+  }
+}
+
+/** A page ends with the event that takes their resources beyond this: some 4 ms of a thread. */
+const PAGE_BYTES_MAX = 500_000
+
+/**
+ * By so much, an event's time and its place among the others may differ: servers' clocks are apart, and an event gets its
+ * time before its transaction may have to wait.
+ */
+const CLOCKS_APART_MS = HOUR_MS
+
+/** Largest bigint: beyond every event. */
+const SEQ_MAX = '9223372036854775807'

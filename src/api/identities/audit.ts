@@ -1,0 +1,25 @@
+import { changesOf } from '../../audit/changes.ts'
+import type { AuditEntry } from '../../audit/log.ts'
+import type { IdentityLimitRow } from './store.ts'
+
+/** What happened to one limit of an identity; one that is made has no `before`, one that is deleted no `after`. */
+export function limitEntry(
+  identityId: string,
+  {
+    before,
+    after,
+  }: { before: IdentityLimitRow; after: IdentityLimitRow | null } | { before: null; after: IdentityLimitRow },
+): AuditEntry {
+  const { id, name } = before ?? after
+  const action = before === null ? 'create' : after === null ? 'delete' : 'update'
+  return {
+    event: `ratelimit.${action}`,
+    description: `${action}d ratelimit ${id} of identity ${identityId}`,
+    resources: [
+      { type: 'identity', id: identityId },
+      { type: 'ratelimit', id, name, ...changesOf(before && valuesOf(before), after && valuesOf(after)) },
+    ],
+  }
+}
+
+const valuesOf = ({ limit, durationMs }: IdentityLimitRow) => ({ limit, duration: durationMs })

@@ -1,0 +1,41 @@
+import { audit } from '../../audit/log.ts'
+import type { Call } from '../../doors/http/endpoint.ts'
+import { notFound } from '../../errors.ts'
+import { MANY_KEYS_MS } from '../../records/database.ts'
+import type { Deps } from '../../server/deps.ts'
+import { anyOf, authenticate } from '../root-keys/authorize.ts'
+import { limitEntry } from './audit.ts'
+import type { DeleteIdentityBody } from './schema.ts'
+import { findIdentity, holdIdentity, removeIdentity } from './store.ts'
+
+/** Removes an identity and its limits for good. Its keys stay valid, without an identity. */
+export async function deleteIdentity(
+  deps: Deps,
+  call: Call,
+  { identityId: id }: DeleteIdentityBody,
+): Promise<Record<string, never>> {
+  const actor = await authenticate(
+    deps,
+    call,
+    anyOf('*', 'identity.*.delete_identity', `identity.${id}.delete_identity`),
+  )
+  await deps.database.write(
+    async (tx, touch) => {
+      await holdIdentity(tx, actor.workspaceId, { id })
+      const identity = await findIdentity(tx, actor.workspaceId, { id })
+      if (identity === null) throw notFound(`identity ${id}`)
+      await removeIdentity(tx, actor.workspaceId, id, deps.clock())
+      await audit(tx, actor, [
+        {
+          event: 'identity.delete',
+          description: `deleted identity ${id}`,
+          resources: [{ type: 'identity', id, meta: { externalId: identity.externalId } }],
+        },
+        ...identity.limits.map((limit) => limitEntry(id, { before: limit, after: null })),
+      ])
+      touch(id)
+    },
+    { timeoutMs: MANY_KEYS_MS },
+  )
+  return {}
+}

@@ -1,0 +1,109 @@
+import { audit } from '../../audit/log.ts'
+import type { Call } from '../../doors/http/endpoint.ts'
+import { ERASURES } from '../../erasure/eraser.ts'
+import { ERASE_WAIT_MS, type EraseReply } from '../../erasure/schema.ts'
+import {
+  clearOwner,
+  deleteImportsOf,
+  deleteOverridesOf,
+  emptyIdentity,
+  findErasedName,
+  findTraces,
+  holdCounts,
+  insertErasedNames,
+  revokeKeysOf,
+} from '../../erasure/store.ts'
+import { notFound } from '../../errors.ts'
+import { newId } from '../../lib/ids.ts'
+import { MANY_KEYS_MS } from '../../records/database.ts'
+import type { Deps } from '../../server/deps.ts'
+import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import { readIdentityName } from './fields.ts'
+import type { EraseIdentityBody } from './schema.ts'
+import { findIdentity, holdIdentity } from './store.ts'
+
+/**
+ * Erases a person: the identity, its keys, and every name of theirs in what is kept. Asked again, it goes on where it was.
+ * The keys are revoked and nothing shows the person any more when this answers; the rest may take longer than a call.
+ */
+export async function eraseIdentity(deps: Deps, call: Call, body: EraseIdentityBody): Promise<EraseReply> {
+  const by = readIdentityName(body)
+  const actor = await authenticate(deps, call)
+  const { workspaceId } = actor
+  const person = await findPerson(deps, actor, by)
+  const now = deps.clock()
+
+  // By itself, as nobody can count while it holds: what comes after it gets the pseudonym.
+  const subject = await deps.database.write(async (tx) => {
+    await holdCounts(tx)
+    // Only now: of several who ask at once, the others find what the first wrote down.
+    const erased = await findErasedName(tx, workspaceId, person.externalId ?? person.id ?? '')
+    const subject = erased?.subject ?? newId('erased')
+    // An external id that was erased may have come back, with a new identity.
+    const isNew =
+      erased === null || (person.id !== null && (await findErasedName(tx, workspaceId, person.id)) === null)
+    const names = [
+      ...(person.id === null ? [] : [{ kind: 'identity' as const, name: person.id }]),
+      ...(person.externalId === null ? [] : [{ kind: 'external' as const, name: person.externalId }]),
+    ].map((name) => ({ ...name, pseudonym: subject, subject, apiId: null }))
+    await insertErasedNames(tx, workspaceId, names, now)
+    if (isNew)
+      await audit(tx, actor, [
+        {
+          event: 'identity.erase',
+          description: `erased an identity, known as ${subject} from now on`,
+          resources: [{ type: 'identity', id: subject }],
+        },
+      ])
+    return subject
+  })
+  await deps.database.write(
+    async (tx, touch) => {
+      const identityIds = person.id === null ? [] : [person.id]
+      const ownerIds = person.externalId === null ? [] : [person.externalId]
+      for (const id of identityIds)
+        if ((await holdIdentity(tx, workspaceId, { id })) !== null)
+          await emptyIdentity(tx, workspaceId, { id, externalId: newId('erased'), now })
+      const revoked = await revokeKeysOf(tx, workspaceId, { identityIds, ownerIds }, now)
+      touch(...identityIds, ...revoked.filter(({ identityId }) => identityId === null).map(({ id }) => id))
+      for (const owner of ownerIds) touch(...(await clearOwner(tx, workspaceId, owner)))
+      touch(...(await deleteOverridesOf(tx, workspaceId, [...identityIds, ...ownerIds])))
+      await deleteImportsOf(tx, workspaceId, ownerIds)
+      touch(ERASURES)
+    },
+    { timeoutMs: MANY_KEYS_MS },
+  )
+  const complete = await deps.eraser.finishWithin(ERASE_WAIT_MS, workspaceId, subject)
+  return { pseudonym: subject, complete }
+}
+
+type Person = { id: string | null; externalId: string | null }
+
+/**
+ * By what is there, else by what an earlier deletion left in the audit log. A caller who may not erase it learns nothing of it.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS; NOT_FOUND for an id that nothing is known of.
+ */
+async function findPerson(
+  deps: Deps,
+  actor: Actor,
+  by: { id: string } | { externalId: string },
+): Promise<Person> {
+  const { sql } = deps
+  const { workspaceId } = actor
+  const identity = await findIdentity(sql, workspaceId, by)
+  const id = 'id' in by ? by.id : (identity?.id ?? null)
+  const own = `identity.${id}.erase_identity`
+  if ('id' in by || actor.permissions.has(own))
+    requirePermission(actor, anyOf('*', 'identity.*.erase_identity', own))
+  else requirePermission(actor, anyOf('*', 'identity.*.erase_identity'))
+  // Of one whose erasure is not finished the row has another external id; the names are written down.
+  const isErased = id !== null && (await findErasedName(sql, workspaceId, id)) !== null
+  if (!('id' in by)) return { id, externalId: by.externalId }
+  if (isErased) return { id: by.id, externalId: null }
+  if (identity !== null) return { id: by.id, externalId: identity.externalId }
+  const traces = await findTraces(deps.history, workspaceId, { type: 'identity', id: by.id })
+  if (traces.length === 0) throw notFound(`identity ${by.id}`)
+  const named = traces.find((trace) => trace.id === by.id && typeof trace.meta?.externalId === 'string')
+  const externalId = named?.meta?.externalId
+  return { id: by.id, externalId: typeof externalId === 'string' ? externalId : null }
+}

@@ -1,0 +1,26 @@
+import type { Call } from '../../doors/http/endpoint.ts'
+import { notFound } from '../../errors.ts'
+import { readReferences } from '../../lib/link-plan.ts'
+import type { Deps } from '../../server/deps.ts'
+import { anyOf, authenticate } from '../root-keys/authorize.ts'
+import { addLinks } from './links.ts'
+import { permissionLinks } from './permission-links.ts'
+import type { AttachPermissionsBody, LinkedReply } from './schema.ts'
+import { holdKey } from './store.ts'
+
+/** Attaches permissions beside those the key has; answers with the requested ones. */
+export async function addPermissions(
+  deps: Deps,
+  call: Call,
+  body: AttachPermissionsBody,
+): Promise<LinkedReply> {
+  const references = readReferences(body.permissions, 'permissions')
+  const actor = await authenticate(deps, call, anyOf('*', 'rbac.*.add_permission_to_key'))
+  const { keyId } = body
+  return await deps.database.write(async (tx, touch) => {
+    if (!(await holdKey(tx, actor.workspaceId, keyId))) throw notFound(`key ${keyId}`)
+    const linked = await addLinks(permissionLinks, tx, actor, { keyId, references, now: deps.clock() })
+    touch(keyId)
+    return linked
+  })
+}

@@ -1,0 +1,200 @@
+import { type AuditActor, type AuditEntry, audit } from '../../audit/log.ts'
+import { requireBound } from '../../db/bounds.ts'
+import type { AnySql } from '../../db/connect.ts'
+import { ApiError, badRequest } from '../../errors.ts'
+import { newId, type WorkspaceId } from '../../lib/ids.ts'
+import { listed } from '../../lib/listed.ts'
+import type { Touch } from '../../records/database.ts'
+import type { SealedKey } from '../../vault/vault.ts'
+import { ensureIdentities } from '../identities/ensure-identities.ts'
+import { holdPermissions, holdRoles } from '../permissions/store.ts'
+import {
+  insertDefaultLimits,
+  insertEncryptedKeys,
+  insertKeyPermissions,
+  insertKeyRoles,
+  insertKeys,
+  type NewKeyRow,
+} from './store.ts'
+
+/** A key to be made, however it came: every check passed, names resolved to ids. */
+export type NewKey = {
+  id: string
+  apiId: string
+  keyspaceId: string
+  hash: string
+  start: string
+  name: string | null
+  ownerId: string | null
+  /** Its identity is found or made with the key. */
+  externalId: string | null
+  meta: Record<string, unknown> | null
+  environment: string | null
+  enabled: boolean
+  expiresAt: number | null
+  remaining: number | null
+  refill: { amount: number; day: number | null; lastAt: number | null } | null
+  ratelimit: { limit: number; durationMs: number } | null
+  roles: readonly { id: string; name: string }[]
+  permissions: readonly { id: string; name: string }[]
+}
+
+/**
+ * Writes keys with all that hangs on them, inside the caller's transaction: a fixed number of statements, however many.
+ * @param options.sealed Texts of those that are recoverable.
+ * @throws ApiError CONFLICT naming those whose hash a key has already, or one before them in the list; PRECONDITION_FAILED when a role or
+ *   permission was just deleted. Then nothing may be kept.
+ */
+export async function writeNewKeys(
+  tx: AnySql,
+  actor: AuditActor,
+  keys: readonly NewKey[],
+  { sealed, touch, now }: { sealed: readonly SealedKey[]; touch: Touch; now: number },
+): Promise<void> {
+  const { workspaceId } = actor
+  await holdNamed(tx, workspaceId, keys)
+  for (const kind of ['roles', 'permissions'] as const) {
+    const rows = keys.reduce((most, key) => Math.max(most, key[kind].length), 0)
+    if (rows > 0) await requireBound(tx, workspaceId, { name: `${kind}PerKey`, rows })
+  }
+  const externalIds = keys.flatMap(({ externalId }) => externalId ?? [])
+  const identities = await ensureIdentities(tx, actor, externalIds, now)
+  const rows = keys.map((key) => rowOf(key, identities))
+  const inserted = new Set(await insertKeys(tx, workspaceId, rows, now))
+  const duplicates = keys.flatMap(({ id }, index) => (inserted.has(id) ? [] : [index]))
+  if (duplicates.length > 0)
+    throw new ApiError(
+      'CONFLICT',
+      // All of them, so that an import can leave them out and come again; `tollgate import` reads this.
+      duplicates.length === 1
+        ? `element ${duplicates[0]}: a key with this hash exists already`
+        : `elements ${duplicates.join(', ')}: keys with these hashes exist already`,
+    )
+
+  await insertDefaultLimits(
+    tx,
+    workspaceId,
+    keys.flatMap(({ id, ratelimit }) =>
+      ratelimit === null ? [] : [{ id: newId('rl'), keyId: id, ...ratelimit }],
+    ),
+    now,
+  )
+  await insertEncryptedKeys(tx, workspaceId, sealed, now)
+  await insertKeyRoles(
+    tx,
+    workspaceId,
+    keys.flatMap(({ id, roles }) => roles.map((role) => ({ keyId: id, roleId: role.id }))),
+    now,
+  )
+  await insertKeyPermissions(
+    tx,
+    workspaceId,
+    keys.flatMap(({ id, permissions }) =>
+      permissions.map((permission) => ({ keyId: id, permissionId: permission.id })),
+    ),
+    now,
+  )
+  await audit(tx, actor, keys.flatMap(auditEntries))
+  // Somebody may have tried the key before it existed: "not found" is cached by hash.
+  touch(...keys.map(({ hash }) => hash))
+}
+
+/**
+ * Keeps the roles and permissions that the keys name from being deleted until the transaction ends.
+ * @throws ApiError PRECONDITION_FAILED naming those deleted since they were looked up.
+ */
+async function holdNamed(tx: AnySql, workspaceId: WorkspaceId, keys: readonly NewKey[]): Promise<void> {
+  const roles = new Map(keys.flatMap(({ roles }) => roles.map(({ id, name }) => [id, name])))
+  const permissions = new Map(
+    keys.flatMap(({ permissions }) => permissions.map(({ id, name }) => [id, name])),
+  )
+  if (roles.size > 0)
+    for (const { id } of await holdRoles(tx, workspaceId, { ids: [...roles.keys()], names: [] }))
+      roles.delete(id)
+  if (permissions.size > 0)
+    for (const { id } of await holdPermissions(tx, workspaceId, { ids: [...permissions.keys()], slugs: [] }))
+      permissions.delete(id)
+  const gone = [...roles.values(), ...permissions.values()]
+  if (gone.length > 0) throw new ApiError('PRECONDITION_FAILED', `deleted in the meantime: ${listed(gone)}`)
+}
+
+const rowOf = (key: NewKey, identities: ReadonlyMap<string, string>): NewKeyRow => ({
+  id: key.id,
+  keyspace_id: key.keyspaceId,
+  hash: key.hash,
+  start: key.start,
+  name: key.name,
+  owner_id: key.ownerId,
+  identity_id: key.externalId === null ? null : (identities.get(key.externalId) ?? null),
+  meta: key.meta === null ? null : JSON.stringify(key.meta),
+  environment: key.environment,
+  enabled: key.enabled,
+  expires_at: key.expiresAt,
+  remaining: key.remaining,
+  refill_amount: key.refill?.amount ?? null,
+  refill_day: key.refill?.day ?? null,
+  last_refill_at: key.refill?.lastAt ?? null,
+})
+
+function auditEntries({ id, apiId, roles, permissions }: NewKey): AuditEntry[] {
+  const key = { type: 'key', id }
+  return [
+    {
+      event: 'key.create',
+      description: `created key ${id} in API ${apiId}`,
+      resources: [key, { type: 'api', id: apiId }],
+    },
+    ...roles.map(
+      (role): AuditEntry => ({
+        event: 'authorization.connect_role_and_key',
+        description: `connected role ${role.id} and key ${id}`,
+        resources: [key, { type: 'role', id: role.id, name: role.name }],
+      }),
+    ),
+    ...permissions.map(
+      (permission): AuditEntry => ({
+        event: 'authorization.connect_permission_and_key',
+        description: `connected permission ${permission.id} and key ${id}`,
+        resources: [key, { type: 'permission', id: permission.id, name: permission.name }],
+      }),
+    ),
+  ]
+}
+
+type RefillInput = { interval: 'daily' | 'monthly'; amount: number; refillDay?: number | undefined }
+
+/**
+ * A refill as it is stored: no day = daily.
+ * @param path Where the field stands in the request, for the message.
+ * @throws ApiError BAD_REQUEST for a refill of uses that are not counted, or a day on a daily one.
+ */
+export function readRefill(
+  refill: RefillInput | undefined,
+  remaining: number | undefined,
+  { path, lastAt }: { path: string; lastAt: number | null },
+): NewKey['refill'] {
+  if (refill === undefined) return null
+  if (remaining === undefined) throw badRequest(`${path}: refill needs remaining to be set`)
+  return { ...refillDayOf(refill, path), amount: refill.amount, lastAt }
+}
+
+/** @throws ApiError BAD_REQUEST */
+export function refillDayOf({ interval, refillDay }: RefillInput, path: string): { day: number | null } {
+  if (interval === 'monthly') return { day: refillDay ?? 1 }
+  if (refillDay !== undefined)
+    throw badRequest(`${path}.refillDay: must be null (left out) when the interval is daily`)
+  return { day: null }
+}
+
+/** @throws ApiError BAD_REQUEST when neither duration nor refillInterval is given. */
+export function readRatelimit(
+  ratelimit:
+    | { limit: number; duration?: number | undefined; refillInterval?: number | undefined }
+    | undefined,
+  path: string,
+): NewKey['ratelimit'] {
+  if (ratelimit === undefined) return null
+  const durationMs = ratelimit.duration ?? ratelimit.refillInterval
+  if (durationMs === undefined) throw badRequest(`${path}.duration: Required`)
+  return { limit: ratelimit.limit, durationMs }
+}

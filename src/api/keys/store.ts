@@ -1,0 +1,678 @@
+import type { AuditDeletedKeys } from '../../audit/log.ts'
+import { countGone } from '../../db/bounds.ts'
+import type { AnySql } from '../../db/connect.ts'
+import { COUNT_MAX } from '../../lib/bounds.ts'
+import type { WorkspaceId } from '../../lib/ids.ts'
+import type { SealedKey } from '../../vault/vault.ts'
+import type { ImportedKey } from '../migrations/imports.ts'
+
+/** A row of `keys` to be made, ordinary keys only. */
+export type NewKeyRow = {
+  id: string
+  keyspace_id: string
+  hash: string
+  start: string
+  name: string | null
+  owner_id: string | null
+  identity_id: string | null
+  /** JSON text. */
+  meta: string | null
+  environment: string | null
+  enabled: boolean
+  expires_at: number | null
+  remaining: number | null
+  refill_amount: number | null
+  refill_day: number | null
+  last_refill_at: number | null
+}
+
+/**
+ * Inserts keys whose hash no key has yet, deleted ones included; of two in the list, the first.
+ * @returns the ids of those inserted.
+ */
+export async function insertKeys(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  rows: readonly NewKeyRow[],
+  now: number,
+): Promise<string[]> {
+  const inserted = await sql<{ id: string }[]>`
+    insert into keys (id, workspace_id, keyspace_id, hash, start, name, owner_id, identity_id, meta, environment,
+                      enabled, expires_at, remaining, refill_amount, refill_day, last_refill_at, created_at)
+    select k.id, ${workspaceId}, k.keyspace_id, k.hash, k.start, k.name, k.owner_id, k.identity_id, k.meta,
+           k.environment, k.enabled, k.expires_at, k.remaining, k.refill_amount, k.refill_day, k.last_refill_at, ${now}
+      from json_to_recordset((${JSON.stringify(rows.map((row, at) => ({ ...row, at })))}::text)::json)
+        as k (at integer, id text, keyspace_id text, hash text, start text, name text, owner_id text, identity_id text, meta text,
+              environment text, enabled boolean, expires_at bigint, remaining bigint, refill_amount bigint,
+              refill_day smallint, last_refill_at bigint)
+     order by k.hash collate "C", k.at
+    on conflict (hash) do nothing
+    returning id`
+  return inserted.map(({ id }) => id)
+}
+
+/** The limit `default` of new keys, counted on every verification. */
+export async function insertDefaultLimits(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  limits: readonly { id: string; keyId: string; limit: number; durationMs: number }[],
+  now: number,
+): Promise<void> {
+  if (limits.length === 0) return
+  await sql`
+    insert into ratelimits (id, workspace_id, name, key_id, "limit", duration_ms, auto_apply, created_at)
+    select l.id, ${workspaceId}, 'default', l.key_id, l."limit", l.duration_ms, true, ${now}
+      from unnest(${limits.map(({ id }) => id)}::text[], ${limits.map(({ keyId }) => keyId)}::text[],
+                  ${limits.map(({ limit }) => limit)}::bigint[], ${limits.map(({ durationMs }) => durationMs)}::bigint[])
+        as l (id, key_id, "limit", duration_ms)`
+}
+
+/** Links of keys in one statement: more would hold the thread while they are put together. */
+const LINKS_MAX = 2_000
+
+/** Attaches roles; pairs that exist already are left alone, roles deleted meanwhile passed over. */
+export async function insertKeyRoles(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  links: readonly { keyId: string; roleId: string }[],
+  now: number,
+): Promise<void> {
+  if (links.length > LINKS_MAX) {
+    await insertKeyRoles(sql, workspaceId, links.slice(0, LINKS_MAX), now)
+    return await insertKeyRoles(sql, workspaceId, links.slice(LINKS_MAX), now)
+  }
+  if (links.length === 0) return
+  await sql`
+    insert into keys_roles (key_id, role_id, workspace_id, created_at)
+    select l.key_id, l.role_id, ${workspaceId}, ${now}
+      from unnest(${links.map(({ keyId }) => keyId)}::text[], ${links.map(({ roleId }) => roleId)}::text[])
+        as l (key_id, role_id)
+      join roles t on t.id = l.role_id and t.workspace_id = ${workspaceId}
+     order by l.key_id, l.role_id
+       for key share of t
+    on conflict do nothing`
+}
+
+/** Attaches permissions; pairs that exist already are left alone, permissions deleted meanwhile passed over. */
+export async function insertKeyPermissions(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  links: readonly { keyId: string; permissionId: string }[],
+  now: number,
+): Promise<void> {
+  if (links.length > LINKS_MAX) {
+    await insertKeyPermissions(sql, workspaceId, links.slice(0, LINKS_MAX), now)
+    return await insertKeyPermissions(sql, workspaceId, links.slice(LINKS_MAX), now)
+  }
+  if (links.length === 0) return
+  await sql`
+    insert into keys_permissions (key_id, permission_id, workspace_id, created_at)
+    select l.key_id, l.permission_id, ${workspaceId}, ${now}
+      from unnest(${links.map(({ keyId }) => keyId)}::text[], ${links.map(({ permissionId }) => permissionId)}::text[])
+        as l (key_id, permission_id)
+      join permissions t on t.id = l.permission_id and t.workspace_id = ${workspaceId}
+     order by l.key_id, l.permission_id
+       for key share of t
+    on conflict do nothing`
+}
+
+/**
+ * Takes a live key for this transaction: whoever else changes what hangs on it waits, so that "replace all" is not
+ * mixed with another one. @returns false when absent, deleted or another workspace's.
+ */
+export async function holdKey(tx: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<boolean> {
+  const rows = await tx`
+    select 1 from keys
+     where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+       for no key update`
+  return rows.length > 0
+}
+
+export async function listKeyRoles(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+): Promise<{ id: string; name: string }[]> {
+  return await sql<{ id: string; name: string }[]>`
+    select r.id, r.name
+      from keys_roles l join roles r on r.id = l.role_id
+     where l.workspace_id = ${workspaceId} and l.key_id = ${keyId}
+     order by r.id`
+}
+
+/** Permissions a key holds directly, not through roles. */
+export async function listKeyPermissions(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+): Promise<{ id: string; name: string; slug: string }[]> {
+  return await sql<{ id: string; name: string; slug: string }[]>`
+    select p.id, p.name, p.slug
+      from keys_permissions l join permissions p on p.id = l.permission_id
+     where l.workspace_id = ${workspaceId} and l.key_id = ${keyId}
+     order by p.id`
+}
+
+export async function deleteKeyRoles(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  roleIds: readonly string[],
+): Promise<void> {
+  if (roleIds.length === 0) return
+  await sql`
+    delete from keys_roles
+     where workspace_id = ${workspaceId} and key_id = ${keyId} and role_id = any(${roleIds as string[]}::text[])`
+}
+
+export async function deleteKeyPermissions(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  permissionIds: readonly string[],
+): Promise<void> {
+  if (permissionIds.length === 0) return
+  await sql`
+    delete from keys_permissions
+     where workspace_id = ${workspaceId} and key_id = ${keyId}
+       and permission_id = any(${permissionIds as string[]}::text[])`
+}
+
+/** A key as the API shows it, with all that hangs on it. */
+export type KeyRow = {
+  id: string
+  apiId: string
+  keyspaceId: string
+  workspaceId: string
+  start: string
+  name: string | null
+  ownerId: string | null
+  /** JSON text. */
+  meta: string | null
+  environment: string | null
+  enabled: boolean
+  expiresAt: number | null
+  remaining: number | null
+  refillAmount: number | null
+  refillDay: number | null
+  lastRefillAt: number | null
+  createdAt: number
+  updatedAt: number | null
+  /** The key's own limit `default`. */
+  ratelimit: { limit: number; durationMs: number } | null
+  identityId: string | null
+  externalId: string | null
+  /** JSON text. */
+  identityMeta: string | null
+  /** Names, ascending. */
+  roles: string[]
+  /** Slugs held directly and through roles, each once, ascending. */
+  permissions: string[]
+  /** Of a recoverable key. */
+  ciphertext: string | null
+  encryptionKeyId: string | null
+}
+
+/** A live key of a live API; null when absent, deleted or of another workspace. */
+export async function findKey(sql: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<KeyRow | null> {
+  const [row] = await sql<KeyRow[]>`
+    select ${keyColumns(sql)} from ${keyTables(sql)}
+     where k.workspace_id = ${workspaceId} and k.id = ${keyId} and k.deleted_at is null`
+  return row ?? null
+}
+
+/** As {@link findKey}, by the hash of the key's text. */
+export async function findKeyByHash(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  hash: string,
+): Promise<KeyRow | null> {
+  const [row] = await sql<KeyRow[]>`
+    select ${keyColumns(sql)} from ${keyTables(sql)}
+     where k.workspace_id = ${workspaceId} and k.hash = ${hash} and k.deleted_at is null`
+  return row ?? null
+}
+
+export type KeyFilter = {
+  keyspaceId: string
+  /** Null = any, or none. */
+  identityId: string | null
+  ownerId: string | null
+}
+
+/**
+ * Keys by id, after `cursor`: one more than `limit`, or fewer where their meta is long, so that no page holds the thread.
+ * One statement, however many roles and permissions the keys have.
+ * @returns `isCut` = it was cut for that: more keys follow.
+ */
+export async function listKeyRows(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { keyspaceId, identityId, ownerId }: KeyFilter,
+  { limit, cursor }: { limit: number; cursor: string },
+): Promise<{ rows: KeyRow[]; isCut: boolean }> {
+  const rows = await sql<(KeyRow & { wanted: number })[]>`
+    with wanted as (
+      select k.id, coalesce(octet_length(k.meta), 0) + coalesce(octet_length(i.meta), 0) as bytes
+        from keys k left join identities i on i.id = k.identity_id
+       where k.workspace_id = ${workspaceId} and k.keyspace_id = ${keyspaceId} and k.id > ${cursor}
+         and k.deleted_at is null
+         ${identityId === null ? sql`` : sql`and k.identity_id = ${identityId}`}
+         ${ownerId === null ? sql`` : sql`and k.owner_id = ${ownerId}`}
+       order by k.id limit ${limit + 1}
+    ), page as (
+      select id from (select id, sum(bytes) over (order by id) - bytes as before from wanted) as sized
+       where before < ${PAGE_META_BYTES_MAX}
+    )
+    select ${keyColumns(sql)}, (select count(*)::integer from wanted) as wanted from ${keyTables(sql)}
+     where k.id in (select id from page) and k.workspace_id = ${workspaceId}
+     order by k.id`
+  const [first] = rows
+  return {
+    isCut: first !== undefined && rows.length < first.wanted,
+    rows: rows.map(({ wanted: _, ...row }) => row),
+  }
+}
+
+/** A page ends with the key that takes its meta beyond this: some 4 ms of a thread. */
+const PAGE_META_BYTES_MAX = 500_000
+
+/** Live keys of a keyspace, exactly. */
+export async function countKeys(sql: AnySql, workspaceId: WorkspaceId, keyspaceId: string): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from keys
+     where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId} and deleted_at is null`
+  return row?.total ?? 0
+}
+
+/** Live keys whose stored owner is this one, with their APIs. */
+export async function findKeysOfOwner(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  ownerId: string,
+): Promise<{ id: string; apiId: string }[]> {
+  return await sql<{ id: string; apiId: string }[]>`
+    select k.id, a.id as "apiId"
+      from keys k join apis a on a.keyspace_id = k.keyspace_id and a.deleted_at is null
+     where k.workspace_id = ${workspaceId} and k.owner_id = ${ownerId} and k.deleted_at is null`
+}
+
+const keyTables = (sql: AnySql) => sql`
+  keys k
+  join apis a on a.keyspace_id = k.keyspace_id and a.deleted_at is null
+  left join identities i on i.id = k.identity_id
+  left join encrypted_keys e on e.key_id = k.id`
+
+const keyColumns = (sql: AnySql) => sql`
+  k.id, a.id as "apiId", k.keyspace_id as "keyspaceId", k.workspace_id as "workspaceId", k.start, k.name,
+  k.owner_id as "ownerId", k.meta, k.environment, k.enabled, k.expires_at as "expiresAt", k.remaining,
+  k.refill_amount as "refillAmount", k.refill_day as "refillDay", k.last_refill_at as "lastRefillAt",
+  k.created_at as "createdAt", k.updated_at as "updatedAt",
+  (select json_build_object('limit', l."limit", 'durationMs', l.duration_ms)
+     from ratelimits l where l.key_id = k.id and l.name = 'default') as ratelimit,
+  i.id as "identityId", i.external_id as "externalId", i.meta as "identityMeta",
+  array(select r.name from keys_roles kr join roles r on r.id = kr.role_id
+         where kr.key_id = k.id order by r.name) as roles,
+  array(select p.slug from keys_permissions kp join permissions p on p.id = kp.permission_id
+         where kp.key_id = k.id
+        union
+        select p.slug from keys_roles kr
+          join roles_permissions rp on rp.role_id = kr.role_id
+          join permissions p on p.id = rp.permission_id
+         where kr.key_id = k.id
+        order by 1) as permissions,
+  e.ciphertext, e.encryption_key_id as "encryptionKeyId"`
+
+/** Columns of a key that an update sets; those left out stay. */
+export type KeyChange = {
+  name?: string | null
+  meta?: string | null
+  owner_id?: string | null
+  identity_id?: string | null
+  expires_at?: number | null
+  remaining?: number | null
+  refill_amount?: number | null
+  refill_day?: number | null
+  last_refill_at?: number | null
+  enabled?: boolean
+}
+
+/**
+ * A key whose uses begin to be counted again counts as refilled now: what was due while they were not is not owed.
+ * @returns false when the key is gone.
+ */
+export async function changeKey(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  change: KeyChange,
+  now: number,
+): Promise<boolean> {
+  const isCountedNow = typeof change.remaining === 'number' && change.last_refill_at === undefined
+  const refilledAt = sql`
+    last_refill_at = case when remaining is null and refill_amount is not null then ${now} else last_refill_at end,`
+  const rows = await sql`
+    update keys set ${isCountedNow ? refilledAt : sql``} ${sql({ ...change, updated_at: now })}
+     where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+ returning 1`
+  return rows.length > 0
+}
+
+/**
+ * Moves the uses left of a key by `by`, not below 0.
+ * @returns what is left, null on a key whose uses are not counted; 'beyond' where it would be more than {@link COUNT_MAX}.
+ *   In both cases nothing changed. Undefined when the key is gone.
+ */
+export async function moveRemaining(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  by: number,
+  now: number,
+): Promise<number | null | 'beyond' | undefined> {
+  const [row] = await sql<{ remaining: number | null }[]>`
+    update keys
+       set remaining = greatest(0, remaining + ${by}::bigint), updated_at = ${now}
+     where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+       and remaining + ${by}::bigint <= ${COUNT_MAX}::bigint
+ returning remaining`
+  if (row !== undefined) return row.remaining
+  const [unchanged] = await sql<{ remaining: number | null }[]>`
+    select remaining from keys where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null`
+  return unchanged === undefined || unchanged.remaining === null ? unchanged?.remaining : 'beyond'
+}
+
+/** The key's limit `default`, counted on every verification: made, or changed in place. */
+export async function upsertDefaultLimit(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { id, keyId, limit, durationMs }: { id: string; keyId: string; limit: number; durationMs: number },
+  now: number,
+): Promise<void> {
+  await sql`
+    insert into ratelimits (id, workspace_id, name, key_id, "limit", duration_ms, auto_apply, created_at)
+    values (${id}, ${workspaceId}, 'default', ${keyId}, ${limit}, ${durationMs}, true, ${now})
+    on conflict (key_id, name)
+    do update set "limit" = excluded."limit", duration_ms = excluded.duration_ms, updated_at = ${now}`
+}
+
+/** Changes the limit `default` and keeps its duration. @returns false when the key has none. */
+export async function changeDefaultLimit(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { keyId, limit }: { keyId: string; limit: number },
+  now: number,
+): Promise<boolean> {
+  const rows = await sql`
+    update ratelimits set "limit" = ${limit}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and key_id = ${keyId} and name = 'default'
+ returning 1`
+  return rows.length > 0
+}
+
+export async function deleteDefaultLimit(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+): Promise<void> {
+  await sql`delete from ratelimits where workspace_id = ${workspaceId} and key_id = ${keyId} and name = 'default'`
+}
+
+/** Whose a key was when it was deleted. */
+export type KeyOwner = { identityId: string | null; ownerId: string | null }
+
+/** The row stays, and with it the hash: the same text cannot be imported again. @returns whose it was; null when it is gone. */
+export async function softDeleteKey(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  now: number,
+): Promise<KeyOwner | null> {
+  const rows = await sql<KeyOwner[]>`
+    update keys set deleted_at = ${now}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+ returning identity_id as "identityId", owner_id as "ownerId"`
+  await countGone(sql, workspaceId, { name: 'keys', rows: rows.length })
+  return rows[0] ?? null
+}
+
+/** Removes the row and all that hangs on it. @returns whose it was; null when it is gone. */
+export async function removeKey(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+): Promise<KeyOwner | null> {
+  const [row] = await sql<KeyOwner[]>`
+    delete from keys where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
+ returning identity_id as "identityId", owner_id as "ownerId"`
+  return row ?? null
+}
+
+/**
+ * Soft-deletes the live keys of a keyspace, with an audit entry for each: one statement, however many.
+ * @param options.audited From `auditDeletedKeys`.
+ * @returns how many.
+ */
+export async function softDeleteKeysOf(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { keyspaceId, audited, now }: { keyspaceId: string; audited: AuditDeletedKeys; now: number },
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    with deleted as (
+      update keys set deleted_at = ${now}, updated_at = ${now}
+       where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId} and deleted_at is null
+      returning id, identity_id, owner_id
+    ), audited as (${audited})
+    select count(*)::integer as total from deleted`
+  const total = row?.total ?? 0
+  await countGone(sql, workspaceId, { name: 'keys', rows: total })
+  return total
+}
+
+/** As {@link softDeleteKeysOf}, but removes the rows, those already soft-deleted included. */
+export async function removeKeysOf(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { keyspaceId, audited }: { keyspaceId: string; audited: AuditDeletedKeys },
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    with deleted as (
+      delete from keys where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId}
+      returning id, identity_id, owner_id
+    ), audited as (${audited})
+    select count(*)::integer as total from deleted`
+  return row?.total ?? 0
+}
+
+/** Keeps the sealed texts of recoverable keys. */
+export async function insertEncryptedKeys(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keys: readonly { keyId: string; ciphertext: string; encryptionKeyId: string }[],
+  now: number,
+): Promise<void> {
+  if (keys.length === 0) return
+  await sql`
+    insert into encrypted_keys (key_id, workspace_id, ciphertext, encryption_key_id, created_at)
+    select e.key_id, ${workspaceId}, e.ciphertext, e.encryption_key_id, ${now}
+      from unnest(${keys.map(({ keyId }) => keyId)}::text[], ${keys.map(({ ciphertext }) => ciphertext)}::text[],
+                  ${keys.map(({ encryptionKeyId }) => encryptionKeyId)}::text[])
+        as e (key_id, ciphertext, encryption_key_id)`
+}
+
+/** A data key of the vault as it is kept; see `vault.ts`. */
+export type SealedDataKey = { id: string; sealed: string; masterKeyId: string }
+
+/** The workspace's data key; null = none was needed yet. */
+export async function findDataKey(sql: AnySql, workspaceId: WorkspaceId): Promise<SealedDataKey | null> {
+  const [row] = await sql<SealedDataKey[]>`
+    select id, sealed, master_key_id as "masterKeyId" from vault_data_keys where workspace_id = ${workspaceId}`
+  return row ?? null
+}
+
+/** Of two makers at once, the first one's stays. */
+export async function insertDataKey(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { id, sealed, masterKeyId }: SealedDataKey,
+  now: number,
+): Promise<void> {
+  await sql`
+    insert into vault_data_keys (id, workspace_id, sealed, master_key_id, created_at)
+    values (${id}, ${workspaceId}, ${sealed}, ${masterKeyId}, ${now})
+    on conflict (workspace_id) do nothing`
+}
+
+/** Data keys of all workspaces that another master key sealed, locked; for the operator's command. */
+export async function findDataKeysNotSealedBy(
+  sql: AnySql,
+  masterKeyId: string,
+): Promise<(SealedDataKey & { workspaceId: string })[]> {
+  return await sql<(SealedDataKey & { workspaceId: string })[]>`
+    select id, workspace_id as "workspaceId", sealed, master_key_id as "masterKeyId" from vault_data_keys
+     where master_key_id <> ${masterKeyId} order by id for update`
+}
+
+export async function countDataKeys(sql: AnySql): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`select count(*)::integer as total from vault_data_keys`
+  return row?.total ?? 0
+}
+
+export async function changeSealedDataKeys(
+  sql: AnySql,
+  keys: readonly SealedDataKey[],
+  now: number,
+): Promise<void> {
+  await sql`
+    update vault_data_keys d set sealed = k.sealed, master_key_id = k.master_key_id, updated_at = ${now}
+      from unnest(${keys.map(({ id }) => id)}::text[], ${keys.map(({ sealed }) => sealed)}::text[],
+                  ${keys.map(({ masterKeyId }) => masterKeyId)}::text[]) as k (id, sealed, master_key_id)
+     where d.id = k.id`
+}
+
+/** Which of these hashes a key has, deleted ones included, of whatever workspace. */
+export async function findTakenHashes(sql: AnySql, hashes: readonly string[]): Promise<string[]> {
+  const rows = await sql<{ hash: string }[]>`
+    select hash from keys where hash = any(${hashes as string[]}::text[])`
+  return rows.map(({ hash }) => hash)
+}
+
+/** A key in the queue of migrations.enqueueKeys, with who put it there. */
+export type KeyImportRow = {
+  id: number
+  workspaceId: WorkspaceId
+  rootKeyId: string
+  location: string | null
+  userAgent: string | null
+  apiId: string
+  key: ImportedKey
+  /** Its text, when that came with it. */
+  sealed: SealedKey | null
+  /** Failed ones so far. */
+  attempts: number
+}
+
+export async function insertKeyImports(
+  sql: AnySql,
+  actor: Pick<KeyImportRow, 'workspaceId' | 'rootKeyId' | 'location' | 'userAgent'>,
+  imports: readonly (Pick<KeyImportRow, 'apiId' | 'key' | 'sealed'> & { migrationId: string })[],
+  now: number,
+): Promise<void> {
+  const rows = imports.map(({ migrationId, apiId, key, sealed }) => ({
+    migration_id: migrationId,
+    api_id: apiId,
+    key_id: key.id,
+    key: JSON.stringify(key),
+    ciphertext: sealed?.ciphertext ?? null,
+    encryption_key_id: sealed?.encryptionKeyId ?? null,
+  }))
+  await sql`
+    insert into key_imports (workspace_id, migration_id, api_id, key_id, key, ciphertext, encryption_key_id, actor_id,
+                             location, user_agent, next_at, created_at)
+    select ${actor.workspaceId}, i.migration_id, i.api_id, i.key_id, i.key, i.ciphertext, i.encryption_key_id,
+           ${actor.rootKeyId}, ${actor.location}, ${actor.userAgent}, ${now}, ${now}
+      from json_to_recordset((${JSON.stringify(rows)}::text)::json)
+        as i (migration_id text, api_id text, key_id text, key text, ciphertext text, encryption_key_id text)`
+}
+
+/**
+ * The oldest of what is due, an equal share for each workspace that waits: one that enqueued a million keys does not hold
+ * up the others. What another server has locked is passed over.
+ */
+export async function findDueKeyImports(
+  sql: AnySql,
+  { now, limit }: { now: number; limit: number },
+): Promise<number[]> {
+  const rows = await sql<{ id: number }[]>`
+    with recursive waiting as (
+      (select workspace_id from key_imports
+        where failed_at is null and next_at <= ${now} order by workspace_id limit 1)
+      union all
+      select next.workspace_id
+        from waiting
+       cross join lateral (select i.workspace_id from key_imports i
+                            where i.failed_at is null and i.next_at <= ${now} and i.workspace_id > waiting.workspace_id
+                            order by i.workspace_id limit 1) as next
+    )
+    select due.id
+      from (select workspace_id from waiting order by random() limit ${limit}) as chosen
+     cross join lateral (select i.id from key_imports i
+                          where i.workspace_id = chosen.workspace_id and i.failed_at is null and i.next_at <= ${now}
+                          order by i.next_at, i.id
+                          limit greatest(1, ${limit} / (select count(*) from waiting))
+                            for update skip locked) as due`
+  return rows.map(({ id }) => id)
+}
+
+/** When something is due next, Unix ms; null = the queue is empty. */
+export async function findNextKeyImport(sql: AnySql): Promise<number | null> {
+  const [row] = await sql<{ at: number | null }[]>`
+    select min(next_at) as at from key_imports where failed_at is null`
+  return row?.at ?? null
+}
+
+/** Locks those that are still due until the transaction ends, without waiting for any. */
+export async function claimKeyImports(
+  tx: AnySql,
+  { ids, now }: { ids: readonly number[]; now: number },
+): Promise<KeyImportRow[]> {
+  type Row = Omit<KeyImportRow, 'key' | 'sealed'> & {
+    key: string
+    ciphertext: string | null
+    encryptionKeyId: string | null
+  }
+  const rows = await tx<Row[]>`
+    select id, workspace_id as "workspaceId", actor_id as "rootKeyId", location, user_agent as "userAgent",
+           api_id as "apiId", key, ciphertext, encryption_key_id as "encryptionKeyId", attempts
+      from key_imports
+     where id = any(${ids as number[]}::bigint[]) and failed_at is null and next_at <= ${now}
+     order by id for update skip locked`
+  return rows.map(({ ciphertext, encryptionKeyId, ...row }) => {
+    const key: ImportedKey = JSON.parse(row.key) // written by insertKeyImports
+    const sealed =
+      ciphertext === null || encryptionKeyId === null ? null : { keyId: key.id, ciphertext, encryptionKeyId }
+    return { ...row, key, sealed }
+  })
+}
+
+export async function deleteKeyImports(tx: AnySql, ids: readonly number[]): Promise<void> {
+  if (ids.length === 0) return
+  await tx`delete from key_imports where id = any(${ids as number[]}::bigint[])`
+}
+
+/** Puts off what failed, or keeps it for good. */
+export async function failKeyImports(
+  tx: AnySql,
+  failures: readonly { id: number; attempts: number; reason: string; nextAt: number; isFinal: boolean }[],
+  now: number,
+): Promise<void> {
+  if (failures.length === 0) return
+  await tx`
+    update key_imports i
+       set attempts = f.attempts, reason = f.reason, next_at = f."nextAt",
+           failed_at = case when f."isFinal" then ${now}::bigint end
+      from json_to_recordset((${JSON.stringify(failures)}::text)::json)
+        as f (id bigint, attempts integer, reason text, "nextAt" bigint, "isFinal" boolean)
+     where i.id = f.id`
+}

@@ -1,0 +1,244 @@
+import type { AuditActor } from '../../audit/log.ts'
+import { BoundReached } from '../../db/bounds.ts'
+import type { Transaction } from '../../db/connect.ts'
+import { Episode } from '../../episodes.ts'
+import { ApiError } from '../../errors.ts'
+import { listed } from '../../lib/listed.ts'
+import { log } from '../../log.ts'
+import type { Touch } from '../../records/database.ts'
+import type { Deps } from '../../server/deps.ts'
+import { type NewKey, writeNewKeys } from '../keys/new-keys.ts'
+import {
+  claimKeyImports,
+  deleteKeyImports,
+  failKeyImports,
+  findDueKeyImports,
+  findNextKeyImport,
+  findTakenHashes,
+  type KeyImportRow,
+} from '../keys/store.ts'
+import { missingOf, readImportContext, resolveImport } from './imports.ts'
+
+/** What enqueueing touches; see `records/changes.ts`. */
+export const KEY_IMPORTS = 'key imports'
+
+/**
+ * Makes the keys that migrations.enqueueKeys accepted. The queue is a table, so it survives whatever happens to a server:
+ *
+ * 1. A batch of what is due is locked, passing over what another server holds, and its keys are made in one transaction;
+ *    their rows leave the queue in the same one. So each key is made once, and is either in the queue or made.
+ * 2. A key that cannot be made (its API is gone, a role is missing, the hash is taken) stays, and is tried again after
+ *    2, 4, 8 … seconds, up to {@link RETRIES_MAX} times; then it is kept with the reason, for whoever wants to know.
+ * 3. A batch that fails as a whole is tried key by key, so that one bad row holds up no other. Where a workspace has no
+ *    room left, its other keys of the batch are put off without being tried.
+ */
+export class KeyImporter {
+  readonly #deps: Pick<Deps, 'sql' | 'database' | 'changes' | 'clock'>
+  #timer: Timer | null = null
+  #running: Promise<void> | null = null
+  /** Something was enqueued while a round was under way. */
+  #isWoken = false
+  #isStopped = false
+
+  constructor(deps: Pick<Deps, 'sql' | 'database' | 'changes' | 'clock'>) {
+    this.#deps = deps
+  }
+
+  /** Works on what is in the queue, then whenever something is added or due again. */
+  start(): void {
+    this.#deps.changes.onChange((touched) => {
+      if (touched === null || touched.includes(KEY_IMPORTS)) this.#wake()
+    })
+    this.#wake()
+  }
+
+  /** Ends after the batch under way, for which it waits {@link STOP_MS} at most: it is made whole or not at all. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    if (this.#timer !== null) clearTimeout(this.#timer)
+    await Promise.race([this.#running, Bun.sleep(STOP_MS)])
+  }
+
+  #wake(): void {
+    if (this.#isStopped) return
+    this.#isWoken = true
+    if (this.#running !== null) return
+    if (this.#timer !== null) clearTimeout(this.#timer)
+    this.#running = this.#run().then((waitMs) => {
+      this.#running = null
+      if (this.#isStopped) return
+      if (this.#isWoken) this.#wake()
+      else this.#timer = setTimeout(() => this.#wake(), waitMs)
+    })
+  }
+
+  /** @returns how long there is nothing to do, ms. */
+  async #run(): Promise<number> {
+    const { sql, clock } = this.#deps
+    try {
+      while (!this.#isStopped) {
+        this.#isWoken = false
+        const ids = await findDueKeyImports(sql, { now: clock(), limit: BATCH_KEYS })
+        if (ids.length === 0) break
+        await this.#importBatch(ids)
+      }
+      const next = await findNextKeyImport(sql)
+      const ended = waiting.end()
+      if (ended !== null)
+        log('info', 'key_import_resumed', 'enqueued keys are imported again', { awayMs: ended.lastedMs })
+      // What another server is working on is due too: it is not asked for again at once.
+      return next === null ? IDLE_MS : Math.min(IDLE_MS, Math.max(1000, next - clock()))
+    } catch (cause) {
+      if (waiting.begin())
+        log('error', 'key_import_waiting', 'the import of enqueued keys waits for the database', {
+          cause,
+          retryMs: OUTAGE_MS,
+        })
+      return OUTAGE_MS
+    }
+  }
+
+  async #importBatch(ids: readonly number[]): Promise<void> {
+    try {
+      await this.#import(ids)
+    } catch (cause) {
+      // Another request made one of these keys, or deleted one of their roles, since we looked: the next look sees it.
+      if (cause instanceof ApiError && !(cause instanceof BoundReached)) return
+      if (outage.isOn) throw cause
+      if (!(cause instanceof BoundReached))
+        log(
+          'warn',
+          'key_import_batch_failed',
+          'a batch of enqueued keys could not be made; each is tried alone',
+          { cause, keys: ids.length },
+        )
+      for (let rest = ids; rest.length > 0; rest = rest.slice(1)) {
+        const reached = await this.#importAlone(rest[0] as number) // there is one
+        if (reached !== null) await this.#putOff(rest, reached)
+      }
+    }
+  }
+
+  /** @returns the bound that its workspace has reached, for which it is not put off yet. */
+  async #importAlone(id: number): Promise<BoundReached | null> {
+    try {
+      await this.#import([id])
+    } catch (cause) {
+      if (cause instanceof BoundReached) return cause
+      if (outage.isOn) throw cause // no fault of the key
+      log('error', 'key_import_failed', 'an enqueued key could not be made', { cause, import: id })
+      const now = this.#deps.clock()
+      await this.#deps.database.write(async (tx) => {
+        const rows = await claimKeyImports(tx, { ids: [id], now })
+        await failKeyImports(
+          tx,
+          failuresOf(rows, () => 'it could not be stored; the log says why', now),
+          now,
+        )
+      })
+    }
+    return null
+  }
+
+  /** What is put off is not due any more: trying it again finds nothing to do. */
+  async #putOff(ids: readonly number[], { workspaceId, message }: BoundReached): Promise<void> {
+    const now = this.#deps.clock()
+    await this.#deps.database.write(async (tx) => {
+      const rows = await claimKeyImports(tx, { ids, now })
+      const full = rows.filter((row) => row.workspaceId === workspaceId)
+      await failKeyImports(
+        tx,
+        failuresOf(full, () => message, now),
+        now,
+      )
+    })
+  }
+
+  async #import(ids: readonly number[]): Promise<void> {
+    const { database, clock } = this.#deps
+    const now = clock()
+    const givenUp = await database.write(async (tx, touch) => {
+      const rows = await claimKeyImports(tx, { ids, now })
+      const actors = Map.groupBy(rows, ({ workspaceId, rootKeyId, location, userAgent }) =>
+        JSON.stringify([workspaceId, rootKeyId, location, userAgent]),
+      )
+      let count = 0
+      for (const group of actors.values()) count += await importOf(tx, group, { touch, now })
+      return count
+    })
+    if (givenUp > 0)
+      log(
+        'warn',
+        'keys_not_imported',
+        'enqueued keys were given up; they are kept with the reason in the table key_imports',
+        { keys: givenUp },
+      )
+  }
+}
+
+/**
+ * Makes the keys that one actor enqueued: a fixed number of statements, however many.
+ * @returns how many are given up.
+ */
+async function importOf(
+  tx: Transaction,
+  rows: readonly KeyImportRow[],
+  { touch, now }: { touch: Touch; now: number },
+): Promise<number> {
+  const [actor] = rows satisfies readonly AuditActor[]
+  if (actor === undefined) return 0
+  const context = await readImportContext(tx, actor.workspaceId, {
+    apiIds: rows.map(({ apiId }) => apiId),
+    keys: rows.map(({ key }) => key),
+  })
+  const taken = new Set(await findTakenHashes(tx, [...new Set(rows.map(({ key }) => key.hash))]))
+  const reasons = new Map<number, string>()
+  const keys: NewKey[] = []
+  for (const { id, apiId, key } of rows) {
+    const api = context.apis.get(apiId)
+    const missingRoles = missingOf(key.roles, context.roles)
+    const missingPermissions = missingOf(key.permissions, context.permissions)
+    if (api === undefined || api.keyspaceId === null) reasons.set(id, `api ${apiId} not found`)
+    else if (missingRoles.length > 0) reasons.set(id, `roles not found: ${listed(missingRoles)}`)
+    else if (missingPermissions.length > 0)
+      reasons.set(id, `permissions not found: ${listed(missingPermissions)}`)
+    else if (taken.has(key.hash)) reasons.set(id, 'a key with this hash exists already')
+    else {
+      taken.add(key.hash)
+      keys.push(resolveImport(key, { id: apiId, keyspaceId: api.keyspaceId }, context))
+    }
+  }
+  const made = rows.filter(({ id }) => !reasons.has(id))
+  const sealed = made.flatMap((row) => row.sealed ?? [])
+  if (keys.length > 0) await writeNewKeys(tx, actor, keys, { sealed, touch, now })
+  await deleteKeyImports(
+    tx,
+    made.map(({ id }) => id),
+  )
+  const failed = rows.filter(({ id }) => reasons.has(id))
+  const failures = failuresOf(failed, ({ id }) => reasons.get(id) ?? '', now)
+  await failKeyImports(tx, failures, now)
+  return failures.filter(({ isFinal }) => isFinal).length
+}
+
+const failuresOf = (rows: readonly KeyImportRow[], reasonOf: (row: KeyImportRow) => string, now: number) =>
+  rows.map((row) => {
+    const attempts = row.attempts + 1
+    return {
+      id: row.id,
+      attempts,
+      reason: reasonOf(row),
+      nextAt: now + 1000 * 2 ** attempts,
+      isFinal: attempts > RETRIES_MAX,
+    }
+  })
+
+const waiting = new Episode('key import')
+const outage = new Episode('database')
+
+const RETRIES_MAX = 10
+const BATCH_KEYS = 100
+/** How long a server that heard of nothing new waits before it looks all the same. */
+const IDLE_MS = 60_000
+const STOP_MS = 3000
+const OUTAGE_MS = 5000

@@ -1,0 +1,34 @@
+import { audit } from '../../audit/log.ts'
+import type { Call } from '../../doors/http/endpoint.ts'
+import { notFound } from '../../errors.ts'
+import { MANY_KEYS_MS } from '../../records/database.ts'
+import type { Deps } from '../../server/deps.ts'
+import { anyOf, authenticate } from '../root-keys/authorize.ts'
+import type { DeletePermissionBody } from './schema.ts'
+import { removePermission } from './store.ts'
+
+/** Removes a permission for good, from every key and role it hung on too. */
+export async function deletePermission(
+  deps: Deps,
+  call: Call,
+  { permissionId: id }: DeletePermissionBody,
+): Promise<Record<string, never>> {
+  const actor = await authenticate(deps, call, anyOf('*', 'rbac.*.delete_permission'))
+  await deps.database.write(
+    async (tx, touch) => {
+      const removed = await removePermission(tx, actor.workspaceId, id)
+      if (removed === null) throw notFound(`permission ${id}`)
+      await audit(tx, actor, [
+        {
+          event: 'permission.delete',
+          description: `deleted permission ${id}`,
+          resources: [{ type: 'permission', id, name: removed.name }],
+        },
+      ])
+      // Which keys held it is known to the database alone: every key of the workspace is read anew.
+      touch(actor.workspaceId)
+    },
+    { timeoutMs: MANY_KEYS_MS },
+  )
+  return {}
+}

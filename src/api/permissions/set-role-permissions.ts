@@ -1,0 +1,95 @@
+import { type AuditEntry, audit } from '../../audit/log.ts'
+import type { Transaction } from '../../db/connect.ts'
+import type { Call } from '../../doors/http/endpoint.ts'
+import { notFound } from '../../errors.ts'
+import { newId, type WorkspaceId } from '../../lib/ids.ts'
+import { idsOf, type Linked, planLinks, readReferences, resolveReferences } from '../../lib/link-plan.ts'
+import type { Deps } from '../../server/deps.ts'
+import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import type { SetRolePermissionsBody, SetRolePermissionsReply } from './schema.ts'
+import {
+  deleteRolePermissions,
+  holdPermissions,
+  holdRole,
+  insertPermissions,
+  insertRolePermissions,
+  listRolePermissions,
+  type PermissionRow,
+} from './store.ts'
+
+/** Leaves the role with exactly these permissions; every key with the role has them at its next verification. */
+export async function setRolePermissions(
+  deps: Deps,
+  call: Call,
+  { roleId, permissions }: SetRolePermissionsBody,
+): Promise<SetRolePermissionsReply> {
+  const references = readReferences(permissions, 'permissions')
+  const actor = await authenticate(deps, call, anyOf('*', 'rbac.*.add_permission_to_role'))
+  const { workspaceId } = actor
+  const now = deps.clock()
+  return await deps.database.write(async (tx, touch) => {
+    const role = await holdRole(tx, workspaceId, roleId)
+    if (role === null) throw notFound(`role ${roleId}`)
+    const found = await holdPermissions(tx, workspaceId, {
+      ids: references.flatMap((reference) => ('id' in reference ? [reference.id] : [])),
+      slugs: references.flatMap((reference) => ('text' in reference ? [reference.text] : [])),
+    })
+    const attached = await listRolePermissions(tx, workspaceId, roleId)
+    const plan = planLinks(references, found.map(candidate), attached.map(candidate))
+    const [missing] = plan.missing
+    if (missing !== undefined) throw notFound(`permission ${'id' in missing ? missing.id : missing.text}`)
+    if (plan.detach.length > 0) requirePermission(actor, anyOf('*', 'rbac.*.remove_permission_from_role'))
+    if (plan.create.length > 0) requirePermission(actor, anyOf('*', 'rbac.*.create_permission'))
+
+    const { made, others } = await makeMissing(tx, workspaceId, plan.create, now)
+    const connect = [...plan.attach, ...made, ...others]
+    await deleteRolePermissions(tx, workspaceId, { roleId, permissionIds: idsOf(plan.detach) })
+    await insertRolePermissions(tx, workspaceId, { roleId, permissionIds: idsOf(connect), now })
+    await audit(tx, actor, [
+      ...plan.detach.map((link) => disconnected(roleId, link)),
+      ...made.map(created),
+      ...connect.map((link) => connected(roleId, link)),
+    ])
+    touch(workspaceId)
+    const all = [...found.map(candidate), ...made, ...others]
+    return resolveReferences(references, all).map(({ id, name }) => ({ id, name }))
+  })
+}
+
+const candidate = ({ id, name, slug }: PermissionRow) => ({ id, name, text: slug })
+
+/** @returns those made here, and those someone else made since we looked. */
+async function makeMissing(tx: Transaction, workspaceId: WorkspaceId, slugs: string[], now: number) {
+  if (slugs.length === 0) return { made: [], others: [] }
+  const wanted = slugs.map((slug) => ({ id: newId('perm'), name: slug, slug, description: null }))
+  const insertedIds = new Set(await insertPermissions(tx, workspaceId, wanted, now))
+  const raced = wanted.filter(({ id }) => !insertedIds.has(id)).map(({ slug }) => slug)
+  return {
+    made: wanted.filter(({ id }) => insertedIds.has(id)).map(candidate),
+    others: (await holdPermissions(tx, workspaceId, { ids: [], slugs: raced })).map(candidate),
+  }
+}
+
+const created = ({ id, name }: Linked): AuditEntry => ({
+  event: 'permission.create',
+  description: `created permission ${id} for a role`,
+  resources: [{ type: 'permission', id, name }],
+})
+
+const connected = (roleId: string, { id, name }: Linked): AuditEntry => ({
+  event: 'authorization.connect_permission_and_role',
+  description: `connected permission ${id} and role ${roleId}`,
+  resources: [
+    { type: 'role', id: roleId },
+    { type: 'permission', id, name },
+  ],
+})
+
+const disconnected = (roleId: string, { id, name }: Linked): AuditEntry => ({
+  event: 'authorization.disconnect_permission_and_role',
+  description: `disconnected permission ${id} and role ${roleId}`,
+  resources: [
+    { type: 'role', id: roleId },
+    { type: 'permission', id, name },
+  ],
+})

@@ -1,0 +1,220 @@
+import type { AnySql } from '../../db/connect.ts'
+import type { WorkspaceId } from '../../lib/ids.ts'
+
+/** By the index of digests (sql/0017): an identifier may be longer than an entry of an index. */
+const isIdentifier = (sql: AnySql, identifier: string) =>
+  sql`md5(identifier) = md5(${identifier}) and identifier = ${identifier}`
+
+export type OverrideRow = {
+  id: string
+  identifier: string
+  limit: number
+  durationMs: number
+  async: boolean | null
+}
+export type NamespaceRow = { id: string; name: string; overrides: OverrideRow[] }
+
+/** A live namespace by name, with all its live overrides: one round trip. */
+export async function findNamespaceByName(
+  sql: AnySql,
+  workspaceId: string,
+  name: string,
+): Promise<NamespaceRow | null> {
+  const [row] = await sql<NamespaceRow[]>`
+    select n.id, n.name,
+           coalesce((select json_agg(json_build_object('id', o.id, 'identifier', o.identifier, 'limit', o."limit",
+                                                       'durationMs', o.duration_ms, 'async', o.async) order by o.id)
+                       from ratelimit_overrides o
+                      where o.namespace_id = n.id and o.deleted_at is null), '[]') as overrides
+      from ratelimit_namespaces n
+     where n.workspace_id = ${workspaceId} and n.name = ${name} and n.deleted_at is null`
+  return row ?? null
+}
+
+/** @returns false when a live namespace of that name exists already, made by someone else perhaps a moment ago. */
+export async function insertNamespace(
+  sql: AnySql,
+  { id, workspaceId, name, now }: { id: string; workspaceId: WorkspaceId; name: string; now: number },
+): Promise<boolean> {
+  const rows = await sql`
+    insert into ratelimit_namespaces (id, workspace_id, name, created_at)
+    values (${id}, ${workspaceId}, ${name}, ${now})
+    on conflict (workspace_id, name) where deleted_at is null do nothing
+    returning 1`
+  return rows.length > 0
+}
+
+/** A namespace as a request names it. */
+export type NamespaceName = { id: string } | { name: string }
+
+/** A live namespace without its overrides. */
+export async function findNamespace(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  by: NamespaceName,
+): Promise<{ id: string; name: string } | null> {
+  const [row] = await sql<{ id: string; name: string }[]>`
+    select n.id, n.name from ratelimit_namespaces n
+     where n.workspace_id = ${workspaceId} and n.deleted_at is null
+       and ${'id' in by ? sql`n.id = ${by.id}` : sql`n.name = ${by.name}`}`
+  return row ?? null
+}
+
+/**
+ * The same for a change of its overrides: until the transaction ends nobody else changes them or deletes it, so what is
+ * counted of them holds.
+ */
+export async function holdNamespace(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  by: NamespaceName,
+): Promise<{ id: string; name: string } | null> {
+  const [row] = await tx<{ id: string; name: string }[]>`
+    select n.id, n.name from ratelimit_namespaces n
+     where n.workspace_id = ${workspaceId} and n.deleted_at is null
+       and ${'id' in by ? tx`n.id = ${by.id}` : tx`n.name = ${by.name}`}
+       for no key update`
+  return row ?? null
+}
+
+/** One more than `limit`, by id, after `cursor`. */
+export async function listNamespaceRows(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { limit, cursor }: { limit: number; cursor: string },
+): Promise<{ id: string; name: string }[]> {
+  return await sql<{ id: string; name: string }[]>`
+    select id, name from ratelimit_namespaces
+     where workspace_id = ${workspaceId} and id > ${cursor} and deleted_at is null
+     order by id limit ${limit + 1}`
+}
+
+export async function countNamespaces(sql: AnySql, workspaceId: WorkspaceId): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from ratelimit_namespaces
+     where workspace_id = ${workspaceId} and deleted_at is null`
+  return row?.total ?? 0
+}
+
+/** Its overrides go with it. @returns its name, or null when there is none of that id. */
+export async function softDeleteNamespace(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  id: string,
+  now: number,
+): Promise<{ name: string } | null> {
+  const [row] = await sql<{ name: string }[]>`
+    update ratelimit_namespaces set deleted_at = ${now}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and id = ${id} and deleted_at is null
+    returning name`
+  if (row === undefined) return null
+  await sql`
+    update ratelimit_overrides set deleted_at = ${now}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and namespace_id = ${id} and deleted_at is null`
+  return row
+}
+
+/**
+ * Makes an override, or gives the one of this identifier new values; a deleted one comes back under its old id.
+ * @returns its id.
+ */
+export async function upsertOverride(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+  { id, identifier, limit, durationMs, async }: OverrideRow,
+  now: number,
+): Promise<string> {
+  const [row] = await sql<{ id: string }[]>`
+    insert into ratelimit_overrides as o
+           (id, workspace_id, namespace_id, identifier, "limit", duration_ms, async, created_at)
+    values (${id}, ${workspaceId}, ${namespaceId}, ${identifier}, ${limit}, ${durationMs}, ${async}, ${now})
+    on conflict (namespace_id, md5(identifier)) do update
+       set "limit" = excluded."limit", duration_ms = excluded.duration_ms, async = excluded.async,
+           updated_at = ${now}, deleted_at = null
+    returning o.id`
+  if (row === undefined) throw new Error('an upsert returns its row')
+  return row.id
+}
+
+/** A live override by its identifier, which is compared as it is, `*` and all. */
+export async function findOverrideRow(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+  identifier: string,
+): Promise<OverrideRow | null> {
+  const [row] = await sql<OverrideRow[]>`
+    select id, identifier, "limit", duration_ms as "durationMs", async from ratelimit_overrides
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and ${isIdentifier(sql, identifier)}
+       and deleted_at is null`
+  return row ?? null
+}
+
+/** One more than `limit`, by id, after `cursor`. */
+export async function listOverrideRows(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+  { limit, cursor }: { limit: number; cursor: string },
+): Promise<OverrideRow[]> {
+  return await sql<OverrideRow[]>`
+    select id, identifier, "limit", duration_ms as "durationMs", async from ratelimit_overrides
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and id > ${cursor} and deleted_at is null
+     order by id limit ${limit + 1}`
+}
+
+export async function countOverrides(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from ratelimit_overrides
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and deleted_at is null`
+  return row?.total ?? 0
+}
+
+/** Live overrides with text between two stars. */
+export async function countInnerPatterns(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from ratelimit_overrides
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and deleted_at is null
+       and identifier ~ '[*][^*]+[*]'`
+  return row?.total ?? 0
+}
+
+/** As {@link findOverrideRow}, locked until the transaction ends. */
+export async function lockOverrideRow(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+  identifier: string,
+): Promise<OverrideRow | null> {
+  const [row] = await tx<OverrideRow[]>`
+    select id, identifier, "limit", duration_ms as "durationMs", async from ratelimit_overrides
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and ${isIdentifier(tx, identifier)}
+       and deleted_at is null
+       for update`
+  return row ?? null
+}
+
+/** @returns what it was, or null when there is none of that identifier. */
+export async function softDeleteOverride(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  namespaceId: string,
+  identifier: string,
+  now: number,
+): Promise<OverrideRow | null> {
+  const [row] = await sql<OverrideRow[]>`
+    update ratelimit_overrides set deleted_at = ${now}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and ${isIdentifier(sql, identifier)}
+       and deleted_at is null
+    returning id, identifier, "limit", duration_ms as "durationMs", async`
+  return row ?? null
+}

@@ -1,0 +1,223 @@
+import type { Call } from '../../doors/http/endpoint.ts'
+import { ApiError } from '../../errors.ts'
+import { cutText } from '../../lib/cut-text.ts'
+import { headerText } from '../../lib/header-text.ts'
+import type { WorkspaceId } from '../../lib/ids.ts'
+import type { Deps } from '../../server/deps.ts'
+import type { KeyRecord } from '../../verify/key-record.ts'
+import {
+  describePermissionQuery,
+  holdsPermissions,
+  type PermissionQuery,
+} from '../../verify/permission-query.ts'
+import { bearer } from '../../verify/secret.ts'
+import { type Presented, type Verdict, verify } from '../../verify/verify.ts'
+
+/** Who acts: a root key that passed every check, and the one workspace it may touch. */
+export type Actor = {
+  readonly workspaceId: WorkspaceId
+  readonly rootKeyId: string
+  readonly permissions: ReadonlySet<string>
+  /** Holds the operator root key: may make and see workspaces. */
+  readonly isOperator: boolean
+  readonly location: string | null
+  readonly userAgent: string | null
+}
+
+/** `any` of these, a list being how most endpoints state their alternatives. */
+export const anyOf = (...permissions: PermissionQuery[]): PermissionQuery => ({ or: permissions })
+
+/**
+ * Turns the Authorization header into an actor: the one way to a {@link WorkspaceId}. A root key is a key like any
+ * other, so this is the verification pipeline applied to it, in its order; that it is a root key is checked before anything
+ * is taken.
+ * @param query What it must hold; null = any root key will do.
+ * @returns at once when the root key is cached.
+ * @throws ApiError UNAUTHORIZED, FORBIDDEN, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS, RATE_LIMITED, USAGE_EXCEEDED.
+ */
+export function authenticate(
+  deps: Deps,
+  call: Call,
+  query: PermissionQuery | null = null,
+): Actor | Promise<Actor> {
+  const { authorization } = call
+  // The length is asked first, as every call comes here.
+  if (authorization === null || (authorization.length < 8 && bearer(authorization) === ''))
+    throw new ApiError('UNAUTHORIZED', 'key required')
+  const verdict = verify(deps, presentRootKey(authorization, query, call))
+  return verdict instanceof Promise ? actorLater(verdict, query, call) : actorOf(verdict, query, call)
+}
+
+const actorLater = async (verdict: Promise<Verdict>, query: PermissionQuery | null, call: Call) =>
+  actorOf(await verdict, query, call)
+
+function actorOf(verdict: Verdict, query: PermissionQuery | null, call: Call): Actor {
+  if (verdict.outcome !== 'VALID') throw refusal(verdict, query, call)
+  const { record } = verdict
+  return new VerifiedActor(record, requireRootKey(record), call)
+}
+
+/** Asked before anything is taken: a key of somebody's product must not lose credits or tokens where it is no use. */
+function requireRootKey({ forWorkspaceId }: KeyRecord): WorkspaceId {
+  if (forWorkspaceId === null) throw new ApiError('UNAUTHORIZED', 'root key required')
+  return forWorkspaceId as WorkspaceId // minted here and nowhere else
+}
+
+class VerifiedActor implements Actor {
+  constructor(
+    private readonly record: KeyRecord,
+    readonly workspaceId: WorkspaceId,
+    private readonly call: Call,
+  ) {}
+  get rootKeyId() {
+    return this.record.id
+  }
+  get permissions() {
+    return this.record.permissions
+  }
+  get isOperator() {
+    return this.record.isOperator
+  }
+  // Only the audit log asks for these two, so only then are they worked out.
+  get location() {
+    return this.call.clientAddress()
+  }
+  get userAgent() {
+    const { userAgent } = this.call
+    return userAgent === null ? null : cutText(userAgent, USER_AGENT_CHARACTERS_MAX)
+  }
+}
+
+/** Of a header that may be long: it is kept with each audit event. */
+const USER_AGENT_CHARACTERS_MAX = 256
+
+/** Only an operator root key that holds `*` may make, change and see workspaces. @throws as {@link authenticate}. */
+export async function authenticateOperator(deps: Deps, call: Call): Promise<Actor> {
+  const actor = await authenticate(deps, call, anyOf('*'))
+  if (!actor.isOperator)
+    throw new ApiError('INSUFFICIENT_PERMISSIONS', 'only an operator root key may do this')
+  return actor
+}
+
+/** The workspace that an operator acts in besides its own; it has been looked up. */
+export function inWorkspace({ isOperator }: Actor, { id }: { id: string }): WorkspaceId {
+  if (!isOperator) throw new Error('only an operator acts in another workspace')
+  return id as WorkspaceId // minted for operators, who may make every one
+}
+
+/** For rules that are only known once something was looked up. @throws ApiError INSUFFICIENT_PERMISSIONS */
+export function requirePermission(actor: Pick<Actor, 'permissions'>, query: PermissionQuery): void {
+  if (!holdsPermissions(actor.permissions, query)) throw insufficientPermissions(query, actor.permissions)
+}
+
+/** What permissions of a resource name: `<resource>.<id or *>.<action>`. */
+export type Right = { resource: 'api' | 'ratelimit' | 'identity'; action: string }
+
+const onAll = ({ resource, action }: Right) => `${resource}.*.${action}`
+const onOne = ({ resource, action }: Right, id: string) => `${resource}.${id}.${action}`
+
+/**
+ * Before something is looked up that the caller names otherwise than the permission does, such as a key, whose API counts:
+ * a root key without the right on anything at all is told nothing of what there is.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS, the same as {@link requireOn}.
+ */
+export function requireOnAny(actor: Pick<Actor, 'permissions'>, right: Right): void {
+  const [start, end] = [`${right.resource}.`, `.${right.action}`]
+  for (const held of actor.permissions)
+    if (
+      held === '*' ||
+      (held.startsWith(start) && held.endsWith(end) && held.length > start.length + end.length)
+    )
+      return
+  requireOn(actor, right, null)
+}
+
+/**
+ * The right on one thing, once its id is known.
+ * @param id Null = there is no such thing. Who has the right on some things only is refused as if it were another's.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS, which names no id, whatever there is.
+ */
+export function requireOn(actor: Pick<Actor, 'permissions'>, right: Right, id: string | null): void {
+  const { permissions } = actor
+  if (permissions.has('*') || permissions.has(onAll(right))) return
+  if (id !== null && permissions.has(onOne(right, id))) return
+  throw insufficientPermissions(
+    anyOf('*', onAll(right), onOne(right, id ?? ID_PLACES[right.resource])),
+    permissions,
+  )
+}
+
+/** For conditions the v1 API answers with UNAUTHORIZED instead. @throws ApiError UNAUTHORIZED */
+export function requireRight(actor: Pick<Actor, 'permissions'>, query: PermissionQuery, what: string): void {
+  if (!holdsPermissions(actor.permissions, query))
+    throw new ApiError(
+      'UNAUTHORIZED',
+      `this root key may not ${what}: it needs ${describePermissionQuery(withoutIds(query))}`,
+    )
+}
+
+const NO_LIMITS: Presented['limits'] = []
+const presentRootKey = (authorization: string, query: PermissionQuery | null, call: Call): Presented => ({
+  key: authorization,
+  apiId: null,
+  permissions: query,
+  cost: 1,
+  limits: NO_LIMITS,
+  tags: null,
+  caller: call,
+  isRoot: true,
+  admit: requireRootKey,
+})
+
+function refusal(verdict: Verdict, query: PermissionQuery | null, call: Call): ApiError {
+  const { outcome, record, limit } = verdict
+  switch (outcome) {
+    case 'NOT_FOUND':
+      return new ApiError('UNAUTHORIZED', 'key not found')
+    case 'DISABLED':
+      return new ApiError('DISABLED', 'the root key is disabled')
+    case 'EXPIRED':
+      return new ApiError('EXPIRED', `the root key expired at ${expiryOf(record)}`)
+    case 'FORBIDDEN':
+      return new ApiError('FORBIDDEN', 'this address may not use the root key')
+    case 'INSUFFICIENT_PERMISSIONS':
+      return insufficientPermissions(query ?? '', record.permissions)
+    case 'RATE_LIMITED':
+      if (limit !== null) call.headers['Unkey-Ratelimit-Triggered'] = headerText(limit.name)
+      return new ApiError('RATE_LIMITED', 'the root key is rate limited')
+    case 'USAGE_EXCEEDED':
+      return new ApiError('USAGE_EXCEEDED', 'the root key has no uses left')
+    case 'VALID':
+      throw new Error('a valid root key is not a refusal')
+    default:
+      return outcome satisfies never
+  }
+}
+
+const expiryOf = ({ expiresAt }: KeyRecord) => new Date(expiresAt ?? 0).toISOString()
+
+function insufficientPermissions(query: PermissionQuery, held: ReadonlySet<string>): ApiError {
+  const needed = describePermissionQuery(withoutIds(query))
+  if (typeof query === 'string')
+    return new ApiError('INSUFFICIENT_PERMISSIONS', `missing permission: ${needed}`)
+  const has = held.size === 0 ? 'none' : [...held].slice(0, 20).join(', ')
+  return new ApiError(
+    'INSUFFICIENT_PERMISSIONS',
+    `missing permissions: needs ${needed}; the root key has ${has}`,
+  )
+}
+
+/** What stands for an id in messages, as it does in the reference. */
+const ID_PLACES = { api: '{apiId}', ratelimit: '{namespaceId}', identity: '{identityId}' } as const
+
+/**
+ * A refusal is the same whatever there is: it names no id, neither one that was found nor one that was looked for. What is
+ * asked for all, and the one environment there is, are no ids.
+ */
+function withoutIds(query: PermissionQuery): PermissionQuery {
+  if (typeof query !== 'string')
+    return 'and' in query ? { and: query.and.map(withoutIds) } : { or: query.or.map(withoutIds) }
+  const [, resource, id, action] = /^(api|ratelimit|identity)\.(.+)\.([a-z_]+)$/s.exec(query) ?? []
+  if (resource === undefined || id === '*' || query === 'identity.default.read_identity') return query
+  return `${resource}.${ID_PLACES[resource as Right['resource']]}.${action}` // the pattern knows no other
+}

@@ -1,0 +1,74 @@
+import { changesOf } from '../../audit/changes.ts'
+import { type AuditEntry, audit } from '../../audit/log.ts'
+import type { AnySql } from '../../db/connect.ts'
+import type { Touch } from '../../records/database.ts'
+import { elsewhere, fieldsOf } from './audit.ts'
+import { type Actor, inWorkspace } from './authorize.ts'
+import { endsLater, type Granter, requireMayChange } from './granter.ts'
+import {
+  disableRootKeys,
+  endRootKeys,
+  type GrantedRow,
+  lockGranted,
+  type RootKeyChange,
+  softDeleteRootKeys,
+} from './store.ts'
+
+/** A root key may have made thousands, and they thousands more: each of these makes a few statements for all of them. */
+type Change = { tx: AnySql; touch: Touch; actor: Actor; now: number }
+
+/**
+ * After a root key got an earlier end: what it granted in its workspace ends then too, and what that granted. Workspaces
+ * that an operator made are on their own.
+ */
+export async function shortenGranted(change: Change, id: string, expiresAt: number): Promise<void> {
+  const { tx, actor, now } = change
+  const rows = (await lockGranted(tx, id)).filter(
+    (row) => row.workspaceId === actor.workspaceId && endsLater(row.expiresAt, expiresAt),
+  )
+  await endRootKeys(tx, idsOf(rows), { expiresAt, now })
+  await record(change, rows, { verb: 'update', after: (row) => ({ ...row, expiresAt }) })
+}
+
+/** Disables all that a root key granted, and what that granted, in every workspace. @throws as {@link requireMayChange}. */
+export async function disableGranted(change: Change, granter: Granter, id: string): Promise<void> {
+  const granted = await lockGranted(change.tx, id)
+  for (const row of granted) requireMayChange(granter, change.actor, row)
+  const rows = granted.filter(({ enabled }) => enabled)
+  await disableRootKeys(change.tx, idsOf(rows), change.now)
+  await record(change, rows, { verb: 'update', after: (row) => ({ ...row, enabled: false }) })
+}
+
+/** Deletes them instead. */
+export async function deleteGranted(change: Change, granter: Granter, id: string): Promise<void> {
+  const rows = await lockGranted(change.tx, id)
+  for (const row of rows) requireMayChange(granter, change.actor, row)
+  await softDeleteRootKeys(change.tx, idsOf(rows), change.now)
+  await record(change, rows, { verb: 'delete', after: () => null })
+}
+
+const idsOf = (rows: readonly GrantedRow[]) => rows.map(({ id }) => id)
+
+/** In the log of the workspace of each. */
+async function record(
+  { tx, touch, actor }: Change,
+  rows: readonly GrantedRow[],
+  { verb, after }: { verb: 'update' | 'delete'; after: (row: GrantedRow) => RootKeyChange | null },
+): Promise<void> {
+  for (const [workspaceId, theirs] of Map.groupBy(rows, (row) => row.workspaceId)) {
+    const isOwn = workspaceId === actor.workspaceId
+    const auditActor = isOwn ? actor : elsewhere(actor, inWorkspace(actor, { id: workspaceId }))
+    const entries = theirs.map((row): AuditEntry => {
+      const then = after(row)
+      return {
+        event: `rootKey.${verb}`,
+        description: `${verb}d root key ${row.id} with root key ${row.grantedBy}, which granted it`,
+        resources: [
+          { type: 'rootKey', id: row.id, ...changesOf(fieldsOf(row), then === null ? null : fieldsOf(then)) },
+        ],
+      }
+    })
+    await audit(tx, auditActor, entries)
+  }
+  touch(...idsOf(rows))
+}

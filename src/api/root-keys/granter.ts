@@ -1,0 +1,83 @@
+import type { AnySql } from '../../db/connect.ts'
+import { ApiError } from '../../errors.ts'
+import { listed } from '../../lib/listed.ts'
+import { type Actor, anyOf, requirePermission } from './authorize.ts'
+import { findRootKey, type RootKeyRow } from './store.ts'
+
+/**
+ * What a root key may grant. Nobody grants what they do not hold, nor for longer than they last themselves, and nobody
+ * touches the life of a root key that holds more. All of it is asked inside the transaction, of the row under its lock: what
+ * was known when the request came may have been taken since.
+ */
+export type Granter = { id: string; holds: (permission: string) => boolean; expiresAt: number | null }
+
+/**
+ * The root key that acts, as it is now. The caller has locked it.
+ * @param options.right What it must still hold.
+ * @throws ApiError UNAUTHORIZED, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS when it was deleted, disabled, ended or lost the
+ *   right since the request was let in.
+ */
+export async function findGranter(
+  tx: AnySql,
+  actor: Actor,
+  { right, now }: { right: string; now: number },
+): Promise<Granter> {
+  const row = await findRootKey(tx, actor.workspaceId, actor.rootKeyId)
+  if (row === null) throw new ApiError('UNAUTHORIZED', 'key not found')
+  if (!row.enabled) throw new ApiError('DISABLED', 'the root key is disabled')
+  if (row.expiresAt !== null && row.expiresAt < now)
+    throw new ApiError('EXPIRED', `the root key expired at ${instant(row.expiresAt)}`)
+  const held = new Set(row.permissions)
+  const { holds: heldThen } = asAsked(actor)
+  const holds = (permission: string) => (held.has('*') || held.has(permission)) && heldThen(permission)
+  if (!holds(right)) requirePermission({ permissions: held }, anyOf('*', right))
+  return { id: row.id, holds, expiresAt: row.expiresAt }
+}
+
+/** The root key that acts, as it was when the request was let in: enough to refuse by, not to grant. */
+export const asAsked = ({ rootKeyId: id, permissions }: Actor): Pick<Granter, 'id' | 'holds'> => ({
+  id,
+  holds: (permission) => permissions.has('*') || permissions.has(permission),
+})
+
+/** @throws ApiError INSUFFICIENT_PERMISSIONS naming what is asked for and not held. */
+export function requireHeld({ holds }: Granter, permissions: readonly string[]): void {
+  const missing = permissions.filter((permission) => !holds(permission))
+  if (missing.length > 0)
+    throw new ApiError(
+      'INSUFFICIENT_PERMISSIONS',
+      `cannot grant what this root key does not hold: ${listed(missing)}`,
+    )
+}
+
+/**
+ * To change a root key's life, hold all that it holds; an operator's is for operators alone. What it holds is not said.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS
+ */
+export function requireMayChange(
+  granter: Pick<Granter, 'id' | 'holds'>,
+  { isOperator }: Pick<Actor, 'isOperator'>,
+  target: RootKeyRow,
+): void {
+  if (target.id === granter.id) return
+  if (target.permissions.every(granter.holds) && (isOperator || !target.isOperator)) return
+  throw new ApiError(
+    'INSUFFICIENT_PERMISSIONS',
+    'the root key to be changed holds what this root key does not: only one that holds all of it may change it',
+  )
+}
+
+/** Null = never. */
+export const endsLater = (one: number | null, other: number | null): boolean =>
+  other !== null && (one === null || one > other)
+
+/** @throws ApiError INSUFFICIENT_PERMISSIONS when that would outlive the granter. */
+export function requireNotLater({ expiresAt }: Granter, wanted: number | null): void {
+  if (expiresAt === null || !endsLater(wanted, expiresAt)) return
+  throw new ApiError(
+    'INSUFFICIENT_PERMISSIONS',
+    `expires: what this root key grants ends no later than it does, at ${instant(expiresAt)} (${expiresAt})`,
+  )
+}
+
+const instant = (atMs: number) => new Date(atMs).toISOString()

@@ -1,0 +1,218 @@
+import { countGone } from '../../db/bounds.ts'
+import type { AnySql } from '../../db/connect.ts'
+import type { WorkspaceId } from '../../lib/ids.ts'
+
+/** Where root keys themselves live (sql/0001). */
+export const ROOT_WORKSPACE_ID = 'ws_root'
+export const ROOT_KEYSPACE_ID = 'ks_root'
+
+export type RootKeyRow = {
+  id: string
+  name: string | null
+  start: string
+  permissions: string[]
+  isOperator: boolean
+  enabled: boolean
+  expiresAt: number | null
+  createdAt: number
+  /** The root key that made it; null = the start did, or it is older than that this is kept. */
+  grantedBy: string | null
+}
+
+export type NewRootKey = {
+  id: string
+  hash: string
+  start: string
+  name: string | null
+  forWorkspaceId: string
+  permissions: readonly string[]
+  isOperator: boolean
+  expiresAt: number | null
+  grantedBy: string | null
+  now: number
+}
+
+/** @returns false when a key of this hash exists already, deleted ones included. */
+export async function insertRootKey(sql: AnySql, key: NewRootKey): Promise<boolean> {
+  const rows = await sql`
+    insert into keys (id, workspace_id, keyspace_id, hash, start, name, for_workspace_id, root_permissions, is_operator,
+                      expires_at, granted_by, created_at)
+    values (${key.id}, ${ROOT_WORKSPACE_ID}, ${ROOT_KEYSPACE_ID}, ${key.hash}, ${key.start}, ${key.name},
+            ${key.forWorkspaceId}, ${key.permissions as string[]}::text[], ${key.isOperator}, ${key.expiresAt},
+            ${key.grantedBy}, ${key.now})
+    on conflict (hash) do nothing
+    returning 1`
+  return rows.length > 0
+}
+
+/** Keeps a root key as it is until the transaction ends: what it grants meanwhile, it held. */
+export async function holdRootKey(tx: AnySql, id: string): Promise<void> {
+  await tx`select 1 from keys where keyspace_id = ${ROOT_KEYSPACE_ID} and id = ${id} for share`
+}
+
+/**
+ * Keeps a root key from being changed by others until the transaction ends, and the one that changes it: what is read of
+ * both from now on holds. With an operator's all operator root keys are kept, or of the last two that go at once, each would
+ * be let go for the other.
+ */
+export async function lockRootKeys(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { id, actorId }: { id: string; actorId: string },
+): Promise<void> {
+  // In order of their ids, in one statement: two that lock the same ones then never wait for each other.
+  await sql`
+    select 1 from keys
+     where keyspace_id = ${ROOT_KEYSPACE_ID} and deleted_at is null
+       and ((for_workspace_id = ${workspaceId} and id in (${id}, ${actorId}))
+         or (is_operator and exists (select 1 from keys
+                                      where for_workspace_id = ${workspaceId} and id = ${id} and is_operator)))
+     order by id
+       for update`
+}
+
+export type GrantedRow = RootKeyRow & { workspaceId: string; grantedBy: string }
+
+/**
+ * The live root keys that this one made, and those that they made, through deleted ones too; locked until the transaction
+ * ends. One that is being made meanwhile holds its maker, so whoever has all of these has waited for it: looked for again
+ * until no more come.
+ */
+export async function lockGranted(tx: AnySql, id: string): Promise<GrantedRow[]> {
+  for (let known = 0; ; ) {
+    const ids = await tx<{ id: string }[]>`
+      with recursive granted as (
+        select id from keys where granted_by = ${id}
+         union
+        select k.id from keys k join granted g on k.granted_by = g.id
+      )
+      select id from granted order by id`
+    if (ids.length === known)
+      return await tx<GrantedRow[]>`
+        select ${rootKeyColumns(tx)}, for_workspace_id as "workspaceId" from keys
+         where id = any(${ids.map((row) => row.id)}::text[]) and id <> ${id} and deleted_at is null order by id`
+    known = ids.length
+    await tx`select 1 from keys where id = any(${ids.map((row) => row.id)}::text[]) order by id for update`
+  }
+}
+
+const rootKeyColumns = (sql: AnySql) => sql`
+  id, name, start, root_permissions as permissions, is_operator as "isOperator", enabled, expires_at as "expiresAt",
+  created_at as "createdAt", granted_by as "grantedBy"`
+
+/** One root key that acts for the workspace; null when absent, deleted or another workspace's. */
+export async function findRootKey(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  id: string,
+): Promise<RootKeyRow | null> {
+  const [row] = await sql<RootKeyRow[]>`
+    select ${rootKeyColumns(sql)} from keys
+     where for_workspace_id = ${workspaceId} and id = ${id} and deleted_at is null`
+  return row ?? null
+}
+
+/** One more than `limit`, by id, after `cursor`. @param options.grantedBy Null = whoever made them. */
+export async function listRootKeyRows(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { limit, cursor, grantedBy = null }: { limit: number; cursor: string; grantedBy?: string | null },
+): Promise<RootKeyRow[]> {
+  return await sql<RootKeyRow[]>`
+    select ${rootKeyColumns(sql)} from keys
+     where for_workspace_id = ${workspaceId} and id > ${cursor} and deleted_at is null
+       ${grantedBy === null ? sql`` : sql`and granted_by = ${grantedBy}`}
+     order by id limit ${limit + 1}`
+}
+
+export async function countRootKeys(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  grantedBy: string | null = null,
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from keys
+     where for_workspace_id = ${workspaceId} and deleted_at is null
+       ${grantedBy === null ? sql`` : sql`and granted_by = ${grantedBy}`}`
+  return row?.total ?? 0
+}
+
+export type RootKeyChange = {
+  name: string | null
+  permissions: readonly string[]
+  enabled: boolean
+  expiresAt: number | null
+}
+
+export async function changeRootKey(
+  sql: AnySql,
+  id: string,
+  change: RootKeyChange,
+  now: number,
+): Promise<void> {
+  await sql`
+    update keys
+       set name = ${change.name}, root_permissions = ${change.permissions as string[]}::text[],
+           enabled = ${change.enabled}, expires_at = ${change.expiresAt}, updated_at = ${now}
+     where id = ${id} and deleted_at is null`
+}
+
+/** Gives them an end; they are locked. */
+export async function endRootKeys(
+  tx: AnySql,
+  ids: readonly string[],
+  { expiresAt, now }: { expiresAt: number; now: number },
+): Promise<void> {
+  if (ids.length === 0) return
+  await tx`
+    update keys set expires_at = ${expiresAt}, updated_at = ${now}
+     where id = any(${ids as string[]}::text[]) and deleted_at is null`
+}
+
+/** Refuses them from now on; they are locked. */
+export async function disableRootKeys(tx: AnySql, ids: readonly string[], now: number): Promise<void> {
+  if (ids.length === 0) return
+  await tx`
+    update keys set enabled = false, updated_at = ${now}
+     where id = any(${ids as string[]}::text[]) and deleted_at is null`
+}
+
+/** The rows stay, so that the same text can never be registered again. */
+export async function softDeleteRootKeys(sql: AnySql, ids: readonly string[], now: number): Promise<void> {
+  if (ids.length === 0) return
+  const rows = await sql<{ workspaceId: string; isOperator: boolean }[]>`
+    update keys set deleted_at = ${now}, updated_at = ${now}
+     where id = any(${ids as string[]}::text[]) and deleted_at is null
+ returning for_workspace_id as "workspaceId", is_operator as "isOperator"`
+  const counted = Map.groupBy(
+    rows.filter(({ isOperator }) => !isOperator),
+    ({ workspaceId }) => workspaceId,
+  )
+  // In one order, as these lock the workspace's counts.
+  for (const [workspaceId, gone] of [...counted].sort(([a], [b]) => (a < b ? -1 : 1)))
+    await countGone(sql, workspaceId, { name: 'rootKeys', rows: gone.length })
+}
+
+/** Operator root keys besides this one that may do everything, for good. */
+export async function countOtherOperatorKeys(sql: AnySql, id: string): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from keys
+     where is_operator and deleted_at is null and enabled and expires_at is null and '*' = any(root_permissions)
+       and id <> ${id}`
+  return row?.total ?? 0
+}
+
+/** For the start: what is known of a text's hash. */
+export async function findOperatorKeyByHash(
+  sql: AnySql,
+  hash: string,
+): Promise<{ isOperator: boolean; isDeleted: boolean } | null> {
+  const [row] = await sql<{ isOperator: boolean; isDeleted: boolean }[]>`
+    select is_operator as "isOperator", deleted_at is not null as "isDeleted" from keys where hash = ${hash}`
+  return row ?? null
+}
+
+export async function hasOperatorKey(sql: AnySql): Promise<boolean> {
+  const rows = await sql`select 1 from keys where is_operator and deleted_at is null limit 1`
+  return rows.length > 0
+}

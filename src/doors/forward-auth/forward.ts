@@ -1,0 +1,135 @@
+import { ApiError, badRequest } from '../../errors.ts'
+import { COUNT_MAX, DURATION_MS_MAX } from '../../lib/bounds.ts'
+import { ratelimitHeaders, secondsUntil } from '../../lib/ratelimit-headers.ts'
+import type { Deps } from '../../server/deps.ts'
+import type { RequestedLimit } from '../../verify/checks.ts'
+import {
+  describePermissionQuery,
+  type PermissionQuery,
+  readPermissionText,
+} from '../../verify/permission-query.ts'
+import { type Verdict, verify } from '../../verify/verify.ts'
+import type { Call } from '../http/endpoint.ts'
+import type { ForwardQuery } from './schema.ts'
+
+/**
+ * A proxy asks whether a request may go on to what is behind it. Statuses are the answer here, as nginx, Caddy and Traefik
+ * read nothing else: 401 no key, 403 not this one, 429 not now. Whatever else is no answer, and the proxy decides.
+ */
+export async function forward(deps: Deps, call: Call, query: ForwardQuery): Promise<Record<string, never>> {
+  const permissions = query.permissions === undefined ? null : readPermissions(query.permissions)
+  const limits = (query.ratelimit ?? []).map((text, index) => readLimit(text, index, deps.config.windowMsMax))
+  const key = presentedKey(call)
+  if (key === null) throw unauthenticated(call, 'Bearer', 'no key came with the request')
+
+  const verdict = await verify(deps, {
+    key,
+    apiId: query.apiId ?? null,
+    permissions,
+    cost: 1,
+    limits,
+    tags: null,
+    caller: call,
+  })
+  deps.measures.verified(verdict.outcome)
+  const { record, limit } = verdict
+  if (record === null) throw unauthenticated(call, 'Bearer error="invalid_token"', 'key not found')
+
+  call.headers['X-Tollgate-Key-Id'] = record.id
+  const externalId = record.identity?.externalId ?? record.ownerId
+  if (externalId !== null) call.headers['X-Tollgate-External-Id'] = headerText(externalId)
+  if (limit !== null) Object.assign(call.headers, ratelimitHeaders(limit, deps.clock()))
+  if (verdict.outcome !== 'VALID') throw refusal(verdict, { permissions, call, now: deps.clock() })
+  return {}
+}
+
+/** `X-API-Key` first: beside it, `Authorization` may be meant for what is behind the proxy. */
+function presentedKey(call: Call): string | null {
+  const named = call.header('x-api-key')
+  if (named !== null && named !== '') return named
+  return /^Bearer +(.+)$/i.exec(call.authorization ?? '')?.[1] ?? null
+}
+
+function unauthenticated(call: Call, challenge: string, message: string): ApiError {
+  call.headers['WWW-Authenticate'] = challenge
+  return new ApiError('UNAUTHENTICATED', message)
+}
+
+/** Decided before any key is looked at: a mistake in the proxy's configuration shows itself on the first request. */
+function readPermissions(text: string): PermissionQuery {
+  const query = readPermissionText(text)
+  if (query === null) throw badRequest('permissions: Invalid permission query')
+  return query
+}
+
+/** `name`, `name,cost=2`, `name,limit=100,duration=60000`; a name may hold commas of its own. */
+function readLimit(text: string, index: number, windowMsMax: number): RequestedLimit {
+  // From the end, and not by one regular expression: that would read a text of nothing but settings once for each of them.
+  const parts = text.split(',')
+  let named = parts.length
+  while (named > 1 && SETTING.test(parts[named - 1] ?? '')) named--
+  const name = parts.slice(0, named).join(',')
+  const values = new Map<string, number>()
+  for (const setting of parts.slice(named)) {
+    const [, field = '', value = ''] = SETTING.exec(setting) ?? []
+    const { min, max } = BOUNDS[field as keyof typeof BOUNDS] // the pattern knows no others
+    const number = /^\d{1,16}$/.test(value) ? Number(value) : Number.NaN
+    if (!(number >= min && number <= max))
+      throw badRequest(`ratelimit.${index}: ${field} wants a whole number from ${min} to ${max}`)
+    if (values.has(field)) throw badRequest(`ratelimit.${index}: ${field} is given twice`)
+    values.set(field, number)
+  }
+  if (name === '' || name.length > 256)
+    throw badRequest(`ratelimit.${index}: the name wants 1 to 256 characters`)
+  const [limit, durationMs] = [values.get('limit') ?? null, values.get('duration') ?? null]
+  if ((limit === null) !== (durationMs === null))
+    throw badRequest(`ratelimit.${index}: limit and duration want each other`)
+  if (durationMs !== null && durationMs > windowMsMax)
+    throw badRequest(
+      `ratelimit.${index}: duration wants at most ${windowMsMax}; only a limit of the key or its identity may last longer`,
+    )
+  return { name, cost: values.get('cost') ?? 1, limit, durationMs, isOptional: false }
+}
+
+const SETTING = /^(cost|limit|duration)=(.*)$/s
+
+/** As in `keys.verifyKey`. */
+const BOUNDS = {
+  cost: { min: 0, max: COUNT_MAX },
+  limit: { min: 0, max: COUNT_MAX },
+  duration: { min: 1, max: DURATION_MS_MAX },
+}
+
+/** `decodeURIComponent` gives back what it was, and a usual id stays as it is. */
+const headerText = (text: string) => text.replace(/[^\x21-\x24\x26-\x7e]/gu, encodeURIComponent)
+
+/** The messages say no more than the holder of the key may know: proxies pass them on. */
+function refusal(
+  { outcome, limit }: Verdict,
+  { permissions, call, now }: { permissions: PermissionQuery | null; call: Call; now: number },
+): ApiError {
+  switch (outcome) {
+    case 'DISABLED':
+      return new ApiError('DISABLED', 'the key is disabled')
+    case 'EXPIRED':
+      return new ApiError('EXPIRED', 'the key has expired')
+    case 'FORBIDDEN':
+      return new ApiError('FORBIDDEN', 'the key is of another API, or may not be used from this address')
+    case 'INSUFFICIENT_PERMISSIONS':
+      return new ApiError(
+        'INSUFFICIENT_PERMISSIONS',
+        `missing permissions: needs ${describePermissionQuery(permissions ?? '')}`,
+      )
+    case 'USAGE_EXCEEDED':
+      return new ApiError('USAGE_EXCEEDED', 'the key has no uses left')
+    case 'RATE_LIMITED':
+      if (limit !== null)
+        call.headers['Retry-After'] = String(Math.max(1, secondsUntil(limit.resetAtMs, now)))
+      return new ApiError('RATE_LIMITED', `the limit ${limit?.name ?? ''} is used up`)
+    case 'NOT_FOUND':
+    case 'VALID':
+      throw new Error(`${outcome} is no refusal`)
+    default:
+      return outcome satisfies never
+  }
+}

@@ -1,0 +1,47 @@
+import { ApiError, badRequest } from '../../errors.ts'
+import { shown } from '../../lib/cut-text.ts'
+import { findUnstorable, mayBeUnstorable } from '../../lib/json.ts'
+import type { Incoming } from './incoming.ts'
+
+/** Largest body in bytes. A hundred keys with meta, or an identity's 64 000 characters, fit many times over. */
+export const BODY_BYTES_MAX = 1_048_576
+
+/**
+ * The text of the JSON body. Without a JSON content type it is `{}`, as in the v1 API: the first required field then
+ * says so.
+ * @throws ApiError BAD_REQUEST for a body over {@link BODY_BYTES_MAX}, UNSUPPORTED_MEDIA_TYPE for a compressed one.
+ */
+export function readBody(incoming: Incoming): string | Promise<string> {
+  const coding = incoming.header('content-encoding')
+  if (coding !== null && !/^[ \t,]*(identity[ \t]*(,[ \t,]*|$))*$/i.test(coding))
+    throw new ApiError(
+      'UNSUPPORTED_MEDIA_TYPE',
+      'Content-Encoding: bodies are read as they are; send the JSON without compression',
+    )
+  const text = incoming.text(BODY_BYTES_MAX, tooLarge)
+  return isJson(incoming.header('content-type')) ? text : '{}'
+}
+
+/** @throws ApiError BAD_REQUEST for malformed JSON and for text that cannot be stored. */
+export function parseBody(text: string): unknown {
+  let body: unknown
+  try {
+    // Some editors and languages begin a text with a byte order mark, which is no part of it.
+    body = JSON.parse(text.charCodeAt(0) === BYTE_ORDER_MARK ? text.slice(1) : text)
+  } catch {
+    throw badRequest('the JSON in the body is malformed')
+  }
+  if (mayBeUnstorable(text, body)) {
+    const problem = findUnstorable(body)
+    if (problem !== null) throw badRequest(`${shown(problem.path)}: ${problem.reason}`)
+  }
+  return body
+}
+
+const tooLarge = () => badRequest(`the body is larger than ${BODY_BYTES_MAX} bytes`)
+
+const BYTE_ORDER_MARK = 0xfeff
+
+const isJson = (type: string | null): boolean =>
+  type === 'application/json' ||
+  (type !== null && /^application\/([\w.+-]+\+)?json\s*(;|$)/i.test(type.trim()))

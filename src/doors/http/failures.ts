@@ -1,0 +1,107 @@
+import { Episode } from '../../episodes.ts'
+import { unavailablePart } from '../../errors.ts'
+import { systemTimers, type Timers } from '../../lib/timers.ts'
+import { type LogFields, log } from '../../log.ts'
+
+/** A part that is unavailable; `room`: the database lacks some. */
+type Reason = NonNullable<ReturnType<typeof unavailablePart>> | 'room'
+
+/**
+ * Tells why requests failed by a fault of ours. A reason of its own has a line of its own, as a client was given its request
+ * id. While the database or a shard is unavailable every call fails for the same reason; those are only counted:
+ *
+ * 1. While it is known that the database is away, or read only, they count to that.
+ * 2. Else it is looked a moment later, as the first calls fail before it is known. If it still is not, `requests_failing`.
+ * 3. None for ten seconds: `requests_recovered`.
+ */
+export class Failures {
+  readonly #timers: Pick<Timers, 'after'>
+  readonly #now: () => number
+  /** That the database is away, or takes no writes. */
+  readonly #known: readonly Episode[]
+  readonly #failing: Record<Reason, Episode>
+
+  constructor(
+    options: { timers?: Pick<Timers, 'after'>; now?: () => number; memory?: SharedArrayBuffer } = {},
+  ) {
+    const { timers = systemTimers, now = Date.now, memory } = options
+    this.#timers = timers
+    this.#now = now
+    this.#known = [new Episode('database', memory), new Episode('database writes', memory)]
+    this.#failing = {
+      database: new Episode('database calls', memory),
+      limiter: new Episode('limiter calls', memory),
+      room: new Episode('database room', memory),
+    }
+  }
+
+  report(cause: unknown, fields: LogFields): void {
+    const part = unavailablePart(cause)
+    if (part === null) {
+      log('error', 'request_failed', 'a request failed', { ...fields, cause })
+      return
+    }
+    const now = this.#now()
+    if (part === 'database' && this.#known.some((each) => each.count(1, now))) return
+    const code = codeOf(cause)
+    // What it lacks (disk, memory, connections) is mended in another way, and told apart from its being away.
+    const reason = part === 'database' && code !== null && LACK.test(code) ? 'room' : part
+    const failing = this.#failing[reason]
+    if (!failing.isOn && failing.begin(now))
+      this.#timers.after(KNOWN_MS, () =>
+        this.#look(reason, { part, ...fields, because: reasonOf(cause), ...(code !== null && { code }) }),
+      )
+    failing.count(1, now)
+  }
+
+  #look(reason: Reason, first: LogFields): void {
+    const failing = this.#failing[reason]
+    const known = reason === 'database' ? this.#known.find(({ isOn }) => isOn) : undefined
+    if (known !== undefined) {
+      known.count(failing.end(this.#now())?.counted ?? 0, this.#now())
+      return
+    }
+    log('error', 'requests_failing', 'requests fail because a part of the server is unavailable', {
+      ...first,
+      failed: failing.counted,
+    })
+    this.#lookLater(reason)
+  }
+
+  #lookLater(reason: Reason): void {
+    const failing = this.#failing[reason]
+    this.#timers.after(QUIET_MS, () => {
+      const now = this.#now()
+      const ended = now - failing.lastAt < QUIET_MS ? null : failing.end(now)
+      if (ended === null) return this.#lookLater(reason)
+      log('info', 'requests_recovered', 'no request failed for that reason for ten seconds', {
+        part: reason === 'room' ? 'database' : reason,
+        failed: ended.counted,
+        lastedMs: ended.lastedMs,
+      })
+    })
+  }
+}
+
+/** Of this thread. */
+export const failures = new Failures()
+
+/** Disk, memory, connections. */
+const LACK = /^53/
+const KNOWN_MS = 1000
+const QUIET_MS = 10_000
+
+/** In a line without stacks: where it was thrown says nothing new. */
+function reasonOf(cause: unknown): string {
+  const texts: string[] = []
+  for (let each = cause; each instanceof Error && texts.length < 8; each = each.cause)
+    texts.push(each.message)
+  return texts.join(': ')
+}
+
+/** Of Postgres or the network, the first of a chain. */
+function codeOf(cause: unknown): string | null {
+  for (let each = cause, depth = 0; each instanceof Error && depth < 8; each = each.cause, depth++)
+    if ('code' in each && /^[A-Z0-9_]{5,40}$/.test(String(each.code))) return String(each.code)
+  return null
+}

@@ -1,0 +1,163 @@
+import type { Socket, SocketHandler } from 'bun'
+import { Episode } from '../../episodes.ts'
+import { log } from '../../log.ts'
+import type { ConnectionCounts } from '../../observe/measures.ts'
+import type { Answer } from './answer.ts'
+import { AnswerWriter } from './answer-writer.ts'
+import { Connection } from './connection.ts'
+import type { Handler } from './handle.ts'
+import { HeadCache } from './head-cache.ts'
+import type { HeldMemory } from './held-memory.ts'
+import type { Incoming } from './incoming.ts'
+import type { Refused } from './request-head.ts'
+import type { Turns } from './turns.ts'
+import type { YoungGarbage } from './young-garbage.ts'
+
+/**
+ * The HTTP/1 server of one listener: it alone reads what clients send. A connection's bytes (`connection.ts`) become a head
+ * (`request-head.ts`) and a body (`request-body.ts`), then an answer by a hot handler, or by `cold` for all else.
+ *
+ * | refused, and closed after the answer | status |
+ * |---|---|
+ * | a head, Host, length, target or chunk that is malformed or could be read in two ways | 400 |
+ * | a body over 1 MiB | 400, by the endpoint |
+ * | too slow to send; memory of the thread full | 408; 503 |
+ * | request line, head or trailers over 16 KiB; unknown `Expect` | 414, 431; 417 |
+ * | CONNECT, a coding other than chunked; another version than 1.0 and 1.1 | 501; 505 |
+ *
+ * Why not Bun.serve: it takes 1.6 × the CPU, cannot bound connections, memory or slow senders: docs/decisions/0001-own-http-front.md.
+ */
+export class Front {
+  private readonly connections = new Set<Connection>()
+  private readonly listener: Bun.TCPSocketListener<Connection> | Bun.UnixSocketListener<Connection>
+  private readonly sweeper: Timer
+  private isStopping = false
+  readonly heads = new HeadCache()
+  readonly writer = new AnswerWriter()
+
+  constructor(readonly options: FrontOptions) {
+    const { where, garbage } = options
+    const socket: SocketHandler<Connection> = {
+      open: (socket) => this.open(socket),
+      data: (socket, chunk) => {
+        garbage.received(chunk.length)
+        socket.data.receive(chunk)
+      },
+      drain: (socket) => socket.data.drained(),
+      end: (socket) => socket.data.ended(),
+      close: (socket) => this.forget(socket.data),
+      error: (socket) => socket.terminate(),
+    }
+    // `reusePort` is missing in the types of listeners; several threads sharing a port show that it works.
+    this.listener =
+      'unix' in where
+        ? Bun.listen<Connection>({ unix: where.unix, socket, allowHalfOpen: true })
+        : Bun.listen<Connection>({ ...where, socket, allowHalfOpen: true })
+    this.sweeper = setInterval(() => this.sweep(), 1000)
+    this.sweeper.unref()
+  }
+
+  /** The port in use; null on a Unix socket. */
+  get port(): number | null {
+    return 'hostname' in this.options.where && 'port' in this.listener ? this.listener.port : null
+  }
+
+  /**
+   * A second has passed: cuts off who has been idle, or slow to send or to take, for too long. One walk over all
+   * connections instead of a timer each.
+   */
+  sweep(): void {
+    for (const connection of this.connections) connection.age()
+    this.options.turns.retry()
+    if (!refusing.isOn || Date.now() - refusing.lastAt < CALM_MS) return
+    const ended = refusing.end()
+    if (ended !== null)
+      log('info', 'connections_accepted', 'no connection was refused for ten seconds', {
+        refused: ended.counted,
+        lastedMs: ended.lastedMs,
+      })
+  }
+
+  /**
+   * Answers what has come and what comes meanwhile, each connection's last answer with `Connection: close`. Idle ones are
+   * closed after a moment: a client that reuses one may have sent a request that is on its way. What is left after
+   * `patienceMs` is cut off.
+   */
+  async stop(patienceMs: number): Promise<void> {
+    const { where } = this.options
+    // Connections that the kernel has accepted for us are reset when it stops to listen: those that are there are taken first.
+    // A Unix socket stops at once: its path goes with it, and may be a successor's in the next turn.
+    if (patienceMs > 0 && !('unix' in where))
+      for (let turn = 0; turn < 2; turn++) await new Promise(setImmediate)
+    this.listener.stop()
+    // Whoever is told that its connection ends opens another: when nobody listens any more, or that is reset as well.
+    if (patienceMs > 0 && 'reusePort' in where && where.reusePort) await Bun.sleep(OTHER_THREADS_MS)
+    this.isStopping = true
+    const startedMs = performance.now()
+    for (;;) {
+      const waitedMs = performance.now() - startedMs
+      if (this.connections.size === 0 || waitedMs >= patienceMs) break
+      if (waitedMs >= QUIET_MS) for (const connection of this.connections) connection.finish()
+      await Bun.sleep(5)
+    }
+    for (const connection of this.connections) connection.terminate()
+    clearInterval(this.sweeper)
+  }
+
+  private open(socket: Socket<Connection>): void {
+    const { connectionsMax, counts } = this.options
+    socket.data = new Connection(socket, this)
+    if (this.connections.size >= connectionsMax) {
+      counts.refused++
+      if (!refusing.isOn && refusing.begin())
+        log(
+          'warn',
+          'connections_refused',
+          'connections are refused: TOLLGATE_CONNECTIONS_MAX of them are open',
+          { connectionsMax },
+        )
+      refusing.count()
+      socket.terminate()
+      return
+    }
+    this.connections.add(socket.data)
+    counts.open++
+  }
+
+  private forget(connection: Connection): void {
+    if (this.connections.delete(connection)) this.options.counts.open--
+    connection.closed()
+  }
+
+  get isClosing(): boolean {
+    return this.isStopping
+  }
+}
+
+/** Of all threads. */
+const refusing = new Episode('connections')
+const CALM_MS = 10_000
+
+export type FrontOptions = {
+  where: { hostname: string; port: number; reusePort: boolean } | { unix: string }
+  /** By method and path. */
+  hot: ReadonlyMap<string, Handler>
+  /** Answers everything else. */
+  cold: (request: Incoming) => Answer | Response | Promise<Answer | Response>
+  /** The answer to what is no request. */
+  refuse: (refused: Refused) => Answer
+  /** More are refused at once. */
+  connectionsMax: number
+  /** Told of every connection. */
+  counts: ConnectionCounts
+  /** Told of all that is received. */
+  garbage: Pick<YoungGarbage, 'received'>
+  /** Of the thread, as the following. */
+  memory: HeldMemory
+  turns: Turns
+}
+
+/** Longer than a request is on its way from a client next door. */
+const QUIET_MS = 150
+/** Until the other threads do not listen either. */
+const OTHER_THREADS_MS = 50

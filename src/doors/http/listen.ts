@@ -1,0 +1,129 @@
+import { chmodSync } from 'node:fs'
+import type { Config } from '../../config.ts'
+import { StartError } from '../../data-dir/data-dir.ts'
+import { systemTimers } from '../../lib/timers.ts'
+import { createApp, createMetricsApp } from '../../server/app.ts'
+import type { Deps } from '../../server/deps.ts'
+import { removeStaleSocket } from '../../server/places.ts'
+import { Front } from './front.ts'
+import { HeldMemory } from './held-memory.ts'
+import { Turns } from './turns.ts'
+import { YoungGarbage } from './young-garbage.ts'
+
+export type Listener = {
+  /** Base of links to this server, without a trailing slash. */
+  url: string
+  /** The TCP port in use; null = none. */
+  port: number | null
+  /** Where it listens, for people: a URL, the path of a Unix socket, or both. */
+  places: string[]
+  /** Takes no more connections, answers what is in flight, then closes. Bounded: what takes longer is cut off. */
+  stop(): Promise<void>
+}
+
+/**
+ * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both: a {@link Front} on each.
+ * @param options.isShared Whether other threads listen on the same port; the kernel then spreads connections over them.
+ * @throws StartError when the port or the socket cannot be had.
+ */
+export async function listen(
+  deps: Deps,
+  options: Config['listen'] & { isShared: boolean },
+): Promise<Listener> {
+  const { host, port, socketPath, isShared, connectionsMax, memoryBytesMax } = options
+  const { hot, cold, refuse } = createApp(deps)
+  const garbage = new YoungGarbage()
+  const counts = deps.measures.connections
+  const turns = new Turns(systemTimers)
+  const memory = new HeldMemory(memoryBytesMax, counts, () => turns.retry())
+  const common = {
+    hot,
+    cold,
+    refuse,
+    connectionsMax,
+    counts,
+    garbage,
+    memory,
+    turns,
+  }
+  const fronts: Front[] = []
+  let boundPort: number | null = null
+  try {
+    if (port !== null) {
+      const where = { hostname: host, port, reusePort: isShared }
+      const front = start(`HOST ${host}, PORT ${port}`, () => new Front({ ...common, where }))
+      fronts.push(front)
+      boundPort = front.port
+    }
+    if (socketPath !== null) {
+      await removeStaleSocket(socketPath)
+      const where = { unix: socketPath }
+      fronts.push(start(`TOLLGATE_SOCKET ${socketPath}`, () => new Front({ ...common, where })))
+      chmodSync(socketPath, 0o660)
+    }
+  } catch (cause) {
+    garbage.stop()
+    await Promise.all(fronts.map((front) => front.stop(0)))
+    throw cause
+  }
+  const url = boundPort === null ? null : `http://${displayHost(host)}:${boundPort}`
+  return {
+    url: url ?? 'http://localhost',
+    port: boundPort,
+    places: [url, socketPath].filter((place) => place !== null),
+    stop: async () => {
+      // A Unix socket's path goes as soon as it takes no more (Bun does that). Not later: it may be a successor's by then.
+      await Promise.all(fronts.map((front) => front.stop(STOP_MS)))
+      garbage.stop()
+    },
+  }
+}
+
+/**
+ * `/metrics` alone, on a port of its own.
+ * @throws StartError when the port cannot be had.
+ */
+export function listenForMetrics(
+  deps: Deps,
+  { host, port }: { host: string; port: number },
+): { url: string; stop(): Promise<void> } {
+  const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
+  const turns = new Turns(systemTimers)
+  const front = start(`HOST ${host}, TOLLGATE_METRICS_PORT ${port}`, () => {
+    return new Front({
+      where: { hostname: host, port, reusePort: false },
+      hot: new Map(),
+      ...createMetricsApp(deps),
+      connectionsMax: METRICS_CONNECTIONS_MAX,
+      counts,
+      garbage: { received: () => {} },
+      memory: new HeldMemory(METRICS_MEMORY_BYTES, counts, () => turns.retry()),
+      turns,
+    })
+  })
+  return {
+    url: `http://${displayHost(host)}:${front.port}/metrics`,
+    stop: () => front.stop(STOP_MS),
+  }
+}
+
+const METRICS_CONNECTIONS_MAX = 100
+const METRICS_MEMORY_BYTES = 4 * 2 ** 20
+
+/** How long a stop waits for requests in flight. */
+const STOP_MS = 2000
+
+function start<T>(where: string, serve: () => T): T {
+  try {
+    return serve()
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause)
+    throw new StartError(`cannot listen on ${where}: ${reason}`, { cause })
+  }
+}
+
+/** An address others can use: "any address" is not one. */
+function displayHost(host: string): string {
+  if (host === '0.0.0.0' || host === '::') return 'localhost'
+  return host.includes(':') ? `[${host}]` : host
+}

@@ -1,0 +1,33 @@
+import { getRatelimits } from '../../api/analytics/get-ratelimits.ts'
+import { getVerifications } from '../../api/analytics/get-verifications.ts'
+import {
+  GetRatelimitsQuery,
+  GetRatelimitsReply,
+  GetVerificationsQuery,
+  GetVerificationsReply,
+} from '../../api/analytics/schema.ts'
+import { type Endpoint, get } from '../http/endpoint.ts'
+
+export const analyticsRoutes: Endpoint[] = [
+  get(
+    '/v1/analytics.getVerifications',
+    {
+      input: GetVerificationsQuery,
+      reply: GetVerificationsReply,
+      summary: 'Count verifications of an API’s keys',
+      introduced: '2025-01-01',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
+    getVerifications,
+  ),
+  get(
+    '/v1/analytics.getRatelimits',
+    {
+      input: GetRatelimitsQuery,
+      reply: GetRatelimitsReply,
+      summary: 'Count rate limit decisions of a namespace',
+      errors: ['NOT_FOUND'],
+    },
+    getRatelimits,
+  ),
+]

@@ -1,0 +1,11 @@
+import { listEvents } from '../../api/audit-events/list-events.ts'
+import { ListEventsQuery, ListEventsReply } from '../../api/audit-events/schema.ts'
+import { type Endpoint, get } from '../http/endpoint.ts'
+
+export const auditEventRoutes: Endpoint[] = [
+  get(
+    '/v1/audit.listEvents',
+    { input: ListEventsQuery, reply: ListEventsReply, summary: 'List what was changed, and by whom' },
+    listEvents,
+  ),
+]

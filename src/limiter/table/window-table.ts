@@ -1,0 +1,575 @@
+import { COUNT_MAX } from '../../lib/bounds.ts'
+import { CellBatch } from './cell-batch.ts'
+import { NearLimit } from './near-limit.ts'
+import { Overflow } from './overflow.ts'
+import { OWNERS, OwnerShares, UNKNOWN_OWNER } from './owners.ts'
+
+/**
+ * The fixed windows of one shard, in memory. No clock, no timer, no I/O: every call brings its time.
+ *
+ * Layout: extendible hashing over pages of 32 cells. A directory indexed by leading bits of the hash names the page; in a
+ * page it is linear probing. A full page splits in two, so growth costs one page at a time. A walk follows the directory,
+ * and so the order of the names. A cell is 40 bytes: the 128-bit name, the window's end with its owner, and two counts.
+ *
+ * Owners are workspaces, as small numbers (`owners.ts`). When there is no page left and the own page is full, a new counter
+ * takes the place of a counter of an owner that has more cells than its own. That one goes on in the overflow sketch, as
+ * does the new one where nobody has more. The sketch over-counts and never under-counts, so no flood makes the table
+ * forget a count, and a flood costs its own workspace first.
+ */
+export class WindowTable {
+  /** What the last `take` found: used of the window after the decision, a refused cost not included. */
+  used = 0
+  /** When that window ends, Unix ms. */
+  resetAtMs = 0
+  /** The latest time seen; a call that brings an earlier one is decided at this. Only `take`, `advance` and the start move it. */
+  nowMs: number
+  /** Cells in use: open windows, and those that are over but not yet swept. */
+  live = 0
+  /** Of them, changed since they were last gathered. */
+  dirty = 0
+  /** In use; only ever more. */
+  pages: number
+
+  readonly sketch: Overflow
+  readonly owners = new OwnerShares()
+  /** Counters of the sketch that a charge brought to half of their limit or beyond, or that gave up their cell. */
+  readonly nearLimit = new NearLimit(NEAR_LIMIT_MAX)
+  /** Of which this is one: all `h0` here lie in one part of so many equal ones. */
+  private readonly shards: number
+  /** What nodes used whose windows were restored before is in the sketch. */
+  private sketchKnowsOthers = false
+  private readonly words: Int32Array
+  /** The same memory: a cell's fourth double is what this node used; a page ends with what others used of its cells. */
+  private readonly counts: Float64Array
+  private readonly pagesMax: number
+  private readonly depthMax: number
+  /** What `warm` read, so that the compiler must keep the reads. */
+  private warmed = 0
+  /** Page by the first `depth` bits of the place. */
+  private directory: Int32Array
+  private depth: number
+  /** How many bits a page stands for; at most `depth`. */
+  private readonly pageDepths: Uint8Array
+  /** 1 = some cell of the page is dirty. */
+  private readonly pageDirty: Uint8Array
+  /** No cell of the page ends before this: saves looking at pages where nothing can be freed. */
+  private readonly pageEndsFrom: Float64Array
+  private readonly scratchWords = new Int32Array(PAGE_WORDS)
+  private readonly scratchCounts = new Float64Array(this.scratchWords.buffer)
+
+  /** @param options.memoryBytes For cells, directory and sketch together; at least 128 KiB are used. */
+  constructor(options: { memoryBytes: number; nowMs: number; shards?: number }) {
+    this.shards = options.shards ?? 1
+    const budget = Math.min(Math.max(options.memoryBytes, MEMORY_BYTES_MIN), MEMORY_BYTES_MAX)
+    this.nowMs = options.nowMs
+    this.sketch = new Overflow(budget * SKETCH_SHARE)
+    this.pagesMax = Math.floor((budget - this.sketch.bytes) / PAGE_BYTES_ALL)
+    this.depthMax = Math.floor(Math.log2(this.pagesMax)) + 3
+    this.words = new Int32Array(this.pagesMax * PAGE_WORDS)
+    this.counts = new Float64Array(this.words.buffer)
+    this.pageDepths = new Uint8Array(this.pagesMax)
+    this.pageDirty = new Uint8Array(this.pagesMax)
+    this.pageEndsFrom = new Float64Array(this.pagesMax).fill(Number.POSITIVE_INFINITY)
+    this.depth = DEPTH_AT_START
+    this.pages = 2 ** DEPTH_AT_START
+    this.directory = Int32Array.from({ length: this.pages }, (_, page) => page)
+    this.pageDepths.fill(DEPTH_AT_START, 0, this.pages)
+  }
+
+  /**
+   * Takes `cost` from the counter's window if used + cost <= limit; otherwise, and for cost 0, changes nothing.
+   * `used` and `resetAtMs` tell the rest.
+   * @param limit 0 to 2^53 - 1. @param durationMs 1 to 2^45. @param cost 0 to 2^53 - 1.
+   * @param owner Whose counter it is, see {@link OwnerShares}.
+   */
+  take(
+    h0: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    limit: number,
+    durationMs: number,
+    cost: number,
+    atMs: number,
+    owner: number = UNKNOWN_OWNER,
+  ): boolean {
+    if (atMs > this.nowMs) this.nowMs = atMs
+    const endMs = (Math.floor(this.nowMs / durationMs) + 1) * durationMs
+    const words = this.words
+    const counts = this.counts
+    const page = this.directory[placeOf(h0, this.shards) >>> (32 - this.depth)] as number // the directory has 2^depth entries
+    const first = page * PAGE_WORDS
+    const home = homeOf(h2)
+    for (let probe = 0; probe < PAGE_CELLS; probe++) {
+      const at = first + ((home + probe * CELL_WORDS) & (CELLS_WORDS - 1))
+      const endHigh = words[at + 5] as number // in range
+      if (words[at] === h0 && words[at + 1] === h1 && words[at + 2] === h2 && words[at + 3] === h3) {
+        // A later end than ours is the clock set back over a restart: that window goes on, it is not handed out anew.
+        const cellEndMs = (endHigh & END_HIGH_MASK) * 2 ** 32 + ((words[at + 4] as number) >>> 0) // in range
+        const own = (at >> 1) + 3
+        if (cellEndMs >= endMs) {
+          const ownUsed = counts[own] as number // in range
+          let used = ownUsed
+          // Beyond 2^53 a sum is rounded, but no limit is as high.
+          if ((endHigh & HAS_OTHERS) !== 0) used += this.othersOf(at)
+          this.resetAtMs = cellEndMs
+          if (used + cost > limit) {
+            this.used = Math.min(used, COUNT_MAX)
+            return false
+          }
+          this.used = used + cost
+          if (cost > 0) {
+            counts[own] = ownUsed + cost
+            if ((endHigh & DIRTY) === 0) {
+              this.dirty++
+              words[at + 5] = endHigh | DIRTY
+              this.pageDirty[page] = 1
+            }
+            if (endHigh >>> OWNER_SHIFT !== owner) this.adopt(at, owner)
+          }
+          return true
+        }
+        // An empty cell is all zeroes, so this may be one, for the name of all zeroes. Then it is not ours to keep.
+        if (cellEndMs === 0) break
+        this.used = 0
+        this.resetAtMs = endMs
+        if (cost > limit) return false
+        this.used = cost
+        if (cost > 0) {
+          this.setEnd(at, endMs)
+          counts[own] = cost
+          this.changed(at)
+          if (endHigh >>> OWNER_SHIFT !== owner) this.adopt(at, owner)
+        }
+        return true
+      }
+      if (endHigh === 0 && words[at + 4] === 0) break
+    }
+    return this.takeNew(h0, h1, h2, h3, limit, cost, endMs, owner)
+  }
+
+  /**
+   * Brings the counter's cell into the processor's cache, soon before its `take`. For the calls of a batch one after
+   * the other the waits for memory overlap, which more than halves the time of a take from a large table.
+   */
+  warm(h0: number, h2: number): void {
+    const page = this.directory[placeOf(h0, this.shards) >>> (32 - this.depth)] as number // in range
+    this.warmed ^= this.words[page * PAGE_WORDS + homeOf(h2)] as number // in range
+  }
+
+  /** The cell is to be written. */
+  private changed(at: number): void {
+    const endHigh = this.words[at + 5] as number // in range
+    if ((endHigh & DIRTY) !== 0) return
+    this.dirty++
+    this.words[at + 5] = endHigh | DIRTY
+    this.pageDirty[Math.floor(at / PAGE_WORDS)] = 1
+  }
+
+  /** Whose a restored cell is, may be known only when its counter is charged. */
+  private adopt(at: number, owner: number): void {
+    if (owner === UNKNOWN_OWNER) return
+    this.owners.lose(this.ownerOf(at))
+    this.owners.gain(owner)
+    this.words[at + 5] = ((this.words[at + 5] as number) & ~OWNER_MASK) | (owner << OWNER_SHIFT) // in range
+  }
+
+  /** The counter has no cell. It gets one only when something is charged, so looking and being refused cost no memory. */
+  private takeNew(
+    h0: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    limit: number,
+    cost: number,
+    endMs: number,
+    owner: number,
+  ): boolean {
+    const sketch = this.sketch
+    const known = sketch.isActive ? sketch.estimate(owner, h1, h2, h3, endMs) : 0
+    this.resetAtMs = endMs
+    this.used = known
+    if (known + cost > limit) return false
+    if (cost === 0) return true
+    this.used = known + cost
+    const at = this.makeCell(h0, h1, h2, h3, endMs, owner)
+    if (at < 0) {
+      this.raise(owner, h1, h2, h3, endMs, this.used)
+      if (2 * this.used >= limit) this.nearLimit.keep(h0, h1, h2, h3, endMs, this.used, owner)
+    } else {
+      this.counts[(at >> 1) + 3] = this.used
+      this.changed(at)
+    }
+    return true
+  }
+
+  private raise(owner: number, h1: number, h2: number, h3: number, endMs: number, used: number): void {
+    const isLarge = owner === UNKNOWN_OWNER || this.owners.isAverage(owner, this.live)
+    this.sketch.raise(owner, isLarge, h1, h2, h3, endMs, used, this.nowMs)
+  }
+
+  /**
+   * Takes up what one node wrote before this start; before any `take`. The same window may come several times and in any
+   * order: the newest end counts and, of that, the highest count. It counts as this node's own, and as written.
+   */
+  restore(
+    h0: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    storedEndMs: number,
+    storedUsed: number,
+    owner: number = UNKNOWN_OWNER,
+  ): void {
+    const endMs = Math.min(storedEndMs, END_MS_MAX)
+    const used = Math.min(storedUsed, COUNT_MAX)
+    if (endMs <= this.nowMs) return
+    const counts = this.counts
+    let at = this.find(h0, h1, h2, h3)
+    if (at < 0) {
+      const known = this.sketch.isActive ? this.sketch.estimate(owner, h1, h2, h3, endMs) : 0
+      at = this.makeCell(h0, h1, h2, h3, endMs, owner)
+      if (at < 0) {
+        // What others used is to be added to. Once that is mixed with what came of this node, each copy has to be.
+        const total = this.sketchKnowsOthers ? Math.min(known + used, COUNT_MAX) : Math.max(known, used)
+        this.raise(owner, h1, h2, h3, endMs, total)
+        this.nearLimit.keep(h0, h1, h2, h3, endMs, used, owner)
+        return
+      }
+      this.setOthers(at, known)
+    }
+    const own = (at >> 1) + 3
+    const cellEndMs = this.endOf(at)
+    if (cellEndMs > endMs) return
+    if (cellEndMs < endMs) {
+      this.setEnd(at, endMs)
+      counts[own] = 0
+    }
+    if (used > (counts[own] as number)) counts[own] = used // in range
+  }
+
+  /** All that was restored so far was another node's, and so is only added to what this one counts. */
+  wereOthers(): void {
+    for (let page = 0; page < this.pages; page++) {
+      const first = page * PAGE_WORDS
+      for (let at = first; at < first + CELLS_WORDS; at += CELL_WORDS) {
+        this.setOthers(at, Math.min(this.usedOf(at), COUNT_MAX))
+        this.counts[(at >> 1) + 3] = 0
+      }
+    }
+    this.sketchKnowsOthers = this.sketch.isActive
+    this.nearLimit.take(Number.POSITIVE_INFINITY) // theirs to write
+  }
+
+  /**
+   * One slice of a walk over all pages, in the order of their cells' names: frees windows that are over and gathers the
+   * cells changed since the last walk, which then count as written. A page that splits meanwhile stays where it is in that
+   * order, so a walk misses nothing and gathers no cell twice.
+   * @param from 0, or where the slice before ended. @param pagesMax At least 1.
+   * @param rewrite Where windows that did not change are gathered too.
+   * @returns where to go on from, or -1 after the last page.
+   */
+  sweep(from: number, pagesMax: number, changed: CellBatch, rewrite: Rewrite = NO_REWRITE): number {
+    let place = from
+    for (let pages = 0; pages < pagesMax; pages++) {
+      const page = this.directory[place >>> (32 - this.depth)] as number // in range
+      const isRewritten = place >= rewrite.from && place < rewrite.until
+      if (isRewritten || this.pageDirty[page] === 1) {
+        if (!changed.hasRoom(PAGE_CELLS)) return place
+        if (isRewritten && !rewrite.unchanged.hasRoom(PAGE_CELLS)) return place
+        this.gather(page, changed, isRewritten ? rewrite.unchanged : null)
+      }
+      if ((this.pageEndsFrom[page] as number) <= this.nowMs) this.rebuild(page, page, 0) // in range
+      place += 2 ** (32 - (this.pageDepths[page] as number)) // in range
+      if (place === PLACES) return -1
+    }
+    return place
+  }
+
+  /** As a call does that only looks: from now on windows are over that end up to then. */
+  advance(atMs: number): void {
+    if (atMs > this.nowMs) this.nowMs = atMs
+  }
+
+  /** Takes back that these cells were written. Those whose window has moved on or is over need no writing any more. */
+  markChanged(cells: CellBatch): void {
+    for (let i = 0; i < cells.count; i++) {
+      const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = cells.names.subarray(4 * i, 4 * i + 4)
+      const at = this.find(h0, h1, h2, h3)
+      if (at < 0) {
+        const [endMs = 0, used = 0, owner] = [cells.ends[i], cells.used[i], cells.owners[i]]
+        // Its cell may have been given to another counter since: then it is written as what has none.
+        if (endMs > this.nowMs) this.nearLimit.keep(h0, h1, h2, h3, endMs, used, owner)
+        continue
+      }
+      if (this.endOf(at) !== cells.ends[i]) continue
+      this.changed(at)
+    }
+  }
+
+  /** Bytes in use of cells and directory, without the sketch. */
+  get bytes(): number {
+    return this.pages * PAGE_BYTES + this.directory.byteLength
+  }
+
+  private gather(page: number, changed: CellBatch, unchanged: CellBatch | null): void {
+    this.pageDirty[page] = 0
+    const words = this.words
+    const first = page * PAGE_WORDS
+    for (let at = first; at < first + CELLS_WORDS; at += CELL_WORDS) {
+      const endHigh = words[at + 5] as number // in range
+      const isDirty = (endHigh & DIRTY) !== 0
+      if (!isDirty && unchanged === null) continue
+      if (isDirty) {
+        this.dirty--
+        words[at + 5] = endHigh & ~DIRTY
+      }
+      const endMs = this.endOf(at)
+      if (endMs <= this.nowMs) continue // free too
+      const used = this.counts[(at >> 1) + 3] as number // in range
+      if (used === 0) continue // only other nodes used it
+      const into = isDirty || unchanged === null ? changed : unchanged
+      into.add(
+        words[at] as number, // h0, in range as `at`
+        words[at + 1] as number, // h1
+        words[at + 2] as number, // h2
+        words[at + 3] as number, // h3
+        endMs,
+        used,
+        this.ownerOf(at),
+      )
+    }
+  }
+
+  /** When the cell's window ends, Unix ms; 0 = the cell is free. */
+  private endOf(at: number): number {
+    return ((this.words[at + 5] as number) & END_HIGH_MASK) * 2 ** 32 + ((this.words[at + 4] as number) >>> 0) // in range
+  }
+
+  private othersOf(at: number): number {
+    return this.counts[othersAt(at)] as number // in range
+  }
+
+  private setOthers(at: number, used: number): void {
+    const endHigh = this.words[at + 5] as number // in range
+    this.words[at + 5] = used > 0 ? endHigh | HAS_OTHERS : endHigh & ~HAS_OTHERS
+    if (used > 0) this.counts[othersAt(at)] = used
+  }
+
+  /** By this node and others. */
+  private usedOf(at: number): number {
+    const own = this.counts[(at >> 1) + 3] as number // in range
+    return ((this.words[at + 5] as number) & HAS_OTHERS) === 0 ? own : own + this.othersOf(at) // in range
+  }
+
+  private ownerOf(at: number): number {
+    return (this.words[at + 5] as number) >>> OWNER_SHIFT // in range
+  }
+
+  /** A window in which other nodes used nothing yet; owner and dirty bit stay. */
+  private setEnd(at: number, endMs: number): void {
+    const kept = (this.words[at + 5] as number) & (OWNER_MASK | DIRTY) // in range
+    this.words[at + 4] = endMs // the low 32 bits, as storing into such an array takes them
+    this.words[at + 5] = Math.floor(endMs / 2 ** 32) | kept
+  }
+
+  /** @returns where the cell's words begin, or -1. */
+  private find(h0: number, h1: number, h2: number, h3: number): number {
+    const words = this.words
+    const first = (this.directory[placeOf(h0, this.shards) >>> (32 - this.depth)] as number) * PAGE_WORDS // in range
+    const home = homeOf(h2)
+    for (let probe = 0; probe < PAGE_CELLS; probe++) {
+      const at = first + ((home + probe * CELL_WORDS) & (CELLS_WORDS - 1))
+      if (words[at + 5] === 0 && words[at + 4] === 0) return -1
+      if (words[at] === h0 && words[at + 1] === h1 && words[at + 2] === h2 && words[at + 3] === h3) return at
+    }
+    return -1
+  }
+
+  /**
+   * Makes the cell of a counter that has none, nothing used. Makes room first: frees what is over in the page, else
+   * splits it, else takes the cell of an owner that has more than this one.
+   * @returns where its words begin, or -1 when there is no room.
+   */
+  private makeCell(h0: number, h1: number, h2: number, h3: number, endMs: number, owner: number): number {
+    for (;;) {
+      const page = this.directory[placeOf(h0, this.shards) >>> (32 - this.depth)] as number // in range
+      let at = this.freeCellOf(page, h2)
+      if (at < 0) {
+        const endsFrom = this.pageEndsFrom[page] as number // in range
+        if (endsFrom <= this.nowMs) {
+          this.rebuild(page, page, 0)
+          continue
+        }
+        if (this.split(page, placeOf(h0, this.shards))) continue
+        at = this.cellToGive(page, owner)
+        if (at < 0) return -1
+        this.giveUp(at)
+      }
+      const words = this.words
+      words[at] = h0
+      words[at + 1] = h1
+      words[at + 2] = h2
+      words[at + 3] = h3
+      words[at + 5] = owner << OWNER_SHIFT
+      this.setEnd(at, endMs)
+      this.counts[(at >> 1) + 3] = 0
+      if (endMs < (this.pageEndsFrom[page] as number)) this.pageEndsFrom[page] = endMs // in range
+      this.live++
+      this.owners.gain(owner)
+      return at
+    }
+  }
+
+  /**
+   * In a full page: of the owner with the most cells in the table, at least as many as the average and more than this one
+   * will have, the least used cell. So who has less than the average loses none. Those of unknown owners stay: what is
+   * counted of them in the sketch, everybody would have to look at.
+   * @returns where its words begin, or -1.
+   */
+  private cellToGive(page: number, owner: number): number {
+    if (owner === UNKNOWN_OWNER) return -1
+    const { cells } = this.owners
+    const mine = cells[owner] as number // below OWNERS
+    if (2 * mine >= this.live) return -1 // nobody has more
+    let most = mine + 1
+    let least = 0
+    let found = -1
+    for (let at = page * PAGE_WORDS; at < page * PAGE_WORDS + CELLS_WORDS; at += CELL_WORDS) {
+      const other = this.ownerOf(at)
+      if (other === UNKNOWN_OWNER || !this.owners.isAverage(other, this.live)) continue
+      const theirs = cells[other] as number // below OWNERS
+      if (theirs < most || (theirs === most && found < 0)) continue
+      const used = this.usedOf(at)
+      if (theirs === most && used >= least) continue
+      most = theirs
+      least = used
+      found = at
+    }
+    return found
+  }
+
+  /** Its counter goes on in the sketch. The page stays full, so whatever comes in its place is found as long as it is there. */
+  private giveUp(at: number): void {
+    const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = this.words.subarray(at, at + 4)
+    const owner = this.ownerOf(at)
+    const endMs = this.endOf(at)
+    const own = this.counts[(at >> 1) + 3] as number // in range
+    const used = Math.min(this.usedOf(at), COUNT_MAX)
+    if (used > 0) this.raise(owner, h1, h2, h3, endMs, used)
+    if (own > 0) this.nearLimit.keep(h0, h1, h2, h3, endMs, own, owner)
+    if (((this.words[at + 5] as number) & DIRTY) !== 0) this.dirty-- // in range
+    this.live--
+    this.owners.lose(owner)
+  }
+
+  private freeCellOf(page: number, h2: number): number {
+    const words = this.words
+    const first = page * PAGE_WORDS
+    const home = homeOf(h2)
+    for (let probe = 0; probe < PAGE_CELLS; probe++) {
+      const at = first + ((home + probe * CELL_WORDS) & (CELLS_WORDS - 1))
+      if (words[at + 5] === 0 && words[at + 4] === 0) return at
+    }
+    return -1
+  }
+
+  /** Moves half of a page, the cells with the next bit of their place set, to a new one. @returns false at the budget. */
+  private split(page: number, place: number): boolean {
+    if (this.pages === this.pagesMax) return false
+    const bits = (this.pageDepths[page] as number) + 1 // in range
+    if (bits > this.depth) {
+      if (this.depth === this.depthMax) return false
+      const doubled = new Int32Array(2 * this.directory.length)
+      for (let i = 0; i < this.directory.length; i++) {
+        const named = this.directory[i] as number // in range
+        doubled[2 * i] = named
+        doubled[2 * i + 1] = named
+      }
+      this.directory = doubled
+      this.depth++
+    }
+    const newPage = this.pages++
+    this.pageDepths[page] = bits
+    this.pageDepths[newPage] = bits
+    this.pageDirty[newPage] = this.pageDirty[page] as number // in range
+    const span = 2 ** (this.depth - bits)
+    const from = ((place >>> (32 - bits)) | 1) * span
+    this.directory.fill(newPage, from, from + span)
+    this.rebuild(page, newPage, 32 - bits)
+    return true
+  }
+
+  /** Places the open windows of a page anew, those with the given bit of their place set in `pageOfOnes`; drops the rest. */
+  private rebuild(page: number, pageOfOnes: number, bit: number): void {
+    const words = this.words
+    const first = page * PAGE_WORDS
+    const old = this.scratchWords
+    old.set(words.subarray(first, first + PAGE_WORDS))
+    words.fill(0, first, first + CELLS_WORDS)
+    this.pageEndsFrom[page] = Number.POSITIVE_INFINITY
+    for (let from = 0; from < CELLS_WORDS; from += CELL_WORDS) {
+      const endHigh = old[from + 5] as number // in range
+      const endMs = (endHigh & END_HIGH_MASK) * 2 ** 32 + ((old[from + 4] as number) >>> 0) // in range
+      if (endMs === 0) continue // free
+      if (endMs <= this.nowMs) {
+        this.live--
+        if ((endHigh & DIRTY) !== 0) this.dirty--
+        this.owners.lose(endHigh >>> OWNER_SHIFT)
+        continue
+      }
+      const place = placeOf(old[from] as number, this.shards) // in range
+      const target = (place >>> bit) & 1 ? pageOfOnes : page
+      const at = this.freeCellOf(target, old[from + 2] as number) // in range
+      for (let i = 0; i < CELL_WORDS; i++) words[at + i] = old[from + i] as number // in range
+      if ((endHigh & HAS_OTHERS) !== 0)
+        this.counts[othersAt(at)] = this.scratchCounts[othersAt(from)] as number // in range
+      if (endMs < (this.pageEndsFrom[target] as number)) this.pageEndsFrom[target] = endMs // in range
+    }
+  }
+}
+
+/**
+ * A part of the names of a shard, stretched to 32 bits: from and until, the latter not included. The parts of one walk after
+ * the other cover all cells there were when the first began, whatever pages split meanwhile.
+ */
+export type Rewrite = { from: number; until: number; unchanged: CellBatch }
+
+/** So many there are to lie in, and a walk or a rewriting of everything ends. */
+export const PLACES = 2 ** 32
+const NO_REWRITE: Rewrite = { from: 0, until: 0, unchanged: new CellBatch(0) }
+
+/** Where among all names of a shard one lies, as 32 bits: shards own equal parts of `h0`, this is the part stretched. */
+const placeOf = (h0: number, shards: number) => Math.imul(h0, shards)
+
+/** Where in its page a counter's cell is looked for first: at the beginning of a cache line of two cells. */
+const homeOf = (h2: number) => (h2 << CELL_SHIFT) & (CELLS_WORDS - 1) & ~CELL_WORDS
+
+/** Words 0-3 name; 4 and 14 bits of 5 end, an integer; two bits; 16 bits owner; 6-7 used by this node, a double. */
+const CELL_WORDS = 8
+const CELL_SHIFT = 3
+const END_HIGH_MASK = 2 ** 14 - 1
+const END_MS_MAX = 2 ** 46 - 1
+/** Changed since the last flush. */
+const DIRTY = 1 << 14
+/** Other nodes used some too; without it, what the page has as theirs does not count. */
+const HAS_OTHERS = 1 << 15
+const OWNER_SHIFT = 16
+const OWNER_MASK = (OWNERS - 1) << OWNER_SHIFT
+const PAGE_CELLS = 32
+const CELLS_WORDS = PAGE_CELLS * CELL_WORDS
+/** The cells, then what other nodes used of each: read only where there are any, so that it takes no cache line. */
+const PAGE_WORDS = CELLS_WORDS + 2 * PAGE_CELLS
+export const CELL_BYTES = (4 * PAGE_WORDS) / PAGE_CELLS
+/** The double of the cell that begins at that word. */
+const othersAt = (at: number) =>
+  ((at - (at % PAGE_WORDS) + CELLS_WORDS) >> 1) + ((at % PAGE_WORDS) >> CELL_SHIFT)
+const PAGE_BYTES = 4 * PAGE_WORDS
+/** With its share of directory (8 entries at the deepest) and of what is kept per page. */
+const PAGE_BYTES_ALL = PAGE_BYTES + 32 + 10
+const DEPTH_AT_START = 2
+const NEAR_LIMIT_MAX = 5_000
+const SKETCH_SHARE = 2 / 3
+const MEMORY_BYTES_MIN = 128 * 1024
+/** More than 4 GiB no array may have. */
+const MEMORY_BYTES_MAX = (4 * 1024 ** 3) / SKETCH_SHARE

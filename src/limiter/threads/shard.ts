@@ -1,0 +1,337 @@
+import type { Spills } from '../../data-dir/spill.ts'
+import type { DatabaseAddress } from '../../db/connect.ts'
+import { LoopLag } from '../../lib/loop-lag.ts'
+import type { Timers } from '../../lib/timers.ts'
+import { log } from '../../log.ts'
+import { Flusher, type FlushStore } from '../flush/flush.ts'
+import { unpackSegment } from '../flush/segment.ts'
+import type { HashRange, StoredNode, WindowStore } from '../flush/store.ts'
+import { CELL_BYTES, WindowTable } from '../table/window-table.ts'
+import {
+  type Answers,
+  type Calls,
+  type FromShard,
+  LARGEST_OWNERS,
+  NUMBERS_PER_CALL,
+  type OwnerNamed,
+  type ShardSetup,
+  type ToShard,
+  type WorkspaceShare,
+} from './protocol.ts'
+import { firstHashOf } from './shard-ranges.ts'
+
+/** What a shard needs of the thread it runs on. */
+export type ShardThread = {
+  say(message: FromShard): void
+  timers: Timers
+  openStore(address: DatabaseAddress): Store
+  openSpills(dataDir: string, of: DatabaseAddress): Pick<Spills, 'write'>
+  /** Called now and then, when batches have left garbage behind. */
+  collectGarbage(): void
+}
+type Store = FlushStore & Pick<WindowStore, 'list' | 'readRows' | 'readSegments'>
+
+/**
+ * One shard: the only one that touches its windows. Calls bring their time, so it never reads a clock to decide.
+ */
+export class Shard {
+  private running: { table: WindowTable; flusher: Flusher } | undefined
+  private readonly ports = new Set<MessagePort>()
+  private readonly lag: LoopLag
+  /** Open from the start on. */
+  private store: Store | undefined
+  private numbersReceived = 0
+  /** By owner. As many as workspaces call. */
+  private readonly workspaceIds = new Map<number, string>()
+  private isOverflowing = false
+  private isAbandoned = false
+
+  constructor(private readonly thread: ShardThread) {
+    this.lag = new LoopLag(thread.timers)
+  }
+
+  /** From the main thread. */
+  async receive(message: ToShard): Promise<void> {
+    const { say } = this.thread
+    switch (message.kind) {
+      case 'start':
+        try {
+          say({ kind: 'started', restored: await this.start(message.setup) })
+        } catch (cause) {
+          say({ kind: 'failed', reason: describe(cause) })
+        }
+        return
+      case 'connect':
+        this.serve(this.started().table, message.port)
+        return
+      case 'flush': {
+        const error = await this.started()
+          .flusher.flush()
+          .then(() => null, describe)
+        say({ kind: 'flushed', id: message.id, error })
+        return
+      }
+      case 'stats': {
+        const { table, flusher } = this.started()
+        table.advance(message.nowMs)
+        const stats = {
+          windowsLive: table.live,
+          windowsDirty: table.dirty,
+          loopLagMs: this.lag.worstMs,
+          tableBytes: table.bytes,
+          isOverBudget: table.sketch.isActive,
+          chargesOverBudget: table.sketch.chargesTotal,
+          largest: this.largest(table),
+          flushAwayMs: flusher.awayMs,
+          cellsFlushed: flusher.cellsWritten,
+          flushTookMs: flusher.tookMs,
+        }
+        say({ kind: 'stats', id: message.id, stats })
+        return
+      }
+      case 'stop':
+        this.lag.stop()
+        for (const port of this.ports) port.close()
+        say({ kind: 'stopped', spilled: (await this.running?.flusher.stop()) ?? 0 })
+        return
+      default:
+        message satisfies never
+    }
+  }
+
+  /** Ends it where it stands, as the end of its thread does: nothing is answered or written any more. */
+  abandon(): void {
+    this.isAbandoned = true
+    this.lag.stop()
+    for (const port of this.ports) port.close()
+    this.running?.flusher.abandon()
+    void this.store?.close().catch(() => {}) // nobody waits for it
+  }
+
+  private async start(setup: ShardSetup): Promise<number> {
+    const { timers, openStore, openSpills } = this.thread
+    const store = openStore(setup.address)
+    this.store = store
+    const { memoryBytes, nowMs, count } = setup
+    const table = new WindowTable({ memoryBytes, nowMs, shards: count })
+    const first = firstHashOf(setup.index, count)
+    const hashes = { first, last: firstHashOf(setup.index + 1, count) - 1 }
+    const restoring = new Restoring(table, store, { hashes, nodeId: setup.nodeId, nowMs }, (restored) =>
+      this.thread.say({ kind: 'restoring', restored }),
+    )
+    const lastPass = await restoring.run()
+    if (this.isAbandoned) {
+      await store.close() // reading on has opened it again
+      throw new Error('the shard was given up while it started')
+    }
+    const flusher = new Flusher({
+      table,
+      store,
+      spills: openSpills(setup.dataDir, setup.address),
+      timers,
+      nodeId: setup.nodeId,
+      hashes,
+      firstPass: lastPass + 1,
+      everyMs: setup.flushEveryMs,
+      deletesEnded: setup.index === 0,
+    })
+    flusher.start()
+    this.lag.start()
+    this.running = { table, flusher }
+    return table.live
+  }
+
+  private started(): { table: WindowTable; flusher: Flusher } {
+    if (this.running === undefined) throw new Error('the shard has not been started')
+    return this.running
+  }
+
+  private largest({ owners, sketch }: WindowTable): WorkspaceShare[] {
+    return owners.largest(LARGEST_OWNERS).map(({ owner, cells }) => ({
+      workspaceId: this.workspaceIds.get(owner) ?? null,
+      owner,
+      bytes: cells * CELL_BYTES,
+      chargesOverBudget: sketch.chargesOf(owner),
+    }))
+  }
+
+  /** Answers the batches of one HTTP thread. */
+  private serve(table: WindowTable, port: MessagePort): void {
+    this.ports.add(port)
+    port.addEventListener('close', () => this.ports.delete(port))
+    port.onmessage = ({ data }: { data: Calls | OwnerNamed }) => {
+      if (!Array.isArray(data)) {
+        this.workspaceIds.set(data.owner, data.workspaceId)
+        return
+      }
+      port.postMessage(decide(table, data))
+      this.reportOverflow(table)
+      this.collectGarbage(data.length)
+    }
+  }
+
+  /**
+   * The collector sees a heap as large as the whole memory budget and would let batches pile up in proportion: with
+   * 64 MiB the process wavered between 100 and 220 MiB. Asked every million numbers, that is every 16 MB of batches or so,
+   * it stays at 100 ± 2; asking takes 0.1 ms, the collecting is done on another thread.
+   */
+  private collectGarbage(numbers: number): void {
+    this.numbersReceived += numbers
+    if (this.numbersReceived < 1_000_000) return
+    this.numbersReceived = 0
+    this.thread.collectGarbage()
+  }
+
+  /** One line when the memory budget is reached and one when all windows have a cell of their own again. */
+  private reportOverflow(table: WindowTable): void {
+    if (table.sketch.isActive === this.isOverflowing) return
+    this.isOverflowing = table.sketch.isActive
+    const fields = {
+      tableBytes: table.bytes,
+      sketchBytes: table.sketch.bytes,
+      charges: table.sketch.chargesTotal,
+      largestWorkspace: this.largest(table)[0]?.workspaceId ?? null,
+    }
+    if (this.isOverflowing)
+      log(
+        'warn',
+        'limiter_memory_full',
+        'rate limit windows exceed TOLLGATE_LIMITER_MEMORY_MIB: new identifiers of the largest workspaces may be limited too early, never too late',
+        fields,
+      )
+    else
+      log(
+        'info',
+        'limiter_memory_recovered',
+        'rate limit windows fit TOLLGATE_LIMITER_MEMORY_MIB again',
+        fields,
+      )
+  }
+}
+
+function decide(table: WindowTable, calls: Calls): Answers {
+  const answers = [calls[0] as number] // a batch begins with its id, then come whole calls of nine numbers
+  for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
+    table.warm(calls[at] as number, calls[at + 2] as number) // h0, h2
+  }
+  for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
+    const passed = table.take(
+      calls[at] as number, // h0
+      calls[at + 1] as number, // h1
+      calls[at + 2] as number, // h2
+      calls[at + 3] as number, // h3
+      calls[at + 4] as number, // limit
+      calls[at + 5] as number, // durationMs
+      calls[at + 6] as number, // cost
+      calls[at + 7] as number, // atMs
+      calls[at + 8] as number, // owner
+    )
+    answers.push(passed ? table.used : -1 - table.used, table.resetAtMs)
+  }
+  return answers
+}
+
+/**
+ * Loads the open windows of a shard's range, of all nodes: one node after the other, since what is stored of one tells the
+ * same window over and over.
+ */
+class Restoring {
+  private restored = 0
+
+  /** @param onProgress Told after each part how many windows were read so far, each as often as it is stored. */
+  constructor(
+    private readonly table: WindowTable,
+    private readonly store: Store,
+    private readonly which: { hashes: HashRange; nodeId: string; nowMs: number },
+    private readonly onProgress: (restored: number) => void,
+  ) {}
+
+  /** @returns the last pass that this node began, 0 where it never did. */
+  async run(): Promise<number> {
+    const { hashes, nodeId, nowMs } = this.which
+    const nodes = await this.store.list(hashes, nowMs)
+    for (const node of nodes) {
+      if (node.nodeId === nodeId) continue
+      await this.load(node)
+      this.table.wereOthers()
+    }
+    const own = nodes.find((node) => node.nodeId === nodeId)
+    if (own === undefined) return 0
+    await this.load(own)
+    return own.segments.reduce((last, { pass }) => Math.max(last, pass), 0)
+  }
+
+  private async load(node: StoredNode): Promise<void> {
+    const { hashes, nowMs } = this.which
+    await this.loadRows(node)
+    let { segments } = node
+    // Another server may be at work: what it deletes while we read is in segments that it has written since.
+    while (!(await this.loadSegments(segments))) {
+      const lastId = segments.at(-1)?.id ?? 0
+      const nodes = await this.store.list(hashes, nowMs)
+      const now = nodes.find(({ nodeId }) => nodeId === node.nodeId)
+      segments = now?.segments.filter(({ id }) => id > lastId) ?? []
+    }
+  }
+
+  private async loadRows({ nodeId, rows }: StoredNode): Promise<void> {
+    if (rows === 0) return
+    const { hashes, nowMs } = this.which
+    const { first, last } = hashes
+    // Hashes are spread evenly, so equal parts of the range hold about equally many.
+    const step = Math.ceil((last - first + 1) / Math.max(1, Math.ceil(rows / RESTORE_ROWS)))
+    for (let from = first; from <= last; from += step) {
+      const part = { first: from, last: Math.min(last, from + step - 1) }
+      const read = await this.store.readRows(part, nodeId, nowMs)
+      for (const { cell, ends_at, used, owner } of read) {
+        const digits = cell.replaceAll('-', '')
+        const word = (i: number) => Number.parseInt(digits.slice(8 * i, 8 * i + 8), 16) | 0
+        this.table.restore(word(0), word(1), word(2), word(3), ends_at, used, owner)
+      }
+      this.progress(read.length)
+    }
+  }
+
+  /** @returns whether all of them were still there. */
+  private async loadSegments(segments: StoredNode['segments']): Promise<boolean> {
+    const { table } = this
+    const { first, last } = this.which.hashes
+    let areAllThere = true
+    for (let from = 0; from < segments.length; ) {
+      const ids: number[] = []
+      for (let bytes = 0; from < segments.length && bytes < RESTORE_BYTES; from++) {
+        const segment = segments[from] as StoredNode['segments'][number] // in range
+        ids.push(segment.id)
+        bytes += segment.bytes
+      }
+      const read = await this.store.readSegments(ids)
+      if (read.length < ids.length) areAllThere = false
+      let count = 0
+      for (const { format, cells } of read)
+        unpackSegment(
+          cells,
+          (h0, h1, h2, h3, endMs, used, owner) => {
+            if (h0 >>> 0 < first || h0 >>> 0 > last) return // of another shard
+            table.restore(h0, h1, h2, h3, endMs, used, owner)
+            count++
+          },
+          format,
+        )
+      this.progress(count)
+    }
+    return areAllThere
+  }
+
+  private progress(count: number): void {
+    this.restored += count
+    this.onProgress(this.restored)
+  }
+}
+
+const RESTORE_ROWS = 20_000
+const RESTORE_BYTES = 2 ** 20
+
+const describe = (cause: unknown): string => {
+  if (!(cause instanceof Error)) return String(cause)
+  return cause.cause === undefined ? cause.message : `${cause.message}: ${describe(cause.cause)}`
+}

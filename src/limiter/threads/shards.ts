@@ -1,0 +1,394 @@
+import { openSpills, type Spills } from '../../data-dir/spill.ts'
+import type { DatabaseAddress } from '../../db/connect.ts'
+import { type Cancel, systemTimers, type Timers } from '../../lib/timers.ts'
+import { log } from '../../log.ts'
+import { SPILL_KIND, type WindowSpill } from '../flush/flush.ts'
+import { CELL_DIGITS, WindowStore } from '../flush/store.ts'
+import { UNKNOWN_OWNER } from '../table/owners.ts'
+import type { FromShard, ShardSetup, ShardStats, ToRouter, ToShard } from './protocol.ts'
+import { SameThread } from './same-thread.ts'
+import { makeSameThreadChannel } from './same-thread-port.ts'
+
+/** The shards of this process, as the main thread holds them. */
+export type Shards = {
+  /**
+   * The ports of one more HTTP thread, for its `LimiterRouter`: one per shard, then the control port over which ports
+   * of restarted shards come. They may be transferred to a worker.
+   */
+  connect(): MessagePort[]
+  /** Last flush, else a spill file in the data dir. Ends the threads within `STOP_MS` in any case. */
+  stop(): Promise<void>
+  /** Flushes now; resolves when everything counted so far is in Postgres. For tests. */
+  flush(): Promise<void>
+  /** One entry a shard; null = it is dead. Windows that end up to then are over. For metrics. */
+  stats(nowMs: number): Promise<(ShardStats | null)[]>
+}
+
+/** What the main thread starts and hears shards with. */
+export type ShardPlatform = {
+  timers: Timers
+  /** Starts `shard.worker.ts`. */
+  startWorker(): Worker
+  makeChannel(): MessageChannel
+  openStore(address: DatabaseAddress): Pick<WindowStore, 'write' | 'close'>
+  openSpills(dataDir: string, of: DatabaseAddress): Pick<Spills, 'read'>
+}
+
+const threads: ShardPlatform = {
+  timers: systemTimers,
+  startWorker: () => new Worker(new URL('./shard.worker.ts', import.meta.url)),
+  makeChannel: () => new MessageChannel(),
+  openStore: (address) => new WindowStore(address),
+  openSpills,
+}
+
+const noThread: ShardPlatform = {
+  ...threads,
+  startWorker: () => new SameThread() as unknown as Worker, // what is used of one is there
+  makeChannel: () => makeSameThreadChannel() as unknown as MessageChannel, // what is used of one is there
+}
+
+/**
+ * Sends what earlier stops could not, then starts the shards with their open windows restored.
+ * @param options.count How many threads. 0 = one shard on the calling thread, which alone may have a router then.
+ * @param options.memoryBytes Of all shards together.
+ * @param options.now Unix ms; windows over by then are left behind.
+ * @throws Error when Postgres is not available or a shard does not start; nothing is left running then.
+ */
+export async function startShards(
+  options: {
+    count: number
+    address: DatabaseAddress
+    nodeId: string
+    hashSecret: string
+    flushEveryMs: number
+    dataDir: string
+    memoryBytes: number
+    now: number
+  },
+  platform = options.count === 0 ? noThread : threads,
+): Promise<Shards> {
+  await replaySpills(options, platform)
+  const count = Math.max(1, options.count)
+  const shards = Array.from({ length: count }, (_, index) => {
+    const setup: ShardSetup = {
+      index,
+      count,
+      address: options.address,
+      nodeId: options.nodeId,
+      flushEveryMs: options.flushEveryMs,
+      dataDir: options.dataDir,
+      memoryBytes: Math.floor(options.memoryBytes / count),
+      nowMs: options.now,
+    }
+    return new ShardWorker(setup, platform)
+  })
+  try {
+    await Promise.all(shards.map((shard) => shard.start()))
+  } catch (cause) {
+    for (const shard of shards) shard.terminate()
+    throw cause
+  }
+
+  // Control ports of the routers, to tell them the new port of a shard that was started again.
+  const controls = new Set<MessagePort>()
+  for (const [index, shard] of shards.entries()) {
+    shard.onRestarted = () => {
+      for (const control of controls) {
+        const port = shard.connect()
+        control.postMessage({ kind: 'replaced', shard: index, port } satisfies ToRouter, [port])
+      }
+    }
+  }
+  return {
+    connect() {
+      const { port1, port2 } = platform.makeChannel()
+      controls.add(port1)
+      port1.addEventListener('close', () => controls.delete(port1))
+      port1.start()
+      return [...shards.map((shard) => shard.connect()), port2]
+    },
+    async stop() {
+      await Promise.all(shards.map((shard) => shard.stop()))
+      for (const control of controls) control.close()
+    },
+    async flush() {
+      await Promise.all(shards.map((shard) => shard.flush()))
+    },
+    stats: (nowMs) => Promise.all(shards.map((shard) => shard.stats(nowMs).catch(() => null))),
+  }
+}
+
+/**
+ * One shard, mostly a thread of its own, and its life: starting → running → stopped; running → dead → starting, when it fails by itself.
+ * While it is dead its calls fail in the routers, whose ports have closed.
+ */
+class ShardWorker {
+  /** Called each time it runs again after a failure. */
+  onRestarted = () => {}
+  private worker: Worker | null = null
+  private state: 'starting' | 'running' | 'dead' | 'stopped' = 'starting'
+  private cancelRestart: Cancel | null = null
+  /** Told once, until it runs again. */
+  private isRestartFailing = false
+  /** Who waits for a message of the worker, by its kind and id. */
+  private readonly waiting = new Map<
+    string,
+    { resolve(message: FromShard): void; reject(error: Error): void; renew(): void }
+  >()
+  private lastId = 0
+
+  constructor(
+    private readonly setup: ShardSetup,
+    private readonly platform: ShardPlatform,
+  ) {}
+
+  /** @throws Error when it does not start. */
+  async start(): Promise<void> {
+    this.state = 'starting'
+    const worker = this.platform.startWorker()
+    this.worker = worker
+    worker.onmessage = ({ data }: MessageEvent<FromShard>) => {
+      if (worker === this.worker) this.receive(data) // one that was given up may have said something before
+    }
+    worker.onerror = (event) => this.die(worker, new Error(`shard ${this.setup.index}: ${event.message}`))
+    worker.addEventListener('close', () => this.die(worker, new Error(`shard ${this.setup.index} ended`)))
+    this.send({ kind: 'start', setup: this.setup })
+    const answer = await this.answer('started', START_MS)
+    if (answer.kind === 'failed')
+      throw new Error(`shard ${this.setup.index} does not start: ${answer.reason}`)
+    if (answer.kind !== 'started') throw new Error(`shard ${this.setup.index} answered ${answer.kind}`)
+    log('info', 'shard_started', 'limiter shard started', {
+      shard: this.setup.index,
+      windowsRestored: answer.restored,
+    })
+    this.state = 'running'
+  }
+
+  /** A fresh port to this shard. */
+  connect(): MessagePort {
+    const { port1, port2 } = this.platform.makeChannel()
+    // A dead shard has nobody to serve the other end; closed at once, it tells the router so.
+    if (this.state === 'running')
+      this.worker?.postMessage({ kind: 'connect', port: port2 } satisfies ToShard, [port2])
+    else port2.close()
+    return port1
+  }
+
+  async flush(): Promise<void> {
+    const id = ++this.lastId
+    this.send({ kind: 'flush', id })
+    const answer = await this.answer(`flushed ${id}`, FLUSH_MS)
+    if (answer.kind === 'flushed' && answer.error !== null) throw new Error(answer.error)
+  }
+
+  async stats(nowMs: number): Promise<ShardStats | null> {
+    if (this.state !== 'running') return null
+    const id = ++this.lastId
+    this.send({ kind: 'stats', id, nowMs })
+    const answer = await this.answer(`stats ${id}`, STATS_MS)
+    return answer.kind === 'stats' ? answer.stats : null
+  }
+
+  async stop(): Promise<void> {
+    const wasRunning = this.state === 'running'
+    this.state = 'stopped'
+    this.cancelRestart?.()
+    if (wasRunning) {
+      this.send({ kind: 'stop' })
+      try {
+        const answer = await this.answer('stopped', STOP_MS)
+        if (answer.kind === 'stopped' && answer.spilled > 0) {
+          const fields = { shard: this.setup.index, windows: answer.spilled }
+          log(
+            'warn',
+            'windows_spilled',
+            'rate limit windows could not be written to the database and are in a spill file until the next start',
+            fields,
+          )
+        }
+      } catch (cause) {
+        log(
+          'error',
+          'shard_stop_failed',
+          'a limiter shard did not stop by itself; its last counts may be lost',
+          { cause },
+        )
+      }
+    }
+    this.terminate()
+  }
+
+  terminate(): void {
+    this.state = 'stopped'
+    this.worker?.terminate()
+    this.worker = null
+    this.rejectAll(new Error(`shard ${this.setup.index} was stopped`))
+  }
+
+  private send(message: ToShard): void {
+    this.worker?.postMessage(message)
+  }
+
+  /** @param name Kind and id of the message waited for. */
+  private answer(name: string, timeoutMs: number): Promise<FromShard> {
+    return new Promise<FromShard>((resolve, reject) => {
+      const giveUpLater = () =>
+        this.platform.timers.after(timeoutMs, () => {
+          this.waiting.delete(name)
+          reject(new Error(`shard ${this.setup.index}: not ${name} within ${timeoutMs} ms`))
+        })
+      let cancel = giveUpLater()
+      this.waiting.set(name, {
+        resolve: (message) => {
+          cancel()
+          resolve(message)
+        },
+        reject: (error) => {
+          cancel()
+          reject(error)
+        },
+        renew: () => {
+          cancel()
+          cancel = giveUpLater()
+        },
+      })
+    })
+  }
+
+  private receive(message: FromShard): void {
+    if (message.kind === 'restoring') {
+      this.waiting.get('started')?.renew()
+      return
+    }
+    const kind = message.kind === 'failed' ? 'started' : message.kind
+    const name = 'id' in message ? `${kind} ${message.id}` : kind
+    const waiter = this.waiting.get(name)
+    this.waiting.delete(name)
+    waiter?.resolve(message)
+  }
+
+  private rejectAll(error: Error): void {
+    for (const { reject } of this.waiting.values()) reject(error)
+    this.waiting.clear()
+  }
+
+  private die(worker: Worker, error: Error): void {
+    if (worker !== this.worker) return // one that was given up already
+    this.rejectAll(error)
+    if (this.state !== 'running') return
+    this.state = 'dead'
+    this.worker = null
+    worker.terminate()
+    log('error', 'shard_died', 'a limiter shard died; it is started again with its windows as last flushed', {
+      cause: error,
+    })
+    this.restartAfter(0)
+  }
+
+  private restartAfter(delayMs: number): void {
+    this.cancelRestart = this.platform.timers.after(delayMs, async () => {
+      try {
+        await this.start()
+        this.isRestartFailing = false
+        this.onRestarted()
+      } catch (cause) {
+        if (this.state === 'stopped') return
+        this.state = 'dead'
+        this.worker?.terminate()
+        this.worker = null
+        if (!this.isRestartFailing)
+          log('error', 'shard_restart_failing', 'a limiter shard does not start again; its calls fail', {
+            shard: this.setup.index,
+            cause,
+          })
+        this.isRestartFailing = true
+        this.restartAfter(RESTART_DELAY_MS)
+      }
+    })
+  }
+}
+
+/** Sends the windows that earlier stops left in the data dir. Twice is harmless: rows are absolute. */
+async function replaySpills(
+  options: { dataDir: string; address: DatabaseAddress; now: number },
+  platform: ShardPlatform,
+): Promise<void> {
+  const store = platform.openStore(options.address)
+  try {
+    for (const { value, done } of platform.openSpills(options.dataDir, options.address).read(SPILL_KIND)) {
+      const spill = checkSpill(value)
+      const open = spill.ends.flatMap((end, i) => (end > options.now ? [i] : []))
+      for (let from = 0; from < open.length; from += REPLAY_ROWS) {
+        const slice = latestOf(spill, open.slice(from, from + REPLAY_ROWS))
+        await store.write(spill.nodeId, {
+          cells: slice.map((i) => cellOf(spill, i)).join(''),
+          ends: slice.map((i) => spill.ends[i] as number), // i indexes ends
+          used: slice.map((i) => spill.used[i] as number), // checked: as long as ends
+          owners: slice.map((i) => spill.owners[i] ?? UNKNOWN_OWNER),
+        })
+      }
+      done()
+      log('info', 'spilled_windows_sent', 'rate limit windows of a spill file are in the database', {
+        windows: open.length,
+      })
+    }
+  } finally {
+    await store.close()
+  }
+}
+
+const cellOf = ({ cells }: WindowSpill, i: number): string =>
+  cells.slice(CELL_DIGITS * i, CELL_DIGITS * (i + 1))
+
+/**
+ * One place for each cell. A file may have two, of a counter that got a cell of its own after it had been over-counted; a
+ * statement cannot write a row twice.
+ */
+function latestOf(spill: WindowSpill, places: number[]): number[] {
+  const latest = new Map<string, number>()
+  for (const i of places) {
+    const cell = cellOf(spill, i)
+    const other = latest.get(cell)
+    if (other === undefined || isLater(spill, i, other)) latest.set(cell, i)
+  }
+  return [...latest.values()]
+}
+
+/** Whether what is at `i` replaces what is at `other`, as in the database. */
+function isLater({ ends, used }: WindowSpill, i: number, other: number): boolean {
+  const [end = 0, otherEnd = 0, count = 0, otherCount = 0] = [ends[i], ends[other], used[i], used[other]]
+  return end > otherEnd || (end === otherEnd && count > otherCount)
+}
+
+function checkSpill(value: unknown): WindowSpill {
+  const isNumbers = (list: unknown): list is number[] =>
+    Array.isArray(list) && list.every((item) => typeof item === 'number')
+  if (
+    typeof value === 'object' &&
+    value !== null &&
+    'nodeId' in value &&
+    typeof value.nodeId === 'string' &&
+    'cells' in value &&
+    typeof value.cells === 'string' &&
+    'ends' in value &&
+    isNumbers(value.ends) &&
+    'used' in value &&
+    isNumbers(value.used) &&
+    value.used.length === value.ends.length &&
+    value.cells.length === CELL_DIGITS * value.ends.length
+  ) {
+    // Files of versions up to 0.1 tell no owners.
+    const owners = 'owners' in value && isNumbers(value.owners) ? value.owners : []
+    return { nodeId: value.nodeId, cells: value.cells, ends: value.ends, used: value.used, owners }
+  }
+  throw new Error('a spill file of rate limit windows has an unknown shape')
+}
+
+/** Without a word of how far it is: restoring a million windows takes seconds, and there may be many. */
+const START_MS = 90_000
+const FLUSH_MS = 30_000
+const STATS_MS = 1_000
+const STOP_MS = 8_000
+const RESTART_DELAY_MS = 1_000
+const REPLAY_ROWS = 5_000

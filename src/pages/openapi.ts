@@ -1,0 +1,383 @@
+import { KindGuard, type TSchema } from '@sinclair/typebox'
+import packageJson from '../../package.json' with { type: 'json' }
+import { docsUrl } from '../doors/http/answer.ts'
+import type { Endpoint } from '../doors/http/endpoint.ts'
+import { type AnyErrorCode, ERRORS, type ErrorCode } from '../errors.ts'
+import { replyExample, requestExample } from './examples.ts'
+import { NEEDS } from './needs.ts'
+
+/*
+ * The OpenAPI 3.1 description, made from the same definitions that route and validate. TypeBox schemas are JSON Schema,
+ * which is what 3.1 wants, so this is mostly a matter of putting them in their places. Refused: `@elysiajs/openapi`
+ * (1.4.16). Validation not being Elysia's, every operation would be handed to it finished, which leaves it the outermost
+ * object; for that it wants the TypeScript compiler as a peer, and its page loads scripts from elsewhere. Look again
+ * should Elysia ever validate for us.
+ */
+
+/** Where an operation can be read: its id names the section of the page at `/docs`. */
+export type Operation = {
+  operationId: string
+  tags: [string]
+  summary: string
+  /** Who may call it and since when it is there; code between backticks. */
+  description: string
+  security: Record<string, string[]>[]
+  parameters?: Parameter[]
+  requestBody?: { required: true; content: JsonContent }
+  responses: Record<string, AnswerObject>
+  'x-introduced'?: string
+}
+export type Parameter = {
+  name: string
+  in: 'query'
+  required: boolean
+  description: string
+  deprecated?: true
+  style?: 'form'
+  explode?: true
+  schema: JsonSchema
+}
+/** JSON Schema as far as the page reads it; whatever else a schema says is passed on. */
+export type JsonSchema = {
+  type?: string | string[]
+  description?: string
+  deprecated?: boolean
+  default?: unknown
+  enum?: unknown[]
+  const?: unknown
+  minimum?: number
+  maximum?: number
+  exclusiveMinimum?: number
+  minLength?: number
+  maxLength?: number
+  minItems?: number
+  maxItems?: number
+  properties?: Record<string, JsonSchema>
+  required?: string[]
+  items?: JsonSchema
+  anyOf?: JsonSchema[]
+  [keyword: string]: unknown
+}
+type AnswerObject = {
+  description: string
+  headers: Record<string, { $ref: string } | { description: string; schema: JsonSchema }>
+  content: JsonContent
+}
+type ErrorExample = { summary: string; value: unknown }
+type JsonContent = {
+  'application/json': {
+    schema: JsonSchema
+    example?: unknown
+    examples?: Record<string, ErrorExample>
+  }
+}
+export type OpenApiDocument = {
+  openapi: '3.1.1'
+  info: { title: string; version: string; description: string; license: { name: string; identifier: string } }
+  servers: { url: string }[]
+  tags: { name: string; description: string }[]
+  paths: Record<string, Partial<Record<'get' | 'post', Operation>>>
+  components: {
+    securitySchemes: Record<string, unknown>
+    headers: Record<string, unknown>
+    /** One for every error code, also for those that no described path answers. */
+    examples: Record<string, ErrorExample>
+    schemas: Record<string, JsonSchema>
+  }
+}
+
+/** @param publicUrl Base of the server's address and of the links in examples. */
+export function openApiDocument(endpoints: readonly Endpoint[], publicUrl: string): OpenApiDocument {
+  const paths: OpenApiDocument['paths'] = {}
+  for (const endpoint of endpoints) {
+    const method = endpoint.method === 'GET' ? 'get' : 'post'
+    const operation = operationOf(endpoint, publicUrl)
+    paths[endpoint.path] = { ...paths[endpoint.path], [method]: operation }
+    if (endpoint.answersPostToo)
+      paths[endpoint.path] = {
+        get: operation,
+        post: { ...operation, operationId: `${operation.operationId}.post` },
+      }
+  }
+  return {
+    openapi: '3.1.1',
+    info: {
+      title: 'Tollgate',
+      version: packageJson.version,
+      description: ABOUT,
+      license: { name: 'Apache License 2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [{ url: publicUrl }],
+    tags: [...new Set(endpoints.map(tagOf))].map((name) => ({ name, description: TAGS[name] ?? name })),
+    paths,
+    components: {
+      securitySchemes: {
+        rootKey: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'A root key of the workspace: `Authorization: Bearer <root key>`.',
+        },
+        key: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'The key that is asked about: `Authorization: Bearer <key>`.',
+        },
+        keyHeader: {
+          type: 'apiKey',
+          in: 'header',
+          name: 'X-API-Key',
+          description: 'The key that is asked about; it goes before `Authorization`.',
+        },
+      },
+      headers: HEADERS,
+      examples: Object.fromEntries(CODES.map((code) => [code, errorExample(code, publicUrl)])),
+      schemas: { Error: ERROR_SCHEMA },
+    },
+  }
+}
+
+const ABOUT = `API keys, rate limits and usage.
+
+Reads are \`GET\` with a query string, everything else is \`POST\` with a JSON body. Times are Unix milliseconds. Fields
+that an endpoint does not know are ignored. \`?pretty\` indents the answer. Lists are paged: send the \`cursor\` of one
+page to get the next; it is absent on the last.
+
+A failure has one shape, \`{"error": {"code", "docs", "message", "requestId"}}\`, and its status is the code's. A rate
+limit or a key that is refused is not a failure: those answer 200 and say so in the body.`
+
+const TAGS: Record<string, string> = {
+  keys: 'What your users hold: make, verify, change and revoke them.',
+  auth: 'For nginx, Caddy, Traefik and others that ask before they let a request pass.',
+  migrations: 'Bring keys along from elsewhere, as hashes or as texts.',
+  permissions: 'Permissions and the roles that bundle them.',
+  identities: 'Users and organisations that keys belong to, with limits they share.',
+  ratelimits: 'Limit anything, and override limits for whom you like.',
+  apis: 'An API is a set of keys.',
+  analytics: 'Counts of verifications and rate limit decisions, hour by hour.',
+  audit: 'Who changed what.',
+  rootKeys: 'What your backend holds, with permissions of its own.',
+  vault: 'What seals recoverable keys. Only an operator root key may use it.',
+  workspaces: 'Tenants of this server. Only an operator root key may use these.',
+  server: 'The server itself.',
+}
+
+/** `keys` of `/v1/keys.createKey`. */
+function tagOf({ path }: Endpoint): string {
+  const [name = '', method] = path.slice('/v1/'.length).split('.')
+  return method === undefined ? 'server' : name
+}
+
+function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
+  const { method, path, input, reply, summary, status, access, introduced, errors } = endpoint
+  const name = path.slice('/v1/'.length)
+  const properties = KindGuard.IsObject(input) ? Object.entries(input.properties) : []
+  const body: JsonContent = {
+    'application/json': { schema: jsonSchemaOf(input), example: requestExample(name, jsonSchemaOf(input)) },
+  }
+  const answer = jsonSchemaOf(reply)
+  return {
+    operationId: name,
+    tags: [tagOf(endpoint)],
+    summary,
+    description: descriptionOf(endpoint),
+    security: SECURITY[access],
+    ...(method === 'GET' && properties.length > 0
+      ? { parameters: properties.map(([name, schema]) => parameterOf(name, schema, input)) }
+      : {}),
+    ...(method === 'POST' ? { requestBody: { required: true as const, content: body } } : {}),
+    responses: {
+      [status]: {
+        description: status === 202 ? 'Accepted; it is done later.' : 'Success.',
+        headers: headersOf(endpoint),
+        content: { 'application/json': { schema: answer, example: replyExample(name, answer) } },
+      },
+      ...errorAnswers(errors, publicUrl, headersOf(endpoint)),
+    },
+    ...(introduced === null ? {} : { 'x-introduced': introduced }),
+  }
+}
+
+function descriptionOf({ path, access, introduced }: Endpoint): string {
+  const name = path.slice('/v1/'.length)
+  const needs = NEEDS[name]
+  return [
+    access !== 'root-key' ? 'Needs no root key.' : `Needs a root key with ${needs ?? 'some permission.'}`,
+    introduced === null ? '' : `In Unkey’s v1 API since ${introduced}.`,
+    OWN.has(name) ? 'Tollgate’s own: Unkey’s v1 API did not have it.' : '',
+  ]
+    .filter((sentence) => sentence !== '')
+    .join(' ')
+}
+
+/** What Unkey did in its dashboard or not at all. */
+const OWN: ReadonlySet<string> = new Set([
+  'analytics.getRatelimits',
+  'apis.listApis',
+  'apis.updateApi',
+  'audit.listEvents',
+  'auth.forward',
+  'identities.eraseIdentity',
+  'keys.eraseKey',
+  'permissions.setRolePermissions',
+  'ratelimits.createNamespace',
+  'ratelimits.deleteNamespace',
+  'ratelimits.listNamespaces',
+  'ratelimits.multiLimit',
+  'rootKeys.createRootKey',
+  'rootKeys.deleteRootKey',
+  'rootKeys.listRootKeys',
+  'rootKeys.updateRootKey',
+  'vault.reseal',
+  'workspaces.createWorkspace',
+  'workspaces.listWorkspaces',
+  'workspaces.updateWorkspace',
+])
+
+const headersOf = ({ answerHeaders }: Endpoint): AnswerObject['headers'] => ({
+  ...ANSWER_HEADERS,
+  ...Object.fromEntries(
+    Object.entries(answerHeaders).map(([name, description]) => [
+      name,
+      { description, schema: { type: 'string' } },
+    ]),
+  ),
+})
+
+const SECURITY: Record<Endpoint['access'], Operation['security']> = {
+  'root-key': [{ rootKey: [] }],
+  key: [{ key: [] }, { keyHeader: [] }],
+  public: [],
+}
+
+function parameterOf(name: string, schema: TSchema, input: TSchema): Parameter {
+  const { description = '', deprecated, ...rest } = jsonSchemaOf(schema)
+  return {
+    name,
+    in: 'query',
+    required: (input.required ?? []).includes(name),
+    description,
+    ...(deprecated === true ? { deprecated } : {}),
+    ...(rest.type === 'array' ? { style: 'form', explode: true } : {}),
+    schema: rest,
+  }
+}
+
+/** One answer a status, with an example for each code that has it. */
+function errorAnswers(
+  codes: readonly ErrorCode[],
+  publicUrl: string,
+  headers: AnswerObject['headers'],
+): Record<string, AnswerObject> {
+  const byStatus = Map.groupBy(codes, (code) => ERRORS[code].status)
+  return Object.fromEntries(
+    [...byStatus].map(([status, those]) => [
+      status,
+      {
+        description: those.map((code) => `\`${code}\`: ${ERRORS[code].about}`).join('\n\n'),
+        headers,
+        content: {
+          'application/json': {
+            schema: { $ref: '#/components/schemas/Error' },
+            examples: Object.fromEntries(those.map((code) => [code, errorExample(code, publicUrl)])),
+          },
+        },
+      },
+    ]),
+  )
+}
+
+const CODES = Object.keys(ERRORS) as ErrorCode[] // its own names
+const errorExample = (code: ErrorCode, publicUrl: string): ErrorExample => ({
+  summary: ERRORS[code].about,
+  value: exampleOf(code, publicUrl),
+})
+
+/** A failure of this code as it is answered. */
+export const exampleOf = (code: AnyErrorCode, publicUrl: string) => ({
+  error: {
+    code,
+    docs: docsUrl(publicUrl, code),
+    message: EXAMPLE_MESSAGES[code],
+    requestId: 'req_4aBcDeFgHjKmNpQr',
+  },
+})
+
+const EXAMPLE_MESSAGES: Record<AnyErrorCode, string> = {
+  UNAUTHENTICATED: 'no key came with the request',
+  BAD_REQUEST: 'limit: Number must be greater than 0',
+  UNAUTHORIZED: 'key not found',
+  FORBIDDEN: 'this address may not use the root key',
+  DISABLED: 'the root key is disabled',
+  EXPIRED: 'the root key expired at 2026-01-01T00:00:00.000Z',
+  USAGE_EXCEEDED: 'the root key has no uses left',
+  INSUFFICIENT_PERMISSIONS: 'missing permissions: needs * or api.*.read_api; the root key has none',
+  NOT_FOUND: 'api api_4aBcDeFgHjKmNpQr not found',
+  METHOD_NOT_ALLOWED: '/v1/keys.verifyKey is not for PUT, but for POST, OPTIONS',
+  REQUEST_TIMEOUT: 'the request did not arrive within 30 seconds',
+  CONFLICT: 'permission documents.read exists already',
+  PRECONDITION_FAILED: 'roles not found: admin',
+  DELETE_PROTECTED: 'api api_4aBcDeFgHjKmNpQr is protected against deletion',
+  URI_TOO_LONG: 'the request line has more than 16384 bytes',
+  UNSUPPORTED_MEDIA_TYPE: 'Content-Encoding: bodies are read as they are; send the JSON without compression',
+  EXPECTATION_FAILED: 'no expectation but 100-continue can be met',
+  RATE_LIMITED: 'the root key is rate limited',
+  HEADERS_TOO_LARGE: 'the head of the request has more than 16384 bytes',
+  INTERNAL_SERVER_ERROR: 'something went wrong',
+  NOT_IMPLEMENTED: 'no Transfer-Encoding but chunked is implemented',
+  SERVICE_UNAVAILABLE: 'too many unfinished requests: this one was given up and not carried out',
+  HTTP_VERSION_NOT_SUPPORTED: 'HTTP/2.0 is not supported: send HTTP/1.1',
+}
+
+const ERROR_SCHEMA: JsonSchema = {
+  type: 'object',
+  required: ['error'],
+  properties: {
+    error: {
+      type: 'object',
+      description: 'What went wrong.',
+      required: ['code', 'docs', 'message', 'requestId'],
+      properties: {
+        code: { type: 'string', enum: Object.keys(ERRORS), description: 'For programs; never renamed.' },
+        docs: { type: 'string', format: 'uri', description: 'A page that says what to do.' },
+        message: { type: 'string', description: 'For people.' },
+        requestId: { type: 'string', description: 'Names this request in the log of the server.' },
+      },
+    },
+  },
+}
+
+const HEADERS = {
+  'Unkey-Request-Id': {
+    description: 'Names this request in the log of the server.',
+    schema: { type: 'string' },
+  },
+  'Unkey-Latency': {
+    description: 'Time spent in the server, as `service=<milliseconds>ms`.',
+    schema: { type: 'string' },
+  },
+  'Unkey-Version': { description: 'Name and version of the server.', schema: { type: 'string' } },
+}
+const ANSWER_HEADERS = Object.fromEntries(
+  Object.keys(HEADERS).map((name) => [name, { $ref: `#/components/headers/${name}` }]),
+)
+
+/** The schema as plain JSON Schema, choices of constants as `enum`, without what only the checker reads. */
+function jsonSchemaOf(schema: TSchema): JsonSchema {
+  const plain: JsonSchema = JSON.parse(
+    JSON.stringify(schema, (key, value) => (key === 'errorMessage' ? undefined : value)),
+  )
+  return withEnums(plain)
+}
+
+function withEnums({ anyOf, properties, items, ...rest }: JsonSchema): JsonSchema {
+  const schema: JsonSchema = { ...rest }
+  if (properties !== undefined)
+    schema.properties = Object.fromEntries(
+      Object.entries(properties).map(([name, property]) => [name, withEnums(property)]),
+    )
+  if (items !== undefined) schema.items = withEnums(items)
+  if (anyOf?.every((option) => option.const !== undefined))
+    return { type: 'string', ...schema, enum: anyOf.map((option) => option.const) }
+  if (anyOf !== undefined) schema.anyOf = anyOf.map(withEnums)
+  return schema
+}

@@ -1,0 +1,161 @@
+import { type AnySql, connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
+import { systemTimers, type Timers } from '../lib/timers.ts'
+import type { Changes } from './changes.ts'
+
+/**
+ * Asks every {@link POLL_EVERY_MS} what other processes on one database changed, where a pooler shares connections between
+ * transactions: LISTEN belongs to a connection, and none is ours there.
+ *
+ * 1. It says in `change_polling` that it asks; writes that see this leave a notice in `change_notices` (`changes.ts`).
+ * 2. Each time it reads the notices of transactions that were not over at the last time, by the snapshot of then: exact,
+ *    however long they took and in whatever order they committed.
+ * 3. A write that had begun before it was said leaves none. Until all of those are over, everything counts as changed each time.
+ * 4. While the database does not answer nothing is concluded. Where it failed to, or was silent for {@link GAP_MS}, or has
+ *    gone back in time, another may have taken over: once it answers, everything counts as changed and it begins anew.
+ *
+ * So a change counts here within {@link POLL_EVERY_MS} and what it takes to ask. A fresh connection for each question would
+ * cost more than the question, so one is kept and replaced when it fails.
+ */
+export class ChangePoller {
+  readonly #changes: Changes
+  readonly #address: DatabaseAddress & { databaseId: string }
+  readonly #timers: Timers
+  #sql: Sql
+  #seen: Seen | null = null
+  #saidAt = Number.NEGATIVE_INFINITY
+  #isStopped = false
+  #giveUp: () => void = () => {}
+
+  /** @param address With the id of its database: what answers there later may be another one. */
+  constructor(
+    changes: Changes,
+    address: DatabaseAddress & { databaseId: string },
+    options: { timers?: Timers } = {},
+  ) {
+    this.#changes = changes
+    this.#address = address
+    this.#timers = options.timers ?? systemTimers
+    this.#sql = this.#connect()
+  }
+
+  /** @throws the driver's error when the database does not answer. */
+  async start(): Promise<void> {
+    this.#changes.startHearing()
+    await this.poll()
+    void this.#run()
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    this.#giveUp()
+    await this.#sql.end({ timeout: 0 })
+  }
+
+  /** Asks once. @throws the driver's error, or Error when it is another database. */
+  async poll(): Promise<void> {
+    const now = this.#timers.now()
+    if (this.#seen !== null && now - this.#seen.at > GAP_MS) this.#seen = null
+    if (this.#seen === null || now - this.#saidAt > SAY_EVERY_MS) await this.#say(now)
+    if (this.#seen === null) {
+      const snapshot = await this.#snapshot()
+      this.#seen = { snapshot, at: now, unsure: { snapshot, until: now + UNSURE_MS } }
+      this.#changes.relay(null)
+      return
+    }
+    const { snapshot, unsure } = this.#seen
+    const [row] = await this.#sql<
+      { snapshot: string; payloads: string[]; isOlder: boolean; isUnsure: boolean }[]
+    >`
+      select pg_current_snapshot()::text as "snapshot",
+             array(select payload from change_notices
+                    where xact >= pg_snapshot_xmin(${snapshot}::pg_snapshot)
+                      and not pg_visible_in_snapshot(xact, ${snapshot}::pg_snapshot)) as "payloads",
+             pg_snapshot_xmax(pg_current_snapshot()) < pg_snapshot_xmax(${snapshot}::pg_snapshot) as "isOlder",
+             pg_snapshot_xmin(pg_current_snapshot()) < pg_snapshot_xmax(${unsure?.snapshot ?? snapshot}::pg_snapshot) as "isUnsure"
+        from settings where name = 'database_id' and value = ${this.#address.databaseId}`
+    if (row === undefined) throw new Error('another database answers at this address than at the start')
+    if (row.isOlder) {
+      this.#seen = null
+      return await this.poll()
+    }
+    const isUnsure = unsure !== null && row.isUnsure && now < unsure.until
+    // Once more when they are over: the last of them may have committed since.
+    if (unsure !== null) this.#changes.relay(null)
+    else for (const payload of row.payloads) this.#changes.hear(payload)
+    this.#seen = { snapshot: row.snapshot, at: now, unsure: isUnsure ? unsure : null }
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#isStopped) {
+      await this.#within(POLL_EVERY_MS)
+      if (this.#isStopped) return
+      const old = this.#sql
+      const asked = this.poll().catch((cause: unknown) => {
+        if (old === this.#sql) this.#seen = null
+        throw cause
+      })
+      if (await this.#within(PATIENCE_MS, asked)) continue
+      if (this.#isStopped) return
+      this.#sql = this.#connect()
+      old.end({ timeout: 0 }).catch(() => {}) // it is given up, whatever it says to that
+    }
+  }
+
+  #connect(): Sql {
+    return connect(this.#address, { connectionsMax: 1 })
+  }
+
+  /** That somebody asks; and what all have read by now goes. */
+  async #say(now: number): Promise<void> {
+    await this.#sql`
+      insert into change_polling (polled_at) values (floor(extract(epoch from clock_timestamp()) * 1000))
+      on conflict (is_only) do update set polled_at = excluded.polled_at`
+    await deleteOldNotices(this.#sql)
+    this.#saidAt = now
+  }
+
+  async #snapshot(): Promise<string> {
+    const [row] = await this.#sql<{ snapshot: string }[]>`select pg_current_snapshot()::text as snapshot`
+    if (row === undefined) throw new Error('the database has no snapshot')
+    return row.snapshot
+  }
+
+  /** Whether the work is done in that time: not when it fails, takes longer, or a stop comes first. One at a time. */
+  #within(ms: number, work?: Promise<void>): Promise<boolean> {
+    return new Promise((resolve) => {
+      const end = (isDone: boolean) => {
+        cancel()
+        resolve(isDone)
+      }
+      const cancel = this.#timers.after(ms, () => end(false))
+      this.#giveUp = () => end(false)
+      work?.then(
+        () => end(true),
+        () => end(false),
+      )
+    })
+  }
+}
+
+/** What all who ask have read by now. Also at each start: the last of them may be gone. */
+export async function deleteOldNotices(sql: AnySql): Promise<void> {
+  await sql`
+    delete from change_notices where at < floor(extract(epoch from clock_timestamp()) * 1000)::bigint - ${2 * GAP_MS}::bigint`
+}
+
+type Seen = {
+  /** Of the last answer: `pg_snapshot` as text. */
+  snapshot: string
+  /** On the clock of the timers, ms. */
+  at: number
+  /** Of when it was said that somebody asks, while writes from before may be under way; null = none is. */
+  unsure: { snapshot: string; until: number } | null
+}
+
+const POLL_EVERY_MS = 1_000
+const PATIENCE_MS = 2_000
+/** Less than for how long notices are made and kept after it was last said that somebody asks. */
+const GAP_MS = 300_000
+const SAY_EVERY_MS = 60_000
+/** No write takes longer (`MANY_KEYS_MS`). Transactions of others may, and are not waited for. */
+const UNSURE_MS = 180_000

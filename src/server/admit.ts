@@ -1,0 +1,40 @@
+import { StartError } from '../data-dir/data-dir.ts'
+import type { DatabaseAddress } from '../db/connect.ts'
+import { explain } from '../db/explain.ts'
+import { inspectDatabase, isProblem } from '../db/inspect.ts'
+import { readDatabaseUrl } from '../lib/database-url.ts'
+import { log } from '../log.ts'
+
+/**
+ * Looks at the database before a start does anything on it.
+ * @returns how to reach it.
+ * @throws StartError: one line that says what to change there. What is merely unwise is logged.
+ */
+export async function admitDatabase(url: string, options: { connections: number }): Promise<DatabaseAddress> {
+  const { address, findings } = await inspectDatabase({ kind: 'url', url }, options)
+  const [first, ...others] = findings.filter(isProblem)
+  if (first !== undefined) {
+    const more = others.length === 0 ? '' : ` (${others.length} more: see tollgate doctor)`
+    throw new StartError(`the database cannot be used: ${first.text}${more}`)
+  }
+  for (const { check, status, text } of findings)
+    if (status === 'warning')
+      log('warn', 'database_warning', 'the database is not as it should be', { check, text })
+  return address
+}
+
+/**
+ * Runs what a start does on the database.
+ * @throws StartError instead of what Postgres or the driver says.
+ */
+export async function explained<T>(address: DatabaseAddress, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (cause) {
+    // Errors of ours say it already. Only theirs have a code, and those of files a path besides.
+    const isTheirs = cause instanceof Error && 'code' in cause && !('path' in cause)
+    if (address.kind !== 'url' || !isTheirs) throw cause
+    const reason = explain(cause, readDatabaseUrl(address.url))
+    throw new StartError(`the database cannot be used: ${reason}`, { cause })
+  }
+}

@@ -1,0 +1,209 @@
+import { Elysia } from 'elysia'
+import { authRoutes } from '../doors/forward-auth/routes.ts'
+import {
+  type Answer,
+  type Envelope,
+  errorAnswer,
+  headersOf,
+  optionsAnswer,
+  responseOf,
+} from '../doors/http/answer.ts'
+import type { Endpoint } from '../doors/http/endpoint.ts'
+import { type Handler, handlerOf, openEnvelope, shortPath, unroutedAnswer } from '../doors/http/handle.ts'
+import { type Incoming, RequestIncoming } from '../doors/http/incoming.ts'
+import type { Refused } from '../doors/http/request-head.ts'
+import { analyticsRoutes } from '../doors/v1/analytics.ts'
+import { apiRoutes } from '../doors/v1/apis.ts'
+import { auditEventRoutes } from '../doors/v1/audit-events.ts'
+import { identityRoutes } from '../doors/v1/identities.ts'
+import { keyRoutes } from '../doors/v1/keys.ts'
+import { livenessRoutes } from '../doors/v1/liveness.ts'
+import { permissionRoutes } from '../doors/v1/permissions.ts'
+import { ratelimitRoutes } from '../doors/v1/ratelimits.ts'
+import { rootKeyRoutes } from '../doors/v1/root-keys.ts'
+import { workspaceRoutes } from '../doors/v1/workspaces.ts'
+import { ApiError, notFound } from '../errors.ts'
+import { EXPOSITION_TYPE } from '../observe/exposition.ts'
+import { docsPage } from '../pages/docs-page.ts'
+import { errorPage } from '../pages/error-page.ts'
+import { guidePage } from '../pages/guides.ts'
+import { type OpenApiDocument, openApiDocument } from '../pages/openapi.ts'
+import { PAGE_POLICY } from '../pages/page.ts'
+import type { Deps } from './deps.ts'
+
+/** Every endpoint of the API, in the order of its description. */
+export const endpoints: readonly Endpoint[] = [
+  ...keyRoutes,
+  ...authRoutes,
+  ...permissionRoutes,
+  ...identityRoutes,
+  ...ratelimitRoutes,
+  ...apiRoutes,
+  ...analyticsRoutes,
+  ...auditEventRoutes,
+  ...rootKeyRoutes,
+  ...workspaceRoutes,
+  ...livenessRoutes,
+]
+
+/**
+ * The HTTP side of one thread. Opens nothing: whoever serves it decides where.
+ *
+ * `hot` holds the endpoints that are on the path of every request of somebody's product, by method and path, for
+ * `front.ts`, which calls them without a Request, a Response or Elysia's dispatch. Schema and verb are the same.
+ *
+ * `cold` answers everything else. The path is compared as it was sent; Elysia, which would normalise it, sees those alone that
+ * are spelled as they should be.
+ */
+export function createApp(deps: Deps) {
+  const app = new Elysia({ name: 'tollgate' })
+  const hot = new Map<string, Handler>()
+  /** Path → the methods it has. */
+  const methods = new Map<string, string>()
+  /** What Elysia routes → the request as it came. */
+  const came = new WeakMap<Request, Incoming>()
+  const incomingOf = (request: Request): Incoming => came.get(request) ?? new RequestIncoming(request)
+  for (const endpoint of endpoints) {
+    const handle = handlerOf(endpoint, deps)
+    const [get, post] = [endpoint.method === 'GET', endpoint.method === 'POST' || endpoint.answersPostToo]
+    methods.set(endpoint.path, [...(get ? GET : []), ...(post ? ['POST'] : []), 'OPTIONS'].join(', '))
+    for (const method of endpoint.answersPostToo ? (['GET', 'POST'] as const) : [endpoint.method]) {
+      if (endpoint.isHot) hot.set(`${method} ${endpoint.path}`, handle)
+      // `parse: 'none'`: the handler reads the body itself, once its size and type are known.
+      app.route(method, endpoint.path, async ({ request }) => responseOf(await handle(incomingOf(request))), {
+        parse: 'none',
+      })
+    }
+  }
+  const pages = pagesOf(deps)
+  app.get('/errors/:code', ({ request, params: { code } }) =>
+    pageAnswer(incomingOf(request), { page: pages.error(code), what: `error code ${code}` }, deps),
+  )
+  app.get('/docs/:guide', ({ request, params: { guide } }) =>
+    pageAnswer(incomingOf(request), { page: pages.guide(guide), what: `guide ${guide}` }, deps),
+  )
+  app.get('/docs', ({ request }) =>
+    pageAnswer(incomingOf(request), { page: pages.reference(), what: 'docs' }, deps),
+  )
+  app.get('/openapi.json', ({ request }) => {
+    const envelope = openEnvelope(incomingOf(request), deps)
+    return new Response(pages.openApi(envelope.isPretty), {
+      headers: headersOf(envelope, 'application/json'),
+    })
+  })
+  for (const path of ['/docs', '/openapi.json']) methods.set(path, PAGE_METHODS)
+  // With a port of its own, nobody who may call the API may read the metrics too.
+  if (deps.config.metricsPort === null) {
+    methods.set('/metrics', PAGE_METHODS)
+    app.get('/metrics', ({ request }) => metricsAnswer(openEnvelope(incomingOf(request), deps), deps))
+  }
+  app.onError(({ request, code, error }) => {
+    const incoming = incomingOf(request)
+    return responseOf(
+      code === 'NOT_FOUND' ? unknownAnswer(incoming, deps) : unroutedAnswer(incoming, error, deps),
+    )
+  })
+
+  const cold = (incoming: Incoming): Answer | Response | Promise<Response> => {
+    const { method, path } = incoming
+    const allow = methods.get(path) ?? (PAGE.test(path) ? PAGE_METHODS : null)
+    if (method === 'OPTIONS' && (allow !== null || path === '*' || path.startsWith('/v1/')))
+      return optionsAnswer(openEnvelope(incoming, deps), allow ?? ALL_METHODS)
+    if (allow === null) return unknownAnswer(incoming, deps)
+    if (!allow.split(', ').includes(method)) return notAllowed(incoming, allow, deps)
+    const request = new Request(`http://localhost${path}`, { method: method === 'HEAD' ? 'GET' : method })
+    came.set(request, incoming)
+    return app.fetch(request)
+  }
+  return { app, hot, cold, refuse: refuserOf(deps, { isApi: true }) }
+}
+
+/** `/metrics` and nothing else. */
+export function createMetricsApp(deps: Deps) {
+  const cold = (incoming: Incoming): Answer | Response | Promise<Response> => {
+    const { method, path } = incoming
+    if (path !== '/metrics' && !(path === '*' && method === 'OPTIONS'))
+      return unroutedAnswer(incoming, notFound(`only /metrics is here: ${shortPath(incoming)}`), deps, {
+        isApi: false,
+      })
+    if (GET.includes(method)) return metricsAnswer(openEnvelope(incoming, deps), deps)
+    if (method === 'OPTIONS') return optionsAnswer(openEnvelope(incoming, deps), PAGE_METHODS)
+    return notAllowed(incoming, PAGE_METHODS, deps)
+  }
+  return { cold, refuse: refuserOf(deps, { isApi: false }) }
+}
+
+const refuserOf =
+  (deps: Deps, { isApi }: { isApi: boolean }) =>
+  ({ code, message }: Refused): Answer =>
+    unroutedAnswer(NO_REQUEST, new ApiError(code, message), deps, { isApi })
+
+function unknownAnswer(incoming: Incoming, deps: Deps): Answer {
+  // HEAD gets the length that GET would get.
+  const method = incoming.method === 'HEAD' ? 'GET' : incoming.method
+  return unroutedAnswer(incoming, notFound(`${method} ${shortPath(incoming)}`), deps)
+}
+
+function notAllowed(incoming: Incoming, allow: string, deps: Deps): Answer {
+  const { method, path } = incoming
+  const cause = new ApiError('METHOD_NOT_ALLOWED', `${path} is not for ${method}, but for ${allow}`)
+  return unroutedAnswer(incoming, cause, deps, { headers: { Allow: allow } })
+}
+
+const GET = ['GET', 'HEAD']
+const PAGE_METHODS = 'GET, HEAD, OPTIONS'
+const ALL_METHODS = 'GET, HEAD, POST, OPTIONS'
+const PAGE = /^\/(errors|docs)\/[\w-]+$/
+
+/** What is refused before it is one. */
+const NO_REQUEST: Incoming = {
+  method: '',
+  path: '/v1/',
+  target: '',
+  header: () => null,
+  text: () => '',
+  peerAddress: () => null,
+}
+
+/** @throws Error when the threads do not answer. */
+async function metricsAnswer(envelope: Envelope, deps: Deps): Promise<Response> {
+  const text = await deps.metricsText()
+  return new Response(text, { headers: headersOf(envelope, EXPOSITION_TYPE) })
+}
+
+/** What there is to read, each made when it is first asked for, as the URL is only known once it listens, and once. */
+function pagesOf(deps: Deps) {
+  const made = new Map<string, string>()
+  const once = <Text extends string | null>(name: string, make: () => Text): Text | string => {
+    const page = made.get(name) ?? make()
+    if (page !== null) made.set(name, page)
+    return page
+  }
+  let document: OpenApiDocument | null = null
+  const described = () => {
+    document ??= openApiDocument(endpoints, deps.publicUrl())
+    return document
+  }
+  return {
+    error: (code: string) => once(`error ${code}`, () => errorPage(code, deps.publicUrl())),
+    guide: (slug: string) => once(`guide ${slug}`, () => guidePage(slug)),
+    reference: () => once('reference', () => docsPage(described())),
+    openApi: (isPretty: boolean) =>
+      once(`openapi ${isPretty}`, () => JSON.stringify(described(), null, isPretty ? 2 : 0)),
+  }
+}
+
+/** An HTML page; null = there is no `what`. */
+function pageAnswer(
+  incoming: Incoming,
+  { page, what }: { page: string | null; what: string },
+  deps: Deps,
+): Response {
+  const envelope = openEnvelope(incoming, deps)
+  if (page === null) return responseOf(errorAnswer(envelope, notFound(what), 'a page'))
+  const headers = {
+    ...headersOf(envelope, 'text/html; charset=utf-8'),
+    'Content-Security-Policy': PAGE_POLICY,
+  }
+  return new Response(page, { headers })
+}

@@ -1,0 +1,194 @@
+import packageJson from '../../package.json' with { type: 'json' }
+import { Namespaces } from '../api/ratelimits/namespaces.ts'
+import type { Config, TracingConfig } from '../config.ts'
+import { openSpills, readAllSpills } from '../data-dir/spill.ts'
+import type { AnySql, DatabaseAddress, OnStatement } from '../db/connect.ts'
+import { type DatabaseCondition, GuardedPool } from '../db/guarded-pool.ts'
+import { Eraser } from '../erasure/eraser.ts'
+import { type Clock, neverBackwards } from '../lib/clock.ts'
+import { LimiterRouter } from '../limiter/threads/router.ts'
+import { Measures, type ThreadReport } from '../observe/measures.ts'
+import { Tracer } from '../observe/tracing/tracer.ts'
+import { Changes } from '../records/changes.ts'
+import { Database } from '../records/database.ts'
+import { UsageRecorder } from '../usage/recorder.ts'
+import { Vault } from '../vault/vault.ts'
+import { CreditSpender } from '../verify/credits.ts'
+import { KeyLookup } from '../verify/lookup.ts'
+
+/** Everything one HTTP thread answers with. Handed down as a value; nothing in it is global. */
+export type Deps = {
+  readonly config: Config
+  readonly clock: Clock
+  readonly sql: AnySql
+  /** For what reads usage and the audit log: it may be slow, and has connections of its own to be slow on. */
+  readonly history: AnySql
+  readonly database: Database
+  /** Whether it answers and takes writes; costs nothing while it does. */
+  readonly databaseCondition: () => DatabaseCondition | Promise<DatabaseCondition>
+  readonly changes: Changes
+  readonly keys: KeyLookup
+  readonly limiter: LimiterRouter
+  readonly credits: CreditSpender
+  readonly usage: UsageRecorder
+  readonly namespaces: Namespaces
+  readonly vault: Vault
+  readonly eraser: Eraser
+  readonly measures: Measures
+  /** Null = no spans are exported. */
+  readonly tracer: Tracer | null
+  /** What the whole process measured, in Prometheus' text format; asks every thread. */
+  readonly metricsText: () => Promise<string>
+  /** Base of links to this server, without a trailing slash; known once it listens. */
+  readonly publicUrl: () => string
+}
+
+/** What a thread gets from the main thread; all but the ports is plain data. */
+export type ThreadSetup = {
+  config: Config
+  address: DatabaseAddress
+  /** Unique per process start and thread: names this thread's usage batches. */
+  writerId: string
+  /** This thread sends the usage in the data dir that the start had no time for. */
+  takesUpUsage: boolean
+  /** Unique per process start: names this process to the others on its database. */
+  processId: string
+  hashSecret: string
+  /** Master keys of the vault: the first seals, all open. Empty = no recoverable keys. */
+  vaultKeys: readonly Uint8Array[]
+  /** One to each shard, this thread's own. */
+  shardPorts: MessagePort[]
+  /** One to each other HTTP thread of the process. */
+  peerPorts: MessagePort[]
+}
+
+/** Connections to Postgres that a server opens at most: those below, one a shard, and those of the process. */
+export const connectionsOf = ({ threads, usageRetentionMonths }: Config): number =>
+  threads.http * (2 * POOL_CONNECTIONS + HISTORY_CONNECTIONS + 1) +
+  threads.shards +
+  2 + // what hears changes (change-listener.ts)
+  (usageRetentionMonths === null ? 0 : 1)
+
+/** And as many again for transactions. */
+const POOL_CONNECTIONS = 4
+const HISTORY_CONNECTIONS = 2
+
+/**
+ * Opens one thread's deps. `close` ends them: calls in flight are answered, counts are flushed. What it is given runs
+ * beside the flush, once this thread asks for no more limits: a stop has ten seconds for everything.
+ */
+export function openDeps(
+  setup: ThreadSetup,
+  options: {
+    clock: Clock
+    publicUrl: () => string
+    metricsText: () => Promise<string>
+    onStatement?: OnStatement | undefined
+  },
+): { deps: Deps; close: (beside?: () => Promise<void>) => Promise<void> } {
+  const { config, address, writerId, takesUpUsage, processId, hashSecret, shardPorts, peerPorts } = setup
+  const clock = neverBackwards(options.clock)
+  const pool = new GuardedPool(address, {
+    connectionsMax: POOL_CONNECTIONS,
+    timeoutMs: config.databaseTimeoutMs,
+    onStatement: options.onStatement,
+  })
+  const { sql } = pool
+  // Whoever looks at a year of usage must not take what credits and new keys are asked on; and what nobody waits for any
+  // more must end, or a page that asks again and again fills Postgres with it.
+  const historyPool = new GuardedPool(address, {
+    connectionsMax: HISTORY_CONNECTIONS,
+    timeoutMs: config.databaseTimeoutMs,
+    endsGivenUp: true,
+    onStatement: options.onStatement,
+  })
+  // Counts are patient where requests are not, and neither should wait behind the other.
+  const usagePool = new GuardedPool(address, { connectionsMax: 1, timeoutMs: 10_000 })
+  const changes = new Changes({ processId, confirmTimeoutMs: 2000 })
+  for (const port of peerPorts) changes.addPeer(port)
+  const measures = new Measures()
+  const database = new Database(pool, changes, {
+    notifies: address.kind === 'url',
+    onBoundReached: ({ workspaceId, bound }) => measures.boundReached(workspaceId, bound),
+  })
+  const keys = new KeyLookup(sql, changes, { bytesMax: config.keyCacheBytesMax, missingMax: 100_000 })
+  const limiter = new LimiterRouter({ ports: shardPorts, hashSecret, clock, replyTimeoutMs: 2000 })
+  const credits = new CreditSpender(sql, clock, { timeoutMs: config.databaseTimeoutMs })
+  const usage = new UsageRecorder({
+    sql: usagePool.sql,
+    writerId,
+    spills: openSpills(config.dataDir, address),
+    flushEveryMs: config.flushEveryMs,
+    clock,
+    takesUp: takesUpUsage,
+  })
+  // Some 200 000 overrides. A namespace that does not fit would be read anew by every call.
+  const namespaces = new Namespaces(sql, changes, { bytesMax: 64 * 2 ** 20 })
+  const eraser = new Eraser({
+    database,
+    changes,
+    spills: () => readAllSpills(config.dataDir, address),
+    clock,
+  })
+  const vault = new Vault(sql, { masterKeys: setup.vaultKeys, clock })
+  const tracer = config.tracing === null ? null : openTracer(config.tracing, processId)
+  measures.start()
+  usage.start()
+  const deps: Deps = {
+    config,
+    clock,
+    sql,
+    history: historyPool.sql,
+    database,
+    // Usage is written when nothing else is.
+    databaseCondition: () => (usagePool.isReadOnly && !pool.isAway ? 'read-only' : pool.condition()),
+    changes,
+    keys,
+    limiter,
+    credits,
+    usage,
+    namespaces,
+    vault,
+    eraser,
+    measures,
+    tracer,
+    metricsText: options.metricsText,
+    publicUrl: options.publicUrl,
+  }
+  const close = async (beside = async () => {}) => {
+    measures.stop()
+    await limiter.stop()
+    await Promise.all([usage.stop(), tracer?.stop(), eraser.stop(), beside()])
+    changes.stop()
+    await Promise.all([pool, historyPool, usagePool].map((each) => each.end({ timeout: 1 })))
+  }
+  return { deps, close }
+}
+
+function openTracer({ resource, ...tracing }: TracingConfig, processId: string): Tracer {
+  const attributes = {
+    'service.version': packageJson.version,
+    'service.instance.id': processId,
+    'process.runtime.name': 'bun',
+    'process.runtime.version': Bun.version,
+    ...resource,
+  }
+  return new Tracer({
+    ...tracing,
+    resource: JSON.stringify({
+      attributes: Object.entries(attributes).map(([key, value]) => ({ key, value: { stringValue: value } })),
+    }),
+    scope: JSON.stringify({ name: 'tollgate', version: packageJson.version }),
+  })
+}
+
+/** What this thread counted. */
+export const reportThread = ({ measures, keys, namespaces, usage, tracer }: Deps): ThreadReport =>
+  measures.report({
+    caches: {
+      keys: { hits: keys.cache.hits, misses: keys.cache.misses },
+      namespaces: { hits: namespaces.cache.hits, misses: namespaces.cache.misses },
+    },
+    usage: usage.stats(),
+    spans: tracer?.stats() ?? null,
+  })

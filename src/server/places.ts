@@ -1,0 +1,110 @@
+import { rmSync, statSync } from 'node:fs'
+import { connect } from 'node:net'
+import type { Config } from '../config.ts'
+import { StartError } from '../data-dir/data-dir.ts'
+
+/** A place to listen: what to ask Bun for, and how the operator knows it. */
+type Place = {
+  where: { hostname: string; port: number } | { unix: string }
+  /** The variable that chooses it. */
+  variable: 'PORT' | 'TOLLGATE_METRICS_PORT' | 'TOLLGATE_SOCKET'
+}
+
+/**
+ * Listens everywhere that the config names for a moment, so that a place that is not to be had is told at once. Not shared
+ * with anyone, though threads may share the port later: another server must not get half of the connections.
+ * @throws StartError: one line that names the variable to change.
+ */
+export async function tryPlaces({ listen, metricsPort }: Pick<Config, 'listen' | 'metricsPort'>) {
+  const { host: hostname, port, socketPath } = listen
+  const places: Place[] = []
+  if (port !== null && port !== 0) places.push({ where: { hostname, port }, variable: 'PORT' })
+  if (metricsPort !== null && metricsPort !== 0)
+    places.push({ where: { hostname, port: metricsPort }, variable: 'TOLLGATE_METRICS_PORT' })
+  if (socketPath !== null) {
+    await removeStaleSocket(socketPath)
+    places.push({ where: { unix: socketPath }, variable: 'TOLLGATE_SOCKET' })
+  }
+  const held: { stop(closeActive?: boolean): void }[] = []
+  try {
+    for (const place of places) held.push(await tryPlace(place))
+  } finally {
+    for (const each of held) each.stop(true)
+  }
+}
+
+/** A server that was killed has its port until the system has taken it away, and may be started again before. */
+const DYING_MS = 1_000
+
+async function tryPlace({ where, variable }: Place): Promise<{ stop(closeActive?: boolean): void }> {
+  const endMs = performance.now() + DYING_MS
+  for (;;) {
+    try {
+      const socket = { data() {} }
+      return 'unix' in where ? Bun.listen({ ...where, socket }) : Bun.listen({ ...where, socket })
+    } catch (cause) {
+      const isInUse = codeOf(cause) === 'EADDRINUSE'
+      if (!isInUse || 'unix' in where || performance.now() >= endMs)
+        throw listenError(cause, {
+          variable,
+          ...('unix' in where ? { path: where.unix } : { host: where.hostname, port: where.port }),
+        })
+      await Bun.sleep(50)
+    }
+  }
+}
+
+/** Why a place is not to be had, in one line that says what to change. */
+export function listenError(
+  cause: unknown,
+  place: { variable: string; path?: string; host?: string; port?: number },
+): StartError {
+  const { variable, path, host, port } = place
+  const what = `${variable} ${path ?? port}`
+  const code = codeOf(cause)
+  return new StartError(lineOf(), { cause })
+
+  function lineOf(): string {
+    switch (code) {
+      case 'EADDRINUSE':
+        return `${what} is in use by another program on ${host ?? 'this machine'}; stop that, or set ${variable} to another ${path === undefined ? 'port' : 'path'}`
+      case 'EADDRNOTAVAIL':
+        return `HOST ${host} is no address of this machine; set HOST to one that is, or to 0.0.0.0 for all`
+      case 'EACCES':
+        return path === undefined
+          ? `${what} may not be used by this user, as ports below 1024 mostly; set ${variable} to another port`
+          : `${what} cannot be made: this user may not write there; set ${variable} to another path`
+      case 'ENOENT':
+        return `${what} cannot be made: its folder does not exist`
+      default: {
+        if (host !== undefined && cause instanceof Error && cause.message === `Failed to listen at ${host}`)
+          return `HOST ${host} is no address of this machine; set HOST to one that is, or to 0.0.0.0 for all`
+        const reason = cause instanceof Error ? cause.message : String(cause)
+        return `cannot listen on ${host === undefined ? '' : `HOST ${host}, `}${what}: ${reason}`
+      }
+    }
+  }
+}
+
+/** A killed server leaves its socket file; one that answers belongs to somebody. @throws StartError */
+export async function removeStaleSocket(path: string): Promise<void> {
+  const file = statSync(path, { throwIfNoEntry: false })
+  if (file === undefined) return
+  if (!file.isSocket()) throw new StartError(`TOLLGATE_SOCKET ${path} is a file that is no socket`)
+  const answers = await new Promise<boolean>((resolve) => {
+    const socket = connect(path)
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve(true)
+    })
+    socket.once('error', () => resolve(false))
+  })
+  if (answers)
+    throw new StartError(
+      `another server listens on TOLLGATE_SOCKET ${path}; stop that, or set TOLLGATE_SOCKET to another path`,
+    )
+  rmSync(path, { force: true })
+}
+
+const codeOf = (cause: unknown): unknown =>
+  cause instanceof Error && 'code' in cause ? cause.code : undefined

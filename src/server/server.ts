@@ -1,0 +1,302 @@
+import { randomUUID } from 'node:crypto'
+import packageJson from '../../package.json' with { type: 'json' }
+import { KeyImporter } from '../api/migrations/import-queue.ts'
+import type { Config } from '../config.ts'
+import { openDataDir } from '../data-dir/data-dir.ts'
+import { openSpills } from '../data-dir/spill.ts'
+import { connect, type DatabaseAddress, type OnStatement, type Sql } from '../db/connect.ts'
+import { startEmbedded } from '../db/embedded/embedded.ts'
+import { ensureSchema } from '../db/inspect.ts'
+import { KeptRows } from '../db/kept-rows.ts'
+import { migrate } from '../db/migrate.ts'
+import { listen, listenForMetrics } from '../doors/http/listen.ts'
+import { type Clock, systemClock } from '../lib/clock.ts'
+import { databaseName } from '../lib/database-url.ts'
+import { type Shards, startShards } from '../limiter/threads/shards.ts'
+import { log } from '../log.ts'
+import { exposition } from '../observe/exposition.ts'
+import { metricFamilies, warmMetrics } from '../observe/metrics.ts'
+import { ChangeListener } from '../records/change-listener.ts'
+import { ChangePoller, deleteOldNotices } from '../records/change-poller.ts'
+import { replaySpilledUsage } from '../usage/recorder.ts'
+import { UsageRetention } from '../usage/retention.ts'
+import { readMasterKeys } from '../vault/master-keys.ts'
+import { RefillSchedule } from '../verify/refill-schedule.ts'
+import { admitDatabase, explained } from './admit.ts'
+import { bootstrap } from './bootstrap.ts'
+import { connectionsOf, type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
+import { withinOpenFiles } from './open-files.ts'
+import { tryPlaces } from './places.ts'
+import { type HttpThreads, startHttpThreads } from './threads.ts'
+
+/** What was started, for people: no secret in it. */
+export type StartFacts = {
+  version: string
+  dataDir: string
+  /** `new`: no server was here before. */
+  dataDirState: 'new' | 'found'
+  /** `embedded`, or host and name. */
+  database: string
+  shards: number
+  httpThreads: number
+}
+
+export type Server = AsyncDisposable & {
+  url: string
+  /** Where the metrics are. */
+  metricsUrl: string
+  /** Where it listens: a URL, the path of a Unix socket, or both. */
+  places: string[]
+  /** File of the generated operator root key; null = it holds none of this database's. */
+  rootKeyFile: string | null
+  /** Whether this start generated it. */
+  isKeyNew: boolean
+  /** What the first lines of a start tell. */
+  facts: StartFacts
+  /** The main thread's own parts, for tests and benchmarks. */
+  deps: Deps
+  shards: Shards
+  /** Answers what is in flight, flushes windows and usage, closes everything. */
+  stop(): Promise<void>
+}
+
+/**
+ * Starts everything in order: data dir, database, migrations, what an earlier stop left, shards, HTTP. What was opened is
+ * closed in reverse, also when a later step fails.
+ * @param options.onStatement Hears what the main thread's requests send to the database.
+ * @param options.sendUsageMs For how long usage that earlier stops left is sent before anyone is answered; the rest follows.
+ * @param options.signal Gives up a start that serves nobody yet; one that does goes on to its end.
+ * @throws ConfigError, StartError: one line that says what to change; the signal's reason.
+ */
+export async function startServer(
+  asked: Config,
+  options: { clock?: Clock; onStatement?: OnStatement; sendUsageMs?: number; signal?: AbortSignal } = {},
+): Promise<Server> {
+  await using opening = new AsyncDisposableStack()
+  const clock = options.clock ?? systemClock
+  const { signal } = options
+  // First, as making a database takes seconds: nobody should wait for that to hear that the port is taken.
+  await tryPlaces(asked)
+  const dataDir = opening.use(openDataDir(asked.dataDir, { exclusive: asked.databaseUrl === null }))
+  const facts: StartFacts = {
+    version: packageJson.version,
+    dataDir: asked.dataDir,
+    dataDirState: dataDir.isNew ? 'new' : 'found',
+    database: asked.databaseUrl === null ? 'embedded' : databaseName(asked.databaseUrl),
+    shards: asked.threads.shards,
+    httpThreads: asked.threads.http,
+  }
+  const sayStarting = () => log('info', 'starting', 'Tollgate starts', facts)
+  // A start that cannot reach its Postgres ends with one line, which says so.
+  if (asked.databaseUrl === null) sayStarting()
+  const vaultKeys = readMasterKeys(asked, dataDir)
+  const found = await openDatabase(asked, opening, signal)
+  const preparing = prepareDatabase(found, {
+    config: asked,
+    keyFile: (make) => dataDir.secret(ROOT_KEY_FILE, make),
+    foundKey: () => dataDir.found(ROOT_KEY_FILE),
+    now: clock(),
+    sendUsageMs: options.sendUsageMs ?? SEND_USAGE_MS,
+    onReached: () => {
+      if (asked.databaseUrl !== null) sayStarting()
+    },
+  })
+  const { hashSecret, databaseId, keyFile, isUsageSent } = await untilAborted(preparing, signal)
+  // A start that fails before says that, and nothing else.
+  const config = withinOpenFiles(asked)
+  const address: DatabaseAddress = { ...found, databaseId }
+
+  const shards = await startShards({
+    count: config.threads.shards,
+    address,
+    nodeId: dataDir.nodeId,
+    hashSecret,
+    flushEveryMs: config.flushEveryMs,
+    dataDir: config.dataDir,
+    memoryBytes: config.limiterBytesMax,
+    now: clock(),
+  })
+  opening.defer(() => shards.stop())
+  signal?.throwIfAborted()
+
+  const processId = randomUUID()
+  const makeSetup = (name: string): Omit<ThreadSetup, 'peerPorts'> => ({
+    config,
+    address,
+    writerId: `${dataDir.nodeId}:${processId}:${name}`,
+    takesUpUsage: false,
+    processId,
+    hashSecret,
+    vaultKeys,
+    shardPorts: shards.connect(),
+  })
+  let url = ''
+  let threads: HttpThreads | null = null
+  const startedAtMs = Date.now()
+  const metricsText = async () => {
+    const [others, shardStats, database] = await Promise.all([
+      threads?.report() ?? [],
+      shards.stats(deps.clock()),
+      deps.databaseCondition(),
+    ])
+    const families = metricFamilies({
+      threads: [{ report: reportThread(deps), isUp: true }, ...others],
+      shards: shardStats,
+      limiterBytesMax: config.limiterBytesMax,
+      database,
+      fullest: keptRows.fullest,
+      startedAtMs,
+      residentBytes: process.memoryUsage.rss(),
+    })
+    return exposition(families)
+  }
+  const { deps, close } = openDeps(
+    { ...makeSetup('0'), peerPorts: [], takesUpUsage: !isUsageSent },
+    {
+      clock,
+      publicUrl: () => config.publicUrl ?? url,
+      metricsText,
+      onStatement: options.onStatement,
+    },
+  )
+  // The last windows go to Postgres beside the last usage: a stop has ten seconds for everything.
+  opening.defer(() => close(() => shards.stop()))
+  const importer = new KeyImporter(deps)
+  importer.start()
+  opening.defer(() => importer.stop())
+  deps.eraser.start()
+  const refills = new RefillSchedule(deps.sql, deps.clock)
+  refills.start()
+  opening.defer(() => refills.stop())
+  const keptRows = new KeptRows(address)
+  keptRows.start()
+  opening.defer(() => keptRows.stop())
+  if (config.usageRetentionMonths !== null) {
+    const retention = new UsageRetention(address, { keepMonths: config.usageRetentionMonths, clock })
+    retention.start()
+    opening.defer(() => retention.stop())
+  }
+  await warmMetrics()
+  const isShared = config.threads.http > 1
+  const listener = await listen(deps, { ...config.listen, isShared })
+  url = listener.url
+  opening.defer(async () => {
+    await Promise.all([listener.stop(), threads?.stop()])
+  })
+  const { port } = listener
+  const { host } = config.listen
+  // Without a port there is one thread only (config.ts).
+  threads = await startHttpThreads({
+    count: config.threads.http - 1,
+    makeSetup,
+    addPeer: (each) => deps.changes.addPeer(each),
+    host,
+    port: port ?? 0,
+    publicUrl: config.publicUrl ?? url,
+    metricsText,
+  })
+  if (address.kind === 'url') {
+    const Hearing = address.isPooled === true ? ChangePoller : ChangeListener
+    const hearing = new Hearing(deps.changes, { ...address, databaseId })
+    opening.defer(() => hearing.stop())
+    await hearing.start()
+  }
+  let metricsUrl = `${url}/metrics`
+  if (config.metricsPort !== null) {
+    const metrics = listenForMetrics(deps, { host, port: config.metricsPort })
+    opening.defer(() => metrics.stop())
+    metricsUrl = metrics.url
+  }
+
+  const opened = opening.move()
+  const stop = () => opened.disposeAsync()
+  const rootKeyFile = keyFile === null ? null : `${config.dataDir}/${ROOT_KEY_FILE}`
+  return {
+    url,
+    metricsUrl,
+    places: listener.places,
+    rootKeyFile,
+    isKeyNew: keyFile === 'new',
+    facts,
+    deps,
+    shards,
+    stop,
+    [Symbol.asyncDispose]: stop,
+  }
+}
+
+/** In the data dir: the generated operator root key. */
+const ROOT_KEY_FILE = 'root-key'
+
+/** Rejects as soon as the signal comes. Whatever is under way then may go on until the process ends. */
+function untilAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work
+  const aborted = Promise.withResolvers<never>()
+  const abort = () => aborted.reject(signal.reason)
+  signal.addEventListener('abort', abort)
+  if (signal.aborted) abort()
+  return Promise.race([work, aborted.promise]).finally(() => signal.removeEventListener('abort', abort))
+}
+
+async function openDatabase(
+  config: Config,
+  opening: AsyncDisposableStack,
+  signal: AbortSignal | undefined,
+): Promise<DatabaseAddress> {
+  if (config.databaseUrl !== null)
+    return await untilAborted(
+      admitDatabase(config.databaseUrl, { connections: connectionsOf(config) }),
+      signal,
+    )
+  const embedded = await startEmbedded(config.dataDir, signal)
+  opening.defer(() => embedded.stop())
+  return embedded.address
+}
+
+/** After an outage with a million identifiers, sending all of it took nine seconds and more, in which nobody was answered. */
+const SEND_USAGE_MS = 2_000
+
+/** Everything that must be done on the database before anyone is served. */
+async function prepareDatabase(
+  address: DatabaseAddress,
+  {
+    config,
+    keyFile,
+    foundKey,
+    now,
+    sendUsageMs,
+    onReached,
+  }: {
+    config: Config
+    keyFile: (make: () => string) => string
+    foundKey: () => string | null
+    now: number
+    sendUsageMs: number
+    onReached: () => void
+  },
+) {
+  const sql: Sql = connect(address, { connectionsMax: 1 })
+  try {
+    return await explained(address, async () => {
+      if (address.kind === 'url') await ensureSchema(sql, address)
+      const { applied } = await migrate(sql)
+      onReached()
+      if (applied.length > 0)
+        log('info', 'database_migrated', 'the database was brought up to date', { applied })
+      const made = await bootstrap(sql, {
+        rootKey: config.rootKey,
+        keyFile,
+        foundKey,
+        bounds: config.bounds,
+        now,
+      })
+      if (address.kind === 'url') await deleteOldNotices(sql)
+      const endMs = performance.now() + sendUsageMs
+      const isOver = () => performance.now() >= endMs
+      const isUsageSent = await replaySpilledUsage(sql, openSpills(config.dataDir, made), isOver)
+      return { ...made, isUsageSent }
+    })
+  } finally {
+    await sql.end({ timeout: 2 })
+  }
+}

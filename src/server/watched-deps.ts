@@ -1,0 +1,143 @@
+import type { AnySql } from '../db/connect.ts'
+import { newTraceHex } from '../observe/trace-context.ts'
+import { SPAN_KIND, type Trace, type Tracer } from '../observe/tracing/tracer.ts'
+import type { Deps } from './deps.ts'
+
+/**
+ * The same deps, for one request: whatever it waits for becomes a span below the request's own. What is answered at once
+ * leaves none. Statements are told without what they were given.
+ */
+export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
+  const { limiter, keys, namespaces, credits, database } = deps
+  const wait = <T>(name: string, run: (spanId: string) => T): T => {
+    const spanId = newTraceHex(16)
+    const startedAt = performance.now()
+    const result = run(spanId)
+    if (!(result instanceof Promise)) return result
+    const end = (isError: boolean) =>
+      tracer.end({
+        trace,
+        spanId,
+        parentId: trace.spanId,
+        name,
+        kind: SPAN_KIND.internal,
+        startedAt,
+        attributes: {},
+        isError,
+      })
+    result.then(
+      () => end(false),
+      () => end(true),
+    )
+    return result
+  }
+  const sql = (within: AnySql, parentId: string) => watchedSql(within, { trace, parentId, tracer })
+  const read = sql(deps.sql, trace.spanId)
+  return {
+    ...deps,
+    sql: read,
+    history: sql(deps.history, trace.spanId),
+    limiter: over(limiter, {
+      ask: (call) => {
+        const asked = limiter.ask(call)
+        void wait('limiter.take', () => asked.answered)
+        return asked
+      },
+      takeAll: (calls) => wait('limiter.take', () => limiter.takeAll(calls)),
+      takeAsync: (call) => limiter.takeAsync(call),
+    }),
+    keys: over(keys, {
+      find: (key, asking) => wait('keys.find', () => keys.find(key, asking)),
+      findRoot: (authorization, asking) => wait('keys.find', () => keys.findRoot(authorization, asking)),
+    }),
+    namespaces: over(namespaces, {
+      find: (workspaceId, name) => wait('namespaces.find', () => namespaces.find(workspaceId, name)),
+    }),
+    credits: over(credits, { spend: (id, cost) => wait('credits.spend', () => credits.spend(id, cost)) }),
+    database: over(database, {
+      sql: read,
+      write: (work, options) =>
+        wait('database.write', (spanId) =>
+          database.write((tx, touch) => work(sql(tx, spanId), touch), options),
+        ),
+    }),
+  }
+}
+
+/** The object with some of its methods replaced; the others are its own. */
+function over<T extends object>(target: T, replaced: Partial<T>): T {
+  return new Proxy(target, {
+    get: (_, name) => {
+      if (Object.hasOwn(replaced, name)) return Reflect.get(replaced, name)
+      const value: unknown = Reflect.get(target, name)
+      // Private fields are those of the object itself, not of who stands before it.
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  })
+}
+
+type Place = { trace: Trace; parentId: string; tracer: Tracer }
+
+/** A statement runs when somebody asks for its result; so that is where its span begins. */
+function watchedSql(sql: AnySql, place: Place): AnySql {
+  return new Proxy(sql, {
+    apply: (_, self, args) => {
+      const query: unknown = Reflect.apply(sql, self, args)
+      const [strings] = args
+      // A fragment is never asked for its result, and an identifier has none.
+      return query instanceof Promise && isTemplate(strings) ? watchedQuery(query, strings, place) : query
+    },
+  })
+}
+
+function watchedQuery(
+  query: Promise<unknown>,
+  strings: TemplateStringsArray,
+  { trace, parentId, tracer }: Place,
+): Promise<unknown> {
+  const run = query.then.bind(query)
+  const watched = () => {
+    const startedAt = performance.now()
+    const { text, operation } = statementOf(strings)
+    const result = run((value: unknown) => value)
+    const end = (isError: boolean) =>
+      tracer.end({
+        trace,
+        spanId: newTraceHex(16),
+        parentId,
+        name: operation,
+        kind: SPAN_KIND.client,
+        startedAt,
+        attributes: { 'db.system.name': 'postgresql', 'db.operation.name': operation, 'db.query.text': text },
+        isError,
+      })
+    result.then(
+      () => end(false),
+      () => end(true),
+    )
+    return result
+  }
+  return Object.assign(query, {
+    // biome-ignore lint/suspicious/noThenProperty: the driver's query is a promise that runs when asked; this asks for it
+    then: ((resolve, reject) => watched().then(resolve, reject)) satisfies typeof query.then,
+    catch: ((reject) => watched().catch(reject)) satisfies typeof query.catch,
+    finally: ((done) => watched().finally(done)) satisfies typeof query.finally,
+  })
+}
+
+const isTemplate = (value: unknown): value is TemplateStringsArray => Array.isArray(value) && 'raw' in value
+
+/** Its text with `?` for each value and fragment, on one line. */
+function statementOf(strings: TemplateStringsArray): { text: string; operation: string } {
+  let statement = statements.get(strings)
+  if (statement === undefined) {
+    const text = strings.join('?').replace(/\s+/g, ' ').trim().slice(0, STATEMENT_CHARACTERS_MAX)
+    statement = { text, operation: /^\w+/.exec(text)?.[0]?.toUpperCase() ?? 'STATEMENT' }
+    statements.set(strings, statement)
+  }
+  return statement
+}
+
+/** Each place in the source has its template once. */
+const statements = new WeakMap<TemplateStringsArray, { text: string; operation: string }>()
+const STATEMENT_CHARACTERS_MAX = 2000

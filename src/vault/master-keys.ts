@@ -1,0 +1,25 @@
+import { join } from 'node:path'
+import type { Config } from '../config.ts'
+import { type DataDir, StartError } from '../data-dir/data-dir.ts'
+
+/** In the data dir: the generated master key. */
+const VAULT_KEY_FILE = 'vault-key'
+
+/**
+ * The vault's master keys, 32 bytes each, the one that seals first: those of the configuration, else one generated into
+ * the data dir beside the embedded database. With a database elsewhere there is none then: a key that only this machine
+ * has would lock out the others on that database.
+ * @throws StartError when the file does not hold 32 bytes of base64.
+ */
+export function readMasterKeys(config: Config, dataDir: Pick<DataDir, 'secret'>): Uint8Array[] {
+  if (config.vaultKeys !== null) return config.vaultKeys
+  if (config.databaseUrl !== null) return []
+  const text = dataDir.secret(VAULT_KEY_FILE, () =>
+    Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('base64'),
+  )
+  const bytes = new Uint8Array(Buffer.from(text, 'base64'))
+  if (bytes.length === 32) return [bytes]
+  throw new StartError(
+    `the file ${join(config.dataDir, VAULT_KEY_FILE)} holds ${bytes.length} bytes of base64; it wants the 32 that recoverable keys were sealed with`,
+  )
+}

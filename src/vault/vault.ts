@@ -1,0 +1,198 @@
+import { LRUCache } from 'lru-cache'
+import { findDataKey, insertDataKey, type SealedDataKey } from '../api/keys/store.ts'
+import type { AnySql } from '../db/connect.ts'
+import { ApiError } from '../errors.ts'
+import type { Clock } from '../lib/clock.ts'
+import { newId, type WorkspaceId } from '../lib/ids.ts'
+
+/** A recoverable key's text as it is kept. */
+export type SealedKey = { keyId: string; ciphertext: string; encryptionKeyId: string }
+
+/** Of a row: a key that is not recoverable has neither. */
+type MaybeSealed = { id: string; ciphertext: string | null; encryptionKeyId: string | null }
+
+/**
+ * Keeps the text of recoverable keys: AES-256-GCM, a data key for each workspace, which is kept sealed by a master key
+ * that is not in the database. What is sealed is bound to what it belongs to (the key's id, the workspace's data key), so
+ * a ciphertext moved to another row does not open.
+ *
+ * A nonce is 12 random bytes, which is safe for some billion keys of one workspace. Master keys can be changed: the first
+ * one seals, all of them open, and `vault.reseal` seals what older ones sealed anew.
+ */
+export class Vault {
+  readonly #sql: AnySql
+  readonly #clock: Clock
+  /** The first seals, all open. */
+  readonly masters: Promise<readonly MasterKey[]>
+  /** Opened data keys by their id. They never change, so nothing here goes stale. */
+  readonly #dataKeys = new LRUCache<string, CryptoKey>({ max: 1000 })
+  /** False = no master key: nothing can be sealed or opened. */
+  readonly isOpen: boolean
+
+  /** @param options.masterKeys 32 bytes each; the first seals, all open. */
+  constructor(sql: AnySql, options: { masterKeys: readonly Uint8Array[]; clock: Clock }) {
+    this.#sql = sql
+    this.#clock = options.clock
+    this.isOpen = options.masterKeys.length > 0
+    this.masters = Promise.all(options.masterKeys.map(importMaster))
+  }
+
+  /** @throws ApiError PRECONDITION_FAILED when this server has no master key. */
+  requireOpen(): void {
+    if (!this.isOpen)
+      throw new ApiError(
+        'PRECONDITION_FAILED',
+        'recoverable keys need a master key, and this server has none (TOLLGATE_VAULT_KEY)',
+      )
+  }
+
+  /**
+   * Seals the texts of new keys. Not inside a transaction: a workspace's first call makes its data key.
+   * @throws ApiError PRECONDITION_FAILED without a master key; INTERNAL_SERVER_ERROR when the data key does not open.
+   */
+  async seal(
+    workspaceId: WorkspaceId,
+    keys: readonly { keyId: string; plaintext: string }[],
+  ): Promise<SealedKey[]> {
+    this.requireOpen()
+    if (keys.length === 0) return []
+    const { id, key } = await this.#dataKeyOf(workspaceId)
+    return await Promise.all(
+      keys.map(async ({ keyId, plaintext }) => ({
+        keyId,
+        ciphertext: await encrypt(key, new TextEncoder().encode(plaintext), boundTo('key', keyId)),
+        encryptionKeyId: id,
+      })),
+    )
+  }
+
+  /**
+   * Opens those of the keys that are recoverable.
+   * @returns text by key id.
+   * @throws ApiError INTERNAL_SERVER_ERROR when one does not open; its cause names the key, the data key, the master key.
+   */
+  async open(workspaceId: WorkspaceId, keys: readonly MaybeSealed[]): Promise<Map<string, string>> {
+    const sealed = keys.flatMap(({ id, ciphertext, encryptionKeyId }) =>
+      ciphertext === null || encryptionKeyId === null ? [] : { keyId: id, ciphertext, encryptionKeyId },
+    )
+    if (sealed.length === 0) return new Map()
+    const row = await findDataKey(this.#sql, workspaceId)
+    const texts = new Map<string, string>()
+    for (const { keyId, ciphertext, encryptionKeyId } of sealed) {
+      if (row?.id !== encryptionKeyId)
+        throw failure(`key ${keyId} is sealed by data key ${encryptionKeyId}, which is missing`)
+      const key = await this.#openDataKey(workspaceId, row)
+      try {
+        texts.set(
+          keyId,
+          new TextDecoder('utf-8', { fatal: true }).decode(
+            await decrypt(key, ciphertext, boundTo('key', keyId)),
+          ),
+        )
+      } catch (cause) {
+        throw failure(`key ${keyId} does not open with data key ${encryptionKeyId}`, cause)
+      }
+    }
+    return texts
+  }
+
+  /** The workspace's data key, made when there is none; of two makers at once, one makes it. */
+  async #dataKeyOf(workspaceId: WorkspaceId): Promise<{ id: string; key: CryptoKey }> {
+    let row = await findDataKey(this.#sql, workspaceId)
+    if (row === null) {
+      const [master] = await this.masters
+      if (master === undefined) throw new Error('requireOpen() comes first')
+      const id = newId('vdk')
+      const bytes = crypto.getRandomValues(new Uint8Array(32))
+      const sealed = await sealDataKey(master, { id, workspaceId, bytes })
+      bytes.fill(0)
+      await insertDataKey(this.#sql, workspaceId, { id, sealed, masterKeyId: master.id }, this.#clock())
+      row = await findDataKey(this.#sql, workspaceId)
+    }
+    if (row === null) throw new Error(`workspace ${workspaceId} has no data key after one was made`)
+    return { id: row.id, key: await this.#openDataKey(workspaceId, row) }
+  }
+
+  async #openDataKey(workspaceId: WorkspaceId, row: SealedDataKey): Promise<CryptoKey> {
+    const cached = this.#dataKeys.get(row.id)
+    if (cached !== undefined) return cached
+    const bytes = await unsealDataKey(await this.masters, { ...row, workspaceId })
+    const key = await crypto.subtle.importKey('raw', bytes, AES, false, ['encrypt', 'decrypt'])
+    bytes.fill(0)
+    this.#dataKeys.set(row.id, key)
+    return key
+  }
+}
+
+/** A master key, known by a fingerprint that tells nothing of it. */
+export type MasterKey = { id: string; key: CryptoKey }
+
+export async function importMaster(bytes: Uint8Array): Promise<MasterKey> {
+  const id = new Bun.CryptoHasher('sha256').update('tollgate master key').update(bytes).digest('hex')
+  const key = await crypto.subtle.importKey('raw', new Uint8Array(bytes), AES, false, ['encrypt', 'decrypt'])
+  return { id: `mk_${id.slice(0, 16)}`, key }
+}
+
+/** @returns the data key as it is kept. */
+export const sealDataKey = (
+  master: MasterKey,
+  { id, workspaceId, bytes }: { id: string; workspaceId: string; bytes: Uint8Array<ArrayBuffer> },
+): Promise<string> => encrypt(master.key, bytes, boundTo('data key', id, workspaceId))
+
+/** @throws ApiError INTERNAL_SERVER_ERROR when its master key is not among these, or it was tampered with. */
+export async function unsealDataKey(
+  masters: readonly MasterKey[],
+  { id, workspaceId, sealed, masterKeyId }: SealedDataKey & { workspaceId: string },
+): Promise<Uint8Array<ArrayBuffer>> {
+  const master = masters.find((candidate) => candidate.id === masterKeyId)
+  if (master === undefined)
+    throw failure(
+      `data key ${id} of workspace ${workspaceId} is sealed by master key ${masterKeyId}, which TOLLGATE_VAULT_KEY does not hold`,
+    )
+  try {
+    return await decrypt(master.key, sealed, boundTo('data key', id, workspaceId))
+  } catch (cause) {
+    throw failure(
+      `data key ${id} of workspace ${workspaceId} does not open with master key ${masterKeyId}`,
+      cause,
+    )
+  }
+}
+
+const AES = { name: 'AES-GCM', length: 256 }
+const NONCE_BYTES = 12
+/** Says how what follows is made, should that ever change. */
+const FORMAT = 'v1.'
+
+async function encrypt(
+  key: CryptoKey,
+  bytes: Uint8Array<ArrayBuffer>,
+  additionalData: Uint8Array<ArrayBuffer>,
+): Promise<string> {
+  const iv = crypto.getRandomValues(new Uint8Array(NONCE_BYTES))
+  const encrypted = await crypto.subtle.encrypt({ name: 'AES-GCM', iv, additionalData }, key, bytes)
+  return FORMAT + Buffer.concat([iv, new Uint8Array(encrypted)]).toString('base64')
+}
+
+/** @throws when anything differs from what was encrypted. */
+async function decrypt(
+  key: CryptoKey,
+  text: string,
+  additionalData: Uint8Array<ArrayBuffer>,
+): Promise<Uint8Array<ArrayBuffer>> {
+  if (!text.startsWith(FORMAT)) throw new Error('unknown format of a ciphertext')
+  const bytes = Uint8Array.from(Buffer.from(text.slice(FORMAT.length), 'base64'))
+  const iv = bytes.subarray(0, NONCE_BYTES)
+  return new Uint8Array(
+    await crypto.subtle.decrypt({ name: 'AES-GCM', iv, additionalData }, key, bytes.subarray(NONCE_BYTES)),
+  )
+}
+
+/** Ids hold no line feed, so two different lists never read the same. */
+const boundTo = (...parts: string[]) => new TextEncoder().encode(parts.join('\n'))
+
+/** The client learns that it failed; what is wrong with which key is for the log. */
+const failure = (what: string, cause?: unknown) =>
+  new ApiError('INTERNAL_SERVER_ERROR', 'a recoverable key cannot be opened or sealed: ask the operator', {
+    cause: new Error(what, { cause }),
+  })

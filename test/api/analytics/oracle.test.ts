@@ -1,0 +1,162 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { bucketOf } from '../../../src/lib/buckets.ts'
+import type { Outcome } from '../../../src/usage/recorder.ts'
+import { randomNumbers } from '../../support/random.ts'
+import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+import { asText, COUNTS, type Event, expectedRows, OUTCOMES, type Question } from '../../usage/oracle.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+/**
+ * A generator verifies with random outcomes, tags, keys, identities and times while this file counts in the plainest way.
+ * Then the server must give the same numbers for every grouping, filter and order.
+ */
+
+const HOUR = 3_600_000
+const DAY = 24 * HOUR
+const NOW = Date.UTC(2026, 10, 21, 13, 37, 12, 345)
+const SEED = 20_261_121
+
+const TAGS = ['a', 'b', 'c', 'path=/v1/x,y', 'ünï', 'Z"\\']
+/** One of them is deleted before anyone asks. */
+const IDENTITIES = ['user_1', 'user_2', 'user_3', 'user_gone']
+
+let server: TestServer
+let workspace: TestWorkspace
+let rootKey: string
+let apiId: string
+const identityIds = new Map<string, string>()
+const externalIds = new Map<string, string>()
+const events: Event[] = []
+
+beforeAll(async () => {
+  server = await startTestServer({ clock: () => NOW })
+  workspace = await server.workspace()
+  rootKey = await workspace.rootKeyWith('api.*.read_api')
+  apiId = (await workspace.post('apis.createApi', { name: 'counted' })).apiId
+  const { sql, usage } = server.server.deps
+  for (const externalId of IDENTITIES) {
+    const id = `id_oracle_${externalId}`
+    identityIds.set(externalId, id)
+    if (externalId === 'user_gone') continue
+    externalIds.set(id, externalId)
+    await sql`insert into identities (id, workspace_id, external_id, created_at)
+              values (${id}, ${workspace.workspaceId}, ${externalId}, ${NOW})`
+  }
+  const [api] = await sql<
+    { keyspaceId: string }[]
+  >`select keyspace_id as "keyspaceId" from apis where id = ${apiId}`
+  const random = randomNumbers(SEED)
+  const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T // never empty
+  const outcomes = Object.keys(OUTCOMES) as Outcome[] // its keys are the outcomes
+  for (let i = 0; i < 6000; i++) {
+    // Most within two days, some months back, a few beyond the end of the ranges asked for.
+    const back = random() < 0.8 ? random() * 2 * DAY : random() * 70 * DAY
+    const event: Event = {
+      keyId: `key_${Math.floor(random() ** 2 * 12)}`,
+      identityId: random() < 0.3 ? null : (identityIds.get(pick(IDENTITIES)) ?? null),
+      outcome: pick(outcomes),
+      tags: Array.from({ length: Math.floor(random() * 4) }, () => pick(TAGS)),
+      atMs: Math.floor(NOW + 2 * HOUR - back),
+    }
+    events.push(event)
+    usage.recordVerification({
+      ...event,
+      workspaceId: workspace.workspaceId,
+      keyspaceId: api?.keyspaceId ?? '',
+      tags: event.tags.length === 0 && random() < 0.5 ? null : event.tags,
+    })
+    // Foreign events right beside: another keyspace, and another workspace with the same names.
+    usage.recordVerification({
+      ...event,
+      workspaceId: workspace.workspaceId,
+      keyspaceId: 'ks_other',
+      keyId: `o${event.keyId}`,
+    })
+    if (i % 1500 === 1499) await usage.flush()
+  }
+  await usage.flush()
+}, 60_000)
+afterAll(() => server[Symbol.asyncDispose]())
+
+const ask = (query: Record<string, unknown>) =>
+  server.get('analytics.getVerifications', { apiId, ...query }, rootKey)
+
+const RANGE = { start: NOW - 62 * DAY, end: NOW - 20 * HOUR }
+const TIMES = [[], ['hour'], ['day'], ['month'], ['hour', 'month', 'day']]
+const TAGGINGS = [[], ['tags'], ['tag']]
+const FILTERS: Question['filter'][] = [
+  {},
+  { tag: 'a' },
+  { tag: ['a', 'path=/v1/x,y'] },
+  { keyId: 'key_1' },
+  { keyId: ['key_1', 'key_2,key_3'], tag: 'ünï' },
+  { externalId: 'user_2' },
+  { externalId: 'user_2', keyId: 'key_0,key_1', tag: ['b', 'c'] },
+  { tag: 'never used' },
+]
+
+for (const filter of FILTERS) {
+  test(`every grouping counts exactly with the filter ${JSON.stringify(filter)}`, async () => {
+    for (const time of TIMES) {
+      for (const tagging of TAGGINGS) {
+        for (const others of [[], ['key'], ['identity'], ['key', 'identity']]) {
+          const groupBy = [...others, ...time, ...tagging]
+          const { status, body } = await ask({ ...RANGE, ...filter, ...(groupBy.length > 0 && { groupBy }) })
+          expect({ groupBy, status }).toEqual({ groupBy, status: 200 })
+          expect({ groupBy, rows: body.map(asText).sort() }).toEqual({
+            groupBy,
+            rows: expectedRows(events, { filter, groupBy, range: RANGE, externalIds }).map(asText).sort(),
+          })
+        }
+      }
+    }
+  }, 60_000)
+}
+
+test('every order sorts, and a limit gives the beginning of the same series', async () => {
+  for (const orderBy of ['time', ...COUNTS]) {
+    for (const order of ['asc', 'desc']) {
+      for (const groupBy of [['day'], ['hour', 'key'], ['identity'], ['tag', 'key'], ['month', 'tags']]) {
+        if (orderBy === 'time' && !groupBy.some((group) => ['hour', 'day', 'month'].includes(group))) continue
+        const { body: whole } = await ask({ ...RANGE, groupBy, orderBy, order })
+        const values: number[] = whole.map((row: Json) => row[orderBy])
+        const sorted = values.toSorted((a, b) => (order === 'asc' ? a - b : b - a))
+        expect({ orderBy, order, groupBy, values }).toEqual({ orderBy, order, groupBy, values: sorted })
+        for (const limit of [1, 7, 40]) {
+          const { body: cut } = await ask({ ...RANGE, groupBy, orderBy, order, limit })
+          expect({ orderBy, order, groupBy, limit, cut }).toEqual({
+            orderBy,
+            order,
+            groupBy,
+            limit,
+            cut: whole.slice(0, limit),
+          })
+        }
+      }
+    }
+  }
+}, 60_000)
+
+test('the counts of keys by day are the same events', async () => {
+  const { dailyCountsOfKeys } = await import('../../../src/api/analytics/store.ts')
+  const workspaceId = workspace.workspaceId as Parameters<typeof dailyCountsOfKeys>[1]['workspaceId'] // a test may mint one
+  const keyIds = ['key_1', 'key_5', 'key_none']
+  const [from, to] = [NOW - 10 * DAY, NOW]
+  const days = await dailyCountsOfKeys(server.server.deps.sql, { workspaceId, keyIds, from, to })
+  const byDay = new Map<
+    number,
+    { time: number; success: number; rateLimited: number; usageExceeded: number }
+  >()
+  for (const { atMs, keyId, outcome } of events) {
+    if (!keyIds.includes(keyId) || atMs < from - (from % HOUR) || atMs >= to - (to % HOUR) + HOUR) continue
+    const time = bucketOf(atMs, 'day')
+    const day = byDay.get(time) ?? { time, success: 0, rateLimited: 0, usageExceeded: 0 }
+    byDay.set(time, day)
+    if (outcome === 'VALID') day.success++
+    if (outcome === 'RATE_LIMITED') day.rateLimited++
+    if (outcome === 'USAGE_EXCEEDED') day.usageExceeded++
+  }
+  expect([...days]).toEqual([...byDay.values()].sort((a, b) => a.time - b.time))
+})

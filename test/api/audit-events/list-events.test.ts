@@ -1,0 +1,208 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { newId } from '../../../src/lib/ids.ts'
+import { openTestDatabase, TEST_DATABASE_URL } from '../../support/database.ts'
+import { makeApi, makeKey, refusalOf } from '../../support/fixtures.ts'
+import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startTestServer()
+})
+afterAll(async () => await server[Symbol.asyncDispose]())
+
+const list = async (workspace: TestWorkspace, query: Record<string, unknown> = {}): Promise<Json[]> =>
+  (await workspace.get('audit.listEvents', query)).events
+
+test('says what happened, by whom, to what, from where', async () => {
+  const workspace = await server.workspace()
+  const before = Date.now()
+  const apiId = await makeApi(workspace)
+  const [event] = await list(workspace, { event: 'api.create' })
+  expect(event).toEqual({
+    id: expect.stringMatching(/^log_/),
+    time: event.time,
+    event: 'api.create',
+    description: `created API ${apiId}`,
+    actor: { type: 'key', id: workspace.rootKeyId },
+    resources: [{ type: 'api', id: apiId, name: 'test api' }],
+    location: expect.stringContaining('127.0.0.1'),
+    userAgent: expect.stringContaining('Bun/'),
+  })
+  expect(event.time).toBeWithin(before, Date.now() + 1)
+})
+
+test('filters by event, actor, resource and time, all together', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const first = await makeKey(workspace, apiId)
+  const otherRootKey = await workspace.rootKeyWith('api.*.create_key')
+  await server.post('keys.createKey', { apiId }, otherRootKey)
+  await workspace.post('keys.deleteKey', { keyId: first.keyId })
+
+  expect(await list(workspace, { event: 'key.create' })).toHaveLength(2)
+  const byOwner = await list(workspace, { event: 'key.create', actorId: workspace.rootKeyId })
+  expect(byOwner.map(({ resources }) => resources[0].id)).toEqual([first.keyId])
+  const ofKey = await list(workspace, { resourceId: first.keyId })
+  expect(ofKey.map(({ event }) => event).sort()).toEqual(['key.create', 'key.delete'])
+  expect(await list(workspace, { resourceId: 'key_unknown' })).toEqual([])
+
+  const all = await list(workspace)
+  const times = all.map(({ time }) => time)
+  const [earliest, latest] = [Math.min(...times), Math.max(...times)]
+  expect(await list(workspace, { start: earliest, end: latest + 1 })).toEqual(all)
+  expect(await list(workspace, { end: earliest })).toEqual([])
+  expect(await list(workspace, { start: latest + 1 })).toEqual([])
+  expect((await list(workspace, { start: latest })).map(({ time }) => time)).toContain(latest)
+})
+
+/** A page that ends long ago read the log from there to its newest entry: its time alone was looked at, which no index has. */
+test('with an end in the past, what came long after it is not even read', async () => {
+  const workspace = await server.workspace()
+  await makeApi(workspace)
+  const { sql } = server.server.deps
+  const atMs = Date.now() - 30 * 86_400_000
+  const [event] = await list(workspace)
+  const old = newId('log', atMs)
+  await sql`
+    insert into audit_events (id, workspace_id, event, actor_type, actor_id, resources, description, occurred_at)
+    select ${old}, workspace_id, event, actor_type, actor_id, resources, description, ${atMs}
+      from audit_events where id = ${event.id}`
+  // As it would stand there, had it happened then; and a time that its id denies: found only by who reads it.
+  await sql`update audit_events set seq = 0 where id = ${old}`
+  await sql`update audit_events set occurred_at = ${atMs} where id = ${event.id}`
+  expect((await list(workspace, { end: atMs + 1 })).map(({ id }) => id)).toEqual([old])
+  expect(await list(workspace, { end: atMs })).toEqual([])
+  expect((await list(workspace, { end: Date.now() + 1 })).map(({ id }) => id)).toContain(event.id)
+})
+
+/** Their ids are made in the database: they must sort, and be found by time, as all others. */
+test('events of keys deleted together are found by time and key', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const { keyId } = await makeKey(workspace, apiId)
+  const start = Date.now()
+  await workspace.post('apis.deleteKeys', { apiId, permanent: true })
+  const events = await list(workspace, { start, event: 'key.delete' })
+  expect(events.map(({ resources }) => resources)).toEqual([
+    [
+      { type: 'key', id: keyId },
+      { type: 'api', id: apiId },
+    ],
+  ])
+})
+
+test('pages follow each other, with a cursor only while more follow', async () => {
+  const workspace = await server.workspace()
+  for (let index = 0; index < 4; index++) await makeApi(workspace)
+  const all = await list(workspace, { event: 'api.create' })
+  const first = await workspace.get('audit.listEvents', { event: 'api.create', limit: 3, start: 0 })
+  expect([first.events, first.cursor]).toEqual([all.slice(0, 3), all[2]?.id])
+  const second = await workspace.get('audit.listEvents', {
+    event: 'api.create',
+    limit: 3,
+    start: 1,
+    cursor: first.cursor,
+  })
+  expect(second).toEqual({ events: all.slice(3) })
+})
+
+/** Ids tell the second alone: of 23 neighbours made within one, 8 stood in the wrong order. */
+describe('events are in the order in which they happened', () => {
+  const namesOf = (events: Json[]) => events.map(({ resources }) => resources[0].name)
+  const walk = async (workspace: TestWorkspace, query: Record<string, unknown>): Promise<Json[]> => {
+    const events: Json[] = []
+    let cursor: string | undefined
+    do {
+      const page = await workspace.get('audit.listEvents', { ...query, ...(cursor && { cursor }) })
+      events.push(...page.events)
+      cursor = page.cursor
+    } while (cursor !== undefined)
+    return events
+  }
+
+  test('within one second, on several servers, and in pages of any size', async () => {
+    await using database = await openTestDatabase()
+    await using first = await startTestServer({ database })
+    // The embedded database has one server.
+    await using second = TEST_DATABASE_URL === null ? null : await startTestServer({ database })
+    const workspace = await first.workspace()
+    const names = Array.from({ length: 40 }, (_, index) => `role ${index}`)
+    for (const [index, name] of names.entries())
+      await (index % 2 === 0 ? first : (second ?? first)).post(
+        'permissions.createRole',
+        { name },
+        workspace.rootKey,
+      )
+    expect(namesOf(await list(workspace, { event: 'role.create' }))).toEqual(names)
+    const start = Date.now() - 60_000
+    for (const filter of [
+      { event: 'role.create' },
+      { actorId: workspace.rootKeyId },
+      { start, end: start + 120_000 },
+    ])
+      for (const limit of [1, 3, 100])
+        expect(namesOf(await walk(workspace, { ...filter, limit }))).toEqual(names)
+  })
+
+  test('those of one call too', async () => {
+    const workspace = await server.workspace()
+    const { roleId } = await workspace.post('permissions.createRole', { name: 'a role' })
+    const slugs = Array.from({ length: 30 }, (_, index) => `permission.${index}`)
+    const permissions = slugs.map((slug) => ({ slug, create: true }))
+    await workspace.post('permissions.setRolePermissions', { roleId, permissions })
+    expect(namesOf(await list(workspace, { event: 'permission.create' }))).toEqual(slugs)
+  })
+
+  test('those of before there was an order keep that of their ids, in front of all others', async () => {
+    const workspace = await server.workspace()
+    for (let index = 0; index < 6; index++) await makeApi(workspace)
+    const { sql } = server.server.deps
+    const made = await list(workspace)
+    const old = made.slice(0, 4).map(({ id }) => id)
+    await sql`update audit_events set seq = 0 where id = any(${old}::text[])`
+    const expected = [...old.toSorted(), ...made.slice(4).map(({ id }) => id)]
+    for (const limit of [1, 2, 5, 100])
+      expect((await walk(workspace, { limit })).map(({ id }) => id)).toEqual(expected)
+  })
+
+  test('what is written while somebody turns the pages is neither lost nor told twice', async () => {
+    const workspace = await server.workspace()
+    const names = (from: number) => Array.from({ length: 20 }, (_, index) => `role ${from + index}`)
+    const make = (name: string) => workspace.post('permissions.createRole', { name })
+    for (const name of names(0)) await make(name)
+    const [seen] = await Promise.all([
+      walk(workspace, { event: 'role.create', limit: 2 }),
+      ...names(20).map(make),
+    ])
+    expect(namesOf(seen).slice(0, 20)).toEqual(names(0))
+    expect(new Set(seen.map(({ id }) => id)).size).toBe(seen.length)
+  })
+})
+
+test('nothing of another workspace is shown', async () => {
+  const [mine, theirs] = [await server.workspace(), await server.workspace()]
+  const apiId = await makeApi(theirs)
+  expect(await list(mine, { resourceId: apiId })).toEqual([])
+  expect(await list(mine, { actorId: theirs.rootKeyId })).toEqual([])
+})
+
+test('accepts its permission, and no other', async () => {
+  const workspace = await server.workspace()
+  const statusWith = async (...permissions: string[]) =>
+    refusalOf(await server.get('audit.listEvents', {}, await workspace.rootKeyWith(...permissions)))
+  expect((await statusWith('audit.*.read_event', 'another')).status).toBe(200)
+  expect(await statusWith('api.*.read_api')).toMatchObject({ status: 403, code: 'INSUFFICIENT_PERMISSIONS' })
+})
+
+test.each([
+  ['limit', '101', 'limit: Number must be less than or equal to 100'],
+  ['start', '-1', 'start: Number must be greater than or equal to 0'],
+  ['end', 'yesterday', 'end: Expected number, received nan'],
+  ['event', '', 'event: String must contain at least 1 character(s)'],
+])('%s=%s is a 400', async (name, value, message) => {
+  const answer = await server.get('audit.listEvents', { [name]: value })
+  expect(refusalOf(answer)).toEqual({ status: 400, code: 'BAD_REQUEST', message })
+})

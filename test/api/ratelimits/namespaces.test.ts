@@ -1,0 +1,138 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { startTestServer, type TestServer } from '../../support/server.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startTestServer()
+})
+afterAll(async () => await server[Symbol.asyncDispose]())
+
+const limitBody = (namespace: string) => ({ namespace, identifier: 'user_1', limit: 10, duration: 60_000 })
+
+test('a namespace is made, listed and used; its name is taken in its workspace only', async () => {
+  const workspace = await server.workspace()
+  const { namespaceId } = await workspace.post('ratelimits.createNamespace', { name: 'mail' })
+  expect(namespaceId).toMatch(/^rlns_/)
+  expect(await workspace.get('ratelimits.listNamespaces')).toEqual({
+    namespaces: [{ id: namespaceId, name: 'mail' }],
+    total: 1,
+  })
+  const { status, body } = await server.post(
+    'ratelimits.createNamespace',
+    { name: 'mail' },
+    workspace.rootKey,
+  )
+  expect([status, body.error.code, body.error.message]).toEqual([
+    409,
+    'CONFLICT',
+    'namespace mail exists already',
+  ])
+  await (await server.workspace()).post('ratelimits.createNamespace', { name: 'mail' })
+  // Whoever may limit in it needs no right to make it any more.
+  const rootKey = await workspace.rootKeyWith(`ratelimit.${namespaceId}.limit`)
+  expect((await server.post('ratelimits.limit', limitBody('mail'), rootKey)).body.success).toBe(true)
+})
+
+test('one that was used is there already: making it is a conflict', async () => {
+  const { post, rootKey, get } = await server.workspace()
+  await post('ratelimits.limit', limitBody('mail'))
+  expect((await server.post('ratelimits.createNamespace', { name: 'mail' }, rootKey)).status).toBe(409)
+  expect((await get('ratelimits.listNamespaces')).total).toBe(1)
+})
+
+test('of two made at once one wins and the other is a conflict', async () => {
+  const { rootKey } = await server.workspace()
+  const answers = await Promise.all(
+    [1, 2, 3].map(() => server.post('ratelimits.createNamespace', { name: 'mail' }, rootKey)),
+  )
+  expect(answers.map(({ status }) => status).toSorted()).toEqual([200, 409, 409])
+})
+
+test('pages of namespaces follow each other, and only the last has no cursor', async () => {
+  const { post, get } = await server.workspace()
+  const ids: string[] = []
+  for (let i = 0; i < 5; i++)
+    ids.push((await post('ratelimits.createNamespace', { name: `ns_${i}` })).namespaceId)
+  const first = await get('ratelimits.listNamespaces', { limit: 2 })
+  const second = await get('ratelimits.listNamespaces', { limit: 3, cursor: first.cursor })
+  expect([...first.namespaces, ...second.namespaces].map(({ id }) => id)).toEqual(ids.toSorted())
+  expect(second).toMatchObject({ total: 5 })
+  expect(second).not.toHaveProperty('cursor')
+})
+
+/** Anything else would let a deleted namespace's overrides or counts live on under its name. */
+test('a deleted one is gone at once; the next of its name is another, with fresh counts and no overrides', async () => {
+  const { post, get } = await server.workspace()
+  const { namespaceId } = await post('ratelimits.createNamespace', { name: 'mail' })
+  await post('ratelimits.setOverride', { namespaceId, identifier: 'user_1', limit: 3, duration: 60_000 })
+  expect(await post('ratelimits.limit', limitBody('mail'))).toMatchObject({ limit: 3, remaining: 2 })
+  expect(await post('ratelimits.deleteNamespace', { namespaceId })).toEqual({})
+  expect(await get('ratelimits.listNamespaces')).toEqual({ namespaces: [], total: 0 })
+  expect(await post('ratelimits.limit', limitBody('mail'))).toMatchObject({ limit: 10, remaining: 9 })
+  const { namespaces } = await get('ratelimits.listNamespaces')
+  expect(namespaces).toEqual([{ id: expect.any(String), name: 'mail' }])
+  expect(namespaces[0].id).not.toBe(namespaceId)
+})
+
+test('an unknown, a deleted and a foreign one are a 404 that names it', async () => {
+  const [workspace, other] = [await server.workspace(), await server.workspace()]
+  const { namespaceId: foreign } = await other.post('ratelimits.createNamespace', { name: 'mail' })
+  const { namespaceId: deleted } = await workspace.post('ratelimits.createNamespace', { name: 'mail' })
+  await workspace.post('ratelimits.deleteNamespace', { namespaceId: deleted })
+  for (const namespaceId of ['rlns_none', foreign, deleted]) {
+    const { status, body } = await server.post(
+      'ratelimits.deleteNamespace',
+      { namespaceId },
+      workspace.rootKey,
+    )
+    expect([status, body.error.message]).toEqual([404, `namespace ${namespaceId} not found`])
+  }
+  expect((await other.get('ratelimits.listNamespaces')).total).toBe(1)
+})
+
+test('names have 1 to 512 characters', async () => {
+  const message = async (name: unknown) =>
+    (await server.post('ratelimits.createNamespace', { name })).body.error.message
+  expect(await message('')).toBe('name: String must contain at least 1 character(s)')
+  expect(await message('a')).toBe('key required')
+  expect(await message('a'.repeat(512))).toBe('key required')
+  expect(await message('a'.repeat(513))).toBe('name: String must contain at most 512 character(s)')
+})
+
+test('each needs its own right; deleting may be allowed for one namespace', async () => {
+  const { rootKeyWith } = await server.workspace()
+  const code = ({ status, body }: { status: number; body: { error?: { code: string } } }) =>
+    status === 200 ? 'ok' : body.error?.code
+  const create = async (right: string, name: string) =>
+    await server.post('ratelimits.createNamespace', { name }, await rootKeyWith(right))
+  const list = async (right: string) =>
+    code(await server.get('ratelimits.listNamespaces', {}, await rootKeyWith(right)))
+  const remove = async (right: string, namespaceId: string) =>
+    code(await server.post('ratelimits.deleteNamespace', { namespaceId }, await rootKeyWith(right)))
+  expect(code(await create('ratelimit.*.limit', 'one'))).toBe('INSUFFICIENT_PERMISSIONS')
+  const one = (await create('ratelimit.*.create_namespace', 'one')).body.namespaceId
+  const two = (await create('ratelimit.*.create_namespace', 'two')).body.namespaceId
+  expect(await list('ratelimit.*.create_namespace')).toBe('INSUFFICIENT_PERMISSIONS')
+  expect(await list('ratelimit.*.read_namespace')).toBe('ok')
+  expect(await remove('ratelimit.*.create_namespace', one)).toBe('INSUFFICIENT_PERMISSIONS')
+  expect(await remove(`ratelimit.${one}.delete_namespace`, two)).toBe('INSUFFICIENT_PERMISSIONS')
+  expect(await remove(`ratelimit.${one}.delete_namespace`, one)).toBe('ok')
+  expect(await remove('ratelimit.*.delete_namespace', two)).toBe('ok')
+})
+
+test('making and deleting are audited', async () => {
+  const { post, workspaceId } = await server.workspace()
+  const { namespaceId: id } = await post('ratelimits.createNamespace', { name: 'mail' })
+  await post('ratelimits.deleteNamespace', { namespaceId: id })
+  const rows = await server.server.deps.sql`
+    select event, resources from audit_events
+     where workspace_id = ${workspaceId} and event like 'ratelimitNamespace%' order by event`
+  const resources = [{ type: 'ratelimitNamespace', id, name: 'mail' }]
+  expect([...rows]).toEqual([
+    { event: 'ratelimitNamespace.create', resources },
+    { event: 'ratelimitNamespace.delete', resources },
+  ])
+})

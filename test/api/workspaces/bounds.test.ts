@@ -1,0 +1,359 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { findDueKeyImports } from '../../../src/api/keys/store.ts'
+import { readConfig } from '../../../src/config.ts'
+import { connect } from '../../../src/db/connect.ts'
+import { defaultBounds } from '../../../src/lib/workspace-bounds.ts'
+import {
+  type Json,
+  OPERATOR_KEY,
+  startTestServer,
+  type TestServer,
+  type TestWorkspace,
+} from '../../support/server.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startTestServer({ env: { TOLLGATE_BOUNDS: 'apis=3,namespaces=2' } })
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const bounded = async (bounds: Json): Promise<TestWorkspace> => {
+  const workspace = await server.workspace()
+  await setBounds(workspace, bounds)
+  return workspace
+}
+const setBounds = async ({ workspaceId }: TestWorkspace, bounds: Json) => {
+  const answer = await server.post('workspaces.updateWorkspace', { workspaceId, bounds }, OPERATOR_KEY)
+  expect(answer.status).toBe(200)
+}
+const refusal = (name: string, value: number) => ({
+  status: 412,
+  body: {
+    error: {
+      code: 'PRECONDITION_FAILED',
+      message: expect.stringMatching(new RegExp(`at most ${value}\\b.*bound "${name}"`)),
+    },
+  },
+})
+
+/** What makes one more of each, whatever there is already. */
+type Make = (workspace: TestWorkspace, index: number) => Promise<{ status: number; body: Json }>
+const call =
+  (method: string, bodyOf: (index: number) => Json): Make =>
+  ({ rootKey }, index) =>
+    server.post(method, bodyOf(index), rootKey)
+const MAKE: Record<string, Make> = {
+  apis: call('apis.createApi', (index) => ({ name: `api ${index}` })),
+  rootKeys: call('rootKeys.createRootKey', () => ({ permissions: [] })),
+  identities: call('identities.createIdentity', (index) => ({ externalId: `user ${index}` })),
+  namespaces: call('ratelimits.createNamespace', (index) => ({ name: `namespace ${index}` })),
+  roles: call('permissions.createRole', (index) => ({ name: `role.${index}` })),
+  permissions: call('permissions.createPermission', (index) => ({ name: `permission.${index}` })),
+}
+
+describe('a workspace at its bound is refused one more, and told which bound, its value and who can raise it', () => {
+  for (const [name, make] of Object.entries(MAKE))
+    test(name, async () => {
+      const has = name === 'rootKeys' ? 1 : 0 // its first
+      const workspace = await bounded({ [name]: has + 2 })
+      expect([(await make(workspace, 1)).status, (await make(workspace, 2)).status]).toEqual([200, 200])
+      expect(await make(workspace, 3)).toMatchObject(refusal(name, has + 2))
+      // Another has its own room.
+      expect((await make(await bounded({ [name]: has + 2 }), 3)).status).toBe(200)
+      await setBounds(workspace, { [name]: has + 3 })
+      expect((await make(workspace, 3)).status).toBe(200)
+      expect(await make(workspace, 4)).toMatchObject(refusal(name, has + 3))
+    })
+})
+
+test('a namespace made by its first use counts too, and one more is refused', async () => {
+  const workspace = await server.workspace()
+  const limit = (namespace: string) =>
+    server.post(
+      'ratelimits.limit',
+      { namespace, identifier: 'u', limit: 1, duration: 60_000 },
+      workspace.rootKey,
+    )
+  expect([(await limit('a')).status, (await limit('b')).status]).toEqual([200, 200])
+  expect(await limit('c')).toMatchObject(refusal('namespaces', 2))
+  expect((await limit('a')).body.success).toBe(false) // those that are there go on
+  const { namespaces } = await workspace.get('ratelimits.listNamespaces')
+  await workspace.post('ratelimits.deleteNamespace', { namespaceId: namespaces[0].id })
+  expect((await limit('c')).status).toBe(200)
+  const metrics = await (await fetch(`${server.url}/metrics`)).text()
+  expect(metrics).toContain(
+    `tollgate_workspace_bound_reached_total{workspace="${workspace.workspaceId}",bound="namespaces"} 1`,
+  )
+})
+
+/** Two at once at the bound must not both pass, nor may one be refused while there is room. */
+test('forty at once fill a workspace exactly, whichever of them come first', async () => {
+  const workspace = await bounded({ keys: 17, identities: 9 })
+  const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
+  const keys = await Promise.all(
+    Array.from({ length: 40 }, () => server.post('keys.createKey', { apiId }, workspace.rootKey)),
+  )
+  expect(keys.filter(({ status }) => status === 200)).toHaveLength(17)
+  for (const answer of keys.filter(({ status }) => status !== 200))
+    expect(answer).toMatchObject(refusal('keys', 17))
+  const identities = await Promise.all(
+    Array.from({ length: 40 }, (_, index) =>
+      server.post('identities.createIdentity', { externalId: `user ${index}` }, workspace.rootKey),
+    ),
+  )
+  expect(identities.filter(({ status }) => status === 200)).toHaveLength(9)
+})
+
+test('keys come back into a workspace as they go: deleted one by one, all of an API, or with it', async () => {
+  const workspace = await bounded({ keys: 4 })
+  const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
+  const create = () => server.post('keys.createKey', { apiId }, workspace.rootKey)
+  const fill = async () => {
+    const made = [await create(), await create(), await create(), await create()]
+    expect(made.map(({ status }) => status)).toEqual([200, 200, 200, 200])
+    expect(await create()).toMatchObject(refusal('keys', 4))
+    return made.map(({ body }) => body.keyId)
+  }
+  for (const keyId of await fill()) await workspace.post('keys.deleteKey', { keyId, permanent: false })
+  for (const keyId of await fill()) await workspace.post('keys.deleteKey', { keyId, permanent: true })
+  await fill()
+  await workspace.post('apis.deleteKeys', { apiId })
+  await fill()
+  await workspace.post('apis.deleteKeys', { apiId, permanent: true })
+  await fill()
+  await workspace.post('apis.deleteApi', { apiId })
+  const other = await workspace.post('apis.createApi', { name: 'other' })
+  expect((await server.post('keys.createKey', { apiId: other.apiId }, workspace.rootKey)).status).toBe(200)
+})
+
+test('an import that does not fit is refused whole, one that fits exactly is made', async () => {
+  const workspace = await bounded({ keys: 5 })
+  const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
+  const importKeys = (count: number) =>
+    server.post(
+      'migrations.createKeys',
+      Array.from({ length: count }, () => ({ apiId, plaintext: crypto.randomUUID() })),
+      workspace.rootKey,
+    )
+  expect(await importKeys(6)).toMatchObject(refusal('keys', 5))
+  expect((await workspace.get('apis.listKeys', { apiId })).total).toBe(0)
+  expect((await importKeys(5)).status).toBe(200)
+  expect(await importKeys(1)).toMatchObject(refusal('keys', 5))
+})
+
+test('a key whose identity, role or permission has no room is not made, and updated to no such either', async () => {
+  const workspace = await bounded({ identities: 1, roles: 1, permissions: 1 })
+  const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
+  const { keyId } = await workspace.post('keys.createKey', { apiId, externalId: 'first' })
+  const refused = await server.post('keys.createKey', { apiId, externalId: 'second' }, workspace.rootKey)
+  expect(refused).toMatchObject(refusal('identities', 1))
+  expect((await workspace.get('apis.listKeys', { apiId })).total).toBe(1)
+  const update = (body: Json) => server.post('keys.updateKey', { keyId, ...body }, workspace.rootKey)
+  expect(await update({ externalId: 'second' })).toMatchObject(refusal('identities', 1))
+  expect((await update({ roles: [{ name: 'one', create: true }] })).status).toBe(200)
+  expect(await update({ roles: [{ name: 'two', create: true }] })).toMatchObject(refusal('roles', 1))
+  expect((await update({ permissions: [{ slug: 'one', create: true }] })).status).toBe(200)
+  expect(
+    await server.post(
+      'keys.addPermissions',
+      { keyId, permissions: [{ slug: 'two', create: true }] },
+      workspace.rootKey,
+    ),
+  ).toMatchObject(refusal('permissions', 1))
+})
+
+test('a key holds as many roles and permissions as it may, however they are given to it', async () => {
+  const workspace = await bounded({ rolesPerKey: 2, permissionsPerKey: 2 })
+  const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
+  for (const name of ['a', 'b', 'c']) {
+    await workspace.post('permissions.createRole', { name: `role.${name}` })
+    await workspace.post('permissions.createPermission', { name: `permission.${name}` })
+  }
+  const named = (kind: string) => ['a', 'b', 'c'].map((name) => `${kind}.${name}`)
+  for (const kind of ['role', 'permission']) {
+    const bound = `${kind}sPerKey`
+    const field = `${kind}s`
+    const Field = field === 'roles' ? 'Roles' : 'Permissions'
+    const all = named(kind)
+    const as = (names: string[]) => names.map((name) => (kind === 'role' ? { name } : { slug: name }))
+    const post = (method: string, body: Json) => server.post(method, body, workspace.rootKey)
+    expect(await post('keys.createKey', { apiId, [field]: all })).toMatchObject(refusal(bound, 2))
+    const { keyId } = await workspace.post('keys.createKey', { apiId, [field]: all.slice(0, 1) })
+    expect((await post(`keys.add${Field}`, { keyId, [field]: as(all.slice(1, 2)) })).status).toBe(200)
+    expect((await post(`keys.add${Field}`, { keyId, [field]: as(all.slice(0, 2)) })).status).toBe(200) // has them
+    expect(await post(`keys.add${Field}`, { keyId, [field]: as(all.slice(2)) })).toMatchObject(
+      refusal(bound, 2),
+    )
+    expect(await post(`keys.set${Field}`, { keyId, [field]: as(all) })).toMatchObject(refusal(bound, 2))
+    expect((await post(`keys.set${Field}`, { keyId, [field]: as(all.slice(1)) })).status).toBe(200)
+    expect(await post('keys.updateKey', { keyId, [field]: as(all) })).toMatchObject(refusal(bound, 2))
+  }
+})
+
+test('overrides are bounded for the workspace and for a namespace; those that are there may be changed', async () => {
+  const workspace = await bounded({ overrides: 3, overridesPerNamespace: 2 })
+  for (const name of ['a', 'b']) await workspace.post('ratelimits.createNamespace', { name })
+  const set = (namespaceName: string, identifier: string, limit = 1) =>
+    server.post(
+      'ratelimits.setOverride',
+      { namespaceName, identifier, limit, duration: 60_000 },
+      workspace.rootKey,
+    )
+  const first = await Promise.all(['user1', 'user2', 'user3', 'user4'].map((user) => set('a', user)))
+  expect(first.filter(({ status }) => status === 200)).toHaveLength(2)
+  expect(first.find(({ status }) => status !== 200)).toMatchObject(refusal('overridesPerNamespace', 2))
+  const { overrides } = await workspace.get('ratelimits.listOverrides', { namespaceName: 'a' })
+  expect((await set('a', overrides[0].identifier, 2)).status).toBe(200)
+  expect((await set('b', 'user1')).status).toBe(200)
+  expect(await set('b', 'user2')).toMatchObject(refusal('overrides', 3))
+  await workspace.post('ratelimits.deleteOverride', {
+    namespaceName: 'a',
+    identifier: overrides[0].identifier,
+  })
+  expect((await set('b', 'user2')).status).toBe(200)
+  expect(await set('a', overrides[0].identifier)).toMatchObject(refusal('overrides', 3)) // not revived past it
+  // Those of a namespace go with it.
+  const [{ id }] = (await workspace.get('ratelimits.listNamespaces')).namespaces
+  await workspace.post('ratelimits.deleteNamespace', { namespaceId: id })
+  await workspace.post('ratelimits.createNamespace', { name: 'c' })
+  expect((await set('c', 'user1')).status).toBe(200)
+})
+
+test('a bound lowered below what is there takes nothing away, and lets nothing more in until there is room', async () => {
+  const workspace = await bounded({ roles: 10 })
+  const create = (name: string) => server.post('permissions.createRole', { name }, workspace.rootKey)
+  for (const name of ['role.a', 'role.b', 'role.c']) expect((await create(name)).status).toBe(200)
+  await setBounds(workspace, { roles: 2 })
+  expect(await create('role.d')).toMatchObject(refusal('roles', 2))
+  const { roles } = { roles: await workspace.get('permissions.listRoles') }
+  expect(roles).toHaveLength(3)
+  await workspace.post('permissions.deleteRole', { roleId: roles[0].id })
+  expect(await create('role.d')).toMatchObject(refusal('roles', 2))
+  await workspace.post('permissions.deleteRole', { roleId: roles[1].id })
+  expect((await create('role.d')).status).toBe(200)
+  await setBounds(workspace, null)
+  expect((await create('role.e')).status).toBe(200)
+})
+
+test('bounds of one workspace are shown in the list, refused with a wrong name or value, and only an operator sets them', async () => {
+  const workspace = await bounded({ keys: 5 })
+  const { workspaceId } = workspace
+  const listed = await server.get('workspaces.listWorkspaces', { limit: 100 }, OPERATOR_KEY)
+  const found = listed.body.workspaces.find(({ id }: Json) => id === workspaceId)
+  expect(found.bounds).toEqual({ keys: 5 })
+  const set = (bounds: Json, key: string) =>
+    server.post('workspaces.updateWorkspace', { workspaceId, bounds }, key)
+  for (const bounds of [{ keys: -1 }, { keys: 1.5 }, { keyz: 5 }, { workspaces: 5 }, { keys: '5' }, 5])
+    expect(await set(bounds, OPERATOR_KEY)).toMatchObject({
+      status: 400,
+      body: { error: { code: 'BAD_REQUEST' } },
+    })
+  expect((await set({ keys: 6 }, workspace.rootKey)).status).toBe(403)
+})
+
+describe('migrations.enqueueKeys', () => {
+  const keysOf = (count: number) =>
+    Array.from({ length: count }, () => ({ plaintext: crypto.randomUUID(), externalId: crypto.randomUUID() }))
+  const waitingOf = async ({ workspaceId }: TestWorkspace) =>
+    await server.server.deps.sql<{ reason: string | null; attempts: number }[]>`
+      select reason, attempts from key_imports where workspace_id = ${workspaceId}`
+  const until = async (isSo: () => Promise<boolean>) => {
+    while (!(await isSo())) await Bun.sleep(10)
+  }
+
+  test('as many as fit are made, the rest waits with the reason, and is made when there is room', async () => {
+    const workspace = await bounded({ keys: 3 })
+    const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
+    await workspace.post('migrations.enqueueKeys', { migrationId: 'm', apiId, keys: keysOf(5) })
+    await until(async () => (await waitingOf(workspace)).filter(({ attempts }) => attempts > 0).length === 2)
+    expect((await workspace.get('apis.listKeys', { apiId })).total).toBe(3)
+    for (const { reason } of await waitingOf(workspace)) expect(reason).toContain('bound "keys"')
+    await setBounds(workspace, { keys: 5 })
+    await until(async () => (await waitingOf(workspace)).length === 0)
+    expect((await workspace.get('apis.listKeys', { apiId })).total).toBe(5)
+  })
+
+  test('more than may wait are refused whole; what is made makes room for others', async () => {
+    const workspace = await bounded({ queuedImports: 4 })
+    const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
+    const send = (count: number) =>
+      server.post(
+        'migrations.enqueueKeys',
+        { migrationId: 'm', apiId, keys: keysOf(count) },
+        workspace.rootKey,
+      )
+    expect(await send(5)).toMatchObject(refusal('queuedImports', 4))
+    expect((await send(4)).status).toBe(202)
+    await until(async () => (await waitingOf(workspace)).length === 0)
+    expect((await send(4)).status).toBe(202)
+    await until(async () => (await waitingOf(workspace)).length === 0)
+    expect((await workspace.get('apis.listKeys', { apiId })).total).toBe(8)
+  })
+
+  test('a workspace whose keys came last waits for its share, not for all of another’s', async () => {
+    const one = await server.workspace()
+    const other = await server.workspace()
+    const { sql } = server.server.deps
+    const far = Date.now() + 86_400_000 // not due for the server: they are only looked for here
+    for (const [index, { workspaceId }] of [one, one, one, one, one, one, other].entries())
+      await sql`
+        insert into key_imports (workspace_id, migration_id, api_id, key_id, key, actor_id, next_at, created_at)
+        values (${workspaceId}, 'm', 'a', 'k', '{}', 'r', ${far + index}, 0)`
+    const ids = await findDueKeyImports(sql, { now: far + 10, limit: 4 })
+    const found = await sql<{ workspaceId: string }[]>`
+      select workspace_id as "workspaceId" from key_imports where id = any(${ids}::bigint[])`
+    expect(found.map(({ workspaceId }) => workspaceId).sort()).toEqual(
+      [one, one, other].map(({ workspaceId }) => workspaceId).sort(),
+    )
+    await sql`delete from key_imports where next_at >= ${far}`
+  })
+})
+
+test('the variable sets those it names; a wrong name or value stops the start and says which there are', () => {
+  const read = (text: string) => readConfig({ TOLLGATE_BOUNDS: text }).bounds
+  expect(read(' keys = 5, roles=0,')).toEqual({ ...defaultBounds(), keys: 5, roles: 0 })
+  expect(read('')).toEqual(defaultBounds())
+  for (const wrong of [
+    'keyz=5',
+    'keys',
+    'keys=',
+    'keys=-1',
+    'keys=1.5',
+    'keys=1e3',
+    'keys=99999999999999999',
+  ])
+    expect(() => read(`apis=1,${wrong}`)).toThrow(
+      `TOLLGATE_BOUNDS has ${JSON.stringify(wrong)}; it wants name=number, separated by commas, with names of apis, keys,`,
+    )
+})
+
+/** The counts are kept by triggers and by what soft-deletes: none of the ways may be forgotten. */
+test('the counts are what is there, after everything that was done to this server', async () => {
+  const url = server.server.deps.config.databaseUrl
+  const sql = url === null ? server.server.deps.sql : connect({ kind: 'url', url }, { connectionsMax: 1 })
+  const rows = await sql<{ name: string; workspace: string; used: number; there: number }[]>`
+    with there as (
+      select coalesce(for_workspace_id, workspace_id) as workspace_id,
+             case when for_workspace_id is null then 'keys' else 'rootKeys' end as name
+        from keys where deleted_at is null and not is_operator
+       union all select workspace_id, 'apis' from apis where deleted_at is null and id <> 'api_root'
+       union all select workspace_id, 'namespaces' from ratelimit_namespaces where deleted_at is null
+       union all select workspace_id, 'overrides' from ratelimit_overrides where deleted_at is null
+       union all select workspace_id, 'identities' from identities
+       union all select workspace_id, 'roles' from roles
+       union all select workspace_id, 'permissions' from permissions
+       union all select workspace_id, 'queuedImports' from key_imports where failed_at is null
+       union all select 'ws_root', 'workspaces' from workspaces where id <> 'ws_root'
+    ), counted as (select workspace_id, name, count(*)::integer as there from there group by 1, 2),
+       used as (select workspace_id, name, used::integer as used from workspace_used)
+    select coalesce(counted.name, used.name) as name, coalesce(counted.workspace_id, used.workspace_id) as workspace,
+           coalesce(used.used, 0) as used, coalesce(counted.there, 0) as there
+      from counted full join used using (workspace_id, name)
+     order by 1, 2`
+  expect(rows.length).toBeGreaterThan(20)
+  expect(rows.filter(({ used, there }) => used !== there)).toEqual([])
+  if (url !== null) await (sql as ReturnType<typeof connect>).end() // made above
+})

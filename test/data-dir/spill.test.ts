@@ -1,0 +1,73 @@
+import { afterEach, beforeEach, expect, test } from 'bun:test'
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { openSpills, readSpills, writeSpill } from '../../src/data-dir/spill.ts'
+
+let dataDir: string
+beforeEach(() => {
+  dataDir = mkdtempSync(join(tmpdir(), 'tollgate-spill-'))
+})
+afterEach(() => rmSync(dataDir, { recursive: true, force: true }))
+
+const names = () => readdirSync(join(dataDir, 'spill')).sort()
+const write = (name: string, bytes: string) => writeFileSync(join(dataDir, 'spill', name), bytes)
+
+test('what was written is read until it is done with, and by its own kind only', () => {
+  expect([...readSpills(dataDir, 'usage')]).toEqual([]) // there is not even a folder
+  writeSpill(dataDir, 'usage', { a: [1, 2], b: 'ü' })
+  writeSpill(dataDir, 'windows', 'another')
+  for (let time = 0; time < 2; time++)
+    expect([...readSpills(dataDir, 'usage')].map(({ value }) => value)).toEqual([{ a: [1, 2], b: 'ü' }])
+  for (const { done } of readSpills(dataDir, 'usage')) done()
+  expect([...readSpills(dataDir, 'usage')]).toEqual([])
+  expect(names()).toHaveLength(1)
+})
+
+test('a file written while the thread goes on is as any other, and one that cannot be written leaves nothing', async () => {
+  const spills = openSpills(dataDir, { databaseId: 'db' })
+  await Promise.all([1, 2, 3].map((count) => spills.writeAsync('usage', { count })))
+  const counts = [...spills.read('usage')].map(({ value }) => (value as { count: number }).count) // as written
+  expect(counts.sort()).toEqual([1, 2, 3])
+  expect(names().every((name) => name.endsWith('.of-db.msgpack'))).toBeTrue()
+  const before = names()
+  // No file may have so long a name.
+  await expect(spills.writeAsync('x'.repeat(300), 'lost')).rejects.toThrow('ENAMETOOLONG')
+  expect(names()).toEqual(before)
+})
+
+/** After a long outage the files together may be more than fits into memory. */
+test('a file is read when its turn comes, and one that is gone by then is passed over', () => {
+  for (let i = 0; i < 3; i++) writeSpill(dataDir, 'usage', i)
+  const spills = readSpills(dataDir, 'usage')
+  const first = spills.next().value
+  first?.done()
+  const [second = ''] = names()
+  rmSync(join(dataDir, 'spill', second)) // another process was done with it
+  expect([...spills]).toHaveLength(1)
+})
+
+/** They were sent to whichever database the next start had, and deleted. */
+test('a file is for the database it is of; one that does not say, of an earlier version, is for any', () => {
+  const one = { databaseId: crypto.randomUUID() }
+  const another = { databaseId: crypto.randomUUID() }
+  writeSpill(dataDir, 'usage', 'of one', one)
+  writeSpill(dataDir, 'usage', 'of another', another)
+  writeSpill(dataDir, 'usage', 'of any')
+  for (const { done } of readSpills(dataDir, 'usage', one)) done()
+  expect([...readSpills(dataDir, 'usage', one)]).toEqual([])
+  expect([...readSpills(dataDir, 'usage', another)].map(({ value }) => value)).toEqual(['of another'])
+  for (const { done } of readSpills(dataDir, 'usage', another)) done()
+  expect(names()).toEqual([])
+})
+
+/** Half a file is what a crash in the middle of writing leaves; a damaged one is for a person to look at. */
+test('a file that was not finished is not read, and one that cannot be read is set aside', () => {
+  writeSpill(dataDir, 'usage', 'whole')
+  write('usage-0.msgpack.part', 'half')
+  write('usage-1.msgpack', '\xc1 no message')
+  expect([...readSpills(dataDir, 'usage')].map(({ value }) => value)).toEqual(['whole'])
+  expect(names()).toContain('usage-1.msgpack.unreadable')
+  expect(names()).toContain('usage-0.msgpack.part')
+  expect([...readSpills(dataDir, 'usage')]).toHaveLength(1)
+})

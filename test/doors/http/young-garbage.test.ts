@@ -1,0 +1,97 @@
+import { expect, test } from 'bun:test'
+import { YoungGarbage } from '../../../src/doors/http/young-garbage.ts'
+import type { Timers } from '../../../src/lib/timers.ts'
+
+/** One timer that the test lets ring, in a turn of the event loop that the test ends. */
+function rung(): Timers & { ring(): void; endTurn(): void; isSet(): boolean; periodMs: number } {
+  let due: (() => void) | null = null
+  const soon: (() => void)[] = []
+  const timers = {
+    periodMs: 0,
+    now: () => 0,
+    every: (periodMs: number, run: () => void) => {
+      timers.periodMs = periodMs
+      due = run
+      return () => {
+        due = null
+      }
+    },
+    after: () => () => {},
+    soon: (run: () => void) => void soon.push(run),
+    ring: () => due?.(),
+    endTurn: () => {
+      for (const run of soon.splice(0)) run()
+    },
+    isSet: () => due !== null,
+  }
+  return timers
+}
+
+test('what many requests leave behind is collected before the runtime gives its pages back, what few leave is left to it', () => {
+  const timers = rung()
+  let collections = 0
+  const garbage = new YoungGarbage({ timers, collect: () => collections++ })
+  expect(timers.periodMs).toBeLessThan(100)
+  timers.ring()
+  timers.endTurn()
+  expect(collections).toBe(0)
+
+  for (let i = 0; i < 1600; i++) garbage.received(300)
+  timers.ring()
+  timers.endTurn()
+  expect(collections).toBe(0)
+  for (let i = 0; i < 100; i++) garbage.received(300)
+  expect(collections).toBe(0) // never while a request is received
+  timers.ring()
+  timers.endTurn()
+  expect(collections).toBe(1)
+  timers.ring()
+  timers.endTurn()
+  expect(collections).toBe(1)
+
+  garbage.received(1_000_000)
+  timers.ring()
+  timers.endTurn()
+  expect(collections).toBe(2)
+  garbage.received(1_000_000)
+  garbage.stop()
+  timers.ring()
+  timers.endTurn()
+  expect(collections).toBe(2)
+  expect(timers.isSet()).toBe(false)
+})
+
+/** It would hold up answers that only have to be sent. */
+test('what the turn of the event loop has to send goes out before garbage is collected', () => {
+  const timers = rung()
+  const did: string[] = []
+  const garbage = new YoungGarbage({ timers, collect: () => did.push('collected') })
+  garbage.received(1_000_000)
+  timers.soon(() => did.push('answered'))
+  timers.ring()
+  expect(did).toEqual([])
+  timers.endTurn()
+  expect(did).toEqual(['answered', 'collected'])
+})
+
+/** In a process of its own: with the garbage of other tests around, what is made here may be taken for old. */
+test('it is the garbage of the thread that is collected', () => {
+  const script = `
+    import { heapStats } from 'bun:jsc'
+    import { YoungGarbage } from '${import.meta.dir}/../../../src/doors/http/young-garbage.ts'
+    let ring = () => {}
+    const timers = { every: (_, run) => { ring = run; return () => {} }, soon: (run) => run() }
+    const garbage = new YoungGarbage({ timers })
+    const mapsThere = () => heapStats().objectTypeCounts.Map ?? 0
+    const before = mapsThere()
+    Array.from({ length: 10_000 }, () => new Map())
+    const made = mapsThere() - before
+    garbage.received(1_000_000)
+    ring()
+    console.log(JSON.stringify({ made, left: mapsThere() - before }))`
+  const { stdout, stderr } = Bun.spawnSync([process.execPath, '-e', script])
+  expect(stderr.toString()).toBe('')
+  const { made, left } = JSON.parse(stdout.toString())
+  expect(made).toBeGreaterThan(5_000)
+  expect(left).toBeLessThan(1_000)
+})

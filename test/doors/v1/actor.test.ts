@@ -1,0 +1,72 @@
+import { describe, expect, test } from 'bun:test'
+import type { TSchema } from '@sinclair/typebox'
+import type { Call } from '../../../src/doors/http/endpoint.ts'
+import { ApiError } from '../../../src/errors.ts'
+import { endpoints } from '../../../src/server/app.ts'
+import type { Deps } from '../../../src/server/deps.ts'
+
+/** Answer without a root key on purpose. Adding one here is a decision, not a formality. */
+const PUBLIC: string[] = ['/v1/auth.forward', '/v1/keys.verifyKey', '/v1/liveness']
+
+test('only these endpoints answer without a root key', () => {
+  const open = endpoints.filter(({ access }) => access !== 'root-key').map(({ path }) => String(path))
+  expect(open.toSorted()).toEqual(PUBLIC)
+})
+
+test('no two endpoints share a path', () => {
+  expect(new Set(endpoints.map(({ path }) => path)).size).toBe(endpoints.length)
+})
+
+/**
+ * Every part of deps fails when touched, so a verb that looks at anything before it has an actor is found out, whatever
+ * it would have answered.
+ */
+describe('without a root key, nothing of the data is touched by', () => {
+  const nothing = {} as Deps // the proxy answers for every part, so none is needed behind it
+  const untouchable = new Proxy(nothing, {
+    get: (_, part) => {
+      if (part === 'clock') return () => 0 // the time is not data
+      throw new Error(`deps.${String(part)} was touched without an actor`)
+    },
+  })
+  const call: Call = {
+    requestId: 'req_test',
+    authorization: null,
+    userAgent: null,
+    header: () => null,
+    clientAddress: () => null,
+    headers: {},
+  }
+  for (const { path, input, access, run } of endpoints) {
+    if (access !== 'root-key') continue
+    test(path, async () => {
+      const failure: unknown = await (async () => run(untouchable, call, sample(input)))().catch(
+        (cause: unknown) => cause,
+      )
+      expect(failure).toBeInstanceOf(ApiError)
+      // Some parameter checks come before authentication; they look at nothing but the input.
+      expect((failure as ApiError).code).toBeOneOf(['UNAUTHORIZED', 'BAD_REQUEST']) // checked above
+    })
+  }
+})
+
+/** The smallest thing a schema takes, so that no check of the input hides what comes after it. */
+function sample(schema: TSchema): unknown {
+  if (schema.const !== undefined) return schema.const
+  if (schema.anyOf !== undefined) return sample(schema.anyOf[0])
+  switch (schema.type) {
+    case 'object':
+      return Object.fromEntries(
+        (schema.required ?? []).map((name: string) => [name, sample(schema.properties[name])]),
+      )
+    case 'array':
+      return Array.from({ length: schema.minItems ?? 0 }, () => sample(schema.items))
+    case 'string':
+      return 'x'.repeat(Math.max(3, schema.minLength ?? 0))
+    case 'integer':
+    case 'number':
+      return schema.minimum ?? (schema.exclusiveMinimum ?? 0) + 1
+    default:
+      return false
+  }
+}

@@ -1,0 +1,88 @@
+import { expect, setDefaultTimeout, test } from 'bun:test'
+import { connect } from '../../../src/db/connect.ts'
+import { TEST_DATABASE_URL } from '../../support/database.ts'
+import { makeApi, makeKey } from '../../support/fixtures.ts'
+import { type Json, startTestServer, type TestWorkspace } from '../../support/server.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+/** On the embedded database all share one session: there, whoever holds a lock holds up everybody. */
+const onRealPostgres = test.if(TEST_DATABASE_URL !== null)
+
+/** What asks about history, and the table it reads. */
+const QUESTIONS: Record<
+  string,
+  { table: string; query: (made: { apiId: string; keyId: string; namespaceId: string }) => Json }
+> = {
+  'analytics.getVerifications': { table: 'usage_keyspace_hours', query: ({ apiId }) => ({ apiId }) },
+  'analytics.getRatelimits': { table: 'usage_ratelimits', query: ({ namespaceId }) => ({ namespaceId }) },
+  'keys.getVerifications': { table: 'usage_verifications', query: ({ keyId }) => ({ keyId }) },
+  'audit.listEvents': { table: 'audit_events', query: () => ({}) },
+}
+
+/** Four slow ones used to take all connections of a thread, and went on in Postgres when nobody waited any more. */
+onRealPostgres.each(Object.keys(QUESTIONS))(
+  '%s: slow ones take nothing from credits and new keys, and end in Postgres when they are given up',
+  async (method) => {
+    await using server = await startTestServer({
+      // No flush meanwhile: it would wait for the same lock, and that is no question.
+      env: { TOLLGATE_DB_TIMEOUT_MS: '1500', TOLLGATE_FLUSH_MS: '60000' },
+    })
+    const workspace = await server.workspace()
+    const made = await makeAll(workspace)
+    const question = QUESTIONS[method]
+    if (question === undefined) throw new Error('no such question')
+    const rootKey = method.startsWith('analytics') ? made.readingRootKey : workspace.rootKey
+    const ask = () => server.get(method, question.query(made), rootKey)
+    expect((await ask()).status).toBe(200)
+
+    const url = server.server.deps.config.databaseUrl ?? ''
+    await using aside = disposable(connect({ kind: 'url', url }, { connectionsMax: 2 }))
+    const { sql } = aside
+    const waitingInPostgres = async () => {
+      const [row] = await sql<{ count: number }[]>`
+        select count(*) as count from pg_stat_activity
+         where datname = current_database() and wait_event_type = 'Lock'`
+      return row?.count
+    }
+    await sql.begin(async (tx) => {
+      await tx`lock table ${tx(question.table)} in access exclusive mode`
+      const asked = Promise.all(Array.from({ length: 8 }, ask))
+      while ((await waitingInPostgres()) !== 2) await Bun.sleep(10)
+      for (const { key } of made.keys) {
+        const { body } = await server.post('keys.verifyKey', { key })
+        expect(body).toMatchObject({ valid: true, remaining: 9 })
+      }
+      expect(await waitingInPostgres()).toBe(2)
+      expect((await asked).map(({ status }) => status)).toEqual(Array.from({ length: 8 }, () => 500))
+      while ((await waitingInPostgres()) !== 0) await Bun.sleep(10) // though the lock is still there
+      expect((await server.get('liveness')).body.services.database).toBe('ok')
+    })
+    expect((await ask()).status).toBe(200)
+  },
+)
+
+async function makeAll(workspace: TestWorkspace) {
+  const apiId = await makeApi(workspace)
+  const keys = await Promise.all(
+    Array.from({ length: 4 }, () => makeKey(workspace, apiId, { remaining: 10 })),
+  )
+  const { keyId = '' } = keys[0] ?? {}
+  const name = 'some namespace'
+  await workspace.post('ratelimits.limit', {
+    namespace: name,
+    identifier: 'user',
+    limit: 1,
+    duration: 60_000,
+  })
+  const [namespace] = (await workspace.get('ratelimits.listNamespaces')).namespaces
+  // Of these two, one wants just the one permission, and `*` is not it.
+  const readingRootKey = await workspace.rootKeyWith('api.*.read_api', 'ratelimit.*.read_namespace')
+  return { apiId, keyId, keys, namespaceId: namespace.id, readingRootKey }
+}
+
+const disposable = (sql: ReturnType<typeof connect>) => ({
+  sql,
+  [Symbol.asyncDispose]: () => sql.end({ timeout: 0 }),
+})

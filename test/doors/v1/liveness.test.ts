@@ -1,0 +1,46 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { startTestServer, type TestServer } from '../../support/server.ts'
+import { listStatements } from '../../support/statements.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startTestServer()
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const HEALTHY = { ratelimit: 'shards', usagelimit: 'postgres', database: 'ok' }
+
+/** Probes of an orchestrator come from many sides and must not be load. */
+test('asking a hundred times at once asks the database at most once, and right after a request not at all', async () => {
+  await Bun.sleep(1100) // until what the start asked is no news any more
+  const ask = async () => {
+    const answers = await Promise.all(Array.from({ length: 100 }, () => server.get('liveness')))
+    for (const { status, body } of answers) {
+      expect(status).toBe(200)
+      expect(body.services).toMatchObject(HEALTHY)
+    }
+  }
+  expect((await listStatements(server, ask)).length).toBeLessThanOrEqual(1)
+  await server.workspace()
+  expect(await listStatements(server, ask)).toEqual([])
+})
+
+test('a dead shard is named, and no shard at all is no longer alive, until they are started again', async () => {
+  const seen = new Set<string>()
+  const look = async () => {
+    const { status, body } = await server.get('liveness')
+    seen.add(`${status} ${body.services?.ratelimit ?? body.error.code}`)
+  }
+  for (const broken of [[0], [0, 1]]) {
+    const ports = server.server.shards.connect()
+    for (const shard of broken) ports[shard]?.postMessage(null) // breaks the thread, as a bug in it would
+    const expected = broken.length === 1 ? '200 degraded' : '500 INTERNAL_SERVER_ERROR'
+    while (!seen.has(expected)) await look()
+    seen.clear()
+    while (!seen.has('200 shards')) await look()
+    for (const port of ports) port.close()
+  }
+})

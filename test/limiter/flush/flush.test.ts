@@ -1,0 +1,557 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { openSpills } from '../../../src/data-dir/spill.ts'
+import { systemTimers, type Timers } from '../../../src/lib/timers.ts'
+import { Flusher, type FlushStore } from '../../../src/limiter/flush/flush.ts'
+import { CELL_BYTES, type Segment, unpackSegment } from '../../../src/limiter/flush/segment.ts'
+import { WindowStore } from '../../../src/limiter/flush/store.ts'
+import { WindowTable } from '../../../src/limiter/table/window-table.ts'
+import type { FromShard } from '../../../src/limiter/threads/protocol.ts'
+import { Shard } from '../../../src/limiter/threads/shard.ts'
+import { startShards } from '../../../src/limiter/threads/shards.ts'
+import { openTestSql, type TestSql } from '../../support/database.ts'
+import { randomNumbers } from '../../support/random.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+import { storedOf, takeFrom, wordsOf } from '../support.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+const NOW = Date.UTC(2030, 0, 1, 12, 30)
+const NODE = 'node_flush'
+const ALL = { first: 0, last: 2 ** 32 - 1 }
+
+let database: TestSql
+beforeAll(async () => {
+  database = await openTestSql()
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
+test('cells that change and move while a walk is under way are written whole', async () => {
+  const table = new WindowTable({ memoryBytes: 64 * 2 ** 20, nowMs: NOW })
+  const take = (counter: string) =>
+    takeFrom(table, { counter, limit: 1_000, durationMs: 3_600_000, cost: 1, atMs: NOW })
+  let turns = 0
+  let isBusy = false
+  const flusher = new Flusher({
+    table,
+    store: new WindowStore(database.address),
+    spills: openSpills(''),
+    timers: {
+      ...systemTimers,
+      soon: (run) => {
+        // Between the first two slices of a walk come charges of cells it has gathered, and newcomers that split pages.
+        if (isBusy && turns++ === 0) {
+          for (let i = 0; i < 500; i++) take(`regular ${i}`)
+          for (let i = 0; i < 2_000; i++) take(`newcomer ${i}`)
+        }
+        systemTimers.soon(run)
+      },
+    },
+    nodeId: NODE,
+    hashes: ALL,
+    firstPass: 1,
+    everyMs: 3_600_000,
+    deletesEnded: false,
+  })
+  for (let i = 0; i < 4_000; i++) take(`settled ${i}`)
+  await flusher.flush()
+  for (let i = 0; i < 500; i++) take(`regular ${i}`)
+  isBusy = true
+  await flusher.flush()
+  expect(turns).toBeGreaterThan(0)
+
+  await flusher.flush()
+  await flusher.stop()
+  expect(await storedOf(database.sql, NODE)).toMatchObject({
+    windows: 4_000 + 500 + 2_000,
+    used: 4_000 + 2 * 500 + 2_000,
+  })
+})
+
+/** Segments are only added to: what keeps them from piling up must take away nothing that counts. */
+test('what is stored stays in proportion to the open windows, and is what was counted, after any flush', async () => {
+  const nodeId = 'node_passes'
+  const table = new WindowTable({ memoryBytes: 64 * 2 ** 20, nowMs: NOW })
+  const random = randomNumbers(7)
+  let failsIn = Number.POSITIVE_INFINITY
+  const store = new WindowStore(database.address)
+  const flusher = flusherOf(
+    table,
+    {
+      get connections() {
+        return store.connections
+      },
+      write: (node, rows) => store.write(node, rows),
+      // One in twenty breaks, before or after it was carried out, so that walks end anywhere.
+      writeSegment: async (node, pass, segment) => {
+        if (--failsIn === 0) throw new Error('the connection broke')
+        await store.writeSegment(node, pass, segment)
+        if (failsIn === 1) throw new Error('the connection broke afterwards')
+      },
+      deleteSuperseded: (which) => store.deleteSuperseded(which),
+      deleteEnded: (which) => store.deleteEnded(which),
+      close: () => store.close(),
+    },
+    systemTimers,
+    false,
+    nodeId,
+  )
+  const HOUR = 3_600_000
+  const counted = new Map<string, number>()
+  const take = (counter: string) => {
+    takeFrom(table, { counter, limit: 1e6, durationMs: 48 * HOUR, cost: 1, atMs: NOW })
+    counted.set(counter, (counted.get(counter) ?? 0) + 1)
+  }
+  for (let i = 0; i < 5_000; i++) take(`c${i}`)
+  let flushed = 0
+  for (let round = 0; round < 60; round++) {
+    const changes = Math.floor(random() * (round % 10 === 9 ? 5_000 : 300))
+    for (let i = 0; i < changes; i++) take(`c${Math.floor(random() * 6_000)}`)
+    failsIn = random() < 0.4 ? 1 + Math.floor(random() * 4) : Number.POSITIVE_INFINITY
+    const failed = await flusher.flush().catch((cause) => String(cause))
+    if (failed !== undefined) continue
+    flushed++
+    const stored = await storedOf(database.sql, nodeId)
+    const used = [...counted.values()].reduce((sum, each) => sum + each, 0)
+    expect(stored).toMatchObject({ windows: counted.size, used })
+    // Copies of one pass and of the next: each writes what changed, and as much again. Failed walks write twice.
+    expect(stored.copies).toBeLessThan(8 * counted.size)
+  }
+  expect(flushed).toBeGreaterThan(20)
+  expect(flushed).toBeLessThan(60)
+  await flusher.stop()
+})
+
+/** Two servers on one database: the list that a start goes by may be out of date while it reads. */
+test('a start misses nothing of a server that supersedes its segments meanwhile', async () => {
+  const HOUR = 3_600_000
+  const table = new WindowTable({ memoryBytes: 2 ** 22, nowMs: NOW })
+  const counters = Array.from({ length: 3_000 }, (_, i) => `shared ${i}`)
+  const call = { limit: 100, durationMs: 48 * HOUR, cost: 1, atMs: NOW }
+  const nodeId = 'node_at_work'
+  const theirs = new WindowStore(database.address)
+  const other = flusherOf(table, theirs, systemTimers, false, nodeId)
+  for (const counter of counters) takeFrom(table, { ...call, counter })
+  await other.flush()
+
+  let reads = 0
+  let missed = 0
+  class Overtaken extends WindowStore {
+    override async readSegments(ids: number[]) {
+      // Twice it has written everything anew, and counted on.
+      if (reads++ < 2) {
+        for (const counter of counters) takeFrom(table, { ...call, counter })
+        for (let pass = 0; pass < 2; pass++) {
+          takeFrom(table, { ...call, counter: 'another' })
+          for (const counter of counters.slice(0, 2_900)) takeFrom(table, { ...call, counter, cost: 0 })
+          await other.flush()
+          await other.flush()
+        }
+      }
+      const read = await super.readSegments(ids)
+      missed += ids.length - read.length
+      return read
+    }
+  }
+  const said: FromShard[] = []
+  const shard = new Shard({
+    say: (message) => said.push(message),
+    timers: systemTimers,
+    openStore: (address) => new Overtaken(address),
+    openSpills,
+    collectGarbage: () => {},
+  })
+  const setup = { index: 0, count: 1, address: database.address, nodeId: 'node_begins', flushEveryMs: HOUR }
+  await shard.receive({ kind: 'start', setup: { ...setup, dataDir: '', memoryBytes: 2 ** 22, nowMs: NOW } })
+  expect(said.at(-1)?.kind).toBe('started')
+  expect(missed).toBeGreaterThan(0)
+  const { port1, port2 } = new MessageChannel()
+  await shard.receive({ kind: 'connect', port: port2 })
+  const asked = [1, ...counters.flatMap((counter) => [...wordsOf(counter), 100, 48 * HOUR, 0, NOW, 0])]
+  const answered = new Promise<number[]>((resolve) => {
+    port1.onmessage = ({ data }) => resolve(data)
+  })
+  port1.postMessage(asked)
+  const [, ...answers] = await answered
+  expect(answers.filter((_, i) => i % 2 === 0)).toEqual(counters.map(() => 3))
+  await shard.receive({ kind: 'stop' })
+  port1.close()
+  await other.stop()
+})
+
+/** It is in the list of those near their limit and in the table. A start that cannot send a spill file does not start. */
+test('a counter that got a cell of its own since memory was full is spilled, and sent by the next start', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-flush-'))
+  const HOUR = 3_600_000
+  const now = Date.UTC(2030, 0, 1, 12, 30)
+  const table = new WindowTable({ memoryBytes: 128 * 1024, nowMs: now })
+  for (let i = 0; i < 20_000; i++)
+    takeFrom(table, { counter: `flood ${i}`, limit: 10, durationMs: HOUR, cost: 1, atMs: now })
+  const abuser = { counter: 'abuser', limit: 10, durationMs: 24 * HOUR, cost: 6 }
+  expect(takeFrom(table, { ...abuser, atMs: now })).toMatchObject({ passed: true, used: 6 })
+  expect(table.nearLimit.count).toBeGreaterThan(0) // it has no cell
+  const later = now + HOUR
+  expect(takeFrom(table, { ...abuser, cost: 3, atMs: later })).toMatchObject({ passed: true, used: 9 })
+  expect(table.dirty).toBeGreaterThan(0) // it has one
+
+  const store = new WindowStore({ ...database.address, databaseId: 'another one' })
+  const nodeId = 'node_spill'
+  const flusher = new Flusher({
+    table,
+    store,
+    spills: openSpills(folder),
+    timers: systemTimers,
+    nodeId,
+    hashes: ALL,
+    firstPass: 1,
+    everyMs: HOUR,
+    deletesEnded: false,
+  })
+  expect(await flusher.stop()).toBeGreaterThan(0)
+  const shards = await startShards({
+    count: 1,
+    address: database.address,
+    nodeId,
+    hashSecret: 'secret',
+    flushEveryMs: HOUR,
+    dataDir: folder,
+    memoryBytes: 2 ** 22,
+    now: later,
+  })
+  await shards.stop()
+  const rows = await database.sql`
+    select used from ratelimit_windows where node_id = ${nodeId} and ends_at > ${later + HOUR}`
+  expect(rows.map(({ used }) => used)).toEqual([9])
+  rmSync(folder, { recursive: true })
+})
+
+/** Else an outage would make counters stand for ever longer windows, and refuse them long after it is over. */
+test('over-counted windows that are over are given up while nothing can be written', async () => {
+  const HOUR = 3_600_000
+  let now = NOW
+  const table = new WindowTable({ memoryBytes: 128 * 1024, nowMs: now })
+  const take = (counter: string, limit: number, durationMs: number) =>
+    takeFrom(table, { counter, limit, durationMs, cost: 1, atMs: now })
+  for (let i = 0; i < 17_000; i++) take(`settled ${i}`, 10, 24 * HOUR)
+  expect(table.sketch.isActive).toBe(true)
+  const flusher = flusherOf(table, awayStore)
+  const passed = (counter: string, calls: number) =>
+    Array.from({ length: calls }, () => take(counter, 10, 1_000).passed).filter(Boolean).length
+  // More ends than the sketch can tell apart at once.
+  for (let second = 0; second < 5_000; second++) {
+    now += 1_000
+    take(`visitor ${second}`, 10, 1_000)
+    if (second % 5 === 0) expect(await flusher.flush().catch(() => 'away')).toBe('away')
+  }
+  now += 1_000
+  expect(passed('regular', 11)).toBe(10)
+  now += 1_000
+  expect(passed('regular', 11)).toBe(10)
+})
+
+test('a database that was away for a moment is not told as away while there is nothing to write', async () => {
+  for (const deletesEnded of [true, false]) {
+    let now = 1_000
+    let isAway = true
+    const answer = async () => (isAway ? away() : true)
+    const write = async () => void (await answer())
+    const store = { ...awayStore, write, writeSegment: write, deleteEnded: answer, deleteSuperseded: answer }
+    const table = new WindowTable({ memoryBytes: 2 ** 20, nowMs: NOW })
+    const flusher = flusherOf(table, store, { ...systemTimers, now: () => now }, deletesEnded)
+    takeFrom(table, { counter: 'one', limit: 10, durationMs: 1_000, cost: 1, atMs: NOW })
+    await flusher.flush().catch(() => {})
+    now += 10_000
+    expect(flusher.awayMs).toBe(10_000)
+    table.advance(NOW + 10_000) // its window is over: nothing is left to write
+    if (deletesEnded) await flusher.flush()
+    expect(flusher.awayMs).toBe(10_000)
+    isAway = false
+    table.advance(NOW + 20_000)
+    await flusher.flush()
+    expect(flusher.awayMs).toBe(0)
+  }
+})
+
+/** A table's time stands still while nobody asks it anything. */
+test('that the database is back is told though nobody calls', async () => {
+  let now = 1_000
+  let isAway = false
+  const answer = async () => (isAway ? away() : true)
+  const table = new WindowTable({ memoryBytes: 2 ** 20, nowMs: NOW })
+  const store = { ...awayStore, deleteEnded: answer, deleteSuperseded: answer }
+  const flusher = flusherOf(table, store, { ...systemTimers, now: () => now }, true)
+  await flusher.flush()
+  table.advance(NOW + 10_000)
+  isAway = true
+  await flusher.flush()
+  now += 1_000
+  await flusher.flush()
+  expect(flusher.awayMs).toBe(1_000)
+  isAway = false
+  await flusher.flush()
+  expect(flusher.awayMs).toBe(0)
+})
+
+/** Asynchronous replication: the last that the old primary took is not there, and nobody is told. */
+test('what a standby that takes over has is not superseded by what only the lost primary had', async () => {
+  const table = new WindowTable({ memoryBytes: 2 ** 22, nowMs: NOW })
+  const supersededBefore: number[] = []
+  const written: number[] = []
+  const store = {
+    ...awayStore,
+    connections: 1,
+    writeSegment: async (_: string, pass: number) => void written.push(pass),
+    deleteSuperseded: async ({ pass }: { pass: number }) => {
+      supersededBefore.push(pass)
+      return true
+    },
+  }
+  const flusher = flusherOf(table, store)
+  const change = () =>
+    takeFrom(table, { counter: 'one', limit: 100, durationMs: 48 * 3_600_000, cost: 1, atMs: NOW })
+  // Few windows: each walk is a whole pass.
+  for (let walk = 0; walk < 3; walk++) {
+    change()
+    await flusher.flush()
+  }
+  expect(supersededBefore).toEqual([1, 2, 3])
+  expect(written).toEqual([1, 2, 3])
+
+  store.connections++ // pass 3 may be lost, and only pass 2 still be there
+  change()
+  await flusher.flush()
+  expect(supersededBefore).toEqual([1, 2, 3])
+  change()
+  await flusher.flush()
+  expect(written).toEqual([1, 2, 3, 4, 5])
+  expect(supersededBefore).toEqual([1, 2, 3, 5])
+})
+
+/** All at once they would take a quarter of a core from those who answer, for a tenth of a second. */
+test('a walk of many windows rests between its segments, begins in time, and does not rest while it is waited for', async () => {
+  let now = 0
+  let due: { atMs: number; run(): void }[] = []
+  const timers = {
+    ...systemTimers,
+    now: () => now,
+    after: (delayMs: number, run: () => void) => {
+      const timer = { atMs: now + delayMs, run }
+      due.push(timer)
+      return () => {
+        due = due.filter((other) => other !== timer)
+      }
+    },
+  }
+  const writtenAt: number[] = []
+  const writeSegment = async () => void writtenAt.push(now)
+  const table = new WindowTable({ memoryBytes: 2 ** 24, nowMs: NOW })
+  const take = () => {
+    for (let i = 0; i < 20_000; i++)
+      takeFrom(table, { counter: `c${i}`, limit: 1e6, durationMs: 3_600_000, cost: 1, atMs: NOW })
+  }
+  const store = { ...awayStore, writeSegment, deleteSuperseded: async () => true }
+  const flusher = new Flusher({
+    table,
+    store,
+    spills: openSpills(''),
+    timers,
+    nodeId: NODE,
+    hashes: ALL,
+    firstPass: 1,
+    everyMs: 1_000,
+    deletesEnded: false,
+  })
+  /** Until nothing happens any more without time going on. */
+  const settle = async () => {
+    for (let turn = 0; turn < 200; turn++) await new Promise((resolve) => setImmediate(resolve))
+  }
+  const goTo = async (atMs: number) => {
+    for (;;) {
+      await settle()
+      const next = due.toSorted((a, b) => a.atMs - b.atMs)[0]
+      if (next === undefined || next.atMs > atMs) break
+      due = due.filter((other) => other !== next)
+      now = next.atMs
+      next.run()
+    }
+    now = atMs
+  }
+  flusher.start()
+  take()
+  await goTo(999)
+  expect(writtenAt).toEqual([])
+  await goTo(1_999)
+  expect(writtenAt.length).toBe(21)
+  expect(writtenAt[0]).toBe(1_000)
+  for (const [i, at] of writtenAt.entries()) expect(at).toBeGreaterThanOrEqual(1_000 + 12 * i)
+  expect(writtenAt.at(-1)).toBeLessThanOrEqual(1_500)
+  expect(flusher.tookMs).toBe(0) // but for its rests
+
+  take()
+  writtenAt.length = 0
+  await goTo(2_050)
+  expect(writtenAt[0]).toBe(2_000)
+  expect(writtenAt.length).toBeLessThan(10)
+  const flushed = flusher.flush()
+  await goTo(2_070) // the rest under way ends
+  await flushed
+  expect(writtenAt.length).toBe(21)
+  expect(writtenAt.at(-1)).toBeLessThanOrEqual(2_070)
+  await flusher.stop()
+})
+
+/** Each is a transaction, which waits for a disk. */
+test('what a walk ends with is one segment, those that changed and those that did not, where they fit into one', async () => {
+  const table = new WindowTable({ memoryBytes: 2 ** 24, nowMs: NOW })
+  const segments: string[] = []
+  const writeSegment = async (_: string, __: number, { cells }: Segment) => void segments.push(cells)
+  const flusher = flusherOf(table, { ...awayStore, writeSegment, deleteSuperseded: async () => true })
+  const take = (from: number, to: number) => {
+    for (let i = from; i < to; i++)
+      takeFrom(table, { counter: `c${i}`, limit: 1e6, durationMs: 3_600_000, cost: 1, atMs: NOW })
+  }
+  /** Of each segment, how many windows; and of how many windows all of them together are. */
+  const written = async () => {
+    segments.length = 0
+    await flusher.flush()
+    const names = new Set<string>()
+    for (const cells of segments)
+      unpackSegment(Buffer.from(cells, 'hex'), (...name) => names.add(name.slice(0, 4).join()))
+    return { counts: segments.map((cells) => cells.length / 2 / CELL_BYTES), windows: names.size }
+  }
+  take(0, 600)
+  expect(await written()).toEqual({ counts: [600], windows: 600 })
+  take(0, 300)
+  const { counts, windows } = await written()
+  expect(counts).toEqual([windows])
+  expect(windows).toBeGreaterThan(300 + 100)
+  expect(flusher.cellsWritten).toBe(600 + 300)
+
+  take(600, 1_200)
+  await written()
+  take(1_200, 1_600)
+  await written()
+  take(0, 800)
+  const large = await written()
+  expect(large.counts).toEqual([800, large.windows - 800])
+  expect(large.windows).toBeGreaterThan(1_000)
+  expect(flusher.cellsWritten).toBe(600 + 300 + 600 + 400 + 800)
+})
+
+/** A shard without a thread that died must not go on writing beside the one that took its place. */
+test('a walk that is abandoned writes and deletes nothing more, and no other follows', async () => {
+  const HOUR = 3_600_000
+  for (const abandonedIn of ['a write', 'deleting', 'nothing']) {
+    const did: string[] = []
+    let timersSet = 0
+    const timers: Timers = {
+      ...systemTimers,
+      after: () => {
+        timersSet++
+        return () => timersSet--
+      },
+    }
+    const table = new WindowTable({ memoryBytes: 2 ** 24, nowMs: NOW })
+    const take = (i: number) =>
+      takeFrom(table, { counter: `c${i}`, limit: 1e6, durationMs: HOUR, cost: 1, atMs: NOW })
+    const step = (what: string) => {
+      if (abandonedIn === what) flusher.abandon()
+      did.push(what)
+    }
+    const store = {
+      ...awayStore,
+      writeSegment: async () => step('a write'),
+      deleteSuperseded: async () => {
+        step('deleting')
+        return false // there is more
+      },
+    }
+    const flusher = flusherOf(table, store, timers)
+    for (let i = 0; i < 3_000; i++) take(i)
+    flusher.start()
+    await flusher.flush().catch(() => {})
+    if (abandonedIn === 'nothing') {
+      expect(did.filter((what) => what === 'a write').length).toBeGreaterThan(2)
+      expect(did.filter((what) => what === 'deleting').length).toBeGreaterThan(2)
+      expect(timersSet).toBe(1)
+    } else {
+      expect(did.filter((what) => what === abandonedIn)).toHaveLength(1)
+      expect(did.at(-1)).toBe(abandonedIn)
+      expect(timersSet).toBe(0)
+    }
+  }
+})
+
+/** It is told late, as the start of a shard may take a minute, and what it had been read for is not waited for any more. */
+test('a shard that is abandoned while it starts closes its connection, and never flushes', async () => {
+  let closed = 0
+  let isOpen = true
+  const said: FromShard[] = []
+  const shard = new Shard({
+    say: (message) => said.push(message),
+    timers: {
+      ...systemTimers,
+      after: () => {
+        throw new Error('nothing is to be flushed')
+      },
+    },
+    openStore: () => ({
+      ...awayStore,
+      // As the store of Postgres does: whoever asks opens it again.
+      list: async () => {
+        shard.abandon()
+        await Bun.sleep(0)
+        isOpen = true
+        return []
+      },
+      readRows: away,
+      readSegments: away,
+      close: async () => {
+        closed++
+        isOpen = false
+      },
+    }),
+    openSpills,
+    collectGarbage: () => {},
+  })
+  const address = database.address
+  const setup = { index: 0, count: 1, address, nodeId: NODE, flushEveryMs: 1_000, dataDir: '', nowMs: NOW }
+  await shard.receive({ kind: 'start', setup: { ...setup, memoryBytes: 2 ** 22 } })
+  expect(said).toEqual([{ kind: 'failed', reason: 'the shard was given up while it started' }])
+  expect(closed).toBe(2)
+  expect(isOpen).toBe(false)
+})
+
+const away = async () => {
+  throw new Error('away')
+}
+const awayStore: FlushStore = {
+  connections: 1,
+  write: away,
+  writeSegment: away,
+  deleteSuperseded: away,
+  deleteEnded: away,
+  close: async () => {},
+}
+
+function flusherOf(
+  table: WindowTable,
+  store: FlushStore,
+  timers = systemTimers,
+  deletesEnded = false,
+  nodeId = NODE,
+): Flusher {
+  return new Flusher({
+    table,
+    store,
+    spills: openSpills(''),
+    timers,
+    nodeId,
+    hashes: ALL,
+    firstPass: 1,
+    everyMs: 3_600_000,
+    deletesEnded,
+  })
+}

@@ -1,0 +1,97 @@
+import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
+import type { Answers, Calls } from '../../../src/limiter/threads/protocol.ts'
+import { NUMBERS_PER_CALL } from '../../../src/limiter/threads/protocol.ts'
+import { type Asked, LimiterRouter, type Take } from '../../../src/limiter/threads/router.ts'
+import { makeSameThreadChannel } from '../../../src/limiter/threads/same-thread-port.ts'
+
+const HOUR = 3_600_000
+const call = (i: number): Take => ({ counter: `c${i}`, limit: 10, durationMs: HOUR, cost: 1 })
+
+/** How many calls each message had, for a shard that lets all through and numbers them from 1. */
+let messages: number[]
+let router: LimiterRouter
+/** Closes the shard's end. */
+let close: () => void
+
+function receive(message: Calls): Answers {
+  const calls = (message.length - 1) / NUMBERS_PER_CALL
+  const before = messages.reduce((sum, each) => sum + each, 0)
+  messages.push(calls)
+  return [message[0] ?? 0, ...Array.from({ length: calls }, (_, i) => [before + i + 1, HOUR]).flat()]
+}
+
+const openRouter = (ports: MessagePort[]) =>
+  new LimiterRouter({ ports, hashSecret: 'secret', clock: () => 0, replyTimeoutMs: 5_000 })
+const askFor = (count: number): Asked[] => Array.from({ length: count }, (_, i) => router.ask(call(i)))
+const answersTo = async (asked: Asked[]) => {
+  for (const each of asked) await each.answered
+  return asked.map(({ taken }) => taken.used)
+}
+const numbers = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i)
+
+beforeEach(() => {
+  messages = []
+})
+afterEach(async () => {
+  await router.stop()
+  close()
+})
+
+describe('to a shard on the same thread', () => {
+  beforeEach(() => {
+    const [lane, control] = [makeSameThreadChannel(), makeSameThreadChannel()]
+    lane.port2.onmessage = ({ data }) => lane.port2.postMessage(receive(data as Calls)) // a lane sends nothing else
+    router = openRouter([lane.port1, control.port1] as unknown as MessagePort[]) // what is used of one is there
+    close = () => control.port2.close()
+  })
+
+  test('a message leaves with its 32nd call, the rest at the end of the turn, and each gets its own answer', async () => {
+    const asked = askFor(70)
+    expect(messages).toEqual([32, 32])
+    expect(await answersTo(asked)).toEqual(numbers(1, 70))
+    expect(messages).toEqual([32, 32, 6])
+  })
+
+  test('fewer wait for the end of the turn', async () => {
+    const asked = askFor(31)
+    expect(messages).toEqual([])
+    expect(await answersTo(asked)).toEqual(numbers(1, 31))
+    expect(messages).toEqual([31])
+  })
+
+  test('the limits of one request stay together, however many', async () => {
+    const all = router.takeAll(Array.from({ length: 1000 }, (_, i) => call(i)))
+    expect(messages).toEqual([1000])
+    expect((await all).map(({ used }) => used)).toEqual(numbers(1, 1000))
+  })
+
+  test('the few limits of many requests leave early too', async () => {
+    const requests = Array.from({ length: 20 }, () => router.takeAll([call(1), call(2)]))
+    expect(messages).toEqual([32])
+    await Promise.all(requests)
+    expect(messages).toEqual([32, 8])
+  })
+
+  test('a call that nobody waits for is charged with the message that others fill', async () => {
+    const alone = { ...call(0), limit: 40 }
+    for (let used = 1; used <= 10; used++) expect(router.takeAsync(alone)).toMatchObject({ used })
+    const asked = askFor(22)
+    expect(messages).toEqual([32])
+    expect(await answersTo(asked)).toEqual(numbers(11, 32))
+    // Ten are used by the shard's last answer, and none is on its way any more.
+    expect(router.takeAsync(alone)).toMatchObject({ passed: true, used: 11 })
+  })
+})
+
+test('to a shard with a thread of its own, all calls of a turn are one message', async () => {
+  const [lane, control] = [new MessageChannel(), new MessageChannel()]
+  lane.port2.onmessage = ({ data }) => lane.port2.postMessage(receive(data))
+  router = openRouter([lane.port1, control.port1])
+  close = () => {
+    lane.port2.close()
+    control.port2.close()
+  }
+  const asked = askFor(70)
+  expect(await answersTo(asked)).toEqual(numbers(1, 70))
+  expect(messages).toEqual([70])
+})

@@ -1,0 +1,112 @@
+import { expect, test } from 'bun:test'
+import { systemTimers, type Timers } from '../../../src/lib/timers.ts'
+import type { FromShard, ToShard } from '../../../src/limiter/threads/protocol.ts'
+import { startShards } from '../../../src/limiter/threads/shards.ts'
+
+/** A worker that says what the test has it say. */
+class Puppet {
+  onmessage: (event: { data: FromShard }) => void = () => {}
+  onerror: (event: { message: string }) => void = () => {}
+  readonly told: string[] = []
+  addEventListener(): void {}
+  terminate(): void {}
+  postMessage({ kind }: ToShard): void {
+    this.told.push(kind)
+  }
+}
+
+const OPTIONS = {
+  count: 1,
+  address: { kind: 'url' as const, url: '' },
+  nodeId: 'node',
+  hashSecret: 'secret',
+  flushEveryMs: 1_000,
+  dataDir: '',
+  memoryBytes: 2 ** 20,
+  now: 0,
+}
+
+/** Puts each puppet that is started at the end of the list. */
+const platformOf = (puppets: Puppet[], timers: Timers = systemTimers) => ({
+  timers,
+  startWorker: () => {
+    const puppet = new Puppet()
+    puppets.push(puppet)
+    return puppet as unknown as Worker // as far as shards use one
+  },
+  makeChannel: () => new MessageChannel(),
+  openStore: () => ({ write: async () => {}, close: async () => {} }),
+  openSpills: () => ({ read: () => [] }),
+})
+
+/** Else it gets the calls of HTTP threads before it has its windows, and fails them. */
+test('what a shard said before it died does not count as said by the one started in its place', async () => {
+  const puppets: Puppet[] = []
+  const started = (puppet: Puppet | undefined) =>
+    puppet?.onmessage({ data: { kind: 'started', restored: 0 } })
+  const starting = startShards(OPTIONS, platformOf(puppets))
+  await Bun.sleep(0)
+  started(puppets[0])
+  const shards = await starting
+  const ports = shards.connect()
+  expect(puppets[0]?.told).toEqual(['start', 'connect'])
+
+  puppets[0]?.onerror({ message: 'died' })
+  while (puppets.length < 2) await Bun.sleep(1)
+  started(puppets[0])
+  await Bun.sleep(1)
+  expect(puppets[1]?.told).toEqual(['start'])
+  started(puppets[1])
+  await Bun.sleep(1)
+  expect(puppets[1]?.told).toEqual(['start', 'connect'])
+
+  const stopping = shards.stop()
+  puppets[1]?.onmessage({ data: { kind: 'stopped', spilled: 0 } })
+  await stopping
+  for (const port of ports) port.close()
+})
+
+/** A server with more windows than it can read in that time would not start, nor ever again. */
+test('a shard may take as long as it wants to restore its windows, while it says how far it is', async () => {
+  const puppets: Puppet[] = []
+  let now = 0
+  let due: { atMs: number; run: () => void }[] = []
+  const timers: Timers = {
+    ...systemTimers,
+    now: () => now,
+    after: (ms, run) => {
+      const timer = { atMs: now + ms, run }
+      due.push(timer)
+      return () => {
+        due = due.filter((each) => each !== timer)
+      }
+    },
+  }
+  const advance = (ms: number) => {
+    now += ms
+    for (const { run } of due.filter(({ atMs }) => atMs <= now)) run()
+  }
+  const starting = startShards(OPTIONS, platformOf(puppets, timers))
+  const outcome = starting.then(
+    () => 'started',
+    (cause: Error) => cause.message,
+  )
+  await Bun.sleep(0)
+  for (let part = 1; part <= 10; part++) {
+    advance(80_000)
+    puppets[0]?.onmessage({ data: { kind: 'restoring', restored: 20_000 * part } })
+  }
+  puppets[0]?.onmessage({ data: { kind: 'started', restored: 200_000 } })
+  expect(await outcome).toBe('started')
+  expect(due).toEqual([]) // nothing is waited for any more
+  const stopping = (await starting).stop()
+  puppets[0]?.onmessage({ data: { kind: 'stopped', spilled: 0 } })
+  await stopping
+
+  const silent = startShards(OPTIONS, platformOf(puppets, timers)).catch((cause: Error) => cause.message)
+  await Bun.sleep(0)
+  advance(80_000)
+  puppets[1]?.onmessage({ data: { kind: 'restoring', restored: 20_000 } })
+  advance(90_000)
+  expect(await silent).toBe('shard 0: not started within 90000 ms')
+})

@@ -1,0 +1,273 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { Validator } from '@seriousme/openapi-schema-validator'
+import { Value } from '@sinclair/typebox/value'
+import { ERRORS } from '../../src/errors.ts'
+import type { JsonSchema, OpenApiDocument, Operation } from '../../src/pages/openapi.ts'
+import { endpoints } from '../../src/server/app.ts'
+import { startTestServer, type TestServer } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+setDefaultTimeout(SLOW_MS)
+
+let server: TestServer
+let document: OpenApiDocument
+let operations: [string, Operation][]
+beforeAll(async () => {
+  server = await startTestServer()
+  const response = await fetch(`${server.url}/openapi.json`)
+  expect(response.headers.get('content-type')).toBe('application/json')
+  document = (await response.json()) as OpenApiDocument // checked by the first test
+  operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.values(methods).map((operation): [string, Operation] => [path, operation]),
+  )
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const bodyOf = (operation: Operation) => operation.requestBody?.content['application/json'].schema
+const at = (path: string) => {
+  const methods = document.paths[path]
+  const operation = methods?.get ?? methods?.post
+  if (operation === undefined) throw new Error(`${path} is not described`)
+  return operation
+}
+
+/** Without it client generators refuse the whole document. */
+test('the description is valid OpenAPI 3.1, and nobody needs a root key for it', async () => {
+  const result = await new Validator().validate(structuredClone(document))
+  expect(result.errors ?? []).toEqual([])
+  expect(result.valid).toBe(true)
+  expect(document.openapi).toStartWith('3.1')
+  expect(document.servers).toEqual([{ url: server.url }])
+})
+
+test('every endpoint is described, under an id of its own, with a summary and an explained tag', () => {
+  const answered = endpoints.flatMap(({ path, answersPostToo }) => (answersPostToo ? [path, path] : [path]))
+  expect(operations.map(([path]) => path).sort()).toEqual(answered.sort())
+  const ids = operations.map(([, { operationId }]) => operationId)
+  expect(new Set(ids).size).toBe(ids.length)
+  const tags = new Map(document.tags.map(({ name, description }) => [name, description]))
+  for (const [path, { operationId, summary, tags: names }] of operations) {
+    expect(operationId).toBeOneOf([path.slice('/v1/'.length), `${path.slice('/v1/'.length)}.post`])
+    expect(summary).not.toBe('')
+    for (const name of names) expect(tags.get(name)).toEndWith('.')
+  }
+})
+
+/** What is not said here nobody will know: unit, bound and default stand in the description or beside it. */
+test('every field says what it is', () => {
+  const silent: string[] = []
+  const visit = (where: string, schema: JsonSchema) => {
+    for (const [name, property] of Object.entries(schema.properties ?? {})) {
+      if ((property.description ?? '') === '') silent.push(`${where}.${name}`)
+      visit(`${where}.${name}`, property)
+    }
+    if (schema.items !== undefined) visit(`${where}[]`, schema.items)
+    for (const option of schema.anyOf ?? []) visit(where, option)
+  }
+  for (const [path, operation] of operations) {
+    const body = bodyOf(operation)
+    if (body !== undefined) visit(`${path} body`, body)
+    for (const { name, description } of operation.parameters ?? [])
+      if (description === '') silent.push(`${path} ?${name}`)
+    for (const [status, { content }] of Object.entries(operation.responses))
+      visit(`${path} ${status}`, content['application/json'].schema)
+  }
+  expect(silent).toEqual([])
+})
+
+test('a description that speaks of a default or of deprecation is marked so for programs', () => {
+  const wrong: string[] = []
+  const check = (where: string, { description = '', ...schema }: JsonSchema) => {
+    if (/^Deprecated/.test(description) && !/"deprecated":true/.test(JSON.stringify(schema)))
+      wrong.push(where)
+    // Defaults that are no constant are words only.
+    const constant = /[Dd]efault:? (true|false|\d+|asc)\b/.exec(description)?.[1]
+    if (constant !== undefined && !/hours/.test(description) && String(schema.default) !== constant)
+      wrong.push(`${where}: default ${constant}`)
+    for (const [name, property] of Object.entries(schema.properties ?? {}))
+      check(`${where}.${name}`, property)
+    if (schema.items !== undefined) check(`${where}[]`, schema.items)
+  }
+  for (const [path, operation] of operations) {
+    check(path, bodyOf(operation) ?? {})
+    for (const { name, description, deprecated, schema } of operation.parameters ?? [])
+      check(`${path} ?${name}`, { ...schema, description, deprecated: deprecated === true })
+  }
+  expect(wrong).toEqual([])
+})
+
+/** An example that the server itself would refuse, or never give, misleads. */
+test('every method has an example of its answer, and of its body, that its schemas allow', () => {
+  for (const [path, operation] of operations) {
+    const endpoint = endpoints.find((each) => each.path === path)
+    if (endpoint === undefined) throw new Error(path)
+    const body = operation.requestBody?.content['application/json']
+    const reply = operation.responses[endpoint.status]?.content['application/json']
+    const problems = [
+      ...(body === undefined ? [] : Value.Errors(endpoint.input, body.example)),
+      ...Value.Errors(endpoint.reply, reply?.example),
+    ]
+    expect(problems.map((problem) => `${path}${problem.path}: ${problem.message}`)).toEqual([])
+    // A value that is only the field's name says nothing.
+    const named = JSON.stringify([body?.example, reply?.example]).match(/"(\w+)":\[?"\1"/g) ?? []
+    expect({ path, named }).toEqual({ path, named: [] })
+  }
+})
+
+/** Without a bound a client does not know what is too much, and a server takes anything. */
+test('every number, text and list of a request is bounded, every duration and time has its unit', () => {
+  const wrong: string[] = []
+  const visit = (where: string, { description = '', ...schema }: JsonSchema) => {
+    const lacks = (what: string) => wrong.push(`${where}: ${what}`)
+    const has = (...names: string[]) => names.some((name) => schema[name] !== undefined)
+    const isNumber = schema.type === 'integer' || schema.type === 'number'
+    if (isNumber && !(has('minimum', 'exclusiveMinimum') && has('maximum', 'exclusiveMaximum')))
+      lacks('minimum and maximum')
+    if (schema.type === 'string' && !has('maxLength', 'enum', 'const')) lacks('maxLength')
+    if (schema.type === 'array' && !has('maxItems')) lacks('maxItems')
+    if (
+      isNumber &&
+      /\.(duration|refillInterval|start|end|expires)$/.test(where) &&
+      !/[Mm]illiseconds/.test(description)
+    )
+      lacks('its unit')
+    for (const [name, property] of Object.entries(schema.properties ?? {}))
+      visit(`${where}.${name}`, property)
+    if (schema.items !== undefined) visit(`${where}[]`, schema.items)
+    // What is said beside a choice is said of what it is when not null.
+    for (const option of schema.anyOf ?? [])
+      visit(where, option.description === undefined ? { ...option, description } : option)
+  }
+  for (const [path, operation] of operations) {
+    visit(path, bodyOf(operation) ?? {})
+    for (const { name, description, schema } of operation.parameters ?? [])
+      visit(`${path}.${name}`, { ...schema, description })
+  }
+  expect(wrong).toEqual([])
+})
+
+/** One that may be left out does something then; a reader should not have to try. */
+test('every switch of a request that may be left out has its default, unless that leaves things as they are', () => {
+  const silent: string[] = []
+  const visit = (where: string, schema: JsonSchema) => {
+    for (const [name, property] of Object.entries(schema.properties ?? {})) {
+      const isOptional = !(schema.required ?? []).includes(name)
+      if (isOptional && property.type === 'boolean' && property.default === undefined)
+        silent.push(`${where}.${name}`)
+      visit(`${where}.${name}`, property)
+    }
+    if (schema.items !== undefined) visit(`${where}[]`, schema.items)
+    for (const option of schema.anyOf ?? []) visit(where, option)
+  }
+  for (const [path, operation] of operations) {
+    // An update leaves alone what is not sent.
+    if (!/\.update/.test(path)) visit(path, bodyOf(operation) ?? {})
+    for (const { name, required, schema } of operation.parameters ?? [])
+      if (!required && schema.type === 'boolean' && schema.default === undefined)
+        silent.push(`${path} ?${name}`)
+  }
+  expect(silent).toEqual([])
+})
+
+test('bounds, defaults and what is required stand in the schema of a request', () => {
+  const body = bodyOf(at('/v1/ratelimits.limit'))
+  expect(body?.properties).toMatchObject({
+    limit: { type: 'integer', exclusiveMinimum: 0, maximum: Number.MAX_SAFE_INTEGER },
+    duration: { minimum: 1000 },
+    cost: { minimum: 0, default: 1 },
+    namespace: { default: 'default' },
+    async: { default: false },
+  })
+  expect(body?.required).toEqual(['identifier', 'limit', 'duration'])
+})
+
+test('old fields and the dates of the v1 API are marked', () => {
+  const key = bodyOf(at('/v1/keys.createKey'))
+  expect(key?.properties?.ownerId?.deprecated).toBe(true)
+  expect(key?.properties?.ratelimit?.properties?.type).toMatchObject({
+    deprecated: true,
+    enum: ['fast', 'consistent'],
+  })
+  const parameters = at('/v1/apis.listKeys').parameters ?? []
+  expect(parameters.find(({ name }) => name === 'ownerId')?.deprecated).toBe(true)
+  const introduced = Object.fromEntries(
+    operations.flatMap(([, { operationId, 'x-introduced': date }]) =>
+      date === undefined ? [] : [[operationId, date]],
+    ),
+  )
+  expect(introduced).toEqual({
+    'keys.createKey': '2023-12-06',
+    'migrations.createKeys': '2024-05-08',
+    'identities.listIdentities': '2024-07-17',
+    'identities.updateIdentity': '2024-07-17',
+    'ratelimits.limit': '2024-03-16',
+    'ratelimits.listOverrides': '2024-11-25',
+    'analytics.getVerifications': '2025-01-01',
+  })
+})
+
+test('every error code is somewhere, each with an example under its own status', () => {
+  const seen = new Set<string>()
+  for (const [, { responses }] of operations)
+    for (const [status, { content }] of Object.entries(responses))
+      for (const [code, { value }] of Object.entries(content['application/json'].examples ?? {})) {
+        seen.add(code)
+        expect(ERRORS).toHaveProperty(code, expect.objectContaining({ status: Number(status) }))
+        expect(value).toMatchObject({
+          error: { code, docs: `${server.url}/errors/${code}`, message: expect.any(String) },
+        })
+      }
+  const examples = Object.entries(document.components.examples)
+  expect(examples.map(([code]) => code).sort()).toEqual(Object.keys(ERRORS).sort())
+  for (const [code, { value }] of examples) expect(value).toMatchObject({ error: { code } })
+  // Paths and methods that do not exist have no place in a description: nothing there answers 405.
+  expect([...seen].sort()).toEqual(
+    Object.keys(ERRORS)
+      .filter((code) => code !== 'METHOD_NOT_ALLOWED')
+      .sort(),
+  )
+})
+
+test('only what answers without a root key is marked as such', () => {
+  const open = operations.filter(([, { security }]) => security.length === 0).map(([path]) => path)
+  expect(open.sort()).toEqual(['/v1/keys.verifyKey', '/v1/liveness'])
+})
+
+describe('/docs', () => {
+  test('shows every method, and needs nothing from anywhere else', async () => {
+    const response = await fetch(`${server.url}/docs`)
+    expect(response.headers.get('content-type')).toStartWith('text/html')
+    const page = await response.text()
+    // A path that answers two methods does so alike and is told of once.
+    for (const [path, { operationId }] of operations.filter(
+      ([, each]) => !each.operationId.endsWith('.post'),
+    )) {
+      expect(page).toContain(`<section class="method" id="${operationId}"`)
+      expect(page).toContain(`href="#${operationId}"`)
+      expect(page).toContain(`<code>${path}</code>`)
+    }
+    expect(page).not.toMatch(/<(link|img|iframe|base)\b|\bsrc=|@import|url\(/)
+  })
+
+  /** Should something foreign get into a page after all, the browser still neither runs nor loads it. */
+  test('the page forbids all scripts and styles but its own', async () => {
+    const page = await (await fetch(`${server.url}/docs`)).text()
+    const policy = /http-equiv="Content-Security-Policy" content="([^"]+)"/.exec(page)?.[1]?.split('; ') ?? []
+    const hashOf = (element: string) => {
+      const [, text = ''] = new RegExp(`<${element}>(.*?)</${element}>`, 's').exec(page) ?? []
+      return `'sha256-${new Bun.CryptoHasher('sha256').update(text).digest('base64')}'`
+    }
+    expect(policy).toContain("default-src 'none'")
+    expect(policy).toContain(`script-src ${hashOf('script')}`)
+    expect(policy).toContain(`style-src ${hashOf('style')}`)
+    // What such a policy stops: handlers and styles in attributes.
+    expect(page).not.toMatch(/<[^>]+ (style|on[a-z]+)=/)
+  })
+
+  /** An example that does not work is worse than none. */
+  test('its first example is accepted by the server', async () => {
+    const workspace = await server.workspace()
+    const body = at('/v1/ratelimits.limit').requestBody?.content['application/json'].example
+    expect(await workspace.post('ratelimits.limit', body)).toMatchObject({ success: true })
+  })
+})

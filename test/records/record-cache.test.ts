@@ -1,0 +1,297 @@
+import { expect, test } from 'bun:test'
+import { systemTimers, type Timers } from '../../src/lib/timers.ts'
+import { Changes } from '../../src/records/changes.ts'
+import { RecordCache } from '../../src/records/record-cache.ts'
+
+/** A cache over records that the test changes, with a source that it takes away. */
+function makeCache(timers: Timers = systemTimers) {
+  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const stored = new Map<string, { id: string; text: string }>()
+  const source = { isAway: false, loads: 0, answers: Promise.resolve() }
+  const cache = new RecordCache<{ id: string; text: string }>(changes, {
+    load: async (key) => {
+      source.loads++
+      await source.answers
+      if (source.isAway) throw new Error('away')
+      return stored.get(key) ?? null
+    },
+    dependenciesOf: ({ id }) => [id],
+    bytesOf: () => 100,
+    ownerOf: () => 'ws',
+    bytesMax: 1000,
+    missingMax: 10,
+    isRecordId: (name) => name.startsWith('id_'),
+    timers,
+  })
+  stored.set('a', { id: 'id_a', text: 'first' })
+  return { cache, changes, stored, source }
+}
+
+test('when everything may have changed, entries are read again, once, before they are used', async () => {
+  const { cache, changes, stored, source } = makeCache()
+  await cache.find('a')
+  await changes.publish(null)
+  stored.set('a', { id: 'id_a', text: 'second' })
+  const both = await Promise.all([cache.find('a'), cache.find('a')])
+  expect(both.map((record) => record?.text)).toEqual(['second', 'second'])
+  expect(source.loads).toBe(2)
+  expect(cache.find('a')).toMatchObject({ text: 'second' }) // no promise: it is cached
+  await changes.publish(null)
+  stored.delete('a')
+  expect(await cache.find('a')).toBeNull()
+  expect(cache.find('a')).toBeNull()
+})
+
+/** An outage that comes and goes would else take the keys that were known all through it. */
+test('what cannot be read again is used as it was, until it can, or is known to have changed', async () => {
+  const { cache, changes, stored, source } = makeCache()
+  await cache.find('a')
+  expect(await cache.find('b')).toBeNull()
+  source.isAway = true
+  await changes.publish(null)
+  for (let i = 0; i < 2; i++) expect(await cache.find('a')).toMatchObject({ text: 'first' })
+  // That there was no such key is no longer known.
+  expect(Promise.resolve(cache.find('b'))).rejects.toThrow('away')
+  source.isAway = false
+  stored.set('a', { id: 'id_a', text: 'second' })
+  expect(await cache.find('a')).toMatchObject({ text: 'second' })
+  source.isAway = true
+  await changes.publish(null)
+  await changes.publish(['id_a'])
+  expect(Promise.resolve(cache.find('a'))).rejects.toThrow('away')
+})
+
+/** Each call would else take the whole wait, as long as a statement hangs: 32 connections got 320 answers a second. */
+test('while the source hangs, one wait is made for a record, and who asks after it has the known one at once', async () => {
+  let now = 0
+  const waits: { untilMs: number; run: () => void }[] = []
+  const pass = (ms: number) => {
+    now += ms
+    for (const { untilMs, run } of waits) if (untilMs <= now) run()
+  }
+  const { cache, changes, stored, source } = makeCache({
+    ...systemTimers,
+    now: () => now,
+    after: (ms, run) => {
+      const wait = { untilMs: now + ms, run }
+      waits.push(wait)
+      return () => void waits.splice(waits.indexOf(wait), 1)
+    },
+  })
+  await cache.find('a')
+  const answer = Promise.withResolvers<void>()
+  source.answers = answer.promise
+  stored.set('a', { id: 'id_a', text: 'second' })
+  await changes.publish(null)
+  const first = cache.find('a')
+  pass(30)
+  const second = cache.find('a')
+  expect(waits.map(({ untilMs }) => untilMs)).toEqual([50, 50]) // the second waits for what is left of it
+  pass(20)
+  for (const record of await Promise.all([first, second])) expect(record).toMatchObject({ text: 'first' })
+  expect(cache.find('a')).toMatchObject({ text: 'first' }) // no promise
+  expect(source.loads).toBe(2)
+  expect(waits).toEqual([])
+
+  // Said to have changed, it is not used any more, however long that takes.
+  await changes.publish(['id_a'])
+  const third = cache.find('a')
+  pass(1_000)
+  answer.resolve()
+  expect(await third).toMatchObject({ text: 'second' })
+  expect(source.loads).toBe(3)
+})
+
+/** Made by another process whose word of it is late, then changed by this one: it must not stay missing here. */
+test('a change of a record that is not known here has what is missing looked up again', async () => {
+  const { cache, changes, stored, source } = makeCache()
+  expect(await cache.find('b')).toBeNull()
+  await cache.find('a')
+  await changes.publish(['id_a', 'something else'])
+  await changes.publish(['something else'])
+  expect(cache.find('b')).toBeNull() // no promise: it is known to be missing
+  stored.set('b', { id: 'id_b', text: 'changed' })
+  await changes.publish(['id_b'])
+  expect(await cache.find('b')).toMatchObject({ text: 'changed' })
+
+  expect(source.loads).toBe(3)
+  const loading = cache.find('c')
+  await changes.publish(['id_c'])
+  await loading
+  stored.set('c', { id: 'id_c', text: 'made meanwhile' })
+  expect(await cache.find('c')).toMatchObject({ text: 'made meanwhile' })
+})
+
+const hashOf = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('base64')
+
+/** What a part does not drop when it is told would be a revoked key that still works. */
+test('a cache in parts finds what depends on a change in all of them', async () => {
+  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const stored = new Map<string, { id: string; of: string; text: string }>()
+  let loads = 0
+  const cache = new RecordCache<{ id: string; of: string; text: string }>(changes, {
+    load: async (key) => {
+      loads++
+      const record = stored.get(key)
+      return record === undefined ? null : { ...record }
+    },
+    dependenciesOf: ({ id, of }) => [id, of],
+    bytesOf: ({ text }) => 100 * text.length,
+    ownerOf: ({ of }) => of,
+    bytesMax: 64 * 30_000,
+    partBytes: 30_000,
+    missingMax: 64_000,
+    isRecordId: (name) => name.startsWith('id_'),
+  })
+  const keys = Array.from({ length: 600 }, (_, i) => hashOf(`key ${i}`))
+  const strangers = Array.from({ length: 600 }, (_, i) => hashOf(`stranger ${i}`))
+  for (const [i, key] of keys.entries()) stored.set(key, { id: `id_${i}`, of: `of_${i % 2}`, text: 'a' })
+  /** @returns how many of them had to be read. */
+  const readAll = async (all: string[]) => {
+    const before = loads
+    for (const key of all) expect(await cache.find(key)).toEqual(stored.get(key) ?? null)
+    return loads - before
+  }
+  expect(await readAll([...keys, ...strangers])).toBe(1_200)
+  expect(await readAll([...keys, ...strangers])).toBe(0)
+
+  const change = async (names: string[] | null, text: string) => {
+    for (const each of stored.values()) each.text = text
+    await changes.publish(names)
+  }
+  await change(['id_7', 'id_8'], 'a')
+  expect(await readAll([...keys, ...strangers])).toBe(2)
+  await change(['of_1'], 'a')
+  expect(await readAll(keys)).toBe(300)
+  await change([hashOf('key 5'), hashOf('stranger 5')], 'a')
+  expect(await readAll([...keys, ...strangers])).toBe(2)
+  await change(['id_of another'], 'a') // any of the strangers may be it
+  expect(await readAll(keys)).toBe(0)
+  expect(await readAll(strangers)).toBe(600)
+  await change(null, 'b')
+  expect(await readAll([...keys, ...strangers])).toBe(1_200)
+  expect(await readAll([...keys, ...strangers])).toBe(0)
+
+  const [first = '', second = ''] = keys
+  stored.set(first, { id: 'large', of: 'of_0', text: 'x'.repeat(300) })
+  stored.set(second, { id: 'too large', of: 'of_0', text: 'x'.repeat(301) })
+  await changes.publish(['of_0', 'of_1'])
+  expect(await readAll([first, second])).toBe(2)
+  expect(await readAll([first, second])).toBe(1)
+})
+
+/** A part that gets more than its share drops what the whole cache has room for. */
+test.each(['base64', 'hex'] as const)('hashes in %s fill the parts of a cache alike', async (encoding) => {
+  let loads = 0
+  const cache = new RecordCache<{ id: string }>(new Changes({ processId: 'test', confirmTimeoutMs: 1000 }), {
+    load: async (id) => {
+      loads++
+      return loads % 2 === 0 ? { id } : null
+    },
+    dependenciesOf: ({ id }) => [id],
+    bytesOf: () => 100,
+    ownerOf: () => 'ws',
+    bytesMax: 64 * 30_000,
+    partBytes: 30_000,
+    missingMax: 64 * 300,
+  })
+  // Four fifths of 300 of each kind and part: chance alone leaves no part with more.
+  const keys = Array.from({ length: 2 * 64 * 240 }, (_, i) =>
+    new Bun.CryptoHasher('sha256').update(`key ${i}`).digest(encoding),
+  )
+  for (const key of keys) await cache.find(key)
+  expect(loads).toBe(keys.length)
+  for (const key of keys) await cache.find(key)
+  expect(loads).toBe(keys.length)
+})
+
+type Owned = { id: string; owner: string; bytes: number }
+function ownedCache(options: { bytesMax: number; partBytes?: number; timers?: Timers }) {
+  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const stored = new Map<string, Owned>()
+  const source = { loads: 0 }
+  const cache = new RecordCache<Owned>(changes, {
+    load: async (key) => {
+      source.loads++
+      return stored.get(key) ?? null
+    },
+    dependenciesOf: ({ id, owner }) => [id, owner],
+    bytesOf: ({ bytes }) => bytes,
+    ownerOf: ({ owner }) => owner,
+    missingMax: 10,
+    ...options,
+  })
+  let made = 0
+  /** Makes so many, and reads them. */
+  const read = async (owner: string, count: number, bytes = 100) => {
+    const keys = Array.from({ length: count }, () => hashOf(`key ${++made}`))
+    for (const [at, key] of keys.entries()) stored.set(key, { id: `id_${made}_${at}`, owner, bytes })
+    for (const key of keys) await cache.find(key)
+    return keys
+  }
+  const cached = (keys: readonly string[]) =>
+    keys.filter((key) => !(cache.find(key) instanceof Promise)).length
+  return { cache, changes, stored, source, read, cached }
+}
+
+/** Findings of November 2026, 3.4: 70 large keys of one pushed out the keys of all. */
+test('whatever one workspace reads, another with less than half as much keeps its records', async () => {
+  for (const partBytes of [20_000, 160_000]) {
+    const { read, cached } = ownedCache({ bytesMax: 160_000, partBytes })
+    const small = await read('small', 200)
+    const own = await read('large', 200)
+    for (let i = 0; i < 20; i++) await read('large', 500)
+    for (let i = 0; i < 100; i++) await read('large', 1, 9_000)
+    expect(cached(small)).toBe(200)
+    expect(cached(own)).toBe(0)
+  }
+})
+
+test('two workspaces that both read all they can have half each, and what is used stays', async () => {
+  const { cache, read, cached } = ownedCache({ bytesMax: 100_000 })
+  const first = await read('a', 1000)
+  const used = first.slice(0, 50)
+  for (let i = 0; i < 30; i++) {
+    for (const key of used) cache.find(key)
+    await read('b', 100)
+  }
+  expect(cached(used)).toBe(50)
+  expect(cached(first)).toBeWithin(300, 700)
+})
+
+test('alone, a workspace has the whole cache', async () => {
+  const { read, cached } = ownedCache({ bytesMax: 100_000 })
+  const keys = await read('a', 1000)
+  expect(cached(keys)).toBe(1000)
+  const more = await read('a', 10)
+  expect([cached(more), cached(keys)]).toEqual([10, 990])
+})
+
+/** Else whoever changes a role again and again, with 100 000 keys cached, holds up everybody for 0.1 s each time. */
+test('many records that a change drops are gone at once, and their room is freed in slices', async () => {
+  const turns: (() => void)[] = []
+  const timers = { ...systemTimers, soon: (run: () => void) => void turns.push(run) }
+  const { cache, changes, stored, source, read, cached } = ownedCache({ bytesMax: 2_000_000, timers })
+  const others = await read('other', 100)
+  const keys = await read('ws', 5_000)
+  await changes.publish(['ws'])
+  expect(turns).toHaveLength(1) // nothing was freed in this turn
+  const loads = source.loads
+  const [first = '', second = ''] = keys
+  for (const key of keys.slice(0, 10)) stored.set(key, { id: 'changed', owner: 'ws', bytes: 100 })
+  expect(await cache.find(first)).toMatchObject({ id: 'changed' })
+  expect(source.loads).toBe(loads + 1)
+  // Read again meanwhile, it stays; dropped by its own name, it goes.
+  expect(await cache.find(second)).toMatchObject({ id: 'changed' })
+  let slices = 0
+  for (let turn = turns.shift(); turn !== undefined; turn = turns.shift()) {
+    turn()
+    slices++
+  }
+  expect(slices).toBeGreaterThan(10)
+  expect(cached([first, second])).toBe(2)
+  expect(cached(others)).toBe(100)
+  await changes.publish(['changed'])
+  expect(cached([first, second])).toBe(0)
+  for (const key of keys.slice(10)) expect(cached([key])).toBe(0)
+})

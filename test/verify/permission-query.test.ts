@@ -1,0 +1,132 @@
+import { describe, expect, test } from 'bun:test'
+import {
+  describePermissionQuery,
+  holdsPermissions,
+  type PermissionQuery,
+  parsePermissionQuery,
+  readPermissionText,
+} from '../../src/verify/permission-query.ts'
+
+const and = (...parts: PermissionQuery[]): PermissionQuery => ({ and: parts })
+const or = (...parts: PermissionQuery[]): PermissionQuery => ({ or: parts })
+const p = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => `p${from + i}`)
+
+/** The table of the v1 API's own suite: what is held, what is asked, whether it is enough. */
+describe('a permission query is decided by exact texts, and, or', () => {
+  const held16 = p(1, 6)
+  const cases: [string[], PermissionQuery, boolean][] = [
+    [['p1'], or('p1'), true],
+    [[], or('p1'), false],
+    [['p1', 'p2', 'p3', 'p4', 'p5'], and('p1', or('p2', 'p6', and('p4', 'p2'))), true],
+    [held16, 'p1', true],
+    [held16, and('p1', 'p2'), true],
+    [held16, or('p1', 'p7'), true],
+    [held16, and('p1', or('p2', 'p3')), true],
+    [held16, and('p1', and('p2', and('p3', 'p4'))), true],
+    [held16, or('p1', or('p2', or('p3', 'p4'))), true],
+    [held16, or(and('p1', 'p2'), and('p3', 'p4')), true],
+    [held16, or(and('p1', or('p2', and('p3', 'p4'))), 'p5'), true],
+    [held16, or(and('p1', or('p2', and('p3', 'p4'))), and('p5', 'p6')), true],
+    [held16, 'p7', false],
+    [held16, and('p1', 'p7'), false],
+    [held16, and('p1', and('p7', 'p3')), false],
+    [['p1', 'p2', 'p4', 'p5', 'p6'], or('p7', 'p3'), false],
+    [p(2, 6), and('p1', or('p7', 'p5')), false],
+    [p(2, 6), or(and('p1', or('p7', and('p3', 'p4'))), and('p5', 'p7')), false],
+    [p(1, 4), or('p7', or('p5', 'p6')), false],
+    [['p1', 'p2', 'p3', 'p4', 'p6'], or(and('p1', 'p7'), and('p5', 'p6')), false],
+    [p(2, 5), or(and('p1', or('p7', and('p3', 'p4'))), 'p6'), false],
+    [[], and('p1', 'p2'), false],
+    [['p1', 'p2'], 'p3', false],
+    [['*'], 'p1', false], // a key's `*` has no power of its own
+    [p(1, 10), and(...p(1, 10)), true],
+    [['a', 'b', 'c', 'd', 'e'], and('a', or('b', and('c', or('d', 'e')))), true],
+    [['b', 'c', 'd', 'e'], and('a', or('b', and('c', or('d', 'e')))), false],
+  ]
+  for (const [held, query, expected] of cases)
+    test(`{${held}} ${expected ? 'satisfies' : 'does not satisfy'} ${describePermissionQuery(query)}`, () => {
+      expect(parsePermissionQuery(query)).toEqual(query)
+      expect(holdsPermissions(new Set(held), query)).toBe(expected)
+    })
+})
+
+test('anything but texts and non-empty lists makes the whole query malformed', () => {
+  for (const query of [
+    {},
+    [],
+    1,
+    null,
+    true,
+    { and: [] },
+    { or: ['p1', {}] },
+    { and: ['p1', 5] },
+    { xor: ['p1'] },
+  ])
+    expect(parsePermissionQuery(query)).toBeNull()
+  let deep: PermissionQuery = 'p1'
+  for (let i = 0; i < 40; i++) deep = { and: [deep] }
+  expect(parsePermissionQuery(deep)).toBeNull()
+})
+
+test('with both lists in one object, and is used and or is dropped', () => {
+  expect(parsePermissionQuery({ and: ['p1'], or: ['p2'] })).toEqual({ and: ['p1'] })
+})
+
+/** As the v1 API decides them: found by asking both side by side (finding 9.2). */
+test('an empty or malformed list beside another counts as absent, an empty text inside and is no condition', () => {
+  const cases: [object, PermissionQuery | null][] = [
+    [{ or: ['p1'], and: [] }, or('p1')],
+    [{ or: ['p1'], and: ['p2', 5] }, or('p1')],
+    [{ or: ['p1'], and: null }, or('p1')],
+    [{ or: [], and: ['p1'] }, and('p1')],
+    [{ and: ['p1', ''] }, and('p1')],
+    [{ and: [''], or: ['p1'] }, and()],
+    [{ and: ['p1', { and: [], or: ['p2', ''] }] }, and('p1', or('p2', ''))],
+    [{ and: [], or: [] }, null],
+    [{ and: ['p1', { or: [] }] }, null],
+  ]
+  for (const [value, query] of cases) expect([value, parsePermissionQuery(value)]).toEqual([value, query])
+  const holds = (query: PermissionQuery) => holdsPermissions(new Set(['p1']), query)
+  expect([and(), and('p1'), or('', 'p1')].map(holds)).toEqual([true, true, true])
+  // Nobody holds the empty text: as an alternative it lets nobody in.
+  expect([or(''), or('', 'p2')].map(holds)).toEqual([false, false])
+})
+
+describe('a query in words', () => {
+  test('is what describes it: and binds before or, and blanks do not matter', () => {
+    const queries = ['p1', or('p1', 'p2'), and('p1', or('p2', and('p3', 'p4'))), or(and('p1', 'p2'), 'p3')]
+    for (const query of queries) {
+      const text = describePermissionQuery(query)
+      expect(readPermissionText(text)).toEqual(query)
+      expect(readPermissionText(` ${text.replaceAll(/([()])/g, ' $1 ')} `)).toEqual(query)
+    }
+    expect(readPermissionText('a OR b AND c')).toEqual(or('a', and('b', 'c')))
+    expect(readPermissionText('((a))')).toBe('a')
+    expect(readPermissionText('android')).toBe('android')
+    expect(readPermissionText('{"and":["may read",{"or":["a(b)","c"]}]}')).toEqual(
+      and('may read', or('a(b)', 'c')),
+    )
+  })
+
+  test('that is none is refused, not guessed', () => {
+    const deep = (levels: number) => `${'('.repeat(levels)}a${')'.repeat(levels)}`
+    expect(readPermissionText(deep(31))).toBe('a')
+    const wrong = [
+      '',
+      ' ',
+      'a b',
+      'a and',
+      'or',
+      'a or or b',
+      '(a',
+      'a)',
+      '()',
+      'a (b)',
+      deep(33),
+      '{',
+      '{}',
+      '{"and":[]}',
+    ]
+    for (const text of wrong) expect([text, readPermissionText(text)]).toEqual([text, null])
+  })
+})
