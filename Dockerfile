@@ -3,6 +3,7 @@ WORKDIR /app
 COPY package.json bun.lock bunfig.toml ./
 RUN bun install --frozen-lockfile --production --ignore-scripts
 COPY sql ./sql
+COPY docs ./docs
 COPY src ./src
 RUN bun run build
 RUN mkdir data

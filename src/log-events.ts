@@ -2,7 +2,7 @@ import type { LogLevel } from './log.ts'
 
 /**
  * Every event that is logged, with its level. Names are contract, as people alert on them: add one, never rename one.
- * What each means and what to do is the table of `pages/guides/logs.md`, which has a row for each of these.
+ * What each means and what to do is the table of `docs/reference/logs.md`, which has a row for each of these.
  */
 export const LOG_EVENTS = {
   // Start and stop

@@ -14,7 +14,7 @@ import { NEEDS } from './needs.ts'
  * should Elysia ever validate for us.
  */
 
-/** Where an operation can be read: its id names the section of the page at `/docs`. */
+/** Where an operation can be read: its id names the section of the page at `/docs/api`. */
 export type Operation = {
   operationId: string
   tags: [string]

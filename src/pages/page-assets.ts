@@ -1,7 +1,7 @@
 /*
  * Style and script of every page the server shows. Both go into the page itself and nothing is fetched: a page works where
  * there is no way to the internet, and the policy in its head can forbid all else. Without the script a page is complete,
- * only longer: filter, copy buttons and the switch between light and dark are made by it.
+ * only longer: search, filter, copy buttons and the switch between light and dark are made by it.
  */
 
 export const STYLE = `
@@ -69,6 +69,17 @@ mark { background: var(--mark); color: inherit }
 .cards li { margin: 0 } .cards a { display: block; height: 100%; padding: .8rem 1rem; border: 1px solid var(--line); border-radius: .5rem; color: inherit; text-decoration: none }
 .cards a:hover { border-color: var(--accent) } .cards b { display: block } .cards span { color: var(--soft); font-size: .875rem; line-height: 1.45; display: block }
 
+.search { position: sticky; top: 3.5rem; z-index: 1; max-width: 76rem; padding: .75rem 0; background: var(--paper) }
+.search input { width: 100%; font: inherit; font-size: 1.05rem; color: inherit; background: var(--paper); border: 1px solid var(--soft); border-radius: .5rem; padding: .6rem .9rem }
+.search output { display: block; min-height: 1.4rem; color: var(--soft); font-size: .85rem; padding-top: .3rem }
+.hits { max-width: 60rem; margin: 0; padding: 0; list-style: none } .hits li { margin: 0; padding: .8rem 0; border-bottom: 1px solid var(--line) }
+.hits b { font-weight: 600 } .hits small { color: var(--soft); margin-left: .5rem } .hits p { margin: .2rem 0 0; color: var(--soft); font-size: .925rem }
+.purpose { font-size: 1.3rem; margin: 2.5rem 0 0 } .about { margin: .2rem 0 0; color: var(--soft) }
+.methods { display: grid; grid-template-columns: 8rem minmax(0, 1fr); gap: .35rem 1rem; max-width: 76rem; font-size: .925rem }
+.methods dt { color: var(--soft); font: .85rem/1.8 var(--mono) } .methods dd { margin: 0; display: flex; flex-wrap: wrap; gap: 0 1rem } .methods a { font: .85rem/1.8 var(--mono); text-decoration: none } .methods a:hover { text-decoration: underline }
+.index ul { columns: 20rem; font-size: .925rem } .index small { color: var(--soft) }
+.side .find { border: 1px solid var(--line); background: var(--paper); color: var(--soft); margin: 0 0 1.25rem -.5rem; padding: .35rem .6rem }
+
 .tag { font-size: 1.5rem; margin: 4rem 0 0; padding-top: 1.5rem; border-top: 2px solid var(--line) }
 .method { padding: 2rem 0; border-bottom: 1px solid var(--line); scroll-margin-top: 3.5rem }
 .method h3 { margin: 0 0 .3rem; font-size: 1.25rem }
@@ -96,7 +107,7 @@ details { margin-top: 1.5rem } summary { cursor: pointer; font-weight: 600; font
   .layout { display: block } .bar { gap: .9rem; padding: 0 1rem } .bar nav { gap: .9rem } .bar .home small { display: none }
   .side { position: static; height: auto; border-right: 0; border-bottom: 1px solid var(--line) }
   .scripted .side { position: fixed; inset: 3.5rem 0 0; z-index: 1; height: auto; display: none } .scripted .side.open { display: block }
-  .scripted #menu { display: block } .side a { padding: .4rem .5rem } h1 { font-size: 1.6rem }
+  .scripted #menu { display: block } .methods { grid-template-columns: minmax(0, 1fr); gap: 0 } .methods dt { margin-top: .5rem } .side a { padding: .4rem .5rem } h1 { font-size: 1.6rem }
 }
 @media (max-width: 30rem) { .bar .extra { display: none } }
 @media print { .bar, .side, .copy { display: none } .layout { display: block } details::details-content { content-visibility: visible } }
@@ -140,7 +151,6 @@ addEventListener('DOMContentLoaded', () => {
       for (const each of methods) each.hidden = !hits.has(each.id)
       for (const link of side.querySelectorAll('a[href^="#"]')) link.hidden = !hits.has(link.hash.slice(1))
       for (const group of document.querySelectorAll('[data-group]')) group.hidden = !group.querySelector(group.closest('.side') ? 'a:not([hidden])' : '.method:not([hidden])')
-      for (const cards of document.querySelectorAll('.cards')) cards.hidden = words.length > 0
       count.textContent = words.length ? hits.size + ' of ' + methods.length + ' methods' : ''
     }
     filter.hidden = false
@@ -155,6 +165,67 @@ addEventListener('DOMContentLoaded', () => {
     const asked = new URLSearchParams(location.search).get('q')
     if (asked) { input.value = asked; apply() }
   }
+
+  const search = document.getElementById('search')
+  if (search) {
+    const input = search.querySelector('input'), count = search.querySelector('output')
+    const hits = document.getElementById('hits'), contents = document.getElementById('contents')
+    const entries = [...document.querySelectorAll('.index li')].map((item) => {
+      const link = item.querySelector('a')
+      const [title, page, text] = [link.textContent, item.querySelector('small').textContent, item.dataset.text]
+      return { href: link.getAttribute('href'), title, page, text, names: (title + ' ' + page).toLowerCase(), body: text.toLowerCase() }
+    })
+    const worth = (entry, word) => (entry.title.toLowerCase().includes(word) ? 8 : 0) + (entry.page.toLowerCase().includes(word) ? 4 : 0) + Math.min(entry.body.split(word).length - 1, 3)
+    const marked = (target, text, words) => {
+      const lower = text.toLowerCase()
+      let at = 0
+      while (at < text.length) {
+        const next = words.map((word) => ({ word, index: lower.indexOf(word, at) })).filter(({ index }) => index >= 0).sort((a, b) => a.index - b.index || b.word.length - a.word.length)[0]
+        if (!next) break
+        const mark = document.createElement('mark')
+        mark.textContent = text.slice(next.index, next.index + next.word.length)
+        target.append(text.slice(at, next.index), mark)
+        at = next.index + next.word.length
+      }
+      target.append(text.slice(at))
+    }
+    const around = (entry, words) => {
+      const first = Math.min(...words.map((word) => entry.body.indexOf(word)).filter((index) => index >= 0))
+      const from = Number.isFinite(first) && first > 60 ? entry.text.indexOf(' ', first - 60) + 1 : 0
+      return (from ? '… ' : '') + entry.text.slice(from, from + 190) + (entry.text.length > from + 190 ? ' …' : '')
+    }
+    const apply = () => {
+      const words = input.value.toLowerCase().split(/\\s+/).filter(Boolean)
+      const found = words.length === 0 ? [] : entries
+        .filter((entry) => words.every((word) => entry.names.includes(word) || entry.body.includes(word)))
+        .map((entry) => ({ entry, score: words.reduce((sum, word) => sum + worth(entry, word), 0) }))
+        .sort((a, b) => b.score - a.score)
+      hits.replaceChildren(...found.slice(0, 40).map(({ entry }) => {
+        const item = document.createElement('li'), link = document.createElement('a'), title = document.createElement('b'), page = document.createElement('small'), text = document.createElement('p')
+        link.href = entry.href
+        marked(title, entry.title, words)
+        link.append(title)
+        page.textContent = entry.page === entry.title ? '' : entry.page
+        marked(text, around(entry, words), words)
+        item.append(link, page, text)
+        return item
+      }))
+      hits.hidden = words.length === 0
+      contents.hidden = words.length > 0
+      count.textContent = words.length === 0 ? '' : found.length === 0 ? 'Nothing found. Try fewer or shorter words.' : found.length + (found.length === 1 ? ' section' : ' sections')
+    }
+    search.hidden = false
+    input.oninput = () => { apply(); history.replaceState(null, '', input.value ? '?q=' + encodeURIComponent(input.value) : location.pathname) }
+    input.onkeydown = ({ key }) => { if (key === 'Escape') { input.value = ''; input.oninput() } else if (key === 'Enter') hits.querySelector('a')?.click() }
+    input.value = new URLSearchParams(location.search).get('q') ?? ''
+    apply()
+    if (location.hash === '#search') input.focus()
+  }
+  if (!filter) addEventListener('keydown', (event) => {
+    if (event.key !== '/' || event.ctrlKey || event.metaKey || event.target.closest('input, textarea')) return
+    event.preventDefault()
+    if (search) { search.scrollIntoView({ block: 'nearest' }); search.querySelector('input').focus() } else location.href = '/docs#search'
+  })
 
   const links = new Map([...document.querySelectorAll('.side a[href^="#"]')].map((link) => [link.hash.slice(1), link]))
   const seen = new IntersectionObserver((entries) => {

@@ -5,7 +5,7 @@ export type Page = {
   /** What the browser's tab says, before the name of the server. */
   title: string
   /** Path of the entry of the bar that is marked as where one is. */
-  section: '/docs' | '/docs/guides' | null
+  section: '/docs' | '/docs/api' | null
   /** HTML of the column of links at the left; null = none. */
   side: string | null
   /** HTML. */
@@ -44,8 +44,8 @@ ${side === null ? '' : '</div>'}
 `
 
 const SECTIONS = [
-  { path: '/docs', name: 'API' },
-  { path: '/docs/guides', name: 'Guides' },
+  { path: '/docs', name: 'Docs' },
+  { path: '/docs/api', name: 'API' },
 ] as const
 
 /** The page runs this script and no other, and loads nothing at all. Also in the page, for copies that are kept. */

@@ -24,9 +24,9 @@ import { rootKeyRoutes } from '../doors/v1/root-keys.ts'
 import { workspaceRoutes } from '../doors/v1/workspaces.ts'
 import { ApiError, notFound } from '../errors.ts'
 import { EXPOSITION_TYPE } from '../observe/exposition.ts'
-import { docsPage } from '../pages/docs-page.ts'
+import { apiPage } from '../pages/api-page.ts'
+import { docPage, homePage } from '../pages/docs.ts'
 import { errorPage } from '../pages/error-page.ts'
-import { guidePage } from '../pages/guides.ts'
 import { type OpenApiDocument, openApiDocument } from '../pages/openapi.ts'
 import { PAGE_POLICY } from '../pages/page.ts'
 import type { Deps } from './deps.ts'
@@ -79,11 +79,11 @@ export function createApp(deps: Deps) {
   app.get('/errors/:code', ({ request, params: { code } }) =>
     pageAnswer(incomingOf(request), { page: pages.error(code), what: `error code ${code}` }, deps),
   )
-  app.get('/docs/:guide', ({ request, params: { guide } }) =>
-    pageAnswer(incomingOf(request), { page: pages.guide(guide), what: `guide ${guide}` }, deps),
+  app.get('/docs/:slug', ({ request, params: { slug } }) =>
+    pageAnswer(incomingOf(request), { page: pages.doc(slug), what: `page ${slug} of the docs` }, deps),
   )
   app.get('/docs', ({ request }) =>
-    pageAnswer(incomingOf(request), { page: pages.reference(), what: 'docs' }, deps),
+    pageAnswer(incomingOf(request), { page: pages.doc('guides'), what: 'docs' }, deps),
   )
   app.get('/openapi.json', ({ request }) => {
     const envelope = openEnvelope(incomingOf(request), deps)
@@ -186,8 +186,12 @@ function pagesOf(deps: Deps) {
   }
   return {
     error: (code: string) => once(`error ${code}`, () => errorPage(code, deps.publicUrl())),
-    guide: (slug: string) => once(`guide ${slug}`, () => guidePage(slug)),
-    reference: () => once('reference', () => docsPage(described())),
+    doc: (slug: string) =>
+      once(`doc ${slug}`, () => {
+        if (slug === 'api') return apiPage(described())
+        // The list of all had this address once.
+        return slug === 'guides' ? homePage(described()) : docPage(slug, described())
+      }),
     openApi: (isPretty: boolean) =>
       once(`openapi ${isPretty}`, () => JSON.stringify(described(), null, isPretty ? 2 : 0)),
   }

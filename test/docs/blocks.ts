@@ -4,11 +4,13 @@ import { join } from 'node:path'
 export const ROOT = join(import.meta.dir, '../..')
 /** For servers whose speed is not what is tested: a crowded machine must not make a 500 of an answer that comes late. */
 export const PATIENT = { TOLLGATE_DB_TIMEOUT_MS: '20000' }
-const GUIDES = 'src/pages/guides'
+/** Of the pages that the server shows. What else is in `docs/` is for contributors. */
+const FOLDERS = ['how-to', 'reference', 'explanation']
+const ALONE: string[] = []
 
 /** A fenced block of a text, as its reader sees it. */
 export type Block = {
-  /** `README`, or the name of a guide. */
+  /** `README`, or the name of a page of the docs. */
   doc: string
   /** Of its first line in the file, from 1. */
   line: number
@@ -16,15 +18,22 @@ export type Block = {
   text: string
 }
 
-/** README and every guide that is in the folder, by name. */
-export const DOCS: Readonly<Record<string, string>> = Object.fromEntries(
+/** Where README and every page of the docs are, by name. */
+export const PATHS: Readonly<Record<string, string>> = Object.fromEntries(
   [
     'README.md',
-    ...readdirSync(join(ROOT, GUIDES))
-      .filter((name) => name.endsWith('.md'))
-      .sort()
-      .map((name) => `${GUIDES}/${name}`),
-  ].map((path) => [path.replace(/^.*\/|\.md$/g, ''), readFileSync(join(ROOT, path), 'utf8')]),
+    ...ALONE.map((name) => `docs/${name}.md`),
+    ...FOLDERS.flatMap((folder) =>
+      readdirSync(join(ROOT, 'docs', folder))
+        .filter((name) => name.endsWith('.md'))
+        .sort()
+        .map((name) => join('docs', folder, name)),
+    ),
+  ].map((path) => [path.replace(/^.*\/|\.md$/g, ''), path]),
+)
+/** Their texts, by name. */
+export const DOCS: Readonly<Record<string, string>> = Object.fromEntries(
+  Object.entries(PATHS).map(([name, path]) => [name, readFileSync(join(ROOT, path), 'utf8')]),
 )
 
 /** @throws Error for a fence that is not closed or names no language: nobody could say how to run that. */

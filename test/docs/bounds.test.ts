@@ -1,10 +1,9 @@
 import { expect, test } from 'bun:test'
-import { join } from 'node:path'
 import { BOUND_NAMES, isBoundName, WORKSPACE_BOUNDS } from '../../src/lib/workspace-bounds.ts'
 import { endpoints } from '../../src/server/app.ts'
-import { ROOT } from './blocks.ts'
+import { DOCS } from './blocks.ts'
 
-const guide = await Bun.file(join(ROOT, 'src/pages/guides/bounds.md')).text()
+const guide = DOCS.bounds ?? ''
 /** The named bounds: name and default. */
 const rows = [...guide.matchAll(/^\| `(\w+)` \| (\d+) \| (.+) \| (.+) \|$/gm)]
 

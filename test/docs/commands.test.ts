@@ -128,7 +128,7 @@ class Copy implements AsyncDisposable {
 
   static async make(): Promise<Copy> {
     const copy = new Copy(await freePort())
-    for (const name of ['package.json', 'bun.lock', 'src', 'sql', 'bench'])
+    for (const name of ['package.json', 'bun.lock', 'src', 'sql', 'docs', 'bench'])
       cpSync(join(ROOT, name), join(copy.folder, name), {
         recursive: true,
         filter: (path) => !path.includes('node_modules'),

@@ -233,9 +233,9 @@ test('only what answers without a root key is marked as such', () => {
   expect(open.sort()).toEqual(['/v1/keys.verifyKey', '/v1/liveness'])
 })
 
-describe('/docs', () => {
+describe('/docs/api', () => {
   test('shows every method, and needs nothing from anywhere else', async () => {
-    const response = await fetch(`${server.url}/docs`)
+    const response = await fetch(`${server.url}/docs/api`)
     expect(response.headers.get('content-type')).toStartWith('text/html')
     const page = await response.text()
     // A path that answers two methods does so alike and is told of once.
@@ -251,7 +251,7 @@ describe('/docs', () => {
 
   /** Should something foreign get into a page after all, the browser still neither runs nor loads it. */
   test('the page forbids all scripts and styles but its own', async () => {
-    const page = await (await fetch(`${server.url}/docs`)).text()
+    const page = await (await fetch(`${server.url}/docs/api`)).text()
     const policy = /http-equiv="Content-Security-Policy" content="([^"]+)"/.exec(page)?.[1]?.split('; ') ?? []
     const hashOf = (element: string) => {
       const [, text = ''] = new RegExp(`<${element}>(.*?)</${element}>`, 's').exec(page) ?? []

@@ -155,7 +155,7 @@ test('it migrates, serves, imports, and keeps everything through kill -9 and a s
     const rootKey = readFileSync(join(machine, '.tollgate/root-key'), 'utf8').trim()
     expect((await server.get('liveness')).status).toBe(200)
     const texts: string[] = []
-    for (const page of ['/docs', '/docs/guides', '/openapi.json', '/metrics']) {
+    for (const page of ['/docs', '/docs/api', '/docs/nginx', '/openapi.json', '/metrics']) {
       const answer = await fetch(`${server.url}${page}`)
       expect({ page, status: answer.status }).toEqual({ page, status: 200 })
       texts.push(await answer.text())

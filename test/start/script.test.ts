@@ -9,7 +9,7 @@ import { ROOT } from '../docs/blocks.ts'
 test('`bun run start`, the image and the unit have Bun wait as long before it takes a server for quiet, unless told otherwise', () => {
   const [, ofImage] = /^ENV .*\bBUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('Dockerfile')) ?? []
   const [, ofUnit] =
-    /^Environment=.* BUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('src/pages/guides/sidecar.md')) ?? []
+    /^Environment=.* BUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('docs/how-to/sidecar.md')) ?? []
   expect(ofImage).toBe('300')
   expect(ofUnit).toBe('300')
   expect(startedWith({})).toBe('300 src/main.ts serve\n')

@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { existsSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { VARIABLES } from '../../src/config.ts'
 import { ALL_ERRORS } from '../../src/errors.ts'
-import { GUIDES } from '../../src/pages/guides.ts'
+import { DOCS as PAGES } from '../../src/pages/docs.ts'
 import { endpoints } from '../../src/server/app.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { ALL_BLOCKS, DOCS, ROOT } from './blocks.ts'
+import { ALL_BLOCKS, DOCS, PATHS, ROOT } from './blocks.ts'
 
 setDefaultTimeout(SLOW_MS)
 
@@ -16,8 +18,9 @@ beforeAll(async () => {
   server = await startTestServer()
   const paths = [
     '/docs',
-    '/docs/guides',
-    ...GUIDES.map(({ slug }) => `/docs/${slug}`),
+    '/docs/api',
+    '/docs/guides', // where the list of pages was
+    ...PAGES.map(({ slug }) => `/docs/${slug}`),
     ...Object.keys(ALL_ERRORS).map((code) => `/errors/${code}`),
   ]
   for (const path of paths) {
@@ -32,8 +35,9 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-test('every guide in the folder is served, and what is no guide is a 404 that says so', async () => {
-  expect(GUIDES.map(({ slug }) => slug).sort()).toEqual(Object.keys(DOCS).filter((doc) => doc !== 'README'))
+test('every page in the folders is served, and what is no page is a 404 that says so', async () => {
+  const names = Object.keys(DOCS).filter((doc) => doc !== 'README')
+  expect(PAGES.map(({ slug }) => slug).sort()).toEqual(names.sort())
   for (const name of ['nothing', 'constructor', '..%2Fdocs']) {
     const response = await fetch(`${server.url}/docs/${name}`)
     expect(response.status).toBe(404)
@@ -41,8 +45,8 @@ test('every guide in the folder is served, and what is no guide is a 404 that sa
   }
 })
 
-test('a guide shows its title, its parts in the column of links, and the ways to the others', () => {
-  for (const [index, { slug, title, text }] of GUIDES.entries()) {
+test('a page shows its title, its parts in the column of links, and the ways to the others', () => {
+  for (const [index, { slug, title, text }] of PAGES.entries()) {
     const page = pages.get(`/docs/${slug}`) ?? ''
     expect(page).toContain(`<title>${Bun.escapeHTML(title)} · Tollgate</title>`)
     expect(page.match(/<h1\b/g)).toHaveLength(1)
@@ -50,7 +54,7 @@ test('a guide shows its title, its parts in the column of links, and the ways to
       expect(page).toMatch(
         new RegExp(`<a class="sub" href="#[^"]+">${RegExp.escape(Bun.escapeHTML(part))}</a>`),
       )
-    for (const other of [GUIDES[index - 1], GUIDES[index + 1]])
+    for (const other of [PAGES[index - 1], PAGES[index + 1]])
       if (other !== undefined) expect(page).toContain(`<a href="/docs/${other.slug}">`)
   }
 })
@@ -66,6 +70,47 @@ test('every link of every page leads somewhere, to its very paragraph', () => {
     }
   }
   expect(broken).toEqual([])
+})
+
+/** The same texts are read in the repository: there a link leads from file to file. */
+test('every link of README and the docs leads to a file that is there', () => {
+  const broken = Object.entries(DOCS).flatMap(([doc, text]) =>
+    [...text.matchAll(/\]\((?!https?:|#)([^)#]*)(#[^)]*)?\)/g)].flatMap(([link, target = '']) =>
+      existsSync(join(ROOT, dirname(PATHS[doc] ?? ''), target)) ? [] : [`${doc}: ${link}`],
+    ),
+  )
+  expect(broken).toEqual([])
+})
+
+describe('search', () => {
+  const items = () => [
+    ...(pages.get('/docs') ?? '').matchAll(
+      /<li data-text="([^"]*)"><a href="([^"]+)">(.*?)<\/a> <small>(.*?)<\/small><\/li>/g,
+    ),
+  ]
+
+  test('knows every part of every page, every method and every error', () => {
+    const places = new Set(items().map(([, , href]) => href))
+    for (const [path, page] of pages)
+      if (PAGES.some(({ slug }) => path === `/docs/${slug}`))
+        for (const [, id] of page.matchAll(/<h2 id="([^"]+)">/g)) expect(places).toContain(`${path}#${id}`)
+    for (const { path } of endpoints) expect(places).toContain(`/docs/api#${path.slice('/v1/'.length)}`)
+    for (const code of Object.keys(ALL_ERRORS)) expect(places).toContain(`/errors/${code}`)
+  })
+
+  test('has all words of a page, and no markup', () => {
+    const texts = items().map(([, text = '']) => text)
+    expect(texts.filter((text) => /&lt;\/?(p|code|td|a|h2)\b/.test(text))).toEqual([])
+    for (const { slug, text } of PAGES) {
+      const said = items()
+        .filter(([, , href]) => href?.replace(/#.*/, '') === `/docs/${slug}`)
+        .map(([, words, , title]) => `${title} ${words}`)
+        .join(' ')
+      const plain = text.replaceAll(/^```.*$/gm, '').replaceAll(/\]\([^)]*\)/g, ' ')
+      for (const word of new Set(plain.match(/[a-z]{4,}/g)))
+        expect([slug, word, said.includes(word)]).toEqual([slug, word, true])
+    }
+  })
 })
 
 /** The pages of an installation without a way to the internet must be whole. */
@@ -86,7 +131,7 @@ test('the page behind an error has an example of it as the server answers', asyn
 })
 
 /** A name that is out of date sends the reader after something that is not there. */
-describe('what README and the guides name is there', () => {
+describe('what README and the docs name is there', () => {
   const texts = Object.entries(DOCS)
   const unknownIn = (pattern: RegExp, isKnown: (name: string) => boolean) =>
     texts.flatMap(([doc, text]) =>

@@ -1,4 +1,3 @@
-import { guideCards } from './guides.ts'
 import type { JsonSchema, OpenApiDocument, Operation } from './openapi.ts'
 import { pageOf } from './page.ts'
 
@@ -9,7 +8,7 @@ import { pageOf } from './page.ts'
  */
 
 /** @param document What `/openapi.json` answers: the page says nothing else. */
-export function docsPage(document: OpenApiDocument): string {
+export function apiPage(document: OpenApiDocument): string {
   // A path that answers two methods does so alike: it is told of once.
   const operations = Object.entries(document.paths).flatMap(([path, methods]) => {
     const method = Object.keys(methods).join(' ').toUpperCase()
@@ -24,7 +23,7 @@ export function docsPage(document: OpenApiDocument): string {
   }))
   return pageOf({
     title: 'API',
-    section: '/docs',
+    section: '/docs/api',
     side: `<div class="filter" id="filter" hidden><input type="search" placeholder="Filter methods and fields  /" aria-label="Filter methods and fields"><output></output></div>
 ${groups
   .map(
@@ -44,7 +43,6 @@ ${members
 ${document.info.description.split('\n\n').map(paragraph).join('\n')}
 <p>Base URL: <code>${escapeHtml(base)}</code>. The same for programs, OpenAPI 3.1: <a href="/openapi.json">openapi.json</a>.</p>
 </div>
-${guideCards()}
 ${groups
   .map(
     ({ name, description, members }) => `<div data-group>

@@ -1,0 +1,249 @@
+import failures from '../../docs/explanation/failures.md' with { type: 'text' }
+import security from '../../docs/explanation/security.md' with { type: 'text' }
+import backups from '../../docs/how-to/backups.md' with { type: 'text' }
+import caddy from '../../docs/how-to/caddy.md' with { type: 'text' }
+import clients from '../../docs/how-to/clients.md' with { type: 'text' }
+import erasure from '../../docs/how-to/erasure.md' with { type: 'text' }
+import fromUnkey from '../../docs/how-to/from-unkey.md' with { type: 'text' }
+import haproxy from '../../docs/how-to/haproxy.md' with { type: 'text' }
+import kubernetes from '../../docs/how-to/kubernetes.md' with { type: 'text' }
+import nginx from '../../docs/how-to/nginx.md' with { type: 'text' }
+import postgres from '../../docs/how-to/postgres.md' with { type: 'text' }
+import sidecar from '../../docs/how-to/sidecar.md' with { type: 'text' }
+import tuning from '../../docs/how-to/tuning.md' with { type: 'text' }
+import bounds from '../../docs/reference/bounds.md' with { type: 'text' }
+import logs from '../../docs/reference/logs.md' with { type: 'text' }
+import { ALL_ERRORS } from '../errors.ts'
+import type { OpenApiDocument } from './openapi.ts'
+import { pageOf } from './page.ts'
+
+/** A page of `docs/`, served at `/docs/<slug>`. Its commands and examples are run by `test/docs/`. */
+export type Doc = {
+  /** Name of its file, and last part of its path. */
+  slug: string
+  /** The Markdown: a `# Title`, a paragraph that says what the page is for, then `## Parts`. */
+  text: string
+  title: string
+  /** The paragraph under the title, without markup. */
+  about: string
+}
+
+/** What a reader comes for → the pages, in the order in which they are shown. */
+export const PURPOSES: readonly { name: string; about: string; docs: readonly Doc[] }[] = [
+  {
+    name: 'How-to guides',
+    about: 'One job each, step by step.',
+    docs: [
+      readDoc('clients', clients),
+      readDoc('from-unkey', fromUnkey),
+      readDoc('nginx', nginx),
+      readDoc('haproxy', haproxy),
+      readDoc('caddy', caddy),
+      readDoc('sidecar', sidecar),
+      readDoc('kubernetes', kubernetes),
+      readDoc('postgres', postgres),
+      readDoc('backups', backups),
+      readDoc('erasure', erasure),
+      readDoc('tuning', tuning),
+    ],
+  },
+  {
+    name: 'Reference',
+    about: 'Every name, default and bound.',
+    docs: [readDoc('bounds', bounds), readDoc('logs', logs)],
+  },
+  {
+    name: 'Explanation',
+    about: 'How it works, and why.',
+    docs: [readDoc('failures', failures), readDoc('security', security)],
+  },
+]
+export const DOCS: readonly Doc[] = PURPOSES.flatMap(({ docs }) => docs)
+
+/** The page at `/docs/<slug>`. Null = there is none. */
+export function docPage(slug: string, api: OpenApiDocument): string | null {
+  const index = DOCS.findIndex((doc) => doc.slug === slug)
+  const doc = DOCS[index]
+  if (doc === undefined) return null
+  return pageOf({
+    title: doc.title,
+    section: '/docs',
+    side: sideOf(doc),
+    main: `<article class="prose">\n${htmlOf(doc, methodsOf(api))}${neighbours(index)}</article>`,
+  })
+}
+
+/** The page at `/docs`: search, every page by purpose, every method, every section. */
+export function homePage(api: OpenApiDocument): string {
+  return pageOf({
+    title: 'Documentation',
+    section: '/docs',
+    side: sideOf(null),
+    main: `<h1>Documentation</h1>
+<p class="lead">API keys, rate limits and usage: how to run Tollgate, and how to call it.</p>
+<div class="search" id="search" hidden><input type="search" placeholder="Search everything  /" aria-label="Search the documentation"><output></output></div>
+<ol class="hits" id="hits" hidden></ol>
+<div id="contents">
+${PURPOSES.map(
+  ({ name, about, docs }) =>
+    `<h2 class="purpose" id="${idOf(name)}">${name}</h2>\n<p class="about">${about}</p>\n${cardsOf(docs)}`,
+).join('\n')}
+<h2 class="purpose" id="api">API methods</h2>
+<p class="about">Fields, answers, errors and an example of each are in the <a href="/docs/api">API reference</a>.</p>
+${methodList(api)}
+<details class="index"><summary>All sections of all pages</summary>
+<ul>
+${entriesOf(api).map(indexItem).join('\n')}
+</ul>
+</details>
+</div>`,
+  })
+}
+
+/** @throws Error when the text does not begin as a page of the documentation does. */
+function readDoc(slug: string, text: string): Doc {
+  const [, title, about] = /^# (.+)\n\n((?:.+\n)+)/.exec(text) ?? []
+  if (title === undefined || about === undefined)
+    throw new Error(`docs: ${slug}.md wants a title and a paragraph`)
+  return { slug, text, title, about: about.trim().replaceAll('\n', ' ').replaceAll('`', '') }
+}
+
+const methodsOf = ({ paths }: OpenApiDocument): ReadonlySet<string> =>
+  new Set(Object.values(paths).flatMap((path) => Object.values(path).map(({ operationId }) => operationId)))
+
+function htmlOf({ text }: Doc, methods: ReadonlySet<string>): string {
+  return render(text)
+    .replace('<p>', '<p class="lead">')
+    .replace(HEADING_LINK_OR_CODE, (part, name?: string) =>
+      name !== undefined && methods.has(name) ? `<a href="/docs/api#${name}">${part}</a>` : part,
+    )
+}
+
+/** A method is linked where it is named, but for headings and links, which lead somewhere already. */
+const HEADING_LINK_OR_CODE = /<h[1-6].*?<\/h[1-6]>|<a .*?<\/a>|<code>([a-zA-Z]+\.[a-zA-Z]+)<\/code>/g
+
+/** Links between the files become links between the pages. */
+const render = (text: string): string =>
+  Bun.markdown
+    .html(text, { headings: true })
+    .replaceAll(/href="(?:[\w-]+\/|\.\.\/)*([\w-]+)\.md(#[^"]*)?"/g, 'href="/docs/$1$2"')
+
+const cardsOf = (docs: readonly Doc[]): string =>
+  `<ul class="cards">\n${docs
+    .map(
+      ({ slug, title, about }) =>
+        `<li><a href="/docs/${slug}"><b>${escapeHtml(title)}</b><span>${escapeHtml(about)}</span></a></li>`,
+    )
+    .join('\n')}\n</ul>`
+
+/** Each has the id that it has in the reference, so that a link to the wrong page is one step from the right one. */
+function methodList(api: OpenApiDocument): string {
+  const groups = Map.groupBy(methodsOf(api), (name) => name.split('.')[0] ?? name)
+  return `<dl class="methods">\n${[...groups]
+    .map(
+      ([group, names]) =>
+        `<dt>${group}</dt><dd>${names
+          .filter((name) => !name.endsWith('.post'))
+          .map((name) => `<a id="${name}" href="/docs/api#${name}">${name.split('.')[1] ?? name}</a>`)
+          .join(' ')}</dd>`,
+    )
+    .join('\n')}\n</dl>`
+}
+
+/** What search finds: a section of a page, a method, an error code. */
+type Entry = { href: string; page: string; title: string; text: string }
+
+function entriesOf(api: OpenApiDocument): Entry[] {
+  const methods = Object.entries(api.paths).flatMap(([path, operations]) =>
+    Object.values(operations)
+      .slice(0, 1)
+      .map(({ operationId, summary, description = '', parameters = [], requestBody }) => ({
+        href: `/docs/api#${operationId}`,
+        page: 'API',
+        title: operationId,
+        text: [
+          `${summary}.`,
+          description,
+          path,
+          ...parameters.map(({ name }) => name),
+          ...Object.keys(requestBody?.content['application/json'].schema.properties ?? {}),
+        ].join(' '),
+      })),
+  )
+  const errors = Object.entries(ALL_ERRORS).map(([code, { status, about, remedy }]) => ({
+    href: `/errors/${code}`,
+    page: 'Errors',
+    title: code,
+    text: `${status}. ${about} ${remedy}`,
+  }))
+  return [...DOCS.flatMap(sectionsOf), ...methods, ...errors]
+}
+
+/** The page as a whole up to its first part, then each part. */
+function sectionsOf({ slug, title, text }: Doc): Entry[] {
+  const [head = '', ...parts] = render(text).split(/(?=<h2 id=)/)
+  const href = `/docs/${slug}`
+  return [
+    { href, page: title, title, text: textOf(head.replace(/<h1.*?<\/h1>/, '')) },
+    ...parts.map((part) => {
+      const [heading = '', id = ''] = /^<h2 id="([^"]+)">.*?<\/h2>/.exec(part) ?? []
+      return {
+        href: `${href}#${id}`,
+        page: title,
+        title: textOf(heading),
+        text: textOf(part.slice(heading.length)),
+      }
+    }),
+  ]
+}
+
+const indexItem = ({ href, page, title, text }: Entry): string =>
+  `<li data-text="${escapeHtml(text)}"><a href="${href}">${escapeHtml(title)}</a> <small>${escapeHtml(page)}</small></li>`
+
+/** What a person reads of HTML that the renderer made, on one line. */
+function textOf(html: string): string {
+  return html
+    .replaceAll(/<\/?(code|a|b|strong|em|i)\b[^>]*>/g, '')
+    .replaceAll(/<[^>]+>/g, ' ')
+    .replaceAll('&lt;', '<')
+    .replaceAll('&gt;', '>')
+    .replaceAll('&quot;', '"')
+    .replaceAll('&#39;', "'")
+    .replaceAll('&amp;', '&')
+    .replaceAll(/\s+/g, ' ')
+    .trim()
+}
+
+/** All pages by purpose, and under the current one its parts. */
+function sideOf(current: Doc | null): string {
+  const groups = PURPOSES.map(({ name, docs }) =>
+    [
+      `<h2>${name}</h2>`,
+      ...docs.flatMap((doc) => {
+        const isCurrent = doc === current
+        const link = `<a href="/docs/${doc.slug}"${isCurrent ? ' aria-current="page"' : ''}>${escapeHtml(doc.title)}</a>`
+        return isCurrent ? [link, ...partsOf(doc)] : [link]
+      }),
+    ].join('\n'),
+  )
+  const search = current === null ? '' : '<a class="find" href="/docs#search">Search <i>/</i></a>\n'
+  return `${search}${groups.join('\n')}\n<h2>API</h2>\n<a href="/docs/api">All methods</a>`
+}
+
+/** The renderer itself says which id it gave a heading. */
+const partsOf = ({ text }: Doc): string[] =>
+  [...render(text).matchAll(/<h2 id="([^"]+)"><a [^>]+>(.*?)<\/a><\/h2>/g)].map(
+    ([, id, title]) => `<a class="sub" href="#${id}">${title}</a>`,
+  )
+
+function neighbours(index: number): string {
+  const [before, after] = [DOCS[index - 1], DOCS[index + 1]]
+  return `<div class="next">
+<span>${before === undefined ? '' : `← <a href="/docs/${before.slug}">${escapeHtml(before.title)}</a>`}</span>
+<span>${after === undefined ? '' : `<a href="/docs/${after.slug}">${escapeHtml(after.title)}</a> →`}</span>
+</div>`
+}
+
+const idOf = (name: string) => name.toLowerCase().replaceAll(' ', '-')
+
+const escapeHtml = (text: string) => Bun.escapeHTML(text)
