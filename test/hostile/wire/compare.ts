@@ -66,10 +66,16 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
     why: 'an empty Expect expects nothing',
   },
   {
-    ours: /^answered/,
+    ours: /^(answered|\d{3} )/,
     theirs: /^closed/,
     bytes: /Proxy-Connection: close/,
-    why: 'Proxy-Connection is no header of HTTP. Node closes for it',
+    why: 'Proxy-Connection is no header of HTTP. Node closes for it, and reads nothing that follows',
+  },
+  {
+    ours: /^(answered|\d{3} )/,
+    theirs: /^closed/,
+    bytes: /Connection: upgrade\r\n[^]*Upgrade: /i,
+    why: 'RFC 9110 7.8: an Upgrade that is not wanted is ignored. Node answers it and reads nothing that follows',
   },
   {
     ours: /^answered/,
