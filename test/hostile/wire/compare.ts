@@ -81,7 +81,7 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
     ours: /^answered/,
     theirs: /^400 HPE_INVALID_(CONTENT_LENGTH|TRANSFER_ENCODING)/,
     bytes:
-      /(Content-Length: *1|Transfer-Encoding: *chunked)[ \t]+\r\n|\r\n0[^\r\n]*\r\n(Content-Length|Transfer-Encoding):/i,
+      /(Content-Length: *1|Transfer-Encoding: *chunked)[ \t]+\r\n|\r\n0[^\r\n]*\r\n(?:[^\r\n]+\r\n)*(Content-Length|Transfer-Encoding):/i,
     why: 'RFC 9112 5.1: blanks after a value are none of it; and a trailer never frames, it is dropped',
   },
   {
@@ -89,6 +89,12 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
     theirs: /^answered/,
     bytes: /\b0{8,}1/,
     why: 'zeros in front of a chunk’s length are bounded, as is all that is read and not kept',
+  },
+  {
+    ours: /^closed/,
+    theirs: /./,
+    bytes: /HTTP\/1\.0\r\n[^]*Connection: keep-alive/i,
+    why: 'a request of HTTP/1.0 is answered and its connection closed. Node keeps it open for who asks',
   },
   {
     ours: /^closed/,
