@@ -1,7 +1,7 @@
-import packageJson from '../../package.json' with { type: 'json' }
 import { ConfigError, unknownVariables } from '../config.ts'
-import { StartError } from '../data-dir/data-dir.ts'
+import { StartError } from '../errors.ts'
 import { fileProblem } from '../lib/file-problem.ts'
+import { VERSION } from '../lib/version.ts'
 import { apiCommands } from './api.ts'
 import { type Arguments, type Command, parse, ROOT_KEY_FILE, UsageError } from './arguments.ts'
 import { benchCommand } from './bench.ts'
@@ -51,7 +51,7 @@ export async function runCommand(words: string[]): Promise<void> {
     return
   }
   if (first === '--version' || first === '-v') {
-    process.stdout.write(`tollgate ${packageJson.version}\n`)
+    process.stdout.write(`tollgate ${VERSION}\n`)
     return
   }
   const typed = words.length === 0 ? ['serve'] : words

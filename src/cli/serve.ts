@@ -1,5 +1,5 @@
 import { ConfigError, readConfig, unknownVariables, VARIABLES } from '../config.ts'
-import { StartError } from '../data-dir/data-dir.ts'
+import { StartError } from '../errors.ts'
 import { configureLog, log, logUnhandledRejections } from '../log.ts'
 import { type Server, startServer } from '../server/server.ts'
 import type { Command } from './arguments.ts'

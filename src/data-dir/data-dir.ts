@@ -12,6 +12,7 @@ import {
   writeSync,
 } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { StartError } from '../errors.ts'
 import { encodeBase58 } from '../lib/base58.ts'
 import { fileProblem } from '../lib/file-problem.ts'
 
@@ -39,11 +40,6 @@ export type DataDir = Disposable & {
   found(name: string): string | null
   /** Gives the slot back. Harmless when done twice. */
   close(): void
-}
-
-/** Something outside the program keeps it from starting. Its message is the one line the start ends with. */
-export class StartError extends Error {
-  override name = 'StartError'
 }
 
 /** More servers than this on one folder are a mistake: a loop that starts them, most likely. */

@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { StartError } from '../data-dir/data-dir.ts'
+import { StartError } from '../errors.ts'
 import type { AnySql, Sql } from './connect.ts'
 
 /**

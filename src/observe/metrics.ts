@@ -1,6 +1,6 @@
 import type { DatabaseCondition } from '../db/guarded-pool.ts'
 import type { Fullness } from '../db/kept-rows.ts'
-import { VERSION } from '../doors/http/answer.ts'
+import { VERSION } from '../lib/version.ts'
 import { LARGEST_OWNERS, type ShardStats } from '../limiter/threads/protocol.ts'
 import { exposition, type Family, histogramSamples, type Sample } from './exposition.ts'
 import { LATENCY_BOUNDS_MS, Measures, type ThreadReport } from './measures.ts'
@@ -57,7 +57,7 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     })
 
   yield gauge('tollgate_build_info', 'Which version runs; always 1.', [
-    { labels: { version: VERSION.slice('tollgate/'.length), bun: Bun.version }, value: 1 },
+    { labels: { version: VERSION, bun: Bun.version }, value: 1 },
   ])
   yield gauge(
     'process_start_time_seconds',

@@ -1,3 +1,4 @@
+import { STATUSES } from '../doors/v1/statuses.ts'
 import { ALL_ERRORS, type AnyErrorCode } from '../errors.ts'
 import { exampleOf } from './openapi.ts'
 import { pageOf } from './page.ts'
@@ -8,13 +9,13 @@ import { pageOf } from './page.ts'
  */
 export function errorPage(code: string, publicUrl: string): string | null {
   if (!isErrorCode(code)) return null
-  const { status, fault, about, remedy } = ALL_ERRORS[code]
+  const { fault, about, remedy } = ALL_ERRORS[code]
   return pageOf({
     title: code,
     section: null,
     side: sideOf(code),
     main: `<article class="prose">
-<span class="status">HTTP ${status}</span>
+<span class="status">HTTP ${STATUSES[code]}</span>
 <h1 class="code">${code}</h1>
 <p class="lead">${about}</p>
 <h2>What to do</h2>
@@ -30,7 +31,7 @@ The operator of this server finds the request by it${fault === 'ours' ? ', with 
 
 /** Every code, under its status. */
 const sideOf = (current: AnyErrorCode): string =>
-  [...Map.groupBy(Object.entries(ALL_ERRORS), ([, { status }]) => status)]
+  [...Map.groupBy(Object.entries(STATUSES), ([, status]) => status)]
     .sort(([first], [second]) => first - second)
     .map(
       ([status, rows]) =>

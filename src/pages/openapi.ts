@@ -1,8 +1,9 @@
 import { KindGuard, type TSchema } from '@sinclair/typebox'
-import packageJson from '../../package.json' with { type: 'json' }
 import { docsUrl } from '../doors/http/answer.ts'
 import type { Endpoint } from '../doors/http/endpoint.ts'
+import { STATUSES } from '../doors/v1/statuses.ts'
 import { type AnyErrorCode, ERRORS, type ErrorCode } from '../errors.ts'
+import { VERSION } from '../lib/version.ts'
 import { replyExample, requestExample } from './examples.ts'
 import { NEEDS } from './needs.ts'
 
@@ -103,7 +104,7 @@ export function openApiDocument(endpoints: readonly Endpoint[], publicUrl: strin
     openapi: '3.1.1',
     info: {
       title: 'Tollgate',
-      version: packageJson.version,
+      version: VERSION,
       description: ABOUT,
       license: { name: 'Apache License 2.0', identifier: 'Apache-2.0' },
     },
@@ -268,7 +269,7 @@ function errorAnswers(
   publicUrl: string,
   headers: AnswerObject['headers'],
 ): Record<string, AnswerObject> {
-  const byStatus = Map.groupBy(codes, (code) => ERRORS[code].status)
+  const byStatus = Map.groupBy(codes, (code) => STATUSES[code])
   return Object.fromEntries(
     [...byStatus].map(([status, those]) => [
       status,

@@ -1,4 +1,4 @@
-import packageJson from '../../package.json' with { type: 'json' }
+import { VERSION } from '../lib/version.ts'
 import { SCRIPT, STYLE } from './page-assets.ts'
 
 export type Page = {
@@ -27,7 +27,7 @@ export const pageOf = ({ title, section, side, main }: Page): string => `<!docty
 <a class="skip" href="#top">Skip to the text</a>
 <div class="bar">
 <button id="menu" aria-controls="side" aria-expanded="false">Menu</button>
-<a class="home" href="/docs">Tollgate <small>${Bun.escapeHTML(packageJson.version)}</small></a>
+<a class="home" href="/docs">Tollgate <small>${Bun.escapeHTML(VERSION)}</small></a>
 <nav aria-label="Pages">
 ${SECTIONS.map(({ path, name }) => `<a href="${path}"${path === section ? ' aria-current="page"' : ''}>${name}</a>`).join('\n')}
 <a class="extra" href="/openapi.json">openapi.json</a>

@@ -1,7 +1,7 @@
-import { StartError } from '../data-dir/data-dir.ts'
 import type { DatabaseAddress } from '../db/connect.ts'
 import { explain } from '../db/explain.ts'
 import { inspectDatabase, isProblem } from '../db/inspect.ts'
+import { StartError } from '../errors.ts'
 import { readDatabaseUrl } from '../lib/database-url.ts'
 import { log } from '../log.ts'
 

@@ -12,24 +12,26 @@ import type { Endpoint } from '../doors/http/endpoint.ts'
 import { type Handler, handlerOf, openEnvelope, shortPath, unroutedAnswer } from '../doors/http/handle.ts'
 import { type Incoming, RequestIncoming } from '../doors/http/incoming.ts'
 import type { Refused } from '../doors/http/request-head.ts'
-import { analyticsRoutes } from '../doors/v1/analytics.ts'
-import { apiRoutes } from '../doors/v1/apis.ts'
-import { auditEventRoutes } from '../doors/v1/audit-events.ts'
-import { identityRoutes } from '../doors/v1/identities.ts'
-import { keyRoutes } from '../doors/v1/keys.ts'
+import { analyticsRoutes } from '../doors/v1/analytics/routes.ts'
+import { apiRoutes } from '../doors/v1/apis/routes.ts'
+import { auditEventRoutes } from '../doors/v1/audit-events/routes.ts'
+import { identityRoutes } from '../doors/v1/identities/routes.ts'
+import { keyRoutes } from '../doors/v1/keys/routes.ts'
 import { livenessRoutes } from '../doors/v1/liveness.ts'
-import { permissionRoutes } from '../doors/v1/permissions.ts'
-import { ratelimitRoutes } from '../doors/v1/ratelimits.ts'
-import { rootKeyRoutes } from '../doors/v1/root-keys.ts'
-import { workspaceRoutes } from '../doors/v1/workspaces.ts'
+import { permissionRoutes } from '../doors/v1/permissions/routes.ts'
+import { ratelimitRoutes } from '../doors/v1/ratelimits/routes.ts'
+import { rootKeyRoutes } from '../doors/v1/root-keys/routes.ts'
+import { workspaceRoutes } from '../doors/v1/workspaces/routes.ts'
 import { ApiError, notFound } from '../errors.ts'
 import { EXPOSITION_TYPE } from '../observe/exposition.ts'
+import type { Trace, Tracer } from '../observe/tracing/tracer.ts'
 import { apiPage } from '../pages/api-page.ts'
 import { docPage, homePage } from '../pages/docs.ts'
 import { errorPage } from '../pages/error-page.ts'
 import { type OpenApiDocument, openApiDocument } from '../pages/openapi.ts'
 import { PAGE_POLICY } from '../pages/page.ts'
 import type { Deps } from './deps.ts'
+import { watchedDeps } from './watched-deps.ts'
 
 /** Every endpoint of the API, in the order of its description. */
 export const endpoints: readonly Endpoint[] = [
@@ -57,6 +59,10 @@ export const endpoints: readonly Endpoint[] = [
  */
 export function createApp(deps: Deps) {
   const app = new Elysia({ name: 'tollgate' })
+  const traced = {
+    services: deps,
+    watched: (trace: Trace, tracer: Tracer) => watchedDeps(deps, trace, tracer),
+  }
   const hot = new Map<string, Handler>()
   /** Path → the methods it has. */
   const methods = new Map<string, string>()
@@ -64,7 +70,7 @@ export function createApp(deps: Deps) {
   const came = new WeakMap<Request, Incoming>()
   const incomingOf = (request: Request): Incoming => came.get(request) ?? new RequestIncoming(request)
   for (const endpoint of endpoints) {
-    const handle = handlerOf(endpoint, deps)
+    const handle = handlerOf(endpoint, deps, traced)
     const [get, post] = [endpoint.method === 'GET', endpoint.method === 'POST' || endpoint.answersPostToo]
     methods.set(endpoint.path, [...(get ? GET : []), ...(post ? ['POST'] : []), 'OPTIONS'].join(', '))
     for (const method of endpoint.answersPostToo ? (['GET', 'POST'] as const) : [endpoint.method]) {
@@ -204,7 +210,8 @@ function pageAnswer(
   deps: Deps,
 ): Response {
   const envelope = openEnvelope(incoming, deps)
-  if (page === null) return responseOf(errorAnswer(envelope, notFound(what), 'a page'))
+  if (page === null)
+    return responseOf(errorAnswer(deps.dialectOf(incoming.path), envelope, notFound(what), 'a page'))
   const headers = {
     ...headersOf(envelope, 'text/html; charset=utf-8'),
     'Content-Security-Policy': PAGE_POLICY,

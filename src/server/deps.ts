@@ -1,11 +1,14 @@
-import packageJson from '../../package.json' with { type: 'json' }
+import type { Services } from '../api/parts.ts'
 import { Namespaces } from '../api/ratelimits/namespaces.ts'
 import type { Config, TracingConfig } from '../config.ts'
 import { openSpills, readAllSpills } from '../data-dir/spill.ts'
-import type { AnySql, DatabaseAddress, OnStatement } from '../db/connect.ts'
-import { type DatabaseCondition, GuardedPool } from '../db/guarded-pool.ts'
+import type { DatabaseAddress, OnStatement } from '../db/connect.ts'
+import { GuardedPool } from '../db/guarded-pool.ts'
+import type { HttpParts } from '../doors/http/handle.ts'
+import { v1 } from '../doors/v1/dialect.ts'
 import { Eraser } from '../erasure/eraser.ts'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
+import { VERSION } from '../lib/version.ts'
 import { LimiterRouter } from '../limiter/threads/router.ts'
 import { Measures, type ThreadReport } from '../observe/measures.ts'
 import { Tracer } from '../observe/tracing/tracer.ts'
@@ -17,31 +20,14 @@ import { CreditSpender } from '../verify/credits.ts'
 import { KeyLookup } from '../verify/lookup.ts'
 
 /** Everything one HTTP thread answers with. Handed down as a value; nothing in it is global. */
-export type Deps = {
-  readonly config: Config
-  readonly clock: Clock
-  readonly sql: AnySql
-  /** For what reads usage and the audit log: it may be slow, and has connections of its own to be slow on. */
-  readonly history: AnySql
-  readonly database: Database
-  /** Whether it answers and takes writes; costs nothing while it does. */
-  readonly databaseCondition: () => DatabaseCondition | Promise<DatabaseCondition>
-  readonly changes: Changes
-  readonly keys: KeyLookup
-  readonly limiter: LimiterRouter
-  readonly credits: CreditSpender
-  readonly usage: UsageRecorder
-  readonly namespaces: Namespaces
-  readonly vault: Vault
-  readonly eraser: Eraser
-  readonly measures: Measures
-  /** Null = no spans are exported. */
-  readonly tracer: Tracer | null
-  /** What the whole process measured, in Prometheus' text format; asks every thread. */
-  readonly metricsText: () => Promise<string>
-  /** Base of links to this server, without a trailing slash; known once it listens. */
-  readonly publicUrl: () => string
-}
+export type Deps = Services &
+  HttpParts & {
+    readonly config: Config
+    readonly changes: Changes
+    readonly measures: Measures
+    /** What the whole process measured, in Prometheus' text format; asks every thread. */
+    readonly metricsText: () => Promise<string>
+  }
 
 /** What a thread gets from the main thread; all but the ports is plain data. */
 export type ThreadSetup = {
@@ -154,6 +140,7 @@ export function openDeps(
     tracer,
     metricsText: options.metricsText,
     publicUrl: options.publicUrl,
+    dialectOf: () => v1,
   }
   const close = async (beside = async () => {}) => {
     measures.stop()
@@ -167,7 +154,7 @@ export function openDeps(
 
 function openTracer({ resource, ...tracing }: TracingConfig, processId: string): Tracer {
   const attributes = {
-    'service.version': packageJson.version,
+    'service.version': VERSION,
     'service.instance.id': processId,
     'process.runtime.name': 'bun',
     'process.runtime.version': Bun.version,
@@ -178,7 +165,7 @@ function openTracer({ resource, ...tracing }: TracingConfig, processId: string):
     resource: JSON.stringify({
       attributes: Object.entries(attributes).map(([key, value]) => ({ key, value: { stringValue: value } })),
     }),
-    scope: JSON.stringify({ name: 'tollgate', version: packageJson.version }),
+    scope: JSON.stringify({ name: 'tollgate', version: VERSION }),
   })
 }
 

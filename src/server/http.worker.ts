@@ -3,6 +3,7 @@ import { systemClock } from '../lib/clock.ts'
 import { logUnhandledRejections } from '../log.ts'
 import type { ThreadReport } from '../observe/measures.ts'
 import type { Changes } from '../records/changes.ts'
+import { createApp } from './app.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 
 /** One more HTTP thread: the same app on the same port, with caches, router and recorder of its own. */
@@ -52,13 +53,14 @@ self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
         for (const port of early) changes.addPeer(port)
         opened = {
           deps,
-          listener: await listen(deps, {
+          listener: await listen(createApp(deps), {
             host,
             port,
             socketPath: null,
             connectionsMax,
             memoryBytesMax,
             isShared: true,
+            counts: deps.measures.connections,
           }),
           close,
         }

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto'
-import packageJson from '../../package.json' with { type: 'json' }
 import { KeyImporter } from '../api/migrations/import-queue.ts'
 import type { Config } from '../config.ts'
 import { openDataDir } from '../data-dir/data-dir.ts'
@@ -12,6 +11,7 @@ import { migrate } from '../db/migrate.ts'
 import { listen, listenForMetrics } from '../doors/http/listen.ts'
 import { type Clock, systemClock } from '../lib/clock.ts'
 import { databaseName } from '../lib/database-url.ts'
+import { VERSION } from '../lib/version.ts'
 import { type Shards, startShards } from '../limiter/threads/shards.ts'
 import { log } from '../log.ts'
 import { exposition } from '../observe/exposition.ts'
@@ -23,6 +23,7 @@ import { UsageRetention } from '../usage/retention.ts'
 import { readMasterKeys } from '../vault/master-keys.ts'
 import { RefillSchedule } from '../verify/refill-schedule.ts'
 import { admitDatabase, explained } from './admit.ts'
+import { createApp, createMetricsApp } from './app.ts'
 import { bootstrap } from './bootstrap.ts'
 import { connectionsOf, type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 import { withinOpenFiles } from './open-files.ts'
@@ -79,7 +80,7 @@ export async function startServer(
   await tryPlaces(asked)
   const dataDir = opening.use(openDataDir(asked.dataDir, { exclusive: asked.databaseUrl === null }))
   const facts: StartFacts = {
-    version: packageJson.version,
+    version: VERSION,
     dataDir: asked.dataDir,
     dataDirState: dataDir.isNew ? 'new' : 'found',
     database: asked.databaseUrl === null ? 'embedded' : databaseName(asked.databaseUrl),
@@ -178,7 +179,11 @@ export async function startServer(
   }
   await warmMetrics()
   const isShared = config.threads.http > 1
-  const listener = await listen(deps, { ...config.listen, isShared })
+  const listener = await listen(createApp(deps), {
+    ...config.listen,
+    isShared,
+    counts: deps.measures.connections,
+  })
   url = listener.url
   opening.defer(async () => {
     await Promise.all([listener.stop(), threads?.stop()])
@@ -203,7 +208,7 @@ export async function startServer(
   }
   let metricsUrl = `${url}/metrics`
   if (config.metricsPort !== null) {
-    const metrics = listenForMetrics(deps, { host, port: config.metricsPort })
+    const metrics = listenForMetrics(createMetricsApp(deps), { host, port: config.metricsPort })
     opening.defer(() => metrics.stop())
     metricsUrl = metrics.url
   }

@@ -1,4 +1,4 @@
-import { StartError } from '../data-dir/data-dir.ts'
+import { StartError } from '../errors.ts'
 import { log } from '../log.ts'
 import { continuedFrom, type ThreadReport } from '../observe/measures.ts'
 import type { ThreadState } from '../observe/metrics.ts'

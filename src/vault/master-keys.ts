@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import type { Config } from '../config.ts'
-import { type DataDir, StartError } from '../data-dir/data-dir.ts'
+import type { DataDir } from '../data-dir/data-dir.ts'
+import { StartError } from '../errors.ts'
 
 /** In the data dir: the generated master key. */
 const VAULT_KEY_FILE = 'vault-key'

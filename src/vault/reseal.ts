@@ -1,6 +1,6 @@
-import { changeSealedDataKeys, countDataKeys, findDataKeysNotSealedBy } from '../api/keys/store.ts'
 import type { Transaction } from '../db/connect.ts'
 import { ApiError } from '../errors.ts'
+import { changeSealedDataKeys, countDataKeys, findDataKeysNotSealedBy } from './store.ts'
 import { type MasterKey, sealDataKey, unsealDataKey } from './vault.ts'
 
 /**

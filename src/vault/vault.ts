@@ -1,9 +1,9 @@
 import { LRUCache } from 'lru-cache'
-import { findDataKey, insertDataKey, type SealedDataKey } from '../api/keys/store.ts'
 import type { AnySql } from '../db/connect.ts'
 import { ApiError } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
+import { findDataKey, insertDataKey, type SealedDataKey } from './store.ts'
 
 /** A recoverable key's text as it is kept. */
 export type SealedKey = { keyId: string; ciphertext: string; encryptionKeyId: string }

@@ -11,7 +11,8 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { openDataDir, StartError } from '../../src/data-dir/data-dir.ts'
+import { openDataDir } from '../../src/data-dir/data-dir.ts'
+import { StartError } from '../../src/errors.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { StartError } from '../../src/data-dir/data-dir.ts'
 import type { Sql } from '../../src/db/connect.ts'
 import { migrate } from '../../src/db/migrate.ts'
+import { StartError } from '../../src/errors.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases

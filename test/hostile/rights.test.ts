@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import type { Call, Endpoint } from '../../src/doors/http/endpoint.ts'
-import { readQuery } from '../../src/doors/http/query.ts'
+import type { Endpoint, HttpCall } from '../../src/doors/http/endpoint.ts'
+import { readQuery } from '../../src/doors/v1/query.ts'
 import { ApiError } from '../../src/errors.ts'
 import { type IdPrefix, newId } from '../../src/lib/ids.ts'
 import { endpoints } from '../../src/server/app.ts'
@@ -66,7 +66,7 @@ function depsFor(permissions: readonly string[], isOperator = false): Deps {
   return { ...deps, keys, database }
 }
 
-const call: Call = {
+const call: HttpCall = {
   requestId: 'req_test',
   authorization: 'Bearer anything',
   userAgent: null,

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { existsSync, statSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { listen } from '../../src/doors/http/listen.ts'
+import { createApp } from '../../src/server/app.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
 import { spawnServer } from '../support/process.ts'
 import { OPERATOR_KEY, startTestServer } from '../support/server.ts'
@@ -61,8 +62,9 @@ test('a successor may listen at once when a stop has begun, and keeps its socket
     connectionsMax: 10,
     memoryBytesMax: 2 ** 22,
     isShared: false,
+    counts: deps.measures.connections,
   }
-  const first = await listen(deps, where)
+  const first = await listen(createApp(deps), where)
   const held = connect(where.socketPath)
   // The second request does not come as a whole: the connection is kept for it.
   held.write('GET /v1/liveness HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/liveness HTTP/1.1\r\n')
@@ -71,7 +73,7 @@ test('a successor may listen at once when a stop has begun, and keeps its socket
   const stopping = first.stop().then(() => {
     isStopped = true
   })
-  const second = await listen(deps, where)
+  const second = await listen(createApp(deps), where)
   expect(isStopped).toBe(false)
   held.destroy()
   await stopping

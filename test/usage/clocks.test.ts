@@ -1,6 +1,6 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
-import { limit } from '../../src/api/ratelimits/limit.ts'
 import { readConfig } from '../../src/config.ts'
+import { limitEndpoint } from '../../src/doors/v1/ratelimits/limit.ts'
 import { type Server, startServer } from '../../src/server/server.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
 import { callsTo, OPERATOR_KEY } from '../support/server.ts'
@@ -146,7 +146,7 @@ test('a rate limit counts in the hour it was decided in, though its answer comes
     clientAddress: () => null,
     headers: {},
   }
-  const asked = limit(server.deps, call, body)
+  const asked = limitEndpoint(server.deps, call, body)
   now = at('2026-03-01T11:00')
   expect(await asked).toMatchObject({ success: true, remaining: 8 })
   await server.deps.usage.flush()

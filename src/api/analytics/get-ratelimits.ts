@@ -1,6 +1,6 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { badRequest, notFound } from '../../errors.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { authenticate, requireOn } from '../root-keys/authorize.ts'
 import { checkOrder, completeSeries, readRange, rowsToRead, splitAtCommas, timeGroupOf } from './query.ts'
 import type { GetRatelimitsQuery, RatelimitDatapoint } from './schema.ts'
@@ -11,7 +11,7 @@ import { bucketsWithRatelimits, countRatelimits, findNamespace } from './store.t
  * one datapoint without `identifier`.
  */
 export async function getRatelimits(
-  deps: Deps,
+  services: Services,
   call: Call,
   query: GetRatelimitsQuery,
 ): Promise<RatelimitDatapoint[]> {
@@ -19,13 +19,13 @@ export async function getRatelimits(
   const wanted =
     namespaceId !== undefined ? { namespaceId } : namespaceName !== undefined ? { namespaceName } : null
   if (wanted === null) throw badRequest('namespaceId: Either namespaceId or namespaceName is required')
-  const range = readRange(query, deps.clock())
+  const range = readRange(query, services.clock())
   const names = splitAtCommas(query.groupBy)
   const time = timeGroupOf(names)
   checkOrder(query.orderBy, time)
 
-  const actor = await authenticate(deps, call)
-  const namespace = await findNamespace(deps.sql, actor.workspaceId, wanted)
+  const actor = await authenticate(services, call)
+  const namespace = await findNamespace(services.sql, actor.workspaceId, wanted)
   // Asked before it is said that there is none: who lacks the right does not learn that either.
   requireOn(actor, { resource: 'ratelimit', action: 'read_namespace' }, namespace?.id ?? namespaceId ?? null)
   if (namespace === null) throw notFound(`namespace ${namespaceId ?? namespaceName}`)
@@ -38,9 +38,9 @@ export async function getRatelimits(
   // Asked before the rows: a bucket that gets its first row in between must not be taken for an empty one.
   const bucketsWithData =
     time !== null && query.limit !== undefined
-      ? await bucketsWithRatelimits(deps.history, filter, time)
+      ? await bucketsWithRatelimits(services.history, filter, time)
       : new Set<number>()
-  const rows = await countRatelimits(deps.history, filter, groups, order, rowsToRead(query.limit))
+  const rows = await countRatelimits(services.history, filter, groups, order, rowsToRead(query.limit))
   const datapoints = rows.map(
     (row): RatelimitDatapoint => ({
       ...(time !== null && { time: row.time }),

@@ -1,10 +1,10 @@
 import type { AnySql } from '../../db/connect.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ApiError, badRequest, notFound } from '../../errors.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
-import type { Deps } from '../../server/deps.ts'
 import { findApi } from '../apis/store.ts'
+import type { Call } from '../call.ts'
 import { findIdentityIds } from '../identities/store.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { checkOrder, completeSeries, readRange, rowsToRead, splitAtCommas, timeGroupOf } from './query.ts'
 import type { GetVerificationsQuery, VerificationDatapoint } from './schema.ts'
@@ -17,11 +17,11 @@ import {
 
 /** What happened to an API's keys: the order of checks here is contract. At most four statements of its own, whatever is asked. */
 export async function getVerifications(
-  deps: Deps,
+  services: Services,
   call: Call,
   query: GetVerificationsQuery,
 ): Promise<VerificationDatapoint[]> {
-  const range = readRange(query, deps.clock())
+  const range = readRange(query, services.clock())
   const names = splitAtCommas(query.groupBy)
   if (names.includes('tag') && names.includes('tags'))
     throw badRequest('groupBy: tag and tags exclude each other')
@@ -35,15 +35,15 @@ export async function getVerifications(
   }
 
   // As the specification says: not the permission of one API.
-  const { workspaceId } = await authenticate(deps, call, anyOf('*', 'api.*.read_api'))
-  const api = await findApi(deps.sql, workspaceId, query.apiId)
+  const { workspaceId } = await authenticate(services, call, anyOf('*', 'api.*.read_api'))
+  const api = await findApi(services.sql, workspaceId, query.apiId)
   if (api === null) throw notFound(`api ${query.apiId}`)
   const { keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${api.id} has no keys`)
   const identityId =
     query.externalId === undefined || query.externalId === ''
       ? null
-      : await findIdentity(deps.sql, workspaceId, query.externalId)
+      : await findIdentity(services.sql, workspaceId, query.externalId)
 
   const { from, to } = range
   const tags = query.tag ?? []
@@ -52,9 +52,9 @@ export async function getVerifications(
   // Asked before the rows: a bucket that gets its first row in between must not be taken for an empty one.
   const bucketsWithData =
     time !== null && query.limit !== undefined
-      ? await bucketsWithVerifications(deps.history, filter, { ...groups, time })
+      ? await bucketsWithVerifications(services.history, filter, { ...groups, time })
       : new Set<number>()
-  const rows = await countVerifications(deps.history, filter, groups, order, rowsToRead(query.limit))
+  const rows = await countVerifications(services.history, filter, groups, order, rowsToRead(query.limit))
   const datapoints = rows.map((row) => toDatapoint(row, groups))
   return completeSeries(datapoints, {
     range,

@@ -1,22 +1,22 @@
 import { audit, auditDeletedKeys } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
 import { softDeleteKeysOf } from '../keys/store.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import type { DeleteApiBody } from './schema.ts'
 import { lockApi, softDeleteApi } from './store.ts'
 
 /** Deletes an API with its keys, which are refused from then on. The records stay. */
 export async function deleteApi(
-  deps: Deps,
+  services: Services,
   call: Call,
   { apiId }: DeleteApiBody,
 ): Promise<Record<string, never>> {
-  const actor = await authenticate(deps, call, anyOf('*', 'api.*.delete_api', `api.${apiId}.delete_api`))
-  const now = deps.clock()
-  await deps.database.write(
+  const actor = await authenticate(services, call, anyOf('*', 'api.*.delete_api', `api.${apiId}.delete_api`))
+  const now = services.clock()
+  await services.database.write(
     async (tx, touch) => {
       const api = await lockApi(tx, actor.workspaceId, apiId)
       if (api === null) throw notFound(`api ${apiId}`)

@@ -1,20 +1,20 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import { cutPage, PAGE_ITEMS_DEFAULT } from '../../lib/page.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
 import { findIdentityIds } from '../identities/store.ts'
 import { auditDecryption } from '../keys/decryption.ts'
 import { keyObject } from '../keys/key-object.ts'
 import { countKeys, listKeyRows } from '../keys/store.ts'
+import type { Services } from '../parts.ts'
 import { type Actor, anyOf, authenticate, requireRight } from '../root-keys/authorize.ts'
 import type { ListKeysQuery, ListKeysReply } from './schema.ts'
 import { type ApiRow, findApi } from './store.ts'
 
 /** Live keys of an API by id; fewer a page where their meta is long. `total` counts all of them, whatever the filter. */
-export async function listKeys(deps: Deps, call: Call, query: ListKeysQuery): Promise<ListKeysReply> {
+export async function listKeys(services: Services, call: Call, query: ListKeysQuery): Promise<ListKeysReply> {
   const { apiId, limit = PAGE_ITEMS_DEFAULT, cursor = '', externalId } = query
   const actor = await authenticate(
-    deps,
+    services,
     call,
     anyOf('*', {
       and: [
@@ -24,20 +24,20 @@ export async function listKeys(deps: Deps, call: Call, query: ListKeysQuery): Pr
     }),
   )
   const { workspaceId } = actor
-  const { keyspaceId } = await requireKeyspace(deps, actor, apiId)
+  const { keyspaceId } = await requireKeyspace(services, actor, apiId)
   if (query.decrypt)
     requireRight(actor, anyOf('*', 'api.*.decrypt_key', `api.${apiId}.decrypt_key`), 'decrypt keys')
 
-  const identityId = externalId === undefined ? null : await findIdentityId(deps, actor, externalId)
+  const identityId = externalId === undefined ? null : await findIdentityId(services, actor, externalId)
   if (identityId === undefined) return { keys: [], total: 0 }
   const ownerId = externalId === undefined ? (query.ownerId ?? null) : null
   const [{ rows, isCut }, total] = await Promise.all([
-    listKeyRows(deps.sql, workspaceId, { keyspaceId, identityId, ownerId }, { limit, cursor }),
-    countKeys(deps.sql, workspaceId, keyspaceId),
+    listKeyRows(services.sql, workspaceId, { keyspaceId, identityId, ownerId }, { limit, cursor }),
+    countKeys(services.sql, workspaceId, keyspaceId),
   ])
   const { items, ...page } = cutPage(rows, limit, { isCut })
-  const plaintexts = query.decrypt ? await deps.vault.open(workspaceId, items) : null
-  if (plaintexts !== null) await auditDecryption(deps, actor, apiId, plaintexts)
+  const plaintexts = query.decrypt ? await services.vault.open(workspaceId, items) : null
+  if (plaintexts !== null) await auditDecryption(services, actor, apiId, plaintexts)
   return { keys: items.map((row) => keyObject(row, plaintexts?.get(row.id))), total, ...page }
 }
 
@@ -46,11 +46,11 @@ export async function listKeys(deps: Deps, call: Call, query: ListKeysQuery): Pr
  * @throws ApiError NOT_FOUND, or PRECONDITION_FAILED when it holds no keys.
  */
 export async function requireKeyspace(
-  deps: Deps,
+  services: Services,
   { workspaceId }: Pick<Actor, 'workspaceId'>,
   apiId: string,
 ): Promise<ApiRow & { keyspaceId: string }> {
-  const api = await findApi(deps.sql, workspaceId, apiId)
+  const api = await findApi(services.sql, workspaceId, apiId)
   if (api === null) throw notFound(`api ${apiId}`)
   const { keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${apiId} has no keyspace`)
@@ -58,9 +58,9 @@ export async function requireKeyspace(
 }
 
 async function findIdentityId(
-  deps: Deps,
+  services: Services,
   { workspaceId }: Actor,
   externalId: string,
 ): Promise<string | undefined> {
-  return (await findIdentityIds(deps.sql, workspaceId, [externalId])).get(externalId)
+  return (await findIdentityIds(services.sql, workspaceId, [externalId])).get(externalId)
 }

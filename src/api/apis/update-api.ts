@@ -1,18 +1,22 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ApiError, badRequest, notFound } from '../../errors.ts'
 import { isAddressOrRange } from '../../lib/address.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import type { UpdateApiBody } from './schema.ts'
 import { type ApiChange, changeApi, changeKeyspace, type KeyspaceChange, lockApi } from './store.ts'
 
 /** Changes an API's settings; what is not sent stays. Effective on the next verification of its keys. */
-export async function updateApi(deps: Deps, call: Call, body: UpdateApiBody): Promise<Record<string, never>> {
+export async function updateApi(
+  services: Services,
+  call: Call,
+  body: UpdateApiBody,
+): Promise<Record<string, never>> {
   const { apiId, ...settings } = body
   refuseUnreadable(body.ipWhitelist ?? [])
-  const actor = await authenticate(deps, call, anyOf('*', 'api.*.update_api', `api.${apiId}.update_api`))
+  const actor = await authenticate(services, call, anyOf('*', 'api.*.update_api', `api.${apiId}.update_api`))
   const ofApi: ApiChange = {}
   if (body.name !== undefined) ofApi.name = body.name
   if (body.deleteProtection !== undefined) ofApi.delete_protection = body.deleteProtection
@@ -22,10 +26,10 @@ export async function updateApi(deps: Deps, call: Call, body: UpdateApiBody): Pr
   if (body.defaultPrefix !== undefined) ofKeyspace.default_prefix = body.defaultPrefix
   if (body.defaultBytes !== undefined) ofKeyspace.default_bytes = body.defaultBytes
 
-  await deps.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, touch) => {
     const api = await lockApi(tx, actor.workspaceId, apiId)
     if (api === null) throw notFound(`api ${apiId}`)
-    const now = deps.clock()
+    const now = services.clock()
     await changeApi(tx, actor.workspaceId, apiId, ofApi, now)
     if (Object.keys(ofKeyspace).length > 0) {
       if (api.keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${apiId} has no keyspace`)

@@ -1,16 +1,20 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { cutPage, PAGE_ITEMS_DEFAULT } from '../../lib/page.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import type { ListEventsQuery, ListEventsReply } from './schema.ts'
 import { type AuditEventRow, listAuditEventRows } from './store.ts'
 
 /** What was changed in the workspace, by whom. No total: a log only grows, and counting it would cost more each day. */
-export async function listEvents(deps: Deps, call: Call, query: ListEventsQuery): Promise<ListEventsReply> {
-  const { workspaceId } = await authenticate(deps, call, anyOf('*', 'audit.*.read_event'))
+export async function listEvents(
+  services: Services,
+  call: Call,
+  query: ListEventsQuery,
+): Promise<ListEventsReply> {
+  const { workspaceId } = await authenticate(services, call, anyOf('*', 'audit.*.read_event'))
   const { limit = PAGE_ITEMS_DEFAULT, cursor = '', event, actorId, resourceId, start, end } = query
   const { rows, isCut } = await listAuditEventRows(
-    deps.history,
+    services.history,
     workspaceId,
     {
       event: event ?? null,

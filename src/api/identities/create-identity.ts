@@ -1,9 +1,9 @@
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ApiError } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import { readMeta } from '../../lib/meta.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
 import { newLimits, requireDistinctNames } from './fields.ts'
@@ -12,17 +12,17 @@ import { insertIdentity, insertIdentityLimits } from './store.ts'
 
 /** Makes an identity with its limits. Of two with one externalId, also at once, the second is a conflict. */
 export async function createIdentity(
-  deps: Deps,
+  services: Services,
   call: Call,
   { externalId, meta, ratelimits = [] }: CreateIdentityBody,
 ): Promise<CreateIdentityReply> {
-  const actor = await authenticate(deps, call, anyOf('*', 'identity.*.create_identity'))
+  const actor = await authenticate(services, call, anyOf('*', 'identity.*.create_identity'))
   requireDistinctNames(ratelimits)
   const metaText = readMeta(meta)
   const id = newId('id')
   const limits = newLimits(ratelimits)
-  const now = deps.clock()
-  await deps.database.write(async (tx) => {
+  const now = services.clock()
+  await services.database.write(async (tx) => {
     const identity = { id, externalId, meta: metaText, now }
     if (!(await insertIdentity(tx, actor.workspaceId, identity)))
       throw new ApiError('CONFLICT', `identity with externalId ${externalId} exists already`)

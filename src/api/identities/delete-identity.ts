@@ -1,8 +1,8 @@
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
 import type { DeleteIdentityBody } from './schema.ts'
@@ -10,21 +10,21 @@ import { findIdentity, holdIdentity, removeIdentity } from './store.ts'
 
 /** Removes an identity and its limits for good. Its keys stay valid, without an identity. */
 export async function deleteIdentity(
-  deps: Deps,
+  services: Services,
   call: Call,
   { identityId: id }: DeleteIdentityBody,
 ): Promise<Record<string, never>> {
   const actor = await authenticate(
-    deps,
+    services,
     call,
     anyOf('*', 'identity.*.delete_identity', `identity.${id}.delete_identity`),
   )
-  await deps.database.write(
+  await services.database.write(
     async (tx, touch) => {
       await holdIdentity(tx, actor.workspaceId, { id })
       const identity = await findIdentity(tx, actor.workspaceId, { id })
       if (identity === null) throw notFound(`identity ${id}`)
-      await removeIdentity(tx, actor.workspaceId, id, deps.clock())
+      await removeIdentity(tx, actor.workspaceId, id, services.clock())
       await audit(tx, actor, [
         {
           event: 'identity.delete',

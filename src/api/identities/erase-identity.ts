@@ -1,5 +1,4 @@
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ERASURES } from '../../erasure/eraser.ts'
 import { ERASE_WAIT_MS, type EraseReply } from '../../erasure/schema.ts'
 import {
@@ -16,7 +15,8 @@ import {
 import { notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import { readIdentityName } from './fields.ts'
 import type { EraseIdentityBody } from './schema.ts'
@@ -26,15 +26,19 @@ import { findIdentity, holdIdentity } from './store.ts'
  * Erases a person: the identity, its keys, and every name of theirs in what is kept. Asked again, it goes on where it was.
  * The keys are revoked and nothing shows the person any more when this answers; the rest may take longer than a call.
  */
-export async function eraseIdentity(deps: Deps, call: Call, body: EraseIdentityBody): Promise<EraseReply> {
+export async function eraseIdentity(
+  services: Services,
+  call: Call,
+  body: EraseIdentityBody,
+): Promise<EraseReply> {
   const by = readIdentityName(body)
-  const actor = await authenticate(deps, call)
+  const actor = await authenticate(services, call)
   const { workspaceId } = actor
-  const person = await findPerson(deps, actor, by)
-  const now = deps.clock()
+  const person = await findPerson(services, actor, by)
+  const now = services.clock()
 
   // By itself, as nobody can count while it holds: what comes after it gets the pseudonym.
-  const subject = await deps.database.write(async (tx) => {
+  const subject = await services.database.write(async (tx) => {
     await holdCounts(tx)
     // Only now: of several who ask at once, the others find what the first wrote down.
     const erased = await findErasedName(tx, workspaceId, person.externalId ?? person.id ?? '')
@@ -57,7 +61,7 @@ export async function eraseIdentity(deps: Deps, call: Call, body: EraseIdentityB
       ])
     return subject
   })
-  await deps.database.write(
+  await services.database.write(
     async (tx, touch) => {
       const identityIds = person.id === null ? [] : [person.id]
       const ownerIds = person.externalId === null ? [] : [person.externalId]
@@ -73,7 +77,7 @@ export async function eraseIdentity(deps: Deps, call: Call, body: EraseIdentityB
     },
     { timeoutMs: MANY_KEYS_MS },
   )
-  const complete = await deps.eraser.finishWithin(ERASE_WAIT_MS, workspaceId, subject)
+  const complete = await services.eraser.finishWithin(ERASE_WAIT_MS, workspaceId, subject)
   return { pseudonym: subject, complete }
 }
 
@@ -84,11 +88,11 @@ type Person = { id: string | null; externalId: string | null }
  * @throws ApiError INSUFFICIENT_PERMISSIONS; NOT_FOUND for an id that nothing is known of.
  */
 async function findPerson(
-  deps: Deps,
+  services: Services,
   actor: Actor,
   by: { id: string } | { externalId: string },
 ): Promise<Person> {
-  const { sql } = deps
+  const { sql } = services
   const { workspaceId } = actor
   const identity = await findIdentity(sql, workspaceId, by)
   const id = 'id' in by ? by.id : (identity?.id ?? null)
@@ -101,7 +105,7 @@ async function findPerson(
   if (!('id' in by)) return { id, externalId: by.externalId }
   if (isErased) return { id: by.id, externalId: null }
   if (identity !== null) return { id: by.id, externalId: identity.externalId }
-  const traces = await findTraces(deps.history, workspaceId, { type: 'identity', id: by.id })
+  const traces = await findTraces(services.history, workspaceId, { type: 'identity', id: by.id })
   if (traces.length === 0) throw notFound(`identity ${by.id}`)
   const named = traces.find((trace) => trace.id === by.id && typeof trace.meta?.externalId === 'string')
   const externalId = named?.meta?.externalId

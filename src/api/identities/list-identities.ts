@@ -1,6 +1,6 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { cutPage, PAGE_ITEMS_DEFAULT } from '../../lib/page.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { presentLimits } from './fields.ts'
 import type { ListIdentitiesQuery, ListIdentitiesReply } from './schema.ts'
@@ -11,18 +11,18 @@ import { countIdentities, listIdentityRows } from './store.ts'
  * names no permission either, or a permission for one identity's id would list them all.
  */
 export async function listIdentities(
-  deps: Deps,
+  services: Services,
   call: Call,
   { limit = PAGE_ITEMS_DEFAULT, cursor = '' }: ListIdentitiesQuery,
 ): Promise<ListIdentitiesReply> {
   const actor = await authenticate(
-    deps,
+    services,
     call,
     anyOf('*', 'identity.*.read_identity', 'identity.default.read_identity'),
   )
   const [rows, total] = await Promise.all([
-    listIdentityRows(deps.sql, actor.workspaceId, { limit, cursor }),
-    countIdentities(deps.sql, actor.workspaceId),
+    listIdentityRows(services.sql, actor.workspaceId, { limit, cursor }),
+    countIdentities(services.sql, actor.workspaceId),
   ])
   const { items, ...page } = cutPage(rows, limit)
   const identities = items.map(({ id, externalId, limits }) => ({

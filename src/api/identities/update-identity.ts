@@ -1,9 +1,9 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
 import { readMeta } from '../../lib/meta.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
 import { newLimits, presentIdentity, readIdentityName, readObject, requireDistinctNames } from './fields.ts'
@@ -23,17 +23,17 @@ import {
  * they are not written, and what is cached of them hangs on the identity's id.
  */
 export async function updateIdentity(
-  deps: Deps,
+  services: Services,
   call: Call,
   body: UpdateIdentityBody,
 ): Promise<IdentityReply> {
-  const actor = await authenticate(deps, call, anyOf('*', 'identity.*.update_identity'))
+  const actor = await authenticate(services, call, anyOf('*', 'identity.*.update_identity'))
   const { workspaceId } = actor
   const name = readIdentityName(body)
   requireDistinctNames(body.ratelimits ?? [])
   const meta = readMeta(body.meta)
-  const now = deps.clock()
-  return await deps.database.write(async (tx, touch) => {
+  const now = services.clock()
+  return await services.database.write(async (tx, touch) => {
     const id = await holdIdentity(tx, workspaceId, name)
     const before = id === null ? null : await findIdentity(tx, workspaceId, { id })
     if (before === null) throw notFound(`identity ${'id' in name ? name.id : name.externalId}`)

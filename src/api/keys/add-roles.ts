@@ -1,7 +1,7 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
 import { readReferences } from '../../lib/link-plan.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { addLinks } from './links.ts'
 import { roleLinks } from './role-links.ts'
@@ -9,13 +9,13 @@ import type { AttachRolesBody, LinkedReply } from './schema.ts'
 import { holdKey } from './store.ts'
 
 /** Attaches roles beside those the key has; answers with the requested ones. */
-export async function addRoles(deps: Deps, call: Call, body: AttachRolesBody): Promise<LinkedReply> {
+export async function addRoles(services: Services, call: Call, body: AttachRolesBody): Promise<LinkedReply> {
   const references = readReferences(body.roles, 'roles')
-  const actor = await authenticate(deps, call, anyOf('*', 'rbac.*.add_role_to_key'))
+  const actor = await authenticate(services, call, anyOf('*', 'rbac.*.add_role_to_key'))
   const { keyId } = body
-  return await deps.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, touch) => {
     if (!(await holdKey(tx, actor.workspaceId, keyId))) throw notFound(`key ${keyId}`)
-    const linked = await addLinks(roleLinks, tx, actor, { keyId, references, now: deps.clock() })
+    const linked = await addLinks(roleLinks, tx, actor, { keyId, references, now: services.clock() })
     touch(keyId)
     return linked
   })

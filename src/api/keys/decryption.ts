@@ -1,5 +1,5 @@
 import { audit } from '../../audit/log.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 
 /**
@@ -8,7 +8,7 @@ import type { Actor } from '../root-keys/authorize.ts'
  * @param plaintexts By key id, those that are shown; keys that are not recoverable have none.
  */
 export async function auditDecryption(
-  deps: Deps,
+  services: Services,
   actor: Actor,
   apiId: string,
   plaintexts: ReadonlyMap<string, string>,
@@ -16,7 +16,7 @@ export async function auditDecryption(
   const [first] = plaintexts.keys()
   if (first === undefined) return
   const what = plaintexts.size === 1 ? `key ${first}` : `${plaintexts.size} keys`
-  await audit(deps.sql, actor, [
+  await audit(services.sql, actor, [
     {
       event: 'key.decrypt',
       description: `showed the plaintext of ${what} of API ${apiId}`,

@@ -1,7 +1,7 @@
 import { audit, deletedKeyResources } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import type { DeleteKeyBody } from './schema.ts'
 import { findKey, removeKey, softDeleteKey } from './store.ts'
@@ -10,20 +10,20 @@ const RIGHT: Right = { resource: 'api', action: 'delete_key' }
 
 /** Revokes a key: the very next verification does not find it. */
 export async function deleteKey(
-  deps: Deps,
+  services: Services,
   call: Call,
   { keyId, permanent = false }: DeleteKeyBody,
 ): Promise<Record<string, never>> {
-  const actor = await authenticate(deps, call)
+  const actor = await authenticate(services, call)
   requireOnAny(actor, RIGHT)
   const { workspaceId } = actor
-  const key = await findKey(deps.sql, workspaceId, keyId)
+  const key = await findKey(services.sql, workspaceId, keyId)
   if (key === null) throw notFound(`key ${keyId}`)
   requireOn(actor, RIGHT, key.apiId)
-  await deps.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, touch) => {
     const owner = permanent
       ? await removeKey(tx, workspaceId, keyId)
-      : await softDeleteKey(tx, workspaceId, keyId, deps.clock())
+      : await softDeleteKey(tx, workspaceId, keyId, services.clock())
     if (owner === null) throw notFound(`key ${keyId}`)
     await audit(tx, actor, [
       {

@@ -1,5 +1,4 @@
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ERASURES } from '../../erasure/eraser.ts'
 import { ERASE_WAIT_MS, type EraseReply } from '../../erasure/schema.ts'
 import {
@@ -13,7 +12,8 @@ import {
 } from '../../erasure/store.ts'
 import { notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import type { EraseKeyBody } from './schema.ts'
 
@@ -21,17 +21,19 @@ import type { EraseKeyBody } from './schema.ts'
  * Erases a key, also one that was deleted: its record, and its id in what is kept. Asked again, it goes on where it was.
  * The very next verification does not find it; what is kept may take longer than a call.
  */
-export async function eraseKey(deps: Deps, call: Call, { keyId }: EraseKeyBody): Promise<EraseReply> {
-  const actor = await authenticate(deps, call)
+export async function eraseKey(services: Services, call: Call, { keyId }: EraseKeyBody): Promise<EraseReply> {
+  const actor = await authenticate(services, call)
   const { workspaceId } = actor
-  const erased = await findErasedName(deps.sql, workspaceId, keyId)
+  const erased = await findErasedName(services.sql, workspaceId, keyId)
   const found =
-    erased ?? (await findAnyKey(deps.sql, workspaceId, keyId)) ?? (await findTrace(deps, actor, keyId))
+    erased ??
+    (await findAnyKey(services.sql, workspaceId, keyId)) ??
+    (await findTrace(services, actor, keyId))
   requireErase(actor, found?.apiId ?? null)
   if (found === null) throw notFound(`key ${keyId}`)
   const { pseudonym, subject } =
     erased ??
-    (await deps.database.write(async (tx, touch) => {
+    (await services.database.write(async (tx, touch) => {
       // Nobody can count while this holds: what comes after it gets the pseudonym.
       await holdCounts(tx)
       // Of several who ask at once, the others find what the first wrote down.
@@ -40,7 +42,7 @@ export async function eraseKey(deps: Deps, call: Call, { keyId }: EraseKeyBody):
       const pseudonym = newId('erased')
       const subject = pseudonym
       const name = { kind: 'key' as const, name: keyId, pseudonym, subject, apiId: found.apiId }
-      await insertErasedNames(tx, workspaceId, [name], deps.clock())
+      await insertErasedNames(tx, workspaceId, [name], services.clock())
       await deleteImportsOf(tx, workspaceId, [keyId])
       await deleteKeys(tx, workspaceId, [keyId])
       await audit(tx, actor, [
@@ -56,7 +58,7 @@ export async function eraseKey(deps: Deps, call: Call, { keyId }: EraseKeyBody):
       touch(keyId, ERASURES)
       return { pseudonym, subject }
     }))
-  return { pseudonym, complete: await deps.eraser.finishWithin(ERASE_WAIT_MS, workspaceId, subject) }
+  return { pseudonym, complete: await services.eraser.finishWithin(ERASE_WAIT_MS, workspaceId, subject) }
 }
 
 /** Who may not erase keys of that API learns neither whether there is the key nor which API it is of. */
@@ -67,11 +69,11 @@ function requireErase(actor: Actor, apiId: string | null): void {
 
 /** Of a key whose row is gone: the audit log knows its API. */
 async function findTrace(
-  deps: Deps,
+  services: Services,
   { workspaceId }: Actor,
   keyId: string,
 ): Promise<{ apiId: string | null } | null> {
-  const traces = await findTraces(deps.history, workspaceId, { type: 'key', id: keyId })
+  const traces = await findTraces(services.history, workspaceId, { type: 'key', id: keyId })
   if (traces.length === 0) return null
   return { apiId: traces.find(({ type }) => type === 'api')?.id ?? null }
 }

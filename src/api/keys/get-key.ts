@@ -1,6 +1,6 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import {
   anyOf,
   authenticate,
@@ -17,15 +17,15 @@ import { findKey } from './store.ts'
 const RIGHT: Right = { resource: 'api', action: 'read_key' }
 
 /** One key. `plaintext` only when asked for, allowed, and kept: a key that is not recoverable simply has none. */
-export async function getKey(deps: Deps, call: Call, query: GetKeyQuery): Promise<KeyObject> {
-  const actor = await authenticate(deps, call)
+export async function getKey(services: Services, call: Call, query: GetKeyQuery): Promise<KeyObject> {
+  const actor = await authenticate(services, call)
   requireOnAny(actor, RIGHT)
-  const row = await findKey(deps.sql, actor.workspaceId, query.keyId)
+  const row = await findKey(services.sql, actor.workspaceId, query.keyId)
   if (row === null) throw notFound(`key ${query.keyId}`)
   requireOn(actor, RIGHT, row.apiId)
   if (!query.decrypt) return keyObject(row)
   requireRight(actor, anyOf('*', 'api.*.decrypt_key', `api.${row.apiId}.decrypt_key`), 'decrypt keys')
-  const plaintexts = await deps.vault.open(actor.workspaceId, [row])
-  await auditDecryption(deps, actor, row.apiId, plaintexts)
+  const plaintexts = await services.vault.open(actor.workspaceId, [row])
+  await auditDecryption(services, actor, row.apiId, plaintexts)
   return keyObject(row, plaintexts.get(row.id))
 }

@@ -5,12 +5,12 @@ import { ApiError, badRequest } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import { listed } from '../../lib/listed.ts'
 import type { Touch } from '../../records/database.ts'
+import { insertEncryptedKeys } from '../../vault/store.ts'
 import type { SealedKey } from '../../vault/vault.ts'
 import { ensureIdentities } from '../identities/ensure-identities.ts'
 import { holdPermissions, holdRoles } from '../permissions/store.ts'
 import {
   insertDefaultLimits,
-  insertEncryptedKeys,
   insertKeyPermissions,
   insertKeyRoles,
   insertKeys,

@@ -1,13 +1,13 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import type { Transaction } from '../../db/connect.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { badRequest, notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import { readReferences } from '../../lib/link-plan.ts'
 import { readMeta } from '../../lib/meta.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
 import { ensureIdentities } from '../identities/ensure-identities.ts'
+import type { Services } from '../parts.ts'
 import { type Actor, authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import { parseMeta } from './key-object.ts'
 import { replaceLinks } from './links.ts'
@@ -29,23 +29,27 @@ import {
 const RIGHT: Right = { resource: 'api', action: 'update_key' }
 
 /** Changes a key: what is absent stays, null clears. Everything is checked first, then written in one transaction. */
-export async function updateKey(deps: Deps, call: Call, body: UpdateKeyBody): Promise<Record<string, never>> {
+export async function updateKey(
+  services: Services,
+  call: Call,
+  body: UpdateKeyBody,
+): Promise<Record<string, never>> {
   const { keyId } = body
   readMeta(body.meta)
   const roles = body.roles && readReferences(body.roles, 'roles')
   const permissions = body.permissions && readReferences(body.permissions, 'permissions')
-  const actor = await authenticate(deps, call)
+  const actor = await authenticate(services, call)
   requireOnAny(actor, RIGHT)
   const { workspaceId } = actor
-  const key = await findKey(deps.sql, workspaceId, keyId)
+  const key = await findKey(services.sql, workspaceId, keyId)
   if (key === null) throw notFound(`key ${keyId}`)
   requireOn(actor, RIGHT, key.apiId)
   if (body.remaining === null && body.refill)
     throw badRequest('refill: uses that are not counted (remaining is null) cannot be refilled')
-  const now = deps.clock()
+  const now = services.clock()
   const change = plainChange(body, now)
 
-  await deps.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, touch) => {
     const owner = await ownerChange(tx, actor, body, now)
     const before = (await holdKey(tx, workspaceId, keyId)) ? await findKey(tx, workspaceId, keyId) : null
     if (before === null) throw notFound(`key ${keyId}`)

@@ -1,11 +1,11 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import type { Transaction } from '../../db/connect.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { badRequest, notFound } from '../../errors.ts'
 import { COUNT_MAX } from '../../lib/bounds.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import type { UpdateRemainingBody, UpdateRemainingReply } from './schema.ts'
 import { changeKey, findKey, holdKey, moveRemaining } from './store.ts'
@@ -14,23 +14,23 @@ const RIGHT: Right = { resource: 'api', action: 'update_key' }
 
 /** Changes the uses left, next to verifications that spend them: one statement decides. Never below zero. */
 export async function updateRemaining(
-  deps: Deps,
+  services: Services,
   call: Call,
   body: UpdateRemainingBody,
 ): Promise<UpdateRemainingReply> {
   const { keyId, op, value } = body
   if (value === null && op !== 'set') throw badRequest('value: Expected number, received null')
-  const actor = await authenticate(deps, call)
+  const actor = await authenticate(services, call)
   requireOnAny(actor, RIGHT)
-  const key = await findKey(deps.sql, actor.workspaceId, keyId)
+  const key = await findKey(services.sql, actor.workspaceId, keyId)
   if (key === null) throw notFound(`key ${keyId}`)
   requireOn(actor, RIGHT, key.apiId)
-  return await deps.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, touch) => {
     const before = (await holdKey(tx, actor.workspaceId, keyId))
       ? await findKey(tx, actor.workspaceId, keyId)
       : null
     if (before === null) throw notFound(`key ${keyId}`)
-    const remaining = await change(tx, actor.workspaceId, body, deps.clock())
+    const remaining = await change(tx, actor.workspaceId, body, services.clock())
     await audit(tx, actor, [
       {
         event: 'key.update',

@@ -1,7 +1,7 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
-import type { Deps } from '../../server/deps.ts'
 import { hashKey } from '../../verify/secret.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import { parseMeta } from './key-object.ts'
 import type { WhoamiBody, WhoamiReply } from './schema.ts'
@@ -10,10 +10,10 @@ import { findKeyByHash } from './store.ts'
 const RIGHT: Right = { resource: 'api', action: 'read_key' }
 
 /** What is known of a key that someone holds. Uses nothing up, counts nothing; disabled and expired keys answer too. */
-export async function whoami(deps: Deps, call: Call, { key }: WhoamiBody): Promise<WhoamiReply> {
-  const actor = await authenticate(deps, call)
+export async function whoami(services: Services, call: Call, { key }: WhoamiBody): Promise<WhoamiReply> {
+  const actor = await authenticate(services, call)
   requireOnAny(actor, RIGHT)
-  const row = await findKeyByHash(deps.sql, actor.workspaceId, hashKey(key))
+  const row = await findKeyByHash(services.sql, actor.workspaceId, hashKey(key))
   if (row === null) throw notFound('Key')
   requireOn(actor, RIGHT, row.apiId)
 

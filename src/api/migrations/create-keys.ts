@@ -1,21 +1,25 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import { listed } from '../../lib/listed.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
 import { type NewKey, writeNewKeys } from '../keys/new-keys.ts'
 import type { CreateKeysBody, CreateKeysReply } from '../keys/schema.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import { missingOf, readImport, readImportContext, requireFewLinks, resolveImport } from './imports.ts'
 
 /** Imports keys: all of them in one transaction, or none. The order of checks is contract. */
-export async function createKeys(deps: Deps, call: Call, body: CreateKeysBody): Promise<CreateKeysReply> {
+export async function createKeys(
+  services: Services,
+  call: Call,
+  body: CreateKeysBody,
+): Promise<CreateKeysReply> {
   requireFewLinks(body, '')
-  const actor = await authenticate(deps, call)
+  const actor = await authenticate(services, call)
   const { workspaceId } = actor
   // Of every element before anything is looked up: who may make no keys does not learn which roles there are.
   for (const { apiId } of body)
     requirePermission(actor, anyOf('*', 'api.*.create_key', `api.${apiId}.create_key`))
-  const context = await readImportContext(deps.sql, workspaceId, {
+  const context = await readImportContext(services.sql, workspaceId, {
     apiIds: body.map(({ apiId }) => apiId),
     keys: body,
   })
@@ -48,9 +52,9 @@ export async function createKeys(deps: Deps, call: Call, body: CreateKeysBody): 
   }
   if (keys.length === 0) return { keyIds: [] }
 
-  const sealed = plaintexts.length === 0 ? [] : await deps.vault.seal(workspaceId, plaintexts)
-  const now = deps.clock()
-  await deps.database.write((tx, touch) => writeNewKeys(tx, actor, keys, { sealed, touch, now }))
+  const sealed = plaintexts.length === 0 ? [] : await services.vault.seal(workspaceId, plaintexts)
+  const now = services.clock()
+  await services.database.write((tx, touch) => writeNewKeys(tx, actor, keys, { sealed, touch, now }))
   return { keyIds: keys.map(({ id }) => id) }
 }
 

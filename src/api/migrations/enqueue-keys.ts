@@ -1,19 +1,19 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
-import type { Deps } from '../../server/deps.ts'
 import { findApi } from '../apis/store.ts'
+import type { Call } from '../call.ts'
 import type { EnqueueKeysBody } from '../keys/schema.ts'
-import { insertKeyImports } from '../keys/store.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { KEY_IMPORTS } from './import-queue.ts'
 import { readImport, requireFewLinks } from './imports.ts'
+import { insertKeyImports } from './store.ts'
 
 /**
  * Accepts keys to be imported soon: all of them are in the queue when this answers, or none. What can be said of a key
  * alone is checked here; what depends on others (its roles, another key of the same hash) by `import-queue.ts`.
  */
 export async function enqueueKeys(
-  deps: Deps,
+  services: Services,
   call: Call,
   { migrationId, apiId, keys }: EnqueueKeysBody,
 ): Promise<Record<string, never>> {
@@ -21,8 +21,12 @@ export async function enqueueKeys(
   const create = anyOf('api.*.create_key', `api.${apiId}.create_key`)
   const encrypt = anyOf('api.*.encrypt_key', `api.${apiId}.encrypt_key`)
   const hasPlaintext = keys.some(({ plaintext = '' }) => plaintext !== '')
-  const actor = await authenticate(deps, call, anyOf('*', hasPlaintext ? { and: [create, encrypt] } : create))
-  const api = await findApi(deps.sql, actor.workspaceId, apiId)
+  const actor = await authenticate(
+    services,
+    call,
+    anyOf('*', hasPlaintext ? { and: [create, encrypt] } : create),
+  )
+  const api = await findApi(services.sql, actor.workspaceId, apiId)
   if (api === null) throw notFound(`api ${apiId}`)
   if (api.keyspaceId === null) throw notFound(`keyspace of api ${apiId}`)
 
@@ -31,9 +35,9 @@ export async function enqueueKeys(
     plaintext === null ? [] : { keyId: key.id, plaintext },
   )
   if (imports.length === 0) return {}
-  const sealed = plaintexts.length === 0 ? [] : await deps.vault.seal(actor.workspaceId, plaintexts)
+  const sealed = plaintexts.length === 0 ? [] : await services.vault.seal(actor.workspaceId, plaintexts)
   const sealedByKey = new Map(sealed.map((one) => [one.keyId, one]))
-  await deps.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, touch) => {
     await insertKeyImports(
       tx,
       actor,
@@ -43,7 +47,7 @@ export async function enqueueKeys(
         key,
         sealed: sealedByKey.get(key.id) ?? null,
       })),
-      deps.clock(),
+      services.clock(),
     )
     touch(KEY_IMPORTS) // whoever works on the queue, in whichever process, hears of it
   })

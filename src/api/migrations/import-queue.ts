@@ -5,9 +5,11 @@ import { Episode } from '../../episodes.ts'
 import { ApiError } from '../../errors.ts'
 import { listed } from '../../lib/listed.ts'
 import { log } from '../../log.ts'
+import type { Changes } from '../../records/changes.ts'
 import type { Touch } from '../../records/database.ts'
-import type { Deps } from '../../server/deps.ts'
 import { type NewKey, writeNewKeys } from '../keys/new-keys.ts'
+import type { Services } from '../parts.ts'
+import { missingOf, readImportContext, resolveImport } from './imports.ts'
 import {
   claimKeyImports,
   deleteKeyImports,
@@ -16,8 +18,9 @@ import {
   findNextKeyImport,
   findTakenHashes,
   type KeyImportRow,
-} from '../keys/store.ts'
-import { missingOf, readImportContext, resolveImport } from './imports.ts'
+} from './store.ts'
+
+type ImportServices = Pick<Services, 'sql' | 'database' | 'clock'> & { readonly changes: Changes }
 
 /** What enqueueing touches; see `records/changes.ts`. */
 export const KEY_IMPORTS = 'key imports'
@@ -33,20 +36,20 @@ export const KEY_IMPORTS = 'key imports'
  *    room left, its other keys of the batch are put off without being tried.
  */
 export class KeyImporter {
-  readonly #deps: Pick<Deps, 'sql' | 'database' | 'changes' | 'clock'>
+  readonly #services: ImportServices
   #timer: Timer | null = null
   #running: Promise<void> | null = null
   /** Something was enqueued while a round was under way. */
   #isWoken = false
   #isStopped = false
 
-  constructor(deps: Pick<Deps, 'sql' | 'database' | 'changes' | 'clock'>) {
-    this.#deps = deps
+  constructor(services: ImportServices) {
+    this.#services = services
   }
 
   /** Works on what is in the queue, then whenever something is added or due again. */
   start(): void {
-    this.#deps.changes.onChange((touched) => {
+    this.#services.changes.onChange((touched) => {
       if (touched === null || touched.includes(KEY_IMPORTS)) this.#wake()
     })
     this.#wake()
@@ -74,7 +77,7 @@ export class KeyImporter {
 
   /** @returns how long there is nothing to do, ms. */
   async #run(): Promise<number> {
-    const { sql, clock } = this.#deps
+    const { sql, clock } = this.#services
     try {
       while (!this.#isStopped) {
         this.#isWoken = false
@@ -127,8 +130,8 @@ export class KeyImporter {
       if (cause instanceof BoundReached) return cause
       if (outage.isOn) throw cause // no fault of the key
       log('error', 'key_import_failed', 'an enqueued key could not be made', { cause, import: id })
-      const now = this.#deps.clock()
-      await this.#deps.database.write(async (tx) => {
+      const now = this.#services.clock()
+      await this.#services.database.write(async (tx) => {
         const rows = await claimKeyImports(tx, { ids: [id], now })
         await failKeyImports(
           tx,
@@ -142,8 +145,8 @@ export class KeyImporter {
 
   /** What is put off is not due any more: trying it again finds nothing to do. */
   async #putOff(ids: readonly number[], { workspaceId, message }: BoundReached): Promise<void> {
-    const now = this.#deps.clock()
-    await this.#deps.database.write(async (tx) => {
+    const now = this.#services.clock()
+    await this.#services.database.write(async (tx) => {
       const rows = await claimKeyImports(tx, { ids, now })
       const full = rows.filter((row) => row.workspaceId === workspaceId)
       await failKeyImports(
@@ -155,7 +158,7 @@ export class KeyImporter {
   }
 
   async #import(ids: readonly number[]): Promise<void> {
-    const { database, clock } = this.#deps
+    const { database, clock } = this.#services
     const now = clock()
     const givenUp = await database.write(async (tx, touch) => {
       const rows = await claimKeyImports(tx, { ids, now })

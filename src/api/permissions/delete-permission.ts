@@ -1,20 +1,20 @@
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import type { DeletePermissionBody } from './schema.ts'
 import { removePermission } from './store.ts'
 
 /** Removes a permission for good, from every key and role it hung on too. */
 export async function deletePermission(
-  deps: Deps,
+  services: Services,
   call: Call,
   { permissionId: id }: DeletePermissionBody,
 ): Promise<Record<string, never>> {
-  const actor = await authenticate(deps, call, anyOf('*', 'rbac.*.delete_permission'))
-  await deps.database.write(
+  const actor = await authenticate(services, call, anyOf('*', 'rbac.*.delete_permission'))
+  await services.database.write(
     async (tx, touch) => {
       const removed = await removePermission(tx, actor.workspaceId, id)
       if (removed === null) throw notFound(`permission ${id}`)

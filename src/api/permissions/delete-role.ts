@@ -1,20 +1,20 @@
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import type { DeleteRoleBody } from './schema.ts'
 import { removeRole } from './store.ts'
 
 /** Removes a role for good, from every key and permission it hung on too. */
 export async function deleteRole(
-  deps: Deps,
+  services: Services,
   call: Call,
   { roleId: id }: DeleteRoleBody,
 ): Promise<Record<string, never>> {
-  const actor = await authenticate(deps, call, anyOf('*', 'rbac.*.delete_role'))
-  await deps.database.write(
+  const actor = await authenticate(services, call, anyOf('*', 'rbac.*.delete_role'))
+  await services.database.write(
     async (tx, touch) => {
       const removed = await removeRole(tx, actor.workspaceId, id)
       if (removed === null) throw notFound(`role ${id}`)

@@ -1,10 +1,10 @@
 import { type AuditEntry, audit } from '../../audit/log.ts'
 import type { Transaction } from '../../db/connect.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import { idsOf, type Linked, planLinks, readReferences, resolveReferences } from '../../lib/link-plan.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import type { SetRolePermissionsBody, SetRolePermissionsReply } from './schema.ts'
 import {
@@ -19,15 +19,15 @@ import {
 
 /** Leaves the role with exactly these permissions; every key with the role has them at its next verification. */
 export async function setRolePermissions(
-  deps: Deps,
+  services: Services,
   call: Call,
   { roleId, permissions }: SetRolePermissionsBody,
 ): Promise<SetRolePermissionsReply> {
   const references = readReferences(permissions, 'permissions')
-  const actor = await authenticate(deps, call, anyOf('*', 'rbac.*.add_permission_to_role'))
+  const actor = await authenticate(services, call, anyOf('*', 'rbac.*.add_permission_to_role'))
   const { workspaceId } = actor
-  const now = deps.clock()
-  return await deps.database.write(async (tx, touch) => {
+  const now = services.clock()
+  return await services.database.write(async (tx, touch) => {
     const role = await holdRole(tx, workspaceId, roleId)
     if (role === null) throw notFound(`role ${roleId}`)
     const found = await holdPermissions(tx, workspaceId, {

@@ -1,22 +1,27 @@
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ApiError } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import type { CreateNamespaceBody, CreateNamespaceReply } from './schema.ts'
 import { insertNamespace } from './store.ts'
 
 /** Makes a namespace before its first use, so that overrides can be set, or for callers who may not make one. */
 export async function createNamespace(
-  deps: Deps,
+  services: Services,
   call: Call,
   { name }: CreateNamespaceBody,
 ): Promise<CreateNamespaceReply> {
-  const actor = await authenticate(deps, call, anyOf('*', 'ratelimit.*.create_namespace'))
+  const actor = await authenticate(services, call, anyOf('*', 'ratelimit.*.create_namespace'))
   const id = newId('rlns')
-  await deps.database.write(async (tx) => {
-    const isNew = await insertNamespace(tx, { id, workspaceId: actor.workspaceId, name, now: deps.clock() })
+  await services.database.write(async (tx) => {
+    const isNew = await insertNamespace(tx, {
+      id,
+      workspaceId: actor.workspaceId,
+      name,
+      now: services.clock(),
+    })
     if (!isNew) throw new ApiError('CONFLICT', `namespace ${name} exists already`)
     await audit(tx, actor, [
       {

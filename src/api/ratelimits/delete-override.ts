@@ -1,8 +1,8 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { authenticate } from '../root-keys/authorize.ts'
 import { readNamespaceName, requireNamespace } from './namespace-name.ts'
 import type { DeleteOverrideBody } from './schema.ts'
@@ -11,18 +11,18 @@ import { holdNamespace, softDeleteOverride } from './store.ts'
 
 /** From the next call on the identifier has the limits its callers ask for. */
 export async function deleteOverride(
-  deps: Deps,
+  services: Services,
   call: Call,
   body: DeleteOverrideBody,
 ): Promise<Record<string, never>> {
-  const actor = await authenticate(deps, call)
+  const actor = await authenticate(services, call)
   const { workspaceId } = actor
   const by = readNamespaceName(body)
   const { identifier } = body
-  await deps.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, touch) => {
     const found = await holdNamespace(tx, workspaceId, by)
     const namespace = requireNamespace(actor, { found, by, action: 'delete_override' })
-    const deleted = await softDeleteOverride(tx, workspaceId, namespace.id, identifier, deps.clock())
+    const deleted = await softDeleteOverride(tx, workspaceId, namespace.id, identifier, services.clock())
     if (deleted === null) throw notFound(`override ${identifier}`)
     await audit(tx, actor, [
       {

@@ -1,9 +1,9 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import { requireBound } from '../../db/bounds.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { newId } from '../../lib/ids.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { authenticate } from '../root-keys/authorize.ts'
 import { readNamespaceName, requireNamespace } from './namespace-name.ts'
 import { hasInnerText } from './overrides.ts'
@@ -18,17 +18,21 @@ import {
 } from './store.ts'
 
 /** Makes an override or changes the one of this identifier; it counts from the next call on. Makes no namespace. */
-export async function setOverride(deps: Deps, call: Call, body: SetOverrideBody): Promise<SetOverrideReply> {
+export async function setOverride(
+  services: Services,
+  call: Call,
+  body: SetOverrideBody,
+): Promise<SetOverrideReply> {
   const by = readNamespaceName(body)
-  const actor = await authenticate(deps, call)
+  const actor = await authenticate(services, call)
   const { workspaceId } = actor
   const { identifier, limit, duration: durationMs, async = false } = body
-  return await deps.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, touch) => {
     const found = await holdNamespace(tx, workspaceId, by)
     const namespace = requireNamespace(actor, { found, by, action: 'set_override' })
     const before = await lockOverrideRow(tx, workspaceId, namespace.id, identifier)
     const override = { id: newId('rlor'), identifier, limit, durationMs, async }
-    const id = await upsertOverride(tx, workspaceId, namespace.id, override, deps.clock())
+    const id = await upsertOverride(tx, workspaceId, namespace.id, override, services.clock())
     if (before === null) {
       const rows = await countOverrides(tx, workspaceId, namespace.id)
       await requireBound(tx, workspaceId, { name: 'overridesPerNamespace', rows })

@@ -1,9 +1,6 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ApiError } from '../../errors.ts'
 import { cutText } from '../../lib/cut-text.ts'
-import { headerText } from '../../lib/header-text.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
-import type { Deps } from '../../server/deps.ts'
 import type { KeyRecord } from '../../verify/key-record.ts'
 import {
   describePermissionQuery,
@@ -12,6 +9,8 @@ import {
 } from '../../verify/permission-query.ts'
 import { bearer } from '../../verify/secret.ts'
 import { type Presented, type Verdict, verify } from '../../verify/verify.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 
 /** Who acts: a root key that passed every check, and the one workspace it may touch. */
 export type Actor = {
@@ -36,7 +35,7 @@ export const anyOf = (...permissions: PermissionQuery[]): PermissionQuery => ({ 
  * @throws ApiError UNAUTHORIZED, FORBIDDEN, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS, RATE_LIMITED, USAGE_EXCEEDED.
  */
 export function authenticate(
-  deps: Deps,
+  services: Services,
   call: Call,
   query: PermissionQuery | null = null,
 ): Actor | Promise<Actor> {
@@ -44,7 +43,7 @@ export function authenticate(
   // The length is asked first, as every call comes here.
   if (authorization === null || (authorization.length < 8 && bearer(authorization) === ''))
     throw new ApiError('UNAUTHORIZED', 'key required')
-  const verdict = verify(deps, presentRootKey(authorization, query, call))
+  const verdict = verify(services, presentRootKey(authorization, query, call))
   return verdict instanceof Promise ? actorLater(verdict, query, call) : actorOf(verdict, query, call)
 }
 
@@ -52,7 +51,7 @@ const actorLater = async (verdict: Promise<Verdict>, query: PermissionQuery | nu
   actorOf(await verdict, query, call)
 
 function actorOf(verdict: Verdict, query: PermissionQuery | null, call: Call): Actor {
-  if (verdict.outcome !== 'VALID') throw refusal(verdict, query, call)
+  if (verdict.outcome !== 'VALID') throw refusal(verdict, query)
   const { record } = verdict
   return new VerifiedActor(record, requireRootKey(record), call)
 }
@@ -92,8 +91,8 @@ class VerifiedActor implements Actor {
 const USER_AGENT_CHARACTERS_MAX = 256
 
 /** Only an operator root key that holds `*` may make, change and see workspaces. @throws as {@link authenticate}. */
-export async function authenticateOperator(deps: Deps, call: Call): Promise<Actor> {
-  const actor = await authenticate(deps, call, anyOf('*'))
+export async function authenticateOperator(services: Services, call: Call): Promise<Actor> {
+  const actor = await authenticate(services, call, anyOf('*'))
   if (!actor.isOperator)
     throw new ApiError('INSUFFICIENT_PERMISSIONS', 'only an operator root key may do this')
   return actor
@@ -169,7 +168,15 @@ const presentRootKey = (authorization: string, query: PermissionQuery | null, ca
   admit: requireRootKey,
 })
 
-function refusal(verdict: Verdict, query: PermissionQuery | null, call: Call): ApiError {
+/** A limit of the root key itself refused. */
+export class RootKeyLimited extends ApiError {
+  override name = 'RootKeyLimited'
+  constructor(readonly limitName: string) {
+    super('RATE_LIMITED', 'the root key is rate limited')
+  }
+}
+
+function refusal(verdict: Verdict, query: PermissionQuery | null): ApiError {
   const { outcome, record, limit } = verdict
   switch (outcome) {
     case 'NOT_FOUND':
@@ -183,8 +190,7 @@ function refusal(verdict: Verdict, query: PermissionQuery | null, call: Call): A
     case 'INSUFFICIENT_PERMISSIONS':
       return insufficientPermissions(query ?? '', record.permissions)
     case 'RATE_LIMITED':
-      if (limit !== null) call.headers['Unkey-Ratelimit-Triggered'] = headerText(limit.name)
-      return new ApiError('RATE_LIMITED', 'the root key is rate limited')
+      return new RootKeyLimited(limit?.name ?? '')
     case 'USAGE_EXCEEDED':
       return new ApiError('USAGE_EXCEEDED', 'the root key has no uses left')
     case 'VALID':

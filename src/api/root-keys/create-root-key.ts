@@ -1,11 +1,11 @@
 import { changesOf } from '../../audit/changes.ts'
 import { type AuditEntry, audit } from '../../audit/log.ts'
 import type { AnySql } from '../../db/connect.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { notFound } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
-import type { Deps } from '../../server/deps.ts'
 import { makeRootSecret } from '../../verify/secret.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { lockWorkspace } from '../workspaces/store.ts'
 import { elsewhere, fieldsOf } from './audit.ts'
 import { type Actor, anyOf, authenticate, authenticateOperator, inWorkspace } from './authorize.ts'
@@ -20,19 +20,19 @@ const RIGHT = 'root_key.*.create_root_key'
  * can name another, such as one that lost its own.
  */
 export async function createRootKey(
-  deps: Deps,
+  services: Services,
   call: Call,
   body: CreateRootKeyBody,
 ): Promise<CreateRootKeyReply> {
   const actor =
     body.workspaceId === undefined
-      ? await authenticate(deps, call, anyOf('*', RIGHT))
-      : await authenticateOperator(deps, call)
+      ? await authenticate(services, call, anyOf('*', RIGHT))
+      : await authenticateOperator(services, call)
   const permissions = [...new Set(body.permissions)]
   const id = newId('key')
   const { key, start, hash } = makeRootSecret()
-  const now = deps.clock()
-  return await deps.database.write(async (tx, touch) => {
+  const now = services.clock()
+  return await services.database.write(async (tx, touch) => {
     const workspaceId = await workspaceFor(tx, actor, body.workspaceId)
     await holdRootKey(tx, actor.rootKeyId)
     const granter = await findGranter(tx, actor, { right: body.workspaceId === undefined ? RIGHT : '*', now })

@@ -1,9 +1,9 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { fieldsOf } from './audit.ts'
 import { anyOf, authenticate } from './authorize.ts'
 import { deleteGranted } from './granted.ts'
@@ -15,13 +15,13 @@ const RIGHT = 'root_key.*.delete_root_key'
 
 /** Revokes a root key of the caller's workspace for good: the very next request with it is refused. */
 export async function deleteRootKey(
-  deps: Deps,
+  services: Services,
   call: Call,
   { rootKeyId: id, granted = false }: DeleteRootKeyBody,
 ): Promise<Record<string, never>> {
-  const actor = await authenticate(deps, call, anyOf('*', RIGHT))
-  const now = deps.clock()
-  await deps.database.write(
+  const actor = await authenticate(services, call, anyOf('*', RIGHT))
+  const now = services.clock()
+  await services.database.write(
     async (tx, touch) => {
       await lockRootKeys(tx, actor.workspaceId, { id, actorId: actor.rootKeyId })
       const rootKey = await findRootKey(tx, actor.workspaceId, id)

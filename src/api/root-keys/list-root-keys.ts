@@ -1,21 +1,21 @@
-import type { Call } from '../../doors/http/endpoint.ts'
 import { cutPage, PAGE_ITEMS_DEFAULT } from '../../lib/page.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from './authorize.ts'
 import type { ListRootKeysQuery, ListRootKeysReply } from './schema.ts'
 import { countRootKeys, listRootKeyRows } from './store.ts'
 
 /** Root keys of the caller's workspace, oldest first; never their text. */
 export async function listRootKeys(
-  deps: Deps,
+  services: Services,
   call: Call,
   query: ListRootKeysQuery,
 ): Promise<ListRootKeysReply> {
-  const actor = await authenticate(deps, call, anyOf('*', 'root_key.*.read_root_key'))
+  const actor = await authenticate(services, call, anyOf('*', 'root_key.*.read_root_key'))
   const { limit = PAGE_ITEMS_DEFAULT, cursor = '', grantedBy = null } = query
   const [rows, total] = await Promise.all([
-    listRootKeyRows(deps.sql, actor.workspaceId, { limit, cursor, grantedBy }),
-    countRootKeys(deps.sql, actor.workspaceId, grantedBy),
+    listRootKeyRows(services.sql, actor.workspaceId, { limit, cursor, grantedBy }),
+    countRootKeys(services.sql, actor.workspaceId, grantedBy),
   ])
   const { items, ...page } = cutPage(rows, limit)
   const rootKeys = items.map(({ id, name, start, permissions, enabled, expiresAt, createdAt }) => ({

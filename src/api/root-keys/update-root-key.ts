@@ -1,9 +1,9 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { ApiError, badRequest, notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Deps } from '../../server/deps.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { fieldsOf } from './audit.ts'
 import { anyOf, authenticate } from './authorize.ts'
 import { disableGranted, shortenGranted } from './granted.ts'
@@ -18,16 +18,16 @@ const RIGHT = 'root_key.*.update_root_key'
  * more or last longer is a grant: bounded by what the caller holds, and by its end.
  */
 export async function updateRootKey(
-  deps: Deps,
+  services: Services,
   call: Call,
   body: UpdateRootKeyBody,
 ): Promise<Record<string, never>> {
-  const actor = await authenticate(deps, call, anyOf('*', RIGHT))
+  const actor = await authenticate(services, call, anyOf('*', RIGHT))
   const { rootKeyId: id, granted = false, ...fields } = body
   if (granted && fields.enabled !== false) throw badRequest('granted: wants enabled to be false')
-  const now = deps.clock()
+  const now = services.clock()
   const mayReachMany = granted || typeof fields.expires === 'number'
-  await deps.database.write(
+  await services.database.write(
     async (tx, touch) => {
       await lockRootKeys(tx, actor.workspaceId, { id, actorId: actor.rootKeyId })
       const rootKey = await findRootKey(tx, actor.workspaceId, id)

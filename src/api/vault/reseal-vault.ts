@@ -1,21 +1,21 @@
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
-import type { Deps } from '../../server/deps.ts'
 import { resealDataKeys } from '../../vault/reseal.ts'
+import type { Call } from '../call.ts'
 import type { ResealVaultReply } from '../keys/schema.ts'
+import type { Services } from '../parts.ts'
 import { authenticateOperator } from '../root-keys/authorize.ts'
 
 /**
  * The second step of changing the master key, in all workspaces: the servers run with `TOLLGATE_VAULT_KEY=new,old` by
  * now, and after this `old` can go.
  */
-export async function resealVault(deps: Deps, call: Call): Promise<ResealVaultReply> {
-  const actor = await authenticateOperator(deps, call)
-  deps.vault.requireOpen()
-  const masters = await deps.vault.masters
-  return await deps.database.write(
+export async function resealVault(services: Services, call: Call): Promise<ResealVaultReply> {
+  const actor = await authenticateOperator(services, call)
+  services.vault.requireOpen()
+  const masters = await services.vault.masters
+  return await services.database.write(
     async (tx) => {
-      const counts = await resealDataKeys(tx, masters, deps.clock())
+      const counts = await resealDataKeys(tx, masters, services.clock())
       if (counts.resealed > 0)
         await audit(tx, actor, [
           {

@@ -1,8 +1,8 @@
 import { audit } from '../../audit/log.ts'
-import type { Call } from '../../doors/http/endpoint.ts'
 import { newId } from '../../lib/ids.ts'
-import type { Deps } from '../../server/deps.ts'
 import { makeRootSecret } from '../../verify/secret.ts'
+import type { Call } from '../call.ts'
+import type { Services } from '../parts.ts'
 import { authenticateOperator } from '../root-keys/authorize.ts'
 import { findGranter } from '../root-keys/granter.ts'
 import { holdRootKey, insertRootKey } from '../root-keys/store.ts'
@@ -14,16 +14,16 @@ import { insertWorkspace } from './store.ts'
  * root key that makes it.
  */
 export async function createWorkspace(
-  deps: Deps,
+  services: Services,
   call: Call,
   { name }: CreateWorkspaceBody,
 ): Promise<CreateWorkspaceReply> {
-  const actor = await authenticateOperator(deps, call)
+  const actor = await authenticateOperator(services, call)
   const workspaceId = newId('ws')
   const rootKeyId = newId('key')
   const { key, start, hash } = makeRootSecret()
-  const now = deps.clock()
-  return await deps.database.write(async (tx, touch) => {
+  const now = services.clock()
+  return await services.database.write(async (tx, touch) => {
     await holdRootKey(tx, actor.rootKeyId)
     const { id: grantedBy, expiresAt } = await findGranter(tx, actor, { right: '*', now })
     await insertWorkspace(tx, { id: workspaceId, name, now })

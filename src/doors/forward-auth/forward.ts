@@ -1,7 +1,6 @@
 import { ApiError, badRequest } from '../../errors.ts'
 import { COUNT_MAX, DURATION_MS_MAX } from '../../lib/bounds.ts'
 import { ratelimitHeaders, secondsUntil } from '../../lib/ratelimit-headers.ts'
-import type { Deps } from '../../server/deps.ts'
 import type { RequestedLimit } from '../../verify/checks.ts'
 import {
   describePermissionQuery,
@@ -9,20 +8,26 @@ import {
   readPermissionText,
 } from '../../verify/permission-query.ts'
 import { type Verdict, verify } from '../../verify/verify.ts'
-import type { Call } from '../http/endpoint.ts'
+import type { DoorServices, HttpCall } from '../http/endpoint.ts'
 import type { ForwardQuery } from './schema.ts'
 
 /**
  * A proxy asks whether a request may go on to what is behind it. Statuses are the answer here, as nginx, Caddy and Traefik
  * read nothing else: 401 no key, 403 not this one, 429 not now. Whatever else is no answer, and the proxy decides.
  */
-export async function forward(deps: Deps, call: Call, query: ForwardQuery): Promise<Record<string, never>> {
+export async function forward(
+  services: DoorServices,
+  call: HttpCall,
+  query: ForwardQuery,
+): Promise<Record<string, never>> {
   const permissions = query.permissions === undefined ? null : readPermissions(query.permissions)
-  const limits = (query.ratelimit ?? []).map((text, index) => readLimit(text, index, deps.config.windowMsMax))
+  const limits = (query.ratelimit ?? []).map((text, index) =>
+    readLimit(text, index, services.config.windowMsMax),
+  )
   const key = presentedKey(call)
   if (key === null) throw unauthenticated(call, 'Bearer', 'no key came with the request')
 
-  const verdict = await verify(deps, {
+  const verdict = await verify(services, {
     key,
     apiId: query.apiId ?? null,
     permissions,
@@ -31,26 +36,26 @@ export async function forward(deps: Deps, call: Call, query: ForwardQuery): Prom
     tags: null,
     caller: call,
   })
-  deps.measures.verified(verdict.outcome)
+  services.measures.verified(verdict.outcome)
   const { record, limit } = verdict
   if (record === null) throw unauthenticated(call, 'Bearer error="invalid_token"', 'key not found')
 
   call.headers['X-Tollgate-Key-Id'] = record.id
   const externalId = record.identity?.externalId ?? record.ownerId
   if (externalId !== null) call.headers['X-Tollgate-External-Id'] = headerText(externalId)
-  if (limit !== null) Object.assign(call.headers, ratelimitHeaders(limit, deps.clock()))
-  if (verdict.outcome !== 'VALID') throw refusal(verdict, { permissions, call, now: deps.clock() })
+  if (limit !== null) Object.assign(call.headers, ratelimitHeaders(limit, services.clock()))
+  if (verdict.outcome !== 'VALID') throw refusal(verdict, { permissions, call, now: services.clock() })
   return {}
 }
 
 /** `X-API-Key` first: beside it, `Authorization` may be meant for what is behind the proxy. */
-function presentedKey(call: Call): string | null {
+function presentedKey(call: HttpCall): string | null {
   const named = call.header('x-api-key')
   if (named !== null && named !== '') return named
   return /^Bearer +(.+)$/i.exec(call.authorization ?? '')?.[1] ?? null
 }
 
-function unauthenticated(call: Call, challenge: string, message: string): ApiError {
+function unauthenticated(call: HttpCall, challenge: string, message: string): ApiError {
   call.headers['WWW-Authenticate'] = challenge
   return new ApiError('UNAUTHENTICATED', message)
 }
@@ -106,7 +111,7 @@ const headerText = (text: string) => text.replace(/[^\x21-\x24\x26-\x7e]/gu, enc
 /** The messages say no more than the holder of the key may know: proxies pass them on. */
 function refusal(
   { outcome, limit }: Verdict,
-  { permissions, call, now }: { permissions: PermissionQuery | null; call: Call; now: number },
+  { permissions, call, now }: { permissions: PermissionQuery | null; call: HttpCall; now: number },
 ): ApiError {
   switch (outcome) {
     case 'DISABLED':

@@ -1,10 +1,11 @@
 import { STATUS_CODES } from 'node:http'
-import packageJson from '../../../package.json' with { type: 'json' }
 import { ALL_ERRORS, type AnyErrorCode, ApiError } from '../../errors.ts'
+import { VERSION } from '../../lib/version.ts'
+import type { Dialect } from './dialect.ts'
 import { failures } from './failures.ts'
 
 /** Sent as `Unkey-Version`. */
-export const VERSION = `tollgate/${packageJson.version}`
+const PRODUCT = `tollgate/${VERSION}`
 
 /** What every answer carries, whatever happened. */
 export type Envelope = Readonly<{
@@ -24,6 +25,9 @@ export type Envelope = Readonly<{
   /** The request's place in a trace, for log lines; null = in none. */
   trace: { traceId: string; spanId: string } | null
 }>
+
+/** One that headers can still be added to. */
+export type AddableEnvelope = Envelope & { readonly headers: Record<string, string> }
 
 /** JSON on its way out: {@link responseOf} makes it a Response, `AnswerWriter` an HTTP message. */
 export type Answer = {
@@ -60,24 +64,23 @@ export function addedLines(envelope: Envelope, isLast: boolean): string {
   return lines
 }
 
-/** The one error shape. A failure of ours is logged here, once, with its cause; the client gets only the request id. */
-export function errorAnswer(envelope: Envelope, cause: unknown, route: string): Answer {
+/** An error as its dialect words it. A failure of ours is logged here, once, with its cause; the client gets only the request id. */
+export function errorAnswer(
+  dialect: Dialect,
+  envelope: AddableEnvelope,
+  cause: unknown,
+  route: string,
+): Answer {
   const error =
     cause instanceof ApiError
       ? cause
       : new ApiError('INTERNAL_SERVER_ERROR', 'something went wrong', { cause })
-  const { status, fault } = ALL_ERRORS[error.code]
   const { requestId } = envelope
-  if (fault === 'ours')
+  if (ALL_ERRORS[error.code].fault === 'ours')
     failures.report(error.cause, { requestId, ...traceFields(envelope), route, reason: error.message })
-  return jsonAnswer(envelope, status, {
-    error: {
-      code: error.code,
-      docs: docsUrl(envelope.publicUrl, error.code),
-      message: error.message,
-      requestId,
-    },
-  })
+  const { status, body, headers } = dialect.failure(error, envelope)
+  if (headers !== null) Object.assign(envelope.headers, headers)
+  return jsonAnswer(envelope, status, body)
 }
 
 /** By which a line of the log is found from a trace, and the other way round. */
@@ -94,7 +97,7 @@ export const headersOf = (
   ...envelope.addedHeaders,
   ...(envelope.isApi ? CORS : SECURITY),
   ...(envelope.isApi && envelope.isCrossOrigin ? { [EXPOSE]: EXPOSED_HEADERS } : {}),
-  'Unkey-Version': VERSION,
+  'Unkey-Version': PRODUCT,
   'Content-Type': contentType,
   'Unkey-Request-Id': envelope.requestId,
   'Unkey-Latency': latencyOf(tookMs),
@@ -133,7 +136,7 @@ export const SECURITY = {
 }
 const CONSTANT_LINES = Object.entries({
   'Content-Type': 'application/json',
-  'Unkey-Version': VERSION,
+  'Unkey-Version': PRODUCT,
   ...CORS,
 })
   .map(([name, value]) => `${name}: ${value}\r\n`)

@@ -138,14 +138,18 @@ export class Front {
 const refusing = new Episode('connections')
 const CALM_MS = 10_000
 
-export type FrontOptions = {
-  where: { hostname: string; port: number; reusePort: boolean } | { unix: string }
+/** What answers. */
+export type FrontApp = {
   /** By method and path. */
   hot: ReadonlyMap<string, Handler>
   /** Answers everything else. */
   cold: (request: Incoming) => Answer | Response | Promise<Answer | Response>
   /** The answer to what is no request. */
   refuse: (refused: Refused) => Answer
+}
+
+export type FrontOptions = FrontApp & {
+  where: { hostname: string; port: number; reusePort: boolean } | { unix: string }
   /** More are refused at once. */
   connectionsMax: number
   /** Told of every connection. */

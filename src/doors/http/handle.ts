@@ -1,39 +1,47 @@
-import { TypeCompiler } from '@sinclair/typebox/compiler'
+import type { Config } from '../../config.ts'
 import { type AskingRequest, duringRequest } from '../../db/deadline.ts'
-import { badRequest } from '../../errors.ts'
 import { cutText } from '../../lib/cut-text.ts'
 import { newRequestId } from '../../lib/ids.ts'
 import { log } from '../../log.ts'
+import type { Measures } from '../../observe/measures.ts'
 import { newTraceHex, readTraceContext, traceparentOf } from '../../observe/trace-context.ts'
 import { SPAN_KIND, type Trace, type Tracer } from '../../observe/tracing/tracer.ts'
-import type { Deps } from '../../server/deps.ts'
-import { watchedDeps } from '../../server/watched-deps.ts'
-import { type Answer, type Envelope, errorAnswer, jsonAnswer, traceFields } from './answer.ts'
+import { type AddableEnvelope, type Answer, errorAnswer, jsonAnswer, traceFields } from './answer.ts'
 import { parseBody, readBody } from './body.ts'
 import { clientAddress } from './client-address.ts'
-import type { Call, Endpoint } from './endpoint.ts'
+import type { Dialect } from './dialect.ts'
+import type { DoorServices, Endpoint, HttpCall } from './endpoint.ts'
 import type { Incoming } from './incoming.ts'
-import { knownFieldsOf } from './known-fields.ts'
-import { readQuery } from './query.ts'
-import { validationMessage } from './validation-message.ts'
 
 export type Handler = (incoming: Incoming) => Promise<Answer>
+
+/** What a thread answers HTTP requests with, besides what operations need. */
+export type HttpParts = {
+  readonly config: Pick<Config, 'log' | 'trustedProxies'>
+  readonly measures: Measures
+  /** Null = no spans are exported. */
+  readonly tracer: Tracer | null
+  /** Base of links to this server, without a trailing slash; known once it listens. */
+  readonly publicUrl: () => string
+  /** Whose errors a path gets that no endpoint has. */
+  readonly dialectOf: (path: string) => Dialect
+}
 
 /**
  * One endpoint as a function from request to response: read, check, run, answer. The input is checked before any key
  * is looked at: a bad body without a root key is a 400.
  *
  * Elysia routes to this function and does not parse or validate itself. Its own validation words problems its own way,
- * converts queries by other rules than the v1 API's, and costs more on the hot path (see `app.ts`).
- *
- * Refused: `request.json()`, no quicker than the text (13.9 against 14.3 µs, within the noise), and the text is needed to
- * look for what cannot be stored.
+ * converts queries by other rules than the v1 API's, and costs more on the hot path (see `server/app.ts`).
+ * @param options.watched The same services for a request that is traced.
  */
-export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
-  const checker = TypeCompiler.Compile(endpoint.input)
-  // A query string has been read by its schema, and hot verbs name each field that they read: what is spared them is a copy.
-  const isAsItCame = endpoint.method === 'GET' || endpoint.isHot
-  const known = isAsItCame ? (input: unknown) => input : knownFieldsOf(endpoint.input)
+export function handlerOf(
+  endpoint: Endpoint,
+  deps: HttpParts,
+  { services, watched }: { services: DoorServices; watched: (trace: Trace, tracer: Tracer) => DoorServices },
+): Handler {
+  const { dialect } = endpoint
+  const readInput = dialect.reader(endpoint)
   const measured = deps.measures.route(endpoint.path)
   const { hasAccess, slowMs } = deps.config.log
   const finish = ({ status, envelope, tookMs }: Answer) => {
@@ -50,22 +58,22 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
     if (hasAccess) log('info', 'request', 'a request', fields)
     if (isSlow) log('warn', 'slow_request', 'a request took longer than TOLLGATE_SLOW_MS', fields)
   }
-  const answer = async (incoming: Incoming, exchange: Exchange, parts: Deps): Promise<Answer> => {
+  const answer = async (incoming: Incoming, exchange: Exchange, parts: DoorServices): Promise<Answer> => {
     try {
-      const read = endpoint.method === 'GET' ? readSearch(incoming, endpoint) : readBody(incoming)
-      const input =
+      const read = endpoint.method === 'GET' ? searchOf(incoming) : readBody(incoming)
+      const raw =
         typeof read === 'string' ? parseBody(read) : read instanceof Promise ? parseBody(await read) : read
-      if (!checker.Check(input)) throw badRequest(validationMessage(endpoint.input, checker.Errors(input)))
+      const input = readInput(raw)
       // All that is asked of the database shares one time limit, from here on: the body may have come slowly.
       if (read instanceof Promise) exchange.waitsSince = performance.now()
-      const reply = await duringRequest(exchange, endpoint.run, parts, exchange, known(input))
+      const reply = await duringRequest(exchange, endpoint.run, parts, exchange, input)
       exchange.isAnswered = true
-      const answer = jsonAnswer(exchange, endpoint.status, reply)
+      const answer = jsonAnswer(exchange, endpoint.status, dialect.success(reply, exchange))
       finish(answer)
       return answer
     } catch (cause) {
       exchange.isAnswered = true
-      const answer = errorAnswer(exchange, cause, endpoint.path)
+      const answer = errorAnswer(dialect, exchange, cause, endpoint.path)
       finish(answer)
       return answer
     }
@@ -73,16 +81,16 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
   const { tracer } = deps
   if (tracer === null)
     return (incoming) => {
-      const exchange = new Exchange(incoming, deps)
+      const exchange = new Exchange(incoming, deps, dialect)
       const traceparent = incoming.header('traceparent')
       if (traceparent !== null) exchange.join(traceparent)
-      return answer(incoming, exchange, deps)
+      return answer(incoming, exchange, services)
     }
   return async (incoming) => {
-    const exchange = new Exchange(incoming, deps)
+    const exchange = new Exchange(incoming, deps, dialect)
     const trace = exchange.begin(tracer)
-    if (!trace.isSampled) return answer(incoming, exchange, deps)
-    const answered = await answer(incoming, exchange, watchedDeps(deps, trace, tracer))
+    if (!trace.isSampled) return answer(incoming, exchange, services)
+    const answered = await answer(incoming, exchange, watched(trace, tracer))
     const name = `${incoming.method} ${endpoint.path}`
     const attributes = { 'http.route': endpoint.path, 'url.path': endpoint.path }
     endRequest(tracer, trace, { name, attributes, incoming, exchange, status: answered.status })
@@ -98,16 +106,17 @@ export function handlerOf(endpoint: Endpoint, deps: Deps): Handler {
 export function unroutedAnswer(
   incoming: Incoming,
   cause: unknown,
-  deps: Deps,
+  deps: HttpParts,
   { headers = {}, isApi }: { headers?: Record<string, string>; isApi?: boolean } = {},
 ): Answer {
-  const exchange = new Exchange(incoming, deps, isApi)
+  const dialect = deps.dialectOf(incoming.path)
+  const exchange = new Exchange(incoming, deps, dialect, isApi)
   Object.assign(exchange.headers, headers)
   const { tracer } = deps
   const trace = tracer === null ? null : exchange.begin(tracer)
   const traceparent = tracer === null ? incoming.header('traceparent') : null
   if (traceparent !== null) exchange.join(traceparent)
-  const answered = errorAnswer(exchange, cause, 'unknown')
+  const answered = errorAnswer(dialect, exchange, cause, 'unknown')
   const { status, tookMs } = answered
   deps.measures.route('unknown').add(status, tookMs)
   if (tracer !== null && trace?.isSampled === true) {
@@ -163,7 +172,7 @@ function endRequest(
 }
 
 /** One request and its answer. Getters for what only some calls ask: every call makes one of these. */
-class Exchange implements Envelope, Call, AskingRequest {
+class Exchange implements AddableEnvelope, HttpCall, AskingRequest {
   readonly startedAt = performance.now()
   readonly requestId = newRequestId(this.startedAt)
   waitsSince = this.startedAt
@@ -173,7 +182,8 @@ class Exchange implements Envelope, Call, AskingRequest {
 
   constructor(
     private readonly incoming: Incoming,
-    private readonly deps: Pick<Deps, 'config' | 'publicUrl'>,
+    private readonly deps: Pick<HttpParts, 'config' | 'publicUrl'>,
+    private readonly dialect: Dialect,
     private readonly mayBeApi = true,
   ) {}
 
@@ -210,7 +220,7 @@ class Exchange implements Envelope, Call, AskingRequest {
     return this.incoming.header('origin') !== null
   }
   get isApi() {
-    return this.mayBeApi && this.incoming.path.startsWith('/v1/')
+    return this.mayBeApi && this.incoming.path.startsWith(this.dialect.prefix)
   }
   get isPretty() {
     const { target } = this.incoming
@@ -226,14 +236,17 @@ class Exchange implements Envelope, Call, AskingRequest {
 }
 
 /** For answers that no endpoint gives. */
-export function openEnvelope(incoming: Incoming, deps: Pick<Deps, 'config' | 'publicUrl'>): Envelope {
-  const exchange = new Exchange(incoming, deps)
+export function openEnvelope(
+  incoming: Incoming,
+  deps: Omit<HttpParts, 'measures' | 'tracer'>,
+): AddableEnvelope {
+  const exchange = new Exchange(incoming, deps, deps.dialectOf(incoming.path))
   const traceparent = incoming.header('traceparent')
   if (traceparent !== null) exchange.join(traceparent)
   return exchange
 }
 
-const readSearch = ({ target }: Incoming, endpoint: Endpoint) => {
+const searchOf = ({ target }: Incoming) => {
   const query = target.indexOf('?')
-  return readQuery(endpoint.input, new URLSearchParams(query === -1 ? '' : target.slice(query + 1)))
+  return new URLSearchParams(query === -1 ? '' : target.slice(query + 1))
 }

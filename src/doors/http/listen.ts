@@ -1,12 +1,12 @@
 import { chmodSync } from 'node:fs'
 import type { Config } from '../../config.ts'
-import { StartError } from '../../data-dir/data-dir.ts'
+import { StartError } from '../../errors.ts'
 import { systemTimers } from '../../lib/timers.ts'
-import { createApp, createMetricsApp } from '../../server/app.ts'
-import type { Deps } from '../../server/deps.ts'
-import { removeStaleSocket } from '../../server/places.ts'
+import type { ConnectionCounts } from '../../observe/measures.ts'
+import type { FrontApp } from './front.ts'
 import { Front } from './front.ts'
 import { HeldMemory } from './held-memory.ts'
+import { removeStaleSocket } from './stale-socket.ts'
 import { Turns } from './turns.ts'
 import { YoungGarbage } from './young-garbage.ts'
 
@@ -23,17 +23,16 @@ export type Listener = {
 
 /**
  * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both: a {@link Front} on each.
+ * @param app What answers; see `front.ts`.
  * @param options.isShared Whether other threads listen on the same port; the kernel then spreads connections over them.
  * @throws StartError when the port or the socket cannot be had.
  */
 export async function listen(
-  deps: Deps,
-  options: Config['listen'] & { isShared: boolean },
+  { hot, cold, refuse }: FrontApp,
+  options: Config['listen'] & { isShared: boolean; counts: ConnectionCounts },
 ): Promise<Listener> {
-  const { host, port, socketPath, isShared, connectionsMax, memoryBytesMax } = options
-  const { hot, cold, refuse } = createApp(deps)
+  const { host, port, socketPath, isShared, connectionsMax, memoryBytesMax, counts } = options
   const garbage = new YoungGarbage()
-  const counts = deps.measures.connections
   const turns = new Turns(systemTimers)
   const memory = new HeldMemory(memoryBytesMax, counts, () => turns.retry())
   const common = {
@@ -84,7 +83,7 @@ export async function listen(
  * @throws StartError when the port cannot be had.
  */
 export function listenForMetrics(
-  deps: Deps,
+  { cold, refuse }: Omit<FrontApp, 'hot'>,
   { host, port }: { host: string; port: number },
 ): { url: string; stop(): Promise<void> } {
   const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
@@ -93,7 +92,8 @@ export function listenForMetrics(
     return new Front({
       where: { hostname: host, port, reusePort: false },
       hot: new Map(),
-      ...createMetricsApp(deps),
+      cold,
+      refuse,
       connectionsMax: METRICS_CONNECTIONS_MAX,
       counts,
       garbage: { received: () => {} },

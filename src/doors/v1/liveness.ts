@@ -1,7 +1,7 @@
 import { Type } from '@sinclair/typebox'
 import { ApiError } from '../../errors.ts'
-import type { Deps } from '../../server/deps.ts'
-import { type Endpoint, get } from '../http/endpoint.ts'
+import type { DoorServices, Endpoint } from '../http/endpoint.ts'
+import { get } from './endpoint.ts'
 
 const LivenessReply = Type.Object({
   status: Type.String({ description: 'A short word: this server answers.' }),
@@ -35,7 +35,7 @@ export const livenessRoutes: Endpoint[] = [
  * database is asked once a second at most, and not at all while requests do.
  * @throws ApiError INTERNAL_SERVER_ERROR when no shard runs.
  */
-async function liveness({ databaseCondition, limiter }: Deps) {
+async function liveness({ databaseCondition, limiter }: DoorServices) {
   const { running, all } = limiter.shards
   if (running === 0) throw new ApiError('INTERNAL_SERVER_ERROR', 'no limits can be decided')
   const database = await databaseCondition()

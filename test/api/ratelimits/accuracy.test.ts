@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { verifyKey } from '../../../src/api/keys/verify-key.ts'
-import { limit } from '../../../src/api/ratelimits/limit.ts'
-import type { Call } from '../../../src/doors/http/endpoint.ts'
+import type { HttpCall } from '../../../src/doors/http/endpoint.ts'
+import { verifyKey } from '../../../src/doors/v1/keys/verify-key.ts'
+import { limitEndpoint } from '../../../src/doors/v1/ratelimits/limit.ts'
 import { startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
@@ -51,7 +51,7 @@ async function passedUnderLoad(
 /** So many arrive in the same millisecond. */
 const BURST = 10
 
-const callWith = (rootKey: string | null): Call => ({
+const callWith = (rootKey: string | null): HttpCall => ({
   requestId: 'req_test',
   authorization: rootKey === null ? null : `Bearer ${rootKey}`,
   userAgent: null,
@@ -70,7 +70,7 @@ describe('under constant load exactly what the windows allow passes', () => {
       const call = callWith(workspace.rootKey)
       const identifier = `load ${what}`
       const passed = await passedUnderLoad(load, async (value, duration) => {
-        const answer = await limit(server.server.deps, call, { identifier, limit: value, duration })
+        const answer = await limitEndpoint(server.server.deps, call, { identifier, limit: value, duration })
         return answer.success
       })
       expect(passed).toBe(exact)

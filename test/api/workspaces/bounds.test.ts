@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { findDueKeyImports } from '../../../src/api/keys/store.ts'
+import { findDueKeyImports } from '../../../src/api/migrations/store.ts'
 import { readConfig } from '../../../src/config.ts'
 import { connect } from '../../../src/db/connect.ts'
 import { defaultBounds } from '../../../src/lib/workspace-bounds.ts'

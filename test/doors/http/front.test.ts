@@ -7,7 +7,7 @@ import { HeldMemory } from '../../../src/doors/http/held-memory.ts'
 import type { Incoming } from '../../../src/doors/http/incoming.ts'
 import { HEAD_BYTES_MAX } from '../../../src/doors/http/request-head.ts'
 import { Turns } from '../../../src/doors/http/turns.ts'
-import { ALL_ERRORS } from '../../../src/errors.ts'
+import { STATUSES } from '../../../src/doors/v1/statuses.ts'
 import { systemTimers } from '../../../src/lib/timers.ts'
 import { RawClient, type Received } from '../../support/raw-client.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer } from '../../support/server.ts'
@@ -232,7 +232,7 @@ describe('what a connection may cost', () => {
       where: { hostname: '127.0.0.1', port: 0, reusePort: false },
       hot: new Map(),
       cold: () => new Response('cold'),
-      refuse: ({ code, message }) => answerOf(ALL_ERRORS[code].status, message),
+      refuse: ({ code, message }) => answerOf(STATUSES[code], message),
       connectionsMax: 100,
       counts,
       garbage: { received: () => {} },

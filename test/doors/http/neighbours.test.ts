@@ -3,7 +3,7 @@ import type { Answer } from '../../../src/doors/http/answer.ts'
 import { Front, type FrontOptions } from '../../../src/doors/http/front.ts'
 import { HeldMemory } from '../../../src/doors/http/held-memory.ts'
 import { Turns } from '../../../src/doors/http/turns.ts'
-import { ALL_ERRORS } from '../../../src/errors.ts'
+import { STATUSES } from '../../../src/doors/v1/statuses.ts'
 import { systemTimers } from '../../../src/lib/timers.ts'
 import { RawClient } from '../../support/raw-client.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
@@ -41,7 +41,7 @@ function openFront(options: Partial<FrontOptions> & { memoryBytesMax?: number } 
     where: { hostname: '127.0.0.1', port: 0, reusePort: false },
     hot: new Map(),
     cold: async (request) => answerOf(200, String((await request.text(MIB, () => new Error())).length)),
-    refuse: ({ code, message }) => answerOf(ALL_ERRORS[code].status, message),
+    refuse: ({ code, message }) => answerOf(STATUSES[code], message),
     connectionsMax: 1000,
     counts,
     garbage: { received: () => {} },

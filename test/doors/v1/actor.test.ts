@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import type { TSchema } from '@sinclair/typebox'
-import type { Call } from '../../../src/doors/http/endpoint.ts'
+import type { HttpCall } from '../../../src/doors/http/endpoint.ts'
 import { ApiError } from '../../../src/errors.ts'
 import { endpoints } from '../../../src/server/app.ts'
 import type { Deps } from '../../../src/server/deps.ts'
@@ -29,7 +29,7 @@ describe('without a root key, nothing of the data is touched by', () => {
       throw new Error(`deps.${String(part)} was touched without an actor`)
     },
   })
-  const call: Call = {
+  const call: HttpCall = {
     requestId: 'req_test',
     authorization: null,
     userAgent: null,

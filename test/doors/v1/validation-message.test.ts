@@ -1,7 +1,7 @@
 import { expect, test } from 'bun:test'
 import { Type } from '@sinclair/typebox'
 import { TypeCompiler } from '@sinclair/typebox/compiler'
-import { validationMessage } from '../../../src/doors/http/validation-message.ts'
+import { validationMessage } from '../../../src/doors/v1/validation-message.ts'
 import { Nullable } from '../../../src/lib/page.ts'
 
 const Limit = Type.Object({ limit: Type.Integer({ minimum: 1 }), duration: Type.Integer({ minimum: 1000 }) })

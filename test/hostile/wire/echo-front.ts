@@ -2,7 +2,7 @@ import type { Answer } from '../../../src/doors/http/answer.ts'
 import { Front } from '../../../src/doors/http/front.ts'
 import { HeldMemory } from '../../../src/doors/http/held-memory.ts'
 import { Turns } from '../../../src/doors/http/turns.ts'
-import { ALL_ERRORS } from '../../../src/errors.ts'
+import { STATUSES } from '../../../src/doors/v1/statuses.ts'
 import { systemTimers } from '../../../src/lib/timers.ts'
 import { echoHeader } from './echo.ts'
 
@@ -22,7 +22,7 @@ export function startEchoFront(path: string): AsyncDisposable {
         throw cause
       }
     },
-    refuse: ({ code, message }) => refusal(ALL_ERRORS[code].status, message),
+    refuse: ({ code, message }) => refusal(STATUSES[code], message),
     connectionsMax: 10_000,
     counts,
     garbage: { received: () => {} },

@@ -1,9 +1,9 @@
-import { createApi } from '../../api/apis/create-api.ts'
-import { deleteApi } from '../../api/apis/delete-api.ts'
-import { deleteKeys } from '../../api/apis/delete-keys.ts'
-import { getApi } from '../../api/apis/get-api.ts'
-import { listApis } from '../../api/apis/list-apis.ts'
-import { listKeys } from '../../api/apis/list-keys.ts'
+import { createApi } from '../../../api/apis/create-api.ts'
+import { deleteApi } from '../../../api/apis/delete-api.ts'
+import { deleteKeys } from '../../../api/apis/delete-keys.ts'
+import { getApi } from '../../../api/apis/get-api.ts'
+import { listApis } from '../../../api/apis/list-apis.ts'
+import { listKeys } from '../../../api/apis/list-keys.ts'
 import {
   CreateApiBody,
   CreateApiReply,
@@ -17,10 +17,11 @@ import {
   ListKeysQuery,
   ListKeysReply,
   UpdateApiBody,
-} from '../../api/apis/schema.ts'
-import { updateApi } from '../../api/apis/update-api.ts'
-import { EmptyReply } from '../../lib/page.ts'
-import { type Endpoint, get, post } from '../http/endpoint.ts'
+} from '../../../api/apis/schema.ts'
+import { updateApi } from '../../../api/apis/update-api.ts'
+import { EmptyReply } from '../../../lib/page.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
 
 export const apiRoutes: Endpoint[] = [
   post(

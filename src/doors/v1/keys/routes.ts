@@ -1,12 +1,12 @@
-import { addPermissions } from '../../api/keys/add-permissions.ts'
-import { addRoles } from '../../api/keys/add-roles.ts'
-import { createKey } from '../../api/keys/create-key.ts'
-import { deleteKey } from '../../api/keys/delete-key.ts'
-import { eraseKey } from '../../api/keys/erase-key.ts'
-import { getKey } from '../../api/keys/get-key.ts'
-import { getKeyVerifications } from '../../api/keys/get-verifications.ts'
-import { removePermissions } from '../../api/keys/remove-permissions.ts'
-import { removeRoles } from '../../api/keys/remove-roles.ts'
+import { addPermissions } from '../../../api/keys/add-permissions.ts'
+import { addRoles } from '../../../api/keys/add-roles.ts'
+import { createKey } from '../../../api/keys/create-key.ts'
+import { deleteKey } from '../../../api/keys/delete-key.ts'
+import { eraseKey } from '../../../api/keys/erase-key.ts'
+import { getKey } from '../../../api/keys/get-key.ts'
+import { getKeyVerifications } from '../../../api/keys/get-verifications.ts'
+import { removePermissions } from '../../../api/keys/remove-permissions.ts'
+import { removeRoles } from '../../../api/keys/remove-roles.ts'
 import {
   AttachPermissionsBody,
   AttachRolesBody,
@@ -33,19 +33,20 @@ import {
   VerifyKeyReply,
   WhoamiBody,
   WhoamiReply,
-} from '../../api/keys/schema.ts'
-import { setPermissions } from '../../api/keys/set-permissions.ts'
-import { setRoles } from '../../api/keys/set-roles.ts'
-import { updateKey } from '../../api/keys/update-key.ts'
-import { updateRemaining } from '../../api/keys/update-remaining.ts'
-import { verifyKey } from '../../api/keys/verify-key.ts'
-import { whoami } from '../../api/keys/whoami.ts'
-import { createKeys } from '../../api/migrations/create-keys.ts'
-import { enqueueKeys } from '../../api/migrations/enqueue-keys.ts'
-import { resealVault } from '../../api/vault/reseal-vault.ts'
-import { EraseReply } from '../../erasure/schema.ts'
-import { EmptyReply } from '../../lib/page.ts'
-import { type Endpoint, get, post } from '../http/endpoint.ts'
+} from '../../../api/keys/schema.ts'
+import { setPermissions } from '../../../api/keys/set-permissions.ts'
+import { setRoles } from '../../../api/keys/set-roles.ts'
+import { updateKey } from '../../../api/keys/update-key.ts'
+import { updateRemaining } from '../../../api/keys/update-remaining.ts'
+import { whoami } from '../../../api/keys/whoami.ts'
+import { createKeys } from '../../../api/migrations/create-keys.ts'
+import { enqueueKeys } from '../../../api/migrations/enqueue-keys.ts'
+import { resealVault } from '../../../api/vault/reseal-vault.ts'
+import { EraseReply } from '../../../erasure/schema.ts'
+import { EmptyReply } from '../../../lib/page.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
+import { verifyKey } from './verify-key.ts'
 
 export const keyRoutes: Endpoint[] = [
   post(

@@ -1,12 +1,12 @@
 import { Type } from '@sinclair/typebox'
-import { createPermission } from '../../api/permissions/create-permission.ts'
-import { createRole } from '../../api/permissions/create-role.ts'
-import { deletePermission } from '../../api/permissions/delete-permission.ts'
-import { deleteRole } from '../../api/permissions/delete-role.ts'
-import { getPermission } from '../../api/permissions/get-permission.ts'
-import { getRole } from '../../api/permissions/get-role.ts'
-import { listPermissions } from '../../api/permissions/list-permissions.ts'
-import { listRoles } from '../../api/permissions/list-roles.ts'
+import { createPermission } from '../../../api/permissions/create-permission.ts'
+import { createRole } from '../../../api/permissions/create-role.ts'
+import { deletePermission } from '../../../api/permissions/delete-permission.ts'
+import { deleteRole } from '../../../api/permissions/delete-role.ts'
+import { getPermission } from '../../../api/permissions/get-permission.ts'
+import { getRole } from '../../../api/permissions/get-role.ts'
+import { listPermissions } from '../../../api/permissions/list-permissions.ts'
+import { listRoles } from '../../../api/permissions/list-roles.ts'
 import {
   CreatePermissionBody,
   CreatePermissionReply,
@@ -22,10 +22,11 @@ import {
   RoleReply,
   SetRolePermissionsBody,
   SetRolePermissionsReply,
-} from '../../api/permissions/schema.ts'
-import { setRolePermissions } from '../../api/permissions/set-role-permissions.ts'
-import { EmptyReply } from '../../lib/page.ts'
-import { type Endpoint, get, post } from '../http/endpoint.ts'
+} from '../../../api/permissions/schema.ts'
+import { setRolePermissions } from '../../../api/permissions/set-role-permissions.ts'
+import { EmptyReply } from '../../../lib/page.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
 
 const NoQuery = Type.Object({})
 

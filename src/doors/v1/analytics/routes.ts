@@ -1,12 +1,13 @@
-import { getRatelimits } from '../../api/analytics/get-ratelimits.ts'
-import { getVerifications } from '../../api/analytics/get-verifications.ts'
+import { getRatelimits } from '../../../api/analytics/get-ratelimits.ts'
+import { getVerifications } from '../../../api/analytics/get-verifications.ts'
 import {
   GetRatelimitsQuery,
   GetRatelimitsReply,
   GetVerificationsQuery,
   GetVerificationsReply,
-} from '../../api/analytics/schema.ts'
-import { type Endpoint, get } from '../http/endpoint.ts'
+} from '../../../api/analytics/schema.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get } from '../endpoint.ts'
 
 export const analyticsRoutes: Endpoint[] = [
   get(

@@ -1,6 +1,6 @@
-import { createRootKey } from '../../api/root-keys/create-root-key.ts'
-import { deleteRootKey } from '../../api/root-keys/delete-root-key.ts'
-import { listRootKeys } from '../../api/root-keys/list-root-keys.ts'
+import { createRootKey } from '../../../api/root-keys/create-root-key.ts'
+import { deleteRootKey } from '../../../api/root-keys/delete-root-key.ts'
+import { listRootKeys } from '../../../api/root-keys/list-root-keys.ts'
 import {
   CreateRootKeyBody,
   CreateRootKeyReply,
@@ -8,10 +8,11 @@ import {
   ListRootKeysQuery,
   ListRootKeysReply,
   UpdateRootKeyBody,
-} from '../../api/root-keys/schema.ts'
-import { updateRootKey } from '../../api/root-keys/update-root-key.ts'
-import { EmptyReply } from '../../lib/page.ts'
-import { type Endpoint, get, post } from '../http/endpoint.ts'
+} from '../../../api/root-keys/schema.ts'
+import { updateRootKey } from '../../../api/root-keys/update-root-key.ts'
+import { EmptyReply } from '../../../lib/page.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
 
 export const rootKeyRoutes: Endpoint[] = [
   post(

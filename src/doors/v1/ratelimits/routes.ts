@@ -1,11 +1,9 @@
-import { createNamespace } from '../../api/ratelimits/create-namespace.ts'
-import { deleteNamespace } from '../../api/ratelimits/delete-namespace.ts'
-import { deleteOverride } from '../../api/ratelimits/delete-override.ts'
-import { getOverride } from '../../api/ratelimits/get-override.ts'
-import { limit } from '../../api/ratelimits/limit.ts'
-import { listNamespaces } from '../../api/ratelimits/list-namespaces.ts'
-import { listOverrides } from '../../api/ratelimits/list-overrides.ts'
-import { multiLimit } from '../../api/ratelimits/multi-limit.ts'
+import { createNamespace } from '../../../api/ratelimits/create-namespace.ts'
+import { deleteNamespace } from '../../../api/ratelimits/delete-namespace.ts'
+import { deleteOverride } from '../../../api/ratelimits/delete-override.ts'
+import { getOverride } from '../../../api/ratelimits/get-override.ts'
+import { listNamespaces } from '../../../api/ratelimits/list-namespaces.ts'
+import { listOverrides } from '../../../api/ratelimits/list-overrides.ts'
 import {
   CreateNamespaceBody,
   CreateNamespaceReply,
@@ -23,10 +21,12 @@ import {
   MultiLimitReply,
   SetOverrideBody,
   SetOverrideReply,
-} from '../../api/ratelimits/schema.ts'
-import { setOverride } from '../../api/ratelimits/set-override.ts'
-import { EmptyReply } from '../../lib/page.ts'
-import { type Endpoint, get, post } from '../http/endpoint.ts'
+} from '../../../api/ratelimits/schema.ts'
+import { setOverride } from '../../../api/ratelimits/set-override.ts'
+import { EmptyReply } from '../../../lib/page.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
+import { limitEndpoint, multiLimitEndpoint } from './limit.ts'
 
 /** Path, schemas, verb. Nothing is decided here; what a call does is in the file named after it. */
 export const ratelimitRoutes: Endpoint[] = [
@@ -40,7 +40,7 @@ export const ratelimitRoutes: Endpoint[] = [
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
       isHot: true,
     },
-    limit,
+    limitEndpoint,
   ),
   post(
     '/v1/ratelimits.multiLimit',
@@ -51,7 +51,7 @@ export const ratelimitRoutes: Endpoint[] = [
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
       isHot: true,
     },
-    multiLimit,
+    multiLimitEndpoint,
   ),
   post(
     '/v1/ratelimits.setOverride',

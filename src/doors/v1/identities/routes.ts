@@ -1,8 +1,8 @@
-import { createIdentity } from '../../api/identities/create-identity.ts'
-import { deleteIdentity } from '../../api/identities/delete-identity.ts'
-import { eraseIdentity } from '../../api/identities/erase-identity.ts'
-import { getIdentity } from '../../api/identities/get-identity.ts'
-import { listIdentities } from '../../api/identities/list-identities.ts'
+import { createIdentity } from '../../../api/identities/create-identity.ts'
+import { deleteIdentity } from '../../../api/identities/delete-identity.ts'
+import { eraseIdentity } from '../../../api/identities/erase-identity.ts'
+import { getIdentity } from '../../../api/identities/get-identity.ts'
+import { listIdentities } from '../../../api/identities/list-identities.ts'
 import {
   CreateIdentityBody,
   CreateIdentityReply,
@@ -13,11 +13,12 @@ import {
   ListIdentitiesQuery,
   ListIdentitiesReply,
   UpdateIdentityBody,
-} from '../../api/identities/schema.ts'
-import { updateIdentity } from '../../api/identities/update-identity.ts'
-import { EraseReply } from '../../erasure/schema.ts'
-import { EmptyReply } from '../../lib/page.ts'
-import { type Endpoint, get, post } from '../http/endpoint.ts'
+} from '../../../api/identities/schema.ts'
+import { updateIdentity } from '../../../api/identities/update-identity.ts'
+import { EraseReply } from '../../../erasure/schema.ts'
+import { EmptyReply } from '../../../lib/page.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
 
 export const identityRoutes: Endpoint[] = [
   post(

@@ -1,15 +1,16 @@
-import { createWorkspace } from '../../api/workspaces/create-workspace.ts'
-import { listWorkspaces } from '../../api/workspaces/list-workspaces.ts'
+import { createWorkspace } from '../../../api/workspaces/create-workspace.ts'
+import { listWorkspaces } from '../../../api/workspaces/list-workspaces.ts'
 import {
   CreateWorkspaceBody,
   CreateWorkspaceReply,
   ListWorkspacesQuery,
   ListWorkspacesReply,
   UpdateWorkspaceBody,
-} from '../../api/workspaces/schema.ts'
-import { updateWorkspace } from '../../api/workspaces/update-workspace.ts'
-import { EmptyReply } from '../../lib/page.ts'
-import { type Endpoint, get, post } from '../http/endpoint.ts'
+} from '../../../api/workspaces/schema.ts'
+import { updateWorkspace } from '../../../api/workspaces/update-workspace.ts'
+import { EmptyReply } from '../../../lib/page.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
 
 export const workspaceRoutes: Endpoint[] = [
   post(

@@ -1,28 +1,31 @@
-import type { Call } from '../../doors/http/endpoint.ts'
-import { badRequest } from '../../errors.ts'
-import { headerText } from '../../lib/header-text.ts'
-import { ratelimitHeaders } from '../../lib/ratelimit-headers.ts'
-import type { Deps } from '../../server/deps.ts'
-import type { RequestedLimit } from '../../verify/checks.ts'
-import { verify } from '../../verify/verify.ts'
-import type { VerifyKeyBody, VerifyKeyReply } from './schema.ts'
+import type { VerifyKeyBody, VerifyKeyReply } from '../../../api/keys/schema.ts'
+import { badRequest } from '../../../errors.ts'
+import { headerText } from '../../../lib/header-text.ts'
+import { ratelimitHeaders } from '../../../lib/ratelimit-headers.ts'
+import type { RequestedLimit } from '../../../verify/checks.ts'
+import { verify } from '../../../verify/verify.ts'
+import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 
 /** Is this key good for what is asked of it? Needs no root key: whoever holds a key may ask. */
-export async function verifyKey(deps: Deps, call: Call, body: VerifyKeyBody): Promise<VerifyKeyReply> {
-  const { outcome, record, limit, remaining } = await verify(deps, {
+export async function verifyKey(
+  services: DoorServices,
+  call: HttpCall,
+  body: VerifyKeyBody,
+): Promise<VerifyKeyReply> {
+  const { outcome, record, limit, remaining } = await verify(services, {
     key: body.key,
     apiId: body.apiId === undefined || body.apiId === '' ? null : body.apiId,
     permissions: body.authorization?.permissions,
     cost: body.remaining?.cost ?? 1,
-    limits: requestedLimits(body, deps.config.windowMsMax),
+    limits: requestedLimits(body, services.config.windowMsMax),
     tags: body.tags ?? null,
     caller: call,
   })
-  deps.measures.verified(outcome)
+  services.measures.verified(outcome)
   const { requestId } = call
   if (record === null) return { valid: false, code: 'NOT_FOUND', requestId }
-  if (limit !== null && deps.config.sendsRatelimitHeaders)
-    Object.assign(call.headers, ratelimitHeaders(limit, deps.clock()))
+  if (limit !== null && services.config.sendsRatelimitHeaders)
+    Object.assign(call.headers, ratelimitHeaders(limit, services.clock()))
   if (outcome === 'RATE_LIMITED' && limit !== null)
     call.headers['Unkey-Ratelimit-Triggered'] = headerText(limit.name)
 

@@ -1,0 +1,130 @@
+import type { AnySql } from '../../db/connect.ts'
+import type { WorkspaceId } from '../../lib/ids.ts'
+import type { SealedKey } from '../../vault/vault.ts'
+import type { ImportedKey } from './imports.ts'
+
+/** Which of these hashes a key has, deleted ones included, of whatever workspace. */
+export async function findTakenHashes(sql: AnySql, hashes: readonly string[]): Promise<string[]> {
+  const rows = await sql<{ hash: string }[]>`
+    select hash from keys where hash = any(${hashes as string[]}::text[])`
+  return rows.map(({ hash }) => hash)
+}
+
+/** A key in the queue of migrations.enqueueKeys, with who put it there. */
+export type KeyImportRow = {
+  id: number
+  workspaceId: WorkspaceId
+  rootKeyId: string
+  location: string | null
+  userAgent: string | null
+  apiId: string
+  key: ImportedKey
+  /** Its text, when that came with it. */
+  sealed: SealedKey | null
+  /** Failed ones so far. */
+  attempts: number
+}
+
+export async function insertKeyImports(
+  sql: AnySql,
+  actor: Pick<KeyImportRow, 'workspaceId' | 'rootKeyId' | 'location' | 'userAgent'>,
+  imports: readonly (Pick<KeyImportRow, 'apiId' | 'key' | 'sealed'> & { migrationId: string })[],
+  now: number,
+): Promise<void> {
+  const rows = imports.map(({ migrationId, apiId, key, sealed }) => ({
+    migration_id: migrationId,
+    api_id: apiId,
+    key_id: key.id,
+    key: JSON.stringify(key),
+    ciphertext: sealed?.ciphertext ?? null,
+    encryption_key_id: sealed?.encryptionKeyId ?? null,
+  }))
+  await sql`
+    insert into key_imports (workspace_id, migration_id, api_id, key_id, key, ciphertext, encryption_key_id, actor_id,
+                             location, user_agent, next_at, created_at)
+    select ${actor.workspaceId}, i.migration_id, i.api_id, i.key_id, i.key, i.ciphertext, i.encryption_key_id,
+           ${actor.rootKeyId}, ${actor.location}, ${actor.userAgent}, ${now}, ${now}
+      from json_to_recordset((${JSON.stringify(rows)}::text)::json)
+        as i (migration_id text, api_id text, key_id text, key text, ciphertext text, encryption_key_id text)`
+}
+
+/**
+ * The oldest of what is due, an equal share for each workspace that waits: one that enqueued a million keys does not hold
+ * up the others. What another server has locked is passed over.
+ */
+export async function findDueKeyImports(
+  sql: AnySql,
+  { now, limit }: { now: number; limit: number },
+): Promise<number[]> {
+  const rows = await sql<{ id: number }[]>`
+    with recursive waiting as (
+      (select workspace_id from key_imports
+        where failed_at is null and next_at <= ${now} order by workspace_id limit 1)
+      union all
+      select next.workspace_id
+        from waiting
+       cross join lateral (select i.workspace_id from key_imports i
+                            where i.failed_at is null and i.next_at <= ${now} and i.workspace_id > waiting.workspace_id
+                            order by i.workspace_id limit 1) as next
+    )
+    select due.id
+      from (select workspace_id from waiting order by random() limit ${limit}) as chosen
+     cross join lateral (select i.id from key_imports i
+                          where i.workspace_id = chosen.workspace_id and i.failed_at is null and i.next_at <= ${now}
+                          order by i.next_at, i.id
+                          limit greatest(1, ${limit} / (select count(*) from waiting))
+                            for update skip locked) as due`
+  return rows.map(({ id }) => id)
+}
+
+/** When something is due next, Unix ms; null = the queue is empty. */
+export async function findNextKeyImport(sql: AnySql): Promise<number | null> {
+  const [row] = await sql<{ at: number | null }[]>`
+    select min(next_at) as at from key_imports where failed_at is null`
+  return row?.at ?? null
+}
+
+/** Locks those that are still due until the transaction ends, without waiting for any. */
+export async function claimKeyImports(
+  tx: AnySql,
+  { ids, now }: { ids: readonly number[]; now: number },
+): Promise<KeyImportRow[]> {
+  type Row = Omit<KeyImportRow, 'key' | 'sealed'> & {
+    key: string
+    ciphertext: string | null
+    encryptionKeyId: string | null
+  }
+  const rows = await tx<Row[]>`
+    select id, workspace_id as "workspaceId", actor_id as "rootKeyId", location, user_agent as "userAgent",
+           api_id as "apiId", key, ciphertext, encryption_key_id as "encryptionKeyId", attempts
+      from key_imports
+     where id = any(${ids as number[]}::bigint[]) and failed_at is null and next_at <= ${now}
+     order by id for update skip locked`
+  return rows.map(({ ciphertext, encryptionKeyId, ...row }) => {
+    const key: ImportedKey = JSON.parse(row.key) // written by insertKeyImports
+    const sealed =
+      ciphertext === null || encryptionKeyId === null ? null : { keyId: key.id, ciphertext, encryptionKeyId }
+    return { ...row, key, sealed }
+  })
+}
+
+export async function deleteKeyImports(tx: AnySql, ids: readonly number[]): Promise<void> {
+  if (ids.length === 0) return
+  await tx`delete from key_imports where id = any(${ids as number[]}::bigint[])`
+}
+
+/** Puts off what failed, or keeps it for good. */
+export async function failKeyImports(
+  tx: AnySql,
+  failures: readonly { id: number; attempts: number; reason: string; nextAt: number; isFinal: boolean }[],
+  now: number,
+): Promise<void> {
+  if (failures.length === 0) return
+  await tx`
+    update key_imports i
+       set attempts = f.attempts, reason = f.reason, next_at = f."nextAt",
+           failed_at = case when f."isFinal" then ${now}::bigint end
+      from json_to_recordset((${JSON.stringify(failures)}::text)::json)
+        as f (id bigint, attempts integer, reason text, "nextAt" bigint, "isFinal" boolean)
+     where i.id = f.id`
+}

@@ -1,0 +1,23 @@
+import { rmSync, statSync } from 'node:fs'
+import { connect } from 'node:net'
+import { StartError } from '../../errors.ts'
+
+/** A killed server leaves its socket file; one that answers belongs to somebody. @throws StartError */
+export async function removeStaleSocket(path: string): Promise<void> {
+  const file = statSync(path, { throwIfNoEntry: false })
+  if (file === undefined) return
+  if (!file.isSocket()) throw new StartError(`TOLLGATE_SOCKET ${path} is a file that is no socket`)
+  const answers = await new Promise<boolean>((resolve) => {
+    const socket = connect(path)
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve(true)
+    })
+    socket.once('error', () => resolve(false))
+  })
+  if (answers)
+    throw new StartError(
+      `another server listens on TOLLGATE_SOCKET ${path}; stop that, or set TOLLGATE_SOCKET to another path`,
+    )
+  rmSync(path, { force: true })
+}

@@ -1,0 +1,50 @@
+import { TypeCompiler } from '@sinclair/typebox/compiler'
+import { RootKeyLimited } from '../../api/root-keys/authorize.ts'
+import { badRequest } from '../../errors.ts'
+import { headerText } from '../../lib/header-text.ts'
+import { docsUrl } from '../http/answer.ts'
+import type { Dialect } from '../http/dialect.ts'
+import { knownFieldsOf } from './known-fields.ts'
+import { readQuery } from './query.ts'
+import { STATUSES } from './statuses.ts'
+import { validationMessage } from './validation-message.ts'
+
+/** Unkey's v1 API on the wire: bare results, one error shape, unknown fields dropped, validation texts of its own. */
+export const v1: Dialect = {
+  prefix: '/v1/',
+
+  reader({ method, input, isHot }) {
+    const checker = TypeCompiler.Compile(input)
+    const check = (value: unknown): void => {
+      if (!checker.Check(value)) throw badRequest(validationMessage(input, checker.Errors(value)))
+    }
+    if (method === 'GET')
+      return (search) => {
+        const query = readQuery(input, search as URLSearchParams) // a GET has nothing else
+        check(query)
+        return query
+      }
+    // Hot endpoints name each field that they read: what is spared them is a copy.
+    const known = isHot ? null : knownFieldsOf(input)
+    return (body) => {
+      check(body)
+      return known === null ? body : known(body)
+    }
+  },
+
+  success: (reply) => reply,
+
+  failure: (error, { requestId, publicUrl }) => ({
+    status: STATUSES[error.code],
+    body: {
+      error: {
+        code: error.code,
+        docs: docsUrl(publicUrl, error.code),
+        message: error.message,
+        requestId,
+      },
+    },
+    headers:
+      error instanceof RootKeyLimited ? { 'Unkey-Ratelimit-Triggered': headerText(error.limitName) } : null,
+  }),
+}

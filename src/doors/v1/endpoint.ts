@@ -1,0 +1,83 @@
+import type { Static, TSchema } from '@sinclair/typebox'
+import type { ErrorCode } from '../../errors.ts'
+import type { Access, DoorServices, Endpoint, HttpCall } from '../http/endpoint.ts'
+import { v1 } from './dialect.ts'
+
+type Path = `/v1/${string}`
+
+type Definition<I extends TSchema, R extends TSchema> = {
+  input: I
+  reply: R
+  summary: string
+  status?: 200 | 202
+  access?: Access
+  answersPostToo?: boolean
+  isHot?: boolean
+  introduced?: string
+  /** Beyond those that every endpoint of its access shares. */
+  errors?: readonly ErrorCode[]
+  answerHeaders?: Record<string, string>
+}
+type Run<I extends TSchema, R extends TSchema> = (
+  services: DoorServices,
+  call: HttpCall,
+  input: Static<I>,
+) => Static<R> | Promise<Static<R>>
+
+/** A read: parameters in the query string. See `doors/http/query.ts` for how texts become numbers, booleans and lists. */
+export const get = <I extends TSchema, R extends TSchema>(
+  path: Path,
+  definition: Definition<I, R>,
+  run: Run<I, R>,
+): Endpoint => define('GET', path, definition, run)
+
+/** Everything else: a JSON body. */
+export const post = <I extends TSchema, R extends TSchema>(
+  path: Path,
+  definition: Definition<I, R>,
+  run: Run<I, R>,
+): Endpoint => define('POST', path, definition, run)
+
+function define<I extends TSchema, R extends TSchema>(
+  method: Endpoint['method'],
+  path: Path,
+  definition: Definition<I, R>,
+  run: Run<I, R>,
+): Endpoint {
+  const { input, reply, summary, status = 200, access = 'root-key', isHot = false } = definition
+  const { introduced = null, errors = [], answersPostToo = false, answerHeaders = {} } = definition
+  return {
+    method,
+    dialect: v1,
+    answersPostToo,
+    path,
+    input,
+    reply,
+    summary,
+    status,
+    access,
+    isHot,
+    introduced,
+    errors: [
+      ...(access === 'root-key' ? ROOT_KEY_ERRORS : []),
+      ...COMMON_ERRORS,
+      ...(method === 'POST' ? BODY_ERRORS : []),
+      ...errors,
+    ],
+    answerHeaders,
+    run: run as Endpoint['run'], // the boundary itself: doors/doors/http/handle.ts has checked what it passes against `input`
+  }
+}
+
+const COMMON_ERRORS = ['BAD_REQUEST', 'INTERNAL_SERVER_ERROR'] as const
+const BODY_ERRORS = ['UNSUPPORTED_MEDIA_TYPE'] as const
+/** What `authenticate` may throw. */
+const ROOT_KEY_ERRORS = [
+  'UNAUTHORIZED',
+  'FORBIDDEN',
+  'DISABLED',
+  'EXPIRED',
+  'USAGE_EXCEEDED',
+  'INSUFFICIENT_PERMISSIONS',
+  'RATE_LIMITED',
+] as const

@@ -1,0 +1,41 @@
+import { type Decision, limit } from '../../../api/ratelimits/limit.ts'
+import { multiLimit } from '../../../api/ratelimits/multi-limit.ts'
+import type { LimitBody, LimitReply, MultiLimitBody } from '../../../api/ratelimits/schema.ts'
+import { authenticate } from '../../../api/root-keys/authorize.ts'
+import { ratelimitHeaders } from '../../../lib/ratelimit-headers.ts'
+import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+
+/** The root key first, then the namespace, then the right to limit in it: the order is contract. */
+export async function limitEndpoint(
+  services: DoorServices,
+  call: HttpCall,
+  body: LimitBody,
+): Promise<LimitReply> {
+  const known = authenticate(services, call)
+  const actor = known instanceof Promise ? await known : known
+  const decision = await limit(services, actor, body)
+  const reply = replyOf(decision)
+  if (services.config.sendsRatelimitHeaders) {
+    const { limit, remaining, reset: resetAtMs } = reply
+    const { namespace, take } = decision
+    const state = { name: namespace.name, limit, remaining, resetAtMs, durationMs: take.durationMs }
+    Object.assign(call.headers, ratelimitHeaders(state, services.clock()))
+  }
+  return reply
+}
+
+export async function multiLimitEndpoint(
+  services: DoorServices,
+  call: HttpCall,
+  body: MultiLimitBody,
+): Promise<LimitReply[]> {
+  const decisions = await multiLimit(services, await authenticate(services, call), body)
+  return decisions.map(replyOf)
+}
+
+const replyOf = ({ take, taken }: Pick<Decision, 'take' | 'taken'>): LimitReply => ({
+  success: taken.passed,
+  limit: take.limit,
+  remaining: Math.max(0, take.limit - taken.used),
+  reset: taken.resetAtMs,
+})
