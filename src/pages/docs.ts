@@ -13,7 +13,8 @@ import sidecar from '../../docs/how-to/sidecar.md' with { type: 'text' }
 import tuning from '../../docs/how-to/tuning.md' with { type: 'text' }
 import bounds from '../../docs/reference/bounds.md' with { type: 'text' }
 import logs from '../../docs/reference/logs.md' with { type: 'text' }
-import { ALL_ERRORS } from '../errors.ts'
+import { STATUSES } from '../doors/v1/statuses.ts'
+import { ALL_ERRORS, type AnyErrorCode } from '../errors.ts'
 import type { OpenApiDocument } from './openapi.ts'
 import { pageOf } from './page.ts'
 
@@ -170,11 +171,11 @@ function entriesOf(api: OpenApiDocument): Entry[] {
         ].join(' '),
       })),
   )
-  const errors = Object.entries(ALL_ERRORS).map(([code, { status, about, remedy }]) => ({
+  const errors = Object.entries(ALL_ERRORS).map(([code, { about, remedy }]) => ({
     href: `/errors/${code}`,
     page: 'Errors',
     title: code,
-    text: `${status}. ${about} ${remedy}`,
+    text: `${STATUSES[code as AnyErrorCode]}. ${about} ${remedy}`, // its own names,
   }))
   return [...DOCS.flatMap(sectionsOf), ...methods, ...errors]
 }

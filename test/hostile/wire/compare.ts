@@ -74,7 +74,7 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
   {
     ours: /^(answered|\d{3} )/,
     theirs: /^closed/,
-    bytes: /Connection: upgrade\r\n[^]*Upgrade: /i,
+    bytes: /Connection: upgrade\r\n[\s\S]*Upgrade: /i,
     why: 'RFC 9110 7.8: an Upgrade that is not wanted is ignored. Node answers it and reads nothing that follows',
   },
   {
@@ -93,7 +93,7 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
   {
     ours: /^closed/,
     theirs: /./,
-    bytes: /HTTP\/1\.0\r\n[^]*Connection: keep-alive/i,
+    bytes: /HTTP\/1\.0\r\n[\s\S]*Connection: keep-alive/i,
     why: 'a request of HTTP/1.0 is answered and its connection closed. Node keeps it open for who asks',
   },
   {
