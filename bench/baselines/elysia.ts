@@ -1,6 +1,6 @@
 import { Elysia } from 'elysia'
 import { VerifyKeyBody } from '../../src/api/keys/schema.ts'
-import { LimitBody } from '../../src/api/ratelimits/schema.ts'
+import { LimitBody } from '../../src/doors/v1/ratelimits/schema.ts'
 
 // Elysia with the same body schemas and nothing behind them, written as its guide does.
 const reply = { success: true, limit: 1, remaining: 1, reset: 1_800_000_000_000 }

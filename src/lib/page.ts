@@ -16,6 +16,9 @@ export const PageReply = {
   ),
 }
 
+/** What of a list is asked for: items after the one whose id is `cursor`, the empty text being the beginning. */
+export type Page = { limit: number; cursor: string }
+
 /** Items to a page when the caller does not say. */
 export const PAGE_ITEMS_DEFAULT = 100
 

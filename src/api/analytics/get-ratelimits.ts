@@ -1,9 +1,9 @@
+import type { GetRatelimitsQuery, RatelimitDatapoint } from '../../doors/v1/analytics/schema.ts'
 import { badRequest, notFound } from '../../errors.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { authenticate, requireOn } from '../root-keys/authorize.ts'
-import { checkOrder, completeSeries, readRange, rowsToRead, splitAtCommas, timeGroupOf } from './query.ts'
-import type { GetRatelimitsQuery, RatelimitDatapoint } from './schema.ts'
+import { checkOrder, completeSeries, readRange, rowsToRead, splitAtCommas, timeGroupOf } from './series.ts'
 import { bucketsWithRatelimits, countRatelimits, findNamespace } from './store.ts'
 
 /**

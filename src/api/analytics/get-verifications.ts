@@ -1,4 +1,5 @@
 import type { AnySql } from '../../db/connect.ts'
+import type { GetVerificationsQuery, VerificationDatapoint } from '../../doors/v1/analytics/schema.ts'
 import { ApiError, badRequest, notFound } from '../../errors.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 import { findApi } from '../apis/store.ts'
@@ -6,8 +7,7 @@ import type { Call } from '../call.ts'
 import { findIdentityIds } from '../identities/store.ts'
 import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import { checkOrder, completeSeries, readRange, rowsToRead, splitAtCommas, timeGroupOf } from './query.ts'
-import type { GetVerificationsQuery, VerificationDatapoint } from './schema.ts'
+import { checkOrder, completeSeries, readRange, rowsToRead, splitAtCommas, timeGroupOf } from './series.ts'
 import {
   bucketsWithVerifications,
   countVerifications,

@@ -1,8 +1,8 @@
+import type { ListEventsQuery, ListEventsReply } from '../../doors/v1/audit-events/schema.ts'
 import { cutPage, PAGE_ITEMS_DEFAULT } from '../../lib/page.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import type { ListEventsQuery, ListEventsReply } from './schema.ts'
 import { type AuditEventRow, listAuditEventRows } from './store.ts'
 
 /** What was changed in the workspace, by whom. No total: a log only grows, and counting it would cost more each day. */

@@ -1,19 +1,20 @@
 import { audit } from '../../audit/log.ts'
 import { ApiError } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import type { CreateNamespaceBody, CreateNamespaceReply } from './schema.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { insertNamespace } from './store.ts'
 
-/** Makes a namespace before its first use, so that overrides can be set, or for callers who may not make one. */
+/**
+ * Makes a namespace before its first use, so that overrides can be set, or for callers who may not make one.
+ * @returns its id.
+ * @throws ApiError CONFLICT when there is one of this name.
+ */
 export async function createNamespace(
-  services: Services,
-  call: Call,
-  { name }: CreateNamespaceBody,
-): Promise<CreateNamespaceReply> {
-  const actor = await authenticate(services, call, anyOf('*', 'ratelimit.*.create_namespace'))
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  name: string,
+): Promise<string> {
   const id = newId('rlns')
   await services.database.write(async (tx) => {
     const isNew = await insertNamespace(tx, {
@@ -31,5 +32,5 @@ export async function createNamespace(
       },
     ])
   })
-  return { namespaceId: id }
+  return id
 }

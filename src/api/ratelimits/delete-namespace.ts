@@ -1,22 +1,18 @@
 import { audit } from '../../audit/log.ts'
 import { notFound } from '../../errors.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import type { DeleteNamespaceBody } from './schema.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { softDeleteNamespace } from './store.ts'
 
-/** Its overrides go with it. A later namespace of the same name is another one: new id, new counters. */
+/**
+ * Its overrides go with it. A later namespace of the same name is another one: new id, new counters.
+ * @throws ApiError NOT_FOUND
+ */
 export async function deleteNamespace(
-  services: Services,
-  call: Call,
-  { namespaceId: id }: DeleteNamespaceBody,
-): Promise<Record<string, never>> {
-  const actor = await authenticate(
-    services,
-    call,
-    anyOf('*', 'ratelimit.*.delete_namespace', `ratelimit.${id}.delete_namespace`),
-  )
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  id: string,
+): Promise<void> {
   await services.database.write(async (tx, touch) => {
     const deleted = await softDeleteNamespace(tx, actor.workspaceId, id, services.clock())
     if (deleted === null) throw notFound(`namespace ${id}`)
@@ -29,5 +25,4 @@ export async function deleteNamespace(
     ])
     touch(id)
   })
-  return {}
 }

@@ -1,24 +1,23 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import { notFound } from '../../errors.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { authenticate } from '../root-keys/authorize.ts'
-import { readNamespaceName, requireNamespace } from './namespace-name.ts'
-import type { DeleteOverrideBody } from './schema.ts'
+import type { Actor } from '../root-keys/authorize.ts'
+import { requireNamespace } from './namespace-name.ts'
 import { valuesOf } from './set-override.ts'
-import { holdNamespace, softDeleteOverride } from './store.ts'
+import { holdNamespace, type NamespaceName, softDeleteOverride } from './store.ts'
 
-/** From the next call on the identifier has the limits its callers ask for. */
+/**
+ * From the next call on the identifier has the limits its callers ask for.
+ * @throws ApiError NOT_FOUND; as {@link requireNamespace}
+ */
 export async function deleteOverride(
-  services: Services,
-  call: Call,
-  body: DeleteOverrideBody,
-): Promise<Record<string, never>> {
-  const actor = await authenticate(services, call)
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  by: NamespaceName,
+  identifier: string,
+): Promise<void> {
   const { workspaceId } = actor
-  const by = readNamespaceName(body)
-  const { identifier } = body
   await services.database.write(async (tx, touch) => {
     const found = await holdNamespace(tx, workspaceId, by)
     const namespace = requireNamespace(actor, { found, by, action: 'delete_override' })
@@ -41,5 +40,4 @@ export async function deleteOverride(
     ])
     touch(namespace.id)
   })
-  return {}
 }

@@ -1,22 +1,6 @@
-import { type ApiError, badRequest, notFound } from '../../errors.ts'
+import { type ApiError, notFound } from '../../errors.ts'
 import { type Actor, requireOn } from '../root-keys/authorize.ts'
 import type { NamespaceName } from './store.ts'
-
-/**
- * A namespace as a request names it: the id wins, and an empty text is none.
- * @throws ApiError BAD_REQUEST when neither is given.
- */
-export function readNamespaceName({
-  namespaceId = '',
-  namespaceName = '',
-}: {
-  namespaceId?: string
-  namespaceName?: string
-}): NamespaceName {
-  if (namespaceId !== '') return { id: namespaceId }
-  if (namespaceName !== '') return { name: namespaceName }
-  throw badRequest('either namespaceId or namespaceName is required')
-}
 
 const namespaceNotFound = (by: NamespaceName): ApiError =>
   notFound(`namespace ${'id' in by ? by.id : by.name}`)

@@ -2,31 +2,32 @@ import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import { requireBound } from '../../db/bounds.ts'
 import { newId } from '../../lib/ids.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { authenticate } from '../root-keys/authorize.ts'
-import { readNamespaceName, requireNamespace } from './namespace-name.ts'
+import type { Actor } from '../root-keys/authorize.ts'
+import { requireNamespace } from './namespace-name.ts'
 import { hasInnerText } from './overrides.ts'
-import type { SetOverrideBody, SetOverrideReply } from './schema.ts'
 import {
   countInnerPatterns,
   countOverrides,
   holdNamespace,
   lockOverrideRow,
+  type NamespaceName,
   type OverrideRow,
   upsertOverride,
 } from './store.ts'
 
-/** Makes an override or changes the one of this identifier; it counts from the next call on. Makes no namespace. */
+/**
+ * Makes an override or changes the one of this identifier; it counts from the next call on. Makes no namespace.
+ * @returns the id of the override.
+ * @throws ApiError as {@link requireNamespace}; PRECONDITION_FAILED at a bound of the workspace.
+ */
 export async function setOverride(
-  services: Services,
-  call: Call,
-  body: SetOverrideBody,
-): Promise<SetOverrideReply> {
-  const by = readNamespaceName(body)
-  const actor = await authenticate(services, call)
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  by: NamespaceName,
+  { identifier, limit, durationMs, async }: Omit<OverrideRow, 'id'> & { async: boolean },
+): Promise<string> {
   const { workspaceId } = actor
-  const { identifier, limit, duration: durationMs, async = false } = body
   return await services.database.write(async (tx, touch) => {
     const found = await holdNamespace(tx, workspaceId, by)
     const namespace = requireNamespace(actor, { found, by, action: 'set_override' })
@@ -57,7 +58,7 @@ export async function setOverride(
       },
     ])
     touch(namespace.id)
-    return { overrideId: id }
+    return id
   })
 }
 

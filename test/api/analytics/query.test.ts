@@ -5,7 +5,7 @@ import {
   readRange,
   splitAtCommas,
   timeGroupOf,
-} from '../../../src/api/analytics/query.ts'
+} from '../../../src/api/analytics/series.ts'
 import { ApiError } from '../../../src/errors.ts'
 
 const H = 3_600_000

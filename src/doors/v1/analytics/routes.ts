@@ -1,13 +1,13 @@
 import { getRatelimits } from '../../../api/analytics/get-ratelimits.ts'
 import { getVerifications } from '../../../api/analytics/get-verifications.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get } from '../endpoint.ts'
 import {
   GetRatelimitsQuery,
   GetRatelimitsReply,
   GetVerificationsQuery,
   GetVerificationsReply,
-} from '../../../api/analytics/schema.ts'
-import type { Endpoint } from '../../http/endpoint.ts'
-import { get } from '../endpoint.ts'
+} from './schema.ts'
 
 export const analyticsRoutes: Endpoint[] = [
   get(

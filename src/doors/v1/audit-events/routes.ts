@@ -1,7 +1,7 @@
 import { listEvents } from '../../../api/audit-events/list-events.ts'
-import { ListEventsQuery, ListEventsReply } from '../../../api/audit-events/schema.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get } from '../endpoint.ts'
+import { ListEventsQuery, ListEventsReply } from './schema.ts'
 
 export const auditEventRoutes: Endpoint[] = [
   get(

@@ -1,9 +1,9 @@
 import { type Decision, limit } from '../../../api/ratelimits/limit.ts'
 import { multiLimit } from '../../../api/ratelimits/multi-limit.ts'
-import type { LimitBody, LimitReply, MultiLimitBody } from '../../../api/ratelimits/schema.ts'
 import { authenticate } from '../../../api/root-keys/authorize.ts'
 import { ratelimitHeaders } from '../../../lib/ratelimit-headers.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+import type { LimitBody, LimitReply, MultiLimitBody } from './schema.ts'
 
 /** The root key first, then the namespace, then the right to limit in it: the order is contract. */
 export async function limitEndpoint(

@@ -4,6 +4,14 @@ import { deleteOverride } from '../../../api/ratelimits/delete-override.ts'
 import { getOverride } from '../../../api/ratelimits/get-override.ts'
 import { listNamespaces } from '../../../api/ratelimits/list-namespaces.ts'
 import { listOverrides } from '../../../api/ratelimits/list-overrides.ts'
+import { setOverride } from '../../../api/ratelimits/set-override.ts'
+import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
+import { EmptyReply } from '../../../lib/page.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
+import { pageOf } from '../page.ts'
+import { limitEndpoint, multiLimitEndpoint } from './limit.ts'
+import { readNamespaceName } from './namespace-name.ts'
 import {
   CreateNamespaceBody,
   CreateNamespaceReply,
@@ -21,14 +29,9 @@ import {
   MultiLimitReply,
   SetOverrideBody,
   SetOverrideReply,
-} from '../../../api/ratelimits/schema.ts'
-import { setOverride } from '../../../api/ratelimits/set-override.ts'
-import { EmptyReply } from '../../../lib/page.ts'
-import type { Endpoint } from '../../http/endpoint.ts'
-import { get, post } from '../endpoint.ts'
-import { limitEndpoint, multiLimitEndpoint } from './limit.ts'
+} from './schema.ts'
 
-/** Path, schemas, verb. Nothing is decided here; what a call does is in the file named after it. */
+/** What each call asks first, and who may. What it then does is in `api/ratelimits/`. */
 export const ratelimitRoutes: Endpoint[] = [
   post(
     '/v1/ratelimits.limit',
@@ -61,12 +64,23 @@ export const ratelimitRoutes: Endpoint[] = [
       summary: 'Set an override',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    setOverride,
+    async (services, call, body) => {
+      const by = readNamespaceName(body)
+      const actor = await authenticate(services, call)
+      const { identifier, limit, duration: durationMs, async = false } = body
+      const override = { identifier, limit, durationMs, async }
+      return { overrideId: await setOverride(services, actor, by, override) }
+    },
   ),
   get(
     '/v1/ratelimits.getOverride',
     { input: GetOverrideQuery, reply: GetOverrideReply, summary: 'Get an override', errors: ['NOT_FOUND'] },
-    getOverride,
+    async (services, call, query) => {
+      const actor = await authenticate(services, call)
+      const override = await getOverride(services, actor, readNamespaceName(query), query.identifier)
+      const { id, identifier, limit, durationMs, async } = override
+      return { id, identifier, limit, duration: durationMs, async }
+    },
   ),
   get(
     '/v1/ratelimits.listOverrides',
@@ -77,12 +91,28 @@ export const ratelimitRoutes: Endpoint[] = [
       introduced: '2024-11-25',
       errors: ['NOT_FOUND'],
     },
-    listOverrides,
+    async (services, call, query) => {
+      const by = readNamespaceName(query)
+      const actor = await authenticate(services, call)
+      const { items, ...page } = await listOverrides(services, actor, by, pageOf(query))
+      const overrides = items.map(({ id, identifier, limit, durationMs, async }) => ({
+        id,
+        identifier,
+        limit,
+        duration: durationMs,
+        ...(async === null ? {} : { async }),
+      }))
+      return { overrides, ...page }
+    },
   ),
   post(
     '/v1/ratelimits.deleteOverride',
     { input: DeleteOverrideBody, reply: EmptyReply, summary: 'Delete an override', errors: ['NOT_FOUND'] },
-    deleteOverride,
+    async (services, call, body) => {
+      const actor = await authenticate(services, call)
+      await deleteOverride(services, actor, readNamespaceName(body), body.identifier)
+      return {}
+    },
   ),
   post(
     '/v1/ratelimits.createNamespace',
@@ -92,16 +122,27 @@ export const ratelimitRoutes: Endpoint[] = [
       summary: 'Create a namespace',
       errors: ['CONFLICT', 'PRECONDITION_FAILED'],
     },
-    createNamespace,
+    async (services, call, { name }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'ratelimit.*.create_namespace'))
+      return { namespaceId: await createNamespace(services, actor, name) }
+    },
   ),
   get(
     '/v1/ratelimits.listNamespaces',
     { input: ListNamespacesQuery, reply: ListNamespacesReply, summary: 'List namespaces' },
-    listNamespaces,
+    async (services, call, query) => {
+      const actor = await authenticate(services, call, anyOf('*', 'ratelimit.*.read_namespace'))
+      const { items: namespaces, ...page } = await listNamespaces(services, actor, pageOf(query))
+      return { namespaces, ...page }
+    },
   ),
   post(
     '/v1/ratelimits.deleteNamespace',
     { input: DeleteNamespaceBody, reply: EmptyReply, summary: 'Delete a namespace', errors: ['NOT_FOUND'] },
-    deleteNamespace,
+    async (services, call, { namespaceId }) => {
+      const rights = anyOf('*', 'ratelimit.*.delete_namespace', `ratelimit.${namespaceId}.delete_namespace`)
+      await deleteNamespace(services, await authenticate(services, call, rights), namespaceId)
+      return {}
+    },
   ),
 ]
