@@ -1,63 +1,77 @@
-import type { GetRatelimitsQuery, RatelimitDatapoint } from '../../doors/v1/analytics/schema.ts'
-import { badRequest, notFound } from '../../errors.ts'
-import type { Call } from '../call.ts'
+import { notFound } from '../../errors.ts'
+import type { TimeGroup } from '../../lib/buckets.ts'
 import type { Services } from '../parts.ts'
-import { authenticate, requireOn } from '../root-keys/authorize.ts'
-import { checkOrder, completeSeries, readRange, rowsToRead, splitAtCommas, timeGroupOf } from './series.ts'
-import { bucketsWithRatelimits, countRatelimits, findNamespace } from './store.ts'
+import { type Actor, requireOn } from '../root-keys/authorize.ts'
+import { completeSeries, type Range, rowsToRead } from './series.ts'
+import { bucketsWithRatelimits, countRatelimits, findNamespace, type RatelimitOrder } from './store.ts'
+
+/** Which decisions to count, and by what. */
+export type RatelimitQuestion = {
+  by: { namespaceId: string } | { namespaceName: string }
+  range: Range
+  /** Only these, added up unless grouped by identifier; empty = all. */
+  identifiers: readonly string[]
+  /** Null = one datapoint for the whole range. */
+  time: TimeGroup | null
+  byIdentifier: boolean
+  order: RatelimitOrder
+  /** Datapoints at most, cut after sorting. */
+  limit: number | undefined
+}
+
+export type RatelimitDatapoint = {
+  /** Start of the time slice, Unix ms; when grouped by time. */
+  time?: number
+  /** When grouped by identifier; absent on the one that adds up all that were not kept by name. */
+  identifier?: string
+  passed: number
+  denied: number
+  total: number
+}
 
 /**
  * How a namespace decided. Identifiers that an hour did not keep by name (see usage/rollup.ts for how many it keeps) are
  * one datapoint without `identifier`.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS, NOT_FOUND; BAD_REQUEST for too many datapoints.
  */
 export async function getRatelimits(
-  services: Services,
-  call: Call,
-  query: GetRatelimitsQuery,
+  services: Pick<Services, 'sql' | 'history'>,
+  actor: Actor,
+  { by, range, identifiers, time, byIdentifier, order, limit }: RatelimitQuestion,
 ): Promise<RatelimitDatapoint[]> {
-  const { namespaceId, namespaceName } = query
-  const wanted =
-    namespaceId !== undefined ? { namespaceId } : namespaceName !== undefined ? { namespaceName } : null
-  if (wanted === null) throw badRequest('namespaceId: Either namespaceId or namespaceName is required')
-  const range = readRange(query, services.clock())
-  const names = splitAtCommas(query.groupBy)
-  const time = timeGroupOf(names)
-  checkOrder(query.orderBy, time)
-
-  const actor = await authenticate(services, call)
-  const namespace = await findNamespace(services.sql, actor.workspaceId, wanted)
-  // Asked before it is said that there is none: who lacks the right does not learn that either.
-  requireOn(actor, { resource: 'ratelimit', action: 'read_namespace' }, namespace?.id ?? namespaceId ?? null)
-  if (namespace === null) throw notFound(`namespace ${namespaceId ?? namespaceName}`)
-
   const { workspaceId } = actor
+  const namespace = await findNamespace(services.sql, workspaceId, by)
+  const [id, name] = 'namespaceId' in by ? [by.namespaceId, by.namespaceId] : [null, by.namespaceName]
+  // Asked before it is said that there is none: who lacks the right does not learn that either.
+  requireOn(actor, { resource: 'ratelimit', action: 'read_namespace' }, namespace?.id ?? id)
+  if (namespace === null) throw notFound(`namespace ${name}`)
+
   const { from, to } = range
-  const groups = { time, identifier: names.includes('identifier') }
-  const filter = { workspaceId, namespaceId: namespace.id, identifiers: query.identifier ?? [], from, to }
-  const order = query.orderBy === undefined ? null : { by: query.orderBy, descending: query.order === 'desc' }
+  const groups = { time, identifier: byIdentifier }
+  const filter = { workspaceId, namespaceId: namespace.id, identifiers, from, to }
   // Asked before the rows: a bucket that gets its first row in between must not be taken for an empty one.
   const bucketsWithData =
-    time !== null && query.limit !== undefined
+    time !== null && limit !== undefined
       ? await bucketsWithRatelimits(services.history, filter, time)
       : new Set<number>()
-  const rows = await countRatelimits(services.history, filter, groups, order, rowsToRead(query.limit))
+  const rows = await countRatelimits(services.history, filter, groups, order, rowsToRead(limit))
   const datapoints = rows.map(
     (row): RatelimitDatapoint => ({
       ...(time !== null && { time: row.time }),
-      ...(groups.identifier && row.identifier !== null && { identifier: row.identifier }),
+      ...(byIdentifier && row.identifier !== null && { identifier: row.identifier }),
       passed: row.passed,
       denied: row.denied,
       total: row.total,
     }),
   )
-  if (names.length === 0 && datapoints.length === 0) return [NOTHING]
+  if (time === null && !byIdentifier && datapoints.length === 0) return [NOTHING]
   return completeSeries(datapoints, {
     range,
     time,
     bucketsWithData,
     emptyRow: (at) => ({ time: at, ...NOTHING }),
     order,
-    limit: query.limit,
+    limit,
   })
 }
 

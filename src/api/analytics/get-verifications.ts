@@ -1,60 +1,74 @@
 import type { AnySql } from '../../db/connect.ts'
-import type { GetVerificationsQuery, VerificationDatapoint } from '../../doors/v1/analytics/schema.ts'
-import { ApiError, badRequest, notFound } from '../../errors.ts'
+import { ApiError, notFound } from '../../errors.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 import { findApi } from '../apis/store.ts'
-import type { Call } from '../call.ts'
 import { findIdentityIds } from '../identities/store.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import { checkOrder, completeSeries, readRange, rowsToRead, splitAtCommas, timeGroupOf } from './series.ts'
+import type { Actor } from '../root-keys/authorize.ts'
+import { completeSeries, type Range, rowsToRead } from './series.ts'
 import {
   bucketsWithVerifications,
   countVerifications,
+  type VerificationCount,
   type VerificationGroups,
+  type VerificationOrder,
   type VerificationRow,
 } from './store.ts'
 
-/** What happened to an API's keys: the order of checks here is contract. At most four statements of its own, whatever is asked. */
-export async function getVerifications(
-  services: Services,
-  call: Call,
-  query: GetVerificationsQuery,
-): Promise<VerificationDatapoint[]> {
-  const range = readRange(query, services.clock())
-  const names = splitAtCommas(query.groupBy)
-  if (names.includes('tag') && names.includes('tags'))
-    throw badRequest('groupBy: tag and tags exclude each other')
-  const time = timeGroupOf(names)
-  checkOrder(query.orderBy, time)
-  const groups: VerificationGroups = {
-    time,
-    key: names.includes('key'),
-    identity: names.includes('identity'),
-    tags: names.includes('tags') ? 'set' : names.includes('tag') ? 'each' : null,
-  }
+/** Which verifications to count, and by what. */
+export type VerificationQuestion = {
+  apiId: string
+  /** Only of keys that were connected to this identity at the time; null = all. */
+  externalId: string | null
+  /** Only these keys, added up unless grouped by key; empty = all. */
+  keyIds: readonly string[]
+  /** Only verifications that carried all of these; empty = all. */
+  tags: readonly string[]
+  range: Range
+  groups: VerificationGroups
+  order: VerificationOrder | null
+  /** Datapoints at most, cut after sorting. */
+  limit: number | undefined
+}
 
-  // As the specification says: not the permission of one API.
-  const { workspaceId } = await authenticate(services, call, anyOf('*', 'api.*.read_api'))
-  const api = await findApi(services.sql, workspaceId, query.apiId)
-  if (api === null) throw notFound(`api ${query.apiId}`)
+export type VerificationDatapoint = Record<VerificationCount, number> & {
+  /** Start of the time slice, Unix ms; when grouped by time. */
+  time?: number
+  /** When grouped by tag; empty in a slice without data. */
+  tag?: string
+  /** When grouped by tags: the whole set, sorted; empty = untagged. */
+  tags?: string[]
+  /** When grouped by key; empty in a slice without data. */
+  keyId?: string
+  /** When grouped by identity; absent in a slice without data. Its `externalId` is absent once it is deleted. */
+  identity?: { id: string; externalId?: string }
+}
+
+/**
+ * What happened to an API's keys. At most four statements of its own, whatever is asked.
+ * @throws ApiError NOT_FOUND for the API or the identity, PRECONDITION_FAILED for an API without keys; BAD_REQUEST for
+ *   too many datapoints.
+ */
+export async function getVerifications(
+  services: Pick<Services, 'sql' | 'history'>,
+  { workspaceId }: Pick<Actor, 'workspaceId'>,
+  { apiId, externalId, keyIds, tags, range, groups, order, limit }: VerificationQuestion,
+): Promise<VerificationDatapoint[]> {
+  const api = await findApi(services.sql, workspaceId, apiId)
+  if (api === null) throw notFound(`api ${apiId}`)
   const { keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${api.id} has no keys`)
-  const identityId =
-    query.externalId === undefined || query.externalId === ''
-      ? null
-      : await findIdentity(services.sql, workspaceId, query.externalId)
+  const identityId = externalId === null ? null : await findIdentity(services.sql, workspaceId, externalId)
 
+  const { time } = groups
   const { from, to } = range
-  const tags = query.tag ?? []
-  const filter = { workspaceId, keyspaceId, identityId, keyIds: splitAtCommas(query.keyId), tags, from, to }
-  const order = query.orderBy === undefined ? null : { by: query.orderBy, descending: query.order === 'desc' }
+  const filter = { workspaceId, keyspaceId, identityId, keyIds, tags, from, to }
   // Asked before the rows: a bucket that gets its first row in between must not be taken for an empty one.
   const bucketsWithData =
-    time !== null && query.limit !== undefined
+    time !== null && limit !== undefined
       ? await bucketsWithVerifications(services.history, filter, { ...groups, time })
       : new Set<number>()
-  const rows = await countVerifications(services.history, filter, groups, order, rowsToRead(query.limit))
+  const rows = await countVerifications(services.history, filter, groups, order, rowsToRead(limit))
   const datapoints = rows.map((row) => toDatapoint(row, groups))
   return completeSeries(datapoints, {
     range,
@@ -62,7 +76,7 @@ export async function getVerifications(
     bucketsWithData,
     emptyRow: (at) => ({ time: at, ...emptyDatapoint(groups) }),
     order,
-    limit: query.limit,
+    limit,
   })
 }
 

@@ -1,43 +1,11 @@
 import { badRequest } from '../../errors.ts'
 import { bucketAfter, bucketOf, type TimeGroup } from '../../lib/buckets.ts'
-import { DAY_MS, HOUR_MS } from '../../lib/clock.ts'
 
 /** Datapoints of one answer at most. More would hold this server's thread and memory for everyone else. */
 export const ROWS_MAX = 20_000
 
 /** Whole hours of UTC: `from <= t < to`. Buckets from that of `from` up to, not including, that of `lastHour` are never left out. */
 export type Range = { from: number; to: number; lastHour: number }
-
-/**
- * Both ends are cut to their hour, and the hour of `end` is included.
- * @param now Used where `end` is not given; `start` is then, or else by default, 24 hours before `end`.
- * @throws ApiError BAD_REQUEST when nothing lies between them.
- */
-export function readRange(
-  { start, end }: { start?: number | null | undefined; end?: number | null | undefined },
-  now: number,
-): Range {
-  const endAt = end ?? now
-  const startAt = start ?? Math.max(0, endAt - DAY_MS)
-  if (startAt >= endAt) throw badRequest(`start: Must be before end, which is ${endAt}`)
-  const lastHour = endAt - (endAt % HOUR_MS)
-  return { from: startAt - (startAt % HOUR_MS), to: lastHour + HOUR_MS, lastHour }
-}
-
-/** Lists come as repeated parameters, and comma-joined from the official client. */
-export const splitAtCommas = (texts: readonly string[] | undefined): string[] => [
-  ...new Set((texts ?? []).flatMap((text) => text.split(',')).filter((text) => text !== '')),
-]
-
-/** Of several, month beats day beats hour. */
-export function timeGroupOf(groups: readonly string[]): TimeGroup | null {
-  return (['month', 'day', 'hour'] as const).find((group) => groups.includes(group)) ?? null
-}
-
-/** @throws ApiError BAD_REQUEST: without a time group there is no time to order by. */
-export function checkOrder(orderBy: string | undefined, time: TimeGroup | null): void {
-  if (orderBy === 'time' && time === null) throw badRequest('orderBy: time needs groupBy hour, day or month')
-}
 
 /** How many rows can matter to the answer: one more than it may have shows that it has too many. */
 export const rowsToRead = (limit: number | undefined): number => Math.min(limit ?? ROWS_MAX + 1, ROWS_MAX + 1)

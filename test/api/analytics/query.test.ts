@@ -1,11 +1,6 @@
 import { describe, expect, test } from 'bun:test'
-import {
-  completeSeries,
-  ROWS_MAX,
-  readRange,
-  splitAtCommas,
-  timeGroupOf,
-} from '../../../src/api/analytics/series.ts'
+import { completeSeries, ROWS_MAX } from '../../../src/api/analytics/series.ts'
+import { readRange, splitAtCommas, timeGroupOf } from '../../../src/doors/v1/analytics/query.ts'
 import { ApiError } from '../../../src/errors.ts'
 
 const H = 3_600_000

@@ -1,7 +1,10 @@
 import { getRatelimits } from '../../../api/analytics/get-ratelimits.ts'
 import { getVerifications } from '../../../api/analytics/get-verifications.ts'
+import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
+import { badRequest } from '../../../errors.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get } from '../endpoint.ts'
+import { orderOf, readRange, splitAtCommas, timeGroupOf } from './query.ts'
 import {
   GetRatelimitsQuery,
   GetRatelimitsReply,
@@ -9,6 +12,7 @@ import {
   GetVerificationsReply,
 } from './schema.ts'
 
+/** What each question may be, and who may ask it. How it is answered is in `api/analytics/`. */
 export const analyticsRoutes: Endpoint[] = [
   get(
     '/v1/analytics.getVerifications',
@@ -19,7 +23,32 @@ export const analyticsRoutes: Endpoint[] = [
       introduced: '2025-01-01',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    getVerifications,
+    async (services, call, query) => {
+      const range = readRange(query, services.clock())
+      const names = splitAtCommas(query.groupBy)
+      if (names.includes('tag') && names.includes('tags'))
+        throw badRequest('groupBy: tag and tags exclude each other')
+      const time = timeGroupOf(names)
+      const order = orderOf(query, time)
+      // As the specification says: not the permission of one API.
+      const actor = await authenticate(services, call, anyOf('*', 'api.*.read_api'))
+      const { apiId, externalId = '', tag: tags = [], limit } = query
+      return await getVerifications(services, actor, {
+        apiId,
+        externalId: externalId === '' ? null : externalId,
+        keyIds: splitAtCommas(query.keyId),
+        tags,
+        range,
+        groups: {
+          time,
+          key: names.includes('key'),
+          identity: names.includes('identity'),
+          tags: names.includes('tags') ? 'set' : names.includes('tag') ? 'each' : null,
+        },
+        order,
+        limit,
+      })
+    },
   ),
   get(
     '/v1/analytics.getRatelimits',
@@ -29,6 +58,26 @@ export const analyticsRoutes: Endpoint[] = [
       summary: 'Count rate limit decisions of a namespace',
       errors: ['NOT_FOUND'],
     },
-    getRatelimits,
+    async (services, call, query) => {
+      const { namespaceId, namespaceName, identifier: identifiers = [], limit } = query
+      const by =
+        namespaceId !== undefined ? { namespaceId } : namespaceName !== undefined ? { namespaceName } : null
+      if (by === null) throw badRequest('namespaceId: Either namespaceId or namespaceName is required')
+      const range = readRange(query, services.clock())
+      const names = splitAtCommas(query.groupBy)
+      const time = timeGroupOf(names)
+      const order = orderOf(query, time)
+      const actor = await authenticate(services, call)
+      const byIdentifier = names.includes('identifier')
+      return await getRatelimits(services, actor, {
+        by,
+        range,
+        identifiers,
+        time,
+        byIdentifier,
+        order,
+        limit,
+      })
+    },
   ),
 ]
