@@ -1,5 +1,5 @@
 import { Elysia } from 'elysia'
-import { VerifyKeyBody } from '../../src/api/keys/schema.ts'
+import { VerifyKeyBody } from '../../src/doors/v1/keys/schema.ts'
 import { LimitBody } from '../../src/doors/v1/ratelimits/schema.ts'
 
 // Elysia with the same body schemas and nothing behind them, written as its guide does.

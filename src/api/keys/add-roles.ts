@@ -1,3 +1,4 @@
+import type { AttachRolesBody, LinkedReply } from '../../doors/v1/keys/schema.ts'
 import { notFound } from '../../errors.ts'
 import { readReferences } from '../../lib/link-plan.ts'
 import type { Call } from '../call.ts'
@@ -5,7 +6,6 @@ import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { addLinks } from './links.ts'
 import { roleLinks } from './role-links.ts'
-import type { AttachRolesBody, LinkedReply } from './schema.ts'
 import { holdKey } from './store.ts'
 
 /** Attaches roles beside those the key has; answers with the requested ones. */

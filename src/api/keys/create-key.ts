@@ -1,3 +1,4 @@
+import type { CreateKeyBody, CreateKeyReply } from '../../doors/v1/keys/schema.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import { listed } from '../../lib/listed.ts'
@@ -9,7 +10,6 @@ import type { Services } from '../parts.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
 import { readRatelimit, readRefill, writeNewKeys } from './new-keys.ts'
-import type { CreateKeyBody, CreateKeyReply } from './schema.ts'
 
 /** Makes a key. Everything is checked first, then written in one transaction; the order of checks is contract. */
 export async function createKey(

@@ -1,9 +1,9 @@
 import { audit, deletedKeyResources } from '../../audit/log.ts'
+import type { DeleteKeyBody } from '../../doors/v1/keys/schema.ts'
 import { notFound } from '../../errors.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
-import type { DeleteKeyBody } from './schema.ts'
 import { findKey, removeKey, softDeleteKey } from './store.ts'
 
 const RIGHT: Right = { resource: 'api', action: 'delete_key' }

@@ -1,4 +1,5 @@
 import { audit } from '../../audit/log.ts'
+import type { EraseKeyBody } from '../../doors/v1/keys/schema.ts'
 import { ERASURES } from '../../erasure/eraser.ts'
 import { ERASE_WAIT_MS, type EraseReply } from '../../erasure/schema.ts'
 import {
@@ -15,7 +16,6 @@ import { newId } from '../../lib/ids.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
-import type { EraseKeyBody } from './schema.ts'
 
 /**
  * Erases a key, also one that was deleted: its record, and its id in what is kept. Asked again, it goes on where it was.

@@ -1,3 +1,4 @@
+import type { GetKeyQuery, KeyObject } from '../../doors/v1/keys/schema.ts'
 import { notFound } from '../../errors.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
@@ -11,7 +12,6 @@ import {
 } from '../root-keys/authorize.ts'
 import { auditDecryption } from './decryption.ts'
 import { keyObject } from './key-object.ts'
-import type { GetKeyQuery, KeyObject } from './schema.ts'
 import { findKey } from './store.ts'
 
 const RIGHT: Right = { resource: 'api', action: 'read_key' }

@@ -1,10 +1,10 @@
+import type { KeyVerificationsQuery, KeyVerificationsReply } from '../../doors/v1/keys/schema.ts'
 import { badRequest, notFound } from '../../errors.ts'
 import { DAY_MS } from '../../lib/clock.ts'
 import { dailyCountsOfKeys } from '../analytics/store.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { type Actor, authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
-import type { KeyVerificationsQuery, KeyVerificationsReply } from './schema.ts'
 import { findKey, findKeysOfOwner } from './store.ts'
 
 const RIGHT: Right = { resource: 'api', action: 'read_key' }

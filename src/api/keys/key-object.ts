@@ -1,4 +1,4 @@
-import type { KeyObject } from './schema.ts'
+import type { KeyObject } from '../../doors/v1/keys/schema.ts'
 import type { KeyRow } from './store.ts'
 
 /** A key as getKey and listKeys show it. What has no value is left out. */

@@ -1,3 +1,4 @@
+import type { RemoveRolesBody } from '../../doors/v1/keys/schema.ts'
 import { notFound } from '../../errors.ts'
 import { readReferences } from '../../lib/link-plan.ts'
 import type { Call } from '../call.ts'
@@ -5,7 +6,6 @@ import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { removeLinks } from './links.ts'
 import { roleLinks } from './role-links.ts'
-import type { RemoveRolesBody } from './schema.ts'
 import { holdKey } from './store.ts'
 
 /** Detaches roles; unknown or unattached ones are passed over. */

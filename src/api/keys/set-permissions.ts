@@ -1,10 +1,10 @@
+import type { AttachPermissionsBody, LinkedReply } from '../../doors/v1/keys/schema.ts'
 import { readReferences } from '../../lib/link-plan.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { authenticate } from '../root-keys/authorize.ts'
 import { setLinks } from './links.ts'
 import { permissionLinks } from './permission-links.ts'
-import type { AttachPermissionsBody, LinkedReply } from './schema.ts'
 
 /** Leaves the key with exactly these permissions. What the root key may do is asked only for what really changes. */
 export async function setPermissions(

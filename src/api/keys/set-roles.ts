@@ -1,10 +1,10 @@
+import type { AttachRolesBody, LinkedReply } from '../../doors/v1/keys/schema.ts'
 import { readReferences } from '../../lib/link-plan.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { authenticate } from '../root-keys/authorize.ts'
 import { setLinks } from './links.ts'
 import { roleLinks } from './role-links.ts'
-import type { AttachRolesBody, LinkedReply } from './schema.ts'
 
 /** Leaves the key with exactly these roles. What the root key may do is asked only for what really changes. */
 export async function setRoles(services: Services, call: Call, body: AttachRolesBody): Promise<LinkedReply> {

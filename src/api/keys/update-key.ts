@@ -1,6 +1,7 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import type { Transaction } from '../../db/connect.ts'
+import type { UpdateKeyBody } from '../../doors/v1/keys/schema.ts'
 import { badRequest, notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import { readReferences } from '../../lib/link-plan.ts'
@@ -14,7 +15,6 @@ import { replaceLinks } from './links.ts'
 import { refillDayOf } from './new-keys.ts'
 import { permissionLinks } from './permission-links.ts'
 import { roleLinks } from './role-links.ts'
-import type { UpdateKeyBody } from './schema.ts'
 import {
   changeDefaultLimit,
   changeKey,

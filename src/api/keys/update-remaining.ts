@@ -1,13 +1,13 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import type { Transaction } from '../../db/connect.ts'
+import type { UpdateRemainingBody, UpdateRemainingReply } from '../../doors/v1/keys/schema.ts'
 import { badRequest, notFound } from '../../errors.ts'
 import { COUNT_MAX } from '../../lib/bounds.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
-import type { UpdateRemainingBody, UpdateRemainingReply } from './schema.ts'
 import { changeKey, findKey, holdKey, moveRemaining } from './store.ts'
 
 const RIGHT: Right = { resource: 'api', action: 'update_key' }

@@ -1,10 +1,10 @@
+import type { WhoamiBody, WhoamiReply } from '../../doors/v1/keys/schema.ts'
 import { notFound } from '../../errors.ts'
 import { hashKey } from '../../verify/secret.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
 import { parseMeta } from './key-object.ts'
-import type { WhoamiBody, WhoamiReply } from './schema.ts'
 import { findKeyByHash } from './store.ts'
 
 const RIGHT: Right = { resource: 'api', action: 'read_key' }

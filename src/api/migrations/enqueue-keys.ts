@@ -1,7 +1,7 @@
+import type { EnqueueKeysBody } from '../../doors/v1/keys/schema.ts'
 import { notFound } from '../../errors.ts'
 import { findApi } from '../apis/store.ts'
 import type { Call } from '../call.ts'
-import type { EnqueueKeysBody } from '../keys/schema.ts'
 import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { KEY_IMPORTS } from './import-queue.ts'

@@ -1,4 +1,5 @@
 import type { AnySql } from '../../db/connect.ts'
+import type { ImportElement } from '../../doors/v1/keys/schema.ts'
 import { badRequest } from '../../errors.ts'
 import { cutText } from '../../lib/cut-text.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
@@ -7,7 +8,6 @@ import { readMeta } from '../../lib/meta.ts'
 import { hashKey } from '../../verify/secret.ts'
 import { type ApiRow, findApis } from '../apis/store.ts'
 import { type NewKey, readRatelimit, readRefill } from '../keys/new-keys.ts'
-import type { ImportElement } from '../keys/schema.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 
 /** A key to import: checked, its names not yet looked up. Plain data, for the queue. */

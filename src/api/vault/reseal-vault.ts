@@ -1,7 +1,7 @@
 import { audit } from '../../audit/log.ts'
+import type { ResealVaultReply } from '../../doors/v1/keys/schema.ts'
 import { resealDataKeys } from '../../vault/reseal.ts'
 import type { Call } from '../call.ts'
-import type { ResealVaultReply } from '../keys/schema.ts'
 import type { Services } from '../parts.ts'
 import { authenticateOperator } from '../root-keys/authorize.ts'
 

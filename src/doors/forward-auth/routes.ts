@@ -1,6 +1,6 @@
-import { EmptyReply } from '../../lib/page.ts'
 import type { Endpoint } from '../http/endpoint.ts'
 import { get } from '../v1/endpoint.ts'
+import { EmptyReply } from '../v1/page.ts'
 import { forward } from './forward.ts'
 import { ForwardQuery } from './schema.ts'
 

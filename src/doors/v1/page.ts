@@ -1,4 +1,21 @@
+import { type TSchema, Type } from '@sinclair/typebox'
 import { PAGE_ITEMS_DEFAULT, type Page } from '../../lib/page.ts'
+
+/** `limit` and `cursor` of every paged list. */
+export const PageQuery = {
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: 100, default: 100, description: 'Items a page; default 100.' }),
+  ),
+  cursor: Type.Optional(Type.String({ maxLength: 256, description: '`cursor` of the page before.' })),
+}
+
+/** `total` and `cursor` of every paged reply. */
+export const PageReply = {
+  total: Type.Integer({ description: 'All items there are, whatever page was asked for.' }),
+  cursor: Type.Optional(
+    Type.String({ description: 'Send it to get the next page; absent on the last one.' }),
+  ),
+}
 
 /** What of a list a query asks for. */
 export const pageOf = ({
@@ -8,3 +25,10 @@ export const pageOf = ({
   limit?: number
   cursor?: string
 }): Page => ({ limit, cursor })
+
+/** `null` beside a type, where null clears. */
+export const Nullable = <T extends TSchema>(schema: T, description?: string) =>
+  Type.Union([schema, Type.Null()], description === undefined ? {} : { description })
+
+/** Changes that have nothing to tell answer with an empty object. */
+export const EmptyReply = Type.Object({})

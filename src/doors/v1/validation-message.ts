@@ -1,7 +1,7 @@
 import { KindGuard, type TSchema } from '@sinclair/typebox'
 import { type ValueError, ValueErrorType } from '@sinclair/typebox/errors'
 import { shown } from '../../lib/cut-text.ts'
-import { isUnixMs, looksLikeSeconds } from '../../lib/unix-ms.ts'
+import { isUnixMs, looksLikeSeconds } from './unix-ms.ts'
 
 /**
  * The first problem as the v1 API words it: `<path joined with dots>: <reason>`, the path empty at the root. First in

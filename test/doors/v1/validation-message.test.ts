@@ -1,8 +1,8 @@
 import { expect, test } from 'bun:test'
 import { Type } from '@sinclair/typebox'
 import { TypeCompiler } from '@sinclair/typebox/compiler'
+import { Nullable } from '../../../src/doors/v1/page.ts'
 import { validationMessage } from '../../../src/doors/v1/validation-message.ts'
-import { Nullable } from '../../../src/lib/page.ts'
 
 const Limit = Type.Object({ limit: Type.Integer({ minimum: 1 }), duration: Type.Integer({ minimum: 1000 }) })
 const Body = Type.Object({

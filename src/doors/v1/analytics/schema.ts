@@ -1,7 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { ROWS_MAX } from '../../../api/analytics/series.ts'
-import { UnixMs } from '../../../lib/unix-ms.ts'
 import { IDENTIFIERS_KEPT_MAX } from '../../../usage/rollup.ts'
+import { UnixMs } from '../unix-ms.ts'
 
 const nullable = <S extends TSchema>(schema: S, description: string) =>
   Type.Optional(Type.Union([schema, Type.Null()], { description }))

@@ -19,9 +19,9 @@ import {
   UpdateApiBody,
 } from '../../../api/apis/schema.ts'
 import { updateApi } from '../../../api/apis/update-api.ts'
-import { EmptyReply } from '../../../lib/page.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
+import { EmptyReply } from '../page.ts'
 
 export const apiRoutes: Endpoint[] = [
   post(

@@ -1,6 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { PageQuery } from '../../../lib/page.ts'
-import { UnixMs } from '../../../lib/unix-ms.ts'
+import { PageQuery } from '../page.ts'
+import { UnixMs } from '../unix-ms.ts'
 
 const Filter = (description: string) =>
   Type.Optional(Type.String({ minLength: 1, maxLength: 256, description }))

@@ -16,9 +16,9 @@ import {
 } from '../../../api/identities/schema.ts'
 import { updateIdentity } from '../../../api/identities/update-identity.ts'
 import { EraseReply } from '../../../erasure/schema.ts'
-import { EmptyReply } from '../../../lib/page.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
+import { EmptyReply } from '../page.ts'
 
 export const identityRoutes: Endpoint[] = [
   post(

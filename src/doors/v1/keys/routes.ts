@@ -7,6 +7,18 @@ import { getKey } from '../../../api/keys/get-key.ts'
 import { getKeyVerifications } from '../../../api/keys/get-verifications.ts'
 import { removePermissions } from '../../../api/keys/remove-permissions.ts'
 import { removeRoles } from '../../../api/keys/remove-roles.ts'
+import { setPermissions } from '../../../api/keys/set-permissions.ts'
+import { setRoles } from '../../../api/keys/set-roles.ts'
+import { updateKey } from '../../../api/keys/update-key.ts'
+import { updateRemaining } from '../../../api/keys/update-remaining.ts'
+import { whoami } from '../../../api/keys/whoami.ts'
+import { createKeys } from '../../../api/migrations/create-keys.ts'
+import { enqueueKeys } from '../../../api/migrations/enqueue-keys.ts'
+import { resealVault } from '../../../api/vault/reseal-vault.ts'
+import { EraseReply } from '../../../erasure/schema.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
+import { EmptyReply } from '../page.ts'
 import {
   AttachPermissionsBody,
   AttachRolesBody,
@@ -33,19 +45,7 @@ import {
   VerifyKeyReply,
   WhoamiBody,
   WhoamiReply,
-} from '../../../api/keys/schema.ts'
-import { setPermissions } from '../../../api/keys/set-permissions.ts'
-import { setRoles } from '../../../api/keys/set-roles.ts'
-import { updateKey } from '../../../api/keys/update-key.ts'
-import { updateRemaining } from '../../../api/keys/update-remaining.ts'
-import { whoami } from '../../../api/keys/whoami.ts'
-import { createKeys } from '../../../api/migrations/create-keys.ts'
-import { enqueueKeys } from '../../../api/migrations/enqueue-keys.ts'
-import { resealVault } from '../../../api/vault/reseal-vault.ts'
-import { EraseReply } from '../../../erasure/schema.ts'
-import { EmptyReply } from '../../../lib/page.ts'
-import type { Endpoint } from '../../http/endpoint.ts'
-import { get, post } from '../endpoint.ts'
+} from './schema.ts'
 import { verifyKey } from './verify-key.ts'
 
 export const keyRoutes: Endpoint[] = [

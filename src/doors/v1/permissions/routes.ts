@@ -24,9 +24,9 @@ import {
   SetRolePermissionsReply,
 } from '../../../api/permissions/schema.ts'
 import { setRolePermissions } from '../../../api/permissions/set-role-permissions.ts'
-import { EmptyReply } from '../../../lib/page.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
+import { EmptyReply } from '../page.ts'
 
 const NoQuery = Type.Object({})
 

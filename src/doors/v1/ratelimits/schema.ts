@@ -1,6 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { COUNT_MAX, DURATION_MS_MAX } from '../../../lib/bounds.ts'
-import { Nullable, PageQuery, PageReply } from '../../../lib/page.ts'
+import { Nullable, PageQuery, PageReply } from '../page.ts'
 
 export const LimitBody = Type.Object({
   namespace: Type.Optional(

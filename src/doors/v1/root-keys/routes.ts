@@ -10,9 +10,9 @@ import {
   UpdateRootKeyBody,
 } from '../../../api/root-keys/schema.ts'
 import { updateRootKey } from '../../../api/root-keys/update-root-key.ts'
-import { EmptyReply } from '../../../lib/page.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
+import { EmptyReply } from '../page.ts'
 
 export const rootKeyRoutes: Endpoint[] = [
   post(

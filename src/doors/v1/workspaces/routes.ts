@@ -8,9 +8,9 @@ import {
   UpdateWorkspaceBody,
 } from '../../../api/workspaces/schema.ts'
 import { updateWorkspace } from '../../../api/workspaces/update-workspace.ts'
-import { EmptyReply } from '../../../lib/page.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
+import { EmptyReply } from '../page.ts'
 
 export const workspaceRoutes: Endpoint[] = [
   post(

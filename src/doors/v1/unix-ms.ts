@@ -1,5 +1,5 @@
 import { Kind, type TUnsafe, Type, TypeRegistry } from '@sinclair/typebox'
-import { TIME_MS_MAX } from './bounds.ts'
+import { TIME_MS_MAX } from '../../lib/bounds.ts'
 
 /**
  * A time in Unix milliseconds from outside. What is plainly a time in seconds is refused: as milliseconds it lies in the

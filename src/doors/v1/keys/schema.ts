@@ -1,7 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
-import { COUNT_MAX, DURATION_MS_MAX, TIME_MS_MAX } from '../../lib/bounds.ts'
-import { Nullable } from '../../lib/page.ts'
-import { UnixMs } from '../../lib/unix-ms.ts'
+import { COUNT_MAX, DURATION_MS_MAX, TIME_MS_MAX } from '../../../lib/bounds.ts'
+import { Nullable } from '../page.ts'
+import { UnixMs } from '../unix-ms.ts'
 
 export const Meta = Type.Record(Type.String(), Type.Unknown(), {
   description: 'Free-form JSON object, at most 64 000 characters as JSON; shown by every verification.',
