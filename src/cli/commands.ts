@@ -22,7 +22,7 @@ import { usageCommand } from './usage.ts'
 import { vaultResealCommand } from './vault-reseal.ts'
 import { workspaceCommands } from './workspace.ts'
 
-const commands: readonly Command[] = [
+export const COMMANDS: readonly Command[] = [
   serveCommand,
   migrateCommand,
   doctorCommand,
@@ -55,10 +55,10 @@ export async function runCommand(words: string[]): Promise<void> {
     return
   }
   const typed = words.length === 0 ? ['serve'] : words
-  const command = commands.find(({ name }) => typed.slice(0, name.split(' ').length).join(' ') === name)
+  const command = COMMANDS.find(({ name }) => typed.slice(0, name.split(' ').length).join(' ') === name)
   if (command === undefined) {
-    const group = commands.filter(({ name }) => name.startsWith(`${first} `))
-    const help = overview(group.length === 0 ? commands : group)
+    const group = COMMANDS.filter(({ name }) => name.startsWith(`${first} `))
+    const help = overview(group.length === 0 ? COMMANDS : group)
     const isAsked = group.length > 0 && isHelpAsked(typed.slice(1))
     if (isAsked) process.stdout.write(help)
     else {
@@ -130,7 +130,7 @@ function report(cause: unknown, command: Command, isJson: boolean): number {
 const messageOf = (cause: Error): string =>
   'syscall' in cause && 'path' in cause ? `${cause.path}: ${fileProblem(cause)}` : cause.message
 
-function overview(shown = commands): string {
+function overview(shown = COMMANDS): string {
   const width = Math.max(...shown.map(({ name }) => name.length))
   const lines = shown.map(({ name, about }) => `  ${name.padEnd(width)}  ${about}`)
   return `usage: tollgate <command> [options]

@@ -1,18 +1,36 @@
 import failures from '../../docs/explanation/failures.md' with { type: 'text' }
+import rateLimits from '../../docs/explanation/rate-limits.md' with { type: 'text' }
 import security from '../../docs/explanation/security.md' with { type: 'text' }
+import faq from '../../docs/faq.md' with { type: 'text' }
+import glossary from '../../docs/glossary.md' with { type: 'text' }
 import backups from '../../docs/how-to/backups.md' with { type: 'text' }
+import billing from '../../docs/how-to/billing.md' with { type: 'text' }
 import caddy from '../../docs/how-to/caddy.md' with { type: 'text' }
 import clients from '../../docs/how-to/clients.md' with { type: 'text' }
+import elysia from '../../docs/how-to/elysia.md' with { type: 'text' }
 import erasure from '../../docs/how-to/erasure.md' with { type: 'text' }
+import express from '../../docs/how-to/express.md' with { type: 'text' }
+import fastify from '../../docs/how-to/fastify.md' with { type: 'text' }
+import forwardAuth from '../../docs/how-to/forward-auth.md' with { type: 'text' }
 import fromUnkey from '../../docs/how-to/from-unkey.md' with { type: 'text' }
 import haproxy from '../../docs/how-to/haproxy.md' with { type: 'text' }
+import hono from '../../docs/how-to/hono.md' with { type: 'text' }
+import install from '../../docs/how-to/install.md' with { type: 'text' }
+import keyRotation from '../../docs/how-to/key-rotation.md' with { type: 'text' }
 import kubernetes from '../../docs/how-to/kubernetes.md' with { type: 'text' }
+import monitoring from '../../docs/how-to/monitoring.md' with { type: 'text' }
 import nginx from '../../docs/how-to/nginx.md' with { type: 'text' }
 import postgres from '../../docs/how-to/postgres.md' with { type: 'text' }
 import sidecar from '../../docs/how-to/sidecar.md' with { type: 'text' }
+import tenants from '../../docs/how-to/tenants.md' with { type: 'text' }
 import tuning from '../../docs/how-to/tuning.md' with { type: 'text' }
 import bounds from '../../docs/reference/bounds.md' with { type: 'text' }
+import cli from '../../docs/reference/cli.md' with { type: 'text' }
+import configuration from '../../docs/reference/configuration.md' with { type: 'text' }
+import errors from '../../docs/reference/errors.md' with { type: 'text' }
 import logs from '../../docs/reference/logs.md' with { type: 'text' }
+import metrics from '../../docs/reference/metrics.md' with { type: 'text' }
+import tutorial from '../../docs/tutorial.md' with { type: 'text' }
 import { STATUSES } from '../doors/v1/statuses.ts'
 import { ALL_ERRORS, type AnyErrorCode } from '../errors.ts'
 import type { OpenApiDocument } from './openapi.ts'
@@ -32,17 +50,32 @@ export type Doc = {
 /** What a reader comes for → the pages, in the order in which they are shown. */
 export const PURPOSES: readonly { name: string; about: string; docs: readonly Doc[] }[] = [
   {
+    name: 'Start',
+    about: 'Learn it, and find your way.',
+    docs: [readDoc('tutorial', tutorial), readDoc('faq', faq), readDoc('glossary', glossary)],
+  },
+  {
     name: 'How-to guides',
     about: 'One job each, step by step.',
     docs: [
-      readDoc('clients', clients),
+      readDoc('install', install),
       readDoc('from-unkey', fromUnkey),
+      readDoc('clients', clients),
+      readDoc('express', express),
+      readDoc('fastify', fastify),
+      readDoc('hono', hono),
+      readDoc('elysia', elysia),
+      readDoc('forward-auth', forwardAuth),
       readDoc('nginx', nginx),
       readDoc('haproxy', haproxy),
       readDoc('caddy', caddy),
       readDoc('sidecar', sidecar),
       readDoc('kubernetes', kubernetes),
       readDoc('postgres', postgres),
+      readDoc('billing', billing),
+      readDoc('tenants', tenants),
+      readDoc('key-rotation', keyRotation),
+      readDoc('monitoring', monitoring),
       readDoc('backups', backups),
       readDoc('erasure', erasure),
       readDoc('tuning', tuning),
@@ -51,12 +84,19 @@ export const PURPOSES: readonly { name: string; about: string; docs: readonly Do
   {
     name: 'Reference',
     about: 'Every name, default and bound.',
-    docs: [readDoc('bounds', bounds), readDoc('logs', logs)],
+    docs: [
+      readDoc('configuration', configuration),
+      readDoc('bounds', bounds),
+      readDoc('metrics', metrics),
+      readDoc('logs', logs),
+      readDoc('errors', errors),
+      readDoc('cli', cli),
+    ],
   },
   {
     name: 'Explanation',
     about: 'How it works, and why.',
-    docs: [readDoc('failures', failures), readDoc('security', security)],
+    docs: [readDoc('rate-limits', rateLimits), readDoc('failures', failures), readDoc('security', security)],
   },
 ]
 export const DOCS: readonly Doc[] = PURPOSES.flatMap(({ docs }) => docs)

@@ -6,7 +6,7 @@ export const ROOT = join(import.meta.dir, '../..')
 export const PATIENT = { TOLLGATE_DB_TIMEOUT_MS: '20000' }
 /** Of the pages that the server shows. What else is in `docs/` is for contributors. */
 const FOLDERS = ['how-to', 'reference', 'explanation']
-const ALONE: string[] = []
+const ALONE = ['tutorial', 'faq', 'glossary']
 
 /** A fenced block of a text, as its reader sees it. */
 export type Block = {

@@ -10,7 +10,7 @@ import { callsTo } from '../support/server.ts'
 import { ALL_BLOCKS, type Block, blocksOf, blockWith, PATIENT, ROOT } from './blocks.ts'
 
 /**
- * The commands of README and the guides, word for word, each document's in its order in one shell, in a copy of the
+ * The commands of README and the docs, word for word, each document's in its order in one shell, in a copy of the
  * product with what `bun install` gave it. Only the address, and how long a load lasts, is another. On the embedded database: that is
  * what the reader has. What is about Postgres runs with the suite that has one.
  */
@@ -115,19 +115,24 @@ class Copy implements AsyncDisposable {
   /** Where its server listens, or will. */
   readonly port: number
 
-  private constructor(port: number) {
+  private constructor(
+    port: number,
+    /** Where the reader's own application listens. */
+    private readonly appPort: number,
+  ) {
     this.port = port
     this.#env = {
       PATH: process.env.PATH ?? '',
       HOME: process.env.HOME ?? '',
       PORT: String(port),
       TOLLGATE_URL: this.url,
+      APP_PORT: String(appPort),
       ...PATIENT,
     }
   }
 
   static async make(): Promise<Copy> {
-    const copy = new Copy(await freePort())
+    const copy = new Copy(await freePort(), await freePort())
     for (const name of ['package.json', 'bun.lock', 'src', 'sql', 'docs', 'bench'])
       cpSync(join(ROOT, name), join(copy.folder, name), {
         recursive: true,
@@ -150,6 +155,7 @@ class Copy implements AsyncDisposable {
   #adapted(text: string): string {
     return text
       .replaceAll('127.0.0.1:3000', `127.0.0.1:${this.port}`)
+      .replaceAll('127.0.0.1:8080', `127.0.0.1:${this.appPort}`)
       .replaceAll('PORT=3000', `PORT=${this.port}`)
       .replaceAll('--duration 10\n', '--duration 1\n')
   }
@@ -164,6 +170,11 @@ class Copy implements AsyncDisposable {
       rmSync(join(this.folder, name), { recursive: true, force: true })
     await copyEmbedded(join(this.folder, dataDir))
     this.#dataDirs.push(dataDir)
+  }
+
+  /** Puts a block into a file, as the text asks the reader to. */
+  save(name: string, { text }: Block): void {
+    writeFileSync(join(this.folder, name), this.#adapted(text))
   }
 
   /** Runs it in the background. @returns once it listens. */
@@ -291,8 +302,9 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
     beforeAll(async () => {
       await copy.renew('.tollgate')
       const start = blockWith('README', 'sh', 'bun install && bun run start')
-      ran.add(nameOf(start))
+      for (const same of shell.filter(({ text }) => text === start.text)) ran.add(nameOf(same))
       await copy.serve(start.text)
+      copy.save('documents.ts', blockWith('tutorial', 'ts', 'Bun.serve'))
     })
 
     const documents: [string, Expected][] = [
@@ -305,6 +317,27 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
           'tollgate --help': /usage: tollgate/,
         },
       ],
+      [
+        'tutorial',
+        {
+          'documents.ts': /(hello user_123\n){5}(RATE_LIMITED\n){2}NOT_FOUND/,
+          'reset; reset; reset': /("success":true[\s\S]*){2}"success":false/,
+          'tollgate usage': /VALID|valid/,
+          'key revoke': /"valid":false.*"code":"NOT_FOUND"/,
+        },
+      ],
+      ['install', { doctor: /no problems/, 'bun run build': /tollgate 0\.1\.0/ }],
+      [
+        'billing',
+        {
+          'keys.verifyKey "{': /"valid":true.*"remaining":995/,
+          groupBy: /"externalId": "customer_42"/,
+          'keys.updateRemaining': /"remaining":1994/,
+        },
+      ],
+      ['tenants', { 'workspace create': /acme/, 'api create': /acme-api/ }],
+      ['key-rotation', { 'key revoke': /revoked|deleted/i, 'root-key create': /backend-2026/ }],
+      ['monitoring', { liveness: /"database":"ok"/ }],
       ['clients', { 'ratelimits.limit': /"success":true/, 'apis.listApis': /"apis": \[/ }],
       [
         'from-unkey',

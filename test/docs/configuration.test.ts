@@ -11,18 +11,20 @@ import { endpoints } from '../../src/server/app.ts'
 import { ASKING, IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND } from '../proxies/configurations.ts'
 import type { Json } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
-import { ALL_BLOCKS, type Block, blockWith, ROOT } from './blocks.ts'
+import { ALL_BLOCKS, type Block, blockWith, DOCS, ROOT } from './blocks.ts'
 
-/** What README and the guides show of other programs’ configuration: run where the program is, else read closely. */
+/** What README and the docs show of other programs’ configuration: run where the program is, else read closely. */
 setDefaultTimeout(SLOW_MS)
 
 /** Read closely below: the programs that they are for are not here. */
 const READ: [string, string, string][] = [
-  ['README', 'yaml', 'forwardAuth'],
+  ['forward-auth', 'yaml', 'forwardAuth'],
   ['kubernetes', 'yaml', 'StatefulSet'],
   ['kubernetes', 'yaml', 'kind: Ingress'],
   ['sidecar', 'ini', '[Service]'],
   ['backups', 'ini', 'EnvironmentFile='],
+  ['monitoring', 'yaml', 'scrape_configs'],
+  ['monitoring', 'yaml', 'alert:'],
 ]
 /** Run by the tests in `test/proxies/`. */
 const RUN: readonly Block[] = [...IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND, ...ASKING].flatMap(
@@ -38,7 +40,7 @@ test('every block of configuration is tried, and no block is in a language that 
 
 /** It does not run here; that it asks the right thing in the right place can be checked all the same. */
 describe('what Traefik is told', () => {
-  const { text } = blockWith('README', 'yaml', 'forwardAuth')
+  const { text } = blockWith('forward-auth', 'yaml', 'forwardAuth')
   const { http }: Json = Bun.YAML.parse(text)
   const { forwardAuth } = http.middlewares.tollgate
   const forward = endpoints.find(({ path }) => path === '/v1/auth.forward')
@@ -80,13 +82,61 @@ describe('what Traefik is told', () => {
   })
 })
 
-test('each example of asking in README has at most 20 lines', () => {
+test('each short example of asking has at most 20 lines', () => {
   for (const each of [
-    blockWith('README', 'nginx', 'auth_request /tollgate'),
-    blockWith('README', 'caddyfile', 'forward_auth'),
-    blockWith('README', 'yaml', 'forwardAuth'),
+    blockWith('forward-auth', 'nginx', 'auth_request /tollgate'),
+    blockWith('forward-auth', 'caddyfile', 'forward_auth'),
+    blockWith('forward-auth', 'yaml', 'forwardAuth'),
   ])
     expect(each.text.trimEnd().split('\n').length).toBeLessThanOrEqual(20)
+})
+
+describe('what Prometheus is told', () => {
+  const scrape: Json = Bun.YAML.parse(blockWith('monitoring', 'yaml', 'scrape_configs').text)
+  const rules: Json = Bun.YAML.parse(blockWith('monitoring', 'yaml', 'alert:').text)
+  const alerts: { alert: string; expr: string; labels: Json; annotations: Json }[] = rules.groups.flatMap(
+    (group: Json) => group.rules,
+  )
+
+  test('scrapes the port that the page moves the metrics to', () => {
+    const port = /TOLLGATE_METRICS_PORT=(\d+)/.exec(DOCS.monitoring ?? '')?.[1]
+    expect(scrape.scrape_configs[0].static_configs[0].targets).toEqual([`127.0.0.1:${port}`])
+  })
+
+  test('every alert watches a metric that exists, by labels that it has, and says what it costs', () => {
+    const labels = new Map(
+      [...(DOCS.metrics ?? '').matchAll(/^\| `(\w+)` \| \w+ \| (.*?) \|/gm)].map(([, name, those = '']) => [
+        name,
+        [...those.matchAll(/`(\w+)`/g)].map(([, label]) => label),
+      ]),
+    )
+    expect(alerts.length).toBeGreaterThan(5)
+    for (const { alert, expr, labels: own, annotations } of alerts) {
+      const names = expr.match(/\btollgate_\w+/g) ?? []
+      expect([alert, names.filter((name) => !labels.has(name))]).toEqual([alert, []])
+      if (names.length === 0) expect(expr).toContain(`up{job="${scrape.scrape_configs[0].job_name}"}`)
+      const used = [
+        ...expr.matchAll(/tollgate_\w+\{(\w+)[=~!]/g),
+        ...String(annotations.summary).matchAll(/\$labels\.(\w+)/g),
+      ].map(([, label = '']) => label)
+      const has = names.flatMap((name) => labels.get(name) ?? [])
+      expect([alert, used.filter((label) => ![...has, 'instance'].includes(label))]).toEqual([alert, []])
+      expect(['page', 'ticket']).toContain(own.severity)
+    }
+  })
+
+  const PROMTOOL = Bun.which('promtool')
+  test.skipIf(PROMTOOL === null)('promtool finds nothing wrong with it', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-rules-'))
+    try {
+      const path = join(folder, 'rules.yml')
+      writeFileSync(path, blockWith('monitoring', 'yaml', 'alert:').text)
+      const checked = Bun.spawnSync([PROMTOOL ?? '', 'check', 'rules', path])
+      expect([checked.exitCode, checked.stderr.toString()]).toEqual([0, ''])
+    } finally {
+      rmSync(folder, { recursive: true })
+    }
+  })
 })
 
 describe('the Ingress for Kubernetes', () => {

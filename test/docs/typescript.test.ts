@@ -11,7 +11,7 @@ import { batchesOf, hostileRequests } from '../support/spellings.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { ALL_BLOCKS, type Block, blockWith, DOCS, PATIENT, ROOT } from './blocks.ts'
 
-/** Every TypeScript block of README and the guides is checked by the compiler, and run against a server. */
+/** Every TypeScript block of README and the docs is checked by the compiler, and run against a server. */
 setDefaultTimeout(SLOW_MS)
 
 let folder: string
@@ -85,6 +85,68 @@ export const set: IStatefulSet = ${JSON.stringify(set)}
 `
 }
 
+/** An application of Express or Fastify, in a file of its own beside the middleware, as a reader would have it. */
+const APPLICATIONS = {
+  express: `import express from 'express'
+export const listen = (middleware) => new Promise((resolve) => {
+  const app = express()
+  app.use('/documents', middleware)
+  let reached = 0
+  app.get('/documents/1', (_, res) => { reached++; res.send(res.locals.verdict.keyId ?? 'nobody') })
+  const server = app.listen(0, '127.0.0.1', () =>
+    resolve({ port: server.address().port, reached: () => reached, close: () => server.close() }))
+})
+`,
+  fastify: `import Fastify from 'fastify'
+export const listen = async (hook) => {
+  const app = Fastify()
+  app.decorateRequest('verdict', null)
+  app.addHook('onRequest', hook)
+  let reached = 0
+  app.get('/documents/1', (request) => { reached++; return request.verdict?.keyId ?? 'nobody' })
+  const port = Number(new URL(await app.listen({ port: 0, host: '127.0.0.1' })).port)
+  return { port, reached: () => reached, close: () => app.close() }
+}
+`,
+}
+
+/** @param path Of the middleware. @returns what asks the application behind it over the network. */
+async function appOf(name: keyof typeof APPLICATIONS, path: string, whenUnknown: WhenUnknown): Promise<App> {
+  type Running = { port: number; reached: () => number; close: () => unknown }
+  const application: { listen: (middleware: unknown) => Promise<Running> } = await import(
+    saveAs(`${name}-application`, APPLICATIONS[name], server.url)
+  )
+  const module: { tollgate: (whenUnknown: WhenUnknown) => unknown } = await import(path)
+  const { port, reached, close } = await application.listen(module.tollgate(whenUnknown))
+  closing.defer(async () => {
+    await close()
+  })
+  const ask = async (request: Request) => {
+    const { pathname, search } = new URL(request.url)
+    return await fetch(`http://127.0.0.1:${port}${pathname}${search}`, {
+      headers: request.headers,
+      redirect: 'manual',
+    })
+  }
+  return Object.assign(ask, { own: { url: `http://127.0.0.1:${port}/`, reached } })
+}
+
+/** Puts an application that has no server of its own behind Bun's. */
+function serve(app: App, closing: AsyncDisposableStack): NonNullable<App['own']> {
+  let reached = 0
+  const served = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    fetch: async (request) => {
+      const answer = await app(request)
+      if (answer.status < 300) reached++
+      return answer
+    },
+  })
+  closing.defer(() => served.stop(true))
+  return { url: served.url.href, reached: () => reached }
+}
+
 /** Documents whose block is a program, and what it prints. */
 const PROGRAMS: [string, string, RegExp][] = [
   ['README', '@unkey/api', /^VALID$/m],
@@ -92,6 +154,8 @@ const PROGRAMS: [string, string, RegExp][] = [
   ['from-unkey', '@unkey/api', /^true$/m],
   ['sidecar', 'unix:', /^go on$/m],
 ]
+/** That of the tutorial is a server: `commands.test.ts` runs it with the commands around it. */
+const RUN_WITH_ITS_COMMANDS = blockWith('tutorial', 'ts', 'Bun.serve')
 test.each(PROGRAMS)('%s: the program with %s does what it should', async (doc, text, expected) => {
   const { key } = await makeKey(workspace, apiId)
   const child = Bun.spawn([process.execPath, save(blockWith(doc, 'ts', text))], {
@@ -112,12 +176,14 @@ test('every block is run, as a program or as a middleware', () => {
   const run = [
     ...PROGRAMS.map(([doc, text]) => nameOf(blockWith(doc, 'ts', text))),
     ...FRAMEWORKS.map(({ block }) => nameOf(block)),
+    nameOf(RUN_WITH_ITS_COMMANDS),
   ]
   expect(run.sort()).toEqual(blocks.map(nameOf).sort())
 })
 
 type WhenUnknown = 'pass' | 'refuse'
-type App = (request: Request) => Promise<Response>
+/** `own`: it has a server of its own, which counts how often what is protected was reached. */
+type App = ((request: Request) => Promise<Response>) & { own?: { url: string; reached: () => number } }
 type Ask = (headers?: Record<string, string>) => Promise<Response>
 const asking =
   (app: App): Ask =>
@@ -131,8 +197,18 @@ type Framework = {
 }
 const FRAMEWORKS: Framework[] = [
   {
+    name: 'Express',
+    block: blockWith('express', 'ts', "from 'express'"),
+    appWith: (path, whenUnknown) => appOf('express', path, whenUnknown),
+  },
+  {
+    name: 'Fastify',
+    block: blockWith('fastify', 'ts', "from 'fastify'"),
+    appWith: (path, whenUnknown) => appOf('fastify', path, whenUnknown),
+  },
+  {
     name: 'Hono',
-    block: blockWith('clients', 'ts', 'hono/factory'),
+    block: blockWith('hono', 'ts', 'hono/factory'),
     appWith: async (path, whenUnknown) => {
       type Middleware = MiddlewareHandler<{ Variables: { verdict: { keyId?: string } } }>
       const module: { tollgate: (whenUnknown: WhenUnknown) => Middleware } = await import(path)
@@ -146,7 +222,7 @@ const FRAMEWORKS: Framework[] = [
   },
   {
     name: 'Elysia',
-    block: blockWith('clients', 'ts', "from 'elysia'"),
+    block: blockWith('elysia', 'ts', "from 'elysia'"),
     appWith: async (path, whenUnknown) => {
       const module: { tollgate: (whenUnknown: WhenUnknown) => Elysia } = await import(path)
       const app = new Elysia()
@@ -167,9 +243,9 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
     const bearer = (key: string) => ({ authorization: `Bearer ${key}` })
     const choices: WhenUnknown[] = ['pass', 'refuse']
 
-    test('has at most 25 lines', () => {
+    test('has at most 25 lines, and a page of its own', () => {
       expect(block.text.trimEnd().split('\n').length).toBeLessThanOrEqual(25)
-      expect(DOCS.clients).toContain(`### ${framework.name}`)
+      expect(DOCS[block.doc]).toStartWith(`# Check keys in ${framework.name}\n`)
     })
 
     test('lets a valid key through and says whose it is; turns away no key, a wrong one and a limited one', async () => {
@@ -223,23 +299,13 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
     test('however its path is written, what is behind is not reached without a key', async () => {
       const app = await appWith(save(block), 'refuse')
       await using closing = new AsyncDisposableStack()
-      const reached: string[] = []
-      const served = Bun.serve({
-        hostname: '127.0.0.1',
-        port: 0,
-        fetch: async (request) => {
-          const answer = await app(request)
-          if (answer.status < 300) reached.push(request.url)
-          return answer
-        },
-      })
-      closing.defer(() => served.stop(true))
+      const { url, reached } = app.own ?? serve(app, closing)
       for (const batch of batchesOf(hostileRequests({ method: 'GET', path: '/documents/1' }, '/other'), 25))
-        await Promise.all(batch.map(({ bytes }) => sendRaw(served.url.href, bytes, { patienceMs: 1500 })))
-      expect(reached).toEqual([])
+        await Promise.all(batch.map(({ bytes }) => sendRaw(url, bytes, { patienceMs: 1500 })))
+      expect(reached()).toBe(0)
       const { key } = await makeKey(workspace, apiId)
-      await fetch(`${served.url}documents/1`, { headers: bearer(key) })
-      expect(reached).toHaveLength(1)
+      await fetch(`${url}documents/1`, { headers: bearer(key) })
+      expect(reached()).toBe(1)
     })
 
     /** A refusal that is an error in itself is no outage: failing open must not let it through. */

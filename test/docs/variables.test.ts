@@ -6,17 +6,17 @@ import { DOCS, ROOT } from './blocks.ts'
 type Row = { name: string; otherwise: string }
 
 /** README's table; a row may hold several variables with as many defaults, or one default for all. */
-const rows: Row[] = [...(DOCS.README ?? '').matchAll(/^\| (`[A-Z].*?`) \| (.*?) \| \S.* \|$/gm)].flatMap(
-  ([, names = '', otherwise = '']) => {
-    const defaults = otherwise.replaceAll('`', '').split(', ')
-    return names
-      .replaceAll('`', '')
-      .split(', ')
-      .map((name, index) => ({ name, otherwise: defaults[index] ?? defaults[0] ?? '' }))
-  },
-)
+const rows: Row[] = [
+  ...(DOCS.configuration ?? '').matchAll(/^\| (`[A-Z].*?`) \| (.*?) \| \S.* \|$/gm),
+].flatMap(([, names = '', otherwise = '']) => {
+  const defaults = otherwise.replaceAll('`', '').split(', ')
+  return names
+    .replaceAll('`', '')
+    .split(', ')
+    .map((name, index) => ({ name, otherwise: defaults[index] ?? defaults[0] ?? '' }))
+})
 
-test('README’s table has every variable that is read, with its default, and no other', () => {
+test('the page of configuration has every variable that is read, with its default, and no other', () => {
   const read = Object.entries(VARIABLES).map(([name, { otherwise }]) => ({ name, otherwise }))
   const byName = (a: Row, b: Row) => a.name.localeCompare(b.name)
   expect(rows.sort(byName)).toEqual(read.sort(byName))

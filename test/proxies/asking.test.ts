@@ -10,7 +10,7 @@ import { batchesOf, hostileRequests } from '../support/spellings.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { ASKING, type Configuration, WITH_AN_OPEN_PLACE } from './configurations.ts'
 
-/** A proxy asks Tollgate about each request, set up as README and guides say: what reaches the application. */
+/** A proxy asks Tollgate about each request, set up as the docs say: what reaches the application. */
 setDefaultTimeout(2 * SLOW_MS)
 
 /** As it came: names and values one after the other, repeated ones too. */
@@ -421,8 +421,8 @@ function tests(configuration: Configuration): void {
     }
   })
 
-  /** The example for Caddy in README sets no bound: it is the short one. */
-  if (configuration.name !== 'Caddy in README')
+  /** The short example for Caddy sets no bound. */
+  if (configuration.name !== 'Caddy, short')
     test('while Tollgate takes connections and says nothing, nothing passes, and the client hears so in time', async () => {
       const frozen = await listening(createServer(() => {}))
       const waiting = await configuration.start({ tollgate: frozen, application, apiId }, closing)

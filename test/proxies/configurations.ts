@@ -59,10 +59,10 @@ export const WITH_A_SECOND = nginxInFront(
 
 /** In front of an application, asking Tollgate. */
 export const ASKING: readonly Configuration[] = [
-  nginxAsking('nginx in README', blockWith('README', 'nginx', 'auth_request /tollgate')),
+  nginxAsking('nginx, short', blockWith('forward-auth', 'nginx', 'auth_request /tollgate')),
   nginxAsking('nginx', blockWith('nginx', 'nginx', 'auth_request /_key')),
   haproxyAsking(),
-  caddyWith('Caddy in README', blockWith('README', 'caddyfile', 'forward_auth')),
+  caddyWith('Caddy, short', blockWith('forward-auth', 'caddyfile', 'forward_auth')),
   caddyWith('Caddy', blockWith('caddy', 'caddyfile', 'forward_auth')),
 ]
 

@@ -8,9 +8,9 @@ import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** The block that the README shows, word for word but for the addresses and the id. */
+/** The block that the page about it shows, word for word but for the addresses and the id. */
 function exampleOf({ tollgate, application, apiId }: Record<'tollgate' | 'application' | 'apiId', string>) {
-  const readme = readFileSync(join(import.meta.dir, '../../../README.md'), 'utf8')
+  const readme = readFileSync(join(import.meta.dir, '../../../docs/how-to/forward-auth.md'), 'utf8')
   const example = /```nginx\n(.*?)```/s.exec(readme)?.[1] ?? ''
   expect(example.trimEnd().split('\n').length).toBeLessThanOrEqual(20)
   const parts: [string, string][] = [
@@ -27,7 +27,7 @@ function exampleOf({ tollgate, application, apiId }: Record<'tollgate' | 'applic
 /** What the application behind nginx was asked. */
 type Seen = { method: string; url: string; headers: Headers; bytes: number }
 
-describe.skipIf(NGINX === null)('behind a real nginx, set up as the README says', () => {
+describe.skipIf(NGINX === null)('behind a real nginx, set up as the docs say', () => {
   const seen: Seen[] = []
   let server: TestServer
   let workspace: TestWorkspace

@@ -1,0 +1,113 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { COMMANDS } from '../../src/cli/commands.ts'
+import { STATUSES } from '../../src/doors/v1/statuses.ts'
+import { ALL_ERRORS } from '../../src/errors.ts'
+import type { Family } from '../../src/observe/exposition.ts'
+import { metricFamilies } from '../../src/observe/metrics.ts'
+import { openApiDocument } from '../../src/pages/openapi.ts'
+import { endpoints } from '../../src/server/app.ts'
+import { ROOT } from './blocks.ts'
+
+/**
+ * Parts of the reference that are made from the tables of the code. `bun run docs` writes them between `<!-- made -->` and
+ * `<!-- end -->`; `made.test.ts` fails where a page is older than its table.
+ */
+export const MADE: Readonly<Record<string, () => string>> = {
+  'docs/reference/errors.md': errorRows,
+  'docs/reference/cli.md': commandSections,
+  'docs/reference/api.md': methodRows,
+}
+
+const PART = /(?<=<!-- made -->\n)[\s\S]*(?=<!-- end -->\n)/
+
+/** The page as it should be. @throws Error when it has no place for what is made. */
+export function pageWithMadePart(path: string): string {
+  const text = readFileSync(join(ROOT, path), 'utf8')
+  const make = MADE[path]
+  if (make === undefined || !PART.test(text)) throw new Error(`${path} has no place for what is made`)
+  return text.replace(PART, () => `\n${make()}\n\n`)
+}
+
+const METHODS = new Set(endpoints.map(({ path }) => path.slice('/v1/'.length)))
+
+const tableOf = (head: string[], rows: string[][]): string =>
+  [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.map(cellOf).join(' | ')} |`).join('\n')
+
+/** A text of the program as Markdown: outside code, its signs stand for themselves, and a method is code. */
+const cellOf = (text: string): string =>
+  text
+    .split(/(`[^`]*`)/)
+    .map((part) =>
+      part.startsWith('`')
+        ? part
+        : part
+            .replaceAll(/[<*]/g, '\\$&')
+            .replaceAll(/\b[a-zA-Z]+\.[a-zA-Z]+\b/g, (word) => (METHODS.has(word) ? `\`${word}\`` : word)),
+    )
+    .join('')
+    .replaceAll('|', '\\|')
+
+function errorRows(): string {
+  const statuses: Record<string, number> = STATUSES
+  const rows = Object.entries(ALL_ERRORS)
+    .map(([code, row]) => ({ code, status: statuses[code] ?? 0, ...row }))
+    .sort((one, other) => one.status - other.status)
+  return tableOf(
+    ['Code', 'Status', 'Meaning', 'What to do'],
+    rows.map(({ code, status, about, remedy }) => [`\`${code}\``, String(status), about, remedy]),
+  )
+}
+
+function methodRows(): string {
+  const { paths, tags } = openApiDocument(endpoints, 'http://127.0.0.1:3000')
+  const operations = Object.entries(paths).map(([path, { get, post }]) => {
+    const operation = get ?? post
+    if (operation === undefined) throw new Error(`${path} has no method`)
+    return { operation, http: [get && 'GET', post && 'POST'].filter(Boolean).join(', ') }
+  })
+  return tags
+    .map(({ name, description }) => {
+      const those = operations.filter(({ operation }) => operation.tags.includes(name))
+      const rows = those.map(({ operation: { operationId, summary }, http }) => [
+        `\`${operationId}\``,
+        http,
+        summary,
+      ])
+      return `## ${name}\n\n${description}\n\n${tableOf(['Method', 'HTTP', 'What it does'], rows)}`
+    })
+    .join('\n\n')
+}
+
+function commandSections(): string {
+  return COMMANDS.map(({ name, about, options = {}, positional }) => {
+    const rows = Object.entries(options).map(([option, { value, about: meaning, isRequired, isList }]) => [
+      `\`--${option}${value === null ? '' : ` ${value}`}\``,
+      [meaning, isRequired ? 'required' : '', isList && !meaning.includes('repeat') ? 'may be repeated' : '']
+        .filter(Boolean)
+        .join('; '),
+    ])
+    const usage = `\`tollgate ${name}${positional === undefined ? '' : ` ${positional}`}\``
+    return [
+      `## ${name}`,
+      `${usage}: ${cellOf(about)}.`,
+      ...(rows.length === 0 ? [] : [tableOf(['Option', 'Meaning'], rows)]),
+    ].join('\n\n')
+  }).join('\n\n')
+}
+
+/** Every metric there is, also those without a sample yet. */
+export const METRIC_FAMILIES: readonly Family[] = [
+  ...metricFamilies({
+    threads: [],
+    shards: [],
+    limiterBytesMax: 0,
+    database: 'ok',
+    fullest: [],
+    startedAtMs: 0,
+    residentBytes: 0,
+  }),
+]
+
+if (import.meta.main)
+  for (const path of Object.keys(MADE)) writeFileSync(join(ROOT, path), pageWithMadePart(path))
