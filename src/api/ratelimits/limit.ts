@@ -33,9 +33,15 @@ export type Decision = { namespace: Namespace; take: Take; taken: Taken }
 
 /**
  * Takes `cost` tokens from a window. A refusal is an answer, not an error.
+ * @param answerOf Makes the caller's answer of the decision: here, so that it costs no promise of its own.
  * @throws ApiError as {@link namespaceFor} and {@link takeFor}.
  */
-export async function limit(services: Services, actor: Actor, input: LimitInput): Promise<Decision> {
+export async function limit<A>(
+  services: Services,
+  actor: Actor,
+  input: LimitInput,
+  answerOf: (decision: Decision) => A,
+): Promise<A> {
   // Asked whether it is a promise: a cached call waits for nothing but its shard.
   const found = namespaceFor(services, actor, input.namespace)
   const namespace = found instanceof Promise ? await found : found
@@ -49,7 +55,7 @@ export async function limit(services: Services, actor: Actor, input: LimitInput)
   }
   recordDecision(services, actor, namespace, input, taken)
   if (isAudited(input)) await audit(services.sql, actor, [decisionEntry(namespace, input, taken.passed)])
-  return { namespace, take, taken }
+  return answerOf({ namespace, take, taken })
 }
 
 /**

@@ -6,22 +6,26 @@ import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import type { LimitBody, LimitReply, MultiLimitBody } from './schema.ts'
 
 /** The root key first, then the namespace, then the right to limit in it: the order is contract. */
-export async function limitEndpoint(
-  services: DoorServices,
-  call: HttpCall,
-  body: LimitBody,
-): Promise<LimitReply> {
-  const known = authenticate(services, call)
-  const actor = known instanceof Promise ? await known : known
-  const decision = await limit(services, actor, body)
-  const reply = replyOf(decision)
-  if (services.config.sendsRatelimitHeaders) {
-    const { limit, remaining, reset: resetAtMs } = reply
-    const { namespace, take } = decision
-    const state = { name: namespace.name, limit, remaining, resetAtMs, durationMs: take.durationMs }
-    Object.assign(call.headers, ratelimitHeaders(state, services.clock()))
+export function limitEndpoint(services: DoorServices, call: HttpCall, body: LimitBody): Promise<LimitReply> {
+  const answerOf = (decision: Decision): LimitReply => {
+    const reply = replyOf(decision)
+    if (services.config.sendsRatelimitHeaders) addHeaders(services, call, decision, reply)
+    return reply
   }
-  return reply
+  const known = authenticate(services, call)
+  return known instanceof Promise
+    ? known.then((actor) => limit(services, actor, body, answerOf))
+    : limit(services, known, body, answerOf)
+}
+
+function addHeaders(
+  { clock }: DoorServices,
+  { headers }: HttpCall,
+  { namespace, take }: Decision,
+  { limit, remaining, reset: resetAtMs }: LimitReply,
+): void {
+  const state = { name: namespace.name, limit, remaining, resetAtMs, durationMs: take.durationMs }
+  Object.assign(headers, ratelimitHeaders(state, clock()))
 }
 
 export async function multiLimitEndpoint(
