@@ -2,8 +2,8 @@ import type { DatabaseCondition } from '../db/guarded-pool.ts'
 import type { Fullness } from '../db/kept-rows.ts'
 import { VERSION } from '../lib/version.ts'
 import { LARGEST_OWNERS, type ShardStats } from '../limiter/threads/protocol.ts'
-import { exposition, type Family, histogramSamples, type Sample } from './exposition.ts'
-import { LATENCY_BOUNDS_MS, Measures, type ThreadReport } from './measures.ts'
+import { type Family, histogramSamples, type Sample } from './exposition.ts'
+import { LATENCY_BOUNDS_MS, type ThreadReport } from './measures.ts'
 
 /** Everything a scrape tells, gathered from all threads. */
 export type ProcessReport = {
@@ -234,30 +234,6 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     'Spans that wait to be exported.',
     each(({ spans }) => spans?.queued ?? null),
   )
-}
-
-/**
- * Tells of made-up numbers once, so that the code of a scrape is compiled before there are requests: the first took 12 ms
- * in all and 3 at a time, later ones take 2 and 0.4.
- */
-export async function warmMetrics(): Promise<void> {
-  const measures = new Measures()
-  measures.verified('VALID')
-  for (let index = 0; index < 30; index++) {
-    measures.route(`/${index}`).add(200, 1)
-    measures.decided('', { id: String(index), name: '' }, true)
-  }
-  const usage = { cellsBuffered: 0, batchesAside: 0, flushTookMs: 0, flushAwayMs: 0 }
-  const families = metricFamilies({
-    threads: [{ report: measures.report({ caches: {}, usage, spans: null }), isUp: true }],
-    shards: [],
-    limiterBytesMax: 0,
-    database: 'ok',
-    fullest: [],
-    startedAtMs: 0,
-    residentBytes: process.memoryUsage.rss(),
-  })
-  await exposition(families)
 }
 
 const gauge = (name: string, help: string, samples: Iterable<Sample>): Family => ({

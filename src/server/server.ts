@@ -15,7 +15,7 @@ import { VERSION } from '../lib/version.ts'
 import { type Shards, startShards } from '../limiter/threads/shards.ts'
 import { log } from '../log.ts'
 import { exposition } from '../observe/exposition.ts'
-import { metricFamilies, warmMetrics } from '../observe/metrics.ts'
+import { metricFamilies } from '../observe/metrics.ts'
 import { ChangeListener } from '../records/change-listener.ts'
 import { ChangePoller, deleteOldNotices } from '../records/change-poller.ts'
 import { replaySpilledUsage } from '../usage/recorder.ts'
@@ -177,7 +177,6 @@ export async function startServer(
     retention.start()
     opening.defer(() => retention.stop())
   }
-  await warmMetrics()
   const isShared = config.threads.http > 1
   const listener = await listen(createApp(deps), {
     ...config.listen,

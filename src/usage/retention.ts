@@ -1,8 +1,7 @@
-import { Cron } from 'croner'
 import { connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
 import { Episode } from '../episodes.ts'
-import { bucketOf } from '../lib/buckets.ts'
 import type { Clock } from '../lib/clock.ts'
+import { DailyJob } from '../lib/daily-job.ts'
 import { log } from '../log.ts'
 import { codeOf, dropOldPartitions } from './rollup.ts'
 
@@ -13,55 +12,42 @@ import { codeOf, dropOldPartitions } from './rollup.ts'
 export class UsageRetention {
   readonly #address: DatabaseAddress
   readonly #keepMonths: number
-  readonly #clock: Clock
-  #cron: Cron | null = null
-  #running: Promise<void> | null = null
+  readonly #job: DailyJob
   /** Of the round under way: a connection of its own, for it may have to wait. */
   #sql: Sql | null = null
   #isStopped = false
-  /** Start of the UTC day the last finished round was for, Unix ms. */
-  #doneFor = Number.NEGATIVE_INFINITY
 
   constructor(address: DatabaseAddress, options: { keepMonths: number; clock: Clock }) {
     this.#address = address
     this.#keepMonths = options.keepMonths
-    this.#clock = options.clock
+    this.#job = new DailyJob((now) => this.#round(now), options.clock)
   }
 
   /** The first round begins at once, in the background. */
   start(): void {
-    // Every five minutes it looks whether a day has begun: so a round that failed is tried again. The second is drawn
-    // once, which spreads the servers of one database.
-    const second = Math.floor(Math.random() * 60)
-    this.#cron = new Cron(`${second} */5 * * * *`, { timezone: 'UTC', unref: true }, () => void this.look())
-    void this.look()
+    this.#job.start()
   }
 
   /** Ends a round under way within a second or so; the next start does the rest. */
   async stop(): Promise<void> {
     this.#isStopped = true
-    this.#cron?.stop()
+    const running = this.#job.stop()
     await this.#sql?.end({ timeout: 1 })
-    await this.#running
+    await running
   }
 
   /** One round, unless today's is done. Never rejects: what fails is logged and left for the next look. */
-  async look(): Promise<void> {
-    const now = this.#clock()
-    if (this.#isStopped || this.#doneFor >= bucketOf(now, 'day')) return
-    this.#running ??= this.#round(now).finally(() => {
-      this.#running = null
-    })
-    await this.#running
+  look(): Promise<void> {
+    return this.#job.look()
   }
 
-  async #round(now: number): Promise<void> {
+  /** @returns whether it is done for today. */
+  async #round(now: number): Promise<boolean> {
     const sql = connect(this.#address, { connectionsMax: 1 })
     this.#sql = sql
     const deadline = setTimeout(() => void sql.end({ timeout: 0 }), ROUND_MS)
     try {
       const tables = await dropOldPartitions(sql, this.#keepMonths, now)
-      this.#doneFor = bucketOf(now, 'day')
       if (tables.length > 0)
         log(
           'info',
@@ -71,8 +57,9 @@ export class UsageRetention {
         )
       if (failing.end() !== null)
         log('info', 'usage_retention_recovered', 'old months of usage can be dropped again', { tables })
+      return true
     } catch (cause) {
-      if (this.#isStopped) return
+      if (this.#isStopped) return false
       if (codeOf(cause) === LOCK_NOT_AVAILABLE)
         log(
           'info',
@@ -86,6 +73,7 @@ export class UsageRetention {
           'dropping old months of usage failed; it is tried again every five minutes',
           { cause },
         )
+      return false
     } finally {
       clearTimeout(deadline)
       await sql.end({ timeout: 1 })

@@ -1,7 +1,7 @@
-import { Cron } from 'croner'
 import type { AnySql } from '../db/connect.ts'
 import { Episode } from '../episodes.ts'
 import type { Clock } from '../lib/clock.ts'
+import { DailyJob } from '../lib/daily-job.ts'
 import { log } from '../log.ts'
 import { lastDueAt } from './refill.ts'
 import { refillDueKeys } from './store.ts'
@@ -14,41 +14,29 @@ import { refillDueKeys } from './store.ts'
 export class RefillSchedule {
   readonly #sql: AnySql
   readonly #clock: Clock
-  #cron: Cron | null = null
-  #running: Promise<void> | null = null
+  readonly #job: DailyJob
   #isStopped = false
-  /** The midnight the last finished round was for, Unix ms. */
-  #doneFor = Number.NEGATIVE_INFINITY
 
   constructor(sql: AnySql, clock: Clock) {
     this.#sql = sql
     this.#clock = clock
+    this.#job = new DailyJob(() => this.#round(), clock)
   }
 
   /** The first round begins at once, in the background. */
   start(): void {
-    // Every five minutes it looks whether a midnight has passed: so a round that failed, or left keys, is tried again. The
-    // second is drawn once, which spreads the servers of one database.
-    const second = Math.floor(Math.random() * 60)
-    this.#cron = new Cron(`${second} */5 * * * *`, { timezone: 'UTC', unref: true }, () => void this.look())
-    void this.look()
+    this.#job.start()
   }
 
   /** Ends after the page of keys under way, for which it waits {@link STOP_MS} at most. */
   async stop(): Promise<void> {
     this.#isStopped = true
-    this.#cron?.stop()
-    await Promise.race([this.#running, Bun.sleep(STOP_MS)])
+    await Promise.race([this.#job.stop(), Bun.sleep(STOP_MS)])
   }
 
-  /** What is done every five minutes: a round, unless that of the last midnight is done. Resolves when it has ended. */
-  async look(): Promise<void> {
-    const midnight = lastDueAt(null, this.#clock())
-    if (this.#isStopped || this.#running !== null || this.#doneFor >= midnight) return
-    this.#running = this.#round(midnight).finally(() => {
-      this.#running = null
-    })
-    await this.#running
+  /** A round, unless that of the last midnight is done. Resolves when it has ended. */
+  look(): Promise<void> {
+    return this.#job.look()
   }
 
   /**
@@ -69,19 +57,21 @@ export class RefillSchedule {
     return total
   }
 
-  async #round(midnight: number): Promise<void> {
+  /** @returns whether it is done for today. */
+  async #round(): Promise<boolean> {
     try {
       const { refilled, left } = await this.runRound()
-      // Whoever changes a key need not be refilling it: what was left is looked at again.
-      if (!this.#isStopped && left === 0) this.#doneFor = midnight
       if (refilled > 0) log('info', 'keys_refilled', 'keys were refilled on schedule', { refilled })
       if (failing.end() !== null)
         log('info', 'refill_recovered', 'the scheduled refill works again', { refilled })
+      // Whoever changes a key need not be refilling it: what was left is looked at again.
+      return !this.#isStopped && left === 0
     } catch (cause) {
       if (failing.begin())
         log('error', 'refill_failing', 'the scheduled refill failed; it is tried again every five minutes', {
           cause,
         })
+      return false
     }
   }
 }
