@@ -29,7 +29,7 @@ button:hover { border-color: var(--soft) }
 .bar a { color: var(--soft); text-decoration: none; white-space: nowrap } .bar a:hover, .bar a[aria-current] { color: var(--text) } .bar a[aria-current] { font-weight: 600 }
 .bar .home { color: var(--text); font-weight: 700 } .bar .home small { font-weight: 400; color: var(--soft) }
 .bar nav { display: flex; gap: 1.25rem; margin-right: auto; font-size: .925rem }
-#menu { display: none }
+#menu { display: none } .bar button { font-size: .875rem }
 
 .layout { display: grid; grid-template-columns: 17.5rem minmax(0, 1fr) }
 .side { position: sticky; top: 3.5rem; height: calc(100vh - 3.5rem); overflow-y: auto; padding: 1.25rem 1rem 3rem 1.5rem; background: var(--side); border-right: 1px solid var(--line); font-size: .875rem }
@@ -65,13 +65,13 @@ mark { background: var(--mark); color: inherit }
 .lead { font-size: 1.1rem; color: var(--soft) }
 .next { display: flex; justify-content: space-between; gap: 1rem; margin-top: 4rem; padding-top: 1rem; border-top: 1px solid var(--line) }
 
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: .75rem; max-width: 76rem; margin: 1.25rem 0 0; padding: 0; list-style: none }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: .75rem; max-width: 76rem; margin: .9rem 0 0; padding: 0; list-style: none }
 .cards li { margin: 0 } .cards a { display: block; height: 100%; padding: .8rem 1rem; border: 1px solid var(--line); border-radius: .5rem; color: inherit; text-decoration: none }
 .cards a:hover { border-color: var(--accent) } .cards b { display: block } .cards span { color: var(--soft); font-size: .875rem; line-height: 1.45; display: block }
 
 .search { position: sticky; top: 3.5rem; z-index: 1; max-width: 76rem; padding: .75rem 0; background: var(--paper) }
 .search input { width: 100%; font: inherit; font-size: 1.05rem; color: inherit; background: var(--paper); border: 1px solid var(--soft); border-radius: .5rem; padding: .6rem .9rem }
-.search output { display: block; min-height: 1.4rem; color: var(--soft); font-size: .85rem; padding-top: .3rem }
+.search output { display: block; color: var(--soft); font-size: .85rem; padding-top: .3rem } .search output:empty { display: none }
 .hits { max-width: 60rem; margin: 0; padding: 0; list-style: none } .hits li { margin: 0; padding: .8rem 0; border-bottom: 1px solid var(--line) }
 .hits b { font-weight: 600 } .hits small { color: var(--soft); margin-left: .5rem } .hits p { margin: .2rem 0 0; color: var(--soft); font-size: .925rem }
 .purpose { font-size: 1.3rem; margin: 2.5rem 0 0 } .about { margin: .2rem 0 0; color: var(--soft) }
@@ -192,13 +192,14 @@ addEventListener('DOMContentLoaded', () => {
     const around = (entry, words) => {
       const first = Math.min(...words.map((word) => entry.body.indexOf(word)).filter((index) => index >= 0))
       const from = Number.isFinite(first) && first > 60 ? entry.text.indexOf(' ', first - 60) + 1 : 0
-      return (from ? '… ' : '') + entry.text.slice(from, from + 190) + (entry.text.length > from + 190 ? ' …' : '')
+      const end = entry.text.length > from + 200 ? entry.text.lastIndexOf(' ', from + 200) : entry.text.length
+      return (from ? '… ' : '') + entry.text.slice(from, end) + (end < entry.text.length ? ' …' : '')
     }
     const apply = () => {
       const words = input.value.toLowerCase().split(/\\s+/).filter(Boolean)
       const found = words.length === 0 ? [] : entries
         .filter((entry) => words.every((word) => entry.names.includes(word) || entry.body.includes(word)))
-        .map((entry) => ({ entry, score: words.reduce((sum, word) => sum + worth(entry, word), 0) }))
+        .map((entry) => ({ entry, score: words.reduce((sum, word) => sum + worth(entry, word), entry.title.toLowerCase().includes(words.join(' ')) ? 8 : entry.body.includes(words.join(' ')) ? 4 : 0) }))
         .sort((a, b) => b.score - a.score)
       hits.replaceChildren(...found.slice(0, 40).map(({ entry }) => {
         const item = document.createElement('li'), link = document.createElement('a'), title = document.createElement('b'), page = document.createElement('small'), text = document.createElement('p')
