@@ -33,6 +33,17 @@ import {
 /** What an erasure touches, for servers to look into their data dirs; see `records/changes.ts`. */
 export const ERASURES = 'erasures'
 
+/** What a caller waits for the sweep at most, ms. */
+export const ERASE_WAIT_MS = 20_000
+
+/** What becomes of an erasure that was asked for. */
+export type Erasure = {
+  /** Stands in counts and audit events where the erased names stood. */
+  pseudonym: string
+  /** False = the sweep goes on in the background. */
+  complete: boolean
+}
+
 type Name = { kind: ErasedKind; name: string; pseudonym: string }
 
 /**

@@ -15,3 +15,7 @@ export function readMeta(meta: object | null | undefined, path = 'meta'): string
     throw badRequest(`${path}: must be at most ${META_CHARACTERS_MAX} characters as JSON, is ${text.length}`)
   return text
 }
+
+/** @param text As stored, from a checked object. */
+export const parseMeta = (text: string | null): Record<string, unknown> | null =>
+  text === null ? null : (JSON.parse(text) as Record<string, unknown>) // see above

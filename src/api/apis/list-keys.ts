@@ -1,9 +1,9 @@
+import { keyObject } from '../../doors/v1/keys/key-object.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import { cutPage, PAGE_ITEMS_DEFAULT } from '../../lib/page.ts'
 import type { Call } from '../call.ts'
 import { findIdentityIds } from '../identities/store.ts'
-import { auditDecryption } from '../keys/decryption.ts'
-import { keyObject } from '../keys/key-object.ts'
+import { decryptKeys } from '../keys/decryption.ts'
 import { countKeys, listKeyRows } from '../keys/store.ts'
 import type { Services } from '../parts.ts'
 import { type Actor, anyOf, authenticate, requireRight } from '../root-keys/authorize.ts'
@@ -36,8 +36,7 @@ export async function listKeys(services: Services, call: Call, query: ListKeysQu
     countKeys(services.sql, workspaceId, keyspaceId),
   ])
   const { items, ...page } = cutPage(rows, limit, { isCut })
-  const plaintexts = query.decrypt ? await services.vault.open(workspaceId, items) : null
-  if (plaintexts !== null) await auditDecryption(services, actor, apiId, plaintexts)
+  const plaintexts = query.decrypt ? await decryptKeys(services, actor, apiId, items) : null
   return { keys: items.map((row) => keyObject(row, plaintexts?.get(row.id))), total, ...page }
 }
 

@@ -1,6 +1,5 @@
 import { audit } from '../../audit/log.ts'
-import { ERASURES } from '../../erasure/eraser.ts'
-import { ERASE_WAIT_MS, type EraseReply } from '../../erasure/schema.ts'
+import { ERASE_WAIT_MS, ERASURES, type Erasure } from '../../erasure/eraser.ts'
 import {
   clearOwner,
   deleteImportsOf,
@@ -30,7 +29,7 @@ export async function eraseIdentity(
   services: Services,
   call: Call,
   body: EraseIdentityBody,
-): Promise<EraseReply> {
+): Promise<Erasure> {
   const by = readIdentityName(body)
   const actor = await authenticate(services, call)
   const { workspaceId } = actor

@@ -1,20 +1,23 @@
 import { audit } from '../../audit/log.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
+import type { KeyRow } from './store.ts'
 
 /**
- * Records which keys are about to be shown in plain text: one entry for a call, at most a page of ids. Written before the
- * answer, so that none is shown without it.
- * @param plaintexts By key id, those that are shown; keys that are not recoverable have none.
+ * Opens the texts of keys of one API. The audit log has an entry for each call, with at most a page of ids, before any text is
+ * returned.
+ * @returns texts by key id; a key that is not recoverable has none.
+ * @throws ApiError INTERNAL_SERVER_ERROR when one does not open.
  */
-export async function auditDecryption(
-  services: Services,
+export async function decryptKeys(
+  services: Pick<Services, 'sql' | 'vault'>,
   actor: Actor,
   apiId: string,
-  plaintexts: ReadonlyMap<string, string>,
-): Promise<void> {
+  keys: readonly KeyRow[],
+): Promise<ReadonlyMap<string, string>> {
+  const plaintexts = await services.vault.open(actor.workspaceId, keys)
   const [first] = plaintexts.keys()
-  if (first === undefined) return
+  if (first === undefined) return plaintexts
   const what = plaintexts.size === 1 ? `key ${first}` : `${plaintexts.size} keys`
   await audit(services.sql, actor, [
     {
@@ -23,4 +26,5 @@ export async function auditDecryption(
       resources: [...[...plaintexts.keys()].map((id) => ({ type: 'key', id })), { type: 'api', id: apiId }],
     },
   ])
+  return plaintexts
 }

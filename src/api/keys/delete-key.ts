@@ -1,38 +1,34 @@
 import { audit, deletedKeyResources } from '../../audit/log.ts'
-import type { DeleteKeyBody } from '../../doors/v1/keys/schema.ts'
 import { notFound } from '../../errors.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
-import { findKey, removeKey, softDeleteKey } from './store.ts'
+import type { Actor } from '../root-keys/authorize.ts'
+import { removeKey, softDeleteKey } from './store.ts'
 
-const RIGHT: Right = { resource: 'api', action: 'delete_key' }
-
-/** Revokes a key: the very next verification does not find it. */
+/**
+ * Revokes a key: the very next verification does not find it.
+ * @param key From `getKey`.
+ * @param options.isPermanent Remove the record too, so that its hash may be imported again.
+ * @throws ApiError NOT_FOUND when it was deleted in the meantime.
+ */
 export async function deleteKey(
-  services: Services,
-  call: Call,
-  { keyId, permanent = false }: DeleteKeyBody,
-): Promise<Record<string, never>> {
-  const actor = await authenticate(services, call)
-  requireOnAny(actor, RIGHT)
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  { id, apiId }: { id: string; apiId: string },
+  { isPermanent }: { isPermanent: boolean },
+): Promise<void> {
   const { workspaceId } = actor
-  const key = await findKey(services.sql, workspaceId, keyId)
-  if (key === null) throw notFound(`key ${keyId}`)
-  requireOn(actor, RIGHT, key.apiId)
   await services.database.write(async (tx, touch) => {
-    const owner = permanent
-      ? await removeKey(tx, workspaceId, keyId)
-      : await softDeleteKey(tx, workspaceId, keyId, services.clock())
-    if (owner === null) throw notFound(`key ${keyId}`)
+    const owner = isPermanent
+      ? await removeKey(tx, workspaceId, id)
+      : await softDeleteKey(tx, workspaceId, id, services.clock())
+    if (owner === null) throw notFound(`key ${id}`)
     await audit(tx, actor, [
       {
         event: 'key.delete',
-        description: `deleted key ${keyId} of API ${key.apiId}${permanent ? ' permanently' : ''}`,
-        resources: deletedKeyResources(keyId, key.apiId, owner),
+        description: `deleted key ${id} of API ${apiId}${isPermanent ? ' permanently' : ''}`,
+        resources: deletedKeyResources(id, apiId, owner),
       },
     ])
-    touch(keyId)
+    touch(id)
   })
-  return {}
 }

@@ -1,7 +1,5 @@
 import { audit } from '../../audit/log.ts'
-import type { EraseKeyBody } from '../../doors/v1/keys/schema.ts'
-import { ERASURES } from '../../erasure/eraser.ts'
-import { ERASE_WAIT_MS, type EraseReply } from '../../erasure/schema.ts'
+import { ERASE_WAIT_MS, ERASURES, type Erasure } from '../../erasure/eraser.ts'
 import {
   deleteImportsOf,
   deleteKeys,
@@ -11,69 +9,84 @@ import {
   holdCounts,
   insertErasedNames,
 } from '../../erasure/store.ts'
-import { notFound } from '../../errors.ts'
-import { newId } from '../../lib/ids.ts'
-import type { Call } from '../call.ts'
+import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import type { Services } from '../parts.ts'
-import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
+import type { Actor } from '../root-keys/authorize.ts'
+
+/** A key of which something is kept: its row, its erasure, or its trace in the audit log. */
+export type KeyToErase = {
+  id: string
+  /** Null = not known any more. */
+  apiId: string | null
+  /** Of an erasure that was asked for before; null = this is the first. */
+  erased: { pseudonym: string; subject: string } | null
+}
+
+/** A key, also a deleted or an erased one; null when nothing is known of it. */
+export async function findKeyToErase(
+  services: Pick<Services, 'sql' | 'history'>,
+  { workspaceId }: Pick<Actor, 'workspaceId'>,
+  id: string,
+): Promise<KeyToErase | null> {
+  const erased = await findErasedName(services.sql, workspaceId, id)
+  if (erased !== null) return { id, apiId: erased.apiId, erased }
+  const found =
+    (await findAnyKey(services.sql, workspaceId, id)) ?? (await findTrace(services, workspaceId, id))
+  return found && { id, apiId: found.apiId, erased: null }
+}
 
 /**
  * Erases a key, also one that was deleted: its record, and its id in what is kept. Asked again, it goes on where it was.
  * The very next verification does not find it; what is kept may take longer than a call.
+ * @param key From {@link findKeyToErase}.
  */
-export async function eraseKey(services: Services, call: Call, { keyId }: EraseKeyBody): Promise<EraseReply> {
-  const actor = await authenticate(services, call)
+export async function eraseKey(
+  services: Pick<Services, 'database' | 'clock' | 'eraser'>,
+  actor: Actor,
+  key: KeyToErase,
+): Promise<Erasure> {
   const { workspaceId } = actor
-  const erased = await findErasedName(services.sql, workspaceId, keyId)
-  const found =
-    erased ??
-    (await findAnyKey(services.sql, workspaceId, keyId)) ??
-    (await findTrace(services, actor, keyId))
-  requireErase(actor, found?.apiId ?? null)
-  if (found === null) throw notFound(`key ${keyId}`)
-  const { pseudonym, subject } =
-    erased ??
-    (await services.database.write(async (tx, touch) => {
-      // Nobody can count while this holds: what comes after it gets the pseudonym.
-      await holdCounts(tx)
-      // Of several who ask at once, the others find what the first wrote down.
-      const before = await findErasedName(tx, workspaceId, keyId)
-      if (before !== null) return before
-      const pseudonym = newId('erased')
-      const subject = pseudonym
-      const name = { kind: 'key' as const, name: keyId, pseudonym, subject, apiId: found.apiId }
-      await insertErasedNames(tx, workspaceId, [name], services.clock())
-      await deleteImportsOf(tx, workspaceId, [keyId])
-      await deleteKeys(tx, workspaceId, [keyId])
-      await audit(tx, actor, [
-        {
-          event: 'key.erase',
-          description: `erased a key, known as ${pseudonym} from now on`,
-          resources: [
-            { type: 'key', id: pseudonym },
-            ...(found.apiId === null ? [] : [{ type: 'api', id: found.apiId }]),
-          ],
-        },
-      ])
-      touch(keyId, ERASURES)
-      return { pseudonym, subject }
-    }))
+  const { pseudonym, subject } = key.erased ?? (await beginErasure(services, actor, key))
   return { pseudonym, complete: await services.eraser.finishWithin(ERASE_WAIT_MS, workspaceId, subject) }
 }
 
-/** Who may not erase keys of that API learns neither whether there is the key nor which API it is of. */
-function requireErase(actor: Actor, apiId: string | null): void {
-  if (apiId !== null && actor.permissions.has(`api.${apiId}.erase_key`)) return
-  requirePermission(actor, anyOf('*', 'api.*.erase_key'))
+async function beginErasure(
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  { id, apiId }: KeyToErase,
+): Promise<{ pseudonym: string; subject: string }> {
+  const { workspaceId } = actor
+  return await services.database.write(async (tx, touch) => {
+    // Nobody can count while this holds: what comes after it gets the pseudonym.
+    await holdCounts(tx)
+    // Of several who ask at once, the others find what the first wrote down.
+    const before = await findErasedName(tx, workspaceId, id)
+    if (before !== null) return before
+    const pseudonym = newId('erased')
+    const subject = pseudonym
+    const name = { kind: 'key' as const, name: id, pseudonym, subject, apiId }
+    await insertErasedNames(tx, workspaceId, [name], services.clock())
+    await deleteImportsOf(tx, workspaceId, [id])
+    await deleteKeys(tx, workspaceId, [id])
+    await audit(tx, actor, [
+      {
+        event: 'key.erase',
+        description: `erased a key, known as ${pseudonym} from now on`,
+        resources: [{ type: 'key', id: pseudonym }, ...(apiId === null ? [] : [{ type: 'api', id: apiId }])],
+      },
+    ])
+    touch(id, ERASURES)
+    return { pseudonym, subject }
+  })
 }
 
 /** Of a key whose row is gone: the audit log knows its API. */
 async function findTrace(
-  services: Services,
-  { workspaceId }: Actor,
-  keyId: string,
+  { history }: Pick<Services, 'history'>,
+  workspaceId: WorkspaceId,
+  id: string,
 ): Promise<{ apiId: string | null } | null> {
-  const traces = await findTraces(services.history, workspaceId, { type: 'key', id: keyId })
+  const traces = await findTraces(history, workspaceId, { type: 'key', id })
   if (traces.length === 0) return null
   return { apiId: traces.find(({ type }) => type === 'api')?.id ?? null }
 }

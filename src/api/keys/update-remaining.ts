@@ -1,68 +1,77 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import type { Transaction } from '../../db/connect.ts'
-import type { UpdateRemainingBody, UpdateRemainingReply } from '../../doors/v1/keys/schema.ts'
-import { badRequest, notFound } from '../../errors.ts'
-import { COUNT_MAX } from '../../lib/bounds.ts'
+import { notFound } from '../../errors.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { changeKey, findKey, holdKey, moveRemaining } from './store.ts'
 
-const RIGHT: Right = { resource: 'api', action: 'update_key' }
+/** A step, or a new number of uses; null = they are not counted any more. Less than 0 becomes 0. */
+export type RemainingChange =
+  | { op: 'increment' | 'decrement'; value: number }
+  | { op: 'set'; value: number | null }
 
-/** Changes the uses left, next to verifications that spend them: one statement decides. Never below zero. */
+/** `beyond`: it would be more than can be counted. `uncounted`: a step on a key whose uses are not counted. */
+export type RemainingRefusal = 'beyond' | 'uncounted'
+
+/**
+ * Changes the uses left, next to verifications that spend them: one statement decides. Never below zero.
+ * @param key From `getKey`.
+ * @returns the uses left, null = not counted; or why nothing was changed.
+ * @throws ApiError NOT_FOUND when the key was deleted in the meantime.
+ */
 export async function updateRemaining(
-  services: Services,
-  call: Call,
-  body: UpdateRemainingBody,
-): Promise<UpdateRemainingReply> {
-  const { keyId, op, value } = body
-  if (value === null && op !== 'set') throw badRequest('value: Expected number, received null')
-  const actor = await authenticate(services, call)
-  requireOnAny(actor, RIGHT)
-  const key = await findKey(services.sql, actor.workspaceId, keyId)
-  if (key === null) throw notFound(`key ${keyId}`)
-  requireOn(actor, RIGHT, key.apiId)
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  { id, apiId }: { id: string; apiId: string },
+  { op, value }: RemainingChange,
+): Promise<number | null | RemainingRefusal> {
+  const { workspaceId } = actor
   return await services.database.write(async (tx, touch) => {
-    const before = (await holdKey(tx, actor.workspaceId, keyId))
-      ? await findKey(tx, actor.workspaceId, keyId)
-      : null
-    if (before === null) throw notFound(`key ${keyId}`)
-    const remaining = await change(tx, actor.workspaceId, body, services.clock())
+    const before = (await holdKey(tx, workspaceId, id)) ? await findKey(tx, workspaceId, id) : null
+    if (before === null) throw notFound(`key ${id}`)
+    const now = services.clock()
+    const remaining =
+      op === 'set'
+        ? await set(tx, workspaceId, id, value, now)
+        : await move(tx, workspaceId, id, op === 'increment' ? value : -value, now)
+    if (remaining === 'beyond' || remaining === 'uncounted') return remaining
     await audit(tx, actor, [
       {
         event: 'key.update',
-        description: `updated key ${keyId}: remaining ${op} ${value ?? 'unlimited'}`,
+        description: `updated key ${id}: remaining ${op} ${value ?? 'unlimited'}`,
         resources: [
-          { type: 'key', id: keyId, ...changesOf({ remaining: before.remaining }, { remaining }) },
-          { type: 'api', id: key.apiId },
+          { type: 'key', id, ...changesOf({ remaining: before.remaining }, { remaining }) },
+          { type: 'api', id: apiId },
         ],
       },
     ])
-    touch(keyId)
-    return { remaining }
+    touch(id)
+    return remaining
   })
 }
 
-/** @throws ApiError NOT_FOUND; BAD_REQUEST for a step on a key whose uses are not counted, or beyond what can be counted. */
-async function change(
+async function set(
   tx: Transaction,
   workspaceId: WorkspaceId,
-  { keyId, op, value }: UpdateRemainingBody,
+  keyId: string,
+  value: number | null,
   now: number,
 ): Promise<number | null> {
-  if (op === 'set' || value === null) {
-    const remaining = value === null ? null : Math.max(0, value)
-    if (!(await changeKey(tx, workspaceId, keyId, { remaining }, now))) throw notFound(`key ${keyId}`)
-    return remaining
-  }
-  const remaining = await moveRemaining(tx, workspaceId, keyId, op === 'increment' ? value : -value, now)
-  if (remaining === undefined) throw notFound(`key ${keyId}`)
-  if (remaining === 'beyond')
-    throw badRequest(`value: remaining would be more than ${COUNT_MAX}; nothing was changed`)
-  if (remaining === null)
-    throw badRequest(`op: key ${keyId} has unlimited uses; set a number before you ${op} it`)
+  const remaining = value === null ? null : Math.max(0, value)
+  if (!(await changeKey(tx, workspaceId, keyId, { remaining }, now))) throw notFound(`key ${keyId}`)
   return remaining
+}
+
+async function move(
+  tx: Transaction,
+  workspaceId: WorkspaceId,
+  keyId: string,
+  by: number,
+  now: number,
+): Promise<number | RemainingRefusal> {
+  const remaining = await moveRemaining(tx, workspaceId, keyId, by, now)
+  if (remaining === undefined) throw notFound(`key ${keyId}`)
+  return remaining ?? 'uncounted'
 }

@@ -15,9 +15,9 @@ import {
   UpdateIdentityBody,
 } from '../../../api/identities/schema.ts'
 import { updateIdentity } from '../../../api/identities/update-identity.ts'
-import { EraseReply } from '../../../erasure/schema.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
+import { EraseReply } from '../erase-reply.ts'
 import { EmptyReply } from '../page.ts'
 
 export const identityRoutes: Endpoint[] = [

@@ -1,24 +1,33 @@
 import { addPermissions } from '../../../api/keys/add-permissions.ts'
 import { addRoles } from '../../../api/keys/add-roles.ts'
 import { createKey } from '../../../api/keys/create-key.ts'
+import { decryptKeys } from '../../../api/keys/decryption.ts'
 import { deleteKey } from '../../../api/keys/delete-key.ts'
-import { eraseKey } from '../../../api/keys/erase-key.ts'
-import { getKey } from '../../../api/keys/get-key.ts'
-import { getKeyVerifications } from '../../../api/keys/get-verifications.ts'
 import { removePermissions } from '../../../api/keys/remove-permissions.ts'
 import { removeRoles } from '../../../api/keys/remove-roles.ts'
 import { setPermissions } from '../../../api/keys/set-permissions.ts'
 import { setRoles } from '../../../api/keys/set-roles.ts'
 import { updateKey } from '../../../api/keys/update-key.ts'
-import { updateRemaining } from '../../../api/keys/update-remaining.ts'
 import { whoami } from '../../../api/keys/whoami.ts'
 import { createKeys } from '../../../api/migrations/create-keys.ts'
 import { enqueueKeys } from '../../../api/migrations/enqueue-keys.ts'
+import {
+  anyOf,
+  authenticate,
+  type Right,
+  requireOn,
+  requireOnAny,
+  requireRight,
+} from '../../../api/root-keys/authorize.ts'
 import { resealVault } from '../../../api/vault/reseal-vault.ts'
-import { EraseReply } from '../../../erasure/schema.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
+import { EraseReply } from '../erase-reply.ts'
 import { EmptyReply } from '../page.ts'
+import { eraseKeyEndpoint } from './erase-key.ts'
+import { keyVerifications } from './get-verifications.ts'
+import { keyObject, whoamiObject } from './key-object.ts'
+import { authenticateOnKey } from './right-on-key.ts'
 import {
   AttachPermissionsBody,
   AttachRolesBody,
@@ -46,8 +55,12 @@ import {
   WhoamiBody,
   WhoamiReply,
 } from './schema.ts'
+import { updateRemainingEndpoint } from './update-remaining.ts'
 import { verifyKey } from './verify-key.ts'
 
+const READ_KEY: Right = { resource: 'api', action: 'read_key' }
+
+/** What each call asks first, and who may. What it then does is in `api/keys/`. */
 export const keyRoutes: Endpoint[] = [
   post(
     '/v1/keys.createKey',
@@ -63,7 +76,14 @@ export const keyRoutes: Endpoint[] = [
   get(
     '/v1/keys.getKey',
     { input: GetKeyQuery, reply: KeyObject, summary: 'Get a key', errors: ['NOT_FOUND'] },
-    getKey,
+    async (services, call, { keyId, decrypt = false }) => {
+      const { actor, key } = await authenticateOnKey(services, call, 'read_key', keyId)
+      if (!decrypt) return keyObject(key)
+      const { id, apiId } = key
+      requireRight(actor, anyOf('*', 'api.*.decrypt_key', `api.${apiId}.decrypt_key`), 'decrypt keys')
+      const plaintexts = await decryptKeys(services, actor, apiId, [key])
+      return keyObject(key, plaintexts.get(id))
+    },
   ),
   post(
     '/v1/keys.updateKey',
@@ -78,7 +98,11 @@ export const keyRoutes: Endpoint[] = [
   post(
     '/v1/keys.deleteKey',
     { input: DeleteKeyBody, reply: EmptyReply, summary: 'Delete a key', errors: ['NOT_FOUND'] },
-    deleteKey,
+    async (services, call, { keyId, permanent: isPermanent = false }) => {
+      const { actor, key } = await authenticateOnKey(services, call, 'delete_key', keyId)
+      await deleteKey(services, actor, key, { isPermanent })
+      return {}
+    },
   ),
   post(
     '/v1/keys.eraseKey',
@@ -88,7 +112,7 @@ export const keyRoutes: Endpoint[] = [
       summary: 'Erase a key, also a deleted one, and its id in what is kept',
       errors: ['NOT_FOUND'],
     },
-    eraseKey,
+    eraseKeyEndpoint,
   ),
   post(
     '/v1/keys.updateRemaining',
@@ -98,7 +122,7 @@ export const keyRoutes: Endpoint[] = [
       summary: 'Change the uses left of a key',
       errors: ['NOT_FOUND'],
     },
-    updateRemaining,
+    updateRemainingEndpoint,
   ),
   post(
     '/v1/keys.verifyKey',
@@ -115,7 +139,13 @@ export const keyRoutes: Endpoint[] = [
   post(
     '/v1/keys.whoami',
     { input: WhoamiBody, reply: WhoamiReply, summary: 'Describe a key someone holds', errors: ['NOT_FOUND'] },
-    whoami,
+    async (services, call, body) => {
+      const actor = await authenticate(services, call)
+      requireOnAny(actor, READ_KEY)
+      const key = await whoami(services, actor, body.key)
+      requireOn(actor, READ_KEY, key.apiId)
+      return whoamiObject(key)
+    },
   ),
   get(
     '/v1/keys.getVerifications',
@@ -125,7 +155,7 @@ export const keyRoutes: Endpoint[] = [
       summary: 'Daily verifications of keys',
       errors: ['NOT_FOUND'],
     },
-    getKeyVerifications,
+    keyVerifications,
   ),
   post(
     '/v1/keys.addPermissions',

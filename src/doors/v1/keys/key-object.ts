@@ -1,5 +1,6 @@
-import type { KeyObject } from '../../doors/v1/keys/schema.ts'
-import type { KeyRow } from './store.ts'
+import type { KeyRow } from '../../../api/keys/store.ts'
+import { parseMeta } from '../../../lib/meta.ts'
+import type { KeyObject, WhoamiReply } from './schema.ts'
 
 /** A key as getKey and listKeys show it. What has no value is left out. */
 export function keyObject(row: KeyRow, plaintext?: string): KeyObject {
@@ -43,6 +44,15 @@ export function keyObject(row: KeyRow, plaintext?: string): KeyObject {
   return key
 }
 
-/** @param text As stored, from a checked object. */
-export const parseMeta = (text: string | null): Record<string, unknown> | null =>
-  text === null ? null : (JSON.parse(text) as Record<string, unknown>) // see above
+/** A key as whoever holds it may see it: less of it, and an empty meta is left out. */
+export function whoamiObject(row: KeyRow): WhoamiReply {
+  const reply: WhoamiReply = { id: row.id, createdAt: row.createdAt, enabled: row.enabled }
+  if (row.name !== null) reply.name = row.name
+  if (row.remaining !== null) reply.remaining = row.remaining
+  if (row.identityId !== null && row.externalId !== null)
+    reply.identity = { id: row.identityId, externalId: row.externalId }
+  const meta = parseMeta(row.meta)
+  if (meta !== null && Object.keys(meta).length > 0) reply.meta = meta
+  if (row.environment !== null) reply.environment = row.environment
+  return reply
+}

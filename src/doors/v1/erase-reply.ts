@@ -1,5 +1,6 @@
-import { type Static, Type } from '@sinclair/typebox'
+import { Type } from '@sinclair/typebox'
 
+/** Of keys.eraseKey and identities.eraseIdentity. */
 export const EraseReply = Type.Object({
   pseudonym: Type.String({
     description: 'Random; stands in counts and audit events where the erased names stood.',
@@ -9,7 +10,3 @@ export const EraseReply = Type.Object({
       'False: the keys are revoked and nothing shows the person, but not all counts and audit events are rewritten yet. The server goes on; ask again to wait for it.',
   }),
 })
-export type EraseReply = Static<typeof EraseReply>
-
-/** What a caller waits for the sweep at most. */
-export const ERASE_WAIT_MS = 20_000

@@ -1,0 +1,55 @@
+import { getKey } from '../../../api/keys/get-key.ts'
+import { getKeyVerifications, listKeysOfOwner } from '../../../api/keys/get-verifications.ts'
+import {
+  type Actor,
+  authenticate,
+  type Right,
+  requireOn,
+  requireOnAny,
+} from '../../../api/root-keys/authorize.ts'
+import { badRequest, notFound } from '../../../errors.ts'
+import { DAY_MS } from '../../../lib/clock.ts'
+import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+import type { KeyVerificationsQuery, KeyVerificationsReply } from './schema.ts'
+
+const RIGHT: Right = { resource: 'api', action: 'read_key' }
+
+/** Of one key, or of all keys of an owner; each of their APIs must be readable. */
+export async function keyVerifications(
+  services: DoorServices,
+  call: HttpCall,
+  query: KeyVerificationsQuery,
+): Promise<KeyVerificationsReply> {
+  if (!query.keyId && !query.ownerId) throw badRequest('either keyId or ownerId is required')
+  const actor = await authenticate(services, call)
+  requireOnAny(actor, RIGHT)
+  const keys = await selectKeys(services, actor, query)
+  for (const apiId of new Set(keys.map(({ apiId }) => apiId))) requireOn(actor, RIGHT, apiId)
+  const now = services.clock()
+  const verifications = await getKeyVerifications(
+    services,
+    actor,
+    keys.map(({ id }) => id),
+    { fromMs: query.start || Math.max(0, now - DAY_MS), toMs: query.end || now },
+  )
+  const isCounted = verifications.some(
+    ({ success, rateLimited, usageExceeded }) => success + rateLimited + usageExceeded > 0,
+  )
+  return { verifications: isCounted ? verifications : [] }
+}
+
+/**
+ * @throws ApiError NOT_FOUND when there is no such key, or none of that owner; INSUFFICIENT_PERMISSIONS where who may not
+ *   read all keys would be told of an owner who has some.
+ */
+async function selectKeys(
+  services: DoorServices,
+  actor: Actor,
+  { keyId, ownerId = '' }: KeyVerificationsQuery,
+): Promise<{ id: string; apiId: string }[]> {
+  if (keyId) return [await getKey(services, actor, keyId)]
+  const keys = await listKeysOfOwner(services, actor, ownerId)
+  if (keys.length > 0) return keys
+  requireOn(actor, RIGHT, null)
+  throw notFound(`key of owner ${ownerId}`)
+}

@@ -1,0 +1,29 @@
+import { getKey } from '../../../api/keys/get-key.ts'
+import type { KeyRow } from '../../../api/keys/store.ts'
+import {
+  type Actor,
+  authenticate,
+  type Right,
+  requireOn,
+  requireOnAny,
+} from '../../../api/root-keys/authorize.ts'
+import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+
+/**
+ * A key, and who has the right on its API. A root key that has the right on no API at all is refused before the key is looked
+ * up.
+ * @throws ApiError as `authenticate`; INSUFFICIENT_PERMISSIONS; NOT_FOUND
+ */
+export async function authenticateOnKey(
+  services: DoorServices,
+  call: HttpCall,
+  action: 'read_key' | 'update_key' | 'delete_key',
+  keyId: string,
+): Promise<{ actor: Actor; key: KeyRow }> {
+  const right: Right = { resource: 'api', action }
+  const actor = await authenticate(services, call)
+  requireOnAny(actor, right)
+  const key = await getKey(services, actor, keyId)
+  requireOn(actor, right, key.apiId)
+  return { actor, key }
+}

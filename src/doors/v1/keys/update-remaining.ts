@@ -1,0 +1,29 @@
+import { type RemainingChange, updateRemaining } from '../../../api/keys/update-remaining.ts'
+import { badRequest } from '../../../errors.ts'
+import { COUNT_MAX } from '../../../lib/bounds.ts'
+import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+import { authenticateOnKey } from './right-on-key.ts'
+import type { UpdateRemainingBody, UpdateRemainingReply } from './schema.ts'
+
+export async function updateRemainingEndpoint(
+  services: DoorServices,
+  call: HttpCall,
+  body: UpdateRemainingBody,
+): Promise<UpdateRemainingReply> {
+  const { keyId, op } = body
+  const change = readChange(body)
+  const { actor, key } = await authenticateOnKey(services, call, 'update_key', keyId)
+  const remaining = await updateRemaining(services, actor, key, change)
+  if (remaining === 'beyond')
+    throw badRequest(`value: remaining would be more than ${COUNT_MAX}; nothing was changed`)
+  if (remaining === 'uncounted')
+    throw badRequest(`op: key ${keyId} has unlimited uses; set a number before you ${op} it`)
+  return { remaining }
+}
+
+/** @throws ApiError BAD_REQUEST for a step without a number. */
+function readChange({ op, value }: UpdateRemainingBody): RemainingChange {
+  if (op === 'set') return { op, value }
+  if (value === null) throw badRequest('value: Expected number, received null')
+  return { op, value }
+}
