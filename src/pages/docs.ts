@@ -222,7 +222,9 @@ function entriesOf(api: OpenApiDocument): Entry[] {
           path,
           ...parameters.map(({ name }) => name),
           ...Object.keys(requestBody?.content['application/json'].schema.properties ?? {}),
-        ].join(' '),
+        ]
+          .join(' ')
+          .replaceAll('`', ''),
       })),
   )
   const errors = Object.entries(ALL_ERRORS).map(([code, { about, remedy }]) => ({

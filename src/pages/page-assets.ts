@@ -53,10 +53,10 @@ pre { position: relative; background: var(--code); border: 1px solid var(--line)
 pre code { font-size: inherit }
 .copy { position: absolute; top: .4rem; right: .4rem; font: .75rem system-ui, sans-serif; background: var(--code); opacity: 0; transition: opacity .1s }
 .block { position: relative } .block:hover .copy, .copy:focus-visible { opacity: 1 }
-@media (hover: none) { .copy { opacity: .85 } }
+@media (hover: none) { .copy { opacity: .85 } pre { padding-top: 2.2rem } }
 table { width: 100%; border-collapse: collapse; font-size: .925rem; margin: 1rem 0; display: block; overflow-x: auto }
 th { text-align: left; font-weight: 600; font-size: .85rem; color: var(--soft) }
-th, td { border-bottom: 1px solid var(--line); padding: .5rem .9rem .5rem 0; vertical-align: top }
+th, td { border-bottom: 1px solid var(--line); padding: .5rem .9rem .5rem 0; vertical-align: top } td code { overflow-wrap: break-word }
 mark { background: var(--mark); color: inherit }
 
 .prose { max-width: 60rem } .prose > :is(p, ul, ol, h2, h3, .next) { max-width: 48rem } .prose h2 { font-size: 1.3rem; margin: 2.5rem 0 .6rem } .prose h3 { font-size: 1.05rem; margin: 1.8rem 0 .4rem }

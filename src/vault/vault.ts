@@ -42,7 +42,7 @@ export class Vault {
     if (!this.isOpen)
       throw new ApiError(
         'PRECONDITION_FAILED',
-        'recoverable keys need a master key, and this server has none (TOLLGATE_VAULT_KEY)',
+        'recoverable keys need a vault key, and this server has none (TOLLGATE_VAULT_KEY)',
       )
   }
 
@@ -147,13 +147,13 @@ export async function unsealDataKey(
   const master = masters.find((candidate) => candidate.id === masterKeyId)
   if (master === undefined)
     throw failure(
-      `data key ${id} of workspace ${workspaceId} is sealed by master key ${masterKeyId}, which TOLLGATE_VAULT_KEY does not hold`,
+      `data key ${id} of workspace ${workspaceId} is sealed by vault key ${masterKeyId}, which TOLLGATE_VAULT_KEY does not hold`,
     )
   try {
     return await decrypt(master.key, sealed, boundTo('data key', id, workspaceId))
   } catch (cause) {
     throw failure(
-      `data key ${id} of workspace ${workspaceId} does not open with master key ${masterKeyId}`,
+      `data key ${id} of workspace ${workspaceId} does not open with vault key ${masterKeyId}`,
       cause,
     )
   }

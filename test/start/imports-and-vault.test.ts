@@ -62,14 +62,14 @@ test('the master key is changed by naming both, resealing, and dropping the old 
   expect(refused).toMatchObject({ status: 500, body: { error: { code: 'INTERNAL_SERVER_ERROR' } } })
   expect((await wrong.post('keys.verifyKey', { key })).body.valid).toBe(true) // nothing else is affected
   await wrong.end('SIGTERM')
-  expect(wrong.output()).toMatch(/sealed by master key mk_[0-9a-f]{16}/)
+  expect(wrong.output()).toMatch(/sealed by vault key mk_[0-9a-f]{16}/)
   expect(wrong.output()).not.toContain(key)
 
   await using single = await withKeys(newKey)
   expect(await reseal(single)).toMatchObject({
     code: 1,
     errors: expect.stringMatching(
-      /^412 PRECONDITION_FAILED: nothing was changed: data key .* by master key mk_/,
+      /^412 PRECONDITION_FAILED: nothing was changed: data key .* by vault key mk_/,
     ),
   })
   await single.end('SIGTERM')

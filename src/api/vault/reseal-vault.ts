@@ -20,7 +20,7 @@ export async function resealVault(services: Services, call: Call): Promise<Resea
         await audit(tx, actor, [
           {
             event: 'vault.reseal',
-            description: `sealed ${counts.resealed} data keys anew with master key ${masters[0]?.id}`,
+            description: `sealed ${counts.resealed} data keys anew with vault key ${masters[0]?.id}`,
             resources: [],
           },
         ])

@@ -239,7 +239,7 @@ export const keyRoutes: Endpoint[] = [
     {
       input: ResealVaultBody,
       reply: ResealVaultReply,
-      summary: 'Seal recoverable keys with the first master key',
+      summary: 'Seal recoverable keys with the first vault key',
       errors: ['PRECONDITION_FAILED'],
     },
     resealVault,

@@ -589,7 +589,7 @@ export type LinkedReply = Static<typeof LinkedReply>
 
 export const ResealVaultBody = Type.Object({})
 export const ResealVaultReply = Type.Object({
-  resealed: Type.Integer({ minimum: 0, description: 'Data keys that an older master key had sealed.' }),
+  resealed: Type.Integer({ minimum: 0, description: 'Data keys that an older vault key had sealed.' }),
   total: Type.Integer({
     minimum: 0,
     description: 'Data keys there are: one a workspace that has recoverable keys.',
