@@ -1,0 +1,10 @@
+import { expect, test } from 'bun:test'
+import { nearestWord } from '../../src/lib/nearest.ts'
+
+test('the nearest word is told when it is near, and none when nothing is', () => {
+  const known = ['key list', 'key get', 'key create', 'identity list', 'api list']
+  expect(nearestWord('key lst', known)).toBe('key list')
+  expect(nearestWord('identities list', known)).toBe('identity list')
+  expect(nearestWord('steal everything', known)).toBe(null)
+  expect(nearestWord('', known)).toBe(null)
+})
