@@ -3,6 +3,7 @@ import { resolve } from 'node:path'
 import { isAddressOrRange, isLoopbackUrl } from './lib/address.ts'
 import { DAY_MS } from './lib/clock.ts'
 import { readDatabaseUrl, UrlError } from './lib/database-url.ts'
+import { editDistance } from './lib/nearest.ts'
 import { BOUND_NAMES, type Bounds, defaultBounds, isBoundName } from './lib/workspace-bounds.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 
@@ -239,7 +240,7 @@ export const VARIABLES = {
 }
 
 type VariableName = keyof typeof VARIABLES
-type Environment = Record<string, string | undefined>
+export type Environment = Record<string, string | undefined>
 
 /** Reads variables by name, each as its row says. */
 function readerOf(environment: Environment) {
@@ -296,6 +297,8 @@ export function readConfig(environment: Environment = process.env): Config {
 export type ClientConfig = {
   /** Base of the server, without a trailing slash. */
   url: string
+  /** What says so, for a message when nobody answers there. */
+  from: '--url' | 'TOLLGATE_URL' | 'HOST and PORT' | 'TOLLGATE_SOCKET'
   /** It is on this machine: no proxy of the environment is asked. */
   isHere: boolean
   /** The Unix socket to ask through instead, where the server has no port. */
@@ -306,17 +309,31 @@ export type ClientConfig = {
 }
 
 /**
- * Without `TOLLGATE_URL` it is the server that these variables would start here.
+ * Without `--url` and `TOLLGATE_URL` it is the server that these variables would start here.
+ * @param options.url What `--url` says; null = nothing.
  * @throws ConfigError
  */
-export function readClientConfig(environment: Environment = process.env): ClientConfig {
+export function readClientConfig(
+  environment: Environment = process.env,
+  options: { url?: string | null } = {},
+): ClientConfig {
   const value = readerOf(environment)
-  const url = value('TOLLGATE_URL')
+  const given = httpUrl('--url', options.url ?? undefined)
+  const url = given ?? value('TOLLGATE_URL')
   const listen = url === null ? readListen(value) : null
+  const socketPath = listen?.port === null ? listen.socketPath : null
   return {
     url: url ?? localUrl(listen),
+    from:
+      given !== null
+        ? '--url'
+        : url !== null
+          ? 'TOLLGATE_URL'
+          : socketPath === null
+            ? 'HOST and PORT'
+            : 'TOLLGATE_SOCKET',
     isHere: url === null || isLoopbackUrl(url),
-    socketPath: listen?.port === null ? listen.socketPath : null,
+    socketPath,
     rootKey: value('TOLLGATE_ROOT_KEY'),
     dataDir: value('TOLLGATE_DATA_DIR'),
   }
@@ -348,20 +365,6 @@ function nearestOf(name: string, known: readonly string[]): string {
   const bare = (text: string) => text.replace(/^TOLLGATE_/, '')
   const distance = (each: string) => editDistance(bare(name), bare(each))
   return known.reduce((best, each) => (distance(each) < distance(best) ? each : best))
-}
-
-/** Characters to add, leave out or replace to make one text of the other. */
-function editDistance(from: string, to: string): number {
-  let row = Array.from({ length: to.length + 1 }, (_, column) => column)
-  for (const [index, character] of [...from].entries()) {
-    const next = [index + 1]
-    for (let column = 1; column <= to.length; column++) {
-      const replaced = (row[column - 1] ?? 0) + (character === to[column - 1] ? 0 : 1)
-      next.push(Math.min(replaced, (row[column] ?? 0) + 1, (next[column - 1] ?? 0) + 1))
-    }
-    row = next
-  }
-  return row[to.length] ?? 0
 }
 
 /** How this machine reaches what listens so. Of a port that is picked at the start, nothing is known here. */

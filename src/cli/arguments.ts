@@ -1,9 +1,11 @@
 import { parseArgs } from 'node:util'
-
-/** What was typed wrongly: the command line ends with status 2 and says how it is used. */
-export class UsageError extends Error {
-  override name = 'UsageError'
-}
+import { ConfigError, readClientConfig } from '../config.ts'
+import { nearestWord } from '../lib/nearest.ts'
+import { DURATION_EXAMPLES, parseDuration, parseTime, TIME_EXAMPLES } from '../lib/written-time.ts'
+import { Client } from './client.ts'
+import { readRootKey } from './root-key-file.ts'
+import type { Terminal } from './terminal.ts'
+import { UsageError } from './usage-error.ts'
 
 export type Option = {
   /** What stands after the name in the help: `<text>`; null = the option is a switch. */
@@ -12,39 +14,72 @@ export type Option = {
   isRequired?: boolean
   /** May be given several times. */
   isList?: boolean
+  /** An older name of the same option. */
+  alias?: string
+  /** The argument that it may stand for, as it had to before there was one. */
+  standsFor?: string
 }
 
-/** One command: its words, its options, what it does. */
+/** One command: its words, what is typed after them, what it does. The help and the reference are made of these. */
 export type Command = {
   /** As typed: `key create`. */
   name: string
+  /** One sentence: what it is for. */
   about: string
-  options?: Record<string, Option>
+  /** The words after the name, all of them required: what each is called → what it is. */
+  arguments?: Readonly<Record<string, string>>
+  options?: Readonly<Record<string, Option>>
   /** It calls no server, so it needs no root key. */
   isLocal?: boolean
+  /** It names mistyped variables itself. */
+  tellsUnknownVariables?: boolean
   /** What the help tells below the options. */
   notes?: string
-  /** One word after the name, as the help shows it: `<file>`. */
-  positional?: string
+  /** A whole command line to copy. A test runs each. */
+  example: string
   /** @returns the exit status; nothing = 0. */
   run(given: Arguments): Promise<number | undefined> | Promise<void>
 }
 
+type Values = Record<string, string | boolean | (string | boolean)[] | undefined>
+
 /** What was typed after a command's name, read by its options. */
 export class Arguments {
   readonly isJson: boolean
+  /** When the command began, Unix milliseconds: what `30d` is counted from. */
+  readonly now = Date.now()
+  readonly terminal: Terminal
+  readonly #command: Command
+  readonly #values: Values
+  readonly #words: ReadonlyMap<string, string>
 
   constructor(
-    private readonly values: Record<string, string | boolean | (string | boolean)[] | undefined>,
-    /** The word after the name, where the command wants one. */
-    readonly positional: string,
+    command: Command,
+    read: { values: Values; words: ReadonlyMap<string, string>; terminal: Terminal },
   ) {
-    this.isJson = values.json === true
+    this.#command = command
+    this.#values = read.values
+    this.#words = read.words
+    this.terminal = read.terminal
+    this.isJson = read.values.json === true
+  }
+
+  /** One of the command's arguments; {@link parse} has checked that it is there. */
+  argument(name: string): string {
+    const word = this.#words.get(name)
+    if (word === undefined) throw new Error(`${this.#command.name} has no argument ${name}`)
+    return word
   }
 
   text(name: string): string | undefined {
-    const value = this.values[name]
+    const value = this.#values[name]
     return typeof value === 'string' ? value : undefined
+  }
+
+  /** For a change: an empty text clears, as null does in the API. */
+  textOrNull(name: string): string | null | undefined {
+    const text = this.text(name)
+    return text === '' ? null : text
   }
 
   /** Of an option that {@link parse} has checked to be there. */
@@ -55,12 +90,30 @@ export class Arguments {
   }
 
   list(name: string): string[] {
-    const value = this.values[name]
+    const value = this.#values[name]
     return Array.isArray(value) ? value.map(String) : []
   }
 
+  /** Undefined when it was not given; a single empty text is an empty list. */
+  listOrNone(name: string): string[] | undefined {
+    const list = this.list(name)
+    if (list.length === 0) return undefined
+    return list.length === 1 && list[0] === '' ? [] : list
+  }
+
   has(name: string): boolean {
-    return this.values[name] === true
+    return this.#values[name] === true
+  }
+
+  /** True, or undefined where the API has a default. */
+  flag(name: string): true | undefined {
+    return this.has(name) || undefined
+  }
+
+  /** Of `--enable` and `--disable`. @throws UsageError */
+  enabled(): boolean | undefined {
+    if (this.has('enable') && this.has('disable')) throw new UsageError('--enable or --disable, not both')
+    return this.has('enable') ? true : this.has('disable') ? false : undefined
   }
 
   /** @throws UsageError unless a whole number from `min` on. */
@@ -69,46 +122,154 @@ export class Arguments {
     if (text === undefined) return undefined
     const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
     if (Number.isSafeInteger(value) && value >= min) return value
-    throw new UsageError(`--${name} is ${JSON.stringify(text)}; it wants a whole number of at least ${min}`)
+    throw new UsageError(`--${name} is ${quoted(text)}; it wants a whole number of at least ${min}`)
+  }
+
+  /** The same, or null for a word that says so. @throws UsageError */
+  wholeOrNull(name: string, word: string): number | null | undefined {
+    return this.text(name) === word ? null : this.whole(name)
+  }
+
+  /** Milliseconds. @throws UsageError unless a duration of at least one. */
+  duration(name: string): number | undefined {
+    const text = this.text(name)
+    if (text === undefined) return undefined
+    const ms = parseDuration(text)
+    if (ms !== null && ms > 0) return ms
+    throw new UsageError(`--${name} is ${quoted(text)}; it wants a duration: ${DURATION_EXAMPLES}`)
+  }
+
+  /** Unix milliseconds. @throws UsageError */
+  time(name: string, durationsGo: 'forward' | 'back'): number | undefined {
+    const text = this.text(name)
+    if (text === undefined) return undefined
+    const ms = parseTime(text, { now: this.now, durationsGo })
+    if (ms !== null) return ms
+    throw new UsageError(`--${name} is ${quoted(text)}; it wants a time: ${TIME_EXAMPLES}`)
+  }
+
+  /** When something ends; null = never, for a change. @throws UsageError */
+  end(name: string): number | null | undefined {
+    return this.text(name) === 'never' ? null : this.time(name, 'forward')
+  }
+
+  /** @throws UsageError unless a JSON object; it is not repeated. */
+  object(name: string): Record<string, unknown> | undefined {
+    const text = this.text(name)
+    if (text === undefined) return undefined
+    try {
+      const value: unknown = JSON.parse(text)
+      if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value }
+    } catch {
+      // told below
+    }
+    throw new UsageError(`--${name} is no JSON object; it wants one such as '{"plan":"pro"}'`)
+  }
+
+  /** Who is called, and as whom. @throws UsageError */
+  async client(): Promise<Client> {
+    const url = this.text(URL_OPTION) ?? null
+    const path = this.text(ROOT_KEY_FILE)
+    const rootKey =
+      path === undefined ? null : await readRootKey(path, { readStdin: this.terminal.readStdin })
+    try {
+      return new Client(readClientConfig(this.terminal.environment, { url }), { rootKey })
+    } catch (cause) {
+      throw url !== null && cause instanceof ConfigError && cause.message.startsWith('--url')
+        ? new UsageError(cause.message)
+        : cause
+    }
   }
 
   /** Prints the data as JSON with `--json`, else the text. */
   print(text: string, data: unknown): void {
-    process.stdout.write(this.isJson ? `${JSON.stringify(data)}\n` : `${text}\n`)
+    this.terminal.out(this.isJson ? `${JSON.stringify(data)}\n` : `${text}\n`)
   }
 }
 
-/** Of every command that calls a server. */
+/** As it was typed, but not all of what may be very long. */
+export const quoted = (text: string) =>
+  JSON.stringify(text.length > QUOTED_MAX ? `${text.slice(0, QUOTED_MAX)}…` : text)
+const QUOTED_MAX = 60
+
+export const URL_OPTION = 'url'
 export const ROOT_KEY_FILE = 'root-key-file'
 
+/** What every command that calls a server takes as well. */
+export const CALL_OPTIONS: Readonly<Record<string, Option>> = {
+  [URL_OPTION]: {
+    value: '<url>',
+    about: 'the server to call; default: TOLLGATE_URL, then HOST and PORT, http://127.0.0.1:3000',
+  },
+  [ROOT_KEY_FILE]: {
+    value: '<path>',
+    about:
+      'a file that holds the root key to call with, or - for stdin; default: TOLLGATE_ROOT_KEY, then the data dir',
+  },
+}
+/** What every command takes as well. */
+export const COMMON_OPTIONS: Readonly<Record<string, Option>> = {
+  json: { value: null, about: 'print what programs can read, errors too' },
+}
+
+/** All that a command takes. */
+export const optionsOf = ({ options = {}, isLocal }: Command): Readonly<Record<string, Option>> => ({
+  ...options,
+  ...(isLocal === true ? {} : CALL_OPTIONS),
+  ...COMMON_OPTIONS,
+})
+
 /** @throws UsageError */
-export function parse(command: Command, words: string[]): Arguments {
-  const options = Object.fromEntries([
-    ...Object.entries(command.options ?? {}).map(([name, { value, isList = false }]) => [
-      name,
-      { type: value === null ? ('boolean' as const) : ('string' as const), multiple: isList },
-    ]),
-    ...(command.isLocal === true ? [] : [[ROOT_KEY_FILE, { type: 'string' as const }]]),
-    ['json', { type: 'boolean' as const }],
-    ['help', { type: 'boolean' as const, short: 'h' }],
+export function parse(command: Command, words: string[], terminal: Terminal): Arguments {
+  const known = optionsOf(command)
+  const aliases = Object.entries(known).flatMap(([name, { alias }]) =>
+    alias === undefined ? [] : [[alias, name] as const],
+  )
+  const types = Object.fromEntries([
+    ...Object.entries(known).flatMap(([name, { value, alias, isList = false }]) => {
+      const type = { type: value === null ? ('boolean' as const) : ('string' as const), multiple: isList }
+      return [[name, type] as const, ...(alias === undefined ? [] : [[alias, type] as const])]
+    }),
   ])
   const { values, positionals, tokens } = parseArgs({
     args: words,
-    options,
+    options: types,
     allowPositionals: true,
     strict: false, // its own refusals are in the runtime's words
     tokens: true,
   })
-  for (const token of tokens) if (token.kind === 'option') checkOption(token, options)
-  const wanted = command.positional === undefined ? 0 : 1
-  if (values.help !== true) {
-    if (positionals.length < wanted) throw new UsageError(`${command.positional} is missing`)
-    if (positionals.length > wanted)
-      throw new UsageError(`${JSON.stringify(positionals[wanted])} is one word too many`)
-    for (const [name, { isRequired }] of Object.entries(command.options ?? {}))
-      if (isRequired === true && values[name] === undefined) throw new UsageError(`--${name} is required`)
+  for (const token of tokens) if (token.kind === 'option') checkOption(token, types)
+  for (const [alias, name] of aliases) {
+    if (values[alias] === undefined) continue
+    if (values[name] !== undefined) throw new UsageError(`--${name} and --${alias} are the same; give one`)
+    values[name] = values[alias]
   }
-  return new Arguments(values, positionals[0] ?? '')
+  const read = readWords(command, positionals, values)
+  for (const [name, { isRequired }] of Object.entries(known))
+    if (isRequired === true && values[name] === undefined) throw new UsageError(`--${name} is required`)
+  if (values[ROOT_KEY_FILE] === '-' && [...read.values()].includes('-'))
+    throw new UsageError(`--${ROOT_KEY_FILE} - and the argument - both want stdin`)
+  return new Arguments(command, { values, words: read, terminal })
+}
+
+/** Words are never repeated: one too many may be a secret. @throws UsageError */
+function readWords(command: Command, positionals: string[], values: Values): Map<string, string> {
+  const names = Object.keys(command.arguments ?? {})
+  const found = new Map<string, string>()
+  for (const [option, { standsFor }] of Object.entries(command.options ?? {})) {
+    const value = values[option]
+    if (standsFor !== undefined && typeof value === 'string') found.set(standsFor, value)
+  }
+  const wanted = names.filter((name) => !found.has(name))
+  const missing = wanted[positionals.length]
+  if (missing !== undefined) throw new UsageError(`<${missing}> is missing`)
+  if (positionals.length > wanted.length) {
+    const takes = names.length === 0 ? 'no argument' : names.map((name) => `<${name}>`).join(' ')
+    const more = positionals.length - wanted.length
+    throw new UsageError(`${more === 1 ? 'one word' : `${more} words`} too many; it takes ${takes}`)
+  }
+  for (const [index, name] of wanted.entries()) found.set(name, positionals[index] ?? '')
+  return found
 }
 
 /** The value is never repeated: it may be a secret. @throws UsageError */
@@ -118,7 +279,7 @@ function checkOption(
 ): void {
   const { name, rawName, value, inlineValue } = token
   const type = Object.hasOwn(options, name) ? options[name]?.type : undefined
-  if (type === undefined) throw new UsageError(`unknown option ${rawName}`)
+  if (type === undefined) throw unknownOption(rawName, Object.keys(options))
   if (type === 'boolean') {
     if (value !== undefined) throw new UsageError(`${rawName} takes no value`)
     return
@@ -127,4 +288,13 @@ function checkOption(
   // `--name --json` has more likely forgotten the value than named something "--json"; `-` alone is stdin.
   if (inlineValue === false && value.length > 1 && value.startsWith('-'))
     throw new UsageError(`${rawName} needs a value; one that begins with "-" is written ${rawName}=<value>`)
+}
+
+function unknownOption(rawName: string, known: readonly string[]): UsageError {
+  if (rawName === '--root-key' && known.includes(ROOT_KEY_FILE))
+    return new UsageError(`unknown option ${rawName}`, {
+      hint: 'whoever may list processes would see it there: use --root-key-file <path>, - for stdin, or TOLLGATE_ROOT_KEY',
+    })
+  const near = nearestWord(rawName.replace(/^-+/, ''), known)
+  return new UsageError(`unknown option ${rawName}`, near === null ? {} : { hint: `did you mean --${near}?` })
 }

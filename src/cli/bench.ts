@@ -1,17 +1,17 @@
 import type { Command } from './arguments.ts'
-import { Client } from './client.ts'
 import { onInterrupt } from './interrupt.ts'
 import { tableText } from './text.ts'
 
 export const benchCommand: Command = {
   name: 'bench',
-  about: 'ask a running server for rate limits as fast as it answers',
+  about: 'measure how fast a running server decides rate limits',
   options: {
     seconds: { value: '<n>', about: 'how long; default 5' },
     connections: { value: '<n>', about: 'calls under way at once; default 32' },
   },
+  example: 'bench --seconds 1 --connections 4',
   async run(given) {
-    const client = new Client()
+    const client = await given.client()
     const seconds = given.whole('seconds', 1) ?? 5
     const connections = given.whole('connections', 1) ?? 32
     const tookMs: number[] = []

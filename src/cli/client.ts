@@ -1,37 +1,46 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type ClientConfig, readClientConfig } from '../config.ts'
+import type { ClientConfig } from '../config.ts'
 
 /** The server refused, or could not be asked. Its message is for the person at the terminal. */
 export class CallError extends Error {
   override name = 'CallError'
+  /** HTTP status; null = no answer came. */
+  readonly status: number | null
+  readonly code: string | null
+  /** What the server's log calls the request; null = no answer came. */
+  readonly requestId: string | null
+  /** What to do about it; null = what there is to say for any such code. */
+  readonly hint: string | null
+
   constructor(
     message: string,
-    /** HTTP status; null = no answer came. */
-    readonly status: number | null,
-    readonly code: string | null,
+    facts: { status?: number; code?: string | null; requestId?: string | null; hint?: string | null } = {},
   ) {
     super(message)
+    this.status = facts.status ?? null
+    this.code = facts.code ?? null
+    this.requestId = facts.requestId ?? null
+    this.hint = facts.hint ?? null
   }
 }
 
-/** The root key of `--root-key-file`, for all calls of this run; null = none was given. */
-let givenRootKey: string | null = null
-export function useRootKey(text: string): void {
-  givenRootKey = text
-}
+type Query = Record<string, string | number | boolean | readonly string[] | undefined>
 
-/** Calls a running server as `TOLLGATE_URL` and `TOLLGATE_ROOT_KEY` say. */
+/** Calls a running server. */
 export class Client {
   readonly config: ClientConfig
-  readonly #rootKey: string | null
+  /** Null = there is none to call with. */
+  readonly #rootKey: { text: string; from: string } | null
   /** Whether any answer came so far: one that is away then is expected back. */
   hasAnswered = false
 
-  constructor(config: ClientConfig = readClientConfig()) {
+  /** @param options.rootKey What `--root-key-file` holds; it goes before all others. */
+  constructor(config: ClientConfig, options: { rootKey: string | null } = { rootKey: null }) {
     this.config = config
-    this.#rootKey =
-      givenRootKey ?? config.rootKey ?? (config.isHere ? generatedRootKey(config.dataDir) : null)
+    if (options.rootKey !== null) this.#rootKey = { text: options.rootKey, from: '--root-key-file' }
+    else if (config.rootKey !== null) this.#rootKey = { text: config.rootKey, from: 'TOLLGATE_ROOT_KEY' }
+    else this.#rootKey = config.isHere ? generatedRootKey(config.dataDir) : null
   }
 
   /** @throws CallError */
@@ -40,10 +49,7 @@ export class Client {
   }
 
   /** @throws CallError */
-  get<T>(
-    method: string,
-    query: Record<string, string | number | readonly string[] | undefined> = {},
-  ): Promise<T> {
+  get<T>(method: string, query: Query = {}): Promise<T> {
     const search = new URLSearchParams()
     for (const [name, value] of Object.entries(query))
       for (const one of Array.isArray(value) ? value : [value])
@@ -51,28 +57,38 @@ export class Client {
     return this.#call(`${method}?${search}`, { method: 'GET' })
   }
 
-  /** All items of a paged list. @throws CallError */
-  async list<T>(method: string, field: string, query: Record<string, string | undefined> = {}): Promise<T[]> {
+  /**
+   * The items of a paged list, from as many pages as it takes.
+   * @param max No more than so many.
+   * @throws CallError
+   */
+  async list<T>(
+    method: string,
+    field: string,
+    query: Query = {},
+    max = Number.POSITIVE_INFINITY,
+  ): Promise<T[]> {
     const items: T[] = []
     let cursor: string | undefined
     do {
+      const limit = Math.min(ITEMS_PER_PAGE, max - items.length)
       const page: Record<string, T[]> & { cursor?: string } = await this.get(method, {
         ...query,
-        limit: 100,
+        limit,
         cursor,
       })
       items.push(...(page[field] ?? []))
       cursor = page.cursor
-    } while (cursor !== undefined)
+    } while (cursor !== undefined && items.length < max)
     return items
   }
 
   async #call<T>(path: string, init: { method: string; body?: string }): Promise<T> {
     const { url, isHere, socketPath } = this.config
     const headers: Record<string, string> = { 'Content-Type': 'application/json' }
-    if (this.#rootKey !== null) headers.Authorization = `Bearer ${this.#rootKey}`
+    if (this.#rootKey !== null) headers.Authorization = `Bearer ${this.#rootKey.text}`
     let status: number
-    let body: { error?: { code?: string; message?: string } }
+    let body: { error?: { code?: string; message?: string; requestId?: string } }
     try {
       const response = await fetch(`${url}/v1/${path}`, {
         ...init,
@@ -85,41 +101,86 @@ export class Client {
       this.hasAnswered = true
       body = (await response.json()) as typeof body // every answer of the server is an object or a list
     } catch (cause) {
-      const where = socketPath === null ? `${url} (TOLLGATE_URL)` : `${socketPath} (TOLLGATE_SOCKET)`
-      throw new CallError(`${where} does not answer: ${reasonOf(cause)}`, null, null)
+      throw this.#noAnswer(cause)
     }
     if (status < 300) return body as T // the reply of the method, as /openapi.json describes it
-    const { code = null, message = 'no reason given' } = body.error ?? {}
-    const hint =
-      code === 'UNAUTHORIZED' && this.#rootKey === null
-        ? '; set TOLLGATE_ROOT_KEY, or give --root-key-file'
-        : ''
-    throw new CallError(`${status} ${code}: ${message}${hint}`, status, code)
+    const { code = null, message = 'no reason given', requestId = null } = body?.error ?? {}
+    const hint = code === 'UNAUTHORIZED' ? this.#rootKeyHint() : null
+    throw new CallError(`${status} ${code ?? 'no code'}: ${message}`, { status, code, requestId, hint })
+  }
+
+  #rootKeyHint(): string {
+    if (this.#rootKey === null)
+      return 'no root key was sent; set TOLLGATE_ROOT_KEY, or give --root-key-file <path>'
+    return `the root key came from ${this.#rootKey.from}; is it one of this server, and may it do this?`
+  }
+
+  #noAnswer(cause: unknown): CallError {
+    const { url, from, socketPath } = this.config
+    const where = socketPath === null ? withoutPassword(url) : socketPath
+    const { reason, hint } = reasonOf(cause)
+    return new CallError(`${where} (${from}) does not answer: ${reason}`, { hint })
   }
 }
 
+/** The server gives no more on one page. */
+const ITEMS_PER_PAGE = 100
 const TIMEOUT_MS = 30_000
 
-/** Why no answer came, without the runtime's advice to its own users. */
-function reasonOf(cause: unknown): string {
-  if (!(cause instanceof Error)) return String(cause)
-  if (cause instanceof SyntaxError) return 'what answers there is not Tollgate'
-  if (cause.name === 'TimeoutError') return `nothing came within ${TIMEOUT_MS / 1000} seconds`
-  const code = 'code' in cause ? String(cause.code) : ''
-  return REASONS[code] ?? cause.message
+function withoutPassword(text: string): string {
+  const url = new URL(text)
+  if (url.username === '' && url.password === '') return text
+  url.username = url.password = ''
+  return url.href.replace(/\/$/, '')
 }
 
-const REASONS: Record<string, string> = {
-  ECONNREFUSED: 'nothing listens there; start a server with "tollgate serve", or correct the address',
-  ENOENT: 'there is no such socket; start a server with TOLLGATE_SOCKET, or correct the path',
-  ENOTFOUND: 'its host is not known here; correct the address',
-  ECONNRESET: 'the connection was closed without an answer; is it a Tollgate, and http or https as it wants?',
+type Reason = { reason: string; hint: string }
+
+/** Why no answer came, without the runtime's advice to its own users. */
+function reasonOf(cause: unknown): Reason {
+  if (cause instanceof SyntaxError) return NOT_TOLLGATE
+  const [name, code] =
+    cause instanceof Error ? [cause.name, 'code' in cause ? String(cause.code) : ''] : ['', '']
+  if (name === 'TimeoutError')
+    return {
+      reason: `nothing came within ${TIMEOUT_MS / 1000} seconds`,
+      hint: 'a change may have been made all the same: look before you repeat it',
+    }
+  if (/CERT|SIGNATURE|TLS_/.test(code))
+    return {
+      reason: `its certificate is not trusted here (${code})`,
+      hint: 'put the certificate of its authority into NODE_EXTRA_CA_CERTS=<file>, or correct the address',
+    }
+  return (
+    REASONS[code] ?? { reason: `the connection failed${code === '' ? '' : ` (${code})`}`, hint: ADDRESS_HINT }
+  )
+}
+
+const ADDRESS_HINT = 'name the server with --url or TOLLGATE_URL'
+const NOT_TOLLGATE: Reason = { reason: 'what answers there is not Tollgate', hint: ADDRESS_HINT }
+const REASONS: Record<string, Reason> = {
+  ECONNREFUSED: {
+    reason: 'nothing listens there',
+    hint: `start a server with "tollgate serve", or ${ADDRESS_HINT}`,
+  },
+  ENOENT: {
+    reason: 'there is no such socket',
+    hint: 'start a server with this TOLLGATE_SOCKET, or correct the path',
+  },
+  ENOTFOUND: { reason: 'its host is not known here', hint: ADDRESS_HINT },
+  ECONNRESET: {
+    reason: 'the connection was closed without an answer',
+    hint: 'is it a Tollgate, and is it http:// or https:// as it wants?',
+  },
+  EPROTO: { reason: 'it does not speak TLS there', hint: 'try http:// instead of https://' },
+  ERR_INVALID_URL: { reason: 'that is no URL', hint: ADDRESS_HINT },
 }
 
 /** What the first start of a server on this machine wrote, so that trying things out needs no variable. It is sent to no other. */
-function generatedRootKey(dataDir: string): string | null {
+function generatedRootKey(dataDir: string): { text: string; from: string } | null {
+  const path = join(dataDir, 'root-key')
   try {
-    return readFileSync(join(dataDir, 'root-key'), 'utf8').trim()
+    return { text: readFileSync(path, 'utf8').trim(), from: path }
   } catch {
     return null
   }

@@ -1,8 +1,16 @@
 import { accessSync, constants, existsSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { dirname, join } from 'node:path'
-import { type Config, ConfigError, readClientConfig, readConfig, unknownVariables } from '../config.ts'
+import {
+  type Config,
+  ConfigError,
+  type Environment,
+  readClientConfig,
+  readConfig,
+  unknownVariables,
+} from '../config.ts'
 import { type Finding, inspectDatabase, isProblem } from '../db/inspect.ts'
+import { fileProblem } from '../lib/file-problem.ts'
 import { connectionsOf } from '../server/deps.ts'
 import { filesNeeded, openFilesMax } from '../server/open-files.ts'
 import type { Command } from './arguments.ts'
@@ -11,10 +19,12 @@ import { CallError, Client } from './client.ts'
 /** Looks at everything that a start needs, and changes nothing. */
 export const doctorCommand: Command = {
   name: 'doctor',
-  about: 'what is wrong with configuration, database, data dir and port? ends with 1 when something is',
+  about: 'check configuration, database, data dir and port; ends with 1 when something is wrong',
   isLocal: true,
+  tellsUnknownVariables: true,
+  example: 'doctor',
   async run(given) {
-    const findings = await examine()
+    const findings = await examine(given.terminal.environment)
     const problems = findings.filter(isProblem).length
     const warnings = findings.filter(({ status }) => status === 'warning').length
     const width = Math.max(...findings.map(({ check }) => check.length))
@@ -30,13 +40,13 @@ export const doctorCommand: Command = {
 const counted = (count: number, what: string) =>
   `${count === 0 ? 'no' : count} ${what}${count === 1 ? '' : 's'}`
 
-async function examine(): Promise<Finding[]> {
-  const unknown = unknownVariables().map(({ variable, nearest }) =>
+async function examine(environment: Environment | undefined): Promise<Finding[]> {
+  const unknown = unknownVariables(environment).map(({ variable, nearest }) =>
     finding('warning', 'configuration', `${variable} is no variable of Tollgate; is ${nearest} meant?`),
   )
   let config: Config
   try {
-    config = readConfig()
+    config = readConfig(environment)
   } catch (cause) {
     if (!(cause instanceof ConfigError)) throw cause
     return [...unknown, finding('problem', 'configuration', cause.message)]
@@ -47,7 +57,7 @@ async function examine(): Promise<Finding[]> {
     lookAtDataDir(config),
     ...lookAtSpace(config),
     ...lookAtOpenFiles(config),
-    await lookAtPort(config),
+    await lookAtPort(config, environment),
     ...(await lookAtDatabase(config)),
   ]
 }
@@ -71,11 +81,10 @@ function lookAtDataDir({ dataDir }: Config): Finding {
     accessSync(above, constants.W_OK)
     return finding('ok', 'data dir', `${dataDir}, which the first start makes`)
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause)
     return finding(
       'problem',
       'data dir',
-      `${dataDir} cannot be written (${reason}); give it to the user who runs Tollgate, or set TOLLGATE_DATA_DIR`,
+      `${dataDir} cannot be written (${fileProblem(cause)}); give it to the user who runs Tollgate, or set TOLLGATE_DATA_DIR`,
     )
   }
 }
@@ -118,11 +127,15 @@ function lookAtOpenFiles(config: Config): Finding[] {
 }
 
 /** Free, or Tollgate's own. */
-async function lookAtPort({ listen: { host, port, socketPath } }: Config): Promise<Finding> {
-  const { url, socketPath: asked } = readClientConfig()
+async function lookAtPort(
+  { listen: { host, port, socketPath } }: Config,
+  environment: Environment | undefined,
+): Promise<Finding> {
+  const client = new Client(readClientConfig(environment))
+  const { url, socketPath: asked } = client.config
   const place = asked ?? url
   try {
-    const { services } = await new Client().get<{ services?: { database?: string } }>('liveness')
+    const { services } = await client.get<{ services?: { database?: string } }>('liveness')
     if (services?.database !== undefined)
       return finding('ok', 'server', `one runs at ${place}; its database is ${services.database}`)
     return finding(

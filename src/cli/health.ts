@@ -1,12 +1,12 @@
 import type { Command } from './arguments.ts'
-import { Client } from './client.ts'
 
 /** For a container's health check, where there is no other program to ask with. */
 export const healthCommand: Command = {
   name: 'health',
   about: 'is the server ready? ends with 1 when it is not',
+  example: 'health',
   async run(given) {
-    const reply = await new Client().get<{ status: string }>('liveness')
+    const reply = await (await given.client()).get<{ status: string }>('liveness')
     given.print('ready', reply)
   },
 }

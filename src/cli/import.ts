@@ -9,10 +9,10 @@ import {
 } from 'node:fs'
 import { hashKey } from '../verify/secret.ts'
 import type { Command } from './arguments.ts'
-import { UsageError } from './arguments.ts'
-import { CallError, Client } from './client.ts'
+import { CallError, type Client } from './client.ts'
 import { FileError, readImportFile } from './import-file.ts'
 import { onInterrupt } from './interrupt.ts'
+import { UsageError } from './usage-error.ts'
 
 /*
  * Keys from a file, a hundred a call, several calls at once. `<file>.progress` says up to which line everything was
@@ -46,17 +46,18 @@ type Outcome = { imported: number; existing: number; refused: Refused[] }
 export const importCommand: Command = {
   name: 'import',
   about: 'bring keys along from a CSV or NDJSON file, as hashes or as texts',
-  positional: '<file>',
+  arguments: { file: 'CSV with a head line, or NDJSON' },
   options: {
     api: { value: '<id>', about: 'the API of keys that name none' },
     format: { value: 'csv|ndjson', about: 'default: by the end of the file’s name' },
     connections: { value: '<n>', about: 'calls under way at once; default 4' },
   },
+  example: 'import keys.csv --api api_1234',
   async run(given) {
-    const path = given.positional
+    const path = given.argument('file')
     const format = given.text('format') ?? (path.endsWith('.csv') ? 'csv' : 'ndjson')
     if (format !== 'csv' && format !== 'ndjson') throw new UsageError('--format wants csv or ndjson')
-    const result = await importFile(new Client(), path, {
+    const result = await importFile(await given.client(), path, {
       format,
       apiId: given.text('api'),
       connections: given.whole('connections', 1) ?? 4,
@@ -138,31 +139,37 @@ async function importFile(
   const seen = { lines: 0, skipped: 0, expired: 0, repeated: 0 }
   const hashes = new Set<string>()
   const now = Date.now()
-  for await (const { bytesRead, ...record } of readImportFile(path, options.format, {
-    hasApi: options.apiId !== undefined,
-  })) {
-    seen.lines += record.lines
-    if ('skipped' in record) {
-      seen.skipped += record.lines
-      continue
+  try {
+    for await (const { bytesRead, ...record } of readImportFile(path, options.format, {
+      hasApi: options.apiId !== undefined,
+    })) {
+      seen.lines += record.lines
+      if ('skipped' in record) {
+        seen.skipped += record.lines
+        continue
+      }
+      seen.skipped += record.lines - 1
+      if ('key' in record) {
+        if (hasExpired(record.key, now)) seen.expired++
+        const name = shortHashOf(record.key)
+        if (name !== null && hashes.has(name)) seen.repeated++
+        else if (name !== null && hashes.size < REMEMBERED_MAX) hashes.add(name)
+      }
+      if (record.line <= doneBefore) continue
+      items.push('key' in record ? { ...record, key: { apiId: options.apiId, ...record.key } } : record)
+      if (items.length === KEYS_PER_CALL) {
+        await send(items)
+        items = []
+      }
+      bar.show(bytesRead)
     }
-    seen.skipped += record.lines - 1
-    if ('key' in record) {
-      if (hasExpired(record.key, now)) seen.expired++
-      const name = shortHashOf(record.key)
-      if (name !== null && hashes.has(name)) seen.repeated++
-      else if (name !== null && hashes.size < REMEMBERED_MAX) hashes.add(name)
-    }
-    if (record.line <= doneBefore) continue
-    items.push('key' in record ? { ...record, key: { apiId: options.apiId, ...record.key } } : record)
-    if (items.length === KEYS_PER_CALL) {
-      await send(items)
-      items = []
-    }
-    bar.show(bytesRead)
+    if (items.length > 0) await send(items)
+    await Promise.all(sent.map(({ done }) => done))
+  } catch (cause) {
+    // What is under way is still answered, and the progress file then says so.
+    await Promise.allSettled(sent.map(({ done }) => done))
+    throw cause
   }
-  if (items.length > 0) await send(items)
-  await Promise.all(sent.map(({ done }) => done))
   bar.show(bytes, { isLast: true })
   rmSync(`${path}.progress`, { force: true })
   const { imported, existing, refused } = progress

@@ -1,26 +1,26 @@
 import type { Command } from './arguments.ts'
-import { Client } from './client.ts'
 
 export const limitCommand: Command = {
   name: 'limit',
-  about: 'one rate limit decision; ends with 1 when it refuses',
-  positional: '<identifier>',
+  about: 'take from a rate limit; ends with 1 when it refuses',
+  arguments: { identifier: 'who or what is limited: a user id, an address, anything' },
   options: {
     limit: { value: '<n>', about: 'tokens allowed in a window', isRequired: true },
-    duration: { value: '<ms>', about: 'length of the window in milliseconds', isRequired: true },
+    duration: { value: '<duration>', about: 'length of the window', isRequired: true },
     namespace: { value: '<name>', about: 'groups limits; default: default' },
     cost: { value: '<n>', about: 'tokens to take; default 1, 0 only looks' },
   },
+  example: 'limit user_123 --namespace emails --limit 10 --duration 1m',
   async run(given) {
-    const reply = await new Client().post<{
+    const reply = await (await given.client()).post<{
       success: boolean
       limit: number
       remaining: number
       reset: number
     }>('ratelimits.limit', {
-      identifier: given.positional,
+      identifier: given.argument('identifier'),
       limit: given.whole('limit', 1),
-      duration: given.whole('duration', 1),
+      duration: given.duration('duration'),
       namespace: given.text('namespace'),
       cost: given.whole('cost'),
     })

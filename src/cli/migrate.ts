@@ -1,4 +1,4 @@
-import { readConfig } from '../config.ts'
+import { type Config, readConfig } from '../config.ts'
 import { openDataDir } from '../data-dir/data-dir.ts'
 import { connect, type DatabaseAddress } from '../db/connect.ts'
 import { startEmbedded } from '../db/embedded/embedded.ts'
@@ -13,16 +13,16 @@ export const migrateCommand: Command = {
   name: 'migrate',
   isLocal: true,
   about: 'bring the database up to date without serving',
+  example: 'migrate',
   async run(given) {
     // Its answer alone is on stdout: whoever reads that is a program.
     configureLog({ level: 'warn', isPretty: false })
-    const { applied } = await migrateDatabase()
+    const { applied } = await migrateDatabase(readConfig(given.terminal.environment))
     given.print(applied.length === 0 ? 'nothing to apply' : `applied ${applied.join(', ')}`, { applied })
   },
 }
 
-async function migrateDatabase(): Promise<{ applied: string[] }> {
-  const config = readConfig()
+async function migrateDatabase(config: Config): Promise<{ applied: string[] }> {
   await using opening = new AsyncDisposableStack()
   opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
   let address: DatabaseAddress

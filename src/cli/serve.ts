@@ -3,14 +3,16 @@ import { StartError } from '../errors.ts'
 import { configureLog, log, logUnhandledRejections } from '../log.ts'
 import { type Server, startServer } from '../server/server.ts'
 import type { Command } from './arguments.ts'
+import { failureOf, failureText } from './failure.ts'
 import { Stopping } from './stopping.ts'
-import { errorText } from './text.ts'
 
 export const serveCommand: Command = {
   name: 'serve',
   isLocal: true,
+  tellsUnknownVariables: true,
   about: 'start the server; --help lists its environment variables',
   notes: variablesText(),
+  example: 'serve',
   run: (given) => serve(given.isJson),
 }
 
@@ -32,7 +34,7 @@ async function serve(isJson: boolean): Promise<void> {
   } catch (cause) {
     if (stopping.signal.aborted && cause === stopping.signal.reason) return stopping.startAborted()
     if (!(cause instanceof ConfigError || cause instanceof StartError)) throw cause
-    process.stderr.write(`${errorText(cause, { isJson })}\n`)
+    process.stderr.write(failureText(failureOf(cause, { command: 'serve', listCommand: null }), { isJson }))
     process.exit(1)
   }
   if (!stopping.started(server)) announce(server, isJson)

@@ -1,18 +1,40 @@
 /** Rows in columns as wide as their widest cell, numbers to the right. */
 export function tableText(head: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
+  const shown = rows.map((row) => row.map((cell) => (typeof cell === 'number' ? cell : visible(cell))))
   const widths = head.map((title, column) =>
-    Math.max(title.length, ...rows.map((row) => String(row[column] ?? '').length)),
+    Math.max(widthOf(title), ...shown.map((row) => widthOf(String(row[column] ?? '')))),
   )
   const line = (cells: readonly (string | number)[]) =>
     cells
       .map((cell, column) => {
-        const width = widths[column] ?? 0
-        return typeof cell === 'number' ? String(cell).padStart(width) : cell.padEnd(width)
+        const text = String(cell)
+        const blanks = ' '.repeat(Math.max(0, (widths[column] ?? 0) - widthOf(text)))
+        return typeof cell === 'number' ? `${blanks}${text}` : `${text}${blanks}`
       })
       .join('  ')
       .trimEnd()
-  return [line(head), ...rows.map(line)].join('\n')
+  return [line(head), ...shown.map(line)].join('\n')
 }
+
+/** One thing, a line for each of its fields; what is undefined has none. */
+export function fieldsText(fields: Readonly<Record<string, string | number | boolean | undefined>>): string {
+  const shown = Object.entries(fields).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, visible(String(value))] as const],
+  )
+  const width = Math.max(...shown.map(([name]) => name.length))
+  return shown.map(([name, value]) => `${name.padEnd(width)}  ${value}`.trimEnd()).join('\n')
+}
+
+/** In columns of the terminal: some characters take two, some none. */
+const widthOf = (text: string) => Bun.stringWidth(text)
+
+/** Names come from whoever may write them: what would move the cursor or hide text is shown instead of done. */
+const visible = (text: string) =>
+  text.replace(
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+    /[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 
 /**
  * A bar for each pair, as long as both are together beside the longest: full for the first, hollow for the second. What
@@ -29,8 +51,8 @@ const BAR_WIDTH = 30
 /** Milliseconds since the epoch as a person reads it, in UTC. */
 export const timeText = (ms: number) => new Date(ms).toISOString().slice(0, 16).replace('T', ' ')
 
-/** What went wrong, as it goes to stderr. */
-export const errorText = (
-  { message, code = null, status = null }: { message: string; code?: string | null; status?: number | null },
-  { isJson }: { isJson: boolean },
-) => (isJson ? JSON.stringify({ error: { message, code, status } }) : message)
+/** The same where there may be none. */
+export const timeTextOr = (ms: number | undefined, otherwise: string) =>
+  ms === undefined ? otherwise : timeText(ms)
+
+export const yesOrNo = (value: boolean) => (value ? 'yes' : 'no')

@@ -1,43 +1,74 @@
-import type { Command } from './arguments.ts'
-import { UsageError } from './arguments.ts'
-import { Client } from './client.ts'
+import type { Arguments, Command } from './arguments.ts'
 import { barTexts, tableText, timeText } from './text.ts'
+import { UsageError } from './usage-error.ts'
 
 type Verifications = { time: number; total: number; valid: number }
 type Decisions = { time: number; passed: number; denied: number; total: number }
 
 export const usageCommand: Command = {
   name: 'usage',
-  about: 'counts by hour or day, of an API’s keys or of a namespace',
+  about: 'show counts by hour, day or month, of an API’s keys or of a namespace',
   options: {
     api: { value: '<id>', about: 'verifications of its keys (needs * or api.*.read_api)' },
     namespace: { value: '<name>', about: 'rate limit decisions in it' },
-    hours: { value: '<n>', about: 'how far back, by hour; default 24' },
-    days: { value: '<n>', about: 'how far back, by day instead' },
+    since: { value: '<time>', about: 'from when on; 7d is 7 days ago; default 24h' },
+    until: { value: '<time>', about: 'up to when; default: now' },
+    by: { value: 'hour|day|month', about: 'a row for each; default: hour, from 3 days on day' },
+    hours: { value: '<n>', about: 'how far back, by hour' },
+    days: { value: '<n>', about: 'how far back, by day' },
+    key: { value: '<id>', about: 'with --api: only this key', isList: true },
+    'external-id': { value: '<text>', about: 'with --api: only keys of this identity' },
+    identifier: { value: '<text>', about: 'with --namespace: only this identifier', isList: true },
   },
+  example: 'usage --api api_1234 --since 7d --by day',
   async run(given) {
     const [apiId, namespaceName] = [given.text('api'), given.text('namespace')]
     if ((apiId === undefined) === (namespaceName === undefined))
       throw new UsageError('one of --api and --namespace is required')
-    const days = given.whole('days', 1)
-    const spanMs = days === undefined ? (given.whole('hours', 1) ?? 24) * HOUR_MS : days * 24 * HOUR_MS
-    const now = Date.now()
-    const query = { start: now - spanMs, end: now, groupBy: days === undefined ? 'hour' : 'day' }
-    const client = new Client()
+    if (apiId === undefined && (given.list('key').length > 0 || given.text('external-id') !== undefined))
+      throw new UsageError('--key and --external-id go with --api')
+    if (namespaceName === undefined && given.list('identifier').length > 0)
+      throw new UsageError('--identifier goes with --namespace')
+    const query = rangeOf(given)
+    const client = await given.client()
     if (apiId !== undefined) {
-      const points = await client.get<Verifications[]>('analytics.getVerifications', { apiId, ...query })
+      const points = await client.get<Verifications[]>('analytics.getVerifications', {
+        apiId,
+        keyId: given.list('key'),
+        externalId: given.text('external-id'),
+        ...query,
+      })
       given.print(
         show(['valid', 'refused'], points, ({ valid, total }) => [valid, total - valid]),
         points,
       )
     } else {
-      const points = await client.get<Decisions[]>('analytics.getRatelimits', { namespaceName, ...query })
+      const points = await client.get<Decisions[]>('analytics.getRatelimits', {
+        namespaceName,
+        identifier: given.list('identifier'),
+        ...query,
+      })
       given.print(
         show(['passed', 'denied'], points, ({ passed, denied }) => [passed, denied]),
         points,
       )
     }
   },
+}
+
+/** @throws UsageError */
+function rangeOf(given: Arguments): { start: number; end: number; groupBy: string } {
+  const [hours, days] = [given.whole('hours', 1), given.whole('days', 1)]
+  const since = given.time('since', 'back')
+  if ([hours, days, since].filter((each) => each !== undefined).length > 1)
+    throw new UsageError('one of --since, --hours and --days, not several')
+  const end = given.time('until', 'back') ?? given.now
+  const start = since ?? end - (days === undefined ? (hours ?? 24) * HOUR_MS : days * 24 * HOUR_MS)
+  if (start >= end) throw new UsageError('--since must be before --until')
+  const isLong = days !== undefined || (since !== undefined && end - start >= DAYS_FROM_MS)
+  const groupBy = given.text('by') ?? (isLong ? 'day' : 'hour')
+  if (!['hour', 'day', 'month'].includes(groupBy)) throw new UsageError('--by wants hour, day or month')
+  return { start, end, groupBy }
 }
 
 /** A row a point of time, and beside it a bar: full for what was allowed, hollow for the rest. */
@@ -54,3 +85,5 @@ function show<P extends { time: number; total: number }>(
 }
 
 const HOUR_MS = 3_600_000
+/** A row an hour is too many from here on. */
+const DAYS_FROM_MS = 72 * HOUR_MS

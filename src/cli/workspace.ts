@@ -1,34 +1,89 @@
-import type { Command } from './arguments.ts'
-import { Client } from './client.ts'
-import { tableText, timeText } from './text.ts'
-
-type Workspace = { id: string; name: string; enabled: boolean; createdAt: number }
+import type { Arguments, Command } from './arguments.ts'
+import { quoted } from './arguments.ts'
+import type { CreateWorkspaceReply, ListWorkspacesReply } from './replies.ts'
+import { MAX_ITEMS, requireChange } from './shared-options.ts'
+import { tableText, timeText, yesOrNo } from './text.ts'
+import { UsageError } from './usage-error.ts'
 
 export const workspaceCommands: Command[] = [
   {
+    name: 'workspace list',
+    about: 'list workspaces (operator root key only)',
+    options: MAX_ITEMS,
+    example: 'workspace list',
+    async run(given) {
+      const client = await given.client()
+      const workspaces = await client.list<ListWorkspacesReply['workspaces'][number]>(
+        'workspaces.listWorkspaces',
+        'workspaces',
+        {},
+        given.whole('max', 1),
+      )
+      const rows = workspaces.map(({ id, name, enabled, createdAt, bounds = {} }) => [
+        id,
+        name,
+        yesOrNo(enabled),
+        timeText(createdAt),
+        Object.entries(bounds)
+          .map(([bound, value]) => `${bound}=${value}`)
+          .join(','),
+      ])
+      given.print(tableText(['id', 'name', 'enabled', 'made', 'own bounds'], rows), workspaces)
+    },
+  },
+  {
     name: 'workspace create',
     about: 'make a workspace and its first root key (operator root key only)',
-    options: { name: { value: '<text>', about: 'for people', isRequired: true } },
+    arguments: { name: 'for people, 3 to 256 characters' },
+    options: { name: { value: '<text>', about: 'the same as <name>', standsFor: 'name' } },
+    example: 'workspace create acme',
     async run(given) {
-      const reply = await new Client().post<{ workspaceId: string; rootKeyId: string; rootKey: string }>(
-        'workspaces.createWorkspace',
-        { name: given.required('name') },
-      )
+      const client = await given.client()
+      const body = { name: given.argument('name') }
+      const reply = await client.post<CreateWorkspaceReply>('workspaces.createWorkspace', body)
       given.print(`${reply.workspaceId}\nroot key: ${reply.rootKey}`, reply)
     },
   },
   {
-    name: 'workspace list',
-    about: 'list workspaces (operator root key only)',
+    name: 'workspace update',
+    about: 'change a workspace; what is not given stays (operator root key only)',
+    arguments: { 'workspace id': 'from workspace create or workspace list' },
+    options: {
+      name: { value: '<text>', about: 'for people' },
+      enable: { value: null, about: 'accept its keys and root keys again' },
+      disable: { value: null, about: 'refuse every key and root key of it' },
+      bound: {
+        value: '<name>=<n>',
+        about: 'its own bounds are exactly these from now on; empty: those of the server',
+        isList: true,
+      },
+    },
+    example: 'workspace update ws_1234 --bound keys=50000',
     async run(given) {
-      const workspaces = await new Client().list<Workspace>('workspaces.listWorkspaces', 'workspaces')
-      const rows = workspaces.map((each) => [
-        each.id,
-        each.name,
-        each.enabled ? 'yes' : 'no',
-        timeText(each.createdAt),
-      ])
-      given.print(tableText(['id', 'name', 'enabled', 'made'], rows), workspaces)
+      const body = {
+        workspaceId: given.argument('workspace id'),
+        name: given.text('name'),
+        enabled: given.enabled(),
+        bounds: readBounds(given),
+      }
+      requireChange(body, ['workspaceId'])
+      await (await given.client()).post('workspaces.updateWorkspace', body)
+      given.print('changed', {})
     },
   },
 ]
+
+/** Which bounds there are the server knows. @throws UsageError */
+function readBounds(given: Arguments): Record<string, number> | null | undefined {
+  const texts = given.listOrNone('bound')
+  if (texts === undefined) return undefined
+  if (texts.length === 0) return null
+  return Object.fromEntries(
+    texts.map((text) => {
+      const [, name = '', value = ''] = /^([A-Za-z]+)=(\d+)$/.exec(text) ?? []
+      if (name === '')
+        throw new UsageError(`--bound is ${quoted(text)}; it wants a name and a number such as keys=50000`)
+      return [name, Number(value)]
+    }),
+  )
+}

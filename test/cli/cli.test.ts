@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { hashKey } from '../../src/verify/secret.ts'
+import { runHere } from '../support/command-line.ts'
 import { openTestDatabase } from '../support/database.ts'
 import { outcomeOf } from '../support/outcome.ts'
 import {
@@ -53,6 +54,10 @@ function spawn(
 
 /** As a person types it. */
 const run = (rootKey: string, words: string[], env: Record<string, string> = {}) =>
+  runHere(words, { env: { TOLLGATE_URL: server.url, TOLLGATE_ROOT_KEY: rootKey, ...env } })
+
+/** The same, where a process of its own matters: what the runtime reads itself, and exit status. */
+const runProcess = (rootKey: string, words: string[], env: Record<string, string> = {}) =>
   outcomeOf(spawn(rootKey, words, env))
 
 /** The JSON a command prints; fails unless it ends with this status. */
@@ -62,32 +67,177 @@ async function json(rootKey: string, words: string[], code = 0) {
   return JSON.parse(result.out)
 }
 
-describe('what is typed wrongly ends with 2 and says how it is right', () => {
-  const cases: [string, string[], string][] = [
-    ['an unknown command', ['key', 'steal'], 'unknown command "key steal"'],
-    ['half a command', ['api'], 'api is half a command'],
-    ['an unknown option', ['api', 'list', '--nonsense'], 'unknown option --nonsense\n'],
+describe('a usage error ends with 2, one line that says what is wrong, and one hint', () => {
+  const helpOf = (command: string) => `tollgate help ${command} shows how it is used`
+  const cases: [string, string[], string, string?][] = [
+    [
+      'an unknown command',
+      ['key', 'steal'],
+      'unknown command "key steal"',
+      'tollgate help key lists what may follow key',
+    ],
+    ['a mistyped command', ['key', 'lst'], 'unknown command "key lst"', 'did you mean "tollgate key list"?'],
+    [
+      'a mistyped command with options',
+      ['key', 'creat', '--api', 'api_1'],
+      'unknown command',
+      'did you mean "tollgate key create"?',
+    ],
+    [
+      'an old word in place of a new one',
+      ['identities', 'list'],
+      'unknown command',
+      'did you mean "tollgate identity list"?',
+    ],
+    [
+      'nothing like a command',
+      ['frobnicate'],
+      'unknown command "frobnicate"',
+      'tollgate help lists the commands',
+    ],
+    [
+      'a secret in place of a command',
+      ['tollgate_3sEcReT'],
+      'unknown command\n',
+      'tollgate help lists the commands',
+    ],
+    [
+      'help of no command',
+      ['help', 'frobnicate'],
+      'unknown command "frobnicate"',
+      'tollgate help lists the commands',
+    ],
+    ['half a command', ['api'], 'api is half a command', 'tollgate help api lists what may follow'],
+    [
+      'half of three words',
+      ['namespace', 'override'],
+      'namespace override is half a command',
+      'tollgate help namespace override lists what may follow',
+    ],
+    ['an unknown option', ['api', 'list', '--nonsense'], 'unknown option --nonsense\n', helpOf('api list')],
+    [
+      'a mistyped option',
+      ['key', 'create', '--exipres=30d'],
+      'unknown option --exipres\n',
+      'did you mean --expires?',
+    ],
+    [
+      'a root key as an option',
+      ['api', 'list', '--root-key=tollgate_secret'],
+      'unknown option --root-key\n',
+      'whoever may list processes would see it there: use --root-key-file <path>, - for stdin, or TOLLGATE_ROOT_KEY',
+    ],
     ['an unknown letter', ['api', 'list', '-x'], 'unknown option -x\n'],
     ['a name that every object has', ['api', 'list', '--constructor'], 'unknown option --constructor\n'],
     ['an option without its value', ['api', 'create', '--name'], '--name needs a value\n'],
+    [
+      'an option and its older name',
+      ['key', 'create', '--api', 'a', '--credits', '1', '--remaining', '2'],
+      '--credits and --remaining are the same; give one\n',
+    ],
     [
       'an option in place of a value',
       ['api', 'create', '--name', '--json-lines'],
       'written --name=<value>\n',
     ],
     ['a switch with a value', ['limit', 'a', '--json=1'], '--json takes no value\n'],
-    ['a missing option', ['api', 'create'], '--name is required'],
+    ['a missing option', ['key', 'create'], '--api is required\n', helpOf('key create')],
+    ['a missing argument that an option may stand for', ['api', 'create'], '<name> is missing\n'],
     ['a missing word', ['key', 'verify'], '<key> is missing'],
-    ['a word too many', ['key', 'verify', 'a', 'b'], '"b" is one word too many'],
-    ['no number', ['limit', 'a', '--limit', 'x', '--duration', '1000'], '--limit is "x"'],
+    ['a word too many', ['key', 'verify', 'a', 'b'], 'one word too many; it takes <key>\n'],
+    ['words where none is wanted', ['api', 'list', 'a', 'b'], '2 words too many; it takes no argument\n'],
+    [
+      'no number',
+      ['limit', 'a', '--limit', 'x', '--duration', '1000'],
+      '--limit is "x"; it wants a whole number',
+    ],
+    [
+      'no duration',
+      ['limit', 'a', '--limit', '1', '--duration', 'soon'],
+      '--duration is "soon"; it wants a duration: 30s, 15m,',
+    ],
+    [
+      'a duration of nothing',
+      ['limit', 'a', '--limit', '1', '--duration', '0s'],
+      '--duration is "0s"; it wants a duration',
+    ],
+    [
+      'no time',
+      ['key', 'create', '--api', 'a', '--expires', 'soon'],
+      '--expires is "soon"; it wants a time: 2026-12-31,',
+    ],
+    [
+      'a day that is none',
+      ['key', 'update', 'k', '--expires', '2026-02-30'],
+      '--expires is "2026-02-30"; it wants a time',
+    ],
+    [
+      'no rate',
+      ['key', 'create', '--api', 'a', '--ratelimit', '100'],
+      '--ratelimit is "100"; it wants a rate such as 100/1m',
+    ],
+    [
+      'no named rate',
+      ['identity', 'create', 'user_1', '--ratelimit', '100/1m'],
+      'it wants a name and a rate such as requests=100/1m',
+    ],
+    [
+      'no refill',
+      ['key', 'create', '--api', 'a', '--refill', '10/week'],
+      '--refill is "10/week"; it wants an amount such as 1000/day',
+    ],
+    [
+      'a day of no month',
+      ['key', 'create', '--api', 'a', '--refill', '1/day', '--refill-day', '3'],
+      '--refill-day goes with --refill <n>/month',
+    ],
+    [
+      'no JSON',
+      ['key', 'create', '--api', 'a', '--meta', 'secret'],
+      `--meta is no JSON object; it wants one such as '{"plan":"pro"}'`,
+    ],
+    ['JSON that is no object', ['key', 'update', 'k', '--meta', '[1]'], '--meta is no JSON object'],
+    ['nothing to change', ['key', 'update', 'key_1'], 'nothing to change: give at least one option\n'],
+    [
+      'two opposites',
+      ['key', 'update', 'key_1', '--enable', '--disable'],
+      '--enable or --disable, not both\n',
+    ],
+    [
+      'two changes at once',
+      ['key', 'credits', 'key_1', '--add', '1', '--set', '2'],
+      'one of --add, --take and --set is required\n',
+    ],
+    [
+      'two kinds at once',
+      ['key', 'grant', 'key_1', '--role', 'a', '--permission', 'b'],
+      'either --permission or --role is required, not both\n',
+    ],
+    [
+      'an end before the beginning',
+      ['usage', '--api', 'a', '--since', '1h', '--until', '2h'],
+      '--since must be before --until\n',
+    ],
+    [
+      'a bound without a number',
+      ['workspace', 'update', 'ws_1', '--bound', 'keys'],
+      '--bound is "keys"; it wants a name and a number',
+    ],
+    [
+      'no URL',
+      ['api', 'list', '--url', 'nowhere'],
+      '--url is "nowhere"; it wants a URL that starts with http:// or https://\n',
+    ],
+    ['nobody to ask', ['api', 'delete', 'api_1'], '--yes is required where nobody can be asked\n'],
   ]
-  for (const [what, words, message] of cases)
-    test(what, async () => {
-      const { code, err, out } = await run(OPERATOR_KEY, words)
-      expect({ code, out }).toEqual({ code: 2, out: '' })
-      expect(err).toContain(message)
-      expect(err).toContain('usage: tollgate')
-    })
+  test.each(cases)('%s', async (_, words, message, hint = '') => {
+    const { code, err, out } = await run(OPERATOR_KEY, words)
+    expect({ code, out }).toEqual({ code: 2, out: '' })
+    expect(err).toMatch(/^[^\n]+\nhint: [^\n]+\n$/)
+    expect(err).toContain(message)
+    expect(err).toContain(hint)
+    expect(err).not.toMatch(/secret/i)
+  })
 })
 
 test('--help names every command, and each one its options', async () => {
@@ -102,27 +252,58 @@ test('--help names every command, and each one its options', async () => {
   const same = await run('', ['help', 'key', 'create'])
   expect(same).toEqual(help)
   expect(help).toMatchObject({ code: 0, out: expect.stringContaining('--api <id>') })
+  expect(await run('', ['namespace', 'override', '--help'])).toMatchObject({
+    code: 0,
+    out: expect.stringContaining('usage: tollgate namespace override <command>'),
+  })
 })
 
-test('a refusal, a server that is not there and a wrong variable end with 1 and one line', async () => {
+test('a refusal, a server that is not there and a wrong variable end with 1, one line and one hint', async () => {
   const refused = await run('not-a-root-key-at-all', ['api', 'list'])
-  expect(refused).toMatchObject({ code: 1, out: '', err: '403 UNAUTHORIZED: key not found\n' })
+  expect(refused).toMatchObject({ code: 1, out: '' })
+  expect(refused.err).toMatch(
+    /^403 UNAUTHORIZED: key not found \(request req_\w+\)\nhint: the root key came from TOLLGATE_ROOT_KEY; .+\n$/,
+  )
+  const nobody = await run('', ['api', 'list'])
+  expect(nobody.err).toMatch(
+    /^403 UNAUTHORIZED: .+\nhint: no root key was sent; set TOLLGATE_ROOT_KEY, or .+\n$/,
+  )
+  const absent = await run(OPERATOR_KEY, ['api', 'get', 'api_none'])
+  expect(absent.err).toMatch(
+    /^404 NOT_FOUND: .+ \(request req_\w+\)\nhint: tollgate api list shows what there is\n$/,
+  )
   const away = await run(OPERATOR_KEY, ['api', 'list'], { TOLLGATE_URL: 'http://127.0.0.1:1' })
   expect(away.code).toBe(1)
   expect(away.err).toMatch(
-    /^http:\/\/127\.0\.0\.1:1 \(TOLLGATE_URL\) does not answer: nothing listens there; start .+\n$/,
+    /^http:\/\/127\.0\.0\.1:1 \(TOLLGATE_URL\) does not answer: nothing listens there\nhint: start a server .+\n$/,
   )
   const forPrograms = await run('not-a-root-key-at-all', ['api', 'list', '--json'])
   expect({ ...forPrograms, err: JSON.parse(forPrograms.err) }).toEqual({
     code: 1,
     out: '',
-    err: { error: { message: '403 UNAUTHORIZED: key not found', code: 'UNAUTHORIZED', status: 403 } },
+    err: {
+      error: {
+        message: '403 UNAUTHORIZED: key not found',
+        hint: expect.stringContaining('TOLLGATE_ROOT_KEY'),
+        code: 'UNAUTHORIZED',
+        status: 403,
+        requestId: expect.stringMatching(/^req_/),
+      },
+    },
   })
   const typedWrongly = await run(OPERATOR_KEY, ['api', 'create', '--json'])
   expect({ ...typedWrongly, err: JSON.parse(typedWrongly.err) }).toEqual({
     code: 2,
     out: '',
-    err: { error: { message: '--name is required', code: null, status: null } },
+    err: {
+      error: {
+        message: '<name> is missing',
+        hint: 'tollgate help api create shows how it is used',
+        code: null,
+        status: null,
+        requestId: null,
+      },
+    },
   })
   const wrong = await run(OPERATOR_KEY, ['api', 'list'], { TOLLGATE_URL: 'nowhere' })
   expect(wrong).toMatchObject({ code: 1, err: expect.stringContaining('TOLLGATE_URL is "nowhere"') })
@@ -263,7 +444,7 @@ test('the generated root key is sent to a server of this machine alone', async (
   try {
     writeFileSync(join(dataDir, 'root-key'), 'tollgate_generated')
     const list = (env: Record<string, string>) =>
-      run('', ['api', 'list'], { TOLLGATE_DATA_DIR: dataDir, TOLLGATE_ROOT_KEY: '', ...env })
+      runProcess('', ['api', 'list'], { TOLLGATE_DATA_DIR: dataDir, TOLLGATE_ROOT_KEY: '', ...env })
     await list({ TOLLGATE_URL: elsewhere.url.href })
     await list({ TOLLGATE_URL: 'http://tollgate.example', HTTP_PROXY: elsewhere.url.href })
     expect(asked).toEqual(['Bearer tollgate_generated', null])
@@ -281,7 +462,7 @@ describe('a proxy of the environment is never asked for a server on this machine
     { [name]: 'http://127.0.0.1:9', NO_PROXY: 'example.com', no_proxy: 'example.com' },
   ])
   test.each(proxies)('%p', async (proxy) => {
-    expect(await run('', ['health'], proxy)).toEqual({ code: 0, out: 'ready\n', err: '' })
+    expect(await runProcess('', ['health'], proxy)).toEqual({ code: 0, out: 'ready\n', err: '' })
   })
 
   test('whatever the command, and however the machine is written', async () => {
@@ -290,13 +471,16 @@ describe('a proxy of the environment is never asked for a server on this machine
     const { rootKey } = await server.workspace()
     for (const host of ['localhost', '127.0.0.1', '127.1', '[::ffff:127.0.0.1]'])
       expect(
-        await run(rootKey, ['api', 'list'], { ...proxy, TOLLGATE_URL: `http://${host}:${port}/` }),
+        await runProcess(rootKey, ['api', 'list'], { ...proxy, TOLLGATE_URL: `http://${host}:${port}/` }),
       ).toMatchObject({ code: 0, err: '' })
     // Without TOLLGATE_URL it is this machine, whatever address it listens on.
     const here = { ...proxy, TOLLGATE_URL: '', HOST: '0.0.0.0', PORT: port }
-    expect(await run('', ['health'], here)).toMatchObject({ code: 0 })
+    expect(await runProcess('', ['health'], here)).toMatchObject({ code: 0 })
     // Elsewhere the proxy is asked, as always.
-    const elsewhere = await run('', ['health'], { ...proxy, TOLLGATE_URL: 'http://tollgate.example.com' })
+    const elsewhere = await runProcess('', ['health'], {
+      ...proxy,
+      TOLLGATE_URL: 'http://tollgate.example.com',
+    })
     expect(elsewhere).toMatchObject({ code: 1 })
   })
 })
@@ -316,8 +500,11 @@ describe('the root key need not be on the command line', () => {
     const words = ['api', 'list', '--root-key-file']
     for (const rootKey of ['', OPERATOR_KEY]) {
       expect(await run(rootKey, [...words, path])).toEqual({ code: 0, out: mine, err: '' })
-      const piped = spawn(rootKey, [...words, '-'], {}, new Blob([`${workspace.rootKey}\n`]))
-      expect(await outcomeOf(piped)).toEqual({ code: 0, out: mine, err: '' })
+      const piped = await runHere([...words, '-'], {
+        env: { TOLLGATE_URL: server.url, TOLLGATE_ROOT_KEY: rootKey },
+        stdin: `${workspace.rootKey}\n`,
+      })
+      expect(piped).toEqual({ code: 0, out: mine, err: '' })
     }
   })
 
@@ -336,8 +523,10 @@ describe('the root key need not be on the command line', () => {
       code: 1,
       err: `--root-key-file: ${folder} cannot be read: it is a folder, not a file\n`,
     })
-    const both = spawn('', ['key', 'verify', '-', '--root-key-file', '-'], {}, new Blob(['x']))
-    expect(await outcomeOf(both)).toMatchObject({ code: 2, err: expect.stringContaining('both want stdin') })
+    expect(await run('', ['key', 'verify', '-', '--root-key-file', '-'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('both want stdin'),
+    })
   })
 
   test('every command that calls a server takes it and says so', async () => {
@@ -388,7 +577,7 @@ test('serve --json writes nothing but JSON', async () => {
     shards: expect.any(Number),
     httpThreads: expect.any(Number),
   })
-  const wrong = await run('', ['serve', '--json'], { PORT: 'x' })
+  const wrong = await runProcess('', ['serve', '--json'], { PORT: 'x' })
   expect({ ...wrong, err: JSON.parse(wrong.err) }).toMatchObject({
     code: 1,
     err: { error: { message: expect.stringContaining('PORT is "x"') } },

@@ -1,6 +1,8 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { COMMANDS } from '../../src/cli/commands.ts'
+import type { Command } from '../../src/cli/arguments.ts'
+import { GROUPS } from '../../src/cli/commands.ts'
+import { argumentRows, capitalized, optionRows, usageOf } from '../../src/cli/help.ts'
 import { STATUSES } from '../../src/doors/v1/statuses.ts'
 import { ALL_ERRORS } from '../../src/errors.ts'
 import type { Family } from '../../src/observe/exposition.ts'
@@ -80,20 +82,27 @@ function methodRows(): string {
 }
 
 function commandSections(): string {
-  return COMMANDS.map(({ name, about, options = {}, positional }) => {
-    const rows = Object.entries(options).map(([option, { value, about: meaning, isRequired, isList }]) => [
-      `\`--${option}${value === null ? '' : ` ${value}`}\``,
-      [meaning, isRequired ? 'required' : '', isList && !meaning.includes('repeat') ? 'may be repeated' : '']
-        .filter(Boolean)
-        .join('; '),
-    ])
-    const usage = `\`tollgate ${name}${positional === undefined ? '' : ` ${positional}`}\``
-    return [
-      `## ${name}`,
-      `${usage}: ${cellOf(about)}.`,
-      ...(rows.length === 0 ? [] : [tableOf(['Option', 'Meaning'], rows)]),
-    ].join('\n\n')
-  }).join('\n\n')
+  return GROUPS.map(({ title, commands }) =>
+    [`## ${title}`, ...commands.map(commandSection)].join('\n\n'),
+  ).join('\n\n')
+}
+
+function commandSection(command: Command): string {
+  const rows = [...argumentRows(command), ...optionRows(command.options ?? {})]
+  return [
+    `### ${command.name}`,
+    `${cellOf(capitalized(command.about))}.`,
+    `Usage: \`${usageOf(command)}\``,
+    ...(rows.length === 0
+      ? []
+      : [
+          tableOf(
+            ['Argument or option', 'Meaning'],
+            rows.map(([left, right]) => [`\`${left}\``, right]),
+          ),
+        ]),
+    `Example: \`tollgate ${command.example}\``,
+  ].join('\n\n')
 }
 
 /** Every metric there is, also those without a sample yet. */

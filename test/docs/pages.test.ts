@@ -5,6 +5,7 @@ import { VARIABLES } from '../../src/config.ts'
 import { ALL_ERRORS } from '../../src/errors.ts'
 import { DOCS as PAGES } from '../../src/pages/docs.ts'
 import { endpoints } from '../../src/server/app.ts'
+import { runHere } from '../support/command-line.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { ALL_BLOCKS, DOCS, PATHS, ROOT } from './blocks.ts'
@@ -166,10 +167,7 @@ describe('what README and the docs name is there', () => {
     const isKnown = async (words: string): Promise<boolean> => {
       const [command = '', ...options] = words.split(/ (?=--)/)
       const names = command.split(' ').filter((word) => /^[a-z-]+$/.test(word))
-      const help = Bun.spawn([process.execPath, `${ROOT}/src/main.ts`, ...names, '--help'], {
-        stdout: 'pipe',
-      })
-      const text = await new Response(help.stdout).text()
+      const text = (await runHere([...names, '--help'])).out
       const isCommand =
         names[0] === '--help' || text.startsWith(`usage: tollgate ${names.slice(0, 1).join(' ')}`)
       return isCommand && options.every((option) => text.includes(option.split(' ')[0] ?? ''))

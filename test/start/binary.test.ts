@@ -126,7 +126,7 @@ test('it says what it is and what is typed wrongly', async () => {
   expect(await run(['nonsense'])).toMatchObject({
     code: 2,
     out: '',
-    err: expect.stringContaining('usage: tollgate'),
+    err: expect.stringContaining('hint: tollgate help lists the commands'),
   })
   expect(await run(['serve'], { DATABASE_URL: 'nonsense' })).toMatchObject({
     code: 1,

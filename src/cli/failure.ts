@@ -1,0 +1,88 @@
+import { ConfigError } from '../config.ts'
+import { ALL_ERRORS, StartError } from '../errors.ts'
+import { fileProblem } from '../lib/file-problem.ts'
+import { CallError } from './client.ts'
+import { FileError } from './import-file.ts'
+import { UsageError } from './usage-error.ts'
+
+/** What went wrong, as a person or a program is told. */
+export type Failure = {
+  message: string
+  /** What to do about it; null = the message says so. */
+  hint: string | null
+  code: string | null
+  status: number | null
+  requestId: string | null
+  /** Of the process: 1 refused or failed, 2 usage error. */
+  exitStatus: 1 | 2
+}
+
+/**
+ * What is expected to go wrong says what to do; anything else is our bug, and says where.
+ * @param command Its name; null = there is none. `listCommand` shows the ids that it takes.
+ */
+export function failureOf(
+  cause: unknown,
+  { command, listCommand }: { command: string | null; listCommand: string | null },
+): Failure {
+  const none = { code: null, status: null, requestId: null, hint: null, exitStatus: 1 as const }
+  const help =
+    command === null ? 'tollgate help lists the commands' : `tollgate help ${command} shows how it is used`
+  if (cause instanceof UsageError)
+    return { ...none, message: cause.message, hint: cause.hint ?? help, exitStatus: 2 }
+  if (cause instanceof CallError) {
+    const { message, code, status, requestId } = cause
+    return {
+      ...none,
+      message,
+      code,
+      status,
+      requestId,
+      hint: cause.hint ?? hintOf(code, { help, listCommand }),
+    }
+  }
+  if (cause instanceof ConfigError)
+    return { ...none, message: cause.message, hint: 'tollgate serve --help lists every variable' }
+  if (cause instanceof StartError || cause instanceof FileError) return { ...none, message: cause.message }
+  // A file that is not there, not readable, a folder.
+  if (cause instanceof Error && 'syscall' in cause) {
+    const place = 'path' in cause ? `${cause.path}: ` : ''
+    return { ...none, message: `${place}${fileProblem(cause)}` }
+  }
+  return {
+    ...none,
+    message: `a bug of Tollgate: ${cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause)}`,
+    hint: `report it with this place: ${placeOf(cause)}`,
+  }
+}
+
+function hintOf(
+  code: string | null,
+  { help, listCommand }: { help: string; listCommand: string | null },
+): string | null {
+  switch (code) {
+    case null:
+      return 'is the server that was called Tollgate?'
+    case 'BAD_REQUEST':
+      return help
+    case 'NOT_FOUND':
+      return listCommand === null ? help : `tollgate ${listCommand} shows what there is`
+    default:
+      return new Map(Object.entries(ALL_ERRORS)).get(code)?.remedy ?? null
+  }
+}
+
+/** `src/cli/key.ts:12` of the frame that threw. */
+function placeOf(cause: unknown): string {
+  const frames = cause instanceof Error ? (cause.stack ?? '') : ''
+  return /(?:src|node_modules)\/[^\s()]+?:\d+/.exec(frames)?.[0] ?? 'unknown'
+}
+
+/** As it goes to stderr: one line, and one for the hint; with `--json` one line of JSON. */
+export function failureText(failure: Failure, { isJson }: { isJson: boolean }): string {
+  const { exitStatus: _, ...told } = failure
+  if (isJson) return `${JSON.stringify({ error: told })}\n`
+  const { message, hint, requestId } = failure
+  const request = requestId === null ? '' : ` (request ${requestId})`
+  return `${message}${request}\n${hint === null ? '' : `hint: ${hint}\n`}`
+}

@@ -1,0 +1,27 @@
+/* What the server answers, as its v1 door describes it. */
+
+export type { GetApiReply, ListApisReply } from '../api/apis/schema.ts'
+export type { IdentityReply, ListIdentitiesReply } from '../api/identities/schema.ts'
+export type {
+  CreatePermissionReply,
+  CreateRoleReply,
+  ListPermissionsReply,
+  ListRolesReply,
+  PermissionReply,
+  RoleReply,
+} from '../api/permissions/schema.ts'
+export type { CreateRootKeyReply, ListRootKeysReply } from '../api/root-keys/schema.ts'
+export type { CreateWorkspaceReply, ListWorkspacesReply } from '../api/workspaces/schema.ts'
+export type { ListEventsReply } from '../doors/v1/audit-events/schema.ts'
+export type {
+  CreateKeyReply,
+  KeyObject,
+  UpdateRemainingReply,
+  VerifyKeyReply,
+  WhoamiReply,
+} from '../doors/v1/keys/schema.ts'
+export type {
+  GetOverrideReply,
+  ListNamespacesReply,
+  ListOverridesReply,
+} from '../doors/v1/ratelimits/schema.ts'
