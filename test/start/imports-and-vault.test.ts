@@ -78,7 +78,7 @@ test('the master key is changed by naming both, resealing, and dropping the old 
   expect((await read(both)).body.plaintext).toBe(key)
   expect(await reseal(both)).toEqual({
     code: 0,
-    output: 'resealed 1 of 1 data keys with the first master key\n',
+    output: 'resealed 1 of 1 data keys with the first vault key\n',
     errors: '',
   })
   expect((await read(both)).body.plaintext).toBe(key)
