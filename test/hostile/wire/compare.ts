@@ -74,7 +74,7 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
   {
     ours: /^(answered|\d{3} )/,
     theirs: /^closed/,
-    bytes: /Connection: upgrade\r\n[\s\S]*Upgrade: /i,
+    bytes: /Connection: upgrade\r\n[\s\S]*Upgrade: |Upgrade: [\s\S]*Connection: upgrade\r\n/i,
     why: 'RFC 9110 7.8: an Upgrade that is not wanted is ignored. Node answers it and reads nothing that follows',
   },
   {
