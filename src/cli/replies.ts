@@ -11,7 +11,6 @@ export type {
   RoleReply,
 } from '../api/permissions/schema.ts'
 export type { CreateRootKeyReply, ListRootKeysReply } from '../api/root-keys/schema.ts'
-export type { CreateWorkspaceReply, ListWorkspacesReply } from '../api/workspaces/schema.ts'
 export type { ListEventsReply } from '../doors/v1/audit-events/schema.ts'
 export type {
   CreateKeyReply,
@@ -25,3 +24,4 @@ export type {
   ListNamespacesReply,
   ListOverridesReply,
 } from '../doors/v1/ratelimits/schema.ts'
+export type { CreateWorkspaceReply, ListWorkspacesReply } from '../doors/v1/workspaces/schema.ts'

@@ -1,31 +1,41 @@
 import { audit } from '../../audit/log.ts'
 import { newId } from '../../lib/ids.ts'
 import { makeRootSecret } from '../../verify/secret.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { authenticateOperator } from '../root-keys/authorize.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { findGranter } from '../root-keys/granter.ts'
 import { holdRootKey, insertRootKey } from '../root-keys/store.ts'
-import type { CreateWorkspaceBody, CreateWorkspaceReply } from './schema.ts'
 import { insertWorkspace } from './store.ts'
 
+export type CreatedWorkspace = {
+  id: string
+  /** Holds `*` in the new workspace and nothing elsewhere. */
+  rootKey: {
+    id: string
+    /** The root key itself, which is stored nowhere. */
+    secret: string
+    /** Unix ms from which it is refused, as the one that made it; null = never. */
+    expiresAt: number | null
+  }
+}
+
 /**
- * Makes a workspace and the first root key of it, which holds `*` there and nothing elsewhere, and ends with the operator
- * root key that makes it.
+ * Makes a workspace and the first root key of it, which ends with the operator root key that makes it.
+ * @param operator From `authenticateOperator`.
+ * @throws ApiError as {@link findGranter}; PRECONDITION_FAILED at a bound of the server.
  */
 export async function createWorkspace(
-  services: Services,
-  call: Call,
-  { name }: CreateWorkspaceBody,
-): Promise<CreateWorkspaceReply> {
-  const actor = await authenticateOperator(services, call)
+  services: Pick<Services, 'database' | 'clock'>,
+  operator: Actor,
+  name: string,
+): Promise<CreatedWorkspace> {
   const workspaceId = newId('ws')
   const rootKeyId = newId('key')
-  const { key, start, hash } = makeRootSecret()
+  const { key: secret, start, hash } = makeRootSecret()
   const now = services.clock()
   return await services.database.write(async (tx, touch) => {
-    await holdRootKey(tx, actor.rootKeyId)
-    const { id: grantedBy, expiresAt } = await findGranter(tx, actor, { right: '*', now })
+    await holdRootKey(tx, operator.rootKeyId)
+    const { id: grantedBy, expiresAt } = await findGranter(tx, operator, { right: '*', now })
     await insertWorkspace(tx, { id: workspaceId, name, now })
     await insertRootKey(tx, {
       id: rootKeyId,
@@ -39,7 +49,7 @@ export async function createWorkspace(
       grantedBy,
       now,
     })
-    await audit(tx, actor, [
+    await audit(tx, operator, [
       {
         event: 'workspace.create',
         description: `created workspace ${workspaceId} with root key ${rootKeyId}`,
@@ -50,6 +60,6 @@ export async function createWorkspace(
       },
     ])
     touch(hash)
-    return { workspaceId, rootKeyId, rootKey: key, ...(expiresAt === null ? {} : { expires: expiresAt }) }
+    return { id: workspaceId, rootKey: { id: rootKeyId, secret, expiresAt } }
   })
 }

@@ -2,21 +2,32 @@ import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import { setOwnBounds } from '../../db/bounds.ts'
 import { ApiError, notFound } from '../../errors.ts'
-import type { Call } from '../call.ts'
+import type { Bounds } from '../../lib/workspace-bounds.ts'
 import type { Services } from '../parts.ts'
-import { authenticateOperator } from '../root-keys/authorize.ts'
-import type { UpdateWorkspaceBody } from './schema.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { changeWorkspace, lockWorkspace } from './store.ts'
 
-/** Renames a workspace, or closes and opens it: a disabled one refuses every key and root key, effective at once. */
+/** What is absent stays. */
+export type WorkspaceChange = {
+  name?: string
+  /** False refuses every key and root key of the workspace. */
+  enabled?: boolean
+  /** Replaces all that were set for this workspace; null = none of its own. */
+  bounds?: Partial<Bounds> | null
+}
+
+/**
+ * Renames a workspace, or closes and opens it: a disabled one refuses every key and root key, effective at once.
+ * @param operator From `authenticateOperator`.
+ * @throws ApiError NOT_FOUND; PRECONDITION_FAILED for an operator who would disable their own.
+ */
 export async function updateWorkspace(
-  services: Services,
-  call: Call,
-  body: UpdateWorkspaceBody,
-): Promise<Record<string, never>> {
-  const actor = await authenticateOperator(services, call)
-  const { workspaceId: id } = body
-  if (body.enabled === false && id === actor.workspaceId)
+  services: Pick<Services, 'database' | 'clock'>,
+  operator: Actor,
+  id: string,
+  change: WorkspaceChange,
+): Promise<void> {
+  if (change.enabled === false && id === operator.workspaceId)
     throw new ApiError(
       'PRECONDITION_FAILED',
       `workspace ${id} is the operator's own: disabled, nobody could enable it again`,
@@ -24,11 +35,10 @@ export async function updateWorkspace(
   await services.database.write(async (tx, touch) => {
     const workspace = await lockWorkspace(tx, id)
     if (workspace === null) throw notFound(`workspace ${id}`)
-    const { name = workspace.name, enabled = workspace.enabled } = body
+    const { name = workspace.name, enabled = workspace.enabled, bounds } = change
     await changeWorkspace(tx, id, { name, enabled, now: services.clock() })
-    const { bounds } = body
     if (bounds !== undefined) await setOwnBounds(tx, id, bounds)
-    await audit(tx, actor, [
+    await audit(tx, operator, [
       {
         event: 'workspace.update',
         description: `updated workspace ${id}`,
@@ -47,5 +57,4 @@ export async function updateWorkspace(
     ])
     touch(id)
   })
-  return {}
 }

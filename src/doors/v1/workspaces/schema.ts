@@ -1,6 +1,6 @@
 import { type Static, type TInteger, type TOptional, Type } from '@sinclair/typebox'
-import { Nullable, PageQuery, PageReply } from '../../doors/v1/page.ts'
-import { BOUND_NAMES, type BoundName } from '../../lib/workspace-bounds.ts'
+import { BOUND_NAMES, type BoundName } from '../../../lib/workspace-bounds.ts'
+import { Nullable, PageQuery, PageReply } from '../page.ts'
 
 const Name = Type.String({ minLength: 3, maxLength: 256, description: 'For people; need not be unique.' })
 
