@@ -1,4 +1,5 @@
 import { ApiError } from '../errors.ts'
+import type { WorkspaceId } from '../lib/ids.ts'
 import { BOUND_NAMES, type Bounds, type RefusingBound } from '../lib/workspace-bounds.ts'
 import type { AnySql } from './connect.ts'
 
@@ -15,10 +16,13 @@ export class BoundReached extends ApiError {
   ) {
     super(
       'PRECONDITION_FAILED',
-      `${TEXTS[bound]}: at most ${value}${bound.includes('Per') ? '' : `, in use ${used}`}. The operator can raise the bound "${bound}" (TOLLGATE_BOUNDS, workspaces.updateWorkspace)`,
+      `${TEXTS[bound]}: at most ${value}, ${isOfOnePlace(bound) ? `this makes ${used}` : `in use ${used}`}. The operator can raise the bound "${bound}" (TOLLGATE_BOUNDS, workspaces.updateWorkspace)`,
     )
   }
 }
+
+/** Counted in one key, role or namespace, so that the rest of the workspace may have room. */
+export const isOfOnePlace = (bound: RefusingBound): boolean => bound.includes('Per')
 
 /** What is full. */
 const TEXTS: Record<RefusingBound, string> = {
@@ -34,6 +38,9 @@ const TEXTS: Record<RefusingBound, string> = {
   permissions: 'the workspace has no room for more permissions',
   rolesPerKey: 'the key has no room for more roles',
   permissionsPerKey: 'the key has no room for more permissions',
+  permissionBytesPerKey: 'the slugs of the permissions of the key are too long in all',
+  permissionsPerRole: 'the role has no room for more permissions',
+  permissionBytesPerRole: 'the slugs of the permissions of the role are too long in all',
   queuedImports: 'the workspace has no room for more queued imports',
   workspaces: 'the server has no room for more workspaces',
 }
@@ -58,6 +65,34 @@ export async function requireBound(
 ): Promise<void> {
   await tx`select require_bound(${workspaceId}, ${name}, ${rows})`
 }
+
+/**
+ * Refuses permissions of one key or role that are more, in number or in bytes of their slugs, than it had and than it may
+ * have. Asked under its lock.
+ */
+export async function requirePermissionBounds(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { of, before, after }: { of: 'Key' | 'Role'; before: SlugsSize; after: SlugsSize },
+): Promise<void> {
+  const rows = after.rows > before.rows ? after.rows : 0
+  const bytes = after.bytes > before.bytes ? after.bytes : 0
+  if (rows + bytes > 0)
+    await tx`
+      select require_bound(${workspaceId}, ${`permissionsPer${of}`}, ${rows}),
+             require_bound(${workspaceId}, ${`permissionBytesPer${of}`}, ${bytes})`
+}
+
+/** Of the permissions of one key or role. */
+export type SlugsSize = { rows: number; bytes: number }
+
+export const sizeOfSlugs = (slugs: readonly string[]): SlugsSize => ({
+  rows: slugs.length,
+  bytes: bytesOfSlugs(slugs),
+})
+
+export const bytesOfSlugs = (slugs: readonly string[]) =>
+  slugs.reduce((sum, slug) => sum + Buffer.byteLength(slug), 0)
 
 /**
  * What has fewer rows from now on, where no trigger says it (see `count_keys` in sql/0012).

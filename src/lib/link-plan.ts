@@ -60,6 +60,19 @@ export function planLinks(
   }
 }
 
+/** The texts of what is attached before and after the plan is carried out. */
+export function textsBeforeAndAfter(
+  attached: readonly Candidate[],
+  { detach, attach, create }: LinkPlan,
+): { before: string[]; after: string[] } {
+  const gone = new Set(idsOf(detach))
+  const kept = attached.filter(({ id }) => !gone.has(id))
+  return {
+    before: attached.map(({ text }) => text),
+    after: [...[...kept, ...attach].map(({ text }) => text), ...create],
+  }
+}
+
 /** Those of the candidates that are named, in the order of the references, each once. */
 export function resolveReferences(
   references: readonly Reference[],

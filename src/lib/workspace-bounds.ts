@@ -15,8 +15,12 @@ export const WORKSPACE_BOUNDS = {
   innerPatternsPerNamespace: { value: 50, refuses: true },
   roles: { value: 10_000, refuses: true },
   permissions: { value: 10_000, refuses: true },
-  rolesPerKey: { value: 1_000, refuses: true },
+  /** With those below: what one key's answer and its cached record take. */
+  rolesPerKey: { value: 32, refuses: true },
   permissionsPerKey: { value: 1_000, refuses: true },
+  permissionBytesPerKey: { value: 65_536, refuses: true },
+  permissionsPerRole: { value: 1_000, refuses: true },
+  permissionBytesPerRole: { value: 8_192, refuses: true },
   queuedImports: { value: 1_000_000, refuses: true },
   /** Of the whole server: workspaces are made by its operator. */
   workspaces: { value: 10_000, refuses: true },

@@ -1,5 +1,4 @@
 import { type AuditEntry, audit } from '../../audit/log.ts'
-import { requireBound } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
 import { notFound } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
@@ -11,6 +10,7 @@ import {
   planLinks,
   type Reference,
   resolveReferences,
+  textsBeforeAndAfter,
 } from '../../lib/link-plan.ts'
 import { type Actor, anyOf, requirePermission, requireRight } from '../root-keys/authorize.ts'
 import { holdKey } from './store.ts'
@@ -35,6 +35,12 @@ export type LinkKind = {
   readonly listAttached: (tx: AnySql, workspaceId: WorkspaceId, keyId: string) => Promise<Candidate[]>
   /** Makes those that do not exist; returns the ids of the ones made here. */
   readonly insert: (tx: AnySql, workspaceId: WorkspaceId, made: Candidate[], now: number) => Promise<string[]>
+  /** @throws ApiError PRECONDITION_FAILED when the key would have more than it had, and than it may have. */
+  readonly requireBounds: (
+    tx: AnySql,
+    workspaceId: WorkspaceId,
+    texts: { before: string[]; after: string[] },
+  ) => Promise<void>
   readonly attach: (
     tx: AnySql,
     workspaceId: WorkspaceId,
@@ -63,8 +69,7 @@ export async function addLinks(
   const plan = { ...planLinks(request.references, found, attached), detach: [] }
   requireFound(kind, plan)
   if (plan.create.length > 0) requireRight(actor, anyOf('*', ...kind.createRights), `create a ${kind.noun}`)
-  const rows = attached.length + plan.attach.length + plan.create.length
-  if (rows > attached.length) await requireBound(tx, actor.workspaceId, { name: `${kind.noun}sPerKey`, rows })
+  await kind.requireBounds(tx, actor.workspaceId, textsBeforeAndAfter(attached, plan))
   return await applyPlan(kind, tx, actor, request, { found, plan })
 }
 
@@ -92,8 +97,7 @@ export async function replaceLinks(
   // Whether there is one is said to who may attach it.
   if (plan.missing.length + plan.create.length + plan.attach.length > 0)
     requirePermission(actor, anyOf('*', `rbac.*.add_${noun}_to_key`))
-  const rows = attached.length - plan.detach.length + plan.attach.length + plan.create.length
-  if (rows > attached.length) await requireBound(tx, actor.workspaceId, { name: `${noun}sPerKey`, rows })
+  await kind.requireBounds(tx, actor.workspaceId, textsBeforeAndAfter(attached, plan))
   requireFound(kind, plan)
   if (plan.create.length > 0) requirePermission(actor, anyOf('*', `rbac.*.create_${noun}`))
   return await applyPlan(kind, tx, actor, request, { found, plan })

@@ -1,5 +1,5 @@
 import { type AuditActor, type AuditEntry, audit } from '../../audit/log.ts'
-import { requireBound } from '../../db/bounds.ts'
+import { bytesOfSlugs, requireBound, requirePermissionBounds } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
 import { ApiError, badRequest } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
@@ -36,7 +36,7 @@ export type NewKey = {
   refill: { amount: number; day: number | null; lastAt: number | null } | null
   ratelimit: { limit: number; durationMs: number } | null
   roles: readonly { id: string; name: string }[]
-  permissions: readonly { id: string; name: string }[]
+  permissions: readonly { id: string; name: string; slug: string }[]
 }
 
 /**
@@ -53,10 +53,11 @@ export async function writeNewKeys(
 ): Promise<void> {
   const { workspaceId } = actor
   await holdNamed(tx, workspaceId, keys)
-  for (const kind of ['roles', 'permissions'] as const) {
-    const rows = keys.reduce((most, key) => Math.max(most, key[kind].length), 0)
-    if (rows > 0) await requireBound(tx, workspaceId, { name: `${kind}PerKey`, rows })
-  }
+  await requireKeyBounds(
+    tx,
+    workspaceId,
+    keys.map(({ roles, permissions }) => ({ roles, permissions: permissions.map(({ slug }) => slug) })),
+  )
   const externalIds = keys.flatMap(({ externalId }) => externalId ?? [])
   const identities = await ensureIdentities(tx, actor, externalIds, now)
   const rows = keys.map((key) => rowOf(key, identities))
@@ -97,6 +98,26 @@ export async function writeNewKeys(
   await audit(tx, actor, keys.flatMap(auditEntries))
   // Somebody may have tried the key before it existed: "not found" is cached by hash.
   touch(...keys.map(({ hash }) => hash))
+}
+
+/**
+ * @param keys With the slugs of their permissions, each once.
+ * @throws ApiError PRECONDITION_FAILED when one has more of either than a key may have.
+ */
+export async function requireKeyBounds(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  keys: readonly { roles: readonly unknown[]; permissions: readonly string[] }[],
+): Promise<void> {
+  const roles = keys.reduce((most, key) => Math.max(most, key.roles.length), 0)
+  if (roles > 0) await requireBound(tx, workspaceId, { name: 'rolesPerKey', rows: roles })
+  const most = { rows: 0, bytes: 0 }
+  for (const { permissions } of keys) {
+    most.rows = Math.max(most.rows, permissions.length)
+    most.bytes = Math.max(most.bytes, bytesOfSlugs(permissions))
+  }
+  if (most.rows > 0)
+    await requirePermissionBounds(tx, workspaceId, { of: 'Key', before: { rows: 0, bytes: 0 }, after: most })
 }
 
 /**

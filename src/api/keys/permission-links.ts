@@ -1,3 +1,4 @@
+import { requirePermissionBounds, sizeOfSlugs } from '../../db/bounds.ts'
 import { holdPermissions, insertPermissions } from '../permissions/store.ts'
 import type { LinkKind } from './links.ts'
 import { deleteKeyPermissions, insertKeyPermissions, listKeyPermissions } from './store.ts'
@@ -18,6 +19,12 @@ export const permissionLinks: LinkKind = {
       made.map(({ id, name, text }) => ({ id, name, slug: text, description: null })),
       now,
     ),
+  requireBounds: (tx, workspaceId, { before, after }) =>
+    requirePermissionBounds(tx, workspaceId, {
+      of: 'Key',
+      before: sizeOfSlugs(before),
+      after: sizeOfSlugs(after),
+    }),
   attach: (tx, workspaceId, keyId, ids, now) =>
     insertKeyPermissions(
       tx,

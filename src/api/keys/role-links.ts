@@ -1,3 +1,4 @@
+import { requireBound } from '../../db/bounds.ts'
 import { holdRoles, insertRoles } from '../permissions/store.ts'
 import type { LinkKind } from './links.ts'
 import { deleteKeyRoles, insertKeyRoles, listKeyRoles } from './store.ts'
@@ -18,6 +19,10 @@ export const roleLinks: LinkKind = {
       made.map(({ id, name }) => ({ id, name, description: null })),
       now,
     ),
+  requireBounds: async (tx, workspaceId, { before, after }) => {
+    if (after.length > before.length)
+      await requireBound(tx, workspaceId, { name: 'rolesPerKey', rows: after.length })
+  },
   attach: (tx, workspaceId, keyId, ids, now) =>
     insertKeyRoles(
       tx,

@@ -2,6 +2,7 @@ import type { EnqueueKeysBody } from '../../doors/v1/keys/schema.ts'
 import { notFound } from '../../errors.ts'
 import { findApi } from '../apis/store.ts'
 import type { Call } from '../call.ts'
+import { requireKeyBounds } from '../keys/new-keys.ts'
 import type { Services } from '../parts.ts'
 import { anyOf, authenticate } from '../root-keys/authorize.ts'
 import { KEY_IMPORTS } from './import-queue.ts'
@@ -38,6 +39,14 @@ export async function enqueueKeys(
   const sealed = plaintexts.length === 0 ? [] : await services.vault.seal(actor.workspaceId, plaintexts)
   const sealedByKey = new Map(sealed.map((one) => [one.keyId, one]))
   await services.database.write(async (tx, touch) => {
+    await requireKeyBounds(
+      tx,
+      actor.workspaceId,
+      imports.map(({ key }) => ({
+        roles: [...new Set(key.roles)],
+        permissions: [...new Set(key.permissions)],
+      })),
+    )
     await insertKeyImports(
       tx,
       actor,

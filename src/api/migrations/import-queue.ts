@@ -1,5 +1,5 @@
 import type { AuditActor } from '../../audit/log.ts'
-import { BoundReached } from '../../db/bounds.ts'
+import { BoundReached, isOfOnePlace } from '../../db/bounds.ts'
 import type { Transaction } from '../../db/connect.ts'
 import { Episode } from '../../episodes.ts'
 import { ApiError } from '../../errors.ts'
@@ -33,7 +33,7 @@ export const KEY_IMPORTS = 'key imports'
  * 2. A key that cannot be made (its API is gone, a role is missing, the hash is taken) stays, and is tried again after
  *    2, 4, 8 … seconds, up to {@link RETRIES_MAX} times; then it is kept with the reason, for whoever wants to know.
  * 3. A batch that fails as a whole is tried key by key, so that one bad row holds up no other. Where a workspace has no
- *    room left, its other keys of the batch are put off without being tried.
+ *    room left, its other keys of the batch are put off without being tried; where one key has too much, that key alone.
  */
 export class KeyImporter {
   readonly #services: ImportServices
@@ -117,7 +117,8 @@ export class KeyImporter {
         )
       for (let rest = ids; rest.length > 0; rest = rest.slice(1)) {
         const reached = await this.#importAlone(rest[0] as number) // there is one
-        if (reached !== null) await this.#putOff(rest, reached)
+        if (reached !== null)
+          await this.#putOff(isOfOnePlace(reached.bound) ? rest.slice(0, 1) : rest, reached)
       }
     }
   }

@@ -77,7 +77,7 @@ export type ImportContext = {
   /** Id and name by name. */
   roles: ReadonlyMap<string, { id: string; name: string }>
   /** Id and name by slug. */
-  permissions: ReadonlyMap<string, { id: string; name: string }>
+  permissions: ReadonlyMap<string, { id: string; name: string; slug: string }>
 }
 
 /** Three statements at most, however many keys. */

@@ -1,8 +1,16 @@
 import { type AuditEntry, audit } from '../../audit/log.ts'
+import { requirePermissionBounds, sizeOfSlugs } from '../../db/bounds.ts'
 import type { Transaction } from '../../db/connect.ts'
 import { notFound } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
-import { idsOf, type Linked, planLinks, readReferences, resolveReferences } from '../../lib/link-plan.ts'
+import {
+  idsOf,
+  type Linked,
+  planLinks,
+  readReferences,
+  resolveReferences,
+  textsBeforeAndAfter,
+} from '../../lib/link-plan.ts'
 import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
@@ -40,6 +48,13 @@ export async function setRolePermissions(
     if (missing !== undefined) throw notFound(`permission ${'id' in missing ? missing.id : missing.text}`)
     if (plan.detach.length > 0) requirePermission(actor, anyOf('*', 'rbac.*.remove_permission_from_role'))
     if (plan.create.length > 0) requirePermission(actor, anyOf('*', 'rbac.*.create_permission'))
+
+    const { before, after } = textsBeforeAndAfter(attached.map(candidate), plan)
+    await requirePermissionBounds(tx, workspaceId, {
+      of: 'Role',
+      before: sizeOfSlugs(before),
+      after: sizeOfSlugs(after),
+    })
 
     const { made, others } = await makeMissing(tx, workspaceId, plan.create, now)
     const connect = [...plan.attach, ...made, ...others]

@@ -193,6 +193,51 @@ test('a key holds as many roles and permissions as it may, however they are give
   }
 })
 
+test('the permissions of a key and of a role are bounded in bytes of their slugs, those of a role in number', async () => {
+  const workspace = await bounded({
+    permissionBytesPerKey: 20,
+    permissionsPerRole: 2,
+    permissionBytesPerRole: 20,
+  })
+  const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
+  const slugs = ['nine.long', 'ten.longer', 'one']
+  for (const name of slugs) await workspace.post('permissions.createPermission', { name })
+  const post = (method: string, body: Json) => server.post(method, body, workspace.rootKey)
+  const as = (names: string[]) => names.map((slug) => ({ slug, create: true }))
+
+  const tooLong = refusal('permissionBytesPerKey', 20)
+  expect(await post('keys.createKey', { apiId, permissions: slugs })).toMatchObject(tooLong)
+  const { keyId } = await workspace.post('keys.createKey', { apiId, permissions: slugs.slice(0, 2) })
+  expect(await post('keys.addPermissions', { keyId, permissions: as(['one']) })).toMatchObject(tooLong)
+  expect(await post('keys.addPermissions', { keyId, permissions: as(['new']) })).toMatchObject(tooLong)
+  expect(
+    await post('keys.setPermissions', { keyId, permissions: as(['much.longer.than.that']) }),
+  ).toMatchObject(tooLong)
+  expect(await post('keys.updateKey', { keyId, permissions: as(slugs) })).toMatchObject(tooLong)
+  const imported = { apiId, permissions: slugs, hash: { value: 'c'.repeat(64), variant: 'sha256_base64' } }
+  expect(await post('migrations.createKeys', [imported])).toMatchObject(tooLong)
+  const enqueue = { migrationId: 'migration', apiId, keys: [imported] }
+  expect(await post('migrations.enqueueKeys', enqueue)).toMatchObject(tooLong)
+
+  const { roleId } = await workspace.post('permissions.createRole', { name: 'role' })
+  const set = (names: string[]) => post('permissions.setRolePermissions', { roleId, permissions: as(names) })
+  expect(await set(['a', 'b', 'c'])).toMatchObject(refusal('permissionsPerRole', 2))
+  expect(await set(['much.longer.than.that'])).toMatchObject(refusal('permissionBytesPerRole', 20))
+  expect(await workspace.get('permissions.listPermissions')).toHaveLength(3) // none was made
+  expect((await set(slugs.slice(0, 2))).status).toBe(200)
+
+  // What is there stays when the bound is lowered: it may shrink or be exchanged, not grow.
+  await setBounds(workspace, { permissionsPerRole: 1, permissionBytesPerRole: 10, permissionBytesPerKey: 10 })
+  expect((await set(['ten.longer', 'other.one'])).status).toBe(200)
+  expect(await set(['ten.longer', 'other.one!'])).toMatchObject(refusal('permissionBytesPerRole', 10))
+  expect(await set(['a', 'b', 'c'])).toMatchObject(refusal('permissionsPerRole', 1))
+  expect((await set(['one'])).status).toBe(200)
+  expect((await post('keys.setPermissions', { keyId, permissions: as(['ten.longer', 'one']) })).status).toBe(
+    200,
+  )
+  expect((await workspace.get('keys.getKey', { keyId })).permissions).toEqual(['one', 'ten.longer'])
+})
+
 test('overrides are bounded for the workspace and for a namespace; those that are there may be changed', async () => {
   const workspace = await bounded({ overrides: 3, overridesPerNamespace: 2 })
   for (const name of ['a', 'b']) await workspace.post('ratelimits.createNamespace', { name })
@@ -291,6 +336,27 @@ describe('migrations.enqueueKeys', () => {
     expect((await send(4)).status).toBe(202)
     await until(async () => (await waitingOf(workspace)).length === 0)
     expect((await workspace.get('apis.listKeys', { apiId })).total).toBe(8)
+  })
+
+  test('one with more roles than a key may have waits with the reason, and the others are made', async () => {
+    const workspace = await bounded({ keys: 0, rolesPerKey: 2 })
+    const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
+    const roles = ['role.a', 'role.b']
+    for (const name of roles) await workspace.post('permissions.createRole', { name })
+    const [first, ...others] = keysOf(3)
+    const keys = [{ ...first, roles }, ...others]
+    const enqueue = { migrationId: 'm', apiId, keys: [{ ...first, roles: [...roles, 'role.c'] }] }
+    expect(await server.post('migrations.enqueueKeys', enqueue, workspace.rootKey)).toMatchObject(
+      refusal('rolesPerKey', 2),
+    )
+    await workspace.post('migrations.enqueueKeys', { ...enqueue, keys })
+    await until(async () => (await waitingOf(workspace)).filter(({ attempts }) => attempts > 0).length === 3)
+    await setBounds(workspace, { rolesPerKey: 1 })
+    await until(async () => (await waitingOf(workspace)).length === 1)
+    expect((await workspace.get('apis.listKeys', { apiId })).total).toBe(2)
+    await until(async () => (await waitingOf(workspace))[0]?.attempts === 2)
+    expect(await waitingOf(workspace)).toMatchObject([{ reason: expect.stringContaining('"rolesPerKey"') }])
+    await server.server.deps.sql`delete from key_imports where workspace_id = ${workspace.workspaceId}`
   })
 
   test('a workspace whose keys came last waits for its share, not for all of another’s', async () => {
