@@ -26,3 +26,6 @@ export function startOfWait(): number {
   const request = requests.getStore()
   return request === undefined || request.isAnswered ? performance.now() : request.waitsSince
 }
+
+/** What `work` asks of the database is for others than the request in which it happens to run, and has a time limit of its own. */
+export const apartFromRequest = <T>(work: () => T): T => requests.exit(work)

@@ -1,7 +1,9 @@
 import type { AnySql } from '../db/connect.ts'
+import { apartFromRequest } from '../db/deadline.ts'
+import { unavailablePart } from '../errors.ts'
 import type { Timers } from '../lib/timers.ts'
 import type { KeyRecord } from './key-record.ts'
-import { findKeysByHash } from './store.ts'
+import { findKeysByHash, type Heavy, READ_WEIGHT_MAX } from './store.ts'
 
 /** Who asks, as far as is known. */
 export type Asking = { clientAddress(): string | null }
@@ -21,11 +23,18 @@ type Waiting = {
  *
  * Statements that are under way for a whole period are slow. What waits behind them then gets one of its own, one a
  * period: its time is counted by the pool from there, so that a slow database costs it no more than it costs anyone.
+ *
+ * Keys that are too large for their batch are read after it, each workspace's by themselves: one statement at a time,
+ * workspaces take turns. So keys of one workspace, however large, make no other workspace's key late or fail. Where the
+ * database refuses a batch, its halves are tried, so that one row it cannot read fails alone.
  */
 export class ColdLookups {
   readonly #sql: AnySql
   readonly #timers: Timers
   #waiting: Waiting[] = []
+  /** Workspace → those of its keys that are read apart from others. */
+  readonly #heavy = new Map<string, (Waiting & Heavy)[]>()
+  #isHeavyUnderWay = false
   #underWay = 0
   #periodStartedAt = Number.NEGATIVE_INFINITY
   #starts = 0
@@ -74,17 +83,65 @@ export class ColdLookups {
     const batch = this.#takeBatch()
     this.#starts++
     this.#underWay++
+    await this.#settle(batch)
+    this.#underWay--
+    this.#startNext()
+    void this.#readHeavy()
+  }
+
+  /** @param tries How many statements more it may take, shared by its halves. */
+  async #settle(batch: readonly Waiting[], tries = { left: TRIES_MAX }): Promise<void> {
+    tries.left--
     try {
-      const found = await findKeysByHash(
+      const { found, heavy } = await findKeysByHash(
         this.#sql,
         batch.map(({ hash }) => hash),
       )
-      for (const { hash, resolve } of batch) resolve(found.get(hash) ?? null)
+      for (const each of batch) {
+        const left = heavy.get(each.hash)
+        if (left === undefined) each.resolve(found.get(each.hash) ?? null)
+        else this.#putOff({ ...each, ...left })
+      }
     } catch (cause) {
-      for (const { reject } of batch) reject(cause)
+      if (batch.length === 1 || tries.left <= 0 || unavailablePart(cause) !== null) {
+        for (const { reject } of batch) reject(cause)
+        return
+      }
+      const middle = Math.ceil(batch.length / 2)
+      await this.#settle(batch.slice(0, middle), tries)
+      await this.#settle(batch.slice(middle), tries)
     }
-    this.#underWay--
-    this.#startNext()
+  }
+
+  #putOff(heavy: Waiting & Heavy): void {
+    const others = this.#heavy.get(heavy.workspaceId)
+    if (others === undefined) this.#heavy.set(heavy.workspaceId, [heavy])
+    else others.push(heavy)
+  }
+
+  async #readHeavy(): Promise<void> {
+    if (this.#isHeavyUnderWay) return
+    this.#isHeavyUnderWay = true
+    for (let batch = this.#takeHeavy(); batch.length > 0; batch = this.#takeHeavy())
+      // In a time of its own: whose request began this loop may have waited for long.
+      await apartFromRequest(() => this.#settle(batch))
+    this.#isHeavyUnderWay = false
+  }
+
+  /** Of the workspace whose turn it is, as many as a statement reads. */
+  #takeHeavy(): Waiting[] {
+    for (const [workspaceId, waiting] of this.#heavy) {
+      let weight = 0
+      const fits = waiting.findIndex((each, at) => {
+        weight += each.weight
+        return at > 0 && weight > READ_WEIGHT_MAX
+      })
+      const batch = waiting.splice(0, fits === -1 ? waiting.length : fits)
+      this.#heavy.delete(workspaceId)
+      if (waiting.length > 0) this.#heavy.set(workspaceId, waiting) // behind the others
+      return batch
+    }
+    return []
   }
 }
 
@@ -107,5 +164,7 @@ const UNDER_WAY_MAX = 2
 /** Together 200 statements a second: at 20 000 unknown keys a second each reads a hundred of them, for 0.5 ms of CPU. */
 const STARTS_MAX = 4
 const PERIOD_MS = 20
+/** Statements for a batch that the database refuses: finds two rows that it cannot read among 500 others. */
+const TRIES_MAX = 40
 /** In a statement. */
 export const HASHES_MAX = 500

@@ -1,4 +1,5 @@
 import type { AnySql } from '../db/connect.ts'
+import { HEAVY_LINKS, keyLinks, LINK_BYTES } from '../db/key-links.ts'
 import { COUNT_MAX } from '../lib/bounds.ts'
 import type { UsageSlot } from '../usage/recorder.ts'
 import type { KeyRecord } from './key-record.ts'
@@ -16,21 +17,48 @@ type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'lim
   limits: { name: string; limit: number; durationMs: number; autoApply: boolean; owner: 'key' | 'identity' }[]
 }
 
+/** A key too large to be read with the others of its batch. */
+export type Heavy = { workspaceId: string; weight: number }
+
+/** What one statement reads, in bytes as {@link findKeysByHash} weighs keys; beyond it, one key alone. */
+export const READ_WEIGHT_MAX = 4_000_000
+
 /**
  * Everything verifications need to know of these keys, in one round trip: the key, its API, both workspaces, identity,
  * limits of key and identity, roles, permissions held directly and through roles. One row a key, lists aggregated inside
  * it. `offset 0` keeps it a lookup for each hash: joined as one, a database that does not know its tables yet may read
  * all of them. So it may for limits of a key `or` of its identity, hence two lookups.
+ *
+ * Keys are weighed first, and the lightest read, so that no large key makes the answer for another late: those that would
+ * take it beyond {@link READ_WEIGHT_MAX} are left `heavy`. At least one is read.
  * @returns hash → record; there is none where no such key is, or it, its keyspace or its API is deleted.
  */
 export async function findKeysByHash(
   sql: AnySql,
   hashes: readonly string[],
-): Promise<Map<string, KeyRecord>> {
-  const rows = await sql<(Row & { at: number })[]>`
-    select wanted.at::integer as at, found.*
-      from unnest(${hashes as string[]}::text[]) with ordinality as wanted (hash, at)
-     cross join lateral (
+): Promise<{ found: Map<string, KeyRecord>; heavy: Map<string, Heavy> }> {
+  type Weighed = { at: number; weight: number; heavyOf: string; isLeft: boolean }
+  const rows = await sql<(Weighed & (Row | { id: null }))[]>`
+    with weighed as materialized (
+      select wanted.at, k.id, k.owner, k.weight::bigint as weight
+        from unnest(${hashes as string[]}::text[]) with ordinality as wanted (hash, at)
+       cross join lateral (
+          select k.id, coalesce(k.for_workspace_id, k.workspace_id) as owner,
+                 1000 + coalesce(octet_length(k.meta), 0) + coalesce(octet_length(i.meta), 0)
+                 + (links.total + coalesce(cardinality(k.root_permissions), 0)) * ${LINK_BYTES}::integer
+                 + case when links.total >= ${HEAVY_LINKS}::integer then ${READ_WEIGHT_MAX}::integer else 0 end as weight
+            from keys k
+            left join identities i on i.id = k.identity_id
+           cross join lateral (select ${keyLinks(sql)} as total) as links
+           where k.hash = wanted.hash collate "C" and k.deleted_at is null
+          offset 0) as k
+    ), cut as (
+      select at, id, owner, weight, before > 0 and before + weight > ${READ_WEIGHT_MAX}::integer as is_left
+        from (select *, sum(weight) over (order by weight, at) - weight as before from weighed) as summed
+    )
+    select cut.at::integer as at, cut.weight, cut.owner as "heavyOf", cut.is_left as "isLeft", found.*
+      from cut
+      left join lateral (
         select k.id, k.hash, k.workspace_id as "workspaceId", k.keyspace_id as "keyspaceId", a.id as "apiId",
                k.for_workspace_id as "forWorkspaceId", k.is_operator as "isOperator",
                w.enabled and coalesce(fw.enabled, true) as "workspaceEnabled",
@@ -64,14 +92,16 @@ export async function findKeysByHash(
           join workspaces w on w.id = k.workspace_id
           left join workspaces fw on fw.id = k.for_workspace_id
           left join identities i on i.id = k.identity_id
-         where k.hash = wanted.hash collate "C" and k.deleted_at is null
-        offset 0) as found`
-  return new Map(
-    rows.map(({ at, ...row }) => {
-      const hash = hashes[at - 1] as string // ordinality counts from 1
-      return [hash, toRecord(row, hash)]
-    }),
-  )
+         where k.id = cut.id and not cut.is_left
+        offset 0) as found on true`
+  const found = new Map<string, KeyRecord>()
+  const heavy = new Map<string, Heavy>()
+  for (const { at, weight, heavyOf, isLeft, ...row } of rows) {
+    const hash = hashes[at - 1] as string // ordinality counts from 1
+    if (isLeft) heavy.set(hash, { workspaceId: heavyOf, weight })
+    else if (row.id !== null) found.set(hash, toRecord(row, hash))
+  }
+  return { found, heavy }
 }
 
 /** @param hash As the cache has it: the row's is another copy of the same text. */

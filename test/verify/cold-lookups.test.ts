@@ -1,5 +1,6 @@
 import { expect, test } from 'bun:test'
 import type { AnySql } from '../../src/db/connect.ts'
+import { Unavailable } from '../../src/errors.ts'
 import { systemTimers } from '../../src/lib/timers.ts'
 import { ColdLookups, HASHES_MAX } from '../../src/verify/cold-lookups.ts'
 
@@ -7,7 +8,8 @@ import { ColdLookups, HASHES_MAX } from '../../src/verify/cold-lookups.ts'
 function makeSql() {
   const asked: string[][] = []
   const answers: (() => void)[] = []
-  const sql = ((_: TemplateStringsArray, hashes: string[]) => {
+  const sql = ((_: TemplateStringsArray, hashes: unknown) => {
+    if (!Array.isArray(hashes)) return // a part of a statement
     asked.push(hashes)
     return new Promise((resolve) => answers.push(() => resolve([])))
   }) as unknown as AnySql // all that a lookup uses of it
@@ -35,4 +37,63 @@ test('where more wait than one statement takes, each client has its turn', async
   expect(asked[2]).toContainValues(['real 1', 'real 2', 'unknown address'])
   // Of one client they stay in their order.
   expect(asked[2]?.filter((hash) => hash.startsWith('junk'))).toEqual(flood.slice(0, HASHES_MAX - 3))
+})
+
+type Outcome = { at: number; weight: number; heavyOf: string; isLeft: boolean; id: null }
+
+/** A database that answers each statement as `outcome` says, at once. */
+function answering(outcome: (hashes: string[]) => Outcome[]) {
+  const asked: string[][] = []
+  const sql = ((_: TemplateStringsArray, hashes: unknown) => {
+    if (!Array.isArray(hashes)) return // a part of a statement
+    asked.push(hashes)
+    return new Promise((resolve) => resolve(outcome(hashes)))
+  }) as unknown as AnySql // all that a lookup uses of it
+  let time = 0
+  const cold = new ColdLookups(sql, { ...systemTimers, now: () => (time += 1000), after: () => () => {} })
+  return { cold, asked }
+}
+
+test('keys too large for their batch are read after it, each workspace in its turn', async () => {
+  const left = (hashes: string[]) =>
+    hashes.flatMap((hash, at): Outcome[] =>
+      hash.startsWith('large') && hashes.length > 1
+        ? [{ at: at + 1, weight: 5_000_000, heavyOf: hash.split(' ')[1] ?? '', isLeft: true, id: null }]
+        : [],
+    )
+  const { cold, asked } = answering(left)
+  const first = ['alone', 'alone too'].map((hash) => cold.find(hash)) // both under way: what follows shares a statement
+  const hashes = ['large a 1', 'large a 2', 'large a 3', 'small', 'large b 1']
+  expect(await Promise.all([...first, ...hashes.map((hash) => cold.find(hash))])).toEqual(Array(7).fill(null))
+  expect(asked).toEqual([
+    ['alone'],
+    ['alone too'],
+    hashes,
+    ['large a 1'],
+    ['large b 1'],
+    ['large a 2'],
+    ['large a 3'],
+  ])
+})
+
+test('a record that the database refuses to read fails alone', async () => {
+  const { cold, asked } = answering((hashes) => {
+    if (hashes.includes('bad')) throw new Error('invalid byte sequence')
+    return []
+  })
+  const first = ['one', 'two'].map((hash) => cold.find(hash))
+  const others = Array.from({ length: 100 }, (_, i) => cold.find(`good ${i}`))
+  const bad = cold.find('bad').catch((cause: Error) => cause.message)
+  expect(await Promise.all([...first, ...others])).toEqual(Array(102).fill(null))
+  expect(await bad).toBe('invalid byte sequence')
+  expect(asked.length).toBeLessThan(20)
+})
+
+test('a database that is away is not asked again for each half of a batch', async () => {
+  const { cold, asked } = answering(() => {
+    throw new Unavailable('database', 'away')
+  })
+  const all = ['one', 'two', 'three', 'four', 'five'].map((hash) => cold.find(hash))
+  expect((await Promise.allSettled(all)).map(({ status }) => status)).toEqual(Array(5).fill('rejected'))
+  expect(asked).toHaveLength(3)
 })

@@ -12,7 +12,7 @@ test('the limits of a key and of its identity are found without reading those of
   const sql = connect(database.address, { connectionsMax: 1 })
   await makeKeysWithLimits(sql, 100)
   for (let i = 0; i < 10; i++) {
-    const found = await findKeysByHash(sql, ['hash 100'])
+    const { found } = await findKeysByHash(sql, ['hash 100'])
     expect(found.get('hash 100')?.limits).toMatchObject([
       { name: 'of the key', ownerId: 'key_100' },
       { name: 'of the identity', ownerId: 'id_100' },

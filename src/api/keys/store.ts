@@ -1,6 +1,7 @@
 import type { AuditDeletedKeys } from '../../audit/log.ts'
 import { countGone } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
+import { HEAVY_LINKS, keyLinks, LINK_BYTES } from '../../db/key-links.ts'
 import { COUNT_MAX } from '../../lib/bounds.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
@@ -239,7 +240,8 @@ export type KeyFilter = {
 }
 
 /**
- * Keys by id, after `cursor`: one more than `limit`, or fewer where their meta is long, so that no page holds the thread.
+ * Keys by id, after `cursor`: one more than `limit`, or fewer where their meta is long or their roles and permissions are many,
+ * so that no page holds the thread.
  * One statement, however many roles and permissions the keys have.
  * @returns `isCut` = it was cut for that: more keys follow.
  */
@@ -258,9 +260,14 @@ export async function listKeyRows(
          ${identityId === null ? sql`` : sql`and k.identity_id = ${identityId}`}
          ${ownerId === null ? sql`` : sql`and k.owner_id = ${ownerId}`}
        order by k.id limit ${limit + 1}
+    ), weighed as (
+      select k.id,
+             k.bytes + case when links.total < ${HEAVY_LINKS}::integer then links.total * ${LINK_BYTES}::integer
+                            else ${PAGE_BYTES_MAX / 2}::integer end as bytes
+        from wanted k cross join lateral (select ${keyLinks(sql)} as total) as links
     ), page as (
-      select id from (select id, sum(bytes) over (order by id) - bytes as before from wanted) as sized
-       where before < ${PAGE_META_BYTES_MAX}
+      select id from (select id, sum(bytes) over (order by id) - bytes as before from weighed) as sized
+       where before < ${PAGE_BYTES_MAX}
     )
     select ${keyColumns(sql)}, (select count(*)::integer from wanted) as wanted from ${keyTables(sql)}
      where k.id in (select id from page) and k.workspace_id = ${workspaceId}
@@ -272,8 +279,8 @@ export async function listKeyRows(
   }
 }
 
-/** A page ends with the key that takes its meta beyond this: some 4 ms of a thread. */
-const PAGE_META_BYTES_MAX = 500_000
+/** A page ends with the key that takes it beyond this, meta, roles and permissions together: some 4 ms of a thread. */
+const PAGE_BYTES_MAX = 500_000
 
 /** Live keys of a keyspace, exactly. */
 export async function countKeys(sql: AnySql, workspaceId: WorkspaceId, keyspaceId: string): Promise<number> {
