@@ -12,6 +12,7 @@ export const LOG_EVENTS = {
   database_created: 'info',
   database_migrated: 'info',
   shard_started: 'info',
+  start_failed: 'error',
   stopping: 'info',
   stopped: 'info',
   stop_cut_short: 'warn',

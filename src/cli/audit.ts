@@ -1,7 +1,7 @@
 import type { Command } from './arguments.ts'
 import type { ListEventsReply } from './replies.ts'
 import { MAX_ITEMS } from './shared-options.ts'
-import { tableText, timeText } from './text.ts'
+import { secondText, tableText } from './text.ts'
 
 type AuditEvent = ListEventsReply['events'][number]
 
@@ -29,7 +29,7 @@ export const auditCommands: Command[] = [
       }
       const events = await client.list<AuditEvent>('audit.listEvents', 'events', query, given.whole('max', 1))
       const rows = events.map((each) => [
-        timeText(each.time),
+        secondText(each.time),
         each.event,
         each.actor.id,
         each.description,

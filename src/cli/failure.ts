@@ -3,6 +3,7 @@ import { ALL_ERRORS, StartError } from '../errors.ts'
 import { fileProblem } from '../lib/file-problem.ts'
 import { CallError } from './client.ts'
 import { FileError } from './import-file.ts'
+import { visible } from './text.ts'
 import { UsageError } from './usage-error.ts'
 
 /** What went wrong, as a person or a program is told. */
@@ -65,6 +66,10 @@ function hintOf(
       return 'is the server that was called Tollgate?'
     case 'BAD_REQUEST':
       return help
+    case 'DELETE_PROTECTED':
+      return 'tollgate api update <API id> --unprotect allows it'
+    case 'INSUFFICIENT_PERMISSIONS':
+      return 'call with a root key that may do this, or give it the permission: tollgate help root-key update'
     case 'NOT_FOUND':
       return listCommand === null ? help : `tollgate ${listCommand} shows what there is`
     default:
@@ -84,5 +89,5 @@ export function failureText(failure: Failure, { isJson }: { isJson: boolean }): 
   if (isJson) return `${JSON.stringify({ error: told })}\n`
   const { message, hint, requestId } = failure
   const request = requestId === null ? '' : ` (request ${requestId})`
-  return `${message}${request}\n${hint === null ? '' : `hint: ${hint}\n`}`
+  return `${visible(message)}${request}\n${hint === null ? '' : `hint: ${hint}\n`}`
 }

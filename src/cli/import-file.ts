@@ -1,5 +1,6 @@
 import { createReadStream } from 'node:fs'
 import { KEY_HASH_WANTED, readKeyHash } from '../lib/key-hash.ts'
+import { parseDate } from '../lib/written-time.ts'
 import { hashKey } from '../verify/secret.ts'
 
 /** The file cannot be read as what it is said to be. */
@@ -225,7 +226,7 @@ function readHead(cells: string[], { hasApi }: { hasApi: boolean }): string[] {
   return head
 }
 
-type FieldKind = 'text' | 'hash' | 'number' | 'boolean' | 'list' | 'json'
+type FieldKind = 'text' | 'hash' | 'number' | 'time' | 'boolean' | 'list' | 'json'
 const FIELDS: Record<string, FieldKind> = {
   apiId: 'text',
   hash: 'hash',
@@ -238,7 +239,7 @@ const FIELDS: Record<string, FieldKind> = {
   meta: 'json',
   roles: 'list',
   permissions: 'list',
-  expires: 'number',
+  expires: 'time',
   remaining: 'number',
   refill: 'json',
   ratelimit: 'json',
@@ -264,6 +265,7 @@ function readRow(head: string[], cells: string[]): Content {
 /** Of the kinds that do not take every text. */
 const WANTED: Partial<Record<FieldKind, string>> = {
   number: 'a whole number',
+  time: 'a time such as 2026-12-31T12:00Z, or Unix milliseconds',
   boolean: 'true or false',
   json: 'JSON',
 }
@@ -279,6 +281,8 @@ function readCell(kind: FieldKind, text: string): unknown {
       return { value: text, variant: 'sha256_base64' }
     case 'number':
       return /^-?\d+$/.test(text) ? Number(text) : undefined
+    case 'time':
+      return readTime(text)
     case 'boolean':
       return { true: true, false: false, '1': true, '0': false }[text.toLowerCase()]
     case 'list':
@@ -292,6 +296,12 @@ function readCell(kind: FieldKind, text: string): unknown {
     default:
       return kind satisfies never
   }
+}
+
+/** No duration: an import that is run twice would move the end. */
+function readTime(text: string): number | undefined {
+  if (/^-?\d+$/.test(text)) return Number(text)
+  return parseDate(text) ?? undefined
 }
 
 /**

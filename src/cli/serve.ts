@@ -33,8 +33,11 @@ async function serve(isJson: boolean): Promise<void> {
     server = await startServer(config, { signal: stopping.signal })
   } catch (cause) {
     if (stopping.signal.aborted && cause === stopping.signal.reason) return stopping.startAborted()
-    if (!(cause instanceof ConfigError || cause instanceof StartError)) throw cause
-    process.stderr.write(failureText(failureOf(cause, { command: 'serve', listCommand: null }), { isJson }))
+    // A bug: the log has its stack.
+    if (!(cause instanceof ConfigError || cause instanceof StartError))
+      log('error', 'start_failed', 'the start failed, which is a bug of Tollgate', { cause })
+    else
+      process.stderr.write(failureText(failureOf(cause, { command: 'serve', listCommand: null }), { isJson }))
     process.exit(1)
   }
   if (!stopping.started(server)) announce(server, isJson)

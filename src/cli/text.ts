@@ -29,7 +29,7 @@ export function fieldsText(fields: Readonly<Record<string, string | number | boo
 const widthOf = (text: string) => Bun.stringWidth(text)
 
 /** Names come from whoever may write them: what would move the cursor or hide text is shown instead of done. */
-const visible = (text: string) =>
+export const visible = (text: string) =>
   text.replace(
     // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
     /[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
@@ -50,6 +50,9 @@ const BAR_WIDTH = 30
 
 /** Milliseconds since the epoch as a person reads it, in UTC. */
 export const timeText = (ms: number) => new Date(ms).toISOString().slice(0, 16).replace('T', ' ')
+
+/** The same with seconds. */
+export const secondText = (ms: number) => new Date(ms).toISOString().slice(0, 19).replace('T', ' ')
 
 /** The same where there may be none. */
 export const timeTextOr = (ms: number | undefined, otherwise: string) =>

@@ -51,6 +51,11 @@ export function parseTime(
   if (/^\d+$/.test(text)) return within(Number(text), TIME_MS_MAX)
   const duration = parseDuration(text)
   if (duration !== null) return durationsGo === 'forward' ? now + duration : Math.max(0, now - duration)
+  return parseDate(text)
+}
+
+/** @returns Unix milliseconds of a date, or of a date and a time of day; null when the text is neither. */
+export function parseDate(text: string): number | null {
   const found = ISO.exec(text)
   if (found === null) return null
   const [, date = '', hour = '0', minute = '0', second = '0', fraction = '', , sign, zoneHour, zoneMinute] =

@@ -276,7 +276,7 @@ test('the audit log is read by time, event, root key and resource', async () => 
   expect(await eventsOf('--actor', workspace.rootKeyId, '--max', '1')).toEqual(['api.create'])
   expect(await text('audit', 'list', '--resource', apiId, '--event', 'api.create')).toMatch(
     new RegExp(
-      `^time \\(UTC\\) .*\\n\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d +api\\.create +${workspace.rootKeyId} `,
+      `^time \\(UTC\\) .*\\n\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d +api\\.create +${workspace.rootKeyId} `,
     ),
   )
 })

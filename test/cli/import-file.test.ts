@@ -208,8 +208,10 @@ describe('nothing is taken that no verification could find', () => {
       expect(reason).toStartWith(`2: ${field}: must be `)
       expect(reason).not.toContain(key)
     }
-    const [reason] = reasonsOf(await read('plaintext,expires\nsome key,2030-01-01 10:00'))
-    expect(reason).toBe('2: expires: must be a whole number, is "2030-01-01 10:00"')
+    const [reason] = reasonsOf(await read('plaintext,expires\nsome key,01.01.2030 10:00'))
+    expect(reason).toBe(
+      '2: expires: must be a time such as 2026-12-31T12:00Z, or Unix milliseconds, is "01.01.2030 10:00"',
+    )
   })
 
   test('a text that no client sends so is refused', async () => {
@@ -242,4 +244,19 @@ describe('nothing is taken that no verification could find', () => {
     expect(reasonsOf(await read(latin1))).toEqual(['2: it holds bytes that are not UTF-8'])
     expect(fates(await read(latin1))).toBe('-xk')
   })
+})
+
+test('a time in a CSV is a date, a date with a time of day, or Unix milliseconds; a duration is none', async () => {
+  const times = ['2030-01-01', '2030-01-01T10:00+02:00', '2030-01-01 10:00:30', '1893456000000', '0']
+  const rows = times.map((time, index) => `key-${index},${time}`)
+  const keys = keysOf(await read(`plaintext,expires\n${rows.join('\n')}`))
+  expect(keys.map(({ expires }) => expires)).toEqual([
+    Date.UTC(2030, 0, 1),
+    Date.UTC(2030, 0, 1, 8),
+    Date.UTC(2030, 0, 1, 10, 0, 30),
+    1_893_456_000_000,
+    0,
+  ])
+  // An import that is run twice would move the end.
+  expect(fates(await read('plaintext,expires\nsome-key,30d'))).toBe('-x')
 })
