@@ -10,7 +10,6 @@ export type {
   PermissionReply,
   RoleReply,
 } from '../api/permissions/schema.ts'
-export type { CreateRootKeyReply, ListRootKeysReply } from '../api/root-keys/schema.ts'
 export type { ListEventsReply } from '../doors/v1/audit-events/schema.ts'
 export type {
   CreateKeyReply,
@@ -24,4 +23,5 @@ export type {
   ListNamespacesReply,
   ListOverridesReply,
 } from '../doors/v1/ratelimits/schema.ts'
+export type { CreateRootKeyReply, ListRootKeysReply } from '../doors/v1/root-keys/schema.ts'
 export type { CreateWorkspaceReply, ListWorkspacesReply } from '../doors/v1/workspaces/schema.ts'

@@ -4,40 +4,55 @@ import type { AnySql } from '../../db/connect.ts'
 import { notFound } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import { makeRootSecret } from '../../verify/secret.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { lockWorkspace } from '../workspaces/store.ts'
 import { elsewhere, fieldsOf } from './audit.ts'
-import { type Actor, anyOf, authenticate, authenticateOperator, inWorkspace } from './authorize.ts'
+import { type Actor, inWorkspace } from './authorize.ts'
 import { findGranter, requireHeld, requireNotLater } from './granter.ts'
-import type { CreateRootKeyBody, CreateRootKeyReply } from './schema.ts'
 import { holdRootKey, insertRootKey } from './store.ts'
 
-const RIGHT = 'root_key.*.create_root_key'
+export type RootKeyWanted = {
+  /** For people; null = none. */
+  name: string | null
+  /** Each counts once. */
+  permissions: readonly string[]
+  /** Unix ms from which it is refused; null = as the root key that makes it. */
+  expiresAt: number | null
+  /** Another workspace that it is for, which only an operator may name; null = the actor's own. */
+  forWorkspaceId: string | null
+}
+
+export type CreatedRootKey = {
+  id: string
+  /** The root key itself, which is stored nowhere. */
+  secret: string
+  /** Unix ms from which it is refused; null = never. */
+  expiresAt: number | null
+}
 
 /**
- * Makes a root key that holds no more than the caller does, and ends no later. For the caller's own workspace; an operator
- * can name another, such as one that lost its own.
+ * Makes a root key that holds no more than the actor does, and ends no later. For the actor's own workspace; an operator can
+ * name another, such as one that lost its own.
+ * @param options.right What the actor must still hold when the root key is made.
+ * @throws ApiError as {@link findGranter}; INSUFFICIENT_PERMISSIONS for more than the actor may grant; NOT_FOUND for the
+ *   workspace; PRECONDITION_FAILED at a bound of it.
  */
 export async function createRootKey(
-  services: Services,
-  call: Call,
-  body: CreateRootKeyBody,
-): Promise<CreateRootKeyReply> {
-  const actor =
-    body.workspaceId === undefined
-      ? await authenticate(services, call, anyOf('*', RIGHT))
-      : await authenticateOperator(services, call)
-  const permissions = [...new Set(body.permissions)]
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  { name, forWorkspaceId, ...wanted }: RootKeyWanted,
+  { right }: { right: string },
+): Promise<CreatedRootKey> {
+  const permissions = [...new Set(wanted.permissions)]
   const id = newId('key')
-  const { key, start, hash } = makeRootSecret()
+  const { key: secret, start, hash } = makeRootSecret()
   const now = services.clock()
   return await services.database.write(async (tx, touch) => {
-    const workspaceId = await workspaceFor(tx, actor, body.workspaceId)
+    const workspaceId = await workspaceFor(tx, actor, forWorkspaceId)
     await holdRootKey(tx, actor.rootKeyId)
-    const granter = await findGranter(tx, actor, { right: body.workspaceId === undefined ? RIGHT : '*', now })
+    const granter = await findGranter(tx, actor, { right, now })
     requireHeld(granter, permissions)
-    const { name = null, expires: expiresAt = granter.expiresAt } = body
+    const expiresAt = wanted.expiresAt ?? granter.expiresAt
     requireNotLater(granter, expiresAt)
     await insertRootKey(tx, {
       ...{ id, hash, start, name, permissions, expiresAt, now },
@@ -55,12 +70,12 @@ export async function createRootKey(
     // Whose workspace it is sees it too.
     if (workspaceId !== actor.workspaceId) await audit(tx, elsewhere(actor, workspaceId), [event])
     touch(hash)
-    return { rootKeyId: id, rootKey: key, ...(expiresAt === null ? {} : { expires: expiresAt }) }
+    return { id, secret, expiresAt }
   })
 }
 
-async function workspaceFor(tx: AnySql, actor: Actor, id: string | undefined): Promise<WorkspaceId> {
-  if (id === undefined) return actor.workspaceId
+async function workspaceFor(tx: AnySql, actor: Actor, id: string | null): Promise<WorkspaceId> {
+  if (id === null) return actor.workspaceId
   const workspace = await lockWorkspace(tx, id)
   if (workspace === null) throw notFound(`workspace ${id}`)
   return inWorkspace(actor, workspace)

@@ -2,24 +2,26 @@ import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { fieldsOf } from './audit.ts'
-import { anyOf, authenticate } from './authorize.ts'
+import type { Actor } from './authorize.ts'
 import { deleteGranted } from './granted.ts'
 import { asAsked, findGranter, requireMayChange } from './granter.ts'
-import type { DeleteRootKeyBody } from './schema.ts'
 import { countOtherOperatorKeys, findRootKey, lockRootKeys, softDeleteRootKeys } from './store.ts'
 
-const RIGHT = 'root_key.*.delete_root_key'
-
-/** Revokes a root key of the caller's workspace for good: the very next request with it is refused. */
+/**
+ * Revokes a root key of the actor's workspace for good: the very next request with it is refused.
+ * @param options.right What the actor must still hold when it is deleted.
+ * @param options.isGrantedToo Also deletes the root keys that it granted, and what those granted.
+ * @throws ApiError NOT_FOUND; as {@link findGranter}; INSUFFICIENT_PERMISSIONS for one that holds more than the actor does;
+ *   PRECONDITION_FAILED for the last operator root key.
+ */
 export async function deleteRootKey(
-  services: Services,
-  call: Call,
-  { rootKeyId: id, granted = false }: DeleteRootKeyBody,
-): Promise<Record<string, never>> {
-  const actor = await authenticate(services, call, anyOf('*', RIGHT))
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  id: string,
+  { right, isGrantedToo }: { right: string; isGrantedToo: boolean },
+): Promise<void> {
   const now = services.clock()
   await services.database.write(
     async (tx, touch) => {
@@ -32,7 +34,7 @@ export async function deleteRootKey(
           'PRECONDITION_FAILED',
           `root key ${id} is the last operator root key: without it nobody could enter`,
         )
-      const granter = await findGranter(tx, actor, { right: RIGHT, now })
+      const granter = await findGranter(tx, actor, { right, now })
       requireMayChange(granter, actor, rootKey)
       await softDeleteRootKeys(tx, [id], now)
       await audit(tx, actor, [
@@ -42,10 +44,9 @@ export async function deleteRootKey(
           resources: [{ type: 'rootKey', id, ...changesOf(fieldsOf(rootKey), null) }],
         },
       ])
-      if (granted) await deleteGranted({ tx, touch, actor, now }, granter, id)
+      if (isGrantedToo) await deleteGranted({ tx, touch, actor, now }, granter, id)
       touch(id)
     },
-    granted ? { timeoutMs: MANY_KEYS_MS } : {},
+    isGrantedToo ? { timeoutMs: MANY_KEYS_MS } : {},
   )
-  return {}
 }

@@ -1,31 +1,21 @@
-import { cutPage, PAGE_ITEMS_DEFAULT } from '../../lib/page.ts'
-import type { Call } from '../call.ts'
+import { cutPage, type Page } from '../../lib/page.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from './authorize.ts'
-import type { ListRootKeysQuery, ListRootKeysReply } from './schema.ts'
+import type { Actor } from './authorize.ts'
 import { countRootKeys, listRootKeyRows } from './store.ts'
 
-/** Root keys of the caller's workspace, oldest first; never their text. */
+/**
+ * Root keys of the actor's workspace, oldest first; never their text.
+ * @param filter.grantedBy Only those that this root key made; null = whoever made them.
+ */
 export async function listRootKeys(
-  services: Services,
-  call: Call,
-  query: ListRootKeysQuery,
-): Promise<ListRootKeysReply> {
-  const actor = await authenticate(services, call, anyOf('*', 'root_key.*.read_root_key'))
-  const { limit = PAGE_ITEMS_DEFAULT, cursor = '', grantedBy = null } = query
+  { sql }: Pick<Services, 'sql'>,
+  { workspaceId }: Pick<Actor, 'workspaceId'>,
+  { grantedBy }: { grantedBy: string | null },
+  page: Page,
+) {
   const [rows, total] = await Promise.all([
-    listRootKeyRows(services.sql, actor.workspaceId, { limit, cursor, grantedBy }),
-    countRootKeys(services.sql, actor.workspaceId, grantedBy),
+    listRootKeyRows(sql, workspaceId, { ...page, grantedBy }),
+    countRootKeys(sql, workspaceId, grantedBy),
   ])
-  const { items, ...page } = cutPage(rows, limit)
-  const rootKeys = items.map(({ id, name, start, permissions, enabled, expiresAt, createdAt }) => ({
-    id,
-    ...(name === null ? {} : { name }),
-    start,
-    permissions,
-    enabled,
-    ...(expiresAt === null ? {} : { expires: expiresAt }),
-    createdAt,
-  }))
-  return { rootKeys, total, ...page }
+  return { ...cutPage(rows, page.limit), total }
 }

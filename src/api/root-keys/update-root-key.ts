@@ -1,44 +1,55 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
-import { ApiError, badRequest, notFound } from '../../errors.ts'
+import { ApiError, notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
 import { fieldsOf } from './audit.ts'
-import { anyOf, authenticate } from './authorize.ts'
+import type { Actor } from './authorize.ts'
 import { disableGranted, shortenGranted } from './granted.ts'
 import { asAsked, endsLater, findGranter, requireHeld, requireMayChange, requireNotLater } from './granter.ts'
-import type { UpdateRootKeyBody } from './schema.ts'
 import { changeRootKey, countOtherOperatorKeys, findRootKey, lockRootKeys } from './store.ts'
 
-const RIGHT = 'root_key.*.update_root_key'
+/** What is absent stays. */
+export type RootKeyEdit = {
+  /** For people; null = none. */
+  name?: string | null
+  /** Each counts once. */
+  permissions?: readonly string[]
+  /** False refuses the root key. */
+  enabled?: boolean
+  /** Unix ms from which it is refused; null = never. An earlier end is also that of the root keys it granted. */
+  expiresAt?: number | null
+}
 
 /**
- * Changes a root key of the caller's workspace; what is not sent stays. Effective on the very next request. What makes it do
- * more or last longer is a grant: bounded by what the caller holds, and by its end.
+ * Changes a root key of the actor's workspace, effective on the very next request. What makes it do more or last longer is a
+ * grant: bounded by what the actor holds, and by its end.
+ * @param options.right What the actor must still hold when the change is made.
+ * @param options.isGrantedToo Also disables the root keys that it granted, and what those granted; only with `enabled: false`.
+ * @throws ApiError NOT_FOUND; as {@link findGranter}; INSUFFICIENT_PERMISSIONS for more than the actor may grant or change;
+ *   PRECONDITION_FAILED for the last operator root key.
  */
 export async function updateRootKey(
-  services: Services,
-  call: Call,
-  body: UpdateRootKeyBody,
-): Promise<Record<string, never>> {
-  const actor = await authenticate(services, call, anyOf('*', RIGHT))
-  const { rootKeyId: id, granted = false, ...fields } = body
-  if (granted && fields.enabled !== false) throw badRequest('granted: wants enabled to be false')
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  id: string,
+  edit: RootKeyEdit,
+  { right, isGrantedToo }: { right: string; isGrantedToo: boolean },
+): Promise<void> {
   const now = services.clock()
-  const mayReachMany = granted || typeof fields.expires === 'number'
+  const mayReachMany = isGrantedToo || typeof edit.expiresAt === 'number'
   await services.database.write(
     async (tx, touch) => {
       await lockRootKeys(tx, actor.workspaceId, { id, actorId: actor.rootKeyId })
       const rootKey = await findRootKey(tx, actor.workspaceId, id)
       if (rootKey === null) throw notFound(`root key ${id}`)
       requireMayChange(asAsked(actor), actor, rootKey)
-      const permissions = [...new Set(fields.permissions ?? rootKey.permissions)]
+      const permissions = [...new Set(edit.permissions ?? rootKey.permissions)]
       const change = {
-        name: fields.name === undefined ? rootKey.name : fields.name,
+        name: edit.name === undefined ? rootKey.name : edit.name,
         permissions,
-        enabled: fields.enabled ?? rootKey.enabled,
-        expiresAt: fields.expires === undefined ? rootKey.expiresAt : fields.expires,
+        enabled: edit.enabled ?? rootKey.enabled,
+        expiresAt: edit.expiresAt === undefined ? rootKey.expiresAt : edit.expiresAt,
       }
       const isWeaker = !change.enabled || change.expiresAt !== null || !permissions.includes('*')
       if (rootKey.isOperator && isWeaker && (await countOtherOperatorKeys(tx, id)) === 0)
@@ -46,7 +57,7 @@ export async function updateRootKey(
           'PRECONDITION_FAILED',
           `root key ${id} is the last operator root key: without it nobody could enter`,
         )
-      const granter = await findGranter(tx, actor, { right: RIGHT, now })
+      const granter = await findGranter(tx, actor, { right, now })
       requireMayChange(granter, actor, rootKey)
       // Permissions it already has may stay; only what is added must be held by the one who adds it.
       const added = permissions.filter((permission) => !rootKey.permissions.includes(permission))
@@ -60,17 +71,20 @@ export async function updateRootKey(
       await audit(tx, actor, [
         {
           event: 'rootKey.update',
-          description: `updated root key ${id}: ${Object.keys(fields).join(', ')}`,
+          description: `updated root key ${id}: ${namesOf(edit).join(', ')}`,
           resources: [{ type: 'rootKey', id, ...changesOf(fieldsOf(rootKey), fieldsOf(change)) }],
         },
       ])
       const written = { tx, touch, actor, now }
       if (change.expiresAt !== null && endsLater(rootKey.expiresAt, change.expiresAt))
         await shortenGranted(written, id, change.expiresAt)
-      if (granted) await disableGranted(written, granter, id)
+      if (isGrantedToo) await disableGranted(written, granter, id)
       touch(id)
     },
     mayReachMany ? { timeoutMs: MANY_KEYS_MS } : {},
   )
-  return {}
 }
+
+/** As the audit log names them. */
+const namesOf = (edit: RootKeyEdit) =>
+  Object.keys(edit).map((field) => (field === 'expiresAt' ? 'expires' : field))

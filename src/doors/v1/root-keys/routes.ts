@@ -1,6 +1,12 @@
+import { anyOf, authenticate, authenticateOperator } from '../../../api/root-keys/authorize.ts'
 import { createRootKey } from '../../../api/root-keys/create-root-key.ts'
 import { deleteRootKey } from '../../../api/root-keys/delete-root-key.ts'
 import { listRootKeys } from '../../../api/root-keys/list-root-keys.ts'
+import { updateRootKey } from '../../../api/root-keys/update-root-key.ts'
+import { badRequest } from '../../../errors.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
+import { EmptyReply, pageOf } from '../page.ts'
 import {
   CreateRootKeyBody,
   CreateRootKeyReply,
@@ -8,12 +14,9 @@ import {
   ListRootKeysQuery,
   ListRootKeysReply,
   UpdateRootKeyBody,
-} from '../../../api/root-keys/schema.ts'
-import { updateRootKey } from '../../../api/root-keys/update-root-key.ts'
-import type { Endpoint } from '../../http/endpoint.ts'
-import { get, post } from '../endpoint.ts'
-import { EmptyReply } from '../page.ts'
+} from './schema.ts'
 
+/** What each call asks first, and who may. What it then does is in `api/root-keys/`. */
 export const rootKeyRoutes: Endpoint[] = [
   post(
     '/v1/rootKeys.createRootKey',
@@ -23,12 +26,34 @@ export const rootKeyRoutes: Endpoint[] = [
       summary: 'Create a root key',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    createRootKey,
+    async (services, call, { name = null, permissions, expires = null, workspaceId = null }) => {
+      const isOwn = workspaceId === null
+      const actor = isOwn
+        ? await authenticate(services, call, anyOf('*', CREATE))
+        : await authenticateOperator(services, call)
+      const wanted = { name, permissions, expiresAt: expires, forWorkspaceId: workspaceId }
+      const made = await createRootKey(services, actor, wanted, { right: isOwn ? CREATE : '*' })
+      const { id, secret, expiresAt } = made
+      return { rootKeyId: id, rootKey: secret, ...(expiresAt === null ? {} : { expires: expiresAt }) }
+    },
   ),
   get(
     '/v1/rootKeys.listRootKeys',
     { input: ListRootKeysQuery, reply: ListRootKeysReply, summary: 'List root keys' },
-    listRootKeys,
+    async (services, call, { grantedBy = null, ...query }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'root_key.*.read_root_key'))
+      const { items, ...page } = await listRootKeys(services, actor, { grantedBy }, pageOf(query))
+      const rootKeys = items.map(({ id, name, start, permissions, enabled, expiresAt, createdAt }) => ({
+        id,
+        ...(name === null ? {} : { name }),
+        start,
+        permissions,
+        enabled,
+        ...(expiresAt === null ? {} : { expires: expiresAt }),
+        createdAt,
+      }))
+      return { rootKeys, ...page }
+    },
   ),
   post(
     '/v1/rootKeys.updateRootKey',
@@ -38,7 +63,13 @@ export const rootKeyRoutes: Endpoint[] = [
       summary: 'Update a root key',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    updateRootKey,
+    async (services, call, { rootKeyId, granted: isGrantedToo = false, expires, ...fields }) => {
+      const actor = await authenticate(services, call, anyOf('*', UPDATE))
+      if (isGrantedToo && fields.enabled !== false) throw badRequest('granted: wants enabled to be false')
+      const edit = { ...fields, ...(expires === undefined ? {} : { expiresAt: expires }) }
+      await updateRootKey(services, actor, rootKeyId, edit, { right: UPDATE, isGrantedToo })
+      return {}
+    },
   ),
   post(
     '/v1/rootKeys.deleteRootKey',
@@ -48,6 +79,15 @@ export const rootKeyRoutes: Endpoint[] = [
       summary: 'Delete a root key',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    deleteRootKey,
+    async (services, call, { rootKeyId, granted: isGrantedToo = false }) => {
+      const actor = await authenticate(services, call, anyOf('*', DELETE))
+      await deleteRootKey(services, actor, rootKeyId, { right: DELETE, isGrantedToo })
+      return {}
+    },
   ),
 ]
+
+/** Asked twice: when the call comes, and of the row under its lock when the change is made. */
+const CREATE = 'root_key.*.create_root_key'
+const UPDATE = 'root_key.*.update_root_key'
+const DELETE = 'root_key.*.delete_root_key'

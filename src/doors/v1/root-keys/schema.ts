@@ -1,6 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { Nullable, PageQuery, PageReply } from '../../doors/v1/page.ts'
-import { UnixMs } from '../../doors/v1/unix-ms.ts'
+import { Nullable, PageQuery, PageReply } from '../page.ts'
+import { UnixMs } from '../unix-ms.ts'
 
 const Permissions = Type.Array(Type.String({ minLength: 1, maxLength: 512 }), {
   maxItems: 1000,
