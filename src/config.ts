@@ -9,7 +9,7 @@ import { LOG_LEVELS, type LogLevel } from './log.ts'
 
 /*
  * Everything the environment decides. Nothing else reads the environment. To add a variable: a row in VARIABLES, a field in
- * Config that `readConfig` fills from it, a row in README's table (`test/docs/variables.test.ts` compares the two).
+ * Config that `readConfig` fills from it, a row in `docs/reference/configuration.md` (`test/docs/variables.test.ts` compares the two).
  */
 
 /** Checked and grouped, read once at start. */
@@ -83,10 +83,10 @@ export class ConfigError extends Error {
   override name = 'ConfigError'
 }
 
-/** One variable: how its text is read, and what help and README say of it. */
+/** One variable: how its text is read, and what help and documentation say of it. */
 type Variable<Value> = {
   about: string
-  /** What holds when it is not set, as README shows it. */
+  /** What holds when it is not set, as the documentation shows it. */
   otherwise: string
   /** @throws ConfigError */
   read(text: string | undefined, name: string): Value
@@ -198,9 +198,8 @@ export const VARIABLES = {
     otherwise: 'unlimited',
   }),
   TOLLGATE_BOUNDS: {
-    about:
-      'what a workspace may have at most, as keys=2000000,namespaces=500; the guide to bounds has all names',
-    otherwise: 'as in the guide',
+    about: 'what a workspace may have at most, as keys=2000000,namespaces=500; /docs/bounds has all names',
+    otherwise: 'see /docs/bounds',
     read: readBounds,
   } satisfies Variable<Bounds>,
   TOLLGATE_METRICS_PORT: wholeOrUnset({
@@ -223,7 +222,7 @@ export const VARIABLES = {
   }),
   TOLLGATE_RATELIMIT_HEADERS: flag('1 adds RateLimit and RateLimit-Policy to answers'),
   OTEL_EXPORTER_OTLP_ENDPOINT: {
-    about: 'exports traces to this OpenTelemetry collector; README has the variables beside it',
+    about: 'exports traces to this OpenTelemetry collector; /docs/configuration has the variables beside it',
     otherwise: 'unset',
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,

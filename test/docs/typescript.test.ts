@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Elysia } from 'elysia'
 import { Hono, type MiddlewareHandler } from 'hono'
+import packageJson from '../../package.json' with { type: 'json' }
 import { makeApi, makeKey } from '../support/fixtures.ts'
 import { sendRaw } from '../support/raw.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
@@ -170,6 +171,16 @@ test.each(PROGRAMS)('%s: the program with %s does what it should', async (doc, t
   ])
   expect({ problems, code: await child.exited }).toEqual({ problems: '', code: 0 })
   expect(written).toMatch(expected)
+})
+
+/** A client of another version calls paths that this server does not have. */
+test('wherever the docs install the client, it is the version that the examples run with', () => {
+  const [, minor] = /^(0\.\d+)\./.exec(packageJson.devDependencies['@unkey/api']) ?? []
+  const named = Object.values(DOCS).flatMap((text) => [...text.matchAll(/@unkey\/api@([\d.]*\d)/g)])
+  expect(named.length).toBeGreaterThan(2)
+  expect(named.filter(([, version]) => version !== minor)).toEqual([])
+  // A reader who installs it without a version gets one that does not work.
+  expect(Object.values(DOCS).filter((text) => /npm install @unkey\/api(?!@)/.test(text))).toEqual([])
 })
 
 test('every block is run, as a program or as a middleware', () => {

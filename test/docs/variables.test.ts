@@ -5,7 +5,7 @@ import { DOCS, ROOT } from './blocks.ts'
 
 type Row = { name: string; otherwise: string }
 
-/** README's table; a row may hold several variables with as many defaults, or one default for all. */
+/** The page's tables; a row may hold several variables with as many defaults, or one default for all. */
 const rows: Row[] = [
   ...(DOCS.configuration ?? '').matchAll(/^\| (`[A-Z].*?`) \| (.*?) \| \S.* \|$/gm),
 ].flatMap(([, names = '', otherwise = '']) => {

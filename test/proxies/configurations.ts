@@ -5,7 +5,7 @@ import { NGINX, startNginx } from '../support/nginx.ts'
 import { CADDY, HAPROXY, startCaddy, startHaproxy } from '../support/proxies.ts'
 
 /**
- * Every configuration of a proxy that README and the guides show, word for word: only ports, addresses, paths of files and ids
+ * Every configuration of a proxy that the docs show, word for word: only ports, addresses, paths of files and ids
  * are replaced by those of the test. What runs them is in the files beside this one.
  */
 export type Configuration = {

@@ -12,7 +12,7 @@ import { type ServerProcess, spawnServer } from '../support/process.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { openWire, type Wire } from '../support/wire.ts'
 
-/** How long each outage lasts. README's matrix was measured with 60. */
+/** How long each outage lasts. The failure table of the docs was measured with 60. */
 const OUTAGE_MS = 1000 * Number(process.env.TEST_OUTAGE_SECONDS || 1)
 
 setDefaultTimeout(SLOW_MS + 2 * OUTAGE_MS)

@@ -2,7 +2,7 @@ import { expect } from 'bun:test'
 import type { ServerProcess } from './process.ts'
 import { type Answer, type Json, OPERATOR_KEY, type TestServer } from './server.ts'
 
-/** What a client asks of a server: the columns of the matrix of failures in the README. Usage is checked afterwards. */
+/** What a client asks of a server: the columns of the failure table in `docs/explanation/failures.md`. Usage is checked afterwards. */
 export type Column = 'limits' | 'warm' | 'cold' | 'unknown' | 'credits' | 'writes'
 
 /** `status` 0 = no answer: the connection broke. `code` is of the error, else of the verification. */

@@ -21,7 +21,7 @@ const Bounds = Type.Object(
   {
     additionalProperties: false,
     description:
-      'Where this workspace has other bounds than the rest of the server; see the guide to bounds.',
+      'Where this workspace has other bounds than the rest of the server; see `/docs/bounds`.',
   },
 )
 
