@@ -52,7 +52,6 @@ const SHARED: Record<string, readonly string[]> = {
   'src/api/root-keys/granter.ts': ['workspaces'],
   'src/api/identities/ensure-identities.ts': ['keys', 'migrations'],
   'src/api/keys/new-keys.ts': ['migrations'],
-  'src/api/keys/decryption.ts': ['apis'],
 }
 /** Everyone may import these; they import lib/ and each other. */
 const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts', 'src/log-events.ts', 'src/episodes.ts']

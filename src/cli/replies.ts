@@ -1,6 +1,5 @@
 /* What the server answers, as its v1 door describes it. */
 
-export type { GetApiReply, ListApisReply } from '../api/apis/schema.ts'
 export type { IdentityReply, ListIdentitiesReply } from '../api/identities/schema.ts'
 export type {
   CreatePermissionReply,
@@ -10,6 +9,7 @@ export type {
   PermissionReply,
   RoleReply,
 } from '../api/permissions/schema.ts'
+export type { GetApiReply, ListApisReply } from '../doors/v1/apis/schema.ts'
 export type { ListEventsReply } from '../doors/v1/audit-events/schema.ts'
 export type {
   CreateKeyReply,

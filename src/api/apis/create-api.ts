@@ -1,18 +1,19 @@
 import { audit } from '../../audit/log.ts'
 import { newId } from '../../lib/ids.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import type { CreateApiBody, CreateApiReply } from './schema.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { insertApi } from './store.ts'
 
-/** Makes an API and the keyspace its keys will live in. */
+/**
+ * Makes an API and the keyspace its keys will live in.
+ * @returns the id of the API.
+ * @throws ApiError PRECONDITION_FAILED at a bound of the workspace.
+ */
 export async function createApi(
-  services: Services,
-  call: Call,
-  { name }: CreateApiBody,
-): Promise<CreateApiReply> {
-  const actor = await authenticate(services, call, anyOf('*', 'api.*.create_api'))
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  name: string,
+): Promise<string> {
   const id = newId('api')
   await services.database.write(async (tx) => {
     await insertApi(tx, {
@@ -26,5 +27,5 @@ export async function createApi(
       { event: 'api.create', description: `created API ${id}`, resources: [{ type: 'api', id, name }] },
     ])
   })
-  return { apiId: id, name }
+  return id
 }

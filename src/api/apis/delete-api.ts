@@ -1,20 +1,20 @@
 import { audit, auditDeletedKeys } from '../../audit/log.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Call } from '../call.ts'
 import { softDeleteKeysOf } from '../keys/store.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import type { DeleteApiBody } from './schema.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { lockApi, softDeleteApi } from './store.ts'
 
-/** Deletes an API with its keys, which are refused from then on. The records stay. */
+/**
+ * Deletes an API with its keys, which are refused from then on. The records stay.
+ * @throws ApiError NOT_FOUND, DELETE_PROTECTED
+ */
 export async function deleteApi(
-  services: Services,
-  call: Call,
-  { apiId }: DeleteApiBody,
-): Promise<Record<string, never>> {
-  const actor = await authenticate(services, call, anyOf('*', 'api.*.delete_api', `api.${apiId}.delete_api`))
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  apiId: string,
+): Promise<void> {
   const now = services.clock()
   await services.database.write(
     async (tx, touch) => {
@@ -40,5 +40,4 @@ export async function deleteApi(
     },
     { timeoutMs: MANY_KEYS_MS },
   )
-  return {}
 }

@@ -1,30 +1,44 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
-import { ApiError, badRequest, notFound } from '../../errors.ts'
-import { isAddressOrRange } from '../../lib/address.ts'
-import type { Call } from '../call.ts'
+import { ApiError, notFound } from '../../errors.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import type { UpdateApiBody } from './schema.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { type ApiChange, changeApi, changeKeyspace, type KeyspaceChange, lockApi } from './store.ts'
 
-/** Changes an API's settings; what is not sent stays. Effective on the next verification of its keys. */
+export type ApiSettings = {
+  /** For people; need not be unique. */
+  name: string
+  /** While true, the API cannot be deleted. */
+  deleteProtection: boolean
+  /** Addresses and CIDR ranges whose holders may use keys of the API, checked; null = any. */
+  ipWhitelist: string[] | null
+  /** Whether keys of the API may be made recoverable. */
+  storeEncryptedKeys: boolean
+  /** Of new keys that name none; null = none. */
+  defaultPrefix: string | null
+  /** Random bytes of new keys that do not say; 16 to 255. */
+  defaultBytes: number
+}
+
+/**
+ * Changes an API's settings, effective on the next verification of its keys.
+ * @param settings What is absent stays.
+ * @throws ApiError NOT_FOUND; PRECONDITION_FAILED for settings of keys on an API that holds none.
+ */
 export async function updateApi(
-  services: Services,
-  call: Call,
-  body: UpdateApiBody,
-): Promise<Record<string, never>> {
-  const { apiId, ...settings } = body
-  refuseUnreadable(body.ipWhitelist ?? [])
-  const actor = await authenticate(services, call, anyOf('*', 'api.*.update_api', `api.${apiId}.update_api`))
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  apiId: string,
+  settings: Partial<ApiSettings>,
+): Promise<void> {
   const ofApi: ApiChange = {}
-  if (body.name !== undefined) ofApi.name = body.name
-  if (body.deleteProtection !== undefined) ofApi.delete_protection = body.deleteProtection
-  if (body.ipWhitelist !== undefined) ofApi.ip_whitelist = body.ipWhitelist
+  if (settings.name !== undefined) ofApi.name = settings.name
+  if (settings.deleteProtection !== undefined) ofApi.delete_protection = settings.deleteProtection
+  if (settings.ipWhitelist !== undefined) ofApi.ip_whitelist = settings.ipWhitelist
   const ofKeyspace: KeyspaceChange = {}
-  if (body.storeEncryptedKeys !== undefined) ofKeyspace.store_encrypted_keys = body.storeEncryptedKeys
-  if (body.defaultPrefix !== undefined) ofKeyspace.default_prefix = body.defaultPrefix
-  if (body.defaultBytes !== undefined) ofKeyspace.default_bytes = body.defaultBytes
+  if (settings.storeEncryptedKeys !== undefined) ofKeyspace.store_encrypted_keys = settings.storeEncryptedKeys
+  if (settings.defaultPrefix !== undefined) ofKeyspace.default_prefix = settings.defaultPrefix
+  if (settings.defaultBytes !== undefined) ofKeyspace.default_bytes = settings.defaultBytes
 
   await services.database.write(async (tx, touch) => {
     const api = await lockApi(tx, actor.workspaceId, apiId)
@@ -38,14 +52,12 @@ export async function updateApi(
     await audit(tx, actor, [
       {
         event: 'api.update',
-        description: `updated API ${apiId}: ${Object.keys(body)
-          .filter((field) => field !== 'apiId')
-          .join(', ')}`,
+        description: `updated API ${apiId}: ${Object.keys(settings).join(', ')}`,
         resources: [
           {
             type: 'api',
             id: apiId,
-            name: body.name ?? api.name,
+            name: settings.name ?? api.name,
             ...changesOf(settingsOf(api), { ...settingsOf(api), ...settings }),
           },
         ],
@@ -53,10 +65,9 @@ export async function updateApi(
     ])
     touch(apiId)
   })
-  return {}
 }
 
-const settingsOf = (api: Required<Omit<UpdateApiBody, 'apiId'>>) => ({
+const settingsOf = (api: ApiSettings): ApiSettings => ({
   name: api.name,
   deleteProtection: api.deleteProtection,
   ipWhitelist: api.ipWhitelist,
@@ -64,9 +75,3 @@ const settingsOf = (api: Required<Omit<UpdateApiBody, 'apiId'>>) => ({
   defaultPrefix: api.defaultPrefix,
   defaultBytes: api.defaultBytes,
 })
-
-/** @throws ApiError BAD_REQUEST naming the first entry that is neither an address nor a range. */
-function refuseUnreadable(list: readonly string[]): void {
-  const index = list.findIndex((entry) => !isAddressOrRange(entry))
-  if (index >= 0) throw badRequest(`ipWhitelist.${index}: Expected an IP address or a CIDR range`)
-}

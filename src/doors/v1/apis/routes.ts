@@ -3,7 +3,14 @@ import { deleteApi } from '../../../api/apis/delete-api.ts'
 import { deleteKeys } from '../../../api/apis/delete-keys.ts'
 import { getApi } from '../../../api/apis/get-api.ts'
 import { listApis } from '../../../api/apis/list-apis.ts'
-import { listKeys } from '../../../api/apis/list-keys.ts'
+import { updateApi } from '../../../api/apis/update-api.ts'
+import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
+import { badRequest } from '../../../errors.ts'
+import { isAddressOrRange } from '../../../lib/address.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
+import { EmptyReply, pageOf } from '../page.ts'
+import { listKeysEndpoint } from './list-keys.ts'
 import {
   CreateApiBody,
   CreateApiReply,
@@ -17,12 +24,9 @@ import {
   ListKeysQuery,
   ListKeysReply,
   UpdateApiBody,
-} from '../../../api/apis/schema.ts'
-import { updateApi } from '../../../api/apis/update-api.ts'
-import type { Endpoint } from '../../http/endpoint.ts'
-import { get, post } from '../endpoint.ts'
-import { EmptyReply } from '../page.ts'
+} from './schema.ts'
 
+/** What each call asks first, and who may. What it then does is in `api/apis/`. */
 export const apiRoutes: Endpoint[] = [
   post(
     '/v1/apis.createApi',
@@ -32,14 +36,30 @@ export const apiRoutes: Endpoint[] = [
       summary: 'Create an API',
       errors: ['PRECONDITION_FAILED'],
     },
-    createApi,
+    async (services, call, { name }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'api.*.create_api'))
+      return { apiId: await createApi(services, actor, name), name }
+    },
   ),
   get(
     '/v1/apis.getApi',
     { input: GetApiQuery, reply: GetApiReply, summary: 'Get an API', errors: ['NOT_FOUND'] },
-    getApi,
+    async (services, call, { apiId }) => {
+      const rights = anyOf('*', 'api.*.read_api', `api.${apiId}.read_api`)
+      const actor = await authenticate(services, call, rights)
+      const { id, workspaceId, name } = await getApi(services, actor, apiId)
+      return { id, workspaceId, name }
+    },
   ),
-  get('/v1/apis.listApis', { input: ListApisQuery, reply: ListApisReply, summary: 'List APIs' }, listApis),
+  get(
+    '/v1/apis.listApis',
+    { input: ListApisQuery, reply: ListApisReply, summary: 'List APIs' },
+    async (services, call, query) => {
+      const actor = await authenticate(services, call, anyOf('*', 'api.*.read_api'))
+      const { items: apis, ...page } = await listApis(services, actor, pageOf(query))
+      return { apis, ...page }
+    },
+  ),
   post(
     '/v1/apis.updateApi',
     {
@@ -48,7 +68,12 @@ export const apiRoutes: Endpoint[] = [
       summary: 'Update an API',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    updateApi,
+    async (services, call, { apiId, ...settings }) => {
+      refuseUnreadable(settings.ipWhitelist ?? [])
+      const rights = anyOf('*', 'api.*.update_api', `api.${apiId}.update_api`)
+      await updateApi(services, await authenticate(services, call, rights), apiId, settings)
+      return {}
+    },
   ),
   post(
     '/v1/apis.deleteApi',
@@ -58,7 +83,11 @@ export const apiRoutes: Endpoint[] = [
       summary: 'Delete an API and its keys',
       errors: ['NOT_FOUND', 'DELETE_PROTECTED'],
     },
-    deleteApi,
+    async (services, call, { apiId }) => {
+      const rights = anyOf('*', 'api.*.delete_api', `api.${apiId}.delete_api`)
+      await deleteApi(services, await authenticate(services, call, rights), apiId)
+      return {}
+    },
   ),
   get(
     '/v1/apis.listKeys',
@@ -68,7 +97,7 @@ export const apiRoutes: Endpoint[] = [
       summary: 'List the keys of an API',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    listKeys,
+    listKeysEndpoint,
   ),
   post(
     '/v1/apis.deleteKeys',
@@ -78,6 +107,16 @@ export const apiRoutes: Endpoint[] = [
       summary: 'Delete all keys of an API',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    deleteKeys,
+    async (services, call, { apiId, permanent: isPermanent = false }) => {
+      const rights = anyOf('*', 'api.*.delete_key', `api.${apiId}.delete_key`)
+      const actor = await authenticate(services, call, rights)
+      return { deletedKeys: await deleteKeys(services, actor, apiId, { isPermanent }) }
+    },
   ),
 ]
+
+/** @throws ApiError BAD_REQUEST naming the first entry that is neither an address nor a range. */
+function refuseUnreadable(ipWhitelist: readonly string[]): void {
+  const index = ipWhitelist.findIndex((entry) => !isAddressOrRange(entry))
+  if (index >= 0) throw badRequest(`ipWhitelist.${index}: Expected an IP address or a CIDR range`)
+}

@@ -1,6 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { Decrypt, KeyObject, keyPrefix } from '../../doors/v1/keys/schema.ts'
-import { Nullable, PageQuery, PageReply } from '../../doors/v1/page.ts'
+import { Decrypt, KeyObject, keyPrefix } from '../keys/schema.ts'
+import { Nullable, PageQuery, PageReply } from '../page.ts'
 
 const Name = Type.String({ minLength: 3, maxLength: 256, description: 'For people; need not be unique.' })
 const ApiId = Type.String({ minLength: 1, maxLength: 256, description: 'From createApi or listApis.' })
