@@ -39,8 +39,8 @@ export const ERRORS = {
   },
   USAGE_EXCEEDED: {
     fault: 'caller',
-    about: 'The key or root key has no uses left.',
-    remedy: 'Raise its remaining uses with keys.updateRemaining, or use another.',
+    about: 'The key or root key has no credits left.',
+    remedy: 'Add credits with keys.updateRemaining, or use another.',
   },
   INSUFFICIENT_PERMISSIONS: {
     fault: 'caller',

@@ -216,7 +216,7 @@ export const keyCommands: Command[] = [
       const facts = [
         reply.code,
         reply.keyId,
-        reply.remaining === undefined ? undefined : `${reply.remaining} uses left`,
+        reply.remaining === undefined ? undefined : `${reply.remaining} credits left`,
       ]
       given.print(facts.filter((fact) => fact !== undefined).join('  '), reply)
       return reply.valid ? 0 : 1

@@ -310,7 +310,7 @@ const EXAMPLE_MESSAGES: Record<AnyErrorCode, string> = {
   FORBIDDEN: 'this address may not use the root key',
   DISABLED: 'the root key is disabled',
   EXPIRED: 'the root key expired at 2026-01-01T00:00:00.000Z',
-  USAGE_EXCEEDED: 'the root key has no uses left',
+  USAGE_EXCEEDED: 'the root key has no credits left',
   INSUFFICIENT_PERMISSIONS: 'missing permissions: needs * or api.*.read_api; the root key has none',
   NOT_FOUND: 'api api_4aBcDeFgHjKmNpQr not found',
   METHOD_NOT_ALLOWED: '/v1/keys.verifyKey is not for PUT, but for POST, OPTIONS',

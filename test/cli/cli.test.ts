@@ -345,7 +345,7 @@ test('workspaces, root keys, APIs and keys, from making to revoking', async () =
   expect(key.key).toStartWith('demo_')
   expect(await json('', ['key', 'verify', key.key])).toMatchObject({ valid: true, remaining: 1 })
   const shown = await run('', ['key', 'verify', key.key])
-  expect(shown).toMatchObject({ code: 0, out: `VALID  ${key.keyId}  0 uses left\n` })
+  expect(shown).toMatchObject({ code: 0, out: `VALID  ${key.keyId}  0 credits left\n` })
   expect(await json('', ['key', 'verify', key.key], 1)).toMatchObject({ code: 'USAGE_EXCEEDED' })
   const unseen = spawn('', ['key', 'verify', '-', '--json'], {}, new Blob([`${key.key}\n`]))
   expect(await new Response(unseen.stdout).json()).toMatchObject({ code: 'USAGE_EXCEEDED' })

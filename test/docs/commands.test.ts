@@ -345,7 +345,7 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
           'root-key create': /^.*tollgate_/s,
           'openssl dgst': /51z\+xpkb/,
           'tollgate import': /imported 1, there already 0, refused 0/,
-          'key verify': /VALID.*999 uses left/,
+          'key verify': /VALID.*999 credits left/,
         },
       ],
       ['security', { 'root-key create': /tollgate_/ }],

@@ -192,7 +192,7 @@ function refusal(verdict: Verdict, query: PermissionQuery | null): ApiError {
     case 'RATE_LIMITED':
       return new RootKeyLimited(limit?.name ?? '')
     case 'USAGE_EXCEEDED':
-      return new ApiError('USAGE_EXCEEDED', 'the root key has no uses left')
+      return new ApiError('USAGE_EXCEEDED', 'the root key has no credits left')
     case 'VALID':
       throw new Error('a valid root key is not a refusal')
     default:

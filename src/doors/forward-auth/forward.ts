@@ -126,7 +126,7 @@ function refusal(
         `missing permissions: needs ${describePermissionQuery(permissions ?? '')}`,
       )
     case 'USAGE_EXCEEDED':
-      return new ApiError('USAGE_EXCEEDED', 'the key has no uses left')
+      return new ApiError('USAGE_EXCEEDED', 'the key has no credits left')
     case 'RATE_LIMITED':
       if (limit !== null)
         call.headers['Retry-After'] = String(Math.max(1, secondsUntil(limit.resetAtMs, now)))

@@ -119,7 +119,7 @@ export const keyRoutes: Endpoint[] = [
     {
       input: UpdateRemainingBody,
       reply: UpdateRemainingReply,
-      summary: 'Change the uses left of a key',
+      summary: 'Change the credits of a key',
       errors: ['NOT_FOUND'],
     },
     updateRemainingEndpoint,

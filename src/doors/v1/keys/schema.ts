@@ -355,7 +355,7 @@ export const KeyVerificationsReply = Type.Object({
       time: Type.Integer({ description: 'Start of the UTC day, Unix milliseconds.' }),
       success: Type.Integer({ description: 'Verifications that succeeded.' }),
       rateLimited: Type.Integer({ description: 'Refused by a rate limit.' }),
-      usageExceeded: Type.Integer({ description: 'Refused because no uses were left.' }),
+      usageExceeded: Type.Integer({ description: 'Refused because no credits were left.' }),
     }),
     { description: 'Days with at least one verification, oldest first.' },
   ),
