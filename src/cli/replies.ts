@@ -1,14 +1,6 @@
 /* What the server answers, as its v1 door describes it. */
 
 export type { IdentityReply, ListIdentitiesReply } from '../api/identities/schema.ts'
-export type {
-  CreatePermissionReply,
-  CreateRoleReply,
-  ListPermissionsReply,
-  ListRolesReply,
-  PermissionReply,
-  RoleReply,
-} from '../api/permissions/schema.ts'
 export type { GetApiReply, ListApisReply } from '../doors/v1/apis/schema.ts'
 export type { ListEventsReply } from '../doors/v1/audit-events/schema.ts'
 export type {
@@ -18,6 +10,14 @@ export type {
   VerifyKeyReply,
   WhoamiReply,
 } from '../doors/v1/keys/schema.ts'
+export type {
+  CreatePermissionReply,
+  CreateRoleReply,
+  ListPermissionsReply,
+  ListRolesReply,
+  PermissionReply,
+  RoleReply,
+} from '../doors/v1/permissions/schema.ts'
 export type {
   GetOverrideReply,
   ListNamespacesReply,

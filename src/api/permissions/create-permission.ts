@@ -1,21 +1,21 @@
 import { audit } from '../../audit/log.ts'
 import { ApiError } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import type { CreatePermissionBody, CreatePermissionReply } from './schema.ts'
-import { insertPermissions } from './store.ts'
+import type { Actor } from '../root-keys/authorize.ts'
+import { insertPermissions, type NewPermission } from './store.ts'
 
-/** Makes a permission. Of two with one slug, also at once, the second is a conflict. */
+/**
+ * Makes a permission. Of two with one slug, also at once, the second is a conflict.
+ * @returns the id of the permission.
+ * @throws ApiError CONFLICT; PRECONDITION_FAILED at a bound of the workspace.
+ */
 export async function createPermission(
-  services: Services,
-  call: Call,
-  body: CreatePermissionBody,
-): Promise<CreatePermissionReply> {
-  const actor = await authenticate(services, call, anyOf('*', 'rbac.*.create_permission'))
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  { name, slug, description }: Omit<NewPermission, 'id'>,
+): Promise<string> {
   const id = newId('perm')
-  const { name, slug = name, description = null } = body
   await services.database.write(async (tx) => {
     const inserted = await insertPermissions(
       tx,
@@ -32,5 +32,5 @@ export async function createPermission(
       },
     ])
   })
-  return { permissionId: id }
+  return id
 }

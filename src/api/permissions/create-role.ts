@@ -1,21 +1,21 @@
 import { audit } from '../../audit/log.ts'
 import { ApiError } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import type { CreateRoleBody, CreateRoleReply } from './schema.ts'
-import { insertRoles } from './store.ts'
+import type { Actor } from '../root-keys/authorize.ts'
+import { insertRoles, type NewRole } from './store.ts'
 
-/** Makes a role. Of two with one name, also at once, the second is a conflict. */
+/**
+ * Makes a role. Of two with one name, also at once, the second is a conflict.
+ * @returns the id of the role.
+ * @throws ApiError CONFLICT; PRECONDITION_FAILED at a bound of the workspace.
+ */
 export async function createRole(
-  services: Services,
-  call: Call,
-  body: CreateRoleBody,
-): Promise<CreateRoleReply> {
-  const actor = await authenticate(services, call, anyOf('*', 'rbac.*.create_role'))
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  { name, description }: Omit<NewRole, 'id'>,
+): Promise<string> {
   const id = newId('role')
-  const { name, description = null } = body
   await services.database.write(async (tx) => {
     const inserted = await insertRoles(tx, actor.workspaceId, [{ id, name, description }], services.clock())
     if (inserted.length === 0) throw new ApiError('CONFLICT', `role ${name} exists already`)
@@ -23,5 +23,5 @@ export async function createRole(
       { event: 'role.create', description: `created role ${id}`, resources: [{ type: 'role', id, name }] },
     ])
   })
-  return { roleId: id }
+  return id
 }

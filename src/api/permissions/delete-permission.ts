@@ -1,19 +1,16 @@
 import { audit } from '../../audit/log.ts'
 import { notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import type { DeletePermissionBody } from './schema.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { removePermission } from './store.ts'
 
-/** Removes a permission for good, from every key and role it hung on too. */
+/** Removes a permission for good, from every key and role it hung on too. @throws ApiError NOT_FOUND */
 export async function deletePermission(
-  services: Services,
-  call: Call,
-  { permissionId: id }: DeletePermissionBody,
-): Promise<Record<string, never>> {
-  const actor = await authenticate(services, call, anyOf('*', 'rbac.*.delete_permission'))
+  services: Pick<Services, 'database'>,
+  actor: Actor,
+  id: string,
+): Promise<void> {
   await services.database.write(
     async (tx, touch) => {
       const removed = await removePermission(tx, actor.workspaceId, id)
@@ -30,5 +27,4 @@ export async function deletePermission(
     },
     { timeoutMs: MANY_KEYS_MS },
   )
-  return {}
 }

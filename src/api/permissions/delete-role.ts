@@ -1,19 +1,16 @@
 import { audit } from '../../audit/log.ts'
 import { notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
-import type { DeleteRoleBody } from './schema.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { removeRole } from './store.ts'
 
-/** Removes a role for good, from every key and permission it hung on too. */
+/** Removes a role for good, from every key and permission it hung on too. @throws ApiError NOT_FOUND */
 export async function deleteRole(
-  services: Services,
-  call: Call,
-  { roleId: id }: DeleteRoleBody,
-): Promise<Record<string, never>> {
-  const actor = await authenticate(services, call, anyOf('*', 'rbac.*.delete_role'))
+  services: Pick<Services, 'database'>,
+  actor: Actor,
+  id: string,
+): Promise<void> {
   await services.database.write(
     async (tx, touch) => {
       const removed = await removeRole(tx, actor.workspaceId, id)
@@ -30,5 +27,4 @@ export async function deleteRole(
     },
     { timeoutMs: MANY_KEYS_MS },
   )
-  return {}
 }

@@ -6,15 +6,14 @@ import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import {
   idsOf,
   type Linked,
+  type LinkPlan,
   planLinks,
-  readReferences,
+  type Reference,
   resolveReferences,
   textsBeforeAndAfter,
 } from '../../lib/link-plan.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
-import type { SetRolePermissionsBody, SetRolePermissionsReply } from './schema.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import {
   deleteRolePermissions,
   holdPermissions,
@@ -25,14 +24,20 @@ import {
   type PermissionRow,
 } from './store.ts'
 
-/** Leaves the role with exactly these permissions; every key with the role has them at its next verification. */
+/**
+ * Leaves the role with exactly these permissions; every key with the role has them at its next verification.
+ * @param references Permissions by id or slug.
+ * @param options.admit Asked once it is known what would change, before anything does; throws to refuse.
+ * @returns what the role then has, in the order of the references, each once.
+ * @throws ApiError NOT_FOUND for the role, or a permission that is not to be made; PRECONDITION_FAILED at a bound.
+ */
 export async function setRolePermissions(
-  services: Services,
-  call: Call,
-  { roleId, permissions }: SetRolePermissionsBody,
-): Promise<SetRolePermissionsReply> {
-  const references = readReferences(permissions, 'permissions')
-  const actor = await authenticate(services, call, anyOf('*', 'rbac.*.add_permission_to_role'))
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  roleId: string,
+  references: readonly Reference[],
+  { admit }: { admit: (plan: Pick<LinkPlan, 'create' | 'detach'>) => void },
+): Promise<Linked[]> {
   const { workspaceId } = actor
   const now = services.clock()
   return await services.database.write(async (tx, touch) => {
@@ -46,8 +51,7 @@ export async function setRolePermissions(
     const plan = planLinks(references, found.map(candidate), attached.map(candidate))
     const [missing] = plan.missing
     if (missing !== undefined) throw notFound(`permission ${'id' in missing ? missing.id : missing.text}`)
-    if (plan.detach.length > 0) requirePermission(actor, anyOf('*', 'rbac.*.remove_permission_from_role'))
-    if (plan.create.length > 0) requirePermission(actor, anyOf('*', 'rbac.*.create_permission'))
+    admit(plan)
 
     const { before, after } = textsBeforeAndAfter(attached.map(candidate), plan)
     await requirePermissionBounds(tx, workspaceId, {

@@ -7,6 +7,13 @@ import { getPermission } from '../../../api/permissions/get-permission.ts'
 import { getRole } from '../../../api/permissions/get-role.ts'
 import { listPermissions } from '../../../api/permissions/list-permissions.ts'
 import { listRoles } from '../../../api/permissions/list-roles.ts'
+import { setRolePermissions } from '../../../api/permissions/set-role-permissions.ts'
+import { type Actor, anyOf, authenticate, requirePermission } from '../../../api/root-keys/authorize.ts'
+import { type LinkPlan, readReferences } from '../../../lib/link-plan.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
+import { EmptyReply } from '../page.ts'
+import { presentPermission, presentRole } from './present.ts'
 import {
   CreatePermissionBody,
   CreatePermissionReply,
@@ -22,14 +29,11 @@ import {
   RoleReply,
   SetRolePermissionsBody,
   SetRolePermissionsReply,
-} from '../../../api/permissions/schema.ts'
-import { setRolePermissions } from '../../../api/permissions/set-role-permissions.ts'
-import type { Endpoint } from '../../http/endpoint.ts'
-import { get, post } from '../endpoint.ts'
-import { EmptyReply } from '../page.ts'
+} from './schema.ts'
 
 const NoQuery = Type.Object({})
 
+/** What each call asks first, and who may. What it then does is in `api/permissions/`. */
 export const permissionRoutes: Endpoint[] = [
   post(
     '/v1/permissions.createPermission',
@@ -39,22 +43,35 @@ export const permissionRoutes: Endpoint[] = [
       summary: 'Create a permission',
       errors: ['CONFLICT', 'PRECONDITION_FAILED'],
     },
-    createPermission,
+    async (services, call, { name, slug = name, description = null }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.create_permission'))
+      return { permissionId: await createPermission(services, actor, { name, slug, description }) }
+    },
   ),
   get(
     '/v1/permissions.getPermission',
     { input: GetPermissionQuery, reply: PermissionReply, summary: 'Get a permission', errors: ['NOT_FOUND'] },
-    getPermission,
+    async (services, call, { permissionId }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.read_permission'))
+      return presentPermission(await getPermission(services, actor, permissionId))
+    },
   ),
   get(
     '/v1/permissions.listPermissions',
     { input: NoQuery, reply: ListPermissionsReply, summary: 'List permissions' },
-    listPermissions,
+    async (services, call) => {
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.read_permission'))
+      return (await listPermissions(services, actor)).map(presentPermission)
+    },
   ),
   post(
     '/v1/permissions.deletePermission',
     { input: DeletePermissionBody, reply: EmptyReply, summary: 'Delete a permission', errors: ['NOT_FOUND'] },
-    deletePermission,
+    async (services, call, { permissionId }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.delete_permission'))
+      await deletePermission(services, actor, permissionId)
+      return {}
+    },
   ),
   post(
     '/v1/permissions.createRole',
@@ -64,22 +81,35 @@ export const permissionRoutes: Endpoint[] = [
       summary: 'Create a role',
       errors: ['CONFLICT', 'PRECONDITION_FAILED'],
     },
-    createRole,
+    async (services, call, { name, description = null }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.create_role'))
+      return { roleId: await createRole(services, actor, { name, description }) }
+    },
   ),
   get(
     '/v1/permissions.getRole',
     { input: GetRoleQuery, reply: RoleReply, summary: 'Get a role', errors: ['NOT_FOUND'] },
-    getRole,
+    async (services, call, { roleId }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.read_role'))
+      return presentRole(await getRole(services, actor, roleId))
+    },
   ),
   get(
     '/v1/permissions.listRoles',
     { input: NoQuery, reply: ListRolesReply, summary: 'List roles' },
-    listRoles,
+    async (services, call) => {
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.read_role'))
+      return (await listRoles(services, actor)).map(presentRole)
+    },
   ),
   post(
     '/v1/permissions.deleteRole',
     { input: DeleteRoleBody, reply: EmptyReply, summary: 'Delete a role', errors: ['NOT_FOUND'] },
-    deleteRole,
+    async (services, call, { roleId }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.delete_role'))
+      await deleteRole(services, actor, roleId)
+      return {}
+    },
   ),
   post(
     '/v1/permissions.setRolePermissions',
@@ -89,6 +119,18 @@ export const permissionRoutes: Endpoint[] = [
       summary: 'Replace the permissions of a role',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    setRolePermissions,
+    async (services, call, { roleId, permissions }) => {
+      const references = readReferences(permissions, 'permissions')
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.add_permission_to_role'))
+      return await setRolePermissions(services, actor, roleId, references, {
+        admit: (plan) => requireRightsFor(actor, plan),
+      })
+    },
   ),
 ]
+
+/** Who may attach permissions to a role needs more to take some away or to make some. */
+function requireRightsFor(actor: Actor, { detach, create }: Pick<LinkPlan, 'detach' | 'create'>): void {
+  if (detach.length > 0) requirePermission(actor, anyOf('*', 'rbac.*.remove_permission_from_role'))
+  if (create.length > 0) requirePermission(actor, anyOf('*', 'rbac.*.create_permission'))
+}

@@ -1,5 +1,5 @@
+import type { PermissionRow, RoleRow } from '../../../api/permissions/store.ts'
 import type { PermissionReply, RoleReply } from './schema.ts'
-import type { PermissionRow, RoleRow } from './store.ts'
 
 /** As replies show it: what is not set is left out. */
 export const presentPermission = ({ id, name, slug, description }: PermissionRow): PermissionReply =>
