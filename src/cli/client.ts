@@ -101,7 +101,7 @@ export class Client {
       this.hasAnswered = true
       body = (await response.json()) as typeof body // every answer of the server is an object or a list
     } catch (cause) {
-      throw this.#noAnswer(cause)
+      throw this.#noAnswer(cause, { isChange: init.method === 'POST' })
     }
     if (status < 300) return body as T // the reply of the method, as /openapi.json describes it
     const { code = null, message = 'no reason given', requestId = null } = body?.error ?? {}
@@ -115,10 +115,10 @@ export class Client {
     return `the root key came from ${this.#rootKey.from}; is it one of this server, and may it do this?`
   }
 
-  #noAnswer(cause: unknown): CallError {
+  #noAnswer(cause: unknown, options: { isChange: boolean }): CallError {
     const { url, from, socketPath } = this.config
     const where = socketPath === null ? withoutPassword(url) : socketPath
-    const { reason, hint } = reasonOf(cause)
+    const { reason, hint } = reasonOf(cause, options)
     return new CallError(`${where} (${from}) does not answer: ${reason}`, { hint })
   }
 }
@@ -137,15 +137,19 @@ function withoutPassword(text: string): string {
 type Reason = { reason: string; hint: string }
 
 /** Why no answer came, without the runtime's advice to its own users. */
-function reasonOf(cause: unknown): Reason {
+function reasonOf(cause: unknown, { isChange }: { isChange: boolean }): Reason {
   if (cause instanceof SyntaxError) return NOT_TOLLGATE
   const [name, code] =
     cause instanceof Error ? [cause.name, 'code' in cause ? String(cause.code) : ''] : ['', '']
   if (name === 'TimeoutError')
     return {
       reason: `nothing came within ${TIMEOUT_MS / 1000} seconds`,
-      hint: 'a change may have been made all the same: look before you repeat it',
+      hint: isChange
+        ? 'a change may have been made all the same: look before you repeat it'
+        : 'is the server busy, or a firewall in between? try again',
     }
+  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID')
+    return { reason: 'its certificate is for another name', hint: 'call it by the name in its certificate' }
   if (/CERT|SIGNATURE|TLS_/.test(code))
     return {
       reason: `its certificate is not trusted here (${code})`,

@@ -382,6 +382,40 @@ describe('why no answer came is told in our words, and never with a secret', () 
   })
 })
 
+describe.skipIf(Bun.which('openssl') === null)('a certificate that is not trusted is told as such', () => {
+  test('with the way to trust its authority', async () => {
+    const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')]
+    const made = Bun.spawnSync(
+      [
+        'openssl',
+        'req',
+        '-x509',
+        '-newkey',
+        'rsa:2048',
+        '-nodes',
+        '-days',
+        '1',
+        '-subj',
+        '/CN=127.0.0.1',
+      ].concat(['-keyout', key, '-out', cert]),
+    )
+    expect(made.exitCode).toBe(0)
+    await using secure = Bun.serve({
+      hostname: '127.0.0.1',
+      port: 0,
+      tls: { key: Bun.file(key), cert: Bun.file(cert) },
+      fetch: () => Response.json({}),
+    })
+    const { code, err } = await runHere(['health', '--url', secure.url.origin])
+    expect(code).toBe(1)
+    expect(err).toMatch(
+      /does not answer: its certificate is not trusted here \(\w+\)\nhint: put .+NODE_EXTRA_CA_CERTS/,
+    )
+    const plain = await runHere(['health', '--url', secure.url.origin.replace('https:', 'http:')])
+    expect(plain.err).toContain('is it http:// or https:// as it wants?')
+  })
+})
+
 /** What a reader copies must work; and so every command is run here once. */
 describe('the example of each help works', () => {
   /** The words as a shell reads them, and the file that is piped in. */
