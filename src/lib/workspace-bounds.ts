@@ -16,7 +16,7 @@ export const WORKSPACE_BOUNDS = {
   roles: { value: 10_000, refuses: true },
   permissions: { value: 10_000, refuses: true },
   /** With those below: what one key's answer and its cached record take. */
-  rolesPerKey: { value: 32, refuses: true },
+  rolesPerKey: { value: 100, refuses: true },
   permissionsPerKey: { value: 1_000, refuses: true },
   permissionBytesPerKey: { value: 65_536, refuses: true },
   permissionsPerRole: { value: 1_000, refuses: true },

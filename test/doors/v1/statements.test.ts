@@ -9,7 +9,7 @@ setDefaultTimeout(2 * SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {
-  server = await startTestServer({ env: { TOLLGATE_BOUNDS: 'rolesPerKey=100' } })
+  server = await startTestServer()
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
