@@ -55,7 +55,7 @@ function announce({ places, url, rootKeyFile, isKeyNew, facts }: Server, isJson:
     rootKeyFile === null
       ? ''
       : `The ${isKeyNew ? 'operator root key is' : 'root key that an earlier start generated is'} in ${rootKeyFile}\n`,
-    docs === null ? '' : `Reference and guides are at ${docs}\n`,
+    docs === null ? '' : `Documentation is at ${docs}\n`,
     `Tollgate listens on ${places.join(' and ')}\n`,
   ]
   process.stdout.write(lines.join(''))

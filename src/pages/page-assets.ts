@@ -108,6 +108,7 @@ details { margin-top: 1.5rem } summary { cursor: pointer; font-weight: 600; font
   .side { position: static; height: auto; border-right: 0; border-bottom: 1px solid var(--line) }
   .scripted .side { position: fixed; inset: 3.5rem 0 0; z-index: 1; height: auto; display: none } .scripted .side.open { display: block }
   .scripted #menu { display: block } .methods { grid-template-columns: minmax(0, 1fr); gap: 0 } .methods dt { margin-top: .5rem } .side a { padding: .4rem .5rem } h1 { font-size: 1.6rem }
+  .prose :is(th, td):first-child { position: sticky; left: 0; background: var(--paper); min-width: 7.5rem; max-width: 9.5rem } td:first-child code { overflow-wrap: anywhere } .prose td:last-child:not(:nth-child(2)) { min-width: 9rem }
 }
 @media (max-width: 30rem) { .bar .extra { display: none } }
 @media print { .bar, .side, .copy { display: none } .layout { display: block } details::details-content { content-visibility: visible } }

@@ -107,7 +107,7 @@ test('the first lines name version, data dir, database, threads, documentation a
         .output()
         .split('\n')
         .find((text) => text.includes('"event":"starting"')) ?? ''
-    expect(server.output()).toContain(`Reference and guides are at ${server.url}/docs\n`)
+    expect(server.output()).toContain(`Documentation is at ${server.url}/docs\n`)
     expect(await server.end('SIGTERM')).toBe(0)
     return { ...JSON.parse(line), output: server.output() }
   }
