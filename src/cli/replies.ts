@@ -1,8 +1,8 @@
 /* What the server answers, as its v1 door describes it. */
 
-export type { IdentityReply, ListIdentitiesReply } from '../api/identities/schema.ts'
 export type { GetApiReply, ListApisReply } from '../doors/v1/apis/schema.ts'
 export type { ListEventsReply } from '../doors/v1/audit-events/schema.ts'
+export type { IdentityReply, ListIdentitiesReply } from '../doors/v1/identities/schema.ts'
 export type {
   CreateKeyReply,
   KeyObject,

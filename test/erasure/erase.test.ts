@@ -2,6 +2,9 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from '
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { eraseIdentity } from '../../src/api/identities/erase-identity.ts'
+import { getIdentity } from '../../src/api/identities/get-identity.ts'
+import { authenticate } from '../../src/api/root-keys/authorize.ts'
 import { openSpills } from '../../src/data-dir/spill.ts'
 import { Eraser } from '../../src/erasure/eraser.ts'
 import {
@@ -679,16 +682,16 @@ describe('a sweep', () => {
       const broken = Object.create(deps.eraser, {
         finishWithin: { value: async () => false },
       })
-      const { eraseIdentity } = await import('../../src/api/identities/erase-identity.ts')
       const call = {
         requestId: 'req_test',
         authorization: `Bearer ${workspace.rootKey}`,
         userAgent: null,
-        header: () => null,
         clientAddress: () => null,
-        headers: {},
       }
-      const reply = await eraseIdentity({ ...deps, eraser: broken }, call, { identityId: person.identityId })
+      const by = { id: person.identityId }
+      const actor = await authenticate(deps, call)
+      const identity = await getIdentity(deps, actor, by)
+      const reply = await eraseIdentity({ ...deps, eraser: broken }, actor, by, identity)
       expect(reply.complete).toBe(false)
       return reply.pseudonym
     })()

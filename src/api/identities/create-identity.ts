@@ -1,30 +1,36 @@
 import { audit } from '../../audit/log.ts'
 import { ApiError } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
-import { readMeta } from '../../lib/meta.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
-import { newLimits, requireDistinctNames } from './fields.ts'
-import type { CreateIdentityBody, CreateIdentityReply } from './schema.ts'
-import { insertIdentity, insertIdentityLimits } from './store.ts'
+import { newLimits } from './new-limits.ts'
+import { type IdentityLimit, insertIdentity, insertIdentityLimits } from './store.ts'
 
-/** Makes an identity with its limits. Of two with one externalId, also at once, the second is a conflict. */
+export type NewIdentity = {
+  /** Unique in the workspace. */
+  externalId: string
+  /** JSON text of an object, from `readMeta`; null = none. */
+  meta: string | null
+  /** Names distinct. */
+  limits: readonly IdentityLimit[]
+}
+
+/**
+ * Makes an identity with its limits. Of two with one externalId, also at once, the second is a conflict.
+ * @returns the id of the identity.
+ * @throws ApiError CONFLICT; PRECONDITION_FAILED at a bound of the workspace.
+ */
 export async function createIdentity(
-  services: Services,
-  call: Call,
-  { externalId, meta, ratelimits = [] }: CreateIdentityBody,
-): Promise<CreateIdentityReply> {
-  const actor = await authenticate(services, call, anyOf('*', 'identity.*.create_identity'))
-  requireDistinctNames(ratelimits)
-  const metaText = readMeta(meta)
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  { externalId, meta, limits: wanted }: NewIdentity,
+): Promise<string> {
   const id = newId('id')
-  const limits = newLimits(ratelimits)
+  const limits = newLimits(wanted)
   const now = services.clock()
   await services.database.write(async (tx) => {
-    const identity = { id, externalId, meta: metaText, now }
-    if (!(await insertIdentity(tx, actor.workspaceId, identity)))
+    if (!(await insertIdentity(tx, actor.workspaceId, { id, externalId, meta, now })))
       throw new ApiError('CONFLICT', `identity with externalId ${externalId} exists already`)
     await insertIdentityLimits(tx, actor.workspaceId, id, limits, now)
     await audit(tx, actor, [
@@ -36,5 +42,5 @@ export async function createIdentity(
       ...limits.map((limit) => limitEntry(id, { before: null, after: limit })),
     ])
   })
-  return { identityId: id }
+  return id
 }

@@ -1,24 +1,20 @@
 import { audit } from '../../audit/log.ts'
 import { notFound } from '../../errors.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
-import type { DeleteIdentityBody } from './schema.ts'
 import { findIdentity, holdIdentity, removeIdentity } from './store.ts'
 
-/** Removes an identity and its limits for good. Its keys stay valid, without an identity. */
+/**
+ * Removes an identity and its limits for good. Its keys stay valid, without an identity.
+ * @throws ApiError NOT_FOUND
+ */
 export async function deleteIdentity(
-  services: Services,
-  call: Call,
-  { identityId: id }: DeleteIdentityBody,
-): Promise<Record<string, never>> {
-  const actor = await authenticate(
-    services,
-    call,
-    anyOf('*', 'identity.*.delete_identity', `identity.${id}.delete_identity`),
-  )
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  id: string,
+): Promise<void> {
   await services.database.write(
     async (tx, touch) => {
       await holdIdentity(tx, actor.workspaceId, { id })
@@ -37,5 +33,4 @@ export async function deleteIdentity(
     },
     { timeoutMs: MANY_KEYS_MS },
   )
-  return {}
 }

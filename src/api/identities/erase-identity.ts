@@ -14,26 +14,24 @@ import {
 import { notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
-import { readIdentityName } from './fields.ts'
-import type { EraseIdentityBody } from './schema.ts'
-import { findIdentity, holdIdentity } from './store.ts'
+import type { Actor } from '../root-keys/authorize.ts'
+import { holdIdentity, type IdentityName, type IdentityRow } from './store.ts'
 
 /**
  * Erases a person: the identity, its keys, and every name of theirs in what is kept. Asked again, it goes on where it was.
  * The keys are revoked and nothing shows the person any more when this answers; the rest may take longer than a call.
+ * @param identity From `getIdentity` by that name; null = there is none any more.
+ * @throws ApiError NOT_FOUND for an id that nothing is known of.
  */
 export async function eraseIdentity(
-  services: Services,
-  call: Call,
-  body: EraseIdentityBody,
+  services: Pick<Services, 'sql' | 'history' | 'database' | 'clock' | 'eraser'>,
+  actor: Actor,
+  by: IdentityName,
+  identity: IdentityRow | null,
 ): Promise<Erasure> {
-  const by = readIdentityName(body)
-  const actor = await authenticate(services, call)
   const { workspaceId } = actor
-  const person = await findPerson(services, actor, by)
+  const person = await findPerson(services, actor, by, identity)
   const now = services.clock()
 
   // By itself, as nobody can count while it holds: what comes after it gets the pseudonym.
@@ -83,28 +81,22 @@ export async function eraseIdentity(
 type Person = { id: string | null; externalId: string | null }
 
 /**
- * By what is there, else by what an earlier deletion left in the audit log. A caller who may not erase it learns nothing of it.
- * @throws ApiError INSUFFICIENT_PERMISSIONS; NOT_FOUND for an id that nothing is known of.
+ * By what is there, else by what an earlier deletion left in the audit log.
+ * @throws ApiError NOT_FOUND for an id that nothing is known of.
  */
 async function findPerson(
-  services: Services,
-  actor: Actor,
-  by: { id: string } | { externalId: string },
+  { sql, history }: Pick<Services, 'sql' | 'history'>,
+  { workspaceId }: Pick<Actor, 'workspaceId'>,
+  by: IdentityName,
+  identity: IdentityRow | null,
 ): Promise<Person> {
-  const { sql } = services
-  const { workspaceId } = actor
-  const identity = await findIdentity(sql, workspaceId, by)
   const id = 'id' in by ? by.id : (identity?.id ?? null)
-  const own = `identity.${id}.erase_identity`
-  if ('id' in by || actor.permissions.has(own))
-    requirePermission(actor, anyOf('*', 'identity.*.erase_identity', own))
-  else requirePermission(actor, anyOf('*', 'identity.*.erase_identity'))
   // Of one whose erasure is not finished the row has another external id; the names are written down.
   const isErased = id !== null && (await findErasedName(sql, workspaceId, id)) !== null
   if (!('id' in by)) return { id, externalId: by.externalId }
   if (isErased) return { id: by.id, externalId: null }
   if (identity !== null) return { id: by.id, externalId: identity.externalId }
-  const traces = await findTraces(services.history, workspaceId, { type: 'identity', id: by.id })
+  const traces = await findTraces(history, workspaceId, { type: 'identity', id: by.id })
   if (traces.length === 0) throw notFound(`identity ${by.id}`)
   const named = traces.find((trace) => trace.id === by.id && typeof trace.meta?.externalId === 'string')
   const externalId = named?.meta?.externalId

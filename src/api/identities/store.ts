@@ -43,7 +43,12 @@ export async function insertMissingIdentities(
     returning id, external_id as "externalId"`
 }
 
-export type IdentityLimitRow = { id: string; name: string; limit: number; durationMs: number }
+/** How an identity is named: by its id, or by the caller's own id of the person. */
+export type IdentityName = { id: string } | { externalId: string }
+
+/** Tokens allowed in a window of `durationMs`. */
+export type IdentityLimit = { name: string; limit: number; durationMs: number }
+export type IdentityLimitRow = IdentityLimit & { id: string }
 export type IdentityRow = {
   id: string
   externalId: string
@@ -57,7 +62,7 @@ export type IdentityRow = {
 export async function findIdentity(
   sql: AnySql,
   workspaceId: WorkspaceId,
-  by: { id: string } | { externalId: string },
+  by: IdentityName,
 ): Promise<IdentityRow | null> {
   const [row] = await sql<IdentityRow[]>`
     select i.id, i.external_id as "externalId", i.meta, ${limitsOf(sql)} as limits
@@ -114,7 +119,7 @@ export async function insertIdentity(
 export async function holdIdentity(
   tx: AnySql,
   workspaceId: WorkspaceId,
-  by: { id: string } | { externalId: string },
+  by: IdentityName,
 ): Promise<string | null> {
   const [row] = await tx<{ id: string }[]>`
     select i.id from identities i

@@ -1,43 +1,50 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import { notFound } from '../../errors.ts'
-import { readMeta } from '../../lib/meta.ts'
-import type { Call } from '../call.ts'
+import { parseMeta } from '../../lib/meta.ts'
 import type { Services } from '../parts.ts'
-import { anyOf, authenticate } from '../root-keys/authorize.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
-import { newLimits, presentIdentity, readIdentityName, readObject, requireDistinctNames } from './fields.ts'
-import type { IdentityReply, Ratelimit, UpdateIdentityBody } from './schema.ts'
+import { newLimits } from './new-limits.ts'
 import {
   changeIdentity,
   changeIdentityLimits,
   deleteIdentityLimits,
   findIdentity,
   holdIdentity,
+  type IdentityLimit,
   type IdentityLimitRow,
+  type IdentityName,
+  type IdentityRow,
   insertIdentityLimits,
 } from './store.ts'
 
+export type IdentityChange = {
+  /** JSON text of an object, from `readMeta`; null = leave it as it is. */
+  meta: string | null
+  /** All it shall have, names distinct; null = leave them as they are. */
+  limits: readonly IdentityLimit[] | null
+}
+
 /**
- * Changes an identity; what is not sent stays. However many keys it has, each sees the change at its next verification:
- * they are not written, and what is cached of them hangs on the identity's id.
+ * Changes an identity. However many keys it has, each sees the change at its next verification: they are not written, and
+ * what is cached of them hangs on the identity's id.
+ * @returns the identity as it is then.
+ * @throws ApiError NOT_FOUND
  */
 export async function updateIdentity(
-  services: Services,
-  call: Call,
-  body: UpdateIdentityBody,
-): Promise<IdentityReply> {
-  const actor = await authenticate(services, call, anyOf('*', 'identity.*.update_identity'))
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  by: IdentityName,
+  { meta, limits }: IdentityChange,
+): Promise<IdentityRow> {
   const { workspaceId } = actor
-  const name = readIdentityName(body)
-  requireDistinctNames(body.ratelimits ?? [])
-  const meta = readMeta(body.meta)
   const now = services.clock()
   return await services.database.write(async (tx, touch) => {
-    const id = await holdIdentity(tx, workspaceId, name)
+    const id = await holdIdentity(tx, workspaceId, by)
     const before = id === null ? null : await findIdentity(tx, workspaceId, { id })
-    if (before === null) throw notFound(`identity ${'id' in name ? name.id : name.externalId}`)
-    const plan = planLimits(before.limits, body.ratelimits)
+    if (before === null) throw notFound(`identity ${'id' in by ? by.id : by.externalId}`)
+    const plan = planLimits(before.limits, limits)
     await changeIdentity(tx, workspaceId, { id: before.id, meta, now })
     await deleteIdentityLimits(
       tx,
@@ -55,7 +62,7 @@ export async function updateIdentity(
           {
             type: 'identity',
             id: before.id,
-            ...changesOf({ meta: readObject(before.meta) }, { meta: readObject(meta ?? before.meta) }),
+            ...changesOf({ meta: parseMeta(before.meta) }, { meta: parseMeta(meta ?? before.meta) }),
           },
         ],
       },
@@ -64,7 +71,7 @@ export async function updateIdentity(
       ...plan.created.map((limit) => limitEntry(before.id, { before: null, after: limit })),
     ])
     touch(before.id)
-    return presentIdentity({ ...before, meta: meta ?? before.meta, limits: plan.after })
+    return { ...before, meta: meta ?? before.meta, limits: plan.after }
   })
 }
 
@@ -77,27 +84,27 @@ type LimitsPlan = {
   after: IdentityLimitRow[]
 }
 
-/** @param wanted All it shall have, names distinct; undefined = as before. */
-export function planLimits(
+/** @param wanted All it shall have, names distinct; null = as before. */
+function planLimits(
   before: readonly IdentityLimitRow[],
-  wanted: readonly Ratelimit[] | undefined,
+  wanted: readonly IdentityLimit[] | null,
 ): LimitsPlan {
-  if (wanted === undefined) return { deleted: [], changed: [], created: [], after: [...before] }
-  const wantedByName = new Map(wanted.map((ratelimit) => [ratelimit.name, ratelimit]))
+  if (wanted === null) return { deleted: [], changed: [], created: [], after: [...before] }
+  const wantedByName = new Map(wanted.map((limit) => [limit.name, limit]))
   const deleted: IdentityLimitRow[] = []
   const changed: LimitsPlan['changed'] = []
   const kept: IdentityLimitRow[] = []
   for (const row of before) {
-    const ratelimit = wantedByName.get(row.name)
-    if (ratelimit === undefined) {
+    const limit = wantedByName.get(row.name)
+    if (limit === undefined) {
       deleted.push(row)
       continue
     }
-    const after = { ...row, limit: ratelimit.limit, durationMs: ratelimit.duration }
+    const after = { ...row, limit: limit.limit, durationMs: limit.durationMs }
     kept.push(after)
     if (after.limit !== row.limit || after.durationMs !== row.durationMs) changed.push({ ...after, was: row })
   }
   const names = new Set(before.map((row) => row.name))
-  const created = newLimits(wanted.filter((ratelimit) => !names.has(ratelimit.name)))
+  const created = newLimits(wanted.filter(({ name }) => !names.has(name)))
   return { deleted, changed, created, after: [...kept, ...created] }
 }

@@ -3,6 +3,23 @@ import { deleteIdentity } from '../../../api/identities/delete-identity.ts'
 import { eraseIdentity } from '../../../api/identities/erase-identity.ts'
 import { getIdentity } from '../../../api/identities/get-identity.ts'
 import { listIdentities } from '../../../api/identities/list-identities.ts'
+import type { IdentityName } from '../../../api/identities/store.ts'
+import { updateIdentity } from '../../../api/identities/update-identity.ts'
+import {
+  type Actor,
+  anyOf,
+  authenticate,
+  type Right,
+  requireOn,
+  requirePermission,
+} from '../../../api/root-keys/authorize.ts'
+import { notFound } from '../../../errors.ts'
+import { readMeta } from '../../../lib/meta.ts'
+import type { Endpoint } from '../../http/endpoint.ts'
+import { get, post } from '../endpoint.ts'
+import { EraseReply } from '../erase-reply.ts'
+import { EmptyReply, pageOf } from '../page.ts'
+import { presentIdentity, presentLimits, readIdentityName, readLimits } from './fields.ts'
 import {
   CreateIdentityBody,
   CreateIdentityReply,
@@ -13,13 +30,9 @@ import {
   ListIdentitiesQuery,
   ListIdentitiesReply,
   UpdateIdentityBody,
-} from '../../../api/identities/schema.ts'
-import { updateIdentity } from '../../../api/identities/update-identity.ts'
-import type { Endpoint } from '../../http/endpoint.ts'
-import { get, post } from '../endpoint.ts'
-import { EraseReply } from '../erase-reply.ts'
-import { EmptyReply } from '../page.ts'
+} from './schema.ts'
 
+/** What each call asks first, and who may. What it then does is in `api/identities/`. */
 export const identityRoutes: Endpoint[] = [
   post(
     '/v1/identities.createIdentity',
@@ -29,12 +42,25 @@ export const identityRoutes: Endpoint[] = [
       summary: 'Create an identity',
       errors: ['CONFLICT', 'PRECONDITION_FAILED'],
     },
-    createIdentity,
+    async (services, call, { externalId, meta, ratelimits = [] }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'identity.*.create_identity'))
+      const limits = readLimits(ratelimits)
+      const identity = { externalId, meta: readMeta(meta), limits }
+      return { identityId: await createIdentity(services, actor, identity) }
+    },
   ),
   get(
     '/v1/identities.getIdentity',
     { input: GetIdentityQuery, reply: IdentityReply, summary: 'Get an identity', errors: ['NOT_FOUND'] },
-    getIdentity,
+    async (services, call, query) => {
+      const by = readIdentityName(query)
+      const actor = await authenticate(services, call)
+      const identity = await getIdentity(services, actor, by)
+      // The permission names an id, which a caller with an externalId does not say.
+      requireOn(actor, READ, identity?.id ?? ('id' in by ? by.id : null))
+      if (identity === null) throw notFound(`identity ${'id' in by ? by.id : by.externalId}`)
+      return presentIdentity(identity)
+    },
   ),
   get(
     '/v1/identities.listIdentities',
@@ -44,7 +70,18 @@ export const identityRoutes: Endpoint[] = [
       summary: 'List identities',
       introduced: '2024-07-17',
     },
-    listIdentities,
+    async (services, call, query) => {
+      // Whatever the environment: it names no permission, or one for a single identity would list them all.
+      const rights = anyOf('*', 'identity.*.read_identity', 'identity.default.read_identity')
+      const actor = await authenticate(services, call, rights)
+      const { items, ...page } = await listIdentities(services, actor, pageOf(query))
+      const identities = items.map(({ id, externalId, limits }) => ({
+        id,
+        externalId,
+        ratelimits: presentLimits(limits),
+      }))
+      return { identities, ...page }
+    },
   ),
   post(
     '/v1/identities.updateIdentity',
@@ -55,12 +92,22 @@ export const identityRoutes: Endpoint[] = [
       introduced: '2024-07-17',
       errors: ['NOT_FOUND', 'CONFLICT'],
     },
-    updateIdentity,
+    async (services, call, body) => {
+      const actor = await authenticate(services, call, anyOf('*', 'identity.*.update_identity'))
+      const by = readIdentityName(body)
+      const limits = body.ratelimits === undefined ? null : readLimits(body.ratelimits)
+      const change = { meta: readMeta(body.meta), limits }
+      return presentIdentity(await updateIdentity(services, actor, by, change))
+    },
   ),
   post(
     '/v1/identities.deleteIdentity',
     { input: DeleteIdentityBody, reply: EmptyReply, summary: 'Delete an identity', errors: ['NOT_FOUND'] },
-    deleteIdentity,
+    async (services, call, { identityId }) => {
+      const rights = anyOf('*', 'identity.*.delete_identity', `identity.${identityId}.delete_identity`)
+      await deleteIdentity(services, await authenticate(services, call, rights), identityId)
+      return {}
+    },
   ),
   post(
     '/v1/identities.eraseIdentity',
@@ -70,6 +117,21 @@ export const identityRoutes: Endpoint[] = [
       summary: 'Erase a person: identity, keys, and every name of theirs in what is kept',
       errors: ['NOT_FOUND'],
     },
-    eraseIdentity,
+    async (services, call, body) => {
+      const by = readIdentityName(body)
+      const actor = await authenticate(services, call)
+      const identity = await getIdentity(services, actor, by)
+      requireErase(actor, by, identity?.id ?? null)
+      return await eraseIdentity(services, actor, by, identity)
+    },
   ),
 ]
+
+const READ: Right = { resource: 'identity', action: 'read_identity' }
+
+/** A root key that may not erase it learns neither whether there is the identity nor its id. */
+function requireErase(actor: Actor, by: IdentityName, foundId: string | null): void {
+  const own = `identity.${'id' in by ? by.id : foundId}.erase_identity`
+  const isNamed = 'id' in by || actor.permissions.has(own)
+  requirePermission(actor, anyOf('*', 'identity.*.erase_identity', ...(isNamed ? [own] : [])))
+}

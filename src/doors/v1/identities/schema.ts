@@ -1,6 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { PageQuery, PageReply } from '../../doors/v1/page.ts'
-import { COUNT_MAX, DURATION_MS_MAX } from '../../lib/bounds.ts'
+import { COUNT_MAX, DURATION_MS_MAX } from '../../../lib/bounds.ts'
+import { PageQuery, PageReply } from '../page.ts'
 
 const Meta = Type.Record(Type.String(), Type.Unknown(), {
   description: 'Free-form JSON object, at most 64 000 characters as JSON; shown by every verification.',

@@ -1,0 +1,40 @@
+import type { IdentityLimit, IdentityName, IdentityRow } from '../../../api/identities/store.ts'
+import { ApiError, badRequest } from '../../../errors.ts'
+import { parseMeta } from '../../../lib/meta.ts'
+import type { IdentityReply, Ratelimit } from './schema.ts'
+
+/**
+ * An identity as a request names it; `identityId` wins.
+ * @throws ApiError BAD_REQUEST when neither is given.
+ */
+export function readIdentityName({
+  identityId,
+  externalId,
+}: {
+  identityId?: string
+  externalId?: string
+}): IdentityName {
+  if (identityId !== undefined) return { id: identityId }
+  if (externalId !== undefined) return { externalId }
+  throw badRequest('either identityId or externalId is required')
+}
+
+/** @throws ApiError CONFLICT when a name comes twice. */
+export function readLimits(ratelimits: readonly Ratelimit[]): IdentityLimit[] {
+  const names = new Set<string>()
+  return ratelimits.map(({ name, limit, duration: durationMs }) => {
+    if (names.has(name)) throw new ApiError('CONFLICT', `ratelimit ${name} is in the list more than once`)
+    names.add(name)
+    return { name, limit, durationMs }
+  })
+}
+
+export const presentLimits = (limits: readonly IdentityLimit[]): Ratelimit[] =>
+  limits.map(({ name, limit, durationMs }) => ({ name, limit, duration: durationMs }))
+
+export const presentIdentity = ({ id, externalId, meta, limits }: IdentityRow): IdentityReply => ({
+  id,
+  externalId,
+  meta: parseMeta(meta) ?? {},
+  ratelimits: presentLimits(limits),
+})
