@@ -86,6 +86,6 @@ function bytesOf(record: KeyRecord): number {
   return 1300 + (record.identity === null ? 0 : 400) + 120 * record.limits.length + 2 * characters
 }
 
-/** Far more than a key with as many permissions as anybody uses. */
-const RECORD_BYTES_MAX = 2 * 2 ** 20
+/** More than the largest key that the default bounds allow: 2.6 MiB as reckoned here. */
+const RECORD_BYTES_MAX = 4 * 2 ** 20
 const ROOT_HASHES_MAX = 1000
