@@ -3,14 +3,16 @@ import { unavailablePart } from '../../errors.ts'
 import { systemTimers, type Timers } from '../../lib/timers.ts'
 import { type LogFields, log } from '../../log.ts'
 
-/** A part that is unavailable; `room`: the database lacks some. */
-type Reason = NonNullable<ReturnType<typeof unavailablePart>> | 'room'
+type Part = NonNullable<ReturnType<typeof unavailablePart>>
+/** A part that is unavailable, or what the database lacks: each is mended in another way. */
+type Reason = Part | 'disk' | 'memory' | 'connections'
 
 /**
  * Tells why requests failed by a fault of ours. A reason of its own has a line of its own, as a client was given its request
  * id. While the database or a shard is unavailable every call fails for the same reason; those are only counted:
  *
- * 1. While it is known that the database is away, or read only, they count to that.
+ * 1. While it is known that the database is away, or read only, they count to that. Not where its disk or memory is full: the
+ *    line of the outage does not tell.
  * 2. Else it is looked a moment later, as the first calls fail before it is known. If it still is not, `requests_failing`.
  * 3. None for ten seconds: `requests_recovered`.
  */
@@ -31,7 +33,9 @@ export class Failures {
     this.#failing = {
       database: new Episode('database calls', memory),
       limiter: new Episode('limiter calls', memory),
-      room: new Episode('database room', memory),
+      disk: new Episode('database disk', memory),
+      memory: new Episode('database memory', memory),
+      connections: new Episode('database connections', memory),
     }
   }
 
@@ -42,10 +46,9 @@ export class Failures {
       return
     }
     const now = this.#now()
-    if (part === 'database' && this.#known.some((each) => each.count(1, now))) return
     const code = codeOf(cause)
-    // What it lacks (disk, memory, connections) is mended in another way, and told apart from its being away.
-    const reason = part === 'database' && code !== null && LACK.test(code) ? 'room' : part
+    const reason = reasonFor(part, code)
+    if (isAbsence(reason) && this.#known.some((each) => each.count(1, now))) return
     const failing = this.#failing[reason]
     if (!failing.isOn && failing.begin(now))
       this.#timers.after(KNOWN_MS, () =>
@@ -56,7 +59,7 @@ export class Failures {
 
   #look(reason: Reason, first: LogFields): void {
     const failing = this.#failing[reason]
-    const known = reason === 'database' ? this.#known.find(({ isOn }) => isOn) : undefined
+    const known = isAbsence(reason) ? this.#known.find(({ isOn }) => isOn) : undefined
     if (known !== undefined) {
       known.count(failing.end(this.#now())?.counted ?? 0, this.#now())
       return
@@ -75,7 +78,7 @@ export class Failures {
       const ended = now - failing.lastAt < QUIET_MS ? null : failing.end(now)
       if (ended === null) return this.#lookLater(reason)
       log('info', 'requests_recovered', 'no request failed for that reason for ten seconds', {
-        part: reason === 'room' ? 'database' : reason,
+        part: reason === 'limiter' ? reason : 'database',
         failed: ended.counted,
         lastedMs: ended.lastedMs,
       })
@@ -86,8 +89,19 @@ export class Failures {
 /** Of this thread. */
 export const failures = new Failures()
 
-/** Disk, memory, connections. */
-const LACK = /^53/
+function reasonFor(part: Part, code: string | null): Reason {
+  return (part === 'database' && code !== null && LACKS.get(code)) || part
+}
+
+/** Whether it is a way for the database to be away or read only. */
+const isAbsence = (reason: Reason): boolean => reason === 'database' || reason === 'connections'
+
+/** By Postgres' code. */
+const LACKS: ReadonlyMap<string, Reason> = new Map([
+  ['53100', 'disk'],
+  ['53200', 'memory'],
+  ['53300', 'connections'],
+])
 const KNOWN_MS = 1000
 const QUIET_MS = 10_000
 

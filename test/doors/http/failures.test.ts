@@ -96,14 +96,37 @@ test('calls that fail for one reason are counted over all threads, with a line a
   }
 })
 
-test('that the database lacks room is told although calls failed for another reason just before', () => {
+test('each thing the database lacks is told although calls failed for another reason just before', () => {
   const { threads, pass } = chosenThreads()
-  threads[0].report(postgresError('57P01'), {})
+  const codes = ['57P01', '53300', '53200', '53100']
+  for (const code of codes) {
+    for (const thread of threads) thread.report(postgresError(code), {})
+    pass(1)
+  }
+  expect(linesSoFar().map(({ code }) => code)).toEqual(codes)
+})
+
+test('that disk or memory is full is told although the database is known to be away or read only', () => {
+  for (const trouble of ['database', 'database writes'] as const)
+    for (const code of ['53100', '53200']) {
+      for (const each of written) each.mockClear()
+      const { threads, pass, memory, now } = chosenThreads()
+      new Episode(trouble, memory).begin(now())
+      threads[0].report(postgresError(code), {})
+      pass(1)
+      expect(linesSoFar()).toMatchObject([{ event: 'requests_failing', code, failed: 1 }])
+    }
+})
+
+test('calls that no connection was left for count to the outage that follows, without a line', () => {
+  const { threads, pass, memory, now } = chosenThreads()
+  const outage = new Episode('database', memory)
+  threads[0].report(postgresError('53300'), {})
+  outage.begin(now())
+  threads[1].report(postgresError('53300'), {})
   pass(1)
-  threads[0].report(postgresError('53100'), {})
-  threads[1].report(postgresError('53100'), {})
-  pass(1)
-  expect(linesSoFar().map(({ code }) => code)).toEqual(['57P01', '53100'])
+  expect(linesSoFar()).toEqual([])
+  expect(outage.end(now())).toEqual({ counted: 2, lastedMs: 1000 })
 })
 
 test('calls that failed before it was known that the database is away count to the outage, without a line', () => {
