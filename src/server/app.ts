@@ -18,9 +18,11 @@ import { auditEventRoutes } from '../doors/v1/audit-events/routes.ts'
 import { identityRoutes } from '../doors/v1/identities/routes.ts'
 import { keyRoutes } from '../doors/v1/keys/routes.ts'
 import { livenessRoutes } from '../doors/v1/liveness.ts'
+import { migrationRoutes } from '../doors/v1/migrations/routes.ts'
 import { permissionRoutes } from '../doors/v1/permissions/routes.ts'
 import { ratelimitRoutes } from '../doors/v1/ratelimits/routes.ts'
 import { rootKeyRoutes } from '../doors/v1/root-keys/routes.ts'
+import { vaultRoutes } from '../doors/v1/vault/routes.ts'
 import { workspaceRoutes } from '../doors/v1/workspaces/routes.ts'
 import { ApiError, notFound } from '../errors.ts'
 import { EXPOSITION_TYPE } from '../observe/exposition.ts'
@@ -36,6 +38,8 @@ import { watchedDeps } from './watched-deps.ts'
 /** Every endpoint of the API, in the order of its description. */
 export const endpoints: readonly Endpoint[] = [
   ...keyRoutes,
+  ...migrationRoutes,
+  ...vaultRoutes,
   ...authRoutes,
   ...permissionRoutes,
   ...identityRoutes,

@@ -1,104 +1,93 @@
-import type { CreateKeyBody, CreateKeyReply } from '../../doors/v1/keys/schema.ts'
-import { ApiError, notFound } from '../../errors.ts'
+import { ApiError } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
-import { listed } from '../../lib/listed.ts'
-import { readMeta } from '../../lib/meta.ts'
 import { makeSecret } from '../../verify/secret.ts'
-import { findApi } from '../apis/store.ts'
-import type { Call } from '../call.ts'
+import type { ApiRow } from '../apis/store.ts'
 import type { Services } from '../parts.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
-import { type Actor, anyOf, authenticate, requirePermission } from '../root-keys/authorize.ts'
-import { readRatelimit, readRefill, writeNewKeys } from './new-keys.ts'
+import type { Actor } from '../root-keys/authorize.ts'
+import { type NewKey, type Refill, writeNewKeys } from './new-keys.ts'
 
-/** Makes a key. Everything is checked first, then written in one transaction; the order of checks is contract. */
+/** A key to be made, its roles and permissions looked up. */
+export type KeyToCreate = Omit<
+  NewKey,
+  'id' | 'apiId' | 'keyspaceId' | 'hash' | 'start' | 'ownerId' | 'refill'
+> & {
+  /** What the key begins with, before an underscore; null = what the API gives its keys. */
+  prefix: string | null
+  /** Random bytes, 16 to 255; null = as many as the API gives its keys. */
+  byteLength: number | null
+  refill: Refill | null
+  /** Also keep the text encrypted. Asked before: {@link requireRecoverable}. */
+  isRecoverable: boolean
+}
+
+/**
+ * Makes a key.
+ * @param api From `getApiWithKeys`.
+ * @returns its id, and its text, which is not stored.
+ * @throws ApiError PRECONDITION_FAILED at a bound of the workspace, or when a role or permission was just deleted.
+ */
 export async function createKey(
-  services: Services,
-  call: Call,
-  body: CreateKeyBody,
-): Promise<CreateKeyReply> {
-  readMeta(body.meta)
-  const actor = await authenticate(
-    services,
-    call,
-    anyOf('*', 'api.*.create_key', `api.${body.apiId}.create_key`),
-  )
-  const api = await findApi(services.sql, actor.workspaceId, body.apiId)
-  if (api === null) throw notFound(`api ${body.apiId}`)
-  if (api.keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${api.id} has no keyspace`)
-
-  if (body.recoverable) {
-    if (!api.storeEncryptedKeys)
-      throw new ApiError('PRECONDITION_FAILED', `api ${api.id} does not store recoverable keys`)
-    services.vault.requireOpen()
-  }
+  services: Pick<Services, 'database' | 'clock' | 'vault'>,
+  actor: Actor,
+  api: Pick<ApiRow, 'id' | 'defaultPrefix' | 'defaultBytes'> & { keyspaceId: string },
+  { prefix, byteLength, isRecoverable, refill, ...fields }: KeyToCreate,
+): Promise<{ id: string; text: string }> {
   const now = services.clock()
-  const refill = readRefill(body.refill, body.remaining, { path: 'refill', lastAt: now })
-  const ratelimit = readRatelimit(body.ratelimit, 'ratelimit')
-  const roles = await requireRoles(services, actor, body.roles ?? [])
-  const permissions = await requirePermissions(services, actor, body.permissions ?? [])
-
-  if (body.recoverable) requirePermission(actor, anyOf('*', 'api.*.encrypt_key', `api.${api.id}.encrypt_key`))
-
   const id = newId('key')
   const secret = makeSecret({
-    prefix: body.prefix === '' ? undefined : body.prefix,
+    prefix: prefix ?? undefined,
     defaultPrefix: api.defaultPrefix,
-    byteLength: body.byteLength ?? api.defaultBytes,
+    byteLength: byteLength ?? api.defaultBytes,
   })
-  const externalId = body.externalId || body.ownerId || null // an empty text counts as absent
-  const key = {
+  const key: NewKey = {
+    ...fields,
     id,
     apiId: api.id,
     keyspaceId: api.keyspaceId,
     hash: secret.hash,
     start: secret.start,
-    name: body.name ?? null,
-    ownerId: externalId,
-    externalId,
-    meta: body.meta ?? null,
-    environment: body.environment ?? null,
-    enabled: body.enabled ?? true,
-    expiresAt: body.expires === undefined || body.expires === 0 ? null : body.expires,
-    remaining: body.remaining ?? null,
-    refill,
-    ratelimit,
-    roles,
-    permissions,
+    ownerId: fields.externalId,
+    refill: refill && { ...refill, lastAt: now },
   }
-  const sealed = body.recoverable
+  const sealed = isRecoverable
     ? await services.vault.seal(actor.workspaceId, [{ keyId: id, plaintext: secret.key }])
     : []
   await services.database.write((tx, touch) => writeNewKeys(tx, actor, [key], { sealed, touch, now }))
-  return { keyId: id, key: secret.key }
+  return { id, text: secret.key }
 }
 
-/**
- * @throws ApiError PRECONDITION_FAILED naming the roles that do not exist; INSUFFICIENT_PERMISSIONS where the root key
- *   could not have made them either.
- */
-async function requireRoles(services: Services, actor: Actor, names: readonly string[]) {
-  if (names.length === 0) return []
-  const roles = await findRolesByName(services.sql, actor.workspaceId, names)
-  const missing = names.filter((name) => !roles.some((role) => role.name === name))
-  refuseMissing(actor, { kind: 'roles', missing, create: 'rbac.*.create_role' })
-  return roles
-}
-
-/** As {@link requireRoles}, for permissions by slug. */
-async function requirePermissions(services: Services, actor: Actor, slugs: readonly string[]) {
-  if (slugs.length === 0) return []
-  const permissions = await findPermissionsBySlug(services.sql, actor.workspaceId, slugs)
-  const missing = slugs.filter((slug) => !permissions.some((permission) => permission.slug === slug))
-  refuseMissing(actor, { kind: 'permissions', missing, create: 'rbac.*.create_permission' })
-  return permissions
-}
-
-function refuseMissing(
-  actor: Actor,
-  { kind, missing, create }: { kind: string; missing: string[]; create: string },
+/** Whether keys of that API can be kept encrypted. @throws ApiError PRECONDITION_FAILED */
+export function requireRecoverable(
+  { vault }: Pick<Services, 'vault'>,
+  { id, storeEncryptedKeys }: Pick<ApiRow, 'id' | 'storeEncryptedKeys'>,
 ): void {
-  if (missing.length === 0) return
-  requirePermission(actor, anyOf('*', create))
-  throw new ApiError('PRECONDITION_FAILED', `${kind} not found: ${listed([...new Set(missing)])}`)
+  if (!storeEncryptedKeys)
+    throw new ApiError('PRECONDITION_FAILED', `api ${id} does not store recoverable keys`)
+  vault.requireOpen()
+}
+
+/** What is there of the things that were named, and the names of what is not. */
+export type Named<T> = { found: T[]; missing: string[] }
+
+/** Roles for a new key, by name. */
+export async function findNamedRoles(
+  { sql }: Pick<Services, 'sql'>,
+  { workspaceId }: Pick<Actor, 'workspaceId'>,
+  names: readonly string[],
+): Promise<Named<NewKey['roles'][number]>> {
+  if (names.length === 0) return { found: [], missing: [] }
+  const found = await findRolesByName(sql, workspaceId, names)
+  return { found, missing: names.filter((name) => !found.some((role) => role.name === name)) }
+}
+
+/** Permissions for a new key, by slug. */
+export async function findNamedPermissions(
+  { sql }: Pick<Services, 'sql'>,
+  { workspaceId }: Pick<Actor, 'workspaceId'>,
+  slugs: readonly string[],
+): Promise<Named<NewKey['permissions'][number]>> {
+  if (slugs.length === 0) return { found: [], missing: [] }
+  const found = await findPermissionsBySlug(sql, workspaceId, slugs)
+  return { found, missing: slugs.filter((slug) => !found.some((permission) => permission.slug === slug)) }
 }

@@ -1,5 +1,5 @@
 import { type AuditEntry, audit } from '../../audit/log.ts'
-import type { AnySql } from '../../db/connect.ts'
+import type { AnySql, Transaction } from '../../db/connect.ts'
 import { notFound } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import {
@@ -12,20 +12,18 @@ import {
   resolveReferences,
   textsBeforeAndAfter,
 } from '../../lib/link-plan.ts'
-import { type Actor, anyOf, requirePermission, requireRight } from '../root-keys/authorize.ts'
+import type { Services } from '../parts.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 import { holdKey } from './store.ts'
 
 /**
  * Roles and permissions hang on keys by the same rules, which are here; where the two differ is in `role-links.ts` and
- * `permission-links.ts`. Every function runs inside the caller's transaction, on a key it holds (`holdKey`), and makes a
- * fixed number of statements. The caller touches the key.
+ * `permission-links.ts`. Each change holds the key (`holdKey`) and makes a fixed number of statements in one transaction.
  */
 
 export type LinkKind = {
   readonly noun: 'role' | 'permission'
   readonly idPrefix: 'role' | 'perm'
-  /** Adding one with `create` needs one of these. */
-  readonly createRights: readonly string[]
   /** Finds them and keeps them from being deleted until the transaction ends. */
   readonly hold: (
     tx: AnySql,
@@ -51,97 +49,113 @@ export type LinkKind = {
   readonly detach: (tx: AnySql, workspaceId: WorkspaceId, keyId: string, ids: string[]) => Promise<void>
 }
 
-type LinkRequest = { keyId: string; references: readonly Reference[]; now: number }
+/** What a dialect asks of the root key once the change is known. Each may throw and does nothing else: it may run again. */
+export type LinkRules = {
+  /**
+   * Before the caller is told whether what the request names exists, and before any bound.
+   * @param plan Null = there is no such key.
+   */
+  readonly mayChange: (plan: LinkPlan | null) => void
+  /** Before a role or permission is made that does not exist. */
+  readonly mayCreate: () => void
+}
+
+type LinkServices = Pick<Services, 'database' | 'clock'>
+/** What hangs on which key, as the request names it. */
+export type LinkRequest = { keyId: string; references: readonly Reference[] }
 
 /**
  * Attaches what is requested, beside what the key has.
  * @returns the requested ones, in the order of the request.
- * @throws ApiError NOT_FOUND for one that neither exists nor may be made; UNAUTHORIZED when making one is not the root
- *   key's right. That it may attach any is checked by the caller.
+ * @throws ApiError NOT_FOUND for a key that does not exist, and for a role or permission that neither exists nor may be made;
+ *   PRECONDITION_FAILED at a bound.
  */
 export async function addLinks(
-  kind: LinkKind,
-  tx: AnySql,
+  services: LinkServices,
   actor: Actor,
+  kind: LinkKind,
   request: LinkRequest,
+  { mayCreate }: Pick<LinkRules, 'mayCreate'>,
 ): Promise<Linked[]> {
-  const { found, attached } = await readState(kind, tx, actor, request)
-  const plan = { ...planLinks(request.references, found, attached), detach: [] }
-  requireFound(kind, plan)
-  if (plan.create.length > 0) requireRight(actor, anyOf('*', ...kind.createRights), `create a ${kind.noun}`)
-  await kind.requireBounds(tx, actor.workspaceId, textsBeforeAndAfter(attached, plan))
-  return await applyPlan(kind, tx, actor, request, { found, plan })
+  const { keyId, references } = request
+  return await services.database.write(async (tx, touch) => {
+    if (!(await holdKey(tx, actor.workspaceId, keyId))) throw notFound(`key ${keyId}`)
+    const { found, attached } = await readState(kind, tx, actor, request)
+    const plan = { ...planLinks(references, found, attached), detach: [] }
+    requireFound(kind, plan)
+    if (plan.create.length > 0) mayCreate()
+    await kind.requireBounds(tx, actor.workspaceId, textsBeforeAndAfter(attached, plan))
+    const linked = await applyPlan(kind, tx, actor, request, { found, plan, now: services.clock() })
+    touch(keyId)
+    return linked
+  })
 }
 
 /**
- * Leaves the key with exactly what is requested; an empty list leaves it none. All is checked before anything changes.
- * @param beforeChange Runs first where anything would change; may throw.
+ * Leaves the key with exactly what is requested; an empty list leaves it none.
  * @returns what the key now has, in the order of the request.
- * @throws ApiError NOT_FOUND for one that neither exists nor may be made; UNAUTHORIZED when detaching is not the root
- *   key's right; INSUFFICIENT_PERMISSIONS when making or attaching is not.
+ * @throws ApiError NOT_FOUND, PRECONDITION_FAILED as {@link addLinks}.
+ */
+export async function setLinks(
+  services: LinkServices,
+  actor: Actor,
+  kind: LinkKind,
+  request: LinkRequest,
+  rules: LinkRules,
+): Promise<Linked[]> {
+  const { keyId } = request
+  return await services.database.write(async (tx, touch) => {
+    if (!(await holdKey(tx, actor.workspaceId, keyId))) {
+      rules.mayChange(null)
+      throw notFound(`key ${keyId}`)
+    }
+    const linked = await replaceLinks(kind, tx, actor, request, { rules, now: services.clock() })
+    touch(keyId)
+    return linked
+  })
+}
+
+/**
+ * The same as {@link setLinks} as a part of a transaction, which holds the key and touches it. Everything is checked before
+ * anything changes.
  */
 export async function replaceLinks(
   kind: LinkKind,
-  tx: AnySql,
+  tx: Transaction,
   actor: Actor,
   request: LinkRequest,
-  beforeChange?: () => void,
+  { rules, now }: { rules: LinkRules; now: number },
 ): Promise<Linked[]> {
-  const { noun } = kind
   const { found, attached } = await readState(kind, tx, actor, request)
   const plan = planLinks(request.references, found, attached)
-  const isChange = [plan.missing, plan.detach, plan.create, plan.attach].some((list) => list.length > 0)
-  if (isChange) beforeChange?.()
-  if (plan.detach.length > 0)
-    requireRight(actor, anyOf('*', `rbac.*.remove_${noun}_from_key`), `remove a ${noun} from a key`)
-  // Whether there is one is said to who may attach it.
-  if (plan.missing.length + plan.create.length + plan.attach.length > 0)
-    requirePermission(actor, anyOf('*', `rbac.*.add_${noun}_to_key`))
+  rules.mayChange(plan)
   await kind.requireBounds(tx, actor.workspaceId, textsBeforeAndAfter(attached, plan))
   requireFound(kind, plan)
-  if (plan.create.length > 0) requirePermission(actor, anyOf('*', `rbac.*.create_${noun}`))
-  return await applyPlan(kind, tx, actor, request, { found, plan })
+  if (plan.create.length > 0) rules.mayCreate()
+  return await applyPlan(kind, tx, actor, request, { found, plan, now })
 }
 
 /**
- * The same as a verb of its own. A root key that may change nothing of this kind is refused all the same whether the key
- * exists or not, whatever it has, and whatever else there is; unless nothing changes, for which no right is needed.
- * @throws ApiError NOT_FOUND when there is no such key, else as {@link replaceLinks}.
+ * Detaches what is requested; what is unknown or not attached is passed over.
+ * @throws ApiError NOT_FOUND for a key that does not exist.
  */
-export async function setLinks(
-  kind: LinkKind,
-  tx: AnySql,
-  actor: Actor,
-  request: LinkRequest,
-): Promise<Linked[]> {
-  const { keyId } = request
-  const requireSome = () =>
-    requirePermission(
-      actor,
-      anyOf('*', `rbac.*.add_${kind.noun}_to_key`, `rbac.*.remove_${kind.noun}_from_key`),
-    )
-  if (await holdKey(tx, actor.workspaceId, keyId))
-    return await replaceLinks(kind, tx, actor, request, requireSome)
-  requireSome()
-  throw notFound(`key ${keyId}`)
-}
-
-/** Detaches what is requested; what is unknown or not attached is passed over. The right to is checked by the caller. */
 export async function removeLinks(
-  kind: LinkKind,
-  tx: AnySql,
+  services: Pick<Services, 'database'>,
   actor: Actor,
-  { keyId, references }: Omit<LinkRequest, 'now'>,
+  kind: LinkKind,
+  { keyId, references }: LinkRequest,
 ): Promise<void> {
-  const attached = await kind.listAttached(tx, actor.workspaceId, keyId)
-  const detach = resolveReferences(references, attached)
-  if (detach.length === 0) return
-  await kind.detach(tx, actor.workspaceId, keyId, idsOf(detach))
-  await audit(
-    tx,
-    actor,
-    detach.map((link) => disconnected(kind, keyId, link)),
-  )
+  await services.database.write(async (tx, touch) => {
+    if (!(await holdKey(tx, actor.workspaceId, keyId))) throw notFound(`key ${keyId}`)
+    const attached = await kind.listAttached(tx, actor.workspaceId, keyId)
+    const detach = resolveReferences(references, attached)
+    if (detach.length > 0) {
+      await kind.detach(tx, actor.workspaceId, keyId, idsOf(detach))
+      const entries = detach.map((link) => disconnected(kind, keyId, link))
+      await audit(tx, actor, entries)
+    }
+    touch(keyId)
+  })
 }
 
 async function readState(
@@ -166,8 +180,8 @@ async function applyPlan(
   kind: LinkKind,
   tx: AnySql,
   actor: Actor,
-  { keyId, references, now }: LinkRequest,
-  { found, plan }: { found: readonly Candidate[]; plan: LinkPlan },
+  { keyId, references }: LinkRequest,
+  { found, plan, now }: { found: readonly Candidate[]; plan: LinkPlan; now: number },
 ): Promise<Linked[]> {
   const { workspaceId } = actor
   if (plan.detach.length > 0) await kind.detach(tx, workspaceId, keyId, idsOf(plan.detach))

@@ -1,7 +1,7 @@
 import { type AuditActor, type AuditEntry, audit } from '../../audit/log.ts'
 import { bytesOfSlugs, requireBound, requirePermissionBounds } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
-import { ApiError, badRequest } from '../../errors.ts'
+import { ApiError } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import { listed } from '../../lib/listed.ts'
 import type { Touch } from '../../records/database.ts'
@@ -16,6 +16,9 @@ import {
   insertKeys,
   type NewKeyRow,
 } from './store.ts'
+
+/** What adds credits again and again. `day` of the month, shorter months on their last one; null = daily. */
+export type Refill = { amount: number; day: number | null }
 
 /** A key to be made, however it came: every check passed, names resolved to ids. */
 export type NewKey = {
@@ -33,7 +36,9 @@ export type NewKey = {
   enabled: boolean
   expiresAt: number | null
   remaining: number | null
-  refill: { amount: number; day: number | null; lastAt: number | null } | null
+  /** `lastAt`: Unix ms of the last refill; null = none yet. */
+  refill: (Refill & { lastAt: number | null }) | null
+  /** The limit `default`. */
   ratelimit: { limit: number; durationMs: number } | null
   roles: readonly { id: string; name: string }[]
   permissions: readonly { id: string; name: string; slug: string }[]
@@ -180,42 +185,4 @@ function auditEntries({ id, apiId, roles, permissions }: NewKey): AuditEntry[] {
       }),
     ),
   ]
-}
-
-type RefillInput = { interval: 'daily' | 'monthly'; amount: number; refillDay?: number | undefined }
-
-/**
- * A refill as it is stored: no day = daily.
- * @param path Where the field stands in the request, for the message.
- * @throws ApiError BAD_REQUEST for a refill of uses that are not counted, or a day on a daily one.
- */
-export function readRefill(
-  refill: RefillInput | undefined,
-  remaining: number | undefined,
-  { path, lastAt }: { path: string; lastAt: number | null },
-): NewKey['refill'] {
-  if (refill === undefined) return null
-  if (remaining === undefined) throw badRequest(`${path}: refill needs remaining to be set`)
-  return { ...refillDayOf(refill, path), amount: refill.amount, lastAt }
-}
-
-/** @throws ApiError BAD_REQUEST */
-export function refillDayOf({ interval, refillDay }: RefillInput, path: string): { day: number | null } {
-  if (interval === 'monthly') return { day: refillDay ?? 1 }
-  if (refillDay !== undefined)
-    throw badRequest(`${path}.refillDay: must be null (left out) when the interval is daily`)
-  return { day: null }
-}
-
-/** @throws ApiError BAD_REQUEST when neither duration nor refillInterval is given. */
-export function readRatelimit(
-  ratelimit:
-    | { limit: number; duration?: number | undefined; refillInterval?: number | undefined }
-    | undefined,
-  path: string,
-): NewKey['ratelimit'] {
-  if (ratelimit === undefined) return null
-  const durationMs = ratelimit.duration ?? ratelimit.refillInterval
-  if (durationMs === undefined) throw badRequest(`${path}.duration: Required`)
-  return { limit: ratelimit.limit, durationMs }
 }

@@ -7,7 +7,6 @@ import { deleteKeyPermissions, insertKeyPermissions, listKeyPermissions } from '
 export const permissionLinks: LinkKind = {
   noun: 'permission',
   idPrefix: 'perm',
-  createRights: ['rbac.*.create_permission'],
   hold: async (tx, workspaceId, { ids, texts }) =>
     (await holdPermissions(tx, workspaceId, { ids, slugs: texts })).map(candidate),
   listAttached: async (tx, workspaceId, keyId) =>

@@ -7,8 +7,6 @@ import { deleteKeyRoles, insertKeyRoles, listKeyRoles } from './store.ts'
 export const roleLinks: LinkKind = {
   noun: 'role',
   idPrefix: 'role',
-  // The v1 API asks for create_permission here, its documentation for create_role: either will do.
-  createRights: ['rbac.*.create_role', 'rbac.*.create_permission'],
   hold: async (tx, workspaceId, { ids, texts }) =>
     (await holdRoles(tx, workspaceId, { ids, names: texts })).map(candidate),
   listAttached: async (tx, workspaceId, keyId) => (await listKeyRoles(tx, workspaceId, keyId)).map(candidate),

@@ -1,17 +1,15 @@
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import type { Transaction } from '../../db/connect.ts'
-import type { UpdateKeyBody } from '../../doors/v1/keys/schema.ts'
-import { badRequest, notFound } from '../../errors.ts'
+import { notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
-import { readReferences } from '../../lib/link-plan.ts'
-import { parseMeta, readMeta } from '../../lib/meta.ts'
-import type { Call } from '../call.ts'
+import type { Reference } from '../../lib/link-plan.ts'
+import { parseMeta } from '../../lib/meta.ts'
 import { ensureIdentities } from '../identities/ensure-identities.ts'
 import type { Services } from '../parts.ts'
-import { type Actor, authenticate, type Right, requireOn, requireOnAny } from '../root-keys/authorize.ts'
-import { replaceLinks } from './links.ts'
-import { refillDayOf } from './new-keys.ts'
+import type { Actor } from '../root-keys/authorize.ts'
+import { type LinkRules, replaceLinks } from './links.ts'
+import type { Refill } from './new-keys.ts'
 import { permissionLinks } from './permission-links.ts'
 import { roleLinks } from './role-links.ts'
 import {
@@ -25,48 +23,75 @@ import {
   upsertDefaultLimit,
 } from './store.ts'
 
-const RIGHT: Right = { resource: 'api', action: 'update_key' }
+/** What an update changes: what is absent stays, null clears. */
+export type KeyUpdate = {
+  name?: string | null | undefined
+  meta?: Record<string, unknown> | null | undefined
+  /** Whose the key is: the identity is found or made. */
+  externalId?: string | null | undefined
+  /** Unix ms; null = never. */
+  expiresAt?: number | null | undefined
+  /** Credits left; null = not counted. */
+  remaining?: number | null | undefined
+  refill?: Refill | null | undefined
+  /** The limit `default`. `durationMs` null = an existing one keeps its own. */
+  ratelimit?: { limit: number; durationMs: number | null } | null | undefined
+  enabled?: boolean | undefined
+  /** Exactly these from now on. */
+  roles?: readonly Reference[] | undefined
+  permissions?: readonly Reference[] | undefined
+  /** What the caller calls the fields that change, for the audit log. */
+  fieldNames: readonly string[]
+}
 
-/** Changes a key: what is absent stays, null clears. Everything is checked first, then written in one transaction. */
+export type KeyUpdateRules = {
+  readonly roles: LinkRules
+  readonly permissions: LinkRules
+  /** Refuses a limit without duration, for a key that has none yet. */
+  readonly refuseMissingDuration: () => never
+}
+
+/**
+ * Changes a key in one transaction.
+ * @param key From `getKey`.
+ * @throws ApiError NOT_FOUND when the key was deleted in the meantime, or for a role or permission as `setLinks`;
+ *   PRECONDITION_FAILED at a bound.
+ */
 export async function updateKey(
-  services: Services,
-  call: Call,
-  body: UpdateKeyBody,
-): Promise<Record<string, never>> {
-  const { keyId } = body
-  readMeta(body.meta)
-  const roles = body.roles && readReferences(body.roles, 'roles')
-  const permissions = body.permissions && readReferences(body.permissions, 'permissions')
-  const actor = await authenticate(services, call)
-  requireOnAny(actor, RIGHT)
+  services: Pick<Services, 'database' | 'clock'>,
+  actor: Actor,
+  { id: keyId, apiId }: { id: string; apiId: string },
+  update: KeyUpdate,
+  rules: KeyUpdateRules,
+): Promise<void> {
   const { workspaceId } = actor
-  const key = await findKey(services.sql, workspaceId, keyId)
-  if (key === null) throw notFound(`key ${keyId}`)
-  requireOn(actor, RIGHT, key.apiId)
-  if (body.remaining === null && body.refill)
-    throw badRequest('refill: uses that are not counted (remaining is null) cannot be refilled')
+  const { roles, permissions, fieldNames } = update
   const now = services.clock()
-  const change = plainChange(body, now)
+  const change = plainChange(update, now)
 
   await services.database.write(async (tx, touch) => {
-    const owner = await ownerChange(tx, actor, body, now)
+    const owner = await ownerChange(tx, actor, update, now)
     const before = (await holdKey(tx, workspaceId, keyId)) ? await findKey(tx, workspaceId, keyId) : null
     if (before === null) throw notFound(`key ${keyId}`)
     await changeKey(tx, workspaceId, keyId, { ...change, ...owner }, now)
-    await changeLimit(tx, actor, body, now)
-    if (roles) await replaceLinks(roleLinks, tx, actor, { keyId, references: roles, now })
-    if (permissions) await replaceLinks(permissionLinks, tx, actor, { keyId, references: permissions, now })
+    if (!(await changeLimit(tx, actor, keyId, update, now))) rules.refuseMissingDuration()
+    if (roles) {
+      const request = { keyId, references: roles }
+      await replaceLinks(roleLinks, tx, actor, request, { rules: rules.roles, now })
+    }
+    if (permissions) {
+      const request = { keyId, references: permissions }
+      await replaceLinks(permissionLinks, tx, actor, request, { rules: rules.permissions, now })
+    }
     const after = await findKey(tx, workspaceId, keyId)
     const identityIds = new Set([before.identityId, after?.identityId])
     await audit(tx, actor, [
       {
         event: 'key.update',
-        description: `updated key ${keyId}: ${Object.keys(body)
-          .filter((field) => field !== 'keyId')
-          .join(', ')}`,
+        description: `updated key ${keyId}: ${fieldNames.join(', ')}`,
         resources: [
           { type: 'key', id: keyId, ...changesOf(fieldsOf(before), after && fieldsOf(after)) },
-          { type: 'api', id: key.apiId },
+          { type: 'api', id: apiId },
           // Those that it was taken from and given to: who looks for an identity finds them.
           ...(identityIds.size === 1
             ? []
@@ -76,7 +101,6 @@ export async function updateKey(
     ])
     touch(keyId)
   })
-  return {}
 }
 
 /** What an update can change, but for roles and permissions: they have entries of their own. */
@@ -95,52 +119,53 @@ const fieldsOf = (row: KeyRow) => ({
   enabled: row.enabled,
 })
 
-/** What needs no look at the database. @throws ApiError BAD_REQUEST for a day on a daily refill. */
+/** What needs no look at the database. */
 function plainChange(
-  { name, meta, expires, remaining, refill, enabled }: UpdateKeyBody,
+  { name, meta, expiresAt, remaining, refill, enabled }: KeyUpdate,
   now: number,
 ): KeyChange {
   const change: KeyChange = {}
   if (name !== undefined) change.name = name
-  if (meta !== undefined) change.meta = readMeta(meta)
-  if (expires !== undefined) change.expires_at = expires === 0 ? null : expires
+  if (meta !== undefined) change.meta = meta === null ? null : JSON.stringify(meta)
+  if (expiresAt !== undefined) change.expires_at = expiresAt
   if (remaining !== undefined) change.remaining = remaining
   if (refill !== undefined) {
     change.refill_amount = refill === null ? null : refill.amount
-    change.refill_day = refill === null ? null : refillDayOf(refill, 'refill').day
+    change.refill_day = refill === null ? null : refill.day
     change.last_refill_at = refill === null ? null : now
   }
   if (enabled !== undefined) change.enabled = enabled
   return change
 }
 
-/** The identity is found or made. `ownerId` is only looked at when `externalId` is absent. */
+/** The identity is found or made. */
 async function ownerChange(
   tx: Transaction,
   actor: Actor,
-  { externalId, ownerId }: UpdateKeyBody,
+  { externalId }: KeyUpdate,
   now: number,
 ): Promise<KeyChange> {
-  const wanted = externalId === undefined ? ownerId : externalId
-  if (wanted === undefined) return {}
-  if (wanted === null || wanted === '') return { owner_id: null, identity_id: null }
-  const identities = await ensureIdentities(tx, actor, [wanted], now)
-  return { owner_id: wanted, identity_id: identities.get(wanted) ?? null }
+  if (externalId === undefined) return {}
+  if (externalId === null) return { owner_id: null, identity_id: null }
+  const identities = await ensureIdentities(tx, actor, [externalId], now)
+  return { owner_id: externalId, identity_id: identities.get(externalId) ?? null }
 }
 
-/** Only the limit `default` is managed here. Without a duration an existing one keeps its own. */
+/** Only the limit `default` is managed here. @returns false when it needs a duration, as the key has none. */
 async function changeLimit(
   tx: Transaction,
   { workspaceId }: Actor,
-  { keyId, ratelimit }: UpdateKeyBody,
+  keyId: string,
+  { ratelimit }: KeyUpdate,
   now: number,
-): Promise<void> {
-  if (ratelimit === undefined) return
-  if (ratelimit === null) return await deleteDefaultLimit(tx, workspaceId, keyId)
-  const { limit, duration, refillInterval } = ratelimit
-  const durationMs = duration ?? refillInterval
-  if (durationMs !== undefined)
-    return await upsertDefaultLimit(tx, workspaceId, { id: newId('rl'), keyId, limit, durationMs }, now)
-  if (!(await changeDefaultLimit(tx, workspaceId, { keyId, limit }, now)))
-    throw badRequest('ratelimit.duration: Required')
+): Promise<boolean> {
+  if (ratelimit === undefined) return true
+  if (ratelimit === null) {
+    await deleteDefaultLimit(tx, workspaceId, keyId)
+    return true
+  }
+  const { limit, durationMs } = ratelimit
+  if (durationMs === null) return await changeDefaultLimit(tx, workspaceId, { keyId, limit }, now)
+  await upsertDefaultLimit(tx, workspaceId, { id: newId('rl'), keyId, limit, durationMs }, now)
+  return true
 }

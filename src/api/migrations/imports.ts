@@ -1,13 +1,13 @@
 import type { AnySql } from '../../db/connect.ts'
-import type { ImportElement } from '../../doors/v1/keys/schema.ts'
-import { badRequest } from '../../errors.ts'
+import { ApiError, notFound } from '../../errors.ts'
 import { cutText } from '../../lib/cut-text.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
-import { KEY_HASH_WANTED, readKeyHash } from '../../lib/key-hash.ts'
-import { readMeta } from '../../lib/meta.ts'
+import { listed } from '../../lib/listed.ts'
+import type { SealedKey } from '../../vault/vault.ts'
 import { hashKey } from '../../verify/secret.ts'
 import { type ApiRow, findApis } from '../apis/store.ts'
-import { type NewKey, readRatelimit, readRefill } from '../keys/new-keys.ts'
+import type { NewKey, Refill } from '../keys/new-keys.ts'
+import type { Services } from '../parts.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 
 /** A key to import: checked, its names not yet looked up. Plain data, for the queue. */
@@ -16,56 +16,42 @@ export type ImportedKey = Omit<NewKey, 'apiId' | 'keyspaceId' | 'roles' | 'permi
   permissions: readonly string[]
 }
 
-/**
- * An element of a migration as a key, and its text when that came with it.
- * @param path Where it stands in the request, for messages.
- * @throws ApiError BAD_REQUEST without hash and plaintext, or for contradictory fields.
- */
-export function readImport(
-  element: ImportElement,
-  path: string,
-): { key: ImportedKey; plaintext: string | null } {
-  const { plaintext = '', hash, prefix, expires } = element // empty texts count as absent
-  const refill = readRefill(element.refill, element.remaining, { path: `${path}.refill`, lastAt: null })
-  if (plaintext === '' && (hash === undefined || hash.value === ''))
-    throw badRequest(`${path}: either hash or plaintext is required`)
-  const ratelimit = readRatelimit(element.ratelimit, `${path}.ratelimit`)
-  readMeta(element.meta, `${path}.meta`)
-  const key: ImportedKey = {
-    id: newId('key'),
-    hash: plaintext === '' ? readHash(hash?.value ?? '', `${path}.hash.value`) : hashKey(plaintext),
-    start: element.start ?? startOf(plaintext, prefix ?? ''),
-    name: element.name ?? null,
-    ownerId: element.ownerId || null,
-    externalId: element.externalId || null,
-    meta: element.meta ?? null,
-    environment: element.environment ?? null,
-    enabled: element.enabled ?? true,
-    expiresAt: expires === undefined || expires === 0 ? null : expires,
-    remaining: element.remaining ?? null,
-    refill,
-    ratelimit,
-    roles: element.roles ?? [],
-    permissions: element.permissions ?? [],
-  }
-  return { key, plaintext: plaintext === '' ? null : plaintext }
+/** A key as another system knows it. */
+export type KeyToImport = Omit<ImportedKey, 'id' | 'hash' | 'start' | 'refill'> & {
+  /** The text, which is then kept encrypted; or its hash, in the form of `lib/key-hash.ts`. */
+  secret: { plaintext: string } | { hash: string }
+  /** The visible beginning; null = the first characters of the text. */
+  start: string | null
+  /** Characters that `start` shows besides, where the text begins with them and an underscore; empty = none. */
+  prefix: string
+  refill: Refill | null
 }
 
-/**
- * The hash in the form that is looked up. What is long enough to be meant as a digest and is no SHA-256 would never be
- * found. Shorter texts pass: v1 took any text, and programs are tested against it with such.
- * @throws ApiError BAD_REQUEST
- */
-function readHash(text: string, path: string): string {
-  const hash = readKeyHash(text)
-  if (hash !== null) return hash
-  if (text.length >= DIGEST_CHARACTERS_MIN || SHORT_DIGEST.test(text))
-    throw badRequest(`${path}: ${KEY_HASH_WANTED}`)
-  return text
+/** The key with the id that it gets, and its text when that came with it. */
+export function importedKey({ secret, start, prefix, refill, ...fields }: KeyToImport): Imported {
+  const plaintext = 'plaintext' in secret ? secret.plaintext : null
+  const key = {
+    id: newId('key'),
+    hash: 'hash' in secret ? secret.hash : hashKey(secret.plaintext),
+    start: start ?? startOf(plaintext ?? '', prefix),
+    ...fields,
+    refill: refill && { ...refill, lastAt: null },
+  }
+  return { key, plaintext }
 }
-const DIGEST_CHARACTERS_MIN = 40
-/** MD5 in hex; MD5 and SHA-1 in base64, which their padding tells from other texts. */
-const SHORT_DIGEST = /^([0-9a-f]{32,}|[\w+/-]{22}==|[\w+/-]{27}=)$/i
+export type Imported = { key: ImportedKey; plaintext: string | null }
+
+/** Seals the texts of those that came with one. @throws ApiError PRECONDITION_FAILED without a vault key. */
+export async function sealTexts(
+  { vault }: Pick<Services, 'vault'>,
+  workspaceId: WorkspaceId,
+  imported: readonly Imported[],
+): Promise<SealedKey[]> {
+  const texts = imported.flatMap(({ key, plaintext }) =>
+    plaintext === null ? [] : { keyId: key.id, plaintext },
+  )
+  return texts.length === 0 ? [] : await vault.seal(workspaceId, texts)
+}
 
 /** The first 4 characters, behind the prefix and its underscore when the key has one. */
 const startOf = (plaintext: string, prefix: string) =>
@@ -101,24 +87,32 @@ export async function readImportContext(
   }
 }
 
-/**
- * Each role and permission of each key is a row and an audit event: a call may name so many in all.
- * @throws ApiError BAD_REQUEST
- */
-export function requireFewLinks(
-  keys: readonly { roles?: readonly string[]; permissions?: readonly string[] }[],
-  path: string,
-): void {
-  const links = keys.reduce(
-    (sum, { roles = [], permissions = [] }) => sum + roles.length + permissions.length,
-    0,
-  )
-  if (links > LINKS_MAX)
-    throw badRequest(
-      `${path}: the keys of a call may have ${LINKS_MAX} roles and permissions in all, these have ${links}`,
-    )
+/** Each role and permission of each key is a row and an audit event: the keys of a call may have so many in all. */
+export const LINKS_MAX = 10_000
+
+/** The keyspace that keys of that API live in. @throws ApiError NOT_FOUND; PRECONDITION_FAILED when it holds no keys. */
+export function requireApi({ apis }: ImportContext, id: string): { id: string; keyspaceId: string } {
+  const api = apis.get(id)
+  if (api === undefined) throw notFound(`api ${id}`)
+  const { keyspaceId } = api
+  if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${id} has no keyspace`)
+  return { id, keyspaceId }
 }
-const LINKS_MAX = 10_000
+
+/** Every role and permission that one of the keys names. @throws ApiError PRECONDITION_FAILED naming what is missing. */
+export function requireNamed(
+  { roles, permissions }: ImportContext,
+  keys: readonly { roles?: readonly string[]; permissions?: readonly string[] }[],
+): void {
+  const roleNames = keys.flatMap(({ roles = [] }) => roles)
+  refuse('roles', missingOf(roleNames, roles))
+  const slugs = keys.flatMap(({ permissions = [] }) => permissions)
+  refuse('permissions', missingOf(slugs, permissions))
+}
+
+function refuse(kind: string, missing: readonly string[]): void {
+  if (missing.length > 0) throw new ApiError('PRECONDITION_FAILED', `${kind} not found: ${listed(missing)}`)
+}
 
 /** Names that none of the known ones has, each once. */
 export const missingOf = (names: readonly string[], known: ReadonlyMap<string, unknown>): string[] => [

@@ -1,16 +1,18 @@
 import { audit } from '../../audit/log.ts'
-import type { ResealVaultReply } from '../../doors/v1/keys/schema.ts'
 import { resealDataKeys } from '../../vault/reseal.ts'
-import type { Call } from '../call.ts'
 import type { Services } from '../parts.ts'
-import { authenticateOperator } from '../root-keys/authorize.ts'
+import type { Actor } from '../root-keys/authorize.ts'
 
 /**
  * The second step of changing the master key, in all workspaces: the servers run with `TOLLGATE_VAULT_KEY=new,old` by
  * now, and after this `old` can go.
+ * @returns data keys that an older master key had sealed, and data keys there are.
+ * @throws ApiError PRECONDITION_FAILED when the server has no vault key, or one data key does not open; then nothing changes.
  */
-export async function resealVault(services: Services, call: Call): Promise<ResealVaultReply> {
-  const actor = await authenticateOperator(services, call)
+export async function resealVault(
+  services: Pick<Services, 'database' | 'clock' | 'vault'>,
+  actor: Actor,
+): Promise<{ resealed: number; total: number }> {
   services.vault.requireOpen()
   const masters = await services.vault.masters
   return await services.database.write(

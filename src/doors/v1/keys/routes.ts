@@ -1,16 +1,6 @@
-import { addPermissions } from '../../../api/keys/add-permissions.ts'
-import { addRoles } from '../../../api/keys/add-roles.ts'
-import { createKey } from '../../../api/keys/create-key.ts'
 import { decryptKeys } from '../../../api/keys/decryption.ts'
 import { deleteKey } from '../../../api/keys/delete-key.ts'
-import { removePermissions } from '../../../api/keys/remove-permissions.ts'
-import { removeRoles } from '../../../api/keys/remove-roles.ts'
-import { setPermissions } from '../../../api/keys/set-permissions.ts'
-import { setRoles } from '../../../api/keys/set-roles.ts'
-import { updateKey } from '../../../api/keys/update-key.ts'
 import { whoami } from '../../../api/keys/whoami.ts'
-import { createKeys } from '../../../api/migrations/create-keys.ts'
-import { enqueueKeys } from '../../../api/migrations/enqueue-keys.ts'
 import {
   anyOf,
   authenticate,
@@ -19,24 +9,22 @@ import {
   requireOnAny,
   requireRight,
 } from '../../../api/root-keys/authorize.ts'
-import { resealVault } from '../../../api/vault/reseal-vault.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
 import { EraseReply } from '../erase-reply.ts'
 import { EmptyReply } from '../page.ts'
+import { createKeyEndpoint } from './create-key.ts'
 import { eraseKeyEndpoint } from './erase-key.ts'
 import { keyVerifications } from './get-verifications.ts'
 import { keyObject, whoamiObject } from './key-object.ts'
+import { addEndpoint, PERMISSIONS, ROLES, removeEndpoint, setEndpoint } from './links.ts'
 import { authenticateOnKey } from './right-on-key.ts'
 import {
   AttachPermissionsBody,
   AttachRolesBody,
   CreateKeyBody,
   CreateKeyReply,
-  CreateKeysBody,
-  CreateKeysReply,
   DeleteKeyBody,
-  EnqueueKeysBody,
   EraseKeyBody,
   GetKeyQuery,
   KeyObject,
@@ -45,8 +33,6 @@ import {
   LinkedReply,
   RemovePermissionsBody,
   RemoveRolesBody,
-  ResealVaultBody,
-  ResealVaultReply,
   UpdateKeyBody,
   UpdateRemainingBody,
   UpdateRemainingReply,
@@ -55,6 +41,7 @@ import {
   WhoamiBody,
   WhoamiReply,
 } from './schema.ts'
+import { updateKeyEndpoint } from './update-key.ts'
 import { updateRemainingEndpoint } from './update-remaining.ts'
 import { verifyKey } from './verify-key.ts'
 
@@ -71,7 +58,7 @@ export const keyRoutes: Endpoint[] = [
       introduced: '2023-12-06',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    createKey,
+    createKeyEndpoint,
   ),
   get(
     '/v1/keys.getKey',
@@ -93,7 +80,7 @@ export const keyRoutes: Endpoint[] = [
       summary: 'Update a key',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    updateKey,
+    updateKeyEndpoint,
   ),
   post(
     '/v1/keys.deleteKey',
@@ -165,7 +152,8 @@ export const keyRoutes: Endpoint[] = [
       summary: 'Attach permissions to a key',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    addPermissions,
+    (services, call, { keyId, permissions }) =>
+      addEndpoint(services, call, PERMISSIONS, { keyId, elements: permissions }),
   ),
   post(
     '/v1/keys.setPermissions',
@@ -175,7 +163,8 @@ export const keyRoutes: Endpoint[] = [
       summary: 'Replace the permissions of a key',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    setPermissions,
+    (services, call, { keyId, permissions }) =>
+      setEndpoint(services, call, PERMISSIONS, { keyId, elements: permissions }),
   ),
   post(
     '/v1/keys.removePermissions',
@@ -185,7 +174,8 @@ export const keyRoutes: Endpoint[] = [
       summary: 'Detach permissions from a key',
       errors: ['NOT_FOUND'],
     },
-    removePermissions,
+    (services, call, { keyId, permissions }) =>
+      removeEndpoint(services, call, PERMISSIONS, { keyId, elements: permissions }),
   ),
   post(
     '/v1/keys.addRoles',
@@ -195,7 +185,7 @@ export const keyRoutes: Endpoint[] = [
       summary: 'Attach roles to a key',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    addRoles,
+    (services, call, { keyId, roles }) => addEndpoint(services, call, ROLES, { keyId, elements: roles }),
   ),
   post(
     '/v1/keys.setRoles',
@@ -205,43 +195,11 @@ export const keyRoutes: Endpoint[] = [
       summary: 'Replace the roles of a key',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    setRoles,
+    (services, call, { keyId, roles }) => setEndpoint(services, call, ROLES, { keyId, elements: roles }),
   ),
   post(
     '/v1/keys.removeRoles',
     { input: RemoveRolesBody, reply: EmptyReply, summary: 'Detach roles from a key', errors: ['NOT_FOUND'] },
-    removeRoles,
-  ),
-  post(
-    '/v1/migrations.createKeys',
-    {
-      input: CreateKeysBody,
-      reply: CreateKeysReply,
-      summary: 'Import keys, all or none',
-      introduced: '2024-05-08',
-      errors: ['NOT_FOUND', 'CONFLICT', 'PRECONDITION_FAILED'],
-    },
-    createKeys,
-  ),
-  post(
-    '/v1/migrations.enqueueKeys',
-    {
-      input: EnqueueKeysBody,
-      reply: EmptyReply,
-      summary: 'Import keys later',
-      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
-      status: 202,
-    },
-    enqueueKeys,
-  ),
-  post(
-    '/v1/vault.reseal',
-    {
-      input: ResealVaultBody,
-      reply: ResealVaultReply,
-      summary: 'Seal recoverable keys with the first vault key',
-      errors: ['PRECONDITION_FAILED'],
-    },
-    resealVault,
+    (services, call, { keyId, roles }) => removeEndpoint(services, call, ROLES, { keyId, elements: roles }),
   ),
 ]

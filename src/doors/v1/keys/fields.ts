@@ -1,0 +1,39 @@
+import type { NewKey, Refill } from '../../../api/keys/new-keys.ts'
+import { badRequest } from '../../../errors.ts'
+
+type RefillField = { interval: 'daily' | 'monthly'; amount: number; refillDay?: number | undefined }
+type RatelimitField = { limit: number; duration?: number | undefined; refillInterval?: number | undefined }
+
+/**
+ * The refill of a new key.
+ * @param path Where the field stands in the request, for the message.
+ * @throws ApiError BAD_REQUEST for a refill of uses that are not counted, or a day on a daily one.
+ */
+export function readRefill(
+  refill: RefillField | undefined,
+  remaining: number | undefined,
+  path: string,
+): Refill | null {
+  if (refill === undefined) return null
+  if (remaining === undefined) throw badRequest(`${path}: refill needs remaining to be set`)
+  return { amount: refill.amount, day: refillDayOf(refill, path) }
+}
+
+/** @returns null = daily. @throws ApiError BAD_REQUEST for a day on a daily refill. */
+export function refillDayOf({ interval, refillDay }: RefillField, path: string): number | null {
+  if (interval === 'monthly') return refillDay ?? 1
+  if (refillDay !== undefined)
+    throw badRequest(`${path}.refillDay: must be null (left out) when the interval is daily`)
+  return null
+}
+
+/** The limit of a new key. @throws ApiError BAD_REQUEST when neither duration nor refillInterval is given. */
+export function readRatelimit(ratelimit: RatelimitField | undefined, path: string): NewKey['ratelimit'] {
+  if (ratelimit === undefined) return null
+  const durationMs = ratelimit.duration ?? ratelimit.refillInterval
+  if (durationMs === undefined) throw badRequest(`${path}.duration: Required`)
+  return { limit: ratelimit.limit, durationMs }
+}
+
+/** When a new key expires, Unix ms; null = never, which a 0 says too. */
+export const expiryOf = (expires: number | undefined) => expires || null

@@ -1,0 +1,112 @@
+import { addLinks, type LinkKind, type LinkRules, removeLinks, setLinks } from '../../../api/keys/links.ts'
+import { permissionLinks } from '../../../api/keys/permission-links.ts'
+import { roleLinks } from '../../../api/keys/role-links.ts'
+import {
+  type Actor,
+  anyOf,
+  authenticate,
+  requirePermission,
+  requireRight,
+} from '../../../api/root-keys/authorize.ts'
+import { type LinkElement, readReferences } from '../../../lib/link-plan.ts'
+import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+import type { LinkedReply } from './schema.ts'
+
+/** Roles and permissions of a key differ in v1 by the name of the list and by one right. */
+export type V1Links = {
+  kind: LinkKind
+  /** Name of the list in a body. */
+  field: 'roles' | 'permissions'
+  /** keys.add… needs one of these to make what does not exist. */
+  createRights: readonly string[]
+}
+
+export const ROLES: V1Links = {
+  kind: roleLinks,
+  field: 'roles',
+  // The v1 API asks for create_permission here, its documentation for create_role: either will do.
+  createRights: ['rbac.*.create_role', 'rbac.*.create_permission'],
+}
+export const PERMISSIONS: V1Links = {
+  kind: permissionLinks,
+  field: 'permissions',
+  createRights: ['rbac.*.create_permission'],
+}
+
+/** keys.addPermissions and keys.addRoles: the requested ones, in the order of the request. */
+export async function addEndpoint(
+  services: DoorServices,
+  call: HttpCall,
+  { kind, field, createRights }: V1Links,
+  { keyId, elements }: LinksBody,
+): Promise<LinkedReply> {
+  const { noun } = kind
+  const references = readReferences(elements, field)
+  const actor = await authenticate(services, call, anyOf('*', `rbac.*.add_${noun}_to_key`))
+  return await addLinks(
+    services,
+    actor,
+    kind,
+    { keyId, references },
+    { mayCreate: () => requireRight(actor, anyOf('*', ...createRights), `create a ${noun}`) },
+  )
+}
+
+/** keys.setPermissions and keys.setRoles. What the root key may do is asked only for what really changes. */
+export async function setEndpoint(
+  services: DoorServices,
+  call: HttpCall,
+  { kind, field }: V1Links,
+  { keyId, elements }: LinksBody,
+): Promise<LinkedReply> {
+  const references = readReferences(elements, field)
+  const actor = await authenticate(services, call)
+  return await setLinks(services, actor, kind, { keyId, references }, settingRules(actor, kind))
+}
+
+/** keys.removePermissions and keys.removeRoles. */
+export async function removeEndpoint(
+  services: DoorServices,
+  call: HttpCall,
+  { kind, field }: V1Links,
+  { keyId, elements }: LinksBody,
+): Promise<Record<string, never>> {
+  const references = readReferences(elements, field)
+  const actor = await authenticate(services, call, anyOf('*', `rbac.*.remove_${kind.noun}_from_key`))
+  await removeLinks(services, actor, kind, { keyId, references })
+  return {}
+}
+
+type LinksBody = { keyId: string; elements: readonly LinkElement[] }
+
+/** Where a list of exactly these replaces what the key has. */
+export const replacingRules = (actor: Actor, { noun }: LinkKind): LinkRules => ({
+  mayChange(plan) {
+    if (plan === null) return
+    if (plan.detach.length > 0)
+      requireRight(actor, anyOf('*', `rbac.*.remove_${noun}_from_key`), `remove a ${noun} from a key`)
+    // Whether there is one is said to who may attach it.
+    if (plan.missing.length + plan.create.length + plan.attach.length > 0)
+      requirePermission(actor, anyOf('*', `rbac.*.add_${noun}_to_key`))
+  },
+  mayCreate: () => requirePermission(actor, anyOf('*', `rbac.*.create_${noun}`)),
+})
+
+/**
+ * The same as a call of its own. A root key that may change nothing of this kind is refused all the same whether the key
+ * exists or not, whatever it has, and whatever else there is; unless nothing changes, for which no right is needed.
+ */
+function settingRules(actor: Actor, kind: LinkKind): LinkRules {
+  const { noun } = kind
+  const { mayChange, mayCreate } = replacingRules(actor, kind)
+  return {
+    mayChange(plan) {
+      const isChange =
+        plan === null || [plan.missing, plan.detach, plan.create, plan.attach].some((list) => list.length > 0)
+      if (isChange)
+        requirePermission(actor, anyOf('*', `rbac.*.add_${noun}_to_key`, `rbac.*.remove_${noun}_from_key`))
+      mayChange(plan)
+    },
+    mayCreate,
+  }
+}

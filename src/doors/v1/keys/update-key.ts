@@ -1,0 +1,52 @@
+import { type KeyUpdate, updateKey } from '../../../api/keys/update-key.ts'
+import { badRequest } from '../../../errors.ts'
+import { readReferences } from '../../../lib/link-plan.ts'
+import { readMeta } from '../../../lib/meta.ts'
+import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+import { refillDayOf } from './fields.ts'
+import { PERMISSIONS, ROLES, replacingRules } from './links.ts'
+import { authenticateOnKey } from './right-on-key.ts'
+import type { UpdateKeyBody } from './schema.ts'
+
+/** What the body says alone is checked before the root key; what its fields say together, after the right. */
+export async function updateKeyEndpoint(
+  services: DoorServices,
+  call: HttpCall,
+  body: UpdateKeyBody,
+): Promise<Record<string, never>> {
+  readMeta(body.meta)
+  const roles = body.roles && readReferences(body.roles, 'roles')
+  const permissions = body.permissions && readReferences(body.permissions, 'permissions')
+  const { actor, key } = await authenticateOnKey(services, call, 'update_key', body.keyId)
+  const update = { ...readUpdate(body), roles, permissions }
+  await updateKey(services, actor, key, update, {
+    roles: replacingRules(actor, ROLES.kind),
+    permissions: replacingRules(actor, PERMISSIONS.kind),
+    refuseMissingDuration() {
+      throw badRequest('ratelimit.duration: Required')
+    },
+  })
+  return {}
+}
+
+/** `ownerId` is only looked at when `externalId` is absent. @throws ApiError BAD_REQUEST */
+function readUpdate(body: UpdateKeyBody): KeyUpdate {
+  const { name, meta, externalId, ownerId, expires, remaining, refill, ratelimit, enabled } = body
+  if (remaining === null && refill)
+    throw badRequest('refill: uses that are not counted (remaining is null) cannot be refilled')
+  const owner = externalId === undefined ? ownerId : externalId
+  return {
+    name,
+    meta,
+    externalId: owner === '' ? null : owner,
+    expiresAt: expires === 0 ? null : expires,
+    remaining,
+    refill: refill && { amount: refill.amount, day: refillDayOf(refill, 'refill') },
+    ratelimit: ratelimit && {
+      limit: ratelimit.limit,
+      durationMs: ratelimit.duration ?? ratelimit.refillInterval ?? null,
+    },
+    enabled,
+    fieldNames: Object.keys(body).filter((field) => field !== 'keyId'),
+  }
+}

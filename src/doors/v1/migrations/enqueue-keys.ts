@@ -1,0 +1,26 @@
+import { getApi } from '../../../api/apis/get-api.ts'
+import { enqueueKeys } from '../../../api/migrations/enqueue-keys.ts'
+import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
+import { notFound } from '../../../errors.ts'
+import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+import { readImport, requireFewLinks } from './read-import.ts'
+import type { EnqueueKeysBody } from './schema.ts'
+
+/** What can be said of a key alone is checked before the answer; the rest when the queue comes to it. */
+export async function enqueueKeysEndpoint(
+  services: DoorServices,
+  call: HttpCall,
+  { migrationId, apiId, keys }: EnqueueKeysBody,
+): Promise<Record<string, never>> {
+  requireFewLinks(keys, 'keys')
+  const create = anyOf('api.*.create_key', `api.${apiId}.create_key`)
+  const encrypt = anyOf('api.*.encrypt_key', `api.${apiId}.encrypt_key`)
+  const hasPlaintext = keys.some(({ plaintext = '' }) => plaintext !== '')
+  const rights = anyOf('*', hasPlaintext ? { and: [create, encrypt] } : create)
+  const actor = await authenticate(services, call, rights)
+  const { keyspaceId } = await getApi(services, actor, apiId)
+  if (keyspaceId === null) throw notFound(`keyspace of api ${apiId}`)
+  const imports = keys.map((element, index) => readImport(element, `keys.${index}`))
+  await enqueueKeys(services, actor, { migrationId, apiId }, imports)
+  return {}
+}
