@@ -57,8 +57,9 @@ const SHARED: Record<string, readonly string[]> = {
 const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts', 'src/log-events.ts', 'src/episodes.ts']
 /** Everyone may import its types; its values only from `server/` upwards. */
 const CONFIG = 'src/config.ts'
-/** Wire shapes of v1 that operations still import, until each resource is cut into a door and operations. */
-const WIRE = /^src\/doors\/v1\/([a-z-]+\/schema|keys\/key-object|page|unix-ms)\.ts$/
+/** Operations that still import wire shapes of v1, until each resource is cut into a door and operations. */
+const UNCUT = /^src\/api\/(keys|migrations|vault)\//
+const WIRE = /^src\/doors\/v1\/[a-z-]+\/schema\.ts$/
 /** Where SQL may stand, besides every `store.ts`. */
 const SQL_FOLDERS = ['src/db/', 'src/records/', 'src/usage/']
 const SQL_FILES = ['src/audit/log.ts']
@@ -70,9 +71,20 @@ const root = join(import.meta.dir, '..')
 const found: Record<'casts' | 'anys' | 'sql' | 'environment' | 'only', Finding[]> & {
   files: string[]
   imports: Import[]
+  packages: (Finding & { name: string })[]
   /** Test files that set their own timeout. */
   timeouts: Set<string>
-} = { files: [], imports: [], casts: [], anys: [], sql: [], environment: [], only: [], timeouts: new Set() }
+} = {
+  files: [],
+  imports: [],
+  packages: [],
+  casts: [],
+  anys: [],
+  sql: [],
+  environment: [],
+  only: [],
+  timeouts: new Set(),
+}
 
 const api = new API({ cwd: root })
 
@@ -103,6 +115,8 @@ function inspect(file: string, source: SourceFile): void {
       const to = normalize(join(dirname(file), target.path))
       found.imports.push({ from: file, to, line: lineOf(node.end), isType: target.isType })
     }
+    const name = packageOf(node)
+    if (name !== null) found.packages.push({ ...at(node), name })
     if ((isAsExpression(node) && !isPlainAs(node)) || isNonNullExpression(node)) {
       if (!hasReason(node)) found.casts.push(at(node))
     }
@@ -142,6 +156,13 @@ function importedBy(node: Node): { path: string; isType: boolean } | null {
   return { path: argument.text, isType: isNewExpression(node) }
 }
 
+/** `bun:test` of `import { test } from 'bun:test'`; null for a path. */
+function packageOf(node: Node): string | null {
+  if (!isImportDeclaration(node) && !isExportDeclaration(node)) return null
+  const name = node.moduleSpecifier
+  return name !== undefined && isStringLiteral(name) && !name.text.startsWith('.') ? name.text : null
+}
+
 function isTypeImport(node: Node): boolean {
   if (!isImportDeclaration(node) || node.importClause === undefined) return false
   if (node.importClause.phaseModifier === SyntaxKind.TypeKeyword) return true
@@ -174,7 +195,7 @@ function wrongAbout({ from, to, isType }: Import): string | null {
     return isType || tierOf(room) >= tierOf('server') ? null : 'only the types of config.ts are open to all'
   if (target === null) return 'it is directly in src/ and not open to all'
   if (tierOf(room) === -1) return `${room}/ is in no tier`
-  if (room === 'api' && WIRE.test(to)) return null
+  if (UNCUT.test(from) && WIRE.test(to)) return null
   return tierOf(target) < tierOf(room) ? null : `${room}/ may not import ${target}/`
 }
 
@@ -198,6 +219,24 @@ test('imports go down the tiers only, and sideways where the tables allow it', (
       return rule === null ? [] : [`${one.from}:${one.line} imports ${one.to}: ${rule}`]
     })
   expect(wrong).toEqual([])
+})
+
+/**
+ * What an operation takes and gives are plain values and an actor: the shape of a body is each dialect's own, and so is who is
+ * asked first. The tiers keep it from importing a door.
+ */
+test('operations know neither a wire schema nor the call that came', () => {
+  const schemas = found.packages.filter(
+    ({ file, name }) => roomOf(file) === 'api' && name.startsWith('@sinclair/typebox'),
+  )
+  const calls = found.imports.filter(
+    ({ from, to }) =>
+      to === 'src/api/call.ts' &&
+      roomOf(from) === 'api' &&
+      from !== 'src/api/root-keys/authorize.ts' &&
+      !UNCUT.test(from),
+  )
+  expect([...schemas.map(place), ...calls.map(({ from, line }) => `${from}:${line}`)]).toEqual([])
 })
 
 test('the program imports neither tests nor benchmarks', () => {
