@@ -18,6 +18,7 @@ import {
   isTypeReferenceNode,
 } from 'typescript/unstable/ast/is'
 import { API } from 'typescript/unstable/async'
+import { BOTH, EMBEDDED_ONLY, filesOf, LANES, testFiles } from './lanes.ts'
 
 setDefaultTimeout(60_000) // the compiler reads the whole program
 
@@ -275,7 +276,7 @@ test('every file is imported by another', () => {
       .map(({ to }) => to),
   )
   const isEntry = (file: string) =>
-    ['src/main.ts', 'src/build.ts', 'test/hostile/main.ts'].includes(file) ||
+    ['src/main.ts', 'src/build.ts', 'test/hostile/main.ts', 'test/nightly.ts'].includes(file) ||
     /\.(test|child|d)\.ts$/.test(file) ||
     file.startsWith('bench/')
   expect(found.files.filter((file) => !isEntry(file) && !imported.has(file))).toEqual([])
@@ -296,6 +297,15 @@ test('SQL stands only in a store.ts, in db/, in records/, in usage/ and in audit
     SQL_FILES.includes(file) ||
     SQL_FOLDERS.some((folder) => file.startsWith(folder))
   expect(inProgram(found.sql.filter(({ file }) => !isAllowed(file)))).toEqual([])
+})
+
+/** Each pattern of the table has files, and each file a lane: what no lane runs, CI does not prove. */
+test('CI runs every test file', () => {
+  const files = testFiles()
+  const inLanes = new Set(LANES.flatMap((lane) => filesOf(lane)))
+  expect(files.filter((file) => !inLanes.has(file))).toEqual([])
+  const patterns = [...EMBEDDED_ONLY, ...BOTH]
+  expect(patterns.filter((pattern) => !files.some((file) => new Bun.Glob(pattern).match(file)))).toEqual([])
 })
 
 test('no test runs alone', () => {

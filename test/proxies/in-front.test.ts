@@ -3,7 +3,6 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PATIENT } from '../docs/blocks.ts'
-import { TEST_DATABASE_URL } from '../support/database.ts'
 import { makeKey } from '../support/fixtures.ts'
 import { sendRaw } from '../support/raw.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
@@ -46,10 +45,10 @@ const MARKS = new Map([
 ])
 
 /** Proxies do not know which database it is, so one suite is enough. */
-const once = (isInstalled: boolean) => describe.if(isInstalled && TEST_DATABASE_URL === null)
+const where = (isInstalled: boolean) => describe.if(isInstalled)
 
 for (const configuration of [...IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND])
-  once(configuration.isInstalled)(configuration.name, () => tests(configuration))
+  where(configuration.isInstalled)(configuration.name, () => tests(configuration))
 
 function tests(configuration: Configuration): void {
   const isOverSocket = configuration === OVER_A_SOCKET

@@ -1,6 +1,6 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import { fileURLToPath } from 'node:url'
-import { TEST_DATABASE_URL } from '../support/database.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 import { outcomeOf } from '../support/outcome.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import type { Report } from './main.ts'
@@ -17,35 +17,40 @@ async function simulate(...options: string[]): Promise<Report> {
   return JSON.parse(out) as Report // what --json prints
 }
 
-/** The simulation has a database of its own; the suite for a real Postgres has more time for it. */
-const isEmbedded = TEST_DATABASE_URL === null
-
 test('whatever fails, in whatever order: limits, credits, caches and usage stay what they are said to be', async () => {
-  const seconds = isEmbedded ? '10' : '50'
-  // Other seeds in the one suite than in the other.
-  const seed = isEmbedded ? '1' : '100000'
+  // At night other seeds than in the daytime.
+  const [seconds, seed] = IS_NIGHTLY ? ['120', '100000'] : ['10', '1']
   const report = await simulate('--seconds', seconds, '--seeds', '1000000', '--seed', seed)
   expect(report.failed, 'bun run simulate --seeds 1 --seed … shows the steps').toBeNull()
   expect(report.decisions).toBeGreaterThan(10_000)
   expect(report.faults).toBeGreaterThan(100)
 })
 
-/** A simulation that finds nothing may be one that looks at nothing. It begins near a seed that finds each, for time's sake. */
-test.skipIf(!isEmbedded).each([
+/** Bugs to plant: the name, a seed to begin near the one that finds it, and what is then said. */
+type Plant = [name: string, first: string, message: RegExp]
+const PLANTS: Plant[] = [
   ['window-edge', '1', /expected .* used until .*, got/],
+  ['stale-cache', '1', /had to see version/],
+  ['credits-for-free', '1', /credits were answered/],
+]
+const PLANTS_OF_THE_NIGHT: Plant[] = [
   ['flush-forgets', '1', /stopped cleanly: .* used until|the database has/],
   ['rewrite-skips', '1', /the database has|has stopped cleanly/],
   ['restore-doubles', '1', /expected .* used until .*, got/],
   ['failed-goes-on', '60', /more than its limit|answers that nobody asked for|expected .* used until/],
   ['refusal-charges', '1', /expected .* used until .*, got/],
-  ['stale-cache', '1', /had to see version/],
-  ['credits-for-free', '1', /credits were answered/],
   ['locked-charges', '150', /credits are spent, .* were answered/],
-])('it finds a planted bug, and nothing with the same seed without it: %s', async (plant, first, message) => {
-  const { failed } = await simulate('--plant', plant, '--seed', first, '--seeds', '2000')
-  expect(failed?.message ?? 'nothing').toMatch(message)
-  const seed = String(failed?.seed)
-  console.log(`${plant} is caught by seed ${seed}: ${failed?.message}`)
-  expect((await simulate('--plant', plant, '--seed', seed, '--seeds', '1')).failed).toEqual(failed)
-  expect(await simulate('--seed', seed, '--seeds', '1')).toMatchObject({ seeds: 1, failed: null })
-})
+]
+
+/** A simulation that finds nothing may be one that looks at nothing. */
+test.each([...PLANTS, ...(IS_NIGHTLY ? PLANTS_OF_THE_NIGHT : [])])(
+  'it finds a planted bug, and nothing with the same seed without it: %s',
+  async (plant, first, message) => {
+    const { failed } = await simulate('--plant', plant, '--seed', first, '--seeds', '2000')
+    expect(failed?.message ?? 'nothing').toMatch(message)
+    const seed = String(failed?.seed)
+    console.log(`${plant} is caught by seed ${seed}: ${failed?.message}`)
+    expect((await simulate('--plant', plant, '--seed', seed, '--seeds', '1')).failed).toEqual(failed)
+    expect(await simulate('--seed', seed, '--seeds', '1')).toMatchObject({ seeds: 1, failed: null })
+  },
+)

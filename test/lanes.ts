@@ -1,0 +1,85 @@
+import { join } from 'node:path'
+
+/**
+ * Which test files CI runs on which database. `bun test` alone runs all of them on the embedded one, `bun run nightly` all of
+ * them on both.
+ *
+ * | lane | runs |
+ * |---|---|
+ * | `embedded` | what says something about the embedded database, about ends and first runs; and one pass over every endpoint |
+ * | `postgres` | everything but what the first lane alone runs |
+ *
+ * `bun test/lanes.ts <lane>` prints the files of a lane. `tidy.test.ts` holds the table to the files that there are.
+ */
+export const LANES = ['embedded', 'postgres'] as const
+export type Lane = (typeof LANES)[number]
+
+/** Patterns below test/ of what CI runs in the first lane alone. */
+export const EMBEDDED_ONLY = [
+  'db/embedded/*.test.ts',
+  // Launchers and first runs: they start the program as the README says, without a database.
+  'docs/typescript.test.ts',
+  'start/binary.test.ts',
+  'start/container.test.ts',
+  'start/interrupts.test.ts',
+  'start/script.test.ts',
+  // It has a database of its own, in simulated time.
+  'simulation/*.test.ts',
+]
+
+/** Patterns below test/ of what runs in both: where the embedded database could answer differently. */
+export const BOTH = [
+  // Real processes, their ends and their data directories.
+  'docs/commands.test.ts',
+  'start/endings.test.ts',
+  'start/erasure-kill.test.ts',
+  'start/full-disk.test.ts',
+  'start/import-kill.test.ts',
+  'start/imports-and-vault.test.ts',
+  'start/restart.test.ts',
+  'start/stopping.test.ts',
+  'start/thread-death.test.ts',
+  'usage/exactly-once.test.ts',
+  'usage/kill.test.ts',
+  // Every endpoint with the official client, every statement, and requests of all kinds.
+  'doors/v1/statements.test.ts',
+  'hostile/generated.test.ts',
+  'sdk/*.test.ts',
+  // The statements that are more than a row by its id.
+  'api/analytics/oracle.test.ts',
+  'api/audit-events/store.test.ts',
+  'api/ratelimits/limit.test.ts',
+  'api/keys/verify-key.test.ts',
+  'api/vault/vault.test.ts',
+  'api/workspaces/bounds.test.ts',
+  'db/array-types.test.ts',
+  'db/migrate.test.ts',
+  'db/transactions.test.ts',
+  'limiter/flush/flush.test.ts',
+  'usage/recorder.test.ts',
+  'verify/credits.test.ts',
+]
+
+const test = join(import.meta.dir)
+
+/** Paths below test/ of every test file. */
+export const testFiles = (): string[] => [...new Bun.Glob('**/*.test.ts').scanSync(test)].sort()
+
+/** @returns paths below test/ of the files of a lane. */
+export function filesOf(lane: Lane, files = testFiles()): string[] {
+  const isOf = (patterns: readonly string[], file: string) =>
+    patterns.some((pattern) => new Bun.Glob(pattern).match(file))
+  return files.filter((file) =>
+    lane === 'embedded' ? isOf([...EMBEDDED_ONLY, ...BOTH], file) : !isOf(EMBEDDED_ONLY, file),
+  )
+}
+
+if (import.meta.main) {
+  const [lane] = process.argv.slice(2)
+  const known = LANES.find((each) => each === lane)
+  if (known === undefined) {
+    console.error(`no lane is called ${lane}: ${LANES.join(', ')}`)
+    process.exit(2)
+  }
+  for (const file of filesOf(known)) console.log(`test/${file}`)
+}

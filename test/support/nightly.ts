@@ -1,0 +1,2 @@
+/** The long campaigns run too: `bun run nightly` sets it, CI does not. */
+export const IS_NIGHTLY = process.env.TEST_NIGHTLY === '1'
