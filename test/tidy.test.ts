@@ -58,9 +58,6 @@ const SHARED: Record<string, readonly string[]> = {
 const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts', 'src/log-events.ts', 'src/episodes.ts']
 /** Everyone may import its types; its values only from `server/` upwards. */
 const CONFIG = 'src/config.ts'
-/** Operations that still import wire shapes of v1, until each resource is cut into a door and operations. */
-const UNCUT = /^src\/api\/(keys|migrations|vault)\//
-const WIRE = /^src\/doors\/v1\/[a-z-]+\/schema\.ts$/
 /** Where SQL may stand, besides every `store.ts`. */
 const SQL_FOLDERS = ['src/db/', 'src/records/', 'src/usage/']
 const SQL_FILES = ['src/audit/log.ts']
@@ -196,7 +193,6 @@ function wrongAbout({ from, to, isType }: Import): string | null {
     return isType || tierOf(room) >= tierOf('server') ? null : 'only the types of config.ts are open to all'
   if (target === null) return 'it is directly in src/ and not open to all'
   if (tierOf(room) === -1) return `${room}/ is in no tier`
-  if (UNCUT.test(from) && WIRE.test(to)) return null
   return tierOf(target) < tierOf(room) ? null : `${room}/ may not import ${target}/`
 }
 
@@ -232,10 +228,7 @@ test('operations know neither a wire schema nor the call that came', () => {
   )
   const calls = found.imports.filter(
     ({ from, to }) =>
-      to === 'src/api/call.ts' &&
-      roomOf(from) === 'api' &&
-      from !== 'src/api/root-keys/authorize.ts' &&
-      !UNCUT.test(from),
+      to === 'src/api/call.ts' && roomOf(from) === 'api' && from !== 'src/api/root-keys/authorize.ts',
   )
   expect([...schemas.map(place), ...calls.map(({ from, line }) => `${from}:${line}`)]).toEqual([])
 })

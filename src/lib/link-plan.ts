@@ -1,28 +1,10 @@
-import { badRequest } from '../errors.ts'
-
-/** A role or permission as a request names it. `id` wins over the texts, `slug` over its old name `name`. */
-export type LinkElement = { id?: string; slug?: string; name?: string; create?: boolean }
-
-/** The same, read: by id, or by the text that is unique among its kind (a role's name, a permission's slug). */
+/** How a role or permission is named: by id, or by the text that is unique among its kind (a role's name, a permission's slug). */
 export type Reference = { id: string } | { text: string; create: boolean }
 
-/** What replies hold of a role or permission. */
+/** A role or permission that exists. */
 export type Linked = { id: string; name: string }
-/** One that exists. */
+/** The same, with the text that names it. */
 export type Candidate = Linked & { text: string }
-
-/**
- * @param path Where the list stands in the request, for the message.
- * @throws ApiError BAD_REQUEST for an element that names nothing.
- */
-export function readReferences(elements: readonly LinkElement[], path: string): Reference[] {
-  return elements.map(({ id, slug, name, create = false }, index) => {
-    if (id !== undefined) return { id }
-    const text = slug ?? name
-    if (text === undefined) throw badRequest(`${path}.${index}: an id or a name is required`)
-    return { text, create }
-  })
-}
 
 export type LinkPlan = {
   /** References to what does not exist and is not to be made. */

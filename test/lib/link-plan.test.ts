@@ -1,6 +1,7 @@
 import { expect, test } from 'bun:test'
+import { readReferences } from '../../src/doors/v1/references.ts'
 import { ApiError } from '../../src/errors.ts'
-import { planLinks, readReferences, resolveReferences } from '../../src/lib/link-plan.ts'
+import { planLinks, resolveReferences } from '../../src/lib/link-plan.ts'
 
 const a = { id: 'perm_a', name: 'A', text: 'a' }
 const b = { id: 'perm_b', name: 'B', text: 'b' }

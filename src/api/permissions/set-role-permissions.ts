@@ -27,7 +27,7 @@ import {
 /**
  * Leaves the role with exactly these permissions; every key with the role has them at its next verification.
  * @param references Permissions by id or slug.
- * @param options.admit Asked once it is known what would change, before anything does; throws to refuse.
+ * @param options.mayChange Asked once it is known what would change, before anything does; throws to refuse.
  * @returns what the role then has, in the order of the references, each once.
  * @throws ApiError NOT_FOUND for the role, or a permission that is not to be made; PRECONDITION_FAILED at a bound.
  */
@@ -36,7 +36,7 @@ export async function setRolePermissions(
   actor: Actor,
   roleId: string,
   references: readonly Reference[],
-  { admit }: { admit: (plan: Pick<LinkPlan, 'create' | 'detach'>) => void },
+  { mayChange }: { mayChange: (plan: Pick<LinkPlan, 'create' | 'detach'>) => void },
 ): Promise<Linked[]> {
   const { workspaceId } = actor
   const now = services.clock()
@@ -51,7 +51,7 @@ export async function setRolePermissions(
     const plan = planLinks(references, found.map(candidate), attached.map(candidate))
     const [missing] = plan.missing
     if (missing !== undefined) throw notFound(`permission ${'id' in missing ? missing.id : missing.text}`)
-    admit(plan)
+    mayChange(plan)
 
     const { before, after } = textsBeforeAndAfter(attached.map(candidate), plan)
     await requirePermissionBounds(tx, workspaceId, {

@@ -8,8 +8,8 @@ import {
   requirePermission,
   requireRight,
 } from '../../../api/root-keys/authorize.ts'
-import { type LinkElement, readReferences } from '../../../lib/link-plan.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+import { type LinkElement, readReferences } from '../references.ts'
 import type { LinkedReply } from './schema.ts'
 
 /** Roles and permissions of a key differ in v1 by the name of the list and by one right. */

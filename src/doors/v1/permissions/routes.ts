@@ -9,10 +9,11 @@ import { listPermissions } from '../../../api/permissions/list-permissions.ts'
 import { listRoles } from '../../../api/permissions/list-roles.ts'
 import { setRolePermissions } from '../../../api/permissions/set-role-permissions.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../../../api/root-keys/authorize.ts'
-import { type LinkPlan, readReferences } from '../../../lib/link-plan.ts'
+import type { LinkPlan } from '../../../lib/link-plan.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
 import { EmptyReply } from '../page.ts'
+import { readReferences } from '../references.ts'
 import { presentPermission, presentRole } from './present.ts'
 import {
   CreatePermissionBody,
@@ -123,7 +124,7 @@ export const permissionRoutes: Endpoint[] = [
       const references = readReferences(permissions, 'permissions')
       const actor = await authenticate(services, call, anyOf('*', 'rbac.*.add_permission_to_role'))
       return await setRolePermissions(services, actor, roleId, references, {
-        admit: (plan) => requireRightsFor(actor, plan),
+        mayChange: (plan) => requireRightsFor(actor, plan),
       })
     },
   ),
