@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { eraseIdentity } from '../../src/api/identities/erase-identity.ts'
 import { getIdentity } from '../../src/api/identities/get-identity.ts'
+import { eraseKey, findKeyToErase } from '../../src/api/keys/erase-key.ts'
 import { authenticate } from '../../src/api/root-keys/authorize.ts'
 import { openSpills } from '../../src/data-dir/spill.ts'
 import { Eraser } from '../../src/erasure/eraser.ts'
@@ -38,6 +39,14 @@ afterAll(async () => {
 
 /** Where the embedded database is not: its own files keep what was deleted until they are vacuumed. */
 const spillFolder = () => join(database.dataDir, 'spill')
+
+/** A call past the door. */
+const callWith = (rootKey: string) => ({
+  requestId: 'req_test',
+  authorization: `Bearer ${rootKey}`,
+  userAgent: null,
+  clientAddress: () => null,
+})
 
 /** Everything that a customer may store of a person, wherever it can be stored. */
 async function makePerson(workspace: TestWorkspace, apiId: string, first: string) {
@@ -417,6 +426,38 @@ describe('keys.eraseKey', () => {
     }
   })
 
+  /** On a busy machine, one of three calls at once was told that there is no such key. */
+  test.each(['a live key', 'a deleted key'])(
+    '%s that another call erases between two queries is erased all the same',
+    async (state) => {
+      const { deps } = server.server
+      for (const at of [1, 2, 3, 4]) {
+        const workspace = await server.workspace()
+        const { keyId } = await workspace.post('keys.createKey', { apiId: await makeApi(workspace) })
+        if (state === 'a deleted key') await workspace.post('keys.deleteKey', { keyId, permanent: true })
+        const other = () => workspace.post('keys.eraseKey', { keyId })
+        let queries = 0
+        let first: Promise<Json> | null = null
+        const interrupted = (sql: typeof deps.sql) =>
+          new Proxy(sql, {
+            async apply(query, self, given) {
+              if (++queries === at) {
+                first = other()
+                await first
+              }
+              return await Reflect.apply(query, self, given)
+            },
+          })
+        const services = { ...deps, sql: interrupted(deps.sql), history: interrupted(deps.history) }
+        const actor = await authenticate(deps, callWith(workspace.rootKey))
+        const key = await findKeyToErase(services, actor, keyId)
+        if (key === null) throw new Error(`not found, erased before query ${at}`)
+        const { pseudonym } = await (first ?? other())
+        expect(await eraseKey(deps, actor, key)).toEqual({ pseudonym, complete: true })
+      }
+    },
+  )
+
   test('needs a right of its own, and tells nothing to who lacks it', async () => {
     const workspace = await server.workspace()
     const [apiId, otherApi] = [await makeApi(workspace), await makeApi(workspace)]
@@ -684,12 +725,7 @@ describe('a sweep', () => {
       const broken = Object.create(deps.eraser, {
         finishWithin: { value: async () => false },
       })
-      const call = {
-        requestId: 'req_test',
-        authorization: `Bearer ${workspace.rootKey}`,
-        userAgent: null,
-        clientAddress: () => null,
-      }
+      const call = callWith(workspace.rootKey)
       const by = { id: person.identityId }
       const actor = await authenticate(deps, call)
       const identity = await getIdentity(deps, actor, by)

@@ -28,11 +28,15 @@ export async function findKeyToErase(
   { workspaceId }: Pick<Actor, 'workspaceId'>,
   id: string,
 ): Promise<KeyToErase | null> {
-  const erased = await findErasedName(services.sql, workspaceId, id)
-  if (erased !== null) return { id, apiId: erased.apiId, erased }
+  const before = await findErasedName(services.sql, workspaceId, id)
   const found =
-    (await findAnyKey(services.sql, workspaceId, id)) ?? (await findTrace(services, workspaceId, id))
-  return found && { id, apiId: found.apiId, erased: null }
+    before ??
+    (await findAnyKey(services.sql, workspaceId, id)) ??
+    (await findTrace(services, workspaceId, id))
+  // An erasure that another call made since takes away what would have been found.
+  const erased = found === null ? await findErasedName(services.sql, workspaceId, id) : before
+  const known = erased ?? found
+  return known && { id, apiId: known.apiId, erased }
 }
 
 /**
