@@ -26,6 +26,7 @@ export type RootKeyEdit = {
  * grant: bounded by what the actor holds, and by its end.
  * @param options.right What the actor must still hold when the change is made.
  * @param options.isGrantedToo Also disables the root keys that it granted, and what those granted; only with `enabled: false`.
+ * @param options.fieldNames What the caller calls the fields that change, for the audit log.
  * @throws ApiError NOT_FOUND; as {@link findGranter}; INSUFFICIENT_PERMISSIONS for more than the actor may grant or change;
  *   PRECONDITION_FAILED for the last operator root key.
  */
@@ -34,7 +35,11 @@ export async function updateRootKey(
   actor: Actor,
   id: string,
   edit: RootKeyEdit,
-  { right, isGrantedToo }: { right: string; isGrantedToo: boolean },
+  {
+    right,
+    isGrantedToo,
+    fieldNames,
+  }: { right: string; isGrantedToo: boolean; fieldNames: readonly string[] },
 ): Promise<void> {
   const now = services.clock()
   const mayReachMany = isGrantedToo || typeof edit.expiresAt === 'number'
@@ -71,7 +76,7 @@ export async function updateRootKey(
       await audit(tx, actor, [
         {
           event: 'rootKey.update',
-          description: `updated root key ${id}: ${namesOf(edit).join(', ')}`,
+          description: `updated root key ${id}: ${fieldNames.join(', ')}`,
           resources: [{ type: 'rootKey', id, ...changesOf(fieldsOf(rootKey), fieldsOf(change)) }],
         },
       ])
@@ -84,7 +89,3 @@ export async function updateRootKey(
     mayReachMany ? { timeoutMs: MANY_KEYS_MS } : {},
   )
 }
-
-/** As the audit log names them. */
-const namesOf = (edit: RootKeyEdit) =>
-  Object.keys(edit).map((field) => (field === 'expiresAt' ? 'expires' : field))

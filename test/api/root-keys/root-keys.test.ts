@@ -67,6 +67,15 @@ test('disabling, expiring, and taking a right away hold on the very next request
   expect(await listed(workspace, rootKeyId)).not.toHaveProperty('name')
 })
 
+test('the audit log names the fields of a change as the caller sent them', async () => {
+  const workspace = await server.workspace()
+  const { rootKeyId } = await workspace.post('rootKeys.createRootKey', { permissions: ['*'] })
+  await workspace.post('rootKeys.updateRootKey', { rootKeyId, expires: null, name: 'ci', enabled: false })
+  const { events } = await workspace.get('audit.listEvents', { resourceId: rootKeyId })
+  const update = events.find(({ event }: { event: string }) => event === 'rootKey.update')
+  expect(update.description).toBe(`updated root key ${rootKeyId}: expires, name, enabled`)
+})
+
 describe('nobody grants what they do not hold', () => {
   test('neither when making a root key', async () => {
     const workspace = await server.workspace()

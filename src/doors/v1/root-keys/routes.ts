@@ -63,11 +63,13 @@ export const rootKeyRoutes: Endpoint[] = [
       summary: 'Update a root key',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
-    async (services, call, { rootKeyId, granted: isGrantedToo = false, expires, ...fields }) => {
+    async (services, call, { rootKeyId, granted: isGrantedToo = false, ...fields }) => {
       const actor = await authenticate(services, call, anyOf('*', UPDATE))
       if (isGrantedToo && fields.enabled !== false) throw badRequest('granted: wants enabled to be false')
-      const edit = { ...fields, ...(expires === undefined ? {} : { expiresAt: expires }) }
-      await updateRootKey(services, actor, rootKeyId, edit, { right: UPDATE, isGrantedToo })
+      const { expires, ...rest } = fields
+      const edit = { ...rest, ...(expires === undefined ? {} : { expiresAt: expires }) }
+      const options = { right: UPDATE, isGrantedToo, fieldNames: Object.keys(fields) }
+      await updateRootKey(services, actor, rootKeyId, edit, options)
       return {}
     },
   ),
