@@ -42,9 +42,9 @@ export function failureOf(
       hint: cause.hint ?? hintOf(code, { help, listCommand }),
     }
   }
-  if (cause instanceof ConfigError)
-    return { ...none, message: cause.message, hint: 'tollgate serve --help lists every variable' }
-  if (cause instanceof StartError || cause instanceof FileError) return { ...none, message: cause.message }
+  // One line each: supervisors keep the last line of what did not start.
+  if (cause instanceof ConfigError || cause instanceof StartError || cause instanceof FileError)
+    return { ...none, message: cause.message }
   // A file that is not there, not readable, a folder.
   if (cause instanceof Error && 'syscall' in cause) {
     const place = 'path' in cause ? `${cause.path}: ` : ''

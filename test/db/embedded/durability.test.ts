@@ -17,7 +17,7 @@ const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
  */
 const WRITER = `
   const [folder, root, first] = process.argv.slice(1)
-  const { startEmbedded } = await import(root + '/src/db/embedded.ts')
+  const { startEmbedded } = await import(root + '/src/db/embedded/embedded.ts')
   const { connect } = await import(root + '/src/db/connect.ts')
   const database = await startEmbedded(folder)
   const sql = connect(database.address, { connectionsMax: 2 })
