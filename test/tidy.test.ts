@@ -51,7 +51,7 @@ const TIERS: readonly (readonly string[])[] = [
 const SHARED: Record<string, readonly string[]> = {
   'src/api/root-keys/authorize.ts': ['*'],
   'src/api/root-keys/granter.ts': ['workspaces'],
-  'src/api/identities/ensure-identities.ts': ['keys', 'migrations'],
+  'src/api/identities/ensure-identities.ts': ['keys'],
   'src/api/keys/new-keys.ts': ['migrations'],
 }
 /** Everyone may import these; they import lib/ and each other. */
