@@ -135,7 +135,7 @@ export const LATENCY_BOUNDS_MS = [0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 50
  * somebody asks.
  */
 export class Measures {
-  /** Kept by `front.ts`. */
+  /** Kept by `http-server.ts`. */
   readonly connections: ConnectionCounts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
   readonly #routes = new Map<string, RouteMeasures>()
   readonly #verifications: Record<string, number> = {}

@@ -10,8 +10,8 @@ import {
 } from '../doors/http/answer.ts'
 import type { Endpoint } from '../doors/http/endpoint.ts'
 import { type Handler, handlerOf, openEnvelope, shortPath, unroutedAnswer } from '../doors/http/handle.ts'
-import { type Incoming, RequestIncoming } from '../doors/http/incoming.ts'
 import type { Refused } from '../doors/http/request-head.ts'
+import { CopiedRequest, type RequestReader } from '../doors/http/request-reader.ts'
 import { analyticsRoutes } from '../doors/v1/analytics/routes.ts'
 import { apiRoutes } from '../doors/v1/apis/routes.ts'
 import { auditEventRoutes } from '../doors/v1/audit-events/routes.ts'
@@ -55,8 +55,8 @@ export const endpoints: readonly Endpoint[] = [
 /**
  * The HTTP side of one thread. Opens nothing: whoever serves it decides where.
  *
- * `hot` holds the endpoints that are on the path of every request of somebody's product, by method and path, for
- * `front.ts`, which calls them without a Request, a Response or Elysia's dispatch. Schema and verb are the same.
+ * `fastRoutes` holds the endpoints that are on the path of every request of somebody's product, by method and path, for
+ * `http-server.ts`, which calls them without a Request, a Response or Elysia's dispatch. Schema and verb are the same.
  *
  * `cold` answers everything else. The path is compared as it was sent; Elysia, which would normalise it, sees those alone that
  * are spelled as they should be.
@@ -67,18 +67,18 @@ export function createApp(deps: Deps) {
     services: deps,
     watched: (trace: Trace, tracer: Tracer) => watchedDeps(deps, trace, tracer),
   }
-  const hot = new Map<string, Handler>()
+  const fastRoutes = new Map<string, Handler>()
   /** Path → the methods it has. */
   const methods = new Map<string, string>()
   /** What Elysia routes → the request as it came. */
-  const came = new WeakMap<Request, Incoming>()
-  const incomingOf = (request: Request): Incoming => came.get(request) ?? new RequestIncoming(request)
+  const came = new WeakMap<Request, RequestReader>()
+  const incomingOf = (request: Request): RequestReader => came.get(request) ?? new CopiedRequest(request)
   for (const endpoint of endpoints) {
     const handle = handlerOf(endpoint, deps, traced)
     const [get, post] = [endpoint.method === 'GET', endpoint.method === 'POST' || endpoint.answersPostToo]
     methods.set(endpoint.path, [...(get ? GET : []), ...(post ? ['POST'] : []), 'OPTIONS'].join(', '))
     for (const method of endpoint.answersPostToo ? (['GET', 'POST'] as const) : [endpoint.method]) {
-      if (endpoint.isHot) hot.set(`${method} ${endpoint.path}`, handle)
+      if (endpoint.isFastPath) fastRoutes.set(`${method} ${endpoint.path}`, handle)
       // `parse: 'none'`: the handler reads the body itself, once its size and type are known.
       app.route(method, endpoint.path, async ({ request }) => responseOf(await handle(incomingOf(request))), {
         parse: 'none',
@@ -114,7 +114,7 @@ export function createApp(deps: Deps) {
     )
   })
 
-  const cold = (incoming: Incoming): Answer | Response | Promise<Response> => {
+  const cold = (incoming: RequestReader): Answer | Response | Promise<Response> => {
     const { method, path } = incoming
     const allow = methods.get(path) ?? (PAGE.test(path) ? PAGE_METHODS : null)
     if (method === 'OPTIONS' && (allow !== null || path === '*' || path.startsWith('/v1/')))
@@ -125,12 +125,12 @@ export function createApp(deps: Deps) {
     came.set(request, incoming)
     return app.fetch(request)
   }
-  return { app, hot, cold, refuse: refuserOf(deps, { isApi: true }) }
+  return { app, fastRoutes, cold, refuse: refuserOf(deps, { isApi: true }) }
 }
 
 /** `/metrics` and nothing else. */
 export function createMetricsApp(deps: Deps) {
-  const cold = (incoming: Incoming): Answer | Response | Promise<Response> => {
+  const cold = (incoming: RequestReader): Answer | Response | Promise<Response> => {
     const { method, path } = incoming
     if (path !== '/metrics' && !(path === '*' && method === 'OPTIONS'))
       return unroutedAnswer(incoming, notFound(`only /metrics is here: ${shortPath(incoming)}`), deps, {
@@ -148,13 +148,13 @@ const refuserOf =
   ({ code, message }: Refused): Answer =>
     unroutedAnswer(NO_REQUEST, new ApiError(code, message), deps, { isApi })
 
-function unknownAnswer(incoming: Incoming, deps: Deps): Answer {
+function unknownAnswer(incoming: RequestReader, deps: Deps): Answer {
   // HEAD gets the length that GET would get.
   const method = incoming.method === 'HEAD' ? 'GET' : incoming.method
   return unroutedAnswer(incoming, notFound(`${method} ${shortPath(incoming)}`), deps)
 }
 
-function notAllowed(incoming: Incoming, allow: string, deps: Deps): Answer {
+function notAllowed(incoming: RequestReader, allow: string, deps: Deps): Answer {
   const { method, path } = incoming
   const cause = new ApiError('METHOD_NOT_ALLOWED', `${path} is not for ${method}, but for ${allow}`)
   return unroutedAnswer(incoming, cause, deps, { headers: { Allow: allow } })
@@ -166,7 +166,7 @@ const ALL_METHODS = 'GET, HEAD, POST, OPTIONS'
 const PAGE = /^\/(errors|docs)\/[\w-]+$/
 
 /** What is refused before it is one. */
-const NO_REQUEST: Incoming = {
+const NO_REQUEST: RequestReader = {
   method: '',
   path: '/v1/',
   target: '',
@@ -209,7 +209,7 @@ function pagesOf(deps: Deps) {
 
 /** An HTML page; null = there is no `what`. */
 function pageAnswer(
-  incoming: Incoming,
+  incoming: RequestReader,
   { page, what }: { page: string | null; what: string },
   deps: Deps,
 ): Response {

@@ -42,7 +42,7 @@ export class KeyLookup {
 
   /**
    * The same for a text that comes with every call, as root keys do: the hash is kept and so, of those that exist, is the
-   * text. Its heads are kept as well (`front.ts`), so that the whole header is looked for: it is the same text each time,
+   * text. Its heads are kept as well (`http-server.ts`), so that the whole header is looked for: it is the same text each time,
    * which knows its place in a map, and any part of it would be a fresh one. Hashing the key each time and looking for the
    * fresh text of the hash took 0.5 µs of a call's 6.
    * @param authorization Value of that header, not empty.

@@ -14,7 +14,7 @@ export const authRoutes: Endpoint[] = [
       summary: 'Let a proxy ask whether a request may pass',
       access: 'key',
       answersPostToo: true,
-      isHot: true,
+      isFastPath: true,
       errors: [
         'UNAUTHENTICATED',
         'FORBIDDEN',

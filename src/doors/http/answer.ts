@@ -29,7 +29,7 @@ export type Envelope = Readonly<{
 /** One that headers can still be added to. */
 export type AddableEnvelope = Envelope & { readonly headers: Record<string, string> }
 
-/** JSON on its way out: {@link responseOf} makes it a Response, `AnswerWriter` an HTTP message. */
+/** JSON on its way out: {@link responseOf} makes it a Response, `ResponseEncoder` an HTTP message. */
 export type Answer = {
   readonly status: number
   readonly text: string
@@ -50,7 +50,7 @@ export const responseOf = ({ status, text, envelope, tookMs }: Answer): Response
   new Response(text, { status, headers: headersOf(envelope, 'application/json', tookMs) })
 
 /**
- * Header lines that only some answers have, for an HTTP/1.1 message (`answer-writer.ts`).
+ * Header lines that only some answers have, for an HTTP/1.1 message (`response-encoder.ts`).
  * @throws Error for a value that could not be sent as one line.
  */
 export function addedLines(envelope: Envelope, isLast: boolean): string {

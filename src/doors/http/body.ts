@@ -1,7 +1,7 @@
 import { ApiError, badRequest } from '../../errors.ts'
 import { shown } from '../../lib/cut-text.ts'
 import { findUnstorable, mayBeUnstorable } from '../../lib/json.ts'
-import type { Incoming } from './incoming.ts'
+import type { RequestReader } from './request-reader.ts'
 
 /** Largest body in bytes. A hundred keys with meta, or an identity's 64 000 characters, fit many times over. */
 export const BODY_BYTES_MAX = 1_048_576
@@ -11,7 +11,7 @@ export const BODY_BYTES_MAX = 1_048_576
  * says so.
  * @throws ApiError BAD_REQUEST for a body over {@link BODY_BYTES_MAX}, UNSUPPORTED_MEDIA_TYPE for a compressed one.
  */
-export function readBody(incoming: Incoming): string | Promise<string> {
+export function readBody(incoming: RequestReader): string | Promise<string> {
   const coding = incoming.header('content-encoding')
   if (coding !== null && !/^[ \t,]*(identity[ \t]*(,[ \t,]*|$))*$/i.test(coding))
     throw new ApiError(

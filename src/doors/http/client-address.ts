@@ -1,5 +1,5 @@
 import { isAddressListed, isAddressOrRange } from '../../lib/address.ts'
-import type { Incoming } from './incoming.ts'
+import type { RequestReader } from './request-reader.ts'
 
 /**
  * The client's address: the other end of the socket, or, when that is a trusted proxy, what the proxy says. Of
@@ -10,7 +10,7 @@ import type { Incoming } from './incoming.ts'
  * @param trustedProxies Addresses and CIDR ranges.
  * @returns null when the address is not known, as on a Unix socket, or when what a proxy says is no address.
  */
-export function clientAddress(incoming: Incoming, trustedProxies: readonly string[]): string | null {
+export function clientAddress(incoming: RequestReader, trustedProxies: readonly string[]): string | null {
   const peer = incoming.peerAddress()
   if (peer === null || !isAddressListed(peer, trustedProxies)) return peer
   const forwarded = incoming.header('x-forwarded-for')

@@ -3,13 +3,13 @@ import { release } from '../../lib/release.ts'
 import type { Answer } from './answer.ts'
 import { BODY_BYTES_MAX } from './body.ts'
 import { failures } from './failures.ts'
-import type { Front } from './front.ts'
 import { type CachedHead, HEAD_END, NO_HEAD } from './head-cache.ts'
 import type { Holder } from './held-memory.ts'
-import { SocketRequest } from './incoming.ts'
+import type { HttpServer } from './http-server.ts'
 import { messageOf, messageOfResponse } from './message.ts'
 import { ChunkedBody, MeasuredBody, type RequestBody } from './request-body.ts'
 import { HEAD_BYTES_MAX, isTokenCode, type Refused, type RequestHead } from './request-head.ts'
+import { SocketRequest } from './request-reader.ts'
 import type { Reading, Waiting } from './turns.ts'
 
 /**
@@ -67,18 +67,19 @@ export class Connection implements Holder, Waiting, Reading {
 
   constructor(
     private readonly socket: Socket<Connection>,
-    private readonly front: Front,
+    private readonly server: HttpServer,
   ) {
     this.failed = (cause) => {
-      const route = this.head !== null && front.options.hot.has(this.head.route) ? this.head.route : 'unknown'
+      const route =
+        this.head !== null && server.options.fastRoutes.has(this.head.route) ? this.head.route : 'unknown'
       failures.report(cause, { route })
       this.refuse({ code: 'INTERNAL_SERVER_ERROR', message: 'something went wrong' })
     }
     this.answered = (answer) => {
       try {
         const isLast = this.isLast()
-        const length = front.writer.write(answer, isLast)
-        this.done(front.writer.bytes, isLast, length)
+        const length = server.writer.write(answer, isLast)
+        this.done(server.writer.bytes, isLast, length)
       } catch (cause) {
         this.failed(cause)
       }
@@ -135,7 +136,7 @@ export class Connection implements Holder, Waiting, Reading {
       }
       const headEnd = this.findHeadEnd(bytes)
       if (headEnd === -1) return 0
-      this.cached = this.front.heads.read(bytes, headEnd)
+      this.cached = this.server.heads.read(bytes, headEnd)
       head = this.cached.head
       bodyAt = headEnd + HEAD_END.length
     }
@@ -214,14 +215,14 @@ export class Connection implements Holder, Waiting, Reading {
     this.isBusy = true
     if (body === null) this.isCut = true
     const request = new SocketRequest(head, body, this.socket)
-    const handle = this.front.options.hot.get(head.route)
+    const handle = this.server.options.fastRoutes.get(head.route)
     if (handle === undefined) void this.workCold(request)
     else handle(request).then(this.answered, this.failed)
   }
 
   private async workCold(request: SocketRequest): Promise<void> {
     try {
-      const answer = await this.front.options.cold(request)
+      const answer = await this.server.options.cold(request)
       const isLast = this.isLast()
       const form = { isLast, isHead: request.method === 'HEAD' }
       const message =
@@ -235,7 +236,7 @@ export class Connection implements Holder, Waiting, Reading {
   /** Whether the answer to the request in work is the last: then it says so. */
   private isLast(): boolean {
     if (this.head?.isLast === true || this.isCut) return true
-    return (this.front.isClosing || this.isHalfClosed) && this.heldTo === 0
+    return (this.server.isClosing || this.isHalfClosed) && this.heldTo === 0
   }
 
   private done(message: Buffer, isLast: boolean, length = message.length): void {
@@ -273,11 +274,11 @@ export class Connection implements Holder, Waiting, Reading {
     if (written < length) {
       const rest = message.subarray(written, length)
       // The writer's bytes are the next answer's soon. Others stay, and are not copied each time some are taken.
-      this.unsent = message === this.front.writer.bytes ? Buffer.from(rest) : rest
+      this.unsent = message === this.server.writer.bytes ? Buffer.from(rest) : rest
       this.account()
       return
     }
-    if (message !== this.front.writer.bytes && message !== CONTINUE) release(message)
+    if (message !== this.server.writer.bytes && message !== CONTINUE) release(message)
     if (this.unsent !== null) {
       this.unsent = null
       this.account()
@@ -291,7 +292,7 @@ export class Connection implements Holder, Waiting, Reading {
   private next(): void {
     if (this.isBusy || this.isWaiting) return
     this.isWaiting = true
-    if (!this.front.options.turns.mayGoOn(this)) return
+    if (!this.server.options.turns.mayGoOn(this)) return
     this.isWaiting = false
     this.readHeld()
   }
@@ -351,7 +352,7 @@ export class Connection implements Holder, Waiting, Reading {
     if (bytes === this.countedBytes) return
     const before = this.countedBytes
     this.countedBytes = bytes
-    this.front.options.memory.change(this, before, bytes)
+    this.server.options.memory.change(this, before, bytes)
   }
 
   giveWay(): void {
@@ -371,13 +372,13 @@ export class Connection implements Holder, Waiting, Reading {
     if (body.isWhole || this.isReadingLater || this.isHalfClosed) return
     this.isReadingLater = true
     this.pause()
-    this.front.options.turns.readLater(this)
+    this.server.options.turns.readLater(this)
   }
 
   readOn(): boolean {
     const { body } = this
     if (body !== null && body.capacity < body.capacityMax) {
-      if (!this.front.options.memory.hasRoomFor(body.capacityMax - body.capacity)) return false
+      if (!this.server.options.memory.hasRoomFor(body.capacityMax - body.capacity)) return false
       // It may have been the oldest itself.
       if (this.body === body) {
         body.reserve()
@@ -413,7 +414,7 @@ export class Connection implements Holder, Waiting, Reading {
     this.isBusy = false
     this.end()
     const form = { isLast: true, isHead }
-    this.send(messageOf(this.front.options.refuse(refused), form))
+    this.send(messageOf(this.server.options.refuse(refused), form))
   }
 
   /** Closes our side, and waits for the client to close its own. */

@@ -10,7 +10,7 @@ export type Dialect = {
   /** Of every path of its own: `/v1/`. */
   readonly prefix: `/${string}/`
   /** @returns what reads the input of one endpoint; made once, asked for each request. */
-  reader(endpoint: { method: 'GET' | 'POST'; input: TSchema; isHot: boolean }): InputReader
+  reader(endpoint: { method: 'GET' | 'POST'; input: TSchema; isFastPath: boolean }): InputReader
   /** The body of a success. */
   success(reply: unknown, envelope: Envelope): unknown
   /** @param error Of its `cause` nothing is told. */

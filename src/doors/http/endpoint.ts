@@ -41,7 +41,7 @@ export type Endpoint = {
    * On the path of every request of somebody's product: routed past Elysia. See `server/app.ts`. It gets a body as it came,
    * with fields that the schema does not know: it may neither list the fields nor pass the body on as a whole.
    */
-  readonly isHot: boolean
+  readonly isFastPath: boolean
   /** The day the API got it, `YYYY-MM-DD`, where known. */
   readonly introduced: string | null
   /** Every code it may answer with. The tests' client holds all answers to it. */

@@ -11,9 +11,9 @@ import { parseBody, readBody } from './body.ts'
 import { clientAddress } from './client-address.ts'
 import type { Dialect } from './dialect.ts'
 import type { DoorServices, Endpoint, HttpCall } from './endpoint.ts'
-import type { Incoming } from './incoming.ts'
+import type { RequestReader } from './request-reader.ts'
 
-export type Handler = (incoming: Incoming) => Promise<Answer>
+export type Handler = (incoming: RequestReader) => Promise<Answer>
 
 /** What a thread answers HTTP requests with, besides what operations need. */
 export type HttpParts = {
@@ -58,7 +58,11 @@ export function handlerOf(
     if (hasAccess) log('info', 'request', 'a request', fields)
     if (isSlow) log('warn', 'slow_request', 'a request took longer than TOLLGATE_SLOW_MS', fields)
   }
-  const answer = async (incoming: Incoming, exchange: Exchange, parts: DoorServices): Promise<Answer> => {
+  const answer = async (
+    incoming: RequestReader,
+    exchange: RequestContext,
+    parts: DoorServices,
+  ): Promise<Answer> => {
     try {
       const read = endpoint.method === 'GET' ? searchOf(incoming) : readBody(incoming)
       const raw =
@@ -81,13 +85,13 @@ export function handlerOf(
   const { tracer } = deps
   if (tracer === null)
     return (incoming) => {
-      const exchange = new Exchange(incoming, deps, dialect)
+      const exchange = new RequestContext(incoming, deps, dialect)
       const traceparent = incoming.header('traceparent')
       if (traceparent !== null) exchange.join(traceparent)
       return answer(incoming, exchange, services)
     }
   return async (incoming) => {
-    const exchange = new Exchange(incoming, deps, dialect)
+    const exchange = new RequestContext(incoming, deps, dialect)
     const trace = exchange.begin(tracer)
     if (!trace.isSampled) return answer(incoming, exchange, services)
     const answered = await answer(incoming, exchange, watched(trace, tracer))
@@ -104,13 +108,13 @@ export function handlerOf(
  * @param options.isApi False where the API is not, whatever the path: the answer is not for pages of other origins.
  */
 export function unroutedAnswer(
-  incoming: Incoming,
+  incoming: RequestReader,
   cause: unknown,
   deps: HttpParts,
   { headers = {}, isApi }: { headers?: Record<string, string>; isApi?: boolean } = {},
 ): Answer {
   const dialect = deps.dialectOf(incoming.path)
-  const exchange = new Exchange(incoming, deps, dialect, isApi)
+  const exchange = new RequestContext(incoming, deps, dialect, isApi)
   Object.assign(exchange.headers, headers)
   const { tracer } = deps
   const trace = tracer === null ? null : exchange.begin(tracer)
@@ -127,7 +131,7 @@ export function unroutedAnswer(
 }
 
 /** Of what may be any path, for messages. */
-export const shortPath = ({ path }: Pick<Incoming, 'path'>): string => cutText(path, PATH_CHARACTERS_MAX)
+export const shortPath = ({ path }: Pick<RequestReader, 'path'>): string => cutText(path, PATH_CHARACTERS_MAX)
 
 const PATH_CHARACTERS_MAX = 200
 
@@ -144,8 +148,8 @@ function endRequest(
   }: {
     name: string
     attributes: Record<string, string>
-    incoming: Incoming
-    exchange: Exchange
+    incoming: RequestReader
+    exchange: RequestContext
     status: number
   },
 ): void {
@@ -172,7 +176,7 @@ function endRequest(
 }
 
 /** One request and its answer. Getters for what only some calls ask: every call makes one of these. */
-class Exchange implements AddableEnvelope, HttpCall, AskingRequest {
+class RequestContext implements AddableEnvelope, HttpCall, AskingRequest {
   readonly startedAt = performance.now()
   readonly requestId = newRequestId(this.startedAt)
   waitsSince = this.startedAt
@@ -181,7 +185,7 @@ class Exchange implements AddableEnvelope, HttpCall, AskingRequest {
   trace: { traceId: string; spanId: string } | null = null
 
   constructor(
-    private readonly incoming: Incoming,
+    private readonly incoming: RequestReader,
     private readonly deps: Pick<HttpParts, 'config' | 'publicUrl'>,
     private readonly dialect: Dialect,
     private readonly mayBeApi = true,
@@ -237,16 +241,16 @@ class Exchange implements AddableEnvelope, HttpCall, AskingRequest {
 
 /** For answers that no endpoint gives. */
 export function openEnvelope(
-  incoming: Incoming,
+  incoming: RequestReader,
   deps: Omit<HttpParts, 'measures' | 'tracer'>,
 ): AddableEnvelope {
-  const exchange = new Exchange(incoming, deps, deps.dialectOf(incoming.path))
+  const exchange = new RequestContext(incoming, deps, deps.dialectOf(incoming.path))
   const traceparent = incoming.header('traceparent')
   if (traceparent !== null) exchange.join(traceparent)
   return exchange
 }
 
-const searchOf = ({ target }: Incoming) => {
+const searchOf = ({ target }: RequestReader) => {
   const query = target.indexOf('?')
   return new URLSearchParams(query === -1 ? '' : target.slice(query + 1))
 }

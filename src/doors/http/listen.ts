@@ -3,9 +3,8 @@ import type { Config } from '../../config.ts'
 import { StartError } from '../../errors.ts'
 import { systemTimers } from '../../lib/timers.ts'
 import type { ConnectionCounts } from '../../observe/measures.ts'
-import type { FrontApp } from './front.ts'
-import { Front } from './front.ts'
 import { HeldMemory } from './held-memory.ts'
+import { type HttpApp, HttpServer } from './http-server.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 import { Turns } from './turns.ts'
 import { YoungGarbage } from './young-garbage.ts'
@@ -22,13 +21,13 @@ export type Listener = {
 }
 
 /**
- * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both: a {@link Front} on each.
- * @param app What answers; see `front.ts`.
+ * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both: a {@link HttpServer} on each.
+ * @param app What answers; see `http-server.ts`.
  * @param options.isShared Whether other threads listen on the same port; the kernel then spreads connections over them.
  * @throws StartError when the port or the socket cannot be had.
  */
 export async function listen(
-  { hot, cold, refuse }: FrontApp,
+  { fastRoutes, cold, refuse }: HttpApp,
   options: Config['listen'] & { isShared: boolean; counts: ConnectionCounts },
 ): Promise<Listener> {
   const { host, port, socketPath, isShared, connectionsMax, memoryBytesMax, counts } = options
@@ -36,7 +35,7 @@ export async function listen(
   const turns = new Turns(systemTimers)
   const memory = new HeldMemory(memoryBytesMax, counts, () => turns.retry())
   const common = {
-    hot,
+    fastRoutes,
     cold,
     refuse,
     connectionsMax,
@@ -45,24 +44,24 @@ export async function listen(
     memory,
     turns,
   }
-  const fronts: Front[] = []
+  const servers: HttpServer[] = []
   let boundPort: number | null = null
   try {
     if (port !== null) {
       const where = { hostname: host, port, reusePort: isShared }
-      const front = start(`HOST ${host}, PORT ${port}`, () => new Front({ ...common, where }))
-      fronts.push(front)
-      boundPort = front.port
+      const server = start(`HOST ${host}, PORT ${port}`, () => new HttpServer({ ...common, where }))
+      servers.push(server)
+      boundPort = server.port
     }
     if (socketPath !== null) {
       await removeStaleSocket(socketPath)
       const where = { unix: socketPath }
-      fronts.push(start(`TOLLGATE_SOCKET ${socketPath}`, () => new Front({ ...common, where })))
+      servers.push(start(`TOLLGATE_SOCKET ${socketPath}`, () => new HttpServer({ ...common, where })))
       chmodSync(socketPath, 0o660)
     }
   } catch (cause) {
     garbage.stop()
-    await Promise.all(fronts.map((front) => front.stop(0)))
+    await Promise.all(servers.map((server) => server.stop(0)))
     throw cause
   }
   const url = boundPort === null ? null : `http://${displayHost(host)}:${boundPort}`
@@ -72,7 +71,7 @@ export async function listen(
     places: [url, socketPath].filter((place) => place !== null),
     stop: async () => {
       // A Unix socket's path goes as soon as it takes no more (Bun does that). Not later: it may be a successor's by then.
-      await Promise.all(fronts.map((front) => front.stop(STOP_MS)))
+      await Promise.all(servers.map((server) => server.stop(STOP_MS)))
       garbage.stop()
     },
   }
@@ -83,15 +82,15 @@ export async function listen(
  * @throws StartError when the port cannot be had.
  */
 export function listenForMetrics(
-  { cold, refuse }: Omit<FrontApp, 'hot'>,
+  { cold, refuse }: Omit<HttpApp, 'fastRoutes'>,
   { host, port }: { host: string; port: number },
 ): { url: string; stop(): Promise<void> } {
   const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
   const turns = new Turns(systemTimers)
-  const front = start(`HOST ${host}, TOLLGATE_METRICS_PORT ${port}`, () => {
-    return new Front({
+  const server = start(`HOST ${host}, TOLLGATE_METRICS_PORT ${port}`, () => {
+    return new HttpServer({
       where: { hostname: host, port, reusePort: false },
-      hot: new Map(),
+      fastRoutes: new Map(),
       cold,
       refuse,
       connectionsMax: METRICS_CONNECTIONS_MAX,
@@ -102,8 +101,8 @@ export function listenForMetrics(
     })
   })
   return {
-    url: `http://${displayHost(host)}:${front.port}/metrics`,
-    stop: () => front.stop(STOP_MS),
+    url: `http://${displayHost(host)}:${server.port}/metrics`,
+    stop: () => server.stop(STOP_MS),
   }
 }
 

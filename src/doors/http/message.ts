@@ -9,7 +9,7 @@ export type MessageForm = {
   isHead: boolean
 }
 
-/** JSON as an HTTP/1.1 message. The hot endpoints' go by `answer-writer.ts`. */
+/** JSON as an HTTP/1.1 message. The hot endpoints' go by `response-encoder.ts`. */
 export const messageOf = ({ status, text, envelope, tookMs }: Answer, form: MessageForm): Buffer =>
   message(status, Object.entries(headersOf(envelope, 'application/json', tookMs)), Buffer.from(text), form)
 

@@ -13,7 +13,7 @@ import { validationMessage } from './validation-message.ts'
 export const v1: Dialect = {
   prefix: '/v1/',
 
-  reader({ method, input, isHot }) {
+  reader({ method, input, isFastPath }) {
     const checker = TypeCompiler.Compile(input)
     const check = (value: unknown): void => {
       if (!checker.Check(value)) throw badRequest(validationMessage(input, checker.Errors(value)))
@@ -25,7 +25,7 @@ export const v1: Dialect = {
         return query
       }
     // Hot endpoints name each field that they read: what is spared them is a copy.
-    const known = isHot ? null : knownFieldsOf(input)
+    const known = isFastPath ? null : knownFieldsOf(input)
     return (body) => {
       check(body)
       return known === null ? body : known(body)

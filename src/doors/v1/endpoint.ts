@@ -12,7 +12,7 @@ type Definition<I extends TSchema, R extends TSchema> = {
   status?: 200 | 202
   access?: Access
   answersPostToo?: boolean
-  isHot?: boolean
+  isFastPath?: boolean
   introduced?: string
   /** Beyond those that every endpoint of its access shares. */
   errors?: readonly ErrorCode[]
@@ -44,7 +44,7 @@ function define<I extends TSchema, R extends TSchema>(
   definition: Definition<I, R>,
   run: Run<I, R>,
 ): Endpoint {
-  const { input, reply, summary, status = 200, access = 'root-key', isHot = false } = definition
+  const { input, reply, summary, status = 200, access = 'root-key', isFastPath = false } = definition
   const { introduced = null, errors = [], answersPostToo = false, answerHeaders = {} } = definition
   return {
     method,
@@ -56,7 +56,7 @@ function define<I extends TSchema, R extends TSchema>(
     summary,
     status,
     access,
-    isHot,
+    isFastPath,
     introduced,
     errors: [
       ...(access === 'root-key' ? ROOT_KEY_ERRORS : []),

@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
 import { clientAddress } from '../../../src/doors/http/client-address.ts'
-import { RequestIncoming } from '../../../src/doors/http/incoming.ts'
+import { CopiedRequest } from '../../../src/doors/http/request-reader.ts'
 
 const addressOf = (
   peer: string | null,
@@ -8,7 +8,7 @@ const addressOf = (
   trusted: string[] = ['10.0.0.0/8'],
 ) =>
   clientAddress(
-    new RequestIncoming(new Request('http://localhost/', { headers }), {
+    new CopiedRequest(new Request('http://localhost/', { headers }), {
       requestIP: () => (peer === null ? null : { address: peer }),
     }),
     trusted,

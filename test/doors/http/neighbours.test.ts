@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import type { Answer } from '../../../src/doors/http/answer.ts'
-import { Front, type FrontOptions } from '../../../src/doors/http/front.ts'
 import { HeldMemory } from '../../../src/doors/http/held-memory.ts'
+import { HttpServer, type HttpServerOptions } from '../../../src/doors/http/http-server.ts'
 import { Turns } from '../../../src/doors/http/turns.ts'
 import { STATUSES } from '../../../src/doors/v1/statuses.ts'
 import { systemTimers } from '../../../src/lib/timers.ts'
@@ -34,12 +34,12 @@ const answerOf = (status: number, text: string): Answer => ({
   },
 })
 
-function openFront(options: Partial<FrontOptions> & { memoryBytesMax?: number } = {}) {
+function openFront(options: Partial<HttpServerOptions> & { memoryBytesMax?: number } = {}) {
   const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
   const turns = new Turns(systemTimers)
-  const front = new Front({
+  const front = new HttpServer({
     where: { hostname: '127.0.0.1', port: 0, reusePort: false },
-    hot: new Map(),
+    fastRoutes: new Map(),
     cold: async (request) => answerOf(200, String((await request.text(MIB, () => new Error())).length)),
     refuse: ({ code, message }) => answerOf(STATUSES[code], message),
     connectionsMax: 1000,

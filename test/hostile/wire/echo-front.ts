@@ -1,6 +1,6 @@
 import type { Answer } from '../../../src/doors/http/answer.ts'
-import { Front } from '../../../src/doors/http/front.ts'
 import { HeldMemory } from '../../../src/doors/http/held-memory.ts'
+import { HttpServer } from '../../../src/doors/http/http-server.ts'
 import { Turns } from '../../../src/doors/http/turns.ts'
 import { STATUSES } from '../../../src/doors/v1/statuses.ts'
 import { systemTimers } from '../../../src/lib/timers.ts'
@@ -9,9 +9,9 @@ import { echoHeader } from './echo.ts'
 /** Tollgate's reader of requests on a Unix socket, with a handler that says what a request was taken for. */
 export function startEchoFront(path: string): AsyncDisposable {
   const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
-  const front = new Front({
+  const front = new HttpServer({
     where: { unix: path },
-    hot: new Map(),
+    fastRoutes: new Map(),
     cold: async (incoming) => {
       const { method, target } = incoming
       try {

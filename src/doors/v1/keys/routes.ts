@@ -118,7 +118,7 @@ export const keyRoutes: Endpoint[] = [
       reply: VerifyKeyReply,
       summary: 'Verify a key',
       access: 'public',
-      isHot: true,
+      isFastPath: true,
       errors: ['FORBIDDEN'],
     },
     verifyKey,

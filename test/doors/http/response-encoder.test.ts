@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
 import type { Answer, Envelope } from '../../../src/doors/http/answer.ts'
-import { AnswerWriter } from '../../../src/doors/http/answer-writer.ts'
+import { ResponseEncoder } from '../../../src/doors/http/response-encoder.ts'
 import { newRequestId } from '../../../src/lib/ids.ts'
 import { randomNumbers } from '../../support/random.ts'
 
@@ -33,13 +33,13 @@ function parse(message: string) {
   return { status, headers: Object.fromEntries(headers), body: message.slice(end + 4) }
 }
 
-function written(writer: AnswerWriter, answer: Answer, isLast = false) {
+function written(writer: ResponseEncoder, answer: Answer, isLast = false) {
   const length = writer.write(answer, isLast)
   return parse(writer.bytes.toString('utf8', 0, length))
 }
 
 test('whatever was written before it, an answer is whole and nothing but itself', () => {
-  const writer = new AnswerWriter()
+  const writer = new ResponseEncoder()
   const random = randomNumbers(1)
   const texts = ['{}', '{"name":"日本語 é"}', JSON.stringify('x'.repeat(5_000)), `"${'é'.repeat(30_000)}"`]
   for (let i = 0; i < 2_000; i++) {
@@ -71,7 +71,7 @@ test('whatever was written before it, an answer is whole and nothing but itself'
 })
 
 test('one too large for the memory there is gets a larger one, begun anew', () => {
-  const writer = new AnswerWriter()
+  const writer = new ResponseEncoder()
   for (const length of [2, 20_000, 60_000, 2, 500_000]) {
     const text = 'x'.repeat(length)
     const { status, body } = written(writer, answerOf(200, text, 1))
@@ -81,7 +81,7 @@ test('one too large for the memory there is gets a larger one, begun anew', () =
 })
 
 test('a header that would not be one line is refused, and the next answer is whole', () => {
-  const writer = new AnswerWriter()
+  const writer = new ResponseEncoder()
   for (const value of ['a\r\nb: c', 'é', '\0'])
     expect(() => writer.write(answerOf(200, '{}', 1, { addedHeaders: { Odd: value } }), false)).toThrow('Odd')
   const { headers, body } = written(writer, answerOf(200, '{}', 1, { addedHeaders: { Odd: 'a\tb' } }))

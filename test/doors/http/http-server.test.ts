@@ -2,10 +2,10 @@ import { heapStats } from 'bun:jsc'
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import type { Answer } from '../../../src/doors/http/answer.ts'
-import { Front, type FrontOptions } from '../../../src/doors/http/front.ts'
 import { HeldMemory } from '../../../src/doors/http/held-memory.ts'
-import type { Incoming } from '../../../src/doors/http/incoming.ts'
+import { HttpServer, type HttpServerOptions } from '../../../src/doors/http/http-server.ts'
 import { HEAD_BYTES_MAX } from '../../../src/doors/http/request-head.ts'
+import type { RequestReader } from '../../../src/doors/http/request-reader.ts'
 import { Turns } from '../../../src/doors/http/turns.ts'
 import { STATUSES } from '../../../src/doors/v1/statuses.ts'
 import { systemTimers } from '../../../src/lib/timers.ts'
@@ -226,11 +226,11 @@ describe('what a connection may cost', () => {
   })
 
   /** A front with handlers of the test's own, whose seconds pass when the test says so. */
-  async function openFront(options: Partial<FrontOptions> = {}) {
+  async function openFront(options: Partial<HttpServerOptions> = {}) {
     const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
-    const front = new Front({
+    const front = new HttpServer({
       where: { hostname: '127.0.0.1', port: 0, reusePort: false },
-      hot: new Map(),
+      fastRoutes: new Map(),
       cold: () => new Response('cold'),
       refuse: ({ code, message }) => answerOf(STATUSES[code], message),
       connectionsMax: 100,
@@ -337,10 +337,10 @@ describe('what a connection may cost', () => {
     while (opened.counts.open > 0) await Bun.sleep(5)
   })
 
-  test('what a client has not taken yet of a hot answer is its own, whoever is answered meanwhile', async () => {
-    const hot = async (incoming: Incoming): Promise<Answer> =>
+  test('what a client has not taken yet of a fast answer is its own, whoever is answered meanwhile', async () => {
+    const fastRoutes = async (incoming: RequestReader): Promise<Answer> =>
       answerOf(200, (await incoming.text(1_000_000, () => new Error())).repeat(20_000_000))
-    await using opened = await openFront({ hot: new Map([['POST /v1/any', hot]]) })
+    await using opened = await openFront({ fastRoutes: new Map([['POST /v1/any', fastRoutes]]) })
     const post = (body: string) =>
       `POST /v1/any HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`
     using slow = new RawClient(opened.port)

@@ -3,19 +3,19 @@ import { Episode } from '../../episodes.ts'
 import { log } from '../../log.ts'
 import type { ConnectionCounts } from '../../observe/measures.ts'
 import type { Answer } from './answer.ts'
-import { AnswerWriter } from './answer-writer.ts'
 import { Connection } from './connection.ts'
 import type { Handler } from './handle.ts'
 import { HeadCache } from './head-cache.ts'
 import type { HeldMemory } from './held-memory.ts'
-import type { Incoming } from './incoming.ts'
 import type { Refused } from './request-head.ts'
+import type { RequestReader } from './request-reader.ts'
+import { ResponseEncoder } from './response-encoder.ts'
 import type { Turns } from './turns.ts'
 import type { YoungGarbage } from './young-garbage.ts'
 
 /**
  * The HTTP/1 server of one listener: it alone reads what clients send. A connection's bytes (`connection.ts`) become a head
- * (`request-head.ts`) and a body (`request-body.ts`), then an answer by a hot handler, or by `cold` for all else.
+ * (`request-head.ts`) and a body (`request-body.ts`), then an answer by a handler of `fastRoutes`, or by `cold` for all else.
  *
  * | refused, and closed after the answer | status |
  * |---|---|
@@ -27,15 +27,15 @@ import type { YoungGarbage } from './young-garbage.ts'
  *
  * Why not Bun.serve: it takes 1.6 × the CPU, cannot bound connections, memory or slow senders: docs/decisions/0001-own-http-front.md.
  */
-export class Front {
+export class HttpServer {
   private readonly connections = new Set<Connection>()
   private readonly listener: Bun.TCPSocketListener<Connection> | Bun.UnixSocketListener<Connection>
   private readonly sweeper: Timer
   private isStopping = false
   readonly heads = new HeadCache()
-  readonly writer = new AnswerWriter()
+  readonly writer = new ResponseEncoder()
 
-  constructor(readonly options: FrontOptions) {
+  constructor(readonly options: HttpServerOptions) {
     const { where, garbage } = options
     const socket: SocketHandler<Connection> = {
       open: (socket) => this.open(socket),
@@ -139,16 +139,16 @@ const refusing = new Episode('connections')
 const CALM_MS = 10_000
 
 /** What answers. */
-export type FrontApp = {
+export type HttpApp = {
   /** By method and path. */
-  hot: ReadonlyMap<string, Handler>
+  fastRoutes: ReadonlyMap<string, Handler>
   /** Answers everything else. */
-  cold: (request: Incoming) => Answer | Response | Promise<Answer | Response>
+  cold: (request: RequestReader) => Answer | Response | Promise<Answer | Response>
   /** The answer to what is no request. */
   refuse: (refused: Refused) => Answer
 }
 
-export type FrontOptions = FrontApp & {
+export type HttpServerOptions = HttpApp & {
   where: { hostname: string; port: number; reusePort: boolean } | { unix: string }
   /** More are refused at once. */
   connectionsMax: number

@@ -2,7 +2,7 @@ import type { Socket } from 'bun'
 import type { RequestHead } from './request-head.ts'
 
 /** A request as the endpoints see it. */
-export type Incoming = {
+export type RequestReader = {
   readonly method: string
   /** As sent, without the query. */
   readonly path: string
@@ -16,9 +16,9 @@ export type Incoming = {
   peerAddress(): string | null
 }
 
-/** As `front.ts` reads it. */
-export class SocketRequest implements Incoming {
-  /** @param body Null = it was larger than the front keeps. */
+/** As `http-server.ts` reads it. */
+export class SocketRequest implements RequestReader {
+  /** @param body Null = it was larger than the server keeps. */
   constructor(
     private readonly head: RequestHead,
     private readonly body: string | null,
@@ -48,7 +48,7 @@ export class SocketRequest implements Incoming {
 }
 
 /** One that no socket brought: made in this process. */
-export class RequestIncoming implements Incoming {
+export class CopiedRequest implements RequestReader {
   constructor(
     private readonly request: Request,
     private readonly connection: { requestIP(request: Request): { address: string } | null } | null = null,
