@@ -33,6 +33,12 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
   const server = createServer((client) => {
     const database = connectTo(target)
     let lastAtMs = Number.NaN
+    /** In the order they came: two timers for about the same moment may swap, or come after what is due later. */
+    const waiting: Buffer[] = []
+    const sendFirst = () => {
+      const bytes = waiting.shift()
+      if (bytes !== undefined && !isFrozen) database.write(bytes)
+    }
     for (const socket of [client, database]) {
       sockets.add(socket)
       socket.on('error', () => {})
@@ -46,8 +52,9 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
       if (isFrozen || forgotten.has(client)) return
       const now = performance.now()
       lastAtMs = Number.isNaN(lastAtMs) ? now : Math.max(now, lastAtMs) + delayMs
-      if (lastAtMs <= now) database.write(bytes)
-      else setTimeout(() => isFrozen || database.write(bytes), lastAtMs - now)
+      waiting.push(bytes)
+      if (waiting.length === 1 && lastAtMs <= now) sendFirst()
+      else setTimeout(sendFirst, lastAtMs - now)
     })
     database.on('data', (bytes) => {
       if (isDeaf) client.destroy()
