@@ -34,7 +34,7 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
     const database = connectTo(target)
     let lastAtMs = Number.NaN
     /** In the order they came: two timers for about the same moment may swap, or come after what is due later. */
-    const waiting: Buffer[] = []
+    const waiting: (Buffer | string)[] = []
     const sendFirst = () => {
       const bytes = waiting.shift()
       if (bytes !== undefined && !isFrozen) database.write(bytes)
