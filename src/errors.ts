@@ -178,6 +178,21 @@ export function unavailablePart(cause: unknown): 'database' | 'limiter' | null {
 const DATABASE_CODES =
   /^(CONN\w+|ECONN\w+|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EAI_AGAIN|08\w{3}|53\w{3}|57P\w\w|25006)$/
 
+/**
+ * A value that only the operation can refuse, named in the operation's words. A dialect says where it stood in its request.
+ */
+export class InvalidInput extends ApiError {
+  override name = 'InvalidInput'
+  /** @param index Which of several inputs it was; null = there is one. */
+  constructor(
+    readonly field: string,
+    reason: string,
+    readonly index: number | null = null,
+  ) {
+    super('BAD_REQUEST', reason)
+  }
+}
+
 export const badRequest = (message: string) => new ApiError('BAD_REQUEST', message)
 /** @param what The resource as the message names it: `api api_123`. */
 export const notFound = (what: string) => new ApiError('NOT_FOUND', `${what} not found`)

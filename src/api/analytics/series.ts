@@ -1,4 +1,4 @@
-import { badRequest } from '../../errors.ts'
+import { InvalidInput } from '../../errors.ts'
 import { bucketAfter, bucketOf, type TimeGroup } from '../../lib/buckets.ts'
 
 /** Datapoints of one answer at most. More would hold this server's thread and memory for everyone else. */
@@ -46,8 +46,9 @@ export function completeSeries<R extends { time?: number }>(
   }
   series = series.slice(0, rowsMax)
   if (series.length > ROWS_MAX)
-    throw badRequest(
-      `limit: The answer would have more than ${ROWS_MAX} datapoints; give a limit, a shorter range or fewer groups`,
+    throw new InvalidInput(
+      'limit',
+      `The answer would have more than ${ROWS_MAX} datapoints; give a limit, a shorter range or fewer groups`,
     )
   return series
 }

@@ -1,5 +1,5 @@
 import { type AuditEntry, type AuditResource, audit } from '../../audit/log.ts'
-import { badRequest, notFound } from '../../errors.ts'
+import { InvalidInput, notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import { readMeta } from '../../lib/meta.ts'
 import type { Take, Taken } from '../../limiter/threads/router.ts'
@@ -93,7 +93,7 @@ const admittedLater = async (
 
 /**
  * What to ask the limiter for; an override beats the caller.
- * @param path Where the body stands in the request, for messages.
+ * @param index Which of several inputs it is; null = there is one.
  * @throws ApiError BAD_REQUEST for too much to audit, and for a window that lasts too long without an override.
  */
 export function takeFor(
@@ -101,14 +101,16 @@ export function takeFor(
   { workspaceId }: Actor,
   { counterPrefix, overrides }: Namespace,
   body: LimitInput,
-  path = '',
+  index: number | null = null,
 ): Take {
   if (isAudited(body)) readMeta(body.resources, 'resources') // the audit log keeps them
   const override = findOverride(overrides, body.identifier)
   const durationMs = override?.durationMs ?? body.duration
   if (override === null && durationMs > config.windowMsMax)
-    throw badRequest(
-      `${path}duration: Number must be less than or equal to ${config.windowMsMax}; only an override may last longer`,
+    throw new InvalidInput(
+      'duration',
+      `Number must be less than or equal to ${config.windowMsMax}; only an override may last longer`,
+      index,
     )
   return {
     prefix: counterPrefix.of(body.limit, durationMs),

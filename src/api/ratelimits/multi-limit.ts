@@ -33,7 +33,7 @@ export async function multiLimit(
   for (const [i, each] of inputs.entries()) {
     const namespace = namespaces.get(each.namespace)
     if (namespace === undefined) throw new Error('every namespace was looked up above')
-    calls.push({ each, namespace, take: takeFor(services, actor, namespace, each, `${i}.`) })
+    calls.push({ each, namespace, take: takeFor(services, actor, namespace, each, i) })
     const turn = turns.next()
     if (turn !== null) await turn
   }

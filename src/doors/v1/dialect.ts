@@ -1,6 +1,6 @@
 import { TypeCompiler } from '@sinclair/typebox/compiler'
 import { RootKeyLimited } from '../../api/root-keys/authorize.ts'
-import { badRequest } from '../../errors.ts'
+import { type ApiError, badRequest, InvalidInput } from '../../errors.ts'
 import { headerText } from '../../lib/header-text.ts'
 import { docsUrl } from '../http/answer.ts'
 import type { Dialect } from '../http/dialect.ts'
@@ -40,11 +40,18 @@ export const v1: Dialect = {
       error: {
         code: error.code,
         docs: docsUrl(publicUrl, error.code),
-        message: error.message,
+        message: messageOf(error),
         requestId,
       },
     },
     headers:
       error instanceof RootKeyLimited ? { 'Unkey-Ratelimit-Triggered': headerText(error.limitName) } : null,
   }),
+}
+
+/** With the place in the request before it, as the messages of the schema have it. */
+function messageOf(error: ApiError): string {
+  if (!(error instanceof InvalidInput)) return error.message
+  const { index, field, message } = error
+  return `${index === null ? '' : `${index}.`}${field}: ${message}`
 }
