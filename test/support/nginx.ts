@@ -61,11 +61,17 @@ ${httpOf({ port, folder })}
   throw new Error('nginx does not answer')
 }
 
-export const takesConnections = (port: number): Promise<boolean> =>
-  Bun.connect({ hostname: '127.0.0.1', port, socket: { data() {} } }).then(
-    (socket) => {
-      socket.end()
-      return true
-    },
-    () => false,
-  )
+/** @param place A port of this machine, or the path of a Unix socket. */
+export async function takesConnections(place: number | string): Promise<boolean> {
+  const socket = { data() {} }
+  try {
+    const connecting =
+      typeof place === 'number'
+        ? Bun.connect({ hostname: '127.0.0.1', port: place, socket })
+        : Bun.connect({ unix: place, socket })
+    ;(await connecting).end()
+    return true
+  } catch {
+    return false
+  }
+}

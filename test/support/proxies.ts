@@ -16,7 +16,7 @@ export type Place = { port: number; folder: string }
 /**
  * Runs HAProxy until `closing` is disposed.
  * @param configOf The whole configuration.
- * @returns the port, and where its statistics are read, once it takes connections.
+ * @returns the port, and where its statistics are read, once both take connections.
  */
 export async function startHaproxy(
   configOf: (place: Place) => string,
@@ -27,7 +27,8 @@ export async function startHaproxy(
     writeFileSync(`${place.folder}/haproxy.cfg`, configOf(place))
     writeFileSync(`${place.folder}/stats.cfg`, `global\n    stats socket ${stats} level admin\n`)
     const files = ['haproxy.cfg', 'stats.cfg'].flatMap((name) => ['-f', `${place.folder}/${name}`])
-    await run([HAPROXY ?? '', '-db', ...files], place, closing)
+    // HAProxy listens on its port before it makes the socket.
+    await run([HAPROXY ?? '', '-db', ...files], { ...place, awaited: [place.port, stats] }, closing)
     return { port: place.port, stats }
   })
 }
@@ -45,7 +46,8 @@ export async function startCaddy(
     const file = `${place.folder}/Caddyfile`
     const options = '{\n  admin off\n  auto_https off\n  log {\n    level ERROR\n  }\n}\n'
     writeFileSync(file, `${options}${sitesOf(place)}`)
-    await run([CADDY ?? '', 'run', '--adapter', 'caddyfile', '--config', file], place, closing)
+    const command = [CADDY ?? '', 'run', '--adapter', 'caddyfile', '--config', file]
+    await run(command, { ...place, awaited: [place.port] }, closing)
     return place.port
   })
 }
@@ -74,8 +76,15 @@ async function placeFor(name: string, closing: AsyncDisposableStack): Promise<Pl
   return { folder, port: await freePort() }
 }
 
-/** @throws EndedError with what it wrote, when it ends instead of listening. */
-async function run(command: string[], { port, folder }: Place, closing: AsyncDisposableStack): Promise<void> {
+/**
+ * Waits until it takes connections at every awaited port and socket.
+ * @throws EndedError with what it wrote, when it ends instead of listening.
+ */
+async function run(
+  command: string[],
+  { folder, awaited }: { folder: string; awaited: (number | string)[] },
+  closing: AsyncDisposableStack,
+): Promise<void> {
   const child = Bun.spawn(command, {
     cwd: folder,
     env: { PATH, HOME: folder, XDG_DATA_HOME: folder, XDG_CONFIG_HOME: folder },
@@ -92,7 +101,8 @@ async function run(command: string[], { port, folder }: Place, closing: AsyncDis
   for (let attempt = 0; attempt < 600; attempt++) {
     if (child.exitCode !== null)
       throw new EndedError(`${command[0]} ended with ${child.exitCode}: ${await written}`)
-    if (await takesConnections(port)) return
+    const takes = await Promise.all(awaited.map(takesConnections))
+    if (takes.every(Boolean)) return
     await Bun.sleep(25)
   }
   throw new Error(`${command[0]} does not answer`)
