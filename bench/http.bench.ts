@@ -1,8 +1,5 @@
 import { existsSync } from 'node:fs'
-import { connect, type Sql } from '../src/db/connect.ts'
-import { keepAwake } from './support/awake.ts'
-import { clearServerCore, generator, type LoadResult, sendLoad } from './support/load.ts'
-import { sendPacedLoad } from './support/paced.ts'
+import { generator, type LoadResult, sendLoad } from './support/load.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget, type Target, Turns } from './support/target.ts'
 import {
@@ -20,32 +17,21 @@ import {
 } from './support/tollgate.ts'
 
 /**
- * What a call costs over HTTP, next to the least Bun can do: `ratelimits.limit` and `keys.verifyKey` (warm, with one rate
+ * What a call costs over HTTP, next to the least Bun can do: `ratelimits.limit` and `keys.verifyKey` (cached, with one rate
  * limit, usage recorded) against a bare Elysia route with the same schema and a bare `Bun.serve`; and, where `bun install`
- * was run in bench/peers, against what a user would take instead, with the first of these once more at one rate for all.
- * All in one run, interleaved, because machines are noisy: read the ratios. Then `ratelimits.multiLimit`, in decisions, and
- * what warm verifications ask of Postgres: nothing.
+ * was run in bench/peers, against what a user would take instead. Then `ratelimits.multiLimit`, in decisions.
  *
- * Each has its turn while the others stand still, and warms up first, as under a load that goes on. Of runs one after the other,
- * p99 of `ratelimits.limit` was 1.5 ms without either, 1.5 without warming up, and 1.2 to 1.3 with both; that of Fastify with Redis
- * 6.0, 4.9, and 3.4 to 3.9; of the bare server 1.2, 1.0, and 0.7 to 1.0.
- *
- * A Postgres on this machine, which takes what is flushed, runs on the core of the load where that may be done: it is no part of
- * what is measured, and had the server's core for up to 4 ms at a time. p99 of `ratelimits.limit` at 80 000 a second 2.11 ms
- * without and 1.87 with it, p99.9 4.1 and 2.9 (medians of seven rounds in turn).
- *
- * The answers are checked afterwards: every answered call must have been counted by its window, none more than the
- * connections could have in flight when the load was cut.
+ * All in one run and in turn: each warms up and is measured while the others stand still. Read the ratios of CPU.
+ * The answers are checked: every answered call must have been counted by its window, none more than the connections could
+ * have in flight when the load was cut. That cached keys ask nothing of Postgres is held by test/doors/v1/statements.test.ts.
+ * Figures and what was refused: docs/decisions/0020.
  */
 export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const rounds = options.tiny ? 1 : 5
   const seconds = options.tiny ? 1 : 3
   const warmSeconds = options.tiny ? 0 : 1
   const connections = options.tiny ? 4 : 64
-  using awake = keepAwake()
-  using cleared = options.tiny ? null : clearServerCore({ ofPostgres: true })
-  const quiet = `cores ${awake.text}; ${cleared?.text ?? 'kernel threads anywhere'}`
-  console.log(`http: ${machine()}, load from ${generator}, ${connections} connections; ${quiet}`)
+  console.log(`http: ${machine()}, load from ${generator}, ${connections} connections`)
   console.log(
     `  input: ${IDENTIFIERS} identifiers or ${KEYS} keys in turn; ${rounds} rounds of ${seconds} s each, medians; the others stand still meanwhile`,
   )
@@ -90,19 +76,8 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
       connections: Math.min(32, connections),
     },
   ]
-  for (const each of cases) {
-    const rates = await compare(each, { rounds, seconds, warmSeconds, turns })
-    const [peer] = peers
-    if (each.path !== LIMIT_PATH || peer === undefined) continue
-    const rate = Math.round(0.8 * (rates.get(peer) ?? 0))
-    const load = { rate, bodies: each.bodies, connections, seconds }
-    await compareAtOneRate([tollgate, peer, bare], load, { rounds, turns })
-  }
+  for (const each of cases) await compare(each, { rounds, seconds, warmSeconds, turns })
   console.log(`  memory of Tollgate afterwards: ${tollgate.memoryMib().toFixed(0)} MiB`)
-  // What verifications ask is asked each time; what else comes, comes once.
-  const isWithoutSql = () => asksNothing(connections, options.tiny ? 2 : 5)
-  if (!(await isWithoutSql()) && !(await isWithoutSql()))
-    throw new Error('warm verifications ask something of Postgres')
 }
 
 const IDENTIFIERS = 1000
@@ -131,7 +106,7 @@ async function compare(
     warmSeconds,
     turns,
   }: { rounds: number; seconds: number; warmSeconds: number; turns: Turns },
-): Promise<Map<Target, number>> {
+): Promise<void> {
   const results = new Map<Target, Measured[]>(targets.map((target) => [target, []]))
   const countedBefore = new Map<Target, number>()
   for (const target of checked) countedBefore.set(target, await counted(target))
@@ -171,44 +146,6 @@ async function compare(
         `${cpu.toFixed(2)} µs of CPU each, so ${Math.round(1e6 / cpu).toLocaleString('en')} a second of one core`,
     )
   }
-  return new Map(
-    [...results].map(([target, each]) => [target, median(each.map((result) => result.requestsPerSecond))]),
-  )
-}
-
-/** How long a caller waits where nothing is asked too much of: each at a rate that the slowest of them can keep up with. */
-async function compareAtOneRate(
-  targets: Target[],
-  load: { rate: number; bodies: string[]; connections: number; seconds: number },
-  { rounds, turns }: { rounds: number; turns: Turns },
-): Promise<void> {
-  const results = new Map<Target, LoadResult[]>(targets.map((target) => [target, []]))
-  const calls = load.bodies.map((body) => ({ path: LIMIT_PATH, body, expected: '"success":true' }))
-  for (let round = 0; round < rounds; round++)
-    for (const target of targets) {
-      await turns.give(target)
-      const { url } = target
-      const result = await sendPacedLoad({
-        ...load,
-        url,
-        socketPath: null,
-        headers: HEADERS,
-        calls,
-        warmSeconds: 1,
-      })
-      if (result.failed > 0)
-        throw new Error(`${target.name}: ${result.failed} calls failed at ${load.rate}/s`)
-      results.get(target)?.push(result)
-    }
-  turns.end()
-  console.log(`\n  ${LIMIT_PATH}, each at ${load.rate} requests/s`)
-  printTable(
-    ['', 'p50 ms', 'p99 ms', 'p99.9 ms'],
-    [...results].map(([target, each]) => [
-      target.name,
-      ...(['p50', 'p99', 'p999'] as const).map((field) => median(each.map((result) => result[field]))),
-    ]),
-  )
 }
 
 /** The peers in bench/peers, a package of its own: the product needs none of them. */
@@ -222,73 +159,6 @@ async function startPeers(): Promise<Target[]> {
   } // what it exports
   return await startAll()
 }
-
-/**
- * Compares the transactions that Postgres itself has counted in the database under a load of warm verifications, and in as long
- * without. Flushes are put off meanwhile, since those do not go by calls.
- * @returns whether there are no more of them, but for what timers ask.
- */
-async function asksNothing(connections: number, seconds: number): Promise<boolean> {
-  if (databaseServer === undefined) {
-    console.log('  SQL of warm verifications: only counted on Postgres (DATABASE_URL or TEST_DATABASE_URL)')
-    return true
-  }
-  await using tollgate = await startTollgate('Tollgate', { TOLLGATE_FLUSH_MS: String(FLUSH_MS_MAX) })
-  const startedBy = performance.now()
-  const bodies = (await makeKeys(tollgate.url)).map((key) => JSON.stringify({ key }))
-  for (const body of bodies) await call(tollgate.url, VERIFY_PATH, JSON.parse(body)) // warm
-  const takesMs = 3 * STATISTICS_DELAY_MS + 2 * seconds * 1000
-  // Where all of that was slow, its flush would fall into what is counted.
-  if (performance.now() - startedBy + takesMs > FLUSH_MS_MAX - 5000)
-    await Bun.sleep(FLUSH_MS_MAX + 1000 - (performance.now() - startedBy))
-  const sql = connect({ kind: 'url', url: databaseServer }, { connectionsMax: 1 })
-  const name = new URL(tollgate.databaseUrl ?? '').pathname.slice(1)
-  const transactions = async () => {
-    const [row] = await sql<{ count: number }[]>`
-      select xact_commit + xact_rollback as count from pg_stat_database where datname = ${name}`
-    return row?.count ?? Number.NaN
-  }
-  try {
-    await Bun.sleep(STATISTICS_DELAY_MS) // by now it knows of all that made the keys
-    await vacuum(tollgate.databaseUrl ?? '', sql)
-    const idleBefore = await transactions()
-    await Bun.sleep(seconds * 1000 + STATISTICS_DELAY_MS)
-    const before = await transactions()
-    const idle = before - idleBefore
-    const load = { url: tollgate.url, path: VERIFY_PATH, headers: HEADERS, bodies, connections, seconds }
-    const { answered } = await sendLoad(load)
-    await Bun.sleep(STATISTICS_DELAY_MS)
-    const counted = (await transactions()) - before
-    console.log(
-      `\n  SQL of warm verifications: ${counted} transactions during ${answered} of them, ${idle} in as long without`,
-    )
-    return counted <= idle + HOUSEKEEPING_MORE_MAX
-  } finally {
-    await sql.end({ timeout: 2 })
-  }
-}
-
-/**
- * Leaves nothing for Postgres to do by itself with what was just made, which takes 16 to 300 transactions of the same count; it
- * still looks once a minute, in 6 to 9.
- */
-async function vacuum(databaseUrl: string, watcher: Sql): Promise<void> {
-  const sql = connect({ kind: 'url', url: databaseUrl }, { connectionsMax: 1 })
-  const [session] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
-  await sql`vacuum (analyze)`
-  await sql.end({ timeout: 2 })
-  // It tells its own transactions when it ends.
-  const isThere = async () =>
-    (await watcher`select from pg_stat_activity where pid = ${session?.pid ?? 0}`).length > 0
-  while (await isThere()) await Bun.sleep(10)
-}
-
-/** The longest there is. */
-const FLUSH_MS_MAX = 60_000
-/** An idle session tells its statistics within ten seconds. */
-const STATISTICS_DELAY_MS = 11_000
-/** By how much what timers of the server ask may differ from one such time to another. */
-const HOUSEKEEPING_MORE_MAX = 10
 
 /** With the server's CPU time for each call, microseconds. */
 type Measured = LoadResult & { cpu: number }

@@ -65,7 +65,7 @@ export async function load(argv: string[]): Promise<number> {
     return 1
   }
   if (process.stderr.isTTY) process.stderr.write('\r\x1b[K')
-  const { latencies, undisturbed, answered, failed } = result
+  const { latencies, answered, failed } = result
   console.log(
     `${answered} of ${status === 0 ? Math.floor(rate * seconds) : answered + failed} requests answered in ${result.seconds.toFixed(1)} s, ${failed} failed`,
   )
@@ -74,12 +74,6 @@ export async function load(argv: string[]): Promise<number> {
   console.log(
     `p50 ${at(0.5)}, p99 ${at(0.99)}, p99.9 ${at(0.999)}, longest ${at(1)}; counted from when each request was due`,
   )
-  const disturbed = 1 - undisturbed.count / latencies.count
-  if (disturbed > 0)
-    console.log(
-      `while ${(100 * disturbed).toFixed(2)} % of them were due or under way, this program itself stood still; without those ` +
-        `p99 ${undisturbed.percentile(0.99).toFixed(2)} ms, p99.9 ${undisturbed.percentile(0.999).toFixed(2)} ms`,
-    )
   return status !== 0 ? status : failed === 0 ? 0 : 1
 }
 

@@ -15,9 +15,8 @@ import {
 
 /**
  * Two HTTP threads on one port against the same shard. Claims: a limit is exact over both, a key deleted through one is
- * refused by both on the next verification, and a request costs within 15 % of the CPU it costs with one thread. That is told
- * of rounds right after each other, each server first in turn: a machine whose speed changes within half a minute had 1.05 and
- * 1.22 as the ratio of two medians.
+ * refused by both on the next verification, and a request costs within 15 % of the CPU it costs with one thread, in rounds right
+ * after each other, each server first in turn.
  */
 export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const isTiny = options.tiny ?? false

@@ -1,7 +1,5 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readdirSync } from 'node:fs'
 import { type PacedLoad, sendPaced } from '../bench/support/paced.ts'
 import { startTarget, Turns } from '../bench/support/target.ts'
 import { TEST_DATABASE_URL } from './support/database.ts'
@@ -47,57 +45,20 @@ describe('the paced load', () => {
     rate,
   })
 
-  test('tells what a slow server did, and does not take it for its own pause', async () => {
+  test('counts what a slow server made late, and what was due while it stood still', async () => {
     let calls = 0
     await using server = Bun.serve({
       port: 0,
       fetch: async () => {
-        if (++calls % 10 === 0) await Bun.sleep(10)
+        if (++calls === 50) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200)
         return new Response('yes')
       },
     })
-    const { latencies, undisturbed, answered, failed } = await sendPaced(callsTo(server, 200, 2))
-    expect({ answered, failed }).toEqual({ answered: 400, failed: 0 })
-    expect(latencies.percentile(1)).toBeGreaterThan(9)
-    expect(undisturbed.percentile(1)).toBeGreaterThan(9)
-  })
-
-  test('counts what was due while it stood still itself, and tells the rest once more without it', async () => {
-    await using server = Bun.serve({ port: 0, fetch: () => new Response('yes') })
-    const standStill = () => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200)
-    const { latencies, undisturbed, answered } = await sendPaced(callsTo(server, 1000, 1.5), standStill)
-    expect(answered).toBe(1500)
+    const { latencies, answered, failed } = await sendPaced(callsTo(server, 1000, 1))
+    expect({ answered, failed }).toEqual({ answered: 1000, failed: 0 })
     expect(latencies.percentile(1)).toBeGreaterThan(190)
-    expect(undisturbed.count).toBeLessThanOrEqual(1300)
-    expect(undisturbed.percentile(1)).toBeLessThan(190)
-  })
-
-  test('sends every second call to another socket, and tells those by themselves', async () => {
-    const paths = { first: 0, second: 0 }
-    using stack = new DisposableStack()
-    const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-'))
-    stack.defer(() => rmSync(folder, { recursive: true }))
-    await using first = Bun.serve({
-      port: 0,
-      fetch: () => {
-        paths.first++
-        return new Response('yes')
-      },
-    })
-    await using _ = Bun.serve({
-      unix: join(folder, 'second.sock'),
-      fetch: async () => {
-        paths.second++
-        await Bun.sleep(20)
-        return new Response('yes')
-      },
-    })
-    const load = { ...callsTo(first, 100, 2), secondSocketPath: join(folder, 'second.sock') }
-    const { latencies, second, answered, failed } = await sendPaced(load)
-    expect({ answered, failed, ...paths }).toEqual({ answered: 200, failed: 0, first: 100, second: 100 })
-    expect({ first: latencies.count, second: second?.latencies.count }).toEqual({ first: 100, second: 100 })
-    expect(second?.latencies.percentile(0)).toBeGreaterThan(19)
-    expect(latencies.percentile(0.1)).toBeLessThan(19)
+    // Not only the one call that met it: all that were due in those 200 ms.
+    expect(latencies.percentile(0.9)).toBeGreaterThan(50)
   })
 })
 

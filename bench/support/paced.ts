@@ -1,17 +1,14 @@
 import { Histogram } from './histogram.ts'
-import { firstInLine, type LoadResult, pin } from './load.ts'
+import { type LoadResult, pin } from './load.ts'
 
 /** Requests at a steady rate, whatever the server makes of them. */
 export type PacedLoad = {
   /** With a host and port; what is sent when `socketPath` is given goes there instead. */
   url: string
   socketPath: string | null
-  /** Every second call goes to this socket instead, so that whatever happens meanwhile happens to both. */
-  secondSocketPath?: string | undefined
   headers: Record<string, string>
   /** Sent in turn, over and over. */
   calls: PacedCall[]
-  /** To each place. */
   connections: number
   seconds: number
   /** Requests a second over all connections. */
@@ -22,21 +19,11 @@ export type PacedLoad = {
   isOver?: () => boolean
 }
 
-/** `expected`: a text that every right answer holds. `charges`: what it should be counted as; 1 unless given. */
-export type PacedCall = { path: string; body: string; expected: string; charges?: number }
+/** `expected`: a text that every right answer holds. */
+export type PacedCall = { path: string; body: string; expected: string }
 
-/**
- * Milliseconds. `undisturbed`: what remains without the calls that were due or under way while the load itself stood still.
- */
-export type Told = Pick<LoadResult, 'p50' | 'p99' | 'p999'> & {
-  undisturbed: { share: number; p99: number; p999: number }
-}
-
-/**
- * `answered`, `failed` and `charged` count what was sent to warm up too; `charged` is right where none failed. `second`: of
- * the calls to the second socket, none of which are in the other latencies; null = there is none.
- */
-export type PacedResult = LoadResult & Told & { charged: number; second: Told | null }
+/** `answered` and `failed` count what was sent to warm up too; latencies are milliseconds. */
+export type PacedResult = LoadResult
 
 export type PacedProgress = { seconds: number; answered: number; failed: number }
 
@@ -45,42 +32,25 @@ export type PacedProgress = { seconds: number; answered: number; failed: number 
  * while makes every request that was due meanwhile late (no coordinated omission). A request due while every connection
  * is busy waits. It looks every 50 µs and rests in between: a core it kept busy all the time would be taken from it by the
  * system for milliseconds, and that would look like the server's doing.
- *
- * Where it stood still itself all the same, as when its core was taken, it knows: from one look to the next more than a
- * millisecond has passed. What was due or under way then, and until it had sent all that had become due meanwhile, is in
- * `latencies` like everything else, and not in `undisturbed`.
  */
 export async function sendPaced(
   load: PacedLoad,
   onProgress: (progress: PacedProgress) => void = () => {},
   requests = new Requests(load),
-): Promise<Latencies & { second: Latencies | null; answered: number; failed: number; seconds: number }> {
-  const pauses = new Pauses()
+): Promise<{ latencies: Histogram; answered: number; failed: number; seconds: number }> {
   let answered = 0
   let failed = 0
-  const placeAt = async (socketPath: string | null): Promise<Place> => {
-    const latencies = new Histogram()
-    const undisturbed = new Histogram()
-    const idle: Connection[] = []
-    const finished = (connection: Connection, isRight: boolean) => {
-      answered++
-      if (!isRight) failed++
-      const now = Bun.nanoseconds()
-      pauses.look(now)
-      const us = (now - connection.dueAtNs) / 1000
-      latencies.add(us)
-      if (pauses.lastNs < connection.dueAtNs) undisturbed.add(us)
-      idle.push(connection)
-    }
-    const opening = Array.from({ length: load.connections }, () =>
-      Connection.open({ url: load.url, socketPath }, finished),
-    )
-    idle.push(...(await Promise.all(opening)))
-    return { latencies, undisturbed, idle }
+  const latencies = new Histogram()
+  const idle: Connection[] = []
+  const finished = (connection: Connection, isRight: boolean) => {
+    answered++
+    if (!isRight) failed++
+    latencies.add((Bun.nanoseconds() - connection.dueAtNs) / 1000)
+    idle.push(connection)
   }
-  const first = await placeAt(load.socketPath)
-  const second = load.secondSocketPath === undefined ? null : await placeAt(load.secondSocketPath)
-  const connections = [...first.idle, ...(second?.idle ?? [])]
+  const opening = Array.from({ length: load.connections }, () => Connection.open(load, finished))
+  const connections = await Promise.all(opening)
+  idle.push(...connections)
 
   const startNs = Bun.nanoseconds()
   const intervalNs = 1e9 / load.rate
@@ -88,18 +58,14 @@ export async function sendPaced(
   let sent = 0
   const dueNs = () => startNs + sent * intervalNs
   let progressAtNs = startNs
-  pauses.begin(startNs)
   const broken = () => connections.filter(({ isClosed }) => isClosed).length
   while (sent < total) {
     const now = Bun.nanoseconds()
-    pauses.look(now)
     for (; sent < total && dueNs() <= now; sent++) {
-      const { idle } = second !== null && isForSecond(sent) ? second : first
       const connection = idle.pop()
       if (connection === undefined) break
       connection.send(requests, sent % requests.count, dueNs())
     }
-    if (dueNs() > now) pauses.caughtUp(now)
     if (now - progressAtNs >= 1e9) {
       progressAtNs = now
       onProgress({ seconds: (now - startNs) / 1e9, answered, failed })
@@ -112,47 +78,11 @@ export async function sendPaced(
   }
   const seconds = (Bun.nanoseconds() - startNs) / 1e9
   const patienceNs = Bun.nanoseconds() + PATIENCE_SECONDS * 1e9
-  while (answered < sent && Bun.nanoseconds() < patienceNs) {
-    pauses.look(Bun.nanoseconds())
-    await rest()
-  }
+  while (answered < sent && Bun.nanoseconds() < patienceNs) await rest()
   failed += total - answered // never answered, or never sent
   for (const connection of connections) connection.close()
-  const { latencies, undisturbed } = first
-  return { latencies, undisturbed, second, answered, failed, seconds }
+  return { latencies, answered, failed, seconds }
 }
-
-/** Each first of two in turn (0, 1, 1, 0 and so on): of two that leave at the same time, the other one waits for it. */
-const isForSecond = (i: number): boolean => ((i ^ (i >> 1)) & 1) === 1
-
-/** `undisturbed`: see {@link Told}. */
-type Latencies = { latencies: Histogram; undisturbed: Histogram }
-/** Where calls go. */
-type Place = Latencies & { idle: Connection[] }
-
-/** When the load itself stood still. */
-class Pauses {
-  /** Until when the last one had its effect: Infinity while it has. */
-  lastNs = Number.NEGATIVE_INFINITY
-  private lookedNs = 0
-
-  begin(nowNs: number): void {
-    this.lookedNs = nowNs
-  }
-
-  /** To be called again and again while there is work. */
-  look(nowNs: number): void {
-    if (nowNs - this.lookedNs > PAUSE_NS) this.lastNs = Number.POSITIVE_INFINITY
-    this.lookedNs = nowNs
-  }
-
-  /** All that is due has been sent. */
-  caughtUp(nowNs: number): void {
-    if (this.lastNs === Number.POSITIVE_INFINITY) this.lastNs = nowNs
-  }
-}
-
-const PAUSE_NS = 1e6
 
 async function rest(): Promise<void> {
   Atomics.wait(NEVER_WOKEN, 0, 0, REST_MS)
@@ -174,14 +104,12 @@ class Requests {
   private readonly starts: Uint32Array
   private readonly expectations: Buffer[] = []
   private readonly expected: Uint32Array
-  private readonly charges: Uint32Array
 
   constructor(load: PacedLoad) {
     const { calls } = load
     this.count = calls.length
     this.starts = new Uint32Array(calls.length + 1)
     this.expected = new Uint32Array(calls.length)
-    this.charges = Uint32Array.from(calls, ({ charges = 1 }) => charges)
     const texts = new Map<string, number>()
     const parts: Buffer[] = []
     let end = 0
@@ -206,12 +134,6 @@ class Requests {
   }
   lengthOf(i: number): number {
     return this.startOf(i + 1) - this.startOf(i)
-  }
-  /** What the first so many calls charge, over and over. */
-  chargedBy(sent: number): number {
-    let charged = 0
-    for (let i = 0; i < sent; i++) charged += this.charges[i % this.count] as number // in range
-    return charged
   }
   /** What every right answer to it holds. */
   expectedOf(i: number): Buffer {
@@ -314,16 +236,9 @@ function requestOf({ url, headers }: PacedLoad, { path, body }: PacedCall): Buff
   return Buffer.from(`POST ${path} HTTP/1.1\r\n${head}\r\n${body}`)
 }
 
-/**
- * The same from a process of its own, on the core of the load. Where that may be done, the thread that sends runs whenever
- * it has work: other work of that core, as Postgres writing, would otherwise keep it for milliseconds, and that would be
- * told as the server's. Not so threads that would collect its garbage, and be waited for: it has none. Niceness is no way to
- * that: beside a load at −20, and a loop that should run only when nothing else wants to, Postgres got nothing for ten
- * seconds (Linux 6.18).
- */
+/** The same from a process of its own, on the core of the load. */
 export async function sendPacedLoad(load: PacedLoad): Promise<PacedResult> {
-  const child = Bun.spawn([...ahead, ...pin(1), process.execPath, import.meta.path], {
-    env: { ...process.env, BUN_JSC_useConcurrentGC: '0', BUN_JSC_numberOfGCMarkers: '1' },
+  const child = Bun.spawn([...pin(1), process.execPath, import.meta.path], {
     stdin: Buffer.from(JSON.stringify(load)),
     stdout: 'pipe',
     stderr: 'inherit',
@@ -333,8 +248,6 @@ export async function sendPacedLoad(load: PacedLoad): Promise<PacedResult> {
   return JSON.parse(output) as PacedResult // as written below
 }
 
-const ahead = firstInLine(['--reset-on-fork'])
-
 if (import.meta.main) {
   const load = JSON.parse(await Bun.stdin.text()) as PacedLoad // from sendPacedLoad
   const requests = new Requests(load)
@@ -342,24 +255,14 @@ if (import.meta.main) {
   Bun.gc(true) // now instead of while requests are due
   const ignored = () => {}
   const warmed = await sendPaced({ ...load, seconds: load.warmSeconds ?? 0 }, ignored, requests)
-  const { second, answered, failed, seconds, ...first } = await sendPaced(load, ignored, requests)
-  const told = ({ latencies, undisturbed }: Latencies): Told => ({
-    p50: latencies.percentile(0.5),
-    p99: latencies.percentile(0.99),
-    p999: latencies.percentile(0.999),
-    undisturbed: {
-      share: undisturbed.count / latencies.count,
-      p99: undisturbed.percentile(0.99),
-      p999: undisturbed.percentile(0.999),
-    },
-  })
+  const { latencies, answered, failed, seconds } = await sendPaced(load, ignored, requests)
   const result: PacedResult = {
     answered: warmed.answered + answered,
     failed: warmed.failed + failed,
-    charged: requests.chargedBy(warmed.answered) + requests.chargedBy(answered),
     requestsPerSecond: answered / seconds,
-    ...told(first),
-    second: second === null ? null : told(second),
+    p50: latencies.percentile(0.5),
+    p99: latencies.percentile(0.99),
+    p999: latencies.percentile(0.999),
   }
   console.log(JSON.stringify(result))
   process.exit(0)

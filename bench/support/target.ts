@@ -63,11 +63,7 @@ export async function startTarget(
   }
 }
 
-/**
- * Has all servers but one stand still, so that who is measured has its core to itself: nine that have nothing to do still
- * wake up for their timers and their memory, some for 3 ms at a time. `ratelimits.limit` at 128 000 a second beside nine of
- * them, and minutes later without: p99 of 1.3 to 1.6 ms and 1.1 to 1.2, p99.9 of 4.4 to 5.5 and 2.5 to 3.
- */
+/** Has all servers but one stand still, so that who is measured has its core to itself. */
 export class Turns implements Disposable {
   // Also where a signal ends the benchmark: one that stands still could not be ended.
   private readonly onExit = () => this.end()
