@@ -23,8 +23,8 @@ export type Traffic = {
   answeredAt: number[]
   /** Calls whose outcome nobody knows: the connection broke, or the answer was an error. */
   unknown: { keyId: string; tags: string[] }[]
-  /** Verifies at random, some calls at a time, until told otherwise. */
-  run(server: Caller, isOver: () => boolean): Promise<void>
+  /** Verifies at random, some calls at a time, until told otherwise. Each waits `restMs` after its answer. */
+  run(server: Caller, isOver: () => boolean, options?: { restMs: number }): Promise<void>
 }
 
 /**
@@ -65,7 +65,7 @@ export async function makeTraffic(
     events: [],
     answeredAt: [],
     unknown: [],
-    run: async (caller, isOver) => {
+    run: async (caller, isOver, { restMs } = { restMs: 0 }) => {
       const work = async () => {
         while (!isOver()) {
           const { key, keyId, body } = pick(subjects)
@@ -79,6 +79,7 @@ export async function makeTraffic(
           const { code, identity } = answer.body
           traffic.events.push({ keyId, identityId: identity?.id ?? null, outcome: code, tags, atMs })
           traffic.answeredAt.push(performance.now())
+          if (restMs > 0) await Bun.sleep(restMs)
         }
       }
       await Promise.all(Array.from({ length: CALLS_AT_ONCE }, work))
