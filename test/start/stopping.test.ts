@@ -5,58 +5,58 @@ import { join } from 'node:path'
 import { ROOT } from '../docs/blocks.ts'
 import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
 import { spawnServer } from '../support/process.ts'
-import { callsTo, OPERATOR_KEY } from '../support/server.ts'
+import { callsTo, OPERATOR_KEY, startTestServer } from '../support/server.ts'
 import { spawnOnTerminal } from '../support/terminal.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 /**
  * Ctrl-C, a closed window, a group signal, `docker stop`: one or several signals, one clean stop. What was counted is
- * never flushed before, so whatever is there at the next start was written by the stop.
+ * never flushed before, so whatever is there at a later start was written by the stop. The servers run one after the other
+ * on one database, and the last test looks for what each of them counted.
  */
 setDefaultTimeout(2 * SLOW_MS)
 
+let database: TestDatabase
+beforeAll(async () => {
+  database = await openTestDatabase()
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
 const CALLS = 50
 const SERVE = [process.execPath, 'src/main.ts', 'serve']
-const window = { namespace: 'stopping', identifier: 'user_1', limit: 2 * CALLS, duration: 86_400_000 * 365 }
+const window = { namespace: 'stopping', limit: 2 * CALLS, duration: 86_400_000 * 365 }
 
-const envOf = (database: TestDatabase): Record<string, string> => ({
+const env = (): Record<string, string> => ({
   TOLLGATE_DATA_DIR: database.dataDir,
   DATABASE_URL: database.databaseUrl ?? '',
   TOLLGATE_FLUSH_MS: '60000',
   TOLLGATE_DB_TIMEOUT_MS: '20000',
 })
 
-/** Takes half of the limit and verifies a key as often. @returns whose key. */
-async function count(url: string): Promise<{ apiId: string }> {
+/** What each server counted: how it is stopped, and where its counts are. */
+const counted: { name: string; identifier: string; apiId: string }[] = []
+
+/** Takes half of a limit and verifies a key as often. */
+async function count(url: string, name: string): Promise<void> {
   const { post } = callsTo(url)
+  const identifier = `user of ${name}`
   const { apiId } = (await post('apis.createApi', { name: 'stopping' }, OPERATOR_KEY)).body
   const { key } = (await post('keys.createKey', { apiId }, OPERATOR_KEY)).body
   const calls = Array.from({ length: CALLS }, async () => {
-    expect((await post('ratelimits.limit', window, OPERATOR_KEY)).body).toMatchObject({ success: true })
+    const limited = await post('ratelimits.limit', { ...window, identifier }, OPERATOR_KEY)
+    expect(limited.body).toMatchObject({ success: true })
     expect((await post('keys.verifyKey', { apiId, key })).body).toMatchObject({ valid: true })
   })
   await Promise.all(calls)
-  return { apiId }
-}
-
-/** Starts once more and looks. */
-async function expectCounted(database: TestDatabase, { apiId }: { apiId: string }): Promise<void> {
-  await using server = await spawnServer(envOf(database))
-  expect((await server.post('ratelimits.limit', window, OPERATOR_KEY)).body.remaining).toBe(CALLS - 1)
-  const { rootKey: analyst } = (
-    await server.post('rootKeys.createRootKey', { permissions: ['api.*.read_api'] }, OPERATOR_KEY)
-  ).body
-  const start = Date.now() - 3 * 3_600_000
-  const { body } = await server.get('analytics.getVerifications', { apiId, start, groupBy: 'hour' }, analyst)
-  const total = body.reduce((sum: number, each: { total: number }) => sum + each.total, 0)
-  expect(total).toBe(CALLS)
-  expect(await server.end('SIGTERM')).toBe(0)
+  counted.push({ name, identifier, apiId })
 }
 
 const LISTENS = /^Tollgate listens on (\S+)/m
 
 /** What passes a signal on does not know which database it is, so one suite is enough. */
-describe.if(TEST_DATABASE_URL === null)('Ctrl-C on a terminal', () => {
+const onEmbedded = TEST_DATABASE_URL === null
+
+describe.if(onEmbedded)('Ctrl-C on a terminal', () => {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-stopping-'))
   beforeAll(() => {
     const built = Bun.spawnSync([process.execPath, 'run', 'build', join(folder, 'tollgate')], { cwd: ROOT })
@@ -74,10 +74,9 @@ describe.if(TEST_DATABASE_URL === null)('Ctrl-C on a terminal', () => {
     test.skipIf(Bun.which(command[0] ?? '') === null && name === 'npm start')(
       `${name} loses no count, ends with 0 and waits for its server`,
       async () => {
-        await using database = await openTestDatabase()
-        await using started = spawnOnTerminal(command, envOf(database))
+        await using started = spawnOnTerminal(command, env())
         const [, url = ''] = await started.shown(LISTENS)
-        const counted = await count(url)
+        await count(url, name)
         const pid = Number(readFileSync(join(database.dataDir, 'node-0.pid'), 'utf8'))
         started.interrupt()
         expect(await started.ended(), started.output()).toBe(0)
@@ -85,50 +84,45 @@ describe.if(TEST_DATABASE_URL === null)('Ctrl-C on a terminal', () => {
         expect(() => process.kill(pid, 0)).toThrow('ESRCH')
         expect(started.output()).toMatch(/info\s+stopped /)
         expect(started.output()).not.toContain('exited with code')
-        await expectCounted(database, counted)
       },
     )
 
   test('pressed again and again in impatience, it is still one wish', async () => {
-    await using database = await openTestDatabase()
-    await using started = spawnOnTerminal([process.execPath, 'run', 'start'], envOf(database))
+    await using started = spawnOnTerminal([process.execPath, 'run', 'start'], env())
     const [, url = ''] = await started.shown(LISTENS)
-    const counted = await count(url)
+    await count(url, 'impatience')
     for (let press = 0; press < 5; press++) started.interrupt()
     expect(await started.ended(), started.output()).toBe(0)
-    await expectCounted(database, counted)
   })
 })
 
-test('a closed window stops as Ctrl-C does, though nothing can be written to it any more', async () => {
-  await using database = await openTestDatabase()
-  await using started = spawnOnTerminal(SERVE, { ...envOf(database), TOLLGATE_ACCESS_LOG: '1' })
-  const [, url = ''] = await started.shown(LISTENS)
-  const counted = await count(url)
-  started.closeWindow()
-  expect(await started.ended()).toBe(0)
-  await expectCounted(database, counted)
-})
+test.if(onEmbedded)(
+  'a closed window stops as Ctrl-C does, though nothing can be written to it any more',
+  async () => {
+    await using started = spawnOnTerminal(SERVE, { ...env(), TOLLGATE_ACCESS_LOG: '1' })
+    const [, url = ''] = await started.shown(LISTENS)
+    await count(url, 'a closed window')
+    started.closeWindow()
+    expect(await started.ended()).toBe(0)
+  },
+)
 
 describe('any of the signals', () => {
   test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s to the server, twice', async (signal) => {
-    await using database = await openTestDatabase()
-    await using server = await spawnServer(envOf(database))
-    const counted = await count(server.url)
+    await using server = await spawnServer(env())
+    await count(server.url, `${signal}, twice`)
     server.process.kill(signal)
     expect(await server.end(signal)).toBe(0)
     expect(server.output()).toContain('"event":"stopped"')
-    await expectCounted(database, counted)
   })
 
-  test.each(['SIGTERM', 'SIGHUP'] as const)(
+  test.if(onEmbedded).each(['SIGTERM', 'SIGHUP'] as const)(
     '%s to its whole group, as supervisors send it',
     async (signal) => {
-      await using database = await openTestDatabase()
-      const log = join(database.dataDir, 'log')
+      const log = join(database.dataDir, `log of ${signal}`)
       const child = Bun.spawn([process.execPath, 'run', 'start'], {
         cwd: ROOT,
-        env: { ...process.env, PORT: '0', TOLLGATE_ROOT_KEY: OPERATOR_KEY, ...envOf(database) },
+        env: { ...process.env, PORT: '0', TOLLGATE_ROOT_KEY: OPERATOR_KEY, ...env() },
         stdin: 'ignore',
         stdout: Bun.file(log),
         stderr: Bun.file(log),
@@ -139,14 +133,13 @@ describe('any of the signals', () => {
         url = LISTENS.exec(readFileSync(log, 'utf8'))?.[1]
         await Bun.sleep(10)
       }
-      const counted = await count(url ?? '')
+      await count(url ?? '', `${signal} to a group`)
       const pid = Number(readFileSync(join(database.dataDir, 'node-0.pid'), 'utf8'))
       process.kill(-child.pid, signal)
       await child.exited
       // What a shell's or npm's own wrapper makes of a signal is theirs; the server must have stopped by itself.
       await ended(pid)
       expect(readFileSync(log, 'utf8')).toContain('"event":"stopped"')
-      await expectCounted(database, counted)
     },
   )
 })
@@ -162,11 +155,10 @@ async function ended(pid: number): Promise<void> {
   }
 }
 
-test.skipIf(Bun.which('nohup') === null || process.platform !== 'linux')(
+test.skipIf(!onEmbedded || Bun.which('nohup') === null || process.platform !== 'linux')(
   'under nohup a server outlives its terminal, and still stops when it is told',
   async () => {
-    await using database = await openTestDatabase()
-    await using started = spawnOnTerminal(['nohup', ...SERVE], envOf(database))
+    await using started = spawnOnTerminal(['nohup', ...SERVE], env())
     const log = join(ROOT, 'nohup.out')
     let url: string | undefined
     try {
@@ -178,14 +170,13 @@ test.skipIf(Bun.which('nohup') === null || process.platform !== 'linux')(
         )?.[1]
         await Bun.sleep(10)
       }
-      const counted = await count(url ?? '')
+      await count(url ?? '', 'nohup')
       started.closeWindow()
       process.kill(started.process.pid, 'SIGHUP')
       for (let call = 0; call < 20; call++)
         expect((await callsTo(url ?? '').get('liveness')).status).toBe(200)
       process.kill(started.process.pid, 'SIGTERM')
       expect(await started.ended()).toBe(0)
-      await expectCounted(database, counted)
     } finally {
       rmSync(log, { force: true })
     }
@@ -193,26 +184,28 @@ test.skipIf(Bun.which('nohup') === null || process.platform !== 'linux')(
 )
 
 describe('a signal while the server still starts', () => {
-  test('in the middle of making the embedded database: it ends with 0, and the next start makes it', async () => {
-    const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-test-stopping-'))
-    try {
-      const env = { TOLLGATE_DATA_DIR: dataDir, DATABASE_URL: '' }
-      await using started = spawnOnTerminal(SERVE, env)
-      await started.shown(/database_creating/)
-      started.interrupt()
-      expect(await started.ended(), started.output()).toBe(0)
-      expect(started.output()).toMatch(/info\s+stopped /)
-      expect(started.output()).not.toMatch(LISTENS)
-      await using server = await spawnServer(env)
-      expect((await server.get('liveness')).status).toBe(200)
-      expect(server.output()).toContain('"event":"database_created"')
-    } finally {
-      rmSync(dataDir, { recursive: true, force: true })
-    }
-  })
+  test.if(onEmbedded)(
+    'in the middle of making the embedded database: it ends with 0, and the next start makes it',
+    async () => {
+      const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-test-stopping-'))
+      try {
+        const env = { TOLLGATE_DATA_DIR: dataDir, DATABASE_URL: '' }
+        await using started = spawnOnTerminal(SERVE, env)
+        await started.shown(/database_creating/)
+        started.interrupt()
+        expect(await started.ended(), started.output()).toBe(0)
+        expect(started.output()).toMatch(/info\s+stopped /)
+        expect(started.output()).not.toMatch(LISTENS)
+        await using server = await spawnServer(env)
+        expect((await server.get('liveness')).status).toBe(200)
+        expect(server.output()).toContain('"event":"database_created"')
+      } finally {
+        rmSync(dataDir, { recursive: true, force: true })
+      }
+    },
+  )
 
   test('while it waits for a Postgres that never answers', async () => {
-    await using database = await openTestDatabase()
     const asked = Promise.withResolvers<void>()
     using silent = Bun.listen({
       hostname: '127.0.0.1',
@@ -230,4 +223,23 @@ describe('a signal while the server still starts', () => {
     expect(started.output()).toMatch(/info\s+stopped /)
     expect(started.output()).not.toContain('hidden')
   })
+})
+
+test('what each of these servers counted before its end is there at a later start', async () => {
+  await using server = await startTestServer({ database })
+  const { rootKey: analyst } = (
+    await server.post('rootKeys.createRootKey', { permissions: ['api.*.read_api'] }, OPERATOR_KEY)
+  ).body
+  expect(counted.length).toBeGreaterThanOrEqual(3)
+  for (const { name, identifier, apiId } of counted) {
+    const limited = await server.post('ratelimits.limit', { ...window, identifier }, OPERATOR_KEY)
+    const query = { apiId, start: Date.now() - 3 * 3_600_000, groupBy: 'hour' }
+    const { body } = await server.get('analytics.getVerifications', query, analyst)
+    const total = body.reduce((sum: number, each: { total: number }) => sum + each.total, 0)
+    expect({ name, remaining: limited.body.remaining, total }).toEqual({
+      name,
+      remaining: CALLS - 1,
+      total: CALLS,
+    })
+  }
 })
