@@ -301,6 +301,31 @@ test('CI runs every test file', () => {
   expect(patterns.filter((pattern) => !files.some((file) => new Bun.Glob(pattern).match(file)))).toEqual([])
 })
 
+/** Purpose, path or states, invariant: the history of a choice is in docs/decisions/. */
+test('no comment is longer than fourteen lines', async () => {
+  const long: string[] = []
+  for (const file of found.files.filter((name) => /^(src|bench)\//.test(name))) {
+    const text = await Bun.file(join(root, file)).text()
+    for (const { 0: comment, index } of text.matchAll(/\/\*[\s\S]*?\*\//g)) {
+      const lines = comment.split('\n').length
+      if (lines > 14) long.push(`${file}:${text.slice(0, index).split('\n').length} has ${lines} lines`)
+    }
+  }
+  expect(long).toEqual([])
+})
+
+/** A link to a decision leads to one. */
+test('every decision that is named is there', async () => {
+  const decisions = readdirSync(join(root, 'docs/decisions')).map((name) => name.slice(0, 4))
+  const wrong: string[] = []
+  for (const file of found.files) {
+    const text = await Bun.file(join(root, file)).text()
+    for (const [, number = ''] of text.matchAll(/docs\/decisions\/(\d{4})/g))
+      if (!decisions.includes(number)) wrong.push(`${file} names decision ${number}`)
+  }
+  expect(wrong).toEqual([])
+})
+
 test('no test runs alone', () => {
   expect(found.only.map(place)).toEqual([])
 })

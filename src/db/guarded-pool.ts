@@ -17,24 +17,14 @@ import { Transactions } from './transactions.ts'
  * A pool that never lets its caller wait for long: a database that is frozen, slow or gone costs a request some time once,
  * and the requests after it nothing. All that one request asks shares its time limit (`deadline.ts`).
  *
- * States:
- * - `up`: statements run, each at most `timeoutMs`. One that takes longer than a quarter of that leads to → `doubted`, a
- *   connection that breaks or is not to be had to → `lost`.
- * - `doubted`: statements still run. A probe on a connection of its own asks whether the database answers. Yes → `up`. No,
- *   within half of `timeoutMs` → `down`: whatever waits fails at once.
- * - `lost`: the same, but statements wait for the probe, in their time: whoever answers the next connection may be an empty
- *   standby, to which every key is unknown. The probe finds out by the database's id.
- * - `down`: every statement fails at once. The probe is repeated until it is answered → `up`.
+ * `up`       statements run. One that takes a quarter of `timeoutMs` → `doubted`; a connection that breaks → `lost`.
+ * `doubted`  statements run; a probe on a connection of its own asks. Answered → `up`; not within half of `timeoutMs` → `down`.
+ * `lost`     as `doubted`, but statements wait for the probe: whoever answers next may be an empty standby.
+ * `down`     every statement fails at once; the probe is repeated until it is answered → `up`.
  *
- * A database may also take no writes any more, as after a failover, or take them again while connections of before still
- * refuse: a connection keeps what it was opened with. So one refusal leads to fresh connections for all, and a probe asks
- * on connections of its own until writes are taken; then there are fresh ones once more. Statements run all the while.
- *
- * When a connection broke, or a statement was given up, those that follow get fresh connections: a broken one may have left
- * the driver's pool in a state where it never answers again (see `transactions.ts`). The old ones are left to finish what
- * they had begun. A transaction that was given up is rolled back as soon as
- * its connection moves again; a single statement, or a commit already sent, may still be carried out. Whoever must know
- * when that is settled asks {@link GivenUp.settled}.
+ * After a broken connection, a given-up statement or a refused write all that follow get fresh connections; the old ones finish
+ * what they had begun. So a single statement or a commit that was given up may still be carried out: who must know asks
+ * {@link GivenUp.settled}. Why: docs/decisions/0009.
  */
 export class GuardedPool {
   /** For everyone to use; stays the same over outages. */

@@ -26,20 +26,16 @@ export type UsageStats = {
 export type { UsageSlot } from './key-rows.ts'
 
 /**
- * Counts what one thread decides, and sends the counts to Postgres every `flushEveryMs`. Nothing is dropped; a crash costs
- * what was recorded since the last flush that came to its end began.
+ * Counts what one thread decides, and sends the counts to Postgres every `flushEveryMs`. A crash costs what was recorded since
+ * the last completed flush began; nothing else is dropped.
  *
  * 1. `record…` adds to the fold: hour, key, identity, tag set → a count per outcome. It never waits and never throws.
- * 2. A flush takes the fold away (a fresh one takes its place) and cuts it into batches of bounded size, one at a time.
- * 3. A batch gets the writer's next number and is sent in one statement, which counts it whole or not at all, and not at
- *    all when that number was counted before. So when the answer does not come, the same batch is sent again, unchanged,
- *    and nothing else before it.
- * 4. While Postgres is away, counts stay in the fold: bounded by what is distinct in an hour. Beyond `cellsMax` they go to
- *    the data dir, also when Postgres is only too slow, as batches of writers of their own, and are sent from there when Postgres is back or at the next start.
- *    After a long outage that takes a while: each flush sends what is new first and then, until it has lasted a flush
- *    interval, some of these; the next follows at once. So what is only in memory is never older than without them.
- * 5. `stop` flushes; what cannot be sent in time goes to the data dir. The next start sends it, for as long as a start may
- *    take; the rest is sent like what was moved there while running, by the thread that `takesUp`.
+ * 2. A flush takes the fold away and cuts it into batches of bounded size, one at a time.
+ * 3. A batch is one statement with the writer's next number, counted whole or not at all, and never twice: without an answer the
+ *    same batch is sent again, unchanged, before anything else.
+ * 4. While Postgres is away or too slow, counts stay in the fold; beyond `cellsMax` they go to spill files, which are sent when
+ *    it is back: new counts first, then files until a flush interval is over.
+ * 5. `stop` flushes; what cannot be sent in time goes to a spill file, for the next start.
  */
 export class UsageRecorder {
   readonly #sql: AnySql

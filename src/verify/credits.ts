@@ -19,20 +19,15 @@ type Pending = {
 }
 
 /**
- * Spends credits exactly and durably: the database decides each one in a guarded statement, and a call is answered only
- * when that is committed. Calls that arrive in the same turn of the event loop, or while a statement is under way, share
- * the next statement and its commit; so a burst costs a few commits, not one each.
+ * Spends credits exactly and durably: the database decides each in a guarded statement, and a call is answered only when that
+ * is committed. Calls of the same turn, or that come while a statement is under way, share the next statement: one at a time, of at
+ * most {@link BATCH_MAX} calls.
  *
- * At most one such statement at a time, of at most {@link BATCH_MAX} calls: more in parallel would only wait for each
- * other's row locks on a busy key.
- *
- * A key that another transaction holds for longer than the statement waits (see sql/0014) is set aside with its calls, so
- * that they hold up nobody else's. For each such key its first call asks again every {@link ASK_AGAIN_MS}; when that is
- * answered, the others follow with the next statement. A call whose time is nearly over fails: since none of its
- * statements is left waiting at the lock, nothing is taken for it later either. While a key is set aside, statements do
- * not wait at all: whoever holds many keys, deleting them for example, would else hold up each with another one.
- *
- * Waiting in Postgres with a statement for each locked key was refused: a few would take all of the thread's connections.
+ * A key that another transaction holds for longer than the statement waits (sql/0014) is set aside with its calls, so that they
+ * hold up nobody else's. Its first call asks again every {@link ASK_AGAIN_MS}; once that is answered the others follow. A call whose
+ * time is nearly over fails, and nothing is taken for it later. While a key is set aside, statements do not wait at all: whoever
+ * holds many keys would else hold up each with another one.
+ * Why not a statement for each locked key: a few would take all of the thread's connections.
  */
 export class CreditSpender {
   readonly #sql: AnySql

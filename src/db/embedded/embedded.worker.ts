@@ -17,21 +17,15 @@ import { sessionOf } from './pglite-session.ts'
 import { serveWire, type WireServer } from './wire-server.ts'
 
 /**
- * The database thread: opens PGlite on its folder, serves it on the socket, closes both when told.
+ * The database thread: opens PGlite on its folder, serves it on the socket, closes both when told. Six things that PGlite 0.5.14
+ * leaves out, or does too much of, are put right here; look at them again with each new version.
  *
- * Six things PGlite 0.5.14 leaves out, or does too much of, are put right here; look at them again with each new version.
- * - Durability: it starts Postgres with fsync off, and its file layer drops every fsync anyway. A killed process loses
- *   nothing that way, but a power cut could lose commits or leave files that no longer fit together. Here fsync is on
- *   and reaches the disk: what is committed survives a power cut as far as the disk keeps its word. Measured on two
- *   cores with a virtual disk: 0.34 ms a commit instead of 0.13 ms.
- * - Memory: 128 MB of shared buffers cost 286 MB resident at rest and 400 MB in use; 32 MB of them 177 MB and 193 MB,
- *   with point queries 20 % slower. The system's file cache makes up for the rest. The very first start, which makes
- *   the files, still takes 1 GB for some seconds, nearly all of it in PGlite's initdb.
- * - Lock: Postgres writes its process id into a file it does not sync; after a loss of power that is empty, and Postgres
- *   would not start beside it. Nobody else can be in the folder: the data dir is locked (`data-dir.ts`).
- * - Privacy: it lets everyone read and write every file it makes, whatever the mask of the process.
- * - Answers: it would keep all of them (`pglite-session.ts`).
- * - Panic: when Postgres ends itself, on a full disk for example, PGlite calls it again for ever, at full speed.
+ * 1. Durability: fsync is on and reaches the disk.   2. Memory: 32 MB of shared buffers instead of 128.
+ * 3. Lock: an empty `postmaster.pid`, as a loss of power leaves it, does not keep Postgres from starting.
+ * 4. Privacy: its files are the owner's alone.   5. Answers: they are not all kept in memory (`pglite-session.ts`).
+ * 6. Panic: when Postgres ends itself, on a full disk for example, the thread ends instead of calling it again for ever.
+ *
+ * Why and what each costs: docs/decisions/0008.
  */
 
 declare const self: Worker

@@ -3,11 +3,8 @@ import type { Socket, UnixSocketListener } from 'bun'
 import { log } from '../../log.ts'
 
 /**
- * Serves one Postgres session to several connections over the wire protocol (version 3), on a Unix socket.
- *
- * A session runs one thing at a time, so connections take turns. A turn is a *unit*: all messages up to the
- * ReadyForQuery that ends them outside a transaction, so a transaction is one turn. Messages are gathered until one
- * arrives that wants an answer (Query, Sync, Flush) and are then run in one call.
+ * Serves one Postgres session to several connections over the wire protocol (version 3), on a Unix socket. A session runs one
+ * thing at a time, so connections take turns; a turn goes up to the ReadyForQuery that ends it outside a transaction.
  *
  * 1. A connection's bytes are cut into messages; startup, TLS and cancel requests are answered here.
  * 2. At a Query, Sync or Flush the connection asks for the session, or waits in line for it, first come first served.
@@ -15,9 +12,7 @@ import { log } from '../../log.ts'
  * 4. A connection that goes away, or sits in a transaction for too long, is rolled back and its turn ends. What it had
  *    prepared is closed too: the session outlives it, and would keep all of it.
  *
- * `PGLiteSocketServer` of @electric-sql/pglite-socket 0.2.17 was refused: it gives turns by single messages, so the
- * unnamed portals of two connections meet. Of 2000 statements from eight connections 752 were answered rightly, 133
- * with the rows of another, 88 failed, and five connections hung.
+ * Why our own: docs/decisions/0008.
  */
 export type WireServer = { stop(): void }
 

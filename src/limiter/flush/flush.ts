@@ -18,26 +18,16 @@ export type FlushStore = Pick<
 >
 
 /**
- * Writes the cells of one shard that changed since the last time, every `everyMs`; frees ended windows on the same
- * walk. The walk takes slices of well under a millisecond and lets messages in between.
+ * Writes the changed windows of one shard to Postgres every `everyMs`, in segments of up to a thousand cells, and frees
+ * ended ones on the same walk. The walk takes slices of well under a millisecond and lets messages in between.
  *
- * Cells go to Postgres packed in segments, which are never changed, as to a log: a cell is in as many of them as there were
- * flushes that wrote it. So that they do not pile up, each walk also writes about as many cells that did not change, going
- * on where the last one ended. Once it has come through all of them a pass is complete, and what the passes before it wrote
- * is superseded and deleted: some four copies of an open window are stored at most.
- * What a walk ends with is one segment where it fits, changed and unchanged together. With what few windows there are, and as
- * much of usage in one batch, that is three transactions a flush instead of five, each of which takes the core from who answers
- * where there is only one: with garbage collected after the answers as well (`young-garbage.ts`), p99 of 2.2 instead of 2.4 ms at
- * saturation, p99.9 of 3.8 instead of 4.6 (1 000 windows; medians of nine rounds in turn).
- * Refused: to delete what is superseded every eighth time only; no difference beyond the noise.
- * Refused: a row for each cell, updated in place. It took Postgres 6 to 9 µs a cell, a segment of a thousand takes 0.3 to
- * 0.4 (bench/latency says what that is worth to those who wait).
+ * A segment is never changed. A window that changes again is written again, so each walk also writes about as many that did not
+ * change, going on where the last one ended: once it has come through all of them a pass is complete, and what earlier passes
+ * wrote is deleted. Some four copies of an open window are stored at most.
+ * Postgres away: what a failed write held is marked changed again, so nothing is lost and nothing piles up.
  *
- * Postgres away: what a failed write held is marked changed again, so nothing is lost and nothing piles up: there is
- * one cell per open window. One log line when it starts and one when it is over.
- *
- * States: waiting (timer set) → walking → waiting; `stop` ends in stopped from either, by a last walk or a spill file,
- * `abandon` without.
+ * States: waiting (timer set) → walking → waiting; `stop` ends in stopped by a last walk or a spill file, `abandon` without.
+ * Why segments and not rows: docs/decisions/0007.
  */
 export class Flusher {
   private readonly changed = new CellBatch(CELLS_PER_SEGMENT)

@@ -2,29 +2,16 @@ import { CountMin } from './count-min.ts'
 import { EndTags } from './end-tags.ts'
 
 /**
- * Counts windows for which the table has no room, in 4 bytes each instead of 33: a fingerprint of the counter instead
- * of its name. It may over-count and never under-counts: a flood of new identifiers costs the flooder and, rarely, a
- * newcomer, but frees no one.
+ * Counts windows for which the table has no room, in 4 bytes each. It may count too much, never too little: a flood of new
+ * identifiers costs the flooder and, rarely, a newcomer, but frees no one.
  *
- * Layout: buckets of 16 cells, a cache line each. A counter belongs to two buckets and has a cell in the one that was
- * emptier, so nearly all cells fill before both are full. A cell is 16 bits of fingerprint, 6 of tag, which names the end
- * of the window counted, and 10 of count; it is free once that end has passed. Bucket and fingerprint come from words of
- * the keyed hash, so nobody can choose whom to collide with.
- *
- * Bound: a newcomer is over-counted when one of at most 32 cells has its fingerprint and is not of an earlier window:
- * 32 / 65 536 = 0.05 % when every cell is taken, by chance and whatever its limit.
- *
- * What a cell cannot hold goes to a count-min sketch: counts from 1023, counters whose two buckets are full (both are then
- * marked, and only who belongs to two marked buckets looks there), ends beyond 63 different ones. It cannot under-count
- * either, and costs newcomers nothing while there is room.
- *
- * Measured by bench/window-table, 10 million identifiers of one window through 64 MiB (two thirds of them here): of newcomers with limits of 1, 2, 3 and 10, each calling as often as it may, 0.01 to
- * 0.04 % had a call refused; at the very end 0.05 % were over-counted. Beyond that many it degrades to the count-min sketch.
- * Refused, same flood: that sketch for all, in half of the budget: 48 % had a call refused, 95 % were over-counted at the
- * end, by 1 or 2. Half of the budget for cells with names: too few cells here. One bucket a counter: the first are full
- * at two thirds. A fingerprint of 8 bits: 12 % share it. Larger cells for higher counts: fewer cells, for what is rare.
- *
+ * A counter belongs to two buckets of 16 cells and has a cell in the emptier one. A cell: 16 bits of fingerprint, 6 of the
+ * window's end (`end-tags.ts`), 10 of count; it is free once that end has passed. Bucket and fingerprint come from words of
+ * the keyed hash, so nobody can choose whom to collide with. Counts from 1023, counters whose two buckets are full, and
+ * ends beyond 63 different ones go to a count-min sketch.
+ * Error: at most 32 / 65 536 = 0.05 % of newcomers are limited too early when every cell is taken.
  * Memory is reserved at once, but the system backs it only when the first flood touches it.
+ * Why this way: docs/decisions/0005.
  */
 export class OverflowSketch {
   /** Some window counted here is still open (or was at the last `expire`). */

@@ -3,26 +3,15 @@ import type { DatabaseAddress } from '../../db/connect.ts'
 /**
  * How a call gets to its shard and back.
  *
- * 1. The main thread makes one channel per HTTP thread and shard. One end goes to the shard (`connect`), the other to
- *    the thread's router.
- * 2. `LimiterRouter.ask` names the counter by its hash, stamps the time, and adds the call to the lane of the shard
- *    that owns the hash.
- * 3. Once per turn of the event loop, each lane with calls posts one `Calls`; to a shard on the same thread also whenever
- *    there are many (`same-thread.ts`).
- * 4. The shard decides them in order and posts one `Answers` with the same id. A port keeps order, so answers come in
- *    the order of the calls; one that was given up is skipped by its id.
- * 5. A router gives up a batch that is late, and everything in flight when its port closes: the calls fail. They may
- *    have been charged.
- * 6. A shard that dies is started again by the main thread, with its windows as last flushed; routers get a new port
- *    for it over the control port, which is the last of the ports `Shards.connect` hands out.
+ * 1. The main thread makes one channel per HTTP thread and shard: one end to the shard (`connect`), one to the router.
+ * 2. The router names the counter by its hash, stamps the time, and adds the call to the queue of the shard that owns the hash.
+ * 3. Once per turn of the event loop a queue with calls posts one `Calls`; to a shard on the same thread also when there are many.
+ * 4. The shard decides them in order and posts one `Answers` with the same id. A port keeps order; a batch that was given up is
+ *    skipped by its id.
+ * 5. A router gives up a batch that is late, and everything in flight when its port closes: the calls fail, and may have been charged.
+ * 6. A shard that dies is started again with its windows as last flushed; routers get a new port over the control port.
  *
- * Encoding: a batch is one plain array of numbers. CPU per call of both sides together, in batches of 1, 8, 32, 128:
- * 11.5, 1.5, 0.47, 0.21 µs. Refused: the array in an object with its id (14, 2.3, 0.80, 0.52), a Float64Array (16, 2.1,
- * 0.57, 0.20), its buffer transferred (19, 2.3, 0.58, 0.19), text (14, 2.2, 0.90, 0.65). Bun 1.4.5 on two shared cores,
- * medians of four; only plain data of one level takes its short cut through structured cloning.
- * Refused too: shared memory and `Atomics.wait` on both sides instead of ports. A lone call there and back takes 33 to 40 µs
- * of CPU where it takes 17 to 25 by port, both threads on one core of a slower machine; on two cores 22 to 25 against 30,
- * but the HTTP thread stands still meanwhile.
+ * A batch is one plain array of numbers. Why: docs/decisions/0006.
  */
 
 /**
