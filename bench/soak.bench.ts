@@ -1,5 +1,5 @@
 import { connect, type Sql } from '../src/db/connect.ts'
-import { keepHouse } from '../src/db/embedded/housekeeping.ts'
+import { vacuumDue } from '../src/db/embedded/housekeeping.ts'
 import { hashKey } from '../src/verify/secret.ts'
 import { randomNumbers } from '../test/support/random.ts'
 import { type PacedCall, sendPacedLoad } from './support/paced.ts'
@@ -206,7 +206,7 @@ class Vacuum implements AsyncDisposable {
   }
 
   async run(): Promise<void> {
-    if (this.sql !== null) await keepHouse(this.sql, { logBytesMax: Number.POSITIVE_INFINITY })
+    if (this.sql !== null) await vacuumDue(this.sql, { logBytesMax: Number.POSITIVE_INFINITY })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

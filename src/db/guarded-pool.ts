@@ -17,14 +17,14 @@ import { Transactions } from './transactions.ts'
  * A pool that never lets its caller wait for long: a database that is frozen, slow or gone costs a request some time once,
  * and the requests after it nothing. All that one request asks shares its time limit (`deadline.ts`).
  *
- * `up`       statements run. One that takes a quarter of `timeoutMs` → `doubted`; a connection that breaks → `lost`.
- * `doubted`  statements run; a probe on a connection of its own asks. Answered → `up`; not within half of `timeoutMs` → `down`.
- * `lost`     as `doubted`, but statements wait for the probe: whoever answers next may be an empty standby.
+ * `up`       statements run. One that takes a quarter of `timeoutMs` → `suspect`; a connection that breaks → `reconnecting`.
+ * `suspect`  statements run; a probe on a connection of its own asks. Answered → `up`; not within half of `timeoutMs` → `down`.
+ * `reconnecting` as `suspect`, but statements wait for the probe: whoever answers next may be an empty standby.
  * `down`     every statement fails at once; the probe is repeated until it is answered → `up`.
  *
  * After a broken connection, a given-up statement or a refused write all that follow get fresh connections; the old ones finish
  * what they had begun. So a single statement or a commit that was given up may still be carried out: who must know asks
- * {@link GivenUp.settled}. Why: docs/decisions/0009.
+ * {@link QueryGivenUp.settled}. Why: docs/decisions/0009.
  */
 export class GuardedPool {
   /** For everyone to use; stays the same over outages. */
@@ -38,10 +38,10 @@ export class GuardedPool {
   readonly #timeoutMs: number
   #pool: Sql
   #transactions: Transactions
-  #state: 'up' | 'doubted' | 'lost' | 'down' = 'up'
+  #state: 'up' | 'suspect' | 'reconnecting' | 'down' = 'up'
   /** Connections that broke: an answer to a probe says nothing of those that broke after it was asked. */
   #losses = 0
-  /** Resolves when a probe is answered, for statements held in `lost`. */
+  /** Resolves when a probe is answered, for statements held in `reconnecting`. */
   #found = Promise.withResolvers<void>()
   /** When the database last answered anything. */
   #answeredAt = Number.NEGATIVE_INFINITY
@@ -163,7 +163,7 @@ export class GuardedPool {
   /** A statement runs when somebody asks for its result; so that is where it is watched. */
   #guardQuery(query: Promise<unknown>): Promise<unknown> {
     const run = query.then.bind(query)
-    const onGivenUp = () => forgetUnsent(query)
+    const onGivenUp = () => cancelIfQueued(query)
     const watched = () => this.#watch(() => run((value) => value), { onGivenUp })
     return Object.assign(query, {
       // biome-ignore lint/suspicious/noThenProperty: the driver's query is a promise that runs when asked; this asks for it
@@ -189,7 +189,7 @@ export class GuardedPool {
         if (isOver) throw new Unavailable('database', 'given up before it was sent')
         return await run()
       }
-      const running = this.#state === 'lost' ? held() : run()
+      const running = this.#state === 'reconnecting' ? held() : run()
       const waiting: Waiting = {
         since,
         endsAt,
@@ -199,7 +199,7 @@ export class GuardedPool {
           this.#waiting.delete(waiting)
           isOver = true
           onGivenUp()
-          reject(new GivenUp(reason, running))
+          reject(new QueryGivenUp(reason, running))
         },
       }
       this.#waiting.add(waiting)
@@ -244,15 +244,15 @@ export class GuardedPool {
 
   #doubt(): void {
     if (this.#state !== 'up' || this.#isStopped) return
-    this.#state = 'doubted'
+    this.#state = 'suspect'
     void this.#probeUntilUp()
   }
 
   #lose(): void {
     this.#losses++
-    if (this.#state === 'lost' || this.#state === 'down' || this.#isStopped) return
-    const isProbing = this.#state === 'doubted'
-    this.#state = 'lost'
+    if (this.#state === 'reconnecting' || this.#state === 'down' || this.#isStopped) return
+    const isProbing = this.#state === 'suspect'
+    this.#state = 'reconnecting'
     if (!isProbing) void this.#probeUntilUp()
   }
 
@@ -399,8 +399,8 @@ async function isReadOnly(sql: Sql): Promise<boolean> {
 }
 
 /** Nobody waits for the statement any more; it may still be carried out. */
-export class GivenUp extends Unavailable {
-  override name = 'GivenUp'
+export class QueryGivenUp extends Unavailable {
+  override name = 'QueryGivenUp'
   /** Resolves when the statement or transaction has ended one way or the other. */
   readonly settled: Promise<void>
   constructor(reason: string, running: Promise<unknown>) {
@@ -416,7 +416,7 @@ export class GivenUp extends Unavailable {
  * The driver would send a statement that still waits for its connection whenever it gets one, long after whoever wanted it
  * has been told that it failed. One that was sent is left alone: to cancel it takes a connection, and there may be none.
  */
-function forgetUnsent(query: Promise<unknown>): void {
+function cancelIfQueued(query: Promise<unknown>): void {
   if (!('state' in query && query.state === null && 'cancel' in query && typeof query.cancel === 'function'))
     return
   // One that never ran has nobody to hear that it failed. Not its own `catch`, which would run it.

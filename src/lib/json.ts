@@ -37,7 +37,7 @@ export function findUnstorable(value: unknown, depth = 0): { path: string; reaso
 const joined = (name: string, path: string) => (path === '' ? name : `${name}.${path}`)
 
 /**
- * Could the value hold something unstorable? Never wrong when it says no, and cheap: two searches of the text, and a walk over
+ * Could the value hold something notStorable? Never wrong when it says no, and cheap: two searches of the text, and a walk over
  * the value, which is 64 levels deep at most. (Refused: to follow the brackets of the text. Of 88 kB it took 280 µs, as much
  * as three quarters of the parsing; the walk takes 10.)
  * @param value What `json` was parsed to.

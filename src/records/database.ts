@@ -1,6 +1,6 @@
 import { type BoundReached, boundReachedBy } from '../db/bounds.ts'
 import type { AnySql, Transaction } from '../db/connect.ts'
-import { GivenUp, type GuardedPool, isReadOnlyFailure } from '../db/guarded-pool.ts'
+import { type GuardedPool, isReadOnlyFailure, QueryGivenUp } from '../db/guarded-pool.ts'
 import type { Changes } from './changes.ts'
 
 /**
@@ -59,7 +59,7 @@ export class Database {
         return result
       } catch (cause) {
         // One that was given up may even commit later; then what was read meanwhile is dropped as well.
-        if (cause instanceof GivenUp) void cause.settled.then(() => this.#changes.relay([...touched]))
+        if (cause instanceof QueryGivenUp) void cause.settled.then(() => this.#changes.relay([...touched]))
         // The connection may have broken after the commit: dropping too much costs a lookup, too little a lie.
         if (touched.size > 0) await this.#changes.publish([...touched])
         if (attempt < ATTEMPTS_MAX && isTransient(cause)) continue

@@ -2,7 +2,7 @@ import { startOfMonth } from '../lib/buckets.ts'
 import { HOUR_MS } from '../lib/clock.ts'
 import { BATCH_ROWS_MAX, emptyColumns, type Outcome, put, type UsageColumns } from './batch.ts'
 import { IdentifierCounts, IdentifierRows } from './identifier-rows.ts'
-import { KeyCounts, KeyRows, type UsageSlot } from './key-rows.ts'
+import { type CounterRef, KeyCounts, KeyRows } from './key-rows.ts'
 
 export type VerificationEvent = {
   workspaceId: string
@@ -15,7 +15,7 @@ export type VerificationEvent = {
   /** When it was decided (Unix ms): the hour it belongs to, whenever it is written. */
   atMs: number
   /** Kept with what is known of the key: spares the search for its cell. */
-  slot?: UsageSlot
+  slot?: CounterRef
 }
 
 export type RatelimitEvent = {

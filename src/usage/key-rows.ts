@@ -4,7 +4,7 @@ import { BATCH_ROWS_MAX, emptyColumns, type Outcome, put, type UsageColumns } fr
  * Where one key's verifications without tags are counted: two fields of what is known of the key, with one identity. Fields
  * of its own record, not an object beside it, as that is not in the processor's cache when the record is. Set here only.
  */
-export type UsageSlot = {
+export type CounterRef = {
   /** Names the rows it has one of; null = none yet. No reference to them: they are large. */
   usageRows: object | null
   usageRow: number
@@ -49,7 +49,7 @@ export class KeyRows {
    * @returns false when it gets none: it is of another hour, there are too many rows, or its id is no word of up to
    *   {@link ID_LENGTH_MAX} characters.
    */
-  add({ workspaceId, keyspaceId, keyId, identityId }: RowOwner, hour: number, slot: UsageSlot): boolean {
+  add({ workspaceId, keyspaceId, keyId, identityId }: RowOwner, hour: number, slot: CounterRef): boolean {
     if (this.size >= this.rowsMax || (this.hour !== undefined && this.hour !== hour)) return false
     if (!ID.test(keyId)) return false
     this.hour = hour

@@ -23,7 +23,7 @@ export type UsageStats = {
   /** Since when Postgres has not taken counts, in ms; 0 while it does. */
   flushAwayMs: number
 }
-export type { UsageSlot } from './key-rows.ts'
+export type { CounterRef } from './key-rows.ts'
 
 /**
  * Counts what one thread decides, and sends the counts to Postgres every `flushEveryMs`. A crash costs what was recorded since
@@ -206,7 +206,7 @@ export class UsageRecorder {
       // Only now, and once: while Postgres is away the fold goes on folding, and under load a flush ends all the same.
       if (this.#takeFold()) await this.#sendTaken()
       await this.#sendAside(asideUntil)
-      await this.#keepHouse()
+      await this.#maintainPartitions()
     } catch (cause) {
       if (flushFailing.begin())
         log(
@@ -316,7 +316,7 @@ export class UsageRecorder {
   }
 
   /** The next months' partitions are there before they are needed, and hours that are over are closed. */
-  async #keepHouse(): Promise<void> {
+  async #maintainPartitions(): Promise<void> {
     const now = this.#clock()
     await this.#haveMonth(startOfMonth(now))
     await this.#haveMonth(startOfMonth(now, 1))

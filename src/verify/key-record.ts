@@ -1,7 +1,7 @@
-import type { UsageSlot } from '../usage/recorder.ts'
+import type { CounterRef } from '../usage/recorder.ts'
 
 /** A key as verification sees it: read once from the database, then shared and, but for its slot, never changed. */
-export type KeyRecord = UsageSlot & {
+export type KeyRecord = CounterRef & {
   id: string
   /** SHA-256 of the key's text, base64. */
   hash: string

@@ -1,10 +1,10 @@
 import type { AnySql } from '../db/connect.ts'
 import { HEAVY_LINKS, keyLinks, LINK_BYTES } from '../db/key-links.ts'
 import { COUNT_MAX } from '../lib/bounds.ts'
-import type { UsageSlot } from '../usage/recorder.ts'
+import type { CounterRef } from '../usage/recorder.ts'
 import type { KeyRecord } from './key-record.ts'
 
-type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'limits' | keyof UsageSlot> & {
+type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'limits' | keyof CounterRef> & {
   meta: string | null
   permissions: string[]
   identityId: string | null

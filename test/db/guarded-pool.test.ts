@@ -262,7 +262,7 @@ onRealPostgres(
         } catch (cause) {
           if (
             !(cause instanceof Error) ||
-            (cause.name !== 'Error' && cause.name !== 'PostgresError' && cause.name !== 'GivenUp')
+            (cause.name !== 'Error' && cause.name !== 'PostgresError' && cause.name !== 'QueryGivenUp')
           )
             throw cause
           await Bun.sleep(5)

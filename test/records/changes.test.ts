@@ -1,6 +1,6 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import { type AnySql, connect, type Transaction } from '../../src/db/connect.ts'
-import { GivenUp } from '../../src/db/guarded-pool.ts'
+import { QueryGivenUp } from '../../src/db/guarded-pool.ts'
 import { Changes } from '../../src/records/changes.ts'
 import { Database } from '../../src/records/database.ts'
 import { openTestSql, TEST_DATABASE_URL } from '../support/database.ts'
@@ -26,7 +26,7 @@ test('a write that was given up is dropped once it is settled, also when another
   const running = Promise.withResolvers<void>()
   const transaction = async (work: (tx: Transaction) => unknown) => {
     await work(noSql)
-    throw new GivenUp('no answer', running.promise)
+    throw new QueryGivenUp('no answer', running.promise)
   }
   const writer = new Database({ sql: noSql, transaction }, changes, { notifies: false })
   const failure = await writer.write(async (_, touch) => touch('key_1')).catch((cause: unknown) => cause)

@@ -1,6 +1,6 @@
 import type { Spills } from '../../src/data-dir/spill.ts'
 import type { AnySql, Sql, Transaction } from '../../src/db/connect.ts'
-import { GivenUp } from '../../src/db/guarded-pool.ts'
+import { QueryGivenUp } from '../../src/db/guarded-pool.ts'
 import { CELL_BYTES, SEGMENT_FORMAT, type Segment, unpackSegment } from '../../src/limiter/flush/segment.ts'
 import type { HashRange, StoredNode, WindowRows, WindowStore } from '../../src/limiter/flush/store.ts'
 import type { SpentRow } from '../../src/verify/store.ts'
@@ -98,7 +98,7 @@ export class Postgres {
     }
     // A timer of the thread: who gives up has not heard whether it was done.
     const deadline = world.after(timeoutMs, thread, () =>
-      conclude(() => answer.reject(new GivenUp(`no answer within ${timeoutMs} ms`, settled.promise))),
+      conclude(() => answer.reject(new QueryGivenUp(`no answer within ${timeoutMs} ms`, settled.promise))),
     )
     if (this.mode === 'away') {
       fails(world.between(0.1, 5), 'the connection was refused')

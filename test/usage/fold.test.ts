@@ -2,13 +2,13 @@ import { expect, test } from 'bun:test'
 import { BATCH_ROWS_MAX, type Outcome } from '../../src/usage/batch.ts'
 import { Fold, NAMED_IDENTIFIER_BYTES_MAX } from '../../src/usage/fold.ts'
 import { IdentifierCounts, IdentifierRows } from '../../src/usage/identifier-rows.ts'
-import { KeyRows, type UsageSlot } from '../../src/usage/key-rows.ts'
+import { type CounterRef, KeyRows } from '../../src/usage/key-rows.ts'
 import { randomNumbers } from '../support/random.ts'
 import { OUTCOMES } from './oracle.ts'
 import { AT, HOUR, verification } from './support.ts'
 
 const ALL = Object.keys(OUTCOMES) as Outcome[] // its keys are the outcomes
-const newSlot = (): UsageSlot => ({ usageRows: null, usageRow: 0 })
+const newSlot = (): CounterRef => ({ usageRows: null, usageRow: 0 })
 
 type Counts = Record<string, number>
 const nameOf = (...parts: (string | number | null)[]) => JSON.stringify(parts)
@@ -109,7 +109,7 @@ test('rows outlast a flush, and end with their hour', () => {
 /** Keys come and go; what is kept must not grow with all that were ever verified in an hour. */
 test('rows are given up when few of them are used, and nothing that was counted with them', () => {
   const slots = Array.from({ length: 5_000 }, newSlot)
-  const count = (fold: Fold, slot: UsageSlot, keyId: string) =>
+  const count = (fold: Fold, slot: CounterRef, keyId: string) =>
     fold.addVerification({ ...verification(), keyId, slot })
   const first = new Fold()
   for (const [i, slot] of slots.entries()) count(first, slot, `key_${i}`)

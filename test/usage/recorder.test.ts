@@ -6,10 +6,10 @@ import { connect, type Sql } from '../../src/db/connect.ts'
 import { systemTimers, type Timers } from '../../src/lib/timers.ts'
 import { BATCH_ROWS_MAX, emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
 import {
+  type CounterRef,
   replaySpilledUsage,
   SEND_TIMEOUT_MS,
   UsageRecorder,
-  type UsageSlot,
 } from '../../src/usage/recorder.ts'
 import { closeRatelimitHours, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
@@ -160,7 +160,7 @@ describe('cells', () => {
 test('a key that comes with its slot counts as one without, over hours, flushes and a record read again', async () => {
   const keyId = unique('key')
   const recorder = makeRecorder()
-  let slot: UsageSlot = { usageRows: null, usageRow: 0 }
+  let slot: CounterRef = { usageRows: null, usageRow: 0 }
   const record = (times: number, changes: Parameters<typeof verification>[0] = {}) => {
     for (let i = 0; i < times; i++)
       recorder.recordVerification({ ...verification({ keyId, ...changes }), slot })

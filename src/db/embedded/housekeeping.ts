@@ -23,7 +23,7 @@ export function startHousekeeping(address: DatabaseAddress): { stop(): void } {
     isRunning = true
     const sql = connect(address, { connectionsMax: 1 })
     try {
-      await keepHouse(sql, { logBytesMax: LOG_BYTES_MAX })
+      await vacuumDue(sql, { logBytesMax: LOG_BYTES_MAX })
       const ended = failing.end()
       if (ended !== null)
         log(
@@ -62,7 +62,7 @@ export function startHousekeeping(address: DatabaseAddress): { stop(): void } {
  * their turn in between.
  * @param options.logBytesMax A checkpoint is due when more has been logged since the last one.
  */
-export async function keepHouse(
+export async function vacuumDue(
   sql: Sql,
   options: { logBytesMax: number },
 ): Promise<{ vacuumed: string[]; checkpointed: boolean }> {

@@ -3,7 +3,7 @@ import { Episode } from '../../episodes.ts'
 import type { Cancel, Timers } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
 import { CellBatch } from '../table/cell-batch.ts'
-import { PLACES, type Rewrite, type WindowTable } from '../table/window-table.ts'
+import { type CompactionRange, HASH_SPACE, type WindowTable } from '../table/window-table.ts'
 import { CELLS_PER_SEGMENT, packSegment } from './segment.ts'
 import type { HashRange, WindowRows, WindowStore } from './store.ts'
 
@@ -32,7 +32,7 @@ export type FlushStore = Pick<
 export class Flusher {
   private readonly changed = new CellBatch(CELLS_PER_SEGMENT)
   private readonly unchanged = new CellBatch(CELLS_PER_SEGMENT)
-  /** The pass under way, and up to where it has come; see {@link Rewrite}. */
+  /** The pass under way, and up to where it has come; see {@link CompactionRange}. */
   private pass: number
   private rewrittenTo = 0
   /** A pass is complete, and not all that it superseded is deleted. */
@@ -170,13 +170,13 @@ export class Flusher {
     await this.writeNearLimit(nearLimit)
     // All there was to write is written, and so Postgres is back, or there was nothing any more, and no crash costs any.
     if (!this.options.deletesEnded) this.reportBack()
-    this.goOn(rewrite.until)
+    this.advanceCompaction(rewrite.until)
     await this.deleteSuperseded()
     await this.deleteEnded()
   }
 
   /** All up to there has been written, in this walk or before. */
-  private goOn(rewrittenTo: number): void {
+  private advanceCompaction(rewrittenTo: number): void {
     const { connections } = this.options.store
     if (connections !== this.connection) {
       // A standby that took over may lack what was written last: only what is written from now on supersedes anything.
@@ -184,7 +184,7 @@ export class Flusher {
       this.pass++
       this.rewrittenTo = 0
       this.hasSuperseded = false
-    } else if (rewrittenTo === PLACES) {
+    } else if (rewrittenTo === HASH_SPACE) {
       this.pass++
       this.rewrittenTo = 0
       this.hasSuperseded = true
@@ -192,14 +192,14 @@ export class Flusher {
   }
 
   /** As large a part as changed since the last walk; nothing where nothing did. */
-  private nextRewrite(): Rewrite {
+  private nextRewrite(): CompactionRange {
     const { dirty, live } = this.options.table
     const share = dirty === 0 || this.isStopped ? 0 : Math.max(dirty, CELLS_REWRITTEN_MIN) / live
-    const until = Math.min(PLACES, this.rewrittenTo + Math.ceil(share * PLACES))
+    const until = Math.min(HASH_SPACE, this.rewrittenTo + Math.ceil(share * HASH_SPACE))
     return { from: this.rewrittenTo, until, unchanged: this.unchanged }
   }
 
-  private async writeCells(rewrite: Rewrite): Promise<void> {
+  private async writeCells(rewrite: CompactionRange): Promise<void> {
     const { table } = this.options
     const { changed, unchanged } = this
     let segments = 0

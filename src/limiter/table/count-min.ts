@@ -1,4 +1,4 @@
-import { EndTags } from './end-tags.ts'
+import { WindowEndTable } from './window-end-table.ts'
 
 /**
  * Counts the windows that a cell of the overflow sketch cannot hold: a count-min sketch with conservative update. A
@@ -16,7 +16,7 @@ export class CountMin {
   readonly bytes: number
   private readonly counts: Float64Array
   private readonly entryTags: Uint16Array
-  private readonly tags = new EndTags(TAGS)
+  private readonly tags = new WindowEndTable(TAGS)
   /** Where the clearing walk is, and the time it clears up to; a tag may be used again only after a whole walk. */
   private clearedUntil = 0
   private clearBeforeMs = 0

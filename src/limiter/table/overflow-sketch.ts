@@ -1,12 +1,12 @@
 import { CountMin } from './count-min.ts'
-import { EndTags } from './end-tags.ts'
+import { WindowEndTable } from './window-end-table.ts'
 
 /**
  * Counts windows for which the table has no room, in 4 bytes each. It may count too much, never too little: a flood of new
  * identifiers costs the flooder and, rarely, a newcomer, but frees no one.
  *
  * A counter belongs to two buckets of 16 cells and has a cell in the emptier one. A cell: 16 bits of fingerprint, 6 of the
- * window's end (`end-tags.ts`), 10 of count; it is free once that end has passed. Bucket and fingerprint come from words of
+ * window's end (`window-end-table.ts`), 10 of count; it is free once that end has passed. Bucket and fingerprint come from words of
  * the keyed hash, so nobody can choose whom to collide with. Counts from 1023, counters whose two buckets are full, and
  * ends beyond 63 different ones go to a count-min sketch.
  * Error: at most 32 / 65 536 = 0.05 % of newcomers are limited too early when every cell is taken.
@@ -24,7 +24,7 @@ export class OverflowSketch {
   private readonly buckets: number
   /** 1 = a counter of the bucket may be in the sketch. Kept until the sketch is empty. */
   private readonly marked: Uint8Array
-  private readonly tags = new EndTags(TAGS)
+  private readonly tags = new WindowEndTable(TAGS)
   /** Where the clearing walk is, and the time it clears up to; a tag may be used again only after a whole walk. */
   private clearedUntil = 0
   private clearBeforeMs = 0

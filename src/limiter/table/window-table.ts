@@ -249,7 +249,7 @@ export class WindowTable {
   }
 
   /** All that was restored so far was another node's, and so is only added to what this one counts. */
-  wereOthers(): void {
+  markRestoredAsForeign(): void {
     for (let page = 0; page < this.pages; page++) {
       const first = page * PAGE_WORDS
       for (let at = first; at < first + CELLS_WORDS; at += CELL_WORDS) {
@@ -269,7 +269,7 @@ export class WindowTable {
    * @param rewrite Where windows that did not change are gathered too.
    * @returns where to go on from, or -1 after the last page.
    */
-  sweep(from: number, pagesMax: number, changed: CellBatch, rewrite: Rewrite = NO_REWRITE): number {
+  sweep(from: number, pagesMax: number, changed: CellBatch, rewrite: CompactionRange = NO_REWRITE): number {
     let place = from
     for (let pages = 0; pages < pagesMax; pages++) {
       const page = this.directory[place >>> (32 - this.depth)] as number // in range
@@ -281,7 +281,7 @@ export class WindowTable {
       }
       if ((this.pageEndsFrom[page] as number) <= this.nowMs) this.rebuild(page, page, 0) // in range
       place += 2 ** (32 - (this.pageDepths[page] as number)) // in range
-      if (place === PLACES) return -1
+      if (place === HASH_SPACE) return -1
     }
     return place
   }
@@ -533,11 +533,11 @@ export class WindowTable {
  * A part of the names of a shard, stretched to 32 bits: from and until, the latter not included. The parts of one walk after
  * the other cover all cells there were when the first began, whatever pages split meanwhile.
  */
-export type Rewrite = { from: number; until: number; unchanged: CellBatch }
+export type CompactionRange = { from: number; until: number; unchanged: CellBatch }
 
 /** So many there are to lie in, and a walk or a rewriting of everything ends. */
-export const PLACES = 2 ** 32
-const NO_REWRITE: Rewrite = { from: 0, until: 0, unchanged: new CellBatch(0) }
+export const HASH_SPACE = 2 ** 32
+const NO_REWRITE: CompactionRange = { from: 0, until: 0, unchanged: new CellBatch(0) }
 
 /** Where among all names of a shard one lies, as 32 bits: shards own equal parts of `h0`, this is the part stretched. */
 const placeOf = (h0: number, shards: number) => Math.imul(h0, shards)

@@ -50,7 +50,7 @@ export type Taken = {
  * does not take its own pause for a late answer.
  */
 export class LimiterRouter {
-  private readonly lanes: Lane[]
+  private readonly queues: ShardQueue[]
   private readonly control: MessagePort | undefined
   private readonly hash: KeyedHash
   private readonly clock: Clock
@@ -84,13 +84,13 @@ export class LimiterRouter {
     this.clock = neverBackwards(options.clock)
     this.timers = options.timers ?? systemTimers
     this.tickMs = Math.max(1, Math.ceil(options.replyTimeoutMs / 2))
-    this.lanes = options.ports.slice(0, -1).map((port) => new Lane(port))
+    this.queues = options.ports.slice(0, -1).map((port) => new ShardQueue(port))
     this.control = options.ports.at(-1)
     if (this.control !== undefined) {
       this.control.onmessage = ({ data }: { data: ToRouter }) => {
-        const lane = this.lanes[data.shard]
-        lane?.reconnect(data.port)
-        for (const [workspaceId, owner] of this.owners) lane?.name({ owner, workspaceId })
+        const queue = this.queues[data.shard]
+        queue?.reconnect(data.port)
+        for (const [workspaceId, owner] of this.owners) queue?.name({ owner, workspaceId })
       }
     }
   }
@@ -146,16 +146,16 @@ export class LimiterRouter {
 
   /** How many there are, and how many of them do not wait to be started again. */
   get shards(): { all: number; running: number } {
-    return { all: this.lanes.length, running: this.lanes.filter((lane) => lane.isConnected).length }
+    return { all: this.queues.length, running: this.queues.filter((queue) => queue.isConnected).length }
   }
 
   /** Waits for the calls in flight, each answered or given up in its time, and closes the ports. */
   async stop(): Promise<void> {
     this.isStopped = true
     this.send()
-    await Promise.all(this.lanes.map((lane) => lane.drained()))
+    await Promise.all(this.queues.map((queue) => queue.drained()))
     this.stopTicking?.()
-    for (const lane of this.lanes) lane.close()
+    for (const queue of this.queues) queue.close()
     this.control?.close()
   }
 
@@ -178,8 +178,8 @@ export class LimiterRouter {
     const hash = this.hash
     if (call.prefix === undefined) hash.update(call.counter)
     else hash.updateAfter(call.prefix, call.counter)
-    const lane = this.lanes[shardOf(hash.h0, this.lanes.length)] as Lane // a shard's index is below their number
-    const batch = lane.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs, owner)
+    const queue = this.queues[shardOf(hash.h0, this.queues.length)] as ShardQueue // a shard's index is below their number
+    const batch = queue.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs, owner)
     if (!this.isSendDue) {
       this.isSendDue = true
       this.timers.soon(this.sendQueued)
@@ -195,7 +195,7 @@ export class LimiterRouter {
       owner = ownerNumber(this.hash.h0)
       if (this.owners.size >= OWNERS_KNOWN_MAX) this.owners.clear()
       this.owners.set(workspaceId, owner)
-      for (const lane of this.lanes) lane.name({ owner, workspaceId })
+      for (const queue of this.queues) queue.name({ owner, workspaceId })
     }
     this.lastWorkspaceId = workspaceId
     this.lastOwner = owner
@@ -204,20 +204,20 @@ export class LimiterRouter {
 
   private send(): void {
     this.isSendDue = false
-    for (const lane of this.lanes) lane.send(this.ticks)
+    for (const queue of this.queues) queue.send(this.ticks)
     this.stopTicking ??= this.timers.every(this.tickMs, () => this.tick())
   }
 
   private sendFull(): void {
-    for (const lane of this.lanes) lane.sendFull(this.ticks)
+    for (const queue of this.queues) queue.sendFull(this.ticks)
   }
 
   private tick(): void {
     this.ticks++
     let inFlight = 0
-    for (const lane of this.lanes) {
-      lane.giveUpSentBefore(this.ticks - 2)
-      inFlight += lane.callsInFlight
+    for (const queue of this.queues) {
+      queue.giveUpSentBefore(this.ticks - 2)
+      inFlight += queue.callsInFlight
     }
     if (inFlight > 0) return
     this.stopTicking?.()
@@ -294,7 +294,7 @@ class Batch {
 }
 
 /** The calls to one shard: queued in this turn, then in flight. */
-class Lane {
+class ShardQueue {
   callsInFlight = 0
   /** Null while the shard is dead. */
   private port: MessagePort | null = null

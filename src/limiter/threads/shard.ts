@@ -253,7 +253,7 @@ class Restoring {
     for (const node of nodes) {
       if (node.nodeId === nodeId) continue
       await this.load(node)
-      this.table.wereOthers()
+      this.table.markRestoredAsForeign()
     }
     const own = nodes.find((node) => node.nodeId === nodeId)
     if (own === undefined) return 0

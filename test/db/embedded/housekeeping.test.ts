@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
-import { keepHouse } from '../../../src/db/embedded/housekeeping.ts'
+import { vacuumDue } from '../../../src/db/embedded/housekeeping.ts'
 import { openTestSql } from '../../support/database.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
@@ -8,13 +8,13 @@ setDefaultTimeout(60_000) // real threads, processes and databases
 test('dead rows are vacuumed, tables analyzed, and a long write-ahead log checkpointed', async () => {
   await using database = await openTestSql()
   const { sql } = database
-  await keepHouse(sql, { logBytesMax: 0 })
+  await vacuumDue(sql, { logBytesMax: 0 })
   await sql`create table busy (id int primary key, hits int not null)`
   await sql`insert into busy select n, 0 from generate_series(1, 1000) n`
   await sql`update busy set hits = hits + 1`
   await sql`select pg_stat_force_next_flush()` // else it is counted once a second only
 
-  const { vacuumed, checkpointed } = await keepHouse(sql, { logBytesMax: 1000 })
+  const { vacuumed, checkpointed } = await vacuumDue(sql, { logBytesMax: 1000 })
   expect(vacuumed).toContain('public.busy')
   expect(vacuumed).not.toContain('public.workspaces') // nothing has happened there
   expect(checkpointed).toBeTrue()
@@ -23,5 +23,5 @@ test('dead rows are vacuumed, tables analyzed, and a long write-ahead log checkp
   const [size] = await sql`select n_dead_tup as dead from pg_stat_all_tables where relname = 'busy'`
   expect(size?.dead).toBe(0)
 
-  expect(await keepHouse(sql, { logBytesMax: 100_000_000 })).toMatchObject({ checkpointed: false })
+  expect(await vacuumDue(sql, { logBytesMax: 100_000_000 })).toMatchObject({ checkpointed: false })
 })

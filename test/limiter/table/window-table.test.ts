@@ -155,9 +155,9 @@ test('restored counts of this node are written again, those of others only count
   const table = newTable(1_000)
   const name = [1, 2, 3, 4] as const
   table.restore(...name, 10_000, 4)
-  table.wereOthers()
+  table.markRestoredAsForeign()
   table.restore(...name, 10_000, 1)
-  table.wereOthers()
+  table.markRestoredAsForeign()
   table.restore(...name, 10_000, 3)
   table.restore(...name, 5_000, 100) // an older window
   table.restore(9, 9, 9, 9, 1_000, 100) // over
@@ -201,7 +201,7 @@ test('of the copies of a window the newest end and the highest count are restore
         table.take(Math.imul(i, 0x9e3779b1), i, i, i, 10, 10_000_000, 1, 1_000)
       for (const node of [0, 1, 2]) {
         for (const copy of all) if (copy.node === node) table.restore(...name, 10_000 * copy.end, copy.used)
-        if (node < 2) table.wereOthers()
+        if (node < 2) table.markRestoredAsForeign()
       }
       const latest = Math.max(...all.map(({ end }) => end))
       table.take(...name, 1_000_000, 10_000 * latest, 0, 1_000)

@@ -2,7 +2,7 @@
  * Small numbers (tags) that stand for ends of windows in cells too narrow for a time. Tag 0 is never given: an empty cell
  * has it, and its end is 0. Who gives a tag back must have cleared every cell that has it.
  */
-export class EndTags {
+export class WindowEndTable {
   /** End of the window a tag stands for, Unix ms; 0 = the tag is unused. Public for those who look at many cells a call. */
   readonly ends: Float64Array
   private readonly byEnd = new Map<number, number>()
