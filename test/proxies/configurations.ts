@@ -185,7 +185,7 @@ function settled(text: string, { tollgate, second, application, apiId, inside }:
     .replaceAll('127.0.0.1:8080', application)
     .replaceAll('api_…', apiId)
     .replaceAll('10.0.0.0/8', inside ?? '10.0.0.0/8')
-  const left = /:300\d|:8080|\/etc\/|…|:443/.exec(config)?.[0]
+  const left = /:300\d(?!\d)|:8080(?!\d)|\/etc\/|…|:443(?!\d)/.exec(config)?.[0]
   if (left !== undefined) throw new Error(`${left} is left in ${config}`)
   return config
 }
