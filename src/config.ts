@@ -32,7 +32,7 @@ export type Config = {
   dataDir: string
   /** Text registered as operator root key at each start; null = generated at the first. */
   rootKey: string | null
-  /** Master keys of the vault, 32 bytes each: the first seals, all open. Null = generated, or none. */
+  /** Vault keys, 32 bytes each: the first seals, all open. Null = generated, or none. */
   vaultKeys: Uint8Array[] | null
   /** Addresses and CIDR ranges of proxies that are believed about who their client is. */
   trustedProxies: readonly string[]

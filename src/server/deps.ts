@@ -40,7 +40,7 @@ export type ThreadSetup = {
   /** Unique per process start: names this process to the others on its database. */
   processId: string
   hashSecret: string
-  /** Master keys of the vault: the first seals, all open. Empty = no recoverable keys. */
+  /** Vault keys: the first seals, all open. Empty = no recoverable keys. */
   vaultKeys: readonly Uint8Array[]
   /** One to each shard, this thread's own. */
   shardPorts: MessagePort[]
@@ -116,7 +116,7 @@ export function openDeps(
     spills: () => readAllSpills(config.dataDir, address),
     clock,
   })
-  const vault = new Vault(sql, { masterKeys: setup.vaultKeys, clock })
+  const vault = new Vault(sql, { vaultKeys: setup.vaultKeys, clock })
   const tracer = config.tracing === null ? null : openTracer(config.tracing, processId)
   measures.start()
   usage.start()

@@ -20,7 +20,7 @@ import { ChangeListener } from '../records/change-listener.ts'
 import { ChangePoller, deleteOldNotices } from '../records/change-poller.ts'
 import { replaySpilledUsage } from '../usage/recorder.ts'
 import { UsageRetention } from '../usage/retention.ts'
-import { readMasterKeys } from '../vault/master-keys.ts'
+import { readVaultKeys } from '../vault/vault-keys.ts'
 import { RefillSchedule } from '../verify/refill-schedule.ts'
 import { admitDatabase, explained } from './admit.ts'
 import { createApp, createMetricsApp } from './app.ts'
@@ -90,7 +90,7 @@ export async function startServer(
   const sayStarting = () => log('info', 'starting', 'Tollgate starts', facts)
   // A start that cannot reach its Postgres ends with one line, which says so.
   if (asked.databaseUrl === null) sayStarting()
-  const vaultKeys = readMasterKeys(asked, dataDir)
+  const vaultKeys = readVaultKeys(asked, dataDir)
   const found = await openDatabase(asked, opening, signal)
   const preparing = prepareDatabase(found, {
     config: asked,

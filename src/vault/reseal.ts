@@ -1,22 +1,22 @@
 import type { Transaction } from '../db/connect.ts'
 import { ApiError } from '../errors.ts'
 import { changeSealedDataKeys, countDataKeys, findDataKeysNotSealedBy } from './store.ts'
-import { type MasterKey, sealDataKey, unsealDataKey } from './vault.ts'
+import { sealDataKey, unsealDataKey, type VaultKey } from './vault.ts'
 
 /**
- * Seals every data key with the first master key, so that the others can be taken out of the configuration. The data keys
+ * Seals every data key with the first vault key, so that the others can be taken out of the configuration. The data keys
  * themselves stay, and with them all that they seal.
  * @param tx All of them or none.
  * @param masters At least one; those after the first only open.
- * @throws ApiError PRECONDITION_FAILED when one does not open, naming it and its master key.
+ * @throws ApiError PRECONDITION_FAILED when one does not open, naming it and its vault key.
  */
 export async function resealDataKeys(
   tx: Transaction,
-  masters: readonly MasterKey[],
+  masters: readonly VaultKey[],
   now: number,
 ): Promise<{ resealed: number; total: number }> {
   const [first] = masters
-  if (first === undefined) throw new Error('at least one master key')
+  if (first === undefined) throw new Error('at least one vault key')
   const resealed = []
   for (const dataKey of await findDataKeysNotSealedBy(tx, first.id)) {
     const { id, workspaceId } = dataKey
@@ -24,7 +24,7 @@ export async function resealDataKeys(
       const reason = cause instanceof ApiError && cause.cause instanceof Error ? cause.cause.message : cause
       throw new ApiError('PRECONDITION_FAILED', `nothing was changed: ${reason}`, { cause })
     })
-    resealed.push({ id, sealed: await sealDataKey(first, { id, workspaceId, bytes }), masterKeyId: first.id })
+    resealed.push({ id, sealed: await sealDataKey(first, { id, workspaceId, bytes }), vaultKeyId: first.id })
     bytes.fill(0)
   }
   if (resealed.length > 0) await changeSealedDataKeys(tx, resealed, now)

@@ -18,12 +18,12 @@ export async function insertEncryptedKeys(
 }
 
 /** A data key of the vault as it is kept; see `vault.ts`. */
-export type SealedDataKey = { id: string; sealed: string; masterKeyId: string }
+export type SealedDataKey = { id: string; sealed: string; vaultKeyId: string }
 
 /** The workspace's data key; null = none was needed yet. */
 export async function findDataKey(sql: AnySql, workspaceId: WorkspaceId): Promise<SealedDataKey | null> {
   const [row] = await sql<SealedDataKey[]>`
-    select id, sealed, master_key_id as "masterKeyId" from vault_data_keys where workspace_id = ${workspaceId}`
+    select id, sealed, master_key_id as "vaultKeyId" from vault_data_keys where workspace_id = ${workspaceId}`
   return row ?? null
 }
 
@@ -31,23 +31,23 @@ export async function findDataKey(sql: AnySql, workspaceId: WorkspaceId): Promis
 export async function insertDataKey(
   sql: AnySql,
   workspaceId: WorkspaceId,
-  { id, sealed, masterKeyId }: SealedDataKey,
+  { id, sealed, vaultKeyId }: SealedDataKey,
   now: number,
 ): Promise<void> {
   await sql`
     insert into vault_data_keys (id, workspace_id, sealed, master_key_id, created_at)
-    values (${id}, ${workspaceId}, ${sealed}, ${masterKeyId}, ${now})
+    values (${id}, ${workspaceId}, ${sealed}, ${vaultKeyId}, ${now})
     on conflict (workspace_id) do nothing`
 }
 
-/** Data keys of all workspaces that another master key sealed, locked; for the operator's command. */
+/** Data keys of all workspaces that another vault key sealed, locked; for the operator's command. */
 export async function findDataKeysNotSealedBy(
   sql: AnySql,
-  masterKeyId: string,
+  vaultKeyId: string,
 ): Promise<(SealedDataKey & { workspaceId: string })[]> {
   return await sql<(SealedDataKey & { workspaceId: string })[]>`
-    select id, workspace_id as "workspaceId", sealed, master_key_id as "masterKeyId" from vault_data_keys
-     where master_key_id <> ${masterKeyId} order by id for update`
+    select id, workspace_id as "workspaceId", sealed, master_key_id as "vaultKeyId" from vault_data_keys
+     where master_key_id <> ${vaultKeyId} order by id for update`
 }
 
 export async function countDataKeys(sql: AnySql): Promise<number> {
@@ -63,6 +63,6 @@ export async function changeSealedDataKeys(
   await sql`
     update vault_data_keys d set sealed = k.sealed, master_key_id = k.master_key_id, updated_at = ${now}
       from unnest(${keys.map(({ id }) => id)}::text[], ${keys.map(({ sealed }) => sealed)}::text[],
-                  ${keys.map(({ masterKeyId }) => masterKeyId)}::text[]) as k (id, sealed, master_key_id)
+                  ${keys.map(({ vaultKeyId }) => vaultKeyId)}::text[]) as k (id, sealed, master_key_id)
      where d.id = k.id`
 }

@@ -12,32 +12,32 @@ export type SealedKey = { keyId: string; ciphertext: string; encryptionKeyId: st
 type MaybeSealed = { id: string; ciphertext: string | null; encryptionKeyId: string | null }
 
 /**
- * Keeps the text of recoverable keys: AES-256-GCM, a data key for each workspace, which is kept sealed by a master key
+ * Keeps the text of recoverable keys: AES-256-GCM, a data key for each workspace, which is kept sealed by a vault key
  * that is not in the database. What is sealed is bound to what it belongs to (the key's id, the workspace's data key), so
  * a ciphertext moved to another row does not open.
  *
- * A nonce is 12 random bytes, which is safe for some billion keys of one workspace. Master keys can be changed: the first
+ * A nonce is 12 random bytes, which is safe for some billion keys of one workspace. Vault keys can be changed: the first
  * one seals, all of them open, and `vault.reseal` seals what older ones sealed anew.
  */
 export class Vault {
   readonly #sql: AnySql
   readonly #clock: Clock
   /** The first seals, all open. */
-  readonly masters: Promise<readonly MasterKey[]>
+  readonly masters: Promise<readonly VaultKey[]>
   /** Opened data keys by their id. They never change, so nothing here goes stale. */
   readonly #dataKeys = new LRUCache<string, CryptoKey>({ max: 1000 })
-  /** False = no master key: nothing can be sealed or opened. */
+  /** False = no vault key: nothing can be sealed or opened. */
   readonly isOpen: boolean
 
-  /** @param options.masterKeys 32 bytes each; the first seals, all open. */
-  constructor(sql: AnySql, options: { masterKeys: readonly Uint8Array[]; clock: Clock }) {
+  /** @param options.vaultKeys 32 bytes each; the first seals, all open. */
+  constructor(sql: AnySql, options: { vaultKeys: readonly Uint8Array[]; clock: Clock }) {
     this.#sql = sql
     this.#clock = options.clock
-    this.isOpen = options.masterKeys.length > 0
-    this.masters = Promise.all(options.masterKeys.map(importMaster))
+    this.isOpen = options.vaultKeys.length > 0
+    this.masters = Promise.all(options.vaultKeys.map(importMaster))
   }
 
-  /** @throws ApiError PRECONDITION_FAILED when this server has no master key. */
+  /** @throws ApiError PRECONDITION_FAILED when this server has no vault key. */
   requireOpen(): void {
     if (!this.isOpen)
       throw new ApiError(
@@ -48,7 +48,7 @@ export class Vault {
 
   /**
    * Seals the texts of new keys. Not inside a transaction: a workspace's first call makes its data key.
-   * @throws ApiError PRECONDITION_FAILED without a master key; INTERNAL_SERVER_ERROR when the data key does not open.
+   * @throws ApiError PRECONDITION_FAILED without a vault key; INTERNAL_SERVER_ERROR when the data key does not open.
    */
   async seal(
     workspaceId: WorkspaceId,
@@ -69,7 +69,7 @@ export class Vault {
   /**
    * Opens those of the keys that are recoverable.
    * @returns text by key id.
-   * @throws ApiError INTERNAL_SERVER_ERROR when one does not open; its cause names the key, the data key, the master key.
+   * @throws ApiError INTERNAL_SERVER_ERROR when one does not open; its cause names the key, the data key, the vault key.
    */
   async open(workspaceId: WorkspaceId, keys: readonly MaybeSealed[]): Promise<Map<string, string>> {
     const sealed = keys.flatMap(({ id, ciphertext, encryptionKeyId }) =>
@@ -106,7 +106,7 @@ export class Vault {
       const bytes = crypto.getRandomValues(new Uint8Array(32))
       const sealed = await sealDataKey(master, { id, workspaceId, bytes })
       bytes.fill(0)
-      await insertDataKey(this.#sql, workspaceId, { id, sealed, masterKeyId: master.id }, this.#clock())
+      await insertDataKey(this.#sql, workspaceId, { id, sealed, vaultKeyId: master.id }, this.#clock())
       row = await findDataKey(this.#sql, workspaceId)
     }
     if (row === null) throw new Error(`workspace ${workspaceId} has no data key after one was made`)
@@ -124,10 +124,10 @@ export class Vault {
   }
 }
 
-/** A master key, known by a fingerprint that tells nothing of it. */
-export type MasterKey = { id: string; key: CryptoKey }
+/** A vault key, known by a fingerprint that tells nothing of it. */
+export type VaultKey = { id: string; key: CryptoKey }
 
-export async function importMaster(bytes: Uint8Array): Promise<MasterKey> {
+export async function importMaster(bytes: Uint8Array): Promise<VaultKey> {
   const id = new Bun.CryptoHasher('sha256').update('tollgate master key').update(bytes).digest('hex')
   const key = await crypto.subtle.importKey('raw', new Uint8Array(bytes), AES, false, ['encrypt', 'decrypt'])
   return { id: `mk_${id.slice(0, 16)}`, key }
@@ -135,25 +135,25 @@ export async function importMaster(bytes: Uint8Array): Promise<MasterKey> {
 
 /** @returns the data key as it is kept. */
 export const sealDataKey = (
-  master: MasterKey,
+  master: VaultKey,
   { id, workspaceId, bytes }: { id: string; workspaceId: string; bytes: Uint8Array<ArrayBuffer> },
 ): Promise<string> => encrypt(master.key, bytes, boundTo('data key', id, workspaceId))
 
-/** @throws ApiError INTERNAL_SERVER_ERROR when its master key is not among these, or it was tampered with. */
+/** @throws ApiError INTERNAL_SERVER_ERROR when its vault key is not among these, or it was tampered with. */
 export async function unsealDataKey(
-  masters: readonly MasterKey[],
-  { id, workspaceId, sealed, masterKeyId }: SealedDataKey & { workspaceId: string },
+  masters: readonly VaultKey[],
+  { id, workspaceId, sealed, vaultKeyId }: SealedDataKey & { workspaceId: string },
 ): Promise<Uint8Array<ArrayBuffer>> {
-  const master = masters.find((candidate) => candidate.id === masterKeyId)
+  const master = masters.find((candidate) => candidate.id === vaultKeyId)
   if (master === undefined)
     throw failure(
-      `data key ${id} of workspace ${workspaceId} is sealed by vault key ${masterKeyId}, which TOLLGATE_VAULT_KEY does not hold`,
+      `data key ${id} of workspace ${workspaceId} is sealed by vault key ${vaultKeyId}, which TOLLGATE_VAULT_KEY does not hold`,
     )
   try {
     return await decrypt(master.key, sealed, boundTo('data key', id, workspaceId))
   } catch (cause) {
     throw failure(
-      `data key ${id} of workspace ${workspaceId} does not open with vault key ${masterKeyId}`,
+      `data key ${id} of workspace ${workspaceId} does not open with vault key ${vaultKeyId}`,
       cause,
     )
   }

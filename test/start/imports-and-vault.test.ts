@@ -17,7 +17,7 @@ beforeAll(async () => {
 })
 afterAll(() => database[Symbol.asyncDispose]())
 
-const newMasterKey = () => Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('base64')
+const newVaultKey = () => Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('base64')
 const post = async (server: ServerProcess, method: string, body: unknown) =>
   (await server.post(method, body, OPERATOR_KEY)).body
 
@@ -46,9 +46,9 @@ test('keys accepted for import are made, each once, though the server was killed
   expect(new Set(verified).size).toBe(texts.length)
 })
 
-/** The master key is not in the database, so only these steps lead from one to the next. */
-test('the master key is changed by naming both, resealing, and dropping the old one', async () => {
-  const [oldKey, newKey] = [newMasterKey(), newMasterKey()]
+/** The vault key is not in the database, so only these steps lead from one to the next. */
+test('the vault key is changed by naming both, resealing, and dropping the old one', async () => {
+  const [oldKey, newKey] = [newVaultKey(), newVaultKey()]
   const withKeys = (...keys: string[]) => spawnServer({ ...env, TOLLGATE_VAULT_KEY: keys.join(',') })
   const first = await withKeys(oldKey)
   const { apiId } = await post(first, 'apis.createApi', { name: 'recoverable' })

@@ -7,7 +7,7 @@ import { openTestDatabase, type TestDatabase } from './database.ts'
 
 /** Root key of the test server's operator. */
 export const OPERATOR_KEY = 'tollgate_operator_key_of_the_tests'
-/** Master key of its vault; an empty text in `env` takes it away. */
+/** Vault key of its vault; an empty text in `env` takes it away. */
 export const VAULT_KEY = Buffer.alloc(32, 'vault of the tests').toString('base64')
 
 // biome-ignore lint/suspicious/noExplicitAny: a test asserts the shape of what it gets; any reply is read field by field

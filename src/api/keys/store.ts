@@ -364,7 +364,7 @@ export async function changeKey(
 }
 
 /**
- * Moves the uses left of a key by `by`, not below 0.
+ * Moves the credits left of a key by `by`, not below 0.
  * @returns what is left, null on a key whose uses are not counted; 'beyond' where it would be more than {@link COUNT_MAX}.
  *   In both cases nothing changed. Undefined when the key is gone.
  */

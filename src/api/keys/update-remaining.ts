@@ -16,9 +16,9 @@ export type RemainingChange =
 export type RemainingRefusal = 'beyond' | 'uncounted'
 
 /**
- * Changes the uses left, next to verifications that spend them: one statement decides. Never below zero.
+ * Changes the credits left, next to verifications that spend them: one statement decides. Never below zero.
  * @param key From `getKey`.
- * @returns the uses left, null = not counted; or why nothing was changed.
+ * @returns the credits left, null = not counted; or why nothing was changed.
  * @throws ApiError NOT_FOUND when the key was deleted in the meantime.
  */
 export async function updateRemaining(

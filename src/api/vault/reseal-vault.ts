@@ -4,9 +4,9 @@ import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 
 /**
- * The second step of changing the master key, in all workspaces: the servers run with `TOLLGATE_VAULT_KEY=new,old` by
+ * The second step of changing the vault key, in all workspaces: the servers run with `TOLLGATE_VAULT_KEY=new,old` by
  * now, and after this `old` can go.
- * @returns data keys that an older master key had sealed, and data keys there are.
+ * @returns data keys that an older vault key had sealed, and data keys there are.
  * @throws ApiError PRECONDITION_FAILED when the server has no vault key, or one data key does not open; then nothing changes.
  */
 export async function resealVault(

@@ -19,12 +19,12 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 
 const bytesOf = (base64: string) => new Uint8Array(Buffer.from(base64, 'base64'))
 const newMaster = () => crypto.getRandomValues(new Uint8Array(32))
-const reseal = async (...masterKeys: Uint8Array[]) => {
-  const masters = await Promise.all(masterKeys.map(importMaster))
+const reseal = async (...vaultKeys: Uint8Array[]) => {
+  const masters = await Promise.all(vaultKeys.map(importMaster))
   return await server.server.deps.database.write((tx) => resealDataKeys(tx, masters, Date.now()))
 }
-const vaultWith = (...masterKeys: Uint8Array[]) =>
-  new Vault(server.server.deps.sql, { masterKeys, clock: Date.now })
+const vaultWith = (...vaultKeys: Uint8Array[]) =>
+  new Vault(server.server.deps.sql, { vaultKeys, clock: Date.now })
 
 async function prepare() {
   const workspace = await server.workspace()
@@ -164,7 +164,7 @@ describe('what is sealed does not open', () => {
     await expect(opening).rejects.toThrow('cannot be opened')
   })
 
-  test('without the master key it was sealed by: the cause names data key and master key, never a secret', async () => {
+  test('without the vault key it was sealed by: the cause names data key and vault key, never a secret', async () => {
     const { workspace, keyId } = await prepare()
     const row = await sealedOf(keyId)
     const failed = await vaultWith(newMaster())
@@ -178,7 +178,7 @@ describe('what is sealed does not open', () => {
   })
 })
 
-describe('changing the master key', () => {
+describe('changing the vault key', () => {
   test('the first seals, all open; after a reseal the old one is not needed', async () => {
     const { workspace, keyId, key } = await prepare()
     const [oldMaster, master] = [bytesOf(VAULT_KEY), newMaster()]
@@ -193,7 +193,7 @@ describe('changing the master key', () => {
     await reseal(oldMaster, master) // as it was, for the other tests
   })
 
-  test('a reseal without the old master key changes nothing', async () => {
+  test('a reseal without the old vault key changes nothing', async () => {
     await prepare()
     const { sql } = server.server.deps
     const before = await sql`select id, sealed, master_key_id from vault_data_keys order by id`

@@ -190,7 +190,7 @@ export const KeyObject = Type.Object({
   createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
   updatedAt: Type.Optional(Type.Integer({ description: 'Unix milliseconds of the last change.' })),
   expires: Type.Optional(Type.Integer({ description: 'Unix milliseconds.' })),
-  remaining: Type.Optional(Type.Integer({ description: 'Uses left, where they are counted.' })),
+  remaining: Type.Optional(Type.Integer({ description: 'Credits left, where they are counted.' })),
   refill: Type.Optional(
     Type.Object(
       {
@@ -237,7 +237,7 @@ export type WhoamiBody = Static<typeof WhoamiBody>
 export const WhoamiReply = Type.Object({
   id: Type.String({ description: 'Id of the key; not secret.' }),
   name: Type.Optional(Type.String({ description: 'For people.' })),
-  remaining: Type.Optional(Type.Integer({ description: 'Uses left, where they are counted.' })),
+  remaining: Type.Optional(Type.Integer({ description: 'Credits left, where they are counted.' })),
   identity: Type.Optional(IdentityName),
   meta: Type.Optional(Meta),
   createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
@@ -292,7 +292,7 @@ export const UpdateKeyBody = Type.Object({
   ),
   expires: Type.Optional(Nullable(Expires, 'Unix milliseconds; null = never.')),
   remaining: Type.Optional(
-    Nullable(Type.Integer({ minimum: 0, maximum: COUNT_MAX }), 'Uses left; null = not counted any more.'),
+    Nullable(Type.Integer({ minimum: 0, maximum: COUNT_MAX }), 'Credits left; null = not counted any more.'),
   ),
   ratelimit: Type.Optional(Nullable(UpdatedKeyRatelimit, 'Null removes the key’s limit `default`.')),
   refill: Type.Optional(Nullable(Refill, 'Null ends refilling.')),
@@ -332,7 +332,7 @@ export const UpdateRemainingBody = Type.Object({
 })
 export type UpdateRemainingBody = Static<typeof UpdateRemainingBody>
 export const UpdateRemainingReply = Type.Object({
-  remaining: Nullable(Type.Integer(), 'Uses left after the change; null = not counted.'),
+  remaining: Nullable(Type.Integer(), 'Credits left after the change; null = not counted.'),
 })
 export type UpdateRemainingReply = Static<typeof UpdateRemainingReply>
 
@@ -468,7 +468,7 @@ export const VerifyKeyReply = Type.Object({
       { description: 'The limit that refused, else the first one counted.' },
     ),
   ),
-  remaining: Type.Optional(Type.Integer({ description: 'Uses left.' })),
+  remaining: Type.Optional(Type.Integer({ description: 'Credits left.' })),
 })
 export type VerifyKeyReply = Static<typeof VerifyKeyReply>
 

@@ -3,16 +3,16 @@ import type { Config } from '../config.ts'
 import type { DataDir } from '../data-dir/data-dir.ts'
 import { StartError } from '../errors.ts'
 
-/** In the data dir: the generated master key. */
+/** In the data dir: the generated vault key. */
 const VAULT_KEY_FILE = 'vault-key'
 
 /**
- * The vault's master keys, 32 bytes each, the one that seals first: those of the configuration, else one generated into
+ * The vault's vault keys, 32 bytes each, the one that seals first: those of the configuration, else one generated into
  * the data dir beside the embedded database. With a database elsewhere there is none then: a key that only this machine
  * has would lock out the others on that database.
  * @throws StartError when the file does not hold 32 bytes of base64.
  */
-export function readMasterKeys(config: Config, dataDir: Pick<DataDir, 'secret'>): Uint8Array[] {
+export function readVaultKeys(config: Config, dataDir: Pick<DataDir, 'secret'>): Uint8Array[] {
   if (config.vaultKeys !== null) return config.vaultKeys
   if (config.databaseUrl !== null) return []
   const text = dataDir.secret(VAULT_KEY_FILE, () =>
