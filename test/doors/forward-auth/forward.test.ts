@@ -56,7 +56,7 @@ test('no key and an unknown one are 401, with how to present one', async () => {
   expect(unknown.headers.has('x-tollgate-key-id')).toBe(false)
 })
 
-/** It would be a vault key to every product behind the proxy. */
+/** It would open every product behind the proxy. */
 test('a root key opens no door', async () => {
   for (const rootKey of [OPERATOR_KEY, workspace.rootKey])
     expect((await server.get('auth.forward', {}, rootKey)).status).toBe(401)
