@@ -170,7 +170,7 @@ function isTypeImport(node: Node): boolean {
   return bindings.elements.every((element) => element.isTypeOnly)
 }
 
-/** `doors/v1` of `src/doors/v1/keys.ts`, `api` of `src/api/keys/store.ts`; null for files directly in src. */
+/** `doors/v1` of `src/doors/v1/keys/routes.ts`, `api` of `src/api/keys/store.ts`; null for files directly in src. */
 const roomOf = (file: string) =>
   /^src\/(doors\/[^/]+)\//.exec(file)?.[1] ?? /^src\/([^/]+)\//.exec(file)?.[1] ?? null
 

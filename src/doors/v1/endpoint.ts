@@ -24,7 +24,7 @@ type Run<I extends TSchema, R extends TSchema> = (
   input: Static<I>,
 ) => Static<R> | Promise<Static<R>>
 
-/** A read: parameters in the query string. See `doors/http/query.ts` for how texts become numbers, booleans and lists. */
+/** A read: parameters in the query string. See `query.ts` for how texts become numbers, booleans and lists. */
 export const get = <I extends TSchema, R extends TSchema>(
   path: Path,
   definition: Definition<I, R>,
@@ -65,7 +65,7 @@ function define<I extends TSchema, R extends TSchema>(
       ...errors,
     ],
     answerHeaders,
-    run: run as Endpoint['run'], // the boundary itself: doors/doors/http/handle.ts has checked what it passes against `input`
+    run: run as Endpoint['run'], // the boundary itself: doors/http/handle.ts has checked what it passes against `input`
   }
 }
 
