@@ -46,12 +46,9 @@ export const BOTH = [
   'hostile/generated.test.ts',
   'sdk/*.test.ts',
   // The statements that are more than a row by its id.
-  'api/analytics/oracle.test.ts',
-  'api/audit-events/store.test.ts',
   'api/ratelimits/limit.test.ts',
   'api/keys/verify-key.test.ts',
   'api/vault/vault.test.ts',
-  'api/workspaces/bounds.test.ts',
   'db/array-types.test.ts',
   'db/migrate.test.ts',
   'db/transactions.test.ts',
