@@ -5,7 +5,7 @@ import { outcomeOf } from '../support/outcome.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import type { Report } from './main.ts'
 
-setDefaultTimeout(SLOW_MS)
+setDefaultTimeout(IS_NIGHTLY ? 5 * SLOW_MS : SLOW_MS)
 
 const MAIN = fileURLToPath(new URL('./main.ts', import.meta.url))
 
