@@ -22,6 +22,8 @@ export type Machine = {
   readonly spills: SpillFolder
   /** How far its clock is off, ms. */
   clockOffMs: number
+  /** The latest time that one of its servers has seen, in whatever life; Unix ms. */
+  latestMs: number
   lives: number
 }
 
@@ -137,12 +139,16 @@ export class Server {
     this.end()
   }
 
-  /** The latest time any of its parts has seen. */
+  /**
+   * The latest time that any part of it, or of an earlier life, has seen. What was over then may be gone for good: a clock
+   * that was set back before the next start opens such a window once more.
+   */
   get latestMs(): number {
-    return Math.max(...this.shardLives.map(({ model }) => model?.nowMs ?? 0))
+    return Math.max(this.machine.latestMs, ...this.shardLives.map(({ model }) => model?.nowMs ?? 0))
   }
 
   private end(): void {
+    this.machine.latestMs = this.latestMs
     this.main.die()
     for (const { thread } of this.http) thread.die()
     for (const { thread } of this.shardLives) thread.die()

@@ -98,7 +98,13 @@ class Simulation {
       faultsEveryMs: world.pick([400, 1_000, 3_000]),
     }
     for (let i = 0; i < this.profile.machines; i++)
-      this.machines.push({ nodeId: `node_${i}`, spills: new SpillFolder(), clockOffMs: 0, lives: 0 })
+      this.machines.push({
+        nodeId: `node_${i}`,
+        spills: new SpillFolder(),
+        clockOffMs: 0,
+        latestMs: 0,
+        lives: 0,
+      })
     const counters = isFlood ? 3_000 : world.integer(3, 30)
     for (let i = 0; i < counters; i++) this.counters.push(this.makeCounter(i))
     for (let i = 0; i < 6; i++) this.keys.push(this.makeKey(i))
@@ -691,7 +697,7 @@ class Simulation {
     })
   }
 
-  /** By the server's clock; or long since by the database's, whose rows other servers delete. */
+  /** By the clock of its machine, in this life or an earlier one; or long since by the database's, whose rows other servers delete. */
   private isOver(server: Server, endMs: number): boolean {
     return endMs <= server.latestMs || endMs < this.postgres.clock() - DELETED_AFTER_MS
   }
