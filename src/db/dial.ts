@@ -9,6 +9,7 @@ import {
   type PeerCertificate,
 } from 'node:tls'
 import type { DatabaseUrl, Tls } from '../lib/database-url.ts'
+import { systemTimers, within } from '../lib/timers.ts'
 
 /**
  * Opens connections to the hosts of a `DATABASE_URL` for the driver, which takes what {@link dialer} returns for a socket.
@@ -210,12 +211,11 @@ async function open(
   const isUnix = at.host.startsWith('/')
   const socket = new Socket()
   let current = socket
-  const ended = Promise.withResolvers<never>()
-  const timer = setTimeout(
-    () => ended.reject(failureOf('CONNECT_TIMEOUT', `no answer from ${at.host}:${at.port}`)),
-    timeoutMs,
-  )
-  onBegun(() => ended.reject(failureOf('CONNECTION_DESTROYED', 'nobody wants it any more')))
+  const unwanted = Promise.withResolvers<never>()
+  onBegun(() => unwanted.reject(failureOf('CONNECTION_DESTROYED', 'nobody wants it any more')))
+  const late = () => {
+    throw failureOf('CONNECT_TIMEOUT', `no answer from ${at.host}:${at.port}`)
+  }
   const opening = async () => {
     await event(socket, 'connect', () => {
       if (isUnix) socket.connect(join(at.host, `.s.PGSQL.${at.port}`))
@@ -232,7 +232,8 @@ async function open(
     return current
   }
   try {
-    const opened = await Promise.race([opening(), ended.promise])
+    const either = Promise.race([opening(), unwanted.promise])
+    const opened = await within(systemTimers, timeoutMs, either, { late })
     opened.removeAllListeners()
     return opened
   } catch (cause) {
@@ -242,8 +243,6 @@ async function open(
       each.destroy()
     }
     throw cause
-  } finally {
-    clearTimeout(timer)
   }
 }
 

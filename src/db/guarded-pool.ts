@@ -1,5 +1,6 @@
 import { Episode } from '../episodes.ts'
 import { Unavailable } from '../errors.ts'
+import { systemTimers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import {
   type AnySql,
@@ -117,9 +118,7 @@ export class GuardedPool {
       },
       () => 'away' as const,
     )
-    const patience = Promise.withResolvers<'away'>()
-    const timer = setTimeout(() => patience.resolve('away'), ASK_MS)
-    return await Promise.race([answer, patience.promise]).finally(() => clearTimeout(timer))
+    return await within(systemTimers, ASK_MS, answer, { late: () => 'away' as const })
   }
 
   /**
@@ -368,23 +367,18 @@ export class GuardedPool {
    */
   async #probe(ask: (sql: Sql) => Promise<void> = async () => {}): Promise<unknown> {
     const sql = connect(this.#address, { connectionsMax: 1 })
-    const patience = Promise.withResolvers<unknown>()
     // The embedded database answers one at a time: slow is no sign that it is gone.
     const patienceMs = this.#address.kind === 'embedded' ? EMBEDDED_PATIENCE_MS : this.#timeoutMs / 2
-    const timer = setTimeout(
-      () => patience.resolve(new Error(`no answer to a probe within ${patienceMs} ms`)),
-      patienceMs,
-    )
     const answer = requireDatabase(sql, this.#address)
       .then(() => ask(sql))
       .then(
         () => null,
         (cause: unknown) => cause,
       )
+    const late = () => new Error(`no answer to a probe within ${patienceMs} ms`)
     try {
-      return await Promise.race([answer, patience.promise])
+      return await within(systemTimers, patienceMs, answer, { late })
     } finally {
-      clearTimeout(timer)
       sql.end({ timeout: 0 }).catch(() => {}) // it was only for the question
     }
   }

@@ -2,6 +2,7 @@ import type { SpillFile } from '../data-dir/spill.ts'
 import type { Transaction } from '../db/connect.ts'
 import { type Clock, DAY_MS, HOUR_MS } from '../lib/clock.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
+import { systemTimers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import type { Changes } from '../records/changes.ts'
 import type { Database, Touch } from '../records/database.ts'
@@ -107,7 +108,7 @@ export class Eraser {
   async stop(): Promise<void> {
     this.#isStopped = true
     if (this.#timer !== null) clearTimeout(this.#timer)
-    await Promise.race([Promise.allSettled(this.#sweeps.values()), Bun.sleep(STOP_MS)])
+    await within(systemTimers, STOP_MS, Promise.allSettled(this.#sweeps.values()), { late: () => {} })
   }
 
   /**
@@ -115,15 +116,8 @@ export class Eraser {
    * @returns whether nothing is left to sweep.
    */
   async finishWithin(ms: number, workspaceId: WorkspaceId, subject: string): Promise<boolean> {
-    const { promise: late, resolve } = Promise.withResolvers<boolean>()
-    const timer = setTimeout(() => resolve(false), ms)
     const done = this.sweep(workspaceId, subject).then(() => true)
-    done.catch(() => {}) // the next who asks begins it again
-    try {
-      return await Promise.race([done, late])
-    } finally {
-      clearTimeout(timer)
-    }
+    return await within(systemTimers, ms, done, { late: () => false })
   }
 
   /** @throws what the database says; then it is to be begun again. */

@@ -1,4 +1,4 @@
-/** How one thread waits, as a value: the limiter's and the caches' machines are also run in simulated time. */
+/** How a thread waits, as a value: the simulation and tests pass timers of their own. */
 export type Timers = {
   /** Milliseconds since some moment, never running backwards: for durations. */
   now(): number
@@ -10,7 +10,7 @@ export type Timers = {
   soon(run: () => void): void
 }
 
-/** Harmless when it has run, or been cancelled, already. */
+/** Does nothing when the timer has run or was cancelled. */
 export type Cancel = () => void
 
 export const systemTimers: Timers = {
@@ -24,4 +24,58 @@ export const systemTimers: Timers = {
     return () => clearInterval(timer)
   },
   soon: (run) => void setImmediate(run),
+}
+
+/**
+ * Waits for a promise, at most `ms`. The work behind the promise goes on after that, and its failure is ignored.
+ * @param options.late Runs when the time is up; what it returns or throws is the result. Absent: throws `no answer within …`.
+ * @param options.signal Ends the wait early.
+ * @throws what the promise rejects with; the signal's reason.
+ */
+export function within<T, L = never>(
+  timers: Pick<Timers, 'after'>,
+  ms: number,
+  promise: PromiseLike<T>,
+  options: { late?: () => L; signal?: AbortSignal } = {},
+): Promise<T | L> {
+  const { late = () => noAnswer(ms), signal } = options
+  return new Promise((resolve, reject) => {
+    const end = () => {
+      cancel()
+      signal?.removeEventListener('abort', abort)
+    }
+    const abort = () => {
+      end()
+      reject(signal?.reason)
+    }
+    const cancel = timers.after(ms, () => {
+      end()
+      try {
+        resolve(late())
+      } catch (cause) {
+        reject(cause)
+      }
+    })
+    signal?.addEventListener('abort', abort)
+    if (signal?.aborted === true) abort()
+    promise.then(
+      (value) => {
+        end()
+        resolve(value)
+      },
+      (cause) => {
+        end()
+        reject(cause)
+      },
+    )
+  })
+}
+
+/** Resolves after `ms`, or when the signal is aborted. */
+export function pause(timers: Pick<Timers, 'after'>, ms: number, signal: AbortSignal): Promise<void> {
+  return within(timers, ms, new Promise<void>(() => {}), { late: () => {}, signal }).catch(() => {})
+}
+
+function noAnswer(ms: number): never {
+  throw new Error(`no answer within ${ms} ms`)
 }

@@ -1,5 +1,5 @@
 import { connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
-import { systemTimers, type Timers } from '../lib/timers.ts'
+import { pause, systemTimers, type Timers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import type { Changes } from './changes.ts'
 
@@ -29,9 +29,7 @@ export class ChangeListener {
   /** Told of each beat of ours that the connection of the moment hears. */
   #onBeat: (beat: number) => void = () => {}
   #isDeaf = false
-  #isStopped = false
-  /** Ends what is waited for. No promise of the stop: each wait would leave something with it. */
-  #giveUp: () => void = () => {}
+  readonly #stopping = new AbortController()
 
   /** @param address With the id of its database: what answers there later may be another one. */
   constructor(
@@ -53,8 +51,7 @@ export class ChangeListener {
   }
 
   async stop(): Promise<void> {
-    this.#isStopped = true
-    this.#giveUp()
+    this.#stopping.abort()
     await Promise.all([this.#ear.end({ timeout: 0 }), this.#voice.end({ timeout: 0 })])
   }
 
@@ -70,17 +67,17 @@ export class ChangeListener {
   }
 
   async #run(): Promise<void> {
-    while (!this.#isStopped) {
-      await this.#within(BEAT_EVERY_MS)
-      if (this.#isStopped) return
+    while (!this.#stopping.signal.aborted) {
+      await pause(this.#timers, BEAT_EVERY_MS, this.#stopping.signal)
+      if (this.#stopping.signal.aborted) return
       const beat = ++this.#beats
       const heard = new Promise<void>((resolve) => {
         this.#onBeat = (each) => {
           if (each === beat) resolve()
         }
       })
-      if (!(await this.#within(PATIENCE_MS, this.#send(beat)))) await this.#replaceVoice()
-      else if (!(await this.#within(PATIENCE_MS, heard))) await this.#replaceEar()
+      if (!(await this.#isDoneWithin(PATIENCE_MS, this.#send(beat)))) await this.#replaceVoice()
+      else if (!(await this.#isDoneWithin(PATIENCE_MS, heard))) await this.#replaceEar()
       else if (this.#isDeaf) {
         this.#isDeaf = false
         log('info', 'changes_heard', 'changes made by other servers arrive again')
@@ -95,14 +92,14 @@ export class ChangeListener {
   }
 
   async #replaceVoice(): Promise<void> {
-    if (this.#isStopped) return
+    if (this.#stopping.signal.aborted) return
     const old = this.#voice
     this.#voice = this.#connect()
     await old.end({ timeout: 0 }).catch(() => {}) // it is given up, whatever it says to that
   }
 
   async #replaceEar(): Promise<void> {
-    if (this.#isStopped) return
+    if (this.#stopping.signal.aborted) return
     if (!this.#isDeaf)
       log(
         'warn',
@@ -114,23 +111,15 @@ export class ChangeListener {
     this.#ear = this.#connect()
     old.end({ timeout: 0 }).catch(() => {}) // as above
     // One that does not come about hears no beat either, and is replaced in its turn.
-    await this.#within(LISTEN_MS, this.#listen())
+    await this.#isDoneWithin(LISTEN_MS, this.#listen())
   }
 
-  /** Whether the work is done in that time: not when it fails, takes longer, or a stop comes first. One at a time. */
-  #within(ms: number, work?: Promise<void>): Promise<boolean> {
-    return new Promise((resolve) => {
-      const end = (isDone: boolean) => {
-        cancel()
-        resolve(isDone)
-      }
-      const cancel = this.#timers.after(ms, () => end(false))
-      this.#giveUp = () => end(false)
-      work?.then(
-        () => end(true),
-        () => end(false),
-      )
-    })
+  /** @returns false when the work fails, takes longer, or a stop comes first. */
+  #isDoneWithin(ms: number, work: Promise<void>): Promise<boolean> {
+    return within(this.#timers, ms, work, { signal: this.#stopping.signal }).then(
+      () => true,
+      () => false,
+    )
   }
 }
 

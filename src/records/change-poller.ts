@@ -1,5 +1,5 @@
 import { type AnySql, connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
-import { systemTimers, type Timers } from '../lib/timers.ts'
+import { pause, systemTimers, type Timers, within } from '../lib/timers.ts'
 import type { Changes } from './changes.ts'
 
 /**
@@ -23,8 +23,7 @@ export class ChangePoller {
   #sql: Sql
   #seen: Seen | null = null
   #saidAt = Number.NEGATIVE_INFINITY
-  #isStopped = false
-  #giveUp: () => void = () => {}
+  readonly #stopping = new AbortController()
 
   /** @param address With the id of its database: what answers there later may be another one. */
   constructor(
@@ -46,8 +45,7 @@ export class ChangePoller {
   }
 
   async stop(): Promise<void> {
-    this.#isStopped = true
-    this.#giveUp()
+    this.#stopping.abort()
     await this.#sql.end({ timeout: 0 })
   }
 
@@ -86,16 +84,16 @@ export class ChangePoller {
   }
 
   async #run(): Promise<void> {
-    while (!this.#isStopped) {
-      await this.#within(POLL_EVERY_MS)
-      if (this.#isStopped) return
+    while (!this.#stopping.signal.aborted) {
+      await pause(this.#timers, POLL_EVERY_MS, this.#stopping.signal)
+      if (this.#stopping.signal.aborted) return
       const old = this.#sql
       const asked = this.poll().catch((cause: unknown) => {
         if (old === this.#sql) this.#seen = null
         throw cause
       })
-      if (await this.#within(PATIENCE_MS, asked)) continue
-      if (this.#isStopped) return
+      if (await this.#isDoneWithin(PATIENCE_MS, asked)) continue
+      if (this.#stopping.signal.aborted) return
       this.#sql = this.#connect()
       old.end({ timeout: 0 }).catch(() => {}) // it is given up, whatever it says to that
     }
@@ -120,20 +118,12 @@ export class ChangePoller {
     return row.snapshot
   }
 
-  /** Whether the work is done in that time: not when it fails, takes longer, or a stop comes first. One at a time. */
-  #within(ms: number, work?: Promise<void>): Promise<boolean> {
-    return new Promise((resolve) => {
-      const end = (isDone: boolean) => {
-        cancel()
-        resolve(isDone)
-      }
-      const cancel = this.#timers.after(ms, () => end(false))
-      this.#giveUp = () => end(false)
-      work?.then(
-        () => end(true),
-        () => end(false),
-      )
-    })
+  /** @returns false when the work fails, takes longer, or a stop comes first. */
+  #isDoneWithin(ms: number, work: Promise<void>): Promise<boolean> {
+    return within(this.#timers, ms, work, { signal: this.#stopping.signal }).then(
+      () => true,
+      () => false,
+    )
   }
 }
 

@@ -1,5 +1,5 @@
 import type { AnySql, Sql } from '../db/connect.ts'
-import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
+import { systemTimers, type Timers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 
 /**
@@ -60,18 +60,16 @@ export class Changes {
     this.#remember(writeId)
     if (this.#peers.size === 0) return
     const id = ++this.#lastId
-    let cancel: Cancel | undefined
-    await new Promise<void>((resolve, reject) => {
-      this.#waiting.set(id, { peers: new Set(this.#peers), resolve })
-      cancel = this.#timers.after(this.#confirmTimeoutMs, () =>
-        reject(new Error('another HTTP thread did not confirm a change in time')),
-      )
-      const message = { kind: 'changed', id, touched, writeId } satisfies PeerMessage
-      for (const peer of this.#peers) peer.postMessage(message)
-    }).finally(() => {
-      cancel?.()
-      this.#waiting.delete(id)
-    })
+    const { promise: confirmed, resolve } = Promise.withResolvers<void>()
+    this.#waiting.set(id, { peers: new Set(this.#peers), resolve })
+    const message = { kind: 'changed', id, touched, writeId } satisfies PeerMessage
+    for (const peer of this.#peers) peer.postMessage(message)
+    const late = () => {
+      throw new Error('another HTTP thread did not confirm a change in time')
+    }
+    await within(this.#timers, this.#confirmTimeoutMs, confirmed, { late }).finally(() =>
+      this.#waiting.delete(id),
+    )
   }
 
   /**

@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache'
-import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
+import { systemTimers, type Timers, within } from '../lib/timers.ts'
 import type { Changes } from './changes.ts'
 
 /**
@@ -133,18 +133,12 @@ export class RecordCache<V extends object, Asking = null> {
   }
 
   async #inTime(key: string, loading: Loading<V>, leftMs: number): Promise<V | null> {
-    let cancel: Cancel | undefined
-    const late = new Promise<never>((_, reject) => {
-      cancel = this.#timers.after(leftMs, () => reject(new Error('the record was not read again in time')))
-    })
     try {
-      return await Promise.race([loading.record, late])
+      return await within(this.#timers, leftMs, loading.record)
     } catch (cause) {
       const known = this.#partOf(key).peek(key)
       if (known === undefined) throw cause // dropped meanwhile, for it has changed
       return known
-    } finally {
-      cancel?.()
     }
   }
 

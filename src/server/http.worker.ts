@@ -1,5 +1,6 @@
 import { type Listener, listen } from '../doors/http/listen.ts'
 import { systemClock } from '../lib/clock.ts'
+import { systemTimers, within } from '../lib/timers.ts'
 import { logUnhandledRejections } from '../log.ts'
 import type { ThreadReport } from '../observe/measures.ts'
 import type { Changes } from '../records/changes.ts'
@@ -96,10 +97,8 @@ async function metricsText(): Promise<string> {
   const id = ++lastScrape
   const { promise, resolve } = Promise.withResolvers<string | null>()
   scrapes.set(id, resolve)
-  const timer = setTimeout(() => resolve(null), SCRAPE_MS)
   send({ kind: 'scrape', id })
-  const text = await promise
-  clearTimeout(timer)
+  const text = await within(systemTimers, SCRAPE_MS, promise, { late: () => null })
   scrapes.delete(id)
   if (text === null) throw new Error('the main thread gave no metrics')
   return text

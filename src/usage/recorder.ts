@@ -4,7 +4,7 @@ import type { AnySql } from '../db/connect.ts'
 import { Episode } from '../episodes.ts'
 import { startOfMonth } from '../lib/buckets.ts'
 import type { Clock } from '../lib/clock.ts'
-import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
+import { type Cancel, systemTimers, type Timers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { UsageBatch, type UsageColumns } from './batch.ts'
 import { Fold, type RatelimitEvent, type VerificationEvent } from './fold.ts'
@@ -409,19 +409,7 @@ export class UsageRecorder {
     signal.throwIfAborted()
     this.#unanswered++
     const sent = statement().finally(() => this.#unanswered--)
-    const late = Promise.withResolvers<never>()
-    const giveUp = () => late.reject(signal.reason)
-    const cancel = this.#timers.after(SEND_TIMEOUT_MS, () =>
-      late.reject(new Error(`no answer within ${SEND_TIMEOUT_MS} ms`)),
-    )
-    signal.addEventListener('abort', giveUp)
-    try {
-      return await Promise.race([sent, late.promise])
-    } finally {
-      cancel()
-      signal.removeEventListener('abort', giveUp)
-      sent.catch(() => {}) // given up on: its failure no longer says anything new
-    }
+    return await within(this.#timers, SEND_TIMEOUT_MS, sent, { signal })
   }
 }
 

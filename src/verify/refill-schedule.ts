@@ -2,6 +2,7 @@ import type { AnySql } from '../db/connect.ts'
 import { Episode } from '../episodes.ts'
 import type { Clock } from '../lib/clock.ts'
 import { DailyJob } from '../lib/daily-job.ts'
+import { systemTimers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { lastDueAt } from './refill.ts'
 import { refillDueKeys } from './store.ts'
@@ -31,7 +32,8 @@ export class RefillSchedule {
   /** Ends after the page of keys under way, for which it waits {@link STOP_MS} at most. */
   async stop(): Promise<void> {
     this.#isStopped = true
-    await Promise.race([this.#job.stop(), Bun.sleep(STOP_MS)])
+    const running = this.#job.stop()
+    if (running !== null) await within(systemTimers, STOP_MS, running, { late: () => {} })
   }
 
   /** A round, unless that of the last midnight is done. Resolves when it has ended. */

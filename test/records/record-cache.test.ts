@@ -64,7 +64,7 @@ test('what cannot be read again is used as it was, until it can, or is known to 
 /** Each call would else take the whole wait, as long as a statement hangs: 32 connections got 320 answers a second. */
 test('while the source hangs, one wait is made for a record, and who asks after it has the known one at once', async () => {
   let now = 0
-  const waits: { untilMs: number; run: () => void }[] = []
+  const waits = new Set<{ untilMs: number; run: () => void }>()
   const pass = (ms: number) => {
     now += ms
     for (const { untilMs, run } of waits) if (untilMs <= now) run()
@@ -74,8 +74,8 @@ test('while the source hangs, one wait is made for a record, and who asks after 
     now: () => now,
     after: (ms, run) => {
       const wait = { untilMs: now + ms, run }
-      waits.push(wait)
-      return () => void waits.splice(waits.indexOf(wait), 1)
+      waits.add(wait)
+      return () => void waits.delete(wait)
     },
   })
   await cache.find('a')
@@ -86,12 +86,12 @@ test('while the source hangs, one wait is made for a record, and who asks after 
   const first = cache.find('a')
   pass(30)
   const second = cache.find('a')
-  expect(waits.map(({ untilMs }) => untilMs)).toEqual([50, 50]) // the second waits for what is left of it
+  expect(Array.from(waits, ({ untilMs }) => untilMs)).toEqual([50, 50]) // the second waits for what is left of it
   pass(20)
   for (const record of await Promise.all([first, second])) expect(record).toMatchObject({ text: 'first' })
   expect(cache.find('a')).toMatchObject({ text: 'first' }) // no promise
   expect(source.loads).toBe(2)
-  expect(waits).toEqual([])
+  expect(waits.size).toBe(0)
 
   // Said to have changed, it is not used any more, however long that takes.
   await changes.publish(['id_a'])

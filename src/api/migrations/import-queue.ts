@@ -4,6 +4,7 @@ import type { Transaction } from '../../db/connect.ts'
 import { Episode } from '../../episodes.ts'
 import { ApiError } from '../../errors.ts'
 import { listed } from '../../lib/listed.ts'
+import { systemTimers, within } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
 import type { Changes } from '../../records/changes.ts'
 import type { Touch } from '../../records/database.ts'
@@ -59,7 +60,7 @@ export class KeyImporter {
   async stop(): Promise<void> {
     this.#isStopped = true
     if (this.#timer !== null) clearTimeout(this.#timer)
-    await Promise.race([this.#running, Bun.sleep(STOP_MS)])
+    if (this.#running !== null) await within(systemTimers, STOP_MS, this.#running, { late: () => {} })
   }
 
   #wake(): void {

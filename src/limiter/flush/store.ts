@@ -1,5 +1,6 @@
 import { type AnySql, connect, type DatabaseAddress, type Sql } from '../../db/connect.ts'
 import { requireDatabase } from '../../db/settings.ts'
+import { systemTimers, within } from '../../lib/timers.ts'
 import { SEGMENT_FORMAT, type Segment } from './segment.ts'
 
 /** Hex digits of a cell's name. */
@@ -41,8 +42,8 @@ export type StoredRow = { cell: string; ends_at: number; used: number; owner: nu
  */
 export class WindowStore {
   private sql: Sql | null = null
-  /** Of this connection: its database is the right one. */
-  private isKnown = false
+  /** The last connection that was found to lead to the right database. */
+  private checked: Sql | null = null
   /** How many there have been: after each, another server may answer that lacks the last of what was written before. */
   connections = 0
   constructor(private readonly address: DatabaseAddress) {}
@@ -115,27 +116,24 @@ export class WindowStore {
     }
     const sql = connect(this.address, { connectionsMax: 1, onClose })
     this.sql = sql
-    this.isKnown = false
     this.connections++
     return sql
   }
 
   private async run<T>(statement: (sql: Sql) => Promise<T>, timeoutMs = STATEMENT_MS): Promise<T> {
     const sql = this.sql ?? this.open()
-    let timer: Timer | undefined
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
-    })
     try {
-      if (!this.isKnown) await Promise.race([requireDatabase(sql, this.address), late])
-      this.isKnown = true
-      return await Promise.race([statement(sql), late])
+      return await within(systemTimers, timeoutMs, this.ask(sql, statement))
     } catch (cause) {
       void this.close().catch(() => {}) // it is broken already; what broke it is the error to report
       throw new Error('the window store is not available', { cause })
-    } finally {
-      clearTimeout(timer)
     }
+  }
+
+  private async ask<T>(sql: Sql, statement: (sql: Sql) => Promise<T>): Promise<T> {
+    if (this.checked !== sql) await requireDatabase(sql, this.address)
+    this.checked = sql
+    return await statement(sql)
   }
 }
 

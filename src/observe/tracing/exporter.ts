@@ -1,6 +1,6 @@
 import { Episode } from '../../episodes.ts'
 import { isLoopbackUrl } from '../../lib/address.ts'
-import { type Cancel, systemTimers, type Timers } from '../../lib/timers.ts'
+import { type Cancel, pause, systemTimers, type Timers, within } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
 
 /*
@@ -49,9 +49,8 @@ export class SpanExporter {
   #dropped = 0
   #isSending = false
   #cancelNext: Cancel | null = null
-  /** Ends a wait before the next attempt. */
-  #stopping = Promise.withResolvers<void>()
-  #isStopped = false
+  /** A stop ends the wait before the next attempt. */
+  readonly #stopping = new AbortController()
   #sending: Promise<void> = Promise.resolve()
 
   constructor(options: ExporterOptions) {
@@ -82,12 +81,8 @@ export class SpanExporter {
   }
 
   async stop(): Promise<void> {
-    this.#isStopped = true
-    this.#stopping.resolve()
-    const late = Promise.withResolvers<void>()
-    const cancel = this.#timers.after(STOP_MS, () => late.resolve())
-    await Promise.race([this.flush(), late.promise])
-    cancel()
+    this.#stopping.abort()
+    await within(this.#timers, STOP_MS, this.flush(), { late: () => {} })
     this.#cancelNext?.()
     if (this.#queue.length > 0)
       log('warn', 'spans_lost_at_stop', 'spans were not exported before the stop', {
@@ -105,7 +100,7 @@ export class SpanExporter {
     this.#isSending = true
     this.#sending = this.#sendBatches().finally(() => {
       this.#isSending = false
-      if (!this.#isStopped) this.#waitForMore()
+      if (!this.#stopping.signal.aborted) this.#waitForMore()
     })
   }
 
@@ -132,10 +127,11 @@ export class SpanExporter {
       }
       if (failing.begin())
         log('warn', 'span_export_failing', 'the collector does not take spans; requests go on', { reason })
-      if (retryAfterMs === null || attempt >= ATTEMPTS_MAX || this.#isStopped) return spans.length
+      if (retryAfterMs === null || attempt >= ATTEMPTS_MAX || this.#stopping.signal.aborted)
+        return spans.length
       // Apart by chance, so that servers that failed together do not come back together.
       const delayMs = Math.max(retryAfterMs, FIRST_RETRY_MS * 2 ** (attempt - 1) * (0.5 + Math.random()))
-      await this.#pause(Math.min(delayMs, RETRY_MS_MAX))
+      await pause(this.#timers, Math.min(delayMs, RETRY_MS_MAX), this.#stopping.signal)
     }
   }
 
@@ -165,13 +161,6 @@ export class SpanExporter {
       const reason = cause instanceof Error ? cause.message : String(cause)
       return { rejected: 0, retryAfterMs: 0, reason }
     }
-  }
-
-  async #pause(ms: number): Promise<void> {
-    const over = Promise.withResolvers<void>()
-    const cancel = this.#timers.after(ms, () => over.resolve())
-    await Promise.race([over.promise, this.#stopping.promise])
-    cancel()
   }
 }
 
