@@ -17,9 +17,6 @@ export class CountMin {
   private readonly counts: Float64Array
   private readonly entryTags: Uint16Array
   private readonly tags = new WindowEndTable(TAGS)
-  /** Where the clearing walk is, and the time it clears up to; a tag may be used again only after a whole walk. */
-  private clearedUntil = 0
-  private clearBeforeMs = 0
 
   constructor(bytesMax: number) {
     const entries = Math.max(1, Math.floor(bytesMax / ENTRY_BYTES))
@@ -58,26 +55,21 @@ export class CountMin {
   }
 
   /**
-   * One slice of clearing entries whose window is over, so that their tags can be used again.
-   * Call it regularly; it does nothing while the sketch is empty.
+   * One slice of clearing entries whose window is over, see {@link WindowEndTable.expire}. Call it regularly.
    * @returns whether a walk over all entries was completed, or none was needed.
    */
   expire(entriesMax: number, nowMs: number): boolean {
-    if (!this.isActive) return true
-    if (this.clearedUntil === 0) this.clearBeforeMs = nowMs
-    const until = Math.min(this.counts.length, this.clearedUntil + entriesMax)
-    for (let at = this.clearedUntil; at < until; at++) {
-      const tag = this.entryTags[at] as number // in range
-      if (tag === 0 || (this.tags.ends[tag] as number) > this.clearBeforeMs) continue // a tag given
-      this.entryTags[at] = 0
-      this.counts[at] = 0
-    }
-    this.clearedUntil = until
-    if (until < this.counts.length) return false
-    this.clearedUntil = 0
-    this.tags.forget(this.clearBeforeMs)
-    this.isActive = !this.tags.isEmpty
-    return true
+    const { counts, entryTags, tags } = this
+    const isDone = tags.expire(counts.length, entriesMax, nowMs, (from, until, endMs) => {
+      for (let at = from; at < until; at++) {
+        const tag = entryTags[at] as number // in range
+        if (tag === 0 || (tags.ends[tag] as number) > endMs) continue // a tag given
+        entryTags[at] = 0
+        counts[at] = 0
+      }
+    })
+    if (isDone) this.isActive = !tags.isEmpty
+    return isDone
   }
 
   /** Four independent-looking positions from two words of the hash. */

@@ -25,9 +25,6 @@ export class OverflowSketch {
   /** 1 = a counter of the bucket may be in the sketch. Kept until the sketch is empty. */
   private readonly marked: Uint8Array
   private readonly tags = new WindowEndTable(TAGS)
-  /** Where the clearing walk is, and the time it clears up to; a tag may be used again only after a whole walk. */
-  private clearedUntil = 0
-  private clearBeforeMs = 0
 
   constructor(bytesMax: number) {
     this.rest = new CountMin(bytesMax / SKETCH_SHARE)
@@ -59,32 +56,21 @@ export class OverflowSketch {
   }
 
   /**
-   * One slice of clearing cells whose window is over, so that their tags can be used again.
-   * Call it regularly; it does nothing until a window counted here is over.
+   * One slice of clearing cells whose window is over, see {@link WindowEndTable.expire}. Call it regularly.
    * @returns whether a walk over all cells was completed, or none was needed.
    */
   expire(cellsMax: number, nowMs: number): boolean {
     if (!this.isActive) return true
-    if (!this.expireCells(cellsMax, nowMs) || !this.rest.expire(cellsMax, nowMs)) return false
-    if (!this.rest.isActive) this.marked.fill(0)
-    this.isActive = !this.tags.isEmpty || this.rest.isActive
-    return true
-  }
-
-  private expireCells(cellsMax: number, nowMs: number): boolean {
-    if (this.clearedUntil === 0) {
-      if (!this.tags.hasEnded(nowMs)) return true
-      this.clearBeforeMs = nowMs
-    }
-    const until = Math.min(this.cells.length, this.clearedUntil + cellsMax)
-    for (let at = this.clearedUntil; at < until; at++) {
-      const cell = this.cells[at] as number // in range
-      if (cell !== 0 && this.endOf(cell) <= this.clearBeforeMs) this.cells[at] = 0
-    }
-    this.clearedUntil = until
-    if (until < this.cells.length) return false
-    this.clearedUntil = 0
-    this.tags.forget(this.clearBeforeMs)
+    const { cells, rest, tags } = this
+    const isDone = tags.expire(cells.length, cellsMax, nowMs, (from, until, endMs) => {
+      for (let at = from; at < until; at++) {
+        const cell = cells[at] as number // in range
+        if (cell !== 0 && this.endOf(cell) <= endMs) cells[at] = 0
+      }
+    })
+    if (!isDone || !rest.expire(cellsMax, nowMs)) return false
+    if (!rest.isActive) this.marked.fill(0)
+    this.isActive = !tags.isEmpty || rest.isActive
     return true
   }
 
