@@ -28,6 +28,11 @@ export type LimitInput = {
   resources?: readonly AuditResource[]
 }
 
+type NamespaceServices = Pick<Services, 'namespaces' | 'database' | 'clock'>
+
+export type LimitServices = NamespaceServices &
+  Pick<Services, 'config' | 'sql' | 'limiter' | 'usage' | 'measures'>
+
 /** One decision, with what it was made by. */
 export type Decision = { namespace: Namespace; take: Take; taken: Taken }
 
@@ -37,7 +42,7 @@ export type Decision = { namespace: Namespace; take: Take; taken: Taken }
  * @throws ApiError as {@link namespaceFor} and {@link takeFor}.
  */
 export async function limit<A>(
-  services: Services,
+  services: LimitServices,
   actor: Actor,
   input: LimitInput,
   answerOf: (decision: Decision) => A,
@@ -63,7 +68,7 @@ export async function limit<A>(
  * @throws ApiError NOT_FOUND, INSUFFICIENT_PERMISSIONS
  */
 export function namespaceFor(
-  services: Services,
+  services: NamespaceServices,
   actor: Actor,
   name = 'default',
 ): Namespace | Promise<Namespace> {
@@ -74,7 +79,7 @@ export function namespaceFor(
 }
 
 function admitted(
-  services: Services,
+  services: NamespaceServices,
   actor: Actor,
   name: string,
   namespace: Namespace | null,
@@ -85,7 +90,7 @@ function admitted(
 }
 
 const admittedLater = async (
-  services: Services,
+  services: NamespaceServices,
   actor: Actor,
   name: string,
   found: Promise<Namespace | null>,
@@ -97,7 +102,7 @@ const admittedLater = async (
  * @throws ApiError BAD_REQUEST for too much to audit, and for a window that lasts too long without an override.
  */
 export function takeFor(
-  { config }: Services,
+  { config }: Pick<Services, 'config'>,
   { workspaceId }: Actor,
   { counterPrefix, overrides }: Namespace,
   body: LimitInput,
@@ -124,16 +129,16 @@ export function takeFor(
 
 /** A look, with cost 0, decides nothing and is not counted. */
 export function recordDecision(
-  services: Services,
+  { measures, usage }: Pick<Services, 'measures' | 'usage'>,
   { workspaceId }: Actor,
   namespace: Namespace,
   { identifier, cost }: LimitInput,
   { passed, atMs }: Taken,
 ): void {
   if (cost === 0) return
-  services.measures.decided(workspaceId, namespace, passed)
+  measures.decided(workspaceId, namespace, passed)
   const namespaceId = namespace.id
-  services.usage.recordRatelimit({ workspaceId, namespaceId, identifier, passed, atMs })
+  usage.recordRatelimit({ workspaceId, namespaceId, identifier, passed, atMs })
 }
 
 /**
@@ -141,7 +146,7 @@ export function recordDecision(
  * not found.
  * Two first uses at once end with one namespace.
  */
-async function createNamespace(services: Services, actor: Actor, name: string): Promise<Namespace> {
+async function createNamespace(services: NamespaceServices, actor: Actor, name: string): Promise<Namespace> {
   // First, and as where it exists: who may not limit in all of them does not learn that it is not there.
   requireOn(actor, { resource: 'ratelimit', action: 'limit' }, null)
   if (!holdsPermissions(actor.permissions, anyOf('*', 'ratelimit.*.create_namespace')))
@@ -152,7 +157,7 @@ async function createNamespace(services: Services, actor: Actor, name: string): 
   return namespace
 }
 
-async function insertOnFirstUse(services: Services, actor: Actor, name: string): Promise<void> {
+async function insertOnFirstUse(services: NamespaceServices, actor: Actor, name: string): Promise<void> {
   const id = newId('rlns')
   await services.database.write(async (tx) => {
     const isNew = await insertNamespace(tx, {

@@ -1,13 +1,13 @@
 import { type AuditEntry, audit } from '../../audit/log.ts'
 import { Turns } from '../../lib/turns.ts'
 import type { Take, Taken } from '../../limiter/threads/router.ts'
-import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import {
   type Decision,
   decisionEntry,
   isAudited,
   type LimitInput,
+  type LimitServices,
   namespaceFor,
   recordDecision,
   takeFor,
@@ -20,7 +20,7 @@ import type { Namespace } from './namespaces.ts'
  * front of it. A long one gives other clients their turn in between. What would fail the request, a bad element or a missing right, does so before anything is charged.
  */
 export async function multiLimit(
-  services: Services,
+  services: LimitServices,
   actor: Actor,
   inputs: readonly LimitInput[],
 ): Promise<Decision[]> {

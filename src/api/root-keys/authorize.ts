@@ -8,9 +8,8 @@ import {
   type PermissionQuery,
 } from '../../verify/permission-query.ts'
 import { bearer } from '../../verify/secret.ts'
-import { type Presented, type Verdict, verify } from '../../verify/verify.ts'
+import { type Presented, type Verdict, type Verifier, verify } from '../../verify/verify.ts'
 import type { Call } from '../call.ts'
-import type { Services } from '../parts.ts'
 
 /** Who acts: a root key that passed every check, and the one workspace it may touch. */
 export type Actor = {
@@ -35,7 +34,7 @@ export const anyOf = (...permissions: PermissionQuery[]): PermissionQuery => ({ 
  * @throws ApiError UNAUTHORIZED, FORBIDDEN, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS, RATE_LIMITED, USAGE_EXCEEDED.
  */
 export function authenticate(
-  services: Services,
+  verifier: Verifier,
   call: Call,
   query: PermissionQuery | null = null,
 ): Actor | Promise<Actor> {
@@ -43,7 +42,7 @@ export function authenticate(
   // The length is asked first, as every call comes here.
   if (authorization === null || (authorization.length < 8 && bearer(authorization) === ''))
     throw new ApiError('UNAUTHORIZED', 'key required')
-  const verdict = verify(services, presentRootKey(authorization, query, call))
+  const verdict = verify(verifier, presentRootKey(authorization, query, call))
   return verdict instanceof Promise ? actorLater(verdict, query, call) : actorOf(verdict, query, call)
 }
 
@@ -91,8 +90,8 @@ class VerifiedActor implements Actor {
 const USER_AGENT_CHARACTERS_MAX = 256
 
 /** Only an operator root key that holds `*` may make, change and see workspaces. @throws as {@link authenticate}. */
-export async function authenticateOperator(services: Services, call: Call): Promise<Actor> {
-  const actor = await authenticate(services, call, anyOf('*'))
+export async function authenticateOperator(verifier: Verifier, call: Call): Promise<Actor> {
+  const actor = await authenticate(verifier, call, anyOf('*'))
   if (!actor.isOperator)
     throw new ApiError('INSUFFICIENT_PERMISSIONS', 'only an operator root key may do this')
   return actor

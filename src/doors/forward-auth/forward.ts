@@ -7,7 +7,7 @@ import {
   type PermissionQuery,
   readPermissionText,
 } from '../../verify/permission-query.ts'
-import { type Verdict, verify } from '../../verify/verify.ts'
+import { type Verdict, type Verifier, verify } from '../../verify/verify.ts'
 import type { DoorServices, HttpCall } from '../http/endpoint.ts'
 import type { ForwardQuery } from './schema.ts'
 
@@ -16,7 +16,7 @@ import type { ForwardQuery } from './schema.ts'
  * read nothing else: 401 no key, 403 not this one, 429 not now. Whatever else is no answer, and the proxy decides.
  */
 export async function forward(
-  services: DoorServices,
+  services: Verifier & Pick<DoorServices, 'config' | 'measures'>,
   call: HttpCall,
   query: ForwardQuery,
 ): Promise<Record<string, never>> {

@@ -35,7 +35,7 @@ export const livenessRoutes: Endpoint[] = [
  * database is asked once a second at most, and not at all while requests do.
  * @throws ApiError INTERNAL_SERVER_ERROR when no shard runs.
  */
-async function liveness({ databaseCondition, limiter }: DoorServices) {
+async function liveness({ databaseCondition, limiter }: Pick<DoorServices, 'databaseCondition' | 'limiter'>) {
   const { running, all } = limiter.shards
   if (running === 0) throw new ApiError('INTERNAL_SERVER_ERROR', 'no limits can be decided')
   const database = await databaseCondition()

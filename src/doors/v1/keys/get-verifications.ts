@@ -43,7 +43,7 @@ export async function keyVerifications(
  *   read all keys would be told of an owner who has some.
  */
 async function selectKeys(
-  services: DoorServices,
+  services: Pick<DoorServices, 'sql'>,
   actor: Actor,
   { keyId, ownerId = '' }: KeyVerificationsQuery,
 ): Promise<{ id: string; apiId: string }[]> {

@@ -7,7 +7,8 @@ import {
   requireOn,
   requireOnAny,
 } from '../../../api/root-keys/authorize.ts'
-import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+import type { Verifier } from '../../../verify/verify.ts'
+import type { HttpCall } from '../../http/endpoint.ts'
 
 /**
  * A key, and who has the right on its API. A root key that has the right on no API at all is refused before the key is looked
@@ -15,15 +16,15 @@ import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
  * @throws ApiError as `authenticate`; INSUFFICIENT_PERMISSIONS; NOT_FOUND
  */
 export async function authenticateOnKey(
-  services: DoorServices,
+  verifier: Verifier,
   call: HttpCall,
   action: 'read_key' | 'update_key' | 'delete_key',
   keyId: string,
 ): Promise<{ actor: Actor; key: KeyRow }> {
   const right: Right = { resource: 'api', action }
-  const actor = await authenticate(services, call)
+  const actor = await authenticate(verifier, call)
   requireOnAny(actor, right)
-  const key = await getKey(services, actor, keyId)
+  const key = await getKey(verifier, actor, keyId)
   requireOn(actor, right, key.apiId)
   return { actor, key }
 }

@@ -2,13 +2,13 @@ import { badRequest } from '../../../errors.ts'
 import { headerText } from '../../../lib/header-text.ts'
 import { ratelimitHeaders } from '../../../lib/ratelimit-headers.ts'
 import type { RequestedLimit } from '../../../verify/checks.ts'
-import { verify } from '../../../verify/verify.ts'
+import { type Verifier, verify } from '../../../verify/verify.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import type { VerifyKeyBody, VerifyKeyReply } from './schema.ts'
 
 /** Is this key good for what is asked of it? Needs no root key: whoever holds a key may ask. */
 export async function verifyKey(
-  services: DoorServices,
+  services: Verifier & Pick<DoorServices, 'config' | 'measures'>,
   call: HttpCall,
   body: VerifyKeyBody,
 ): Promise<VerifyKeyReply> {

@@ -19,7 +19,7 @@ export function limitEndpoint(services: DoorServices, call: HttpCall, body: Limi
 }
 
 function addHeaders(
-  { clock }: DoorServices,
+  { clock }: Pick<DoorServices, 'clock'>,
   { headers }: HttpCall,
   { namespace, take }: Decision,
   { limit, remaining, reset: resetAtMs }: LimitReply,
