@@ -1,10 +1,10 @@
-/** Who calls, as far as an operation may know: nothing of the protocol that the call came by. */
+/** A call, as far as an operation may know it: nothing of the protocol. */
 export type Call = {
   /** `req_…`; the same in answers and in logs. */
   readonly requestId: string
-  /** The Authorization header as sent, or what a door has in its place; null when absent. */
+  /** The Authorization header as sent, or its counterpart in the protocol. Null when absent. */
   readonly authorization: string | null
   readonly userAgent: string | null
-  /** The client's address as text, for allow lists and the audit log; null when it is not known. */
+  /** The client's address as text, for allow lists and the audit log. Null when unknown. */
   clientAddress(): string | null
 }

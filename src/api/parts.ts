@@ -12,15 +12,15 @@ import type { CreditSpender } from '../verify/credits.ts'
 import type { KeyLookup } from '../verify/lookup.ts'
 import type { Namespaces } from './ratelimits/namespaces.ts'
 
-/** What operations are carried out with. An operation names those that it uses: `Pick<Services, 'database' | 'clock'>`. */
+/** Services that operations use. An operation names those it needs: `Pick<Services, 'database' | 'clock'>`. */
 export type Services = {
   readonly config: Pick<Config, 'windowMsMax'>
   readonly clock: Clock
   readonly sql: AnySql
-  /** For what reads usage and the audit log: it may be slow, and has connections of its own to be slow on. */
+  /** For reads of usage and the audit log, which may be slow. It has connections of its own. */
   readonly history: AnySql
   readonly database: Database
-  /** Whether it answers and takes writes; costs nothing while it does. */
+  /** Whether the database answers and takes writes. Makes no statement while it does. */
   readonly databaseCondition: () => DatabaseCondition | Promise<DatabaseCondition>
   readonly keys: KeyLookup
   readonly limiter: LimiterRouter
@@ -29,6 +29,6 @@ export type Services = {
   readonly namespaces: Namespaces
   readonly vault: Vault
   readonly eraser: Eraser
-  /** Counts what was decided, for metrics. */
+  /** Counts decisions and outcomes for metrics. */
   readonly measures: Pick<Measures, 'decided' | 'verified'>
 }

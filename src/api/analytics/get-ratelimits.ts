@@ -5,24 +5,24 @@ import { type Actor, requireOn } from '../root-keys/authorize.ts'
 import { completeSeries, type Range, rowsToRead } from './series.ts'
 import { bucketsWithRatelimits, countRatelimits, findNamespace, type RatelimitOrder } from './store.ts'
 
-/** Which decisions to count, and by what. */
+/** Which decisions to count, and how to group them. */
 export type RatelimitQuestion = {
   by: { namespaceId: string } | { namespaceName: string }
   range: Range
-  /** Only these, added up unless grouped by identifier; empty = all. */
+  /** Count only these identifiers, added up unless grouped by identifier. Empty = all. */
   identifiers: readonly string[]
   /** Null = one datapoint for the whole range. */
   time: TimeGroup | null
   byIdentifier: boolean
   order: RatelimitOrder
-  /** Datapoints at most, cut after sorting. */
+  /** Largest number of datapoints, cut after sorting. Undefined = no cut. */
   limit: number | undefined
 }
 
 export type RatelimitDatapoint = {
-  /** Start of the time slice, Unix ms; when grouped by time. */
+  /** Start of the time slice, Unix ms. Present when grouped by time. */
   time?: number
-  /** When grouped by identifier; absent on the one that adds up all that were not kept by name. */
+  /** Present when grouped by identifier. Absent on the datapoint that adds up the identifiers not stored by name. */
   identifier?: string
   passed: number
   denied: number
@@ -30,8 +30,8 @@ export type RatelimitDatapoint = {
 }
 
 /**
- * How a namespace decided. Identifiers that an hour did not keep by name (see usage/rollup.ts for how many it keeps) are
- * one datapoint without `identifier`.
+ * Rate limit decisions of one namespace. Usage stores a bounded number of identifiers by name in each hour (usage/rollup.ts
+ * has the number); the others are one datapoint without `identifier`.
  * @throws ApiError INSUFFICIENT_PERMISSIONS, NOT_FOUND; BAD_REQUEST for too many datapoints.
  */
 export async function getRatelimits(
@@ -42,14 +42,15 @@ export async function getRatelimits(
   const { workspaceId } = actor
   const namespace = await findNamespace(services.sql, workspaceId, by)
   const [id, name] = 'namespaceId' in by ? [by.namespaceId, by.namespaceId] : [null, by.namespaceName]
-  // Asked before it is said that there is none: who lacks the right does not learn that either.
+  // The right is checked before NOT_FOUND is thrown: a caller without the right must not learn whether the namespace
+  // exists.
   requireOn(actor, { resource: 'ratelimit', action: 'read_namespace' }, namespace?.id ?? id)
   if (namespace === null) throw notFound(`namespace ${name}`)
 
   const { from, to } = range
   const groups = { time, identifier: byIdentifier }
   const filter = { workspaceId, namespaceId: namespace.id, identifiers, from, to }
-  // Asked before the rows: a bucket that gets its first row in between must not be taken for an empty one.
+  // Read before the rows: a bucket that gets its first row between the two reads must not count as an empty one.
   const bucketsWithData =
     time !== null && limit !== undefined
       ? await bucketsWithRatelimits(services.history, filter, time)

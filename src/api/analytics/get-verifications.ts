@@ -15,39 +15,41 @@ import {
   type VerificationRow,
 } from './store.ts'
 
-/** Which verifications to count, and by what. */
+/** Which verifications to count, and how to group them. */
 export type VerificationQuestion = {
   apiId: string
-  /** Only of keys that were connected to this identity at the time; null = all. */
+  /** Count only keys that were connected to this identity when they were verified. Null = all. */
   externalId: string | null
-  /** Only these keys, added up unless grouped by key; empty = all. */
+  /** Count only these keys, added up unless grouped by key. Empty = all. */
   keyIds: readonly string[]
-  /** Only verifications that carried all of these; empty = all. */
+  /** Count only verifications that carried all of these tags. Empty = all. */
   tags: readonly string[]
   range: Range
   groups: VerificationGroups
   order: VerificationOrder | null
-  /** Datapoints at most, cut after sorting. */
+  /** Largest number of datapoints, cut after sorting. Undefined = no cut. */
   limit: number | undefined
 }
 
 export type VerificationDatapoint = Record<VerificationCount, number> & {
-  /** Start of the time slice, Unix ms; when grouped by time. */
+  /** Start of the time slice, Unix ms. Present when grouped by time. */
   time?: number
-  /** When grouped by tag; empty in a slice without data. */
+  /** Present when grouped by tag; empty in a slice without data. */
   tag?: string
-  /** When grouped by tags: the whole set, sorted; empty = untagged. */
+  /** The whole set, sorted. Present when grouped by tags; empty = untagged. */
   tags?: string[]
-  /** When grouped by key; empty in a slice without data. */
+  /** Present when grouped by key; empty in a slice without data. */
   keyId?: string
-  /** When grouped by identity; absent in a slice without data. Its `externalId` is absent once it is deleted. */
+  /**
+   * Present when grouped by identity, absent in a slice without data. `externalId` is absent once the identity is deleted.
+   */
   identity?: { id: string; externalId?: string }
 }
 
 /**
- * What happened to an API's keys. At most four statements of its own, whatever is asked.
- * @throws ApiError NOT_FOUND for the API or the identity, PRECONDITION_FAILED for an API without keys; BAD_REQUEST for
- *   too many datapoints.
+ * Verifications of an API's keys, by outcome. Makes at most four statements.
+ * @throws ApiError NOT_FOUND for the API or the identity, PRECONDITION_FAILED for an API without keys; BAD_REQUEST for too
+ *   many datapoints.
  */
 export async function getVerifications(
   services: Pick<Services, 'sql' | 'history'>,
@@ -63,7 +65,7 @@ export async function getVerifications(
   const { time } = groups
   const { from, to } = range
   const filter = { workspaceId, keyspaceId, identityId, keyIds, tags, from, to }
-  // Asked before the rows: a bucket that gets its first row in between must not be taken for an empty one.
+  // Read before the rows: a bucket that gets its first row between the two reads must not count as an empty one.
   const bucketsWithData =
     time !== null && limit !== undefined
       ? await bucketsWithVerifications(services.history, filter, { ...groups, time })
@@ -111,7 +113,7 @@ function toDatapoint(row: VerificationRow, groups: VerificationGroups): Verifica
   return datapoint
 }
 
-/** A slice in which nothing happened: zeros, and empty values for what else it is grouped by. */
+/** A slice without verifications: zeros, and an empty value for every other group. */
 const emptyDatapoint = (groups: VerificationGroups): VerificationDatapoint => ({
   valid: 0,
   notFound: 0,

@@ -1,21 +1,23 @@
 import { InvalidInput } from '../../errors.ts'
 import { bucketAfter, bucketOf, type TimeGroup } from '../../lib/buckets.ts'
 
-/** Datapoints of one answer at most. More would hold this server's thread and memory for everyone else. */
+/** Largest number of datapoints in one answer. More would hold the thread and memory that all clients share. */
 export const ROWS_MAX = 20_000
 
-/** Whole hours of UTC: `from <= t < to`. Buckets from that of `from` up to, not including, that of `lastHour` are never left out. */
+/**
+ * Whole UTC hours, `from <= t < to`. Empty buckets are filled in from the one of `from` to before the one of `lastHour`.
+ */
 export type Range = { from: number; to: number; lastHour: number }
 
-/** How many rows can matter to the answer: one more than it may have shows that it has too many. */
+/** How many rows to read: one more than an answer may have, which shows that there are too many. */
 export const rowsToRead = (limit: number | undefined): number => Math.min(limit ?? ROWS_MAX + 1, ROWS_MAX + 1)
 
 /**
- * Rows as the database grouped them → the answer: empty buckets filled in, sorted, cut.
- * @param rows Sorted, of which the first {@link rowsToRead} are enough.
- * @param options.time Null = no gaps to fill.
- * @param options.bucketsWithData Buckets that have data, though their rows may have been cut off.
- * @param options.order Null = by time where there is one, else as the rows come.
+ * Turns the database's grouped rows into the answer: fills in empty buckets, sorts, cuts.
+ * @param rows Sorted; the first {@link rowsToRead} are enough.
+ * @param options.time Null = there are no gaps to fill.
+ * @param options.bucketsWithData Buckets with data, including those whose rows were cut off.
+ * @param options.order Null = by time when grouped by it, else in the order of the rows.
  * @throws ApiError BAD_REQUEST for more than {@link ROWS_MAX} datapoints.
  */
 export function completeSeries<R extends { time?: number }>(
@@ -35,7 +37,7 @@ export function completeSeries<R extends { time?: number }>(
   if (time !== null) {
     const filled = new Set(bucketsWithData)
     for (const row of rows) if (row.time !== undefined) filled.add(row.time)
-    // Gaps are equal but for their time, which decides between equals: the first of them that fit are all that can matter.
+    // Gaps differ only in time, and time also breaks ties. So only the first gaps, as many as fit, can be in the answer.
     const fromTheEnd = order?.by === 'time' && order.descending
     series.push(...gaps(range, time, filled, { fromTheEnd, max: rowsMax }).map(emptyRow))
     const by = order?.by ?? 'time'

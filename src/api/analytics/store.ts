@@ -3,14 +3,14 @@ import { bucketOf, type TimeGroup } from '../../lib/buckets.ts'
 import { DAY_MS, HOUR_MS } from '../../lib/clock.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
-/** Which verifications: all of it must hold. Empty lists do not narrow. */
+/** Verifications that meet every condition. An empty list is no condition. */
 export type VerificationFilter = {
   workspaceId: WorkspaceId
   keyspaceId: string
-  /** Null = any, and none. */
+  /** Null = with any identity or with none. */
   identityId: string | null
   keyIds: readonly string[]
-  /** All of them on the verification. */
+  /** The verification carried all of these tags. */
   tags: readonly string[]
   /** Whole hours, `from <= t < to`. */
   from: number
@@ -20,9 +20,9 @@ export type VerificationFilter = {
 export type VerificationGroups = {
   time: TimeGroup | null
   key: boolean
-  /** Verifications without an identity are then left out. */
+  /** When true, verifications without an identity are left out. */
   identity: boolean
-  /** `set`: a row for each distinct set of tags. `each`: a row for each tag, and none for what has no tags. */
+  /** `set`: a row for each distinct set of tags. `each`: a row for each tag, and none for untagged verifications. */
   tags: 'set' | 'each' | null
 }
 
@@ -45,7 +45,7 @@ export const VERIFICATION_COUNTS = [
 ] as const
 export type VerificationCount = (typeof VERIFICATION_COUNTS)[number]
 
-/** What is not grouped by is 0 or empty. */
+/** A column that the rows are not grouped by is 0 or empty. */
 export type VerificationRow = {
   time: number
   keyId: string
@@ -57,8 +57,8 @@ export type VerificationRow = {
 } & Record<Exclude<VerificationCount, 'notFound' | 'unauthorized'>, number>
 
 /**
- * Counts by group, in the order asked for and then by time, key, identity and tags, so that a cut is the same every time.
- * Hourly rows are summed first, and only what was asked for; tags and names are looked up for the sums.
+ * Counts by group, sorted by the given order, then by time, key, identity and tags: the same question cuts at the same row.
+ * Sums hourly rows first, by the wanted columns only. Tags and names are looked up for the sums.
  */
 export async function countVerifications(
   sql: AnySql,
@@ -68,7 +68,7 @@ export async function countVerifications(
   limit: number,
 ): Promise<VerificationRow[]> {
   const inOrder = sql`order by ${orderColumn(sql, order)}, time, key_id, identity_id, tags, tag`
-  // Only what is asked for is grouped by: a constant costs as much as a column.
+  // Group only by the wanted columns: a constant in `group by` costs as much as a column.
   const columns = [
     groups.time === null ? null : sql`bucket`,
     groups.key ? sql`key_id` : null,
@@ -101,7 +101,7 @@ export async function countVerifications(
       from cut ${inOrder}`
 }
 
-/** Then the sums by keyspace answer, which are kept beside the rows: an hour is one row, however many keys it had. */
+/** True when the hourly sums by keyspace can answer: one row an hour, however many keys the keyspace has. */
 const isOfAllKeys = (filter: VerificationFilter, groups: VerificationGroups): boolean =>
   !groups.key &&
   !groups.identity &&
@@ -110,13 +110,13 @@ const isOfAllKeys = (filter: VerificationFilter, groups: VerificationGroups): bo
   filter.keyIds.length === 0 &&
   filter.tags.length === 0
 
-/** Each row of `counts` as one of the answer, its tag set by name. */
+/** The rows of `counts` with the tags of each set. */
 const named = (sql: AnySql, filter: VerificationFilter, { tags }: VerificationGroups) => sql`
   select bucket as time, key_id, identity_id, ${tags === 'set' ? sql`coalesce(set_tags, '{}')` : sql`'{}'::text[]`} as tags,
          '' as tag, valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions
     from counts ${tags === 'set' ? sql`left join ${tagSetsOf(sql, filter)} as sets on id = tag_set` : sql``}`
 
-/** Days into months, tag sets into their tags: several rows of `counts` make one of the answer. */
+/** Sums again where several rows of `counts` are one row of the answer: days of a month, tag sets with a common tag. */
 const summedAgain = (sql: AnySql, filter: VerificationFilter, { time, tags }: VerificationGroups) => sql`
   select ${timeColumn(sql, time)} as time, key_id, identity_id,
          ${tags === 'set' ? sql`coalesce(set_tags, '{}')` : sql`'{}'::text[]`} as tags,
@@ -126,13 +126,13 @@ const summedAgain = (sql: AnySql, filter: VerificationFilter, { time, tags }: Ve
          ${tags === 'each' ? sql`cross join unnest(set_tags) as tag` : sql``}
    group by 1, 2, 3, 4, 5`
 
-/** Starts of the buckets in which {@link countVerifications} has rows, whatever it is grouped by besides. */
+/** Starts of the buckets in which {@link countVerifications} has rows, whatever the other groups are. */
 export async function bucketsWithVerifications(
   sql: AnySql,
   filter: VerificationFilter,
   groups: VerificationGroups & { time: TimeGroup },
 ): Promise<Set<number>> {
-  // Which keys and which sets of tags a bucket has does not matter here, only whether it has any.
+  // The keys and sets of tags in a bucket do not matter here, only whether it has any.
   const buckets = { ...groups, key: false, tags: groups.tags === 'each' ? groups.tags : null }
   const rows = await sql<{ bucket: number }[]>`
     select distinct ${bucketColumn(sql, groups.time)} as bucket
@@ -150,9 +150,7 @@ export type DailyCounts = {
   usageExceeded: number
 }
 
-/**
- * @param range Unix ms. Cut to hours: from the hour of `from` through the hour of `to`.
- */
+/** @param range Unix ms, widened to whole hours: from the hour of `from` through the hour of `to`. */
 export async function dailyCountsOfKeys(
   sql: AnySql,
   {
@@ -175,7 +173,7 @@ export async function dailyCountsOfKeys(
 export type RatelimitFilter = {
   workspaceId: WorkspaceId
   namespaceId: string
-  /** Any of them. Empty = all, the rest included. */
+  /** Any of these identifiers. Empty = all, including those not stored by name. */
   identifiers: readonly string[]
   /** Whole hours, `from <= t < to`. */
   from: number
@@ -188,7 +186,9 @@ export const RATELIMIT_COUNTS = ['passed', 'denied', 'total'] as const
 export type RatelimitCount = (typeof RATELIMIT_COUNTS)[number]
 export type RatelimitOrder = { by: 'time' | RatelimitCount; descending: boolean } | null
 
-/** `time` is 0 when not grouped by it; `identifier` null = the rest, or not grouped by it. */
+/**
+ * `time` is 0 when not grouped by time. `identifier` is null on the row of the rest, and when not grouped by identifier.
+ */
 export type RatelimitRow = {
   time: number
   identifier: string | null
@@ -198,8 +198,8 @@ export type RatelimitRow = {
 }
 
 /**
- * Decisions of one namespace by group, in the order asked for and then by time and identifier. The rest is what the
- * totals hold beyond the identifiers that have rows; it has a row of its own when it is not zero.
+ * Decisions of one namespace by group, sorted by the given order, then by time and identifier. The rest is the totals minus
+ * the identifiers that have rows of their own; it is one row, unless it is zero.
  */
 export async function countRatelimits(
   sql: AnySql,
@@ -280,13 +280,13 @@ const isAsked = (sql: AnySql, filter: VerificationFilter, groups: VerificationGr
   ${groups.identity ? sql`and identity_id <> ''` : sql``}
   ${groups.tags === 'each' ? sql`and tag_set <> ''` : sql``}`
 
-/** A set is kept once in each month that uses it. */
+/** A tag set is stored once in each month that uses it. */
 const isTagSetOf = (sql: AnySql, { workspaceId, from, to }: VerificationFilter) => sql`
   workspace_id = ${workspaceId} and month >= ${bucketOf(from, 'month')} and month < ${to}`
 
 /**
- * The tag sets of `counts`, each looked up once, in a month that used it: a workspace may have millions of others, and
- * without its month a set is found only by reading all of them.
+ * The tag sets of `counts`. Each is looked up once, in a month that uses it: the index begins with the month, and without
+ * it a look-up reads all sets of the workspace, of which there may be millions.
  */
 const tagSetsOf = (sql: AnySql, filter: VerificationFilter) => sql`
   (select id, tags as set_tags
@@ -300,7 +300,7 @@ const isAskedOf = (sql: AnySql, { workspaceId, namespaceId, from, to }: Ratelimi
 const isOneOf = (sql: AnySql, { identifiers }: RatelimitFilter) => sql`
   and identifier = any(${identifiers as string[]}::text[])`
 
-/** A month is summed from its days: to name an hour's month is dear, to name its day is not. */
+/** A month is summed from its days: computing the month of every hour is slow, computing its day is not. */
 function bucketColumn(sql: AnySql, time: TimeGroup | null) {
   if (time === null) return sql`0::bigint`
   return time === 'hour' ? sql`hour` : sql`hour - hour % ${DAY_MS}::bigint`
@@ -318,7 +318,7 @@ const sums = (sql: AnySql) => sql`
   coalesce(sum(forbidden), 0)::bigint as forbidden, coalesce(sum(usage_exceeded), 0)::bigint as usage_exceeded,
   coalesce(sum(insufficient_permissions), 0)::bigint as insufficient_permissions`
 
-/** What is asked for first. Where all rows are equal, and where nothing is asked for, time decides. */
+/** The column to sort by. Time when none is wanted, and when the wanted one is always 0. */
 function orderColumn(sql: AnySql, order: VerificationOrder | RatelimitOrder) {
   if (order === null || order.by === 'notFound' || order.by === 'unauthorized') return sql`time`
   const column = sql(COLUMN_OF[order.by])

@@ -5,7 +5,7 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { insertApi } from './store.ts'
 
 /**
- * Makes an API and the keyspace its keys will live in.
+ * Creates an API and the keyspace for its keys.
  * @returns the id of the API.
  * @throws ApiError PRECONDITION_FAILED at a bound of the workspace.
  */

@@ -7,7 +7,7 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { lockApi, softDeleteApi } from './store.ts'
 
 /**
- * Deletes an API with its keys, which are refused from then on. The records stay.
+ * Deletes an API and its keys. The next verification of a key finds none. The rows stay.
  * @throws ApiError NOT_FOUND, DELETE_PROTECTED
  */
 export async function deleteApi(

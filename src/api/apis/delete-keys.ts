@@ -6,8 +6,8 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { getApiWithKeys } from './get-api.ts'
 
 /**
- * Deletes all keys of an API, which are refused from then on. The API stays.
- * @param options.isPermanent Remove all records of keys, those deleted before included.
+ * Deletes all keys of an API. The next verification of a key finds none. The API stays.
+ * @param options.isPermanent Remove the rows of all keys, including keys deleted before.
  * @returns how many keys this call deleted.
  * @throws ApiError as {@link getApiWithKeys}
  */

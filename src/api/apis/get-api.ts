@@ -3,7 +3,7 @@ import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { type ApiRow, findApi } from './store.ts'
 
-/** A live API. @throws ApiError NOT_FOUND */
+/** The API, unless it is deleted. @throws ApiError NOT_FOUND */
 export async function getApi(
   { sql }: Pick<Services, 'sql'>,
   { workspaceId }: Pick<Actor, 'workspaceId'>,
@@ -15,8 +15,8 @@ export async function getApi(
 }
 
 /**
- * A live API with the keyspace that its keys live in.
- * @throws ApiError NOT_FOUND; PRECONDITION_FAILED when it holds no keys.
+ * The API with the keyspace of its keys.
+ * @throws ApiError NOT_FOUND; PRECONDITION_FAILED when the API has no keyspace.
  */
 export async function getApiWithKeys(
   services: Pick<Services, 'sql'>,

@@ -3,7 +3,7 @@ import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { countApis, listApiRows } from './store.ts'
 
-/** Live APIs of the workspace, oldest first. */
+/** APIs of the workspace that are not deleted, oldest first. */
 export async function listApis(
   { sql }: Pick<Services, 'sql'>,
   { workspaceId }: Pick<Actor, 'workspaceId'>,

@@ -4,18 +4,18 @@ import { countKeys, type KeyRow, listKeyRows } from '../keys/store.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 
-/** Null = whatever it is. */
+/** Filters of a list of keys. Null = no filter. */
 export type KeysWanted = {
-  /** Of the identity that the keys are connected to. */
+  /** External id of the identity that the keys are connected to. */
   externalId: string | null
-  /** Stored with the keys. */
+  /** The owner id stored with the keys. */
   ownerId: string | null
 }
 
 /**
- * Live keys of an API by id; fewer a page where their meta is long.
+ * One page of an API's keys by id, without deleted ones. A page holds fewer than `limit` keys where their meta is long.
  * @param api From `getApiWithKeys`.
- * @returns `total` counts all of the API, whatever is wanted of them; 0 when there is no such identity.
+ * @returns `total` counts all keys of the API, ignoring the filters; it is 0 when the wanted identity does not exist.
  */
 export async function listKeys(
   { sql }: Pick<Services, 'sql'>,

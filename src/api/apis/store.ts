@@ -6,14 +6,14 @@ export type ApiRow = {
   workspaceId: string
   name: string
   deleteProtection: boolean
-  /** Null on an API that holds no keys. */
+  /** Null on an API without a keyspace. */
   keyspaceId: string | null
   storeEncryptedKeys: boolean
   defaultPrefix: string | null
   defaultBytes: number
 }
 
-/** A live API with its keyspace's settings; null when absent, deleted or of another workspace. */
+/** The API with its keyspace's settings. Null when absent, deleted or of another workspace. */
 export async function findApi(sql: AnySql, workspaceId: WorkspaceId, apiId: string): Promise<ApiRow | null> {
   const [row] = await sql<ApiRow[]>`
     select ${apiColumns(sql)} from ${apiTables(sql)}
@@ -21,7 +21,7 @@ export async function findApi(sql: AnySql, workspaceId: WorkspaceId, apiId: stri
   return row ?? null
 }
 
-/** An API and the keyspace its keys live in. */
+/** An API and the keyspace of its keys. */
 export async function insertApi(
   sql: AnySql,
   {
@@ -41,8 +41,8 @@ export async function insertApi(
 }
 
 /**
- * As {@link findApi} with all settings, locked until the transaction ends: of two changes of one API at once, the second
- * sees the first.
+ * As {@link findApi}, with all settings, and locked until the transaction ends: the second of two changes at once sees the
+ * first.
  */
 export async function lockApi(
   sql: AnySql,
@@ -52,7 +52,7 @@ export async function lockApi(
   const rows = await sql`
     select 1 from apis where workspace_id = ${workspaceId} and id = ${apiId} and deleted_at is null for update`
   if (rows.length === 0) return null
-  // A statement of its own: the one that waited for the lock would have the keyspace as it was before.
+  // A statement of its own: the statement that waited for the lock would return the keyspace as it was before the wait.
   const [row] = await sql<(ApiRow & { ipWhitelist: string[] | null })[]>`
     select ${apiColumns(sql)}, a.ip_whitelist as "ipWhitelist" from ${apiTables(sql)}
      where a.workspace_id = ${workspaceId} and a.id = ${apiId} and a.deleted_at is null`
@@ -70,7 +70,7 @@ export async function softDeleteApi(
      where workspace_id = ${workspaceId} and id = ${apiId} and deleted_at is null`
 }
 
-/** Columns that an update sets; those left out stay. */
+/** Columns that an update sets. Absent columns stay. */
 export type ApiChange = { name?: string; delete_protection?: boolean; ip_whitelist?: string[] | null }
 export type KeyspaceChange = {
   store_encrypted_keys?: boolean
@@ -102,7 +102,7 @@ export async function changeKeyspace(
      where workspace_id = ${workspaceId} and id = ${keyspaceId} and deleted_at is null`
 }
 
-/** One more than `limit`, by id, after `cursor`. */
+/** By id, after `cursor`, up to `limit + 1` rows: the extra one shows that there is another page. */
 export async function listApiRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -120,7 +120,7 @@ export async function countApis(sql: AnySql, workspaceId: WorkspaceId): Promise<
   return row?.total ?? 0
 }
 
-/** Live APIs by id, with their keyspaces' settings; for many at once. */
+/** Several APIs by id, without deleted ones, each with its keyspace's settings. */
 export async function findApis(
   sql: AnySql,
   workspaceId: WorkspaceId,

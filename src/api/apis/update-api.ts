@@ -6,24 +6,24 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { type ApiChange, changeApi, changeKeyspace, type KeyspaceChange, lockApi } from './store.ts'
 
 export type ApiSettings = {
-  /** For people; need not be unique. */
+  /** Shown to people; need not be unique. */
   name: string
   /** While true, the API cannot be deleted. */
   deleteProtection: boolean
-  /** Addresses and CIDR ranges whose holders may use keys of the API, checked; null = any. */
+  /** Addresses and CIDR ranges that may use keys of the API, already validated. Null = any address. */
   ipWhitelist: string[] | null
   /** Whether keys of the API may be made recoverable. */
   storeEncryptedKeys: boolean
-  /** Of new keys that name none; null = none. */
+  /** Prefix of new keys that name none. Null = none. */
   defaultPrefix: string | null
-  /** Random bytes of new keys that do not say; 16 to 255. */
+  /** Random bytes of new keys that give no length; 16 to 255. */
   defaultBytes: number
 }
 
 /**
- * Changes an API's settings, effective on the next verification of its keys.
- * @param settings What is absent stays.
- * @throws ApiError NOT_FOUND; PRECONDITION_FAILED for settings of keys on an API that holds none.
+ * Changes an API's settings. They apply to the next verification of its keys.
+ * @param settings Absent settings stay.
+ * @throws ApiError NOT_FOUND; PRECONDITION_FAILED for settings of keys on an API without a keyspace.
  */
 export async function updateApi(
   services: Pick<Services, 'database' | 'clock'>,

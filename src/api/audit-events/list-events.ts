@@ -3,7 +3,7 @@ import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { type AuditEventFilter, listAuditEventRows } from './store.ts'
 
-/** What was changed in the workspace, by whom. No total: a log only grows, and counting it would cost more each day. */
+/** Changes in the workspace and who made them. Without a total: counting a log that only grows costs more each day. */
 export async function listEvents(
   { history }: Pick<Services, 'history'>,
   { workspaceId }: Pick<Actor, 'workspaceId'>,

@@ -15,23 +15,23 @@ export type AuditEventRow = {
   occurredAt: number
 }
 
-/** Null = any. */
+/** Null = no filter. */
 export type AuditEventFilter = {
   event: string | null
   actorId: string | null
   resourceId: string | null
-  /** Unix ms; from `start` on, before `end`. */
+  /** Unix ms, `start <= time < end`. */
   start: number | null
   end: number | null
 }
 
 /**
- * One more than `limit`, in the order in which they happened, after the event `cursor`; fewer where they are long, so that no
- * page holds the thread.
+ * Events after the event `cursor`, oldest first: up to `limit + 1`, or fewer where they are long, so that a page does not
+ * hold the thread.
  *
- * Ids tell the order to the second only, so events are in the order of `seq`. Ids hold the time, though, and by it the
- * place where a range of time begins and ends is found: what lies outside is not read.
- * @returns `isCut` = it was cut for their length: more events follow.
+ * The order is that of `seq`, as ids are ordered to the second only. The time in an id finds where the wanted range begins
+ * and ends, so that events outside it are not read.
+ * @returns `isCut` = the page ended early because of its length; more events follow.
  */
 export async function listAuditEventRows(
   sql: AnySql,
@@ -40,10 +40,10 @@ export async function listAuditEventRows(
   { limit, cursor }: { limit: number; cursor: string },
 ): Promise<{ rows: AuditEventRow[]; isCut: boolean }> {
   const startId = start === null ? '' : firstIdAt('log', start - CLOCKS_APART_MS)
-  // What happens in a range that is not over may still come, by any clock.
+  // A range that has not ended, on any server's clock, may still get events.
   const isOver = end !== null && end + CLOCKS_APART_MS < Date.now()
   const beforeId = isOver ? firstIdAt('log', end + CLOCKS_APART_MS) : ''
-  // A cursor that names no event, as one of another workspace, stands where an event of that id would.
+  // A cursor that names no event of this workspace stands where an event of that id would.
   const upTo = (id: string) => sql`
     (select seq, id from audit_events where workspace_id = ${workspaceId} and id <= ${id} order by id desc limit 1)`
   const after = sql`
@@ -79,14 +79,14 @@ export async function listAuditEventRows(
   }
 }
 
-/** A page ends with the event that takes their resources beyond this: some 4 ms of a thread. */
+/** A page ends with the event whose resources take it past this: about 4 ms of a thread. */
 const PAGE_BYTES_MAX = 500_000
 
 /**
- * By so much, an event's time and its place among the others may differ: servers' clocks are apart, and an event gets its
- * time before its transaction may have to wait.
+ * Largest distance between an event's time and its place in the order: clocks of servers differ, and an event gets its time
+ * before its transaction waits for locks.
  */
 const CLOCKS_APART_MS = HOUR_MS
 
-/** Largest bigint: beyond every event. */
+/** Largest bigint, after every event. */
 const SEQ_MAX = '9223372036854775807'

@@ -2,7 +2,7 @@ import { changesOf } from '../../audit/changes.ts'
 import type { AuditEntry } from '../../audit/log.ts'
 import type { IdentityLimitRow } from './store.ts'
 
-/** What happened to one limit of an identity; one that is made has no `before`, one that is deleted no `after`. */
+/** The audit event for one limit of an identity. A new limit has no `before`, a deleted one no `after`. */
 export function limitEntry(
   identityId: string,
   {

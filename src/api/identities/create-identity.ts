@@ -12,12 +12,12 @@ export type NewIdentity = {
   externalId: string
   /** JSON text of an object, from `readMeta`; null = none. */
   meta: string | null
-  /** Names distinct. */
+  /** Their names are distinct. */
   limits: readonly IdentityLimit[]
 }
 
 /**
- * Makes an identity with its limits. Of two with one externalId, also at once, the second is a conflict.
+ * Creates an identity with its limits. The second of two calls with one external id is refused, also at the same moment.
  * @returns the id of the identity.
  * @throws ApiError CONFLICT; PRECONDITION_FAILED at a bound of the workspace.
  */

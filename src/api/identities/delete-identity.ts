@@ -7,7 +7,7 @@ import { limitEntry } from './audit.ts'
 import { findIdentity, holdIdentity, removeIdentity } from './store.ts'
 
 /**
- * Removes an identity and its limits for good. Its keys stay valid, without an identity.
+ * Deletes an identity and its limits for good. Its keys stay valid, without an identity.
  * @throws ApiError NOT_FOUND
  */
 export async function deleteIdentity(

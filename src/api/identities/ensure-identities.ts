@@ -4,9 +4,9 @@ import { newId } from '../../lib/ids.ts'
 import { holdIdentityIds, insertMissingIdentities } from './store.ts'
 
 /**
- * Finds or makes the identities of these external ids, inside the caller's transaction, and keeps them from being deleted
- * until it ends. One statement when all exist, three when some are made, however many; making one is audited.
- * @returns id by externalId, one for each.
+ * Finds or creates the identities of these external ids inside the caller's transaction, and locks them against deletion
+ * until it ends. One statement when all exist, three when some are created, however many. Each creation is audited.
+ * @returns one id for each external id.
  */
 export async function ensureIdentities(
   tx: AnySql,
@@ -16,7 +16,7 @@ export async function ensureIdentities(
 ): Promise<Map<string, string>> {
   const wanted = [...new Set(externalIds)]
   const ids = new Map<string, string>()
-  // Others may make or delete one between our look and our insert: then look again.
+  // Another transaction may create or delete an identity between our read and our insert: then read again.
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     const missing = wanted.filter((externalId) => !ids.has(externalId))
     if (missing.length === 0) return ids

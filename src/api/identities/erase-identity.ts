@@ -19,10 +19,11 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { holdIdentity, type IdentityName, type IdentityRow } from './store.ts'
 
 /**
- * Erases a person: the identity, its keys, and every name of theirs in what is kept. Asked again, it goes on where it was.
- * The keys are revoked and nothing shows the person any more when this answers; the rest may take longer than a call.
- * @param identity From `getIdentity` by that name; null = there is none any more.
- * @throws ApiError NOT_FOUND for an id that nothing is known of.
+ * Erases a person: the identity, its keys, and every name of the person in stored data. A repeated call continues the
+ * erasure. When this returns, the keys are revoked and no answer shows the person; the rest of the work may take longer
+ * than the call.
+ * @param identity From `getIdentity` by that name; null = it does not exist any more.
+ * @throws ApiError NOT_FOUND for an id without any trace.
  */
 export async function eraseIdentity(
   services: Pick<Services, 'sql' | 'history' | 'database' | 'clock' | 'eraser'>,
@@ -34,13 +35,13 @@ export async function eraseIdentity(
   const person = await findPerson(services, actor, by, identity)
   const now = services.clock()
 
-  // By itself, as nobody can count while it holds: what comes after it gets the pseudonym.
+  // In a transaction of its own, because no usage can be written meanwhile. Usage written afterwards gets the pseudonym.
   const subject = await services.database.write(async (tx) => {
     await holdCounts(tx)
-    // Only now: of several who ask at once, the others find what the first wrote down.
+    // Only now, under the lock: of several calls at once, the later ones find the name that the first recorded.
     const erased = await findErasedName(tx, workspaceId, person.externalId ?? person.id ?? '')
     const subject = erased?.subject ?? newId('erased')
-    // An external id that was erased may have come back, with a new identity.
+    // An external id that was erased may be in use again, by a new identity.
     const isNew =
       erased === null || (person.id !== null && (await findErasedName(tx, workspaceId, person.id)) === null)
     const names = [
@@ -81,8 +82,8 @@ export async function eraseIdentity(
 type Person = { id: string | null; externalId: string | null }
 
 /**
- * By what is there, else by what an earlier deletion left in the audit log.
- * @throws ApiError NOT_FOUND for an id that nothing is known of.
+ * Finds the person by the identity, or by the audit events of an earlier deletion.
+ * @throws ApiError NOT_FOUND for an id without any trace.
  */
 async function findPerson(
   { sql, history }: Pick<Services, 'sql' | 'history'>,
@@ -91,7 +92,7 @@ async function findPerson(
   identity: IdentityRow | null,
 ): Promise<Person> {
   const id = 'id' in by ? by.id : (identity?.id ?? null)
-  // Of one whose erasure is not finished the row has another external id; the names are written down.
+  // While an erasure runs, the row has another external id. The recorded names have the right one.
   const isErased = id !== null && (await findErasedName(sql, workspaceId, id)) !== null
   if (!('id' in by)) return { id, externalId: by.externalId }
   if (isErased) return { id: by.id, externalId: null }

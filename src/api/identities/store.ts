@@ -1,7 +1,7 @@
 import type { AnySql } from '../../db/connect.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
-/** Id by externalId, for those that exist. */
+/** Ids by external id, of the identities that exist. */
 export async function findIdentityIds(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -13,7 +13,7 @@ export async function findIdentityIds(
   return new Map(rows.map(({ id, externalId }) => [externalId, id]))
 }
 
-/** The same for a caller about to connect keys: until its transaction ends nobody can delete them. */
+/** As {@link findIdentityIds}, before keys are connected: the identities cannot be deleted until the transaction ends. */
 export async function holdIdentityIds(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -26,7 +26,7 @@ export async function holdIdentityIds(
   return new Map(rows.map(({ id, externalId }) => [externalId, id]))
 }
 
-/** Makes those that do not exist yet; of two makers at once, one makes it. @returns the ones made here. */
+/** Creates the identities that do not exist. Of two transactions at once, one creates it. @returns those created here. */
 export async function insertMissingIdentities(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -43,10 +43,10 @@ export async function insertMissingIdentities(
     returning id, external_id as "externalId"`
 }
 
-/** How an identity is named: by its id, or by the caller's own id of the person. */
+/** The name of an identity: its id, or the caller's own id of the person. */
 export type IdentityName = { id: string } | { externalId: string }
 
-/** Tokens allowed in a window of `durationMs`. */
+/** `limit` tokens in a window of `durationMs`. */
 export type IdentityLimit = { name: string; limit: number; durationMs: number }
 export type IdentityLimitRow = IdentityLimit & { id: string }
 export type IdentityRow = {
@@ -58,7 +58,7 @@ export type IdentityRow = {
   limits: IdentityLimitRow[]
 }
 
-/** By id, or by externalId when that is given instead: an identity with its limits, in one round trip. */
+/** An identity by id or by external id, with its limits, in one round trip. */
 export async function findIdentity(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -72,7 +72,7 @@ export async function findIdentity(
   return row ?? null
 }
 
-/** One more than `limit`, by id, after `cursor`; each with its limits. */
+/** By id, after `cursor`, up to `limit + 1` rows, each with its limits: the extra one shows that there is another page. */
 export async function listIdentityRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -85,7 +85,7 @@ export async function listIdentityRows(
      order by i.id limit ${limit + 1}`
 }
 
-/** Limits of the identity `i` of the query around it. */
+/** Limits of the identity `i` of the enclosing query. */
 const limitsOf = (sql: AnySql) => sql`
   coalesce((select json_agg(json_build_object('id', l.id, 'name', l.name, 'limit', l."limit",
                                               'durationMs', l.duration_ms) order by l.id)
@@ -97,7 +97,7 @@ export async function countIdentities(sql: AnySql, workspaceId: WorkspaceId): Pr
   return row?.total ?? 0
 }
 
-/** @returns false when the workspace has one of that externalId, made perhaps a moment ago. */
+/** @returns false when the workspace already has an identity with that external id. */
 export async function insertIdentity(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -112,9 +112,9 @@ export async function insertIdentity(
 }
 
 /**
- * Takes an identity for this transaction: whoever else changes it or its limits, or connects keys to it, waits. It comes
- * before the keys, as with those who connect some: an order that nobody can deadlock.
- * @returns its id.
+ * Locks an identity until the transaction ends. Other changes of it or its limits, and connecting keys to it, wait. Every
+ * transaction locks the identity before its keys, so that none deadlock.
+ * @returns its id, or null when absent.
  */
 export async function holdIdentity(
   tx: AnySql,
@@ -129,7 +129,7 @@ export async function holdIdentity(
   return row?.id ?? null
 }
 
-/** @param meta JSON text; null = leave it as it is. */
+/** @param meta JSON text; null = leave it unchanged. */
 export async function changeIdentity(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -184,8 +184,8 @@ export async function deleteIdentityLimits(
 }
 
 /**
- * Removes an identity with its limits; its keys stay, without it. The keys are locked in the order of their ids, as
- * spending credits does (sql/0002): neither can deadlock the other.
+ * Deletes an identity with its limits; its keys stay, without an identity. Keys are locked in the order of their ids, as in
+ * `spend_credits` (sql/0002), so that neither can deadlock the other.
  */
 export async function removeIdentity(
   tx: AnySql,

@@ -20,16 +20,16 @@ import {
 } from './store.ts'
 
 export type IdentityChange = {
-  /** JSON text of an object, from `readMeta`; null = leave it as it is. */
+  /** JSON text of an object, from `readMeta`; null = leave it unchanged. */
   meta: string | null
-  /** All it shall have, names distinct; null = leave them as they are. */
+  /** All limits that it then has, with distinct names; null = leave them unchanged. */
   limits: readonly IdentityLimit[] | null
 }
 
 /**
- * Changes an identity. However many keys it has, each sees the change at its next verification: they are not written, and
- * what is cached of them hangs on the identity's id.
- * @returns the identity as it is then.
+ * Changes an identity. All its keys have the change at their next verification: keys are not written, and cached keys
+ * depend on the identity's id.
+ * @returns the identity after the change.
  * @throws ApiError NOT_FOUND
  */
 export async function updateIdentity(
@@ -77,14 +77,14 @@ export async function updateIdentity(
 
 type LimitsPlan = {
   deleted: IdentityLimitRow[]
-  /** Same name, other values: the row keeps its id. */
+  /** Limits whose values change under the same name; the row keeps its id. */
   changed: (IdentityLimitRow & { was: IdentityLimitRow })[]
   created: IdentityLimitRow[]
-  /** What the identity then has: those it had first. */
+  /** All limits after the change, existing ones first. */
   after: IdentityLimitRow[]
 }
 
-/** @param wanted All it shall have, names distinct; null = as before. */
+/** @param wanted All limits after the change, with distinct names; null = unchanged. */
 function planLimits(
   before: readonly IdentityLimitRow[],
   wanted: readonly IdentityLimit[] | null,

@@ -7,25 +7,25 @@ import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { type NewKey, type Refill, writeNewKeys } from './new-keys.ts'
 
-/** A key to be made, its roles and permissions looked up. */
+/** A key to create. Its roles and permissions are already looked up. */
 export type KeyToCreate = Omit<
   NewKey,
   'id' | 'apiId' | 'keyspaceId' | 'hash' | 'start' | 'ownerId' | 'refill'
 > & {
-  /** What the key begins with, before an underscore; null = what the API gives its keys. */
+  /** Text before the key's underscore; null = the API's default. */
   prefix: string | null
-  /** Random bytes, 16 to 255; null = as many as the API gives its keys. */
+  /** Random bytes, 16 to 255; null = the API's default. */
   byteLength: number | null
   refill: Refill | null
-  /** Also keep the text encrypted. Asked before: {@link requireRecoverable}. */
+  /** Also store the text encrypted. Call {@link requireRecoverable} first. */
   isRecoverable: boolean
 }
 
 /**
- * Makes a key.
+ * Creates a key.
  * @param api From `getApiWithKeys`.
- * @returns its id, and its text, which is not stored.
- * @throws ApiError PRECONDITION_FAILED at a bound of the workspace, or when a role or permission was just deleted.
+ * @returns its id and its text. Only the hash of the text is stored, unless the key is recoverable.
+ * @throws ApiError PRECONDITION_FAILED at a bound of the workspace, or when a role or permission was deleted meanwhile.
  */
 export async function createKey(
   services: Pick<Services, 'database' | 'clock' | 'vault'>,
@@ -57,7 +57,7 @@ export async function createKey(
   return { id, text: secret.key }
 }
 
-/** Whether keys of that API can be kept encrypted. @throws ApiError PRECONDITION_FAILED */
+/** Checks that keys of this API can be stored encrypted. @throws ApiError PRECONDITION_FAILED */
 export function requireRecoverable(
   { vault }: Pick<Services, 'vault'>,
   { id, storeEncryptedKeys }: Pick<ApiRow, 'id' | 'storeEncryptedKeys'>,
@@ -67,7 +67,7 @@ export function requireRecoverable(
   vault.requireOpen()
 }
 
-/** What is there of the things that were named, and the names of what is not. */
+/** The named things that exist, and the names that do not. */
 export type Named<T> = { found: T[]; missing: string[] }
 
 /** Roles for a new key, by name. */

@@ -4,10 +4,10 @@ import type { Actor } from '../root-keys/authorize.ts'
 import type { KeyRow } from './store.ts'
 
 /**
- * Opens the texts of keys of one API. The audit log has an entry for each call, with at most a page of ids, before any text is
- * returned.
+ * Decrypts the texts of keys of one API. Each call writes an audit event with the ids, at most a page of them, before it
+ * returns any text.
  * @returns texts by key id; a key that is not recoverable has none.
- * @throws ApiError INTERNAL_SERVER_ERROR when one does not open.
+ * @throws ApiError INTERNAL_SERVER_ERROR when a text cannot be decrypted.
  */
 export async function decryptKeys(
   services: Pick<Services, 'sql' | 'vault'>,

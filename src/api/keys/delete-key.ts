@@ -5,10 +5,10 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { removeKey, softDeleteKey } from './store.ts'
 
 /**
- * Revokes a key: the very next verification does not find it.
+ * Revokes a key: the next verification does not find it.
  * @param key From `getKey`.
- * @param options.isPermanent Remove the record too, so that its hash may be imported again.
- * @throws ApiError NOT_FOUND when it was deleted in the meantime.
+ * @param options.isPermanent Also remove the row, so that a key with the same hash can be imported again.
+ * @throws ApiError NOT_FOUND when it was deleted meanwhile.
  */
 export async function deleteKey(
   services: Pick<Services, 'database' | 'clock'>,

@@ -13,16 +13,16 @@ import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 
-/** A key of which something is kept: its row, its erasure, or its trace in the audit log. */
+/** A key with stored data: its row, its earlier erasure, or its audit events. */
 export type KeyToErase = {
   id: string
   /** Null = not known any more. */
   apiId: string | null
-  /** Of an erasure that was asked for before; null = this is the first. */
+  /** The earlier erasure of this key. Null = this is the first. */
   erased: { pseudonym: string; subject: string } | null
 }
 
-/** A key, also a deleted or an erased one; null when nothing is known of it. */
+/** Finds a key, including deleted and erased ones. Null when nothing about it is stored. */
 export async function findKeyToErase(
   services: Pick<Services, 'sql' | 'history'>,
   { workspaceId }: Pick<Actor, 'workspaceId'>,
@@ -33,15 +33,15 @@ export async function findKeyToErase(
     before ??
     (await findAnyKey(services.sql, workspaceId, id)) ??
     (await findTrace(services, workspaceId, id))
-  // An erasure that another call made since takes away what would have been found.
+  // A concurrent erasure removes what this looks for: then its record is found instead.
   const erased = found === null ? await findErasedName(services.sql, workspaceId, id) : before
   const known = erased ?? found
   return known && { id, apiId: known.apiId, erased }
 }
 
 /**
- * Erases a key, also one that was deleted: its record, and its id in what is kept. Asked again, it goes on where it was.
- * The very next verification does not find it; what is kept may take longer than a call.
+ * Erases a key, including a deleted one: its row, and its id in stored data. A repeated call continues the erasure. The
+ * next verification does not find the key; the stored data may take longer than the call.
  * @param key From {@link findKeyToErase}.
  */
 export async function eraseKey(
@@ -61,9 +61,9 @@ async function beginErasure(
 ): Promise<{ pseudonym: string; subject: string }> {
   const { workspaceId } = actor
   return await services.database.write(async (tx, touch) => {
-    // Nobody can count while this holds: what comes after it gets the pseudonym.
+    // No usage can be written while this lock is held. Usage written afterwards gets the pseudonym.
     await holdCounts(tx)
-    // Of several who ask at once, the others find what the first wrote down.
+    // Of several calls at once, the later ones find the name that the first recorded.
     const before = await findErasedName(tx, workspaceId, id)
     if (before !== null) return before
     const pseudonym = newId('erased')
@@ -84,7 +84,7 @@ async function beginErasure(
   })
 }
 
-/** Of a key whose row is gone: the audit log knows its API. */
+/** For a key without a row: the audit log knows its API. */
 async function findTrace(
   { history }: Pick<Services, 'history'>,
   workspaceId: WorkspaceId,

@@ -3,7 +3,7 @@ import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { findKey, type KeyRow } from './store.ts'
 
-/** A live key of a live API. @throws ApiError NOT_FOUND */
+/** A key that is not deleted, of an API that is not deleted. @throws ApiError NOT_FOUND */
 export async function getKey(
   services: Pick<Services, 'sql'>,
   { workspaceId }: Pick<Actor, 'workspaceId'>,

@@ -17,7 +17,7 @@ export async function getKeyVerifications(
   return await dailyCountsOfKeys(services.history, { workspaceId, keyIds, from: fromMs, to: toMs })
 }
 
-/** Live keys of an owner with their APIs; none when nobody is called so. */
+/** Keys of an owner with their APIs, without deleted ones. Empty when there is no such owner. */
 export async function listKeysOfOwner(
   services: Pick<Services, 'sql'>,
   { workspaceId }: Pick<Actor, 'workspaceId'>,

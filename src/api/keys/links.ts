@@ -17,23 +17,23 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { holdKey } from './store.ts'
 
 /**
- * Roles and permissions hang on keys by the same rules, which are here; where the two differ is in `role-links.ts` and
- * `permission-links.ts`. Each change holds the key (`holdKey`) and makes a fixed number of statements in one transaction.
+ * The rules for attaching roles and permissions to keys. `role-links.ts` and `permission-links.ts` have the differences.
+ * Each change locks the key (`holdKey`) and makes a fixed number of statements in one transaction.
  */
 
 export type LinkKind = {
   readonly noun: 'role' | 'permission'
   readonly idPrefix: 'role' | 'perm'
-  /** Finds them and keeps them from being deleted until the transaction ends. */
+  /** Finds them and locks them against deletion until the transaction ends. */
   readonly hold: (
     tx: AnySql,
     workspaceId: WorkspaceId,
     wanted: { ids: string[]; texts: string[] },
   ) => Promise<Candidate[]>
   readonly listAttached: (tx: AnySql, workspaceId: WorkspaceId, keyId: string) => Promise<Candidate[]>
-  /** Makes those that do not exist; returns the ids of the ones made here. */
+  /** Creates those that do not exist. @returns the ids of those created here. */
   readonly insert: (tx: AnySql, workspaceId: WorkspaceId, made: Candidate[], now: number) => Promise<string[]>
-  /** @throws ApiError PRECONDITION_FAILED when the key would have more than it had, and than it may have. */
+  /** @throws ApiError PRECONDITION_FAILED when the key would have more than before, and more than the bound. */
   readonly requireBounds: (
     tx: AnySql,
     workspaceId: WorkspaceId,
@@ -49,26 +49,29 @@ export type LinkKind = {
   readonly detach: (tx: AnySql, workspaceId: WorkspaceId, keyId: string, ids: string[]) => Promise<void>
 }
 
-/** What a dialect asks of the root key once the change is known. Each may throw and does nothing else: it may run again. */
+/**
+ * Rights that a dialect requires once the change is known. Each function may throw, does nothing else, and may be called
+ * again.
+ */
 export type LinkRules = {
   /**
-   * Before the caller is told whether what the request names exists, and before any bound.
-   * @param plan Null = there is no such key.
+   * Called before the caller learns whether the named things exist, and before any bound is checked.
+   * @param plan Null = the key does not exist.
    */
   readonly mayChange: (plan: LinkPlan | null) => void
-  /** Before a role or permission is made that does not exist. */
+  /** Called before a missing role or permission is created. */
   readonly mayCreate: () => void
 }
 
 type LinkServices = Pick<Services, 'database' | 'clock'>
-/** What hangs on which key, as the request names it. */
+/** The key and the roles or permissions, as the request names them. */
 export type LinkRequest = { keyId: string; references: readonly Reference[] }
 
 /**
- * Attaches what is requested, beside what the key has.
+ * Attaches the requested roles or permissions; existing ones stay.
  * @returns the requested ones, in the order of the request.
- * @throws ApiError NOT_FOUND for a key that does not exist, and for a role or permission that neither exists nor may be made;
- *   PRECONDITION_FAILED at a bound.
+ * @throws ApiError NOT_FOUND for a key that does not exist, and for a role or permission that neither exists nor may be
+ *   created; PRECONDITION_FAILED at a bound.
  */
 export async function addLinks(
   services: LinkServices,
@@ -92,7 +95,7 @@ export async function addLinks(
 }
 
 /**
- * Leaves the key with exactly what is requested; an empty list leaves it none.
+ * Replaces the key's roles or permissions with the requested ones. An empty list removes all.
  * @returns what the key now has, in the order of the request.
  * @throws ApiError NOT_FOUND, PRECONDITION_FAILED as {@link addLinks}.
  */
@@ -115,10 +118,7 @@ export async function setLinks(
   })
 }
 
-/**
- * The same as {@link setLinks} as a part of a transaction, which holds the key and touches it. Everything is checked before
- * anything changes.
- */
+/** As {@link setLinks}, inside a transaction that has locked the key and touches it. All checks come before any change. */
 export async function replaceLinks(
   kind: LinkKind,
   tx: Transaction,
@@ -136,7 +136,7 @@ export async function replaceLinks(
 }
 
 /**
- * Detaches what is requested; what is unknown or not attached is passed over.
+ * Detaches the requested roles or permissions. Unknown and unattached ones are ignored.
  * @throws ApiError NOT_FOUND for a key that does not exist.
  */
 export async function removeLinks(
@@ -196,7 +196,7 @@ async function applyPlan(
   return resolveReferences(references, [...found, ...made, ...others]).map(({ id, name }) => ({ id, name }))
 }
 
-/** @returns those made here, and those someone else made since we looked. */
+/** @returns those created here, and those that another transaction created meanwhile. */
 async function makeMissing(
   kind: LinkKind,
   tx: AnySql,

@@ -17,10 +17,10 @@ import {
   type NewKeyRow,
 } from './store.ts'
 
-/** What adds credits again and again. `day` of the month, shorter months on their last one; null = daily. */
+/** A repeated addition of credits. `day` is a day of the month (in a shorter month, its last day); null = daily. */
 export type Refill = { amount: number; day: number | null }
 
-/** A key to be made, however it came: every check passed, names resolved to ids. */
+/** A key to create, after all checks, with names resolved to ids. */
 export type NewKey = {
   id: string
   apiId: string
@@ -29,7 +29,7 @@ export type NewKey = {
   start: string
   name: string | null
   ownerId: string | null
-  /** Its identity is found or made with the key. */
+  /** The identity with this external id is found or created with the key. */
   externalId: string | null
   meta: Record<string, unknown> | null
   environment: string | null
@@ -45,10 +45,10 @@ export type NewKey = {
 }
 
 /**
- * Writes keys with all that hangs on them, inside the caller's transaction: a fixed number of statements, however many.
- * @param options.sealed Texts of those that are recoverable.
- * @throws ApiError CONFLICT naming those whose hash a key has already, or one before them in the list; PRECONDITION_FAILED when a role or
- *   permission was just deleted. Then nothing may be kept.
+ * Writes keys with everything attached to them inside the caller's transaction, with a fixed number of statements.
+ * @param options.sealed Encrypted texts of recoverable keys.
+ * @throws ApiError CONFLICT naming the keys whose hash exists already, in the database or earlier in the list;
+ *   PRECONDITION_FAILED when a role or permission was deleted meanwhile. The caller must then roll back.
  */
 export async function writeNewKeys(
   tx: AnySql,
@@ -71,7 +71,7 @@ export async function writeNewKeys(
   if (duplicates.length > 0)
     throw new ApiError(
       'CONFLICT',
-      // All of them, so that an import can leave them out and come again; `tollgate import` reads this.
+      // Names all of them, so that an import can leave them out and try again. `tollgate import` parses this message.
       duplicates.length === 1
         ? `element ${duplicates[0]}: a key with this hash exists already`
         : `elements ${duplicates.join(', ')}: keys with these hashes exist already`,
@@ -101,13 +101,13 @@ export async function writeNewKeys(
     now,
   )
   await audit(tx, actor, keys.flatMap(auditEntries))
-  // Somebody may have tried the key before it existed: "not found" is cached by hash.
+  // An earlier verification of the text may have cached "not found" under its hash.
   touch(...keys.map(({ hash }) => hash))
 }
 
 /**
  * @param keys With the slugs of their permissions, each once.
- * @throws ApiError PRECONDITION_FAILED when one has more of either than a key may have.
+ * @throws ApiError PRECONDITION_FAILED when a key has more roles or permissions than the bound.
  */
 export async function requireKeyBounds(
   tx: AnySql,
@@ -126,7 +126,7 @@ export async function requireKeyBounds(
 }
 
 /**
- * Keeps the roles and permissions that the keys name from being deleted until the transaction ends.
+ * Locks the named roles and permissions against deletion until the transaction ends.
  * @throws ApiError PRECONDITION_FAILED naming those deleted since they were looked up.
  */
 async function holdNamed(tx: AnySql, workspaceId: WorkspaceId, keys: readonly NewKey[]): Promise<void> {

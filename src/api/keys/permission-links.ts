@@ -3,7 +3,7 @@ import { holdPermissions, insertPermissions } from '../permissions/store.ts'
 import type { LinkKind } from './links.ts'
 import { deleteKeyPermissions, insertKeyPermissions, listKeyPermissions } from './store.ts'
 
-/** Permissions are unique by slug; one made here gets its slug as name. */
+/** Permissions are unique by slug. A permission created here gets its slug as name. */
 export const permissionLinks: LinkKind = {
   noun: 'permission',
   idPrefix: 'perm',

@@ -5,7 +5,7 @@ import { HEAVY_LINKS, keyLinks, LINK_BYTES } from '../../db/key-links.ts'
 import { COUNT_MAX } from '../../lib/bounds.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
-/** A row of `keys` to be made, ordinary keys only. */
+/** A new row of `keys`, for keys that are not root keys. */
 export type NewKeyRow = {
   id: string
   keyspace_id: string
@@ -26,8 +26,9 @@ export type NewKeyRow = {
 }
 
 /**
- * Inserts keys whose hash no key has yet, deleted ones included; of two in the list, the first.
- * @returns the ids of those inserted.
+ * Inserts the keys whose hash is new. Deleted keys count as existing; of two equal hashes in the list, the first is
+ * inserted.
+ * @returns the ids of the inserted keys.
  */
 export async function insertKeys(
   sql: AnySql,
@@ -50,7 +51,7 @@ export async function insertKeys(
   return inserted.map(({ id }) => id)
 }
 
-/** The limit `default` of new keys, counted on every verification. */
+/** The limit `default` of new keys. Every verification counts it. */
 export async function insertDefaultLimits(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -66,10 +67,10 @@ export async function insertDefaultLimits(
         as l (id, key_id, "limit", duration_ms)`
 }
 
-/** Links of keys in one statement: more would hold the thread while they are put together. */
+/** Links inserted by one statement. Building a longer one would hold the thread. */
 const LINKS_MAX = 2_000
 
-/** Attaches roles; pairs that exist already are left alone, roles deleted meanwhile passed over. */
+/** Attaches roles. Existing pairs and roles deleted meanwhile are ignored. */
 export async function insertKeyRoles(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -92,7 +93,7 @@ export async function insertKeyRoles(
     on conflict do nothing`
 }
 
-/** Attaches permissions; pairs that exist already are left alone, permissions deleted meanwhile passed over. */
+/** Attaches permissions. Existing pairs and permissions deleted meanwhile are ignored. */
 export async function insertKeyPermissions(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -116,8 +117,9 @@ export async function insertKeyPermissions(
 }
 
 /**
- * Takes a live key for this transaction: whoever else changes what hangs on it waits, so that "replace all" is not
- * mixed with another one. @returns false when absent, deleted or another workspace's.
+ * Locks a key until the transaction ends: other changes of its roles and permissions wait, so that two replacements do not
+ * mix.
+ * @returns false when absent, deleted or of another workspace.
  */
 export async function holdKey(tx: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<boolean> {
   const rows = await tx`
@@ -139,7 +141,7 @@ export async function listKeyRoles(
      order by r.id`
 }
 
-/** Permissions a key holds directly, not through roles. */
+/** Permissions held by the key itself, not through roles. */
 export async function listKeyPermissions(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -177,7 +179,7 @@ export async function deleteKeyPermissions(
        and permission_id = any(${permissionIds as string[]}::text[])`
 }
 
-/** A key as the API shows it, with all that hangs on it. */
+/** A key as the API shows it, with everything attached to it. */
 export type KeyRow = {
   id: string
   apiId: string
@@ -207,12 +209,12 @@ export type KeyRow = {
   roles: string[]
   /** Slugs held directly and through roles, each once, ascending. */
   permissions: string[]
-  /** Of a recoverable key. */
+  /** Of a recoverable key; null on others. */
   ciphertext: string | null
   encryptionKeyId: string | null
 }
 
-/** A live key of a live API; null when absent, deleted or of another workspace. */
+/** A key. Null when the key or its API is deleted, and when it is absent or of another workspace. */
 export async function findKey(sql: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<KeyRow | null> {
   const [row] = await sql<KeyRow[]>`
     select ${keyColumns(sql)} from ${keyTables(sql)}
@@ -220,7 +222,7 @@ export async function findKey(sql: AnySql, workspaceId: WorkspaceId, keyId: stri
   return row ?? null
 }
 
-/** As {@link findKey}, by the hash of the key's text. */
+/** As {@link findKey}, by the hash of the text. */
 export async function findKeyByHash(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -234,16 +236,15 @@ export async function findKeyByHash(
 
 export type KeyFilter = {
   keyspaceId: string
-  /** Null = any, or none. */
+  /** Null = with any identity or with none. */
   identityId: string | null
   ownerId: string | null
 }
 
 /**
- * Keys by id, after `cursor`: one more than `limit`, or fewer where their meta is long or their roles and permissions are many,
- * so that no page holds the thread.
- * One statement, however many roles and permissions the keys have.
- * @returns `isCut` = it was cut for that: more keys follow.
+ * Keys by id, after `cursor`: up to `limit + 1`, or fewer where meta, roles and permissions are long, so that a page does
+ * not hold the thread. One statement, however many roles and permissions the keys have.
+ * @returns `isCut` = the page ended early because of its length; more keys follow.
  */
 export async function listKeyRows(
   sql: AnySql,
@@ -279,10 +280,10 @@ export async function listKeyRows(
   }
 }
 
-/** A page ends with the key that takes it beyond this, meta, roles and permissions together: some 4 ms of a thread. */
+/** A page ends with the key whose meta, roles and permissions take it past this: about 4 ms of a thread. */
 const PAGE_BYTES_MAX = 500_000
 
-/** Live keys of a keyspace, exactly. */
+/** Exact number of keys of a keyspace, without deleted ones. */
 export async function countKeys(sql: AnySql, workspaceId: WorkspaceId, keyspaceId: string): Promise<number> {
   const [row] = await sql<{ total: number }[]>`
     select count(*)::integer as total from keys
@@ -290,7 +291,7 @@ export async function countKeys(sql: AnySql, workspaceId: WorkspaceId, keyspaceI
   return row?.total ?? 0
 }
 
-/** Live keys whose stored owner is this one, with their APIs. */
+/** Keys with this stored owner, without deleted ones, each with its API. */
 export async function findKeysOfOwner(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -328,7 +329,7 @@ const keyColumns = (sql: AnySql) => sql`
         order by 1) as permissions,
   e.ciphertext, e.encryption_key_id as "encryptionKeyId"`
 
-/** Columns of a key that an update sets; those left out stay. */
+/** Columns that an update sets. Absent columns stay. */
 export type KeyChange = {
   name?: string | null
   meta?: string | null
@@ -343,7 +344,7 @@ export type KeyChange = {
 }
 
 /**
- * A key whose uses begin to be counted again counts as refilled now: what was due while they were not is not owed.
+ * A key that gets credits after having none counted counts as refilled now: earlier refills are not made up for.
  * @returns false when the key is gone.
  */
 export async function changeKey(
@@ -364,9 +365,9 @@ export async function changeKey(
 }
 
 /**
- * Moves the credits left of a key by `by`, not below 0.
- * @returns what is left, null on a key whose uses are not counted; 'beyond' where it would be more than {@link COUNT_MAX}.
- *   In both cases nothing changed. Undefined when the key is gone.
+ * Changes the credits left of a key by `by`, not below 0.
+ * @returns the credits left; null on a key without credits; 'beyond' when they would exceed {@link COUNT_MAX}; undefined
+ *   when the key is gone. Nothing changed in the last three cases.
  */
 export async function moveRemaining(
   sql: AnySql,
@@ -387,7 +388,7 @@ export async function moveRemaining(
   return unchanged === undefined || unchanged.remaining === null ? unchanged?.remaining : 'beyond'
 }
 
-/** The key's limit `default`, counted on every verification: made, or changed in place. */
+/** Creates the key's limit `default`, or changes it in place. Every verification counts it. */
 export async function upsertDefaultLimit(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -401,7 +402,7 @@ export async function upsertDefaultLimit(
     do update set "limit" = excluded."limit", duration_ms = excluded.duration_ms, updated_at = ${now}`
 }
 
-/** Changes the limit `default` and keeps its duration. @returns false when the key has none. */
+/** Changes the limit `default` but not its duration. @returns false when the key has none. */
 export async function changeDefaultLimit(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -423,10 +424,10 @@ export async function deleteDefaultLimit(
   await sql`delete from ratelimits where workspace_id = ${workspaceId} and key_id = ${keyId} and name = 'default'`
 }
 
-/** Whose a key was when it was deleted. */
+/** The owner of a key at the time of its deletion. */
 export type KeyOwner = { identityId: string | null; ownerId: string | null }
 
-/** The row stays, and with it the hash: the same text cannot be imported again. @returns whose it was; null when it is gone. */
+/** The row stays with its hash: the same text cannot be imported again. @returns its owner; null when the key is gone. */
 export async function softDeleteKey(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -441,7 +442,7 @@ export async function softDeleteKey(
   return rows[0] ?? null
 }
 
-/** Removes the row and all that hangs on it. @returns whose it was; null when it is gone. */
+/** Removes the row and everything attached to the key. @returns its owner; null when the key is gone. */
 export async function removeKey(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -454,9 +455,9 @@ export async function removeKey(
 }
 
 /**
- * Soft-deletes the live keys of a keyspace, with an audit entry for each: one statement, however many.
+ * Soft-deletes all keys of a keyspace and writes an audit event for each, in one statement.
  * @param options.audited From `auditDeletedKeys`.
- * @returns how many.
+ * @returns how many it deleted.
  */
 export async function softDeleteKeysOf(
   sql: AnySql,
@@ -475,7 +476,7 @@ export async function softDeleteKeysOf(
   return total
 }
 
-/** As {@link softDeleteKeysOf}, but removes the rows, those already soft-deleted included. */
+/** As {@link softDeleteKeysOf}, but removes the rows, including those of soft-deleted keys. */
 export async function removeKeysOf(
   sql: AnySql,
   workspaceId: WorkspaceId,

@@ -23,38 +23,38 @@ import {
   upsertDefaultLimit,
 } from './store.ts'
 
-/** What an update changes: what is absent stays, null clears. */
+/** Fields that an update changes. Absent fields stay, null clears. */
 export type KeyUpdate = {
   name?: string | null | undefined
   meta?: Record<string, unknown> | null | undefined
-  /** Whose the key is: the identity is found or made. */
+  /** The identity with this external id is found or created. */
   externalId?: string | null | undefined
   /** Unix ms; null = never. */
   expiresAt?: number | null | undefined
-  /** Credits left; null = not counted. */
+  /** Credits left; null = the key has no credits and no end of use. */
   remaining?: number | null | undefined
   refill?: Refill | null | undefined
-  /** The limit `default`. `durationMs` null = an existing one keeps its own. */
+  /** The limit `default`. A null `durationMs` keeps the duration of the existing limit. */
   ratelimit?: { limit: number; durationMs: number | null } | null | undefined
   enabled?: boolean | undefined
-  /** Exactly these from now on. */
+  /** Replaces all roles. */
   roles?: readonly Reference[] | undefined
   permissions?: readonly Reference[] | undefined
-  /** What the caller calls the fields that change, for the audit log. */
+  /** Names of the changed fields in the caller's words, for the audit log. */
   fieldNames: readonly string[]
 }
 
 export type KeyUpdateRules = {
   readonly roles: LinkRules
   readonly permissions: LinkRules
-  /** Refuses a limit without duration, for a key that has none yet. */
+  /** Refuses a limit without a duration on a key that has no limit yet. */
   readonly refuseMissingDuration: () => never
 }
 
 /**
  * Changes a key in one transaction.
  * @param key From `getKey`.
- * @throws ApiError NOT_FOUND when the key was deleted in the meantime, or for a role or permission as `setLinks`;
+ * @throws ApiError NOT_FOUND when the key was deleted meanwhile, or for a role or permission as `setLinks`;
  *   PRECONDITION_FAILED at a bound.
  */
 export async function updateKey(
@@ -92,7 +92,7 @@ export async function updateKey(
         resources: [
           { type: 'key', id: keyId, ...changesOf(fieldsOf(before), after && fieldsOf(after)) },
           { type: 'api', id: apiId },
-          // Those that it was taken from and given to: who looks for an identity finds them.
+          // Both the old and the new identity, so that a search for either finds the event.
           ...(identityIds.size === 1
             ? []
             : [...identityIds].flatMap((id) => (id ? [{ type: 'identity', id }] : []))),
@@ -103,7 +103,7 @@ export async function updateKey(
   })
 }
 
-/** What an update can change, but for roles and permissions: they have entries of their own. */
+/** Fields that an update can change. Roles and permissions have audit events of their own. */
 const fieldsOf = (row: KeyRow) => ({
   name: row.name,
   meta: parseMeta(row.meta),
@@ -119,7 +119,7 @@ const fieldsOf = (row: KeyRow) => ({
   enabled: row.enabled,
 })
 
-/** What needs no look at the database. */
+/** Changes that need no look-up. */
 function plainChange(
   { name, meta, expiresAt, remaining, refill, enabled }: KeyUpdate,
   now: number,
@@ -138,7 +138,7 @@ function plainChange(
   return change
 }
 
-/** The identity is found or made. */
+/** The identity is found or created. */
 async function ownerChange(
   tx: Transaction,
   actor: Actor,
@@ -151,7 +151,10 @@ async function ownerChange(
   return { owner_id: externalId, identity_id: identities.get(externalId) ?? null }
 }
 
-/** Only the limit `default` is managed here. @returns false when it needs a duration, as the key has none. */
+/**
+ * Changes the limit `default`, the only one managed here.
+ * @returns false when the duration is missing and the key has none.
+ */
 async function changeLimit(
   tx: Transaction,
   { workspaceId }: Actor,

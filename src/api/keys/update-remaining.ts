@@ -7,19 +7,19 @@ import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { changeKey, findKey, holdKey, moveRemaining } from './store.ts'
 
-/** A step, or a new number of uses; null = they are not counted any more. Less than 0 becomes 0. */
+/** A step, or a new number of credits; null = the key then has no credits to count. A result below 0 becomes 0. */
 export type RemainingChange =
   | { op: 'increment' | 'decrement'; value: number }
   | { op: 'set'; value: number | null }
 
-/** `beyond`: it would be more than can be counted. `uncounted`: a step on a key whose uses are not counted. */
+/** `beyond`: the credits would exceed the bound. `uncounted`: a step on a key without credits. */
 export type RemainingRefusal = 'beyond' | 'uncounted'
 
 /**
- * Changes the credits left, next to verifications that spend them: one statement decides. Never below zero.
+ * Changes the credits left in one statement, which is safe beside verifications that spend them. Never goes below 0.
  * @param key From `getKey`.
- * @returns the credits left, null = not counted; or why nothing was changed.
- * @throws ApiError NOT_FOUND when the key was deleted in the meantime.
+ * @returns the credits left, null = the key has none; or why nothing changed.
+ * @throws ApiError NOT_FOUND when the key was deleted meanwhile.
  */
 export async function updateRemaining(
   services: Pick<Services, 'database' | 'clock'>,

@@ -5,8 +5,8 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { findKeyByHash, type KeyRow } from './store.ts'
 
 /**
- * The key of which someone holds the text. Uses nothing up, counts nothing; disabled and expired keys are found too.
- * @throws ApiError NOT_FOUND, which does not repeat the text.
+ * Finds a key by its text. Spends and counts nothing; also finds disabled and expired keys.
+ * @throws ApiError NOT_FOUND, without the text in its message.
  */
 export async function whoami(
   services: Pick<Services, 'sql'>,

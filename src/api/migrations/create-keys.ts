@@ -4,12 +4,12 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { type ImportContext, importedKey, type KeyToImport, resolveImport, sealTexts } from './imports.ts'
 
 /**
- * Imports keys: all of them in one transaction, or none.
- * @param imports The keys, each with its API, from `requireApi`.
- * @param context What the keys name; it has been asked for by `requireNamed`.
- * @returns their ids, in the same order.
- * @throws ApiError CONFLICT naming those whose hash a key has already; PRECONDITION_FAILED at a bound of the workspace, when a
- *   role or permission was just deleted, or for a text without a vault key.
+ * Imports keys in one transaction: all or none.
+ * @param imports The keys, each with its API from `requireApi`.
+ * @param context The names that the keys use, checked by `requireNamed`.
+ * @returns the key ids in the same order.
+ * @throws ApiError CONFLICT naming the keys whose hash exists already; PRECONDITION_FAILED at a bound of the workspace,
+ *   when a role or permission was deleted meanwhile, or for a text without a vault key.
  */
 export async function createKeys(
   services: Pick<Services, 'database' | 'clock' | 'vault'>,

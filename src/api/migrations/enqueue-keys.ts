@@ -6,10 +6,9 @@ import { importedKey, type KeyToImport, sealTexts } from './imports.ts'
 import { insertKeyImports } from './store.ts'
 
 /**
- * Accepts keys to be imported soon: all of them are in the queue when this resolves, or none. What depends on other keys, roles
- * and permissions is checked by `import-queue.ts`.
- * @param into An API that holds keys, and what the caller calls the migration.
- * @throws ApiError PRECONDITION_FAILED when a key has more roles or permissions than a key may have, or for a text without a
+ * Queues keys for import, all or none. `import-queue.ts` later checks what depends on other keys, roles and permissions.
+ * @param into An API with a keyspace, and the caller's name of the migration.
+ * @throws ApiError PRECONDITION_FAILED when a key has more roles or permissions than the bound, or for a text without a
  *   vault key.
  */
 export async function enqueueKeys(
@@ -38,6 +37,6 @@ export async function enqueueKeys(
       imported.map(({ key }) => ({ migrationId, apiId, key, sealed: sealedByKey.get(key.id) ?? null })),
       services.clock(),
     )
-    touch(KEY_IMPORTS) // whoever works on the queue, in whichever process, hears of it
+    touch(KEY_IMPORTS) // wakes the importers of all processes
   })
 }

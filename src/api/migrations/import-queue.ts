@@ -23,24 +23,24 @@ import {
 
 type ImportServices = Pick<Services, 'sql' | 'database' | 'clock'> & { readonly changes: Changes }
 
-/** What enqueueing touches; see `records/changes.ts`. */
+/** The id that enqueueing touches; see `records/changes.ts`. */
 export const KEY_IMPORTS = 'key imports'
 
 /**
- * Makes the keys that migrations.enqueueKeys accepted. The queue is a table, so it survives whatever happens to a server:
+ * Creates the keys that migrations.enqueueKeys accepted. The queue is a table, so it survives crashes:
  *
- * 1. A batch of what is due is locked, passing over what another server holds, and its keys are made in one transaction;
- *    their rows leave the queue in the same one. So each key is made once, and is either in the queue or made.
- * 2. A key that cannot be made (its API is gone, a role is missing, the hash is taken) stays, and is tried again after
- *    2, 4, 8 … seconds, up to {@link RETRIES_MAX} times; then it is kept with the reason, for whoever wants to know.
- * 3. A batch that fails as a whole is tried key by key, so that one bad row holds up no other. Where a workspace has no
- *    room left, its other keys of the batch are put off without being tried; where one key has too much, that key alone.
+ * 1. A round locks a batch of due rows, skipping rows that another server has locked. One transaction creates the keys and
+ *    removes their rows. So each key is created once, and is either queued or created.
+ * 2. A key that cannot be created (its API is gone, a role is missing, its hash exists) stays queued and is retried after
+ *    2, 4, 8 … seconds, up to {@link RETRIES_MAX} times. Then the row is kept with the reason.
+ * 3. When a batch fails as a whole, each key is tried alone, so that one bad row does not block others. When a workspace
+ *    has reached a bound, its other keys of the batch are postponed untried; when one key has too much, only that key is.
  */
 export class KeyImporter {
   readonly #services: ImportServices
   #timer: Timer | null = null
   #running: Promise<void> | null = null
-  /** Something was enqueued while a round was under way. */
+  /** True when keys were enqueued during the current round. */
   #isWoken = false
   #isStopped = false
 
@@ -48,7 +48,7 @@ export class KeyImporter {
     this.#services = services
   }
 
-  /** Works on what is in the queue, then whenever something is added or due again. */
+  /** Processes the queue now, and again whenever keys are added or due. */
   start(): void {
     this.#services.changes.onChange((touched) => {
       if (touched === null || touched.includes(KEY_IMPORTS)) this.#wake()
@@ -56,7 +56,7 @@ export class KeyImporter {
     this.#wake()
   }
 
-  /** Ends after the batch under way, for which it waits {@link STOP_MS} at most: it is made whole or not at all. */
+  /** Ends after the current batch, which is completed or rolled back. Waits {@link STOP_MS} at most. */
   async stop(): Promise<void> {
     this.#isStopped = true
     if (this.#timer !== null) clearTimeout(this.#timer)
@@ -76,7 +76,7 @@ export class KeyImporter {
     })
   }
 
-  /** @returns how long there is nothing to do, ms. */
+  /** @returns ms until there is work again. */
   async #run(): Promise<number> {
     const { sql, clock } = this.#services
     try {
@@ -90,7 +90,7 @@ export class KeyImporter {
       const ended = waiting.end()
       if (ended !== null)
         log('info', 'key_import_resumed', 'enqueued keys are imported again', { awayMs: ended.lastedMs })
-      // What another server is working on is due too: it is not asked for again at once.
+      // Rows locked by another server are due too: do not ask for them again at once.
       return next === null ? IDLE_MS : Math.min(IDLE_MS, Math.max(1000, next - clock()))
     } catch (cause) {
       if (waiting.begin())
@@ -106,7 +106,7 @@ export class KeyImporter {
     try {
       await this.#import(ids)
     } catch (cause) {
-      // Another request made one of these keys, or deleted one of their roles, since we looked: the next look sees it.
+      // A concurrent request created one of these keys or deleted one of their roles. The next round sees that.
       if (cause instanceof ApiError && !(cause instanceof BoundReached)) return
       if (outage.isOn) throw cause
       if (!(cause instanceof BoundReached))
@@ -117,20 +117,20 @@ export class KeyImporter {
           { cause, keys: ids.length },
         )
       for (let rest = ids; rest.length > 0; rest = rest.slice(1)) {
-        const reached = await this.#importAlone(rest[0] as number) // there is one
+        const reached = await this.#importAlone(rest[0] as number) // `rest` is not empty
         if (reached !== null)
           await this.#putOff(isOfOnePlace(reached.bound) ? rest.slice(0, 1) : rest, reached)
       }
     }
   }
 
-  /** @returns the bound that its workspace has reached, for which it is not put off yet. */
+  /** @returns the bound that the key's workspace has reached; the key is not postponed yet. */
   async #importAlone(id: number): Promise<BoundReached | null> {
     try {
       await this.#import([id])
     } catch (cause) {
       if (cause instanceof BoundReached) return cause
-      if (outage.isOn) throw cause // no fault of the key
+      if (outage.isOn) throw cause // not the key's fault
       log('error', 'key_import_failed', 'an enqueued key could not be made', { cause, import: id })
       const now = this.#services.clock()
       await this.#services.database.write(async (tx) => {
@@ -145,7 +145,7 @@ export class KeyImporter {
     return null
   }
 
-  /** What is put off is not due any more: trying it again finds nothing to do. */
+  /** Postponed rows are no longer due, so trying them again does nothing. */
   async #putOff(ids: readonly number[], { workspaceId, message }: BoundReached): Promise<void> {
     const now = this.#services.clock()
     await this.#services.database.write(async (tx) => {
@@ -182,8 +182,8 @@ export class KeyImporter {
 }
 
 /**
- * Makes the keys that one actor enqueued: a fixed number of statements, however many.
- * @returns how many are given up.
+ * Creates the keys that one actor enqueued, with a fixed number of statements.
+ * @returns how many keys were given up.
  */
 async function importOf(
   tx: Transaction,
@@ -243,7 +243,7 @@ const outage = new Episode('database')
 
 const RETRIES_MAX = 10
 const BATCH_KEYS = 100
-/** How long a server that heard of nothing new waits before it looks all the same. */
+/** How often a server looks at the queue without having been woken, ms. */
 const IDLE_MS = 60_000
 const STOP_MS = 3000
 const OUTAGE_MS = 5000

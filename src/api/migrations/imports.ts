@@ -10,24 +10,24 @@ import type { NewKey, Refill } from '../keys/new-keys.ts'
 import type { Services } from '../parts.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 
-/** A key to import: checked, its names not yet looked up. Plain data, for the queue. */
+/** A validated key to import, its names not yet looked up. Plain data, so that it can be queued. */
 export type ImportedKey = Omit<NewKey, 'apiId' | 'keyspaceId' | 'roles' | 'permissions'> & {
   roles: readonly string[]
   permissions: readonly string[]
 }
 
-/** A key as another system knows it. */
+/** A key as the system that it comes from knows it. */
 export type KeyToImport = Omit<ImportedKey, 'id' | 'hash' | 'start' | 'refill'> & {
-  /** The text, which is then kept encrypted; or its hash, in the form of `lib/key-hash.ts`. */
+  /** The text, which is stored encrypted; or its hash, in the form of `lib/key-hash.ts`. */
   secret: { plaintext: string } | { hash: string }
-  /** The visible beginning; null = the first characters of the text. */
+  /** The visible beginning; null = taken from the text. */
   start: string | null
-  /** Characters that `start` shows besides, where the text begins with them and an underscore; empty = none. */
+  /** Shown in `start` before the first characters, where the text begins with it and an underscore. Empty = none. */
   prefix: string
   refill: Refill | null
 }
 
-/** The key with the id that it gets, and its text when that came with it. */
+/** Gives the key its id and, if its text was sent, its text. */
 export function importedKey({ secret, start, prefix, refill, ...fields }: KeyToImport): Imported {
   const plaintext = 'plaintext' in secret ? secret.plaintext : null
   const key = {
@@ -41,7 +41,7 @@ export function importedKey({ secret, start, prefix, refill, ...fields }: KeyToI
 }
 export type Imported = { key: ImportedKey; plaintext: string | null }
 
-/** Seals the texts of those that came with one. @throws ApiError PRECONDITION_FAILED without a vault key. */
+/** Encrypts the texts of keys that have one. @throws ApiError PRECONDITION_FAILED without a vault key. */
 export async function sealTexts(
   { vault }: Pick<Services, 'vault'>,
   workspaceId: WorkspaceId,
@@ -53,11 +53,11 @@ export async function sealTexts(
   return texts.length === 0 ? [] : await vault.seal(workspaceId, texts)
 }
 
-/** The first 4 characters, behind the prefix and its underscore when the key has one. */
+/** The first 4 characters, after the prefix and its underscore when the key has one. */
 const startOf = (plaintext: string, prefix: string) =>
   cutText(plaintext, prefix !== '' && plaintext.startsWith(`${prefix}_`) ? prefix.length + 5 : 4)
 
-/** What imported keys name and the database knows. */
+/** APIs, roles and permissions that the imported keys name and that exist. */
 export type ImportContext = {
   apis: ReadonlyMap<string, ApiRow>
   /** Id and name by name. */
@@ -66,7 +66,7 @@ export type ImportContext = {
   permissions: ReadonlyMap<string, { id: string; name: string; slug: string }>
 }
 
-/** Three statements at most, however many keys. */
+/** Makes three statements at most, however many keys. */
 export async function readImportContext(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -87,10 +87,10 @@ export async function readImportContext(
   }
 }
 
-/** Each role and permission of each key is a row and an audit event: the keys of a call may have so many in all. */
+/** Roles and permissions of all keys of one call together: each is a row and an audit event. */
 export const LINKS_MAX = 10_000
 
-/** The keyspace that keys of that API live in. @throws ApiError NOT_FOUND; PRECONDITION_FAILED when it holds no keys. */
+/** The API's keyspace. @throws ApiError NOT_FOUND; PRECONDITION_FAILED when it has none. */
 export function requireApi({ apis }: ImportContext, id: string): { id: string; keyspaceId: string } {
   const api = apis.get(id)
   if (api === undefined) throw notFound(`api ${id}`)
@@ -99,7 +99,7 @@ export function requireApi({ apis }: ImportContext, id: string): { id: string; k
   return { id, keyspaceId }
 }
 
-/** Every role and permission that one of the keys names. @throws ApiError PRECONDITION_FAILED naming what is missing. */
+/** Checks every role and permission that the keys name. @throws ApiError PRECONDITION_FAILED naming the missing ones. */
 export function requireNamed(
   { roles, permissions }: ImportContext,
   keys: readonly { roles?: readonly string[]; permissions?: readonly string[] }[],
@@ -114,12 +114,12 @@ function refuse(kind: string, missing: readonly string[]): void {
   if (missing.length > 0) throw new ApiError('PRECONDITION_FAILED', `${kind} not found: ${listed(missing)}`)
 }
 
-/** Names that none of the known ones has, each once. */
+/** The names that are not among the known ones, each once. */
 export const missingOf = (names: readonly string[], known: ReadonlyMap<string, unknown>): string[] => [
   ...new Set(names.filter((name) => !known.has(name))),
 ]
 
-/** The key with its names looked up; those that are unknown are left out: the caller has refused them. */
+/** The key with its names looked up. Unknown names are left out; `requireNamed` refuses them. */
 export const resolveImport = (
   key: ImportedKey,
   api: { id: string; keyspaceId: string },

@@ -3,14 +3,14 @@ import type { WorkspaceId } from '../../lib/ids.ts'
 import type { SealedKey } from '../../vault/vault.ts'
 import type { ImportedKey } from './imports.ts'
 
-/** Which of these hashes a key has, deleted ones included, of whatever workspace. */
+/** Those of these hashes that a key has, in any workspace, deleted keys included. */
 export async function findTakenHashes(sql: AnySql, hashes: readonly string[]): Promise<string[]> {
   const rows = await sql<{ hash: string }[]>`
     select hash from keys where hash = any(${hashes as string[]}::text[])`
   return rows.map(({ hash }) => hash)
 }
 
-/** A key in the queue of migrations.enqueueKeys, with who put it there. */
+/** A row of the queue: a key, and who enqueued it. */
 export type KeyImportRow = {
   id: number
   workspaceId: WorkspaceId
@@ -19,9 +19,9 @@ export type KeyImportRow = {
   userAgent: string | null
   apiId: string
   key: ImportedKey
-  /** Its text, when that came with it. */
+  /** The encrypted text, if the text was sent. */
   sealed: SealedKey | null
-  /** Failed ones so far. */
+  /** Failed attempts so far. */
   attempts: number
 }
 
@@ -49,8 +49,8 @@ export async function insertKeyImports(
 }
 
 /**
- * The oldest of what is due, an equal share for each workspace that waits: one that enqueued a million keys does not hold
- * up the others. What another server has locked is passed over.
+ * The oldest due rows, an equal share for each workspace: a million keys of one workspace do not delay the others. Skips
+ * rows that another server has locked.
  */
 export async function findDueKeyImports(
   sql: AnySql,
@@ -77,14 +77,14 @@ export async function findDueKeyImports(
   return rows.map(({ id }) => id)
 }
 
-/** When something is due next, Unix ms; null = the queue is empty. */
+/** When the next row is due, Unix ms; null = the queue is empty. */
 export async function findNextKeyImport(sql: AnySql): Promise<number | null> {
   const [row] = await sql<{ at: number | null }[]>`
     select min(next_at) as at from key_imports where failed_at is null`
   return row?.at ?? null
 }
 
-/** Locks those that are still due until the transaction ends, without waiting for any. */
+/** Locks the rows that are still due until the transaction ends, skipping locked ones. */
 export async function claimKeyImports(
   tx: AnySql,
   { ids, now }: { ids: readonly number[]; now: number },
@@ -113,7 +113,7 @@ export async function deleteKeyImports(tx: AnySql, ids: readonly number[]): Prom
   await tx`delete from key_imports where id = any(${ids as number[]}::bigint[])`
 }
 
-/** Puts off what failed, or keeps it for good. */
+/** Postpones failed rows, or keeps them for good. */
 export async function failKeyImports(
   tx: AnySql,
   failures: readonly { id: number; attempts: number; reason: string; nextAt: number; isFinal: boolean }[],

@@ -6,7 +6,7 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { insertPermissions, type NewPermission } from './store.ts'
 
 /**
- * Makes a permission. Of two with one slug, also at once, the second is a conflict.
+ * Creates a permission. The second of two calls with one slug is refused, also at the same moment.
  * @returns the id of the permission.
  * @throws ApiError CONFLICT; PRECONDITION_FAILED at a bound of the workspace.
  */

@@ -6,7 +6,7 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { insertRoles, type NewRole } from './store.ts'
 
 /**
- * Makes a role. Of two with one name, also at once, the second is a conflict.
+ * Creates a role. The second of two calls with one name is refused, also at the same moment.
  * @returns the id of the role.
  * @throws ApiError CONFLICT; PRECONDITION_FAILED at a bound of the workspace.
  */

@@ -5,7 +5,7 @@ import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { removePermission } from './store.ts'
 
-/** Removes a permission for good, from every key and role it hung on too. @throws ApiError NOT_FOUND */
+/** Deletes a permission for good and removes it from every key and role. @throws ApiError NOT_FOUND */
 export async function deletePermission(
   services: Pick<Services, 'database'>,
   actor: Actor,
@@ -22,7 +22,7 @@ export async function deletePermission(
           resources: [{ type: 'permission', id, name: removed.name }],
         },
       ])
-      // Which keys held it is known to the database alone: every key of the workspace is read anew.
+      // Only the database knows which keys held it, so all cached keys of the workspace are dropped.
       touch(actor.workspaceId)
     },
     { timeoutMs: MANY_KEYS_MS },

@@ -25,11 +25,12 @@ import {
 } from './store.ts'
 
 /**
- * Leaves the role with exactly these permissions; every key with the role has them at its next verification.
+ * Replaces the permissions of a role. Every key with the role has them at its next verification.
  * @param references Permissions by id or slug.
- * @param options.mayChange Asked once it is known what would change, before anything does; throws to refuse.
- * @returns what the role then has, in the order of the references, each once.
- * @throws ApiError NOT_FOUND for the role, or a permission that is not to be made; PRECONDITION_FAILED at a bound.
+ * @param options.mayChange Called with the planned change before anything is written; throws to refuse it.
+ * @returns the role's permissions, in the order of the references, each once.
+ * @throws ApiError NOT_FOUND for the role, or for a missing permission that must not be created; PRECONDITION_FAILED at a
+ *   bound.
  */
 export async function setRolePermissions(
   services: Pick<Services, 'database' | 'clock'>,
@@ -77,7 +78,7 @@ export async function setRolePermissions(
 
 const candidate = ({ id, name, slug }: PermissionRow) => ({ id, name, text: slug })
 
-/** @returns those made here, and those someone else made since we looked. */
+/** @returns those created here, and those that another transaction created meanwhile. */
 async function makeMissing(tx: Transaction, workspaceId: WorkspaceId, slugs: string[], now: number) {
   if (slugs.length === 0) return { made: [], others: [] }
   const wanted = slugs.map((slug) => ({ id: newId('perm'), name: slug, slug, description: null }))

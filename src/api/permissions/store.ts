@@ -24,9 +24,7 @@ export async function findPermissionsBySlug(
      where workspace_id = ${workspaceId} and slug = any(${slugs as string[]}::text[]) order by id`
 }
 
-/**
- * Roles by id or by name, for a caller about to link them: until its transaction ends nobody can delete them.
- */
+/** Roles by id or by name, locked against deletion until the transaction ends. */
 export async function holdRoles(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -54,7 +52,10 @@ export async function holdPermissions(
 
 export type NewRole = { id: string; name: string; description: string | null }
 
-/** Makes those whose name is free; of two makers at once, one makes it. @returns the ids of the ones made here. */
+/**
+ * Creates the roles whose name is free. Of two transactions at once, one creates it.
+ * @returns the ids of those created here.
+ */
 export async function insertRoles(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -74,7 +75,7 @@ export async function insertRoles(
 
 export type NewPermission = NewRole & { slug: string }
 
-/** As {@link insertRoles}; a permission's slug is what must be free, its name need not be. */
+/** As {@link insertRoles}. A permission's slug must be free, its name need not be. */
 export async function insertPermissions(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -109,19 +110,19 @@ export async function findPermission(
   return row ?? null
 }
 
-/** All of the workspace, by id. */
+/** All roles of the workspace, by id. */
 export async function listRoleRows(sql: AnySql, workspaceId: WorkspaceId): Promise<RoleRow[]> {
   return await sql<RoleRow[]>`
     select id, name, description from roles where workspace_id = ${workspaceId} order by id`
 }
 
-/** All of the workspace, by id. */
+/** All permissions of the workspace, by id. */
 export async function listPermissionRows(sql: AnySql, workspaceId: WorkspaceId): Promise<PermissionRow[]> {
   return await sql<PermissionRow[]>`
     select id, name, slug, description from permissions where workspace_id = ${workspaceId} order by id`
 }
 
-/** Links to keys and permissions go with it. @returns its name, or null when there is none of that id. */
+/** Also removes its links to keys and permissions. @returns its name; null when there is no such role. */
 export async function removeRole(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -132,7 +133,7 @@ export async function removeRole(
   return row ?? null
 }
 
-/** Links to keys and roles go with it. @returns its name, or null when there is none of that id. */
+/** Also removes its links to keys and roles. @returns its name; null when there is no such permission. */
 export async function removePermission(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -143,7 +144,7 @@ export async function removePermission(
   return row ?? null
 }
 
-/** Takes a role for this transaction: whoever else changes its permissions waits. */
+/** Locks a role until the transaction ends: other changes of its permissions wait. */
 export async function holdRole(tx: AnySql, workspaceId: WorkspaceId, id: string): Promise<RoleRow | null> {
   const [row] = await tx<RoleRow[]>`
     select id, name, description from roles

@@ -1,6 +1,6 @@
 /**
- * What the names of a namespace's counters of one limit begin with. One string for call after call of the same limit, which
- * the limiter knows again (`KeyedHash.updateAfter`); another limit makes another.
+ * The beginning of the names of a namespace's counters for one limit. Successive calls with the same limit get the same
+ * string, which the limiter recognises (`KeyedHash.updateAfter`); another limit replaces it.
  */
 export class CounterPrefix {
   private limit = Number.NaN
@@ -9,7 +9,7 @@ export class CounterPrefix {
 
   constructor(private readonly namespaceId: string) {}
 
-  /** @param limit As requested, not as overridden: an override must not hand out a fresh count. */
+  /** @param limit The requested one, not an override's: an override must not start a fresh count. */
   of(limit: number, durationMs: number): string {
     if (limit !== this.limit || durationMs !== this.durationMs) {
       this.limit = limit

@@ -6,9 +6,9 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { insertNamespace } from './store.ts'
 
 /**
- * Makes a namespace before its first use, so that overrides can be set, or for callers who may not make one.
+ * Creates a namespace before its first use: to set overrides, or for callers that may not create one.
  * @returns its id.
- * @throws ApiError CONFLICT when there is one of this name.
+ * @throws ApiError CONFLICT when the name is taken.
  */
 export async function createNamespace(
   services: Pick<Services, 'database' | 'clock'>,

@@ -5,7 +5,7 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { softDeleteNamespace } from './store.ts'
 
 /**
- * Its overrides go with it. A later namespace of the same name is another one: new id, new counters.
+ * Deletes a namespace with its overrides. A later namespace of the same name has a new id and new counters.
  * @throws ApiError NOT_FOUND
  */
 export async function deleteNamespace(

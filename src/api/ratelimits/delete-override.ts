@@ -8,7 +8,7 @@ import { valuesOf } from './set-override.ts'
 import { holdNamespace, type NamespaceName, softDeleteOverride } from './store.ts'
 
 /**
- * From the next call on the identifier has the limits its callers ask for.
+ * Deletes an override. From the next call on, the limits that callers name apply to the identifier.
  * @throws ApiError NOT_FOUND; as {@link requireNamespace}
  */
 export async function deleteOverride(

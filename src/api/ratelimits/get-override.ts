@@ -5,7 +5,7 @@ import { requireNamespace } from './namespace-name.ts'
 import { findNamespace, findOverrideRow, type NamespaceName, type OverrideRow } from './store.ts'
 
 /**
- * The override of exactly this identifier; which one a call would meet is another question.
+ * The override of exactly this identifier. Patterns that match it are not considered.
  * @throws ApiError NOT_FOUND; as {@link requireNamespace}
  */
 export async function getOverride(

@@ -10,21 +10,21 @@ import type { Namespace } from './namespaces.ts'
 import { findOverride } from './overrides.ts'
 import { insertNamespace } from './store.ts'
 
-/** What a caller asks of a limit. */
+/** A call of `ratelimits.limit`. */
 export type LimitInput = {
   /** Name of the namespace; `default` when absent. */
   namespace?: string
-  /** Whom to count. */
+  /** User id, address or other text that the limit counts. */
   identifier: string
   /** Tokens allowed in a window. An override beats it and `duration`. */
   limit: number
   /** Length of the window in ms. */
   duration: number
-  /** Tokens to take; 1 when absent, 0 = only look. */
+  /** Tokens to take; 1 when absent. 0 reads the window and takes nothing. */
   cost?: number
-  /** Answer from what this thread knows, and count afterwards. */
+  /** Answer from this thread's last known count, and count afterwards. */
   async?: boolean
-  /** What the call was about; with it the call is written to the audit log. */
+  /** Resources of the call. With any, the call is written to the audit log. */
   resources?: readonly AuditResource[]
 }
 
@@ -33,12 +33,12 @@ type NamespaceServices = Pick<Services, 'namespaces' | 'database' | 'clock'>
 export type LimitServices = NamespaceServices &
   Pick<Services, 'config' | 'sql' | 'limiter' | 'usage' | 'measures'>
 
-/** One decision, with what it was made by. */
+/** A decision, with the namespace and the charge that it was made for. */
 export type Decision = { namespace: Namespace; take: Take; taken: Taken }
 
 /**
- * Takes `cost` tokens from a window. A refusal is an answer, not an error.
- * @param answerOf Makes the caller's answer of the decision: here, so that it costs no promise of its own.
+ * Takes `cost` tokens from a window. A refused call is a normal result, not an error.
+ * @param answerOf Turns the decision into the caller's answer. Done here to save a promise for each call.
  * @throws ApiError as {@link namespaceFor} and {@link takeFor}.
  */
 export async function limit<A>(
@@ -47,7 +47,7 @@ export async function limit<A>(
   input: LimitInput,
   answerOf: (decision: Decision) => A,
 ): Promise<A> {
-  // Asked whether it is a promise: a cached call waits for nothing but its shard.
+  // No `await` on a cached namespace: the call then waits for its shard only.
   const found = namespaceFor(services, actor, input.namespace)
   const namespace = found instanceof Promise ? await found : found
   const take = takeFor(services, actor, namespace, input)
@@ -64,7 +64,7 @@ export async function limit<A>(
 }
 
 /**
- * The namespace to limit in, made when nobody has used it yet; at once where it is known.
+ * The namespace to limit in. Created on first use. Not a promise when it is cached.
  * @throws ApiError NOT_FOUND, INSUFFICIENT_PERMISSIONS
  */
 export function namespaceFor(
@@ -97,9 +97,10 @@ const admittedLater = async (
 ) => admitted(services, actor, name, await found)
 
 /**
- * What to ask the limiter for; an override beats the caller.
- * @param index Which of several inputs it is; null = there is one.
- * @throws ApiError BAD_REQUEST for too much to audit, and for a window that lasts too long without an override.
+ * The charge to send to the limiter. An override replaces the caller's limit and duration.
+ * @param index Position of the input among several; null = there is only one.
+ * @throws ApiError BAD_REQUEST for resources that are too large to audit, and for a window longer than `windowMsMax`
+ *   without an override.
  */
 export function takeFor(
   { config }: Pick<Services, 'config'>,
@@ -127,7 +128,7 @@ export function takeFor(
   }
 }
 
-/** A look, with cost 0, decides nothing and is not counted. */
+/** Counts a decision for usage and metrics. A call with cost 0 decides nothing and is not counted. */
 export function recordDecision(
   { measures, usage }: Pick<Services, 'measures' | 'usage'>,
   { workspaceId }: Actor,
@@ -142,12 +143,11 @@ export function recordDecision(
 }
 
 /**
- * A namespace nobody has used yet is made, when the root key may both make it and limit in it; for who may only limit it is
- * not found.
- * Two first uses at once end with one namespace.
+ * Creates a namespace on its first use. Needs the rights to create it and to limit in it; without the right to create it,
+ * the answer is NOT_FOUND. Two first uses at once end with one namespace.
  */
 async function createNamespace(services: NamespaceServices, actor: Actor, name: string): Promise<Namespace> {
-  // First, and as where it exists: who may not limit in all of them does not learn that it is not there.
+  // First, and the same as for an existing namespace: a caller without the right on all must not learn that it is missing.
   requireOn(actor, { resource: 'ratelimit', action: 'limit' }, null)
   if (!holdsPermissions(actor.permissions, anyOf('*', 'ratelimit.*.create_namespace')))
     throw notFound(`namespace ${name}`)
@@ -177,7 +177,7 @@ async function insertOnFirstUse(services: NamespaceServices, actor: Actor, name:
   })
 }
 
-/** Only calls that name resources are audited: the others are counted, not kept one by one. */
+/** Only calls that name resources are audited. Other calls are only counted. */
 export const isAudited = ({ resources }: LimitInput): boolean =>
   resources !== undefined && resources.length > 0
 
@@ -190,7 +190,7 @@ export const decisionEntry = (
   description: `rate limit ${passed ? 'passed' : 'denied'} in namespace ${namespace.id}`,
   resources: [
     { type: 'ratelimitNamespace', id: namespace.id, name: namespace.name, meta: { identifier } },
-    // As it came, a resource may hold more than is known of one.
+    // A resource as sent may have unknown fields.
     ...resources.map(({ type, id, name, meta }) => {
       const resource: AuditResource = { type, id }
       if (name !== undefined) resource.name = name

@@ -15,9 +15,10 @@ import {
 import type { Namespace } from './namespaces.ts'
 
 /**
- * Many `ratelimits.limit` calls in one: each is decided by itself, in the order given, and one that is refused does not
- * undo the others. They are answered at once only when all ask for it: else one that does would be charged before those in
- * front of it. A long one gives other clients their turn in between. What would fail the request, a bad element or a missing right, does so before anything is charged.
+ * Decides several `ratelimits.limit` calls, in order and each by itself: a refused call does not undo the others. Answers
+ * from the last known counts only when all calls are `async`; otherwise an `async` call would be charged before earlier
+ * calls. Everything that fails the request, such as a bad element or a missing right, does so before any charge. Long
+ * requests yield to other clients in between.
  */
 export async function multiLimit(
   services: LimitServices,
@@ -44,7 +45,7 @@ export async function multiLimit(
   const entries: AuditEntry[] = []
   const decisions: Decision[] = []
   for (const [i, { each, namespace, take }] of calls.entries()) {
-    const taken = answers[i] as Taken // one for each
+    const taken = answers[i] as Taken // one for each charge
     recordDecision(services, actor, namespace, each, taken)
     if (isAudited(each)) entries.push(decisionEntry(namespace, each, taken.passed))
     decisions.push({ namespace, take, taken })

@@ -6,8 +6,8 @@ const namespaceNotFound = (by: NamespaceName): ApiError =>
   notFound(`namespace ${'id' in by ? by.id : by.name}`)
 
 /**
- * The permission may name the namespace, so it is asked once the namespace is known, or known not to be there: who lacks it
- * learns neither.
+ * Checks the right on a namespace, then its existence: a caller without the right must not learn whether it exists. The
+ * right may name the namespace's id, so the look-up comes first.
  * @throws ApiError INSUFFICIENT_PERMISSIONS, NOT_FOUND
  */
 export function requireNamespace<N extends { id: string }>(

@@ -12,30 +12,30 @@ export type Namespace = {
   workspaceId: string
   name: string
   overrides: Overrides
-  /** What a root key needs to limit in it. */
+  /** The permissions that allow limiting in it. */
   mayLimit: PermissionQuery
   counterPrefix: CounterPrefix
 }
 
-/** Namespaces with their overrides, cached by workspace and name. That one is missing is never cached. */
+/** Namespaces with their overrides, cached by workspace and name. A missing namespace is never cached. */
 export class Namespaces {
   readonly cache: RecordCache<Namespace>
   /**
-   * By name, the cache key of the workspace that asked last: a text made for each call would have to be put together and
-   * hashed, 0.2 µs of its 4.
+   * By namespace name: the cache key of the workspace that last used it. Building and hashing that key for each call would
+   * take 0.2 µs of its 4.
    */
   readonly #keys = new SmallCache<string, CacheKey>(KEYS_MAX)
-  /** Those that are being made on first use, by cache key. */
+  /** Namespaces being created on first use, by cache key. */
   readonly #making = new Map<string, Promise<void>>()
 
   constructor(sql: AnySql, changes: Changes, options: { bytesMax: number }) {
     this.cache = new RecordCache<Namespace>(changes, {
       load: async (key) => {
-        // Ids hold no line feed, so the first one ends the workspace's.
+        // Ids contain no line feed, so the first one ends the workspace's id.
         const split = key.indexOf('\n')
         const row = await findNamespaceByName(sql, key.slice(0, split), key.slice(split + 1))
         if (row === null) return null
-        // Reading thousands of overrides and arranging them are two turns.
+        // Loading and arranging thousands of overrides are two turns of the event loop.
         if (row.overrides.length > TURN_OVERRIDES) await new Promise((resolve) => setImmediate(resolve))
         const mayLimit: PermissionQuery = { or: ['*', 'ratelimit.*.limit', `ratelimit.${row.id}.limit`] }
         return {
@@ -61,18 +61,18 @@ export class Namespaces {
       key = { workspaceId, text: keyOf(workspaceId, name) }
       this.#keys.set(name, key)
     }
-    // Read before it is there, a namespace would have to be read again.
+    // Wait for the creation: a read before it ends would have to be repeated.
     const making = this.#making.size === 0 ? undefined : this.#making.get(key.text)
     return making === undefined ? this.cache.find(key.text) : this.#findAfter(making, key.text)
   }
 
-  /** What making it fails with is for those to hear who asked for that. */
+  /** Ignores the creation's error, which its own callers get. */
   async #findAfter(making: Promise<void>, key: string): Promise<Namespace | null> {
     await making.catch(() => {})
     return await this.cache.find(key)
   }
 
-  /** Has a missing one made, once for all on this thread who ask while it is: they wait for it, or fail with it. */
+  /** Creates a missing namespace once for all concurrent callers of this thread. They all get the result or the error. */
   makeOnce(workspaceId: string, name: string, make: () => Promise<void>): Promise<void> {
     const key = keyOf(workspaceId, name)
     let making = this.#making.get(key)

@@ -1,14 +1,14 @@
 import { compileWildcard, matchesWildcard, type Wildcard } from '../../lib/wildcard.ts'
 import type { OverrideRow } from './store.ts'
 
-/** What an override puts in place of the caller's own values. */
+/** The values that replace the caller's own. */
 export type Override = { id: string; limit: number; durationMs: number }
 
 /** A namespace's overrides, arranged for lookup. */
 export type Overrides = {
   exact: ReadonlyMap<string, Override>
   wildcards: WildcardOverrides
-  /** What all of them take in memory, more or less. */
+  /** Approximate memory of all overrides. */
   bytes: number
 }
 
@@ -25,31 +25,31 @@ export function arrangeOverrides(rows: readonly OverrideRow[]): Overrides {
   return { exact, wildcards: new WildcardOverrides(wildcards), bytes }
 }
 
-/** Exact beats wildcard. An identifier that itself holds a `*` is only ever compared, never a pattern. */
+/** An exact override beats a pattern. A `*` in the caller's identifier is an ordinary character. */
 export function findOverride({ exact, wildcards }: Overrides, identifier: string): Override | null {
   return exact.get(identifier) ?? (wildcards.count === 0 ? null : wildcards.find(identifier))
 }
 
 export const isPattern = (identifier: string) => identifier.includes('*')
 
-/** With text between two stars, which can be anywhere: looking for it takes a pass over the identifier. */
+/** True for text between two stars. It can be anywhere in an identifier, so finding it takes a pass over the identifier. */
 export const hasInnerText = (pattern: string) => /\*[^*]+\*/.test(pattern)
 
 /**
- * The patterns of a namespace. The longest that matches decides, of equally long ones the one with the lowest id.
+ * The patterns of a namespace. The longest matching one decides; of equally long ones, the one with the lowest id.
  *
- * A lookup takes time in proportion to the identifier for all patterns together: one pass hashes each beginning and each
- * end of it. Patterns whose prefixes and suffixes have the same lengths are found with one look into a map, by the hashes of
- * that beginning and that end. Only those with text between two stars, of which a namespace has few (`/docs/bounds`), take
- * a pass each, and only where prefix and suffix fit.
+ * A look-up takes time in proportion to the identifier, whatever the number of patterns: one pass hashes each beginning and
+ * each end of it. Patterns whose prefixes and suffixes have the same lengths are found by one map look-up of both hashes.
+ * Only patterns with text between two stars take a pass each, and only when prefix and suffix match; a namespace has few of
+ * them (`/docs/bounds`).
  */
 export class WildcardOverrides {
-  /** Those of one length each, longest first. */
+  /** Shapes by length of their patterns, longest first. */
   private readonly groups: readonly Shape[][]
   private readonly prefixMax: number
   private readonly suffixMax: number
 
-  /** @param rows Each identifier once, with a star in it. */
+  /** @param rows Distinct identifiers, each with a star. */
   constructor(rows: readonly OverrideRow[]) {
     this.count = rows.length
     let prefixMax = 0
@@ -72,7 +72,7 @@ export class WildcardOverrides {
     this.suffixMax = suffixMax
   }
 
-  /** How many patterns there are. */
+  /** Number of patterns. */
   readonly count: number
 
   find(identifier: string): Override | null {
@@ -83,7 +83,7 @@ export class WildcardOverrides {
       for (const { prefixLength, suffixLength, byHash } of shapes) {
         if (prefixLength + suffixLength > length) continue
         const prefixHash = prefixHashes[prefixLength] as number // in range: no longer than the identifier
-        const suffixHash = suffixHashes[suffixLength] as number // in range, too
+        const suffixHash = suffixHashes[suffixLength] as number // in range: no longer than the identifier
         const patterns = byHash.get(joined(prefixHash, suffixHash))
         if (patterns === undefined) continue
         for (const pattern of patterns)
@@ -96,7 +96,7 @@ export class WildcardOverrides {
   }
 }
 
-/** Patterns of one length whose prefixes and suffixes are equally long, by the hash of both. */
+/** Patterns of one length with equally long prefixes and suffixes, by the hash of both. */
 type Shape = { prefixLength: number; suffixLength: number; byHash: Map<number, Pattern[]> }
 type Pattern = Override & { wildcard: Wildcard }
 
@@ -109,7 +109,7 @@ function getOrMake<Key, Value>(map: Map<Key, Value>, key: Key, make: () => Value
   return value
 }
 
-/** Of each beginning and each end of the identifier that was hashed last, by its length. */
+/** Hashes of each beginning and end of the last hashed identifier, by length. */
 let prefixHashes = new Int32Array(1_025)
 let suffixHashes = new Int32Array(1_025)
 
@@ -137,7 +137,7 @@ function hashOfEnd(text: string): number {
   return hash
 }
 
-// What meets by chance or on purpose is compared as text, and costs whoever made it a little.
+// A collision is harmless: patterns are then compared as text, which costs the colliding caller some time.
 const withNext = (hash: number, code: number) => (Math.imul(hash, 0x01000193) + code + 1) | 0
 const joined = (prefixHash: number, suffixHash: number) =>
   (Math.imul(prefixHash, 0x9e3779b1) ^ suffixHash) | 0

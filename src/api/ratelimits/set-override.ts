@@ -17,7 +17,7 @@ import {
 } from './store.ts'
 
 /**
- * Makes an override or changes the one of this identifier; it counts from the next call on. Makes no namespace.
+ * Creates an override, or changes the one of this identifier. It applies from the next call on. Creates no namespace.
  * @returns the id of the override.
  * @throws ApiError as {@link requireNamespace}; PRECONDITION_FAILED at a bound of the workspace.
  */
@@ -62,7 +62,7 @@ export async function setOverride(
   })
 }
 
-/** What an override puts in place of a caller's values, as the API names it. */
+/** The override's values under their names in the API. */
 export const valuesOf = ({ limit, durationMs, async }: OverrideRow) => ({
   limit,
   duration: durationMs,

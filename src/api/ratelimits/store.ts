@@ -1,7 +1,7 @@
 import type { AnySql } from '../../db/connect.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
-/** By the index of digests (sql/0017): an identifier may be longer than an entry of an index. */
+/** Compares digests, which are indexed (sql/0017): an identifier may be longer than an index entry. */
 const isIdentifier = (sql: AnySql, identifier: string) =>
   sql`md5(identifier) = md5(${identifier}) and identifier = ${identifier}`
 
@@ -14,7 +14,7 @@ export type OverrideRow = {
 }
 export type NamespaceRow = { id: string; name: string; overrides: OverrideRow[] }
 
-/** A live namespace by name, with all its live overrides: one round trip. */
+/** A namespace by name with its overrides, without deleted ones, in one round trip. */
 export async function findNamespaceByName(
   sql: AnySql,
   workspaceId: string,
@@ -31,7 +31,7 @@ export async function findNamespaceByName(
   return row ?? null
 }
 
-/** @returns false when a live namespace of that name exists already, made by someone else perhaps a moment ago. */
+/** @returns false when a namespace of that name exists. */
 export async function insertNamespace(
   sql: AnySql,
   { id, workspaceId, name, now }: { id: string; workspaceId: WorkspaceId; name: string; now: number },
@@ -47,7 +47,7 @@ export async function insertNamespace(
 /** A namespace as a request names it. */
 export type NamespaceName = { id: string } | { name: string }
 
-/** A live namespace without its overrides. */
+/** A namespace that is not deleted, without its overrides. */
 export async function findNamespace(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -61,8 +61,8 @@ export async function findNamespace(
 }
 
 /**
- * The same for a change of its overrides: until the transaction ends nobody else changes them or deletes it, so what is
- * counted of them holds.
+ * As {@link findNamespace}, locked until the transaction ends: nobody else deletes it or changes its overrides, so a count
+ * of its overrides stays true.
  */
 export async function holdNamespace(
   tx: AnySql,
@@ -77,7 +77,7 @@ export async function holdNamespace(
   return row ?? null
 }
 
-/** One more than `limit`, by id, after `cursor`. */
+/** By id, after `cursor`, up to `limit + 1` rows: the extra one shows that there is another page. */
 export async function listNamespaceRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -96,7 +96,7 @@ export async function countNamespaces(sql: AnySql, workspaceId: WorkspaceId): Pr
   return row?.total ?? 0
 }
 
-/** Its overrides go with it. @returns its name, or null when there is none of that id. */
+/** Also deletes its overrides. @returns its name; null when there is no such namespace. */
 export async function softDeleteNamespace(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -115,7 +115,7 @@ export async function softDeleteNamespace(
 }
 
 /**
- * Makes an override, or gives the one of this identifier new values; a deleted one comes back under its old id.
+ * Creates an override, or changes the one of this identifier. A deleted one is restored with its old id.
  * @returns its id.
  */
 export async function upsertOverride(
@@ -137,7 +137,7 @@ export async function upsertOverride(
   return row.id
 }
 
-/** A live override by its identifier, which is compared as it is, `*` and all. */
+/** An override by its identifier, compared as text: `*` has no meaning here. */
 export async function findOverrideRow(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -151,7 +151,7 @@ export async function findOverrideRow(
   return row ?? null
 }
 
-/** One more than `limit`, by id, after `cursor`. */
+/** By id, after `cursor`, up to `limit + 1` rows: the extra one shows that there is another page. */
 export async function listOverrideRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -175,7 +175,7 @@ export async function countOverrides(
   return row?.total ?? 0
 }
 
-/** Live overrides with text between two stars. */
+/** Overrides with text between two stars, without deleted ones. */
 export async function countInnerPatterns(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -203,7 +203,7 @@ export async function lockOverrideRow(
   return row ?? null
 }
 
-/** @returns what it was, or null when there is none of that identifier. */
+/** @returns its values before; null when there is no such override. */
 export async function softDeleteOverride(
   sql: AnySql,
   workspaceId: WorkspaceId,

@@ -3,7 +3,7 @@ import type { WorkspaceId } from '../../lib/ids.ts'
 import type { Actor } from './authorize.ts'
 import type { RootKeyChange } from './store.ts'
 
-/** Of a root key, what the audit log says. Not its text, nor the beginning of that. */
+/** Fields of a root key for the audit log. Neither its text nor the beginning of it. */
 export const fieldsOf = ({ name, permissions, enabled, expiresAt }: RootKeyChange) => ({
   name,
   permissions,
@@ -11,7 +11,7 @@ export const fieldsOf = ({ name, permissions, enabled, expiresAt }: RootKeyChang
   expires: expiresAt,
 })
 
-/** An operator as another workspace sees it: who did it, not from where. */
+/** An operator in the audit log of another workspace: the root key, without address and user agent. */
 export const elsewhere = ({ rootKeyId }: Actor, workspaceId: WorkspaceId): AuditActor => ({
   workspaceId,
   rootKeyId,

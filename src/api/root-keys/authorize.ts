@@ -11,26 +11,25 @@ import { bearer } from '../../verify/secret.ts'
 import { type Presented, type Verdict, type Verifier, verify } from '../../verify/verify.ts'
 import type { Call } from '../call.ts'
 
-/** Who acts: a root key that passed every check, and the one workspace it may touch. */
+/** The caller: a root key that passed every check, and the one workspace that it may access. */
 export type Actor = {
   readonly workspaceId: WorkspaceId
   readonly rootKeyId: string
   readonly permissions: ReadonlySet<string>
-  /** Holds the operator root key: may make and see workspaces. */
+  /** It is the operator root key, which may create and list workspaces. */
   readonly isOperator: boolean
   readonly location: string | null
   readonly userAgent: string | null
 }
 
-/** `any` of these, a list being how most endpoints state their alternatives. */
+/** Any of these permissions is enough. */
 export const anyOf = (...permissions: PermissionQuery[]): PermissionQuery => ({ or: permissions })
 
 /**
- * Turns the Authorization header into an actor: the one way to a {@link WorkspaceId}. A root key is a key like any
- * other, so this is the verification pipeline applied to it, in its order; that it is a root key is checked before anything
- * is taken.
- * @param query What it must hold; null = any root key will do.
- * @returns at once when the root key is cached.
+ * Turns the Authorization header into an actor. This is the only way to a {@link WorkspaceId}. A root key is verified like
+ * any key, in the same order. That it is a root key is checked before limits or credits are charged.
+ * @param query Permissions that it must hold; null = none.
+ * @returns no promise when the root key is cached.
  * @throws ApiError UNAUTHORIZED, FORBIDDEN, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS, RATE_LIMITED, USAGE_EXCEEDED.
  */
 export function authenticate(
@@ -39,7 +38,7 @@ export function authenticate(
   query: PermissionQuery | null = null,
 ): Actor | Promise<Actor> {
   const { authorization } = call
-  // The length is asked first, as every call comes here.
+  // The cheap check of the length comes first: every call passes here.
   if (authorization === null || (authorization.length < 8 && bearer(authorization) === ''))
     throw new ApiError('UNAUTHORIZED', 'key required')
   const verdict = verify(verifier, presentRootKey(authorization, query, call))
@@ -55,10 +54,10 @@ function actorOf(verdict: Verdict, query: PermissionQuery | null, call: Call): A
   return new VerifiedActor(record, requireRootKey(record), call)
 }
 
-/** Asked before anything is taken: a key of somebody's product must not lose credits or tokens where it is no use. */
+/** Runs before any charge: a customer's key that is sent by mistake must not lose credits or tokens. */
 function requireRootKey({ forWorkspaceId }: KeyRecord): WorkspaceId {
   if (forWorkspaceId === null) throw new ApiError('UNAUTHORIZED', 'root key required')
-  return forWorkspaceId as WorkspaceId // minted here and nowhere else
+  return forWorkspaceId as WorkspaceId // the only place that makes one, besides `inWorkspace`
 }
 
 class VerifiedActor implements Actor {
@@ -76,7 +75,7 @@ class VerifiedActor implements Actor {
   get isOperator() {
     return this.record.isOperator
   }
-  // Only the audit log asks for these two, so only then are they worked out.
+  // Computed on demand: only the audit log needs address and user agent.
   get location() {
     return this.call.clientAddress()
   }
@@ -86,10 +85,10 @@ class VerifiedActor implements Actor {
   }
 }
 
-/** Of a header that may be long: it is kept with each audit event. */
+/** The header may be long, and each audit event stores it. */
 const USER_AGENT_CHARACTERS_MAX = 256
 
-/** Only an operator root key that holds `*` may make, change and see workspaces. @throws as {@link authenticate}. */
+/** Requires an operator root key that holds `*`. @throws as {@link authenticate}. */
 export async function authenticateOperator(verifier: Verifier, call: Call): Promise<Actor> {
   const actor = await authenticate(verifier, call, anyOf('*'))
   if (!actor.isOperator)
@@ -97,27 +96,27 @@ export async function authenticateOperator(verifier: Verifier, call: Call): Prom
   return actor
 }
 
-/** The workspace that an operator acts in besides its own; it has been looked up. */
+/** Lets an operator act in another workspace. @param id Of a workspace that was looked up. */
 export function inWorkspace({ isOperator }: Actor, { id }: { id: string }): WorkspaceId {
   if (!isOperator) throw new Error('only an operator acts in another workspace')
-  return id as WorkspaceId // minted for operators, who may make every one
+  return id as WorkspaceId // an operator may access every workspace
 }
 
-/** For rules that are only known once something was looked up. @throws ApiError INSUFFICIENT_PERMISSIONS */
+/** For a right that is known only after a look-up. @throws ApiError INSUFFICIENT_PERMISSIONS */
 export function requirePermission(actor: Pick<Actor, 'permissions'>, query: PermissionQuery): void {
   if (!holdsPermissions(actor.permissions, query)) throw insufficientPermissions(query, actor.permissions)
 }
 
-/** What permissions of a resource name: `<resource>.<id or *>.<action>`. */
+/** A right on things that permissions name: `<resource>.<id or *>.<action>`. */
 export type Right = { resource: 'api' | 'ratelimit' | 'identity'; action: string }
 
 const onAll = ({ resource, action }: Right) => `${resource}.*.${action}`
 const onOne = ({ resource, action }: Right, id: string) => `${resource}.${id}.${action}`
 
 /**
- * Before something is looked up that the caller names otherwise than the permission does, such as a key, whose API counts:
- * a root key without the right on anything at all is told nothing of what there is.
- * @throws ApiError INSUFFICIENT_PERMISSIONS, the same as {@link requireOn}.
+ * Requires the right on at least one thing, before a look-up by another id. For example, keys are looked up by key id while
+ * the permission names their API. A root key without the right on anything must not learn what exists.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS, with the message of {@link requireOn}.
  */
 export function requireOnAny(actor: Pick<Actor, 'permissions'>, right: Right): void {
   const [start, end] = [`${right.resource}.`, `.${right.action}`]
@@ -131,9 +130,9 @@ export function requireOnAny(actor: Pick<Actor, 'permissions'>, right: Right): v
 }
 
 /**
- * The right on one thing, once its id is known.
- * @param id Null = there is no such thing. Who has the right on some things only is refused as if it were another's.
- * @throws ApiError INSUFFICIENT_PERMISSIONS, which names no id, whatever there is.
+ * Requires the right on one thing, once its id is known.
+ * @param id Null = it does not exist. A root key with the right on other things only is refused as for an existing one.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS. The message names no id and does not depend on what exists.
  */
 export function requireOn(actor: Pick<Actor, 'permissions'>, right: Right, id: string | null): void {
   const { permissions } = actor
@@ -145,7 +144,7 @@ export function requireOn(actor: Pick<Actor, 'permissions'>, right: Right, id: s
   )
 }
 
-/** For conditions the v1 API answers with UNAUTHORIZED instead. @throws ApiError UNAUTHORIZED */
+/** For rights whose absence the v1 API answers with UNAUTHORIZED. @throws ApiError UNAUTHORIZED */
 export function requireRight(actor: Pick<Actor, 'permissions'>, query: PermissionQuery, what: string): void {
   if (!holdsPermissions(actor.permissions, query))
     throw new ApiError(
@@ -167,7 +166,7 @@ const presentRootKey = (authorization: string, query: PermissionQuery | null, ca
   admit: requireRootKey,
 })
 
-/** A limit of the root key itself refused. */
+/** The root key's own rate limit refused the call. */
 export class RootKeyLimited extends ApiError {
   override name = 'RootKeyLimited'
   constructor(readonly limitName: string) {
@@ -212,17 +211,17 @@ function insufficientPermissions(query: PermissionQuery, held: ReadonlySet<strin
   )
 }
 
-/** What stands for an id in messages, as it does in the reference. */
+/** Placeholders for ids in messages, as in the reference. */
 const ID_PLACES = { api: '{apiId}', ratelimit: '{namespaceId}', identity: '{identityId}' } as const
 
 /**
- * A refusal is the same whatever there is: it names no id, neither one that was found nor one that was looked for. What is
- * asked for all, and the one environment there is, are no ids.
+ * Replaces ids with placeholders, so that a refusal does not depend on what exists. `*` and the environment `default` are
+ * no ids and stay.
  */
 function withoutIds(query: PermissionQuery): PermissionQuery {
   if (typeof query !== 'string')
     return 'and' in query ? { and: query.and.map(withoutIds) } : { or: query.or.map(withoutIds) }
   const [, resource, id, action] = /^(api|ratelimit|identity)\.(.+)\.([a-z_]+)$/s.exec(query) ?? []
   if (resource === undefined || id === '*' || query === 'identity.default.read_identity') return query
-  return `${resource}.${ID_PLACES[resource as Right['resource']]}.${action}` // the pattern knows no other
+  return `${resource}.${ID_PLACES[resource as Right['resource']]}.${action}` // the pattern allows only these resources
 }

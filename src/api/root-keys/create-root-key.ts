@@ -12,30 +12,30 @@ import { findGranter, requireHeld, requireNotLater } from './granter.ts'
 import { holdRootKey, insertRootKey } from './store.ts'
 
 export type RootKeyWanted = {
-  /** For people; null = none. */
+  /** Shown to people; null = none. */
   name: string | null
-  /** Each counts once. */
+  /** Duplicates are ignored. */
   permissions: readonly string[]
-  /** Unix ms from which it is refused; null = as the root key that makes it. */
+  /** Refused from this time on, Unix ms; null = as late as the root key that creates it. */
   expiresAt: number | null
-  /** Another workspace that it is for, which only an operator may name; null = the actor's own. */
+  /** Another workspace that the root key is for. Operators only; null = the actor's own. */
   forWorkspaceId: string | null
 }
 
 export type CreatedRootKey = {
   id: string
-  /** The root key itself, which is stored nowhere. */
+  /** The text of the root key, which is not stored. */
   secret: string
-  /** Unix ms from which it is refused; null = never. */
+  /** Refused from this time on, Unix ms; null = never. */
   expiresAt: number | null
 }
 
 /**
- * Makes a root key that holds no more than the actor does, and ends no later. For the actor's own workspace; an operator can
- * name another, such as one that lost its own.
- * @param options.right What the actor must still hold when the root key is made.
+ * Creates a root key that holds no more than the actor and ends no later. It is for the actor's own workspace, or, when an
+ * operator says so, for another one, such as one that lost its own root key.
+ * @param options.right What the actor must still hold when the root key is created.
  * @throws ApiError as {@link findGranter}; INSUFFICIENT_PERMISSIONS for more than the actor may grant; NOT_FOUND for the
- *   workspace; PRECONDITION_FAILED at a bound of it.
+ *   workspace; PRECONDITION_FAILED at a bound of the workspace.
  */
 export async function createRootKey(
   services: Pick<Services, 'database' | 'clock'>,
@@ -67,7 +67,7 @@ export async function createRootKey(
       resources: [{ type: 'rootKey', id, ...changesOf(null, fields) }],
     }
     await audit(tx, actor, [event])
-    // Whose workspace it is sees it too.
+    // The event is also in the audit log of the workspace that the root key is for.
     if (workspaceId !== actor.workspaceId) await audit(tx, elsewhere(actor, workspaceId), [event])
     touch(hash)
     return { id, secret, expiresAt }

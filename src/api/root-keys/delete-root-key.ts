@@ -10,11 +10,11 @@ import { asAsked, findGranter, requireMayChange } from './granter.ts'
 import { countOtherOperatorKeys, findRootKey, lockRootKeys, softDeleteRootKeys } from './store.ts'
 
 /**
- * Revokes a root key of the actor's workspace for good: the very next request with it is refused.
+ * Revokes a root key of the actor's workspace for good: the next request with it is refused.
  * @param options.right What the actor must still hold when it is deleted.
- * @param options.isGrantedToo Also deletes the root keys that it granted, and what those granted.
- * @throws ApiError NOT_FOUND; as {@link findGranter}; INSUFFICIENT_PERMISSIONS for one that holds more than the actor does;
- *   PRECONDITION_FAILED for the last operator root key.
+ * @param options.isGrantedToo Also delete the root keys that it created, directly or through others.
+ * @throws ApiError NOT_FOUND; as {@link findGranter}; INSUFFICIENT_PERMISSIONS for a root key that holds more than the
+ *   actor; PRECONDITION_FAILED for the last operator root key.
  */
 export async function deleteRootKey(
   services: Pick<Services, 'database' | 'clock'>,

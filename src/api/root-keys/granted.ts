@@ -14,12 +14,15 @@ import {
   softDeleteRootKeys,
 } from './store.ts'
 
-/** A root key may have made thousands, and they thousands more: each of these makes a few statements for all of them. */
+/**
+ * A change of all root keys that one root key created, directly or through others. There may be many thousands: each
+ * function makes a few statements for all of them.
+ */
 type Change = { tx: AnySql; touch: Touch; actor: Actor; now: number }
 
 /**
- * After a root key got an earlier end: what it granted in its workspace ends then too, and what that granted. Workspaces
- * that an operator made are on their own.
+ * Ends the root keys that a root key created in its workspace, directly or through others, no later than itself. Root keys
+ * of workspaces that an operator created are independent of the operator's end.
  */
 export async function shortenGranted(change: Change, id: string, expiresAt: number): Promise<void> {
   const { tx, actor, now } = change
@@ -30,7 +33,10 @@ export async function shortenGranted(change: Change, id: string, expiresAt: numb
   await record(change, rows, { verb: 'update', after: (row) => ({ ...row, expiresAt }) })
 }
 
-/** Disables all that a root key granted, and what that granted, in every workspace. @throws as {@link requireMayChange}. */
+/**
+ * Disables the root keys that a root key created, directly or through others, in every workspace.
+ * @throws as {@link requireMayChange}.
+ */
 export async function disableGranted(change: Change, granter: Granter, id: string): Promise<void> {
   const granted = await lockGranted(change.tx, id)
   for (const row of granted) requireMayChange(granter, change.actor, row)
@@ -39,7 +45,7 @@ export async function disableGranted(change: Change, granter: Granter, id: strin
   await record(change, rows, { verb: 'update', after: (row) => ({ ...row, enabled: false }) })
 }
 
-/** Deletes them instead. */
+/** As {@link disableGranted}, but deletes them. */
 export async function deleteGranted(change: Change, granter: Granter, id: string): Promise<void> {
   const rows = await lockGranted(change.tx, id)
   for (const row of rows) requireMayChange(granter, change.actor, row)
@@ -49,7 +55,7 @@ export async function deleteGranted(change: Change, granter: Granter, id: string
 
 const idsOf = (rows: readonly GrantedRow[]) => rows.map(({ id }) => id)
 
-/** In the log of the workspace of each. */
+/** Writes an audit event in the workspace of each root key. */
 async function record(
   { tx, touch, actor }: Change,
   rows: readonly GrantedRow[],

@@ -5,17 +5,17 @@ import { type Actor, anyOf, requirePermission } from './authorize.ts'
 import { findRootKey, type RootKeyRow } from './store.ts'
 
 /**
- * What a root key may grant. Nobody grants what they do not hold, nor for longer than they last themselves, and nobody
- * touches the life of a root key that holds more. All of it is asked inside the transaction, of the row under its lock: what
- * was known when the request came may have been taken since.
+ * The root key that grants. It may grant only permissions that it holds, until its own end at the latest, and may not
+ * change a root key that holds more. All checks use its row, read and locked inside the transaction: its rights may have
+ * changed since the request arrived.
  */
 export type Granter = { id: string; holds: (permission: string) => boolean; expiresAt: number | null }
 
 /**
- * The root key that acts, as it is now. The caller has locked it.
+ * The acting root key as it is now. The caller has locked its row.
  * @param options.right What it must still hold.
- * @throws ApiError UNAUTHORIZED, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS when it was deleted, disabled, ended or lost the
- *   right since the request was let in.
+ * @throws ApiError UNAUTHORIZED, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS when it was deleted, disabled, ended or lost
+ *   the right since the request was authenticated.
  */
 export async function findGranter(
   tx: AnySql,
@@ -34,13 +34,13 @@ export async function findGranter(
   return { id: row.id, holds, expiresAt: row.expiresAt }
 }
 
-/** The root key that acts, as it was when the request was let in: enough to refuse by, not to grant. */
+/** The acting root key as it was when the request was authenticated: good enough to refuse by, not to grant by. */
 export const asAsked = ({ rootKeyId: id, permissions }: Actor): Pick<Granter, 'id' | 'holds'> => ({
   id,
   holds: (permission) => permissions.has('*') || permissions.has(permission),
 })
 
-/** @throws ApiError INSUFFICIENT_PERMISSIONS naming what is asked for and not held. */
+/** @throws ApiError INSUFFICIENT_PERMISSIONS naming the wanted permissions that the granter does not hold. */
 export function requireHeld({ holds }: Granter, permissions: readonly string[]): void {
   const missing = permissions.filter((permission) => !holds(permission))
   if (missing.length > 0)
@@ -51,7 +51,8 @@ export function requireHeld({ holds }: Granter, permissions: readonly string[]):
 }
 
 /**
- * To change a root key's life, hold all that it holds; an operator's is for operators alone. What it holds is not said.
+ * Changing a root key's life needs every permission that it holds; an operator root key can be changed by operators only.
+ * The error does not say what the root key holds.
  * @throws ApiError INSUFFICIENT_PERMISSIONS
  */
 export function requireMayChange(
@@ -71,7 +72,7 @@ export function requireMayChange(
 export const endsLater = (one: number | null, other: number | null): boolean =>
   other !== null && (one === null || one > other)
 
-/** @throws ApiError INSUFFICIENT_PERMISSIONS when that would outlive the granter. */
+/** @throws ApiError INSUFFICIENT_PERMISSIONS when the wanted end is later than the granter's. */
 export function requireNotLater({ expiresAt }: Granter, wanted: number | null): void {
   if (expiresAt === null || !endsLater(wanted, expiresAt)) return
   throw new ApiError(

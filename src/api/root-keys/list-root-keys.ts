@@ -4,8 +4,8 @@ import type { Actor } from './authorize.ts'
 import { countRootKeys, listRootKeyRows } from './store.ts'
 
 /**
- * Root keys of the actor's workspace, oldest first; never their text.
- * @param filter.grantedBy Only those that this root key made; null = whoever made them.
+ * Root keys of the actor's workspace, oldest first, without their texts.
+ * @param filter.grantedBy Only those that this root key created; null = no filter.
  */
 export async function listRootKeys(
   { sql }: Pick<Services, 'sql'>,

@@ -2,7 +2,7 @@ import { countGone } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
-/** Where root keys themselves live (sql/0001). */
+/** The workspace that holds the rows of all root keys (sql/0001). */
 export const ROOT_WORKSPACE_ID = 'ws_root'
 export const ROOT_KEYSPACE_ID = 'ks_root'
 
@@ -15,7 +15,7 @@ export type RootKeyRow = {
   enabled: boolean
   expiresAt: number | null
   createdAt: number
-  /** The root key that made it; null = the start did, or it is older than that this is kept. */
+  /** The root key that created it. Null = created at a start, or before this column existed. */
   grantedBy: string | null
 }
 
@@ -32,7 +32,7 @@ export type NewRootKey = {
   now: number
 }
 
-/** @returns false when a key of this hash exists already, deleted ones included. */
+/** @returns false when a key with this hash exists, deleted ones included. */
 export async function insertRootKey(sql: AnySql, key: NewRootKey): Promise<boolean> {
   const rows = await sql`
     insert into keys (id, workspace_id, keyspace_id, hash, start, name, for_workspace_id, root_permissions, is_operator,
@@ -45,22 +45,22 @@ export async function insertRootKey(sql: AnySql, key: NewRootKey): Promise<boole
   return rows.length > 0
 }
 
-/** Keeps a root key as it is until the transaction ends: what it grants meanwhile, it held. */
+/** Locks a root key against changes until the transaction ends, so that it still holds what it grants meanwhile. */
 export async function holdRootKey(tx: AnySql, id: string): Promise<void> {
   await tx`select 1 from keys where keyspace_id = ${ROOT_KEYSPACE_ID} and id = ${id} for share`
 }
 
 /**
- * Keeps a root key from being changed by others until the transaction ends, and the one that changes it: what is read of
- * both from now on holds. With an operator's all operator root keys are kept, or of the last two that go at once, each would
- * be let go for the other.
+ * Locks the root key that changes and the one that is changed until the transaction ends, so that what is read of both
+ * stays true. For an operator root key it locks all operator root keys: otherwise two transactions could each delete one of
+ * the last two.
  */
 export async function lockRootKeys(
   sql: AnySql,
   workspaceId: WorkspaceId,
   { id, actorId }: { id: string; actorId: string },
 ): Promise<void> {
-  // In order of their ids, in one statement: two that lock the same ones then never wait for each other.
+  // In one statement, in the order of their ids: transactions that lock the same rows then do not deadlock.
   await sql`
     select 1 from keys
      where keyspace_id = ${ROOT_KEYSPACE_ID} and deleted_at is null
@@ -74,9 +74,9 @@ export async function lockRootKeys(
 export type GrantedRow = RootKeyRow & { workspaceId: string; grantedBy: string }
 
 /**
- * The live root keys that this one made, and those that they made, through deleted ones too; locked until the transaction
- * ends. One that is being made meanwhile holds its maker, so whoever has all of these has waited for it: looked for again
- * until no more come.
+ * Locks the root keys that this one created, directly or through others (also through deleted ones), and returns those not
+ * deleted. A root key that is being created holds its creator's lock, so the search waits for it, and repeats until it
+ * finds no more.
  */
 export async function lockGranted(tx: AnySql, id: string): Promise<GrantedRow[]> {
   for (let known = 0; ; ) {
@@ -100,7 +100,7 @@ const rootKeyColumns = (sql: AnySql) => sql`
   id, name, start, root_permissions as permissions, is_operator as "isOperator", enabled, expires_at as "expiresAt",
   created_at as "createdAt", granted_by as "grantedBy"`
 
-/** One root key that acts for the workspace; null when absent, deleted or another workspace's. */
+/** A root key that acts for the workspace. Null when absent, deleted or of another workspace. */
 export async function findRootKey(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -112,7 +112,10 @@ export async function findRootKey(
   return row ?? null
 }
 
-/** One more than `limit`, by id, after `cursor`. @param options.grantedBy Null = whoever made them. */
+/**
+ * By id, after `cursor`, up to `limit + 1` rows: the extra one shows that there is another page.
+ * @param options.grantedBy Null = no filter.
+ */
 export async function listRootKeyRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -157,7 +160,7 @@ export async function changeRootKey(
      where id = ${id} and deleted_at is null`
 }
 
-/** Gives them an end; they are locked. */
+/** Gives these root keys an end. The caller has locked them. */
 export async function endRootKeys(
   tx: AnySql,
   ids: readonly string[],
@@ -169,7 +172,7 @@ export async function endRootKeys(
      where id = any(${ids as string[]}::text[]) and deleted_at is null`
 }
 
-/** Refuses them from now on; they are locked. */
+/** Disables these root keys. The caller has locked them. */
 export async function disableRootKeys(tx: AnySql, ids: readonly string[], now: number): Promise<void> {
   if (ids.length === 0) return
   await tx`
@@ -188,12 +191,12 @@ export async function softDeleteRootKeys(sql: AnySql, ids: readonly string[], no
     rows.filter(({ isOperator }) => !isOperator),
     ({ workspaceId }) => workspaceId,
   )
-  // In one order, as these lock the workspace's counts.
+  // In a fixed order, as this locks the workspaces' counts.
   for (const [workspaceId, gone] of [...counted].sort(([a], [b]) => (a < b ? -1 : 1)))
     await countGone(sql, workspaceId, { name: 'rootKeys', rows: gone.length })
 }
 
-/** Operator root keys besides this one that may do everything, for good. */
+/** Number of other operator root keys that hold `*` and never end. */
 export async function countOtherOperatorKeys(sql: AnySql, id: string): Promise<number> {
   const [row] = await sql<{ total: number }[]>`
     select count(*)::integer as total from keys
@@ -202,7 +205,7 @@ export async function countOtherOperatorKeys(sql: AnySql, id: string): Promise<n
   return row?.total ?? 0
 }
 
-/** For the start: what is known of a text's hash. */
+/** At start: the operator root key of a text, by its hash. */
 export async function findOperatorKeyByHash(
   sql: AnySql,
   hash: string,

@@ -9,24 +9,25 @@ import { disableGranted, shortenGranted } from './granted.ts'
 import { asAsked, endsLater, findGranter, requireHeld, requireMayChange, requireNotLater } from './granter.ts'
 import { changeRootKey, countOtherOperatorKeys, findRootKey, lockRootKeys } from './store.ts'
 
-/** What is absent stays. */
+/** Absent fields stay. */
 export type RootKeyEdit = {
-  /** For people; null = none. */
+  /** Shown to people; null = none. */
   name?: string | null
-  /** Each counts once. */
+  /** Duplicates are ignored. */
   permissions?: readonly string[]
-  /** False refuses the root key. */
+  /** False disables the root key. */
   enabled?: boolean
-  /** Unix ms from which it is refused; null = never. An earlier end is also that of the root keys it granted. */
+  /** Refused from this time on, Unix ms; null = never. An earlier end also applies to the root keys that it created. */
   expiresAt?: number | null
 }
 
 /**
- * Changes a root key of the actor's workspace, effective on the very next request. What makes it do more or last longer is a
- * grant: bounded by what the actor holds, and by its end.
+ * Changes a root key of the actor's workspace, effective on the next request. Adding permissions or time is a grant:
+ * bounded by the actor's own permissions and end.
  * @param options.right What the actor must still hold when the change is made.
- * @param options.isGrantedToo Also disables the root keys that it granted, and what those granted; only with `enabled: false`.
- * @param options.fieldNames What the caller calls the fields that change, for the audit log.
+ * @param options.isGrantedToo Also disable the root keys that it created, directly or through others; only with `enabled:
+ *   false`.
+ * @param options.fieldNames Names of the changed fields in the caller's words, for the audit log.
  * @throws ApiError NOT_FOUND; as {@link findGranter}; INSUFFICIENT_PERMISSIONS for more than the actor may grant or change;
  *   PRECONDITION_FAILED for the last operator root key.
  */
@@ -64,7 +65,7 @@ export async function updateRootKey(
         )
       const granter = await findGranter(tx, actor, { right, now })
       requireMayChange(granter, actor, rootKey)
-      // Permissions it already has may stay; only what is added must be held by the one who adds it.
+      // The actor must hold added permissions only; existing ones may stay.
       const added = permissions.filter((permission) => !rootKey.permissions.includes(permission))
       requireHeld(granter, added)
       const isGrant =

@@ -4,10 +4,11 @@ import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 
 /**
- * The second step of changing the vault key, in all workspaces: the servers run with `TOLLGATE_VAULT_KEY=new,old` by
- * now, and after this `old` can go.
- * @returns data keys that an older vault key had sealed, and data keys there are.
- * @throws ApiError PRECONDITION_FAILED when the server has no vault key, or one data key does not open; then nothing changes.
+ * Second step of changing the vault key, for all workspaces. First all servers run with `TOLLGATE_VAULT_KEY=new,old`; after
+ * this, `old` can be removed.
+ * @returns how many data keys were sealed by an older vault key, and how many there are.
+ * @throws ApiError PRECONDITION_FAILED when the server has no vault key or a data key cannot be opened. Nothing changes
+ *   then.
  */
 export async function resealVault(
   services: Pick<Services, 'database' | 'clock' | 'vault'>,
@@ -32,5 +33,5 @@ export async function resealVault(
   )
 }
 
-/** For a data key of each of very many workspaces. */
+/** Enough for one data key of each of very many workspaces, ms. */
 const RESEAL_MS = 25_000

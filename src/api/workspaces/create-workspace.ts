@@ -9,18 +9,18 @@ import { insertWorkspace } from './store.ts'
 
 export type CreatedWorkspace = {
   id: string
-  /** Holds `*` in the new workspace and nothing elsewhere. */
+  /** Holds `*` in the new workspace and nothing in others. */
   rootKey: {
     id: string
-    /** The root key itself, which is stored nowhere. */
+    /** The text of the root key, which is not stored. */
     secret: string
-    /** Unix ms from which it is refused, as the one that made it; null = never. */
+    /** Unix ms, the same end as of the operator root key that creates it; null = never. */
     expiresAt: number | null
   }
 }
 
 /**
- * Makes a workspace and the first root key of it, which ends with the operator root key that makes it.
+ * Creates a workspace and its first root key, which ends when the operator root key ends.
  * @param operator From `authenticateOperator`.
  * @throws ApiError as {@link findGranter}; PRECONDITION_FAILED at a bound of the server.
  */

@@ -6,11 +6,11 @@ export type WorkspaceRow = {
   name: string
   enabled: boolean
   createdAt: number
-  /** Where it has others than the rest; null = nowhere. */
+  /** Bounds that differ from the default; null = none do. */
   bounds: Partial<Bounds> | null
 }
 
-/** @returns false when the id exists already. */
+/** @returns false when the id exists. */
 export async function insertWorkspace(
   sql: AnySql,
   { id, name, now }: { id: string; name: string; now: number },
@@ -22,8 +22,8 @@ export async function insertWorkspace(
 }
 
 /**
- * One workspace, locked until the transaction ends: of two changes at once, the second sees the first. Not against what is
- * made in it meanwhile: that only asks for the workspace to be there.
+ * Locks a workspace until the transaction ends: the second of two changes at once sees the first. Creating things in the
+ * workspace does not wait for this lock.
  */
 export async function lockWorkspace(sql: AnySql, id: string): Promise<WorkspaceRow | null> {
   const [row] = await sql<WorkspaceRow[]>`
@@ -41,7 +41,10 @@ export async function changeWorkspace(
   await sql`update workspaces set name = ${name}, enabled = ${enabled}, updated_at = ${now} where id = ${id}`
 }
 
-/** One more than `limit`, by id, after `cursor`. The workspace of the root keys themselves is not listed. */
+/**
+ * By id, after `cursor`, up to `limit + 1` rows, without the workspace of the root keys: the extra one shows that there is
+ * another page.
+ */
 export async function listWorkspaceRows(
   sql: AnySql,
   { limit, cursor }: { limit: number; cursor: string },

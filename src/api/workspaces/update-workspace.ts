@@ -7,19 +7,19 @@ import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { changeWorkspace, lockWorkspace } from './store.ts'
 
-/** What is absent stays. */
+/** Absent fields stay. */
 export type WorkspaceChange = {
   name?: string
   /** False refuses every key and root key of the workspace. */
   enabled?: boolean
-  /** Replaces all that were set for this workspace; null = none of its own. */
+  /** Replaces all bounds set for this workspace; null = the defaults. */
   bounds?: Partial<Bounds> | null
 }
 
 /**
- * Renames a workspace, or closes and opens it: a disabled one refuses every key and root key, effective at once.
+ * Renames, disables or enables a workspace, or changes its bounds. Disabling applies to the next request.
  * @param operator From `authenticateOperator`.
- * @throws ApiError NOT_FOUND; PRECONDITION_FAILED for an operator who would disable their own.
+ * @throws ApiError NOT_FOUND; PRECONDITION_FAILED when operators would disable their own workspace.
  */
 export async function updateWorkspace(
   services: Pick<Services, 'database' | 'clock'>,
