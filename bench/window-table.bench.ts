@@ -131,7 +131,7 @@ function memory(isTiny: boolean): void {
   console.log(`  memory: bytes of resident memory a live window (of these in the table): ${line.join(', ')}`)
 }
 
-/** How long single takes and sweep slices last while a table grows to a million windows, and while they expire. */
+/** How long single takes and flush slices last while a table grows to a million windows, and while they expire. */
 function pauses(isTiny: boolean): void {
   const names = new Names(isTiny ? 5_000 : 1_000_000)
   const random = randomNumbers(SEED)
@@ -154,7 +154,7 @@ function pauses(isTiny: boolean): void {
       if (i % 100 === 0) {
         const sliceBefore = Bun.nanoseconds()
         changed.count = 0
-        from = Math.max(0, table.sweep(from, 128, changed))
+        from = Math.max(0, table.collectChanges(from, 128, changed))
         list.push(Bun.nanoseconds() - sliceBefore)
       }
       const name = picked[i] as number // in range
@@ -178,7 +178,7 @@ function pauses(isTiny: boolean): void {
     const at = (share: number) => ((sorted[Math.floor(share * (sorted.length - 1))] ?? 0) / 1e3).toFixed(1)
     console.log(
       `  pauses while ${what}: p50 ${at(0.5)} µs, p99 ${at(0.99)} µs, p99.9 ${at(0.999)} µs, p99.99 ${at(0.9999)} µs, ` +
-        `longest ${at(1)} µs of ${list.length} takes and sweep slices`,
+        `longest ${at(1)} µs of ${list.length} takes and flush slices`,
     )
   }
 }

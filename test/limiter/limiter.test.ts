@@ -131,7 +131,7 @@ describe('exactness', () => {
     }
   })
 
-  test('a counter is the same one however its name is divided', async () => {
+  test('a counter is the same whether its name comes whole or as prefix and rest', async () => {
     await using limiter = await startLimiter({ shards: 0 })
     const name = newCounter()
     const call = { limit: 100, durationMs: HOUR, cost: 1 }
@@ -166,7 +166,7 @@ describe('exactness', () => {
     ])
   })
 
-  test('what the limiter cannot count is refused with an error', async () => {
+  test('limits and costs out of bounds are refused with an error', async () => {
     await using limiter = await startLimiter({ shards: 1 })
     for (const wrong of [{ limit: 2 ** 53 }, { cost: 2 ** 53 }, { cost: -1 }, { limit: Number.NaN }]) {
       expect(take(limiter.router, 'c', wrong)).rejects.toThrow('out of bounds')
@@ -176,7 +176,7 @@ describe('exactness', () => {
 
 describe('restart', () => {
   /** A deployment must not hand out every limit anew, and not count anything twice either. */
-  test('counts survive any number of clean restarts, with other numbers of shards', async () => {
+  test('counts survive clean restarts, with the same or another number of shards', async () => {
     const counters = Array.from({ length: 40 }, newCounter)
     for (const [restart, shards] of [1, 3, 0, 2, 0, 5, 1].entries()) {
       await using limiter = await startLimiter({ shards })
@@ -231,7 +231,7 @@ describe('restart', () => {
     expect(await take(limiter.router, counter)).toMatchObject({ used: 4 })
   })
 
-  test('counts up to 2^53 - 1 are exact after a restart, added up over servers, and never beyond', async () => {
+  test('counts of servers add up after a restart, exactly up to 2^53 - 1 and never beyond', async () => {
     const most = Number.MAX_SAFE_INTEGER
     const counters = { half: newCounter(), whole: newCounter() }
     for (const nodeId of ['node_large_1', 'node_large_2', 'node_large_1']) {
@@ -257,7 +257,7 @@ describe('restart', () => {
   })
 
   /** A rolling upgrade, or one that was started again before its windows were over. */
-  test('segments, rows and spill files of the version before are read', async () => {
+  test('segments, rows and spill files of the release before are read', async () => {
     const counter = newCounter()
     {
       await using limiter = await startLimiter({ nodeId: 'node_new' })
@@ -288,7 +288,7 @@ describe('restart', () => {
     expect(await take(limiter.router, counter)).toMatchObject({ used: 3 + 3 + 5 + 7 + 1 })
   })
 
-  test('a window that is over is not restored', async () => {
+  test('an ended window is not restored', async () => {
     const counter = newCounter()
     {
       await using limiter = await startLimiter()
@@ -308,7 +308,7 @@ describe('restart', () => {
     expect(await storedOf(database.sql, 'node_brief')).toEqual({ windows: 1, used: 1, copies: 1 })
   })
 
-  test('flushing twice counts once, and the next window takes the place of the one before', async () => {
+  test('a second flush counts nothing twice, and the next window replaces the one before', async () => {
     let now = NOW
     const clock = () => now
     const counter = newCounter()
@@ -331,7 +331,7 @@ describe('restart', () => {
   })
 
   /** Found by simulation: a server whose clock was ahead deleted what others were still counting. */
-  test('rows and segments of windows long over are cleared away, but none that is open by the clock of the database', async () => {
+  test('rows and segments of ended windows are deleted, but none whose window is open by the database clock', async () => {
     const insert = (nodeId: string, endMs: number) => database.sql`
       insert into ratelimit_windows (cell, node_id, ends_at, used)
       select gen_random_uuid(), ${nodeId}, ${endMs}, 1 from generate_series(1, 12000)`
@@ -433,7 +433,7 @@ describe('dead and late shards', () => {
     control?.close()
   })
 
-  test('a shard that does not answer in time is an error, and so is what comes after a stop', async () => {
+  test('a call fails when its shard does not answer in time, and after a stop', async () => {
     const silent = new MessageChannel()
     const control = new MessageChannel()
     const router = new LimiterRouter({
@@ -466,7 +466,7 @@ describe('dead and late shards', () => {
 describe('async: true', () => {
   const asked = (counter: string) => ({ counter, limit: 3, durationMs: HOUR, cost: 1 })
 
-  test('is answered at once, refused at the limit of what this thread let through, and charged afterwards', async () => {
+  test('is answered at once from what this thread let through, and charged afterwards', async () => {
     await using limiter = await startLimiter()
     const counter = newCounter()
     const resetAtMs = NOW + HOUR / 2
@@ -477,7 +477,7 @@ describe('async: true', () => {
     expect(await take(limiter.router, counter, { cost: 0 })).toMatchObject({ used: 3 })
   })
 
-  test('learns from the shard what others used, and starts anew with the next window', async () => {
+  test('learns from the shard what other threads used, and begins at 0 with the next window', async () => {
     let now = NOW
     await using limiter = await startLimiter({ clock: () => now })
     const counter = newCounter()
@@ -489,7 +489,7 @@ describe('async: true', () => {
     expect(limiter.router.takeAsync(asked(counter))).toMatchObject({ passed: true, used: 1 })
   })
 
-  test('a dead shard is an error here too', async () => {
+  test('a dead shard is an error for async limits too', async () => {
     const silent = new MessageChannel()
     const control = new MessageChannel()
     const router = new LimiterRouter({
@@ -534,7 +534,7 @@ describe('memory', () => {
   })
 
   /** An abuser that came when memory was full must not get its limit anew from a restart. */
-  test('counters near their limit survive a restart though they have no cell of their own', async () => {
+  test('counters near their limit survive a restart even without a cell of their own', async () => {
     const abuser = newCounter()
     const flood = Array.from({ length: 60_000 }, (_, i) => `flood ${i}`)
     {

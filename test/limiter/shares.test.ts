@@ -33,7 +33,7 @@ function prepare(options: { memoryBytes?: number } = {}) {
 
 /** Findings 3.3: one workspace's flood denied the new identifiers of all others until a restart. */
 describe('while a workspace floods the memory', () => {
-  test('new counters of another are counted exactly, and only its own are over-counted', () => {
+  test('new counters of other workspaces are exact, and only its own are over-counted', () => {
     const { table, take, flood } = prepare()
     expect(flood(FLOODER, 1_000_000)).toBeGreaterThan(10_000) // the flooder meets itself
     for (let i = 0; i < 3_000; i++) {
@@ -46,7 +46,7 @@ describe('while a workspace floods the memory', () => {
   })
 
   /** What gives up its cell is near its limit: forgetting it would be a way to a fresh allowance. */
-  test('a counter that gave up its cell is counted on, and not forgotten by a restart', () => {
+  test('a counter that loses its cell goes on counting, and a restart does not forget it', () => {
     const { table, take, flood } = prepare()
     for (let i = 0; i < 500; i++) take(FLOODER, `customer ${i}`, 3)
     flood(FLOODER, 50_000)
@@ -61,7 +61,7 @@ describe('while a workspace floods the memory', () => {
     for (let i = 0; i < 50_000; i++) expect(take(FLOODER, `flood of ${FLOODER} ${i}`).passed).toBe(false)
   })
 
-  test('two that flood have an equal share each, and neither takes that of a third', () => {
+  test('two flooding workspaces have equal shares, and a third keeps its own', () => {
     const { table, take, flood } = prepare()
     for (let i = 0; i < 2_000; i++) take(THIRD, `user ${i}`, 10)
     for (let round = 0; round < 20; round++)
@@ -79,13 +79,13 @@ describe('while a workspace floods the memory', () => {
     ).toEqual([FLOODER, NEIGHBOUR])
   })
 
-  test('its memory goes back to others when its windows are over', () => {
+  test('its memory is free for others once its windows are over', () => {
     const { table, take, flood, setTime } = prepare()
     flood(FLOODER, 100_000)
     setTime(NOW + 2 * YEAR_MS)
     for (let i = 0; i < 5_000; i++)
       expect(take(NEIGHBOUR, `user ${i}`)).toMatchObject({ passed: true, used: 1 })
-    table.sweep(0, Number.MAX_SAFE_INTEGER, {
+    table.collectChanges(0, Number.MAX_SAFE_INTEGER, {
       ...table.nearLimit.take(NOW),
       hasRoom: () => true,
       add: () => {},

@@ -27,9 +27,9 @@ export const PLANTS: Record<string, { what: string; plant(): void }> = {
   'rewrite-skips': {
     what: 'what a flush wrote is superseded, though what did not change since was not written again',
     plant() {
-      const { sweep } = WindowTable.prototype
-      WindowTable.prototype.sweep = function (from, pagesMax, changed) {
-        return sweep.call(this, from, pagesMax, changed)
+      const { collectChanges } = WindowTable.prototype
+      WindowTable.prototype.collectChanges = function (from, pagesMax, changed) {
+        return collectChanges.call(this, from, pagesMax, changed)
       }
     },
   },

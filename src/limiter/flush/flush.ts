@@ -203,7 +203,7 @@ export class Flusher {
     const { table } = this.options
     const { changed, unchanged } = this
     let segments = 0
-    let from = table.sweep(0, PAGES_PER_SLICE, changed, rewrite)
+    let from = table.collectChanges(0, PAGES_PER_SLICE, changed, rewrite)
     while (from !== -1) {
       for (const cells of [changed, unchanged]) {
         if (cells.hasRoom(CELLS_PER_SLICE)) continue
@@ -211,7 +211,7 @@ export class Flusher {
         await this.rest(++segments)
       }
       await this.nextTurn()
-      from = table.sweep(from, PAGES_PER_SLICE, changed, rewrite)
+      from = table.collectChanges(from, PAGES_PER_SLICE, changed, rewrite)
     }
     // What is left of both, together where it fits.
     if (changed.count + unchanged.count <= CELLS_PER_SEGMENT)
@@ -323,7 +323,7 @@ export class Flusher {
       cells.count = 0
     }
     for (let from = 0; from !== -1; ) {
-      from = table.sweep(from, PAGES_PER_SLICE, this.changed)
+      from = table.collectChanges(from, PAGES_PER_SLICE, this.changed)
       append(this.changed)
     }
     append(table.nearLimit.take(table.nowMs))

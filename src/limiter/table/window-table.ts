@@ -17,15 +17,15 @@ import { OWNERS, OwnerShares, UNKNOWN_OWNER } from './owners.ts'
  * forget a count, and a flood costs its own workspace first.
  */
 export class WindowTable {
-  /** What the last `take` found: used of the window after the decision, a refused cost not included. */
+  /** Result of the last `take`: used of the window after the decision. A refused cost is not included. */
   used = 0
   /** When that window ends, Unix ms. */
   resetAtMs = 0
-  /** The latest time seen; a call that brings an earlier one is decided at this. Only `take`, `advance` and the start move it. */
+  /** The latest time seen. A call that brings an earlier one is decided at this time. */
   nowMs: number
-  /** Cells in use: open windows, and those that are over but not yet swept. */
+  /** Cells in use: open windows, and ended ones that are not freed yet. */
   live = 0
-  /** Of them, changed since they were last gathered. */
+  /** Of them, changed since they were last copied out. */
   dirty = 0
   /** In use; only ever more. */
   pages: number
@@ -34,9 +34,9 @@ export class WindowTable {
   readonly owners = new OwnerShares()
   /** Counters of the sketch that a charge brought to half of their limit or beyond, or that gave up their cell. */
   readonly nearLimit = new NearLimit(NEAR_LIMIT_MAX)
-  /** Of which this is one: all `h0` here lie in one part of so many equal ones. */
+  /** How many shards there are: every `h0` here lies in one of so many equal ranges. */
   private readonly shards: number
-  /** What nodes used whose windows were restored before is in the sketch. */
+  /** The sketch holds counts of other nodes. */
   private sketchKnowsOthers = false
   private readonly words: Int32Array
   /** The same memory: a cell's fourth double is what this node used; a page ends with what others used of its cells. */
@@ -166,7 +166,7 @@ export class WindowTable {
     this.pageDirty[Math.floor(at / PAGE_WORDS)] = 1
   }
 
-  /** Whose a restored cell is, may be known only when its counter is charged. */
+  /** The owner of a restored cell may be known only when its counter is charged. */
   private adopt(at: number, owner: number): void {
     if (owner === UNKNOWN_OWNER) return
     this.owners.lose(this.ownerOf(at))
@@ -174,7 +174,7 @@ export class WindowTable {
     this.words[at + 5] = ((this.words[at + 5] as number) & ~OWNER_MASK) | (owner << OWNER_SHIFT) // in range
   }
 
-  /** The counter has no cell. It gets one only when something is charged, so looking and being refused cost no memory. */
+  /** For a counter without a cell. It gets one only when it is charged: looking and being refused cost no memory. */
   private takeNew(
     h0: number,
     h1: number,
@@ -209,8 +209,8 @@ export class WindowTable {
   }
 
   /**
-   * Takes up what one node wrote before this start; before any `take`. The same window may come several times and in any
-   * order: the newest end counts and, of that, the highest count. It counts as this node's own, and as written.
+   * Restores a window that one node wrote, before any `take`. The same window may come several times, in any order: the
+   * newest end wins, then the highest count. It counts as this node's own, and as written.
    */
   restore(
     h0: number,
@@ -230,7 +230,7 @@ export class WindowTable {
       const known = this.sketch.isActive ? this.sketch.estimate(owner, h1, h2, h3, endMs) : 0
       at = this.makeCell(h0, h1, h2, h3, endMs, owner)
       if (at < 0) {
-        // What others used is to be added to. Once that is mixed with what came of this node, each copy has to be.
+        // Counts of other nodes are added up. Once the sketch holds any, every copy of this node has to be added too.
         const total = this.sketchKnowsOthers ? Math.min(known + used, COUNT_MAX) : Math.max(known, used)
         this.raise(owner, h1, h2, h3, endMs, total)
         this.nearLimit.keep(h0, h1, h2, h3, endMs, used, owner)
@@ -248,7 +248,7 @@ export class WindowTable {
     if (used > (counts[own] as number)) counts[own] = used // in range
   }
 
-  /** All that was restored so far was another node's, and so is only added to what this one counts. */
+  /** What was restored so far is another node's: it is added to what this node counts, and not written by it. */
   markRestoredAsForeign(): void {
     for (let page = 0; page < this.pages; page++) {
       const first = page * PAGE_WORDS
@@ -262,14 +262,19 @@ export class WindowTable {
   }
 
   /**
-   * One slice of a walk over all pages, in the order of their cells' names: frees windows that are over and gathers the
-   * cells changed since the last walk, which then count as written. A page that splits meanwhile stays where it is in that
-   * order, so a walk misses nothing and gathers no cell twice.
-   * @param from 0, or where the slice before ended. @param pagesMax At least 1.
-   * @param rewrite Where windows that did not change are gathered too.
-   * @returns where to go on from, or -1 after the last page.
+   * One slice of a walk over all pages in hash order: frees ended windows and copies out the cells that changed since the
+   * last walk. These count as written from then on. A page that splits keeps its place in the order, so a walk misses no
+   * cell and copies none twice.
+   * @param from 0, or what the slice before returned. @param pagesMax At least 1.
+   * @param rewrite Where unchanged cells are copied out too.
+   * @returns where the next slice begins, or -1 after the last page.
    */
-  sweep(from: number, pagesMax: number, changed: CellBatch, rewrite: CompactionRange = NO_REWRITE): number {
+  collectChanges(
+    from: number,
+    pagesMax: number,
+    changed: CellBatch,
+    rewrite: CompactionRange = NO_REWRITE,
+  ): number {
     let place = from
     for (let pages = 0; pages < pagesMax; pages++) {
       const page = this.directory[place >>> (32 - this.depth)] as number // in range
@@ -277,7 +282,7 @@ export class WindowTable {
       if (isRewritten || this.pageDirty[page] === 1) {
         if (!changed.hasRoom(PAGE_CELLS)) return place
         if (isRewritten && !rewrite.unchanged.hasRoom(PAGE_CELLS)) return place
-        this.gather(page, changed, isRewritten ? rewrite.unchanged : null)
+        this.copyCells(page, changed, isRewritten ? rewrite.unchanged : null)
       }
       if ((this.pageEndsFrom[page] as number) <= this.nowMs) this.rebuild(page, page, 0) // in range
       place += 2 ** (32 - (this.pageDepths[page] as number)) // in range
@@ -286,12 +291,12 @@ export class WindowTable {
     return place
   }
 
-  /** As a call does that only looks: from now on windows are over that end up to then. */
+  /** Moves the time forward: windows that end by then are over. */
   advance(atMs: number): void {
     if (atMs > this.nowMs) this.nowMs = atMs
   }
 
-  /** Takes back that these cells were written. Those whose window has moved on or is over need no writing any more. */
+  /** These cells were not written after all. A cell whose window has moved on or ended needs no writing any more. */
   markChanged(cells: CellBatch): void {
     for (let i = 0; i < cells.count; i++) {
       const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = cells.names.subarray(4 * i, 4 * i + 4)
@@ -312,7 +317,7 @@ export class WindowTable {
     return this.pages * PAGE_BYTES + this.directory.byteLength
   }
 
-  private gather(page: number, changed: CellBatch, unchanged: CellBatch | null): void {
+  private copyCells(page: number, changed: CellBatch, unchanged: CellBatch | null): void {
     this.pageDirty[page] = 0
     const words = this.words
     const first = page * PAGE_WORDS
@@ -422,9 +427,9 @@ export class WindowTable {
   }
 
   /**
-   * In a full page: of the owner with the most cells in the table, at least as many as the average and more than this one
-   * will have, the least used cell. So who has less than the average loses none. Those of unknown owners stay: what is
-   * counted of them in the sketch, everybody would have to look at.
+   * The cell to give up in a full page: the least used one of the owner with the most cells in the table. That owner must
+   * have the average or more, and more than this one will have, so an owner below the average loses none. Cells of unknown
+   * owners stay: every owner would have to look at them in the sketch.
    * @returns where its words begin, or -1.
    */
   private cellToGive(page: number, owner: number): number {
@@ -449,7 +454,7 @@ export class WindowTable {
     return found
   }
 
-  /** Its counter goes on in the sketch. The page stays full, so whatever comes in its place is found as long as it is there. */
+  /** Moves the counter of a cell to the sketch. The page must stay full, or its other cells would not be found. */
   private giveUp(at: number): void {
     const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = this.words.subarray(at, at + 4)
     const owner = this.ownerOf(at)
@@ -530,16 +535,16 @@ export class WindowTable {
 }
 
 /**
- * A part of the names of a shard, stretched to 32 bits: from and until, the latter not included. The parts of one walk after
- * the other cover all cells there were when the first began, whatever pages split meanwhile.
+ * A part of a shard's hash range, stretched to 32 bits; `until` is not included. Ranges that follow one another over several
+ * walks cover every cell that existed when the first began, even while pages split.
  */
 export type CompactionRange = { from: number; until: number; unchanged: CellBatch }
 
-/** So many there are to lie in, and a walk or a rewriting of everything ends. */
+/** How many places there are: where a walk over all pages ends. */
 export const HASH_SPACE = 2 ** 32
 const NO_REWRITE: CompactionRange = { from: 0, until: 0, unchanged: new CellBatch(0) }
 
-/** Where among all names of a shard one lies, as 32 bits: shards own equal parts of `h0`, this is the part stretched. */
+/** The place of a name in its shard's hash range, as 32 bits: shards own equal parts of `h0`, and this stretches one. */
 const placeOf = (h0: number, shards: number) => Math.imul(h0, shards)
 
 /** Where in its page a counter's cell is looked for first: at the beginning of a cache line of two cells. */

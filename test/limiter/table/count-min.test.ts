@@ -12,7 +12,7 @@ const name = (i: number): [number, number] => [
 ]
 
 /** The one thing it must never do: then a flood would give its maker more. */
-test('no open window is estimated below what was charged, while entries are shared, cleared and tags run out', () => {
+test('no open window is under-counted, even when entries are shared or cleared and tags run out', () => {
   fc.assert(
     fc.property(
       fc.record({
@@ -29,7 +29,7 @@ test('no open window is estimated below what was charged, while entries are shar
 })
 
 /** Else one flood would refuse newcomers for ever. */
-test('once its windows are over it is empty again', () => {
+test('the sketch is empty once all its windows are over', () => {
   const sketch = new CountMin(8 * 1024)
   for (let i = 0; i < 10_000; i++) sketch.raise(...name(i), 2_000 + (i % 9_000), 5, 1_000)
   for (let slice = 0; slice < 6; slice++) sketch.expire(1_000, 10_998)
@@ -40,7 +40,7 @@ test('once its windows are over it is empty again', () => {
 })
 
 /** The next charge is added to what is told: a count rounded up by 32 would cost the caller that much each time. */
-test('a count is told as it was said, up to the highest limit, however often it is raised', () => {
+test('the count of a lone counter is exact up to the highest limit, however often it is raised', () => {
   const sketch = new CountMin(64 * 1024)
   for (const from of [0, 255, 65_536, 2 ** 19 - 2, 10_000_019, 2 ** 31 - 4, 2 ** 53 - 4]) {
     const counter = name(from)

@@ -14,7 +14,7 @@ const name = (i: number): [number, number, number] => {
 }
 
 /** The one thing it must never do: then a flood would give its maker more. */
-test('no open window is estimated below what was charged: cells shared, full, cleared, out of ends, beyond their count', () => {
+test('no open window is under-counted, even when cells are shared, full or cleared, and tags or counts run out', () => {
   fc.assert(
     fc.property(
       fc.record({
@@ -66,7 +66,7 @@ describe('a newcomer', () => {
     expect(between(counters, (i) => sketch.estimate(...name(i), endMs)).least).toBeGreaterThanOrEqual(5)
   })
 
-  test('is so more often once they overflow, but nobody else is counted less', () => {
+  test('is over-counted more often once buckets are full, but no counter is under-counted', () => {
     const sketch = new OverflowSketch(2 ** 20)
     const counters = Math.floor(sketch.bytes / 2)
     for (let i = 0; i < counters; i++) sketch.raise(...name(i), endMs, 5, 1_000)
@@ -74,7 +74,7 @@ describe('a newcomer', () => {
     expect(between(counters, (i) => sketch.estimate(...name(i), endMs)).least).toBeGreaterThanOrEqual(5)
   })
 
-  test('is not charged for windows that are over, before they are cleared away either', () => {
+  test('is not charged for ended windows, even before they are cleared', () => {
     const sketch = new OverflowSketch(2 ** 20)
     for (let i = 0; i < 200_000; i++) sketch.raise(...name(i), endMs, 5, 1_000)
     expect(between(200_000, (i) => sketch.estimate(...name(i), 2 * endMs))).toEqual({ least: 0, most: 0 })
@@ -85,7 +85,7 @@ describe('a newcomer', () => {
 })
 
 /** Else one flood would refuse newcomers for ever. */
-test('once its windows are over it is empty again, whichever way they were counted', () => {
+test('the sketch is empty once all its windows are over, wherever they were counted', () => {
   const sketch = new OverflowSketch(8 * 1024)
   // More counters than cells, more ends than tags, counts too high for a cell.
   for (let i = 0; i < 10_000; i++) sketch.raise(...name(i), 2_000 + (i % 9_000), 1 + (i % 3_000), 1_000)
@@ -100,7 +100,7 @@ test('once its windows are over it is empty again, whichever way they were count
   }
 })
 
-test('counts go on beyond what a cell holds', () => {
+test('counts too high for a cell are kept in the count-min sketch', () => {
   const sketch = new OverflowSketch(64 * 1024)
   for (const used of [1, 1_022, 1_023, 1_024, 70_000, 2 ** 19 - 1]) {
     sketch.raise(...name(1), 2_000, used, 1_000)

@@ -9,7 +9,7 @@ import { takeFrom } from '../support.ts'
 setDefaultTimeout(SLOW_MS)
 
 /** What the table must do, without any cleverness. */
-class ObviousTable {
+class PlainTable {
   private nowMs: number
   private readonly windows = new Map<string, number>()
   constructor(nowMs: number) {
@@ -52,12 +52,12 @@ function nextTime(nowMs: number, random: () => number, stepMsMax: number, durati
 const pick = <T>(list: readonly T[], random: () => number) => list[Math.floor(random() * list.length)] as T // in range
 
 /** A million steps: 100 runs of 10 000. */
-test('the table decides like an obvious one, through growth, expiry, sweeps and steps of the clock', () => {
+test('the table decides like a plain map of windows, through growth, expiry, flushes and clock steps', () => {
   fc.assert(
     fc.property(runs, ({ seed, names, durations, limitMax, stepMsMax, startMs }) => {
       const random = randomNumbers(seed)
       const table = new WindowTable({ memoryBytes: 8 * 2 ** 20, nowMs: startMs })
-      const model = new ObviousTable(startMs)
+      const model = new PlainTable(startMs)
       const changed = new CellBatch(64)
       let from = 0
       let nowMs: number = startMs
@@ -80,7 +80,7 @@ test('the table decides like an obvious one, through growth, expiry, sweeps and 
         }
         if (random() < 0.02) {
           changed.count = 0
-          from = Math.max(0, table.sweep(from, 1 + Math.floor(random() * 10), changed))
+          from = Math.max(0, table.collectChanges(from, 1 + Math.floor(random() * 10), changed))
           if (random() < 0.3) table.markChanged(changed)
         }
       }
@@ -91,7 +91,7 @@ test('the table decides like an obvious one, through growth, expiry, sweeps and 
 })
 
 /** What a flush wrote is all that is left after a crash: it must be the table's own count, for every open window. */
-test('the sweeps of a run add up to the counts of all open windows', () => {
+test('what flushes collect is the count of every open window', () => {
   fc.assert(
     fc.property(runs, fc.boolean(), ({ seed, names, durations, stepMsMax, startMs }, fails) => {
       const random = randomNumbers(seed)
@@ -121,13 +121,13 @@ test('the sweeps of a run add up to the counts of all open windows', () => {
         table.take(h0, h1, h2, h3, 1e9, durationMs, 1, nowMs)
         latest.set(cell.join(), { endMs: table.resetAtMs, used: table.used })
         if (random() < 0.1) {
-          from = Math.max(0, table.sweep(from, 2, changed))
+          from = Math.max(0, table.collectChanges(from, 2, changed))
           write()
         }
       }
       fails = false
       for (let walks = 0; walks < 2; walks++) {
-        for (from = 0; from !== -1; write()) from = table.sweep(from, 2, changed)
+        for (from = 0; from !== -1; write()) from = table.collectChanges(from, 2, changed)
       }
       const open = [...latest].filter(([, { endMs }]) => endMs > table.nowMs)
       for (const [cell, window] of open) expect(written.get(cell)).toEqual(window)
@@ -165,7 +165,7 @@ test('over budget a window is never given more than its limit, however small the
         }
         if (random() < 0.01) {
           changed.count = 0
-          table.sweep(0, 3, changed)
+          table.collectChanges(0, 3, changed)
         }
         if (random() < 0.05) table.sketch.expire(1 + Math.floor(random() * 20_000), table.nowMs)
       }

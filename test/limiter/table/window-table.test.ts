@@ -21,7 +21,7 @@ test('a refused cost is not counted against the window', () => {
   expect(take(5, 11_000)).toEqual({ passed: true, used: 5, resetAtMs: 12_000 }) // the next window starts exactly here
 })
 
-test('cost 0 looks: it passes unless the limit is exceeded, and charges nothing', () => {
+test('cost 0 charges nothing, and passes unless the limit is exceeded', () => {
   const table = newTable()
   const take = (cost: number, limit: number) =>
     takeFrom(table, { counter: 'c', limit, durationMs: 1_000, cost, atMs: 500 })
@@ -44,7 +44,7 @@ test('the limit can change between calls without touching the count', () => {
 })
 
 /** Otherwise a clock corrected by a second would hand out every limit twice. */
-test('a window once closed does not open again when the clock steps back', () => {
+test('an ended window does not open again when the clock steps back', () => {
   const table = newTable()
   const take = (atMs: number) => takeFrom(table, { counter: 'c', limit: 1, durationMs: 1_000, cost: 1, atMs })
   expect(take(1_000)).toEqual({ passed: true, used: 1, resetAtMs: 2_000 })
@@ -70,20 +70,20 @@ test('a counter whose hash is all zeroes is counted like any other', () => {
   const take = () => table.take(0, 0, 0, 0, 2, 1_000, 1, 0)
   expect([take(), take(), take()]).toEqual([true, true, false])
   const batch = new CellBatch(100)
-  table.sweep(0, 1_000, batch)
+  table.collectChanges(0, 1_000, batch)
   expect(batch.count).toBe(1)
   table.markChanged(batch)
   table.take(0, 1, 0, 0, 2, 1_000, 0, 1_000)
   expect(take()).toBe(true)
 })
 
-test('a sweep hands out each changed window once, as it is, and not those that are over', () => {
+test('a flush collects each changed window once, with its current count, and no ended window', () => {
   const table = newTable()
   const take = (counter: string, durationMs: number, atMs: number) =>
     takeFrom(table, { counter, limit: 10, durationMs, cost: 1, atMs })
-  const sweep = () => {
+  const collect = () => {
     const batch = new CellBatch(1_000)
-    expect(table.sweep(0, 1_000, batch)).toBe(-1)
+    expect(table.collectChanges(0, 1_000, batch)).toBe(-1)
     return {
       batch,
       rows: Array.from({ length: batch.count }, (_, i) => [batch.ends[i], batch.used[i]]).sort(),
@@ -94,29 +94,29 @@ test('a sweep hands out each changed window once, as it is, and not those that a
   take('short', 100, 2)
   take('shorter', 50, 2)
   take('other', 10_000, 60) // 'shorter' is over now, before it was ever flushed
-  expect(sweep().rows).toEqual([
+  expect(collect().rows).toEqual([
     [100, 1],
     [10_000, 1],
     [10_000, 2],
   ])
-  expect(sweep().rows).toEqual([])
+  expect(collect().rows).toEqual([])
   take('long', 10_000, 61)
-  const { batch, rows } = sweep()
+  const { batch, rows } = collect()
   expect(rows).toEqual([[10_000, 3]])
   table.markChanged(batch) // the write failed
   take('other', 10_000, 62)
-  expect(sweep().rows).toEqual([
+  expect(collect().rows).toEqual([
     [10_000, 2],
     [10_000, 3],
   ])
   take('look only', 10_000, 63)
   table.take(1, 2, 3, 4, 10, 10_000, 0, 64)
-  expect(sweep().rows).toEqual([[10_000, 1]])
+  expect(collect().rows).toEqual([[10_000, 1]])
 })
 
 /** Postgres writes neighbours in its index at half the cost of rows from anywhere; one statement cannot write a row twice. */
 test.each([1, 2, 3, 7])(
-  'a walk follows the order of the names and gathers a cell once, whatever splits meanwhile, in a shard of %p',
+  'a walk goes in hash order and collects each cell once, even while pages split, as one of %p shards',
   (shards) => {
     const random = randomNumbers(shards)
     const [first, end] = [firstHashOf(shards - 1, shards), firstHashOf(shards, shards)]
@@ -129,29 +129,29 @@ test.each([1, 2, 3, 7])(
     }
     takeNew(5_000)
     const pagesBefore = table.pages
-    const gathered: number[] = []
+    const collected: number[] = []
     const batch = new CellBatch(500)
     for (let from = 0; from !== -1; ) {
-      from = table.sweep(from, 3, batch)
-      for (let i = 0; i < batch.count; i++) gathered.push((batch.names[4 * i] as number) >>> 0) // below its count
+      from = table.collectChanges(from, 3, batch)
+      for (let i = 0; i < batch.count; i++) collected.push((batch.names[4 * i] as number) >>> 0) // below its count
       batch.count = 0
       for (let i = 0; i < 20; i++) take(names[Math.floor(random() * names.length)] ?? 0)
       takeNew(50)
     }
     expect(table.pages).toBeGreaterThan(1.5 * pagesBefore) // or nothing was split meanwhile
-    expect(new Set(gathered).size).toBe(gathered.length)
-    const seen = new Set(gathered)
+    expect(new Set(collected).size).toBe(collected.length)
+    const seen = new Set(collected)
     expect(names.slice(0, 5_000).filter((name) => !seen.has(name))).toEqual([])
     // Within a page, of 32 cells, there is no order.
     let highest = 0
-    for (const [i, name] of gathered.entries()) {
+    for (const [i, name] of collected.entries()) {
       expect(name).toBeGreaterThan(highest)
-      if (i >= 32) highest = Math.max(highest, gathered[i - 32] ?? 0)
+      if (i >= 32) highest = Math.max(highest, collected[i - 32] ?? 0)
     }
   },
 )
 
-test('restored counts of this node are written again, those of others only counted', () => {
+test('restored counts of this node are written again, those of other nodes are only added', () => {
   const table = newTable(1_000)
   const name = [1, 2, 3, 4] as const
   table.restore(...name, 10_000, 4)
@@ -162,20 +162,20 @@ test('restored counts of this node are written again, those of others only count
   table.restore(...name, 5_000, 100) // an older window
   table.restore(9, 9, 9, 9, 1_000, 100) // over
   const batch = new CellBatch(100)
-  table.sweep(0, 1_000, batch)
+  table.collectChanges(0, 1_000, batch)
   expect(batch.count).toBe(0) // all of it is in Postgres already
 
   expect(table.take(...name, 9, 10_000, 1, 1_000)).toBe(true)
   expect(table.used).toBe(9)
   expect(table.take(...name, 9, 10_000, 1, 1_000)).toBe(false)
-  table.sweep(0, 1_000, batch)
+  table.collectChanges(0, 1_000, batch)
   expect([batch.count, batch.used[0], batch.ends[0]]).toEqual([1, 4, 10_000])
   expect(table.take(...name, 9, 10_000, 9, 10_000)).toBe(true) // the next window starts from nothing
   expect(table.used).toBe(9)
 })
 
 /** What is stored tells the same window once for each flush that wrote it, in segments that come in any order. */
-test('of the copies of a window the newest end and the highest count are restored, in whatever order they come', () => {
+test('the copy of a window with the newest end and the highest count is restored, in whatever order copies come', () => {
   type Copy = { node: number; end: number; used: number }
   const copies = fc.array(
     fc.record({
@@ -212,7 +212,7 @@ test('of the copies of a window the newest end and the highest count are restore
 })
 
 /** Near-limit counters come with every flush of a flood: added up they would be refused for ever. */
-test('copies of a window without room are restored as one while no other node is mixed in', () => {
+test('copies of a window that has no cell are not added up, while no other node is restored', () => {
   const table = newTable(1_000, MIB / 8)
   let i = 0
   for (; !table.sketch.isActive; i++) table.restore(Math.imul(i, 0x9e3779b1), i, i, i, 20_000, 1)
@@ -221,12 +221,12 @@ test('copies of a window without room are restored as one while no other node is
   expect(table.used).toBe(80)
 })
 
-test('what did not change is gathered where it is asked for, and parts one after the other cover all there is', () => {
+test('unchanged windows are collected within the compaction range, and ranges in sequence cover the whole table', () => {
   const table = newTable(1_000, 4 * MIB)
   const take = (i: number) => table.take(Math.imul(i, 0x9e3779b1), i, i, i, 10, 100_000, 1, 1_000)
   for (let i = 1; i <= 3_000; i++) take(i)
   const all = new CellBatch(10_000)
-  table.sweep(0, 10_000, all)
+  table.collectChanges(0, 10_000, all)
   expect(all.count).toBe(3_000)
 
   const seen = new Set<number>()
@@ -234,21 +234,21 @@ test('what did not change is gathered where it is asked for, and parts one after
   for (let part = 0; part < 8; part++) {
     const changed = new CellBatch(10_000)
     const unchanged = new CellBatch(10_000)
-    take(part + 1) // is gathered as changed wherever it lies, and not as unchanged
+    take(part + 1) // is collected as changed wherever it lies, and not as unchanged
     const rewrite = { from: part * 2 ** 29, until: (part + 1) * 2 ** 29, unchanged }
-    expect(table.sweep(0, 10_000, changed, rewrite)).toBe(-1)
+    expect(table.collectChanges(0, 10_000, changed, rewrite)).toBe(-1)
     expect(changed.count).toBe(1)
     changedSeen += changed.count
     for (const batch of [changed, unchanged])
       for (let i = 0; i < batch.count; i++) seen.add(batch.names[4 * i + 1] ?? 0)
     for (let i = 3_000 + 500 * part; i < 3_500 + 500 * part; i++) take(i + 1) // pages split meanwhile
-    table.sweep(0, 10_000, new CellBatch(10_000))
+    table.collectChanges(0, 10_000, new CellBatch(10_000))
   }
   expect(changedSeen).toBe(8)
   for (let i = 1; i <= 3_000; i++) expect(seen.has(i)).toBe(true)
 })
 
-test('memory of windows that are over is used again', () => {
+test('the memory of ended windows is used again', () => {
   const table = newTable()
   for (let window = 0; window < 50; window++) {
     for (let i = 0; i < 2_000; i++) {
@@ -266,7 +266,7 @@ test('memory of windows that are over is used again', () => {
 })
 
 /** Metrics tell them, and nobody walks over a million windows to count. */
-test('live and dirty windows are counted as they come, change, are written and end', () => {
+test('the counts of live and dirty windows are right as windows come, change, are written and end', () => {
   const table = newTable()
   const changed = new CellBatch(10_000)
   const openUntil = new Map<string, number>()
@@ -297,7 +297,7 @@ test('live and dirty windows are counted as they come, change, are written and e
     const openUnwritten = [...unwritten].filter(isOpen).length
     expect(table.dirty).toBeGreaterThanOrEqual(openUnwritten)
     table.advance(now)
-    expect(table.sweep(0, Number.MAX_SAFE_INTEGER, changed)).toBe(-1)
+    expect(table.collectChanges(0, Number.MAX_SAFE_INTEGER, changed)).toBe(-1)
     expect(changed.count).toBe(openUnwritten)
     expect([table.live, table.dirty]).toEqual([[...openUntil.keys()].filter(isOpen).length, 0])
     // As after a write that failed: they are to be written again.
@@ -309,6 +309,6 @@ test('live and dirty windows are counted as they come, change, are written and e
     changed.count = 0
   }
   table.advance(now + 60_000)
-  table.sweep(0, Number.MAX_SAFE_INTEGER, changed)
+  table.collectChanges(0, Number.MAX_SAFE_INTEGER, changed)
   expect([table.live, table.dirty, changed.count]).toEqual([0, 0, 0])
 })
