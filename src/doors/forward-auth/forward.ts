@@ -12,8 +12,10 @@ import type { DoorServices, HttpCall } from '../http/endpoint.ts'
 import type { ForwardQuery } from './schema.ts'
 
 /**
- * A proxy asks whether a request may go on to what is behind it. Statuses are the answer here, as nginx, Caddy and Traefik
- * read nothing else: 401 no key, 403 not this one, 429 not now. Whatever else is no answer, and the proxy decides.
+ * Answers a proxy that asks whether it may pass a request on. The status is the answer, as nginx, Caddy and Traefik read
+ * nothing else: 401 no valid key, 403 the key does not allow it, 429 rate limited. On any other status the proxy decides by
+ * its own configuration.
+ * @throws ApiError for every answer but success.
  */
 export async function forward(
   services: Verifier & Pick<DoorServices, 'config' | 'measures'>,
@@ -48,7 +50,7 @@ export async function forward(
   return {}
 }
 
-/** `X-API-Key` first: beside it, `Authorization` may be meant for what is behind the proxy. */
+/** `X-API-Key` comes first: when both are sent, `Authorization` may be meant for the service behind the proxy. */
 function presentedKey(call: HttpCall): string | null {
   const named = call.header('x-api-key')
   if (named !== null && named !== '') return named
@@ -60,16 +62,17 @@ function unauthenticated(call: HttpCall, challenge: string, message: string): Ap
   return new ApiError('UNAUTHENTICATED', message)
 }
 
-/** Decided before any key is looked at: a mistake in the proxy's configuration shows itself on the first request. */
+/** Checked before the key: a mistake in the proxy's configuration then shows on the first request. */
 function readPermissions(text: string): PermissionQuery {
   const query = readPermissionText(text)
   if (query === null) throw badRequest('permissions: Invalid permission query')
   return query
 }
 
-/** `name`, `name,cost=2`, `name,limit=100,duration=60000`; a name may hold commas of its own. */
+/** `name`, `name,cost=2`, `name,limit=100,duration=60000`. A name may contain commas. */
 function readLimit(text: string, index: number, windowMsMax: number): RequestedLimit {
-  // From the end, and not by one regular expression: that would read a text of nothing but settings once for each of them.
+  // Read from the end. One regular expression for the whole text would backtrack: quadratic time for a long list of
+  // settings.
   const parts = text.split(',')
   let named = parts.length
   while (named > 1 && SETTING.test(parts[named - 1] ?? '')) named--
@@ -77,7 +80,7 @@ function readLimit(text: string, index: number, windowMsMax: number): RequestedL
   const values = new Map<string, number>()
   for (const setting of parts.slice(named)) {
     const [, field = '', value = ''] = SETTING.exec(setting) ?? []
-    const { min, max } = BOUNDS[field as keyof typeof BOUNDS] // the pattern knows no others
+    const { min, max } = BOUNDS[field as keyof typeof BOUNDS] // the pattern allows only these fields
     const number = /^\d{1,16}$/.test(value) ? Number(value) : Number.NaN
     if (!(number >= min && number <= max))
       throw badRequest(`ratelimit.${index}: ${field} wants a whole number from ${min} to ${max}`)
@@ -98,17 +101,17 @@ function readLimit(text: string, index: number, windowMsMax: number): RequestedL
 
 const SETTING = /^(cost|limit|duration)=(.*)$/s
 
-/** As in `keys.verifyKey`. */
+/** The same bounds as of `keys.verifyKey`. */
 const BOUNDS = {
   cost: { min: 0, max: COUNT_MAX },
   limit: { min: 0, max: COUNT_MAX },
   duration: { min: 1, max: DURATION_MS_MAX },
 }
 
-/** `decodeURIComponent` gives back what it was, and a usual id stays as it is. */
+/** Percent-encodes what a header cannot carry; `decodeURIComponent` restores it. Usual ids stay as they are. */
 const headerText = (text: string) => text.replace(/[^\x21-\x24\x26-\x7e]/gu, encodeURIComponent)
 
-/** The messages say no more than the holder of the key may know: proxies pass them on. */
+/** Proxies pass the messages on, so they say only what the holder of the key may know. */
 function refusal(
   { outcome, limit }: Verdict,
   { permissions, call, now }: { permissions: PermissionQuery | null; call: HttpCall; now: number },

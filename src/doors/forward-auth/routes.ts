@@ -4,7 +4,7 @@ import { EmptyReply } from '../v1/page.ts'
 import { forward } from './forward.ts'
 import { ForwardQuery } from './schema.ts'
 
-/** Path, schemas, verb. Nothing is decided here; what a call does is in the file named after it. */
+/** Path, schemas and function of the endpoint. */
 export const authRoutes: Endpoint[] = [
   get(
     '/v1/auth.forward',

@@ -1,9 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
 
-/**
- * What a proxy's configuration says of a place. Anything else is refused: a parameter spelt wrongly would leave the
- * place open.
- */
+/** Parameters in a proxy's configuration. Unknown ones are refused: a misspelt parameter would otherwise check nothing. */
 export const ForwardQuery = Type.Object(
   {
     apiId: Type.Optional(

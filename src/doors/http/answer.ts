@@ -4,37 +4,37 @@ import { VERSION } from '../../lib/version.ts'
 import type { Dialect } from './dialect.ts'
 import { failures } from './failures.ts'
 
-/** Sent as `Unkey-Version`. */
+/** Value of the `Unkey-Version` header. */
 const PRODUCT = `tollgate/${VERSION}`
 
-/** What every answer carries, whatever happened. */
+/** Data for the headers that every answer has, and for its body. */
 export type Envelope = Readonly<{
   requestId: string
   /** `performance.now()` when the request arrived. */
   startedAt: number
-  /** Headers a verb added; null = none. */
+  /** Headers that the endpoint added; null = none. */
   addedHeaders: Readonly<Record<string, string>> | null
-  /** The request has an `Origin`: a browser sent it from another page. */
+  /** True when the request has an `Origin`: a page of another origin sent it. */
   isCrossOrigin: boolean
-  /** Below `/v1/`: pages of any origin may read it. */
+  /** True below `/v1/`, which pages of any origin may read. */
   isApi: boolean
-  /** Indent the JSON: `?pretty` was in the URL. */
+  /** Indent the JSON: the URL has `?pretty`. */
   isPretty: boolean
   /** Base of the links in errors. */
   publicUrl: string
-  /** The request's place in a trace, for log lines; null = in none. */
+  /** The request's trace and span, for log lines; null = none. */
   trace: { traceId: string; spanId: string } | null
 }>
 
-/** One that headers can still be added to. */
+/** An envelope to which headers can still be added. */
 export type AddableEnvelope = Envelope & { readonly headers: Record<string, string> }
 
-/** JSON on its way out: {@link responseOf} makes it a Response, `ResponseEncoder` an HTTP message. */
+/** A JSON answer. {@link responseOf} turns it into a Response, `ResponseEncoder` into an HTTP message. */
 export type Answer = {
   readonly status: number
   readonly text: string
   readonly envelope: Envelope
-  /** From the request's arrival. */
+  /** Ms since the request arrived. */
   readonly tookMs: number
 }
 
@@ -51,20 +51,23 @@ export const responseOf = ({ status, text, envelope, tookMs }: Answer): Response
 
 /**
  * Header lines that only some answers have, for an HTTP/1.1 message (`response-encoder.ts`).
- * @throws Error for a value that could not be sent as one line.
+ * @throws Error for a value that cannot be sent as one line.
  */
 export function addedLines(envelope: Envelope, isLast: boolean): string {
   let lines = ''
   const { addedHeaders } = envelope
   for (const name in addedHeaders) {
-    lines += headerLine(name, addedHeaders[name] as string) // it names its own
+    lines += headerLine(name, addedHeaders[name] as string) // the name is a key of the object
   }
   if (envelope.isCrossOrigin) lines += `${EXPOSE}: ${EXPOSED_HEADERS}\r\n`
   if (isLast) lines += 'Connection: close\r\n'
   return lines
 }
 
-/** An error as its dialect words it. A failure of ours is logged here, once, with its cause; the client gets only the request id. */
+/**
+ * An error in the words of its dialect. A failure of the server is logged here, once and with its cause; the client gets
+ * only the request id.
+ */
 export function errorAnswer(
   dialect: Dialect,
   envelope: AddableEnvelope,
@@ -83,7 +86,7 @@ export function errorAnswer(
   return jsonAnswer(envelope, status, body)
 }
 
-/** By which a line of the log is found from a trace, and the other way round. */
+/** Fields that connect a log line with its trace. */
 export const traceFields = ({ trace }: Envelope): { traceId?: string; spanId?: string } =>
   trace === null ? {} : { traceId: trace.traceId, spanId: trace.spanId }
 
@@ -103,7 +106,7 @@ export const headersOf = (
   'Unkey-Latency': latencyOf(tookMs),
 })
 
-/** In hundredths of a millisecond, put together from whole numbers: making text of a fraction takes longer. */
+/** Rounded to 0.01 ms and built from integers: converting a fraction to text takes longer. */
 function latencyOf(tookMs: number): string {
   const hundredths = Math.round(tookMs * 100)
   const rest = hundredths % 100
@@ -111,7 +114,7 @@ function latencyOf(tookMs: number): string {
 }
 
 /**
- * Of this second, RFC 9110 5.6.7. Made once for it: until it ends the clock is not asked again.
+ * The date in the form of RFC 9110 5.6.7. Cached for a second.
  * @param atMs `performance.now()`.
  */
 export function httpDate(atMs = performance.now()): string {
@@ -126,7 +129,7 @@ let dateEndsAtMs = 0
 let dateText = ''
 
 const CORS = { 'Access-Control-Allow-Origin': '*' }
-/** Of everything that is not the API: what a browser must not do with it. Pages add their own policy. */
+/** Security headers of everything outside the API. Pages add their own policy. */
 export const SECURITY = {
   'X-Content-Type-Options': 'nosniff',
   'X-Frame-Options': 'DENY',
@@ -141,22 +144,24 @@ const CONSTANT_LINES = Object.entries({
 })
   .map(([name, value]) => `${name}: ${value}\r\n`)
   .join('')
-/** Up to the constant headers of an HTTP/1.1 message with JSON. */
+/** The first lines of an HTTP/1.1 message with JSON: the status and the constant headers. */
 export const startLines = (status: number): string =>
   `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Unknown'}\r\n${CONSTANT_LINES}`
 
-/** @throws Error for a value that could not be sent as one line: verbs encode what is not theirs (`lib/header-text.ts`). */
+/**
+ * @throws Error for a value that cannot be sent as one line. Endpoints encode text of callers first (`lib/header-text.ts`).
+ */
 export function headerLine(name: string, value: string): string {
   if (!SENDABLE.test(value)) throw new Error(`the header ${name} cannot be sent: ${JSON.stringify(value)}`)
   return `${name}: ${value}\r\n`
 }
-/** ASCII only, so that as many bytes are sent as the text has characters. */
+/** ASCII only, so that the number of bytes sent is the number of characters. */
 const SENDABLE = /^[\t\x20-\x7e]*$/
 const EXPOSE = 'Access-Control-Expose-Headers'
 const EXPOSED_HEADERS =
   'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered, RateLimit, RateLimit-Policy'
 
-/** The answer to OPTIONS. Below `/v1/` a preflight: any origin, the methods and headers the API has. */
+/** The answer to OPTIONS. Below `/v1/` it allows any origin and the API's methods and headers. */
 export const optionsAnswer = (envelope: Envelope, allow: string): Response =>
   new Response(null, {
     status: 204,

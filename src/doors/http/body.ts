@@ -3,12 +3,15 @@ import { shown } from '../../lib/cut-text.ts'
 import { findUnstorable, mayBeUnstorable } from '../../lib/json.ts'
 import type { RequestReader } from './request-reader.ts'
 
-/** Largest body in bytes. A hundred keys with meta, or an identity's 64 000 characters, fit many times over. */
+/**
+ * Largest body in bytes. It is many times larger than a hundred keys with meta, or the 64 000 characters of an identity's
+ * meta.
+ */
 export const BODY_BYTES_MAX = 1_048_576
 
 /**
- * The text of the JSON body. Without a JSON content type it is `{}`, as in the v1 API: the first required field then
- * says so.
+ * The text of the JSON body. Without a JSON content type it is `{}`, as in the v1 API, and the check then names the first
+ * required field.
  * @throws ApiError BAD_REQUEST for a body over {@link BODY_BYTES_MAX}, UNSUPPORTED_MEDIA_TYPE for a compressed one.
  */
 export function readBody(incoming: RequestReader): string | Promise<string> {
@@ -22,11 +25,11 @@ export function readBody(incoming: RequestReader): string | Promise<string> {
   return isJson(incoming.header('content-type')) ? text : '{}'
 }
 
-/** @throws ApiError BAD_REQUEST for malformed JSON and for text that cannot be stored. */
+/** @throws ApiError BAD_REQUEST for malformed JSON and for text that Postgres cannot store. */
 export function parseBody(text: string): unknown {
   let body: unknown
   try {
-    // Some editors and languages begin a text with a byte order mark, which is no part of it.
+    // Some editors and languages put a byte order mark before the text. It is not part of the JSON.
     body = JSON.parse(text.charCodeAt(0) === BYTE_ORDER_MARK ? text.slice(1) : text)
   } catch {
     throw badRequest('the JSON in the body is malformed')

@@ -2,13 +2,14 @@ import { isAddressListed, isAddressOrRange } from '../../lib/address.ts'
 import type { RequestReader } from './request-reader.ts'
 
 /**
- * The client's address: the other end of the socket, or, when that is a trusted proxy, what the proxy says. Of
- * `X-Forwarded-For` the last entry was added by the proxy we talk to, the one before it by the proxy before, and so on;
- * so it is read from the right for as long as the address is a trusted proxy's, and whatever a client put in front of it
- * counts for nothing. `True-Client-IP` and `CF-Connecting-IP` count where there is no `X-Forwarded-For`: a proxy that
- * sends the one may pass on a client's own copy of the others.
+ * The client's address: the other end of the socket, or, when that is a trusted proxy, the address that the proxy names.
+ *
+ * In `X-Forwarded-For` each proxy appends the address that it saw, so the last entry is from the nearest proxy. The list is
+ * read from the right while the addresses are those of trusted proxies; the first other address is the client's. Entries
+ * further left may be forged. `True-Client-IP` and `CF-Connecting-IP` are used only without `X-Forwarded-For`: a proxy that
+ * sets `X-Forwarded-For` may pass on a client's own copy of the other two.
  * @param trustedProxies Addresses and CIDR ranges.
- * @returns null when the address is not known, as on a Unix socket, or when what a proxy says is no address.
+ * @returns null when the address is unknown, as on a Unix socket, or when the proxy names no valid address.
  */
 export function clientAddress(incoming: RequestReader, trustedProxies: readonly string[]): string | null {
   const peer = incoming.peerAddress()
@@ -29,10 +30,10 @@ function lastUntrusted(forwarded: string, trustedProxies: readonly string[]): st
   return address
 }
 
-/** More proxies than this do not stand in a row. */
+/** Longest chain of proxies that is read. */
 const HOPS_MAX = 32
 
-/** Some proxies add the port: `192.0.2.1:443`, `[2001:db8::1]:443`. */
+/** Some proxies add a port: `192.0.2.1:443`, `[2001:db8::1]:443`. */
 function readAddress(text: string): string | null {
   const address = text
     .trim()

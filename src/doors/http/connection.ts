@@ -16,31 +16,31 @@ import type { Reading, Waiting } from './turns.ts'
  * One client's connection: receiving → working → sending → receiving …, and at its end sending → lingering → closed.
  *
  * - receiving: bytes make up a head (`held`), then a body (`body`). A request in one piece is answered from that piece.
- * - working (`isBusy`): a handler has the request. What comes meanwhile is held, and beyond a bound not read.
- * - sending: the client has not taken all of the answer (`unsent`). Bytes are held as before.
+ * - working (`isBusy`): a handler has the request. Bytes that arrive are held; beyond a bound the socket is paused.
+ * - sending: the client has not taken the whole answer (`unsent`). Bytes are held as before.
  * - waiting (`isWaiting`): the next request is held, and other connections go first (`turns.ts`).
- * - ending (`isEnding`): nothing is read any more; it closes after `unsent`.
- * - lingering (`isLingering`): our side is closed, and what the client still sends is read and dropped. A socket that is closed
- *   with bytes unread resets the connection, and the client may lose the answer.
+ * - ending (`isEnding`): nothing more is read; the connection closes after `unsent`.
+ * - lingering (`isLingering`): our side is closed; bytes that still arrive are read and dropped. Closing a socket with
+ *   unread bytes resets the connection, and the client may lose the answer.
  *
- * Its `receive` runs for every request, so what it does is counted in microseconds.
+ * `receive` runs for every request: microseconds count there.
  */
 export class Connection implements Holder, Waiting, Reading {
-  /** Bytes received and not yet read: `held[heldFrom .. heldTo)`. */
+  /** Bytes received and not yet parsed: `held[heldFrom .. heldTo)`. */
   private held: Buffer = NOTHING
   private heldFrom = 0
   private heldTo = 0
-  /** How many of the next bytes to read are known not to end a head. */
+  /** Number of bytes after `heldFrom` that are known not to contain the end of a head. */
   private searchedBytes = 0
-  /** Of the request that comes, is in work, or was the last. */
+  /** Head of the current request, or of the last one. */
   private head: RequestHead | null = null
-  /** What the last head was read from: mostly the next one is the same, and comparing costs the least. */
+  /** The last head and its bytes. The next head is usually the same, and comparing is the cheapest check. */
   private cached: CachedHead = NO_HEAD
-  /** Of the request that comes. */
+  /** Body of the request being received. */
   private body: RequestBody | null = null
-  /** Of an answer, what the client has not taken yet. */
+  /** The part of an answer that the client has not taken yet. */
   private unsent: Buffer | null = null
-  /** What of all this the thread's budget knows. */
+  /** Bytes that the thread's memory budget has counted for this connection. */
   private countedBytes = 0
   private isBusy = false
   private isWaiting = false
@@ -48,20 +48,20 @@ export class Connection implements Holder, Waiting, Reading {
   private isLingering = false
   private isClosed = false
   private isPaused = false
-  /** In line for its turn to read on in a large body; paused until then. */
+  /** Paused, in line to read on in a large body. */
   private isReadingLater = false
-  /** The client has sent its last byte. */
+  /** The client has closed its sending side. */
   private isHalfClosed = false
-  /** The request in work is the last: what comes after it is not read. */
+  /** The current request is the last: bytes after it are not read. */
   private isCut = false
   private hasSkippedLine = false
   private droppedBytes = 0
   private stopTicks = 0
-  /** Since it began to do what it does now. */
+  /** Seconds in the current state. */
   private seconds = 0
-  /** Of lingering, since a byte came. */
+  /** Seconds of lingering without a byte from the client. */
   private silentSeconds = 0
-  /** What a handler's promise is given. Of the connection, as functions made for each request would be garbage. */
+  /** Callback for a handler's promise. One for each connection: a function for each request would be garbage. */
   private readonly answered: (answer: Answer) => void
   private readonly failed: (cause: unknown) => void
 
@@ -96,21 +96,21 @@ export class Connection implements Holder, Waiting, Reading {
       this.hold(chunk, 0)
       if (this.isReceiving()) this.readHeld()
     }
-    release(chunk) // nothing keeps it: what was not used is held as a copy
+    release(chunk) // nothing refers to it: unused bytes were copied
   }
 
-  /** The client takes bytes again. */
+  /** The socket can take bytes again. */
   drained(): void {
     if (this.unsent !== null) this.send(this.unsent)
   }
 
-  /** The client has sent its last byte. It still takes answers. */
+  /** The client has closed its sending side. It can still receive answers. */
   ended(): void {
     this.isHalfClosed = true
     if (this.isReceiving() && !this.isEnding) this.socket.end()
   }
 
-  /** Its turn has come. */
+  /** This connection's turn has come. */
   goOn(): void {
     this.isWaiting = false
     if (this.isReceiving() && !this.isEnding) this.readHeld()
@@ -122,14 +122,15 @@ export class Connection implements Holder, Waiting, Reading {
 
   /**
    * Reads on in a body, or begins the request at the start of `bytes`; at most one request.
-   * @returns how many bytes were used. What is left belongs to a head that is not whole, or to the next request.
+   * @returns how many bytes were used. The rest belongs to an incomplete head or to the next request.
    */
   private read(bytes: Buffer): number {
     if (this.body !== null) return this.readBody(this.body, bytes, 0)
     let { head } = this.cached
     let bodyAt = this.cached.bytes.length
     if (!beginsWith(bytes, this.cached.bytes)) {
-      // RFC 9112 2.2: an empty line before a request is skipped. One, or a client could stay for ever with nothing else.
+      // RFC 9112 2.2: skip an empty line before a request. Only one: a client that sends nothing else must not stay for
+      // ever.
       if (!this.hasSkippedLine && bytes[0] === CARRIAGE_RETURN && bytes[1] === LINE_FEED) {
         this.hasSkippedLine = true
         return 2 + this.read(bytes.subarray(2))
@@ -183,7 +184,7 @@ export class Connection implements Holder, Waiting, Reading {
     return used
   }
 
-  /** @returns where a head ends; -1 = not yet, or never: then it is refused. */
+  /** @returns the end of the head; -1 = not there yet, or the request was refused because it can never come. */
   private findHeadEnd(bytes: Buffer): number {
     const end = bytes.indexOf(HEAD_END, Math.max(0, this.searchedBytes - HEAD_END.length + 1))
     if (end !== -1 && end + HEAD_END.length <= HEAD_BYTES_MAX) {
@@ -233,7 +234,7 @@ export class Connection implements Holder, Waiting, Reading {
     }
   }
 
-  /** Whether the answer to the request in work is the last: then it says so. */
+  /** Whether the connection closes after the current request's answer, which then says so. */
   private isLast(): boolean {
     if (this.head?.isLast === true || this.isCut) return true
     return (this.server.isClosing || this.isHalfClosed) && this.heldTo === 0
@@ -247,7 +248,7 @@ export class Connection implements Holder, Waiting, Reading {
     this.send(message, length)
   }
 
-  /** Nothing more is read. */
+  /** Stops reading for good. */
   private end(): void {
     this.isEnding = true
     this.body?.drop()
@@ -264,16 +265,16 @@ export class Connection implements Holder, Waiting, Reading {
     this.searchedBytes = 0
   }
 
-  /** Writes `message[0 .. length)`; goes on with the next request once all is written. */
+  /** Writes `message[0 .. length)`, and starts the next request once everything is written. */
   private send(message: Buffer, length = message.length): void {
     const written = this.socket.write(message, 0, length)
     if (written < 0) {
-      this.socket.terminate() // the client is gone, which nothing else may tell while reading is paused
+      this.socket.terminate() // the client is gone; nothing else would notice while reading is paused
       return
     }
     if (written < length) {
       const rest = message.subarray(written, length)
-      // The writer's bytes are the next answer's soon. Others stay, and are not copied each time some are taken.
+      // The writer reuses its bytes for the next answer, so copy those. Other messages need no copy.
       this.unsent = message === this.server.writer.bytes ? Buffer.from(rest) : rest
       this.account()
       return
@@ -288,7 +289,7 @@ export class Connection implements Holder, Waiting, Reading {
     else if (this.isHalfClosed) this.socket.end()
   }
 
-  /** Begins what is held, now or when it is its turn. */
+  /** Starts the held request, now or in its turn. */
   private next(): void {
     if (this.isBusy || this.isWaiting) return
     this.isWaiting = true
@@ -299,7 +300,7 @@ export class Connection implements Holder, Waiting, Reading {
 
   private readHeld(): void {
     const used = this.read(this.held.subarray(this.heldFrom, this.heldTo))
-    if (this.isEnding || this.heldTo === 0) return // it gave way
+    if (this.isEnding || this.heldTo === 0) return // memory pressure took the held bytes
     this.heldFrom += used
     if (this.heldFrom === this.heldTo) this.letGo()
     else if (used > 0 && this.held.length > HELD_BYTES_MAX && 4 * this.heldBytes < this.held.length) {
@@ -324,8 +325,9 @@ export class Connection implements Holder, Waiting, Reading {
     const added = chunk.length - from
     if (this.heldTo + added > this.held.length) {
       const bytes = this.heldBytes + added
-      // Moved to the front when that makes room for as many again, else to a piece twice as large: each byte moves a bounded
-      // number of times. Beyond what is held of one client it has the size that is needed: no more comes before it shrinks.
+      // Move the bytes to the front when at least half of the buffer becomes free; otherwise copy them to one twice as
+      // large. So each byte is copied a bounded number of times. Beyond the bound for one client the buffer gets exactly
+      // the needed size: reading is paused then.
       const target =
         2 * bytes <= this.held.length
           ? this.held
@@ -346,7 +348,9 @@ export class Connection implements Holder, Waiting, Reading {
     if (!this.isEnding && !this.isReceiving() && this.heldBytes > HELD_BYTES_MAX) this.pause()
   }
 
-  /** Tells the thread's budget what is held. It may take this connection's turn to give way. */
+  /**
+   * Tells the thread's memory budget how much is held. The budget may then ask connections to give way, this one included.
+   */
   private account(): void {
     const bytes = this.held.length + (this.body?.capacity ?? 0) + (this.unsent?.buffer.byteLength ?? 0)
     if (bytes === this.countedBytes) return
@@ -358,16 +362,16 @@ export class Connection implements Holder, Waiting, Reading {
   giveWay(): void {
     if (this.isClosed) return
     if (this.unsent !== null) {
-      this.socket.terminate() // it does not take what it has
+      this.socket.terminate() // the client does not read its answer
     } else if (this.isBusy) {
-      // The request in work is answered; those behind it are not.
+      // The current request is answered, held ones are not.
       this.isCut = true
       this.letGo()
       this.account()
     } else this.refuse(OUT_OF_MEMORY)
   }
 
-  /** Who sends a large body waits for its turn, and until all of it has room. */
+  /** A large body is read in turns, and only when the whole of it has room. */
   private readLater(body: RequestBody): void {
     if (body.isWhole || this.isReadingLater || this.isHalfClosed) return
     this.isReadingLater = true
@@ -379,7 +383,7 @@ export class Connection implements Holder, Waiting, Reading {
     const { body } = this
     if (body !== null && body.capacity < body.capacityMax) {
       if (!this.server.options.memory.hasRoomFor(body.capacityMax - body.capacity)) return false
-      // It may have been the oldest itself.
+      // `hasRoomFor` may have made this connection give way.
       if (this.body === body) {
         body.reserve()
         this.account()
@@ -402,8 +406,8 @@ export class Connection implements Holder, Waiting, Reading {
   }
 
   /**
-   * For what cannot be answered otherwise: says so, and closes.
-   * @param bytes What begins with the request, where its head was not read.
+   * Answers with an error of the wire and closes.
+   * @param bytes The beginning of the request, when its head was not parsed.
    */
   private refuse(refused: Refused, bytes: Buffer | null = null): void {
     if (this.isClosed || this.isEnding) return
@@ -417,7 +421,7 @@ export class Connection implements Holder, Waiting, Reading {
     this.send(messageOf(this.server.options.refuse(refused), form))
   }
 
-  /** Closes our side, and waits for the client to close its own. */
+  /** Closes our side and waits for the client to close its own. */
   private linger(): void {
     if (this.isHalfClosed) {
       this.socket.end()
@@ -435,7 +439,7 @@ export class Connection implements Holder, Waiting, Reading {
     if (this.droppedBytes > DROPPED_BYTES_MAX) this.socket.terminate()
   }
 
-  /** A second older. */
+  /** Called once a second. */
   age(): void {
     this.seconds++
     if (this.isLingering) {
@@ -447,7 +451,7 @@ export class Connection implements Holder, Waiting, Reading {
     } else if (!this.isBusy && this.seconds >= IDLE_SECONDS) this.close()
   }
 
-  /** The server stops, asked every few milliseconds: who has asked nothing is let go. */
+  /** Called every few milliseconds during a stop: closes the connection when it has no request. */
   finish(): void {
     if (this.isLingering && ++this.stopTicks > LINGER_STOP_TICKS) this.socket.end()
     if (this.isReceiving() && !this.isEnding && this.heldTo === 0 && this.body === null) this.close()
@@ -499,20 +503,20 @@ const CRLF: Buffer = Buffer.from('\r\n')
 const METHOD_HEAD: Buffer = Buffer.from('HEAD ')
 const CARRIAGE_RETURN = 0x0d
 const LINE_FEED = 0x0a
-/** A client may send the next request or two before it has an answer; more is left in the kernel. */
+/** Room for the next few pipelined requests. Further bytes wait in the kernel. */
 const HELD_BYTES_MAX = 65_536
 const HELD_BYTES_FIRST = 1024
-/** Of a body: who sends more waits for its turn to send on. */
+/** After this many bytes of a body the sender waits for its next turn. */
 const PIECE_BYTES_MAX = 65_536
-/** What may come after the last request that is answered: the rest of a body that is too large. */
+/** Bytes that are read and dropped after the last answered request, such as the rest of a body that is too large. */
 const DROPPED_BYTES_MAX = 64 * BODY_BYTES_MAX
-/** A client may keep its connection without using it. */
+/** How long a connection may be idle. */
 const IDLE_SECONDS = 75
-/** From the first byte of a request to its last: 1 MiB in that time is a slow modem. */
+/** Time from the first byte of a request to its last. 1 MiB in that time is the speed of a slow modem. */
 const RECEIVE_SECONDS = 30
-/** For taking an answer. */
+/** Time for receiving an answer. */
 const SEND_SECONDS = 30
-/** For closing the other side, without a byte: who still sends has as long as for a request, and may read only then. */
+/** Time without a byte before lingering ends. A client that still sends has {@link RECEIVE_SECONDS}. */
 const LINGER_SECONDS = 10
 /** The same during a stop, in calls of `finish`: half a second. */
 const LINGER_STOP_TICKS = 100

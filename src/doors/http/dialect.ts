@@ -3,29 +3,29 @@ import type { ApiError } from '../../errors.ts'
 import type { Envelope } from './answer.ts'
 
 /**
- * What differs between the APIs that one server speaks: how input is read and refused, and what bodies of answers look like.
- * The wire, the routing and the operations are the same for all.
+ * The differences between the APIs that one server speaks: how input is read and refused, and the bodies of answers. Wire,
+ * routing and operations are the same for all.
  */
 export type Dialect = {
-  /** Of every path of its own: `/v1/`. */
+  /** Beginning of all its paths, such as `/v1/`. */
   readonly prefix: `/${string}/`
-  /** @returns what reads the input of one endpoint; made once, asked for each request. */
+  /** Makes the input reader of one endpoint. Called once; the reader runs for each request. */
   reader(endpoint: { method: 'GET' | 'POST'; input: TSchema; isFastPath: boolean }): InputReader
   /** The body of a success. */
   success(reply: unknown, envelope: Envelope): unknown
-  /** @param error Of its `cause` nothing is told. */
+  /** @param error Its `cause` must not be shown. */
   failure(error: ApiError, envelope: Envelope): Failure
 }
 
 /**
  * @param raw The JSON of a body, or the parameters of a query string.
- * @throws ApiError BAD_REQUEST which says what is wrong and where.
+ * @throws ApiError BAD_REQUEST naming the place and the problem.
  */
 export type InputReader = (raw: unknown) => unknown
 
 export type Failure = {
   readonly status: number
   readonly body: unknown
-  /** Besides those of every answer; null = none. */
+  /** Headers besides those of every answer; null = none. */
   readonly headers: Readonly<Record<string, string>> | null
 }

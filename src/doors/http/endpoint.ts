@@ -5,26 +5,26 @@ import type { Config } from '../../config.ts'
 import type { ErrorCode } from '../../errors.ts'
 import type { Dialect } from './dialect.ts'
 
-/** The HTTP request that an endpoint answers, as far as a door may know it. */
+/** An HTTP request, as far as an endpoint may know it. */
 export type HttpCall = Call & {
   /** Any header as sent; null when absent. @param name In lower case. */
   header(name: string): string | null
-  /** Response headers beyond the usual ones, set by the door; also sent with an error. */
+  /** Response headers that the endpoint adds; also sent with an error. */
   readonly headers: Record<string, string>
 }
 
-/** What a door carries out calls with: the operations' parts, and the settings of answers. */
+/** Services of the operations, and the settings that answers depend on. */
 export type DoorServices = Services & { readonly config: Pick<Config, 'sendsRatelimitHeaders'> }
 
 /**
- * One method of an API: path, schemas, what to do. The one source for routing, validation and the OpenAPI description.
- * `input` is the body of a POST and the query string of a GET; it is checked before the endpoint runs.
+ * One endpoint of an API. Routing, validation and the OpenAPI description all use this definition. `input` is the schema of
+ * a POST's body or a GET's query string; it is checked before `run`.
  */
 export type Endpoint = {
   readonly method: 'GET' | 'POST'
-  /** How it reads its input and words its answers. */
+  /** The dialect that reads its input and writes its answers. */
   readonly dialect: Dialect
-  /** A read that answers POST just the same, from its query string: some proxies ask with the method they were asked with. */
+  /** A GET that also answers POST from its query string: some proxies ask with the method of the original request. */
   readonly answersPostToo: boolean
   readonly path: `/${string}`
   readonly input: TSchema
@@ -33,20 +33,19 @@ export type Endpoint = {
   /** Status of a success. */
   readonly status: 200 | 202
   /**
-   * `public` endpoints answer without a root key, `key` ones about the key in the request's headers; every other one
-   * must authenticate.
+   * `root-key` endpoints must authenticate, `public` ones need no key, and `key` ones use the key in the request's headers.
    */
   readonly access: Access
   /**
-   * On the path of every request of somebody's product: routed past Elysia. See `server/app.ts`. It gets a body as it came,
-   * with fields that the schema does not know: it may neither list the fields nor pass the body on as a whole.
+   * True on endpoints called for every request of a customer's product: they skip Elysia (`server/app.ts`) and the removal
+   * of unknown fields. Such an endpoint must neither list the fields of its body nor pass the whole body on.
    */
   readonly isFastPath: boolean
-  /** The day the API got it, `YYYY-MM-DD`, where known. */
+  /** The day the API got it, `YYYY-MM-DD`; null when unknown. */
   readonly introduced: string | null
-  /** Every code it may answer with. The tests' client holds all answers to it. */
+  /** Every error code that it may answer with. The tests' client checks all answers against it. */
   readonly errors: readonly ErrorCode[]
-  /** Headers of its own in the answer: name → what it says. */
+  /** Its own response headers: name → description. */
   readonly answerHeaders: Readonly<Record<string, string>>
   readonly run: (services: DoorServices, call: HttpCall, input: unknown) => unknown
 }

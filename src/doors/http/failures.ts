@@ -4,22 +4,23 @@ import { systemTimers, type Timers } from '../../lib/timers.ts'
 import { type LogFields, log } from '../../log.ts'
 
 type Part = NonNullable<ReturnType<typeof unavailablePart>>
-/** A part that is unavailable, or what the database lacks: each is mended in another way. */
+/** An unavailable part, or something that the database has run out of. Each needs another remedy. */
 type Reason = Part | 'disk' | 'memory' | 'connections'
 
 /**
- * Tells why requests failed by a fault of ours. A reason of its own has a line of its own, as a client was given its request
- * id. While the database or a shard is unavailable every call fails for the same reason; those are only counted:
+ * Logs requests that failed because of the server. Each failure with a cause of its own gets a line with its request id.
+ * While the database or a shard is unavailable, calls fail for one reason and are only counted:
  *
- * 1. While it is known that the database is away, or read only, they count to that. Not where its disk or memory is full: the
- *    line of the outage does not tell.
- * 2. Else it is looked a moment later, as the first calls fail before it is known. If it still is not, `requests_failing`.
- * 3. None for ten seconds: `requests_recovered`.
+ * 1. While the database is known to be away or read-only, failures count to that outage, whose line is already logged. A
+ *    full disk or memory of the database is not part of it.
+ * 2. Otherwise failures wait a moment, as the first calls fail before the outage is known. If none is known then:
+ *    `requests_failing`.
+ * 3. After ten seconds without a failure: `requests_recovered`.
  */
 export class Failures {
   readonly #timers: Pick<Timers, 'after'>
   readonly #now: () => number
-  /** That the database is away, or takes no writes. */
+  /** The outages `database` and `database writes`. */
   readonly #known: readonly Episode[]
   readonly #failing: Record<Reason, Episode>
 
@@ -86,17 +87,17 @@ export class Failures {
   }
 }
 
-/** Of this thread. */
+/** Failures of this thread. */
 export const failures = new Failures()
 
 function reasonFor(part: Part, code: string | null): Reason {
   return (part === 'database' && code !== null && LACKS.get(code)) || part
 }
 
-/** Whether it is a way for the database to be away or read only. */
+/** True when the reason is also covered by the outage `database` or `database writes`. */
 const isAbsence = (reason: Reason): boolean => reason === 'database' || reason === 'connections'
 
-/** By Postgres' code. */
+/** By Postgres error code. */
 const LACKS: ReadonlyMap<string, Reason> = new Map([
   ['53100', 'disk'],
   ['53200', 'memory'],
@@ -105,7 +106,7 @@ const LACKS: ReadonlyMap<string, Reason> = new Map([
 const KNOWN_MS = 1000
 const QUIET_MS = 10_000
 
-/** In a line without stacks: where it was thrown says nothing new. */
+/** On a line without stacks, as the place of the throw adds nothing. */
 function reasonOf(cause: unknown): string {
   const texts: string[] = []
   for (let each = cause; each instanceof Error && texts.length < 8; each = each.cause)
@@ -113,7 +114,7 @@ function reasonOf(cause: unknown): string {
   return texts.join(': ')
 }
 
-/** Of Postgres or the network, the first of a chain. */
+/** The first code of Postgres or the network in a chain of causes. */
 function codeOf(cause: unknown): string | null {
   for (let each = cause, depth = 0; each instanceof Error && depth < 8; each = each.cause, depth++)
     if ('code' in each && /^[A-Z0-9_]{5,40}$/.test(String(each.code))) return String(each.code)

@@ -15,25 +15,25 @@ import type { RequestReader } from './request-reader.ts'
 
 export type Handler = (incoming: RequestReader) => Promise<Answer>
 
-/** What a thread answers HTTP requests with, besides what operations need. */
+/** Services for answering HTTP requests, besides those of operations. */
 export type HttpParts = {
   readonly config: Pick<Config, 'log' | 'trustedProxies'>
   readonly measures: Measures
   /** Null = no spans are exported. */
   readonly tracer: Tracer | null
-  /** Base of links to this server, without a trailing slash; known once it listens. */
+  /** Base of links to this server, without a trailing slash. Callable once the server listens. */
   readonly publicUrl: () => string
-  /** Whose errors a path gets that no endpoint has. */
+  /** The dialect of errors for a path without an endpoint. */
   readonly dialectOf: (path: string) => Dialect
 }
 
 /**
- * One endpoint as a function from request to response: read, check, run, answer. The input is checked before any key
- * is looked at: a bad body without a root key is a 400.
+ * Turns an endpoint into a function from request to answer: read, check, run, answer. The input is checked before any key
+ * is looked up: a bad body without a root key is a 400.
  *
- * Elysia routes to this function and does not parse or validate itself. Its own validation words problems its own way,
- * converts queries by other rules than the v1 API's, and costs more on the hot path (see `server/app.ts`).
- * @param options.watched The same services for a request that is traced.
+ * Elysia routes to this function but does not parse or validate: its validation has other texts, converts queries by other
+ * rules than the v1 API, and costs more on the hot path (see `server/app.ts`).
+ * @param options.watched Makes the services for a request that is traced.
  */
 export function handlerOf(
   endpoint: Endpoint,
@@ -68,7 +68,7 @@ export function handlerOf(
       const raw =
         typeof read === 'string' ? parseBody(read) : read instanceof Promise ? parseBody(await read) : read
       const input = readInput(raw)
-      // All that is asked of the database shares one time limit, from here on: the body may have come slowly.
+      // The time limit for all database work of the request starts now, because the body may have arrived slowly.
       if (read instanceof Promise) exchange.waitsSince = performance.now()
       const reply = await duringRequest(exchange, endpoint.run, parts, exchange, input)
       exchange.isAnswered = true
@@ -103,9 +103,9 @@ export function handlerOf(
 }
 
 /**
- * The answer where no endpoint gives one, counted and traced all the same: under one name, as anybody can ask for any
- * path.
- * @param options.isApi False where the API is not, whatever the path: the answer is not for pages of other origins.
+ * The answer for a path without an endpoint. All such answers are counted and traced under one name, because clients can
+ * ask for any path.
+ * @param options.isApi False on a listener without the API: pages of other origins must not read the answer.
  */
 export function unroutedAnswer(
   incoming: RequestReader,
@@ -130,12 +130,12 @@ export function unroutedAnswer(
   return answered
 }
 
-/** Of what may be any path, for messages. */
+/** The path, cut for messages. */
 export const shortPath = ({ path }: Pick<RequestReader, 'path'>): string => cutText(path, PATH_CHARACTERS_MAX)
 
 const PATH_CHARACTERS_MAX = 200
 
-/** Attributes as OpenTelemetry's conventions for HTTP servers have them. The query stays out: it can hold secrets. */
+/** Attributes follow OpenTelemetry's conventions for HTTP servers. The query is left out: it can contain secrets. */
 function endRequest(
   tracer: Tracer,
   trace: Trace,
@@ -175,7 +175,7 @@ function endRequest(
   })
 }
 
-/** One request and its answer. Getters for what only some calls ask: every call makes one of these. */
+/** One request and its answer. Every call creates one, so values that only some calls need are getters. */
 class RequestContext implements AddableEnvelope, HttpCall, AskingRequest {
   readonly startedAt = performance.now()
   readonly requestId = newRequestId(this.startedAt)
@@ -191,13 +191,13 @@ class RequestContext implements AddableEnvelope, HttpCall, AskingRequest {
     private readonly mayBeApi = true,
   ) {}
 
-  /** Takes its place in the caller's trace, or in one of its own, and says so in the answer. */
+  /** Joins the caller's trace, or starts one, and sets `traceparent` on the answer. */
   begin(tracer: Tracer): Trace {
     const trace = tracer.begin(this.header('traceparent'), this.header('tracestate'))
     this.place(trace)
     return trace
   }
-  /** The same where nothing is exported: the caller's trace goes on, if it is one. */
+  /** Joins the caller's trace without exporting spans. */
   join(traceparent: string): void {
     const context = readTraceContext(traceparent, this.header('tracestate'))
     if (context !== null) this.place({ ...context, spanId: newTraceHex(16) })
@@ -228,7 +228,7 @@ class RequestContext implements AddableEnvelope, HttpCall, AskingRequest {
   }
   get isPretty() {
     const { target } = this.incoming
-    // Looked for in every URL, so the cheap test comes first.
+    // Runs for every URL, so the cheap test comes first.
     return target.includes('pretty') && /[?&]pretty(=|&|$)/.test(target)
   }
   get publicUrl() {
@@ -239,7 +239,7 @@ class RequestContext implements AddableEnvelope, HttpCall, AskingRequest {
   }
 }
 
-/** For answers that no endpoint gives. */
+/** The envelope of answers that no endpoint gives. */
 export function openEnvelope(
   incoming: RequestReader,
   deps: Omit<HttpParts, 'measures' | 'tracer'>,

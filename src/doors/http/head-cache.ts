@@ -2,16 +2,16 @@ import { SmallCache } from '../../lib/small-cache.ts'
 import { type Refused, type RequestHead, readHead } from './request-head.ts'
 
 /**
- * The heads of POSTs read lately, by their bytes. A client repeats its head, and finding it costs a tenth of reading it; what
- * is found is the same, since the bytes are. Heads of GETs come once: what is asked is in them.
+ * Recently parsed heads of POST requests, by their bytes. A client repeats its head, and a look-up costs a tenth of
+ * parsing. Heads of GET requests are not cached: their query makes each one different.
  */
 export class HeadCache {
   private readonly heads = new SmallCache<string, CachedHead>(HEADS_MAX)
 
-  /** As {@link readHead}, of the head whose empty line is at `end`. */
+  /** As {@link readHead}, for the head whose empty line is at `end`. */
   read(bytes: Buffer, end: number): CachedHead {
     const length = end + HEAD_END.length
-    // A text of its own: parts of it are kept, and a part of a text keeps the whole of it in memory.
+    // A new string: parts of it are stored, and a substring would keep the whole original in memory.
     const text = bytes.toString('latin1', 0, length)
     if (end > CACHED_HEAD_BYTES_MAX) return uncached(readHead(text, end))
     const cached = this.heads.get(text)
@@ -29,11 +29,11 @@ const uncached = (read: RequestHead | Refused): CachedHead =>
     ? { bytes: NOTHING, head: null, refused: read }
     : { bytes: NOTHING, head: read, refused: null }
 
-/** A head and what it was read from; of one that is not kept, nothing of that. */
+/** A head with the bytes that it was parsed from. Without the bytes when it is not cached. */
 export type CachedHead = {
   readonly bytes: Buffer
   readonly head: RequestHead | null
-  /** Not null where `head` is. */
+  /** Not null when `head` is null. */
   readonly refused: Refused | null
 }
 

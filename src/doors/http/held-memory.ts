@@ -1,38 +1,38 @@
 import type { ConnectionCounts } from '../../observe/measures.ts'
 
-/** Who holds bytes of one client. */
+/** An object that holds bytes of one client. */
 export type Holder = {
-  /** Lets go of what it holds, with an answer where one can be given. */
+  /** Releases held memory, with an answer to the client where possible. */
   giveWay(): void
 }
 
 /**
- * What the connections of one thread hold at a time: bodies that are not whole, requests that wait for their turn, answers
- * that are not taken. Memory counts, not what of it is used.
+ * Bounds the memory that all connections of one thread hold: incomplete bodies, waiting requests, answers not yet taken. It
+ * counts allocated memory, not the used part.
  *
- * - What has come is held, and beyond the bound the oldest holder gives way at once, and then the next. Who sends a request in
- *   one piece and takes its answer holds nothing, and is not touched.
- * - A body of more than 64 KiB is read on when all of it has room; until then it waits unread. When nobody else comes to an
- *   end for half a second, the oldest gives way for it.
+ * - Received bytes are always held. Beyond the bound the oldest holder gives way at once, then the next. A client that
+ *   sends a request in one piece and takes its answer holds nothing and is never affected.
+ * - The rest of a body over 64 KiB is read only when the whole body has room; until then it waits in the kernel. When no
+ *   other holder finishes for half a second, the oldest gives way.
  */
 export class HeldMemory {
   private bytes = 0
-  /** The oldest first: each since it began to hold something. */
+  /** Oldest first, by the time of their first held byte. */
   private readonly holders = new Set<Holder>()
-  /** Since when there was no room for somebody, and nobody came to an end; null = there was. */
+  /** When a body first found no room, with no holder finished since, ms. Null = there is room. */
   private fullSinceMs: number | null = null
   private isGivingUp = false
 
   constructor(
     private readonly bytesMax: number,
     private readonly counts: ConnectionCounts,
-    /** Told when there may be room again. */
+    /** Called when there may be room again. */
     private readonly onRoom: () => void = () => {},
   ) {}
 
   /**
-   * Holders may give way before this returns, `holder` too.
-   * @param before What it held by its last word. @param now What it holds.
+   * Counts a change. Holders may give way before this returns, including `holder`.
+   * @param before Bytes it held at its last call. @param now Bytes it holds now.
    */
   change(holder: Holder, before: number, now: number): void {
     this.bytes += now - before
@@ -45,7 +45,7 @@ export class HeldMemory {
     } else this.giveUpFor(0)
   }
 
-  /** @returns whether there is room for so many bytes more, for which others may have given way. */
+  /** @returns whether `bytes` more fit. Others may have given way for them. */
   hasRoomFor(bytes: number): boolean {
     if (this.bytes + bytes <= this.bytesMax) return true
     const nowMs = performance.now()
@@ -56,7 +56,7 @@ export class HeldMemory {
   }
 
   private giveUpFor(bytes: number): void {
-    // The last one stays: an answer may be larger than everything.
+    // The last holder stays: a single answer may exceed the bound.
     while (this.bytes + bytes > this.bytesMax && this.holders.size > 1) {
       const [oldest] = this.holders
       if (oldest === undefined) return
@@ -65,12 +65,12 @@ export class HeldMemory {
       this.isGivingUp = true
       oldest.giveWay()
       this.isGivingUp = false
-      // It may hold on to the answer that tells it; then the next one is asked.
+      // A holder may keep the memory of its final answer. Then the next one gives way.
       if (this.bytes >= held) this.holders.delete(oldest)
     }
   }
 }
 
-/** Of who comes to an end: it was one of those that the others wait for. */
+/** Releasing this much counts as progress for the bodies that wait for room. */
 const PROGRESS_BYTES_MIN = 65_536
 const PATIENCE_MS = 500

@@ -14,18 +14,19 @@ import type { Turns } from './turns.ts'
 import type { YoungGarbage } from './young-garbage.ts'
 
 /**
- * The HTTP/1 server of one listener: it alone reads what clients send. A connection's bytes (`connection.ts`) become a head
- * (`request-head.ts`) and a body (`request-body.ts`), then an answer by a handler of `fastRoutes`, or by `cold` for all else.
+ * The HTTP/1 server of one listener. A connection's bytes (`connection.ts`) become a head (`request-head.ts`) and a body
+ * (`request-body.ts`), then an answer by a handler of `fastRoutes`, or by `cold` for all else.
  *
  * | refused, and closed after the answer | status |
  * |---|---|
- * | a head, Host, length, target or chunk that is malformed or could be read in two ways | 400 |
+ * | a head, Host, length, target or chunk that is malformed or ambiguous | 400 |
  * | a body over 1 MiB | 400, by the endpoint |
  * | too slow to send; memory of the thread full | 408; 503 |
  * | request line, head or trailers over 16 KiB; unknown `Expect` | 414, 431; 417 |
  * | CONNECT, a coding other than chunked; another version than 1.0 and 1.1 | 501; 505 |
  *
- * Why not Bun.serve: it takes 1.6 × the CPU, cannot bound connections, memory or slow senders: docs/decisions/0001-own-http-front.md.
+ * Why not Bun.serve: it takes 1.6 × the CPU, cannot bound connections, memory or slow senders:
+ * docs/decisions/0001-own-http-front.md.
  */
 export class HttpServer {
   private readonly connections = new Set<Connection>()
@@ -48,7 +49,7 @@ export class HttpServer {
       close: (socket) => this.forget(socket.data),
       error: (socket) => socket.terminate(),
     }
-    // `reusePort` is missing in the types of listeners; several threads sharing a port show that it works.
+    // The types of listeners lack `reusePort`. That several threads can share a port shows that it works.
     this.listener =
       'unix' in where
         ? Bun.listen<Connection>({ unix: where.unix, socket, allowHalfOpen: true })
@@ -63,8 +64,8 @@ export class HttpServer {
   }
 
   /**
-   * A second has passed: cuts off who has been idle, or slow to send or to take, for too long. One walk over all
-   * connections instead of a timer each.
+   * Runs once a second: cuts off connections that were idle, or slow to send or to receive, for too long. One pass over all
+   * connections costs less than a timer each.
    */
   sweep(): void {
     for (const connection of this.connections) connection.age()
@@ -79,18 +80,17 @@ export class HttpServer {
   }
 
   /**
-   * Answers what has come and what comes meanwhile, each connection's last answer with `Connection: close`. Idle ones are
-   * closed after a moment: a client that reuses one may have sent a request that is on its way. What is left after
-   * `patienceMs` is cut off.
+   * Answers received requests and those still arriving, the last of each connection with `Connection: close`. Idle
+   * connections are closed after {@link QUIET_MS}, as a request may be on its way. The rest is cut off after `patienceMs`.
    */
   async stop(patienceMs: number): Promise<void> {
     const { where } = this.options
-    // Connections that the kernel has accepted for us are reset when it stops to listen: those that are there are taken first.
-    // A Unix socket stops at once: its path goes with it, and may be a successor's in the next turn.
+    // The kernel resets accepted connections when it stops listening, so take those first. A Unix socket stops at once: its
+    // path disappears with it, and in the next turn may belong to the next server.
     if (patienceMs > 0 && !('unix' in where))
       for (let turn = 0; turn < 2; turn++) await new Promise(setImmediate)
     this.listener.stop()
-    // Whoever is told that its connection ends opens another: when nobody listens any more, or that is reset as well.
+    // A client whose connection ends opens another. Wait until no thread listens any more, or that one would be reset too.
     if (patienceMs > 0 && 'reusePort' in where && where.reusePort) await Bun.sleep(OTHER_THREADS_MS)
     this.isStopping = true
     const startedMs = performance.now()
@@ -134,34 +134,34 @@ export class HttpServer {
   }
 }
 
-/** Of all threads. */
+/** Shared by all threads. */
 const refusing = new Episode('connections')
 const CALM_MS = 10_000
 
-/** What answers. */
+/** The functions that answer requests. */
 export type HttpApp = {
-  /** By method and path. */
+  /** Handlers by method and path, such as `POST /v1/ratelimits.limit`. */
   fastRoutes: ReadonlyMap<string, Handler>
-  /** Answers everything else. */
+  /** Answers every other request. */
   cold: (request: RequestReader) => Answer | Response | Promise<Answer | Response>
-  /** The answer to what is no request. */
+  /** The answer to bytes that are not a valid request. */
   refuse: (refused: Refused) => Answer
 }
 
 export type HttpServerOptions = HttpApp & {
   where: { hostname: string; port: number; reusePort: boolean } | { unix: string }
-  /** More are refused at once. */
+  /** Further connections are refused at once. */
   connectionsMax: number
-  /** Told of every connection. */
+  /** Counts connections. */
   counts: ConnectionCounts
-  /** Told of all that is received. */
+  /** Counts received bytes. */
   garbage: Pick<YoungGarbage, 'received'>
-  /** Of the thread, as the following. */
+  /** Shared by all listeners of the thread, as are the next ones. */
   memory: HeldMemory
   turns: Turns
 }
 
-/** Longer than a request is on its way from a client next door. */
+/** Longer than a request takes from a client nearby, ms. */
 const QUIET_MS = 150
-/** Until the other threads do not listen either. */
+/** Time for the other threads to stop listening, ms. */
 const OTHER_THREADS_MS = 50

@@ -16,15 +16,15 @@ export type Listener = {
   port: number | null
   /** Where it listens, for people: a URL, the path of a Unix socket, or both. */
   places: string[]
-  /** Takes no more connections, answers what is in flight, then closes. Bounded: what takes longer is cut off. */
+  /** Stops accepting, answers requests in flight, then closes. Cuts off the rest after {@link STOP_MS}. */
   stop(): Promise<void>
 }
 
 /**
- * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both: a {@link HttpServer} on each.
- * @param app What answers; see `http-server.ts`.
- * @param options.isShared Whether other threads listen on the same port; the kernel then spreads connections over them.
- * @throws StartError when the port or the socket cannot be had.
+ * Serves the app of one thread on a TCP port, a Unix socket (mode 0660), or both: one {@link HttpServer} each.
+ * @param app The handlers; see `http-server.ts`.
+ * @param options.isShared True when other threads listen on the same port. The kernel spreads connections over them.
+ * @throws StartError when the port or the socket is not available.
  */
 export async function listen(
   { fastRoutes, cold, refuse }: HttpApp,
@@ -70,7 +70,7 @@ export async function listen(
     port: boundPort,
     places: [url, socketPath].filter((place) => place !== null),
     stop: async () => {
-      // A Unix socket's path goes as soon as it takes no more (Bun does that). Not later: it may be a successor's by then.
+      // Bun removes a Unix socket's path when it stops listening. Later the path may belong to the next server.
       await Promise.all(servers.map((server) => server.stop(STOP_MS)))
       garbage.stop()
     },
@@ -78,8 +78,8 @@ export async function listen(
 }
 
 /**
- * `/metrics` alone, on a port of its own.
- * @throws StartError when the port cannot be had.
+ * Serves only `/metrics`, on a port of its own.
+ * @throws StartError when the port is not available.
  */
 export function listenForMetrics(
   { cold, refuse }: Omit<HttpApp, 'fastRoutes'>,
@@ -109,7 +109,7 @@ export function listenForMetrics(
 const METRICS_CONNECTIONS_MAX = 100
 const METRICS_MEMORY_BYTES = 4 * 2 ** 20
 
-/** How long a stop waits for requests in flight. */
+/** How long a stop waits for requests in flight, ms. */
 const STOP_MS = 2000
 
 function start<T>(where: string, serve: () => T): T {
@@ -121,7 +121,7 @@ function start<T>(where: string, serve: () => T): T {
   }
 }
 
-/** An address others can use: "any address" is not one. */
+/** An address that clients can use instead of "any address". */
 function displayHost(host: string): string {
   if (host === '0.0.0.0' || host === '::') return 'localhost'
   return host.includes(':') ? `[${host}]` : host

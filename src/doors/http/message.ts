@@ -1,15 +1,15 @@
 import { STATUS_CODES } from 'node:http'
 import { type Answer, headerLine, headersOf, httpDate } from './answer.ts'
 
-/** How an answer becomes an HTTP/1.1 message. */
+/** How to write an answer as an HTTP/1.1 message. */
 export type MessageForm = {
   /** The connection closes after it. */
   isLast: boolean
-  /** It answers HEAD: everything but the content. */
+  /** The request was HEAD: the headers without the content. */
   isHead: boolean
 }
 
-/** JSON as an HTTP/1.1 message. The hot endpoints' go by `response-encoder.ts`. */
+/** A JSON answer as an HTTP/1.1 message. Fast endpoints use `response-encoder.ts` instead. */
 export const messageOf = ({ status, text, envelope, tookMs }: Answer, form: MessageForm): Buffer =>
   message(status, Object.entries(headersOf(envelope, 'application/json', tookMs)), Buffer.from(text), form)
 

@@ -3,33 +3,33 @@ import { BODY_BYTES_MAX } from './body.ts'
 import { isTokenCode, isValueCode, type Refused } from './request-head.ts'
 
 /**
- * The body of one request, while it comes. `read` takes what belongs to it; nothing is looked at twice, and what is kept is
- * copied a bounded number of times, however small the parts are.
+ * The body of one request while it is received. `read` takes the body's share of the bytes. However small the pieces are,
+ * no byte is parsed twice, and each is copied a bounded number of times.
  */
 export type RequestBody = {
-  /** @returns where in `bytes` the body's part of them ends. */
+  /** @returns the position in `bytes` where the body, or the piece of it, ends. */
   read(bytes: Buffer, from: number): number
-  /** Memory it holds. */
+  /** Memory it holds, in bytes. */
   readonly capacity: number
-  /** Memory it holds at most. */
+  /** Largest memory it may hold, in bytes. */
   readonly capacityMax: number
-  /** Bytes of it that came. */
+  /** Bytes of the body received so far. */
   readonly length: number
-  /** Takes all the memory that it may need. */
+  /** Allocates all the memory that it may need. */
   reserve(): void
-  /** `read` has seen its end. */
+  /** True when the end has been read. */
   readonly isWhole: boolean
-  /** It has more than {@link BODY_BYTES_MAX}; nothing of it is kept then. */
+  /** It is larger than {@link BODY_BYTES_MAX}, and its bytes were dropped. */
   readonly isTooLarge: boolean
-  /** Why it cannot be read on; null = it can. */
+  /** Why reading stopped; null = it can go on. */
   readonly refused: Refused | null
-  /** All of it, once: nothing is kept then. */
+  /** The whole text. Call it once: it releases the memory. */
   take(): string
-  /** Nothing of it is wanted any more. */
+  /** Releases the memory. */
   drop(): void
 }
 
-/** Of a length that the head says, at most {@link BODY_BYTES_MAX}. */
+/** A body whose length the head gives, at most {@link BODY_BYTES_MAX}. */
 export class MeasuredBody implements RequestBody {
   readonly isTooLarge = false
   readonly refused = null
@@ -65,8 +65,8 @@ export class MeasuredBody implements RequestBody {
 }
 
 /**
- * In chunks, RFC 9112 7.1. Extensions and trailers are read as strictly as a head, bounded, and dropped. A chunk's length
- * is hexadecimal digits and nothing else; its data ends where the length says, with CR LF.
+ * A chunked body, RFC 9112 7.1. Extensions and trailers are parsed as strictly as a head, bounded, and dropped. A chunk's
+ * length consists of hexadecimal digits only; its data ends after that length, with CR LF.
  */
 export class ChunkedBody implements RequestBody {
   isWhole = false
@@ -76,9 +76,9 @@ export class ChunkedBody implements RequestBody {
   private readonly kept = new GrowingBytes(BODY_BYTES_MAX)
   private state: ChunkState = STATE.length
   private digits = 0
-  /** Of the chunk's data, still to come. */
+  /** Remaining bytes of the current chunk's data. */
   private left = 0
-  /** Bytes of extensions and trailers so far, which are bounded together. */
+  /** Bytes of extensions and trailers so far; one bound for both. */
   private asideBytes = 0
 
   read(bytes: Buffer, from: number): number {
@@ -95,14 +95,14 @@ export class ChunkedBody implements RequestBody {
     return at
   }
 
-  /** Of the frame around the data: one byte. */
+  /** Parses one byte outside the data of chunks. */
   private step(byte: number): void {
     switch (this.state) {
       case STATE.length: {
         const digit = HEX_DIGITS[byte] ?? NO_DIGIT
         if (digit !== NO_DIGIT) {
           this.left = 16 * this.left + digit
-          // Zeros in front are bounded as well.
+          // Leading zeros count too.
           if (++this.digits > LENGTH_DIGITS_MAX) this.refuse('a chunk’s length has too many digits')
           else if (this.left + this.kept.length > BODY_BYTES_MAX) this.isTooLarge = true
         } else if (this.digits === 0) this.refuse('a chunk has no length')
@@ -219,19 +219,19 @@ for (let digit = 0; digit < 16; digit++) {
   HEX_DIGITS[text.toUpperCase().charCodeAt(0)] = digit
 }
 
-/** Bytes that come in parts, in one piece that doubles as it fills, so that each is copied twice on average, and never exceeds its bound. */
+/** Bytes received in pieces, in one buffer that doubles when it is full: on average each byte is copied twice. */
 class GrowingBytes {
   length = 0
   private bytes: Buffer = NOTHING
 
   constructor(private readonly bytesMax: number) {}
 
-  /** The caller sees to it that no more than `bytesMax` come. */
+  /** The caller makes sure that no more than `bytesMax` arrive. */
   append(from: Buffer, start: number, end: number): void {
     const length = this.length + end - start
     if (length > this.bytes.length)
       this.grow(Math.min(this.bytesMax, Math.max(BYTES_FIRST, length, 2 * this.bytes.length)))
-    // Calling out for a few bytes costs more than they do.
+    // For a few bytes a loop costs less than calling `copy`.
     if (end - start < 32) for (let i = start, at = this.length; i < end; i++) this.bytes[at++] = from[i] ?? 0
     else from.copy(this.bytes, this.length, start, end)
     this.length = length

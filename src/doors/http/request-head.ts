@@ -1,30 +1,30 @@
 import { isIPv6 } from 'node:net'
 import type { AnyErrorCode } from '../../errors.ts'
 
-/** The start of an HTTP/1 request, read strictly: whatever could be read in two ways is refused. */
+/** The head of an HTTP/1 request, parsed strictly: anything ambiguous is refused. */
 export type RequestHead = {
   readonly method: string
-  /** Path and query as sent, of a URL without its scheme and host, and with one slash less where it began `//v1/`. */
+  /** Path and query as sent. Scheme and host of an absolute URL are removed, and a leading `//v1/` becomes `/v1/`. */
   readonly target: string
-  /** The target without its query. It is compared byte by byte with the known paths: nothing is decoded or normalised. */
+  /** The target without its query. Compared byte by byte with the known paths, neither decoded nor normalised. */
   readonly path: string
   /** Method and path: `POST /v1/ratelimits.limit`. */
   readonly route: string
-  /** Of the body, in bytes; 0 for a chunked one. */
+  /** Length of the body in bytes; 0 for a chunked one. */
   readonly contentLength: number
   readonly isChunked: boolean
   /** The connection closes after the answer: `Connection: close`, or HTTP/1.0. */
   readonly isLast: boolean
   /** The client waits for `100 Continue` before it sends the body. */
   readonly expectsContinue: boolean
-  /** By name in lower case; of a header sent more than once, all values joined by commas. */
+  /** By name in lower case. Values of a repeated header are joined by commas. */
   readonly values: ReadonlyMap<string, string>
 }
 
-/** Why bytes are no request that can be answered. The connection closes after the answer that says so. */
+/** Why bytes are not a valid request. The connection closes after the answer. */
 export type Refused = { readonly code: AnyErrorCode; readonly message: string }
 
-/** Longest head, in bytes, request line included. Cookies and tokens fit; a head that grows and grows does not. */
+/** Longest head in bytes, request line included. Enough for cookies and tokens. */
 export const HEAD_BYTES_MAX = 16_384
 
 /** @param text The head in Latin-1, up to and including the empty line that ends it, at `end`. */
@@ -97,7 +97,7 @@ export function readHead(text: string, end: number): RequestHead | Refused {
     const expectations = elementsOf(expectation).filter((element) => element !== '')
     if (expectations.some((element) => element !== '100-continue'))
       return { code: 'EXPECTATION_FAILED', message: 'no expectation but 100-continue can be met' }
-    // RFC 9110 10.1.1: of HTTP/1.0 it counts for nothing.
+    // RFC 9110 10.1.1: HTTP/1.0 ignores it.
     expectsContinue = !isOld && expectations.length > 0
   }
   const connection = values.get('connection')
@@ -121,7 +121,7 @@ const malformed = (message: string): Refused => ({ code: 'BAD_REQUEST', message 
 
 /**
  * Path and query of a request target: `/path?query`, `http://host/path?query`, or `*` of OPTIONS.
- * @returns null for any other.
+ * @returns null for any other target.
  */
 function readTarget(text: string, method: string): string | null {
   for (let i = 0; i < text.length; i++) {
@@ -135,11 +135,11 @@ function readTarget(text: string, method: string): string | null {
   return withoutDoubledSlash(rest.startsWith('/') ? rest : `/${rest}`)
 }
 
-/** A client whose base URL ends in a slash asks for `//v1/…`. This is the one other spelling that a path has. */
+/** A client whose base URL ends in a slash asks for `//v1/…`. This is the only other accepted spelling of a path. */
 const withoutDoubledSlash = (target: string): string =>
   target.startsWith('//v1/') ? target.slice(1) : target
 
-/** RFC 9110 7.2: a host name, an IPv4 address or an IPv6 address in brackets, and perhaps a port. */
+/** RFC 9110 7.2: a host name, an IPv4 address or an IPv6 address in brackets, optionally with a port. */
 function isHost(text: string): boolean {
   if (HOST_NAME.test(text)) {
     const [, port = ''] = text.split(':')
@@ -161,7 +161,7 @@ const ABSOLUTE = /^https?:\/\/([^/?]*)(.*)$/i
 const HOST_NAME = /^(?:[A-Za-z0-9\-._~]|%[0-9A-Fa-f]{2})+(?::\d{0,5})?$/
 const HOST_IPV6 = /^\[([0-9A-Fa-f:.]+)\](?::(\d{0,5}))?$/
 const DIGITS = /^\d+$/
-/** Any that is known is shorter. */
+/** All known methods are shorter. */
 const METHOD_CHARACTERS_MAX = 24
 const HOST_CHARACTERS_MAX = 261
 const PORT_MAX = 65_535
@@ -177,11 +177,11 @@ const DELETE = 0x7f
 
 const isBlank = (code: number) => code === SPACE || code === TAB
 
-/** RFC 9110 5.5: what a header's value consists of: visible characters, blanks, and bytes beyond ASCII. */
+/** Characters of a header's value, RFC 9110 5.5: visible ASCII, blanks, and bytes above ASCII. */
 export const isValueCode = (code: number): boolean =>
   (code >= SPACE && code !== DELETE && code <= 0xff) || code === TAB
 
-/** RFC 9110 5.6.2: what a header's name consists of. */
+/** Characters of a header's name, RFC 9110 5.6.2. */
 const TOKEN_CODES = new Uint8Array(256)
 for (const character of "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
   TOKEN_CODES[character.charCodeAt(0)] = 1

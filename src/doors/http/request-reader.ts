@@ -6,19 +6,19 @@ export type RequestReader = {
   readonly method: string
   /** As sent, without the query. */
   readonly path: string
-  /** Path and query, or a URL; nothing but the query is read from it. */
+  /** Path and query, or an absolute URL. Only the query is read from it. */
   readonly target: string
   /** @param name In lower case. @returns all values, joined by commas; null when absent. */
   header(name: string): string | null
-  /** The whole body as UTF-8. @throws whatever `tooLarge` makes, for more than `bytesMax`. */
+  /** The whole body as UTF-8. @throws the error of `tooLarge` when it exceeds `bytesMax`. */
   text(bytesMax: number, tooLarge: () => Error): string | Promise<string>
   /** The other end of the socket; null on a Unix socket. */
   peerAddress(): string | null
 }
 
-/** As `http-server.ts` reads it. */
+/** A request read by `http-server.ts`. */
 export class SocketRequest implements RequestReader {
-  /** @param body Null = it was larger than the server keeps. */
+  /** @param body Null = it was larger than {@link BODY_BYTES_MAX}. */
   constructor(
     private readonly head: RequestHead,
     private readonly body: string | null,
@@ -42,12 +42,12 @@ export class SocketRequest implements RequestReader {
     return this.body
   }
   peerAddress() {
-    const address = this.socket.remoteAddress as string | undefined // undefined on a Unix socket, whatever its type says
+    const address = this.socket.remoteAddress as string | undefined // undefined on a Unix socket, despite its type
     return address === undefined || address === '' ? null : address
   }
 }
 
-/** One that no socket brought: made in this process. */
+/** A request made in this process, without a socket. */
 export class CopiedRequest implements RequestReader {
   constructor(
     private readonly request: Request,

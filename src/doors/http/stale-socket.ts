@@ -2,7 +2,7 @@ import { rmSync, statSync } from 'node:fs'
 import { connect } from 'node:net'
 import { StartError } from '../../errors.ts'
 
-/** A killed server leaves its socket file; one that answers belongs to somebody. @throws StartError */
+/** Removes the socket file that a killed server left. @throws StartError when a server answers on it. */
 export async function removeStaleSocket(path: string): Promise<void> {
   const file = statSync(path, { throwIfNoEntry: false })
   if (file === undefined) return

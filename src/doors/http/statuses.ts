@@ -1,6 +1,6 @@
 import type { WIRE_ERRORS } from '../../errors.ts'
 
-/** Of what is refused before it is a request of any API: the wire's own, the same in every dialect. */
+/** Statuses of errors below any API, such as a malformed request. The same in every dialect. */
 export const WIRE_STATUSES = {
   REQUEST_TIMEOUT: 408,
   URI_TOO_LONG: 414,

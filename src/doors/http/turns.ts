@@ -1,24 +1,24 @@
 import type { Timers } from '../../lib/timers.ts'
 
-/** Who has requests that came while it was busy with another. */
+/** A connection with requests that arrived while it was busy. */
 export type Waiting = {
-  /** Its turn: it may begin one of them. */
+  /** Its turn: it may begin one request. */
   goOn(): void
 }
 
-/** Who reads a large body. */
+/** A connection that reads a large body. */
 export type Reading = {
-  /** Its turn: it reads one piece more. @returns false while there is no room for it: it asks to be asked again. */
+  /** Its turn: it reads one more piece. @returns false when there is no room; it is then asked again. */
   readOn(): boolean
 }
 
 /**
- * How much one turn of the event loop does for clients that send without pause, by all connections of a thread together. What
- * is beyond waits in line for the next turn, after what has come for others.
+ * Limits how much one turn of the event loop does for clients that send without pause, over all connections of a thread.
+ * The rest waits for the next turn, so that other clients' bytes come first.
  *
- * - Requests that were held while another was in work: 16 are begun.
- * - Pieces of large bodies, of up to half a megabyte each: 8 are read. The newest goes first: of those that wait for room, the
- *   oldest may be the ones that never end.
+ * - Requests held while another was in work: 16 are begun.
+ * - Pieces of large bodies, of up to half a megabyte each: 8 are read, newest body first. The oldest of those waiting for
+ *   room may be one that never ends.
  */
 export class Turns {
   private begun = 0
@@ -28,7 +28,7 @@ export class Turns {
 
   constructor(private readonly timers: Pick<Timers, 'soon'>) {}
 
-  /** @returns whether it may go on now; else its turn comes, once. */
+  /** @returns true when it may go on now; otherwise `goOn` is called once in its turn. */
   mayGoOn(waiting: Waiting): boolean {
     const mayGoOn = this.waiting.length === 0 && this.begun < BEGUN_MAX
     if (mayGoOn) this.begun++
@@ -37,13 +37,13 @@ export class Turns {
     return mayGoOn
   }
 
-  /** Its turn comes, once. */
+  /** Calls `readOn` in its turn. */
   readLater(reading: Reading): void {
     this.reading.push(reading)
     this.schedule()
   }
 
-  /** There may be room again for those that read. */
+  /** Tries waiting readers again: there may be room. */
   retry(): void {
     if (this.reading.length > 0) this.schedule()
   }

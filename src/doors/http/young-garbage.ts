@@ -3,20 +3,18 @@ import { type Cancel, systemTimers, type Timers } from '../../lib/timers.ts'
 
 /**
  * Runs a young-generation collection right after the answers of a turn, at most every 90 ms, while requests come in.
- * Without it JavaScriptCore lets 30 MB of garbage come together, and requests pause for milliseconds when the memory goes
- * back and is asked for again.
+ * Without it JavaScriptCore lets 30 MB of garbage pile up and then pauses requests for milliseconds while it frees memory.
  *
- * `received(bytes)` counts what comes in; a collection is due once that is half a megabyte, so an idle server never collects.
- * Needs `BUN_IDLE_GC_SECONDS=300`, as `bun run start` sets it: otherwise Bun takes a server for idle whose heap has not grown for
- * ten seconds, and collects everything while requests wait. `edenGC` of `bun:jsc` is not documented: look at it with each
- * new Bun.
- * Why this way: docs/decisions/0004.
+ * `received(bytes)` counts what comes in; a collection is due after half a megabyte, so an idle server never collects.
+ * Needs `BUN_IDLE_GC_SECONDS=300`, as `bun run start` sets it: otherwise Bun treats a server whose heap has not grown for
+ * ten seconds as idle and collects everything while requests wait. `edenGC` of `bun:jsc` is not documented: check it with
+ * each new Bun. Why this way: docs/decisions/0004.
  */
 export class YoungGarbage {
   private receivedBytes = 0
   private readonly cancel: Cancel
 
-  /** @param collect Collects what is young of the thread that calls. */
+  /** @param collect Runs a young-generation collection of the calling thread. */
   constructor({
     timers = systemTimers,
     collect = edenGC,
@@ -28,7 +26,7 @@ export class YoungGarbage {
     })
   }
 
-  /** Requests of so many bytes came: what they leave behind is some ten times as much. */
+  /** Counts the bytes of received requests. They leave about ten times as much garbage. */
   received(bytes: number): void {
     this.receivedBytes += bytes
   }
@@ -38,11 +36,11 @@ export class YoungGarbage {
   }
 }
 
-/** Less than the 100 ms after which JavaScriptCore gives pages back, with room for a timer that is late. */
+/** JavaScriptCore gives pages back after 100 ms; the difference is room for late timers. */
 const EVERY_MS = 90
 /**
- * Some 1 700 calls. Below 20 000 a second it is then done less often, and fewer calls meet it: at 10 000 a second a mean p99 of 1.1
- * instead of 1.4 ms with a fifth of this, which had it every 90 ms (22 rounds in turn on a noisy machine, lower in 15; p99.9 of
- * 4.3 and 4.8). With twice as much, 1.4 too, and left to the runtime 1.7.
+ * About 1 700 calls. Below 20 000 calls a second, collections are then rarer and delay fewer calls. Figures at 10 000 a
+ * second: mean p99 of 1.1 ms, against 1.4 with a fifth of this (a collection every 90 ms), 1.4 with twice as much, and 1.7
+ * without collections (22 rounds in turn on a noisy machine, lower in 15; p99.9 4.3 against 4.8).
  */
 const RECEIVED_BYTES_MIN = 500_000

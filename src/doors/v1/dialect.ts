@@ -9,7 +9,7 @@ import { readQuery } from './query.ts'
 import { STATUSES } from './statuses.ts'
 import { validationMessage } from './validation-message.ts'
 
-/** Unkey's v1 API on the wire: bare results, one error shape, unknown fields dropped, validation texts of its own. */
+/** Unkey's v1 API on the wire: bare results, one error shape, unknown fields dropped, its own validation texts. */
 export const v1: Dialect = {
   prefix: '/v1/',
 
@@ -20,11 +20,11 @@ export const v1: Dialect = {
     }
     if (method === 'GET')
       return (search) => {
-        const query = readQuery(input, search as URLSearchParams) // a GET has nothing else
+        const query = readQuery(input, search as URLSearchParams) // the input of a GET is always its parameters
         check(query)
         return query
       }
-    // Hot endpoints name each field that they read: what is spared them is a copy.
+    // Fast endpoints name each field that they read, so they need no copy without unknown fields.
     const known = isFastPath ? null : knownFieldsOf(input)
     return (body) => {
       check(body)
@@ -49,7 +49,7 @@ export const v1: Dialect = {
   }),
 }
 
-/** With the place in the request before it, as the messages of the schema have it. */
+/** The message with the field's place before it, as in messages of the schema check. */
 function messageOf(error: ApiError): string {
   if (!(error instanceof InvalidInput)) return error.message
   const { index, field, message } = error

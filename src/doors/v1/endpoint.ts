@@ -14,7 +14,7 @@ type Definition<I extends TSchema, R extends TSchema> = {
   answersPostToo?: boolean
   isFastPath?: boolean
   introduced?: string
-  /** Beyond those that every endpoint of its access shares. */
+  /** Error codes besides those that all endpoints of its access share. */
   errors?: readonly ErrorCode[]
   answerHeaders?: Record<string, string>
 }
@@ -24,14 +24,14 @@ type Run<I extends TSchema, R extends TSchema> = (
   input: Static<I>,
 ) => Static<R> | Promise<Static<R>>
 
-/** A read: parameters in the query string. See `query.ts` for how texts become numbers, booleans and lists. */
+/** An endpoint with parameters in the query string. `query.ts` converts texts to numbers, booleans and lists. */
 export const get = <I extends TSchema, R extends TSchema>(
   path: Path,
   definition: Definition<I, R>,
   run: Run<I, R>,
 ): Endpoint => define('GET', path, definition, run)
 
-/** Everything else: a JSON body. */
+/** An endpoint with a JSON body. */
 export const post = <I extends TSchema, R extends TSchema>(
   path: Path,
   definition: Definition<I, R>,
@@ -65,13 +65,13 @@ function define<I extends TSchema, R extends TSchema>(
       ...errors,
     ],
     answerHeaders,
-    run: run as Endpoint['run'], // the boundary itself: doors/http/handle.ts has checked what it passes against `input`
+    run: run as Endpoint['run'], // the boundary: doors/http/handle.ts has checked the input against the schema
   }
 }
 
 const COMMON_ERRORS = ['BAD_REQUEST', 'INTERNAL_SERVER_ERROR'] as const
 const BODY_ERRORS = ['UNSUPPORTED_MEDIA_TYPE'] as const
-/** What `authenticate` may throw. */
+/** Error codes of `authenticate`. */
 const ROOT_KEY_ERRORS = [
   'UNAUTHORIZED',
   'FORBIDDEN',

@@ -1,6 +1,6 @@
 import { Type } from '@sinclair/typebox'
 
-/** Of keys.eraseKey and identities.eraseIdentity. */
+/** Reply of keys.eraseKey and identities.eraseIdentity. */
 export const EraseReply = Type.Object({
   pseudonym: Type.String({
     description: 'Random; stands in counts and audit events where the erased names stood.',

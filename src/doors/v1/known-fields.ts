@@ -1,14 +1,13 @@
 import { KindGuard, type TSchema } from '@sinclair/typebox'
 
 /**
- * What a schema knows of the values it accepts: of every object whose fields it lists, these fields alone, in the order in
- * which they came. The v1 API drops the others silently; and what endpoints share may read a field that this one's schema
- * does not have, and so has not checked.
+ * Makes a function that removes fields unknown to the schema, at every depth, and keeps the order of the rest. The v1 API
+ * ignores unknown fields, and code shared by endpoints must not read a field that this endpoint's schema has not checked.
  *
- * Refused: TypeBox's `Value.Clean`, which changes what it is given, walks the schema again for every value, and checks
- * every value against each option of a union.
- * @returns a function for values that have passed the check; it leaves them as they are.
- * @throws Error for a schema of which this cannot be said, such as a union of two objects.
+ * Not TypeBox's `Value.Clean`: it changes its argument, walks the schema again for every value, and checks every value
+ * against each option of a union.
+ * @returns a function for values that passed the check. It returns a copy where it removes anything.
+ * @throws Error for a schema whose known fields are not clear, such as a union of two objects.
  */
 export function knownFieldsOf(schema: TSchema): (value: unknown) => unknown {
   return readerOf(schema) ?? ((value) => value)
@@ -16,14 +15,14 @@ export function knownFieldsOf(schema: TSchema): (value: unknown) => unknown {
 
 type Reader = (value: unknown) => unknown
 
-/** @returns null where all of a value is known: nothing need be read. */
+/** @returns null when no field of the value can be unknown: nothing has to be read. */
 function readerOf(schema: TSchema): Reader | null {
   if (isScalar(schema) || KindGuard.IsUnknown(schema)) return null
   if (KindGuard.IsObject(schema) && (schema.additionalProperties ?? false) === false)
     return readerOfFields(schema.properties)
   if (KindGuard.IsArray(schema)) {
     const read = readerOf(schema.items)
-    return read === null ? null : (value) => (value as unknown[]).map((each) => read(each)) // checked to be one
+    return read === null ? null : (value) => (value as unknown[]).map((each) => read(each)) // the check made sure that it is a list
   }
   if (KindGuard.IsUnion(schema)) {
     const [option, another] = schema.anyOf.filter((each) => !isScalar(each))
@@ -33,7 +32,7 @@ function readerOf(schema: TSchema): Reader | null {
       return read === null ? null : (value) => (isScalarValue(value) ? value : read(value))
     }
   }
-  // Free-form: `meta` keeps whatever it holds.
+  // Free-form: `meta` keeps all its fields.
   if (KindGuard.IsRecord(schema) && Object.values(schema.patternProperties).every(KindGuard.IsUnknown))
     return null
   throw new Error('which fields of a value this schema knows cannot be said')
@@ -42,7 +41,7 @@ function readerOf(schema: TSchema): Reader | null {
 function readerOfFields(properties: Record<string, TSchema>): Reader {
   const readers = new Map(Object.entries(properties).map(([name, field]) => [name, readerOf(field)]))
   return (value) => {
-    const fields = value as object // checked to be one
+    const fields = value as object // the check made sure that it is an object
     const known: Record<string, unknown> = {}
     for (const [name, field] of Object.entries(fields)) {
       const read = readers.get(name)

@@ -31,8 +31,8 @@ export const livenessRoutes: Endpoint[] = [
 ]
 
 /**
- * 200 as long as limits can be answered; what is degraded is named, not fatal. Cheap enough to be asked all the time: the
- * database is asked once a second at most, and not at all while requests do.
+ * 200 as long as limits can be decided; degraded parts are named in the body. Cheap enough for frequent probes: asks the
+ * database at most once a second, and not at all while other requests do.
  * @throws ApiError INTERNAL_SERVER_ERROR when no shard runs.
  */
 async function liveness({ databaseCondition, limiter }: Pick<DoorServices, 'databaseCondition' | 'limiter'>) {

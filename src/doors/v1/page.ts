@@ -17,7 +17,7 @@ export const PageReply = {
   ),
 }
 
-/** What of a list a query asks for. */
+/** The page that a query asks for, with defaults. */
 export const pageOf = ({
   limit = PAGE_ITEMS_DEFAULT,
   cursor = '',
@@ -26,9 +26,9 @@ export const pageOf = ({
   cursor?: string
 }): Page => ({ limit, cursor })
 
-/** `null` beside a type, where null clears. */
+/** A type or `null`, where null clears the field. */
 export const Nullable = <T extends TSchema>(schema: T, description?: string) =>
   Type.Union([schema, Type.Null()], description === undefined ? {} : { description })
 
-/** Changes that have nothing to tell answer with an empty object. */
+/** The reply of changes that return nothing. */
 export const EmptyReply = Type.Object({})

@@ -3,10 +3,10 @@ import { badRequest } from '../../errors.ts'
 import { unstorableText } from '../../lib/json.ts'
 
 /**
- * A query string as the value its schema describes: numbers from text (an empty text is 0), `true` and `1` against
- * `false`, `0` and the empty text, lists from repeated parameters. A text that does not convert is left as it is, for
- * the schema check to refuse. Parameters the schema does not know are dropped, unless it forbids them.
- * @throws ApiError BAD_REQUEST for text no field may hold, and for parameters the schema forbids.
+ * Converts a query string by its schema: numbers from text (an empty text is 0); booleans from `true` and `1`, or `false`,
+ * `0` and the empty text; lists from repeated parameters. Text that does not convert stays, and the schema check refuses
+ * it. Unknown parameters are dropped, unless the schema forbids them.
+ * @throws ApiError BAD_REQUEST for text that no field may contain, and for parameters that the schema forbids.
  */
 export function readQuery(schema: TSchema, search: URLSearchParams): Record<string, unknown> {
   if (!KindGuard.IsObject(schema)) throw new Error('a query schema must be an object')
@@ -22,7 +22,7 @@ export function readQuery(schema: TSchema, search: URLSearchParams): Record<stri
       if (reason !== null) throw badRequest(`${name}: ${reason}`)
     }
     if (isList(property)) query[name] = texts
-    else query[name] = texts.length === 1 ? convert(property, texts[0] as string) : texts // length checked
+    else query[name] = texts.length === 1 ? convert(property, texts[0] as string) : texts // it has one element
   }
   return query
 }
@@ -41,7 +41,7 @@ function convert(schema: TSchema, text: string): unknown {
   }
 }
 
-/** Also inside `T | null`, which is how an optional number is written where the specification allows null. */
+/** Also reads `T | null`, the type of optional numbers where the specification allows null. */
 function kindOf(schema: TSchema): 'number' | 'boolean' | 'text' {
   const types: unknown[] = [schema.type, ...(schema.anyOf ?? []).map((option: TSchema) => option.type)]
   if (types.includes('integer') || types.includes('number')) return 'number'

@@ -1,11 +1,11 @@
 import type { AnyErrorCode, ErrorCode } from '../../errors.ts'
 import { WIRE_STATUSES } from '../http/statuses.ts'
 
-/** Every code of the v1 API with its HTTP status. */
+/** The HTTP status of every error code in the v1 API. */
 export const STATUSES: Readonly<Record<AnyErrorCode, number>> = {
   ...({
     BAD_REQUEST: 400,
-    UNAUTHENTICATED: 401, // only where a proxy asks: it must tell "who are you?" from "not you"
+    UNAUTHENTICATED: 401, // forward-auth only: proxies need to tell a missing key (401) from a refused one (403)
     UNAUTHORIZED: 403, // on purpose: the v1 API never answers 401
     FORBIDDEN: 403,
     DISABLED: 403,

@@ -2,8 +2,8 @@ import { Kind, type TUnsafe, Type, TypeRegistry } from '@sinclair/typebox'
 import { TIME_MS_MAX } from '../../lib/bounds.ts'
 
 /**
- * A time in Unix milliseconds from outside. What is plainly a time in seconds is refused: as milliseconds it lies in the
- * first years of 1970, and a key that ends there is dead, a range that begins there takes in everything.
+ * A time in Unix ms from a caller. A time that is plainly in seconds is refused: read as ms it is in early 1970, so a key
+ * would be expired at once, and a range would begin before all data.
  */
 export const UnixMs = ({
   minimum = 0,
@@ -22,7 +22,7 @@ export const UnixMs = ({
 
 export const isUnixMs = (schema: { [Kind]?: string }) => schema[Kind] === KIND
 
-/** As seconds from the year 2001 to 5138, as milliseconds until March 1973. */
+/** Read as seconds from 2001 to 5138; as milliseconds until March 1973. */
 export const looksLikeSeconds = (value: number) => value >= 1e9 && value < 1e11
 
 const KIND = 'UnixMs'

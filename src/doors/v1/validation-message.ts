@@ -4,9 +4,9 @@ import { shown } from '../../lib/cut-text.ts'
 import { isUnixMs, looksLikeSeconds } from './unix-ms.ts'
 
 /**
- * The first problem as the v1 API words it: `<path joined with dots>: <reason>`, the path empty at the root. First in
- * the order of the schema's fields, whatever order the checker reports in. Of very many problems only the first that are
- * found are looked at: listing half a million of them, as one body can have, would take seconds.
+ * The first problem in the v1 API's words: `<path joined by dots>: <reason>`, with an empty path at the root. "First" is by
+ * the order of the schema's fields, not of the checker. Only a bounded number of problems is looked at: one body can have
+ * half a million, and listing those would take seconds.
  */
 export function validationMessage(schema: TSchema, errors: Iterable<ValueError>): string {
   const error = firstProblem(schema, firstOf(errors), '')
@@ -22,7 +22,7 @@ function firstOf(errors: Iterable<ValueError>): ValueError[] {
 }
 const PROBLEMS_MAX = 1_000
 
-/** @param path Of the value that `schema` describes, as a JSON pointer; all errors are at it or below. */
+/** @param path JSON pointer of the value that `schema` describes. All errors are at this path or below. */
 function firstProblem(schema: TSchema, errors: ValueError[], path: string): ValueError | undefined {
   const own = errors.find((error) => error.path === path)
   if (own !== undefined) return insideNullable(own) ?? own
@@ -34,7 +34,7 @@ function firstProblem(schema: TSchema, errors: ValueError[], path: string): Valu
   return errors[0]
 }
 
-/** Fields of an object in the order of the schema; of a list, the first element with a problem. */
+/** The object's fields in the order of the schema; of a list, the first element with a problem. */
 function childrenOf(schema: TSchema, errors: ValueError[], path: string): [string, TSchema][] {
   if (KindGuard.IsObject(schema)) return Object.entries(schema.properties)
   if (!KindGuard.IsArray(schema)) return []
@@ -42,7 +42,7 @@ function childrenOf(schema: TSchema, errors: ValueError[], path: string): [strin
   return index === undefined ? [] : [[index, schema.items]]
 }
 
-/** A value that may also be null is judged by what it is when not null, at whatever depth the problem is. */
+/** For a value that may be null: the problem of the other type, at any depth. */
 function insideNullable({ type, schema, value, path, errors }: ValueError): ValueError | undefined {
   if (type !== ValueErrorType.Union || value === undefined) return undefined
   const options: TSchema[] = schema.anyOf ?? []
@@ -53,7 +53,7 @@ function insideNullable({ type, schema, value, path, errors }: ValueError): Valu
   return firstProblem(option, firstOf(errors[index] ?? []), path)
 }
 
-/** The stock texts of the v1 API's validator, which clients compare. */
+/** The texts of the v1 API's validator. Clients compare them. */
 function reason({ type, schema, value }: ValueError): string {
   switch (type) {
     case ValueErrorType.ObjectRequiredProperty:
@@ -105,7 +105,7 @@ function unixMsReason(schema: TSchema, value: unknown): string {
     : `Number must be less than or equal to ${schema.maximum}`
 }
 
-/** A choice of texts is an enum. */
+/** A union of texts is an enum. */
 function unionReason(schema: TSchema, value: unknown): string {
   if (value === undefined) return 'Required'
   const options: TSchema[] = schema.anyOf ?? []
@@ -135,5 +135,5 @@ function kindOf(value: unknown): string {
   return typeof value
 }
 
-/** Paths are JSON pointers: `~1` is a slash in a name, `~0` a tilde. */
+/** JSON pointers write `~1` for a slash and `~0` for a tilde. */
 const unescapePointer = (part: string) => part.replaceAll('~1', '/').replaceAll('~0', '~')

@@ -4,9 +4,9 @@ import type { TimeGroup } from '../../../lib/buckets.ts'
 import { DAY_MS, HOUR_MS } from '../../../lib/clock.ts'
 
 /**
- * Both ends are cut to their hour, and the hour of `end` is included.
- * @param now Used where `end` is not given; `start` is then, or else by default, 24 hours before `end`.
- * @throws ApiError BAD_REQUEST when nothing lies between them.
+ * Widens a range to whole hours; the hour of `end` is included.
+ * @param now Used when `end` is absent. An absent `start` is 24 hours before the end.
+ * @throws ApiError BAD_REQUEST when `start` is not before the end.
  */
 export function readRange(
   { start, end }: { start?: number | null | undefined; end?: number | null | undefined },
@@ -19,19 +19,19 @@ export function readRange(
   return { from: startAt - (startAt % HOUR_MS), to: lastHour + HOUR_MS, lastHour }
 }
 
-/** Lists come as repeated parameters, and comma-joined from the official client. */
+/** Splits lists: repeated parameters, or joined by commas, as the official client sends them. */
 export const splitAtCommas = (texts: readonly string[] | undefined): string[] => [
   ...new Set((texts ?? []).flatMap((text) => text.split(',')).filter((text) => text !== '')),
 ]
 
-/** Of several, month beats day beats hour. */
+/** The widest time group wins: month, then day, then hour. */
 export function timeGroupOf(groups: readonly string[]): TimeGroup | null {
   return (['month', 'day', 'hour'] as const).find((group) => groups.includes(group)) ?? null
 }
 
 /**
- * Null = no order asked for.
- * @throws ApiError BAD_REQUEST: without a time group there is no time to order by.
+ * @returns null when no order is wanted.
+ * @throws ApiError BAD_REQUEST for an order by time without a time group.
  */
 export function orderOf<By extends string>(
   { orderBy, order }: { orderBy?: By; order?: 'asc' | 'desc' },

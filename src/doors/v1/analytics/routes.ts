@@ -12,7 +12,7 @@ import {
   GetVerificationsReply,
 } from './schema.ts'
 
-/** What each question may be, and who may ask it. How it is answered is in `api/analytics/`. */
+/** Schemas and rights of the analytics endpoints. `api/analytics/` computes the answers. */
 export const analyticsRoutes: Endpoint[] = [
   get(
     '/v1/analytics.getVerifications',
@@ -30,7 +30,7 @@ export const analyticsRoutes: Endpoint[] = [
         throw badRequest('groupBy: tag and tags exclude each other')
       const time = timeGroupOf(names)
       const order = orderOf(query, time)
-      // As the specification says: not the permission of one API.
+      // As the specification says: the right on all APIs, not on one.
       const actor = await authenticate(services, call, anyOf('*', 'api.*.read_api'))
       const { apiId, externalId = '', tag: tags = [], limit } = query
       return await getVerifications(services, actor, {

@@ -8,7 +8,7 @@ const nullable = <S extends TSchema>(schema: S, description: string) =>
 
 const time = () => UnixMs()
 
-/** Several values of one choice, as repeated parameters or joined with commas (as the official client sends lists). */
+/** Several values of one enum, as repeated parameters or joined by commas (as the official client sends lists). */
 function choices(values: readonly string[], description: string) {
   const one = values.join('|')
   return Type.Optional(

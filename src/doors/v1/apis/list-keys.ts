@@ -7,7 +7,7 @@ import { keyObject } from '../keys/key-object.ts'
 import { pageOf } from '../page.ts'
 import type { ListKeysQuery, ListKeysReply } from './schema.ts'
 
-/** The right to decrypt is asked once there is an API with keys. Of two filters, `externalId` wins. */
+/** The right to decrypt is checked after the API is found. Of two filters, `externalId` wins. */
 export async function listKeysEndpoint(
   services: DoorServices,
   call: HttpCall,

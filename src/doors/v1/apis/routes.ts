@@ -26,7 +26,7 @@ import {
   UpdateApiBody,
 } from './schema.ts'
 
-/** What each call asks first, and who may. What it then does is in `api/apis/`. */
+/** Schemas and rights of the API endpoints. `api/apis/` does the work. */
 export const apiRoutes: Endpoint[] = [
   post(
     '/v1/apis.createApi',
@@ -115,7 +115,7 @@ export const apiRoutes: Endpoint[] = [
   ),
 ]
 
-/** @throws ApiError BAD_REQUEST naming the first entry that is neither an address nor a range. */
+/** @throws ApiError BAD_REQUEST naming the first entry that is not an address or range. */
 function refuseUnreadable(ipWhitelist: readonly string[]): void {
   const index = ipWhitelist.findIndex((entry) => !isAddressOrRange(entry))
   if (index >= 0) throw badRequest(`ipWhitelist.${index}: Expected an IP address or a CIDR range`)

@@ -4,8 +4,8 @@ import { parseMeta } from '../../../lib/meta.ts'
 import type { IdentityReply, Ratelimit } from './schema.ts'
 
 /**
- * An identity as a request names it; `identityId` wins.
- * @throws ApiError BAD_REQUEST when neither is given.
+ * The identity that a request names; `identityId` wins.
+ * @throws ApiError BAD_REQUEST when neither field is given.
  */
 export function readIdentityName({
   identityId,
@@ -19,7 +19,7 @@ export function readIdentityName({
   throw badRequest('either identityId or externalId is required')
 }
 
-/** @throws ApiError CONFLICT when a name comes twice. */
+/** @throws ApiError CONFLICT for a repeated name. */
 export function readLimits(ratelimits: readonly Ratelimit[]): IdentityLimit[] {
   const names = new Set<string>()
   return ratelimits.map(({ name, limit, duration: durationMs }) => {

@@ -32,7 +32,7 @@ import {
   UpdateIdentityBody,
 } from './schema.ts'
 
-/** What each call asks first, and who may. What it then does is in `api/identities/`. */
+/** Schemas and rights of the identity endpoints. `api/identities/` does the work. */
 export const identityRoutes: Endpoint[] = [
   post(
     '/v1/identities.createIdentity',
@@ -56,7 +56,7 @@ export const identityRoutes: Endpoint[] = [
       const by = readIdentityName(query)
       const actor = await authenticate(services, call)
       const identity = await getIdentity(services, actor, by)
-      // The permission names an id, which a caller with an externalId does not say.
+      // The permission names the identity's id, which a request by externalId does not have.
       requireOn(actor, READ, identity?.id ?? ('id' in by ? by.id : null))
       if (identity === null) throw notFound(`identity ${'id' in by ? by.id : by.externalId}`)
       return presentIdentity(identity)
@@ -71,7 +71,7 @@ export const identityRoutes: Endpoint[] = [
       introduced: '2024-07-17',
     },
     async (services, call, query) => {
-      // Whatever the environment: it names no permission, or one for a single identity would list them all.
+      // The permission of one environment is enough for a list of all; the right on one identity is not.
       const rights = anyOf('*', 'identity.*.read_identity', 'identity.default.read_identity')
       const actor = await authenticate(services, call, rights)
       const { items, ...page } = await listIdentities(services, actor, pageOf(query))
@@ -129,7 +129,7 @@ export const identityRoutes: Endpoint[] = [
 
 const READ: Right = { resource: 'identity', action: 'read_identity' }
 
-/** A root key that may not erase it learns neither whether there is the identity nor its id. */
+/** A root key without the right must learn neither whether the identity exists nor its id. */
 function requireErase(actor: Actor, by: IdentityName, foundId: string | null): void {
   const own = `identity.${'id' in by ? by.id : foundId}.erase_identity`
   const isNamed = 'id' in by || actor.permissions.has(own)

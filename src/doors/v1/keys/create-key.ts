@@ -14,7 +14,7 @@ import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import { expiryOf, readRatelimit, readRefill } from './fields.ts'
 import type { CreateKeyBody, CreateKeyReply } from './schema.ts'
 
-/** Everything is checked before anything is made; the order of checks is contract. */
+/** Checks everything before it creates anything. The order of checks is contract. */
 export async function createKeyEndpoint(
   services: DoorServices,
   call: HttpCall,
@@ -54,8 +54,8 @@ export async function createKeyEndpoint(
 }
 
 /**
- * @throws ApiError PRECONDITION_FAILED naming those that do not exist; INSUFFICIENT_PERMISSIONS where the root key could not
- *   have made them either.
+ * @throws ApiError PRECONDITION_FAILED naming the missing ones; INSUFFICIENT_PERMISSIONS when the root key has no right to
+ *   create them either.
  */
 function requireAll<T>(
   actor: Actor,

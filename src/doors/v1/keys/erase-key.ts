@@ -5,7 +5,7 @@ import { notFound } from '../../../errors.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import type { EraseKeyBody } from './schema.ts'
 
-/** What is known of a key is looked up before the right is asked: the right may be on its API alone. */
+/** The key is looked up before the right is checked, as the right may be on its API only. */
 export async function eraseKeyEndpoint(
   services: DoorServices,
   call: HttpCall,
@@ -18,7 +18,7 @@ export async function eraseKeyEndpoint(
   return await eraseKey(services, actor, key)
 }
 
-/** Who may not erase keys of that API learns neither whether there is the key nor which API it is of. */
+/** A root key without the right must learn neither whether the key exists nor its API. */
 function requireErase(actor: Actor, apiId: string | null): void {
   if (apiId !== null && actor.permissions.has(`api.${apiId}.erase_key`)) return
   requirePermission(actor, anyOf('*', 'api.*.erase_key'))

@@ -6,8 +6,8 @@ type RatelimitField = { limit: number; duration?: number | undefined; refillInte
 
 /**
  * The refill of a new key.
- * @param path Where the field stands in the request, for the message.
- * @throws ApiError BAD_REQUEST for a refill of uses that are not counted, or a day on a daily one.
+ * @param path Place of the field in the request, for the message.
+ * @throws ApiError BAD_REQUEST for a refill of a key without credits, or a day on a daily refill.
  */
 export function readRefill(
   refill: RefillField | undefined,
@@ -35,5 +35,5 @@ export function readRatelimit(ratelimit: RatelimitField | undefined, path: strin
   return { limit: ratelimit.limit, durationMs }
 }
 
-/** When a new key expires, Unix ms; null = never, which a 0 says too. */
+/** Expiry of a new key, Unix ms; 0 and absent become null = never. */
 export const expiryOf = (expires: number | undefined) => expires || null

@@ -14,7 +14,7 @@ import type { KeyVerificationsQuery, KeyVerificationsReply } from './schema.ts'
 
 const RIGHT: Right = { resource: 'api', action: 'read_key' }
 
-/** Of one key, or of all keys of an owner; each of their APIs must be readable. */
+/** Verifications of one key, or of all keys of an owner. Needs the right to read keys on each of their APIs. */
 export async function keyVerifications(
   services: DoorServices,
   call: HttpCall,
@@ -39,8 +39,8 @@ export async function keyVerifications(
 }
 
 /**
- * @throws ApiError NOT_FOUND when there is no such key, or none of that owner; INSUFFICIENT_PERMISSIONS where who may not
- *   read all keys would be told of an owner who has some.
+ * @throws ApiError NOT_FOUND when no key matches; INSUFFICIENT_PERMISSIONS instead for a root key that may not read all
+ *   keys, as NOT_FOUND would tell it whether the owner has keys.
  */
 async function selectKeys(
   services: Pick<DoorServices, 'sql'>,

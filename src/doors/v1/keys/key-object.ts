@@ -2,7 +2,7 @@ import type { KeyRow } from '../../../api/keys/store.ts'
 import { parseMeta } from '../../../lib/meta.ts'
 import type { KeyObject, WhoamiReply } from './schema.ts'
 
-/** A key as getKey and listKeys show it. What has no value is left out. */
+/** A key as getKey and listKeys show it. Fields without a value are left out. */
 export function keyObject(row: KeyRow, plaintext?: string): KeyObject {
   const key: KeyObject = {
     id: row.id,
@@ -44,7 +44,7 @@ export function keyObject(row: KeyRow, plaintext?: string): KeyObject {
   return key
 }
 
-/** A key as whoever holds it may see it: less of it, and an empty meta is left out. */
+/** A key as its holder may see it: fewer fields, and an empty meta is left out. */
 export function whoamiObject(row: KeyRow): WhoamiReply {
   const reply: WhoamiReply = { id: row.id, createdAt: row.createdAt, enabled: row.enabled }
   if (row.name !== null) reply.name = row.name

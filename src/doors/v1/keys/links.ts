@@ -12,19 +12,19 @@ import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import { type LinkElement, readReferences } from '../references.ts'
 import type { LinkedReply } from './schema.ts'
 
-/** Roles and permissions of a key differ in v1 by the name of the list and by one right. */
+/** v1 treats roles and permissions of a key alike, but for the name of the list and one right. */
 export type V1Links = {
   kind: LinkKind
   /** Name of the list in a body. */
   field: 'roles' | 'permissions'
-  /** keys.add… needs one of these to make what does not exist. */
+  /** keys.add… needs one of these rights to create what does not exist. */
   createRights: readonly string[]
 }
 
 export const ROLES: V1Links = {
   kind: roleLinks,
   field: 'roles',
-  // The v1 API asks for create_permission here, its documentation for create_role: either will do.
+  // The v1 API checks create_permission here, its documentation says create_role: either is enough.
   createRights: ['rbac.*.create_role', 'rbac.*.create_permission'],
 }
 export const PERMISSIONS: V1Links = {
@@ -33,7 +33,7 @@ export const PERMISSIONS: V1Links = {
   createRights: ['rbac.*.create_permission'],
 }
 
-/** keys.addPermissions and keys.addRoles: the requested ones, in the order of the request. */
+/** keys.addPermissions and keys.addRoles. Answers with the requested ones, in the order of the request. */
 export async function addEndpoint(
   services: DoorServices,
   call: HttpCall,
@@ -52,7 +52,7 @@ export async function addEndpoint(
   )
 }
 
-/** keys.setPermissions and keys.setRoles. What the root key may do is asked only for what really changes. */
+/** keys.setPermissions and keys.setRoles. Rights are checked only for real changes. */
 export async function setEndpoint(
   services: DoorServices,
   call: HttpCall,
@@ -79,13 +79,13 @@ export async function removeEndpoint(
 
 type LinksBody = { keyId: string; elements: readonly LinkElement[] }
 
-/** Where a list of exactly these replaces what the key has. */
+/** Rights for replacing all roles or permissions of a key. */
 export const replacingRules = (actor: Actor, { noun }: LinkKind): LinkRules => ({
   mayChange(plan) {
     if (plan === null) return
     if (plan.detach.length > 0)
       requireRight(actor, anyOf('*', `rbac.*.remove_${noun}_from_key`), `remove a ${noun} from a key`)
-    // Whether there is one is said to who may attach it.
+    // Only a root key that may attach it learns whether it exists.
     if (plan.missing.length + plan.create.length + plan.attach.length > 0)
       requirePermission(actor, anyOf('*', `rbac.*.add_${noun}_to_key`))
   },
@@ -93,8 +93,8 @@ export const replacingRules = (actor: Actor, { noun }: LinkKind): LinkRules => (
 })
 
 /**
- * The same as a call of its own. A root key that may change nothing of this kind is refused all the same whether the key
- * exists or not, whatever it has, and whatever else there is; unless nothing changes, for which no right is needed.
+ * Rights for keys.set…. A root key without rights on this kind gets the same refusal whether or not the key and the named
+ * things exist. A call that changes nothing needs no right.
  */
 function settingRules(actor: Actor, kind: LinkKind): LinkRules {
   const { noun } = kind

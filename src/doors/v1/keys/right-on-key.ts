@@ -11,8 +11,8 @@ import type { Verifier } from '../../../verify/verify.ts'
 import type { HttpCall } from '../../http/endpoint.ts'
 
 /**
- * A key, and who has the right on its API. A root key that has the right on no API at all is refused before the key is looked
- * up.
+ * Authenticates, finds a key and checks the right on its API. A root key without the right on any API is refused before the
+ * key is looked up.
  * @throws ApiError as `authenticate`; INSUFFICIENT_PERMISSIONS; NOT_FOUND
  */
 export async function authenticateOnKey(

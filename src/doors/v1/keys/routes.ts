@@ -47,7 +47,7 @@ import { verifyKey } from './verify-key.ts'
 
 const READ_KEY: Right = { resource: 'api', action: 'read_key' }
 
-/** What each call asks first, and who may. What it then does is in `api/keys/`. */
+/** Schemas and rights of the key endpoints. `api/keys/` does the work. */
 export const keyRoutes: Endpoint[] = [
   post(
     '/v1/keys.createKey',

@@ -7,7 +7,7 @@ export const Meta = Type.Record(Type.String(), Type.Unknown(), {
   description: 'Free-form JSON object, at most 64 000 characters as JSON; shown by every verification.',
 })
 
-/** Names of roles or slugs of permissions; repeated ones count once. */
+/** Names of roles or slugs of permissions. Duplicates are ignored. */
 const Names = (what: string) =>
   Type.Array(Type.String({ minLength: 1, maxLength: 512 }), { maxItems: 1000, description: what })
 
@@ -33,7 +33,7 @@ export const Refill = Type.Object(
   { description: 'Adds to `remaining` again and again.' },
 )
 
-/** A key's own limit. `durationMin` differs: an update has no minimum of a second. */
+/** A key's own limit. Updates allow windows of less than a second. */
 const KeyRatelimit = ({ durationMin }: { durationMin: number }) =>
   Type.Object(
     {
@@ -84,14 +84,14 @@ export const Expires = UnixMs({
   minimum: -TIME_MS_MAX,
   description: 'Unix milliseconds from which the key is refused. 0 = never.',
 })
-/** Empty counts as absent, as in v1. */
+/** An empty text counts as absent, as in v1. */
 export const ExternalId = Type.String({
   maxLength: 256,
   description:
     'Your id of the user or organisation; their identity is found or made, and the key connected to it. Empty = not given.',
 })
 
-/** What createKey and the imports have in common. */
+/** Fields that createKey and the imports share. */
 export const NewKeyFields = {
   name: Type.Optional(Type.String({ maxLength: 256, description: 'For people.' })),
   ownerId: Type.Optional(
@@ -121,7 +121,7 @@ export const NewKeyFields = {
   ),
 }
 
-/** Of keys that are made here: they travel in headers, which carry visible ASCII, and stand in pages and in quotes. */
+/** Prefix of keys created here. Visible ASCII only: keys are sent in headers, shown on pages and quoted in shells. */
 export const keyPrefix = ({ minLength, description }: { minLength: 0 | 1; description: string }) =>
   Type.String({
     minLength,
@@ -273,9 +273,9 @@ const PermissionReference = {
 }
 const RoleReference = { id: LinkedId('role'), name: LinkedText('Name of the role.') }
 
-/** A permission in a list to attach; one of `id`, `slug`, `name` is required. */
+/** A permission to attach. One of `id`, `slug` and `name` is required. */
 export const PermissionToAttach = Type.Object({ ...PermissionReference, create: Create('permission') })
-/** A role in a list to attach; `id` or `name` is required. */
+/** A role to attach. `id` or `name` is required. */
 export const RoleToAttach = Type.Object({ ...RoleReference, create: Create('role') })
 
 export const UpdateKeyBody = Type.Object({

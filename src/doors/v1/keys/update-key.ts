@@ -8,7 +8,7 @@ import { PERMISSIONS, ROLES, replacingRules } from './links.ts'
 import { authenticateOnKey } from './right-on-key.ts'
 import type { UpdateKeyBody } from './schema.ts'
 
-/** What the body says alone is checked before the root key; what its fields say together, after the right. */
+/** Fields are checked one by one before the root key, and against each other after the right. */
 export async function updateKeyEndpoint(
   services: DoorServices,
   call: HttpCall,
@@ -29,7 +29,7 @@ export async function updateKeyEndpoint(
   return {}
 }
 
-/** `ownerId` is only looked at when `externalId` is absent. @throws ApiError BAD_REQUEST */
+/** `ownerId` is used only when `externalId` is absent. @throws ApiError BAD_REQUEST */
 function readUpdate(body: UpdateKeyBody): KeyUpdate {
   const { name, meta, externalId, ownerId, expires, remaining, refill, ratelimit, enabled } = body
   if (remaining === null && refill)

@@ -21,7 +21,7 @@ export async function updateRemainingEndpoint(
   return { remaining }
 }
 
-/** @throws ApiError BAD_REQUEST for a step without a number. */
+/** @throws ApiError BAD_REQUEST for an increment or decrement without a number. */
 function readChange({ op, value }: UpdateRemainingBody): RemainingChange {
   if (op === 'set') return { op, value }
   if (value === null) throw badRequest('value: Expected number, received null')

@@ -6,7 +6,7 @@ import { type Verifier, verify } from '../../../verify/verify.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import type { VerifyKeyBody, VerifyKeyReply } from './schema.ts'
 
-/** Is this key good for what is asked of it? Needs no root key: whoever holds a key may ask. */
+/** Verifies a key. Needs no root key: the holder of a key may ask. */
 export async function verifyKey(
   services: Verifier & Pick<DoorServices, 'config' | 'measures'>,
   call: HttpCall,
@@ -51,7 +51,7 @@ export async function verifyKey(
   return reply
 }
 
-/** @throws ApiError BAD_REQUEST for a limit that only the request defines and that lasts too long. */
+/** @throws ApiError BAD_REQUEST for a limit defined by the request alone whose window is longer than `windowMsMax`. */
 function requestedLimits({ ratelimits, ratelimit }: VerifyKeyBody, windowMsMax: number): RequestedLimit[] {
   if (ratelimits === undefined && ratelimit === undefined) return NONE
   for (const [i, { limit, duration = 0 }] of (ratelimits ?? []).entries())
@@ -66,7 +66,7 @@ function requestedLimits({ ratelimits, ratelimit }: VerifyKeyBody, windowMsMax: 
     durationMs: duration ?? null,
     isOptional: false,
   }))
-  // The old single field means the limit `default`, where the key has one.
+  // The old single field means the key's limit `default`; it is ignored on a key without one.
   if (ratelimit?.cost !== undefined && !requested.some(({ name }) => name === 'default'))
     requested.push({ name: 'default', cost: ratelimit.cost, limit: null, durationMs: null, isOptional: true })
   return requested

@@ -5,7 +5,7 @@ import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import { readImport, requireFewLinks } from './read-import.ts'
 import type { CreateKeysBody, CreateKeysReply } from './schema.ts'
 
-/** The order of checks is contract: of every element the right, then what they name, then each element by itself. */
+/** The order of checks is contract: the right for every key, then the named things, then each key by itself. */
 export async function createKeysEndpoint(
   services: DoorServices,
   call: HttpCall,
@@ -13,7 +13,7 @@ export async function createKeysEndpoint(
 ): Promise<CreateKeysReply> {
   requireFewLinks(body, '')
   const actor = await authenticate(services, call)
-  // Of every element before anything is looked up: who may make no keys does not learn which roles there are.
+  // For every key before any look-up: a root key without the right must not learn which roles exist.
   for (const { apiId } of body)
     requirePermission(actor, anyOf('*', 'api.*.create_key', `api.${apiId}.create_key`))
   const apiIds = body.map(({ apiId }) => apiId)

@@ -6,7 +6,7 @@ import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import { readImport, requireFewLinks } from './read-import.ts'
 import type { EnqueueKeysBody } from './schema.ts'
 
-/** What can be said of a key alone is checked before the answer; the rest when the queue comes to it. */
+/** Checks each key by itself before it answers. The queue checks the rest later. */
 export async function enqueueKeysEndpoint(
   services: DoorServices,
   call: HttpCall,

@@ -6,12 +6,12 @@ import { expiryOf, readRatelimit, readRefill } from '../keys/fields.ts'
 import type { ImportElement } from './schema.ts'
 
 /**
- * An element of a migration as a key.
- * @param path Where it stands in the request, for messages.
- * @throws ApiError BAD_REQUEST without hash and plaintext, or for contradictory fields.
+ * Reads one key of a migration.
+ * @param path Its place in the request, for messages.
+ * @throws ApiError BAD_REQUEST when both hash and plaintext are missing, or for contradictory fields.
  */
 export function readImport(element: ImportElement, path: string): KeyToImport {
-  const { plaintext = '', hash, meta = null } = element // empty texts count as absent
+  const { plaintext = '', hash, meta = null } = element // an empty text counts as absent
   const refill = readRefill(element.refill, element.remaining, `${path}.refill`)
   if (plaintext === '' && (hash === undefined || hash.value === ''))
     throw badRequest(`${path}: either hash or plaintext is required`)
@@ -37,8 +37,8 @@ export function readImport(element: ImportElement, path: string): KeyToImport {
 }
 
 /**
- * The hash in the form that is looked up. What is long enough to be meant as a digest and is no SHA-256 would never be
- * found. Shorter texts pass: v1 took any text, and programs are tested against it with such.
+ * The hash in the form used for look-ups. A text that looks like a digest but is not SHA-256 is refused, as its key could
+ * never be found. Shorter texts pass: v1 accepted any text, and programs are tested with such.
  * @throws ApiError BAD_REQUEST
  */
 function readHash(text: string, path: string): string {
@@ -49,10 +49,10 @@ function readHash(text: string, path: string): string {
   return text
 }
 const DIGEST_CHARACTERS_MIN = 40
-/** MD5 in hex; MD5 and SHA-1 in base64, which their padding tells from other texts. */
+/** MD5 in hex; MD5 and SHA-1 in base64, recognised by length and padding. */
 const SHORT_DIGEST = /^([0-9a-f]{32,}|[\w+/-]{22}==|[\w+/-]{27}=)$/i
 
-/** @throws ApiError BAD_REQUEST when the keys of a call have more roles and permissions than it may bring. */
+/** @throws ApiError BAD_REQUEST when the keys of a call have more roles and permissions together than one call may have. */
 export function requireFewLinks(
   keys: readonly { roles?: readonly string[]; permissions?: readonly string[] }[],
   path: string,

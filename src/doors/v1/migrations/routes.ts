@@ -5,7 +5,7 @@ import { createKeysEndpoint } from './create-keys.ts'
 import { enqueueKeysEndpoint } from './enqueue-keys.ts'
 import { CreateKeysBody, CreateKeysReply, EnqueueKeysBody } from './schema.ts'
 
-/** What each call asks first, and who may. What it then does is in `api/migrations/`. */
+/** Schemas and rights of the migration endpoints. `api/migrations/` does the work. */
 export const migrationRoutes: Endpoint[] = [
   post(
     '/v1/migrations.createKeys',

@@ -71,7 +71,7 @@ export const CreateKeysReply = Type.Object({
 })
 export type CreateKeysReply = Static<typeof CreateKeysReply>
 
-/** A window must last a second here. */
+/** Here a window must last at least a second. */
 const QueuedElement = Type.Object({ ...ImportFields, ratelimit: Type.Optional(NewKeyRatelimit) })
 export const EnqueueKeysBody = Type.Object({
   migrationId: Type.String({ minLength: 1, maxLength: 256, description: 'Your name of this migration.' }),
@@ -79,5 +79,5 @@ export const EnqueueKeysBody = Type.Object({
   keys: Type.Array(QueuedElement, { maxItems: 100, description: 'The keys, at most 100 a call.' }),
 })
 export type EnqueueKeysBody = Static<typeof EnqueueKeysBody>
-/** What both have in common. */
+/** The type of an element in both endpoints. */
 export type ImportElement = Static<typeof QueuedElement>

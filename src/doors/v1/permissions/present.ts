@@ -1,7 +1,7 @@
 import type { PermissionRow, RoleRow } from '../../../api/permissions/store.ts'
 import type { PermissionReply, RoleReply } from './schema.ts'
 
-/** As replies show it: what is not set is left out. */
+/** A permission in a reply, without its unset fields. */
 export const presentPermission = ({ id, name, slug, description }: PermissionRow): PermissionReply =>
   description === null ? { id, name, slug } : { id, name, slug, description }
 

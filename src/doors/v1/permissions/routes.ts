@@ -34,7 +34,7 @@ import {
 
 const NoQuery = Type.Object({})
 
-/** What each call asks first, and who may. What it then does is in `api/permissions/`. */
+/** Schemas and rights of the role and permission endpoints. `api/permissions/` does the work. */
 export const permissionRoutes: Endpoint[] = [
   post(
     '/v1/permissions.createPermission',
@@ -130,7 +130,7 @@ export const permissionRoutes: Endpoint[] = [
   ),
 ]
 
-/** Who may attach permissions to a role needs more to take some away or to make some. */
+/** Further rights of permissions.setRolePermissions: for permissions that are removed from the role, and for new ones. */
 function requireRightsFor(actor: Actor, { detach, create }: Pick<LinkPlan, 'detach' | 'create'>): void {
   if (detach.length > 0) requirePermission(actor, anyOf('*', 'rbac.*.remove_permission_from_role'))
   if (create.length > 0) requirePermission(actor, anyOf('*', 'rbac.*.create_permission'))

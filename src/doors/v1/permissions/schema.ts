@@ -8,7 +8,7 @@ const Slug = (description: string) =>
     errorMessage: 'Only letters (a-z, A-Z), digits, underscores, periods, colons and hyphens are allowed',
     description,
   })
-/** 3 to 256 characters or none, as one pattern: the message must be the usual one. */
+/** Empty, or 3 to 256 characters. One pattern, so that the message is v1's usual one. */
 const Description = Type.String({
   maxLength: 256,
   pattern: '^(?:|[\\s\\S]{3,})$',

@@ -5,7 +5,7 @@ import { ratelimitHeaders } from '../../../lib/ratelimit-headers.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import type { LimitBody, LimitReply, MultiLimitBody } from './schema.ts'
 
-/** The root key first, then the namespace, then the right to limit in it: the order is contract. */
+/** Checks the root key, then finds the namespace, then checks the right to limit in it. The order is contract. */
 export function limitEndpoint(services: DoorServices, call: HttpCall, body: LimitBody): Promise<LimitReply> {
   const answerOf = (decision: Decision): LimitReply => {
     const reply = replyOf(decision)

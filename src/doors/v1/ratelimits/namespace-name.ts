@@ -2,8 +2,8 @@ import type { NamespaceName } from '../../../api/ratelimits/store.ts'
 import { badRequest } from '../../../errors.ts'
 
 /**
- * A namespace as a request names it: the id wins, and an empty text is none.
- * @throws ApiError BAD_REQUEST when neither is given.
+ * The namespace that a request names. The id wins; an empty text counts as absent.
+ * @throws ApiError BAD_REQUEST when neither field is given.
  */
 export function readNamespaceName({
   namespaceId = '',

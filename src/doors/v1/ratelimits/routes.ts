@@ -30,7 +30,7 @@ import {
   SetOverrideReply,
 } from './schema.ts'
 
-/** What each call asks first, and who may. What it then does is in `api/ratelimits/`. */
+/** Schemas and rights of the rate limit endpoints. `api/ratelimits/` does the work. */
 export const ratelimitRoutes: Endpoint[] = [
   post(
     '/v1/ratelimits.limit',

@@ -16,7 +16,7 @@ import {
   UpdateRootKeyBody,
 } from './schema.ts'
 
-/** What each call asks first, and who may. What it then does is in `api/root-keys/`. */
+/** Schemas and rights of the root key endpoints. `api/root-keys/` does the work. */
 export const rootKeyRoutes: Endpoint[] = [
   post(
     '/v1/rootKeys.createRootKey',
@@ -89,7 +89,7 @@ export const rootKeyRoutes: Endpoint[] = [
   ),
 ]
 
-/** Asked twice: when the call comes, and of the row under its lock when the change is made. */
+/** Checked twice: when the call arrives, and on the locked row when the change is made. */
 const CREATE = 'root_key.*.create_root_key'
 const UPDATE = 'root_key.*.update_root_key'
 const DELETE = 'root_key.*.delete_root_key'

@@ -13,7 +13,7 @@ import {
   UpdateWorkspaceBody,
 } from './schema.ts'
 
-/** What each call asks first, and who may: operators. What it then does is in `api/workspaces/`. */
+/** Schemas and rights of the workspace endpoints, for operators. `api/workspaces/` does the work. */
 export const workspaceRoutes: Endpoint[] = [
   post(
     '/v1/workspaces.createWorkspace',

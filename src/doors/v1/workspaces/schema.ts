@@ -17,7 +17,7 @@ const Bounds = Type.Object(
         }),
       ),
     ]),
-  ) as Record<Exclude<BoundName, 'workspaces'>, TOptional<TInteger>>, // of every one of these names
+  ) as Record<Exclude<BoundName, 'workspaces'>, TOptional<TInteger>>, // it has a field for each of these names
   {
     additionalProperties: false,
     description: 'Where this workspace has other bounds than the rest of the server; see `/docs/bounds`.',
