@@ -7,7 +7,7 @@ import { holdsPermissions } from '../../verify/permission-query.ts'
 import type { Services } from '../parts.ts'
 import { type Actor, anyOf, requireOn, requirePermission } from '../root-keys/authorize.ts'
 import type { Namespace } from './namespaces.ts'
-import { findOverride } from './overrides.ts'
+import { findOverride, type Override } from './overrides.ts'
 import { insertNamespace } from './store.ts'
 
 /** A call of `ratelimits.limit`. */
@@ -39,7 +39,7 @@ export type Decision = { namespace: Namespace; take: Take; taken: Taken }
 /**
  * Takes `cost` tokens from a window. A refused call is a normal result, not an error.
  * @param answerOf Turns the decision into the caller's answer. Done here to save a promise for each call.
- * @throws ApiError as {@link namespaceFor} and {@link takeFor}.
+ * @throws ApiError as {@link findNamespace} and {@link takeFor}.
  */
 export async function limit<A>(
   services: LimitServices,
@@ -47,9 +47,15 @@ export async function limit<A>(
   input: LimitInput,
   answerOf: (decision: Decision) => A,
 ): Promise<A> {
-  // No `await` on a cached namespace: the call then waits for its shard only.
-  const found = namespaceFor(services, actor, input.namespace)
-  const namespace = found instanceof Promise ? await found : found
+  // No `await` of a namespace that is cached: such a call waits for nothing but its shard.
+  const found = findNamespace(services, actor, input.namespace)
+  let namespace = found instanceof Promise ? await found : found
+  if (namespace === null) {
+    requireLimit(services, input, null) // a refused call makes no namespace
+    const name = input.namespace ?? DEFAULT_NAMESPACE
+    await createNamespaces(services, actor, [name])
+    namespace = await findCreated(services, actor, name)
+  }
   const take = takeFor(services, actor, namespace, input)
   let taken: Taken
   if (input.async === true) taken = services.limiter.takeAsync(take)
@@ -63,61 +69,73 @@ export async function limit<A>(
   return answerOf({ namespace, take, taken })
 }
 
+export const DEFAULT_NAMESPACE = 'default'
+
 /**
- * The namespace to limit in. Created on first use. Not a promise when it is cached.
+ * The namespace to limit in; at once where it is cached.
+ * @returns null where there is none yet, and the actor may have it made by its first use.
  * @throws ApiError NOT_FOUND, INSUFFICIENT_PERMISSIONS
  */
-export function namespaceFor(
+export function findNamespace(
   services: NamespaceServices,
   actor: Actor,
-  name = 'default',
-): Namespace | Promise<Namespace> {
+  name = DEFAULT_NAMESPACE,
+): Namespace | null | Promise<Namespace | null> {
   const found = services.namespaces.find(actor.workspaceId, name)
-  return found instanceof Promise
-    ? admittedLater(services, actor, name, found)
-    : admitted(services, actor, name, found)
+  return found instanceof Promise ? admittedLater(actor, name, found) : admitted(actor, name, found)
 }
 
-function admitted(
-  services: NamespaceServices,
-  actor: Actor,
-  name: string,
-  namespace: Namespace | null,
-): Namespace | Promise<Namespace> {
-  if (namespace === null) return createNamespace(services, actor, name)
-  requirePermission(actor, namespace.mayLimit)
+function admitted(actor: Actor, name: string, namespace: Namespace | null): Namespace | null {
+  if (namespace === null) requireCreation(actor, name)
+  else requirePermission(actor, namespace.mayLimit)
   return namespace
 }
 
-const admittedLater = async (
-  services: NamespaceServices,
-  actor: Actor,
-  name: string,
-  found: Promise<Namespace | null>,
-) => admitted(services, actor, name, await found)
+const admittedLater = async (actor: Actor, name: string, found: Promise<Namespace | null>) =>
+  admitted(actor, name, await found)
+
+/** An actor who may limit in every namespace, but make none, is told that it is not found. */
+function requireCreation(actor: Actor, name: string): void {
+  // First, and as where it exists: an actor who may not limit in all of them does not learn that it is not there.
+  requireOn(actor, { resource: 'ratelimit', action: 'limit' }, null)
+  if (!holdsPermissions(actor.permissions, anyOf('*', 'ratelimit.*.create_namespace')))
+    throw notFound(`namespace ${name}`)
+}
 
 /**
- * The charge to send to the limiter. An override replaces the caller's limit and duration.
- * @param index Position of the input among several; null = there is only one.
- * @throws ApiError BAD_REQUEST for resources that are too large to audit, and for a window longer than `windowMsMax`
- *   without an override.
+ * @param override What beats the caller's limit; null = nothing does.
+ * @param index Which of several inputs it is; null = there is one.
+ * @throws InvalidInput for too much to audit, and for a window that lasts too long without an override.
  */
-export function takeFor(
+export function requireLimit(
   { config }: Pick<Services, 'config'>,
-  { workspaceId }: Actor,
-  { counterPrefix, overrides }: Namespace,
   body: LimitInput,
+  override: Override | null,
   index: number | null = null,
-): Take {
+): void {
   if (isAudited(body)) readMeta(body.resources, 'resources') // the audit log keeps them
-  const override = findOverride(overrides, body.identifier)
-  const durationMs = override?.durationMs ?? body.duration
-  if (override === null && durationMs > config.windowMsMax)
+  if (override === null && body.duration > config.windowMsMax)
     throw new InvalidInput(
       'duration',
       `Number must be less than or equal to ${config.windowMsMax}; only an override may last longer`,
       index,
     )
+}
+
+/**
+ * What to ask the limiter for; an override beats the caller.
+ * @throws InvalidInput as {@link requireLimit}.
+ */
+export function takeFor(
+  services: Pick<Services, 'config'>,
+  { workspaceId }: Actor,
+  { counterPrefix, overrides }: Namespace,
+  body: LimitInput,
+  index: number | null = null,
+): Take {
+  const override = findOverride(overrides, body.identifier)
+  requireLimit(services, body, override, index)
+  const durationMs = override?.durationMs ?? body.duration
   return {
     prefix: counterPrefix.of(body.limit, durationMs),
     counter: body.identifier,
@@ -142,38 +160,46 @@ export function recordDecision(
   usage.recordRatelimit({ workspaceId, namespaceId, identifier, passed, atMs })
 }
 
-/**
- * Creates a namespace on its first use. Needs the rights to create it and to limit in it; without the right to create it,
- * the answer is NOT_FOUND. Two first uses at once end with one namespace.
- */
-async function createNamespace(services: NamespaceServices, actor: Actor, name: string): Promise<Namespace> {
-  // First, and the same as for an existing namespace: a caller without the right on all must not learn that it is missing.
-  requireOn(actor, { resource: 'ratelimit', action: 'limit' }, null)
-  if (!holdsPermissions(actor.permissions, anyOf('*', 'ratelimit.*.create_namespace')))
-    throw notFound(`namespace ${name}`)
-  await services.namespaces.makeOnce(actor.workspaceId, name, () => insertOnFirstUse(services, actor, name))
+/** Makes what nobody has used yet: all of it, or none. Two first uses at once end with one namespace. */
+export const createNamespaces = (
+  services: NamespaceServices,
+  actor: Actor,
+  names: readonly string[],
+): Promise<void> =>
+  services.namespaces.makeOnce(actor.workspaceId, names, (missing) =>
+    insertOnFirstUse(services, actor, missing),
+  )
+
+/** One that was just made. @throws ApiError NOT_FOUND where it was deleted again meanwhile. */
+export async function findCreated(
+  services: NamespaceServices,
+  actor: Actor,
+  name: string,
+): Promise<Namespace> {
   const namespace = await services.namespaces.find(actor.workspaceId, name)
-  if (namespace === null) throw notFound(`namespace ${name}`) // deleted again meanwhile
+  if (namespace === null) throw notFound(`namespace ${name}`)
   return namespace
 }
 
-async function insertOnFirstUse(services: NamespaceServices, actor: Actor, name: string): Promise<void> {
-  const id = newId('rlns')
+async function insertOnFirstUse(
+  services: NamespaceServices,
+  actor: Actor,
+  names: readonly string[],
+): Promise<void> {
   await services.database.write(async (tx) => {
-    const isNew = await insertNamespace(tx, {
-      id,
-      workspaceId: actor.workspaceId,
-      name,
-      now: services.clock(),
-    })
-    if (!isNew) return
-    await audit(tx, actor, [
-      {
+    const entries: AuditEntry[] = []
+    for (const name of names) {
+      const id = newId('rlns')
+      const { workspaceId } = actor
+      const isNew = await insertNamespace(tx, { id, workspaceId, name, now: services.clock() })
+      if (!isNew) continue
+      entries.push({
         event: 'ratelimitNamespace.create',
         description: `created namespace ${id} on first use`,
         resources: [{ type: 'ratelimitNamespace', id, name }],
-      },
-    ])
+      })
+    }
+    if (entries.length > 0) await audit(tx, actor, entries)
   })
 }
 

@@ -3,21 +3,27 @@ import { Turns } from '../../lib/turns.ts'
 import type { Take, Taken } from '../../limiter/threads/router.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import {
+  createNamespaces,
+  DEFAULT_NAMESPACE,
   type Decision,
   decisionEntry,
+  findCreated,
+  findNamespace,
   isAudited,
   type LimitInput,
   type LimitServices,
-  namespaceFor,
   recordDecision,
+  requireLimit,
   takeFor,
 } from './limit.ts'
 import type { Namespace } from './namespaces.ts'
+import { findOverride } from './overrides.ts'
 
 /**
  * Decides several `ratelimits.limit` calls, in order and each by itself: a refused call does not undo the others. Answers
  * from the last known counts only when all calls are `async`; otherwise an `async` call would be charged before earlier
- * calls. Everything that fails the request, such as a bad element or a missing right, does so before any charge. Long
+ * calls. Everything that fails the request, such as a bad element or a missing right, does so before any charge, and before
+ * any namespace is created. Long
  * requests yield to other clients in between.
  */
 export async function multiLimit(
@@ -25,14 +31,11 @@ export async function multiLimit(
   actor: Actor,
   inputs: readonly LimitInput[],
 ): Promise<Decision[]> {
-  const namespaces = new Map<string | undefined, Namespace>()
-  for (const { namespace: name } of inputs) {
-    if (!namespaces.has(name)) namespaces.set(name, await namespaceFor(services, actor, name))
-  }
+  const namespaces = await namespacesOf(services, actor, inputs)
   const turns = new Turns()
   const calls: { each: LimitInput; namespace: Namespace; take: Take }[] = []
   for (const [i, each] of inputs.entries()) {
-    const namespace = namespaces.get(each.namespace)
+    const namespace = namespaces.get(each.namespace ?? DEFAULT_NAMESPACE)
     if (namespace === undefined) throw new Error('every namespace was looked up above')
     calls.push({ each, namespace, take: takeFor(services, actor, namespace, each, i) })
     const turn = turns.next()
@@ -54,4 +57,32 @@ export async function multiLimit(
   }
   if (entries.length > 0) await audit(services.sql, actor, entries)
   return decisions
+}
+
+/** By name, the namespaces of all inputs. Those that nobody has used yet are made, but not where an input is bad. */
+async function namespacesOf(
+  services: LimitServices,
+  actor: Actor,
+  inputs: readonly LimitInput[],
+): Promise<Map<string, Namespace>> {
+  const namespaces = new Map<string, Namespace>()
+  const missing = new Set<string>()
+  for (const { namespace: name = DEFAULT_NAMESPACE } of inputs) {
+    if (namespaces.has(name) || missing.has(name)) continue
+    const namespace = await findNamespace(services, actor, name)
+    if (namespace === null) missing.add(name)
+    else namespaces.set(name, namespace)
+  }
+  if (missing.size === 0) return namespaces
+  const turns = new Turns()
+  for (const [i, each] of inputs.entries()) {
+    const namespace = namespaces.get(each.namespace ?? DEFAULT_NAMESPACE)
+    const override = namespace === undefined ? null : findOverride(namespace.overrides, each.identifier)
+    requireLimit(services, each, override, i)
+    const turn = turns.next()
+    if (turn !== null) await turn
+  }
+  await createNamespaces(services, actor, [...missing])
+  for (const name of missing) namespaces.set(name, await findCreated(services, actor, name))
+  return namespaces
 }

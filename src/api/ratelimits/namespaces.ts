@@ -72,15 +72,30 @@ export class Namespaces {
     return await this.cache.find(key)
   }
 
-  /** Creates a missing namespace once for all concurrent callers of this thread. They all get the result or the error. */
-  makeOnce(workspaceId: string, name: string, make: () => Promise<void>): Promise<void> {
-    const key = keyOf(workspaceId, name)
-    let making = this.#making.get(key)
-    if (making === undefined) {
-      making = make().finally(() => this.#making.delete(key))
-      this.#making.set(key, making)
+  /**
+   * Has missing ones made, each once for all on this thread who ask while it is: they wait for it, or fail with it.
+   * @param make Makes those that nobody is making yet, in the order in which other servers make them too.
+   */
+  async makeOnce(
+    workspaceId: string,
+    names: readonly string[],
+    make: (names: readonly string[]) => Promise<void>,
+  ): Promise<void> {
+    const makings = new Set<Promise<void>>()
+    const missing: string[] = []
+    for (const name of names.toSorted()) {
+      const making = this.#making.get(keyOf(workspaceId, name))
+      if (making === undefined) missing.push(name)
+      else makings.add(making)
     }
-    return making
+    if (missing.length > 0) {
+      const making = make(missing).finally(() => {
+        for (const name of missing) this.#making.delete(keyOf(workspaceId, name))
+      })
+      for (const name of missing) this.#making.set(keyOf(workspaceId, name), making)
+      makings.add(making)
+    }
+    await Promise.all(makings)
   }
 }
 

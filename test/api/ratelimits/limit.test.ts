@@ -177,6 +177,23 @@ describe('permissions', () => {
     expect((await server.post('ratelimits.limit', limitOf({ namespace: 'none' }), limiter)).status).toBe(404)
   })
 
+  test('a call that is refused makes no namespace', async () => {
+    const { post, get, rootKey } = await server.workspace()
+    const tooLong = limitOf({ namespace: 'none', duration: 400 * 86_400_000 })
+    const tooMuch = limitOf({
+      namespace: 'none',
+      resources: [{ type: 't', id: 'i', meta: { text: 'x'.repeat(64_000) } }],
+    })
+    for (const bad of [tooLong, tooMuch]) {
+      expect((await server.post('ratelimits.limit', bad, rootKey)).status).toBe(400)
+      const many = [limitOf({ namespace: 'none too' }), bad]
+      expect((await server.post('ratelimits.multiLimit', many, rootKey)).status).toBe(400)
+    }
+    expect((await get('ratelimits.listNamespaces')).namespaces).toEqual([])
+    await post('ratelimits.multiLimit', [limitOf({ namespace: 'none' }), limitOf({ namespace: 'none too' })])
+    expect((await get('ratelimits.listNamespaces')).namespaces).toHaveLength(2)
+  })
+
   test('first uses of a namespace at once make one, and all count in it', async () => {
     const { post } = await server.workspace()
     const answers = await firstUses(post, { namespace: 'at once', limit: 100 }, 20)
@@ -215,7 +232,7 @@ describe('permissions', () => {
     const { workspaceId } = await server.workspace()
     const { namespaces } = server.server.deps
     const { promise, reject } = Promise.withResolvers<void>()
-    const making = namespaces.makeOnce(workspaceId, 'not made', () => promise)
+    const making = namespaces.makeOnce(workspaceId, ['not made'], () => promise)
     const late = namespaces.find(workspaceId, 'not made')
     reject(new Error('no database'))
     await expect(making).rejects.toThrow('no database')

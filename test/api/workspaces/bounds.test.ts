@@ -89,6 +89,19 @@ test('a namespace made by its first use counts too, and one more is refused', as
   )
 })
 
+test('of the namespaces that one call would make, none is made where one is too many', async () => {
+  const workspace = await server.workspace()
+  const call = (...names: string[]) =>
+    server.post(
+      'ratelimits.multiLimit',
+      names.map((namespace) => ({ namespace, identifier: 'u', limit: 1, duration: 60_000 })),
+      workspace.rootKey,
+    )
+  expect(await call('c', 'b', 'a')).toMatchObject(refusal('namespaces', 2))
+  expect((await workspace.get('ratelimits.listNamespaces')).namespaces).toEqual([])
+  expect((await call('b', 'a')).status).toBe(200)
+})
+
 /** Two at once at the bound must not both pass, nor may one be refused while there is room. */
 test('forty at once fill a workspace exactly, whichever of them come first', async () => {
   const workspace = await bounded({ keys: 17, identities: 9 })
