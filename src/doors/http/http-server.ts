@@ -14,7 +14,7 @@ import type { Turns } from './turns.ts'
 import type { YoungGarbage } from './young-garbage.ts'
 
 /**
- * The HTTP/1 server of one listener. A connection's bytes (`connection.ts`) become a head (`request-head.ts`) and a body
+ * The HTTP/1 server of one listener. Bytes of a connection (`connection.ts`) become a head (`request-head.ts`) and a body
  * (`request-body.ts`), then an answer by a handler of `fastRoutes`, or by `cold` for all else.
  *
  * | refused, and closed after the answer | status |
@@ -25,8 +25,7 @@ import type { YoungGarbage } from './young-garbage.ts'
  * | request line, head or trailers over 16 KiB; unknown `Expect` | 414, 431; 417 |
  * | CONNECT, a coding other than chunked; another version than 1.0 and 1.1 | 501; 505 |
  *
- * Why not Bun.serve: it takes 1.6 × the CPU, cannot bound connections, memory or slow senders:
- * docs/decisions/0001-own-http-front.md.
+ * Bun.serve takes 1.6 × the CPU and cannot bound connections, memory or slow senders: docs/decisions/0001.
  */
 export class HttpServer {
   private readonly connections = new Set<Connection>()
