@@ -26,8 +26,13 @@ export async function inspectDatabase(
   options: { connections: number; trustsKeys?: boolean },
 ): Promise<Inspection> {
   try {
-    // Nothing is set on it and nothing named, so that it works through whatever is in between.
-    return await inspect({ ...address, isPooled: true }, address, options)
+    // Nothing is set on the connection and nothing is named, so that it works through any pooler.
+    const asking = { ...address, isPooled: true }
+    let { inspection, wasClosed } = await inspect(asking, address, options)
+    // A pooler closes a client's connection when it cannot set up its own, which may succeed the next time.
+    for (let attempt = 1; wasClosed && attempt < ATTEMPTS; attempt++)
+      ({ inspection, wasClosed } = await inspect(asking, address, options))
+    return inspection
   } catch (cause) {
     if (!isCanceled(cause)) throw cause
   }
@@ -36,11 +41,14 @@ export async function inspectDatabase(
     if (isCanceled(cause)) return null
     throw cause
   })
-  if (again !== null && !again.findings.some(({ check }) => check === 'connection')) return again
+  if (again !== null && !again.inspection.findings.some(({ check }) => check === 'connection'))
+    return again.inspection
   const text =
     'statement_timeout is too short to ask anything, and through a pooler it cannot be set for a connection; set it to 0 for the role of DATABASE_URL, then restart the pooler’s connections'
   return { address, findings: [problem('timeouts', text)] }
 }
+
+const ATTEMPTS = 3
 
 /** Postgres ended a statement that took too long. */
 const isCanceled = (cause: unknown) => cause instanceof Error && 'code' in cause && cause.code === '57014'
@@ -53,7 +61,7 @@ async function inspect(
   asking: DatabaseAddress,
   address: DatabaseAddress & { kind: 'url' },
   options: { connections: number; trustsKeys?: boolean },
-): Promise<Inspection> {
+): Promise<{ inspection: Inspection; wasClosed: boolean }> {
   const url = readDatabaseUrl(address.url)
   const findings: Finding[] = []
   if (url.ignored.length > 0)
@@ -62,7 +70,7 @@ async function inspect(
   try {
     const server = await readServer(sql)
     findings.push(...lookAtServer(server))
-    if (findings.some(isProblem)) return { address, findings }
+    if (findings.some(isProblem)) return { inspection: { address, findings }, wasClosed: false }
     const pooler = url.isPooled ? 'shared' : await findPooler(sql, asking, options)
     const isPooled = pooler !== 'none'
     findings.push(...lookAtSession(server, pooler))
@@ -71,17 +79,17 @@ async function inspect(
     findings.push(...lookAtPlace(place, server, isPooled))
     if (server.version >= 150_000) findings.push(...(await lookAtCollation(sql)))
     const isElsewhere = place.schema !== null && place.schema !== place.currentSchema
-    return {
-      address: {
-        ...address,
-        ...(isPooled ? { isPooled } : {}),
-        ...(place.schema !== null && (isElsewhere || url.schema !== null) ? { schema: place.schema } : {}),
-      },
-      findings,
+    const reached = {
+      ...address,
+      ...(isPooled ? { isPooled } : {}),
+      ...(place.schema !== null && (isElsewhere || url.schema !== null) ? { schema: place.schema } : {}),
     }
+    return { inspection: { address: reached, findings }, wasClosed: false }
   } catch (cause) {
     if (isCanceled(cause)) throw cause
-    return { address, findings: [...findings, problem('connection', explain(cause, url))] }
+    findings.push(problem('connection', explain(cause, url)))
+    const wasClosed = cause instanceof Error && 'code' in cause && cause.code === 'CONNECTION_CLOSED'
+    return { inspection: { address, findings }, wasClosed }
   } finally {
     await sql.end({ timeout: 1 }).catch(() => {}) // it was only for the questions
   }

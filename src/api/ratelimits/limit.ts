@@ -72,8 +72,8 @@ export async function limit<A>(
 export const DEFAULT_NAMESPACE = 'default'
 
 /**
- * The namespace to limit in; at once where it is cached.
- * @returns null where there is none yet, and the actor may have it made by its first use.
+ * The namespace to limit in. Not a promise when it is cached.
+ * @returns null if it does not exist and the actor may create it.
  * @throws ApiError NOT_FOUND, INSUFFICIENT_PERMISSIONS
  */
 export function findNamespace(
@@ -94,18 +94,20 @@ function admitted(actor: Actor, name: string, namespace: Namespace | null): Name
 const admittedLater = async (actor: Actor, name: string, found: Promise<Namespace | null>) =>
   admitted(actor, name, await found)
 
-/** An actor who may limit in every namespace, but make none, is told that it is not found. */
+/** Creating a namespace on first use needs the rights to limit in all and to create; without the second, NOT_FOUND. */
 function requireCreation(actor: Actor, name: string): void {
-  // First, and as where it exists: an actor who may not limit in all of them does not learn that it is not there.
+  // First, and the same as for an existing namespace: a caller without the right on all must not learn that it is missing.
   requireOn(actor, { resource: 'ratelimit', action: 'limit' }, null)
   if (!holdsPermissions(actor.permissions, anyOf('*', 'ratelimit.*.create_namespace')))
     throw notFound(`namespace ${name}`)
 }
 
 /**
- * @param override What beats the caller's limit; null = nothing does.
- * @param index Which of several inputs it is; null = there is one.
- * @throws InvalidInput for too much to audit, and for a window that lasts too long without an override.
+ * Refuses an input that cannot be decided.
+ * @param override Replaces the caller's limit and duration; null = none does.
+ * @param index Position of the input among several; null = there is only one.
+ * @throws InvalidInput for resources that are too large to audit, and for a window longer than `windowMsMax` without an
+ *   override.
  */
 export function requireLimit(
   { config }: Pick<Services, 'config'>,
@@ -123,7 +125,8 @@ export function requireLimit(
 }
 
 /**
- * What to ask the limiter for; an override beats the caller.
+ * The charge to send to the limiter. An override replaces the caller's limit and duration.
+ * @param index Position of the input among several; null = there is only one.
  * @throws InvalidInput as {@link requireLimit}.
  */
 export function takeFor(
@@ -160,7 +163,7 @@ export function recordDecision(
   usage.recordRatelimit({ workspaceId, namespaceId, identifier, passed, atMs })
 }
 
-/** Makes what nobody has used yet: all of it, or none. Two first uses at once end with one namespace. */
+/** Creates namespaces on their first use: all of them, or none. Two first uses at once end with one namespace. */
 export const createNamespaces = (
   services: NamespaceServices,
   actor: Actor,
@@ -170,7 +173,7 @@ export const createNamespaces = (
     insertOnFirstUse(services, actor, missing),
   )
 
-/** One that was just made. @throws ApiError NOT_FOUND where it was deleted again meanwhile. */
+/** A namespace that was just created. @throws ApiError NOT_FOUND if it was deleted meanwhile. */
 export async function findCreated(
   services: NamespaceServices,
   actor: Actor,

@@ -59,7 +59,7 @@ export async function multiLimit(
   return decisions
 }
 
-/** By name, the namespaces of all inputs. Those that nobody has used yet are made, but not where an input is bad. */
+/** The namespaces of all inputs, by name. Missing ones are created, unless an input is bad. */
 async function namespacesOf(
   services: LimitServices,
   actor: Actor,

@@ -73,8 +73,9 @@ export class Namespaces {
   }
 
   /**
-   * Has missing ones made, each once for all on this thread who ask while it is: they wait for it, or fail with it.
-   * @param make Makes those that nobody is making yet, in the order in which other servers make them too.
+   * Creates missing namespaces. A name that this thread is creating already is not created again: the call waits for that
+   * creation and fails with it.
+   * @param make Creates the given names, which are sorted so that two servers cannot deadlock.
    */
   async makeOnce(
     workspaceId: string,
