@@ -1,4 +1,5 @@
 import type { AnySql, Sql } from '../db/connect.ts'
+import { type Link, type LinkEnd, toLink } from '../lib/link.ts'
 import { systemTimers, type Timers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 
@@ -17,9 +18,9 @@ import { log } from '../log.ts'
 export class Changes {
   /** Run on each change with what was touched; null = everything may have changed. */
   #listeners: ((touched: readonly string[] | null) => void)[] = []
-  #peers = new Set<MessagePort>()
+  #peers = new Set<Peer>()
   /** Publications some peer has not confirmed yet. */
-  #waiting = new Map<number, { peers: Set<MessagePort>; resolve: () => void }>()
+  #waiting = new Map<number, { peers: Set<Peer>; resolve: () => void }>()
   #lastId = 0
   /**
    * Writes of this process that were answered, the latest of them: their own notices tell nothing new. Numbers, since ten
@@ -43,11 +44,12 @@ export class Changes {
     this.#listeners.push(listener)
   }
 
-  /** Connects another HTTP thread of this process; its Changes holds the other end of the port. */
-  addPeer(port: MessagePort): void {
-    this.#peers.add(port)
-    port.onmessage = ({ data }: { data: PeerMessage }) => this.#receive(port, data)
-    port.addEventListener('close', () => this.#removePeer(port))
+  /** Connects another HTTP thread of this process, whose Changes has the other end. */
+  addPeer(end: LinkEnd): void {
+    const peer: Peer = toLink(end)
+    this.#peers.add(peer)
+    peer.onMessage = (message) => this.#receive(peer, message)
+    peer.onClosed = () => this.#removePeer(peer)
   }
 
   /**
@@ -62,8 +64,8 @@ export class Changes {
     const id = ++this.#lastId
     const { promise: confirmed, resolve } = Promise.withResolvers<void>()
     this.#waiting.set(id, { peers: new Set(this.#peers), resolve })
-    const message = { kind: 'changed', id, touched, writeId } satisfies PeerMessage
-    for (const peer of this.#peers) peer.postMessage(message)
+    const message: PeerMessage = { kind: 'changed', id, touched, writeId }
+    for (const peer of this.#peers) peer.post(message)
     const late = () => {
       throw new Error('another HTTP thread did not confirm a change in time')
     }
@@ -156,34 +158,35 @@ export class Changes {
     for (const listener of this.#listeners) listener(touched)
   }
 
-  #receive(port: MessagePort, message: PeerMessage): void {
+  #receive(peer: Peer, message: PeerMessage): void {
     switch (message.kind) {
       case 'changed':
         this.#drop(message.touched)
         this.#remember(message.writeId)
-        port.postMessage({ kind: 'dropped', id: message.id } satisfies PeerMessage)
+        peer.post({ kind: 'dropped', id: message.id })
         break
       case 'dropped':
-        this.#confirm(message.id, port)
+        this.#confirm(message.id, peer)
         break
       default:
         message satisfies never
     }
   }
 
-  #confirm(id: number, port: MessagePort): void {
+  #confirm(id: number, peer: Peer): void {
     const publication = this.#waiting.get(id)
-    publication?.peers.delete(port)
+    publication?.peers.delete(peer)
     if (publication?.peers.size === 0) publication.resolve()
   }
 
   /** A thread that is gone holds no cache: what waits for it need not. */
-  #removePeer(port: MessagePort): void {
-    this.#peers.delete(port)
-    for (const id of [...this.#waiting.keys()]) this.#confirm(id, port)
+  #removePeer(peer: Peer): void {
+    this.#peers.delete(peer)
+    for (const id of [...this.#waiting.keys()]) this.#confirm(id, peer)
   }
 }
 
+type Peer = Link<PeerMessage, PeerMessage>
 type PeerMessage =
   | { kind: 'changed'; id: number; touched: readonly string[] | null; writeId: number | null }
   | { kind: 'dropped'; id: number }

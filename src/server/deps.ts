@@ -9,6 +9,7 @@ import { v1 } from '../doors/v1/dialect.ts'
 import { Eraser } from '../erasure/eraser.ts'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
 import { VERSION } from '../lib/version.ts'
+import type { RouterEnds } from '../limiter/threads/protocol.ts'
 import { LimiterRouter } from '../limiter/threads/router.ts'
 import { Measures, type ThreadReport } from '../observe/measures.ts'
 import { Tracer } from '../observe/tracing/tracer.ts'
@@ -42,8 +43,8 @@ export type ThreadSetup = {
   hashSecret: string
   /** Vault keys: the first seals, all open. Empty = no recoverable keys. */
   vaultKeys: readonly Uint8Array[]
-  /** One to each shard, this thread's own. */
-  shardPorts: MessagePort[]
+  /** To the shards. Where there are several HTTP threads, all are ports. */
+  shardEnds: RouterEnds
   /** One to each other HTTP thread of the process. */
   peerPorts: MessagePort[]
 }
@@ -72,7 +73,7 @@ export function openDeps(
     onStatement?: OnStatement | undefined
   },
 ): { deps: Deps; close: (beside?: () => Promise<void>) => Promise<void> } {
-  const { config, address, writerId, takesUpUsage, processId, hashSecret, shardPorts, peerPorts } = setup
+  const { config, address, writerId, takesUpUsage, processId, hashSecret, shardEnds, peerPorts } = setup
   const clock = neverBackwards(options.clock)
   const pool = new GuardedPool(address, {
     connectionsMax: POOL_CONNECTIONS,
@@ -98,7 +99,7 @@ export function openDeps(
     onBoundReached: ({ workspaceId, bound }) => measures.boundReached(workspaceId, bound),
   })
   const keys = new KeyLookup(sql, changes, { bytesMax: config.keyCacheBytesMax, missingMax: 100_000 })
-  const limiter = new LimiterRouter({ ports: shardPorts, hashSecret, clock, replyTimeoutMs: 2000 })
+  const limiter = new LimiterRouter({ ends: shardEnds, hashSecret, clock, replyTimeoutMs: 2000 })
   const credits = new CreditSpender(sql, clock, { timeoutMs: config.databaseTimeoutMs })
   const usage = new UsageRecorder({
     sql: usagePool.sql,

@@ -129,7 +129,7 @@ export async function startServer(
     processId,
     hashSecret,
     vaultKeys,
-    shardPorts: shards.connect(),
+    shardEnds: shards.connect(),
   })
   let url = ''
   let threads: HttpThreads | null = null

@@ -1,4 +1,5 @@
 import { StartError } from '../errors.ts'
+import { type LinkEnd, portsOf } from '../lib/link.ts'
 import { log } from '../log.ts'
 import { continuedFrom, type ThreadReport } from '../observe/measures.ts'
 import type { ThreadState } from '../observe/metrics.ts'
@@ -108,7 +109,8 @@ class HttpThread {
     this.starts++
     const setup: ThreadSetup = { ...makeSetup(name), peerPorts }
     const listening = this.answer('listening', START_MS)
-    this.send({ kind: 'start', setup, host, port, publicUrl }, [...setup.shardPorts, ...peerPorts])
+    const { shards, control } = setup.shardEnds
+    this.send({ kind: 'start', setup, host, port, publicUrl }, [...shards, control, ...peerPorts])
     const answer = await listening
     if (answer === null) throw this.death ?? new Error(`it does not listen within ${START_MS} ms`)
     if (answer.kind === 'failed') throw new Error(answer.reason)
@@ -181,8 +183,8 @@ class HttpThread {
     return port2
   }
 
-  private send(message: ToHttp, ports: MessagePort[] = []): void {
-    this.worker?.postMessage(message, ports)
+  private send(message: ToHttp, ends: LinkEnd[] = []): void {
+    this.worker?.postMessage(message, portsOf(ends))
   }
 
   /** @param name Kind and id of the message waited for. @returns null when it does not come in time. */

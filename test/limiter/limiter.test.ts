@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { openSpills } from '../../src/data-dir/spill.ts'
 import type { DatabaseAddress } from '../../src/db/connect.ts'
 import type { Clock } from '../../src/lib/clock.ts'
+import { toLink } from '../../src/lib/link.ts'
 import { SPILL_KIND } from '../../src/limiter/flush/flush.ts'
 import { LimiterRouter, type Take, type Taken } from '../../src/limiter/threads/router.ts'
 import { type Shards, startShards } from '../../src/limiter/threads/shards.ts'
@@ -57,7 +58,7 @@ async function startLimiter(
   const routers: LimiterRouter[] = []
   const anotherRouter = () => {
     const router = new LimiterRouter({
-      ports: shards.connect(),
+      ends: shards.connect(),
       hashSecret: 'secret',
       clock,
       replyTimeoutMs: 5_000,
@@ -411,8 +412,8 @@ describe('dead and late shards', () => {
     await times(3, () => take(limiter.router, counter))
     await limiter.shards.flush()
     await take(limiter.router, counter) // not flushed: lost with the thread
-    const [port, control] = limiter.shards.connect()
-    port?.postMessage(null) // breaks the shard, as a bug in it would
+    const { shards: ends, control } = limiter.shards.connect()
+    for (const end of ends) toLink(end).post(null) // breaks the shard, as a bug in it would
     const look = () => take(limiter.router, counter, { cost: 0 })
     let error: unknown = null
     while (error === null) {
@@ -430,14 +431,14 @@ describe('dead and late shards', () => {
     expect(back).toMatchObject({ passed: true, used: 3 })
     expect(await take(limiter.router, counter, { limit: 4 })).toMatchObject({ passed: true, used: 4 })
     expect(await take(limiter.router, counter, { limit: 4 })).toMatchObject({ passed: false, used: 4 })
-    control?.close()
+    control.close()
   })
 
   test('a call fails when its shard does not answer in time, and after a stop', async () => {
     const silent = new MessageChannel()
     const control = new MessageChannel()
     const router = new LimiterRouter({
-      ports: [silent.port1, control.port1],
+      ends: { shards: [silent.port1], control: control.port1 },
       hashSecret: 'secret',
       clock: () => NOW,
       replyTimeoutMs: 20,
@@ -493,7 +494,7 @@ describe('async: true', () => {
     const silent = new MessageChannel()
     const control = new MessageChannel()
     const router = new LimiterRouter({
-      ports: [silent.port1, control.port1],
+      ends: { shards: [silent.port1], control: control.port1 },
       hashSecret: 'secret',
       clock: () => NOW,
       replyTimeoutMs: 20,

@@ -1,8 +1,8 @@
 import { neverBackwards } from '../../src/lib/clock.ts'
+import { DirectLink, directLinks, type Link, type LinkEnd } from '../../src/lib/link.ts'
 import type { FromShard, ToShard } from '../../src/limiter/threads/protocol.ts'
 import { LimiterRouter } from '../../src/limiter/threads/router.ts'
 import { SameThread } from '../../src/limiter/threads/same-thread.ts'
-import { makeSameThreadChannel, SameThreadPort } from '../../src/limiter/threads/same-thread-port.ts'
 import { Shard } from '../../src/limiter/threads/shard.ts'
 import { type Shards, startShards } from '../../src/limiter/threads/shards.ts'
 import { Changes } from '../../src/records/changes.ts'
@@ -14,7 +14,7 @@ import type { Verifier } from '../../src/verify/verify.ts'
 import { UsageLedger } from './ledger.ts'
 import { ShardModel } from './limiter-model.ts'
 import type { Postgres, SpillFolder } from './postgres.ts'
-import { type Delay, makeChannel, Port, Thread, type World } from './world.ts'
+import { type Delay, makeLink, Port, Thread, type World } from './world.ts'
 
 /** What does not change while a machine's server is stopped and started. */
 export type Machine = {
@@ -56,7 +56,7 @@ export class Server {
   pausedUntilMs = Number.NEGATIVE_INFINITY
   /** Grows with each shard that died. */
   shardDeaths = 0
-  private readonly waitingCalls = new WeakMap<Port | SameThreadPort, number[][]>()
+  private readonly waitingCalls = new WeakMap<object, number[][]>()
 
   constructor(
     readonly world: World,
@@ -89,11 +89,8 @@ export class Server {
       },
       {
         timers: main.timers,
-        startWorker: () => this.startShard() as unknown as Worker, // what the limiter uses of one is there
-        makeChannel: () => {
-          const channel = options.shards === 0 ? this.makeSameThreadChannel() : this.makeChannel(main)
-          return channel as unknown as MessageChannel // what is used of one is there
-        },
+        startThread: () => this.startShard(),
+        makeLink: () => (options.shards === 0 ? this.makeDirectLinks() : this.makeLink(main)),
         openStore: () => postgres.windowStore(main),
         openSpills: () => machine.spills,
       },
@@ -106,11 +103,11 @@ export class Server {
       this.http.push(this.openHttpThread(thread, shards, { takesUpUsage: thread === main && !isUsageSent }))
     for (const [i, one] of this.http.entries())
       for (const other of this.http.slice(i + 1)) {
-        const { port1, port2 } = this.makeChannel(main)
-        port1.giveTo(one.thread)
-        port2.giveTo(other.thread)
-        one.changes.addPeer(port1 as unknown as MessagePort) // what is used of one is there
-        other.changes.addPeer(port2 as unknown as MessagePort) // what is used of one is there
+        const [toOther, toOne] = this.makeLink(main)
+        toOther.giveTo(one.thread)
+        toOne.giveTo(other.thread)
+        one.changes.addPeer(toOther)
+        other.changes.addPeer(toOne)
       }
     await this.http[0]?.changes.listen(postgres.listen(main))
     if (this.state !== 'starting') return
@@ -165,9 +162,9 @@ export class Server {
     const timeoutMs = 2_000
     const pool = postgres.pool(thread, timeoutMs)
     const changes = new Changes({ processId: this.name, confirmTimeoutMs: 2_000, timers })
-    const ports = shards.connect()
-    for (const port of ports) if (port instanceof Port) port.giveTo(thread)
-    const limiter = new LimiterRouter({ ports, hashSecret: 'secret', clock, replyTimeoutMs: 2_000, timers })
+    const ends = shards.connect()
+    for (const end of [...ends.shards, ends.control]) if (end instanceof Port) end.giveTo(thread)
+    const limiter = new LimiterRouter({ ends, hashSecret: 'secret', clock, replyTimeoutMs: 2_000, timers })
     const recorder = new UsageRecorder({
       sql: postgres.pool(thread, 10_000).sql,
       writerId: `${this.name}:${thread.name}`,
@@ -213,37 +210,37 @@ export class Server {
     }
   }
 
-  private startShard(): ShardLife {
+  private startShard(): ShardLife & Link<ToShard, FromShard> {
     const name = `${this.name} shard ${this.shardLives.length}`
     const shard = this.options.shards === 0 ? new ShardOnMain(this, name) : new ShardThread(this, name)
     this.shardLives.push(shard)
     return shard
   }
 
-  private makeChannel(owner: Thread): { port1: Port; port2: Port } {
-    return makeChannel(this.world, owner, {
+  private makeLink(owner: Thread): [Port, Port] {
+    return makeLink(this.world, owner, {
       delay: this.options.messageDelay,
       onPosted: (from, message) => this.observe(from, message),
     })
   }
 
-  private makeSameThreadChannel() {
-    const channel = makeSameThreadChannel(this.main.timers)
-    for (const port of [channel.port1, channel.port2]) {
-      const post = port.postMessage.bind(port)
-      port.postMessage = (message) => {
-        this.observe(port, message)
+  private makeDirectLinks(): [LinkEnd, LinkEnd] {
+    const links = directLinks(this.main.timers)
+    for (const link of links) {
+      const post = link.post.bind(link)
+      link.post = (message) => {
+        this.observe(link, message)
         post(message)
       }
     }
-    return channel
+    return links
   }
 
   /** Calls and answers pass by as lists of numbers; everything else is no list. */
-  private observe(from: Port | SameThreadPort, message: unknown): void {
+  private observe(from: Link & { readonly peer: Link | null }, message: unknown): void {
     if (!Array.isArray(message) || from.peer === null) return
     const asked = this.waitingCalls.get(from)
-    const shard = this.shardLives.find((each) => each.hasPort(from))
+    const shard = this.shardLives.find((each) => each.hasEnd(from))
     if (shard === undefined) {
       const waiting = this.waitingCalls.get(from.peer)
       if (waiting === undefined) this.waitingCalls.set(from.peer, [message])
@@ -283,21 +280,19 @@ export type ShardLife = {
   /** It has ended otherwise than by a stop for which it flushed or spilled all it had. */
   readonly hasCrashed: boolean
   readonly isDead: boolean
-  hasPort(port: Port | SameThreadPort): boolean
+  hasEnd(link: Link): boolean
   /** Dies by itself. */
   crash(): void
 }
 
-/** A worker as the main thread sees it, and the thread inside with the program's own shard. */
-class ShardThread implements ShardLife {
+/** A thread as the main thread sees it, and the program's own shard inside. */
+class ShardThread implements ShardLife, Link<ToShard, FromShard> {
+  readonly isDirect = false
   readonly thread: Thread
   model: ShardModel | null = null
   hasCrashed = false
   private hasStopped = false
-  onmessage: ((event: { data: unknown }) => void) | null = null
-  onerror: ((event: { message: string }) => void) | null = null
   private readonly outside: Port
-  private closeListener: () => void = () => {}
 
   constructor(
     private readonly server: Server,
@@ -306,23 +301,22 @@ class ShardThread implements ShardLife {
     const { world, postgres, machine } = server
     const thread = new Thread(world, name)
     this.thread = thread
-    const channel = makeChannel(world, server.main, { delay: server.options.messageDelay })
-    const { port1: outside, port2: inside } = channel
+    const [outside, inside] = makeLink(world, server.main, { delay: server.options.messageDelay })
     inside.giveTo(thread)
     this.outside = outside
-    outside.onmessage = (event) => this.onmessage?.(event)
+    outside.onMessage = (message) => this.onMessage(message as FromShard) // what the shard says
     const shard = new Shard({
       say: (message: FromShard) => {
         if (message.kind === 'stopped') this.hasStopped = true
-        inside.postMessage(message)
+        inside.post(message)
       },
       timers: thread.timers,
       openStore: () => postgres.windowStore(thread, this),
       openSpills: () => machine.spills,
       collectGarbage: () => {},
     })
-    inside.onmessage = ({ data }) => {
-      const message = data as ToShard // what Shards sends
+    inside.onMessage = (asked) => {
+      const message = asked as ToShard // what Shards sends
       this.model = modelAfter(message, this.model, server)
       shard.receive(message).catch((cause: unknown) => world.fail(`${name} failed`, cause))
     }
@@ -332,23 +326,21 @@ class ShardThread implements ShardLife {
     return this.thread.isDead
   }
 
-  hasPort(port: Port | SameThreadPort): boolean {
-    return port instanceof Port && port.owner === this.thread
+  hasEnd(link: Link): boolean {
+    return link instanceof Port && link.owner === this.thread
   }
 
-  postMessage(message: unknown, transfer: readonly Port[] = []): void {
-    this.outside.postMessage(message, transfer)
-  }
+  onMessage(_message: FromShard): void {}
+  onClosed(_cause?: Error): void {}
 
-  addEventListener(kind: 'close', listener: () => void): void {
-    kind satisfies 'close'
-    this.closeListener = listener
+  post(message: ToShard, transfer: readonly LinkEnd[] = []): void {
+    this.outside.post(message, transfer)
   }
 
   /** A thread that stood still for so long that a stop did not wait for it is cut off: as good as crashed, and said so. */
-  terminate(): void {
+  close(): void {
     if (!this.hasStopped) this.hasCrashed = true
-    this.thread.die()
+    this.end()
   }
 
   crash(): void {
@@ -356,75 +348,68 @@ class ShardThread implements ShardLife {
     this.server.world.note(() => `${this.name}: crashes`)
     this.server.shardDeaths++
     this.hasCrashed = true
+    this.end(new Error('crashed'))
+  }
+
+  private end(cause?: Error): void {
+    const { world, options, main } = this.server
+    if (!this.thread.isDead) world.after(options.messageDelay(), main, () => this.onClosed(cause))
     this.thread.die()
-    this.server.world.after(this.server.options.messageDelay(), this.server.main, () => {
-      this.onerror?.({ message: 'crashed' })
-      this.closeListener()
-    })
   }
 }
 
 /** The program's own shard on the main thread, as a process with one core has it. */
-class ShardOnMain implements ShardLife {
+class ShardOnMain extends SameThread implements ShardLife {
   readonly thread: Thread
   model: ShardModel | null = null
-  isDead = false
   private hasStopped = false
-  onmessage: ((event: { data: FromShard }) => void) | null = null
-  onerror: ((event: { message: string }) => void) | null = null
-  private readonly ports = new Set<SameThreadPort>()
-  private readonly inner: SameThread
+  private readonly ends = new Set<LinkEnd>()
 
   constructor(
     private readonly server: Server,
     readonly name: string,
   ) {
     const { main, postgres, machine } = server
-    this.thread = main
-    this.inner = new SameThread({
+    super({
       timers: main.timers,
       openStore: () => postgres.windowStore(main, this),
       openSpills: () => machine.spills,
       collectGarbage: () => {},
     })
-    this.inner.onmessage = (event) => {
-      if (event.data.kind === 'stopped') this.hasStopped = true
-      this.onmessage?.(event)
-    }
-    this.inner.onerror = (event) => this.onerror?.(event)
+    this.thread = main
+  }
+
+  get isDead(): boolean {
+    return this.isClosed
   }
 
   get hasCrashed(): boolean {
     return this.isDead && !this.hasStopped
   }
 
-  hasPort(port: Port | SameThreadPort): boolean {
-    return port instanceof SameThreadPort && this.ports.has(port)
+  hasEnd(link: Link): boolean {
+    return this.ends.has(link)
   }
 
-  postMessage(message: ToShard): void {
+  override post(message: ToShard): void {
     this.model = modelAfter(message, this.model, this.server)
-    if (message.kind === 'connect') this.ports.add(message.port as unknown as SameThreadPort) // made above
-    this.inner.postMessage(message)
+    if (message.kind === 'connect') this.ends.add(message.end)
+    super.post(message)
   }
 
-  addEventListener(kind: 'close'): void {
-    kind satisfies 'close'
-  }
-
-  terminate(): void {
-    this.isDead = true
-    this.inner.terminate()
+  protected override say(message: FromShard): void {
+    if (message.kind === 'stopped') this.hasStopped = true
+    super.say(message)
   }
 
   /** A message comes that it cannot read, which ends it before `crash` returns. */
   crash(): void {
-    const [port] = this.ports
-    if (this.isDead || port === undefined || port.peer === null) return
+    const [end] = this.ends
+    if (this.isDead || !(end instanceof DirectLink) || end.peer === null) return
     const { world } = this.server
     world.note(() => `${this.name}: crashes`)
     this.server.shardDeaths++
-    port.peer.postMessage(null)
+    end.peer.post(null)
     if (!this.isDead) world.fail(`${this.name} has not noticed that it failed`)
   }
 }

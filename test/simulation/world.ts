@@ -1,4 +1,5 @@
 import { drainMicrotasks } from 'bun:jsc'
+import type { Link, LinkEnd } from '../../src/lib/link.ts'
 import type { Timers } from '../../src/lib/timers.ts'
 import { randomNumbers } from '../support/random.ts'
 
@@ -166,14 +167,14 @@ export class Thread {
 export type Delay = () => number
 
 /**
- * One end of a channel, as the platform has it: messages come in the order posted, after a while, once there is a
+ * One end of a link between threads, as the platform has it: messages come in the order posted, after a while, once there is a
  * handler; whoever closes, both ends hear of it, the other after what was posted before.
  */
-export class Port {
+export class Port implements Link {
+  readonly isDirect = false
   peer: Port | null = null
   isClosed = false
-  private handler: ((event: { data: unknown }) => void) | null = null
-  private readonly closeListeners: (() => void)[] = []
+  private handler: ((message: unknown) => void) | null = null
   private readonly waiting: unknown[] = []
   private lastArrivalMs = 0
   private isPeerClosing = false
@@ -203,24 +204,18 @@ export class Port {
     return this.handler === null ? 0 : this.owner.pausedUntilMs
   }
 
-  get onmessage() {
-    return this.handler
+  get onMessage(): (message: unknown) => void {
+    return this.handler ?? (() => {})
   }
 
-  set onmessage(handler: ((event: { data: unknown }) => void) | null) {
+  set onMessage(handler: (message: unknown) => void) {
     this.handler = handler
     if (this.waiting.length > 0) this.world.after(0, this, () => this.drain())
   }
 
-  addEventListener(kind: 'close', listener: () => void): void {
-    kind satisfies 'close'
-    this.closeListeners.push(listener)
-  }
+  onClosed(): void {}
 
-  /** Set as a handler, it is started already. */
-  start(): void {}
-
-  postMessage(message: unknown, transfer: readonly Port[] = []): void {
+  post(message: unknown, transfer: readonly LinkEnd[] = []): void {
     const { peer } = this
     if (this.isClosed || peer === null) return
     this.options.onPosted?.(this, message)
@@ -228,7 +223,7 @@ export class Port {
     peer.lastArrivalMs = atMs
     this.world.at(atMs, peer, () => {
       if (peer.isClosed) return
-      for (const port of transfer) port.giveTo(peer.owner)
+      for (const port of transfer) if (port instanceof Port) port.giveTo(peer.owner)
       peer.receive(message)
     })
   }
@@ -250,32 +245,31 @@ export class Port {
 
   private receive(message: unknown): void {
     if (this.handler === null || this.waiting.length > 0) this.waiting.push(message)
-    else this.handler({ data: message })
+    else this.handler(message)
   }
 
   private drain(): void {
     if (this.handler === null || this.waiting.length === 0 || this.isClosed) return
     const message = this.waiting.shift()
     if (this.waiting.length > 0) this.world.after(0, this, () => this.drain())
-    this.handler({ data: message })
+    this.handler(message)
   }
 
   private tellClosed(): void {
-    for (const listener of this.closeListeners.splice(0)) listener()
+    this.onClosed()
   }
 }
 
 /** Told of each message when it is posted. */
 export type PortObserver = (from: Port, message: unknown) => void
 
-export function makeChannel(
+export function makeLink(
   world: World,
   owner: Thread,
   options: { delay: Delay; onPosted?: PortObserver },
-): { port1: Port; port2: Port } {
-  const port1 = new Port(world, owner, options)
-  const port2 = new Port(world, owner, options)
-  port1.peer = port2
-  port2.peer = port1
-  return { port1, port2 }
+): [Port, Port] {
+  const [one, other] = [new Port(world, owner, options), new Port(world, owner, options)]
+  one.peer = other
+  other.peer = one
+  return [one, other]
 }

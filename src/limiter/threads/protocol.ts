@@ -1,15 +1,17 @@
 import type { DatabaseAddress } from '../../db/connect.ts'
+import type { LinkEnd } from '../../lib/link.ts'
 
 /**
  * How a call gets to its shard and back.
  *
- * 1. The main thread makes one channel per HTTP thread and shard: one end to the shard (`connect`), one to the router.
+ * 1. The main thread makes one link per HTTP thread and shard: one end goes to the shard (`connect`), the other to the router.
  * 2. The router names the counter by its hash, stamps the time, and adds the call to the queue of the shard that owns the hash.
  * 3. Once per turn of the event loop a queue with calls posts one `Calls`; to a shard on the same thread also when there are many.
- * 4. The shard decides them in order and posts one `Answers` with the same id. A port keeps order; a batch that was given up is
- *    skipped by its id.
- * 5. A router gives up a batch that is late, and everything in flight when its port closes: the calls fail, and may have been charged.
- * 6. A shard that dies is started again with its windows as last flushed; routers get a new port over the control port.
+ * 4. The shard decides them in order and posts one `Answers` with the same id. Links keep order; the answer to a batch that
+ *    the router gave up is recognised by its id, and ignored.
+ * 5. A router gives up a batch that is late, and all batches in flight when its link closes. Their calls fail; some may have
+ *    been charged.
+ * 6. A shard that dies is restarted with its windows as last flushed. Routers get a new link to it over their control link.
  *
  * A batch is one plain array of numbers. Why: docs/decisions/0006.
  */
@@ -27,8 +29,10 @@ export type Answers = number[]
 export const NUMBERS_PER_CALL = 9
 export const NUMBERS_PER_ANSWER = 2
 
-/** Main thread → router, on the control port: from now on this is the port of that shard. */
-export type ToRouter = { kind: 'replaced'; shard: number; port: MessagePort }
+/** What the main thread gives a router: a link to each shard, and one on which it hears of shards that were restarted. */
+export type RouterEnds = { shards: LinkEnd[]; control: LinkEnd }
+/** Main thread → router: that shard was restarted, and this is the new link to it. */
+export type ToRouter = { shard: number; end: LinkEnd }
 
 export type ShardSetup = {
   /** Which of how many shards. */
@@ -46,7 +50,7 @@ export type ShardSetup = {
 /** Main thread → shard. */
 export type ToShard =
   | { kind: 'start'; setup: ShardSetup }
-  | { kind: 'connect'; port: MessagePort }
+  | { kind: 'connect'; end: LinkEnd }
   /** Flush now, answer `flushed` with the same id. */
   | { kind: 'flush'; id: number }
   /** Answer `stats` with the same id. Windows that end up to then are over. */

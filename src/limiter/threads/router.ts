@@ -2,6 +2,7 @@ import { Unavailable } from '../../errors.ts'
 import { COUNT_MAX } from '../../lib/bounds.ts'
 import { type Clock, neverBackwards } from '../../lib/clock.ts'
 import { KeyedHash } from '../../lib/keyed-hash.ts'
+import { type Link, type LinkEnd, toLink } from '../../lib/link.ts'
 import { type Cancel, systemTimers, type Timers } from '../../lib/timers.ts'
 import { type Known, KnownCounters } from '../table/known-counters.ts'
 import { ownerNumber, UNKNOWN_OWNER } from '../table/owners.ts'
@@ -11,9 +12,9 @@ import {
   NUMBERS_PER_ANSWER,
   NUMBERS_PER_CALL,
   type OwnerNamed,
+  type RouterEnds,
   type ToRouter,
 } from './protocol.ts'
-import { SameThreadPort } from './same-thread-port.ts'
 import { shardOf } from './shard-ranges.ts'
 
 /** A call for some of a counter's window. */
@@ -51,7 +52,7 @@ export type Taken = {
  */
 export class LimiterRouter {
   private readonly queues: ShardQueue[]
-  private readonly control: MessagePort | undefined
+  private readonly control: Link<never, ToRouter>
   private readonly hash: KeyedHash
   private readonly clock: Clock
   private readonly tickMs: number
@@ -70,11 +71,11 @@ export class LimiterRouter {
   private readonly known = new KnownCounters(KNOWN_BYTES_MAX)
 
   /**
-   * @param options.ports From `Shards.connect`: one per shard, then the control port.
+   * @param options.ends From `Shards.connect`.
    * @param options.replyTimeoutMs How long a call waits for its shard.
    */
   constructor(options: {
-    ports: MessagePort[]
+    ends: RouterEnds
     hashSecret: string
     clock: Clock
     replyTimeoutMs: number
@@ -84,14 +85,12 @@ export class LimiterRouter {
     this.clock = neverBackwards(options.clock)
     this.timers = options.timers ?? systemTimers
     this.tickMs = Math.max(1, Math.ceil(options.replyTimeoutMs / 2))
-    this.queues = options.ports.slice(0, -1).map((port) => new ShardQueue(port))
-    this.control = options.ports.at(-1)
-    if (this.control !== undefined) {
-      this.control.onmessage = ({ data }: { data: ToRouter }) => {
-        const queue = this.queues[data.shard]
-        queue?.reconnect(data.port)
-        for (const [workspaceId, owner] of this.owners) queue?.name({ owner, workspaceId })
-      }
+    this.queues = options.ends.shards.map((end) => new ShardQueue(end))
+    this.control = toLink(options.ends.control)
+    this.control.onMessage = ({ shard, end }) => {
+      const queue = this.queues[shard]
+      queue?.reconnect(end)
+      for (const [workspaceId, owner] of this.owners) queue?.name({ owner, workspaceId })
     }
   }
 
@@ -149,14 +148,14 @@ export class LimiterRouter {
     return { all: this.queues.length, running: this.queues.filter((queue) => queue.isConnected).length }
   }
 
-  /** Waits for the calls in flight, each answered or given up in its time, and closes the ports. */
+  /** Waits for the calls in flight, each answered or given up in its time, and closes the links. */
   async stop(): Promise<void> {
     this.isStopped = true
     this.send()
     await Promise.all(this.queues.map((queue) => queue.drained()))
     this.stopTicking?.()
     for (const queue of this.queues) queue.close()
-    this.control?.close()
+    this.control.close()
   }
 
   private queue(call: Take, nowMs: number): Asked {
@@ -297,7 +296,7 @@ class Batch {
 class ShardQueue {
   callsInFlight = 0
   /** Null while the shard is dead. */
-  private port: MessagePort | null = null
+  private link: Link<Calls | OwnerNamed, Answers> | null = null
   /** With so many, those queued do not wait for the end of the turn. */
   private callsMax = Number.POSITIVE_INFINITY
   private queued = new Batch(1)
@@ -305,28 +304,29 @@ class ShardQueue {
   private inFlight: Batch[] = []
   private onDrained: (() => void)[] = []
 
-  constructor(port: MessagePort) {
-    this.reconnect(port)
+  constructor(end: LinkEnd) {
+    this.reconnect(end)
   }
 
-  reconnect(port: MessagePort): void {
-    const old = this.port
-    this.port = port
-    if (port instanceof SameThreadPort) this.callsMax = SAME_THREAD_CALLS_MAX
+  reconnect(end: LinkEnd): void {
+    const old = this.link
+    const link = toLink<Calls | OwnerNamed, Answers>(end)
+    this.link = link
+    if (link.isDirect) this.callsMax = SAME_THREAD_CALLS_MAX
     if (old !== null) {
       old.close()
       this.giveUp(this.inFlight.length, 'the limiter shard has been started again')
     }
-    port.onmessage = ({ data }: { data: Answers }) => this.receive(data)
-    port.addEventListener('close', () => {
-      if (this.port !== port) return
-      this.port = null
+    link.onMessage = (answers) => this.receive(answers)
+    link.onClosed = () => {
+      if (this.link !== link) return
+      this.link = null
       this.giveUp(this.inFlight.length, 'the limiter shard is dead')
-    })
+    }
   }
 
   get isConnected(): boolean {
-    return this.port !== null
+    return this.link !== null
   }
 
   /** @returns the batch it is now the last call of. */
@@ -341,7 +341,7 @@ class ShardQueue {
     nowMs: number,
     owner: number,
   ): Batch {
-    if (this.port === null) throw new Unavailable('limiter', 'the limiter shard is dead')
+    if (this.link === null) throw new Unavailable('limiter', 'the limiter shard is dead')
     if (this.callsInFlight + this.queued.calls >= WAITING_MAX)
       throw new Unavailable('limiter', 'the limiter shard is overloaded')
     this.queued.message.push(h0, h1, h2, h3, limit, durationMs, cost, nowMs, owner)
@@ -351,7 +351,7 @@ class ShardQueue {
 
   /** Tells the shard of a workspace; one that is dead hears of it when it runs again. */
   name(owner: OwnerNamed): void {
-    this.port?.postMessage(owner)
+    this.link?.post(owner)
   }
 
   send(tick: number): void {
@@ -361,8 +361,8 @@ class ShardQueue {
     batch.sentAtTick = tick
     this.inFlight.push(batch)
     this.callsInFlight += batch.calls
-    if (this.port === null) this.giveUp(this.inFlight.length, 'the limiter shard is dead')
-    else this.port.postMessage(batch.message)
+    if (this.link === null) this.giveUp(this.inFlight.length, 'the limiter shard is dead')
+    else this.link.post(batch.message)
   }
 
   sendFull(tick: number): void {
@@ -383,8 +383,8 @@ class ShardQueue {
   }
 
   close(): void {
-    this.port?.close()
-    this.port = null
+    this.link?.close()
+    this.link = null
   }
 
   private receive(answers: Answers): void {

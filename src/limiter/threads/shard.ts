@@ -1,5 +1,6 @@
 import type { Spills } from '../../data-dir/spill.ts'
 import type { DatabaseAddress } from '../../db/connect.ts'
+import { type Link, type LinkEnd, toLink } from '../../lib/link.ts'
 import { LoopLag } from '../../lib/loop-lag.ts'
 import type { Timers } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
@@ -36,7 +37,7 @@ type Store = FlushStore & Pick<WindowStore, 'list' | 'readRows' | 'readSegments'
  */
 export class Shard {
   private running: { table: WindowTable; flusher: Flusher } | undefined
-  private readonly ports = new Set<MessagePort>()
+  private readonly routers = new Set<Link<Answers, Calls | OwnerNamed>>()
   private readonly lag: LoopLag
   /** Open from the start on. */
   private store: Store | undefined
@@ -62,7 +63,7 @@ export class Shard {
         }
         return
       case 'connect':
-        this.serve(this.started().table, message.port)
+        this.serve(this.started().table, message.end)
         return
       case 'flush': {
         const error = await this.started()
@@ -91,7 +92,7 @@ export class Shard {
       }
       case 'stop':
         this.lag.stop()
-        for (const port of this.ports) port.close()
+        for (const router of this.routers) router.close()
         say({ kind: 'stopped', spilled: (await this.running?.flusher.stop()) ?? 0 })
         return
       default:
@@ -103,7 +104,7 @@ export class Shard {
   abandon(): void {
     this.isAbandoned = true
     this.lag.stop()
-    for (const port of this.ports) port.close()
+    for (const router of this.routers) router.close()
     this.running?.flusher.abandon()
     void this.store?.close().catch(() => {}) // nobody waits for it
   }
@@ -156,17 +157,18 @@ export class Shard {
   }
 
   /** Answers the batches of one HTTP thread. */
-  private serve(table: WindowTable, port: MessagePort): void {
-    this.ports.add(port)
-    port.addEventListener('close', () => this.ports.delete(port))
-    port.onmessage = ({ data }: { data: Calls | OwnerNamed }) => {
-      if (!Array.isArray(data)) {
-        this.workspaceIds.set(data.owner, data.workspaceId)
+  private serve(table: WindowTable, end: LinkEnd): void {
+    const router = toLink<Answers, Calls | OwnerNamed>(end)
+    this.routers.add(router)
+    router.onClosed = () => this.routers.delete(router)
+    router.onMessage = (message) => {
+      if (!Array.isArray(message)) {
+        this.workspaceIds.set(message.owner, message.workspaceId)
         return
       }
-      port.postMessage(decide(table, data))
+      router.post(decide(table, message))
       this.reportOverflow(table)
-      this.collectGarbage(data.length)
+      this.collectGarbage(message.length)
     }
   }
 

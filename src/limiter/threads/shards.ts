@@ -1,21 +1,18 @@
 import { openSpills, type Spills } from '../../data-dir/spill.ts'
 import type { DatabaseAddress } from '../../db/connect.ts'
+import { directLinks, type Link, type LinkEnd, toLink, workerLink } from '../../lib/link.ts'
 import { type Cancel, systemTimers, type Timers } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
 import { SPILL_KIND, type WindowSpill } from '../flush/flush.ts'
 import { CELL_DIGITS, WindowStore } from '../flush/store.ts'
 import { UNKNOWN_OWNER } from '../table/owners.ts'
-import type { FromShard, ShardSetup, ShardStats, ToRouter, ToShard } from './protocol.ts'
+import type { FromShard, RouterEnds, ShardSetup, ShardStats, ToRouter, ToShard } from './protocol.ts'
 import { SameThread } from './same-thread.ts'
-import { makeSameThreadChannel } from './same-thread-port.ts'
 
 /** The shards of this process, as the main thread holds them. */
 export type Shards = {
-  /**
-   * The ports of one more HTTP thread, for its `LimiterRouter`: one per shard, then the control port over which ports
-   * of restarted shards come. They may be transferred to a worker.
-   */
-  connect(): MessagePort[]
+  /** For the `LimiterRouter` of one more HTTP thread. Where shards have threads, all are ports. */
+  connect(): RouterEnds
   /** Last flush, else a spill file in the data dir. Ends the threads within `STOP_MS` in any case. */
   stop(): Promise<void>
   /** Flushes now; resolves when everything counted so far is in Postgres. For tests. */
@@ -24,28 +21,31 @@ export type Shards = {
   stats(nowMs: number): Promise<(ShardStats | null)[]>
 }
 
-/** What the main thread starts and hears shards with. */
+/** What the main thread starts shards with and talks to them through. */
 export type ShardPlatform = {
   timers: Timers
-  /** Starts `shard.worker.ts`. */
-  startWorker(): Worker
-  makeChannel(): MessageChannel
+  startThread(): Link<ToShard, FromShard>
+  /** Both ends of a new link. */
+  makeLink(): [LinkEnd, LinkEnd]
   openStore(address: DatabaseAddress): Pick<WindowStore, 'write' | 'close'>
   openSpills(dataDir: string, of: DatabaseAddress): Pick<Spills, 'read'>
 }
 
 const threads: ShardPlatform = {
   timers: systemTimers,
-  startWorker: () => new Worker(new URL('./shard.worker.ts', import.meta.url)),
-  makeChannel: () => new MessageChannel(),
+  startThread: () => workerLink(new Worker(new URL('./shard.worker.ts', import.meta.url))),
+  makeLink: () => {
+    const { port1, port2 } = new MessageChannel()
+    return [port1, port2]
+  },
   openStore: (address) => new WindowStore(address),
   openSpills,
 }
 
 const noThread: ShardPlatform = {
   ...threads,
-  startWorker: () => new SameThread() as unknown as Worker, // what is used of one is there
-  makeChannel: () => makeSameThreadChannel() as unknown as MessageChannel, // what is used of one is there
+  startThread: () => new SameThread(),
+  makeLink: () => directLinks(systemTimers),
 }
 
 /**
@@ -90,23 +90,23 @@ export async function startShards(
     throw cause
   }
 
-  // Control ports of the routers, to tell them the new port of a shard that was started again.
-  const controls = new Set<MessagePort>()
+  // To the routers, which get a new link to each shard that was restarted.
+  const controls = new Set<Link<ToRouter>>()
   for (const [index, shard] of shards.entries()) {
     shard.onRestarted = () => {
       for (const control of controls) {
-        const port = shard.connect()
-        control.postMessage({ kind: 'replaced', shard: index, port } satisfies ToRouter, [port])
+        const end = shard.connect()
+        control.post({ shard: index, end }, [end])
       }
     }
   }
   return {
     connect() {
-      const { port1, port2 } = platform.makeChannel()
-      controls.add(port1)
-      port1.addEventListener('close', () => controls.delete(port1))
-      port1.start()
-      return [...shards.map((shard) => shard.connect()), port2]
+      const [ours, theirs] = platform.makeLink()
+      const control = toLink<ToRouter, never>(ours)
+      controls.add(control)
+      control.onClosed = () => controls.delete(control)
+      return { shards: shards.map((shard) => shard.connect()), control: theirs }
     },
     async stop() {
       await Promise.all(shards.map((shard) => shard.stop()))
@@ -126,7 +126,7 @@ export async function startShards(
 class ShardWorker {
   /** Called each time it runs again after a failure. */
   onRestarted = () => {}
-  private worker: Worker | null = null
+  private thread: Link<ToShard, FromShard> | null = null
   private state: 'starting' | 'running' | 'dead' | 'stopped' = 'starting'
   private cancelRestart: Cancel | null = null
   /** Told once, until it runs again. */
@@ -146,13 +146,14 @@ class ShardWorker {
   /** @throws Error when it does not start. */
   async start(): Promise<void> {
     this.state = 'starting'
-    const worker = this.platform.startWorker()
-    this.worker = worker
-    worker.onmessage = ({ data }: MessageEvent<FromShard>) => {
-      if (worker === this.worker) this.receive(data) // one that was given up may have said something before
+    const thread = this.platform.startThread()
+    this.thread = thread
+    thread.onMessage = (message) => {
+      if (thread === this.thread) this.receive(message) // one that was given up may have said something before
     }
-    worker.onerror = (event) => this.die(worker, new Error(`shard ${this.setup.index}: ${event.message}`))
-    worker.addEventListener('close', () => this.die(worker, new Error(`shard ${this.setup.index} ended`)))
+    thread.onClosed = (cause) => {
+      this.die(thread, new Error(`shard ${this.setup.index} ended${cause ? `: ${cause.message}` : ''}`))
+    }
     this.send({ kind: 'start', setup: this.setup })
     const answer = await this.answer('started', START_MS)
     if (answer.kind === 'failed')
@@ -165,14 +166,13 @@ class ShardWorker {
     this.state = 'running'
   }
 
-  /** A fresh port to this shard. */
-  connect(): MessagePort {
-    const { port1, port2 } = this.platform.makeChannel()
-    // A dead shard has nobody to serve the other end; closed at once, it tells the router so.
-    if (this.state === 'running')
-      this.worker?.postMessage({ kind: 'connect', port: port2 } satisfies ToShard, [port2])
-    else port2.close()
-    return port1
+  /** @returns the router's end of a new link. */
+  connect(): LinkEnd {
+    const [router, shard] = this.platform.makeLink()
+    // Of a dead shard the other end is closed at once, which tells the router.
+    if (this.state === 'running') this.thread?.post({ kind: 'connect', end: shard }, [shard])
+    else shard.close()
+    return router
   }
 
   async flush(): Promise<void> {
@@ -221,13 +221,13 @@ class ShardWorker {
 
   terminate(): void {
     this.state = 'stopped'
-    this.worker?.terminate()
-    this.worker = null
+    this.thread?.close()
+    this.thread = null
     this.rejectAll(new Error(`shard ${this.setup.index} was stopped`))
   }
 
   private send(message: ToShard): void {
-    this.worker?.postMessage(message)
+    this.thread?.post(message)
   }
 
   /** @param name Kind and id of the message waited for. */
@@ -273,13 +273,13 @@ class ShardWorker {
     this.waiting.clear()
   }
 
-  private die(worker: Worker, error: Error): void {
-    if (worker !== this.worker) return // one that was given up already
+  private die(thread: Link<ToShard, FromShard>, error: Error): void {
+    if (thread !== this.thread) return // one that was given up already
     this.rejectAll(error)
     if (this.state !== 'running') return
     this.state = 'dead'
-    this.worker = null
-    worker.terminate()
+    this.thread = null
+    thread.close()
     log('error', 'shard_died', 'a limiter shard died; it is started again with its windows as last flushed', {
       cause: error,
     })
@@ -295,8 +295,8 @@ class ShardWorker {
       } catch (cause) {
         if (this.state === 'stopped') return
         this.state = 'dead'
-        this.worker?.terminate()
-        this.worker = null
+        this.thread?.close()
+        this.thread = null
         if (!this.isRestartFailing)
           log('error', 'shard_restart_failing', 'a limiter shard does not start again; its calls fail', {
             shard: this.setup.index,

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { toLink } from '../../../src/lib/link.ts'
 import { startTestServer, type TestServer } from '../../support/server.ts'
 import { listStatements } from '../../support/statements.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
@@ -35,12 +36,13 @@ test('a dead shard is named, and no shard at all is no longer alive, until they 
     seen.add(`${status} ${body.services?.ratelimit ?? body.error.code}`)
   }
   for (const broken of [[0], [0, 1]]) {
-    const ports = server.server.shards.connect()
-    for (const shard of broken) ports[shard]?.postMessage(null) // breaks the thread, as a bug in it would
+    const { shards, control } = server.server.shards.connect()
+    const links = shards.map(toLink)
+    for (const shard of broken) links[shard]?.post(null) // breaks the thread, as a bug in it would
     const expected = broken.length === 1 ? '200 degraded' : '500 INTERNAL_SERVER_ERROR'
     while (!seen.has(expected)) await look()
     seen.clear()
     while (!seen.has('200 shards')) await look()
-    for (const port of ports) port.close()
+    for (const link of [...links, control]) link.close()
   }
 })

@@ -168,7 +168,7 @@ test('a start misses nothing of a server that supersedes its segments meanwhile'
   expect(said.at(-1)?.kind).toBe('started')
   expect(missed).toBeGreaterThan(0)
   const { port1, port2 } = new MessageChannel()
-  await shard.receive({ kind: 'connect', port: port2 })
+  await shard.receive({ kind: 'connect', end: port2 })
   const asked = [1, ...counters.flatMap((counter) => [...wordsOf(counter), 100, 48 * HOUR, 0, NOW, 0])]
   const answered = new Promise<number[]>((resolve) => {
     port1.onmessage = ({ data }) => resolve(data)

@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
-import type { Answers, Calls } from '../../../src/limiter/threads/protocol.ts'
+import { directLinks } from '../../../src/lib/link.ts'
+import { systemTimers } from '../../../src/lib/timers.ts'
+import type { Answers, Calls, RouterEnds } from '../../../src/limiter/threads/protocol.ts'
 import { NUMBERS_PER_CALL } from '../../../src/limiter/threads/protocol.ts'
 import { type Asked, LimiterRouter, type Take } from '../../../src/limiter/threads/router.ts'
-import { makeSameThreadChannel } from '../../../src/limiter/threads/same-thread-port.ts'
 
 const HOUR = 3_600_000
 const call = (i: number): Take => ({ counter: `c${i}`, limit: 10, durationMs: HOUR, cost: 1 })
@@ -20,8 +21,8 @@ function receive(message: Calls): Answers {
   return [message[0] ?? 0, ...Array.from({ length: calls }, (_, i) => [before + i + 1, HOUR]).flat()]
 }
 
-const openRouter = (ports: MessagePort[]) =>
-  new LimiterRouter({ ports, hashSecret: 'secret', clock: () => 0, replyTimeoutMs: 5_000 })
+const openRouter = (ends: RouterEnds) =>
+  new LimiterRouter({ ends, hashSecret: 'secret', clock: () => 0, replyTimeoutMs: 5_000 })
 const askFor = (count: number): Asked[] => Array.from({ length: count }, (_, i) => router.ask(call(i)))
 const answersTo = async (asked: Asked[]) => {
   for (const each of asked) await each.answered
@@ -39,10 +40,11 @@ afterEach(async () => {
 
 describe('to a shard on the same thread', () => {
   beforeEach(() => {
-    const [lane, control] = [makeSameThreadChannel(), makeSameThreadChannel()]
-    lane.port2.onmessage = ({ data }) => lane.port2.postMessage(receive(data as Calls)) // a lane sends nothing else
-    router = openRouter([lane.port1, control.port1] as unknown as MessagePort[]) // what is used of one is there
-    close = () => control.port2.close()
+    const [toShard, shard] = directLinks(systemTimers)
+    const [control, main] = directLinks(systemTimers)
+    shard.onMessage = (calls) => shard.post(receive(calls as Calls)) // it is sent nothing else
+    router = openRouter({ shards: [toShard], control })
+    close = () => main.close()
   })
 
   test('a message leaves with its 32nd call, the rest at the end of the turn, and each gets its own answer', async () => {
@@ -86,7 +88,7 @@ describe('to a shard on the same thread', () => {
 test('to a shard with a thread of its own, all calls of a turn are one message', async () => {
   const [lane, control] = [new MessageChannel(), new MessageChannel()]
   lane.port2.onmessage = ({ data }) => lane.port2.postMessage(receive(data))
-  router = openRouter([lane.port1, control.port1])
+  router = openRouter({ shards: [lane.port1], control: control.port1 })
   close = () => {
     lane.port2.close()
     control.port2.close()

@@ -1,16 +1,17 @@
 import { expect, test } from 'bun:test'
+import { directLinks, type Link } from '../../../src/lib/link.ts'
 import { systemTimers, type Timers } from '../../../src/lib/timers.ts'
 import type { FromShard, ToShard } from '../../../src/limiter/threads/protocol.ts'
-import { startShards } from '../../../src/limiter/threads/shards.ts'
+import { type ShardPlatform, startShards } from '../../../src/limiter/threads/shards.ts'
 
-/** A worker that says what the test has it say. */
-class Puppet {
-  onmessage: (event: { data: FromShard }) => void = () => {}
-  onerror: (event: { message: string }) => void = () => {}
+/** A thread that says what the test has it say. */
+class Puppet implements Link<ToShard, FromShard> {
+  readonly isDirect = false
   readonly told: string[] = []
-  addEventListener(): void {}
-  terminate(): void {}
-  postMessage({ kind }: ToShard): void {
+  onMessage(_message: FromShard): void {}
+  onClosed(_cause?: Error): void {}
+  close(): void {}
+  post({ kind }: ToShard): void {
     this.told.push(kind)
   }
 }
@@ -27,14 +28,14 @@ const OPTIONS = {
 }
 
 /** Puts each puppet that is started at the end of the list. */
-const platformOf = (puppets: Puppet[], timers: Timers = systemTimers) => ({
+const platformOf = (puppets: Puppet[], timers: Timers = systemTimers): ShardPlatform => ({
   timers,
-  startWorker: () => {
+  startThread: () => {
     const puppet = new Puppet()
     puppets.push(puppet)
-    return puppet as unknown as Worker // as far as shards use one
+    return puppet
   },
-  makeChannel: () => new MessageChannel(),
+  makeLink: () => directLinks(timers),
   openStore: () => ({ write: async () => {}, close: async () => {} }),
   openSpills: () => ({ read: () => [] }),
 })
@@ -42,16 +43,15 @@ const platformOf = (puppets: Puppet[], timers: Timers = systemTimers) => ({
 /** Else it gets the calls of HTTP threads before it has its windows, and fails them. */
 test('what a shard said before it died does not count as said by the one started in its place', async () => {
   const puppets: Puppet[] = []
-  const started = (puppet: Puppet | undefined) =>
-    puppet?.onmessage({ data: { kind: 'started', restored: 0 } })
+  const started = (puppet: Puppet | undefined) => puppet?.onMessage({ kind: 'started', restored: 0 })
   const starting = startShards(OPTIONS, platformOf(puppets))
   await Bun.sleep(0)
   started(puppets[0])
   const shards = await starting
-  const ports = shards.connect()
+  shards.connect()
   expect(puppets[0]?.told).toEqual(['start', 'connect'])
 
-  puppets[0]?.onerror({ message: 'died' })
+  puppets[0]?.onClosed(new Error('died'))
   while (puppets.length < 2) await Bun.sleep(1)
   started(puppets[0])
   await Bun.sleep(1)
@@ -61,9 +61,8 @@ test('what a shard said before it died does not count as said by the one started
   expect(puppets[1]?.told).toEqual(['start', 'connect'])
 
   const stopping = shards.stop()
-  puppets[1]?.onmessage({ data: { kind: 'stopped', spilled: 0 } })
+  puppets[1]?.onMessage({ kind: 'stopped', spilled: 0 })
   await stopping
-  for (const port of ports) port.close()
 })
 
 /** A server with more windows than it can read in that time would not start, nor ever again. */
@@ -94,19 +93,19 @@ test('a shard may take as long as it wants to restore its windows, while it says
   await Bun.sleep(0)
   for (let part = 1; part <= 10; part++) {
     advance(80_000)
-    puppets[0]?.onmessage({ data: { kind: 'restoring', restored: 20_000 * part } })
+    puppets[0]?.onMessage({ kind: 'restoring', restored: 20_000 * part })
   }
-  puppets[0]?.onmessage({ data: { kind: 'started', restored: 200_000 } })
+  puppets[0]?.onMessage({ kind: 'started', restored: 200_000 })
   expect(await outcome).toBe('started')
   expect(due).toEqual([]) // nothing is waited for any more
   const stopping = (await starting).stop()
-  puppets[0]?.onmessage({ data: { kind: 'stopped', spilled: 0 } })
+  puppets[0]?.onMessage({ kind: 'stopped', spilled: 0 })
   await stopping
 
   const silent = startShards(OPTIONS, platformOf(puppets, timers)).catch((cause: Error) => cause.message)
   await Bun.sleep(0)
   advance(80_000)
-  puppets[1]?.onmessage({ data: { kind: 'restoring', restored: 20_000 } })
+  puppets[1]?.onMessage({ kind: 'restoring', restored: 20_000 })
   advance(90_000)
   expect(await silent).toBe('shard 0: not started within 90000 ms')
 })
