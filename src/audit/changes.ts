@@ -1,14 +1,14 @@
 import { cutText } from '../lib/cut-text.ts'
 
-/** Fields of a thing under the names that the API gives them; null = none. Never a secret. */
+/** Fields under their names in the API; null = the thing does not exist. Never a secret. */
 type Fields = Readonly<Record<string, unknown>>
 
-/** What an audit entry says of a change: the fields that differ, and no others. */
+/** The changed fields in an audit event. */
 export type Changes = { before?: Record<string, unknown>; after?: Record<string, unknown> }
 
 /**
- * The fields that differ, as they were and as they are; empty when none does. What is made has no `before`, what is deleted
- * no `after`. Each value is bounded, so an entry is: a text is cut, a list says how many elements it leaves out.
+ * The fields that differ, before and after; empty when none does. A new thing has no `before`, a deleted one no `after`.
+ * Each value is bounded: a long text is cut, a long list says how many elements it leaves out.
  */
 export function changesOf(before: Fields | null, after: Fields | null): Changes {
   if (before === null) return after === null ? {} : { after: shortenAll(after) }
@@ -20,14 +20,14 @@ export function changesOf(before: Fields | null, after: Fields | null): Changes 
     if (JSON.stringify(from) === JSON.stringify(to)) continue
     const isLong = lengthOf(from) > CHARACTERS_MAX || lengthOf(to) > CHARACTERS_MAX
     const areLists = Array.isArray(from) && Array.isArray(to)
-    // What both lists have must not take the room of what was added: a `*` could hide behind it.
+    // Common elements of long lists are left out first, so that added ones are shown: an added `*` must not be cut.
     was[name] = shorten(isLong && areLists ? without(from, to) : from)
     is[name] = shorten(isLong && areLists ? without(to, from) : to)
   }
   return Object.keys(is).length === 0 ? {} : { before: was, after: is }
 }
 
-/** Characters of a value as JSON. A key has some ten fields: at most 40 kB for an entry, and 100 bytes as a rule. */
+/** Longest value, in characters of JSON. A key has about ten fields: an event is at most 40 kB, and usually 100 bytes. */
 const CHARACTERS_MAX = 2000
 
 const lengthOf = (value: unknown): number => JSON.stringify(value)?.length ?? 0
@@ -46,10 +46,10 @@ function shorten(value: unknown): unknown {
   if (length <= CHARACTERS_MAX) return value
   if (typeof value === 'string') return `${cutText(value, CHARACTERS_MAX / 2)}… (${value.length} characters)`
   if (!Array.isArray(value)) return `… (${length} characters of JSON)`
-  // The short ones first: of a root key's permissions these are the wide ones.
+  // Short elements first: among a root key's permissions those are the wide ones.
   const byLength = value.toSorted((a, b) => lengthOf(a) - lengthOf(b))
   const shown: unknown[] = []
-  let room = CHARACTERS_MAX - 20 // for what is left out
+  let room = CHARACTERS_MAX - 20 // room for the number of left-out elements
   for (const element of byLength) {
     room -= lengthOf(element) + 1
     if (room < 0) break

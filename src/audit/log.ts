@@ -51,13 +51,13 @@ export type AuditResource = Changes & {
 
 export type AuditEntry = {
   event: AuditEventName
-  /** One sentence for a person. Never a key or another secret. */
+  /** One sentence for people, without keys or other secrets. */
   description: string
-  /** What was affected, the main thing first. */
+  /** Affected things, the main one first. */
   resources: AuditResource[]
 }
 
-/** Who did it, from where; an Actor fits. */
+/** The root key that acted, with its address and user agent. An `Actor` fits. */
 export type AuditActor = {
   workspaceId: WorkspaceId
   rootKeyId: string
@@ -66,8 +66,8 @@ export type AuditActor = {
 }
 
 /**
- * Adds entries inside the caller's transaction: they exist if and only if the change does. One statement for up to
- * {@link ENTRIES_MAX}: thousands at once would hold the thread. They are listed in the order of `entries`.
+ * Adds audit events inside the caller's transaction, so that they exist exactly when the change does. They are listed in
+ * the order of `entries`. One statement for each {@link ENTRIES_MAX}: building a longer one would hold the thread.
  */
 export async function audit(tx: AnySql, actor: AuditActor, entries: AuditEntry[]): Promise<void> {
   const now = Date.now()
@@ -75,7 +75,7 @@ export async function audit(tx: AnySql, actor: AuditActor, entries: AuditEntry[]
     await insertEntries(tx, actor, entries.slice(from, from + ENTRIES_MAX), now)
 }
 
-/** Some 2 ms to put together. */
+/** Takes about 2 ms to build. */
 const ENTRIES_MAX = 1_000
 
 async function insertEntries(
@@ -97,8 +97,8 @@ async function insertEntries(
 }
 
 /**
- * Of a deleted key, and whose it was: its row goes, and an erasure of that person has to find what else tells of the key.
- * An owner that no identity has is named as what the key had.
+ * Resources of the event for a deleted key, with its owner: the row goes, and an erasure of the owner must still find the
+ * event. An owner without an identity is named by the key's owner id.
  */
 export function deletedKeyResources(
   id: string,
@@ -112,9 +112,9 @@ export function deletedKeyResources(
 }
 
 /**
- * The same for keys deleted together: an insert, to stand in a statement whose CTE `deleted` yields their ids and whose
- * they were. So a million keys cost the database a moment and this process nothing.
- * @param apiId The API they belonged to.
+ * The events of many deleted keys, as an insert to be part of a statement whose CTE `deleted` returns their ids and owners.
+ * Even for a million keys this process does no work.
+ * @param apiId The API of the keys.
  */
 export type AuditDeletedKeys = ReturnType<typeof auditDeletedKeys>
 export function auditDeletedKeys(sql: AnySql, actor: AuditActor, apiId: string) {

@@ -17,39 +17,40 @@ import { encodeBase58 } from '../lib/base58.ts'
 import { fileProblem } from '../lib/file-problem.ts'
 
 /**
- * The folder a server keeps its own things in: generated secrets, the embedded database, what a stop could not send.
+ * The data directory of a server: generated secrets, the embedded database, spill files.
  *
- * Each running server holds one slot of it, `node-0`, `node-1`, …: a lock and an id that outlives restarts. The lock is
- * SQLite's write lock on an empty database, held for the life of the process: the kernel lets go of it when the process
- * dies, however it dies, and SQLite also notices a second holder inside one process. A file with a process id in it,
- * the usual way, was refused: after a kill -9 it blocks the next start or has to guess whether that id is still ours.
+ * Each running server holds one slot, `node-0`, `node-1`, …: a lock, and an id that outlives restarts. The lock is SQLite's
+ * write lock on an empty database, held for the life of the process. The kernel releases it when the process dies, and
+ * SQLite also detects a second holder inside one process. A file with a process id would not do: after a kill -9 it blocks
+ * the next start, or that has to guess whether the process still runs.
  */
 export type DataDir = Disposable & {
-  /** Absolute, as given. */
+  /** The path as given. */
   path: string
-  /** No server had this slot before: an empty folder, or one made now. */
+  /** The slot is new: no server has used it before. */
   isNew: boolean
-  /** `node_<base58>`: the same for this slot at every start, never the same for two servers at once. */
+  /** `node_<base58>`: the same for this slot at every start, different for every running server. */
   nodeId: string
   /**
-   * The text of the file `name`, made by `make` and kept (mode 0600) when there is none; two at once agree on one.
-   * @throws StartError naming the file when it can neither be read nor made, or is empty.
+   * The text of the file `name`. If there is none, it is created from `make` (mode 0600). Two callers at once get the same
+   * text.
+   * @throws StartError naming the file when it cannot be read or created, or is empty.
    */
   secret(name: string, make: () => string): string
-  /** The text of that file; null when there is none to read. */
+  /** The text of the file; null when it cannot be read. */
   found(name: string): string | null
-  /** Gives the slot back. Harmless when done twice. */
+  /** Releases the slot. A second call does nothing. */
   close(): void
 }
 
-/** More servers than this on one folder are a mistake: a loop that starts them, most likely. */
+/** More servers on one folder are a mistake, most likely a loop that starts them. */
 const SLOTS_MAX = 64
-/** A server that was killed has its lock until the system has taken its memory away, and may be started again before. */
+/** A killed server keeps its lock until the system has freed its memory. Its successor may start before. */
 const DYING_MS = 1_000
 
 /**
- * Makes the folder (mode 0700) when there is none and takes a slot in it. Keep the result: the lock goes with it.
- * @param options.exclusive For the embedded database, which takes one server only: slot 0 or nothing.
+ * Creates the folder if needed (mode 0700) and takes a slot in it. Keep the result referenced: it holds the lock.
+ * @param options.exclusive Take slot 0 or fail, for the embedded database, which allows one server only.
  * @throws StartError when the folder cannot be used, or no slot is free.
  */
 export function openDataDir(path: string, options: { exclusive: boolean }): DataDir {
@@ -93,12 +94,12 @@ export function openDataDir(path: string, options: { exclusive: boolean }): Data
   )
 }
 
-/** @returns what holds the lock until closed or garbage collected; null when another has it for all of `waitMs`. */
+/** @returns the holder of the lock, until closed or garbage collected; null when another holds it for all of `waitMs`. */
 function takeLock(path: string, waitMs: number): Database | null {
   let lock: Database | undefined
   try {
     lock = new Database(path, { create: true, readwrite: true })
-    // Nothing is ever stored in it, so a journal would only be left behind by a kill.
+    // Nothing is ever stored, so a journal would only be left behind by a kill.
     lock.run('pragma journal_mode = off')
     lock.run(`pragma busy_timeout = ${waitMs}`)
     lock.run('begin immediate')
@@ -116,7 +117,7 @@ function holder(path: string): string {
     const text = readFileSync(path, 'utf8').trim()
     return /^\d+$/.test(text) ? ` (process ${text})` : ''
   } catch {
-    return '' // only a help to find it: the lock alone decides
+    return '' // only a hint for people; the lock decides
   }
 }
 
@@ -133,7 +134,7 @@ function findText(path: string): string | null {
   try {
     return readText(path)
   } catch {
-    return null // whoever needs it says what is wrong
+    return null // callers that need the file report the problem
   }
 }
 
@@ -149,9 +150,9 @@ function readText(path: string): string | null {
 }
 
 /**
- * Written aside, synced, then linked into place: never half a file, and unlike a rename a link gives way to a file that
- * another process has put there in the meantime.
- * @returns the text, or null when another was first.
+ * Writes a temporary file, syncs it and links it into place. So the file is never partial, and unlike a rename, a link does
+ * not replace a file that another process created meanwhile.
+ * @returns the text, or null when another process was first.
  */
 function makeText(path: string, text: string): string | null {
   const part = `${path}.${crypto.randomUUID()}.part`
@@ -175,7 +176,7 @@ function makeText(path: string, text: string): string | null {
   }
 }
 
-/** Makes the new name itself last: without it a power loss can forget a file whose content is on disk. */
+/** Makes a new name durable: without this, a power loss can lose the name of a file whose content is on disk. */
 export function syncFolder(path: string): void {
   const folder = openSync(path, 'r')
   try {

@@ -17,26 +17,26 @@ import { log } from '../log.ts'
 import { syncFolder } from './data-dir.ts'
 
 /**
- * What could not reach Postgres before a stop, kept in `<data dir>/spill/` until the next start sends it. Records carry
- * what makes sending them twice harmless (absolute counts, batch numbers), so two servers may take up the same file.
+ * Data that could not be sent to Postgres before a stop, in `<data dir>/spill/` until the next start sends it. Sending a
+ * record twice is harmless (absolute counts, batch numbers), so two servers may process the same file.
  */
 
-/** The spill files of one data dir. */
+/** The spill files of one data directory. */
 export type Spills = {
   /** @see writeSpill */
   write(kind: string, value: unknown): void
-  /** The same, while the thread goes on: a disk may take many milliseconds to say that it has something. */
+  /** As `write`, without blocking the thread: syncing a disk may take many milliseconds. */
   writeAsync(kind: string, value: unknown): Promise<void>
   /** @see readSpills */
   read(kind: string): Iterable<Spill>
-  /** How many of them there are now. */
+  /** Number of files now. */
   count(kind: string): number
 }
 export type Spill = { value: unknown; done(): void }
-/** A file to be changed where it lies. */
+/** A file that can be changed in place. */
 export type SpillFile = { value: unknown; rewrite(value: unknown): void }
 
-/** @param of Whose counts they are; read are only its own, and those of before files told. */
+/** @param of The database of the counts. Only its files are read, and files without a database in their name. */
 export const openSpills = (dataDir: string, of: SpillsOf = {}): Spills => ({
   write: (kind, value) => writeSpill(dataDir, kind, value, of),
   writeAsync: (kind, value) => writeSpillAsync(dataDir, kind, value, of),
@@ -46,8 +46,7 @@ export const openSpills = (dataDir: string, of: SpillsOf = {}): Spills => ({
 type SpillsOf = Pick<DatabaseAddress, 'databaseId'>
 
 /**
- * Writes `value` as one file of that kind, all of it or nothing: written aside, synced, then renamed into place. On the disk
- * when it returns, name and all.
+ * Writes `value` as one file, all or nothing: as a temporary file, synced, then renamed. It is durable when this returns.
  */
 export function writeSpill(dataDir: string, kind: string, value: unknown, of: SpillsOf = {}): void {
   const folder = join(dataDir, 'spill')
@@ -56,7 +55,7 @@ export function writeSpill(dataDir: string, kind: string, value: unknown, of: Sp
   syncFolder(folder)
 }
 
-/** Written aside, synced, then renamed into place. */
+/** Writes a temporary file, syncs and renames it. */
 function writeWhole(path: string, value: unknown): void {
   const part = `${path}.part`
   try {
@@ -70,12 +69,12 @@ function writeWhole(path: string, value: unknown): void {
     }
     renameSync(part, path)
   } catch (cause) {
-    rmSync(part, { force: true }) // half a file on a full disk only takes room
+    rmSync(part, { force: true }) // a partial file would only use up space
     throw cause
   }
 }
 
-/** {@link writeSpill} for a thread that answers requests meanwhile. */
+/** As {@link writeSpill}, without blocking the thread. */
 async function writeSpillAsync(dataDir: string, kind: string, value: unknown, of: SpillsOf): Promise<void> {
   const folder = join(dataDir, 'spill')
   if ((await mkdir(folder, { recursive: true, mode: 0o700 })) !== undefined) syncFolder(dataDir)
@@ -98,17 +97,17 @@ async function writeSpillAsync(dataDir: string, kind: string, value: unknown, of
   await named.sync().finally(() => named.close())
 }
 
-/** The database's id is in the name, so that nobody has to read what is not for them. */
+/** The database's id is in the name, so that files of other databases need not be read. */
 function newPath(folder: string, kind: string, { databaseId }: SpillsOf): string {
   const of = databaseId === undefined ? '' : `${OF}${databaseId}`
   return join(folder, `${kind}-${crypto.randomUUID()}${of}.msgpack`)
 }
 
 /**
- * The files of that kind, oldest name first, each read when its turn comes: after a long outage they may be more than fits
- * into memory. Call `done()` once the value is safe in Postgres; until then the file stays. A file that cannot be read is
- * set aside as `.unreadable` and logged, never silently dropped; one that another process was done with first is passed over.
- * One of another database waits for a start on that: sent to this one, it would count what never happened here.
+ * Reads the files of one kind, by name, one at a time: after a long outage they may not fit into memory together. Call
+ * `done()` once the value is safe in Postgres; the file stays until then. An unreadable file is renamed to `.unreadable`
+ * and logged; one that another process has finished is skipped. Files of another database stay for a start on that: sent to
+ * this one, they would add counts that never happened here.
  */
 export function* readSpills(dataDir: string, kind: string, of: SpillsOf = {}): Generator<Spill, void> {
   const folder = join(dataDir, 'spill')
@@ -135,7 +134,7 @@ export function* readSpills(dataDir: string, kind: string, of: SpillsOf = {}): G
 }
 
 /**
- * Every file of every kind that can be read. One that is sent while it is rewritten comes back and is sent again, which
+ * Reads every readable file of every kind. If a file is sent while it is rewritten, it reappears and is sent again, which
  * counts once.
  */
 export function* readAllSpills(dataDir: string, of: SpillsOf = {}): Generator<SpillFile, void> {
@@ -158,7 +157,7 @@ export function* readAllSpills(dataDir: string, of: SpillsOf = {}): Generator<Sp
   }
 }
 
-/** The names of a kind's files that are of this database, or may be; and how many are not. */
+/** Names of a kind's files: `own` = of this database or of an unknown one; `others` = the number of the rest. */
 function namesOf(
   folder: string,
   kind: string | null,
@@ -174,7 +173,7 @@ function namesOf(
   return { own, others: names.length - own.length }
 }
 
-/** Before the database's id in the name of a file; one of before it was there has none. */
+/** Precedes the database's id in a file's name. Files of earlier releases have none. */
 const OF = '.of-'
 
 function databaseOf(name: string): string | null {

@@ -1,16 +1,16 @@
 import type { AuditResource } from '../audit/log.ts'
 import type { AuditRow, ErasedKind } from './store.ts'
 
-/** Names that go, with what takes their place. */
+/** Erased names, with their pseudonyms. */
 export type Erased = ReadonlyMap<string, { kind: ErasedKind; pseudonym: string }>
 
-/** Where the customer's name of a person stands in an event, by the field's name. */
+/** Fields of an audit event that hold the customer's name of a person. */
 const EXTERNAL_FIELDS = ['externalId', 'ownerId', 'identifier']
 
 /**
- * Resources of events that hold one of the names, as patterns for the index. Those of decisions may hold whatever a caller
- * of ratelimits.limit named: there the name is looked for as id and name of a resource too. Elsewhere it would also be
- * found as the name of a role or an API that happens to be called so.
+ * Patterns, for the index, of the resources that contain one of the names. Events of rate limit decisions contain whatever
+ * a caller of ratelimits.limit sent, so there names are also searched as id and name of a resource. In other events that
+ * would also match a role or an API with the same name.
  */
 export function patternsOf(names: Erased): { patterns: string[]; decisionPatterns: string[] } {
   const patterns: string[] = []
@@ -24,7 +24,7 @@ export function patternsOf(names: Erased): { patterns: string[]; decisionPattern
       add(decisionPatterns, { name })
     } else {
       add(patterns, { id: name })
-      // Somebody may limit by the ids that we gave.
+      // Callers may use ids of this server as identifiers.
       add(patterns, { meta: { identifier: name } })
       if (kind === 'identity')
         for (const part of ['before', 'after']) add(patterns, { [part]: { identityId: name } })
@@ -34,9 +34,9 @@ export function patternsOf(names: Erased): { patterns: string[]; decisionPattern
 }
 
 /**
- * The event without the person: names are pseudonyms, and what describes the erased things is gone.
- * @returns also ids of identities that had an erased external id: earlier ones, deleted since; and the key whose deletion this
- *   is, when it was the person's: nothing else may tell of it any more.
+ * The event with pseudonyms instead of names, and without descriptions of the erased things.
+ * @returns also `identityIds`: earlier, deleted identities with an erased external id; and `deletedKey`: the person's key
+ *   whose deletion the event records, as no other data names it any more.
  */
 export function withoutNames(
   { event, resources, description }: Omit<AuditRow, 'id'>,
@@ -72,10 +72,10 @@ export function withoutNames(
   }
 }
 
-/** As `deletedKeyResources` names it and its owner. */
+/** The deleted key of an event, if the person was its owner. `deletedKeyResources` wrote the event's resources. */
 function deletedKeyOf(resources: readonly AuditResource[], names: Erased) {
   const key = resources.find(({ type }) => type === 'key')
-  // One that was erased before keeps the pseudonym that was answered then.
+  // A key that was erased earlier keeps its pseudonym.
   if (key === undefined || names.has(key.id) || key.id.startsWith('erased_')) return null
   const isOfPerson =
     erasedOf(key.before?.ownerId, names)?.kind === 'external' ||
@@ -86,7 +86,7 @@ function deletedKeyOf(resources: readonly AuditResource[], names: Erased) {
 
 const erasedOf = (value: unknown, names: Erased) => (typeof value === 'string' ? names.get(value) : undefined)
 
-/** Only where a name is known to stand. A state that was the person's keeps none of its free texts. */
+/** Replaces names only in fields that hold names. A state of the person's own things loses all free text. */
 function renamedFields(resource: AuditResource, names: Erased): AuditResource {
   const changed: AuditResource = { ...resource }
   for (const part of ['meta', 'before', 'after'] as const) {
@@ -117,7 +117,7 @@ function renamedEverywhere(value: unknown, names: Erased): unknown {
   )
 }
 
-/** Sentences hold ids of ours only. */
+/** Sentences contain only ids of this server. */
 const renamedWords = (text: string, names: Erased) =>
   text.replace(/\w+/g, (word) => {
     const erased = names.get(word)

@@ -31,31 +31,31 @@ import {
   rewriteAuditEvents,
 } from './store.ts'
 
-/** What an erasure touches, for servers to look into their data dirs; see `records/changes.ts`. */
+/** The id that an erasure touches: servers then check their data directories; see `records/changes.ts`. */
 export const ERASURES = 'erasures'
 
-/** What a caller waits for the sweep at most, ms. */
+/** How long a call waits for the sweep at most, ms. */
 export const ERASE_WAIT_MS = 20_000
 
-/** What becomes of an erasure that was asked for. */
+/** State of an erasure. */
 export type Erasure = {
-  /** Stands in counts and audit events where the erased names stood. */
+  /** Replaces the erased names in usage and audit events. */
   pseudonym: string
-  /** False = the sweep goes on in the background. */
+  /** False = the sweep continues in the background. */
   complete: boolean
 }
 
 type Name = { kind: ErasedKind; name: string; pseudonym: string }
 
 /**
- * Erases a person from all that is stored, in the background of whoever asked for it.
+ * Erases a person from all stored data, in the background of the call that requests it.
  *
- * 1. The verb writes down the names with their pseudonyms, and revokes and empties what carries them: from then on nothing
- *    shows them, and counts that are added get the pseudonym (`erased_names`).
- * 2. A sweep deletes the identity's keys, some at a time, their ids being names then, and rewrites audit events and moves
- *    counts of each name, in transactions of bounded size. Each begins where there is still something, so a sweep that was
- *    cut short is simply begun again: by whoever asks again, or by a server that finds it unfinished.
- * 3. A name that is swept stays as a hash for {@link HASHES_KEPT_MS}, for what arrives late.
+ * 1. The operation records the names with their pseudonyms in `erasures`, and revokes and empties the things that carry
+ *    them. From then on no answer shows the names, and new usage gets the pseudonyms.
+ * 2. A sweep deletes the identity's keys in batches (their ids become names too), rewrites audit events and moves usage of
+ *    each name, in transactions of bounded size. Each step looks for remaining rows, so an interrupted sweep is simply
+ *    started again: by a repeated call, or by a server that finds it unfinished.
+ * 3. A swept name stays as a hash for {@link HASHES_KEPT_MS}, for usage that arrives late.
  */
 export class Eraser {
   readonly #database: Database
@@ -63,7 +63,7 @@ export class Eraser {
   readonly #spills: () => Iterable<SpillFile>
   readonly #clock: Clock
   readonly #batchRows: number
-  /** By the subject: those under way on this thread. */
+  /** Running sweeps of this thread, by subject. */
   readonly #sweeps = new Map<string, Promise<void>>()
   #timer: Timer | null = null
   #isStopped = false
@@ -71,10 +71,10 @@ export class Eraser {
   constructor(options: {
     database: Database
     changes: Changes
-    /** All files in the data dir that wait to be sent, or were refused. */
+    /** All files in the data directory that wait to be sent or were refused. */
     spills: () => Iterable<SpillFile>
     clock: Clock
-    /** Rows of one transaction. */
+    /** Rows changed by one transaction. */
     batchRows?: number
   }) {
     this.#database = options.database
@@ -84,12 +84,12 @@ export class Eraser {
     this.#batchRows = options.batchRows ?? 500
   }
 
-  /** On one thread of a process: finishes what was left unfinished, and looks after the data dir. */
+  /** Called on one thread of a process: resumes unfinished sweeps, and erases names in the data directory. */
   start(): void {
     this.#changes.onChange((touched) => {
       if (touched?.includes(ERASURES)) void this.#logged(() => this.#eraseFromSpills())
     })
-    // At the start all of them: what an end of this server cut short began perhaps a second ago.
+    // At start it resumes all: one that this server's stop interrupted may be only a second old.
     let sinceMs = 0
     const round = async () => {
       await this.#logged(async () => {
@@ -104,7 +104,7 @@ export class Eraser {
     this.#timer = setTimeout(round, 0)
   }
 
-  /** A sweep under way ends after its transaction. */
+  /** Running sweeps end after their current transaction. */
   async stop(): Promise<void> {
     this.#isStopped = true
     if (this.#timer !== null) clearTimeout(this.#timer)
@@ -112,15 +112,15 @@ export class Eraser {
   }
 
   /**
-   * Waits for the sweep of an erasure, for so long at most; it goes on all the same.
-   * @returns whether nothing is left to sweep.
+   * Waits up to `ms` for the sweep of an erasure. A late sweep continues.
+   * @returns whether the sweep is complete.
    */
   async finishWithin(ms: number, workspaceId: WorkspaceId, subject: string): Promise<boolean> {
     const done = this.sweep(workspaceId, subject).then(() => true)
     return await within(systemTimers, ms, done, { late: () => false })
   }
 
-  /** @throws what the database says; then it is to be begun again. */
+  /** @throws the database's error; the sweep can then be started again. */
   sweep(workspaceId: WorkspaceId, subject: string): Promise<void> {
     const running = this.#sweeps.get(subject)
     if (running !== undefined) return running
@@ -132,7 +132,8 @@ export class Eraser {
   async #sweep(workspaceId: WorkspaceId, subject: string): Promise<void> {
     while (await this.#deleteKeys(workspaceId, subject)) await this.#sweepKeys(workspaceId, subject)
     await this.#sweepKeys(workspaceId, subject)
-    // Audit events may tell of earlier identities of the same external id, and of keys deleted before: those are names, too.
+    // Audit events may contain earlier identities with the same external id, and keys deleted before: these become names
+    // too.
     for (let left = await this.#unswept(workspaceId, subject); left.length > 0; ) {
       await this.#rewriteEvents(workspaceId, subject, left)
       for (const name of left) {
@@ -152,7 +153,7 @@ export class Eraser {
     await this.#eraseFromSpills()
   }
 
-  /** @returns whether there were any. */
+  /** @returns false when no keys were left. */
   async #deleteKeys(workspaceId: WorkspaceId, subject: string): Promise<boolean> {
     return await this.#write(async (tx, touch) => {
       const names = await listUnsweptNames(tx, workspaceId, subject, NAMES_MAX)
@@ -191,7 +192,7 @@ export class Eraser {
     }
   }
 
-  /** Names of keys come first in the list. */
+  /** Ids of keys come first in the list. */
   async #unswept(workspaceId: WorkspaceId, subject: string): Promise<Name[]> {
     return await this.#write((tx) => listUnsweptNames(tx, workspaceId, subject, NAMES_MAX))
   }
@@ -236,7 +237,7 @@ export class Eraser {
       )
   }
 
-  /** Of few names each is looked for; of many all identifiers are read, which is then less. */
+  /** A few names are searched one by one. For many it is cheaper to read all identifiers. */
   async #moveIdentifierCounts(workspaceId: WorkspaceId, names: readonly Name[]): Promise<void> {
     if (names.length <= LOOKED_FOR_MAX) {
       for (const name of names)
@@ -249,7 +250,7 @@ export class Eraser {
       )
   }
 
-  /** @param step Works on some rows. @returns how many; fewer than a batch = that was all. */
+  /** @param step Changes some rows. @returns how many; fewer than a batch = there are no more. */
   async #untilFewer(step: (tx: Transaction) => Promise<number>): Promise<void> {
     while ((await this.#write(step)) >= this.#batchRows);
   }
@@ -278,13 +279,13 @@ export class Eraser {
   }
 }
 
-/** As long as counts may arrive late: a server that was off for longer brings back names in its data dir. */
+/** Usage may arrive this late. A server that was off for longer can bring back names from its data directory. */
 export const HASHES_KEPT_MS = 7 * DAY_MS
-/** What began later may be under way on another server. */
+/** Younger erasures may be running on another server. */
 const MOMENT_MS = 60_000
 const NAMES_MAX = 200
 const LOOKED_FOR_MAX = 8
 const KEYS_MAX = 100
-/** For one transaction: some hundred rows, behind whatever holds them. */
+/** For one transaction: a few hundred rows, and waiting for locks on them. */
 const STEP_MS = 30_000
 const STOP_MS = 3_000

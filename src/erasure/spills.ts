@@ -5,18 +5,18 @@ import { UsageBatch, type UsageColumns } from '../usage/batch.ts'
 import { erasedNames } from './store.ts'
 
 /**
- * Puts pseudonyms into counts that wait in the data dir, and into those that were refused and are kept for a person to see.
- * Those that are sent get them anyway; until then the names would stand on the disk.
+ * Puts pseudonyms into spill files, including refused ones. Postgres applies pseudonyms to usage anyway, but until a file
+ * is sent the names would stay on the disk.
  */
 export async function eraseFromSpills(sql: AnySql, files: Iterable<SpillFile>): Promise<void> {
   for (const { value, rewrite } of files) {
-    if (!Value.Check(UsageBatch, value)) continue // windows hold hashes only
+    if (!Value.Check(UsageBatch, value)) continue // spilled windows contain only hashes
     const columns = await withoutNames(sql, value.columns)
     if (columns !== null) rewrite({ ...value, columns })
   }
 }
 
-/** @returns null when none of its names is erased. */
+/** @returns null when none of the names is erased. */
 async function withoutNames(sql: AnySql, columns: UsageColumns): Promise<UsageColumns | null> {
   const { scopes, sets, verifications, totals, identifiers } = columns
   const keyId =

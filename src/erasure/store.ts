@@ -4,26 +4,26 @@ import type { AnySql } from '../db/connect.ts'
 import { DAY_MS } from '../lib/clock.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 
-/** `external`: what the customer calls the person, as external id, owner or identifier of a rate limit. */
+/** `external`: the customer's name of a person, as external id, owner id or identifier of a rate limit. */
 export type ErasedKind = 'external' | 'identity' | 'key'
 export type ErasedName = {
   kind: ErasedKind
   /** Null = swept. */
   name: string | null
   pseudonym: string
-  /** The pseudonym of the whole erasure. */
+  /** The pseudonym that groups all names of one erasure. */
   subject: string
   apiId: string | null
 }
 export type Renamed = { name: string; pseudonym: string }
 type NewName = { kind: ErasedKind; name: string; pseudonym: string; subject: string; apiId: string | null }
 
-/** Keeps counts from being added until the transaction ends: see sql/0012, `erased_names`. It must be short. */
+/** Blocks the writing of usage until the transaction ends (sql/0012, `erased_names`). The transaction must be short. */
 export async function holdCounts(tx: AnySql): Promise<void> {
   await tx`select pg_advisory_xact_lock(8317504812)`
 }
 
-/** What was erased under this name within the last days; null = nothing. */
+/** The recent erasure of this name; null = none. */
 export async function findErasedName(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -35,7 +35,7 @@ export async function findErasedName(
   return row ?? null
 }
 
-/** Of an erasure that is asked for again, the name is swept again and keeps its pseudonym. */
+/** A name that is inserted again is swept again and keeps its pseudonym. */
 export async function insertErasedNames(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -52,7 +52,7 @@ export async function insertErasedNames(
     do update set name = excluded.name, created_at = excluded.created_at`
 }
 
-/** Names of an erasure that are not swept; those of keys first: what an identity has goes before it. */
+/** Unswept names of an erasure. Keys come first, as they must be swept before their identity. */
 export async function listUnsweptNames(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -75,7 +75,7 @@ export async function markSwept(
      where workspace_id = ${workspaceId} and name_hash in (select erased_hash(n) from unnest(${names as string[]}::text[]) n)`
 }
 
-/** Erasures that are not finished; at those that began after `before` another server may be. */
+/** Unfinished erasures that began at or before `before`. Younger ones may be running on another server. */
 export async function listUnfinished(
   sql: AnySql,
   before: number,
@@ -85,12 +85,12 @@ export async function listUnfinished(
      where name is not null and created_at <= ${before} limit 100`
 }
 
-/** Hashes of names swept before that. */
+/** Deletes the hashes of names whose erasure began before `before`. */
 export async function forgetErasures(sql: AnySql, before: number): Promise<void> {
   await sql`delete from erasures where name is null and created_at < ${before}`
 }
 
-/** Takes from an identity all that is the person's. Its row stays while keys hang on it. */
+/** Removes personal data from an identity. Its row stays while it has keys. */
 export async function emptyIdentity(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -102,7 +102,7 @@ export async function emptyIdentity(
   await tx`delete from ratelimits where workspace_id = ${workspaceId} and identity_id = ${id}`
 }
 
-/** Identities that a sweep has left without keys. */
+/** Deletes identities whose keys are all swept. */
 export async function deleteIdentities(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -111,14 +111,14 @@ export async function deleteIdentities(
   await tx`delete from identities where workspace_id = ${workspaceId} and id = any(${ids as string[]}::text[])`
 }
 
-/** Whose keys are erased with them: an identity's, and those of an owner that no identity has. */
+/** Keys to erase with the person: those of the identities, and those without an identity that have the owner id. */
 export type KeysOf = { identityIds: readonly string[]; ownerIds: readonly string[] }
 
 const isKeyOf = (sql: AnySql, { identityIds, ownerIds }: KeysOf) => sql`
   (k.identity_id = any(${identityIds as string[]}::text[])
    or k.identity_id is null and k.owner_id = any(${ownerIds as string[]}::text[]))`
 
-/** Revokes them all at once, whatever it takes to erase each. @returns those that were live. */
+/** Revokes all of them at once; erasing takes longer. @returns the keys that were not deleted before. */
 export async function revokeKeysOf(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -136,7 +136,7 @@ export async function revokeKeysOf(
   return rows
 }
 
-/** The next keys of theirs, deleted ones included, locked. */
+/** Locks the next of these keys, including deleted ones. */
 export async function lockKeysOf(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -150,7 +150,7 @@ export async function lockKeysOf(
      order by k.id limit ${limit} for update`
 }
 
-/** A key, also a deleted one, with the API it is or was of; null when there is no row of it. */
+/** A key, also a deleted one, with its API. Null when it has no row. */
 export async function findAnyKey(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -162,7 +162,7 @@ export async function findAnyKey(
   return row ?? null
 }
 
-/** What the audit log says of a thing whose row is gone: ids of the other resources of its newest events, and its metas. */
+/** The newest audit events of a thing without a row: ids of their other resources, and metas. */
 export async function findTraces(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -175,7 +175,7 @@ export async function findTraces(
   return rows.flatMap(({ resources }) => resources)
 }
 
-/** With all that hangs on them. */
+/** Deletes keys with everything attached to them. */
 export async function deleteKeys(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -184,7 +184,7 @@ export async function deleteKeys(
   await tx`delete from keys where workspace_id = ${workspaceId} and id = any(${ids as string[]}::text[])`
 }
 
-/** Keys of other identities that still say whose they were. */
+/** Clears the owner id of keys that belong to other identities. @returns the ids of the keys. */
 export async function clearOwner(tx: AnySql, workspaceId: WorkspaceId, owner: string): Promise<string[]> {
   const rows = await tx<{ id: string }[]>`
     update keys set owner_id = null
@@ -195,7 +195,7 @@ export async function clearOwner(tx: AnySql, workspaceId: WorkspaceId, owner: st
   return rows.map(({ id }) => id)
 }
 
-/** Overrides of these identifiers, deleted ones too. @returns the namespaces they were in. */
+/** Deletes overrides of these identifiers, including soft-deleted ones. @returns the ids of their namespaces. */
 export async function deleteOverridesOf(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -208,13 +208,13 @@ export async function deleteOverridesOf(
   return [...new Set(rows.map(({ namespaceId }) => namespaceId))]
 }
 
-/** Keys that wait to be imported, or could not be. */
+/** Deletes queued imports of these names, including failed ones. */
 export async function deleteImportsOf(
   tx: AnySql,
   workspaceId: WorkspaceId,
   names: readonly string[],
 ): Promise<void> {
-  const list = names as string[] // the driver's types refuse a list that is readonly
+  const list = names as string[] // the driver's types refuse a readonly list
   await tx`
     delete from key_imports
      where workspace_id = ${workspaceId}
@@ -224,7 +224,7 @@ export async function deleteImportsOf(
 
 export type AuditRow = { id: string; event: string; resources: AuditResource[]; description: string }
 
-/** Events that hold one of these patterns. @param patterns JSON of lists of resources. */
+/** Locks events that contain one of these patterns. @param patterns JSON of lists of resources. */
 export async function lockAuditEvents(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -267,8 +267,8 @@ export async function rewriteAuditEvents(
 }
 
 /**
- * Moves counts of a key to its pseudonym, where its rows of an erased identity become that one's too.
- * @returns how many rows; fewer than `limit` = all are moved.
+ * Moves usage of a key to its pseudonym. Rows of an erased identity get that identity's pseudonym as well.
+ * @returns how many rows; fewer than `limit` = there are no more.
  */
 export async function moveKeyCounts(
   tx: AnySql,
@@ -284,7 +284,7 @@ export async function moveKeyCounts(
   )
 }
 
-/** The same for an identity's, in one keyspace and range of hours. */
+/** As {@link moveKeyCounts}, for an identity in one keyspace and range of hours. */
 export async function moveIdentityCounts(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -300,7 +300,7 @@ export async function moveIdentityCounts(
   )
 }
 
-/** Rows may exist under the pseudonym already, of counts that came late: then they are added up. */
+/** The pseudonym may already have rows, of usage that arrived late. Then the counts are added. */
 async function moveCounts(
   tx: AnySql,
   found: ReturnType<AnySql>,
@@ -336,7 +336,7 @@ async function moveCounts(
 const WEEK_MS = 7 * DAY_MS
 export type CountRange = { keyspaceId: string; from: number; to: number }
 
-/** Where the workspace has counts of verifications: weeks of a keyspace, each bounded by what a week holds. */
+/** Ranges with usage of verifications: weeks of a keyspace, each bounded by the number of rows in a week. */
 export async function listCountRanges(tx: AnySql, workspaceId: WorkspaceId): Promise<CountRange[]> {
   return await tx<CountRange[]>`
     select keyspace_id as "keyspaceId", hour - hour % ${WEEK_MS}::bigint as "from",
@@ -346,7 +346,7 @@ export async function listCountRanges(tx: AnySql, workspaceId: WorkspaceId): Pro
      group by 1, 2, 3 order by 1, 2`
 }
 
-/** Moves counts of an identifier to its pseudonym: the hours of all namespaces, each a look at an index. */
+/** Moves usage of an identifier to its pseudonym: the hours of all namespaces, each by an index look-up. */
 export async function moveIdentifierCounts(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -365,7 +365,7 @@ export async function moveIdentifierCounts(
   )
 }
 
-/** The same for many, in one namespace and range of hours, all of whose identifiers are read. */
+/** As {@link moveIdentifierCounts}, for many names in one namespace and range of hours, by reading all its identifiers. */
 export async function moveManyIdentifierCounts(
   tx: AnySql,
   names: readonly Renamed[],
@@ -383,8 +383,9 @@ export async function moveManyIdentifierCounts(
 }
 
 /**
- * Moves what is found and adds it up where the pseudonym has counts. The hours are locked first, in the order of
- * `apply_usage_batch`, which holds them to know which identifiers have a row: one that came meanwhile would break its batch.
+ * Moves the found rows, adding them up where the pseudonym has rows. Locks the hours first, in the order of
+ * `apply_usage_batch`: it holds the same locks to know which identifiers have a row, and a row that appears meanwhile would
+ * break its batch.
  * @param found Rows of identifiers.
  */
 async function moveIdentifiers(
@@ -426,7 +427,7 @@ async function moveIdentifiers(
 
 export type IdentifierRange = { namespaceId: string; from: number; to: number }
 
-/** Where the workspace has counts by identifier: weeks of a namespace. */
+/** Ranges with usage by identifier: weeks of a namespace. */
 export async function listIdentifierRanges(tx: AnySql, workspaceId: WorkspaceId): Promise<IdentifierRange[]> {
   return await tx<IdentifierRange[]>`
     select namespace_id as "namespaceId", hour - hour % ${WEEK_MS}::bigint as "from",
@@ -436,7 +437,7 @@ export async function listIdentifierRanges(tx: AnySql, workspaceId: WorkspaceId)
      group by 1, 2, 3 order by 1, 2`
 }
 
-/** Tag sets that hold the name. Their ids stay: they are hashes, and counts refer to them. */
+/** Replaces the name in tag sets. The sets keep their ids, which are hashes that usage refers to. */
 export async function renameTags(
   tx: AnySql,
   workspaceId: WorkspaceId,
@@ -447,7 +448,7 @@ export async function renameTags(
      where workspace_id = ${workspaceId} and tags @> array[${name}::text] collate "C"`
 }
 
-/** The names with the pseudonyms of those that are erased. @param places From 1, the workspace of each name. */
+/** The pseudonyms of the erased ones among these names. @param places From 1, the workspace of each name. */
 export async function erasedNames(
   sql: AnySql,
   workspaceIds: readonly string[],

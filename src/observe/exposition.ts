@@ -1,26 +1,26 @@
 /*
- * Prometheus' text format, version 0.0.4. `prom-client` (15.1.3) was refused: its counters and histograms cannot be set
- * to numbers that other threads counted, so only its printing would be used, and it has had no release since 2024.
+ * Prometheus' text format, version 0.0.4. Not `prom-client` (15.1.3): its metrics cannot be set to numbers that other
+ * threads counted, so only its printing would be used, and it has had no release since 2024.
  */
 
 export type Labels = Record<string, string | number>
 
-/** One metric with all its samples, which may be made one by one as they are asked for. */
+/** One metric with its samples, which may be generated while they are written. */
 export type Family = {
   name: string
   help: string
   type: 'counter' | 'gauge' | 'histogram'
   samples: Iterable<Sample>
 }
-/** `suffix` is what a histogram's parts add to the name: `_bucket`, `_sum`, `_count`. */
+/** `suffix` is added to the metric's name for parts of a histogram: `_bucket`, `_sum`, `_count`. */
 export type Sample = { labels?: Labels; value: number; suffix?: string }
 
 export const EXPOSITION_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
 /**
- * Families without samples are left out. A scrape may have thousands of samples, and the very first of a process takes
- * ten times what the others do, so after every few the thread is free for requests: no scrape holds one up.
- * @param options.breathe Resolves when requests have had their turn.
+ * Writes the families that have samples. A scrape may have thousands of samples, and the first one of a process takes ten
+ * times as long as later ones. So the thread is free for requests after every few samples.
+ * @param options.breathe Resolves after waiting requests had their turn.
  */
 export async function exposition(
   families: Iterable<Family>,
@@ -46,7 +46,7 @@ export async function exposition(
 
 const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
 
-/** About 0.02 ms of them, 0.3 ms the first time. */
+/** Takes about 0.02 ms, 0.3 ms the first time. */
 export const SAMPLES_PER_TURN = 50
 
 function labelText(labels: Labels): string {
@@ -62,7 +62,7 @@ const escapeLabel = (text: string) =>
 /**
  * The samples of one histogram.
  * @param bounds Upper bounds, ascending.
- * @param counts How many values fell in each interval, not cumulative; one more than bounds.
+ * @param counts Values in each interval, not cumulative; one more than `bounds`.
  */
 export function* histogramSamples(
   labels: Labels,

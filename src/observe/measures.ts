@@ -3,33 +3,33 @@ import { systemTimers } from '../lib/timers.ts'
 import type { Outcome, UsageStats } from '../usage/recorder.ts'
 import type { SpanStats } from './tracing/exporter.ts'
 
-/** What one HTTP thread counted since its start; plain data, so that it can go to the thread that is asked. */
+/** Counts of one HTTP thread since its start. Plain data, as threads send it to each other. */
 export type ThreadReport = {
   routes: Record<string, RouteReport>
-  /** By outcome, `NOT_FOUND` included. */
+  /** By outcome, including `NOT_FOUND`. */
   verifications: Record<string, number>
-  /** The first {@link NAMESPACES_MAX} namespaces of the thread, then one without id for all others. */
+  /** The first {@link NAMESPACES_MAX} namespaces of the thread, then one entry without id for all others. */
   decisions: Decisions[]
   caches: Record<string, { hits: number; misses: number }>
-  /** The first {@link REACHED_MAX} pairs of workspace and bound, then those without a workspace for all others. */
+  /** The first {@link REACHED_MAX} pairs of workspace and bound, then entries without a workspace for all others. */
   boundsReached: Reached[]
   usage: UsageStats
   /** Null = no spans are exported. */
   spans: SpanStats | null
-  /** How late a timer was at worst in the last minute, in ms. */
+  /** Largest delay of a timer in the last minute, ms. */
   loopLagMs: number
   connections: ConnectionCounts
 }
-/** How often something was refused because its workspace had as much as it may have. */
+/** How often a workspace was refused something because of a bound. */
 export type Reached = { workspaceId: string; bound: string; count: number }
-/** Of the connections of clients. */
+/** Clients' connections. */
 export type ConnectionCounts = {
   open: number
-  /** Since the start, because there were too many. */
+  /** Refused since the start, because too many were open. */
   refused: number
-  /** Of unfinished requests and answers that were not taken, bytes. */
+  /** Bytes of unfinished requests and of answers not yet taken. */
   heldBytes: number
-  /** Since the start, because there were too many of these bytes. */
+  /** Given up since the start, because too many bytes were held. */
   givenUp: number
 }
 export type RouteReport = { statuses: Record<number, number>; counts: number[]; sumMs: number }
@@ -42,9 +42,9 @@ export type Decisions = {
 }
 
 /**
- * The counts of a thread that died and of the one in its place, as if of one: a counter that runs backwards is taken for one
- * that began at 0 again. What is no count, such as what is open, is the latter's.
- * @param before Null = there was none.
+ * Adds the counts of a dead thread to those of its replacement: Prometheus takes a counter that decreases for one that
+ * restarted at 0. Values that are not counters, such as open connections, are the replacement's.
+ * @param before Null = there was no thread before.
  */
 export function continuedFrom(before: ThreadReport | null, now: ThreadReport): ThreadReport {
   if (before === null) return now
@@ -90,7 +90,7 @@ function merged<T>(
   return all
 }
 
-/** Those that came first keep their names, as in one thread: a namespace never changes to the rest or back. */
+/** As in one thread, the first namespaces keep their own entry, so that none moves into the entry of all others or back. */
 function mergedDecisions(decisions: readonly Decisions[]): Decisions[] {
   const byNamespace = new Map<string, Decisions>()
   const others: Decisions = { ...NO_NAMESPACE }
@@ -107,7 +107,7 @@ function mergedDecisions(decisions: readonly Decisions[]): Decisions[] {
   return [...byNamespace.values(), ...(others.passed + others.denied > 0 ? [others] : [])]
 }
 
-/** As in one thread: who came first keeps its name. */
+/** As in one thread, the first pairs keep their own entry. */
 function mergedReached(all: readonly Reached[]): Reached[] {
   const sums = new Map<string, Reached>()
   for (const { workspaceId, bound, count } of all) addReached(sums, workspaceId, { bound, count })
@@ -127,15 +127,12 @@ function addReached(
   sums.set(key, sum)
 }
 
-/** Upper bounds of the latency intervals, in ms. */
+/** Upper bounds of the latency intervals, ms. */
 export const LATENCY_BOUNDS_MS = [0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000]
 
-/**
- * Counts of one HTTP thread. Counting is adding to plain numbers, 0.1 µs a request in all; everything else is done when
- * somebody asks.
- */
+/** Counts of one HTTP thread. Counting adds to plain numbers, 0.1 µs a request in all; sums are computed for a report. */
 export class Measures {
-  /** Kept by `http-server.ts`. */
+  /** Updated by `http-server.ts`. */
   readonly connections: ConnectionCounts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
   readonly #routes = new Map<string, RouteMeasures>()
   readonly #verifications: Record<string, number> = {}
@@ -152,7 +149,7 @@ export class Measures {
     this.#lag.stop()
   }
 
-  /** The counts of one route, to be held by whoever answers it. */
+  /** The counts of one route, to be kept by its handler. */
   route(path: string): RouteMeasures {
     const route = this.#routes.get(path) ?? new RouteMeasures()
     this.#routes.set(path, route)
@@ -204,7 +201,7 @@ export class Measures {
   }
 }
 
-/** A tenant can make any number of namespaces; a metrics store cannot take any number of series. */
+/** A tenant can create any number of namespaces, but a metrics store can only take so many series. */
 export const NAMESPACES_MAX = 100
 const REACHED_MAX = 100
 const NO_NAMESPACE: Readonly<Decisions> = { workspaceId: '', namespaceId: '', name: '', passed: 0, denied: 0 }
@@ -222,7 +219,7 @@ export class RouteMeasures {
     this.sumMs += ms
   }
 
-  /** Added up when asked: every request is counted in its interval already. */
+  /** The sum of all intervals: each request is counted in one of them already. */
   get answered(): number {
     return this.#counts.reduce((sum, count) => sum + count, 0)
   }

@@ -5,14 +5,14 @@ import { LARGEST_OWNERS, type ShardStats } from '../limiter/threads/protocol.ts'
 import { type Family, histogramSamples, type Sample } from './exposition.ts'
 import { LATENCY_BOUNDS_MS, type ThreadReport } from './measures.ts'
 
-/** Everything a scrape tells, gathered from all threads. */
+/** Everything that a scrape reports, from all threads. */
 export type ProcessReport = {
-  /** By thread, the main one first. */
+  /** The main thread first. */
   threads: ThreadState[]
   shards: (ShardStats | null)[]
   limiterBytesMax: number
   database: DatabaseCondition
-  /** Workspaces that have used half of a bound or more. */
+  /** Workspaces that use half of a bound or more. */
   fullest: readonly Fullness[]
   startedAtMs: number
   residentBytes: number
@@ -20,16 +20,16 @@ export type ProcessReport = {
 
 /** Of one HTTP thread. */
 export type ThreadState = {
-  /** As last heard, those counts included that threads in its place before it had; null = nothing was ever heard. */
+  /** The last known report, with the counts of dead threads that this one replaced. Null = there was none. */
   report: ThreadReport | null
-  /** Whether it answered now. */
+  /** True when the thread answered this scrape. */
   isUp: boolean
 }
 
 /**
- * All families, each made when it is asked for: whoever writes them out can let requests in between.
+ * Generates the metric families one by one, so that the writer can let requests run in between.
  *
- * Requests of all threads are added up: which thread answered says nothing to anybody, but for how busy each was.
+ * Requests of all threads are added up. Only figures of load are for each thread.
  */
 export function* metricFamilies(report: ProcessReport): Generator<Family, void> {
   const threads = report.threads.map((thread) => thread.report).filter((thread) => thread !== null)
@@ -39,7 +39,7 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
       if (number === null) return []
       return [{ labels: { thread: `http-${report.threads.indexOf(thread)}` }, value: number }]
     })
-  // What is counted stays when a thread does not answer; how it is then is unknown.
+  // Counters of a thread that does not answer stay at their last value. Its other values are unknown.
   const counted = (value: (thread: ThreadReport) => number | null) => samplesOf(report.threads, value)
   const each = (value: (thread: ThreadReport) => number | null) =>
     samplesOf(
@@ -282,7 +282,7 @@ function* requestFamilies(threads: readonly ThreadReport[]): Generator<Family, v
 
 const BOUNDS_SECONDS = LATENCY_BOUNDS_MS.map((ms) => ms / 1000)
 
-/** The largest workspaces over all shards; one that has not called since the start has no name yet. */
+/** The largest workspaces over all shards. A workspace without a call since the start has no name yet. */
 function workspaceShares(
   shards: readonly (ShardStats | null)[],
 ): { workspace: string; bytes: number; charges: number }[] {
@@ -299,7 +299,7 @@ function workspaceShares(
   return [...byOwner.values()].sort((a, b) => b.bytes - a.bytes).slice(0, LARGEST_OWNERS)
 }
 
-/** Adds up the values of equal names, in the order they first come. */
+/** Adds up values with equal names. Keeps the order of the names. */
 function summed(entries: readonly [string, number][]): [string, number][] {
   const sums = new Map<string, number>()
   for (const [name, value] of entries) sums.set(name, (sums.get(name) ?? 0) + value)

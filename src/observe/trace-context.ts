@@ -1,24 +1,24 @@
-/** W3C Trace Context, https://www.w3.org/TR/trace-context/: where a request belongs, told from service to service. */
+/** W3C Trace Context, https://www.w3.org/TR/trace-context/: the trace of a request, passed from service to service. */
 export type TraceContext = {
   /** 32 hex digits. */
   traceId: string
-  /** Of the caller, 16 hex digits. */
+  /** The caller's span, 16 hex digits. */
   parentId: string
-  /** Whether the caller records the trace. */
+  /** True when the caller records the trace. */
   isSampled: boolean
-  /** `tracestate`, passed on as it came; null = none. */
+  /** `tracestate`, passed on unchanged; null = none. */
   state: string | null
 }
 
 /**
- * @param traceparent Several of them, joined by commas, are as good as none.
- * @returns null for what is no valid context: then a trace begins here.
+ * @param traceparent Several values joined by commas are invalid.
+ * @returns null for an invalid context: the request then starts its own trace.
  */
 export function readTraceContext(traceparent: string | null, tracestate: string | null): TraceContext | null {
   if (traceparent === null) return null
   const [, version = '', traceId = '', parentId = '', flags = '', rest = ''] =
     TRACEPARENT.exec(traceparent.trim()) ?? []
-  // Later versions may say more, after another dash; this one may not.
+  // Version 00 ends here; later versions may have more fields after another dash.
   if (version === '' || version === 'ff' || (version === '00' && rest !== '')) return null
   if (ALL_ZEROES.test(traceId) || ALL_ZEROES.test(parentId)) return null
   return {
@@ -29,11 +29,11 @@ export function readTraceContext(traceparent: string | null, tracestate: string 
   }
 }
 
-/** `traceparent` for whoever comes next. */
+/** The `traceparent` header for the next service. */
 export const traceparentOf = (trace: { traceId: string; spanId: string; isSampled: boolean }): string =>
   `00-${trace.traceId}-${trace.spanId}-${trace.isSampled ? '01' : '00'}`
 
-/** Random, of so many hex digits: 32 name a trace, 16 a span. */
+/** Random hex digits: 32 for a trace id, 16 for a span id. */
 export function newTraceHex(digits: 16 | 32): string {
   if (randomAt + digits > randomHex.length) {
     randomHex = Buffer.from(crypto.getRandomValues(new Uint8Array(2048))).toString('hex')
@@ -43,14 +43,14 @@ export function newTraceHex(digits: 16 | 32): string {
   return randomHex.slice(randomAt - digits, randomAt)
 }
 
-/** Drawn in bulk: a system call for each id would show. */
+/** Drawn in bulk: a system call for each id would be measurable. */
 let randomHex = ''
 let randomAt = 0
 
 const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/
 const ALL_ZEROES = /^0+$/
 
-/** Longer ones may be dropped; passing on more than anybody needs is no service. */
+/** Longer states may be dropped by the specification. */
 const STATE_CHARACTERS_MAX = 512
 const STATE_MEMBERS_MAX = 32
 const STATE_MEMBER =

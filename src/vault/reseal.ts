@@ -4,11 +4,11 @@ import { changeSealedDataKeys, countDataKeys, findDataKeysNotSealedBy } from './
 import { sealDataKey, unsealDataKey, type VaultKey } from './vault.ts'
 
 /**
- * Seals every data key with the first vault key, so that the others can be taken out of the configuration. The data keys
- * themselves stay, and with them all that they seal.
- * @param tx All of them or none.
- * @param masters At least one; those after the first only open.
- * @throws ApiError PRECONDITION_FAILED when one does not open, naming it and its vault key.
+ * Seals every data key with the first vault key, so that the others can be removed from the configuration. The data keys do
+ * not change, so the texts sealed by them need no change.
+ * @param tx Makes it all or nothing.
+ * @param masters At least one. The first seals, all open.
+ * @throws ApiError PRECONDITION_FAILED naming a data key that cannot be opened and its vault key.
  */
 export async function resealDataKeys(
   tx: Transaction,

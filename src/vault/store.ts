@@ -1,7 +1,7 @@
 import type { AnySql } from '../db/connect.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 
-/** Keeps the sealed texts of recoverable keys. */
+/** Stores the encrypted texts of recoverable keys. */
 export async function insertEncryptedKeys(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -17,17 +17,17 @@ export async function insertEncryptedKeys(
         as e (key_id, ciphertext, encryption_key_id)`
 }
 
-/** A data key of the vault as it is kept; see `vault.ts`. */
+/** A stored data key; see `vault.ts`. */
 export type SealedDataKey = { id: string; sealed: string; vaultKeyId: string }
 
-/** The workspace's data key; null = none was needed yet. */
+/** The workspace's data key; null = it has none yet. */
 export async function findDataKey(sql: AnySql, workspaceId: WorkspaceId): Promise<SealedDataKey | null> {
   const [row] = await sql<SealedDataKey[]>`
     select id, sealed, master_key_id as "vaultKeyId" from vault_data_keys where workspace_id = ${workspaceId}`
   return row ?? null
 }
 
-/** Of two makers at once, the first one's stays. */
+/** Of two inserts at once, the first stays. */
 export async function insertDataKey(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -40,7 +40,7 @@ export async function insertDataKey(
     on conflict (workspace_id) do nothing`
 }
 
-/** Data keys of all workspaces that another vault key sealed, locked; for the operator's command. */
+/** Locks and returns the data keys of all workspaces that another vault key sealed. For the operator's command. */
 export async function findDataKeysNotSealedBy(
   sql: AnySql,
   vaultKeyId: string,

@@ -3,13 +3,13 @@ import type { Config } from '../config.ts'
 import type { DataDir } from '../data-dir/data-dir.ts'
 import { StartError } from '../errors.ts'
 
-/** In the data dir: the generated vault key. */
+/** File in the data directory with the generated vault key. */
 const VAULT_KEY_FILE = 'vault-key'
 
 /**
- * The vault's vault keys, 32 bytes each, the one that seals first: those of the configuration, else one generated into
- * the data dir beside the embedded database. With a database elsewhere there is none then: a key that only this machine
- * has would lock out the others on that database.
+ * The vault keys, 32 bytes each, the sealing one first: those of the configuration, or one generated into the data
+ * directory of an embedded database. With an external database there is none by default: servers on other machines could
+ * not open what one machine's own key sealed.
  * @throws StartError when the file does not hold 32 bytes of base64.
  */
 export function readVaultKeys(config: Config, dataDir: Pick<DataDir, 'secret'>): Uint8Array[] {

@@ -5,28 +5,28 @@ import type { Clock } from '../lib/clock.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
 import { findDataKey, insertDataKey, type SealedDataKey } from './store.ts'
 
-/** A recoverable key's text as it is kept. */
+/** The encrypted text of a recoverable key, as stored. */
 export type SealedKey = { keyId: string; ciphertext: string; encryptionKeyId: string }
 
-/** Of a row: a key that is not recoverable has neither. */
+/** The columns of a key's row; both null when the key is not recoverable. */
 type MaybeSealed = { id: string; ciphertext: string | null; encryptionKeyId: string | null }
 
 /**
- * Keeps the text of recoverable keys: AES-256-GCM, a data key for each workspace, which is kept sealed by a vault key
- * that is not in the database. What is sealed is bound to what it belongs to (the key's id, the workspace's data key), so
- * a ciphertext moved to another row does not open.
+ * Encrypts the texts of recoverable keys: AES-256-GCM with a data key for each workspace. The data key is stored sealed by
+ * a vault key, which is not in the database. A ciphertext is bound to its key's id and the data key, so it cannot be opened
+ * in another row.
  *
- * A nonce is 12 random bytes, which is safe for some billion keys of one workspace. Vault keys can be changed: the first
- * one seals, all of them open, and `vault.reseal` seals what older ones sealed anew.
+ * A nonce is 12 random bytes, which is safe for a billion keys of one workspace. Vault keys can be changed: the first
+ * seals, all open, and `vault.reseal` seals data keys of older ones again.
  */
 export class Vault {
   readonly #sql: AnySql
   readonly #clock: Clock
   /** The first seals, all open. */
   readonly masters: Promise<readonly VaultKey[]>
-  /** Opened data keys by their id. They never change, so nothing here goes stale. */
+  /** Opened data keys by id. They never change, so the cache is never stale. */
   readonly #dataKeys = new LRUCache<string, CryptoKey>({ max: 1000 })
-  /** False = no vault key: nothing can be sealed or opened. */
+  /** False = there is no vault key: nothing can be sealed or opened. */
   readonly isOpen: boolean
 
   /** @param options.vaultKeys 32 bytes each; the first seals, all open. */
@@ -47,8 +47,8 @@ export class Vault {
   }
 
   /**
-   * Seals the texts of new keys. Not inside a transaction: a workspace's first call makes its data key.
-   * @throws ApiError PRECONDITION_FAILED without a vault key; INTERNAL_SERVER_ERROR when the data key does not open.
+   * Encrypts the texts of new keys. Call it outside a transaction: a workspace's first call creates its data key.
+   * @throws ApiError PRECONDITION_FAILED without a vault key; INTERNAL_SERVER_ERROR when the data key cannot be opened.
    */
   async seal(
     workspaceId: WorkspaceId,
@@ -67,9 +67,10 @@ export class Vault {
   }
 
   /**
-   * Opens those of the keys that are recoverable.
-   * @returns text by key id.
-   * @throws ApiError INTERNAL_SERVER_ERROR when one does not open; its cause names the key, the data key, the vault key.
+   * Decrypts the texts of recoverable keys among these.
+   * @returns texts by key id.
+   * @throws ApiError INTERNAL_SERVER_ERROR when one cannot be opened; its cause names the key, the data key and the vault
+   *   key.
    */
   async open(workspaceId: WorkspaceId, keys: readonly MaybeSealed[]): Promise<Map<string, string>> {
     const sealed = keys.flatMap(({ id, ciphertext, encryptionKeyId }) =>
@@ -96,7 +97,7 @@ export class Vault {
     return texts
   }
 
-  /** The workspace's data key, made when there is none; of two makers at once, one makes it. */
+  /** The workspace's data key, created if there is none. Of two callers at once, one creates it. */
   async #dataKeyOf(workspaceId: WorkspaceId): Promise<{ id: string; key: CryptoKey }> {
     let row = await findDataKey(this.#sql, workspaceId)
     if (row === null) {
@@ -124,7 +125,7 @@ export class Vault {
   }
 }
 
-/** A vault key, known by a fingerprint that tells nothing of it. */
+/** A vault key with a fingerprint as id. The fingerprint reveals nothing about the key. */
 export type VaultKey = { id: string; key: CryptoKey }
 
 export async function importMaster(bytes: Uint8Array): Promise<VaultKey> {
@@ -133,13 +134,13 @@ export async function importMaster(bytes: Uint8Array): Promise<VaultKey> {
   return { id: `mk_${id.slice(0, 16)}`, key }
 }
 
-/** @returns the data key as it is kept. */
+/** @returns the data key in its stored form. */
 export const sealDataKey = (
   master: VaultKey,
   { id, workspaceId, bytes }: { id: string; workspaceId: string; bytes: Uint8Array<ArrayBuffer> },
 ): Promise<string> => encrypt(master.key, bytes, boundTo('data key', id, workspaceId))
 
-/** @throws ApiError INTERNAL_SERVER_ERROR when its vault key is not among these, or it was tampered with. */
+/** @throws ApiError INTERNAL_SERVER_ERROR when its vault key is not among these, or the data was changed. */
 export async function unsealDataKey(
   masters: readonly VaultKey[],
   { id, workspaceId, sealed, vaultKeyId }: SealedDataKey & { workspaceId: string },
@@ -161,7 +162,7 @@ export async function unsealDataKey(
 
 const AES = { name: 'AES-GCM', length: 256 }
 const NONCE_BYTES = 12
-/** Says how what follows is made, should that ever change. */
+/** Version of the stored form. */
 const FORMAT = 'v1.'
 
 async function encrypt(
@@ -174,7 +175,7 @@ async function encrypt(
   return FORMAT + Buffer.concat([iv, new Uint8Array(encrypted)]).toString('base64')
 }
 
-/** @throws when anything differs from what was encrypted. */
+/** @throws when the text or what it is bound to differs. */
 async function decrypt(
   key: CryptoKey,
   text: string,
@@ -188,10 +189,10 @@ async function decrypt(
   )
 }
 
-/** Ids hold no line feed, so two different lists never read the same. */
+/** Ids contain no line feed, so different lists never give the same bytes. */
 const boundTo = (...parts: string[]) => new TextEncoder().encode(parts.join('\n'))
 
-/** The client learns that it failed; what is wrong with which key is for the log. */
+/** The client learns only that it failed; the cause, with the key's id, goes to the log. */
 const failure = (what: string, cause?: unknown) =>
   new ApiError('INTERNAL_SERVER_ERROR', 'a recoverable key cannot be opened or sealed: ask the operator', {
     cause: new Error(what, { cause }),

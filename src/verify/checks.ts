@@ -2,7 +2,7 @@ import { isAddressListed } from '../lib/address.ts'
 import type { ConfiguredLimit, KeyRecord } from './key-record.ts'
 import { holdsPermissions, type PermissionQuery } from './permission-query.ts'
 
-/** Why a key that was found may not be used; null = nothing speaks against it so far. In the order of the contract. */
+/** Checks the key's own state. @returns why the key may not be used, or null. The order of checks is contract. */
 export function checkState(
   record: KeyRecord,
   { apiId, caller }: { apiId: string | null; caller: { clientAddress(): string | null } },
@@ -24,22 +24,25 @@ export const checkPermissions = (
 ): 'INSUFFICIENT_PERMISSIONS' | null =>
   query === null || holdsPermissions(record.permissions, query) ? null : 'INSUFFICIENT_PERMISSIONS'
 
-/** A limit named by a verification. Both `limit` and `durationMs` given = used as they are, configured or not. */
+/**
+ * A limit that a verification names. With both `limit` and `durationMs` these values apply, even over a configured limit.
+ */
 export type RequestedLimit = {
   name: string
   cost: number
   limit: number | null
   durationMs: number | null
-  /** Passed over, not refused, where it is not configured. */
+  /** True: ignored when neither the key nor its identity has it. False: refused then. */
   isOptional: boolean
 }
 
 export type SelectedLimit = { name: string; cost: number; limit: number; durationMs: number; ownerId: string }
 
 /**
- * The limits a verification counts: every auto-applied one with cost 1, then the requested ones in their order. Naming
- * a limit again replaces its cost, it is never counted twice. An ad-hoc limit counts for the identity when there is one.
- * @returns a requested limit that is neither configured nor fully given, as `missing`.
+ * The limits that a verification counts: every auto-applied one with cost 1, then the requested ones in their order. Naming
+ * an auto-applied limit replaces its cost; no limit is counted twice. A limit defined by the request counts for the
+ * identity, or for the key when it has none.
+ * @returns `missing` = a requested limit that is neither configured nor fully given.
  */
 export function selectLimits(
   record: KeyRecord,
@@ -61,10 +64,10 @@ export function selectLimits(
   return { selected: [...selected.values()] }
 }
 
-/** Of root keys mostly, which come with every call: not made anew for each. */
+/** One shared value: root keys, verified with every call, mostly have no limits. */
 const NONE = { selected: [] }
 
-/** What nearly every verification counts; their names differ (`store.ts`). */
+/** The limits that nearly every verification counts. Their names are distinct (`store.ts`). */
 function autoApplied({ limits }: KeyRecord): SelectedLimit[] {
   const selected: SelectedLimit[] = []
   for (const limit of limits) if (limit.autoApply) selected.push(select(limit, 1))

@@ -5,7 +5,7 @@ import type { Timers } from '../lib/timers.ts'
 import type { KeyRecord } from './key-record.ts'
 import { findKeysByHash, type Heavy, READ_WEIGHT_MAX } from './store.ts'
 
-/** Who asks, as far as is known. */
+/** The client that presents a key. */
 export type Asking = { clientAddress(): string | null }
 
 type Waiting = {
@@ -16,29 +16,29 @@ type Waiting = {
 }
 
 /**
- * Reads keys that are not cached. A stranger can ask for as many as the server answers, so what that takes of the database
- * is bounded here, for each thread: {@link UNDER_WAY_MAX} statements at a time, {@link STARTS_MAX} in
- * {@link PERIOD_MS}; what is asked meanwhile waits and shares the next one. A lookup by itself does not wait. Where more wait
- * than a statement takes, client addresses take turns: who sends thousands of unknown keys waits behind their own.
+ * Reads keys that are not cached. Strangers can present unknown keys at any rate, so each thread runs at most
+ * {@link UNDER_WAY_MAX} statements at a time and starts {@link STARTS_MAX} in {@link PERIOD_MS}. Look-ups that wait share
+ * the next statement; a single look-up does not wait. When more wait than fit into one statement, client addresses take
+ * turns.
  *
- * Statements that are under way for a whole period are slow. What waits behind them then gets one of its own, one a
- * period: its time is counted by the pool from there, so that a slow database costs it no more than it costs anyone.
+ * Statements that take longer than a period count as slow. Look-ups waiting behind them then get one more statement a
+ * period. Its time limit starts with it, so a slow database does not make them fail sooner than others.
  *
- * Keys that are too large for their batch are read after it, each workspace's by themselves: one statement at a time,
- * workspaces take turns. So keys of one workspace, however large, make no other workspace's key late or fail. Where the
- * database refuses a batch, its halves are tried, so that one row it cannot read fails alone.
+ * Keys too large for their batch are read afterwards, one statement at a time, with the workspaces taking turns: large keys
+ * of one workspace neither delay nor fail keys of others. When the database refuses a batch, its halves are tried, so that
+ * a row that cannot be read fails alone.
  */
 export class ColdLookups {
   readonly #sql: AnySql
   readonly #timers: Timers
   #waiting: Waiting[] = []
-  /** Workspace → those of its keys that are read apart from others. */
+  /** Workspace → its keys that are too large for a batch. */
   readonly #heavy = new Map<string, (Waiting & Heavy)[]>()
   #isHeavyUnderWay = false
   #underWay = 0
   #periodStartedAt = Number.NEGATIVE_INFINITY
   #starts = 0
-  /** Something waits, and is looked after when the period ends. */
+  /** A timer is set for the end of the period, for waiting look-ups. */
   #isTimed = false
 
   constructor(sql: AnySql, timers: Timers) {
@@ -89,7 +89,7 @@ export class ColdLookups {
     void this.#readHeavy()
   }
 
-  /** @param tries How many statements more it may take, shared by its halves. */
+  /** @param tries Statements left for this batch and its halves. */
   async #settle(batch: readonly Waiting[], tries = { left: TRIES_MAX }): Promise<void> {
     tries.left--
     try {
@@ -123,12 +123,12 @@ export class ColdLookups {
     if (this.#isHeavyUnderWay) return
     this.#isHeavyUnderWay = true
     for (let batch = this.#takeHeavy(); batch.length > 0; batch = this.#takeHeavy())
-      // In a time of its own: whose request began this loop may have waited for long.
+      // With a time limit of its own: the request that started this loop may have waited for long.
       await apartFromRequest(() => this.#settle(batch))
     this.#isHeavyUnderWay = false
   }
 
-  /** Of the workspace whose turn it is, as many as a statement reads. */
+  /** Keys of the workspace whose turn it is, up to the weight of one statement. */
   #takeHeavy(): Waiting[] {
     for (const [workspaceId, waiting] of this.#heavy) {
       let weight = 0
@@ -138,14 +138,14 @@ export class ColdLookups {
       })
       const batch = waiting.splice(0, fits === -1 ? waiting.length : fits)
       this.#heavy.delete(workspaceId)
-      if (waiting.length > 0) this.#heavy.set(workspaceId, waiting) // behind the others
+      if (waiting.length > 0) this.#heavy.set(workspaceId, waiting) // to the end of the line
       return batch
     }
     return []
   }
 }
 
-/** One of each client, then a second of each, and so on. */
+/** Reorders look-ups: the first of each client, then the second of each, and so on. */
 function inTurns(waiting: readonly Waiting[]): Waiting[] {
   const turns: Waiting[][] = []
   const asked = new Map<string, number>()
@@ -159,12 +159,12 @@ function inTurns(waiting: readonly Waiting[]): Waiting[] {
   return turns.flat()
 }
 
-/** The pool has more connections, which are for what root keys ask. */
+/** The other connections of the pool are for root keys' operations. */
 const UNDER_WAY_MAX = 2
-/** Together 200 statements a second: at 20 000 unknown keys a second each reads a hundred of them, for 0.5 ms of CPU. */
+/** 200 statements a second. At 20 000 unknown keys a second each reads a hundred keys, in 0.5 ms of CPU. */
 const STARTS_MAX = 4
 const PERIOD_MS = 20
-/** Statements for a batch that the database refuses: finds two rows that it cannot read among 500 others. */
+/** Statements for a batch that the database refuses: enough to isolate two unreadable rows among 500. */
 const TRIES_MAX = 40
-/** In a statement. */
+/** Keys in one statement. */
 export const HASHES_MAX = 500

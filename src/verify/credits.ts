@@ -4,13 +4,13 @@ import type { Clock } from '../lib/clock.ts'
 import { systemTimers, type Timers } from '../lib/timers.ts'
 import { type SpentRow, spendCredits } from './store.ts'
 
-/** `remaining` after the call; null = the key became unlimited. */
+/** `remaining` after the call; null = the key no longer has credits to count. */
 export type Spent = { passed: boolean; remaining: number | null }
 
 type Pending = {
-  /** On the clock of `performance.now()`, ms. */
+  /** When the wait began, ms of `performance.now()`. */
   since: number
-  /** How long its key may stay locked, on the clock of the timers. */
+  /** Until when the call waits for a locked key, ms of the timers' clock. */
   lockedUntil: number
   keyId: string
   cost: number
@@ -19,15 +19,15 @@ type Pending = {
 }
 
 /**
- * Spends credits exactly and durably: the database decides each in a guarded statement, and a call is answered only when that
- * is committed. Calls of the same turn, or that come while a statement is under way, share the next statement: one at a time, of at
- * most {@link BATCH_MAX} calls.
+ * Spends credits exactly and durably: one guarded statement decides, and a call is answered after its commit. Calls of one
+ * turn, and calls that arrive while a statement runs, share the next statement: one at a time, of at most {@link BATCH_MAX}
+ * calls.
  *
- * A key that another transaction holds for longer than the statement waits (sql/0014) is set aside with its calls, so that they
- * hold up nobody else's. Its first call asks again every {@link ASK_AGAIN_MS}; once that is answered the others follow. A call whose
- * time is nearly over fails, and nothing is taken for it later. While a key is set aside, statements do not wait at all: whoever
- * holds many keys would else hold up each with another one.
- * Why not a statement for each locked key: a few would take all of the thread's connections.
+ * A key that another transaction locks for longer than the statement waits (sql/0014) is set aside with its calls, so that
+ * they do not delay others. Its first call is retried every {@link ASK_AGAIN_MS}; when it is answered, the others follow. A
+ * call whose time is nearly over fails, and takes nothing later. While a key is set aside, statements do not wait for
+ * locks: each further locked key would delay them again. Why not a statement for each locked key: a few would use all
+ * connections of the thread.
  */
 export class CreditSpender {
   readonly #sql: AnySql
@@ -37,12 +37,12 @@ export class CreditSpender {
   #queue: Pending[] = []
   #isRunning = false
   /**
-   * Key → its calls, in the order they came. While a key is in here, no other statement has calls for it, so that they are
-   * answered in that order; its list lacks the one that is just asking.
+   * Key → its waiting calls, in order of arrival. While a key is here, its calls are in no other statement, so they are
+   * answered in order. The list lacks the call that is being retried.
    */
   readonly #locked = new Map<string, Pending[]>()
 
-  /** @param options.timeoutMs How long a request may wait for the database, as its pool has it. */
+  /** @param options.timeoutMs How long a request may wait for the database, the same as in its pool. */
   constructor(sql: AnySql, clock: Clock, options: { timeoutMs: number; timers?: Timers }) {
     this.#sql = sql
     this.#clock = clock
@@ -52,16 +52,16 @@ export class CreditSpender {
 
   /**
    * Takes `cost` credits, or none when fewer are left.
-   * @param cost 0 or more; 0 only looks.
+   * @param cost 0 or more; 0 takes nothing and returns the credits left.
    * @returns null when the key is gone.
-   * @throws {@link KeyLocked}; else when the database does not answer: then it is unknown whether the credits were taken.
+   * @throws {@link KeyLocked}; another error when the database does not answer: then the credits may have been taken.
    */
   spend(keyId: string, cost: number): Promise<Spent | null> {
     return new Promise((resolve, reject) => {
       const nowMs = performance.now()
       const since = startOfWait()
       const waitedMs = Math.max(0, nowMs - since)
-      // The last quarter is the database's, to answer in.
+      // The last quarter of the time is left for the database's answer.
       const lockedUntil = this.#timers.now() + 0.75 * this.#timeoutMs - waitedMs
       this.#queue.push({ since, lockedUntil, keyId, cost, resolve, reject })
       this.#start()
@@ -83,9 +83,9 @@ export class CreditSpender {
     this.#isRunning = false
   }
 
-  /** @returns those whose key is locked, in their order; all others are answered. */
+  /** Answers all calls but those whose key is locked. @returns those, in their order. */
   async #ask(batch: readonly Pending[]): Promise<Pending[]> {
-    // The one that has waited longest; all share its time limit.
+    // The call that has waited longest: all calls of the statement share its time limit.
     const oldest = { waitsSince: Math.min(...batch.map(({ since }) => since)), isAnswered: false }
     const spend = () =>
       spendCredits(this.#sql, {
@@ -109,7 +109,7 @@ export class CreditSpender {
     }
   }
 
-  /** @returns whether it waits behind others for its key. */
+  /** Queues the call behind others for the same locked key. @returns false when the key is not set aside. */
   #joinLocked(call: Pending): boolean {
     const calls = this.#locked.get(call.keyId)
     calls?.push(call)
@@ -133,13 +133,13 @@ export class CreditSpender {
     for (const first of firsts) {
       const others = this.#locked.get(first.keyId) ?? []
       this.#locked.delete(first.keyId)
-      // To the end: those that were too many for this statement have the next one.
+      // To the end, so that keys beyond this statement's limit are in the next one.
       if (stillLocked.has(first)) this.#locked.set(first.keyId, [first, ...others])
       else followers.push(...others)
     }
     if (this.#locked.size > 0) this.#askAgainSoon()
     if (followers.length === 0) return
-    // They came before any call for their keys that is in the queue.
+    // To the front: they arrived before the queued calls for the same keys.
     this.#queue = followers.concat(this.#queue)
     this.#start()
   }
@@ -156,7 +156,7 @@ export class CreditSpender {
   }
 }
 
-/** Another transaction held the key for as long as the call could wait: no credits were taken, nor will be. */
+/** Another transaction held the key's lock for as long as the call could wait. No credits were or will be taken. */
 export class KeyLocked extends Error {
   override name = 'KeyLocked'
   constructor(keyId: string) {
@@ -165,5 +165,5 @@ export class KeyLocked extends Error {
 }
 
 const BATCH_MAX = 1000
-/** Short next to what a request may wait, long next to a statement: a locked key costs the database little. */
+/** Much shorter than a request may wait, much longer than a statement takes: a locked key costs the database little. */
 const ASK_AGAIN_MS = 20

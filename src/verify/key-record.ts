@@ -1,6 +1,8 @@
 import type { CounterRef } from '../usage/recorder.ts'
 
-/** A key as verification sees it: read once from the database, then shared and, but for its slot, never changed. */
+/**
+ * A key as verification needs it. Read once from the database, then shared, and unchanged but for its counter reference.
+ */
 export type KeyRecord = CounterRef & {
   id: string
   /** SHA-256 of the key's text, base64. */
@@ -8,10 +10,10 @@ export type KeyRecord = CounterRef & {
   workspaceId: string
   keyspaceId: string
   apiId: string
-  /** Root keys: the workspace they act for. Null = an ordinary key. */
+  /** The workspace that a root key acts for. Null = an ordinary key. */
   forWorkspaceId: string | null
   isOperator: boolean
-  /** Both the owning workspace and the one acted for. */
+  /** True when both the owning workspace and the one acted for are enabled. */
   workspaceEnabled: boolean
   name: string | null
   ownerId: string | null
@@ -22,14 +24,14 @@ export type KeyRecord = CounterRef & {
   expiresAt: number | null
   /** Addresses and CIDR ranges that may use the key; null = any. */
   ipWhitelist: string[] | null
-  /** Whether uses are counted. How many are left is never cached: the database decides each spend. */
+  /** Whether the key has credits. Their number is never cached: the database decides each spend. */
   hasCredits: boolean
   refill: Refill | null
   identity: { id: string; externalId: string; meta: Record<string, unknown> } | null
-  /** Limits of the key and of its identity; names are unique here. */
+  /** Limits of the key and of its identity, with distinct names. */
   limits: ConfiguredLimit[]
   roles: string[]
-  /** Slugs held directly and through roles; of a root key, what it may do. */
+  /** Slugs held directly and through roles. On a root key, its rights. */
   permissions: ReadonlySet<string>
 }
 
@@ -37,19 +39,19 @@ export type ConfiguredLimit = {
   name: string
   limit: number
   durationMs: number
-  /** Counts on every verification; others only when the request names them. */
+  /** True: every verification counts it. False: only those that name it. */
   autoApply: boolean
-  /** Key or identity whose counter this is. */
+  /** Id of the key or identity that the limit counts for. */
   ownerId: string
 }
 
 export type Refill = {
-  /** Added to what is left. */
+  /** Credits added by one refill. */
   amount: number
-  /** 1 to 31, the last day of shorter months standing in for later ones; null = daily. */
+  /** 1 to 31, in shorter months their last day; null = daily. */
   day: number | null
   /** Unix milliseconds of the last refill as stored; null = none yet. */
   lastAt: number | null
-  /** From when the next due day is reckoned: the last refill, else the key's creation. */
+  /** Unix ms. The next due day is computed from this: the last refill, or the key's creation. */
   baseAt: number
 }

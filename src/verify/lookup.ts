@@ -8,12 +8,13 @@ import type { KeyRecord } from './key-record.ts'
 import { bearer, hashKey } from './secret.ts'
 
 /**
- * Text of a key → its record. The text is hashed first: nothing of it reaches the cache or SQL, and what a lookup costs
- * tells nothing of how near a guess was. "Not found" is cached too, and forgotten when a key of that hash is made.
+ * Finds the record of a key's text. The text is hashed first, so it reaches neither the cache nor SQL, and the time of a
+ * look-up does not depend on how close a guess is. "Not found" is cached too, and dropped when a key with that hash is
+ * created.
  */
 export class KeyLookup {
   readonly cache: RecordCache<KeyRecord, Asking>
-  /** Authorization header → hash of root keys that were found lately. */
+  /** Authorization header → hash, for root keys found recently. */
   private readonly rootHashes = new SmallCache<string, string>(ROOT_HASHES_MAX)
 
   constructor(
@@ -35,17 +36,16 @@ export class KeyLookup {
     })
   }
 
-  /** The record at once when it is cached, else a promise of it; null = no such key. */
+  /** @returns the record, or a promise when it is not cached; null = no such key. */
   find(key: string, asking: Asking | null = null): KeyRecord | null | Promise<KeyRecord | null> {
     return this.cache.find(hashKey(key), asking)
   }
 
   /**
-   * The same for a text that comes with every call, as root keys do: the hash is kept and so, of those that exist, is the
-   * text. Its heads are kept as well (`http-server.ts`), so that the whole header is looked for: it is the same text each time,
-   * which knows its place in a map, and any part of it would be a fresh one. Hashing the key each time and looking for the
-   * fresh text of the hash took 0.5 µs of a call's 6.
-   * @param authorization Value of that header, not empty.
+   * As {@link find}, for root keys, which come with every call. Stores header → hash of existing root keys. The head cache
+   * (`doors/http/head-cache.ts`) yields the same string each time, whose own hash is cached, while a part of it would be a
+   * new string. Hashing the key each time, and looking up the new string of its hash, took 0.5 µs of a call's 6.
+   * @param authorization Value of the Authorization header, not empty.
    */
   findRoot(
     authorization: string,
@@ -60,13 +60,13 @@ export class KeyLookup {
     return found
   }
 
-  /** Drops a key on this thread alone, for a change that no other thread needs to hear of. */
+  /** Drops a key on this thread only, for a change that does not matter to others. */
   forget(keyId: string): void {
     this.cache.drop([keyId])
   }
 }
 
-/** A change of a role or permission names the whole workspace. */
+/** The workspace is included because a change of a role or permission touches it as a whole. */
 function dependenciesOf(record: KeyRecord): string[] {
   const names = [record.id, record.apiId, record.workspaceId]
   if (record.forWorkspaceId !== null) names.push(record.forWorkspaceId)
@@ -75,8 +75,8 @@ function dependenciesOf(record: KeyRecord): string[] {
 }
 
 /**
- * What an entry takes, roughly: fixed parts, and two bytes for each character of its texts. Measured with 50 000 keys, as
- * resident memory grew: 1 260 to 1 630 bytes each, with an identity 1 800.
+ * Approximate size of an entry: fixed parts, and two bytes for each character. Measured as growth of resident memory with
+ * 50 000 keys: 1 260 to 1 630 bytes each, 1 800 with an identity.
  */
 function bytesOf(record: KeyRecord): number {
   let characters =
@@ -86,6 +86,6 @@ function bytesOf(record: KeyRecord): number {
   return 1300 + (record.identity === null ? 0 : 400) + 120 * record.limits.length + 2 * characters
 }
 
-/** More than the largest key that the default bounds allow: 2.6 MiB as reckoned here. */
+/** Above the largest key that the default bounds allow, which is 2.6 MiB by this estimate. */
 const RECORD_BYTES_MAX = 4 * 2 ** 20
 const ROOT_HASHES_MAX = 1000

@@ -1,13 +1,13 @@
-/** One permission, or a list of which all (`and`) or at least one (`or`) must hold, nested at will. */
+/** One permission, or a list of which all (`and`) or at least one (`or`) must hold. Lists can be nested. */
 export type PermissionQuery = string | { and: PermissionQuery[] } | { or: PermissionQuery[] }
 
-/** Deeper nesting is refused as malformed. */
+/** Deeper nesting is refused. */
 const DEPTH_MAX = 32
 
 /**
- * Checks the shape of a query that came from outside. As in v1: a list that is empty or malformed counts as absent, of two
- * lists `and` is used and `or` dropped, and empty texts inside `and` are no condition.
- * @returns the query, or null when it has neither a text nor a list of queries with something in it.
+ * Checks the shape of a query from a caller. As in v1, an empty or malformed list counts as absent, `and` wins over `or`,
+ * and empty texts inside `and` are ignored.
+ * @returns the query, or null when it is neither a text nor a usable list.
  */
 export function parsePermissionQuery(value: unknown, depth = 0): PermissionQuery | null {
   if (typeof value === 'string') return value
@@ -30,8 +30,8 @@ function parseList(list: unknown, depth: number): PermissionQuery[] | null {
 }
 
 /**
- * A query in words, as {@link describePermissionQuery} prints it: `a`, `a or b`, `(a or b) and c`; `and` binds before
- * `or`. A text that begins with a brace is the JSON of a query: for slugs that hold blanks or parentheses.
+ * Parses a query in words, the form of {@link describePermissionQuery}: `a`, `a or b`, `(a or b) and c`; `and` binds
+ * tighter than `or`. A text that begins with a brace is the JSON of a query, for slugs with blanks or parentheses.
  * @returns null when it is neither.
  */
 export function readPermissionText(text: string): PermissionQuery | null {
@@ -74,10 +74,10 @@ function parseWords(tokens: readonly string[]): PermissionQuery | null {
   return next === tokens.length ? query : null
 }
 
-/** Exact texts only: neither `*` nor a pattern has any power of its own. */
+/** Compares texts exactly: `*` and patterns have no special meaning. */
 export function holdsPermissions(held: ReadonlySet<string>, query: PermissionQuery): boolean {
   if (typeof query === 'string') return held.has(query)
-  // Loops: every call of a limit asks, and `some` takes a function made for it.
+  // Loops, because this runs on every limit call and `some` would allocate a function.
   if ('and' in query) {
     for (const part of query.and) if (!holdsPermissions(held, part)) return false
     return true

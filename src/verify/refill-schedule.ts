@@ -8,9 +8,9 @@ import { lastDueAt } from './refill.ts'
 import { refillDueKeys } from './store.ts'
 
 /**
- * Refills keys that nobody verifies: a verification refills its own key when that is due, all others are refilled here,
- * once at start and shortly after every UTC midnight. What is due is decided in the database, so a round too many changes
- * nothing, several servers share the work, and a server that slept through a midnight makes up for it.
+ * Refills keys that are not verified. A verification refills its own key when due; all others are refilled here, at start
+ * and shortly after every UTC midnight. The database decides which keys are due, so an extra round changes nothing, several
+ * servers share the work, and a server that was suspended over midnight catches up.
  */
 export class RefillSchedule {
   readonly #sql: AnySql
@@ -24,26 +24,26 @@ export class RefillSchedule {
     this.#job = new DailyJob(() => this.#round(), clock)
   }
 
-  /** The first round begins at once, in the background. */
+  /** Starts the first round at once, in the background. */
   start(): void {
     this.#job.start()
   }
 
-  /** Ends after the page of keys under way, for which it waits {@link STOP_MS} at most. */
+  /** Ends after the current page of keys. Waits {@link STOP_MS} at most. */
   async stop(): Promise<void> {
     this.#isStopped = true
     const running = this.#job.stop()
     if (running !== null) await within(systemTimers, STOP_MS, running, { late: () => {} })
   }
 
-  /** A round, unless that of the last midnight is done. Resolves when it has ended. */
+  /** Runs a round, unless the one of the last midnight is done. Resolves when it has ended. */
   look(): Promise<void> {
     return this.#job.look()
   }
 
   /**
-   * One round over all keys that refill.
-   * @returns how many were refilled, and how many due ones were left because others were just changing them.
+   * One round over all keys with a refill.
+   * @returns how many were refilled, and how many due ones were skipped because another transaction held them.
    */
   async runRound(): Promise<{ refilled: number; left: number }> {
     const now = this.#clock()
@@ -59,14 +59,14 @@ export class RefillSchedule {
     return total
   }
 
-  /** @returns whether it is done for today. */
+  /** @returns whether the round of today is complete. */
   async #round(): Promise<boolean> {
     try {
       const { refilled, left } = await this.runRound()
       if (refilled > 0) log('info', 'keys_refilled', 'keys were refilled on schedule', { refilled })
       if (failing.end() !== null)
         log('info', 'refill_recovered', 'the scheduled refill works again', { refilled })
-      // Whoever changes a key need not be refilling it: what was left is looked at again.
+      // A transaction that holds a key is not always refilling it, so skipped keys need another round.
       return !this.#isStopped && left === 0
     } catch (cause) {
       if (failing.begin())
@@ -80,6 +80,6 @@ export class RefillSchedule {
 
 const failing = new Episode('refill')
 const DAYS = Array.from({ length: 31 }, (_, index) => index + 1)
-/** Keys a statement looks at: few enough not to hold row locks for long. */
+/** Keys in one statement: few enough to hold row locks only briefly. */
 const PAGE_KEYS = 1000
 const STOP_MS = 3000

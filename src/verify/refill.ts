@@ -2,13 +2,13 @@ import { DAY_MS } from '../lib/clock.ts'
 import type { Refill } from './key-record.ts'
 
 /**
- * Is a refill due? Daily ones at every UTC midnight, monthly ones at the UTC midnight that begins their day, the last
- * day of a shorter month standing in for the days it lacks. Several missed due days are one refill.
+ * True when a refill is due. Daily refills are due at every UTC midnight, monthly ones at the UTC midnight that begins
+ * their day (in a shorter month, its last day). Several missed days make one refill.
  */
 export const isRefillDue = (refill: Refill, now: number): boolean =>
   lastDueAt(refill.day, now) > refill.baseAt
 
-/** The latest due instant at or before `now`, Unix milliseconds. */
+/** The latest due time at or before `now`, Unix ms. */
 export function lastDueAt(day: number | null, now: number): number {
   if (day === null) return now - (((now % DAY_MS) + DAY_MS) % DAY_MS)
   const date = new Date(now)

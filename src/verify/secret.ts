@@ -4,14 +4,15 @@ import { cutText } from '../lib/cut-text.ts'
 export type Secret = {
   /** The whole text, shown once. */
   key: string
-  /** Its visible beginning: what a person recognises it by. */
+  /** The visible beginning, by which people recognise the key. */
   start: string
   hash: string
 }
 
 /**
- * Text of a new key: base58 of a version byte, a length byte and `byteLength` random bytes, behind `prefix_` if any.
- * `start` has the request's prefix, the underscore and four characters; a keyspace's default prefix does not lengthen it.
+ * The text of a new key: base58 of a version byte, a length byte and `byteLength` random bytes, after `prefix_` if there is
+ * a prefix. `start` is the request's prefix, the underscore and four characters; it never includes a keyspace's default
+ * prefix.
  * @param byteLength 16 to 255.
  */
 export function makeSecret({
@@ -38,12 +39,9 @@ export const makeRootSecret = (): Secret =>
 
 const KEY_VERSION = 1
 
-/** SHA-256 over the UTF-8 text of the whole key, standard base64 with padding: variant `sha256_base64`. */
+/** SHA-256 of the whole text in UTF-8, standard base64 with padding: variant `sha256_base64`. */
 export const hashKey = (key: string): string => Bun.SHA256.hash(key, 'base64')
 
-/**
- * The key in an Authorization header: without `Bearer ` in any case (RFC 9110 11.1), where it begins with that; what else
- * it holds is the key as a whole.
- */
+/** The key in an Authorization header: the text after `Bearer ` (in any case, RFC 9110 11.1), or the whole value. */
 export const bearer = (authorization: string): string =>
   /^bearer /i.test(authorization) ? authorization.slice('bearer '.length) : authorization

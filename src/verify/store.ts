@@ -17,21 +17,21 @@ type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'lim
   limits: { name: string; limit: number; durationMs: number; autoApply: boolean; owner: 'key' | 'identity' }[]
 }
 
-/** A key too large to be read with the others of its batch. */
+/** A key too large to be read with the rest of its batch. */
 export type Heavy = { workspaceId: string; weight: number }
 
-/** What one statement reads, in bytes as {@link findKeysByHash} weighs keys; beyond it, one key alone. */
+/** What one statement reads at most, in the bytes that {@link findKeysByHash} computes. A larger key is read alone. */
 export const READ_WEIGHT_MAX = 4_000_000
 
 /**
- * Everything verifications need to know of these keys, in one round trip: the key, its API, both workspaces, identity,
- * limits of key and identity, roles, permissions held directly and through roles. One row a key, lists aggregated inside
- * it. `offset 0` keeps it a lookup for each hash: joined as one, a database that does not know its tables yet may read
- * all of them. So it may for limits of a key `or` of its identity, hence two lookups.
+ * Reads everything that verification needs of these keys in one round trip: key, API, both workspaces, identity, limits of
+ * key and identity, roles, permissions held directly and through roles. One row a key, with lists aggregated in it. `offset
+ * 0` forces a look-up for each hash: for a plain join, a planner without statistics may read whole tables. An `or` between
+ * limits of the key and of its identity has the same risk, hence two look-ups.
  *
- * Keys are weighed first, and the lightest read, so that no large key makes the answer for another late: those that would
- * take it beyond {@link READ_WEIGHT_MAX} are left `heavy`. At least one is read.
- * @returns hash → record; there is none where no such key is, or it, its keyspace or its API is deleted.
+ * Keys are weighed first and the lightest are read, at least one, so that a large key does not delay others. Keys beyond
+ * {@link READ_WEIGHT_MAX} are returned as `heavy`.
+ * @returns hash → record. No entry when the key is absent, or when it, its keyspace or its API is deleted.
  */
 export async function findKeysByHash(
   sql: AnySql,
@@ -104,7 +104,7 @@ export async function findKeysByHash(
   return { found, heavy }
 }
 
-/** @param hash As the cache has it: the row's is another copy of the same text. */
+/** @param hash The cache's string: the row has a copy of the same text. */
 function toRecord(row: Row, hash: string): KeyRecord {
   const { identityId, identityExternalId, identityMeta, refillAmount, refillDay, lastRefillAt, createdAt } =
     row
@@ -136,7 +136,7 @@ function toRecord(row: Row, hash: string): KeyRecord {
         ? null
         : { amount: refillAmount, day: refillDay, lastAt: lastRefillAt, baseAt: lastRefillAt ?? createdAt },
     identity,
-    // On equal names the key's own limit wins over the identity's.
+    // The key's own limit wins over one of the identity with the same name.
     limits: row.limits
       .filter(
         ({ name, owner }) => owner === 'key' || !row.limits.some((l) => l.owner === 'key' && l.name === name),
@@ -153,13 +153,13 @@ function toRecord(row: Row, hash: string): KeyRecord {
   }
 }
 
-// Most keys have neither: a list and a set for each would be a tenth of a record.
+// Shared empty values: most keys have no roles or permissions, and an empty list and set would be a tenth of a record.
 const NO_ROLES: string[] = []
 const NO_PERMISSIONS: ReadonlySet<string> = new Set()
 
 const texts = new Map<string, string>()
 
-/** The same text, one copy for all records that hold it: those of one API hold a hundred bytes of ids that are equal. */
+/** One copy of equal texts for all records: keys of one API share about a hundred bytes of ids. */
 function shared(text: string): string {
   const known = texts.get(text)
   if (known !== undefined) return known
@@ -173,14 +173,14 @@ const parseMeta = (text: string | null): Record<string, unknown> | null =>
   text === null ? null : (JSON.parse(text) as Record<string, unknown>) // stored from a checked object
 
 /**
- * One call's answer from `spend_credits` (sql/0014). `passed` null = another transaction holds the key, nothing was taken;
- * `remaining` null = the key is unlimited.
+ * One call's result from `spend_credits` (sql/0014). `passed` null = another transaction holds the key and nothing was
+ * taken; `remaining` null = the key has no credits to count.
  */
 export type SpentRow = { call: number; passed: boolean | null; remaining: number | null }
 
 /**
- * Spends for several calls in one statement and one commit; see sql/0014. Keys that are gone have no row.
- * @param options.waits For keys that others hold, some milliseconds.
+ * Spends for several calls in one statement and one commit; see sql/0014. A key that is gone has no row.
+ * @param options.waits Wait some milliseconds for keys that other transactions hold.
  */
 export async function spendCredits(
   sql: AnySql,
@@ -192,9 +192,9 @@ export async function spendCredits(
 }
 
 /**
- * Adds a refill once: only while `lastAt` is still what the caller saw, so two servers, or a verification and the
- * schedule, add it together one time. It does not wait for a key that another transaction holds.
- * @returns whether that is settled, added or no longer due; false = another transaction holds the key, or it is gone.
+ * Adds a refill if `lastAt` is still the caller's value, so that servers, verifications and the schedule add it only once.
+ * Does not wait for a key that another transaction holds.
+ * @returns true when the refill was added or is no longer due; false when another transaction holds the key, or it is gone.
  */
 export async function applyRefill(
   sql: AnySql,
@@ -216,12 +216,11 @@ export async function applyRefill(
 }
 
 /**
- * Refills what is due among the next `limit` keys that refill at all, by id after `cursor`. A key is locked and looked
- * at again before it is changed, so it is refilled once per due day however many servers, or verifications, are at it;
- * those that another is just changing are left, not waited for. The lock is the weakest that an update takes: rows that
- * refer to a key, being written, do not keep it from its refill.
- * @param dueAt The latest due instant, Unix ms: of daily refills first, then of those on day 1 to 31.
- * @returns the last key looked at, null when there was none left; how many were refilled, and how many due ones were left.
+ * Refills the due keys among the next `limit` keys with a refill, by id after `cursor`. Each key is locked and checked
+ * again, so it is refilled once per due day, whatever servers and verifications do. Keys held by other transactions are
+ * skipped. The lock is `for no key update`: inserts of rows that refer to a key do not conflict with it.
+ * @param dueAt Latest due times, Unix ms: of daily refills, then of those on day 1 to 31.
+ * @returns the last key read, null at the end; how many were refilled, and how many due ones were skipped.
  */
 export async function refillDueKeys(
   sql: AnySql,

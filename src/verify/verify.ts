@@ -17,21 +17,23 @@ import { type PermissionQuery, parsePermissionQuery } from './permission-query.t
 import { isRefillDue } from './refill.ts'
 import { applyRefill } from './store.ts'
 
-/** A key someone presents, and what it is asked to be good for. */
+/** A verification request: the key, and the conditions that it must meet. */
 export type Presented = {
   key: string
-  /** Null = a key of any API. */
+  /** The API that the key must belong to. Null = any. */
   apiId: string | null
-  /** Not yet checked: a malformed query is only refused once the key's own state allows its use. Null = no check. */
+  /**
+   * A permission query, not yet parsed: a malformed one is refused only after the key's state was checked. Null = no check.
+   */
   permissions: unknown
-  /** Credits to take; 0 only looks. */
+  /** Credits to take; 0 takes nothing and returns the credits left. */
   cost: number
   limits: readonly RequestedLimit[]
   tags: readonly string[] | null
   caller: { clientAddress(): string | null }
-  /** It comes as a root key, with every call: `key` is the value of the Authorization header. */
+  /** True for root keys, which come with every call: `key` is then the value of the Authorization header. */
   isRoot?: true
-  /** Asked when the key may be used, before anything is counted or taken; throws for a key that will not do here. */
+  /** Called when the key may be used, before anything is charged. Throws to refuse the key. */
   admit?: (record: KeyRecord) => void
 }
 
@@ -40,13 +42,13 @@ export type Verdict =
   | {
       outcome: Outcome
       record: KeyRecord
-      /** The limit that refused, else the first counted; null when none was. */
+      /** The limit that refused, or the first one counted. Null when none was counted. */
       limit: { name: string; limit: number; durationMs: number; remaining: number; resetAtMs: number } | null
-      /** Credits left, where they were looked at. */
+      /** Credits left. Null when they were not read. */
       remaining: number | null
     }
 
-/** The parts of a thread that verify keys. */
+/** Services that verification uses. */
 export type Verifier = {
   readonly sql: AnySql
   readonly clock: Clock
@@ -57,13 +59,13 @@ export type Verifier = {
 }
 
 /**
- * The order of checks, once, for API keys and root keys. What costs nothing comes first, what cannot be undone last:
- * state, permissions, rate limits, credits. A limit that refuses does not undo the others' charge, and credits are only
- * touched when every limit passed. Every outcome but NOT_FOUND is recorded.
+ * Verifies API keys and root keys. Checks that cost nothing come first, those that cannot be undone last: state,
+ * permissions, rate limits, credits. When a limit refuses, charges of other limits stay. Credits are touched only when all
+ * limits passed. Every outcome but NOT_FOUND is recorded.
  *
- * @returns at once when nothing has to be waited for: the key is cached and neither limits nor credits are taken.
- * @throws what `presented.admit` throws; ApiError FORBIDDEN when a workspace is disabled; BAD_REQUEST for a malformed permission query or a limit that
- *   is neither configured nor fully given. Any other error means that the answer is not known.
+ * @returns no promise when the key is cached and neither limits nor credits are charged.
+ * @throws the error of `presented.admit`; ApiError FORBIDDEN when a workspace is disabled; BAD_REQUEST for a malformed
+ *   permission query, or a limit that is neither configured nor fully given. After any other error the outcome is unknown.
  */
 export function verify(verifier: Verifier, presented: Presented): Verdict | Promise<Verdict> {
   const { keys } = verifier
@@ -75,13 +77,13 @@ export function verify(verifier: Verifier, presented: Presented): Verdict | Prom
 const checkLater = async (verifier: Verifier, presented: Presented, found: Promise<KeyRecord | null>) =>
   check(verifier, presented, await found)
 
-/** What needs no waiting: a warm root key is decided here, without a promise. */
+/** Checks without waiting. A cached root key is decided here, without a promise. */
 function check(
   verifier: Verifier,
   presented: Presented,
   record: KeyRecord | null,
 ): Verdict | Promise<Verdict> {
-  // Root keys are keys of nobody's product: whoever asks for one is told what is told of any text.
+  // A root key that is presented as an API key is not found, like any unknown text.
   if (record === null || (record.forWorkspaceId !== null && presented.isRoot !== true)) return NOT_FOUND
   if (!record.workspaceEnabled) throw new ApiError('FORBIDDEN', 'workspace is disabled')
 
@@ -98,7 +100,7 @@ function check(
   return take(verifier, verification, limits.selected)
 }
 
-/** What counts: rate limits, then credits. */
+/** Charges rate limits, then credits. */
 async function take(
   verifier: Verifier,
   verification: Verification,
@@ -113,13 +115,13 @@ async function take(
   if (!record.hasCredits) return answer(verifier, verification, 'VALID', reported)
 
   const spent = await spendRefilled(verifier, verification)
-  if (spent === null) return NOT_FOUND // deleted while we looked
+  if (spent === null) return NOT_FOUND // deleted meanwhile
   return answer(verifier, verification, spent.passed ? 'VALID' : 'USAGE_EXCEEDED', reported, spent.remaining)
 }
 
 type Verification = { presented: Presented; record: KeyRecord; now: number }
 
-/** Every outcome of a key that exists is recorded. */
+/** Records the outcome. Every outcome of an existing key is recorded. */
 function answer(
   verifier: Verifier,
   { presented, record, now }: Verification,
@@ -143,7 +145,7 @@ function answer(
 
 const NOT_FOUND: Verdict = { outcome: 'NOT_FOUND', record: null, limit: null, remaining: null }
 
-/** Absent, null, the empty text, 0 and false all mean: no check. */
+/** Absent, null, the empty text, 0 and false mean: no check. */
 function readPermissionQuery(value: unknown): PermissionQuery | null {
   if (!value) return null
   const query = parsePermissionQuery(value)
@@ -153,7 +155,10 @@ function readPermissionQuery(value: unknown): PermissionQuery | null {
 
 type CountedLimit = { selected: SelectedLimit; taken: Taken }
 
-/** All at once: they join one message to each shard. The limit's value is not part of a counter's name, so changing it keeps the count. */
+/**
+ * All at once, in one message to each shard. The counter's name does not contain the limit's value, so changing that keeps
+ * the count.
+ */
 async function countLimits(
   limiter: LimiterRouter,
   workspaceId: string,
@@ -166,7 +171,7 @@ async function countLimits(
     return [{ selected: only, taken: asked.taken }]
   }
   const taken = await limiter.takeAll(selected.map((limit) => takeOf(workspaceId, limit)))
-  return selected.map((limit, i) => ({ selected: limit, taken: taken[i] as Taken })) // one for each
+  return selected.map((limit, i) => ({ selected: limit, taken: taken[i] as Taken })) // one for each limit
 }
 
 const takeOf = (workspaceId: string, { name, limit, durationMs, cost, ownerId }: SelectedLimit): Take => ({
@@ -196,8 +201,8 @@ function unknownLimit(name: string, record: KeyRecord): ApiError {
 }
 
 /**
- * Credits are taken after the refill that is due. Where the key is locked, only the spender waits, as it does so beside
- * other keys' calls; what it then refuses for want of the refill is tried again.
+ * Spends credits after adding a refill that is due. On a locked key only `spend` waits, beside other keys' calls. If it
+ * then refuses for lack of the refill, both are tried again.
  * @returns null when the key is gone.
  * @throws KeyLocked when the key is locked at each attempt to refill it; else as {@link CreditSpender.spend}.
  */
@@ -215,7 +220,7 @@ async function spendRefilled(
 const REFILL_ATTEMPTS_MAX = 3
 
 /**
- * The schedule refills keys nobody verifies; a verification does not wait for it.
+ * Adds a due refill without waiting for the schedule.
  * @returns false when a refill is due but the key is locked.
  */
 async function refillWhenDue(verifier: Verifier, record: KeyRecord, now: number): Promise<boolean> {
@@ -223,7 +228,7 @@ async function refillWhenDue(verifier: Verifier, record: KeyRecord, now: number)
   if (refill === null || !isRefillDue(refill, now)) return true
   const options = { keyId: record.id, amount: refill.amount, lastAt: refill.lastAt, now }
   const isSettled = await applyRefill(verifier.sql, options)
-  // Whoever added it, what is cached says it is still due.
+  // Even if another server added the refill, the cached record says that it is due.
   verifier.keys.forget(record.id)
   return isSettled
 }

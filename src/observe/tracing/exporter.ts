@@ -4,52 +4,52 @@ import { type Cancel, pause, systemTimers, type Timers, within } from '../../lib
 import { log } from '../../log.ts'
 
 /*
- * Sends spans to a collector, OTLP over HTTP in JSON (https://opentelemetry.io/docs/specs/otlp/). One a thread.
+ * Sends spans to a collector: OTLP over HTTP in JSON (https://opentelemetry.io/docs/specs/otlp/). One exporter a thread.
  *
- * Refused: OpenTelemetry's own packages (sdk-trace-base 2.12, exporter-trace-otlp-http 0.301). They run on Bun, but bring
- * 12 packages of 28 MB, take 240 ms and 19 MiB a thread to load, and 6.6 µs of CPU a span where this takes 3.1 (Bun 1.4.5,
- * 20 000 spans with a parent and six attributes, a receiver in the same process; 1.4 of them before the answer, theirs 6).
- * They count nothing that they drop. Look again when something besides spans is to be exported.
+ * Not OpenTelemetry's packages (sdk-trace-base 2.12, exporter-trace-otlp-http 0.301): 12 packages of 28 MB, 240 ms and 19
+ * MiB a thread to load, and 6.6 µs of CPU a span against 3.1 here (Bun 1.4.5, 20 000 spans with a parent and six
+ * attributes, a receiver in the same process). They do not count dropped spans. Look again when something besides spans is
+ * exported.
  */
 
 export type ExporterOptions = {
   url: string
   headers: Readonly<Record<string, string>>
-  /** How long the collector may take for an answer. */
+  /** Longest wait for an answer of the collector, ms. */
   timeoutMs: number
-  /** Who sends: an OTLP `Resource` and `InstrumentationScope`, as JSON. */
+  /** The sender: an OTLP `Resource` and `InstrumentationScope`, as JSON. */
   resource: string
   scope: string
-  /** Who waits; for tests. */
+  /** For tests. */
   timers?: Timers
 }
 
-/** What an exporter tells of itself, for metrics. */
+/** The exporter's own figures, for metrics. */
 export type SpanStats = {
-  /** Taken by the collector since the start. */
+  /** Accepted by the collector since the start. */
   exported: number
-  /** Never to be sent: too many waited, or the collector did not take them. */
+  /** Lost since the start: the queue was full, or the collector did not accept them. */
   dropped: number
   /** Waiting to be sent. */
   queued: number
 }
 
 /**
- * States: waiting (until a batch is full or {@link EVERY_MS} are over) → sending → waiting; sending → backing off →
- * sending, when the collector says "later" or does not answer, at most {@link ATTEMPTS_MAX} times a batch. Meanwhile spans
- * queue up to {@link QUEUE_MAX}; the rest is dropped and counted. No request ever waits for any of it. `stop` sends what
- * waits, within {@link STOP_MS}.
+ * States: waiting (until a batch is full or {@link EVERY_MS} have passed) → sending → waiting. When the collector says
+ * "later" or does not answer: sending → backing off → sending, at most {@link ATTEMPTS_MAX} times a batch. Meanwhile up to
+ * {@link QUEUE_MAX} spans queue; further ones are dropped and counted. Requests never wait for the exporter. `stop` sends
+ * the queue, within {@link STOP_MS}.
  */
 export class SpanExporter {
   readonly #options: ExporterOptions
   readonly #timers: Timers
-  /** One OTLP `Span` each, as JSON: writing them one by one spares a pause for a whole batch. */
+  /** An OTLP `Span` each, as JSON. Serialising spans one by one avoids a pause for a whole batch. */
   #queue: string[] = []
   #exported = 0
   #dropped = 0
   #isSending = false
   #cancelNext: Cancel | null = null
-  /** A stop ends the wait before the next attempt. */
+  /** Aborted by a stop, to end the pause before the next attempt. */
   readonly #stopping = new AbortController()
   #sending: Promise<void> = Promise.resolve()
 
@@ -73,7 +73,7 @@ export class SpanExporter {
     return { exported: this.#exported, dropped: this.#dropped, queued: this.#queue.length }
   }
 
-  /** Sends what waits. @returns when it is taken or given up. */
+  /** Sends the queue. @returns when it was accepted or given up. */
   async flush(): Promise<void> {
     await this.#sending
     this.#sendAll()
@@ -107,7 +107,7 @@ export class SpanExporter {
   async #sendBatches(): Promise<void> {
     while (this.#queue.length > 0) {
       const spans = this.#queue.slice(0, BATCH_MAX)
-      // They leave the queue only when their fate is known: they count among those that wait.
+      // Spans leave the queue only when their result is known, so that `queued` includes them.
       const rejected = await this.#sendBatch(spans)
       this.#queue = this.#queue.slice(spans.length)
       this.#exported += spans.length - rejected
@@ -115,7 +115,7 @@ export class SpanExporter {
     }
   }
 
-  /** @returns how many of them the collector did not take. */
+  /** @returns how many spans the collector did not accept. */
   async #sendBatch(spans: readonly string[]): Promise<number> {
     const { resource, scope } = this.#options
     const body = `{"resourceSpans":[{"resource":${resource},"scopeSpans":[{"scope":${scope},"spans":[${spans.join()}]}]}]}`
@@ -129,15 +129,15 @@ export class SpanExporter {
         log('warn', 'span_export_failing', 'the collector does not take spans; requests go on', { reason })
       if (retryAfterMs === null || attempt >= ATTEMPTS_MAX || this.#stopping.signal.aborted)
         return spans.length
-      // Apart by chance, so that servers that failed together do not come back together.
+      // With jitter, so that servers that failed together do not retry together.
       const delayMs = Math.max(retryAfterMs, FIRST_RETRY_MS * 2 ** (attempt - 1) * (0.5 + Math.random()))
       await pause(this.#timers, Math.min(delayMs, RETRY_MS_MAX), this.#stopping.signal)
     }
   }
 
   /**
-   * @returns `reason` null = it was taken, but for `rejected` of them; else why not, and from when it makes sense to try
-   *   again; `retryAfterMs` null = never.
+   * @returns `reason` null = the batch was accepted, apart from `rejected` spans; else why not. `retryAfterMs` null = never
+   *   retry.
    */
   async #post(
     body: string,
@@ -164,7 +164,7 @@ export class SpanExporter {
   }
 }
 
-/** A collector may take a batch but for some spans of it, and says so. */
+/** Spans that the collector rejected from a batch that it otherwise accepted. */
 function rejectedOf(text: string): number {
   try {
     const answer: unknown = JSON.parse(text)
@@ -174,14 +174,14 @@ function rejectedOf(text: string): number {
       return 0
     return Number(partialSuccess.rejectedSpans) || 0
   } catch {
-    return 0 // some answer with nothing, or in their own words
+    return 0 // some collectors answer with an empty or other body
   }
 }
 
-/** Of the exporters of all threads. */
+/** Shared by the exporters of all threads. */
 const failing = new Episode('span export')
 
-/** As OpenTelemetry's specification has them for batches. */
+/** The default of OpenTelemetry's specification for batches. */
 const EVERY_MS = 5000
 const BATCH_MAX = 512
 export const QUEUE_MAX = 2048

@@ -1,17 +1,17 @@
 import { newTraceHex, readTraceContext } from '../trace-context.ts'
 import { type ExporterOptions, SpanExporter, type SpanStats } from './exporter.ts'
 
-/** Where one request stands in its trace. */
+/** The place of one request in its trace. */
 export type Trace = {
   /** 32 hex digits. */
   traceId: string
-  /** Ours, 16 hex digits. */
+  /** Id of this server's span, 16 hex digits. */
   spanId: string
-  /** The caller's; null = the trace begins here. */
+  /** Id of the caller's span; null = the trace starts here. */
   parentId: string | null
-  /** Whether the spans of the request are exported. */
+  /** Whether the spans of this request are exported. */
   isSampled: boolean
-  /** `tracestate` as it came; null = none. */
+  /** `tracestate` unchanged; null = none. */
   state: string | null
 }
 
@@ -24,21 +24,21 @@ export type Span = {
   parentId: string | null
   name: string
   kind: (typeof SPAN_KIND)[keyof typeof SPAN_KIND]
-  /** `performance.now()` at its begin; it ends now. */
+  /** `performance.now()` at its start. The span ends at the call of `end`. */
   startedAt: number
   attributes: Readonly<Record<string, string | number | null>>
-  /** Something of ours failed. */
+  /** The server or one of its parts failed. */
   isError: boolean
 }
 
-/** Which traces are exported. Without a parent's word, and where that does not count, `ratio` of them. */
+/** Which traces are exported: as the caller decided if `heedsParent`, otherwise this `ratio` of them. */
 export type Sampler = { heedsParent: boolean; ratio: number }
 
 /** Makes and exports the spans of one thread. */
 export class Tracer {
   readonly #exporter: SpanExporter
   readonly #sampler: Sampler
-  /** Unix ms at `performance.now()` 0. Reckoned anew now and then, as the clock of the machine is set and this is not. */
+  /** Unix ms at `performance.now()` 0. Recomputed from time to time, as only the machine's clock follows corrections. */
   #epochMs = 0
   #epochUntil = 0
 
@@ -47,7 +47,7 @@ export class Tracer {
     this.#sampler = options.sampler
   }
 
-  /** The request's place in the caller's trace, or a trace of its own. */
+  /** Joins the caller's trace, or starts one. */
   begin(traceparent: string | null, tracestate: string | null): Trace {
     const context = readTraceContext(traceparent, tracestate)
     const traceId = context?.traceId ?? newTraceHex(32)
@@ -63,7 +63,7 @@ export class Tracer {
     }
   }
 
-  /** The span is over. */
+  /** Ends a span now and queues it for export. */
   end({ trace, spanId, parentId, name, kind, startedAt, attributes, isError }: Span): void {
     const endedAt = performance.now()
     let fields = ''
@@ -93,7 +93,7 @@ export class Tracer {
     return this.#exporter.stop()
   }
 
-  /** Unix nanoseconds as text: more digits than a number holds. */
+  /** Unix nanoseconds as text: a number does not have enough digits. */
   #nanosAt(at: number): string {
     if (at > this.#epochUntil) {
       this.#epochMs = Date.now() - performance.now()
@@ -107,6 +107,6 @@ export class Tracer {
 
 const EPOCH_MS = 10_000
 
-/** The random end of a trace's id decides, so that every service decides the same. */
+/** Decided by the random end of the trace's id, so that all services decide alike. */
 const isWithin = (traceId: string, ratio: number): boolean =>
   Number.parseInt(traceId.slice(-13), 16) >= (1 - ratio) * 2 ** 52
