@@ -17,21 +17,27 @@ import { log } from '../log.ts'
 import { syncFolder } from './data-dir.ts'
 
 /**
- * Data that could not be sent to Postgres before a stop, in `<data dir>/spill/` until the next start sends it. Sending a
- * record twice is harmless (absolute counts, batch numbers), so two servers may process the same file.
+ * Data that Postgres has not taken yet, in `<data dir>/spill/`: written in a long outage or at a stop, sent when Postgres is
+ * back. Sending a record twice is harmless (absolute counts, batch numbers), so two servers may process the same file.
  */
 
 /** The spill files of one data directory. */
 export type Spills = {
   /** @see writeSpill */
-  write(kind: string, value: unknown): void
+  write(kind: string, value: unknown): UnreadSpill
   /** As `write`, without blocking the thread: syncing a disk may take many milliseconds. */
-  writeAsync(kind: string, value: unknown): Promise<void>
+  writeAsync(kind: string, value: unknown): Promise<UnreadSpill>
+  /** @see listSpills */
+  list(kind: string): UnreadSpill[]
   /** @see readSpills */
   read(kind: string): Iterable<Spill>
-  /** Number of files now. */
-  count(kind: string): number
 }
+/** A file that is read when its turn comes: after a long outage the files may not fit into memory together. */
+export type UnreadSpill = {
+  /** @returns null when another process has finished the file, or when it is unreadable. */
+  read(): Spill | null
+}
+/** Call `done()` once the value is safe in Postgres; the file stays until then. */
 export type Spill = { value: unknown; done(): void }
 /** A file that can be changed in place. */
 export type SpillFile = { value: unknown; rewrite(value: unknown): void }
@@ -40,19 +46,21 @@ export type SpillFile = { value: unknown; rewrite(value: unknown): void }
 export const openSpills = (dataDir: string, of: SpillsOf = {}): Spills => ({
   write: (kind, value) => writeSpill(dataDir, kind, value, of),
   writeAsync: (kind, value) => writeSpillAsync(dataDir, kind, value, of),
+  list: (kind) => listSpills(dataDir, kind, of),
   read: (kind) => readSpills(dataDir, kind, of),
-  count: (kind) => namesOf(join(dataDir, 'spill'), kind, of).own.length,
 })
 type SpillsOf = Pick<DatabaseAddress, 'databaseId'>
 
 /**
  * Writes `value` as one file, all or nothing: as a temporary file, synced, then renamed. It is durable when this returns.
  */
-export function writeSpill(dataDir: string, kind: string, value: unknown, of: SpillsOf = {}): void {
+export function writeSpill(dataDir: string, kind: string, value: unknown, of: SpillsOf = {}): UnreadSpill {
   const folder = join(dataDir, 'spill')
   if (mkdirSync(folder, { recursive: true, mode: 0o700 }) !== undefined) syncFolder(dataDir)
-  writeWhole(newPath(folder, kind, of), value)
+  const path = newPath(folder, kind, of)
+  writeWhole(path, value)
   syncFolder(folder)
+  return unread(path)
 }
 
 /** Writes a temporary file, syncs and renames it. */
@@ -75,7 +83,12 @@ function writeWhole(path: string, value: unknown): void {
 }
 
 /** As {@link writeSpill}, without blocking the thread. */
-async function writeSpillAsync(dataDir: string, kind: string, value: unknown, of: SpillsOf): Promise<void> {
+async function writeSpillAsync(
+  dataDir: string,
+  kind: string,
+  value: unknown,
+  of: SpillsOf,
+): Promise<UnreadSpill> {
   const folder = join(dataDir, 'spill')
   if ((await mkdir(folder, { recursive: true, mode: 0o700 })) !== undefined) syncFolder(dataDir)
   const path = newPath(folder, kind, of)
@@ -95,6 +108,7 @@ async function writeSpillAsync(dataDir: string, kind: string, value: unknown, of
   }
   const named = await open(folder, 'r')
   await named.sync().finally(() => named.close())
+  return unread(path)
 }
 
 /** The database's id is in the name, so that files of other databases need not be read. */
@@ -104,12 +118,10 @@ function newPath(folder: string, kind: string, { databaseId }: SpillsOf): string
 }
 
 /**
- * Reads the files of one kind, by name, one at a time: after a long outage they may not fit into memory together. Call
- * `done()` once the value is safe in Postgres; the file stays until then. An unreadable file is renamed to `.unreadable`
- * and logged; one that another process has finished is skipped. Files of another database stay for a start on that: sent to
- * this one, they would add counts that never happened here.
+ * The files of one kind that are there now, by name. Files of another database stay for a start on that: sent to this one,
+ * they would add counts that never happened here.
  */
-export function* readSpills(dataDir: string, kind: string, of: SpillsOf = {}): Generator<Spill, void> {
+export function listSpills(dataDir: string, kind: string, of: SpillsOf = {}): UnreadSpill[] {
   const folder = join(dataDir, 'spill')
   const { own, others } = namesOf(folder, kind, of)
   if (others > 0)
@@ -118,20 +130,30 @@ export function* readSpills(dataDir: string, kind: string, of: SpillsOf = {}): G
       kind,
       files: others,
     })
-  for (const name of own) {
-    const path = join(folder, name)
-    let value: unknown
-    try {
-      value = unpack(readFileSync(path))
-    } catch (cause) {
-      if (isMissing(cause)) continue
-      log('error', 'spill_unreadable', 'a spill file cannot be read and was set aside', { path, cause })
-      renameSync(path, `${path}.unreadable`)
-      continue
-    }
-    yield { value, done: () => rmSync(path, { force: true }) }
+  return own.map((name) => unread(join(folder, name)))
+}
+
+/** Reads {@link listSpills}, one file at a time. */
+export function* readSpills(dataDir: string, kind: string, of: SpillsOf = {}): Generator<Spill, void> {
+  for (const file of listSpills(dataDir, kind, of)) {
+    const spill = file.read()
+    if (spill !== null) yield spill
   }
 }
+
+/** An unreadable file is renamed to `.unreadable` and logged. */
+const unread = (path: string): UnreadSpill => ({
+  read: () => {
+    try {
+      return { value: unpack(readFileSync(path)), done: () => rmSync(path, { force: true }) }
+    } catch (cause) {
+      if (isMissing(cause)) return null
+      log('error', 'spill_unreadable', 'a spill file cannot be read and was set aside', { path, cause })
+      renameSync(path, `${path}.unreadable`)
+      return null
+    }
+  },
+})
 
 /**
  * Reads every readable file of every kind. If a file is sent while it is rewritten, it reappears and is sent again, which

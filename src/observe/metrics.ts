@@ -207,7 +207,7 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   yield gauge(
     'tollgate_usage_batches_aside',
     'Batches of usage that were moved out of memory while the database did not take them.',
-    each(({ usage }) => usage.batchesAside),
+    each(({ usage }) => usage.batchesSpilled),
   )
   yield gauge(
     'tollgate_usage_flush_duration_seconds',

@@ -36,8 +36,8 @@ export type ThreadSetup = {
   address: DatabaseAddress
   /** Unique per process start and thread: names this thread's usage batches. */
   writerId: string
-  /** This thread sends the usage in the data dir that the start had no time for. */
-  takesUpUsage: boolean
+  /** This thread sends the usage that earlier processes left in spill files. */
+  recoversUsage: boolean
   /** Unique per process start: names this process to the others on its database. */
   processId: string
   hashSecret: string
@@ -73,7 +73,7 @@ export function openDeps(
     onStatement?: OnStatement | undefined
   },
 ): { deps: Deps; close: (beside?: () => Promise<void>) => Promise<void> } {
-  const { config, address, writerId, takesUpUsage, processId, hashSecret, shardEnds, peerPorts } = setup
+  const { config, address, writerId, recoversUsage, processId, hashSecret, shardEnds, peerPorts } = setup
   const clock = neverBackwards(options.clock)
   const pool = new GuardedPool(address, {
     connectionsMax: POOL_CONNECTIONS,
@@ -107,7 +107,7 @@ export function openDeps(
     spills: openSpills(config.dataDir, address),
     flushEveryMs: config.flushEveryMs,
     clock,
-    takesUp: takesUpUsage,
+    recovers: recoversUsage,
   })
   // Some 200 000 overrides. A namespace that does not fit would be read anew by every call.
   const namespaces = new Namespaces(sql, changes, { bytesMax: 64 * 2 ** 20 })

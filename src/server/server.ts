@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto'
 import { KeyImporter } from '../api/migrations/import-queue.ts'
 import type { Config } from '../config.ts'
 import { openDataDir } from '../data-dir/data-dir.ts'
-import { openSpills } from '../data-dir/spill.ts'
 import { connect, type DatabaseAddress, type OnStatement, type Sql } from '../db/connect.ts'
 import { startEmbedded } from '../db/embedded/embedded.ts'
 import { ensureSchema } from '../db/inspect.ts'
@@ -18,7 +17,6 @@ import { exposition } from '../observe/exposition.ts'
 import { metricFamilies } from '../observe/metrics.ts'
 import { ChangeListener } from '../records/change-listener.ts'
 import { ChangePoller, deleteOldNotices } from '../records/change-poller.ts'
-import { replaySpilledUsage } from '../usage/recorder.ts'
 import { UsageRetention } from '../usage/retention.ts'
 import { readVaultKeys } from '../vault/vault-keys.ts'
 import { RefillSchedule } from '../verify/refill-schedule.ts'
@@ -62,16 +60,15 @@ export type Server = AsyncDisposable & {
 }
 
 /**
- * Starts everything in order: data dir, database, migrations, what an earlier stop left, shards, HTTP. What was opened is
- * closed in reverse, also when a later step fails.
+ * Starts everything in order: data dir, database, migrations, shards with the windows of an earlier stop, HTTP. What was
+ * opened is closed in reverse, also when a later step fails.
  * @param options.onStatement Hears what the main thread's requests send to the database.
- * @param options.sendUsageMs For how long usage that earlier stops left is sent before anyone is answered; the rest follows.
  * @param options.signal Gives up a start that serves nobody yet; one that does goes on to its end.
  * @throws ConfigError, StartError: one line that says what to change; the signal's reason.
  */
 export async function startServer(
   asked: Config,
-  options: { clock?: Clock; onStatement?: OnStatement; sendUsageMs?: number; signal?: AbortSignal } = {},
+  options: { clock?: Clock; onStatement?: OnStatement; signal?: AbortSignal } = {},
 ): Promise<Server> {
   await using opening = new AsyncDisposableStack()
   const clock = options.clock ?? systemClock
@@ -97,12 +94,11 @@ export async function startServer(
     keyFile: (make) => dataDir.secret(ROOT_KEY_FILE, make),
     foundKey: () => dataDir.found(ROOT_KEY_FILE),
     now: clock(),
-    sendUsageMs: options.sendUsageMs ?? SEND_USAGE_MS,
     onReached: () => {
       if (asked.databaseUrl !== null) sayStarting()
     },
   })
-  const { hashSecret, databaseId, keyFile, isUsageSent } = await untilAborted(preparing, signal)
+  const { hashSecret, databaseId, keyFile } = await untilAborted(preparing, signal)
   // A start that fails before says that, and nothing else.
   const config = withinOpenFiles(asked)
   const address: DatabaseAddress = { ...found, databaseId }
@@ -125,7 +121,7 @@ export async function startServer(
     config,
     address,
     writerId: `${dataDir.nodeId}:${processId}:${name}`,
-    takesUpUsage: false,
+    recoversUsage: false,
     processId,
     hashSecret,
     vaultKeys,
@@ -152,7 +148,7 @@ export async function startServer(
     return exposition(families)
   }
   const { deps, close } = openDeps(
-    { ...makeSetup('0'), peerPorts: [], takesUpUsage: !isUsageSent },
+    { ...makeSetup('0'), peerPorts: [], recoversUsage: true },
     {
       clock,
       publicUrl: () => config.publicUrl ?? url,
@@ -257,9 +253,6 @@ async function openDatabase(
   return embedded.address
 }
 
-/** After an outage with a million identifiers, sending all of it took nine seconds and more, in which nobody was answered. */
-const SEND_USAGE_MS = 2_000
-
 /** Everything that must be done on the database before anyone is served. */
 async function prepareDatabase(
   address: DatabaseAddress,
@@ -268,14 +261,12 @@ async function prepareDatabase(
     keyFile,
     foundKey,
     now,
-    sendUsageMs,
     onReached,
   }: {
     config: Config
     keyFile: (make: () => string) => string
     foundKey: () => string | null
     now: number
-    sendUsageMs: number
     onReached: () => void
   },
 ) {
@@ -295,10 +286,7 @@ async function prepareDatabase(
         now,
       })
       if (address.kind === 'url') await deleteOldNotices(sql)
-      const endMs = performance.now() + sendUsageMs
-      const isOver = () => performance.now() >= endMs
-      const isUsageSent = await replaySpilledUsage(sql, openSpills(config.dataDir, made), isOver)
-      return { ...made, isUsageSent }
+      return made
     })
   } finally {
     await sql.end({ timeout: 2 })

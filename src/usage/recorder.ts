@@ -1,5 +1,5 @@
 import { Value } from '@sinclair/typebox/value'
-import type { Spill, Spills } from '../data-dir/spill.ts'
+import type { Spill, Spills, UnreadSpill } from '../data-dir/spill.ts'
 import type { AnySql } from '../db/connect.ts'
 import { Episode } from '../episodes.ts'
 import { startOfMonth } from '../lib/buckets.ts'
@@ -16,8 +16,8 @@ export type { Outcome } from './batch.ts'
 export type UsageStats = {
   /** Counts in memory that are not yet sent: cells, tag sets and their spellings; some 300 bytes each. */
   cellsBuffered: number
-  /** Batches moved out of the way, to the data dir where that could be. */
-  batchesAside: number
+  /** Batches that wait, in spill files where those could be written, until what is new has been sent. */
+  batchesSpilled: number
   /** What the last flush took, in ms, waiting for Postgres included. */
   flushTookMs: number
   /** Since when Postgres has not taken counts, in ms; 0 while it does. */
@@ -30,12 +30,13 @@ export type { CounterRef } from './key-rows.ts'
  * the last completed flush began; nothing else is dropped.
  *
  * 1. `record…` adds to the fold: hour, key, identity, tag set → a count per outcome. It never waits and never throws.
- * 2. A flush takes the fold away and cuts it into batches of bounded size, one at a time.
- * 3. A batch is one statement with the writer's next number, counted whole or not at all, and never twice: without an answer the
- *    same batch is sent again, unchanged, before anything else.
- * 4. While Postgres is away or too slow, counts stay in the fold; beyond `cellsMax` they go to spill files, which are sent when
- *    it is back: new counts first, then files until a flush interval is over.
- * 5. `stop` flushes; what cannot be sent in time goes to a spill file, for the next start.
+ * 2. A flush takes the fold away and cuts it into batches of bounded size, each one statement, counted whole or not at all.
+ * 3. A batch carries its writer and the writer's next number, so it never counts twice: without an answer the same batch is
+ *    sent again, unchanged, before anything else.
+ * 4. While Postgres is away or too slow, counts stay in the fold; beyond `cellsMax` they are spilled, and so is what a stop
+ *    cannot send. A spilled batch is the last of its writer, so spilled ones may be sent in any order.
+ * 5. Each flush sends new counts first, then spilled batches until a flush interval is over. One recorder of a process also
+ *    sends the spill files of earlier processes.
  */
 export class UsageRecorder {
   readonly #sql: AnySql
@@ -56,18 +57,8 @@ export class UsageRecorder {
   /** The batch whose count is not confirmed. Only once it is may the next be sent. */
   #pending: UsageBatch | null = null
   #lastNumber = 0
-  /** Batches of writers of their own, to be sent later in any order: those that could not be written to the data dir. */
-  readonly #aside: UsageBatch[] = []
-  /** The same in the data dir: how many files of {@link #asideKind} are there, for all this thread knows. */
-  #asideFiles = 0
-  /** One kind a recorder: threads share the data dir. Begins as the kind that {@link replaySpilledUsage} reads. */
-  readonly #asideKind = `usage-${crypto.randomUUID()}`
-  /** What earlier stops left in the data dir and the start had no time for; null = nothing. */
-  #left: Iterator<Spill, void> | null = null
-  /** The one of them that is next. */
-  #leftNext: { batch: UsageBatch; done(): void } | null = null
-  /** How many they are, for all this thread knows. */
-  #leftFiles = 0
+  /** Batches to be sent later, in any order; in memory those that could not be written to the data dir. */
+  readonly #spilled: (UsageBatch | UnreadSpill)[]
   #ownWriters = 0
   /** Months whose partitions exist for all this thread knows. */
   readonly #months = new Set<number>()
@@ -95,8 +86,8 @@ export class UsageRecorder {
     timers?: Timers
     /** Cells, tag sets and their spellings kept in memory while Postgres is away; some 300 bytes each. */
     cellsMax?: number
-    /** Sends what {@link replaySpilledUsage} has left. One thread of a process does. */
-    takesUp?: boolean
+    /** Also sends the spill files that earlier processes left. One thread of a process does. */
+    recovers?: boolean
   }) {
     this.#sql = options.sql
     this.#writerId = options.writerId
@@ -106,10 +97,7 @@ export class UsageRecorder {
     this.#clock = options.clock
     this.#timers = options.timers ?? systemTimers
     this.#cellsMax = options.cellsMax ?? 200_000
-    if (options.takesUp === true) {
-      this.#left = this.#spills.read('usage')[Symbol.iterator]()
-      this.#leftFiles = this.#spills.count('usage')
-    }
+    this.#spilled = options.recovers === true ? options.spills.list(SPILL_KIND) : []
   }
 
   recordVerification(event: VerificationEvent): void {
@@ -135,11 +123,11 @@ export class UsageRecorder {
   #restAfter(began: number): number {
     const everyMs = this.#flushEveryMs
     if (this.#awaySinceMs !== null) return everyMs
-    return this.#asideLeft > 0 ? 0 : Math.max(everyMs - (this.#timers.now() - began), everyMs / 4)
+    return this.#spilled.length > 0 ? 0 : Math.max(everyMs - (this.#timers.now() - began), everyMs / 4)
   }
 
   /**
-   * Sends everything recorded before this call, and waits for it; of what was moved aside, as much as a flush interval
+   * Sends everything recorded before this call, and waits for it; of what was spilled, as much as a flush interval
    * allows. Never rejects: what could not be sent is kept, and the failure is logged once an outage.
    */
   flush(): Promise<void> {
@@ -155,15 +143,15 @@ export class UsageRecorder {
   stats(): UsageStats {
     return {
       cellsBuffered: this.#takenSize + this.#fold.size,
-      batchesAside: this.#asideLeft,
+      batchesSpilled: this.#spilled.length,
       flushTookMs: this.#flushTookMs,
       flushAwayMs: this.#awaySinceMs === null ? 0 : Math.ceil(this.#timers.now() - this.#awaySinceMs),
     }
   }
 
   /**
-   * The last flush. What Postgres does not take within a few seconds goes to the data dir; {@link replaySpilledUsage}
-   * sends it at the next start. What is recorded after it is sent by the next flush or stop, under another writer's id.
+   * The last flush. What Postgres does not take within a few seconds goes to spill files, for the next process. Where this
+   * one goes on, the next flush sends them.
    * @throws when the data dir cannot be written: then those counts are lost.
    */
   async stop(): Promise<void> {
@@ -177,19 +165,17 @@ export class UsageRecorder {
     cancelDeadline()
     this.#giveUp = new AbortController()
     if (this.#pending !== null) {
-      this.#spills.write('usage', this.#pending)
+      this.#spilled.push(this.#spills.write(SPILL_KIND, this.#pending))
       this.#pending = null
       // Were a later number counted first, that batch would pass for one that was counted before.
       this.#writer = this.#ownWriter()
       this.#lastNumber = 0
     }
-    for (let batch = this.#aside[0]; batch !== undefined; batch = this.#aside[0]) {
-      this.#spills.write('usage', batch)
-      this.#aside.shift()
-    }
+    for (const [at, spilled] of this.#spilled.entries())
+      if (isInMemory(spilled)) this.#spilled[at] = this.#spills.write(SPILL_KIND, spilled)
     do {
       for (let columns = this.#nextColumns(); columns !== null; columns = this.#nextColumns())
-        this.#spills.write('usage', this.#ownBatch(columns))
+        this.#spilled.push(this.#spills.write(SPILL_KIND, this.#ownBatch(columns)))
     } while (this.#takeFold())
   }
 
@@ -199,13 +185,13 @@ export class UsageRecorder {
     this.#flushTookMs = this.#timers.now() - began
   }
 
-  /** @param asideUntil Until when it sends what is aside, by the timers. */
-  async #flushAll(asideUntil: number): Promise<void> {
+  /** @param spilledUntil Until when it sends what was spilled, by the timers. */
+  async #flushAll(spilledUntil: number): Promise<void> {
     try {
       await this.#sendTaken()
       // Only now, and once: while Postgres is away the fold goes on folding, and under load a flush ends all the same.
       if (this.#takeFold()) await this.#sendTaken()
-      await this.#sendAside(asideUntil)
+      await this.#sendSpilled(spilledUntil)
       await this.#maintainPartitions()
     } catch (cause) {
       if (flushFailing.begin())
@@ -216,7 +202,7 @@ export class UsageRecorder {
           { cause },
         )
       this.#awaySinceMs ??= this.#timers.now()
-      if (this.#takenSize + this.#fold.size > this.#cellsMax) await this.#moveAside()
+      if (this.#takenSize + this.#fold.size > this.#cellsMax) await this.#spill()
       return
     }
     const ended = flushFailing.end()
@@ -235,7 +221,7 @@ export class UsageRecorder {
         this.#pending = { writer: this.#writer, number: ++this.#lastNumber, columns }
         // More comes in than the database takes: the same bound as while it is away. Not once all of it is sent: what came
         // meanwhile is taken next, and in a file it would have to be sent all the same.
-        if (this.#fold.size > this.#cellsMax) await this.#moveAside()
+        if (this.#fold.size > this.#cellsMax) await this.#spill()
       }
       await this.#send(this.#pending)
       this.#pending = null
@@ -267,52 +253,32 @@ export class UsageRecorder {
     this.#months.add(month)
   }
 
-  get #asideLeft(): number {
-    return this.#aside.length + this.#asideFiles + (this.#left === null ? 0 : Math.max(1, this.#leftFiles))
-  }
-
   /**
    * Ends when there is none left, at `until`, or when what is new has reached its bound; one at least is sent, or it would
    * never end while Postgres is slow.
    */
-  async #sendAside(until: number): Promise<void> {
-    const isOver = () => this.#timers.now() >= until || this.#fold.size > this.#cellsMax
-    for (let batch = this.#aside[0]; batch !== undefined; batch = this.#aside[0]) {
-      await this.#send(batch)
-      this.#aside.shift()
-      if (isOver()) return
+  async #sendSpilled(until: number): Promise<void> {
+    for (let next = this.#spilled[0]; next !== undefined; next = this.#spilled[0]) {
+      const spill = isInMemory(next) ? { value: next, done: () => {} } : next.read()
+      const isSent = spill !== null && (await this.#sendSpill(spill))
+      this.#spilled.shift()
+      if (isSent && (this.#timers.now() >= until || this.#fold.size > this.#cellsMax)) return
     }
-    while (this.#asideFiles > 0) {
-      const listed = this.#asideFiles
-      let sent = 0
-      for (const { value, done } of this.#spills.read(this.#asideKind)) {
-        if (!Value.Check(UsageBatch, value))
-          throw new Error('a file that was moved aside is no batch of usage')
-        await this.#send(value)
-        done()
-        sent++
-        this.#asideFiles--
-        if (isOver()) return
-      }
-      // The folder was read to its end: what was counted as there and was not is done by another process, or set aside.
-      this.#asideFiles -= listed - sent
-    }
-    await this.#sendLeft(isOver)
   }
 
-  async #sendLeft(isOver: () => boolean): Promise<void> {
-    while (this.#left !== null) {
-      this.#leftNext ??= nextBatch(this.#left)
-      if (this.#leftNext === null) {
-        this.#left = null
-        return
-      }
-      await this.#send(this.#leftNext.batch)
-      this.#leftNext.done()
-      this.#leftNext = null
-      this.#leftFiles--
-      if (isOver()) return
+  /** @returns false when it is no batch. */
+  async #sendSpill({ value, done }: Spill): Promise<boolean> {
+    if (!Value.Check(UsageBatch, value)) {
+      log(
+        'error',
+        'usage_file_invalid',
+        'a spill file of usage does not hold a batch of usage; it is left where it is',
+      )
+      return false
     }
+    await this.#send(value)
+    done()
+    return true
   }
 
   /** The next months' partitions are there before they are needed, and hours that are over are closed. */
@@ -327,7 +293,7 @@ export class UsageRecorder {
   }
 
   /** Frees memory while Postgres is away or too slow. Requests go on being answered meanwhile. */
-  async #moveAside(): Promise<void> {
+  async #spill(): Promise<void> {
     do {
       for (
         let columns = await this.#nextColumnsInSlices();
@@ -336,9 +302,9 @@ export class UsageRecorder {
       ) {
         const batch = this.#ownBatch(columns)
         try {
-          await this.#spills.writeAsync(this.#asideKind, batch)
+          this.#spilled.push(await this.#spills.writeAsync(SPILL_KIND, batch))
         } catch (cause) {
-          this.#aside.push(batch)
+          this.#spilled.unshift(batch) // first, to free memory
           if (spillFailing.begin())
             log('error', 'usage_spill_failing', 'usage cannot be moved to the data dir; it stays in memory', {
               cause,
@@ -347,7 +313,6 @@ export class UsageRecorder {
         }
         if (spillFailing.end() !== null)
           log('info', 'usage_spill_recovered', 'usage can be moved to the data dir again')
-        this.#asideFiles++
         await this.#nextTurn()
       }
     } while (this.#fold.size > this.#cellsMax && this.#takeFold())
@@ -422,51 +387,10 @@ export const SEND_TIMEOUT_MS = 10_000
 const STOP_TIMEOUT_MS = 3_000
 const UNANSWERED_MAX = 2
 
-/**
- * Sends what earlier stops left in the data dir, each batch once, also when another process is at the same file. Before
- * HTTP starts. A file that cannot be counted stays where it is and is logged.
- * @param isOver Asked after each: whether the start has no more time for the rest, which a recorder that `takesUp` then sends.
- * @returns false where some may be left.
- * @throws when the database cannot be reached; what was not sent stays for the next start.
- */
-export async function replaySpilledUsage(
-  sql: AnySql,
-  spills: Spills,
-  isOver: () => boolean = () => false,
-): Promise<boolean> {
-  const files = spills.read('usage')[Symbol.iterator]()
-  for (let next = nextBatch(files); next !== null; next = nextBatch(files)) {
-    try {
-      for (const month of monthsOf(next.batch)) await makeMonth(sql, month)
-      await countBatch(sql, next.batch, Date.now())
-      next.done()
-    } catch (cause) {
-      if (!isRefusedData(cause)) throw cause
-      log(
-        'error',
-        'usage_batch_refused',
-        'the database refuses a batch of usage; the batch is kept in the data dir',
-        { cause },
-      )
-    }
-    if (isOver()) return false
-  }
-  return true
-}
+/** Begins the names of the files, also of those of before there was one kind. */
+const SPILL_KIND = 'usage'
 
-/** @returns null after the last; what is none is passed over. */
-function nextBatch(files: Iterator<Spill, void>): { batch: UsageBatch; done(): void } | null {
-  for (let next = files.next(); next.done !== true; next = files.next()) {
-    const { value, done } = next.value
-    if (Value.Check(UsageBatch, value)) return { batch: value, done }
-    log(
-      'error',
-      'usage_file_invalid',
-      'a spill file of usage does not hold a batch of usage; it is left where it is',
-    )
-  }
-  return null
-}
+const isInMemory = (spilled: UsageBatch | UnreadSpill): spilled is UsageBatch => 'writer' in spilled
 
 /** No partition for a row: a month was dropped since it was made. */
 const isMonthMissing = (cause: unknown) => codeOf(cause) === '23514'

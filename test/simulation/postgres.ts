@@ -1,4 +1,4 @@
-import type { Spills } from '../../src/data-dir/spill.ts'
+import type { Spill, Spills, UnreadSpill } from '../../src/data-dir/spill.ts'
 import type { AnySql, Sql, Transaction } from '../../src/db/connect.ts'
 import { QueryGivenUp } from '../../src/db/guarded-pool.ts'
 import { CELL_BYTES, SEGMENT_FORMAT, type Segment, unpackSegment } from '../../src/limiter/flush/segment.ts'
@@ -586,20 +586,32 @@ export class SpillFolder implements Spills {
   readonly files = new Map<number, { kind: string; value: unknown }>()
   private lastNumber = 0
 
-  write(kind: string, value: unknown): void {
-    this.files.set(++this.lastNumber, { kind, value })
+  write(kind: string, value: unknown): UnreadSpill {
+    const number = ++this.lastNumber
+    this.files.set(number, { kind, value })
+    return this.unread(number)
   }
-  async writeAsync(kind: string, value: unknown): Promise<void> {
-    this.write(kind, value)
-  }
-
-  *read(kind: string): Generator<{ value: unknown; done(): void }, void> {
-    for (const [number, file] of [...this.files])
-      if (file.kind === kind || file.kind.startsWith(`${kind}-`))
-        if (this.files.has(number)) yield { value: file.value, done: () => this.files.delete(number) }
+  async writeAsync(kind: string, value: unknown): Promise<UnreadSpill> {
+    return this.write(kind, value)
   }
 
-  count(kind: string): number {
-    return [...this.read(kind)].length
+  list(kind: string): UnreadSpill[] {
+    return [...this.files].filter(([, file]) => file.kind === kind).map(([number]) => this.unread(number))
+  }
+
+  *read(kind: string): Generator<Spill, void> {
+    for (const file of this.list(kind)) {
+      const spill = file.read()
+      if (spill !== null) yield spill
+    }
+  }
+
+  private unread(number: number): UnreadSpill {
+    return {
+      read: () => {
+        const file = this.files.get(number)
+        return file === undefined ? null : { value: file.value, done: () => this.files.delete(number) }
+      },
+    }
   }
 }

@@ -7,7 +7,7 @@ import { Shard } from '../../src/limiter/threads/shard.ts'
 import { type Shards, startShards } from '../../src/limiter/threads/shards.ts'
 import { Changes } from '../../src/records/changes.ts'
 import { Database } from '../../src/records/database.ts'
-import { replaySpilledUsage, UsageRecorder } from '../../src/usage/recorder.ts'
+import { UsageRecorder } from '../../src/usage/recorder.ts'
 import { CreditSpender } from '../../src/verify/credits.ts'
 import { KeyLookup } from '../../src/verify/lookup.ts'
 import type { Verifier } from '../../src/verify/verify.ts'
@@ -74,8 +74,6 @@ export class Server {
   async start(): Promise<void> {
     const { world, postgres, machine, options, main, clock } = this
     world.note(() => `${this.name}: starts, its clock is ${machine.clockOffMs} ms off`)
-    // A start has time for one file: the rest is sent while it serves.
-    const isUsageSent = await replaySpilledUsage(postgres.pool(main, 2_000).sql, machine.spills, () => true)
     const shards = await startShards(
       {
         count: options.shards,
@@ -100,7 +98,7 @@ export class Server {
       i === 0 ? main : new Thread(world, `${this.name} http ${i}`),
     )
     for (const thread of threads)
-      this.http.push(this.openHttpThread(thread, shards, { takesUpUsage: thread === main && !isUsageSent }))
+      this.http.push(this.openHttpThread(thread, shards, { recoversUsage: thread === main }))
     for (const [i, one] of this.http.entries())
       for (const other of this.http.slice(i + 1)) {
         const [toOther, toOne] = this.makeLink(main)
@@ -154,7 +152,7 @@ export class Server {
   private openHttpThread(
     thread: Thread,
     shards: Shards,
-    { takesUpUsage }: { takesUpUsage: boolean },
+    { recoversUsage }: { recoversUsage: boolean },
   ): HttpThread {
     const { postgres, machine, options } = this
     const { timers } = thread
@@ -173,7 +171,7 @@ export class Server {
       clock,
       timers,
       cellsMax: options.usageCellsMax,
-      takesUp: takesUpUsage,
+      recovers: recoversUsage,
     })
     recorder.start()
     const keys = new KeyLookup(pool.sql, changes, { bytesMax: 2 ** 20, missingMax: 20 }, timers)

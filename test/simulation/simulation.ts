@@ -772,7 +772,7 @@ const record = ({ usage, clock }: HttpThread, identifier: string, passed: boolea
   usage.recordRatelimit({ workspaceId: 'ws_1', namespaceId: 'ns_1', identifier, passed, atMs: clock() })
 
 /** What earlier lives left in the data dir is sent while the server serves. */
-const hasSentUsage = ({ http }: Server) => http.every(({ recorder }) => recorder.stats().batchesAside === 0)
+const hasSentUsage = ({ http }: Server) => http.every(({ recorder }) => recorder.stats().batchesSpilled === 0)
 
 const isAtRest = ({ state, http }: Server) =>
   state === 'stopped' ||

@@ -5,12 +5,7 @@ import { openSpills } from '../../src/data-dir/spill.ts'
 import { connect, type Sql } from '../../src/db/connect.ts'
 import { systemTimers, type Timers } from '../../src/lib/timers.ts'
 import { BATCH_ROWS_MAX, emptyColumns, type UsageBatch } from '../../src/usage/batch.ts'
-import {
-  type CounterRef,
-  replaySpilledUsage,
-  SEND_TIMEOUT_MS,
-  UsageRecorder,
-} from '../../src/usage/recorder.ts'
+import { type CounterRef, SEND_TIMEOUT_MS, UsageRecorder } from '../../src/usage/recorder.ts'
 import { closeRatelimitHours, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -38,7 +33,7 @@ const makeRecorder = (
     now?: () => number
     cellsMax?: number
     timers?: Timers
-    takesUp?: boolean
+    recovers?: boolean
   } = {},
 ) =>
   new UsageRecorder({
@@ -49,8 +44,11 @@ const makeRecorder = (
     clock: options.now ?? (() => AT),
     ...(options.cellsMax !== undefined && { cellsMax: options.cellsMax }),
     ...(options.timers !== undefined && { timers: options.timers }),
-    takesUp: options.takesUp ?? false,
+    recovers: options.recovers ?? false,
   })
+
+/** What the next process does with the spill files that it finds. */
+const recover = (dataDir: string, from = sql) => makeRecorder({ sql: from, dataDir, recovers: true }).flush()
 
 const spillsIn = (dataDir: string) => {
   try {
@@ -297,7 +295,7 @@ describe('exactly once', () => {
     expect(spillsIn(dataDir.path)).toHaveLength(2)
     expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 2 })
 
-    await replaySpilledUsage(sql, openSpills(dataDir.path))
+    await recover(dataDir.path)
     expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 3 })
     expect(spillsIn(dataDir.path)).toEqual([])
     await wired.end({ timeout: 1 })
@@ -316,11 +314,11 @@ describe('exactly once', () => {
     expect(spillsIn(dataDir.path)).toHaveLength(1)
     await wire.open()
     recorder.recordVerification(verification({ keyId }))
-    await flushUntil(recorder, async () => (await validByHour(sql, keyId))[HOUR] === 1)
+    await flushUntil(recorder, async () => (await validByHour(sql, keyId))[HOUR] === 2)
+    expect(spillsIn(dataDir.path)).toEqual([])
     recorder.recordVerification(verification({ keyId }))
     await recorder.stop()
-    expect(spillsIn(dataDir.path)).toHaveLength(1)
-    await replaySpilledUsage(sql, openSpills(dataDir.path))
+    await recover(dataDir.path)
     expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 3 })
     await wired.end({ timeout: 1 })
   })
@@ -382,17 +380,14 @@ describe('while Postgres is away', () => {
     await wired.end({ timeout: 1 })
     expect(await validByHour(sql, keyId)).toEqual({})
 
-    await Promise.all([
-      replaySpilledUsage(sql, openSpills(dataDir.path)),
-      replaySpilledUsage(database.anotherPool(), openSpills(dataDir.path)),
-    ])
-    await replaySpilledUsage(sql, openSpills(dataDir.path))
+    await Promise.all([recover(dataDir.path), recover(dataDir.path, database.anotherPool())])
+    await recover(dataDir.path)
     expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 1 })
     const rows = await sql`select denied from usage_ratelimits where namespace_id = ${keyId}`
     expect([...rows]).toEqual([{ denied: 1 }])
   })
 
-  test('what a start has no time for is sent by the one thread that takes it up, once, and no broken file is in its way', async () => {
+  test('what earlier processes left is sent by the one thread that recovers it, once, and no broken file is in its way', async () => {
     const keyId = unique('key')
     using dataDir = makeDataDir()
     const spills = openSpills(dataDir.path)
@@ -405,23 +400,23 @@ describe('while Postgres is away', () => {
       await recorder.stop()
     }
     spills.write('usage', { writer: 'nobody' })
-    expect(await replaySpilledUsage(sql, spills, () => true)).toBe(false)
     await makeRecorder({ dataDir: dataDir.path }).flush()
-    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 1 })
+    expect(await validByHour(sql, keyId)).toEqual({})
 
-    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path, takesUp: true })
-    const another = makeRecorder({ dataDir: dataDir.path, takesUp: true })
+    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path, recovers: true })
+    const another = makeRecorder({ dataDir: dataDir.path, recovers: true })
     await recorder.flush() // Postgres is away: nothing is passed over
-    expect(recorder.stats().batchesAside).toBe(5)
+    expect(recorder.stats().batchesSpilled).toBe(6)
     await wire.open()
     recorder.recordVerification(verification({ keyId }))
     await Promise.all([
-      flushUntil(recorder, async () => recorder.stats().batchesAside === 0),
+      flushUntil(recorder, async () => recorder.stats().batchesSpilled === 0),
       another.flush(),
     ])
     expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 6 })
     expect(spillsIn(dataDir.path)).toHaveLength(1) // the broken one
-    expect(await replaySpilledUsage(sql, spills)).toBe(true)
+    await recover(dataDir.path)
+    expect(spillsIn(dataDir.path)).toHaveLength(1)
     await recorder.stop()
     await wired.end({ timeout: 1 })
   })
@@ -463,12 +458,12 @@ test('after a long outage each flush sends what is new first, then for one inter
   for (let i = 0; i < 12_000; i++) recorder.recordVerification(verification({ keyId: `${prefix}_${i}` }))
   await recorder.flush()
   const aside = spillsIn(dataDir.path).length
-  expect(recorder.stats().batchesAside).toBe(aside)
+  expect(recorder.stats().batchesSpilled).toBe(aside)
   await wire.open()
   await flushUntil(recorder, async () => spillsIn(dataDir.path).length < aside)
   for (let left = aside - 1; left > 0; left--) {
     expect(spillsIn(dataDir.path)).toHaveLength(left)
-    expect(recorder.stats().batchesAside).toBe(left)
+    expect(recorder.stats().batchesSpilled).toBe(left)
     recorder.recordVerification(verification({ keyId: `${prefix}_new` }))
     await recorder.flush()
     expect(await validByHour(sql, `${prefix}_new`)).toEqual({ [HOUR]: aside - left })
@@ -600,7 +595,7 @@ test('a batch the database refuses is put aside on disk, and later ones are coun
   await recorder.flush()
   expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 1 })
   expect(spillsIn(dataDir.path).map((name) => name.startsWith('rejected-usage-'))).toEqual([true])
-  await replaySpilledUsage(sql, openSpills(dataDir.path)) // is not taken for a batch to send
+  await recover(dataDir.path) // is not taken for a batch to send
   expect(spillsIn(dataDir.path)).toHaveLength(1)
 })
 
