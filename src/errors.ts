@@ -5,90 +5,92 @@
 export const ERRORS = {
   BAD_REQUEST: {
     fault: 'caller',
-    about: 'The request could not be understood: a field is missing, has the wrong type or is out of bounds.',
+    about: 'The request is invalid: a field is missing, has the wrong type or is out of bounds.',
     remedy:
-      'Read the message: it names the field and what is wrong with it. Correct the request and send it again.',
+      'The message names the field and what is wrong with it. Correct that field and send the request again.',
   },
   UNAUTHENTICATED: {
     fault: 'caller',
-    about: 'No key came with the request, or one that does not exist.',
-    remedy:
-      'Send "Authorization: Bearer <key>" or "X-API-Key: <key>" with a key that was made for this service.',
+    about: 'The request has no API key, or its API key does not exist.',
+    remedy: 'Send an existing key as "Authorization: Bearer <key>" or "X-API-Key: <key>".',
   },
   UNAUTHORIZED: {
     fault: 'caller',
-    about: 'No valid root key came with the request, or it may not touch this resource.',
+    about: 'The request has no valid root key, or its root key may not use this resource.',
     remedy:
-      'Send "Authorization: Bearer <root key>" with a root key of the workspace that owns the resource.',
+      'Send "Authorization: Bearer <root key>". The root key must belong to the workspace that owns the resource.',
   },
   FORBIDDEN: {
     fault: 'caller',
     about:
-      'The workspace is disabled, the key is of another API, or the caller’s address is not on the allow list.',
-    remedy: 'Ask the operator of this server to enable the workspace or to extend the allow list.',
+      'The workspace is disabled, the key belongs to another API, or the client’s IP address is not on the allow list.',
+    remedy:
+      'Enable the workspace with workspaces.updateWorkspace (operator root key), extend the allow list with apis.updateApi, or use a key of this API.',
   },
   DISABLED: {
     fault: 'caller',
     about: 'The key or root key is disabled.',
-    remedy: 'Enable it with keys.updateKey or rootKeys.updateRootKey, or use another.',
+    remedy: 'Enable it with keys.updateKey or rootKeys.updateRootKey, or use another key.',
   },
   EXPIRED: {
     fault: 'caller',
     about: 'The key or root key has expired.',
-    remedy: 'Move its expiry with keys.updateKey or rootKeys.updateRootKey, or make a new one.',
+    remedy: 'Set a later expiry with keys.updateKey or rootKeys.updateRootKey, or create a new key.',
   },
   USAGE_EXCEEDED: {
     fault: 'caller',
     about: 'The key or root key has no credits left.',
-    remedy: 'Add credits with keys.updateRemaining, or use another.',
+    remedy: 'Add credits with keys.updateRemaining, or use another key.',
   },
   INSUFFICIENT_PERMISSIONS: {
     fault: 'caller',
-    about: 'The key or root key is valid but lacks a permission that is needed here.',
-    remedy: 'The message names what would suffice. Use one that holds it, or extend this one.',
+    about: 'The key or root key is valid, but it does not have the permission that this call needs.',
+    remedy:
+      'The message names the missing permission. Add that permission to the key, or use a key that has it.',
   },
   NOT_FOUND: {
     fault: 'caller',
-    about: 'There is no such resource in the root key’s workspace, or no such endpoint.',
+    about: 'The resource does not exist in the root key’s workspace, or the endpoint does not exist.',
     remedy:
-      'Check the id or name in the message. Deleted resources and those of other workspaces are not found either.',
+      'Check the id or name in the message. Deleted resources and resources of other workspaces also answer NOT_FOUND.',
   },
   METHOD_NOT_ALLOWED: {
     fault: 'caller',
-    about: 'The endpoint exists, but not for this HTTP method.',
-    remedy: 'Reads are GET with a query string, everything else is POST with a JSON body.',
+    about: 'The endpoint does not support this HTTP method.',
+    remedy: 'Send reads as GET with a query string, and everything else as POST with a JSON body.',
   },
   CONFLICT: {
     fault: 'caller',
-    about: 'Something with this unique name, identifier or hash exists already.',
-    remedy: 'Use the existing one, or choose another name.',
+    about:
+      'A resource with this name, external id or key hash already exists, or the request names one twice.',
+    remedy: 'Use the existing resource, or choose another name.',
   },
   PRECONDITION_FAILED: {
     fault: 'caller',
-    about: 'The request is well formed, but something it relies on is missing or switched off.',
+    about: 'The request is valid, but something that it needs is missing, switched off or full.',
     remedy:
-      'The message names it, for example a role to create first or storage of recoverable keys to switch on.',
+      'The message names what is missing: for example, create the role first, switch on recoverable keys, or have a bound raised.',
   },
   DELETE_PROTECTED: {
     fault: 'caller',
-    about: 'The API is protected against deletion.',
-    remedy: 'Switch the protection off with apis.updateApi, then delete it.',
+    about: 'The API has delete protection.',
+    remedy: 'Switch off delete protection with apis.updateApi, then delete the API.',
   },
   UNSUPPORTED_MEDIA_TYPE: {
     fault: 'caller',
-    about: 'The body is compressed or otherwise encoded, which this API does not read.',
-    remedy: 'Send the JSON as it is, without Content-Encoding.',
+    about: 'The request body is compressed or otherwise encoded. This API reads plain JSON only.',
+    remedy: 'Send uncompressed JSON, without a Content-Encoding header.',
   },
   RATE_LIMITED: {
     fault: 'caller',
-    about: 'The key or root key is limited and has used up its window.',
-    remedy: 'Wait until the window resets, or raise its limit.',
+    about: 'The key or root key has reached its rate limit in the current window.',
+    remedy: 'Wait until the window ends, or raise the limit.',
   },
   INTERNAL_SERVER_ERROR: {
     fault: 'ours',
-    about: 'This server failed. The request may or may not have been carried out.',
+    about: 'The server failed. A write may still have happened.',
     remedy:
-      'Try again. If it lasts, give the request id to the operator: the log line with that id holds the cause.',
+      'Repeat a read. After a write, check before you repeat it. If the error persists, give the request id to the operator: the server’s log has the cause under that id.',
   },
 } as const satisfies Record<string, Row>
 
@@ -96,39 +98,39 @@ export const ERRORS = {
 export const WIRE_ERRORS = {
   REQUEST_TIMEOUT: {
     fault: 'caller',
-    about: 'The request did not arrive as a whole within 30 seconds, so it was not carried out.',
-    remedy: 'Send it again, without pauses in the middle.',
+    about: 'The request did not arrive completely within 30 seconds. It was not carried out.',
+    remedy: 'Send the request again, without pauses in between.',
   },
   URI_TOO_LONG: {
     fault: 'caller',
-    about: 'The request line is longer than the server reads.',
-    remedy: 'Ask for less at a time, for example for fewer items of a list.',
+    about: 'The request line (method, path and query string) is too long.',
+    remedy: 'Shorten the query string, for example by sending fewer ids in one call.',
   },
   EXPECTATION_FAILED: {
     fault: 'caller',
-    about: 'The request has an Expect header that cannot be met.',
-    remedy: 'Leave the header out, or send Expect: 100-continue.',
+    about: 'The request has an Expect header that the server does not support.',
+    remedy: 'Leave out the Expect header, or send Expect: 100-continue.',
   },
   HEADERS_TOO_LARGE: {
     fault: 'caller',
-    about: 'The headers of the request have more bytes than the server reads.',
-    remedy: 'Send fewer or shorter headers. Behind a proxy, do not pass on cookies that nothing here needs.',
+    about: 'The request headers are too large.',
+    remedy: 'Send fewer or shorter headers. Behind a proxy, do not forward cookies to Tollgate.',
   },
   NOT_IMPLEMENTED: {
     fault: 'caller',
-    about: 'The request uses a method or a transfer coding that this server does not have.',
-    remedy: 'Send GET or POST, and a body either with Content-Length or in chunks.',
+    about: 'The request uses an HTTP method or a transfer coding that the server does not support.',
+    remedy: 'Send GET or POST. Send a body with Content-Length or with Transfer-Encoding: chunked.',
   },
   SERVICE_UNAVAILABLE: {
     fault: 'caller',
     about:
-      'The server holds as many unfinished requests as its memory allows, and gave up the oldest. This one was not carried out.',
-    remedy: 'Send it again. If it lasts, the operator can raise TOLLGATE_HTTP_MEMORY_MIB.',
+      'The request was dropped because the memory for unfinished requests is full. It was not carried out.',
+    remedy: 'Send the request again. If the error persists, the operator can raise TOLLGATE_HTTP_MEMORY_MIB.',
   },
   HTTP_VERSION_NOT_SUPPORTED: {
     fault: 'caller',
-    about: 'The request is written in a version of HTTP that this server does not speak.',
-    remedy: 'Send HTTP/1.1. In front of the server, a proxy can speak other versions.',
+    about: 'The request uses an HTTP version that the server does not support.',
+    remedy: 'Send HTTP/1.1. For HTTP/2 or HTTP/3, put a proxy in front of the server.',
   },
 } as const satisfies Record<string, Row>
 

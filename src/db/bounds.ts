@@ -16,7 +16,7 @@ export class BoundReached extends ApiError {
   ) {
     super(
       'PRECONDITION_FAILED',
-      `${TEXTS[bound]}: at most ${value}, ${isOfOnePlace(bound) ? `this makes ${used}` : `in use ${used}`}. The operator can raise the bound "${bound}" (TOLLGATE_BOUNDS, workspaces.updateWorkspace)`,
+      `${TEXTS[bound]}: at most ${value}, ${isOfOnePlace(bound) ? `this call would make it ${used}` : `in use ${used}`}. The operator can raise the bound "${bound}" (TOLLGATE_BOUNDS, workspaces.updateWorkspace)`,
     )
   }
 }

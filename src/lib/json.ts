@@ -26,7 +26,7 @@ export function findUnstorable(value: unknown, depth = 0): { path: string; reaso
   }
   const fields = value as Record<string, unknown> // an object that JSON made
   for (const name in fields) {
-    const reason = name === '__proto__' ? 'Not allowed as a name' : unstorableText(name)
+    const reason = name === '__proto__' ? 'This field name is not allowed' : unstorableText(name)
     if (reason !== null) return { path: name, reason }
     const problem = findUnstorable(fields[name], depth + 1)
     if (problem !== null) return { path: joined(name, problem.path), reason: problem.reason }

@@ -12,7 +12,7 @@ export function readMeta(meta: object | null | undefined, path = 'meta'): string
   if (meta === undefined || meta === null) return null
   const text = JSON.stringify(meta)
   if (text.length > META_CHARACTERS_MAX)
-    throw badRequest(`${path}: must be at most ${META_CHARACTERS_MAX} characters as JSON, is ${text.length}`)
+    throw badRequest(`${path}: must be at most ${META_CHARACTERS_MAX} characters of JSON, has ${text.length}`)
   return text
 }
 

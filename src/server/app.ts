@@ -133,9 +133,14 @@ export function createMetricsApp(deps: Deps) {
   const cold = (incoming: RequestReader): Answer | Response | Promise<Response> => {
     const { method, path } = incoming
     if (path !== '/metrics' && !(path === '*' && method === 'OPTIONS'))
-      return unroutedAnswer(incoming, notFound(`only /metrics is here: ${shortPath(incoming)}`), deps, {
-        isApi: false,
-      })
+      return unroutedAnswer(
+        incoming,
+        notFound(`this port serves only /metrics: ${shortPath(incoming)}`),
+        deps,
+        {
+          isApi: false,
+        },
+      )
     if (GET.includes(method)) return metricsAnswer(openEnvelope(incoming, deps), deps)
     if (method === 'OPTIONS') return optionsAnswer(openEnvelope(incoming, deps), PAGE_METHODS)
     return notAllowed(incoming, PAGE_METHODS, deps)
@@ -156,7 +161,7 @@ function unknownAnswer(incoming: RequestReader, deps: Deps): Answer {
 
 function notAllowed(incoming: RequestReader, allow: string, deps: Deps): Answer {
   const { method, path } = incoming
-  const cause = new ApiError('METHOD_NOT_ALLOWED', `${path} is not for ${method}, but for ${allow}`)
+  const cause = new ApiError('METHOD_NOT_ALLOWED', `${path} does not support ${method}; it supports ${allow}`)
   return unroutedAnswer(incoming, cause, deps, { headers: { Allow: allow } })
 }
 

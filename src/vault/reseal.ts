@@ -22,7 +22,7 @@ export async function resealDataKeys(
     const { id, workspaceId } = dataKey
     const bytes = await unsealDataKey(masters, dataKey).catch((cause: unknown) => {
       const reason = cause instanceof ApiError && cause.cause instanceof Error ? cause.cause.message : cause
-      throw new ApiError('PRECONDITION_FAILED', `nothing was changed: ${reason}`, { cause })
+      throw new ApiError('PRECONDITION_FAILED', `nothing was resealed: ${reason}`, { cause })
     })
     resealed.push({ id, sealed: await sealDataKey(first, { id, workspaceId, bytes }), vaultKeyId: first.id })
     bytes.fill(0)

@@ -42,7 +42,7 @@ export class Vault {
     if (!this.isOpen)
       throw new ApiError(
         'PRECONDITION_FAILED',
-        'recoverable keys need a vault key, and this server has none (TOLLGATE_VAULT_KEY)',
+        'recoverable keys need a vault key, and this server has none: set TOLLGATE_VAULT_KEY',
       )
   }
 
@@ -194,6 +194,10 @@ const boundTo = (...parts: string[]) => new TextEncoder().encode(parts.join('\n'
 
 /** The client learns only that it failed; the cause, with the key's id, goes to the log. */
 const failure = (what: string, cause?: unknown) =>
-  new ApiError('INTERNAL_SERVER_ERROR', 'a recoverable key cannot be opened or sealed: ask the operator', {
-    cause: new Error(what, { cause }),
-  })
+  new ApiError(
+    'INTERNAL_SERVER_ERROR',
+    'a recoverable key could not be decrypted or encrypted; ask the operator',
+    {
+      cause: new Error(what, { cause }),
+    },
+  )

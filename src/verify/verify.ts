@@ -196,7 +196,7 @@ function unknownLimit(name: string, record: KeyRecord): ApiError {
       ? 'it has no identity'
       : `identity ${record.identity.id} (externalId ${record.identity.externalId})`
   return badRequest(
-    `ratelimit "${name}" was requested without limit and duration, but neither key ${record.id} nor its identity has one of that name: ${owner}`,
+    `ratelimit "${name}" was requested without limit and duration, but neither key ${record.id} nor its identity has a limit of that name: ${owner}`,
   )
 }
 

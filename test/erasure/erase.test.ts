@@ -480,7 +480,7 @@ describe('keys.eraseKey', () => {
     expect(answers[0]).toEqual([
       403,
       'INSUFFICIENT_PERMISSIONS',
-      'missing permissions: needs * or api.*.erase_key',
+      'missing permission: needs * or api.*.erase_key',
     ])
     expect(answers[1]).toEqual(answers[0])
     const byExternalId = [

@@ -69,7 +69,7 @@ test('the vault key is changed by naming both, resealing, and dropping the old o
   expect(await reseal(single)).toMatchObject({
     code: 1,
     errors: expect.stringMatching(
-      /^412 PRECONDITION_FAILED: nothing was changed: data key .* by vault key mk_/,
+      /^412 PRECONDITION_FAILED: nothing was resealed: data key .* by vault key mk_/,
     ),
   })
   await single.end('SIGTERM')

@@ -50,7 +50,7 @@ export function completeSeries<R extends { time?: number }>(
   if (series.length > ROWS_MAX)
     throw new InvalidInput(
       'limit',
-      `The answer would have more than ${ROWS_MAX} datapoints; give a limit, a shorter range or fewer groups`,
+      `The answer would have more than ${ROWS_MAX} datapoints; set limit, or use a shorter range or fewer groups`,
     )
   return series
 }

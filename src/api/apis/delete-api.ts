@@ -21,7 +21,10 @@ export async function deleteApi(
       const api = await lockApi(tx, actor.workspaceId, apiId)
       if (api === null) throw notFound(`api ${apiId}`)
       if (api.deleteProtection)
-        throw new ApiError('DELETE_PROTECTED', `api ${apiId} is protected against deletion`)
+        throw new ApiError(
+          'DELETE_PROTECTED',
+          `api ${apiId} has delete protection; switch it off with apis.updateApi first`,
+        )
       await softDeleteApi(tx, actor.workspaceId, apiId, now)
       await audit(tx, actor, [
         {

@@ -31,7 +31,7 @@ export async function createIdentity(
   const now = services.clock()
   await services.database.write(async (tx) => {
     if (!(await insertIdentity(tx, actor.workspaceId, { id, externalId, meta, now })))
-      throw new ApiError('CONFLICT', `identity with externalId ${externalId} exists already`)
+      throw new ApiError('CONFLICT', `identity with externalId ${externalId} already exists`)
     await insertIdentityLimits(tx, actor.workspaceId, id, limits, now)
     await audit(tx, actor, [
       {

@@ -63,7 +63,10 @@ export function requireRecoverable(
   { id, storeEncryptedKeys }: Pick<ApiRow, 'id' | 'storeEncryptedKeys'>,
 ): void {
   if (!storeEncryptedKeys)
-    throw new ApiError('PRECONDITION_FAILED', `api ${id} does not store recoverable keys`)
+    throw new ApiError(
+      'PRECONDITION_FAILED',
+      `api ${id} does not store recoverable keys; switch on storeEncryptedKeys with apis.updateApi`,
+    )
   vault.requireOpen()
 }
 

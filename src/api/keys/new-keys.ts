@@ -73,8 +73,8 @@ export async function writeNewKeys(
       'CONFLICT',
       // Names all of them, so that an import can leave them out and try again. `tollgate import` parses this message.
       duplicates.length === 1
-        ? `element ${duplicates[0]}: a key with this hash exists already`
-        : `elements ${duplicates.join(', ')}: keys with these hashes exist already`,
+        ? `element ${duplicates[0]}: a key with this hash already exists`
+        : `elements ${duplicates.join(', ')}: keys with these hashes already exist`,
     )
 
   await insertDefaultLimits(
@@ -141,7 +141,11 @@ async function holdNamed(tx: AnySql, workspaceId: WorkspaceId, keys: readonly Ne
     for (const { id } of await holdPermissions(tx, workspaceId, { ids: [...permissions.keys()], slugs: [] }))
       permissions.delete(id)
   const gone = [...roles.values(), ...permissions.values()]
-  if (gone.length > 0) throw new ApiError('PRECONDITION_FAILED', `deleted in the meantime: ${listed(gone)}`)
+  if (gone.length > 0)
+    throw new ApiError(
+      'PRECONDITION_FAILED',
+      `roles or permissions deleted during this call: ${listed(gone)}`,
+    )
 }
 
 const rowOf = (key: NewKey, identities: ReadonlyMap<string, string>): NewKeyRow => ({

@@ -207,7 +207,7 @@ async function importOf(
     else if (missingRoles.length > 0) reasons.set(id, `roles not found: ${listed(missingRoles)}`)
     else if (missingPermissions.length > 0)
       reasons.set(id, `permissions not found: ${listed(missingPermissions)}`)
-    else if (taken.has(key.hash)) reasons.set(id, 'a key with this hash exists already')
+    else if (taken.has(key.hash)) reasons.set(id, 'a key with this hash already exists')
     else {
       taken.add(key.hash)
       keys.push(resolveImport(key, { id: apiId, keyspaceId: api.keyspaceId }, context))

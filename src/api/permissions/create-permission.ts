@@ -23,7 +23,7 @@ export async function createPermission(
       [{ id, name, slug, description }],
       services.clock(),
     )
-    if (inserted.length === 0) throw new ApiError('CONFLICT', `permission ${slug} exists already`)
+    if (inserted.length === 0) throw new ApiError('CONFLICT', `permission ${slug} already exists`)
     await audit(tx, actor, [
       {
         event: 'permission.create',

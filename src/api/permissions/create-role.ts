@@ -18,7 +18,7 @@ export async function createRole(
   const id = newId('role')
   await services.database.write(async (tx) => {
     const inserted = await insertRoles(tx, actor.workspaceId, [{ id, name, description }], services.clock())
-    if (inserted.length === 0) throw new ApiError('CONFLICT', `role ${name} exists already`)
+    if (inserted.length === 0) throw new ApiError('CONFLICT', `role ${name} already exists`)
     await audit(tx, actor, [
       { event: 'role.create', description: `created role ${id}`, resources: [{ type: 'role', id, name }] },
     ])

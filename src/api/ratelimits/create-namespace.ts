@@ -23,7 +23,7 @@ export async function createNamespace(
       name,
       now: services.clock(),
     })
-    if (!isNew) throw new ApiError('CONFLICT', `namespace ${name} exists already`)
+    if (!isNew) throw new ApiError('CONFLICT', `namespace ${name} already exists`)
     await audit(tx, actor, [
       {
         event: 'ratelimitNamespace.create',

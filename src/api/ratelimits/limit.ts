@@ -119,7 +119,7 @@ export function requireLimit(
   if (override === null && body.duration > config.windowMsMax)
     throw new InvalidInput(
       'duration',
-      `Number must be less than or equal to ${config.windowMsMax}; only an override may last longer`,
+      `Number must be less than or equal to ${config.windowMsMax}; only an override may be longer`,
       index,
     )
 }

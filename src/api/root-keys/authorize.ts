@@ -92,7 +92,7 @@ const USER_AGENT_CHARACTERS_MAX = 256
 export async function authenticateOperator(verifier: Verifier, call: Call): Promise<Actor> {
   const actor = await authenticate(verifier, call, anyOf('*'))
   if (!actor.isOperator)
-    throw new ApiError('INSUFFICIENT_PERMISSIONS', 'only an operator root key may do this')
+    throw new ApiError('INSUFFICIENT_PERMISSIONS', 'this call needs an operator root key')
   return actor
 }
 
@@ -149,7 +149,7 @@ export function requireRight(actor: Pick<Actor, 'permissions'>, query: Permissio
   if (!holdsPermissions(actor.permissions, query))
     throw new ApiError(
       'UNAUTHORIZED',
-      `this root key may not ${what}: it needs ${describePermissionQuery(withoutIds(query))}`,
+      `this root key may not ${what}: missing permission ${describePermissionQuery(withoutIds(query))}`,
     )
 }
 
@@ -184,7 +184,7 @@ function refusal(verdict: Verdict, query: PermissionQuery | null): ApiError {
     case 'EXPIRED':
       return new ApiError('EXPIRED', `the root key expired at ${expiryOf(record)}`)
     case 'FORBIDDEN':
-      return new ApiError('FORBIDDEN', 'this address may not use the root key')
+      return new ApiError('FORBIDDEN', 'the root key may not be used from this IP address')
     case 'INSUFFICIENT_PERMISSIONS':
       return insufficientPermissions(query ?? '', record.permissions)
     case 'RATE_LIMITED':
@@ -207,7 +207,7 @@ function insufficientPermissions(query: PermissionQuery, held: ReadonlySet<strin
   const has = held.size === 0 ? 'none' : [...held].slice(0, 20).join(', ')
   return new ApiError(
     'INSUFFICIENT_PERMISSIONS',
-    `missing permissions: needs ${needed}; the root key has ${has}`,
+    `missing permission: needs ${needed}; the root key has ${has}`,
   )
 }
 

@@ -32,7 +32,7 @@ export async function deleteRootKey(
       if (rootKey.isOperator && (await countOtherOperatorKeys(tx, id)) === 0)
         throw new ApiError(
           'PRECONDITION_FAILED',
-          `root key ${id} is the last operator root key: without it nobody could enter`,
+          `root key ${id} is the last operator root key: without it nobody could manage this server`,
         )
       const granter = await findGranter(tx, actor, { right, now })
       requireMayChange(granter, actor, rootKey)

@@ -46,7 +46,7 @@ export function requireHeld({ holds }: Granter, permissions: readonly string[]):
   if (missing.length > 0)
     throw new ApiError(
       'INSUFFICIENT_PERMISSIONS',
-      `cannot grant what this root key does not hold: ${listed(missing)}`,
+      `a root key can only grant permissions that it has; missing: ${listed(missing)}`,
     )
 }
 
@@ -64,7 +64,7 @@ export function requireMayChange(
   if (target.permissions.every(granter.holds) && (isOperator || !target.isOperator)) return
   throw new ApiError(
     'INSUFFICIENT_PERMISSIONS',
-    'the root key to be changed holds what this root key does not: only one that holds all of it may change it',
+    'a root key can only change root keys whose permissions it has; the root key to change has others',
   )
 }
 
@@ -77,7 +77,7 @@ export function requireNotLater({ expiresAt }: Granter, wanted: number | null): 
   if (expiresAt === null || !endsLater(wanted, expiresAt)) return
   throw new ApiError(
     'INSUFFICIENT_PERMISSIONS',
-    `expires: what this root key grants ends no later than it does, at ${instant(expiresAt)} (${expiresAt})`,
+    `expires: a root key cannot outlive the root key that creates it, which expires at ${instant(expiresAt)} (${expiresAt})`,
   )
 }
 

@@ -61,7 +61,7 @@ export async function updateRootKey(
       if (rootKey.isOperator && isWeaker && (await countOtherOperatorKeys(tx, id)) === 0)
         throw new ApiError(
           'PRECONDITION_FAILED',
-          `root key ${id} is the last operator root key: without it nobody could enter`,
+          `root key ${id} is the last operator root key: without it nobody could manage this server`,
         )
       const granter = await findGranter(tx, actor, { right, now })
       requireMayChange(granter, actor, rootKey)

@@ -30,7 +30,7 @@ export async function updateWorkspace(
   if (change.enabled === false && id === operator.workspaceId)
     throw new ApiError(
       'PRECONDITION_FAILED',
-      `workspace ${id} is the operator's own: disabled, nobody could enable it again`,
+      `workspace ${id} belongs to the operator and cannot be disabled: nobody could enable it again`,
     )
   await services.database.write(async (tx, touch) => {
     const workspace = await lockWorkspace(tx, id)

@@ -27,7 +27,7 @@ export async function forward(
     readLimit(text, index, services.config.windowMsMax),
   )
   const key = presentedKey(call)
-  if (key === null) throw unauthenticated(call, 'Bearer', 'no key came with the request')
+  if (key === null) throw unauthenticated(call, 'Bearer', 'API key required')
 
   const verdict = await verify(services, {
     key,
@@ -83,18 +83,18 @@ function readLimit(text: string, index: number, windowMsMax: number): RequestedL
     const { min, max } = BOUNDS[field as keyof typeof BOUNDS] // the pattern allows only these fields
     const number = /^\d{1,16}$/.test(value) ? Number(value) : Number.NaN
     if (!(number >= min && number <= max))
-      throw badRequest(`ratelimit.${index}: ${field} wants a whole number from ${min} to ${max}`)
+      throw badRequest(`ratelimit.${index}: ${field} must be a whole number from ${min} to ${max}`)
     if (values.has(field)) throw badRequest(`ratelimit.${index}: ${field} is given twice`)
     values.set(field, number)
   }
   if (name === '' || name.length > 256)
-    throw badRequest(`ratelimit.${index}: the name wants 1 to 256 characters`)
+    throw badRequest(`ratelimit.${index}: the name must have 1 to 256 characters`)
   const [limit, durationMs] = [values.get('limit') ?? null, values.get('duration') ?? null]
   if ((limit === null) !== (durationMs === null))
-    throw badRequest(`ratelimit.${index}: limit and duration want each other`)
+    throw badRequest(`ratelimit.${index}: limit and duration must be given together`)
   if (durationMs !== null && durationMs > windowMsMax)
     throw badRequest(
-      `ratelimit.${index}: duration wants at most ${windowMsMax}; only a limit of the key or its identity may last longer`,
+      `ratelimit.${index}: duration must be at most ${windowMsMax}; only a limit of the key or its identity may be longer`,
     )
   return { name, cost: values.get('cost') ?? 1, limit, durationMs, isOptional: false }
 }
@@ -122,11 +122,14 @@ function refusal(
     case 'EXPIRED':
       return new ApiError('EXPIRED', 'the key has expired')
     case 'FORBIDDEN':
-      return new ApiError('FORBIDDEN', 'the key is of another API, or may not be used from this address')
+      return new ApiError(
+        'FORBIDDEN',
+        'the key belongs to another API, or may not be used from this IP address',
+      )
     case 'INSUFFICIENT_PERMISSIONS':
       return new ApiError(
         'INSUFFICIENT_PERMISSIONS',
-        `missing permissions: needs ${describePermissionQuery(permissions ?? '')}`,
+        `missing permission: ${describePermissionQuery(permissions ?? '')}`,
       )
     case 'USAGE_EXCEEDED':
       return new ApiError('USAGE_EXCEEDED', 'the key has no credits left')

@@ -75,9 +75,7 @@ export function errorAnswer(
   route: string,
 ): Answer {
   const error =
-    cause instanceof ApiError
-      ? cause
-      : new ApiError('INTERNAL_SERVER_ERROR', 'something went wrong', { cause })
+    cause instanceof ApiError ? cause : new ApiError('INTERNAL_SERVER_ERROR', 'internal error', { cause })
   const { requestId } = envelope
   if (ALL_ERRORS[error.code].fault === 'ours')
     failures.report(error.cause, { requestId, ...traceFields(envelope), route, reason: error.message })

@@ -19,7 +19,7 @@ export function readBody(incoming: RequestReader): string | Promise<string> {
   if (coding !== null && !/^[ \t,]*(identity[ \t]*(,[ \t,]*|$))*$/i.test(coding))
     throw new ApiError(
       'UNSUPPORTED_MEDIA_TYPE',
-      'Content-Encoding: bodies are read as they are; send the JSON without compression',
+      'Content-Encoding: encoded bodies are not supported; send uncompressed JSON',
     )
   const text = incoming.text(BODY_BYTES_MAX, tooLarge)
   return isJson(incoming.header('content-type')) ? text : '{}'

@@ -73,7 +73,7 @@ export class Connection implements Holder, Waiting, Reading {
       const route =
         this.head !== null && server.options.fastRoutes.has(this.head.route) ? this.head.route : 'unknown'
       failures.report(cause, { route })
-      this.refuse({ code: 'INTERNAL_SERVER_ERROR', message: 'something went wrong' })
+      this.refuse({ code: 'INTERNAL_SERVER_ERROR', message: 'internal error' })
     }
     this.answered = (answer) => {
       try {
@@ -480,7 +480,7 @@ const beginsWith = (bytes: Buffer, start: Buffer): boolean =>
 
 const HEAD_TOO_LARGE: Refused = {
   code: 'HEADERS_TOO_LARGE',
-  message: `the head of the request has more than ${HEAD_BYTES_MAX} bytes`,
+  message: `the request headers have more than ${HEAD_BYTES_MAX} bytes`,
 }
 const TARGET_TOO_LONG: Refused = {
   code: 'URI_TOO_LONG',
@@ -488,13 +488,19 @@ const TARGET_TOO_LONG: Refused = {
 }
 const NOT_HTTP: Refused = {
   code: 'BAD_REQUEST',
-  message: 'this is not HTTP, which is spoken here without TLS',
+  message: 'this is not an HTTP request; this port speaks HTTP without TLS',
 }
-const BARE_LINE_FEED: Refused = { code: 'BAD_REQUEST', message: 'a line ends without a carriage return' }
-const TOO_SLOW: Refused = { code: 'REQUEST_TIMEOUT', message: 'the request did not arrive within 30 seconds' }
+const BARE_LINE_FEED: Refused = {
+  code: 'BAD_REQUEST',
+  message: 'a header line must end with CR LF, not LF alone',
+}
+const TOO_SLOW: Refused = {
+  code: 'REQUEST_TIMEOUT',
+  message: 'the request did not arrive completely within 30 seconds',
+}
 const OUT_OF_MEMORY: Refused = {
   code: 'SERVICE_UNAVAILABLE',
-  message: 'too many unfinished requests: this one was given up and not carried out',
+  message: 'too many unfinished requests: this request was dropped and not carried out',
 }
 
 const NOTHING: Buffer = Buffer.alloc(0)

@@ -40,7 +40,7 @@ export function readHead(text: string, end: number): RequestHead | Refused {
   if (!isOld && version !== 'HTTP/1.1')
     return { code: 'HTTP_VERSION_NOT_SUPPORTED', message: `${version} is not supported: send HTTP/1.1` }
   if (method === 'CONNECT' || method.length > METHOD_CHARACTERS_MAX)
-    return { code: 'NOT_IMPLEMENTED', message: 'the method is not implemented' }
+    return { code: 'NOT_IMPLEMENTED', message: 'this HTTP method is not supported' }
   const target = readTarget(text.slice(methodEnd + 1, targetEnd), method)
   if (target === null) return malformed('the request target is malformed')
 
@@ -56,9 +56,9 @@ export function readHead(text: string, end: number): RequestHead | Refused {
     while (isBlank(text.charCodeAt(from))) from++
     let to = from
     for (let code = text.charCodeAt(to); code !== CARRIAGE_RETURN; code = text.charCodeAt(++to)) {
-      if (!isValueCode(code)) return malformed('a header line holds a control character')
+      if (!isValueCode(code)) return malformed('a header line contains a control character')
     }
-    if (text.charCodeAt(to + 1) !== LINE_FEED) return malformed('a header line holds a bare carriage return')
+    if (text.charCodeAt(to + 1) !== LINE_FEED) return malformed('a header line contains a CR without LF')
     const next = to + 2
     while (to > from && isBlank(text.charCodeAt(to - 1))) to--
     const name = text.slice(at, colon).toLowerCase()
@@ -70,33 +70,33 @@ export function readHead(text: string, end: number): RequestHead | Refused {
     at = next
   }
 
-  if (hosts > 1) return malformed('Host is sent more than once')
+  if (hosts > 1) return malformed('Host: sent more than once')
   const host = values.get('host')
-  if (host === undefined && !isOld) return malformed('Host is missing')
-  if (host !== undefined && !isHost(host)) return malformed('Host is not a host name with an optional port')
+  if (host === undefined && !isOld) return malformed('Host: required')
+  if (host !== undefined && !isHost(host)) return malformed('Host: must be a host name with an optional port')
 
   let isChunked = false
   const coding = values.get('transfer-encoding')
   if (coding !== undefined) {
-    if (isOld) return malformed('Transfer-Encoding is not part of HTTP/1.0')
-    if (lengths > 0) return malformed('Content-Length and Transfer-Encoding are both sent')
+    if (isOld) return malformed('Transfer-Encoding: not allowed in HTTP/1.0')
+    if (lengths > 0) return malformed('Content-Length and Transfer-Encoding cannot be combined')
     const codings = elementsOf(coding)
     if (codings.indexOf('chunked') !== codings.length - 1 || codings.includes(''))
-      return malformed('Transfer-Encoding must end with chunked, once')
+      return malformed('Transfer-Encoding: chunked must be last and appear once')
     if (codings.length > 1)
-      return { code: 'NOT_IMPLEMENTED', message: 'no Transfer-Encoding but chunked is implemented' }
+      return { code: 'NOT_IMPLEMENTED', message: 'Transfer-Encoding: only chunked is supported' }
     isChunked = true
   }
   const length = values.get('content-length')
   if (length !== undefined && (lengths > 1 || !DIGITS.test(length)))
-    return malformed('Content-Length is not one whole number')
+    return malformed('Content-Length: must be one whole number')
 
   let expectsContinue = false
   const expectation = values.get('expect')
   if (expectation !== undefined && expectation !== '') {
     const expectations = elementsOf(expectation).filter((element) => element !== '')
     if (expectations.some((element) => element !== '100-continue'))
-      return { code: 'EXPECTATION_FAILED', message: 'no expectation but 100-continue can be met' }
+      return { code: 'EXPECTATION_FAILED', message: 'Expect: only 100-continue is supported' }
     // RFC 9110 10.1.1: HTTP/1.0 ignores it.
     expectsContinue = !isOld && expectations.length > 0
   }

@@ -37,7 +37,8 @@ export const livenessRoutes: Endpoint[] = [
  */
 async function liveness({ databaseCondition, limiter }: Pick<DoorServices, 'databaseCondition' | 'limiter'>) {
   const { running, all } = limiter.shards
-  if (running === 0) throw new ApiError('INTERNAL_SERVER_ERROR', 'no limits can be decided')
+  if (running === 0)
+    throw new ApiError('INTERNAL_SERVER_ERROR', 'no limiter shard is running: rate limits cannot be decided')
   const database = await databaseCondition()
   return {
     status: 'serving',

@@ -99,7 +99,7 @@ function reason({ type, schema, value }: ValueError): string {
 function unixMsReason(schema: TSchema, value: unknown): string {
   if (typeof value !== 'number' || !Number.isInteger(value)) return expected(schema, value)
   if (looksLikeSeconds(value))
-    return `Expected Unix milliseconds, received what looks like seconds: ${value * 1000} would be ${new Date(value * 1000).toISOString()}`
+    return `Expected Unix milliseconds, received what looks like seconds; in milliseconds it is ${value * 1000} (${new Date(value * 1000).toISOString()})`
   return value < schema.minimum
     ? `Number must be greater than or equal to ${schema.minimum}`
     : `Number must be less than or equal to ${schema.maximum}`

@@ -205,7 +205,7 @@ describe('refused, with nothing made', () => {
     [{ remaining: -1 }, 'remaining: Number must be greater than or equal to 1'],
     [{ ratelimit: { type: 'x' } }, 'ratelimit.limit: Required'],
     [{ ratelimit: { limit: 1 } }, 'ratelimit.duration: Required'],
-    [{ refill: { interval: 'daily', amount: 1 } }, 'refill: refill needs remaining to be set'],
+    [{ refill: { interval: 'daily', amount: 1 } }, 'refill: needs remaining to be set'],
     [
       { remaining: 1, refill: { interval: 'monthly', amount: 1, refillDay: 1.5 } },
       'refill.refillDay: Expected integer, received float',

@@ -21,7 +21,7 @@ const refusal = (path: string) => ({
   body: {
     error: {
       code: 'BAD_REQUEST',
-      message: `${path}: must be at most ${META_CHARACTERS_MAX} characters as JSON, is ${META_CHARACTERS_MAX + 1}`,
+      message: `${path}: must be at most ${META_CHARACTERS_MAX} characters of JSON, has ${META_CHARACTERS_MAX + 1}`,
     },
   },
 })

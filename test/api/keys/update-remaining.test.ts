@@ -58,7 +58,7 @@ test.each([
   expect(await refused(op, value)).toEqual({
     status: 400,
     code: 'BAD_REQUEST',
-    message: 'value: remaining would be more than 9007199254740991; nothing was changed',
+    message: 'value: remaining would exceed 9007199254740991; nothing was changed',
   })
   expect(await change('increment', 0)).toBe(before)
 })

@@ -75,10 +75,10 @@ describe('refusals', () => {
     expect(twice).toEqual({
       status: 409,
       code: 'CONFLICT',
-      message: 'element 10: a key with this hash exists already',
+      message: 'element 10: a key with this hash already exists',
     })
     const thrice = await send([...elements, elements[0], elements[9]])
-    expect(thrice.message).toBe('elements 10, 11: keys with these hashes exist already')
+    expect(thrice.message).toBe('elements 10, 11: keys with these hashes already exist')
     expect(await total()).toBe(0)
 
     const hash = newHash()

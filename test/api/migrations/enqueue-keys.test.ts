@@ -129,7 +129,7 @@ test('a key is made once what it lacked is there, and a taken hash says so', asy
 
   await send([{ hash: hashOf(text) }])
   await until(async () => (await waiting(workspace))[0]?.attempts === 1)
-  expect((await waiting(workspace))[0]?.reason).toBe('a key with this hash exists already')
+  expect((await waiting(workspace))[0]?.reason).toBe('a key with this hash already exists')
 })
 
 test('several servers share the queue: each key is made once', async () => {

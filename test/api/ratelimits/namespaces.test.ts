@@ -28,7 +28,7 @@ test('a namespace is made, listed and used; its name is taken in its workspace o
   expect([status, body.error.code, body.error.message]).toEqual([
     409,
     'CONFLICT',
-    'namespace mail exists already',
+    'namespace mail already exists',
   ])
   await (await server.workspace()).post('ratelimits.createNamespace', { name: 'mail' })
   // Whoever may limit in it needs no right to make it any more.

@@ -153,7 +153,9 @@ describe('what is sealed does not open', () => {
     bytes[20] = (bytes[20] ?? 0) ^ 1
     const vault = vaultWith(bytesOf(VAULT_KEY))
     const changed = { ...row, ciphertext: `v1.${bytes.toString('base64')}` }
-    await expect(vault.open(scoped(workspace.workspaceId), [changed])).rejects.toThrow('cannot be opened')
+    await expect(vault.open(scoped(workspace.workspaceId), [changed])).rejects.toThrow(
+      'could not be decrypted',
+    )
   })
 
   test('for another workspace, even with the right rows', async () => {
@@ -161,7 +163,7 @@ describe('what is sealed does not open', () => {
     const other = await prepare()
     const vault = vaultWith(bytesOf(VAULT_KEY))
     const opening = vault.open(scoped(other.workspace.workspaceId), [await sealedOf(keyId)])
-    await expect(opening).rejects.toThrow('cannot be opened')
+    await expect(opening).rejects.toThrow('could not be decrypted')
   })
 
   test('without the vault key it was sealed by: the cause names data key and vault key, never a secret', async () => {
@@ -188,7 +190,7 @@ describe('changing the vault key', () => {
     const { resealed, total } = await reseal(master, oldMaster)
     expect(resealed).toBe(total)
     expect(await open(vaultWith(master))).toBe(key)
-    await expect(open(vaultWith(oldMaster))).rejects.toThrow('cannot be opened')
+    await expect(open(vaultWith(oldMaster))).rejects.toThrow('could not be decrypted')
     expect(await reseal(master, oldMaster)).toEqual({ resealed: 0, total })
     await reseal(oldMaster, master) // as it was, for the other tests
   })
@@ -197,7 +199,7 @@ describe('changing the vault key', () => {
     await prepare()
     const { sql } = server.server.deps
     const before = await sql`select id, sealed, master_key_id from vault_data_keys order by id`
-    await expect(reseal(newMaster())).rejects.toThrow('nothing was changed: data key ')
+    await expect(reseal(newMaster())).rejects.toThrow('nothing was resealed: data key ')
     expect([...(await sql`select id, sealed, master_key_id from vault_data_keys order by id`)]).toEqual([
       ...before,
     ])

@@ -164,10 +164,10 @@ test('what the query does not say rightly is refused for every key', async () =>
     ['a,limit=x,duration=1', whole('limit', 0, Number.MAX_SAFE_INTEGER)],
     ['a,cost=9007199254740993', whole('cost', 0, Number.MAX_SAFE_INTEGER)],
     ['a,limit=1,duration=0', whole('duration', 1, 3_155_760_000_000)],
-    ['a,limit=1', 'ratelimit.0: limit and duration want each other'],
+    ['a,limit=1', 'ratelimit.0: limit and duration must be given together'],
     ['a,cost=1,cost=2', 'ratelimit.0: cost is given twice'],
-    [',cost=1', 'ratelimit.0: the name wants 1 to 256 characters'],
-    ['a'.repeat(257), 'ratelimit.0: the name wants 1 to 256 characters'],
+    [',cost=1', 'ratelimit.0: the name must have 1 to 256 characters'],
+    ['a'.repeat(257), 'ratelimit.0: the name must have 1 to 256 characters'],
   ]
   for (const [ratelimit, message] of limits) expect(await messageOf({ ratelimit })).toEqual([400, message])
 })

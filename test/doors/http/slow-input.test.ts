@@ -62,6 +62,6 @@ test('names of limits may hold commas, and what looks like settings, in front of
   const good = await messageOf('a')
   for (const ratelimit of ['a,b', 'cost=1', 'a,cost=1,b', 'a,,cost=2', 'a,b=1,limit=1,duration=1'])
     expect(await messageOf(ratelimit)).toBe(good)
-  expect(await messageOf('a,cost=1,b,cost=x')).toContain('ratelimit.0: cost wants a whole number')
-  expect(await messageOf('a,cost=1=1')).toContain('ratelimit.0: cost wants a whole number')
+  expect(await messageOf('a,cost=1,b,cost=x')).toContain('ratelimit.0: cost must be a whole number')
+  expect(await messageOf('a,cost=1=1')).toContain('ratelimit.0: cost must be a whole number')
 })

@@ -120,12 +120,12 @@ describe('what comes from outside and cannot be stored is a 400 that names where
     [
       '__proto__ as a name',
       '{"apiId":"api_1","meta":{"__proto__":{"x":1}}}',
-      'meta.__proto__: Not allowed as a name',
+      'meta.__proto__: This field name is not allowed',
     ],
     [
       '__proto__ in escapes',
       '{"apiId":"api_1","meta":{"\\u005f_proto__":1}}',
-      'meta.__proto__: Not allowed as a name',
+      'meta.__proto__: This field name is not allowed',
     ],
   ]
   for (const [what, body, message] of cases)

@@ -16,7 +16,7 @@ beforeAll(async () => {
 afterAll(() => server[Symbol.asyncDispose]())
 
 const SECONDS = 1_893_456_000
-const SAYS = `Expected Unix milliseconds, received what looks like seconds: ${SECONDS}000 would be 2030-01-01T00:00:00.000Z`
+const SAYS = `Expected Unix milliseconds, received what looks like seconds; in milliseconds it is ${SECONDS}000 (2030-01-01T00:00:00.000Z)`
 
 /** Findings 5.5: the key was dead in 1970, and nobody was told why. */
 test('an end in seconds is a 400 that says milliseconds, wherever a key or root key is given one', async () => {

@@ -7,7 +7,7 @@ import type { Outcome, Spoken } from './echo.ts'
  */
 export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp; why: string }[] = [
   {
-    ours: /^400 Host is /,
+    ours: /^400 Host: /,
     theirs: /./,
     why: 'RFC 9112 3.2: two Hosts, or one that is no host, are a 400. Node believes any',
   },
@@ -22,7 +22,7 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
     why: 'a target is a path, or a URL, without blanks, control characters, fragments or bytes beyond ASCII. Node takes some of them',
   },
   {
-    ours: /^400 this is not HTTP/,
+    ours: /^400 this is not an HTTP request/,
     theirs: /./,
     why: 'what cannot begin a request is refused at its first byte',
   },
@@ -32,7 +32,7 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
     why: 'only 1.0 and 1.1 are spoken. Node also reads 0.9 and 2.0 in this form',
   },
   {
-    ours: /^(501 no Transfer-Encoding|400 Transfer-Encoding must|400 Transfer-Encoding is not part of HTTP\/1\.0|400 Content-Length and Transfer-Encoding)/,
+    ours: /^((400|501) Transfer-Encoding: |400 Content-Length and Transfer-Encoding)/,
     theirs: /./,
     why: 'the one coding is chunked, once, in HTTP/1.1, without a length beside it. Node reads other codings before chunked, and for some both',
   },
@@ -47,7 +47,11 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
     why: 'a body that is announced larger than the bound is refused before it comes',
   },
   { ours: /^417 /, theirs: /./, why: 'an unknown expectation is a 417, also where something else is wrong' },
-  { ours: /^501 the method/, theirs: /^(400 HPE|405 CONNECT)/, why: 'the same refusal by another status' },
+  {
+    ours: /^501 this HTTP method/,
+    theirs: /^(400 HPE|405 CONNECT)/,
+    why: 'the same refusal by another status',
+  },
   {
     ours: /^answered/,
     theirs: /^400 HPE_INVALID_(METHOD|VERSION)/,

@@ -27,7 +27,7 @@ export const analyticsRoutes: Endpoint[] = [
       const range = readRange(query, services.clock())
       const names = splitAtCommas(query.groupBy)
       if (names.includes('tag') && names.includes('tags'))
-        throw badRequest('groupBy: tag and tags exclude each other')
+        throw badRequest('groupBy: tag and tags cannot be combined')
       const time = timeGroupOf(names)
       const order = orderOf(query, time)
       // As the specification says: the right on all APIs, not on one.

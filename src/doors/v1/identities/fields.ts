@@ -23,7 +23,7 @@ export function readIdentityName({
 export function readLimits(ratelimits: readonly Ratelimit[]): IdentityLimit[] {
   const names = new Set<string>()
   return ratelimits.map(({ name, limit, duration: durationMs }) => {
-    if (names.has(name)) throw new ApiError('CONFLICT', `ratelimit ${name} is in the list more than once`)
+    if (names.has(name)) throw new ApiError('CONFLICT', `ratelimit ${name} is listed more than once`)
     names.add(name)
     return { name, limit, durationMs }
   })

@@ -15,7 +15,7 @@ export function readRefill(
   path: string,
 ): Refill | null {
   if (refill === undefined) return null
-  if (remaining === undefined) throw badRequest(`${path}: refill needs remaining to be set`)
+  if (remaining === undefined) throw badRequest(`${path}: needs remaining to be set`)
   return { amount: refill.amount, day: refillDayOf(refill, path) }
 }
 
@@ -23,7 +23,7 @@ export function readRefill(
 export function refillDayOf({ interval, refillDay }: RefillField, path: string): number | null {
   if (interval === 'monthly') return refillDay ?? 1
   if (refillDay !== undefined)
-    throw badRequest(`${path}.refillDay: must be null (left out) when the interval is daily`)
+    throw badRequest(`${path}.refillDay: must be null or left out when the interval is daily`)
   return null
 }
 

@@ -32,8 +32,7 @@ export async function updateKeyEndpoint(
 /** `ownerId` is used only when `externalId` is absent. @throws ApiError BAD_REQUEST */
 function readUpdate(body: UpdateKeyBody): KeyUpdate {
   const { name, meta, externalId, ownerId, expires, remaining, refill, ratelimit, enabled } = body
-  if (remaining === null && refill)
-    throw badRequest('refill: uses that are not counted (remaining is null) cannot be refilled')
+  if (remaining === null && refill) throw badRequest('refill: needs credits; remaining is null (unlimited)')
   const owner = externalId === undefined ? ownerId : externalId
   return {
     name,

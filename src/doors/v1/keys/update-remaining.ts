@@ -15,9 +15,9 @@ export async function updateRemainingEndpoint(
   const { actor, key } = await authenticateOnKey(services, call, 'update_key', keyId)
   const remaining = await updateRemaining(services, actor, key, change)
   if (remaining === 'beyond')
-    throw badRequest(`value: remaining would be more than ${COUNT_MAX}; nothing was changed`)
+    throw badRequest(`value: remaining would exceed ${COUNT_MAX}; nothing was changed`)
   if (remaining === 'uncounted')
-    throw badRequest(`op: key ${keyId} has unlimited uses; set a number before you ${op} it`)
+    throw badRequest(`op: key ${keyId} has unlimited credits; use op set before ${op}`)
   return { remaining }
 }
 

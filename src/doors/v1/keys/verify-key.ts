@@ -57,7 +57,7 @@ function requestedLimits({ ratelimits, ratelimit }: VerifyKeyBody, windowMsMax: 
   for (const [i, { limit, duration = 0 }] of (ratelimits ?? []).entries())
     if (limit !== undefined && duration > windowMsMax)
       throw badRequest(
-        `ratelimits.${i}.duration: Number must be less than or equal to ${windowMsMax}; only a limit of the key or its identity may last longer`,
+        `ratelimits.${i}.duration: Number must be less than or equal to ${windowMsMax}; only a limit of the key or its identity may be longer`,
       )
   const requested = (ratelimits ?? []).map(({ name, cost = 1, limit, duration }) => ({
     name,

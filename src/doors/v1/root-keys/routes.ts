@@ -65,7 +65,7 @@ export const rootKeyRoutes: Endpoint[] = [
     },
     async (services, call, { rootKeyId, granted: isGrantedToo = false, ...fields }) => {
       const actor = await authenticate(services, call, anyOf('*', UPDATE))
-      if (isGrantedToo && fields.enabled !== false) throw badRequest('granted: wants enabled to be false')
+      if (isGrantedToo && fields.enabled !== false) throw badRequest('granted: needs enabled: false')
       const { expires, ...rest } = fields
       const edit = { ...rest, ...(expires === undefined ? {} : { expiresAt: expires }) }
       const options = { right: UPDATE, isGrantedToo, fieldNames: Object.keys(fields) }
