@@ -56,26 +56,30 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
       return number === null ? [] : [{ labels: { thread: `shard-${index}` }, value: number }]
     })
 
-  yield gauge('tollgate_build_info', 'Which version runs; always 1.', [
+  yield gauge('tollgate_build_info', 'Always 1. The labels name the running versions of Tollgate and Bun.', [
     { labels: { version: VERSION, bun: Bun.version }, value: 1 },
   ])
   yield gauge(
     'process_start_time_seconds',
-    'When the server started, Unix seconds.',
+    'Start time of the server, in Unix seconds.',
     single(report.startedAtMs / 1000),
   )
-  yield gauge('process_resident_memory_bytes', 'Memory the process holds.', single(report.residentBytes))
+  yield gauge(
+    'process_resident_memory_bytes',
+    'Resident memory of the process.',
+    single(report.residentBytes),
+  )
   yield gauge(
     'tollgate_database_up',
-    'Whether the database answers: 1 or 0.',
+    '1 while the database answers, else 0.',
     single(report.database === 'away' ? 0 : 1),
   )
   yield gauge(
     'tollgate_database_writable',
-    'Whether the database takes writes: 1 or 0.',
+    '1 while the database takes writes, else 0.',
     single(report.database === 'ok' ? 1 : 0),
   )
-  yield gauge('tollgate_thread_up', 'Whether a thread answers: 1 or 0.', [
+  yield gauge('tollgate_thread_up', '1 while the thread answers, else 0.', [
     ...report.threads.map((thread, index) => ({
       labels: { thread: `http-${index}` },
       value: thread.isUp ? 1 : 0,
@@ -84,36 +88,32 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   ])
   yield gauge(
     'tollgate_connections',
-    'Open connections of clients.',
+    'Open client connections, by HTTP thread.',
     each(({ connections }) => connections.open),
   )
   yield counter(
     'tollgate_connections_refused_total',
-    'Connections refused because there were too many.',
+    'Client connections refused because TOLLGATE_CONNECTIONS_MAX were open.',
     counted(({ connections }) => connections.refused),
   )
   yield gauge(
     'tollgate_http_held_bytes',
-    'Memory of requests that did not arrive as a whole, wait for their turn, or have an answer that the client has not read.',
+    'Memory of incomplete requests, waiting requests and responses that the client has not read yet.',
     each(({ connections }) => connections.heldBytes),
   )
   yield counter(
     'tollgate_http_given_up_total',
-    'Connections given up because that memory reached TOLLGATE_HTTP_MEMORY_MIB.',
+    'Connections closed because tollgate_http_held_bytes reached TOLLGATE_HTTP_MEMORY_MIB.',
     counted(({ connections }) => connections.givenUp),
   )
-  yield gauge(
-    'tollgate_event_loop_lag_seconds',
-    'How late a timer of the thread was at worst in the last minute.',
-    [
-      ...each(({ loopLagMs }) => loopLagMs / 1000),
-      ...shardThreads((stats) => (stats === null ? null : stats.loopLagMs / 1000)),
-    ],
-  )
+  yield gauge('tollgate_event_loop_lag_seconds', 'Longest delay of a timer in the last minute, by thread.', [
+    ...each(({ loopLagMs }) => loopLagMs / 1000),
+    ...shardThreads((stats) => (stats === null ? null : stats.loopLagMs / 1000)),
+  ])
   yield* requestFamilies(threads)
   yield counter(
     'tollgate_verifications_total',
-    'Keys verified, by keys.verifyKey and auth.forward, by outcome.',
+    'Key verifications of keys.verifyKey and auth.forward, by outcome.',
     summed(threads.flatMap(({ verifications }) => Object.entries(verifications))).map(([outcome, value]) => ({
       labels: { outcome },
       value,
@@ -121,18 +121,22 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   )
   yield counter(
     'tollgate_ratelimit_decisions_total',
-    'Rate limit decisions by namespace; those beyond the first hundred are together, without a name.',
+    'Rate limit decisions by namespace. After the first 100 namespaces, the rest are counted together without a name.',
     decisionSamples(threads),
   )
-  yield counter('tollgate_cache_hits_total', 'Lookups answered from a cache.', cacheSamples(threads, 'hits'))
+  yield counter(
+    'tollgate_cache_hits_total',
+    'Lookups answered from the cache.',
+    cacheSamples(threads, 'hits'),
+  )
   yield counter(
     'tollgate_cache_misses_total',
-    'Lookups that asked the database.',
+    'Lookups that queried the database.',
     cacheSamples(threads, 'misses'),
   )
   yield gauge(
     'tollgate_workspace_bound_used_ratio',
-    'How much of its bound a workspace has in use, from 0.5 on, as of the last five minutes; the hundred fullest.',
+    'Used share of a workspace bound, 1 = full. Only bounds used by half or more, the 100 fullest; refreshed every five minutes.',
     report.fullest.map(({ workspaceId, bound, used, value }) => ({
       labels: { workspace: workspaceId, bound },
       value: used / Math.max(1, value),
@@ -140,99 +144,104 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   )
   yield counter(
     'tollgate_workspace_bound_reached_total',
-    'Refusals because a workspace had as much of something as it may have; beyond a hundred, without its name.',
+    'Calls refused because a workspace had reached a bound. After the first 100 pairs of workspace and bound, the rest have no workspace.',
     reachedSamples(threads),
   )
   yield gauge(
     'tollgate_limiter_windows_live',
-    'Open windows in memory, those included that ended since the last flush.',
+    'Windows in memory, including windows that ended since the last flush.',
     shards(({ windowsLive }) => windowsLive),
   )
   yield gauge(
     'tollgate_limiter_windows_dirty',
-    'Of them, changed since they were last written to the database.',
+    'Windows in memory with changes that are not in the database yet.',
     shards(({ windowsDirty }) => windowsDirty),
   )
   yield gauge(
     'tollgate_limiter_memory_bytes',
-    'Memory of open windows.',
+    'Memory used by windows, by shard.',
     shards(({ tableBytes }) => tableBytes),
   )
   yield gauge(
     'tollgate_limiter_memory_budget_bytes',
-    'What the windows of all shards together may take.',
+    'Memory limit for the windows of all shards together (TOLLGATE_LIMITER_MEMORY_MIB).',
     single(report.limiterBytesMax),
   )
   yield gauge(
     'tollgate_limiter_over_budget',
-    'Whether new windows are over-counted for want of memory: 1 or 0.',
+    '1 while window memory is full, else 0. When full, new identifiers may be limited too early, never too late.',
     shards(({ isOverBudget }) => (isOverBudget ? 1 : 0)),
   )
   yield counter(
     'tollgate_limiter_over_budget_charges_total',
-    'Charges counted that way.',
+    'Charges counted without a window of their own because window memory was full.',
     shards(({ chargesOverBudget }) => chargesOverBudget),
   )
   const shares = workspaceShares(report.shards)
   yield gauge(
     'tollgate_limiter_workspace_bytes',
-    'Memory of open windows of the workspaces that have the most.',
+    'Memory used by windows, for the workspaces that use the most.',
     shares.map(({ workspace, bytes }) => ({ labels: { workspace }, value: bytes })),
   )
   yield counter(
     'tollgate_limiter_workspace_over_budget_charges_total',
-    'Charges of these workspaces that were counted without a window of their own.',
+    'Charges counted without a window of their own, for the workspaces in tollgate_limiter_workspace_bytes.',
     shares.map(({ workspace, charges }) => ({ labels: { workspace }, value: charges })),
   )
   yield counter(
     'tollgate_limiter_windows_flushed_total',
-    'Changed windows written to the database.',
+    'Windows written to the database.',
     shards(({ cellsFlushed }) => cellsFlushed),
   )
   yield gauge(
     'tollgate_limiter_flush_duration_seconds',
-    'What the last flush took.',
+    'Duration of the last flush of windows, by shard.',
     shards(({ flushTookMs }) => flushTookMs / 1000),
   )
   yield gauge(
     'tollgate_limiter_flush_lag_seconds',
-    'For how long the database has taken no windows; 0 while it does.',
+    'Time since windows could last be written to the database; 0 while flushes succeed.',
     shards(({ flushAwayMs }) => flushAwayMs / 1000),
   )
   yield gauge(
     'tollgate_usage_buffered_cells',
-    'Usage counts in memory that are not yet written.',
+    'Usage counts in memory that are not in the database yet.',
     each(({ usage }) => usage.cellsBuffered),
   )
   yield gauge(
     'tollgate_usage_batches_aside',
+<<<<<<< HEAD
     'Batches of usage that were moved out of memory while the database did not take them.',
     each(({ usage }) => usage.batchesSpilled),
+=======
+    'Usage batches moved out of the normal queue, mostly into spill files, until the database takes them.',
+    each(({ usage }) => usage.batchesAside),
+>>>>>>> a5ab1b4 (observe: metric help says what is measured; durations begin with the whole request)
   )
   yield gauge(
     'tollgate_usage_flush_duration_seconds',
-    'What the last flush of usage took.',
-    each(({ usage }) => usage.flushTookMs / 1000),
+    'Duration of the last flush of usage, by HTTP thread.',
+    each((usage ) => usage.flushTookMs / 1000),
   )
   yield gauge(
     'tollgate_usage_flush_lag_seconds',
-    'For how long the database has taken no usage; 0 while it does.',
-    each(({ usage }) => usage.flushAwayMs / 1000),
+    'Time since usage could last be written to the database; 0 while flushes succeed.',
+    each((usage ) => usage.flushAwayMs / 1000),
   )
   yield counter(
     'tollgate_spans_exported_total',
-    'Spans that the collector took.',
-    counted(({ spans }) => spans?.exported ?? null),
+    'Trace spans that the collector accepted.',
+    counted((spans ) => spans?.exported ?? null),
   )
   yield counter(
     'tollgate_spans_dropped_total',
-    'Spans that it will never get.',
-    counted(({ spans }) => spans?.dropped ?? null),
+    'Trace spans dropped because the queue was full or the collector did not accept them.',
+    counted((spans ) => spans?.dropped ?? null),
   )
   yield gauge(
     'tollgate_spans_queued',
-    'Spans that wait to be exported.',
-    each(({ spans }) => spans?.queued ?? null),
+    'Trace spans waiting to be exported.',
+    each((spans ) => spans?.queued ?? null),
   )
 }
 
@@ -255,10 +264,10 @@ function* requestFamilies(threads: readonly ThreadReport[]): Generator<Family, v
     threads.flatMap(({ routes }) => Object.entries(routes)),
     ([route]) => route,
   )
-  yield counter('tollgate_http_requests_total', 'Answered requests by route and status.', requests())
+  yield counter('tollgate_http_requests_total', 'Answered HTTP requests, by route and status.', requests())
   yield {
     name: 'tollgate_http_request_duration_seconds',
-    help: 'Time from the first byte handed to us to the answer handed back.',
+    help: 'Time from a completely received request to its response, by route. Receiving and sending are not included.',
     type: 'histogram',
     samples: durations(),
   }
