@@ -210,13 +210,8 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   )
   yield gauge(
     'tollgate_usage_batches_aside',
-<<<<<<< HEAD
-    'Batches of usage that were moved out of memory while the database did not take them.',
+    'Usage batches in spill files, waiting for the database.',
     each(({ usage }) => usage.batchesSpilled),
-=======
-    'Usage batches moved out of the normal queue, mostly into spill files, until the database takes them.',
-    each(({ usage }) => usage.batchesAside),
->>>>>>> a5ab1b4 (observe: metric help says what is measured; durations begin with the whole request)
   )
   yield gauge(
     'tollgate_usage_flush_duration_seconds',
