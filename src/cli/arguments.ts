@@ -8,45 +8,45 @@ import type { Terminal } from './terminal.ts'
 import { UsageError } from './usage-error.ts'
 
 export type Option = {
-  /** What stands after the name in the help: `<text>`; null = the option is a switch. */
+  /** The value's name in the help: `<text>`; null = the option is a switch. */
   value: string | null
   about: string
   isRequired?: boolean
-  /** May be given several times. */
+  /** True: may be given several times. */
   isList?: boolean
   /** An older name of the same option. */
   alias?: string
-  /** The argument that it may stand for, as it had to before there was one. */
+  /** The argument that the option can be given instead of, as in earlier releases without the argument. */
   standsFor?: string
 }
 
-/** One command: its words, what is typed after them, what it does. The help and the reference are made of these. */
+/** One command. The help and the reference are made from it. */
 export type Command = {
   /** As typed: `key create`. */
   name: string
-  /** One sentence: what it is for. */
+  /** One sentence about its purpose. */
   about: string
-  /** The words after the name, all of them required: what each is called → what it is. */
+  /** Required words after the name: name → description. */
   arguments?: Readonly<Record<string, string>>
   options?: Readonly<Record<string, Option>>
-  /** It calls no server, so it needs no root key. */
+  /** True: it calls no server, so it needs no root key. */
   isLocal?: boolean
-  /** It names mistyped variables itself. */
+  /** True: it reports mistyped variables itself. */
   tellsUnknownVariables?: boolean
-  /** What the help tells below the options. */
+  /** Text of the help below the options. */
   notes?: string
-  /** A whole command line to copy. A test runs each. */
+  /** A complete command line to copy. A test runs each. */
   example: string
-  /** @returns the exit status; nothing = 0. */
+  /** @returns the exit status; undefined = 0. */
   run(given: Arguments): Promise<number | undefined> | Promise<void>
 }
 
 type Values = Record<string, string | boolean | (string | boolean)[] | undefined>
 
-/** What was typed after a command's name, read by its options. */
+/** The words and options after a command's name. */
 export class Arguments {
   readonly isJson: boolean
-  /** When the command began, Unix milliseconds: what `30d` is counted from. */
+  /** Start of the command, Unix ms. Durations such as `30d` are counted from it. */
   readonly now = Date.now()
   readonly terminal: Terminal
   readonly #command: Command
@@ -64,7 +64,7 @@ export class Arguments {
     this.isJson = read.values.json === true
   }
 
-  /** One of the command's arguments; {@link parse} has checked that it is there. */
+  /** An argument of the command. {@link parse} has checked that it is there. */
   argument(name: string): string {
     const word = this.#words.get(name)
     if (word === undefined) throw new Error(`${this.#command.name} has no argument ${name}`)
@@ -76,13 +76,13 @@ export class Arguments {
     return typeof value === 'string' ? value : undefined
   }
 
-  /** For a change: an empty text clears, as null does in the API. */
+  /** For a change: an empty text clears the field, as null does in the API. */
   textOrNull(name: string): string | null | undefined {
     const text = this.text(name)
     return text === '' ? null : text
   }
 
-  /** Of an option that {@link parse} has checked to be there. */
+  /** An option that {@link parse} has checked to be there. */
   required(name: string): string {
     const value = this.text(name)
     if (value === undefined) throw new UsageError(`--${name} is required`)
@@ -94,7 +94,7 @@ export class Arguments {
     return Array.isArray(value) ? value.map(String) : []
   }
 
-  /** Undefined when it was not given; a single empty text is an empty list. */
+  /** Undefined when absent. A single empty text is an empty list. */
   listOrNone(name: string): string[] | undefined {
     const list = this.list(name)
     if (list.length === 0) return undefined
@@ -105,18 +105,18 @@ export class Arguments {
     return this.#values[name] === true
   }
 
-  /** True, or undefined where the API has a default. */
+  /** True, or undefined to leave the API's default. */
   flag(name: string): true | undefined {
     return this.has(name) || undefined
   }
 
-  /** Of `--enable` and `--disable`. @throws UsageError */
+  /** The value of `--enable` or `--disable`. @throws UsageError when both are given. */
   enabled(): boolean | undefined {
     if (this.has('enable') && this.has('disable')) throw new UsageError('--enable or --disable, not both')
     return this.has('enable') ? true : this.has('disable') ? false : undefined
   }
 
-  /** @throws UsageError unless a whole number from `min` on. */
+  /** A whole number. @throws UsageError for anything else, and below `min`. */
   whole(name: string, min = 0): number | undefined {
     const text = this.text(name)
     if (text === undefined) return undefined
@@ -125,12 +125,12 @@ export class Arguments {
     throw new UsageError(`--${name} is ${quoted(text)}; it wants a whole number of at least ${min}`)
   }
 
-  /** The same, or null for a word that says so. @throws UsageError */
+  /** As {@link whole}; null for `word`. @throws UsageError */
   wholeOrNull(name: string, word: string): number | null | undefined {
     return this.text(name) === word ? null : this.whole(name)
   }
 
-  /** Milliseconds. @throws UsageError unless a duration of at least one. */
+  /** A duration in ms, at least 1. @throws UsageError */
   duration(name: string): number | undefined {
     const text = this.text(name)
     if (text === undefined) return undefined
@@ -139,7 +139,7 @@ export class Arguments {
     throw new UsageError(`--${name} is ${quoted(text)}; it wants a duration: ${DURATION_EXAMPLES}`)
   }
 
-  /** Unix milliseconds. @throws UsageError */
+  /** A time in Unix ms. @throws UsageError */
   time(name: string, durationsGo: 'forward' | 'back'): number | undefined {
     const text = this.text(name)
     if (text === undefined) return undefined
@@ -148,12 +148,12 @@ export class Arguments {
     throw new UsageError(`--${name} is ${quoted(text)}; it wants a time: ${TIME_EXAMPLES}`)
   }
 
-  /** When something ends; null = never, for a change. @throws UsageError */
+  /** The end of something, Unix ms; null = never, in a change. @throws UsageError */
   end(name: string): number | null | undefined {
     return this.text(name) === 'never' ? null : this.time(name, 'forward')
   }
 
-  /** @throws UsageError unless a JSON object; it is not repeated. */
+  /** A JSON object. @throws UsageError for anything else, without repeating the text. */
   object(name: string): Record<string, unknown> | undefined {
     const text = this.text(name)
     if (text === undefined) return undefined
@@ -161,12 +161,12 @@ export class Arguments {
       const value: unknown = JSON.parse(text)
       if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value }
     } catch {
-      // told below
+      // reported below
     }
     throw new UsageError(`--${name} is no JSON object; it wants one such as '{"plan":"pro"}'`)
   }
 
-  /** Who is called, and as whom. @throws UsageError */
+  /** A client for the server and root key that were given. @throws UsageError */
   async client(): Promise<Client> {
     const url = this.text(URL_OPTION) ?? null
     const path = this.text(ROOT_KEY_FILE)
@@ -181,13 +181,13 @@ export class Arguments {
     }
   }
 
-  /** Prints the data as JSON with `--json`, else the text. */
+  /** Prints the data as JSON with `--json`, otherwise the text. */
   print(text: string, data: unknown): void {
     this.terminal.out(this.isJson ? `${JSON.stringify(data)}\n` : `${text}\n`)
   }
 }
 
-/** As it was typed, but not all of what may be very long. */
+/** The text in quotes, cut when it is long. */
 export const quoted = (text: string) =>
   JSON.stringify(text.length > QUOTED_MAX ? `${text.slice(0, QUOTED_MAX)}…` : text)
 const QUOTED_MAX = 60
@@ -195,7 +195,7 @@ const QUOTED_MAX = 60
 export const URL_OPTION = 'url'
 export const ROOT_KEY_FILE = 'root-key-file'
 
-/** What every command that calls a server takes as well. */
+/** Options of every command that calls a server. */
 export const CALL_OPTIONS: Readonly<Record<string, Option>> = {
   [URL_OPTION]: {
     value: '<url>',
@@ -207,12 +207,12 @@ export const CALL_OPTIONS: Readonly<Record<string, Option>> = {
       'a file that holds the root key to call with, or - for stdin; default: TOLLGATE_ROOT_KEY, then the data dir',
   },
 }
-/** What every command takes as well. */
+/** Options of every command. */
 export const COMMON_OPTIONS: Readonly<Record<string, Option>> = {
   json: { value: null, about: 'print what programs can read, errors too' },
 }
 
-/** All that a command takes. */
+/** All options of one command. */
 export const optionsOf = ({ options = {}, isLocal }: Command): Readonly<Record<string, Option>> => ({
   ...options,
   ...(isLocal === true ? {} : CALL_OPTIONS),
@@ -235,7 +235,7 @@ export function parse(command: Command, words: string[], terminal: Terminal): Ar
     args: words,
     options: types,
     allowPositionals: true,
-    strict: false, // its own refusals are in the runtime's words
+    strict: false, // reports problems below, in our words
     tokens: true,
   })
   for (const token of tokens) if (token.kind === 'option') checkOption(token, types)
@@ -252,7 +252,7 @@ export function parse(command: Command, words: string[], terminal: Terminal): Ar
   return new Arguments(command, { values, words: read, terminal })
 }
 
-/** Words are never repeated: one too many may be a secret. @throws UsageError */
+/** Messages never repeat the words: a surplus word may be a secret. @throws UsageError */
 function readWords(command: Command, positionals: string[], values: Values): Map<string, string> {
   const names = Object.keys(command.arguments ?? {})
   const found = new Map<string, string>()
@@ -272,7 +272,7 @@ function readWords(command: Command, positionals: string[], values: Values): Map
   return found
 }
 
-/** The value is never repeated: it may be a secret. @throws UsageError */
+/** Messages never repeat the value: it may be a secret. @throws UsageError */
 function checkOption(
   token: { name: string; rawName: string; value?: string | undefined; inlineValue?: boolean | undefined },
   options: Record<string, { type: 'boolean' | 'string' }>,
@@ -285,7 +285,7 @@ function checkOption(
     return
   }
   if (value === undefined) throw new UsageError(`${rawName} needs a value`)
-  // `--name --json` has more likely forgotten the value than named something "--json"; `-` alone is stdin.
+  // In `--name --json` the value was most likely forgotten. A single `-` means stdin.
   if (inlineValue === false && value.length > 1 && value.startsWith('-'))
     throw new UsageError(`${rawName} needs a value; one that begins with "-" is written ${rawName}=<value>`)
 }

@@ -17,7 +17,7 @@ export const benchCommand: Command = {
     const tookMs: number[] = []
     const began = performance.now()
     const endAt = began + seconds * 1000
-    // Ctrl-C ends it early; what was measured until then is told all the same.
+    // Ctrl-C ends the measurement early; the results so far are printed.
     let status = 0
     using _ = onInterrupt((each) => {
       status = each

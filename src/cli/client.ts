@@ -2,15 +2,15 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { ClientConfig } from '../config.ts'
 
-/** The server refused, or could not be asked. Its message is for the person at the terminal. */
+/** The server refused a call, or did not answer. The message is for people. */
 export class CallError extends Error {
   override name = 'CallError'
-  /** HTTP status; null = no answer came. */
+  /** HTTP status; null = there was no answer. */
   readonly status: number | null
   readonly code: string | null
-  /** What the server's log calls the request; null = no answer came. */
+  /** The request's id in the server's log; null = there was no answer. */
   readonly requestId: string | null
-  /** What to do about it; null = what there is to say for any such code. */
+  /** What to do about it; null = the general hint for the error code. */
   readonly hint: string | null
 
   constructor(
@@ -30,12 +30,12 @@ type Query = Record<string, string | number | boolean | readonly string[] | unde
 /** Calls a running server. */
 export class Client {
   readonly config: ClientConfig
-  /** Null = there is none to call with. */
+  /** Null = there is none. */
   readonly #rootKey: { text: string; from: string } | null
-  /** Whether any answer came so far: one that is away then is expected back. */
+  /** True after the first answer. A server that stops answering later is then expected back. */
   hasAnswered = false
 
-  /** @param options.rootKey What `--root-key-file` holds; it goes before all others. */
+  /** @param options.rootKey Content of `--root-key-file`, which takes precedence over other root keys. */
   constructor(config: ClientConfig, options: { rootKey: string | null } = { rootKey: null }) {
     this.config = config
     if (options.rootKey !== null) this.#rootKey = { text: options.rootKey, from: '--root-key-file' }
@@ -58,8 +58,8 @@ export class Client {
   }
 
   /**
-   * The items of a paged list, from as many pages as it takes.
-   * @param max No more than so many.
+   * All items of a paged list, from as many pages as needed.
+   * @param max Largest number of items.
    * @throws CallError
    */
   async list<T>(
@@ -103,7 +103,7 @@ export class Client {
     } catch (cause) {
       throw this.#noAnswer(cause, { isChange: init.method === 'POST' })
     }
-    if (status < 300) return body as T // the reply of the method, as /openapi.json describes it
+    if (status < 300) return body as T // the method's reply, as /openapi.json describes it
     const { code = null, message = 'no reason given', requestId = null } = body?.error ?? {}
     const hint = code === 'UNAUTHORIZED' ? this.#rootKeyHint() : null
     throw new CallError(`${status} ${code ?? 'no code'}: ${message}`, { status, code, requestId, hint })
@@ -123,7 +123,7 @@ export class Client {
   }
 }
 
-/** The server gives no more on one page. */
+/** Largest page that the server gives. */
 const ITEMS_PER_PAGE = 100
 const TIMEOUT_MS = 30_000
 
@@ -136,7 +136,7 @@ function withoutPassword(text: string): string {
 
 type Reason = { reason: string; hint: string }
 
-/** Why no answer came, without the runtime's advice to its own users. */
+/** Why there was no answer, without the runtime's hints for its own users. */
 function reasonOf(cause: unknown, { isChange }: { isChange: boolean }): Reason {
   if (cause instanceof SyntaxError) return NOT_TOLLGATE
   const [name, code] =
@@ -180,7 +180,10 @@ const REASONS: Record<string, Reason> = {
   ERR_INVALID_URL: { reason: 'that is no URL', hint: ADDRESS_HINT },
 }
 
-/** What the first start of a server on this machine wrote, so that trying things out needs no variable. It is sent to no other. */
+/**
+ * The root key that the first start of a server on this machine wrote, so that a first try needs no variable. It is sent to
+ * no other machine.
+ */
 function generatedRootKey(dataDir: string): { text: string; from: string } | null {
   const path = join(dataDir, 'root-key')
   try {

@@ -19,7 +19,7 @@ import { usageCommand } from './usage.ts'
 import { vaultResealCommand } from './vault-reseal.ts'
 import { workspaceCommands } from './workspace.ts'
 
-/** Every command, in the order of the help. */
+/** All commands, in the order of the help. */
 export const GROUPS: readonly Group[] = [
   { title: 'Server', commands: [serveCommand, migrateCommand, doctorCommand, healthCommand, benchCommand] },
   { title: 'APIs and keys', commands: [...apiCommands, ...keyCommands, importCommand] },

@@ -16,7 +16,7 @@ import { filesNeeded, openFilesMax } from '../server/open-files.ts'
 import type { Command } from './arguments.ts'
 import { CallError, Client } from './client.ts'
 
-/** Looks at everything that a start needs, and changes nothing. */
+/** Checks everything that a start needs. Changes nothing. */
 export const doctorCommand: Command = {
   name: 'doctor',
   about: 'check configuration, database, data dir and port; ends with 1 when something is wrong',
@@ -64,7 +64,7 @@ async function examine(environment: Environment | undefined): Promise<Finding[]>
 
 const finding = (status: Finding['status'], check: string, text: string): Finding => ({ check, status, text })
 
-/** By trying: rights do not tell of a file system that is mounted read only, or of root. */
+/** Tries to write: permissions say nothing about read-only file systems or the root user. */
 function lookAtDataDir({ dataDir }: Config): Finding {
   try {
     if (existsSync(dataDir)) {
@@ -93,7 +93,7 @@ function nearestFolder(path: string): string {
   return existsSync(path) || dirname(path) === path ? path : nearestFolder(dirname(path))
 }
 
-/** An embedded database refuses changes on a full disk; and what an outage keeps has to go somewhere. */
+/** On a full disk an embedded database refuses changes, and spill files cannot be written. */
 function lookAtSpace({ dataDir }: Config): Finding[] {
   const { bavail, bsize } = statfsSync(nearestFolder(dataDir))
   const mebibytes = Math.floor((bavail * bsize) / 2 ** 20)
@@ -110,7 +110,7 @@ function lookAtSpace({ dataDir }: Config): Finding[] {
 
 const SPACE_MIB = 512
 
-/** A start takes fewer connections then; what it cannot know is how many are meant to come. */
+/** A server accepts only as many connections as it may open files. How many clients will come is unknown here. */
 function lookAtOpenFiles(config: Config): Finding[] {
   const limit = openFilesMax()
   const { all } = filesNeeded(config)
@@ -126,7 +126,7 @@ function lookAtOpenFiles(config: Config): Finding[] {
   ]
 }
 
-/** Free, or Tollgate's own. */
+/** Checks that the port is free, or that Tollgate itself uses it. */
 async function lookAtPort(
   { listen: { host, port, socketPath } }: Config,
   environment: Environment | undefined,

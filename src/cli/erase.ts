@@ -2,7 +2,7 @@ import type { Arguments } from './arguments.ts'
 import { isConfirmed } from './shared-options.ts'
 
 /**
- * Asks first, then erases, and waits until nothing is left: a call ends before that where there is much to rewrite.
+ * Asks for confirmation, erases, and repeats the call until the erasure is complete: with many rows one call is not enough.
  * @returns the exit status: 1 when the answer was no.
  */
 export async function erase(

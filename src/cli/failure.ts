@@ -6,7 +6,7 @@ import { FileError } from './import-file.ts'
 import { visible } from './text.ts'
 import { UsageError } from './usage-error.ts'
 
-/** What went wrong, as a person or a program is told. */
+/** An error, as shown to people or programs. */
 export type Failure = {
   message: string
   /** What to do about it; null = the message says so. */
@@ -14,13 +14,13 @@ export type Failure = {
   code: string | null
   status: number | null
   requestId: string | null
-  /** Of the process: 1 refused or failed, 2 usage error. */
+  /** Exit status: 1 refused or failed, 2 usage error. */
   exitStatus: 1 | 2
 }
 
 /**
- * What is expected to go wrong says what to do; anything else is our bug, and says where.
- * @param command Its name; null = there is none. `listCommand` shows the ids that it takes.
+ * Expected errors say what to do. Any other error is a bug of this program, and shows where.
+ * @param command Its name, or null. `listCommand` shows the ids that it takes.
  */
 export function failureOf(
   cause: unknown,
@@ -42,10 +42,10 @@ export function failureOf(
       hint: cause.hint ?? hintOf(code, { help, listCommand }),
     }
   }
-  // One line each: supervisors keep the last line of what did not start.
+  // One line each: supervisors keep only the last line of a failed start.
   if (cause instanceof ConfigError || cause instanceof StartError || cause instanceof FileError)
     return { ...none, message: cause.message }
-  // A file that is not there, not readable, a folder.
+  // A file that is missing, unreadable, or a folder.
   if (cause instanceof Error && 'syscall' in cause) {
     const place = 'path' in cause ? `${cause.path}: ` : ''
     return { ...none, message: `${place}${fileProblem(cause)}` }
@@ -77,13 +77,13 @@ function hintOf(
   }
 }
 
-/** `src/cli/key.ts:12` of the frame that threw. */
+/** The place of the throw, such as `src/cli/key.ts:12`. */
 function placeOf(cause: unknown): string {
   const frames = cause instanceof Error ? (cause.stack ?? '') : ''
   return /(?:src|node_modules)\/[^\s()]+?:\d+/.exec(frames)?.[0] ?? 'unknown'
 }
 
-/** As it goes to stderr: one line, and one for the hint; with `--json` one line of JSON. */
+/** The text for stderr: one line, and one for the hint. With `--json` one line of JSON. */
 export function failureText(failure: Failure, { isJson }: { isJson: boolean }): string {
   const { exitStatus: _, ...told } = failure
   if (isJson) return `${JSON.stringify({ error: told })}\n`

@@ -1,6 +1,6 @@
 import type { Command } from './arguments.ts'
 
-/** For a container's health check, where there is no other program to ask with. */
+/** For health checks of containers, which have no other HTTP client. */
 export const healthCommand: Command = {
   name: 'health',
   about: 'is the server ready? ends with 1 when it is not',

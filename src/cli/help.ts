@@ -1,10 +1,10 @@
 import { DURATION_EXAMPLES, TIME_EXAMPLES } from '../lib/written-time.ts'
 import { type Command, type Option, optionsOf } from './arguments.ts'
 
-/** Commands that belong together, under one title. */
+/** Related commands under a title. */
 export type Group = { title: string; commands: readonly Command[] }
 
-/** What `tollgate help` tells. */
+/** Output of `tollgate help`. */
 export function overviewText(groups: readonly Group[]): string {
   const width = Math.max(...groups.flatMap(({ commands }) => commands.map(({ name }) => name.length)))
   const parts = groups.map(({ title, commands }) => `${title}\n${linesOf(commands, width)}`)
@@ -23,7 +23,7 @@ serve, migrate and doctor work on this machine. The other commands call a runnin
 `
 }
 
-/** What `tollgate help key` tells. */
+/** Output of `tollgate help key`. */
 export function groupText(words: string, commands: readonly Command[]): string {
   const width = Math.max(...commands.map(({ name }) => name.length))
   return `usage: tollgate ${words} <command> [options]
@@ -37,7 +37,7 @@ tollgate help <command> shows its arguments, options and an example.
 const linesOf = (commands: readonly Command[], width: number) =>
   commands.map(({ name, about }) => `  ${name.padEnd(width)}  ${about}`).join('\n')
 
-/** What `tollgate key create --help` tells. */
+/** Output of `tollgate key create --help`. */
 export function helpText(command: Command): string {
   const options = optionsOf(command)
   const parts: [string, (readonly [string, string])[]][] = [
@@ -84,13 +84,13 @@ function meaningOf({ about, isRequired, isList }: Option): string {
   return `${about}${isList === true ? '; repeat it for several' : ''}${isRequired === true ? ' (required)' : ''}`
 }
 
-/** How the values are written that stand in these options. */
+/** The formats that these options' values use. */
 function formatsOf(options: Readonly<Record<string, Option>>): (readonly [string, string])[] {
   const values = Object.values(options).map(({ value }) => value ?? '')
   return FORMATS.filter(([name]) => values.some((value) => value.includes(name)))
 }
 
-/** Values that people write in more ways than one. */
+/** Kinds of values that can be written in several ways. */
 export const FORMATS: readonly (readonly [string, string])[] = [
   ['<time>', `${TIME_EXAMPLES}; UTC unless it names a zone`],
   ['<duration>', DURATION_EXAMPLES],

@@ -3,25 +3,25 @@ import { KEY_HASH_WANTED, readKeyHash } from '../lib/key-hash.ts'
 import { parseDate } from '../lib/written-time.ts'
 import { hashKey } from '../verify/secret.ts'
 
-/** The file cannot be read as what it is said to be. */
+/** The file cannot be read in the given format. */
 export class FileError extends Error {
   override name = 'FileError'
 }
 
 /**
- * A part of the file: so many `lines` from `line` on, the first of the file being 1. The parts cover every line once, so
- * none is lost without a word.
+ * A part of the file: `lines` lines, beginning with number `line` (from 1). The parts cover every line exactly once, so
+ * none is lost silently.
  */
 export type ImportRecord = { line: number; lines: number; bytesRead: number } & Content
-/** `problem` = it cannot be a key; `skipped` = it is not meant to be one: the head, or empty. */
+/** `problem`: the lines cannot be a key. `skipped`: they are not meant to be one (the head, or empty lines). */
 type Content = { key: Record<string, unknown> } | { problem: string } | { skipped: true }
 
 /**
- * The keys in a file, one after another; the file may be of any size. Lines end with LF, CRLF or CR.
- * @param format `ndjson`: each line an element of migrations.createKeys. `csv`: a head line names the fields; `hash` is
- *   SHA-256 in base64 or hex, `meta`, `refill` and `ratelimit` JSON, lists are separated by blanks.
- * @param options.hasApi Whether a key that names no API gets one.
- * @throws FileError when it is no such file at all; what the system says when it cannot be read.
+ * Yields the keys in a file of any size. Lines end with LF, CRLF or CR.
+ * @param format `ndjson`: each line is an element of migrations.createKeys. `csv`: the first line names the fields; `hash`
+ *   is SHA-256 in base64 or hex, `meta`, `refill` and `ratelimit` are JSON, lists are separated by blanks.
+ * @param options.hasApi True when keys that name no API get one.
+ * @throws FileError when the file does not have this format; the system's error when it cannot be read.
  */
 export async function* readImportFile(
   path: string,
@@ -29,15 +29,15 @@ export async function* readImportFile(
   options: { hasApi: boolean; chunkBytes?: number },
 ): AsyncGenerator<ImportRecord> {
   const next = format === 'csv' ? csvReader(options) : readJsonLine
-  const decoder = new TextDecoder() // a byte order mark at the beginning is dropped
+  const decoder = new TextDecoder() // drops a byte order mark at the beginning
   const stream = createReadStream(path, { highWaterMark: options.chunkBytes ?? 256 * 1024 })
   let pending = ''
   let line = 1
   let bytesRead = 0
-  /** What is pending belongs to a line that is refused, of which the end was not read yet. */
+  /** The pending text belongs to a refused line whose end was not read yet. */
   let isTooLong = false
 
-  /** All that is complete in `pending`, of which it leaves the rest. */
+  /** Yields the complete parts of `pending` and leaves the rest. */
   function* parts(isLast: boolean): Generator<ImportRecord> {
     let from = 0
     for (;;) {
@@ -80,11 +80,11 @@ export async function* readImportFile(
   yield* parts(true)
 }
 
-/** A quoted cell may go over lines, up to so many characters: then its quote was no opening one. */
+/** Longest quoted cell, in characters. It may span lines; if it is longer, its quote was not an opening one. */
 const PENDING_MAX = 1_048_576
 const QUOTE_WRONG = 'a cell begins with a quote and does not end with one'
 
-/** @throws FileError for what people save instead of a text in UTF-8. */
+/** @throws FileError for files that are not UTF-8 text, such as a spreadsheet. */
 function requireText(bytes: Buffer): void {
   const begins = (...first: number[]) => first.every((byte, at) => bytes[at] === byte)
   if (begins(0x50, 0x4b, 3, 4)) throw new FileError('the file is a workbook or a ZIP; save it as CSV, UTF-8')
@@ -93,18 +93,18 @@ function requireText(bytes: Buffer): void {
     throw new FileError('the file is in UTF-16; save it as UTF-8')
 }
 
-/** Behind the end of the line that `from` is in; null = it may come with the next chunk. */
+/** The position after the end of the line that contains `from`. Null = the end may be in the next chunk. */
 function lineEnd(text: string, from: number, isLast: boolean): number | null {
   LINE_END.lastIndex = from
   const found = LINE_END.exec(text)
   if (found === null) return isLast ? text.length : null
-  // The line feed of this carriage return may not have been read.
+  // The line feed after this carriage return may not have been read yet.
   if (!isLast && found[0] === '\r' && LINE_END.lastIndex === text.length) return null
   return LINE_END.lastIndex
 }
 const LINE_END = /\r\n|\n|\r/g
 
-/** The last may have no end. */
+/** Counts a last line without an end, too. */
 function countLines(text: string, from: number, to: number): number {
   let lines = 0
   for (let at = from; at < to; lines++) at = lineEnd(text, at, true) ?? to
@@ -112,9 +112,9 @@ function countLines(text: string, from: number, to: number): number {
 }
 
 /**
- * What begins at `from`, and where that ends.
- * @param isLast Nothing comes behind `text`. Then it is never null.
- * @returns null = its end may come with the next chunk.
+ * Reads the part that begins at `from`, and where it ends.
+ * @param isLast Nothing follows `text`. The result is never null then.
+ * @returns null = its end may be in the next chunk.
  */
 type Reader = (text: string, from: number, isLast: boolean) => { end: number; content: Content } | null
 
@@ -141,9 +141,9 @@ function readJson(text: string): Content {
 }
 
 /**
- * Rows of a CSV. A quote opens only at the start of a cell and closes only at its end. Where one opens that does not so
- * close, or the row has more lines and not as many cells as the head, only the line it stands in is refused: what is
- * behind it would else be lost.
+ * Reads rows of a CSV. A quote opens only at the start of a cell and closes only at its end. When a quote does not close
+ * like that, or a row over several lines has not as many cells as the head, only its first line is refused. Otherwise all
+ * following lines would be lost.
  */
 function csvReader(options: { hasApi: boolean }): Reader {
   let head: string[] | null = null
@@ -168,8 +168,8 @@ function csvReader(options: { hasApi: boolean }): Reader {
 }
 
 /**
- * The cells of the row that begins at `from`; null cells = a quote is wrong.
- * @returns null = its end may come with the next chunk.
+ * The cells of the row that begins at `from`. `cells` is null when a quote is wrong.
+ * @returns null = its end may be in the next chunk.
  */
 function readCells(
   text: string,
@@ -212,7 +212,7 @@ function readHead(cells: string[], { hasApi }: { hasApi: boolean }): string[] {
       `the cells of the head line are separated by ${JSON.stringify(separator)}; it must be ","`,
     )
   const known = `known are ${Object.keys(FIELDS).join(', ')}`
-  // First: without a head line these are the cells of a key, which is not to be repeated.
+  // Checked first: without a head line these cells are a key, and messages must not repeat a key.
   if (!head.includes('hash') && !head.includes('plaintext'))
     throw new FileError(
       `the head line has neither column "hash" nor "plaintext"; if there is none, add one; ${known}`,
@@ -262,7 +262,7 @@ function readRow(head: string[], cells: string[]): Content {
   return { key }
 }
 
-/** Of the kinds that do not take every text. */
+/** Kinds of fields that do not take every text, with their format. */
 const WANTED: Partial<Record<FieldKind, string>> = {
   number: 'a whole number',
   time: 'a time such as 2026-12-31T12:00Z, or Unix milliseconds',
@@ -270,7 +270,7 @@ const WANTED: Partial<Record<FieldKind, string>> = {
   json: 'JSON',
 }
 
-/** What is plainly a number or a time is shown; anything else may be a key that stands in the wrong column. */
+/** Shows only numbers and times: any other text may be a key in the wrong column. */
 const quotable = (text: string) => (/^[\d\s.,:+eE-]{1,30}$/.test(text) ? `, is ${JSON.stringify(text)}` : '')
 
 function readCell(kind: FieldKind, text: string): unknown {
@@ -298,15 +298,15 @@ function readCell(kind: FieldKind, text: string): unknown {
   }
 }
 
-/** No duration: an import that is run twice would move the end. */
+/** A duration is refused: running the import twice would move the end. */
 function readTime(text: string): number | undefined {
   if (/^-?\d+$/.test(text)) return Number(text)
   return parseDate(text) ?? undefined
 }
 
 /**
- * The key with its hash in the form that is looked up; a problem when no verification could ever find it. What is told
- * never holds the text itself: it may be a key. Everything else is for the server to refuse.
+ * The key with its hash in the form used for look-ups; a problem when no verification could find it. Messages never contain
+ * the text, which may be a key. The server checks everything else.
  */
 function checked(key: Record<string, unknown>): Content {
   const { plaintext } = key
@@ -331,10 +331,10 @@ function checked(key: Record<string, unknown>): Content {
 }
 const NO_SECRET = 'either hash or plaintext is required'
 
-/** The same as a verification takes. */
+/** The same bound as in keys.verifyKey. */
 const KEY_CHARACTERS_MAX = 4096
 
-/** Of a hash object; null when there is none of a shape that is known. */
+/** The text of a hash object; null when its shape is unknown. */
 function hashTextOf(hash: unknown): string | null {
   if (typeof hash !== 'object' || hash === null || !('value' in hash)) return null
   return typeof hash.value === 'string' ? hash.value : null

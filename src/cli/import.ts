@@ -15,31 +15,31 @@ import { onInterrupt } from './interrupt.ts'
 import { UsageError } from './usage-error.ts'
 
 /*
- * Keys from a file, a hundred a call, several calls at once. `<file>.progress` says up to which line everything was
- * answered, so that an import that was stopped goes on from there. What was under way then is sent again: a key whose
- * hash is there already is not made twice, and is told apart from refused ones. A call is all or nothing: of one that holds
- * such keys, the others are sent again, so a second import of a file costs about as much as the first. A call refused for
- * anything else is cut in halves until the lines at fault stand alone; those go to `<file>.refused`.
+ * Imports keys from a file: a hundred in each call, several calls at once. `<file>.progress` has the last line up to which
+ * all calls were answered, so that a stopped import continues there. Unanswered calls are sent again: a key whose hash
+ * exists is not created twice, and is counted as existing, not as refused. A call is all or nothing: when it contains
+ * existing keys, the others are sent again, so importing a file twice costs about as much as once. A call refused for
+ * another reason is halved until the faulty lines are alone; these go to `<file>.refused`.
  */
 
-/** What an import is, besides its file's name: the progress of another one must not let this one skip a line. */
+/** Identifies an import besides the file's name, so that it does not continue with another import's progress. */
 type Job = { bytes: number; modifiedMs: number; format: string; url: string; apiId: string | null }
 type Counts = { imported: number; existing: number; refused: number }
-/** What became of the file: imported, existing, refused and skipped lines are all the lines there are. */
+/** Results of an import. Imported, existing, refused and skipped lines add up to all lines. */
 type Report = Counts & {
   lines: number
-  /** The head, empty lines, and those behind the first of a row that goes over several. */
+  /** The head, empty lines, and further lines of rows that span several. */
   skipped: number
-  /** Keys that had expired when they were read, imported all the same. */
+  /** Keys that had already expired; they are imported all the same. */
   expired: number
-  /** Lines whose key an earlier line has; of the first {@link REMEMBERED_MAX} keys that differ. */
+  /** Lines with the key of an earlier line, among the first {@link REMEMBERED_MAX} distinct keys. */
   repeated: number
 }
-/** Up to `line`, everything is answered and counted. */
+/** Everything up to `line` is answered and counted. */
 type Progress = Counts & { job: Job; line: number }
 type KeyItem = { line: number; lines: number; key: Record<string, unknown> }
 type Item = KeyItem | { line: number; lines: number; problem: string }
-/** `lines` of a row that goes over several. */
+/** `lines` is set for a row that spans several lines. */
 type Refused = { line: number; lines?: number; reason: string }
 type Outcome = { imported: number; existing: number; refused: Refused[] }
 
@@ -78,7 +78,7 @@ function reportText(report: Report, path: string): string {
   ].join('; ')
 }
 
-/** @throws CallError when the server stays away; the progress file then says where to go on. */
+/** @throws CallError when the server stays away. The progress file then says where to continue. */
 async function importFile(
   client: Client,
   path: string,
@@ -103,8 +103,8 @@ async function importFile(
     process.exit(status)
   })
 
-  // In the order of the file. Calls end in any order, but are reckoned in this one: the progress passes a line only
-  // when all before it are answered, so nothing is reckoned twice however often an import is stopped.
+  // In the order of the file. Calls end in any order but are counted in this one: progress passes a line only when all
+  // lines before it are answered, so that nothing is counted twice, however often an import is stopped.
   const sent: { lastLine: number; outcome: Outcome | null; done: Promise<void> }[] = []
   const reckon = () => {
     let answered = sent[0]
@@ -127,7 +127,7 @@ async function importFile(
       call.outcome = outcome
       reckon()
     })
-    call.done.catch(() => {}) // heard by whoever waits
+    call.done.catch(() => {}) // the error goes to whichever code awaits `done`
     sent.push(call)
     const underWay = () => sent.filter(({ outcome }) => outcome === null)
     while (underWay().length >= options.connections || sent.length >= SENT_MAX)
@@ -135,7 +135,7 @@ async function importFile(
   }
 
   let items: Item[] = []
-  // Of the whole file, whatever of it was sent before: it is read from its beginning each time.
+  // Counts the whole file, which is read from its beginning each time, including lines sent by an earlier run.
   const seen = { lines: 0, skipped: 0, expired: 0, repeated: 0 }
   const hashes = new Set<string>()
   const now = Date.now()
@@ -166,7 +166,7 @@ async function importFile(
     if (items.length > 0) await send(items)
     await Promise.all(sent.map(({ done }) => done))
   } catch (cause) {
-    // What is under way is still answered, and the progress file then says so.
+    // Calls in flight still get their answers, which the progress file then includes.
     await Promise.allSettled(sent.map(({ done }) => done))
     throw cause
   }
@@ -179,15 +179,15 @@ async function importFile(
 const hasExpired = ({ expires }: Record<string, unknown>, now: number) =>
   typeof expires === 'number' && expires > 0 && expires < now
 
-/** Half of the key's hash: no two keys share it. */
+/** Half of the key's hash, which is still unique. */
 function shortHashOf({ hash, plaintext }: Record<string, unknown>): string | null {
   if (typeof plaintext === 'string' && plaintext !== '') return hashKey(plaintext).slice(0, 22)
   return typeof hash === 'object' && hash !== null && 'value' in hash ? String(hash.value).slice(0, 22) : null
 }
-/** Hashes held to tell lines with the same key; some 100 bytes each. */
+/** Largest number of hashes kept to find repeated keys; about 100 bytes each. */
 const REMEMBERED_MAX = 1_000_000
 
-/** Calls answered before one ahead of them, at most: what is held, and what a stop sends again. */
+/** Largest number of answered calls behind an unanswered one: it bounds memory, and what is sent again after a stop. */
 const SENT_MAX = 256
 
 async function sendAll(client: Client, items: Item[]): Promise<Outcome> {
@@ -205,7 +205,7 @@ async function sendAll(client: Client, items: Item[]): Promise<Outcome> {
 const refusedOf = ({ line, lines }: Item, reason: string): Refused =>
   lines === 1 ? { line, reason } : { line, lines, reason }
 
-/** What a run that was killed refused after the last line it reckoned is refused again. */
+/** Removes refusals after the last counted line: the killed run wrote them, and this run will write them again. */
 function dropRefusedAfter(path: string, line: number): void {
   if (!existsSync(`${path}.refused`)) return
   const isDone = (text: string) => {
@@ -222,10 +222,10 @@ function dropRefusedAfter(path: string, line: number): void {
   else writeFileSync(`${path}.refused`, `${kept.join('\n')}\n`)
 }
 
-/** The server takes no more in one call. */
+/** Largest number of keys that the server takes in one call. */
 const KEYS_PER_CALL = 100
 
-/** @throws CallError when no answer comes, after several tries. */
+/** @throws CallError when several attempts get no answer. */
 async function sendBatch(client: Client, items: KeyItem[], outcome: Outcome): Promise<void> {
   const [only] = items
   if (only === undefined) return
@@ -249,19 +249,19 @@ async function sendBatch(client: Client, items: KeyItem[], outcome: Outcome): Pr
     } else if (cause.code === 'CONFLICT') {
       outcome.existing++
     } else {
-      // Of its place in the call, which nobody knows, only the line is told.
+      // The message names the key's place in the call. The line number replaces it.
       outcome.refused.push(refusedOf(only, cause.message.replace(/: 0\.(?=\w)/, ': ')))
     }
   }
 }
 
-/** Places in the call of those that are there already; none when the answer does not say. */
+/** Places in the call of keys that exist already. Empty when the answer does not say. */
 function existingOf({ code, message }: CallError): ReadonlySet<number> {
   const listed = code === 'CONFLICT' ? /: elements? (\d+(?:, \d+)*): /.exec(message)?.[1] : undefined
   return new Set(listed?.split(', ').map(Number))
 }
 
-/** Without the right root key nothing at all will be accepted, so that is no fault of a line. */
+/** False for a wrong or missing root key: then every key would be refused, and no line is at fault. */
 const isAboutTheKeys = ({ status, code }: CallError) =>
   status !== null && status < 500 && status !== 403 && status !== 429 && code !== null
 
@@ -281,11 +281,11 @@ async function sendPatiently(client: Client, items: KeyItem[]): Promise<void> {
   }
 }
 
-/** With the pauses between them about a minute: a server that is restarted may have much to recover. */
+/** With the pauses in between about a minute: a restarted server may have much to recover. */
 const ATTEMPTS_MAX = 16
 const PAUSE_MAX_MS = 5000
 
-/** Nothing done, unless this very import was begun before. */
+/** The progress of this very import, or of one that has not begun. */
 function readProgress(path: string, job: Job): Progress {
   const fresh: Progress = { job, line: 0, imported: 0, existing: 0, refused: 0 }
   try {
@@ -296,13 +296,13 @@ function readProgress(path: string, job: Job): Progress {
   }
 }
 
-/** Renamed into place: a kill in between leaves the one before. */
+/** Written by renaming, so that a kill leaves the previous file. */
 function writeProgress(path: string, progress: Progress): void {
   writeFileSync(`${path}.progress.part`, JSON.stringify(progress))
   renameSync(`${path}.progress.part`, `${path}.progress`)
 }
 
-/** On a terminal only, and on its stderr, so that what is printed can still be piped. */
+/** Shown only on a terminal, on stderr, so that stdout can be piped. */
 class ProgressBar implements Disposable {
   readonly #isShown = process.stderr.isTTY === true
   readonly #beganAt = performance.now()
@@ -316,7 +316,7 @@ class ProgressBar implements Disposable {
     this.#doneBefore = doneOf(progress)
   }
 
-  /** Ten times a second at most, and once more when it is the last. */
+  /** At most ten times a second, and always for the last one. */
   show(bytesRead: number, { isLast = false } = {}): void {
     if (!this.#isShown || (!isLast && performance.now() - this.#shownAt < 100)) return
     this.#shownAt = performance.now()
@@ -329,7 +329,7 @@ class ProgressBar implements Disposable {
     process.stderr.write(`\r${bar} ${Math.floor(share * 100)} %  ${done} keys  ${rate}/s\x1b[K`)
   }
 
-  /** Whatever is said next, an error too, has a line of its own. */
+  /** Ends the bar's line, so that following text has a line of its own. */
   leave(): void {
     if (this.#shownAt > 0) process.stderr.write('\n')
     this.#shownAt = 0

@@ -1,9 +1,9 @@
 const NUMBERS = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 } as const
 
 /**
- * Hears Ctrl-C and its like. They mostly come twice, from the terminal and from `bun run`, so what is done must be whole
- * after the first and harmless to ask for again.
- * @param heard Given the exit status by which shells know the signal.
+ * Handles Ctrl-C and similar signals. They often arrive twice, from the terminal and from `bun run`: `heard` must do
+ * everything the first time, and nothing harmful the second.
+ * @param heard Called with the exit status that shells use for the signal.
  */
 export function onInterrupt(heard: (status: number) => void): Disposable {
   const listeners = Object.entries(NUMBERS).map(([name, number]) => ({

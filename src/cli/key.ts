@@ -280,7 +280,7 @@ export const keyCommands: Command[] = [
   },
 ]
 
-/** One call changes one kind, all of it or nothing. */
+/** A call changes either roles or permissions, all of them or none. */
 function linkCommand({
   methods,
   ...command
@@ -309,7 +309,7 @@ function linkCommand({
   }
 }
 
-/** @throws UsageError when there is none. */
+/** The key's text. @throws UsageError when it is missing. */
 async function keyOf(given: Arguments): Promise<string> {
   const word = given.argument('key')
   const key = word === '-' ? (await given.terminal.readStdin()).trim() : word

@@ -8,14 +8,14 @@ import { configureLog } from '../log.ts'
 import { admitDatabase, explained } from '../server/admit.ts'
 import type { Command } from './arguments.ts'
 
-/** Brings the database to this version's state without serving: what a start does first, for those who want it apart. */
+/** Migrates the database without serving, for operators who want this step apart. A start does the same first. */
 export const migrateCommand: Command = {
   name: 'migrate',
   isLocal: true,
   about: 'bring the database up to date without serving',
   example: 'migrate',
   async run(given) {
-    // Its answer alone is on stdout: whoever reads that is a program.
+    // Only the result goes to stdout, so that programs can parse it.
     configureLog({ level: 'warn', isPretty: false })
     const { applied } = await migrateDatabase(readConfig(given.terminal.environment))
     given.print(applied.length === 0 ? 'nothing to apply' : `applied ${applied.join(', ')}`, { applied })

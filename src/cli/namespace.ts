@@ -132,7 +132,7 @@ function nameOf(given: Arguments): { namespaceId: string } | { namespaceName: st
 const listed = (client: Client, max?: number) =>
   client.list<Namespace>('ratelimits.listNamespaces', 'namespaces', {}, max)
 
-/** Deleting takes an id alone; people know names. @throws CallError */
+/** Deleting needs an id, people know names. @throws CallError */
 async function idOf(client: Client, name: string): Promise<string> {
   const found = (await listed(client)).find((namespace) => namespace.name === name)
   if (found !== undefined) return found.id

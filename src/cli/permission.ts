@@ -66,7 +66,7 @@ export const permissionCommands: Command[] = [
 
 const listed = (client: Client) => client.get<ListPermissionsReply>('permissions.listPermissions')
 
-/** The API takes ids alone; people know slugs. @throws CallError */
+/** The API takes ids, people know slugs. @throws CallError */
 async function idOf(given: Arguments, client: Client): Promise<string> {
   const word = given.argument('slug')
   if (given.has('id')) return word

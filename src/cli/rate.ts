@@ -2,10 +2,10 @@ import { parseDuration } from '../lib/written-time.ts'
 import { quoted } from './arguments.ts'
 import { UsageError } from './usage-error.ts'
 
-/** A limit as people write one. */
+/** A rate limit, as people write one. `duration` in ms. */
 export type Rate = { limit: number; duration: number }
 
-/** @param text `100/1m`, `10/s`. @returns null when it is no rate. */
+/** @param text `100/1m`, `10/s`. @returns null when it is not a rate. */
 export function parseRate(text: string): Rate | null {
   const [, count = '', window = ''] = /^(\d+)\/([0-9a-z]+)$/.exec(text) ?? []
   const limit = count === '' ? Number.NaN : Number(count)
@@ -22,7 +22,7 @@ export function readRate(option: string, text: string): Rate {
   throw new UsageError(`--${option} is ${quoted(text)}; it wants a rate such as 100/1m: 100 in each minute`)
 }
 
-/** @param text `name=100/1m`: a limit that verifications ask for by its name. @throws UsageError */
+/** @param text `name=100/1m`: a limit that verifications request by its name. @throws UsageError */
 export function readNamedRate(option: string, text: string): Rate & { name: string } {
   const at = text.lastIndexOf('=')
   const rate = at < 1 ? null : parseRate(text.slice(at + 1))

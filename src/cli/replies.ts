@@ -1,4 +1,4 @@
-/* What the server answers, as its v1 door describes it. */
+/* Replies of the server's v1 API. */
 
 export type { GetApiReply, ListApisReply } from '../doors/v1/apis/schema.ts'
 export type { ListEventsReply } from '../doors/v1/audit-events/schema.ts'

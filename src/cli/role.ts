@@ -84,7 +84,7 @@ export const roleCommands: Command[] = [
 
 const listed = (client: Client) => client.get<ListRolesReply>('permissions.listRoles')
 
-/** The API takes ids alone; people know names. @throws CallError */
+/** The API takes ids, people know names. @throws CallError */
 async function idOf(given: Arguments, client: Client): Promise<string> {
   const word = given.argument('name')
   if (given.has('id')) return word

@@ -5,9 +5,9 @@ import { FileError } from './import-file.ts'
 import { UsageError } from './usage-error.ts'
 
 /**
- * The root key in a file, or in what is piped in: on the command line, everyone who may list processes would see it.
+ * Reads the root key from a file or from stdin. On the command line, everyone who can list processes would see it.
  * @param path `-` = stdin.
- * @throws UsageError without the text, when that is none; FileError when there is nothing to read.
+ * @throws UsageError without the text, when it is not a root key; FileError when there is nothing to read.
  */
 export async function readRootKey(
   path: string,

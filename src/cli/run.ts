@@ -10,15 +10,15 @@ import { systemTerminal, type Terminal } from './terminal.ts'
 import { UsageError } from './usage-error.ts'
 
 /**
- * Runs what was typed; without words, the server.
- * @param typed What follows the program's name.
+ * Runs a command line; without words, the server.
+ * @param typed The words after the program's name.
  * @returns the exit status: 0 done, 1 refused or failed, 2 usage error.
  */
 export async function run(typed: readonly string[], terminal: Terminal = systemTerminal): Promise<number> {
   const isJson = typed.includes('--json')
   const words = typed.length === 0 ? ['serve'] : withOptionsLast(typed)
   const command = COMMANDS.find(({ name }) => startsWith(words, name)) ?? null
-  // A server goes on without its reader (log.ts).
+  // A server continues when the reader of its log is gone (log.ts).
   if (command !== serveCommand) terminal.allowClosedReader()
   try {
     if (command === null) return runWithout(words, terminal)
@@ -27,7 +27,7 @@ export async function run(typed: readonly string[], terminal: Terminal = systemT
       terminal.out(helpText(command))
       return 0
     }
-    // With `--json`, stderr holds the one error and nothing else.
+    // With `--json`, stderr contains only the error.
     if (command.tellsUnknownVariables !== true && !isJson) warnOfUnknownVariables(terminal)
     return (await command.run(parse(command, rest, terminal))) ?? 0
   } catch (cause) {
@@ -37,7 +37,7 @@ export async function run(typed: readonly string[], terminal: Terminal = systemT
   }
 }
 
-/** What names no command: help, the version, or a slip. @throws UsageError */
+/** Without a command: help, the version, or a mistake. @throws UsageError */
 function runWithout(words: readonly string[], terminal: Terminal): number {
   const [first = '', ...others] = words
   if (first === '--version' || first === '-v') {
@@ -58,7 +58,7 @@ function runWithout(words: readonly string[], terminal: Terminal): number {
   throw unknownCommand(named)
 }
 
-/** Of one command, of all that begin so, or of everything. @throws UsageError */
+/** Help for one command, a group of commands, or everything. @throws UsageError */
 function helpFor(named: readonly string[]): string {
   if (named.length === 0) return overviewText(GROUPS)
   const command = COMMANDS.find(({ name }) => name === named.join(' '))
@@ -68,7 +68,7 @@ function helpFor(named: readonly string[]): string {
   throw unknownCommand(named)
 }
 
-/** Words that may be a secret, put where a command should be, are not repeated. */
+/** The message does not repeat the words: a secret may have been typed in place of a command. */
 function unknownCommand(named: readonly string[]): UsageError {
   const words = named.filter((word) => !word.startsWith('-'))
   const isShown = words.length > 0 && words.every((word) => /^[a-z][a-z-]{0,24}$/i.test(word))
@@ -86,7 +86,7 @@ function unknownCommand(named: readonly string[]): UsageError {
 
 const NAMES = COMMANDS.map(({ name }) => name)
 
-/** The commands that begin with these words. */
+/** Commands whose names begin with these words. */
 const within = (words: readonly string[]) =>
   words.length === 0 ? [] : COMMANDS.filter(({ name }) => name.startsWith(`${words.join(' ')} `))
 
@@ -95,7 +95,7 @@ const startsWith = (words: readonly string[], name: string) =>
 
 const isHelpAsked = (words: readonly string[]) => words.includes('--help') || words.includes('-h')
 
-/** `tollgate --url http://… key list`: options of every command may stand before it. */
+/** `tollgate --url http://… key list`: common options may precede the command. */
 function withOptionsLast(typed: readonly string[]): string[] {
   const known = { ...CALL_OPTIONS, ...COMMON_OPTIONS }
   const ahead: string[] = []
@@ -112,7 +112,7 @@ function withOptionsLast(typed: readonly string[]): string[] {
   }
 }
 
-/** Of the same kind of thing: it shows the ids that `command` takes. */
+/** The command that lists the ids that `command` takes; null = there is none. */
 function listCommandOf(command: Command | null): string | null {
   if (command === null) return null
   const words = command.name.split(' ').slice(0, -1)
@@ -120,7 +120,7 @@ function listCommandOf(command: Command | null): string | null {
   return words.length > 0 && name !== command.name && NAMES.includes(name) ? name : null
 }
 
-/** A server logs them. */
+/** For commands other than the server, which logs unknown variables. */
 function warnOfUnknownVariables(terminal: Terminal): void {
   for (const { variable, nearest } of unknownVariables(terminal.environment))
     terminal.err(`${variable} is no variable of Tollgate and has no effect; the nearest is ${nearest}\n`)

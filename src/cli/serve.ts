@@ -17,8 +17,8 @@ export const serveCommand: Command = {
 }
 
 /**
- * Runs the server until a signal (`stopping.ts`). Exit status: 0 after a clean stop, 1 when the start fails or a stop does.
- * @param isJson Nothing but lines of JSON, whoever reads them.
+ * Runs the server until a signal (`stopping.ts`). Exit status: 0 after a clean stop, 1 when the start or the stop fails.
+ * @param isJson Write only lines of JSON, also on a terminal.
  */
 async function serve(isJson: boolean): Promise<void> {
   const stopping = new Stopping()
@@ -33,7 +33,7 @@ async function serve(isJson: boolean): Promise<void> {
     server = await startServer(config, { signal: stopping.signal })
   } catch (cause) {
     if (stopping.signal.aborted && cause === stopping.signal.reason) return stopping.startAborted()
-    // A bug: the log has its stack.
+    // A bug: the log gets the stack.
     if (!(cause instanceof ConfigError || cause instanceof StartError))
       log('error', 'start_failed', 'the start failed, which is a bug of Tollgate', { cause })
     else
@@ -43,9 +43,9 @@ async function serve(isJson: boolean): Promise<void> {
   if (!stopping.started(server)) announce(server, isJson)
 }
 
-/** Said last: whoever waits for it may send a signal at once. */
+/** Printed last: a program that waits for it may send a signal at once. */
 function announce({ places, url, rootKeyFile, isKeyNew, facts }: Server, isJson: boolean): void {
-  // Without a port there is no URL to read it at.
+  // Without a port no URL leads to the documentation.
   const docs = places.includes(url) ? `${url}/docs` : null
   if (isJson) {
     process.stdout.write(`${JSON.stringify({ event: 'listening', places, docs, rootKeyFile, ...facts })}\n`)
@@ -61,7 +61,7 @@ function announce({ places, url, rootKeyFile, isKeyNew, facts }: Server, isJson:
   process.stdout.write(lines.join(''))
 }
 
-/** Every variable with its default, in columns. */
+/** All variables with their defaults, in columns. */
 function variablesText(): string {
   const rows = Object.entries(VARIABLES)
   const width = Math.max(...rows.map(([name]) => name.length))

@@ -1,7 +1,7 @@
 import type { Arguments, Option } from './arguments.ts'
 import { UsageError } from './usage-error.ts'
 
-/* Options that mean the same in several commands. */
+/* Options with the same meaning in several commands. */
 
 export const NAME = { name: { value: '<text>', about: 'for people' } } satisfies Record<string, Option>
 
@@ -19,11 +19,11 @@ export const DESCRIPTION = {
 
 export const YES = { yes: { value: null, about: 'do it without asking' } } satisfies Record<string, Option>
 
-/** What is given as an argument is named by its id. */
+/** The switch `--id`, for commands whose argument is otherwise a name. @param instead What the argument otherwise is. */
 export const IS_ID = (instead: string) =>
   ({ id: { value: null, about: `the argument is an id, not ${instead}` } }) satisfies Record<string, Option>
 
-/** @throws UsageError where nobody can be asked. @returns whether to go on; a no is told. */
+/** @throws UsageError when nobody can answer. @returns whether to continue; prints a line when the answer is no. */
 export function isConfirmed(given: Arguments, question: string, otherwise: string): boolean {
   if (given.has('yes')) return true
   const answer = given.terminal.ask(`${question} This cannot be undone. [y/N]`)
@@ -33,7 +33,7 @@ export function isConfirmed(given: Arguments, question: string, otherwise: strin
   return false
 }
 
-/** A change that changes nothing has most likely forgotten its option. @throws UsageError */
+/** A change without any field: most likely an option was forgotten. @throws UsageError */
 export function requireChange(body: Record<string, unknown>, idFields: readonly string[]): void {
   const isChange = Object.entries(body).some(
     ([field, value]) => value !== undefined && !idFields.includes(field),

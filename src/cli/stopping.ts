@@ -2,16 +2,16 @@ import { readFileSync } from 'node:fs'
 import { systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 
-/** What can be stopped: a server that runs. */
+/** A running server. */
 type Stoppable = { stop(): Promise<void> }
 
 /**
- * Ends the process when it is asked to, by SIGTERM, SIGINT (Ctrl-C) or SIGHUP (the terminal was closed). States:
+ * Ends the process on SIGTERM, SIGINT (Ctrl-C) or SIGHUP (the terminal was closed). States:
  *
- * 1. Starting: a signal aborts {@link signal}, which the start heeds; what it has opened it closes.
- * 2. Running: a signal stops the server, which answers what is in flight and writes what was counted.
- * 3. Stopping: further signals within {@link ONE_WISH_MS} are the same wish, because a terminal signals the whole process
- *    group and `bun run`, `npm` and supervisors pass it on. A later one cuts the stop short; {@link STOP_MS} does too.
+ * 1. Starting: a signal aborts {@link signal}; the start then closes what it has opened.
+ * 2. Running: a signal stops the server, which answers requests in flight and writes its counts.
+ * 3. Stopping: further signals within {@link ONE_WISH_MS} are repetitions, as a terminal signals the whole process group
+ *    and `bun run`, `npm` and supervisors pass signals on. A later signal cuts the stop short, and so does {@link STOP_MS}.
  *
  * Exit status: 0 after a clean stop, 1 when it failed or was cut short.
  */
@@ -32,7 +32,7 @@ export class Stopping {
     return this.#aborting.signal
   }
 
-  /** From now on signals are taken. */
+  /** Begins to handle signals. */
   listen(): void {
     const names = (['SIGTERM', 'SIGINT', 'SIGHUP'] as const).filter(
       (name) => name !== 'SIGHUP' || !isHangupIgnored(),
@@ -40,7 +40,7 @@ export class Stopping {
     for (const name of names) process.on(name, () => this.receive(name))
   }
 
-  /** The start is over. @returns whether a signal came meanwhile: then the server is being stopped. */
+  /** Call it after the start. @returns true when a signal came meanwhile: the server is being stopped. */
   started(server: Stoppable): boolean {
     this.#server = server
     if (this.#since === null) return false
@@ -48,7 +48,7 @@ export class Stopping {
     return true
   }
 
-  /** The start ended without a server because a signal came. */
+  /** Call it when the start ended without a server because of a signal. */
   startAborted(): void {
     log('info', 'stopped', 'stopped')
     this.#exit(0)
@@ -91,8 +91,8 @@ export class Stopping {
 }
 
 /**
- * Whether whoever started this process had it ignore SIGHUP, as `nohup` does: then it is to outlive its terminal. Linux
- * tells; elsewhere a hangup always stops.
+ * True when the process was started with SIGHUP ignored, as by `nohup`, in order to outlive its terminal. Known on Linux
+ * only; elsewhere a hangup always stops the server.
  */
 function isHangupIgnored(): boolean {
   try {
@@ -103,7 +103,7 @@ function isHangupIgnored(): boolean {
   }
 }
 
-/** Further signals within this time are the same wish. */
+/** Signals within this time after the first one are repetitions, ms. */
 export const ONE_WISH_MS = 2000
-/** Supervisors mostly wait ten seconds before they kill. */
+/** Supervisors usually kill after ten seconds. */
 export const STOP_MS = 9500

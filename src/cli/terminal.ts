@@ -1,18 +1,18 @@
 import type { Environment } from '../config.ts'
 
-/** What a command reads and writes. A test gives its own, so that it need not start a process. */
+/** Input and output of a command. Tests pass their own, so that they need no process. */
 export type Terminal = {
-  /** Of what was asked for. */
+  /** Writes results. */
   out(text: string): void
-  /** Of what went wrong, and what else a person should know. */
+  /** Writes errors and notes for people. */
   err(text: string): void
-  /** All that is piped in. */
+  /** All input on stdin. */
   readStdin(): Promise<string>
-  /** What a person answers; null = nobody can be asked. */
+  /** A person's answer; null = nobody can be asked. */
   ask(question: string): string | null
-  /** From now on a reader who has seen enough, such as `head`, is no failure. */
+  /** From now on a closed stdout is not an error, as when `head` has read enough. */
   allowClosedReader(): void
-  /** Undefined = that of this process. */
+  /** Undefined = the environment of the process. */
   environment: Environment | undefined
 }
 

@@ -1,4 +1,4 @@
-/** Rows in columns as wide as their widest cell, numbers to the right. */
+/** Rows in columns, each as wide as its widest cell, with numbers aligned right. */
 export function tableText(head: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
   const shown = rows.map((row) => row.map((cell) => (typeof cell === 'number' ? cell : visible(cell))))
   const widths = head.map((title, column) =>
@@ -16,7 +16,7 @@ export function tableText(head: readonly string[], rows: readonly (readonly (str
   return [line(head), ...shown.map(line)].join('\n')
 }
 
-/** One thing, a line for each of its fields; what is undefined has none. */
+/** One line for each field of an object, without undefined ones. */
 export function fieldsText(fields: Readonly<Record<string, string | number | boolean | undefined>>): string {
   const shown = Object.entries(fields).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, visible(String(value))] as const],
@@ -25,10 +25,10 @@ export function fieldsText(fields: Readonly<Record<string, string | number | boo
   return shown.map(([name, value]) => `${name.padEnd(width)}  ${value}`.trimEnd()).join('\n')
 }
 
-/** In columns of the terminal: some characters take two, some none. */
+/** Width on a terminal: some characters take two columns, some none. */
 const widthOf = (text: string) => Bun.stringWidth(text)
 
-/** Names come from whoever may write them: what would move the cursor or hide text is shown instead of done. */
+/** Replaces characters that move the cursor or hide text by visible ones: other people choose names. */
 export const visible = (text: string) =>
   text.replace(
     // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
@@ -37,8 +37,8 @@ export const visible = (text: string) =>
   )
 
 /**
- * A bar for each pair, as long as both are together beside the longest: full for the first, hollow for the second. What
- * is not nothing shows.
+ * A bar for each pair, in proportion to the largest sum: full blocks for the first number, hollow ones for the second. A
+ * number above 0 gets at least one block.
  */
 export function barTexts(pairs: readonly (readonly [number, number])[]): string[] {
   const max = Math.max(1, ...pairs.map(([first, second]) => first + second))
@@ -48,13 +48,13 @@ export function barTexts(pairs: readonly (readonly [number, number])[]): string[
 
 const BAR_WIDTH = 30
 
-/** Milliseconds since the epoch as a person reads it, in UTC. */
+/** Unix ms as date and time in UTC, for people. */
 export const timeText = (ms: number) => new Date(ms).toISOString().slice(0, 16).replace('T', ' ')
 
-/** The same with seconds. */
+/** As {@link timeText}, with seconds. */
 export const secondText = (ms: number) => new Date(ms).toISOString().slice(0, 19).replace('T', ' ')
 
-/** The same where there may be none. */
+/** As {@link timeText}; `otherwise` when there is no time. */
 export const timeTextOr = (ms: number | undefined, otherwise: string) =>
   ms === undefined ? otherwise : timeText(ms)
 

@@ -71,7 +71,7 @@ function rangeOf(given: Arguments): { start: number; end: number; groupBy: strin
   return { start, end, groupBy }
 }
 
-/** A row a point of time, and beside it a bar: full for what was allowed, hollow for the rest. */
+/** A row for each point in time, with a bar: full blocks for allowed calls, hollow ones for others. */
 function show<P extends { time: number; total: number }>(
   names: readonly [string, string],
   points: readonly P[],
@@ -85,5 +85,5 @@ function show<P extends { time: number; total: number }>(
 }
 
 const HOUR_MS = 3_600_000
-/** A row an hour is too many from here on. */
+/** From this range on, rows are days instead of hours. */
 const DAYS_FROM_MS = 72 * HOUR_MS

@@ -73,7 +73,7 @@ export const workspaceCommands: Command[] = [
   },
 ]
 
-/** Which bounds there are the server knows. @throws UsageError */
+/** Passes names of bounds on unchecked: the server knows them. @throws UsageError */
 function readBounds(given: Arguments): Record<string, number> | null | undefined {
   const texts = given.listOrNone('bound')
   if (texts === undefined) return undefined

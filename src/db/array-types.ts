@@ -1,10 +1,10 @@
 import type { PostgresType } from 'postgres'
 
 /**
- * Arrays of one dimension, to and from Postgres' text form, for the types this program uses.
+ * Converts one-dimensional arrays from and to Postgres' text form, for the element types that this program uses.
  *
- * The driver can find such types out by itself, with a question on each new connection. That costs a round trip, and when
- * the connection breaks meanwhile nobody hears the rejection, which ends the process. So they are named here instead.
+ * The driver could read the types from the catalogue on each new connection. That costs a round trip, and if the connection
+ * breaks meanwhile the rejection is unhandled and ends the process. So the types are listed here.
  */
 export const arrayTypes = {
   int2Array: arrayType(1005, Number),
@@ -13,25 +13,25 @@ export const arrayTypes = {
   int8Array: arrayType(1016, Number),
 } satisfies Record<string, PostgresType>
 
-/** @param oid Number of the array type in Postgres' catalogue, the same everywhere. */
+/** @param oid Number of the array type in Postgres' catalogue, which is fixed. */
 function arrayType(oid: number, readElement: (text: string) => unknown) {
   return {
     to: oid,
     from: [oid],
-    // Large batches come as the text form already (usage/rollup.ts): they build it in one pass a column.
+    // Large batches arrive in text form: usage/rollup.ts builds it in one pass for each column.
     serialize: (list: readonly unknown[] | string) =>
       typeof list === 'string' ? list : `{${list.map(writeElement).join()}}`,
     parse: (text: string) => readArray(text, readElement),
   }
 }
 
-/** Texts are quoted whatever they hold, so that none can be taken for syntax or for NULL. */
+/** Always quotes texts, so that none reads as syntax or as NULL. */
 function writeElement(value: unknown): string {
   if (value === null || value === undefined) return 'null'
   return typeof value === 'string' ? `"${value.replace(/[\\"]/g, '\\$&')}"` : String(value)
 }
 
-/** `{a,"b c",NULL}`: quoted where needed, with backslashes before what would end the quotes. */
+/** Parses `{a,"b c",NULL}`: elements are quoted where needed, with backslashes before quotes and backslashes. */
 function readArray<T>(text: string, readElement: (text: string) => T): (T | null)[] {
   const elements: (T | null)[] = []
   for (const [, quoted, plain] of text.slice(1, -1).matchAll(/"((?:[^"\\]|\\.)*)"|([^,"]+)/gs)) {

@@ -4,8 +4,7 @@ import { BOUND_NAMES, type Bounds, type RefusingBound } from '../lib/workspace-b
 import type { AnySql } from './connect.ts'
 
 /**
- * A workspace has as much of something as it may have. The database counts and refuses (sql/0012); this is what a caller is
- * told of it.
+ * A workspace has reached one of its bounds. The database counts and refuses (sql/0012); this is the error for the caller.
  */
 export class BoundReached extends ApiError {
   override name = 'BoundReached'
@@ -21,10 +20,10 @@ export class BoundReached extends ApiError {
   }
 }
 
-/** Counted in one key, role or namespace, so that the rest of the workspace may have room. */
+/** True for bounds within one key, role or namespace: the rest of the workspace may still have room. */
 export const isOfOnePlace = (bound: RefusingBound): boolean => bound.includes('Per')
 
-/** What is full. */
+/** Says which bound is reached. */
 const TEXTS: Record<RefusingBound, string> = {
   apis: 'the workspace has no room for more APIs',
   keys: 'the workspace has no room for more keys',
@@ -45,7 +44,7 @@ const TEXTS: Record<RefusingBound, string> = {
   workspaces: 'the server has no room for more workspaces',
 }
 
-/** The refusal that a failure of a statement means; null = it means something else. */
+/** The refusal behind a failed statement; null when it failed for another reason. */
 export function boundReachedBy(cause: unknown): BoundReached | null {
   if (!(cause instanceof Error && 'code' in cause && cause.code === 'TGB01' && 'detail' in cause)) return null
   const { workspaceId, name, used, value } = JSON.parse(String(cause.detail)) as {
@@ -53,11 +52,14 @@ export function boundReachedBy(cause: unknown): BoundReached | null {
     name: RefusingBound
     used: number
     value: number
-  } // written by refuse_beyond_bound
+  } // the database function refuse_beyond_bound wrote it
   return new BoundReached(workspaceId, name, { used, value })
 }
 
-/** Refuses more of something in one place (a namespace, a key) than the workspace may have there. Asked under its lock. */
+/**
+ * Refuses more rows in one place (a namespace, a key) than its bound. Call it under the lock of that place.
+ * @throws an error that {@link boundReachedBy} recognises.
+ */
 export async function requireBound(
   tx: AnySql,
   workspaceId: string,
@@ -67,8 +69,8 @@ export async function requireBound(
 }
 
 /**
- * Refuses permissions of one key or role that are more, in number or in bytes of their slugs, than it had and than it may
- * have. Asked under its lock.
+ * Refuses permissions of one key or role that exceed the bound and grow, in number or in bytes of slugs. Existing excess is
+ * allowed. Call it under the lock of the key or role.
  */
 export async function requirePermissionBounds(
   tx: AnySql,
@@ -83,7 +85,7 @@ export async function requirePermissionBounds(
              require_bound(${workspaceId}, ${`permissionBytesPer${of}`}, ${bytes})`
 }
 
-/** Of the permissions of one key or role. */
+/** Number and bytes of the slugs of one key or role. */
 export type SlugsSize = { rows: number; bytes: number }
 
 export const sizeOfSlugs = (slugs: readonly string[]): SlugsSize => ({
@@ -95,8 +97,8 @@ export const bytesOfSlugs = (slugs: readonly string[]) =>
   slugs.reduce((sum, slug) => sum + Buffer.byteLength(slug), 0)
 
 /**
- * What has fewer rows from now on, where no trigger says it (see `count_keys` in sql/0012).
- * @param rows How many went.
+ * Subtracts rows from a workspace's count, for tables without a trigger (see `count_keys` in sql/0012).
+ * @param rows How many rows were removed.
  */
 export async function countGone(
   tx: AnySql,
@@ -106,7 +108,7 @@ export async function countGone(
   if (rows > 0) await tx`select count_rows(${workspaceId}, ${name}, ${-rows}::bigint)`
 }
 
-/** Makes these the bounds of all workspaces. Of several servers on one database the one that started last says it. */
+/** Sets the bounds of all workspaces. Of several servers on one database, the one that started last decides. */
 export async function setBounds(tx: AnySql, bounds: Bounds): Promise<void> {
   const changed = await tx<{ name: string }[]>`
     insert into bounds (name, value)
@@ -119,7 +121,7 @@ export async function setBounds(tx: AnySql, bounds: Bounds): Promise<void> {
     await takeBackRoom(tx, { names: changed.map(({ name }) => name), workspaceId: null })
 }
 
-/** Gives one workspace bounds of its own; null = those of all. Its row is held by the caller. */
+/** Sets one workspace's own bounds; null = those of all workspaces. The caller holds the lock of its row. */
 export async function setOwnBounds(
   tx: AnySql,
   workspaceId: string,
@@ -130,7 +132,7 @@ export async function setOwnBounds(
   await takeBackRoom(tx, { names: BOUND_NAMES, workspaceId })
 }
 
-/** What was dealt out by other bounds counts no more: who needs room next has it dealt out anew. */
+/** Takes back room reserved under the old bounds: the next insert reserves it again. */
 async function takeBackRoom(
   tx: AnySql,
   { names, workspaceId }: { names: readonly string[]; workspaceId: string | null },

@@ -3,43 +3,43 @@ import { type DatabaseUrl, readDatabaseUrl } from '../lib/database-url.ts'
 import { arrayTypes } from './array-types.ts'
 import { dialer } from './dial.ts'
 
-/** How a thread reaches the database. Plain data: it crosses to worker threads. */
+/** The address of the database. Plain data, so that it can be sent to worker threads. */
 export type DatabaseAddress = (
   | {
       kind: 'url'
       url: string
-      /** A pooler is in between: no session is ours, so nothing may be set in one, named in one or listened for. */
+      /** A pooler is in between: sessions change, so nothing may be set, prepared or listened for in one. */
       isPooled?: boolean
-      /** Where the tables are, when that is not what the role's own search path says. */
+      /** The schema of the tables, when it is not first in the role's search path. */
       schema?: string
     }
-  /** The embedded database behind its Unix socket. */
+  /** The embedded database on its Unix socket. */
   | { kind: 'embedded'; socketPath: string }
 ) & {
-  /** Who must answer there, once that is known: another database, say an empty standby, is as good as none. */
+  /** Id of the expected database, once known. Another one, such as an empty standby, counts as unavailable. */
   databaseId?: string
 }
 
 type Int8AsNumber = { int8: number }
 
-/** A pool of connections, one a thread. `int8` comes back as a number: ours are times and counts below 2^53. */
+/** A pool of connections, one for each thread. `int8` is read as a number: all values are times and counts below 2^53. */
 export type Sql = postgres.Sql<Int8AsNumber>
-/** What runs statements, be it a pool or a transaction. */
+/** Runs statements: a pool or a transaction. */
 export type AnySql = postgres.ISql<Int8AsNumber>
-/** The same, where it must be inside a transaction. See `transactions.ts`. */
+/** As {@link AnySql}, inside a transaction. See `transactions.ts`. */
 export type Transaction = AnySql
 
-/** Told of each statement as it is sent, without its parameters. */
+/** Called with the text of each statement when it is sent, without parameters. */
 export type OnStatement = (text: string) => void
 
 /**
- * Opens a pool; connections are made when first used.
- * @param options.connectionsMax Connections of this thread at most. The embedded database has one at heart, so more
- *   than two only wait for one another there.
- * @param options.statementTimeoutMs Postgres itself ends what takes longer, and a connection is sent nothing before
- *   it has answered: what waits behind a slow statement can still be taken back. Not the embedded database: its connections
- *   share one session.
- * @param options.onClose Called for each connection that closes, whoever closed it.
+ * Opens a pool. Connections are opened on first use.
+ * @param options.connectionsMax Largest number of connections. The embedded database has one session, so more than two only
+ *   wait for each other.
+ * @param options.statementTimeoutMs Postgres itself ends longer statements, and a connection sends the next statement only
+ *   after the answer to the last, so queued statements can be cancelled. Not for the embedded database, whose connections
+ *   share a session.
+ * @param options.onClose Called for each connection that closes, for any reason.
  */
 export function connect(
   address: DatabaseAddress,
@@ -56,10 +56,10 @@ export function connect(
     fetch_types: false,
     onnotice: () => {},
     onclose: () => options.onClose?.(),
-    // Not even an empty function: with one, the driver's errors show the parameters of their statement.
+    // Left undefined when unused: with any function, the driver's errors contain the statement's parameters.
     ...(onStatement === undefined ? {} : { debug: (_: number, text: string) => onStatement(text) }),
     connect_timeout: 5,
-    // Else the driver ends each after 30 to 60 minutes, be it between two statements of a transaction.
+    // The driver's default ends connections after 30 to 60 minutes, even between two statements of a transaction.
     max_lifetime: null,
   }
   if (address.kind === 'url') {
@@ -88,14 +88,17 @@ export function connect(
   })
 }
 
-/** One host without TLS is the driver's own affair; anything else is dialled here. Never TLS by the driver. */
+/**
+ * The driver dials a single host without TLS itself; everything else goes through {@link dialer}. The driver never does
+ * TLS.
+ */
 function placeOf(url: DatabaseUrl) {
   const [{ host, port } = { host: 'localhost', port: 5432 }] = url.hosts
   const place = {
     host,
     port,
     ssl: false,
-    // The driver knows one limit for all hosts.
+    // The driver has one limit for all hosts together.
     connect_timeout: url.connectTimeoutSeconds * url.hosts.length,
   }
   const isPlain = url.hosts.length === 1 && url.tls.mode === 'disable' && !host.includes(':')
@@ -104,8 +107,9 @@ function placeOf(url: DatabaseUrl) {
 }
 
 /**
- * What this program relies on, whatever database and role are set to. Time limits are ours: a statement has that of its
- * request, and some writes are given minutes. Poolers refuse most of it: there `inspect.ts` looks whether it is so already.
+ * Session settings that this program relies on, whatever the defaults of the database and role. Time limits are the
+ * program's own: a statement has that of its request, and some writes take minutes. Poolers refuse most settings; for them
+ * `inspect.ts` checks that they are in effect.
  */
 function startupParameters(
   url: DatabaseUrl,
@@ -120,14 +124,14 @@ function startupParameters(
     ...(schema === undefined ? {} : { search_path: quoted(schema) }),
   }
   const all: Record<string, string> = isPooled === true ? asked : { ...asked, ...ours }
-  return all as Partial<postgres.ConnectionParameters> // as texts: of a number 0 the driver thinks that it is not set
+  return all as Partial<postgres.ConnectionParameters> // as texts: the driver treats the number 0 as unset
 }
 
 export const SESSION_SETTINGS = {
   default_transaction_isolation: 'read committed',
   lock_timeout: '0',
   idle_session_timeout: '0',
-  // A server that stopped in the middle of a transaction must not hold its locks for ever.
+  // If a server hangs in the middle of a transaction, its locks must not stay for ever.
   idle_in_transaction_session_timeout: '60000',
   bytea_output: 'hex',
   extra_float_digits: '1',
@@ -138,7 +142,7 @@ export const SESSION_SETTINGS = {
 
 const quoted = (name: string) => `"${name.replaceAll('"', '""')}"`
 
-/** Asks for nothing: whether the database answers. @throws the driver's error when it does not. */
+/** Checks that the database answers. @throws the driver's error when it does not. */
 export async function ping(sql: AnySql): Promise<void> {
   await sql`select 1`
 }

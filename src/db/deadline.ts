@@ -1,19 +1,21 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 
-/** A request in whose time something is asked of the database. */
+/** A request that makes database statements. */
 export type AskingRequest = {
-  /** On the clock of `performance.now()`, ms: when the time limit of what it asks began. */
+  /** When the request's time limit for the database began, ms of `performance.now()`. */
   readonly waitsSince: number
-  /** What is still asked then is nobody's: a loop that serves others, begun by this one. */
+  /**
+   * True after the answer. Statements made then, by a shared loop that this request started, are not part of the request.
+   */
   readonly isAnswered: boolean
 }
 
 const requests = new AsyncLocalStorage<AskingRequest>()
 
 /**
- * What `work` asks of the database, however many statements, shares one time limit that began with the request. Without
- * it each statement would have its own, and a slow database would let a client wait for the sum of them.
- * @param args What `work` is called with: every request comes this way, and a function made for each would be garbage.
+ * Runs `work` so that all its statements share one time limit, which began with the request. With a limit for each
+ * statement, a slow database would make the client wait for the sum.
+ * @param args Arguments of `work`: passed on, because a closure for each request would be garbage.
  */
 export const duringRequest = <A extends unknown[], T>(
   request: AskingRequest,
@@ -21,11 +23,14 @@ export const duringRequest = <A extends unknown[], T>(
   ...args: A
 ): T => requests.run(request, work, ...args)
 
-/** When the time limit of what is asked now began: with its request, if it has one. */
+/** When the current time limit began: with the request, or now when there is none. Ms of `performance.now()`. */
 export function startOfWait(): number {
   const request = requests.getStore()
   return request === undefined || request.isAnswered ? performance.now() : request.waitsSince
 }
 
-/** What `work` asks of the database is for others than the request in which it happens to run, and has a time limit of its own. */
+/**
+ * Runs `work` outside the current request, for loops that serve several requests. Its statements have time limits of their
+ * own.
+ */
 export const apartFromRequest = <T>(work: () => T): T => requests.exit(work)

@@ -12,25 +12,25 @@ import type { DatabaseUrl, Tls } from '../lib/database-url.ts'
 import { systemTimers, within } from '../lib/timers.ts'
 
 /**
- * Opens connections to the hosts of a `DATABASE_URL` for the driver, which takes what {@link dialer} returns for a socket.
- * Its own way was refused: version 3.4.9 splits an IPv6 address at its colons, asks hosts that refuse over and over without
- * ever failing, speaks TLS to a server that said it has none, and compares the certificate of an address with `localhost`.
+ * Opens connections to the hosts of a `DATABASE_URL`. The driver takes what {@link dialer} returns for a socket. The
+ * driver's own way is not enough: 3.4.9 splits IPv6 addresses at colons, retries refusing hosts for ever, speaks TLS to a
+ * server that declined it, and compares the certificate of an address with `localhost`.
  *
- * 1. Hosts are tried in turn, first the one that was taken last. One that refuses, does not answer in time, is starting up
- *    or, where that is wanted, takes no writes, is passed over.
- * 2. Whether it takes writes, it says itself before it is first ready: Postgres reports `in_hot_standby` and
- *    `default_transaction_read_only` since version 14. A pooler may not; then it counts.
- * 3. When none is left, one that takes no writes is taken; without one, the connection fails with what the last host said.
+ * 1. Hosts are tried in turn, beginning with the last one used. A host is skipped when it refuses, does not answer in time,
+ *    is starting up, or is read-only although the URL wants a writable one.
+ * 2. Read-only is known before the first ReadyForQuery: since version 14 Postgres reports `in_hot_standby` and
+ *    `default_transaction_read_only`. A pooler may not report them; then it counts as writable.
+ * 3. When all are skipped, a read-only host is taken; if there is none, the connection fails with the last host's error.
  */
 export function dialer(
   url: Pick<DatabaseUrl, 'hosts' | 'tls' | 'connectTimeoutSeconds' | 'wantsWritable'>,
 ): () => Socket {
   const state: Dialing = { at: 0, passedOver: 0 }
-  // The driver asks for no more than what an EventEmitter and the methods below have.
+  // The driver uses nothing but an EventEmitter and the methods below.
   return () => new DialledSocket(url, state) as unknown as Socket // see above
 }
 
-/** Of one pool: where to begin, and how many hosts in a row were passed over after they had answered. */
+/** State of one pool: the next host, and how many hosts in a row were skipped after they had answered. */
 type Dialing = { at: number; passedOver: number }
 
 class DialledSocket extends EventEmitter {
@@ -38,12 +38,12 @@ class DialledSocket extends EventEmitter {
   host = ''
   port = 0
   private inner: Socket | null = null
-  /** What the driver wrote before there was a connection. */
+  /** Bytes that the driver wrote before the connection was open. */
   private early: Buffer[] = []
   private startup: Startup | null = null
-  /** Ends what is being opened. */
+  /** Aborts the connection that is being opened. */
   private giveUp: () => void = () => {}
-  /** The host that was dialled, counted on over all rounds. */
+  /** Index of the dialled host, counted over all rounds. */
   private at = 0
 
   constructor(
@@ -75,7 +75,7 @@ class DialledSocket extends EventEmitter {
     }
   }
 
-  /** By no more than this the driver says that it has given up a connection which is not open yet. */
+  /** The driver signals only by this that it has given up a connection that is not open yet. */
   override removeListener(name: string, listener: Parameters<EventEmitter['removeListener']>[1]): this {
     super.removeListener(name, listener)
     if (name === 'connect' && this.readyState === 'opening') queueMicrotask(() => this.destroy())
@@ -99,7 +99,7 @@ class DialledSocket extends EventEmitter {
     const { passedOver } = this.state
     const takesAny = passedOver >= hosts.length - 1
     let failure = await this.dialSome(Math.max(1, hosts.length - passedOver), { takesAny })
-    // One that takes no writes is better than none: what is known is read there.
+    // A read-only host is better than none: it can verify known keys.
     if (failure !== null && passedOver > 0) failure = await this.dialSome(hosts.length, { takesAny: true })
     if (failure === null) return
     this.state.passedOver = 0
@@ -107,7 +107,7 @@ class DialledSocket extends EventEmitter {
     this.close(true)
   }
 
-  /** @returns null once one is connected, or nobody wants it any more; else why the last is not. */
+  /** @returns null when one is connected or no longer wanted; otherwise the error of the last host. */
   private async dialSome(count: number, options: { takesAny: boolean }): Promise<unknown> {
     const { hosts, tls, connectTimeoutSeconds } = this.url
     let failure: unknown = null
@@ -148,10 +148,10 @@ class DialledSocket extends EventEmitter {
   private receive(bytes: Buffer): void {
     const verdict = this.startup?.read(bytes) ?? 'taken'
     if (verdict === 'next') {
-      // The driver connects anew when a connection closes before it was ready, without an error.
+      // When a connection closes before it was ready, without an error, the driver connects again.
       if (this.goOn()) this.state.passedOver++
       this.inner?.removeAllListeners()
-      this.inner?.on('error', () => {}) // it is given up
+      this.inner?.on('error', () => {}) // no longer used
       this.inner?.destroy()
       this.close(false)
       return
@@ -163,7 +163,7 @@ class DialledSocket extends EventEmitter {
     this.emit('data', bytes)
   }
 
-  /** To the next host, unless another connection has gone on from this one meanwhile. @returns whether it was us. */
+  /** Moves to the next host, unless another connection already did. @returns whether this call moved. */
   private goOn(): boolean {
     if (this.state.at !== this.at) return false
     this.state.at++
@@ -177,12 +177,12 @@ class DialledSocket extends EventEmitter {
   }
 }
 
-/** Reads what a server says before it is first ready. */
+/** Reads the server's messages before its first ReadyForQuery. */
 class Startup {
   private held: Buffer = Buffer.alloc(0)
   constructor(private readonly options: Pick<DatabaseUrl, 'wantsWritable'>) {}
 
-  /** @returns whether the host is taken, passed over, or not known yet. */
+  /** @returns whether to use the host, to try the next, or to read on. */
   read(bytes: Buffer): 'taken' | 'next' | 'unknown' {
     this.held = Buffer.concat([this.held, bytes])
     while (this.held.length >= 5) {
@@ -192,7 +192,8 @@ class Startup {
       const body = this.held.toString('utf8', 5, size)
       this.held = this.held.subarray(size)
       if (type === 'Z') return 'taken'
-      // It starts or stops. Any other refusal is of who asks, and is the same everywhere.
+      // Code 57P03: the server is starting or stopping. Other errors concern the client and would be the same on every
+      // host.
       if (type === 'E') return body.includes('C57P03\0') ? 'next' : 'taken'
       const isReadOnly = /^(in_hot_standby|default_transaction_read_only)\0on\0/.test(body)
       if (type === 'S' && isReadOnly && this.options.wantsWritable) return 'next'
@@ -201,7 +202,7 @@ class Startup {
   }
 }
 
-/** @throws Error when it cannot be had within the time, or is given up meanwhile. */
+/** @throws Error when the connection does not open in time, or is given up meanwhile. */
 async function open(
   at: { host: string; port: number },
   tls: Tls,
@@ -239,20 +240,20 @@ async function open(
   } catch (cause) {
     for (const each of [socket, current]) {
       each.removeAllListeners()
-      each.on('error', () => {}) // why it is given up is told already
+      each.on('error', () => {}) // the error is already reported
       each.destroy()
     }
     throw cause
   }
 }
 
-/** Asks for TLS as Postgres wants it: eight bytes, and one in return. */
+/** Sends Postgres' SSLRequest, eight bytes. The answer is one byte. */
 async function hasTls(socket: Socket): Promise<boolean> {
   const request = Buffer.alloc(8)
   request.writeUInt32BE(8, 0)
   request.writeUInt32BE(80877103, 4)
   const answer = await event<Buffer>(socket, 'data', () => socket.write(request))
-  // More than that came from somebody in between, who wants it to be taken for encrypted.
+  // More bytes were injected by a man in the middle, to be taken for encrypted ones.
   if (answer.length === 1 && answer[0] === 0x53) return true
   if (answer.length === 1 && answer[0] === 0x4e) return false
   throw failureOf('NO_TLS', 'the server does not know the question for TLS')
@@ -283,7 +284,7 @@ function readPem(path: string, name: string): Buffer {
   }
 }
 
-/** @returns what the event brings. @throws the error, or Error when the connection closes instead. */
+/** Waits for one event. @returns its argument. @throws the socket's error, or Error when the connection closes instead. */
 function event<T = void>(socket: Socket, name: string, begin = () => {}): Promise<T> {
   return new Promise((resolve, reject) => {
     socket.once(name, resolve)

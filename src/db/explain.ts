@@ -1,15 +1,15 @@
 import type { DatabaseUrl } from '../lib/database-url.ts'
 
 /**
- * Why a database could not be used, in one line that says what to do. What is not known here is told as the driver or
- * Postgres says it. No password is repeated: neither of them puts one into its messages.
+ * Explains in one line why a database cannot be used and what to do. Unknown errors are shown in the words of the driver or
+ * Postgres. These never contain the password.
  */
 export function explain(cause: unknown, url: Pick<DatabaseUrl, 'hosts' | 'user' | 'database'>): string {
   const error = cause instanceof Error ? cause : new Error(String(cause))
   const said = error.message.replace(/\s*\n\s*/g, ' ')
   const code = 'code' in error ? String(error.code) : ''
   const answeredFrom = 'address' in error && typeof error.address === 'string' ? error.address : null
-  // Of a name it tells what it stands for; of an address, nothing.
+  // The address that a host name resolved to. Empty when the URL has the address itself.
   const address =
     answeredFrom === null || url.hosts.some(({ host }) => host === answeredFrom) ? '' : ` (${answeredFrom})`
   const where = url.hosts
@@ -61,7 +61,7 @@ export function explain(cause: unknown, url: Pick<DatabaseUrl, 'hosts' | 'user' 
       return `${role} lacks a right: ${said}; grant it, or connect as the owner of Tollgate's tables`
     case '25006':
       return `${where} is read only: ${said}; connect to the primary`
-    // Of poolers, whatever they mean by it.
+    // Used by poolers for various errors.
     case '08P01':
       if (/SSL required|TLS required/i.test(said))
         return `${where} takes no connection without TLS; add ?sslmode=require to DATABASE_URL (${said})`

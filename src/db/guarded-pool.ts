@@ -15,20 +15,20 @@ import { requireDatabase } from './settings.ts'
 import { Transactions } from './transactions.ts'
 
 /**
- * A pool that never lets its caller wait for long: a database that is frozen, slow or gone costs a request some time once,
- * and the requests after it nothing. All that one request asks shares its time limit (`deadline.ts`).
+ * A pool whose callers never wait for long. A frozen, slow or absent database delays requests once; later ones fail at
+ * once. All statements of one request share its time limit (`deadline.ts`).
  *
- * `up`       statements run. One that takes a quarter of `timeoutMs` → `suspect`; a connection that breaks → `reconnecting`.
- * `suspect`  statements run; a probe on a connection of its own asks. Answered → `up`; not within half of `timeoutMs` → `down`.
- * `reconnecting` as `suspect`, but statements wait for the probe: whoever answers next may be an empty standby.
- * `down`     every statement fails at once; the probe is repeated until it is answered → `up`.
+ * `up`       statements run. One that takes a quarter of `timeoutMs` → `suspect`; a connection that breaks →
+ * `reconnecting`. `suspect`  statements run; a probe runs on a connection of its own. Answered → `up`; not within half of
+ * `timeoutMs` → `down`. `reconnecting` as `suspect`, but statements wait for the probe: the next server that answers may be
+ * an empty standby. `down`     every statement fails at once; the probe is repeated until it is answered → `up`.
  *
- * After a broken connection, a given-up statement or a refused write all that follow get fresh connections; the old ones finish
- * what they had begun. So a single statement or a commit that was given up may still be carried out: who must know asks
- * {@link QueryGivenUp.settled}. Why: docs/decisions/0009.
+ * After a broken connection, a given-up statement or a refused write, new statements use new connections; the old ones
+ * finish what they had begun. So a given-up statement or commit may still be carried out: {@link QueryGivenUp.settled}
+ * tells when it ended. Why: docs/decisions/0009.
  */
 export class GuardedPool {
-  /** For everyone to use; stays the same over outages. */
+  /** Runs statements. The same object before, during and after outages. */
   readonly sql: AnySql
   readonly #address: DatabaseAddress
   readonly #options: {
@@ -40,29 +40,30 @@ export class GuardedPool {
   #pool: Sql
   #transactions: Transactions
   #state: 'up' | 'suspect' | 'reconnecting' | 'down' = 'up'
-  /** Connections that broke: an answer to a probe says nothing of those that broke after it was asked. */
+  /** Number of broken connections. A probe that was sent before the last loss proves nothing about it. */
   #losses = 0
   /** Resolves when a probe is answered, for statements held in `reconnecting`. */
   #found = Promise.withResolvers<void>()
-  /** When the database last answered anything. */
+  /** When the database last answered, ms of `performance.now()`. */
   #answeredAt = Number.NEGATIVE_INFINITY
-  /** The question under way, for all who ask {@link condition} meanwhile. */
+  /** The running check, shared by concurrent callers of {@link condition}. */
   #asking: Promise<DatabaseCondition> | null = null
   #refreshedAt = Number.NEGATIVE_INFINITY
-  /** What a probe has said; a statement that was refused is a reason to probe. */
+  /** The result of the last probe. A statement refused as read-only also starts a probe. */
   #isReadOnly = false
   #isProbingWrites = false
   readonly #waiting = new Set<Waiting>()
   #ticker: Timer | null = null
-  /** Of all pools of all threads: they see the same database. */
+  /** Shared by the pools of all threads: they use the same database. */
   readonly #outage = new Episode('database')
   readonly #writesRefused = new Episode('database writes')
   #isStopped = false
 
   /**
-   * @param options.timeoutMs How long a request may wait for all it asks; a statement or transaction outside of one.
-   * @param options.endsGivenUp Whether Postgres ends a statement that takes that long, too. Only for what reads: of a
-   *   write, it is better to know one day that it was carried out.
+   * @param options.timeoutMs Longest wait of a request for all its statements; outside a request, of one statement or
+   *   transaction.
+   * @param options.endsGivenUp Postgres also ends statements that take that long. Only for reads: a given-up write should
+   *   complete.
    */
   constructor(
     address: DatabaseAddress,
@@ -86,8 +87,8 @@ export class GuardedPool {
   }
 
   /**
-   * Whether the database answers and takes writes: known at once while it is away, or when it answered anything within the
-   * last second; else it is asked, once for all who want to know.
+   * Whether the database answers and takes writes. Known without asking while it is away, or when it answered within the
+   * last second. Otherwise it is asked, once for all concurrent callers.
    */
   condition(): DatabaseCondition | Promise<DatabaseCondition> {
     if (this.#state === 'down') return 'away'
@@ -99,17 +100,17 @@ export class GuardedPool {
     return this.#asking
   }
 
-  /** Whether it is known not to answer; nobody is asked. */
+  /** True when the database is known to be away. Does not ask it. */
   get isAway(): boolean {
     return this.#state === 'down'
   }
 
-  /** Whether it is known to take no writes; nobody is asked. */
+  /** True when the database is known to be read-only. Does not ask it. */
   get isReadOnly(): boolean {
     return this.#isReadOnly
   }
 
-  /** An answer that takes long is a no, and is remembered by the statement itself, which goes on. */
+  /** A slow answer counts as no answer. The pool notices the slow statement itself. */
   async #ask(): Promise<DatabaseCondition> {
     const answer = this.#watch(() => isReadOnly(this.#pool)).then(
       (refuses) => {
@@ -123,8 +124,8 @@ export class GuardedPool {
 
   /**
    * Runs `work` in one transaction, all of it within the time limit.
-   * @param options.timeoutMs Where the pool's own is too short for the work: that long from now on.
-   * @throws what `work` throws, with nothing written.
+   * @param options.timeoutMs A longer time limit than the pool's, counted from now.
+   * @throws the error of `work`, with nothing written.
    */
   transaction<T>(
     work: (tx: Transaction) => T | Promise<T>,
@@ -141,25 +142,25 @@ export class GuardedPool {
 
   async end(options: { timeout: number }): Promise<void> {
     this.#isStopped = true
-    // It no longer knows.
+    // After a stop the outage's end would not be noticed.
     this.#outage.end()
     this.#writesRefused.end()
     if (this.#ticker !== null) clearInterval(this.#ticker)
     await Promise.all([this.#pool.end(options), this.#transactions.end(options)])
   }
 
-  /** The pool of the moment, behind a face that stays. */
+  /** Forwards to the current pool, so that callers can keep one object. */
   #guarded(): AnySql {
     return new Proxy(this.#pool, {
       apply: (_, self, args) => {
         const query: unknown = Reflect.apply(this.#pool, self, args)
-        return query instanceof Promise ? this.#guardQuery(query) : query // a fragment or an identifier is no statement
+        return query instanceof Promise ? this.#guardQuery(query) : query // a fragment or an identifier is not a statement
       },
       get: (_, name) => Reflect.get(this.#pool, name),
     })
   }
 
-  /** A statement runs when somebody asks for its result; so that is where it is watched. */
+  /** A driver's query runs when its result is awaited, so the watch begins there. */
   #guardQuery(query: Promise<unknown>): Promise<unknown> {
     const run = query.then.bind(query)
     const onGivenUp = () => cancelIfQueued(query)
@@ -192,7 +193,7 @@ export class GuardedPool {
       const waiting: Waiting = {
         since,
         endsAt,
-        // A quarter of what it may take.
+        // A quarter of its time.
         doubtAt: since + (timeoutMs ?? this.#timeoutMs) / 4,
         giveUp: (reason) => {
           this.#waiting.delete(waiting)
@@ -221,7 +222,7 @@ export class GuardedPool {
     })
   }
 
-  /** One timer for all that wait, and none while nothing does. */
+  /** One timer for all waiting statements, and none while there are none. */
   #tick(): void {
     const now = performance.now()
     for (const { since, doubtAt, endsAt, giveUp } of this.#waiting) {
@@ -236,7 +237,7 @@ export class GuardedPool {
     this.#ticker = null
   }
 
-  /** Half a tick early rather than one late; so what is asked after something was given up finds no time left. */
+  /** Half a tick early rather than late, so that a statement made after a given-up one finds no time left. */
   #isTimeUp(endsAt: number, now: number): boolean {
     return now > endsAt - this.#timeoutMs / 16
   }
@@ -270,8 +271,8 @@ export class GuardedPool {
   }
 
   /**
-   * From now on on fresh connections: the old ones have time to finish. Many statements fail together when one connection
-   * breaks, so once in a while is enough.
+   * Replaces the pools: new statements use new connections, old ones have time to finish. Many statements fail together
+   * when a connection breaks, so this does nothing when it ran a moment ago.
    */
   #refresh(): void {
     const now = performance.now()
@@ -280,7 +281,7 @@ export class GuardedPool {
     const old = [this.#pool, this.#transactions]
     this.#pool = this.#connect()
     this.#transactions = this.#openTransactions()
-    // What fails there is told to whoever waits for it.
+    // Errors of running statements go to their callers.
     for (const each of old) each.end({ timeout: SETTLE_SECONDS }).catch(() => {})
   }
 
@@ -335,7 +336,7 @@ export class GuardedPool {
         refuses = await isReadOnly(sql)
       })
       if (failure === null && !refuses) break
-      // Away is another matter, and told as such.
+      // An outage is another state, with a log line of its own.
       if (refuses) {
         this.#isReadOnly = true
         if (this.#writesRefused.begin())
@@ -351,7 +352,7 @@ export class GuardedPool {
     this.#isProbingWrites = false
     this.#refreshedAt = Number.NEGATIVE_INFINITY
     this.#refresh()
-    if (!this.#isReadOnly) return // a connection of before, no more
+    if (!this.#isReadOnly) return // the refusal came from an old connection
     this.#isReadOnly = false
     const ended = this.#writesRefused.end()
     if (ended !== null)
@@ -363,11 +364,11 @@ export class GuardedPool {
 
   /**
    * Asks on a connection of its own.
-   * @returns why the database does not answer, or that it is another one; null = all is well.
+   * @returns why the database cannot be used (no answer, or another database); null = it can.
    */
   async #probe(ask: (sql: Sql) => Promise<void> = async () => {}): Promise<unknown> {
     const sql = connect(this.#address, { connectionsMax: 1 })
-    // The embedded database answers one at a time: slow is no sign that it is gone.
+    // The embedded database answers one connection at a time, so a slow answer does not mean that it is gone.
     const patienceMs = this.#address.kind === 'embedded' ? EMBEDDED_PATIENCE_MS : this.#timeoutMs / 2
     const answer = requireDatabase(sql, this.#address)
       .then(() => ask(sql))
@@ -379,12 +380,12 @@ export class GuardedPool {
     try {
       return await within(systemTimers, patienceMs, answer, { late })
     } finally {
-      sql.end({ timeout: 0 }).catch(() => {}) // it was only for the question
+      sql.end({ timeout: 0 }).catch(() => {}) // it served only this question
     }
   }
 }
 
-/** `read-only`: it answers, and takes no writes. */
+/** `read-only`: the database answers but takes no writes. */
 export type DatabaseCondition = 'ok' | 'read-only' | 'away'
 
 async function isReadOnly(sql: Sql): Promise<boolean> {
@@ -392,10 +393,10 @@ async function isReadOnly(sql: Sql): Promise<boolean> {
   return row?.is === true
 }
 
-/** Nobody waits for the statement any more; it may still be carried out. */
+/** The statement took too long and was given up. It may still be carried out. */
 export class QueryGivenUp extends Unavailable {
   override name = 'QueryGivenUp'
-  /** Resolves when the statement or transaction has ended one way or the other. */
+  /** Resolves when the statement or transaction has ended, in whatever way. */
   readonly settled: Promise<void>
   constructor(reason: string, running: Promise<unknown>) {
     super('database', reason)
@@ -407,27 +408,27 @@ export class QueryGivenUp extends Unavailable {
 }
 
 /**
- * The driver would send a statement that still waits for its connection whenever it gets one, long after whoever wanted it
- * has been told that it failed. One that was sent is left alone: to cancel it takes a connection, and there may be none.
+ * Cancels a statement that has not been sent. Otherwise the driver would send it when a connection becomes free, long after
+ * its caller got an error. A sent statement is left alone: cancelling it needs a connection, and there may be none.
  */
 function cancelIfQueued(query: Promise<unknown>): void {
   if (!('state' in query && query.state === null && 'cancel' in query && typeof query.cancel === 'function'))
     return
-  // One that never ran has nobody to hear that it failed. Not its own `catch`, which would run it.
+  // Nobody handles the error of a statement that never ran. `query.catch` would run it, hence this form.
   Promise.prototype.then.call(query, undefined, () => {})
   query.cancel()
 }
 
-/** Times of `performance.now()`. */
+/** Times of `performance.now()`, ms. */
 type Waiting = { since: number; doubtAt: number; endsAt: number; giveUp(reason: string): void }
 
-/** Connections refused, broken or not to be had; a database that starts, stops or takes no more of them. */
+/** A connection was refused, broke or could not be opened; or the database is starting, stopping or full. */
 function isConnectionFailure(cause: unknown): boolean {
   const code = cause instanceof Error && 'code' in cause ? String(cause.code) : ''
   return /^(CONN|E[A-Z]+$|08|57P|53[34]00)/.test(code)
 }
 
-/** Whoever ran it may have wrapped it; it is undone, whatever it was. */
+/** Also when wrapped in another error. A statement refused as read-only changed nothing. */
 export function isReadOnlyFailure(cause: unknown): boolean {
   for (let each = cause; each instanceof Error; each = each.cause)
     if ('code' in each && each.code === '25006') return true
@@ -435,12 +436,14 @@ export function isReadOnlyFailure(cause: unknown): boolean {
 }
 
 const PROBE_EVERY_MS = 250
-/** Within five seconds of a database that takes writes again, all connections do. */
+/**
+ * How often a read-only database is probed. At most five seconds after it takes writes again, all connections are replaced.
+ */
 const WRITES_PROBE_EVERY_MS = 500
-/** How long an answer of the database is news enough to say that it is there. */
+/** How recent an answer must be to prove that the database is there, ms. */
 const FRESH_MS = 1000
-/** How long whoever asks whether the database is there waits for it. */
+/** How long {@link condition} waits for an answer, ms. */
 const ASK_MS = 500
 const EMBEDDED_PATIENCE_MS = 60_000
-/** For connections of before an outage: time to find out that they are broken, or to finish. */
+/** Time for old connections to finish or to notice that they are broken. */
 const SETTLE_SECONDS = 60

@@ -3,40 +3,40 @@ import { type AnySql, connect, type DatabaseAddress, SESSION_SETTINGS, type Sql 
 import { explain } from './explain.ts'
 
 /**
- * What a database in the world may be: each thing that this program cannot live with is named in one line with what to do,
- * each that it should not be run with likewise, and what it can live with is arranged: a pooler in between, and a schema
- * other than the search path's first. Changes nothing.
+ * Checks whether this program can run on a database. Each problem and each risk is one line with what to do; two things are
+ * adapted to: a pooler in between, and a schema that is not first in the search path. Changes nothing.
  */
 export type Inspection = {
-  /** How to reach it from now on. */
+  /** The address to use from now on. */
   address: DatabaseAddress
-  /** In the order of what was looked at; the first problem ends it where nothing further can be known. */
+  /** In the order of the checks. A problem ends them where later ones would have no basis. */
   findings: Finding[]
 }
 
-/** `problem`: no server can run on it. `warning`: one can, and the text says what it costs. */
+/** `problem`: a server cannot run on this database. `warning`: it can, and the text names the cost. */
 export type Finding = { check: string; status: 'ok' | 'warning' | 'problem'; text: string }
 
 /**
- * @param options.connections How many a server will open at most.
- * @param options.trustsKeys Whether a made-up key to cancel by is sign enough of a pooler; for tests of the other signs.
+ * @param options.connections Largest number of connections that a server opens.
+ * @param options.trustsKeys False ignores a made-up cancel key as the sign of a pooler; for tests of the other signs.
  */
 export async function inspectDatabase(
   address: DatabaseAddress & { kind: 'url' },
   options: { connections: number; trustsKeys?: boolean },
 ): Promise<Inspection> {
   try {
-    // Nothing is set on the connection and nothing is named, so that it works through any pooler.
+    // Nothing is set or prepared on the connection, so that it works through any pooler.
     const asking = { ...address, isPooled: true }
     let { inspection, wasClosed } = await inspect(asking, address, options)
-    // A pooler closes a client's connection when it cannot set up its own, which may succeed the next time.
+    // A pooler that cannot connect to its server closes the client's connection. The next attempt may succeed.
     for (let attempt = 1; wasClosed && attempt < ATTEMPTS; attempt++)
       ({ inspection, wasClosed } = await inspect(asking, address, options))
     return inspection
   } catch (cause) {
     if (!isCanceled(cause)) throw cause
   }
-  // The role or the database has a statement_timeout too short to ask by. A connection of ours sets its own, which no pooler takes.
+  // The role or database may have a statement_timeout too short for the checks. Without a pooler, connections set their
+  // own.
   const again = await inspect(address, address, options).catch((cause: unknown) => {
     if (isCanceled(cause)) return null
     throw cause
@@ -54,8 +54,8 @@ const ATTEMPTS = 3
 const isCanceled = (cause: unknown) => cause instanceof Error && 'code' in cause && cause.code === '57014'
 
 /**
- * @param asking How to connect for the questions.
- * @throws the driver's error when Postgres ends one of them.
+ * @param asking Address for the checks' own connections.
+ * @throws the driver's error when Postgres ends a check.
  */
 async function inspect(
   asking: DatabaseAddress,
@@ -91,11 +91,11 @@ async function inspect(
     const wasClosed = cause instanceof Error && 'code' in cause && cause.code === 'CONNECTION_CLOSED'
     return { inspection: { address, findings }, wasClosed }
   } finally {
-    await sql.end({ timeout: 1 }).catch(() => {}) // it was only for the questions
+    await sql.end({ timeout: 1 }).catch(() => {}) // it served only the checks
   }
 }
 
-/** Makes the schema that the URL asks for, where it is missing. @throws the driver's error. */
+/** Creates the schema that the URL names, if it is missing. @throws the driver's error. */
 export async function ensureSchema(sql: AnySql, { schema }: { schema?: string }): Promise<void> {
   if (schema === undefined) return
   const [row] = await sql`select from pg_namespace where nspname = ${schema}`
@@ -108,15 +108,15 @@ const finding =
 const ok = finding('ok')
 const warning = finding('warning')
 const problem = finding('problem')
-/** A name as it can be pasted into a statement. */
+/** Quotes a name, where needed, so that it can be pasted into a statement. */
 const inSql = (name: string) => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`)
 
 export const isProblem = ({ status }: Finding) => status === 'problem'
 
-/** What a server says of itself. */
+/** Facts that a server reports about itself. */
 export type ServerFacts = Awaited<ReturnType<typeof readServer>>
 
-/** In words that Postgres 9.6 knows too: what is too old is to say so itself. */
+/** Uses only what Postgres 9.6 has too, so that an old server can report its version. */
 async function readServer(sql: AnySql) {
   const sentAt = Date.now()
   const [row] = await sql<
@@ -167,12 +167,12 @@ async function readServer(sql: AnySql) {
            (select datconnlimit from pg_database where datname = current_database()) as "databaseLimit"`
   if (row === undefined) throw new Error('the database does not say what it is')
   const receivedAt = Date.now()
-  // As much as the way there and back took may be wrong.
+  // Accurate to the time of the round trip.
   const ahead = row.nowMs - (sentAt + receivedAt) / 2
   return { ...row, clockAheadMs: Math.abs(ahead) <= (receivedAt - sentAt) / 2 ? 0 : ahead }
 }
 
-/** What is wrong with the server itself; exported for tests, which have not every version. */
+/** Checks of the server itself. Exported for tests, which do not have every version. */
 export function lookAtServer(server: ServerFacts): Finding[] {
   const { version, versionText, role, database } = server
   if (version < 140_000)
@@ -235,12 +235,12 @@ export function lookAtServer(server: ServerFacts): Finding[] {
 const CLOCK_APART_SECONDS = 2
 
 /**
- * What is between us and the server. `shared`: sessions are not ours. `statement`: transactions neither.
+ * The pooler in between. `shared`: a session serves several clients. `statement`: even a transaction is not kept together.
  *
- * A pooler must invent the number by which a client could cancel, as it has no server process for it yet; Postgres
- * gives that of the process. One that passes on a real number is found by what sharing is: a process that serves a second
- * connection while the first is open, or a connection that is served by another process than before. While a second and
- * a third each hold a process in a transaction, the first meets another one, in whatever order the pooler gives them out.
+ * A pooler must invent the key for cancelling, as it has no server process for the client yet, while Postgres sends the
+ * process's own. A pooler that passes on real keys is found by its sharing: one server process serves two open connections,
+ * or one connection gets another process. To provoke the latter, a second and a third connection each keep a process busy
+ * in a transaction.
  */
 type Pooler = 'none' | 'shared' | 'statement'
 
@@ -263,22 +263,24 @@ async function findPooler(
     for (let round = 0; round < 2; round++) {
       const held = await hold()
       isShared ||= held === own || (await pidOf(first)) !== own
-      if (isShared) break // a pool of one would let nobody else in now
+      if (isShared) break // a pool of one connection would block the next question
     }
   } catch (cause) {
-    // PgBouncer says why and closes the connection; of the two, the driver tells the second.
+    // PgBouncer sends the reason and closes the connection; the driver reports only the closing.
     if (isShared && cause instanceof Error && 'code' in cause && cause.code === 'CONNECTION_CLOSED')
       return 'statement'
     throw cause
   } finally {
-    await Promise.all(holding.map((sql) => sql.end({ timeout: 0 }).catch(() => {}))) // rolled back by that
+    await Promise.all(holding.map((sql) => sql.end({ timeout: 0 }).catch(() => {}))) // this rolls them back
   }
   return isShared ? 'shared' : 'none'
 }
 
 const pidOf = async (sql: Sql) => (await sql<{ pid: number }[]>`select pg_backend_pid() as pid`)[0]?.pid
 
-/** Without a pooler each connection is told what is needed (`connect.ts`); through one, the role must be set to it. */
+/**
+ * Without a pooler each connection sets what it needs (`connect.ts`). Through a pooler the role must have it as default.
+ */
 function lookAtSession(server: ServerFacts, pooler: Pooler): Finding[] {
   if (pooler === 'statement')
     return [
@@ -330,7 +332,7 @@ function lookAtSession(server: ServerFacts, pooler: Pooler): Finding[] {
   return found
 }
 
-/** Through a pooler, its own limits count. */
+/** Through a pooler, the pooler's own limits apply. */
 function lookAtConnections(server: ServerFacts, options: { connections: number }): Finding[] {
   const { role, database } = server
   const limits = [
@@ -355,7 +357,7 @@ function lookAtConnections(server: ServerFacts, options: { connections: number }
 
 type Place = Awaited<ReturnType<typeof readPlace>>
 
-/** Some tables of `sql/0001_tables.sql`, by which those of others that have the same names are noticed. */
+/** Some tables of `sql/0001_tables.sql`, to notice another program's tables with the same names. */
 const TABLES = [
   'settings',
   'workspaces',
@@ -469,7 +471,7 @@ function lookAtPlace(place: Place, { role, database }: ServerFacts, isPooled: bo
   return [...found, ok('schema', schema), ok('rights', `role ${role} may make and change tables there`)]
 }
 
-/** A schema other than the search path's first is set for each connection, which no pooler allows. */
+/** A schema that is not first in the search path is set on each connection, which poolers do not allow. */
 const pinned = ({ schema, currentSchema }: Place, role: string, isPooled: boolean): Finding[] =>
   isPooled && schema !== currentSchema
     ? [
@@ -480,7 +482,7 @@ const pinned = ({ schema, currentSchema }: Place, role: string, isPooled: boolea
       ]
     : []
 
-/** An upgraded C library may sort texts in another way than the indexes were built in. */
+/** After an upgrade of the C library, texts may sort differently than in the existing indexes. */
 async function lookAtCollation(sql: AnySql): Promise<Finding[]> {
   const [row] = await sql<{ database: string; made: string | null; now: string | null }[]>`
     select datname::text as database, datcollversion as made, pg_database_collation_actual_version(oid) as now

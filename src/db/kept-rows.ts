@@ -3,14 +3,13 @@ import type { BoundName } from '../lib/workspace-bounds.ts'
 import { log } from '../log.ts'
 import { type AnySql, connect, type DatabaseAddress, type Sql } from './connect.ts'
 
-/** How full a workspace is of something that is refused at its bound. */
+/** How much of a bound a workspace uses. */
 export type Fullness = { workspaceId: string; bound: string; used: number; value: number }
 
 /**
- * Looks after what grows with time, once a process, in the background: every {@link EVERY_MS} the oldest audit events, deleted
- * records and failed imports beyond a workspace's bounds are removed, in small statements. Several servers on one database
- * may each do it: what one has removed the other does not find. Each round also reads which workspaces are nearest to their
- * bounds, for metrics.
+ * Removes rows beyond the bounds of workspaces, in the background, once for each process. Every {@link EVERY_MS} it removes
+ * the oldest audit events, deleted rows and failed imports in small statements, and reads which workspaces are nearest to
+ * their bounds, for metrics. Several servers on one database may do this at the same time: each row is removed once.
  */
 export class KeptRows {
   readonly #address: DatabaseAddress
@@ -19,7 +18,7 @@ export class KeptRows {
   #sql: Sql | null = null
   #running: Promise<void> | null = null
   #isStopped = false
-  /** As of the last round, the fullest first. */
+  /** Of the last round, the fullest first. */
   fullest: readonly Fullness[] = []
 
   constructor(address: DatabaseAddress, timers: Timers = systemTimers) {
@@ -32,7 +31,7 @@ export class KeptRows {
     void this.look()
   }
 
-  /** Ends a round under way; the next start does the rest. */
+  /** Ends the current round. The next start does the rest. */
   async stop(): Promise<void> {
     this.#isStopped = true
     this.#cancel?.()
@@ -40,7 +39,7 @@ export class KeptRows {
     await this.#running
   }
 
-  /** One round. Never rejects: what fails is logged and left for the next. */
+  /** One round. Never rejects: errors are logged, and the next round tries again. */
   async look(): Promise<void> {
     if (this.#isStopped) return
     this.#running ??= this.#round().finally(() => {
@@ -75,14 +74,15 @@ export class KeptRows {
 
 const EVERY_MS = 300_000
 const RETURNS_MIN = 1_000
-/** Rows a statement: a moment on any disk. */
+/** Rows in one statement: a moment on any disk. */
 const SLICE_ROWS = 2_000
-/** Of the list for metrics: a metrics store cannot take any number of series. */
+/** Bounds the list for metrics: a metrics store can only take so many series. */
 const FULLEST_MAX = 100
 
 /**
- * Takes what went of a workspace's rows into its counts, where much did. Whoever makes rows does that too, but only once the
- * room that was dealt out is used up. One count a transaction: who makes rows may hold several.
+ * Adds the removed rows of workspaces to their counts, where many were removed. Inserts do this too, but only when their
+ * reserved room is used up. One count in each transaction: an inserting transaction may hold several, and they could
+ * deadlock.
  */
 export async function takeReturns(sql: AnySql, rowsMin = RETURNS_MIN): Promise<void> {
   const counts = await sql<{ workspaceId: string; name: string }[]>`
@@ -91,7 +91,7 @@ export async function takeReturns(sql: AnySql, rowsMin = RETURNS_MIN): Promise<v
   for (const { workspaceId, name } of counts) await sql`select take_returns(${workspaceId}, ${name})`
 }
 
-/** Those that have used half of a bound or more, at most {@link FULLEST_MAX} of them. */
+/** Workspaces that use half of a bound or more, at most {@link FULLEST_MAX}. */
 export async function findFullest(sql: AnySql): Promise<Fullness[]> {
   return await sql<Fullness[]>`
     select workspace_id as "workspaceId", name as bound, used::bigint, bound_of(workspace_id, name)::bigint as value
@@ -101,16 +101,16 @@ export async function findFullest(sql: AnySql): Promise<Fullness[]> {
      limit ${FULLEST_MAX}`
 }
 
-/** One kind of rows of which the newest are kept. */
+/** A kind of rows of which only the newest are kept. */
 type Kind = {
   bound: BoundName
-  /** Workspaces that have more than the bound. */
+  /** Workspaces with more rows than the bound. */
   over: (sql: AnySql) => Promise<{ workspaceId: string }[]>
-  /** Removes at most so many of the oldest beyond the bound. @returns how many. */
+  /** Removes the oldest rows beyond the bound, at most `rowsMax`. @returns how many. */
   remove: (sql: AnySql, workspaceId: string, rowsMax: number) => Promise<number>
 }
 
-/** @returns what was removed of whom. */
+/** @returns how many rows were removed, by kind and workspace. */
 export async function removeOldest(
   sql: AnySql,
   sliceRows = SLICE_ROWS,
@@ -127,8 +127,8 @@ export async function removeOldest(
 }
 
 /*
- * Whether a workspace has too many is asked of an index, by passing over as many entries as it may have: next to nothing for
- * the many that have few. The last of those that must go is found the same way.
+ * Whether a workspace has too many rows is read from an index by skipping as many entries as the bound: almost free for
+ * workspaces with few rows. The newest row that must go is found the same way.
  */
 const KINDS: readonly Kind[] = [
   {
@@ -206,7 +206,7 @@ const KINDS: readonly Kind[] = [
       select w.id as "workspaceId" from workspaces w
        where exists (select from ratelimit_namespaces n where n.workspace_id = w.id and n.deleted_at is not null
                       order by n.deleted_at desc, n.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
-    // Its overrides were deleted with it; what is left of them goes too.
+    // Its overrides were soft-deleted with it. Their rows are removed here.
     remove: async (sql, workspaceId, rowsMax) => {
       const rows = await sql<{ id: string }[]>`
         with last as (
@@ -230,7 +230,7 @@ const KINDS: readonly Kind[] = [
       select w.id as "workspaceId" from workspaces w
        where exists (select from apis a where a.workspace_id = w.id and a.deleted_at is not null
                       order by a.deleted_at desc, a.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
-    // One whose deleted keys are kept waits for them to go.
+    // An API whose deleted keys are still kept stays until they are gone.
     remove: async (sql, workspaceId, rowsMax) => {
       const rows = await sql`
         with last as (

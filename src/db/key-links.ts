@@ -1,11 +1,14 @@
 import type { AnySql } from './connect.ts'
 
-/** Links from which on a key counts as heavy; no more are counted, so that counting stays cheap whatever hangs on it. */
+/** A key with this many links is heavy. Counting stops there, so that it stays cheap. */
 export const HEAVY_LINKS = 500
-/** What a role or permission is reckoned to take in an answer: the longest slug. */
+/** Bytes that one role or permission is assumed to take in an answer: the longest slug. */
 export const LINK_BYTES = 256
 
-/** How many roles and permissions hang on the key `k`, those of its roles included, up to {@link HEAVY_LINKS}. `offset 0`: role by role. */
+/**
+ * Number of roles and permissions of the key `k`, including those of its roles, up to {@link HEAVY_LINKS}. `offset 0` makes
+ * Postgres count role by role.
+ */
 export const keyLinks = (sql: AnySql) => sql`
   (select count(*)
      from (select 1 from keys_permissions kp where kp.key_id = k.id

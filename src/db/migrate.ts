@@ -4,27 +4,27 @@ import { StartError } from '../errors.ts'
 import type { AnySql, Sql } from './connect.ts'
 
 /**
- * Brings the database to the state this code wants: runs the files of `sql/` that it has not seen, in order, each in one
- * transaction together with the record of it. Several starters at once take turns by a lock on that record's table; it
- * belongs to the transaction, so it also works where all connections share one session (the embedded database), which
- * a session's advisory lock does not.
+ * Migrates the database to the schema of this version: runs the new files of `sql/` in order, each in one transaction
+ * together with the record of it. Concurrent starts take turns by a lock on the record's table. That lock ends with its
+ * transaction, so it also works on the embedded database, whose connections share one session; an advisory lock of the
+ * session would not.
  *
- * A library was refused: of those for this driver, postgres-migrations and node-pg-migrate bring `pg` as a second
- * driver, postgres-shift takes no lock and knows neither edited files nor newer databases, and drizzle's runner wants its
- * own journal. Look again when a migration needs more than SQL.
+ * Not a library: postgres-migrations and node-pg-migrate bring `pg` as a second driver, postgres-shift takes no lock and
+ * detects neither edited files nor newer databases, and drizzle's runner needs its own journal. Look again when a migration
+ * needs more than SQL.
  */
 
-/** Where the files are, whatever the working directory is: in the binary beside all it carries (see src/build.ts). */
+/** The folder of migrations. In the binary it is beside the program's files (src/build.ts). */
 const SQL_FOLDER = import.meta.dir.startsWith('/$bunfs/')
   ? join(import.meta.dir, 'sql')
   : join(import.meta.dir, '../../sql')
 
 /**
  * @param sql Any pool of the database; one connection of it is used.
- * @param folder Files `NNNN_name.sql`, each with a number of its own.
+ * @param folder Files `NNNN_name.sql` with distinct numbers.
  * @returns the names of the files applied by this call.
- * @throws StartError when a file that was applied has been edited or is gone, or when one fails: then it and those after
- *   it have left nothing behind.
+ * @throws StartError when an applied file was edited or is missing, or when one fails: then it and later files changed
+ *   nothing.
  */
 export async function migrate(sql: Sql, folder: string = SQL_FOLDER): Promise<{ applied: string[] }> {
   const files = await readFiles(folder)
@@ -38,7 +38,7 @@ export async function migrate(sql: Sql, folder: string = SQL_FOLDER): Promise<{ 
 
 type MigrationFile = { number: number; name: string; text: string; checksum: string }
 
-/** @returns whether it was this call that applied the file. */
+/** @returns true when this call applied the file. */
 async function applyOnce(tx: AnySql, files: MigrationFile[], file: MigrationFile): Promise<boolean> {
   await tx`lock table tollgate_migrations in exclusive mode`
   const done = await tx<{ number: number; name: string; checksum: string }[]>`
@@ -74,7 +74,7 @@ function checkRecord(
   }
 }
 
-/** Two that create a table at once can both find it missing, even with `if not exists`; the slower one looks again. */
+/** Of two concurrent `create table if not exists`, both may find the table missing, and one fails. It tries again. */
 async function createRecord(sql: Sql): Promise<void> {
   const create = () => sql`
     create table if not exists tollgate_migrations (

@@ -1,6 +1,6 @@
 import { type AnySql, type DatabaseAddress, ping } from './connect.ts'
 
-/** A fact made once per database: the first value given stays, and is returned to everyone. */
+/** Stores a value once for each database: the first value stays and is returned to every caller. */
 export async function settingOnce(sql: AnySql, name: string, value: string): Promise<string> {
   await sql`insert into settings (name, value) values (${name}, ${value}) on conflict (name) do nothing`
   const [row] = await sql<{ value: string }[]>`select value from settings where name = ${name}`
@@ -8,13 +8,16 @@ export async function settingOnce(sql: AnySql, name: string, value: string): Pro
   return row.value
 }
 
-/** Made at the first start on a database, and copied with it: what tells it from another one at the same address. */
+/**
+ * Id of the database. Created by the first start, copied with the database, and used to recognise another database at the
+ * same address.
+ */
 export const databaseIdOnce = (sql: AnySql): Promise<string> =>
   settingOnce(sql, 'database_id', crypto.randomUUID())
 
 /**
- * Asks the database whether it is the one that the address says, where it says: an empty one would call every key unknown.
- * @throws the driver's error when it does not answer, Error when it is another one.
+ * Checks that the database has the id in the address, if there is one: in an empty database every key would be unknown.
+ * @throws the driver's error when it does not answer, Error when it is another database.
  */
 export async function requireDatabase(sql: AnySql, { databaseId }: DatabaseAddress): Promise<void> {
   if (databaseId === undefined) return await ping(sql)
@@ -27,7 +30,7 @@ export async function requireDatabase(sql: AnySql, { databaseId }: DatabaseAddre
   if (row?.value !== databaseId) throw new Error('another database answers at this address than at the start')
 }
 
-/** Held until the transaction ends, so that of several starters one makes what all need. */
+/** A lock until the transaction ends: of several starting servers, one creates what all need. */
 export async function lockStart(sql: AnySql): Promise<void> {
   await sql`select pg_advisory_xact_lock(8317504811)`
 }

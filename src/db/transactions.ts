@@ -1,19 +1,18 @@
 import { type AnySql, connect, type DatabaseAddress, type OnStatement, type Sql } from './connect.ts'
 
 /**
- * Transactions on connections of their own, one client of the driver each.
+ * Transactions on connections of their own, with one client of the driver each.
  *
- * The driver's own `begin` was refused: in version 3.4.9 on Bun 1.4.5, a connection that breaks inside a transaction ends
- * the process with an uncaught error (it sends the rollback to a socket that is gone), and the pool it belonged to never
- * answers again. Here a client whose connection has closed is never used again: its transaction fails at once, and the
- * next one gets a new client.
+ * Not the driver's `begin`: in 3.4.9 on Bun 1.4.5, a connection that breaks inside a transaction ends the process with an
+ * uncaught error (it sends the rollback to a closed socket), and its pool never answers again. Here a client whose
+ * connection closed is not used again: its transaction fails at once, and the next one gets a new client.
  */
 export class Transactions {
   readonly #address: DatabaseAddress
   readonly #options: TransactionsOptions
   #idle: Client[] = []
   #busy = 0
-  /** In line for a connection. Bounded by those who wait for their deadline at the same time. */
+  /** Transactions waiting for a connection. Bounded, as each waits no longer than its time limit. */
   #waiting: (() => void)[] = []
   #isEnded = false
 
@@ -24,8 +23,9 @@ export class Transactions {
 
   /**
    * Runs `work` between begin and commit; rolls back when it throws.
-   * @param isGivenUp Asked before each statement and before the commit: once true, the transaction is rolled back.
-   * @throws what `work` throws; an error with a connection's code when the connection broke.
+   * @param isGivenUp Called before each statement and before the commit. When it returns true, the transaction is rolled
+   *   back.
+   * @throws the error of `work`; an error with a connection's code when the connection broke.
    */
   async run<T>(work: (tx: AnySql) => T | Promise<T>, isGivenUp = () => false): Promise<T> {
     const client = await this.#acquire()
@@ -36,7 +36,7 @@ export class Transactions {
         value = await client.unlessBroken(async () => work(checked(client, isGivenUp)))
         if (isGivenUp()) throw new Error('the transaction was given up')
       } catch (cause) {
-        // A rollback that fails leaves a connection nobody should have again.
+        // After a failed rollback the connection's state is unknown: nobody may use it again.
         await client.statement('rollback').catch(() => client.discard())
         throw cause
       }
@@ -47,7 +47,7 @@ export class Transactions {
     }
   }
 
-  /** Closes what is idle; what is under way, or in line, closes when it is done. */
+  /** Closes idle connections now, and the others after their running or waiting transactions. */
   async end(options: { timeout: number }): Promise<void> {
     this.#isEnded = true
     const idle = this.#idle.splice(0)
@@ -74,7 +74,7 @@ export class Transactions {
 type TransactionsOptions = {
   connectionsMax: number
   statementTimeoutMs?: number | undefined
-  /** Told of each connection that closes without our doing. */
+  /** Called for each connection that closed without having been told to. */
   onBroken?: () => void
   onStatement?: OnStatement | undefined
 }
@@ -84,8 +84,8 @@ class Client {
   readonly sql: Sql
   #failure: Error | null = null
   /**
-   * Tells each of those who wait that the connection has closed. Not one promise that all of them race against: it would
-   * keep a reaction, and the result, of every statement as long as the connection lives.
+   * Callbacks of waiting statements, called when the connection closes. A single promise that all of them race against
+   * would keep a reaction, and the result, of every statement for the life of the connection.
    */
   readonly #waiting = new Set<(failure: Error) => void>()
 
@@ -105,7 +105,7 @@ class Client {
     return this.unlessBroken(() => this.sql.unsafe(text))
   }
 
-  /** @throws when the connection closes meanwhile: what was sent on it then has no answer. */
+  /** @throws when the connection closes meanwhile; statements sent on it have no answer then. */
   async unlessBroken<T>(run: () => PromiseLike<T>): Promise<T> {
     if (this.#failure !== null) throw this.#failure
     const broken = Promise.withResolvers<never>()
@@ -118,7 +118,7 @@ class Client {
   }
 
   discard(): void {
-    this.end({ timeout: 0 }).catch(() => {}) // it is given up; why, was told to whoever used it
+    this.end({ timeout: 0 }).catch(() => {}) // no longer used; its caller got the error
   }
 
   end(options: { timeout: number }): Promise<void> {
@@ -134,7 +134,9 @@ class Client {
   }
 }
 
-/** The client's tagged template, which refuses to send once there is nothing left to send it to, or for. */
+/**
+ * The client's tagged template. It throws instead of sending when the connection is closed or the transaction was given up.
+ */
 function checked(client: Client, isGivenUp: () => boolean): AnySql {
   const goOn = () => {
     if (isGivenUp()) throw new Error('the transaction was given up')

@@ -8,39 +8,42 @@ import type { DatabaseAddress } from '../connect.ts'
 import { startHousekeeping } from './housekeeping.ts'
 
 /**
- * The private Postgres of a server without DATABASE_URL: PGlite in a thread of its own (`embedded.worker.ts`), served
- * on a Unix socket (`wire-server.ts`), so that the rest of the program knows one driver and one way in.
+ * The Postgres inside a server without DATABASE_URL: PGlite in its own thread (`embedded.worker.ts`), served on a Unix
+ * socket (`wire-server.ts`). So the rest of the program uses one driver for both kinds of database.
  *
- * A real Postgres that panics, on a full disk for example, ends its backends and recovers. So does this one: the thread
- * ends, connections break, and it is started again until it stands. To the rest of the program Postgres was away.
+ * When Postgres panics, on a full disk for example, the thread ends and connections break. It is started again until it
+ * runs, as a real Postgres recovers. The rest of the program sees an outage.
  */
 export type EmbeddedDatabase = {
   address: DatabaseAddress
-  /** Closes it cleanly, within `STOP_MS`; later than that it is ended like a crash, which loses nothing either. */
+  /** Closes it cleanly. After {@link STOP_MS} the thread is terminated as in a crash, which loses nothing either. */
   stop(): Promise<void>
 }
 
 /** Main thread → database thread. */
 export type ToDatabase = { kind: 'start'; folder: string; socketPath: string } | { kind: 'stop' }
-/** Database thread → main thread: `started` or `failed` after `start`, `stopped` after `stop`; `failed` at any time. */
+/**
+ * Database thread → main thread: `started` or `failed` answer `start`, `stopped` answers `stop`; `failed` may come at any
+ * time.
+ */
 export type FromDatabase = { kind: 'started' } | { kind: 'failed'; reason: string } | { kind: 'stopped' }
 
-/** The very first start makes the database files, which takes seconds; a slow disk many more. */
+/** The first start creates the database files: seconds, on a slow disk much longer. */
 const START_MS = 120_000
 const STOP_MS = 5_000
-/** For a thread that was told to end at once. */
+/** Wait for a terminated thread, ms. */
 const TERMINATE_MS = 2_000
-/** Waits before each attempt to start a dead database again; the last one repeats. */
+/** Pauses before the attempts to restart a dead database, ms; the last one repeats. */
 const RESTART_AFTER_MS = [100, 1_000, 3_000]
-/** One that has run for so long begins with the shortest wait again. */
+/** After running this long, a database that dies gets the shortest pause again. */
 const STABLE_AFTER_MS = 60_000
-/** Bytes of a socket's path on Linux (108) and macOS (104), less the closing zero. */
+/** Longest path of a socket on Linux (108) and macOS (104), less the closing zero, in bytes. */
 const SOCKET_PATH_BYTES_MAX = 103
 
 /**
- * Starts it on `<dataDirPath>/postgres`, made when there is none. Who calls holds the data dir exclusively: a second
- * Postgres on the same files would destroy them.
- * @param signal Gives the start up: the thread ends, as in a crash, and what was half made is removed by the next start.
+ * Starts the database in `<dataDirPath>/postgres`, created when missing. The caller holds the data directory exclusively: a
+ * second Postgres on the same files would destroy them.
+ * @param signal Aborts the start: the thread ends as in a crash, and the next start removes half-made files.
  * @throws StartError when it does not start; the signal's reason.
  */
 export async function startEmbedded(dataDirPath: string, signal?: AbortSignal): Promise<EmbeddedDatabase> {
@@ -84,7 +87,7 @@ export async function startEmbedded(dataDirPath: string, signal?: AbortSignal): 
   }
 }
 
-/** Starts it again whenever it dies, until `stopping`. @returns the thread that runs then, if one does. */
+/** Restarts the database whenever it dies, until `stopping`. @returns the thread that runs then, if any. */
 async function keepAlive(
   first: DatabaseThread,
   open: () => Promise<DatabaseThread>,
@@ -123,12 +126,12 @@ async function keepAlive(
 const restartFailing = new Episode('embedded restart')
 
 type DatabaseThread = {
-  /** Resolves when it dies of itself, and only then. */
+  /** Resolves when the thread dies without having been told to. */
   died: Promise<Error>
   stop(): Promise<void>
 }
 
-/** @throws when it answers with a failure, dies, is given up, or takes longer than `START_MS`. */
+/** @throws when it answers with a failure, dies, is aborted, or takes longer than `START_MS`. */
 async function openThread(folder: string, socketPath: string, signal?: AbortSignal): Promise<DatabaseThread> {
   const worker = new Worker(new URL('./embedded.worker.ts', import.meta.url))
   const death = Promise.withResolvers<Error>()
@@ -152,7 +155,7 @@ async function openThread(folder: string, socketPath: string, signal?: AbortSign
   signal?.addEventListener('abort', giveUp)
   if (signal?.aborted === true) giveUp()
 
-  /** Sends and waits for that answer. */
+  /** Sends a message and waits for its answer. */
   const ask = async (message: ToDatabase, answer: 'started' | 'stopped', timeoutMs: number) => {
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
@@ -166,7 +169,7 @@ async function openThread(folder: string, socketPath: string, signal?: AbortSign
     await ask({ kind: 'start', folder, socketPath }, 'started', START_MS)
   } catch (cause) {
     worker.terminate()
-    // Before anyone else may have the folder, it must have let go of the files.
+    // The thread must have closed the files before another may use the folder.
     await Promise.race([ended.promise, Bun.sleep(TERMINATE_MS)])
     throw cause
   } finally {
@@ -190,7 +193,7 @@ async function openThread(folder: string, socketPath: string, signal?: AbortSign
   }
 }
 
-/** In the data dir, unless that path is too long for a socket: then in a private folder for temporary files. */
+/** The socket's path: in the data directory, or in a private temporary folder when that path is too long. */
 function socketIn(dataDirPath: string): { path: string; remove(): void } {
   const path = join(dataDirPath, 'postgres.sock')
   if (Buffer.byteLength(path) <= SOCKET_PATH_BYTES_MAX) {

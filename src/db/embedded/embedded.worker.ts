@@ -17,15 +17,17 @@ import { sessionOf } from './pglite-session.ts'
 import { serveWire, type WireServer } from './wire-server.ts'
 
 /**
- * The database thread: opens PGlite on its folder, serves it on the socket, closes both when told. Six things that PGlite 0.5.14
- * leaves out, or does too much of, are put right here; look at them again with each new version.
+ * The database thread: opens PGlite on its folder, serves it on the socket, and closes both when told. It makes up for six
+ * shortcomings of PGlite 0.5.14; check them with each new version.
  *
- * 1. Durability: fsync is on and reaches the disk.   2. Memory: 32 MB of shared buffers instead of 128.
- * 3. Lock: an empty `postmaster.pid`, as a loss of power leaves it, does not keep Postgres from starting.
- * 4. Privacy: its files are the owner's alone.   5. Answers: they are not all kept in memory (`pglite-session.ts`).
- * 6. Panic: when Postgres ends itself, on a full disk for example, the thread ends instead of calling it again for ever.
+ * 1. Durability: fsync is on and reaches the disk.
+ * 2. Memory: 32 MB of shared buffers instead of 128.
+ * 3. Lock: an empty `postmaster.pid`, which a power loss leaves, does not keep Postgres from starting.
+ * 4. Privacy: only the owner can read its files.
+ * 5. Answers are not kept in memory (`pglite-session.ts`).
+ * 6. Panic: when Postgres ends itself, the thread ends, instead of calling it again for ever.
  *
- * Why and what each costs: docs/decisions/0008.
+ * Why, and the cost of each: docs/decisions/0008.
  */
 
 declare const self: Worker
@@ -34,7 +36,7 @@ const say = (message: FromDatabase) => self.postMessage(message)
 const fail = (cause: unknown) =>
   say({ kind: 'failed', reason: cause instanceof Error ? cause.message : String(cause) })
 
-/** The last lines that Postgres wrote about itself: why it ended, if it did. */
+/** The last lines of Postgres' log: if it ends, they say why. */
 const complaints: string[] = []
 let database: PGlite | undefined
 let server: WireServer | undefined
@@ -67,7 +69,7 @@ async function openDatabase(folder: string): Promise<PGlite> {
   const isFirst = !existsSync(join(folder, 'PG_VERSION'))
   if (isFirst) {
     await makeFiles(folder)
-    await collected() // else what made them is still in memory when the database itself comes
+    await collected() // else the garbage of starting stays in memory while the database loads
   }
   rmSync(join(folder, 'postmaster.pid'), { force: true })
   takeFromOthers(folder)
@@ -75,23 +77,23 @@ async function openDatabase(folder: string): Promise<PGlite> {
     fs: new SyncedFiles(folder),
     startParams: START_PARAMS,
     onStderr: (line) => {
-      if (/ (PANIC|FATAL|LOG): /.test(line)) complaints.push(line) // the others can hold what a caller sent
+      if (/ (PANIC|FATAL|LOG): /.test(line)) complaints.push(line) // other lines may contain callers' data
       if (complaints.length > 5) complaints.shift()
       return false
     },
   })
   endWithPostgres(opened)
-  if (isFirst) await collected() // what was still in use then, by the last of its work, would stay for good
+  if (isFirst) await collected() // else memory in use at the end of the start would never be freed
   return opened
 }
 
-/** What the turn that asks has used can only be collected after it. */
+/** Collects garbage in a later turn: the current turn's garbage is still referenced. */
 async function collected(): Promise<void> {
   await Bun.sleep(1)
   Bun.gc(true)
 }
 
-/** Made aside and moved into place whole: a first start that is killed leaves nothing half made. */
+/** Creates the database files in a temporary folder and renames it: a killed first start leaves no half-made database. */
 async function makeFiles(folder: string): Promise<void> {
   const part = `${folder}.part`
   rmSync(part, { recursive: true, force: true })
@@ -103,14 +105,14 @@ async function makeFiles(folder: string): Promise<void> {
 }
 
 const START_PARAMS = [
-  ...PGlite.defaultStartParams.filter((param) => param !== '-F'), // that would be: fsync off
+  ...PGlite.defaultStartParams.filter((param) => param !== '-F'), // "-F" turns fsync off
   ...['wal_sync_method=fsync', 'shared_buffers=32MB', 'min_wal_size=32MB'].flatMap((setting) => [
     '-c',
     setting,
   ]),
 ]
 
-/** What Emscripten's file layer lacks. `nfd` is the real file; a folder has none and is opened for it. */
+/** What Emscripten's file layer lacks. `nfd` is the real file descriptor; a folder has none and is opened for the sync. */
 type FileLayer = {
   realPath(node: unknown): string
   node_ops: { setattr: (node: unknown, attributes: { mode?: number | null }) => void }
@@ -118,9 +120,9 @@ type FileLayer = {
 }
 
 /**
- * PGlite's files, for their owner alone, and with each fsync of Postgres passed to the disk: from the first instruction on, for one of the first things
- * it does is to write down that it runs. If the disk still said that it was shut down, the next start would not look for
- * what it had logged since, and all of that would be gone.
+ * PGlite's files: readable by the owner only, and with each fsync of Postgres passed to the disk. Also during startup:
+ * Postgres first records that it runs. If the disk still said "shut down" after a crash, the next start would skip recovery
+ * and lose everything logged since.
  */
 class SyncedFiles extends NodeFS {
   override async init(...args: Parameters<NodeFS['init']>): ReturnType<NodeFS['init']> {
@@ -160,7 +162,7 @@ function keepToOwner(module: PGlite['Module']): void {
     )
 }
 
-/** The files that were made without {@link keepToOwner}: by PGlite's initdb, or by a version before it. */
+/** Restricts files made without {@link keepToOwner}: by PGlite's initdb, or by an earlier release. */
 function takeFromOthers(folder: string): void {
   const inside = readdirSync(folder, { withFileTypes: true, recursive: true })
   for (const path of [folder, ...inside.map(({ parentPath, name }) => join(parentPath, name))]) {
@@ -170,7 +172,7 @@ function takeFromOthers(folder: string): void {
 }
 const OTHERS = 0o077
 
-/** Makes a panic of Postgres an exception, where PGlite would swallow it and go on. */
+/** Turns a panic of Postgres into an exception. PGlite would catch it and go on. */
 function endWithPostgres(opened: PGlite): void {
   const module = opened.Module
   const loopOnce = module._PostgresMainLoopOnce
@@ -179,7 +181,7 @@ function endWithPostgres(opened: PGlite): void {
       loopOnce()
     } catch (cause) {
       if (isStatementError(cause)) throw cause
-      // PGlite catches this too, but calls these before it goes round again.
+      // PGlite catches this too, but calls these functions before it continues.
       module.stackRestore = () => {
         throw new Error('Postgres has ended itself', { cause })
       }
@@ -190,7 +192,7 @@ function endWithPostgres(opened: PGlite): void {
   }
 }
 
-/** The jump of Postgres to its error handler, which PGlite carries out; its number is PGlite's POSTGRES_MAIN_LONGJMP. */
+/** Postgres' jump to its error handler, which PGlite performs. The number is PGlite's POSTGRES_MAIN_LONGJMP. */
 const isStatementError = (cause: unknown) =>
   typeof cause === 'object' && cause !== null && 'status' in cause && cause.status === 100
 

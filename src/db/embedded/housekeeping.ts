@@ -3,9 +3,9 @@ import { log } from '../../log.ts'
 import { connect, type DatabaseAddress, type Sql } from '../connect.ts'
 
 /**
- * What the background processes of a real Postgres do, for the embedded one, which has none: without checkpoints its
- * write-ahead log would grow for ever and recovery with it; without vacuum tables would swell, the planner would know
- * nothing of what is in them, and transaction numbers would run out.
+ * Checkpoints and vacuum for the embedded database, which lacks the background processes of a real Postgres. Without
+ * checkpoints the write-ahead log and the time of recovery grow without end. Without vacuum tables grow, the planner has no
+ * statistics, and transaction ids run out.
  */
 
 const EVERY_MS = 30_000
@@ -14,7 +14,7 @@ const LOG_BYTES_MAX = 32 * 1024 * 1024
 
 const failing = new Episode('housekeeping')
 
-/** Does a round every {@link EVERY_MS} until stopped. A round that fails is logged; the next one tries again. */
+/** Runs a round every {@link EVERY_MS} until stopped. A failed round is logged; the next one tries again. */
 export function startHousekeeping(address: DatabaseAddress): { stop(): void } {
   let isStopped = false
   let isRunning = false
@@ -58,8 +58,8 @@ export function startHousekeeping(address: DatabaseAddress): { stop(): void } {
 }
 
 /**
- * One round. The thresholds for tables are those of autovacuum; each table is a statement of its own, so that others get
- * their turn in between.
+ * One round. The thresholds for tables are those of autovacuum. Each table is a statement of its own, so that other
+ * connections get their turn in between.
  * @param options.logBytesMax A checkpoint is due when more has been logged since the last one.
  */
 export async function vacuumDue(

@@ -2,12 +2,12 @@ import type { PGlite } from '@electric-sql/pglite'
 import type { Session } from './wire-server.ts'
 
 /**
- * PGlite as the wire server asks it: bytes in, bytes out, and nothing else.
+ * PGlite as the wire server needs it: protocol bytes in, protocol bytes out.
  *
- * Asked in its own way (0.5.14) it also takes every answer apart, to rows of texts, and keeps them all for a call of another
- * kind that would fetch them and never comes: some hundred bytes for each message, for as long as the process lives. An answer
- * that is streamed is only handed over, and where to stays as it was said last.
- * @throws Error when answers do not come that way: PGlite has changed.
+ * PGlite's usual call (0.5.14) also parses every answer into rows and keeps them for a later call that never comes: some
+ * hundred bytes for each message, for the life of the process. A streamed answer is only passed on, to the last receiver
+ * that was set.
+ * @throws Error when answers are not streamed: PGlite has changed.
  */
 export async function sessionOf(database: PGlite): Promise<Session> {
   let answered: Uint8Array[] = []
@@ -25,7 +25,7 @@ export async function sessionOf(database: PGlite): Promise<Session> {
   }
   await database.execProtocolRawStream(SYNC, {
     syncToFs: false,
-    onRawData: (bytes) => answered.push(bytes.slice()), // Postgres uses its buffer again
+    onRawData: (bytes) => answered.push(bytes.slice()), // Postgres reuses its buffer
   })
   const isHandedOver = takeAnswer().length > 0
   if (!isHandedOver || session.execProtocolRawSync(SYNC).length === 0)
@@ -34,5 +34,5 @@ export async function sessionOf(database: PGlite): Promise<Session> {
 }
 
 const EMPTY = new Uint8Array(0)
-/** Asks for no more than "ready". */
+/** A Sync message; its answer is only ReadyForQuery. */
 const SYNC = new Uint8Array([0x53, 0, 0, 0, 4])

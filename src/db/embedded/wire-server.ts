@@ -3,36 +3,39 @@ import type { Socket, UnixSocketListener } from 'bun'
 import { log } from '../../log.ts'
 
 /**
- * Serves one Postgres session to several connections over the wire protocol (version 3), on a Unix socket. A session runs one
- * thing at a time, so connections take turns; a turn goes up to the ReadyForQuery that ends it outside a transaction.
+ * Serves one Postgres session to several connections over the wire protocol (version 3), on a Unix socket. A session runs
+ * one thing at a time, so connections take turns. A turn ends with a ReadyForQuery outside a transaction.
  *
- * 1. A connection's bytes are cut into messages; startup, TLS and cancel requests are answered here.
+ * 1. A connection's bytes are cut into messages. Startup, TLS and cancel requests are answered here.
  * 2. At a Query, Sync or Flush the connection asks for the session, or waits in line for it, first come first served.
- * 3. Its messages run in one call; the answer goes back. In a transaction, or before the Sync, it keeps the session.
- * 4. A connection that goes away, or sits in a transaction for too long, is rolled back and its turn ends. What it had
- *    prepared is closed too: the session outlives it, and would keep all of it.
+ * 3. Its messages run in one call, and the answer goes back. In a transaction, or before the Sync, it keeps the session.
+ * 4. A connection that closes, or is idle in a transaction for too long, is rolled back and its turn ends. Its prepared
+ *    statements are closed too, as the session would keep them for ever.
  *
- * Why our own: docs/decisions/0008.
+ * Why not another server: docs/decisions/0008.
  */
 export type WireServer = { stop(): void }
 
-/** What is served: see `pglite-session.ts`. Both are synchronous. */
+/** The served session, see `pglite-session.ts`. Both functions are synchronous. */
 export type Session = {
-  /** Runs whole messages and returns the whole answer. A failed statement is an answer; a throw means it is dead. */
+  /**
+   * Runs whole messages and returns the whole answer. A failed statement is an answer; a throw means that the session is
+   * dead.
+   */
   execProtocolRawSync(messages: Uint8Array): Uint8Array
   isInTransaction(): boolean
 }
 
-/** More than the 64 threads of each kind that a configuration allows, with two connections each. */
+/** More than two connections for each of 64 HTTP threads and 64 shards, the largest numbers that can be configured. */
 const CONNECTIONS_MAX = 300
-/** Bytes of messages that one connection may send before they ask for an answer. A batch of a flush is below 10 MB. */
+/** Bytes of messages that one connection may send before a Sync or Flush. A batch of a flush is below 10 MB. */
 const UNIT_BYTES_MAX = 64 * 1024 * 1024
-/** Everyone waits for a transaction, so one whose client has gone quiet is ended after this. */
+/** All connections wait for a transaction, so one whose client is silent for this long is ended. */
 const IDLE_IN_TRANSACTION_MS = 30_000
 
 /**
- * @param options.onDeath Called once when the session dies; by then every connection has been closed.
- * @throws when the path cannot be listened on. What a killed server left there is removed.
+ * @param options.onDeath Called once when the session dies, after every connection was closed.
+ * @throws when the path cannot be listened on. A killed server's socket file is removed first.
  */
 export function serveWire(
   session: Session,
@@ -83,38 +86,38 @@ export function serveWire(
 
 type Connection = {
   socket: Socket<Connection | null>
-  /** Read but not yet run. Empty most of the time: a client sends a unit and waits. */
+  /** Bytes read but not yet run. Mostly empty: a client sends a unit and waits. */
   received: Uint8Array
-  /** What came after `received` and is not joined to it yet: a long message is joined once, when it is all there. */
+  /** Bytes after `received`, not yet joined to it: a long message is joined once, when it is complete. */
   arriving: Uint8Array[]
   arrivingBytes: number
-  /** Bytes that `received` needs for its next message to be whole, as far as is known. */
+  /** Bytes that `received` needs to complete its next message, as far as known. */
   neededBytes: number
-  /** Bytes of `received` up to and including its last Query, Sync or Flush: what can run now. */
+  /** Bytes of `received` up to and including its last Query, Sync or Flush: this part can run. */
   runnable: number
-  /** Bytes of `received` that have been cut into messages. From `runnable` to here a unit is still arriving. */
+  /** Bytes of `received` already cut into messages. After `runnable` they belong to an incomplete unit. */
   scanned: number
-  /** Whether the last message of the runnable part is a Flush: then the unit goes on after it. */
+  /** The runnable part ends in a Flush: the unit continues after it. */
   endsInFlush: boolean
-  /** Answers that the socket would not take yet. While there are any, nothing more of this connection is run. */
+  /** Answers that the socket has not taken yet. Until it has, nothing more of this connection runs. */
   unsent: Uint8Array[]
   state: 'starting' | 'started' | 'closed'
   isWaiting: boolean
-  /** Names of its prepared statements in the session. */
+  /** Names of this connection's prepared statements in the session. */
   prepared: Set<string>
 }
 
 class Turns {
-  /** Has the session: is in a transaction or inside a unit. */
+  /** The connection that has the session: in a transaction, or within a unit. */
   #holder: Connection | null = null
-  /** Whether the holder's unit still lacks its Sync. */
+  /** The holder's unit has not ended with a Sync yet. */
   #midUnit = false
-  /** When the holder was last heard of, by `performance.now()`. */
+  /** When the holder last sent something, ms of `performance.now()`. */
   #holderSeenAt = 0
-  /** In line for the session, each once. Bounded by the connections. */
+  /** Connections waiting for the session, each once. Bounded by the number of connections. */
   #waiting: Connection[] = []
   #connections = new Set<Connection>()
-  /** The session's answer to a startup message; it is the same for everyone. */
+  /** The session's answer to a startup message, which is the same for all connections. */
   #greeting: Uint8Array
 
   readonly #session: Session
@@ -127,7 +130,7 @@ class Turns {
     this.#greeting = session.execProtocolRawSync(STARTUP).slice()
   }
 
-  /** @returns null when there are too many: then it has been told so and closed. */
+  /** @returns null when there are too many connections: this one got an error and was closed. */
   open(socket: Socket<Connection | null>): Connection | null {
     if (this.#connections.size >= CONNECTIONS_MAX) {
       socket.end(fatal('53300', 'too many connections to the embedded database'))
@@ -154,7 +157,7 @@ class Turns {
   receive(connection: Connection, bytes: Uint8Array): void {
     if (connection.state === 'closed') return
     if (connection === this.#holder) this.#holderSeenAt = performance.now()
-    connection.arriving.push(bytes.slice()) // the socket uses its buffer again
+    connection.arriving.push(bytes.slice()) // the socket reuses its buffer
     connection.arrivingBytes += bytes.length
     const bytesNow = connection.received.length + connection.arrivingBytes
     if (bytesNow - connection.runnable > UNIT_BYTES_MAX) {
@@ -186,7 +189,7 @@ class Turns {
     connection.unsent = []
     connection.runnable = 0
     if (connection !== this.#holder && connection.prepared.size === 0) return
-    // Its turn comes as for a unit: another's transaction must not be disturbed by the cleaning up.
+    // Cleaning up waits for its turn, so that it does not disturb another connection's transaction.
     connection.runnable = 1
     this.#ask(connection)
   }
@@ -198,7 +201,7 @@ class Turns {
     }
   }
 
-  /** Ends a turn whose holder was last heard of before `since` (by `performance.now()`). */
+  /** Ends the turn of a holder that sent nothing since `since`, ms of `performance.now()`. */
   endQuiet(since: number): void {
     const holder = this.#holder
     if (holder === null || this.#holderSeenAt > since) return
@@ -216,7 +219,7 @@ class Turns {
     this.close(connection)
   }
 
-  /** Everything before the first message proper. @returns whether the connection is through it. */
+  /** Handles everything before the first regular message. @returns whether that part is complete. */
   #greet(connection: Connection): boolean {
     for (;;) {
       const bytes = connection.received
@@ -236,7 +239,7 @@ class Turns {
         this.#send(connection, this.#greeting)
         return true
       } else {
-        // A cancel request: the session cannot be interrupted, and the protocol wants no answer.
+        // A cancel request: the session cannot be interrupted, and the protocol has no answer to it.
         connection.socket.end()
         this.close(connection)
         return false
@@ -279,7 +282,7 @@ class Turns {
     connection.scanned = at
   }
 
-  /** Runs what can run, or gets in line; then gives the session to those in line. */
+  /** Runs the runnable part, or waits in line; then serves the connections in line. */
   #ask(connection: Connection): void {
     if (connection.runnable === 0 || connection.unsent.length > 0) return
     if (this.#holder !== null && this.#holder !== connection) {
@@ -373,7 +376,7 @@ function message(type: number, body = ''): Uint8Array {
 
 const fatal = (code: string, text: string) => message(0x45, `SFATAL\0VFATAL\0C${code}\0M${text}\0\0`)
 
-/** The one message without a type: length, protocol, then names and values. */
+/** The startup message, the only one without a type: length, protocol, then names and values. */
 const STARTUP = (() => {
   const bytes = Buffer.from('\0\0\0\0\0\0\0\0user\0postgres\0database\0postgres\0\0')
   bytes.writeInt32BE(bytes.length, 0)
