@@ -216,27 +216,27 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   yield gauge(
     'tollgate_usage_flush_duration_seconds',
     'Duration of the last flush of usage, by HTTP thread.',
-    each((usage ) => usage.flushTookMs / 1000),
+    each(({ usage }) => usage.flushTookMs / 1000),
   )
   yield gauge(
     'tollgate_usage_flush_lag_seconds',
     'Time since usage could last be written to the database; 0 while flushes succeed.',
-    each((usage ) => usage.flushAwayMs / 1000),
+    each(({ usage }) => usage.flushAwayMs / 1000),
   )
   yield counter(
     'tollgate_spans_exported_total',
     'Trace spans that the collector accepted.',
-    counted((spans ) => spans?.exported ?? null),
+    counted(({ spans }) => spans?.exported ?? null),
   )
   yield counter(
     'tollgate_spans_dropped_total',
     'Trace spans dropped because the queue was full or the collector did not accept them.',
-    counted((spans ) => spans?.dropped ?? null),
+    counted(({ spans }) => spans?.dropped ?? null),
   )
   yield gauge(
     'tollgate_spans_queued',
     'Trace spans waiting to be exported.',
-    each((spans ) => spans?.queued ?? null),
+    each(({ spans }) => spans?.queued ?? null),
   )
 }
 
