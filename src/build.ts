@@ -3,11 +3,11 @@ import { dirname, join, resolve } from 'node:path'
 import { Glob } from 'bun'
 
 /*
- * `bun run build [file]` makes one file, dist/tollgate unless named otherwise, with Bun, the server, its workers, the SQL
- * files and the embedded database inside. It runs on machines of the same kind that have nothing but a C library.
+ * `bun run build [file]` makes a single file, dist/tollgate by default, with Bun, the server, its workers, the SQL files
+ * and the embedded database inside. It runs on machines of the same kind that have only a C library.
  *
- * All it carries lies flat in a folder of its own, so that the sources need not know of it: whoever starts a worker finds
- * it beside itself, as PGlite does its files. Only db/migrate.ts has to look elsewhere for the SQL.
+ * All embedded files lie flat in one folder, so workers and PGlite's files are found beside their importers, as in the
+ * sources. Only db/migrate.ts looks elsewhere for the SQL.
  */
 
 const root = join(import.meta.dir, '..')
@@ -15,7 +15,7 @@ const outfile = resolve(process.argv[2] ?? join(root, 'dist/tollgate'))
 process.chdir(root)
 rmSync(outfile, { force: true })
 
-/** What PGlite reads while it runs and the bundler does not see. */
+/** Files that PGlite reads at run time and that the bundler does not see. */
 const databaseFolder = dirname(Bun.resolveSync('@electric-sql/pglite', import.meta.dir))
 const databaseFiles = ['pglite.data', 'pglite.wasm', 'initdb.wasm'].map((name) => join(databaseFolder, name))
 
@@ -30,15 +30,15 @@ const { outputs } = await Bun.build({
       .join('\n'),
   },
   naming: { entry: '[name].[ext]', asset: '[name].[ext]' },
-  sourcemap: 'inline', // a logged error names file and line of the sources
+  sourcemap: 'inline', // logged errors name file and line of the sources
   compile: {
     outfile,
     assets: ['sql'],
-    // The folder it is called in may be any project's: what lies there must not change what it does.
+    // The binary may run in the folder of any project: files there must not change what it does.
     autoloadDotenv: false,
     autoloadBunfig: false,
   },
 })
-// The maps are inside; what is left beside the binary nobody needs.
+// The maps are inside the binary; the files beside it are not needed.
 for (const { kind, path } of outputs) if (kind === 'sourcemap') rmSync(path, { force: true })
 process.stdout.write(`built ${outfile}\n`)

@@ -1,6 +1,6 @@
 import { getEnvironmentData, setEnvironmentData } from 'node:worker_threads'
 
-/** What can last: a trouble of the whole process, whichever thread notices it. */
+/** Lasting problems of the whole process, whichever thread notices them. */
 const NAMES = [
   'database',
   'database writes',
@@ -23,11 +23,12 @@ const NAMES = [
 export type EpisodeName = (typeof NAMES)[number]
 
 /**
- * A trouble that lasts has one line when the first thread meets it and one when the last is over it, with how much fell to
- * it in between. Counters in shared memory keep it from being told once for each call, pool and thread.
+ * A lasting problem that is logged once when it begins and once when it ends, with the number of affected calls, however
+ * many threads, pools and calls meet it. The state is in shared memory.
  *
- * Each instance is one that may meet the trouble: it says {@link begin} at every failure and {@link end} at every success.
- * One that died in the middle is not waited for: its last failure is {@link FORGOTTEN_MS} ago one day.
+ * Each instance is one part that can meet the problem: it calls {@link begin} at every failure and {@link end} at every
+ * success. The episode ends when all have ended. {@link FORGOTTEN_MS} after the last failure it ends without waiting for dead
+ * threads.
  */
 export class Episode {
   readonly #words: Int32Array
@@ -45,17 +46,17 @@ export class Episode {
     return Atomics.load(this.#words, this.#at + ON) === 1
   }
 
-  /** How much fell to it since it began. */
+  /** Calls counted since it began. */
   get counted(): number {
     return Atomics.load(this.#words, this.#at + COUNTED)
   }
 
-  /** When it was last met, Unix ms. */
+  /** The last failure, Unix ms. */
   get lastAt(): number {
     return this.#times[this.#at / 2 + LAST_AT] as number // in range
   }
 
-  /** @returns whether it begins now: then the caller logs that. */
+  /** @returns true when the episode begins now; the caller then logs it. */
   begin(now = Date.now()): boolean {
     this.#times[this.#at / 2 + LAST_AT] = now
     if (!this.#isMine) Atomics.add(this.#words, this.#at + HOLDERS, 1)
@@ -66,7 +67,7 @@ export class Episode {
     return true
   }
 
-  /** @returns whether it is on: then it was counted. */
+  /** Counts calls if the episode is on. @returns whether it is on. */
   count(calls = 1, now = Date.now()): boolean {
     if (!this.isOn) return false
     Atomics.add(this.#words, this.#at + COUNTED, calls)
@@ -74,11 +75,14 @@ export class Episode {
     return true
   }
 
-  /** @returns what fell to it when it ends now: then the caller logs that. Null = it was not on, or others are in it still. */
+  /**
+   * @returns the counts when the episode ends now; the caller then logs it. Null = it was not on, or others are still in
+   *   it.
+   */
   end(now = Date.now()): { counted: number; lastedMs: number } | null {
     if (this.#isMine) {
       this.#isMine = false
-      // Never below none: whoever ended it without waiting has let go for all.
+      // Not below zero: an episode that ended without waiting for all has already released them.
       if (Atomics.sub(this.#words, this.#at + HOLDERS, 1) <= 0)
         Atomics.store(this.#words, this.#at + HOLDERS, 0)
     }
@@ -91,18 +95,18 @@ export class Episode {
   }
 }
 
-/** Words of an episode. */
+/** Indexes of an episode's words. */
 const ON = 0
 const COUNTED = 1
 const HOLDERS = 2
-/** Its times, in units of two words. */
+/** Indexes of its times, in units of two words. */
 const SINCE = 2
 const LAST_AT = 3
 const WORDS = 8
 
 const FORGOTTEN_MS = 15_000
 
-/** Threads started later have the same: it is part of what a worker inherits. */
+/** Threads started later share it: workers inherit it as environment data. */
 function sharedMemory(): SharedArrayBuffer {
   const inherited = getEnvironmentData(INHERITED)
   if (inherited instanceof SharedArrayBuffer) return inherited

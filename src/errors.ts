@@ -1,6 +1,6 @@
 /**
- * Every failure a client can see. Codes are contract: add a row, never rename one.
- * `about` and `remedy` are what the page behind an error's `docs` link tells a person.
+ * All errors that a client can see. Codes are contract: add a row, never rename one. `about` and `remedy` are shown on the
+ * page behind an error's `docs` link.
  */
 export const ERRORS = {
   BAD_REQUEST: {
@@ -94,7 +94,7 @@ export const ERRORS = {
   },
 } as const satisfies Record<string, Row>
 
-/** How what is no request of any endpoint is refused, before one is looked for. As {@link ERRORS}. */
+/** Errors of requests that are refused before an endpoint is found. As {@link ERRORS}. */
 export const WIRE_ERRORS = {
   REQUEST_TIMEOUT: {
     fault: 'caller',
@@ -136,12 +136,12 @@ export const WIRE_ERRORS = {
 
 type Row = { fault: 'caller' | 'ours'; about: string; remedy: string }
 
-/** What an operation may refuse with. A door says what it is on the wire. */
+/** Error codes of operations. A door maps them to statuses. */
 export type ErrorCode = keyof typeof ERRORS
 export type AnyErrorCode = ErrorCode | keyof typeof WIRE_ERRORS
 export const ALL_ERRORS: Record<AnyErrorCode, Row> = { ...ERRORS, ...WIRE_ERRORS }
 
-/** `message` is public. Anything private goes in `cause`, which is logged and never sent. */
+/** An error for the client. `message` is public; anything private goes into `cause`, which is logged and never sent. */
 export class ApiError extends Error {
   override name = 'ApiError'
   constructor(
@@ -154,8 +154,8 @@ export class ApiError extends Error {
 }
 
 /**
- * A part of the server that a request needs is not there. Its state is logged by whoever watches over it, once; that a call
- * met it is counted (`doors/http/failures.ts`).
+ * A part of the server that a request needs is not available. The part's state is logged once where it is watched; requests
+ * that met it are counted (`doors/http/failures.ts`).
  */
 export class Unavailable extends Error {
   constructor(
@@ -167,7 +167,7 @@ export class Unavailable extends Error {
   }
 }
 
-/** Which part is missing, and everybody knows; null = none: a reason of its own. */
+/** The part that is unavailable; null = the error has another cause. */
 export function unavailablePart(cause: unknown): 'database' | 'limiter' | null {
   for (let each = cause, depth = 0; each instanceof Error && depth < 8; each = each.cause, depth++) {
     if (each instanceof Unavailable) return each.part
@@ -176,16 +176,14 @@ export function unavailablePart(cause: unknown): 'database' | 'limiter' | null {
   return null
 }
 
-/** Of the driver, the network and Postgres: no connection, no room, no memory, starting or stopping, read only. */
+/** Codes of the driver, the network and Postgres: no connection, no room, no memory, starting or stopping, read-only. */
 const DATABASE_CODES =
   /^(CONN\w+|ECONN\w+|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EAI_AGAIN|08\w{3}|53\w{3}|57P\w\w|25006)$/
 
-/**
- * A value that only the operation can refuse, named in the operation's words. A dialect says where it stood in its request.
- */
+/** A value that only the operation can refuse, under its name in the operation. A dialect adds its place in the request. */
 export class InvalidInput extends ApiError {
   override name = 'InvalidInput'
-  /** @param index Which of several inputs it was; null = there is one. */
+  /** @param index Position among several inputs; null = there is one. */
   constructor(
     readonly field: string,
     reason: string,
@@ -199,7 +197,7 @@ export const badRequest = (message: string) => new ApiError('BAD_REQUEST', messa
 /** @param what The resource as the message names it: `api api_123`. */
 export const notFound = (what: string) => new ApiError('NOT_FOUND', `${what} not found`)
 
-/** Something outside the program keeps it from starting. Its message is the one line the start ends with. */
+/** The environment keeps the program from starting. The message is the last line of the start. */
 export class StartError extends Error {
   override name = 'StartError'
 }

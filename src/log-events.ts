@@ -1,8 +1,8 @@
 import type { LogLevel } from './log.ts'
 
 /**
- * Every event that is logged, with its level. Names are contract, as people alert on them: add one, never rename one.
- * What each means and what to do is the table of `docs/reference/logs.md`, which has a row for each of these.
+ * Every logged event with its level. Names are contract, as people alert on them: add one, never rename one. The table of
+ * `docs/reference/logs.md` explains each.
  */
 export const LOG_EVENTS = {
   // Start and stop
@@ -72,7 +72,7 @@ export const LOG_EVENTS = {
   usage_retention_waiting: 'info',
   usage_retention_failing: 'error',
   usage_retention_recovered: 'info',
-  // Files in the data dir
+  // Files in the data directory
   spill_of_other_database: 'warn',
   spill_unreadable: 'error',
   // Keys

@@ -7,34 +7,35 @@ export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
 export type LogLevel = (typeof LOG_LEVELS)[number]
 
 export type LogOptions = {
-  /** What is less than this is not written. */
+  /** Events below this level are not written. */
   level: LogLevel
-  /** For eyes, not for programs: time, level, event and fields in columns. */
+  /** Columns for people: time, level, event and fields. */
   isPretty: boolean
 }
 
-/** Facts of one event. Never a key, a root key or any other secret: those have ids. */
+/** Fields of one event. Never a key, a root key or another secret; log their ids. */
 export type LogFields = Record<string, unknown>
 
-/** Threads started later have the same: it is part of what a worker inherits. */
+/** Also sets the options of threads started later: workers inherit them as environment data. */
 export function configureLog(chosen: LogOptions): void {
   options = chosen
   setEnvironmentData(INHERITED, chosen)
 }
 
 const INHERITED = 'tollgate.log'
-// What was put there is what is got: only configureLog sets it.
+// Only `configureLog` writes this entry, so its type is known.
 let options = (getEnvironmentData(INHERITED) as LogOptions | undefined) ?? { level: 'info', isPretty: false } // see above
 
-// What keeps the log may die before the server: a pipe's reader (EPIPE), a terminal that was closed (EIO), a disk that is
-// full (ENOSPC). The server goes on without: nobody is to be locked out, and no stop cut short, for want of a log. Here, as
-// each thread has streams of its own.
+// The reader of the log may fail before the server does: a closed pipe (EPIPE), a closed terminal (EIO), a full disk
+// (ENOSPC). The server continues without a log: this must neither lock clients out nor cut a stop short. Set here because
+// each thread has its own streams.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
 
 /**
- * One JSON line an event: `at` (ISO 8601), `level`, `event`, `message`, then the fields. Warnings and errors go to stderr.
- * @param event A stable name to alert on, with its level, from `log-events.ts`.
- * @param message A sentence for people, the same each time: what varies is a field.
+ * Writes one event as a line of JSON: `at` (ISO 8601), `level`, `event`, `message`, then the fields. Warnings and errors go
+ * to stderr.
+ * @param event A stable name to alert on, from `log-events.ts`, which has its level.
+ * @param message A sentence for people, always the same: what varies is a field.
  */
 export function log<Event extends LogEvent>(
   level: (typeof LOG_EVENTS)[Event],
@@ -48,7 +49,7 @@ export function log<Event extends LogEvent>(
   else process.stdout.write(`${line}\n`)
 }
 
-/** One event as it is written, without the line end. */
+/** The text of one event, without the line end. */
 export function logLine({
   at,
   level,
@@ -81,21 +82,21 @@ const COLOURS: Record<LogLevel, string> = {
 }
 
 /**
- * Logs rejections that nobody awaits, instead of ending the thread with one. The database driver leaves such: its own
- * question about types, asked on each new connection, has nobody to hear that the connection broke.
+ * Logs unhandled rejections instead of ending the thread. The database driver causes some: it queries types on each new
+ * connection, and does not handle the error when that connection breaks.
  */
 export function logUnhandledRejections(): void {
   const outage = new Episode('database')
   process.on('unhandledRejection', (cause) => {
-    // Of an outage that is told already.
+    // Part of an outage that is already logged.
     if (outage.isOn && unavailablePart(cause) === 'database') return
     log('error', 'unhandled_rejection', 'a promise failed that nobody awaited', { cause })
   })
 }
 
 /**
- * Errors as name, message, code and cause. A database error's `detail`, `parameters` and `query` stay out:
- * they can hold what a caller sent, keys included.
+ * Writes errors as name, message, code and cause. A database error's `detail`, `parameters` and `query` are left out: they
+ * can contain callers' data, keys included.
  */
 function describeErrors(_key: string, value: unknown): unknown {
   if (typeof value === 'bigint') return value.toString()

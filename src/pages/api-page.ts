@@ -2,14 +2,13 @@ import type { JsonSchema, OpenApiDocument, Operation } from './openapi.ts'
 import { pageOf } from './page.ts'
 
 /*
- * The description as a page to read, made on the server. Refused: Scalar's viewer (1.72.1), which installs 268 packages
- * (278 MB) and sends 4 MB of script for the sake of one page. What it would add is calling the API from the page; the
- * `curl` line beside each method does that as well.
+ * The API reference as HTML, made on the server. Not Scalar's viewer (1.72.1), which installs 268 packages (278 MB) and
+ * sends 4 MB of script for one page. It would add calls from the page; the `curl` line of each method does that as well.
  */
 
-/** @param document What `/openapi.json` answers: the page says nothing else. */
+/** @param document The answer of `/openapi.json`, the page's only source. */
 export function apiPage(document: OpenApiDocument): string {
-  // A path that answers two methods does so alike: it is told of once.
+  // A path that answers two methods answers both in the same way, so it is described once.
   const operations = Object.entries(document.paths).flatMap(([path, methods]) => {
     const method = Object.keys(methods).join(' ').toUpperCase()
     return Object.values(methods)
@@ -108,10 +107,10 @@ ${fieldList(reply === undefined ? [] : fieldsOf(reply.schema), 'answer')}
 const listMark = (schema: JsonSchema | undefined) => (schema?.type === 'array' ? ', a list of' : '')
 
 type Field = { name: string; isRequired: boolean; depth: number; schema: JsonSchema }
-/** A field is marked where it differs from what one expects: most of a request may be left out, most of an answer is there. */
+/** Decides which fields are marked: required ones in a request, optional ones in an answer. */
 type FieldsOf = 'request' | 'answer'
 
-/** All fields of an object, or of the objects of a list, those inside others right after them. */
+/** All fields of an object, or of a list's objects. Nested fields follow their parent. */
 function fieldsOf(schema: JsonSchema, depth = 0): Field[] {
   const object = objectIn(schema)
   return Object.entries(object?.properties ?? {}).flatMap(([name, property]) => [
@@ -150,7 +149,7 @@ function typeOf(schema: JsonSchema): string {
   return typeof schema.type === 'string' ? schema.type : 'any JSON'
 }
 
-/** Of the value itself, or of what it is when not null. */
+/** Bounds of the value, or of its type other than null. */
 function boundsOf(schema: JsonSchema): string[] {
   const { minimum, exclusiveMinimum, maximum, minLength, maxLength, minItems, maxItems } = schema
   const own = [
@@ -172,7 +171,7 @@ function rangeOf(min: number | undefined, max: number | undefined, unit: string)
 
 const number = (value: number) => value.toLocaleString('en').replaceAll(',', '\u202f')
 
-/** A call to copy, with the required fields filled in. */
+/** A command to copy, with the required fields filled in. */
 function curlOf({
   path,
   operation: { security, parameters = [], requestBody },
@@ -198,7 +197,7 @@ const shortName = (operationId: string) => escapeHtml(operationId.split('.').at(
 
 const paragraph = (text: string) => (text === '' ? '' : `<p>${inline(text)}</p>`)
 
-/** Code between backticks is all the markup that descriptions use. */
+/** Code between backticks is the only markup in descriptions. */
 const inline = (text: string) => escapeHtml(text).replace(/`([^`]+)`/g, '<code>$1</code>')
 
 const escapeHtml = (text: string) => Bun.escapeHTML(text)

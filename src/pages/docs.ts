@@ -36,18 +36,18 @@ import { ALL_ERRORS, type AnyErrorCode } from '../errors.ts'
 import type { OpenApiDocument } from './openapi.ts'
 import { pageOf } from './page.ts'
 
-/** A page of `docs/`, served at `/docs/<slug>`. Its commands and examples are run by `test/docs/`. */
+/** A page of `docs/`, served at `/docs/<slug>`. `test/docs/` runs its commands and examples. */
 export type Doc = {
   /** Name of its file, and last part of its path. */
   slug: string
-  /** The Markdown: a `# Title`, a paragraph that says what the page is for, then `## Parts`. */
+  /** The Markdown: a `# Title`, a paragraph with the page's purpose, then `## Parts`. */
   text: string
   title: string
   /** The paragraph under the title, without markup. */
   about: string
 }
 
-/** What a reader comes for → the pages, in the order in which they are shown. */
+/** Pages by the reader's purpose, in the order in which they are shown. */
 export const PURPOSES: readonly { name: string; about: string; docs: readonly Doc[] }[] = [
   {
     name: 'Start',
@@ -115,7 +115,7 @@ export const PURPOSES: readonly { name: string; about: string; docs: readonly Do
 ]
 export const DOCS: readonly Doc[] = PURPOSES.flatMap(({ docs }) => docs)
 
-/** The page at `/docs/<slug>`. Null = there is none. */
+/** The page at `/docs/<slug>`; null = there is none. */
 export function docPage(slug: string, api: OpenApiDocument): string | null {
   const index = DOCS.findIndex((doc) => doc.slug === slug)
   const doc = DOCS[index]
@@ -128,7 +128,7 @@ export function docPage(slug: string, api: OpenApiDocument): string | null {
   })
 }
 
-/** The page at `/docs`: search, every page by purpose, every method, every section. */
+/** The page at `/docs`: search, all pages by purpose, all methods, all sections. */
 export function homePage(api: OpenApiDocument): string {
   return pageOf({
     title: 'Documentation',
@@ -155,7 +155,7 @@ ${entriesOf(api).map(indexItem).join('\n')}
   })
 }
 
-/** @throws Error when the text does not begin as a page of the documentation does. */
+/** @throws Error when the text does not begin like a page of the documentation. */
 function readDoc(slug: string, text: string): Doc {
   const [, title, about] = /^# (.+)\n\n((?:.+\n)+)/.exec(text) ?? []
   if (title === undefined || about === undefined)
@@ -174,10 +174,10 @@ function htmlOf({ text }: Doc, methods: ReadonlySet<string>): string {
     )
 }
 
-/** A method is linked where it is named, but for headings and links, which lead somewhere already. */
+/** Finds names of methods, to link them. Headings and links are skipped, as they lead somewhere already. */
 const HEADING_LINK_OR_CODE = /<h[1-6].*?<\/h[1-6]>|<a .*?<\/a>|<code>([a-zA-Z]+\.[a-zA-Z]+)<\/code>/g
 
-/** Links between the files become links between the pages. */
+/** Turns links between files into links between pages. */
 const render = (text: string): string =>
   Bun.markdown
     .html(text, { headings: true })
@@ -191,7 +191,7 @@ const cardsOf = (docs: readonly Doc[]): string =>
     )
     .join('\n')}\n</ul>`
 
-/** Each has the id that it has in the reference, so that a link to the wrong page is one step from the right one. */
+/** Each method has the same id as in the reference, so a link that leads here by mistake is one click away from it. */
 function methodList(api: OpenApiDocument): string {
   const groups = Map.groupBy(methodsOf(api), (name) => name.split('.')[0] ?? name)
   return `<dl class="methods">\n${[...groups]
@@ -205,7 +205,7 @@ function methodList(api: OpenApiDocument): string {
     .join('\n')}\n</dl>`
 }
 
-/** What search finds: a section of a page, a method, an error code. */
+/** A result of the search: a section of a page, a method, an error code. */
 type Entry = { href: string; page: string; title: string; text: string }
 
 function entriesOf(api: OpenApiDocument): Entry[] {
@@ -231,12 +231,12 @@ function entriesOf(api: OpenApiDocument): Entry[] {
     href: `/errors/${code}`,
     page: 'Errors',
     title: code,
-    text: `${STATUSES[code as AnyErrorCode]}. ${about} ${remedy}`, // its own names,
+    text: `${STATUSES[code as AnyErrorCode]}. ${about} ${remedy}`, // a code of the object
   }))
   return [...DOCS.flatMap(sectionsOf), ...methods, ...errors]
 }
 
-/** The page as a whole up to its first part, then each part. */
+/** The page up to its first part, then each part. */
 function sectionsOf({ slug, title, text }: Doc): Entry[] {
   const [head = '', ...parts] = render(text).split(/(?=<h2 id=)/)
   const href = `/docs/${slug}`
@@ -257,7 +257,7 @@ function sectionsOf({ slug, title, text }: Doc): Entry[] {
 const indexItem = ({ href, page, title, text }: Entry): string =>
   `<li data-text="${escapeHtml(text)}"><a href="${href}">${escapeHtml(title)}</a> <small>${escapeHtml(page)}</small></li>`
 
-/** What a person reads of HTML that the renderer made, on one line. */
+/** The text of rendered HTML, on one line. */
 function textOf(html: string): string {
   return html
     .replaceAll(/<\/?(code|a|b|strong|em|i)\b[^>]*>/g, '')
@@ -271,7 +271,7 @@ function textOf(html: string): string {
     .trim()
 }
 
-/** All pages by purpose, and under the current one its parts. */
+/** All pages by purpose. The parts of the current page are below it. */
 function sideOf(current: Doc | null): string {
   const groups = PURPOSES.map(({ name, docs }) =>
     [
@@ -287,7 +287,7 @@ function sideOf(current: Doc | null): string {
   return `${search}${groups.join('\n')}\n<h2>API</h2>\n<a href="/docs/api">All methods</a>`
 }
 
-/** The renderer itself says which id it gave a heading. */
+/** Headings with the ids that the renderer gave them. */
 const partsOf = ({ text }: Doc): string[] =>
   [...render(text).matchAll(/<h2 id="([^"]+)"><a [^>]+>(.*?)<\/a><\/h2>/g)].map(
     ([, id, title]) => `<a class="sub" href="#${id}">${title}</a>`,

@@ -4,7 +4,7 @@ import { exampleOf } from './openapi.ts'
 import { pageOf } from './page.ts'
 
 /**
- * What a person sees behind the `docs` link of an error: what the code means and what to do. Null = no such code.
+ * The page behind the `docs` link of an error: what the code means and what to do. Null = there is no such code.
  * @param publicUrl Base of the link in the example.
  */
 export function errorPage(code: string, publicUrl: string): string | null {
@@ -29,7 +29,7 @@ The operator of this server finds the request by it${fault === 'ours' ? ', with 
   })
 }
 
-/** Every code, under its status. */
+/** All codes by status. */
 const sideOf = (current: AnyErrorCode): string =>
   [...Map.groupBy(Object.entries(STATUSES), ([, status]) => status)]
     .sort(([first], [second]) => first - second)

@@ -1,27 +1,27 @@
 import type { JsonSchema } from './openapi.ts'
 
 /*
- * Example values for the description, made from the schemas, so that they cannot lag behind them. What a field holds is
- * looked up by its name, more closely by what it is in, and by the method where that matters.
+ * Example values for the reference, made from the schemas so that they stay up to date. A value is looked up by the field's
+ * name, first together with its parent or its method.
  */
 
 /**
- * A body to copy: what is required, and what gives the method its sense.
+ * A request body to copy: the required fields, and the fields that show the method's purpose.
  * @param method `keys.createKey`
  */
 export const requestExample = (method: string, schema: JsonSchema): unknown =>
   REQUESTS[method] ?? sampleOf(schema, { method, of: 'request', within: '', name: '' })
 
-/** An answer with every field that is not deprecated, as on a last page. */
+/** An answer with every field that is not deprecated, as on the last page of a list. */
 export const replyExample = (method: string, schema: JsonSchema): unknown =>
   sampleOf(schema, { method, of: 'reply', within: '', name: '' })
 
 type Place = {
   method: string
   of: 'request' | 'reply'
-  /** Name of the field this one is in; empty at the top. */
+  /** Name of the parent field; empty at the top. */
   within: string
-  /** A list's elements have the list's. */
+  /** The field's name; elements of a list have the list's name. */
   name: string
 }
 
@@ -67,7 +67,7 @@ function knownSample({ method, within, name }: Place): unknown {
 const ID = '4aBcDeFgHjKmNpQr'
 const NOON = Date.UTC(2026, 0, 31, 12)
 
-/** `method:field`, `parent.field`, `group:field` or `field`: the first of these that is here counts. */
+/** By `method:field`, `parent.field`, `group:field` or `field`: the first one found is used. */
 const SAMPLES: Readonly<Record<string, unknown>> = {
   'analytics:total': 42,
   'analytics.getRatelimits:denied': 3,
@@ -186,7 +186,7 @@ const SAMPLES: Readonly<Record<string, unknown>> = {
   workspaceId: `ws_${ID}`,
 }
 
-/** Where the required fields alone say too little, or are not all that must be sent. */
+/** Requests whose required fields say too little, or are not everything that must be sent. */
 const REQUESTS: Readonly<Record<string, unknown>> = {
   'keys.createKey': {
     apiId: `api_${ID}`,

@@ -1,6 +1,6 @@
 /**
- * What a root key must hold for each method, as the reference tells it: code between backticks, `{…}` stands for an id.
- * The verbs decide; `test/doors/v1/authorisation.test.ts` holds these sentences to what they do.
+ * The rights that a root key needs for each method, as the reference shows them: code between backticks, `{…}` stands for
+ * an id. The endpoints check the rights; `test/doors/v1/authorisation.test.ts` compares these sentences with them.
  */
 export const NEEDS: Readonly<Record<string, string>> = {
   'keys.createKey':

@@ -8,19 +8,20 @@ import { replyExample, requestExample } from './examples.ts'
 import { NEEDS } from './needs.ts'
 
 /*
- * The OpenAPI 3.1 description, made from the same definitions that route and validate. TypeBox schemas are JSON Schema,
- * which is what 3.1 wants, so this is mostly a matter of putting them in their places. Refused: `@elysiajs/openapi`
- * (1.4.16). Validation not being Elysia's, every operation would be handed to it finished, which leaves it the outermost
- * object; for that it wants the TypeScript compiler as a peer, and its page loads scripts from elsewhere. Look again
- * should Elysia ever validate for us.
+ * The OpenAPI 3.1 description, made from the definitions that route and validate. TypeBox schemas are JSON Schema, as 3.1
+ * wants.
+ *
+ * Not `@elysiajs/openapi` (1.4.16): Elysia does not validate here, so the plugin would only add the outermost object. It
+ * also needs the TypeScript compiler as a peer, and its page loads scripts from elsewhere. Look again if Elysia ever
+ * validates for us.
  */
 
-/** Where an operation can be read: its id names the section of the page at `/docs/api`. */
+/** An operation of the description. Its id is also the id of its section on `/docs/api`. */
 export type Operation = {
   operationId: string
   tags: [string]
   summary: string
-  /** Who may call it and since when it is there; code between backticks. */
+  /** Who may call it and since when it exists; code between backticks. */
   description: string
   security: Record<string, string[]>[]
   parameters?: Parameter[]
@@ -38,7 +39,7 @@ export type Parameter = {
   explode?: true
   schema: JsonSchema
 }
-/** JSON Schema as far as the page reads it; whatever else a schema says is passed on. */
+/** The part of JSON Schema that the page reads. Other keywords are passed on. */
 export type JsonSchema = {
   type?: string | string[]
   description?: string
@@ -81,7 +82,7 @@ export type OpenApiDocument = {
   components: {
     securitySchemes: Record<string, unknown>
     headers: Record<string, unknown>
-    /** One for every error code, also for those that no described path answers. */
+    /** One for every error code, including those that no described path answers. */
     examples: Record<string, ErrorExample>
     schemas: Record<string, JsonSchema>
   }
@@ -210,7 +211,7 @@ function descriptionOf({ path, access, introduced }: Endpoint): string {
     .join(' ')
 }
 
-/** What Unkey did in its dashboard or not at all. */
+/** Methods that Unkey's v1 API does not have: its dashboard did this, or nothing did. */
 const OWN: ReadonlySet<string> = new Set([
   'analytics.getRatelimits',
   'apis.listApis',
@@ -263,7 +264,7 @@ function parameterOf(name: string, schema: TSchema, input: TSchema): Parameter {
   }
 }
 
-/** One answer a status, with an example for each code that has it. */
+/** One answer for each status, with an example for each code of that status. */
 function errorAnswers(
   codes: readonly ErrorCode[],
   publicUrl: string,
@@ -287,13 +288,13 @@ function errorAnswers(
   )
 }
 
-const CODES = Object.keys(ERRORS) as ErrorCode[] // its own names
+const CODES = Object.keys(ERRORS) as ErrorCode[] // the names of the object
 const errorExample = (code: ErrorCode, publicUrl: string): ErrorExample => ({
   summary: ERRORS[code].about,
   value: exampleOf(code, publicUrl),
 })
 
-/** A failure of this code as it is answered. */
+/** An error with this code, as it is answered. */
 export const exampleOf = (code: AnyErrorCode, publicUrl: string) => ({
   error: {
     code,
@@ -362,7 +363,7 @@ const ANSWER_HEADERS = Object.fromEntries(
   Object.keys(HEADERS).map((name) => [name, { $ref: `#/components/headers/${name}` }]),
 )
 
-/** The schema as plain JSON Schema, choices of constants as `enum`, without what only the checker reads. */
+/** Plain JSON Schema: unions of constants become `enum`, and keywords for the checker are removed. */
 function jsonSchemaOf(schema: TSchema): JsonSchema {
   const plain: JsonSchema = JSON.parse(
     JSON.stringify(schema, (key, value) => (key === 'errorMessage' ? undefined : value)),

@@ -1,7 +1,7 @@
 /*
- * Style and script of every page the server shows. Both go into the page itself and nothing is fetched: a page works where
- * there is no way to the internet, and the policy in its head can forbid all else. Without the script a page is complete,
- * only longer: search, filter, copy buttons and the switch between light and dark are made by it.
+ * Style and script of every page. Both are part of the page and nothing is fetched, so pages work without internet access
+ * and their policy can forbid everything else. Without the script a page is complete, only longer: it adds search, filter,
+ * copy buttons and the switch between light and dark.
  */
 
 export const STYLE = `

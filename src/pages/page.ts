@@ -2,11 +2,11 @@ import { VERSION } from '../lib/version.ts'
 import { SCRIPT, STYLE } from './page-assets.ts'
 
 export type Page = {
-  /** What the browser's tab says, before the name of the server. */
+  /** Title of the browser's tab, before the server's name. */
   title: string
-  /** Path of the entry of the bar that is marked as where one is. */
+  /** Path of the current entry of the navigation bar; null = none. */
   section: '/docs' | '/docs/api' | null
-  /** HTML of the column of links at the left; null = none. */
+  /** HTML of the column of links on the left; null = none. */
   side: string | null
   /** HTML. */
   main: string
@@ -48,7 +48,7 @@ const SECTIONS = [
   { path: '/docs/api', name: 'API' },
 ] as const
 
-/** The page runs this script and no other, and loads nothing at all. Also in the page, for copies that are kept. */
+/** Allows this script only, and loading nothing. Also in the page itself, for copies that people save. */
 const POLICY = [
   "default-src 'none'",
   `script-src '${hashOf(SCRIPT)}'`,
@@ -57,7 +57,7 @@ const POLICY = [
   "form-action 'none'",
 ].join('; ')
 
-/** As a header, which also says that no other page may show it in a frame: the element in the page cannot. */
+/** The policy as a header, which can also forbid frames. */
 export const PAGE_POLICY = `${POLICY}; frame-ancestors 'none'`
 
 function hashOf(text: string): string {

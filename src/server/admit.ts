@@ -6,9 +6,9 @@ import { readDatabaseUrl } from '../lib/database-url.ts'
 import { log } from '../log.ts'
 
 /**
- * Looks at the database before a start does anything on it.
- * @returns how to reach it.
- * @throws StartError: one line that says what to change there. What is merely unwise is logged.
+ * Inspects the database before a start uses it. Logs warnings.
+ * @returns the address to use.
+ * @throws StartError: one line with the problem and what to do.
  */
 export async function admitDatabase(url: string, options: { connections: number }): Promise<DatabaseAddress> {
   const { address, findings } = await inspectDatabase({ kind: 'url', url }, options)
@@ -24,14 +24,14 @@ export async function admitDatabase(url: string, options: { connections: number 
 }
 
 /**
- * Runs what a start does on the database.
- * @throws StartError instead of what Postgres or the driver says.
+ * Runs a start's work on the database.
+ * @throws StartError in place of errors of Postgres or the driver.
  */
 export async function explained<T>(address: DatabaseAddress, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (cause) {
-    // Errors of ours say it already. Only theirs have a code, and those of files a path besides.
+    // This program's own errors explain themselves. Errors of the driver have a code, errors of files also a path.
     const isTheirs = cause instanceof Error && 'code' in cause && !('path' in cause)
     if (address.kind !== 'url' || !isTheirs) throw cause
     const reason = explain(cause, readDatabaseUrl(address.url))

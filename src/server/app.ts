@@ -35,7 +35,7 @@ import { PAGE_POLICY } from '../pages/page.ts'
 import type { Deps } from './deps.ts'
 import { watchedDeps } from './watched-deps.ts'
 
-/** Every endpoint of the API, in the order of its description. */
+/** All endpoints of the API, in the order of its description. */
 export const endpoints: readonly Endpoint[] = [
   ...keyRoutes,
   ...migrationRoutes,
@@ -53,13 +53,13 @@ export const endpoints: readonly Endpoint[] = [
 ]
 
 /**
- * The HTTP side of one thread. Opens nothing: whoever serves it decides where.
+ * The HTTP functions of one thread. Does not listen; `doors/http/listen.ts` does.
  *
- * `fastRoutes` holds the endpoints that are on the path of every request of somebody's product, by method and path, for
- * `http-server.ts`, which calls them without a Request, a Response or Elysia's dispatch. Schema and verb are the same.
+ * `fastRoutes`: the endpoints called for every request of a customer's product, by method and path. `http-server.ts` calls
+ * them directly, without Request, Response and Elysia. Schemas and functions are the same.
  *
- * `cold` answers everything else. The path is compared as it was sent; Elysia, which would normalise it, sees those alone that
- * are spelled as they should be.
+ * `cold`: answers everything else. The path is compared as sent; Elysia would normalise it, so it gets only exact
+ * spellings.
  */
 export function createApp(deps: Deps) {
   const app = new Elysia({ name: 'tollgate' })
@@ -68,9 +68,9 @@ export function createApp(deps: Deps) {
     watched: (trace: Trace, tracer: Tracer) => watchedDeps(deps, trace, tracer),
   }
   const fastRoutes = new Map<string, Handler>()
-  /** Path → the methods it has. */
+  /** Path → its methods. */
   const methods = new Map<string, string>()
-  /** What Elysia routes → the request as it came. */
+  /** The request object for Elysia → the request as received. */
   const came = new WeakMap<Request, RequestReader>()
   const incomingOf = (request: Request): RequestReader => came.get(request) ?? new CopiedRequest(request)
   for (const endpoint of endpoints) {
@@ -79,7 +79,7 @@ export function createApp(deps: Deps) {
     methods.set(endpoint.path, [...(get ? GET : []), ...(post ? ['POST'] : []), 'OPTIONS'].join(', '))
     for (const method of endpoint.answersPostToo ? (['GET', 'POST'] as const) : [endpoint.method]) {
       if (endpoint.isFastPath) fastRoutes.set(`${method} ${endpoint.path}`, handle)
-      // `parse: 'none'`: the handler reads the body itself, once its size and type are known.
+      // `parse: 'none'`: the handler checks size and type of the body before it reads it.
       app.route(method, endpoint.path, async ({ request }) => responseOf(await handle(incomingOf(request))), {
         parse: 'none',
       })
@@ -102,7 +102,7 @@ export function createApp(deps: Deps) {
     })
   })
   for (const path of ['/docs', '/openapi.json']) methods.set(path, PAGE_METHODS)
-  // With a port of its own, nobody who may call the API may read the metrics too.
+  // When metrics have a port of their own, callers of the API must not be able to read them.
   if (deps.config.metricsPort === null) {
     methods.set('/metrics', PAGE_METHODS)
     app.get('/metrics', ({ request }) => metricsAnswer(openEnvelope(incomingOf(request), deps), deps))
@@ -128,7 +128,7 @@ export function createApp(deps: Deps) {
   return { app, fastRoutes, cold, refuse: refuserOf(deps, { isApi: true }) }
 }
 
-/** `/metrics` and nothing else. */
+/** Serves only `/metrics`. */
 export function createMetricsApp(deps: Deps) {
   const cold = (incoming: RequestReader): Answer | Response | Promise<Response> => {
     const { method, path } = incoming
@@ -154,7 +154,7 @@ const refuserOf =
     unroutedAnswer(NO_REQUEST, new ApiError(code, message), deps, { isApi })
 
 function unknownAnswer(incoming: RequestReader, deps: Deps): Answer {
-  // HEAD gets the length that GET would get.
+  // The answer to HEAD has the length of the answer to GET.
   const method = incoming.method === 'HEAD' ? 'GET' : incoming.method
   return unroutedAnswer(incoming, notFound(`${method} ${shortPath(incoming)}`), deps)
 }
@@ -170,7 +170,7 @@ const PAGE_METHODS = 'GET, HEAD, OPTIONS'
 const ALL_METHODS = 'GET, HEAD, POST, OPTIONS'
 const PAGE = /^\/(errors|docs)\/[\w-]+$/
 
-/** What is refused before it is one. */
+/** Stands for bytes that were refused before they were a request. */
 const NO_REQUEST: RequestReader = {
   method: '',
   path: '/v1/',
@@ -186,7 +186,7 @@ async function metricsAnswer(envelope: Envelope, deps: Deps): Promise<Response> 
   return new Response(text, { headers: headersOf(envelope, EXPOSITION_TYPE) })
 }
 
-/** What there is to read, each made when it is first asked for, as the URL is only known once it listens, and once. */
+/** The pages. Each is made once, on its first request, because the URL is known only once the server listens. */
 function pagesOf(deps: Deps) {
   const made = new Map<string, string>()
   const once = <Text extends string | null>(name: string, make: () => Text): Text | string => {
@@ -204,7 +204,7 @@ function pagesOf(deps: Deps) {
     doc: (slug: string) =>
       once(`doc ${slug}`, () => {
         if (slug === 'api') return apiPage(described())
-        // The list of all had this address once.
+        // The list of all pages had this address in earlier releases.
         return slug === 'guides' ? homePage(described()) : docPage(slug, described())
       }),
     openApi: (isPretty: boolean) =>

@@ -9,20 +9,23 @@ import type { Bounds } from '../lib/workspace-bounds.ts'
 import { hashKey, makeRootSecret } from '../verify/secret.ts'
 
 export type Bootstrap = {
-  /** Keys the limiter's hash: the same for every process on this database. */
+  /** Keys the hash of the limiter's counters. The same for all processes on this database. */
   hashSecret: string
-  /** Tells this database from another one at the same address. */
+  /** Distinguishes this database from another one at the same address. */
   databaseId: string
-  /** Whether this start or an earlier one put an operator root key of this database into the file; null = none did. */
+  /**
+   * Whether the key file holds an operator root key of this database: written by this start, by an earlier one, or not at
+   * all.
+   */
   keyFile: 'new' | 'found' | null
 }
 
 /**
- * What every start makes sure of, once per database however many servers start: the workspace `default`, an operator
- * root key that acts in it, and the limiter's secret.
- * @param options.rootKey Text to register as operator root key; null = one from the file, if none exists yet.
- * @param options.keyFile Reads the file of the generated root key, making it with the given text when there is none.
- * @param options.foundKey The text of that file; null = there is none.
+ * Creates what every start needs, once for each database even with concurrent starts: the workspace `default`, its operator
+ * root key and the limiter's secret.
+ * @param options.rootKey Text to register as operator root key; null = one from the key file, unless one exists.
+ * @param options.keyFile Reads the key file, creating it with the given text if it is missing.
+ * @param options.foundKey Text of the key file; null = it is missing.
  * @throws ConfigError when the text cannot be an operator root key.
  */
 export async function bootstrap(
@@ -52,7 +55,7 @@ export async function bootstrap(
       const isThere = known?.isOperator === true && !known.isDeleted
       return { hashSecret, databaseId, keyFile: isThere ? 'found' : null }
     }
-    // File first: if the process dies in between, the next start registers what the file says.
+    // The file first: if the process dies now, the next start registers the key in the file.
     const text = options.keyFile(() => makeRootSecret().key)
     await registerOperatorKey(tx, text, workspaceId, options.now)
     return { hashSecret, databaseId, keyFile: 'new' }

@@ -20,49 +20,49 @@ import { Vault } from '../vault/vault.ts'
 import { CreditSpender } from '../verify/credits.ts'
 import { KeyLookup } from '../verify/lookup.ts'
 
-/** Everything one HTTP thread answers with. Handed down as a value; nothing in it is global. */
+/** All parts of one HTTP thread. Passed as a value; nothing in it is global. */
 export type Deps = Services &
   HttpParts & {
     readonly config: Config
     readonly changes: Changes
     readonly measures: Measures
-    /** What the whole process measured, in Prometheus' text format; asks every thread. */
+    /** Metrics of the whole process in Prometheus' text format. Asks every thread. */
     readonly metricsText: () => Promise<string>
   }
 
-/** What a thread gets from the main thread; all but the ports is plain data. */
+/** What the main thread sends to a new HTTP thread. All but the ports is plain data. */
 export type ThreadSetup = {
   config: Config
   address: DatabaseAddress
-  /** Unique per process start and thread: names this thread's usage batches. */
+  /** Unique for each process start and thread: names the thread's usage batches. */
   writerId: string
   /** This thread sends the usage that earlier processes left in spill files. */
   recoversUsage: boolean
-  /** Unique per process start: names this process to the others on its database. */
+  /** Unique for each process start: identifies the process to others on its database. */
   processId: string
   hashSecret: string
   /** Vault keys: the first seals, all open. Empty = no recoverable keys. */
   vaultKeys: readonly Uint8Array[]
-  /** To the shards. Where there are several HTTP threads, all are ports. */
+  /** Links to the shards. With several HTTP threads all of them are ports. */
   shardEnds: RouterEnds
-  /** One to each other HTTP thread of the process. */
+  /** One port to each other HTTP thread of the process. */
   peerPorts: MessagePort[]
 }
 
-/** Connections to Postgres that a server opens at most: those below, one a shard, and those of the process. */
+/** Largest number of connections to Postgres of one server. */
 export const connectionsOf = ({ threads, usageRetentionMonths }: Config): number =>
   threads.http * (2 * POOL_CONNECTIONS + HISTORY_CONNECTIONS + 1) +
   threads.shards +
-  2 + // what hears changes (change-listener.ts)
+  2 + // for listening to changes (change-listener.ts)
   (usageRetentionMonths === null ? 0 : 1)
 
-/** And as many again for transactions. */
+/** The same number again is for transactions. */
 const POOL_CONNECTIONS = 4
 const HISTORY_CONNECTIONS = 2
 
 /**
- * Opens one thread's deps. `close` ends them: calls in flight are answered, counts are flushed. What it is given runs
- * beside the flush, once this thread asks for no more limits: a stop has ten seconds for everything.
+ * Opens the parts of one thread. `close` answers calls in flight, flushes counts and closes everything. Its argument runs
+ * at the same time as the flush, after this thread's last limit call, because a stop has ten seconds in all.
  */
 export function openDeps(
   setup: ThreadSetup,
@@ -81,15 +81,15 @@ export function openDeps(
     onStatement: options.onStatement,
   })
   const { sql } = pool
-  // Whoever looks at a year of usage must not take what credits and new keys are asked on; and what nobody waits for any
-  // more must end, or a page that asks again and again fills Postgres with it.
+  // A pool of its own, so that reading a year of usage does not take the connections for credits and cold keys. Given-up
+  // reads are ended, so that a page that reloads again and again does not fill Postgres with them.
   const historyPool = new GuardedPool(address, {
     connectionsMax: HISTORY_CONNECTIONS,
     timeoutMs: config.databaseTimeoutMs,
     endsGivenUp: true,
     onStatement: options.onStatement,
   })
-  // Counts are patient where requests are not, and neither should wait behind the other.
+  // Usage may wait longer than requests, and neither should wait behind the other.
   const usagePool = new GuardedPool(address, { connectionsMax: 1, timeoutMs: 10_000 })
   const changes = new Changes({ processId, confirmTimeoutMs: 2000 })
   for (const port of peerPorts) changes.addPeer(port)
@@ -109,7 +109,7 @@ export function openDeps(
     clock,
     recovers: recoversUsage,
   })
-  // Some 200 000 overrides. A namespace that does not fit would be read anew by every call.
+  // About 200 000 overrides. A namespace larger than this could not be cached, and every call would read it.
   const namespaces = new Namespaces(sql, changes, { bytesMax: 64 * 2 ** 20 })
   const eraser = new Eraser({
     database,
@@ -127,7 +127,7 @@ export function openDeps(
     sql,
     history: historyPool.sql,
     database,
-    // Usage is written when nothing else is.
+    // A server without other writes still writes usage, so that pool notices first that the database is read-only.
     databaseCondition: () => (usagePool.isReadOnly && !pool.isAway ? 'read-only' : pool.condition()),
     changes,
     keys,

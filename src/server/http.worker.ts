@@ -7,15 +7,15 @@ import type { Changes } from '../records/changes.ts'
 import { createApp } from './app.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 
-/** One more HTTP thread: the same app on the same port, with caches, router and recorder of its own. */
+/** An additional HTTP thread: the same app on the same port, with its own caches, router and recorder. */
 
 /** Main thread → HTTP thread. */
 export type ToHttp =
-  /** Answer `measured` with the same id. */
+  /** Reply with `measured` and the same id. */
   | { kind: 'measure'; id: number }
-  /** Another HTTP thread's caches are at the other end; answer `met` with the same id. May come before `start`. */
+  /** Connects to the caches of another HTTP thread. Reply with `met` and the same id. May arrive before `start`. */
   | { kind: 'meet'; id: number; port: MessagePort }
-  /** The answer to `scrape`; null = it failed. */
+  /** The reply to `scrape`; null = it failed. */
   | { kind: 'scraped'; id: number; text: string | null }
   | { kind: 'start'; setup: ThreadSetup; host: string; port: number; publicUrl: string }
   | { kind: 'stop' }
@@ -23,7 +23,7 @@ export type ToHttp =
 export type FromHttp =
   | { kind: 'measured'; id: number; report: ThreadReport }
   | { kind: 'met'; id: number }
-  /** Somebody asked this thread for the metrics of the process. */
+  /** A client asked this thread for the metrics of the process. */
   | { kind: 'scrape'; id: number }
   | { kind: 'listening' }
   | { kind: 'failed'; reason: string }
@@ -34,7 +34,7 @@ declare const self: Worker
 logUnhandledRejections()
 const send = (message: FromHttp) => self.postMessage(message)
 
-/** Of threads that were met before `start`. */
+/** Ports of threads that were met before `start`. */
 const early: MessagePort[] = []
 let changes: Changes | null = null
 let opened: { deps: Deps; listener: Listener; close: () => Promise<void> } | null = null
@@ -92,7 +92,7 @@ self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
 const scrapes = new Map<number, (text: string | null) => void>()
 let lastScrape = 0
 
-/** The main thread gathers from all threads, so it is asked. @throws Error when it does not answer in time. */
+/** Asks the main thread, which collects from all threads. @throws Error when it does not answer in time. */
 async function metricsText(): Promise<string> {
   const id = ++lastScrape
   const { promise, resolve } = Promise.withResolvers<string | null>()

@@ -3,9 +3,9 @@ import type { Config } from '../config.ts'
 import { log } from '../log.ts'
 
 /**
- * Each connection is an open file, and a process that has as many as it may can neither take a connection nor refuse it, and
- * its database looks away. So fewer connections are taken where the system allows fewer files, and the log says so.
- * @param filesMax What the system allows this process; null = not known.
+ * Lowers the number of connections where the system allows too few open files, and logs it. Each connection is an open
+ * file. A process at its limit can neither accept nor refuse a connection, and cannot open one to its database.
+ * @param filesMax Limit of open files of this process; null = unknown.
  */
 export function withinOpenFiles(config: Config, filesMax: number | null = openFilesMax()): Config {
   const { listen } = config
@@ -21,7 +21,7 @@ export function withinOpenFiles(config: Config, filesMax: number | null = openFi
   return { ...config, listen: { ...listen, connectionsMax } }
 }
 
-/** What a server opens: for itself, and for as many connections as each listener may have. */
+/** Files that a server opens: its own, and one for each connection that its listeners may have. */
 export function filesNeeded({ threads, listen, databaseUrl }: Config) {
   const listeners = (listen.port === null ? 0 : threads.http) + (listen.socketPath === null ? 0 : 1)
   const ownFiles =
@@ -32,7 +32,7 @@ export function filesNeeded({ threads, listen, databaseUrl }: Config) {
   return { listeners, ownFiles, all: listeners * listen.connectionsMax + ownFiles }
 }
 
-/** The limit that holds now; Bun raises it at start as far as it may. Linux tells it. */
+/** The current soft limit, which Bun raises at start as far as possible. Known on Linux only. */
 export function openFilesMax(): number | null {
   try {
     const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
@@ -42,9 +42,10 @@ export function openFilesMax(): number | null {
   }
 }
 
-// Counted on a running server (/proc/<pid>/fd), with room: 12 connections to Postgres in each HTTP thread, one in each shard.
+// Counted on a running server (/proc/<pid>/fd), with room: 12 connections to Postgres in each HTTP thread, one in each
+// shard.
 const OWN_FILES = 64
 const OF_HTTP_THREAD = 16
 const OF_SHARD = 4
-/** It keeps its tables open. */
+/** The embedded database keeps its tables open. */
 const OF_EMBEDDED_DATABASE = 320

@@ -2,16 +2,16 @@ import type { Config } from '../config.ts'
 import { removeStaleSocket } from '../doors/http/stale-socket.ts'
 import { StartError } from '../errors.ts'
 
-/** A place to listen: what to ask Bun for, and how the operator knows it. */
+/** A place to listen, and the variable that sets it. */
 type Place = {
   where: { hostname: string; port: number } | { unix: string }
-  /** The variable that chooses it. */
+  /** The variable that sets it. */
   variable: 'PORT' | 'TOLLGATE_METRICS_PORT' | 'TOLLGATE_SOCKET'
 }
 
 /**
- * Listens everywhere that the config names for a moment, so that a place that is not to be had is told at once. Not shared
- * with anyone, though threads may share the port later: another server must not get half of the connections.
+ * Listens briefly at every configured place, so that an unavailable one is reported at once. Not shared, although threads
+ * may share the port later: with a second server on the port, each would get half of the connections.
  * @throws StartError: one line that names the variable to change.
  */
 export async function tryPlaces({ listen, metricsPort }: Pick<Config, 'listen' | 'metricsPort'>) {
@@ -32,7 +32,7 @@ export async function tryPlaces({ listen, metricsPort }: Pick<Config, 'listen' |
   }
 }
 
-/** A server that was killed has its port until the system has taken it away, and may be started again before. */
+/** A killed server keeps its port until the system has cleaned up. Its successor may start before. */
 const DYING_MS = 1_000
 
 async function tryPlace({ where, variable }: Place): Promise<{ stop(closeActive?: boolean): void }> {
@@ -53,7 +53,7 @@ async function tryPlace({ where, variable }: Place): Promise<{ stop(closeActive?
   }
 }
 
-/** Why a place is not to be had, in one line that says what to change. */
+/** Why a place is not available, in one line with what to change. */
 export function listenError(
   cause: unknown,
   place: { variable: string; path?: string; host?: string; port?: number },

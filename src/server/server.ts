@@ -28,13 +28,13 @@ import { withinOpenFiles } from './open-files.ts'
 import { tryPlaces } from './places.ts'
 import { type HttpThreads, startHttpThreads } from './threads.ts'
 
-/** What was started, for people: no secret in it. */
+/** Facts about a start, for people. Without secrets. */
 export type StartFacts = {
   version: string
   dataDir: string
-  /** `new`: no server was here before. */
+  /** `new`: no server has used the data directory before. */
   dataDirState: 'new' | 'found'
-  /** `embedded`, or host and name. */
+  /** `embedded`, or host and database name. */
   database: string
   shards: number
   httpThreads: number
@@ -42,28 +42,28 @@ export type StartFacts = {
 
 export type Server = AsyncDisposable & {
   url: string
-  /** Where the metrics are. */
+  /** URL of the metrics. */
   metricsUrl: string
   /** Where it listens: a URL, the path of a Unix socket, or both. */
   places: string[]
-  /** File of the generated operator root key; null = it holds none of this database's. */
+  /** File with the generated operator root key; null = it holds none of this database. */
   rootKeyFile: string | null
-  /** Whether this start generated it. */
+  /** True when this start generated the root key. */
   isKeyNew: boolean
-  /** What the first lines of a start tell. */
+  /** For the first lines of a start. */
   facts: StartFacts
-  /** The main thread's own parts, for tests and benchmarks. */
+  /** The main thread's parts, for tests and benchmarks. */
   deps: Deps
   shards: Shards
-  /** Answers what is in flight, flushes windows and usage, closes everything. */
+  /** Answers requests in flight, flushes windows and usage, closes everything. */
   stop(): Promise<void>
 }
 
 /**
- * Starts everything in order: data dir, database, migrations, shards with the windows of an earlier stop, HTTP. What was
- * opened is closed in reverse, also when a later step fails.
- * @param options.onStatement Hears what the main thread's requests send to the database.
- * @param options.signal Gives up a start that serves nobody yet; one that does goes on to its end.
+ * Starts everything in order: data directory, database, migrations, shards with their stored windows, HTTP. A stop, and a
+ * failure of a later step, close in reverse order.
+ * @param options.onStatement Called with each statement of the main thread's requests.
+ * @param options.signal Aborts a start that does not serve yet. A later signal does not interrupt it.
  * @throws ConfigError, StartError: one line that says what to change; the signal's reason.
  */
 export async function startServer(
@@ -73,7 +73,7 @@ export async function startServer(
   await using opening = new AsyncDisposableStack()
   const clock = options.clock ?? systemClock
   const { signal } = options
-  // First, as making a database takes seconds: nobody should wait for that to hear that the port is taken.
+  // First, because creating a database takes seconds: an occupied port must be reported before that.
   await tryPlaces(asked)
   const dataDir = opening.use(openDataDir(asked.dataDir, { exclusive: asked.databaseUrl === null }))
   const facts: StartFacts = {
@@ -85,7 +85,7 @@ export async function startServer(
     httpThreads: asked.threads.http,
   }
   const sayStarting = () => log('info', 'starting', 'Tollgate starts', facts)
-  // A start that cannot reach its Postgres ends with one line, which says so.
+  // With an external Postgres nothing is printed before it was reached: a failed start then prints one line only.
   if (asked.databaseUrl === null) sayStarting()
   const vaultKeys = readVaultKeys(asked, dataDir)
   const found = await openDatabase(asked, opening, signal)
@@ -99,7 +99,7 @@ export async function startServer(
     },
   })
   const { hashSecret, databaseId, keyFile } = await untilAborted(preparing, signal)
-  // A start that fails before says that, and nothing else.
+  // Here, so that a start that fails before prints only its error.
   const config = withinOpenFiles(asked)
   const address: DatabaseAddress = { ...found, databaseId }
 
@@ -156,7 +156,7 @@ export async function startServer(
       onStatement: options.onStatement,
     },
   )
-  // The last windows go to Postgres beside the last usage: a stop has ten seconds for everything.
+  // The last windows and the last usage are written at the same time, because a stop has ten seconds in all.
   opening.defer(() => close(() => shards.stop()))
   const importer = new KeyImporter(deps)
   importer.start()
@@ -225,10 +225,10 @@ export async function startServer(
   }
 }
 
-/** In the data dir: the generated operator root key. */
+/** File in the data directory with the generated operator root key. */
 const ROOT_KEY_FILE = 'root-key'
 
-/** Rejects as soon as the signal comes. Whatever is under way then may go on until the process ends. */
+/** Rejects when the signal is aborted. Running work may continue until the process ends. */
 function untilAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work
   const aborted = Promise.withResolvers<never>()
@@ -253,7 +253,7 @@ async function openDatabase(
   return embedded.address
 }
 
-/** Everything that must be done on the database before anyone is served. */
+/** All work on the database that precedes serving. */
 async function prepareDatabase(
   address: DatabaseAddress,
   {

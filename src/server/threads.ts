@@ -6,19 +6,19 @@ import type { ThreadState } from '../observe/metrics.ts'
 import type { ThreadSetup } from './deps.ts'
 import type { FromHttp, ToHttp } from './http.worker.ts'
 
-/** The HTTP threads besides the main one. */
+/** The HTTP threads besides the main thread. */
 export type HttpThreads = {
   stop(): Promise<void>
-  /** What each thread counted, as last heard of one that is dead or does not answer in time. */
+  /** Counts of each thread. For a dead or silent thread, its last known counts. */
   report(): Promise<ThreadState[]>
 }
 
 type Options = {
-  /** How many. */
+  /** Number of threads. */
   count: number
-  /** @param name Of the thread: unique per process start, another one when a thread is started again. */
+  /** @param name Unique for each process start, and new for each restart of a thread. */
   makeSetup(name: string): Omit<ThreadSetup, 'peerPorts'>
-  /** Connects the main thread's caches with those at the other end. */
+  /** Connects the main thread's caches with those of another thread. */
   addPeer(port: MessagePort): void
   host: string
   port: number
@@ -27,13 +27,13 @@ type Options = {
 }
 
 /**
- * Starts more HTTP threads on a port that this process already listens on. One that dies is started again; meanwhile the
- * kernel gives new connections to the others. What it had counted since its last flush is lost with it.
- * @throws StartError when one does not listen in time; nothing is left running then.
+ * Starts more HTTP threads on a port that this process already listens on. A dead thread is restarted; meanwhile the kernel
+ * gives new connections to the others. Its counts since its last flush are lost.
+ * @throws StartError when a thread does not listen in time. No thread is left running then.
  */
 export async function startHttpThreads(options: Options): Promise<HttpThreads> {
   const threads = Array.from({ length: options.count }, (_, index) => new HttpThread(index + 1, options))
-  // One at a time, so that each finds the others either running or dead.
+  // One at a time, so that each new thread finds the others either running or dead.
   let restarting = Promise.resolve()
   for (const thread of threads) {
     thread.onDeath = () => {
@@ -44,7 +44,7 @@ export async function startHttpThreads(options: Options): Promise<HttpThreads> {
     await Promise.all(threads.map((thread) => thread.stop()))
   }
   try {
-    // Each meets those before it, who have a worker by then.
+    // Each connects to the threads before it, which have a worker by then.
     await Promise.all(threads.map((thread, index) => thread.start(threads.slice(0, index))))
   } catch (cause) {
     await stop()
@@ -54,19 +54,19 @@ export async function startHttpThreads(options: Options): Promise<HttpThreads> {
   return { stop, report: () => Promise.all(threads.map((thread) => thread.report())) }
 }
 
-/** One thread and its life: starting → running → stopped; running → dead → starting, when it ends by itself. */
+/** One thread and its states: starting → running → stopped; running → dead → starting, when it ends by itself. */
 class HttpThread {
-  /** Called each time it died: it is to be started again. */
+  /** Called after each death: the thread must be restarted. */
   onDeath = () => {}
   private worker: Worker | null = null
   private state: 'starting' | 'running' | 'dead' | 'stopped' = 'starting'
   private starts = 0
-  /** Who waits for a message of the worker, by its kind and id. Null = it died. */
+  /** Callbacks that wait for a message of the worker, by kind and id. Called with null when the thread dies. */
   private readonly waiting = new Map<string, (message: FromHttp | null) => void>()
   private lastId = 0
-  /** What it last said it had counted, with {@link countedBefore}. */
+  /** Its last report, including {@link countedBefore}. */
   private counted: ThreadReport | null = null
-  /** What those in its place before it had counted. */
+  /** The counts of earlier threads in this place. */
   private countedBefore: ThreadReport | null = null
   private wake = () => {}
   private death: Error | null = null
@@ -85,8 +85,8 @@ class HttpThread {
   }
 
   /**
-   * Its caches must hear of every change after they read something. So its peers are connected first and confirm it; then
-   * it gets its ends of the channels, and begins to read.
+   * Starts the thread. Its caches must hear of every change after their first read. So its peers are connected first and
+   * confirm that; then the thread gets its ends of the channels and begins to serve.
    * @throws Error when it does not listen in time, or a peer does not confirm.
    */
   async start(peers: HttpThread[]): Promise<void> {
@@ -96,7 +96,7 @@ class HttpThread {
     const worker = new Worker(new URL('./http.worker.ts', import.meta.url))
     this.worker = worker
     worker.addEventListener('message', ({ data }: MessageEvent<FromHttp>) => {
-      if (worker === this.worker) this.receive(data) // one that was given up may have said something before
+      if (worker === this.worker) this.receive(data) // a thread that was given up may still send messages
     })
     worker.addEventListener('error', ({ message }) => this.die(worker, new Error(message)))
     worker.addEventListener('close', () => this.die(worker, new Error('the thread has ended')))
@@ -117,7 +117,7 @@ class HttpThread {
     if (this.worker === worker) this.state = 'running'
   }
 
-  /** Tries until it runs, or is stopped. */
+  /** Repeats until the thread runs or is stopped. */
   async restart(peers: HttpThread[]): Promise<void> {
     let isTold = false
     while (this.state === 'dead') {
@@ -144,7 +144,7 @@ class HttpThread {
 
   async report(): Promise<ThreadState> {
     const now = await this.measure()
-    // Kept while it does not answer: counters that ran backwards would be taken for new ones.
+    // A silent thread keeps its last report: Prometheus would take a decreasing counter for a new one.
     if (now !== null) this.counted = continuedFrom(this.countedBefore, now)
     return { report: this.counted, isUp: now !== null }
   }
@@ -173,7 +173,7 @@ class HttpThread {
     this.answerAll()
   }
 
-  /** @returns the newcomer's end of a channel to this thread, which holds the other by then. @throws Error */
+  /** Connects this thread to a new one. @returns the new thread's end of the channel. @throws Error */
   private async connect(): Promise<MessagePort> {
     const { port1, port2 } = new MessageChannel()
     const id = ++this.lastId
@@ -187,7 +187,7 @@ class HttpThread {
     this.worker?.postMessage(message, portsOf(ends))
   }
 
-  /** @param name Kind and id of the message waited for. @returns null when it does not come in time. */
+  /** @param name Kind and id of the awaited message. @returns null when it does not arrive in time. */
   private answer(name: string, timeoutMs: number): Promise<FromHttp | null> {
     return new Promise((resolve) => {
       const settle = (message: FromHttp | null) => {
@@ -216,7 +216,7 @@ class HttpThread {
   }
 
   private die(worker: Worker, cause: Error): void {
-    if (worker !== this.worker) return // one that was given up already
+    if (worker !== this.worker) return // it was given up already
     this.death = cause
     this.answerAll()
     if (this.state !== 'running') return
@@ -247,5 +247,5 @@ class HttpThread {
 const REPORT_MS = 1000
 const START_MS = 10_000
 const RESTART_DELAY_MS = 1000
-/** Longer than a thread's own patience with requests, its limiter and its last flush. */
+/** Longer than a thread's own time limits for requests, limiter and last flush. */
 const STOP_MS = 8000

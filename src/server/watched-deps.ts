@@ -4,8 +4,8 @@ import { SPAN_KIND, type Trace, type Tracer } from '../observe/tracing/tracer.ts
 import type { Deps } from './deps.ts'
 
 /**
- * The same deps, for one request: whatever it waits for becomes a span below the request's own. What is answered at once
- * leaves none. Statements are told without what they were given.
+ * The services for one traced request. Whatever the request waits for becomes a span below the request's span; calls that
+ * return at once leave none. Statements are recorded without their parameters.
  */
 export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
   const { limiter, keys, namespaces, credits, database } = deps
@@ -64,13 +64,13 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
   }
 }
 
-/** The object with some of its methods replaced; the others are its own. */
+/** The object with some of its methods replaced. */
 function over<T extends object>(target: T, replaced: Partial<T>): T {
   return new Proxy(target, {
     get: (_, name) => {
       if (Object.hasOwn(replaced, name)) return Reflect.get(replaced, name)
       const value: unknown = Reflect.get(target, name)
-      // Private fields are those of the object itself, not of who stands before it.
+      // Methods use private fields, so `this` must be the object itself.
       return typeof value === 'function' ? value.bind(target) : value
     },
   })
@@ -78,13 +78,13 @@ function over<T extends object>(target: T, replaced: Partial<T>): T {
 
 type Place = { trace: Trace; parentId: string; tracer: Tracer }
 
-/** A statement runs when somebody asks for its result; so that is where its span begins. */
+/** A driver's query runs when its result is awaited, so its span begins there. */
 function watchedSql(sql: AnySql, place: Place): AnySql {
   return new Proxy(sql, {
     apply: (_, self, args) => {
       const query: unknown = Reflect.apply(sql, self, args)
       const [strings] = args
-      // A fragment is never asked for its result, and an identifier has none.
+      // Fragments are never awaited, and identifiers are no promises.
       return query instanceof Promise && isTemplate(strings) ? watchedQuery(query, strings, place) : query
     },
   })
@@ -127,7 +127,7 @@ function watchedQuery(
 
 const isTemplate = (value: unknown): value is TemplateStringsArray => Array.isArray(value) && 'raw' in value
 
-/** Its text with `?` for each value and fragment, on one line. */
+/** The statement's text on one line, with `?` for each value and fragment. */
 function statementOf(strings: TemplateStringsArray): { text: string; operation: string } {
   let statement = statements.get(strings)
   if (statement === undefined) {
@@ -138,6 +138,6 @@ function statementOf(strings: TemplateStringsArray): { text: string; operation: 
   return statement
 }
 
-/** Each place in the source has its template once. */
+/** Each template in the source is one object, so its text is computed once. */
 const statements = new WeakMap<TemplateStringsArray, { text: string; operation: string }>()
 const STATEMENT_CHARACTERS_MAX = 2000

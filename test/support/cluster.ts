@@ -14,30 +14,33 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect, type Sql } from '../../src/db/connect.ts'
 
-/** A Postgres of the test's own, to be stopped, frozen, filled and starved. Nothing is synced: it is for processes to die, not machines. */
+/**
+ * A Postgres for one test, which may stop, freeze and fill it. Nothing is synced: it is for deaths of processes, not of
+ * machines.
+ */
 export type Cluster = AsyncDisposable & {
-  /** Of a role that is no superuser and owns the database. */
+  /** URL with a role that owns the database and is not a superuser. */
   url: string
   port: number
-  /** One statement as superuser, for whom a few connections are kept back, in the same database unless told another. */
+  /** Runs one statement as superuser, for whom a few connections are reserved, by default in the same database. */
   query(text: string, database?: string): Promise<Record<string, unknown>[]>
-  /** Ends everyone's connections and opens all there may be in their place. */
+  /** Ends all connections and opens as many as there may be in their place. */
   takeAllConnections(): Promise<Sql[]>
-  /** Who is let in, in the lines of `pg_hba.conf`. */
+  /** Sets who may connect, as lines of `pg_hba.conf`. */
   hostRules(...lines: string[]): Promise<void>
-  /** Another one that follows this and takes no writes until it is promoted. */
+  /** Starts a standby, which is read-only until it is promoted. */
   standby(): Promise<Standby>
   start(): Promise<void>
-  /** `immediate` is what a crash is: connections break without a word. */
+  /** `immediate` is like a crash: connections break without a message. */
   stop(mode: 'fast' | 'immediate'): Promise<void>
-  /** SIGSTOP to every process of it: connections stay, are even accepted, and nothing answers. */
+  /** Sends SIGSTOP to all its processes: connections stay and are even accepted, but nothing answers. */
   freeze(): void
   thaw(): void
 }
 
 export type Standby = AsyncDisposable & { port: number; promote(): Promise<void> }
 
-/** Where `initdb` and `pg_ctl` are; null = not installed. */
+/** The folder of `initdb` and `pg_ctl`; null = not installed. */
 export const POSTGRES_BIN = findPostgres()
 
 function findPostgres(): string | null {
@@ -52,10 +55,11 @@ function findPostgres(): string | null {
 }
 
 /**
- * Makes and starts one. Postgres refuses to run as root, so then it runs as the user `postgres`, else `nobody`.
- * @param options.files What to copy into its data, by name, readable for it alone.
- * @param options.settings Of Postgres, besides the usual ones.
- * @param options.tablespace Folder for the data of the database; its log and its catalog's stay elsewhere. Null = the same.
+ * Creates and starts a cluster. Postgres refuses to run as root; then it runs as the user `postgres`, or `nobody`.
+ * @param options.files Files to copy into its data folder, by name, readable for its user only.
+ * @param options.settings Settings of Postgres besides the usual ones.
+ * @param options.tablespace Folder for the data of the database; its log and its catalogue stay elsewhere. Null = the same
+ *   folder.
  */
 export async function startCluster(
   options: {
@@ -145,7 +149,7 @@ export async function startCluster(
     return {
       port: ownPort,
       promote: () => controlCopy('promote'),
-      [Symbol.asyncDispose]: () => controlCopy('-m', 'immediate', 'stop').catch(() => {}), // perhaps stopped already
+      [Symbol.asyncDispose]: () => controlCopy('-m', 'immediate', 'stop').catch(() => {}), // it may be stopped already
     }
   }
   return {
@@ -160,7 +164,7 @@ export async function startCluster(
       const always = ['local all all trust', 'host postgres,replication postgres all trust']
       writeFileSync(join(data, 'pg_hba.conf'), `${[...always, ...lines].join('\n')}\n`)
       await control('reload')
-      while ((await loadedAt()) === before) await Bun.sleep(10) // it is the postmaster's word
+      while ((await loadedAt()) === before) await Bun.sleep(10) // the postmaster has read the file when this changes
     },
     takeAllConnections: async () => {
       const taken: Sql[] = []
@@ -193,10 +197,10 @@ export async function startCluster(
   }
 }
 
-/** By this the connections that were taken are known. */
+/** Identifies the connections that `takeAllConnections` opened. */
 const TAKE = "select 'taken'"
 
-/** The postmaster first: it makes no more of them then. Empty = not running. */
+/** Process ids, the postmaster first, so that it starts no more of them. Empty = not running. */
 function processesOf(pidFile: string): number[] {
   if (!existsSync(pidFile)) return []
   const postmaster = Number(readFileSync(pidFile, 'utf8').split('\n')[0])
@@ -205,7 +209,7 @@ function processesOf(pidFile: string): number[] {
   return [postmaster, ...rows.flatMap(([pid = 0, parent]) => (parent === postmaster ? [pid] : []))]
 }
 
-/** Some may have ended since they were listed, `ps` itself among them. */
+/** Ignores processes that ended since they were listed, such as `ps`. */
 function signal(pids: number[], name: 'SIGSTOP' | 'SIGCONT'): void {
   for (const pid of pids)
     try {
@@ -215,7 +219,7 @@ function signal(pids: number[], name: 'SIGSTOP' | 'SIGCONT'): void {
     }
 }
 
-/** Null = we are nobody special ourselves. */
+/** The user to run Postgres as; null = this process is not root. */
 async function unprivilegedUser(): Promise<{ uid: number; gid: number } | null> {
   if (process.getuid?.() !== 0) return null
   const lines = (await Bun.file('/etc/passwd').text()).split('\n').map((line) => line.split(':'))

@@ -2,22 +2,22 @@ import { expect } from 'bun:test'
 import type { ServerProcess } from './process.ts'
 import { type Answer, type Json, OPERATOR_KEY, type TestServer } from './server.ts'
 
-/** What a client asks of a server: the columns of the failure table in `docs/explanation/failures.md`. Usage is checked afterwards. */
+/** Kinds of calls: the columns of the failure table in `docs/explanation/failures.md`. Usage is checked afterwards. */
 export type Column = 'limits' | 'warm' | 'cold' | 'unknown' | 'credits' | 'writes'
 
-/** `status` 0 = no answer: the connection broke. `code` is of the error, else of the verification. */
+/** `status` 0 = the connection broke without an answer. `code` is the error's, or the verification's. */
 export type Cell = { status: number; code: string; ms: number; body: Json }
 
 type Calls = Pick<ServerProcess | TestServer, 'get' | 'post'>
 
-/** Windows that no test outlasts. */
+/** Windows that last longer than any test. */
 const YEAR_MS = 365 * 86_400_000
 const LIMIT = 1_000_000
 const CREDITS = 100_000
-/** More than a flush waits for one statement: what is not counted by then is lost. */
+/** Longer than a flush waits for one statement: counts not written by then are lost. */
 const LATE_MS = 15_000
 
-/** Of an answer with 200. */
+/** Expected code of an answer with status 200. */
 const CODES: Record<Column, string> = {
   limits: '',
   warm: 'VALID',
@@ -27,9 +27,9 @@ const CODES: Record<Column, string> = {
   writes: '',
 }
 
-/** Asks everything of a server, and keeps account of what was answered. */
+/** Makes all kinds of calls to a server, and keeps account of the answers. */
 export class Columns {
-  /** Answers with 200, by column, and answers that are no answers: what they asked for may have been done. */
+  /** Answers with status 200, by column; `unclear`: calls without a clear answer, which may have been carried out. */
   readonly answered: Record<Column, number> = {
     limits: 0,
     warm: 0,
@@ -46,7 +46,7 @@ export class Columns {
     credits: 0,
     writes: 0,
   }
-  /** When, on the clock of `performance.now()`, ms. */
+  /** Times of the answers, ms of `performance.now()`. */
   readonly answeredAt: Record<Column, number[]> = {
     limits: [],
     warm: [],
@@ -55,7 +55,7 @@ export class Columns {
     credits: [],
     writes: [],
   }
-  /** Keys whose creation was answered. */
+  /** Ids of keys whose creation was answered. */
   readonly made: string[] = []
   calls: Calls
   /** Unix ms, on the server's clock. */
@@ -65,14 +65,16 @@ export class Columns {
   private warmKey = ''
   private creditKey = ''
   private analyst = ''
-  /** Made, and never verified. */
+  /** Keys that were created and never verified. */
   private stock: string[] = []
 
   private constructor(calls: Calls) {
     this.calls = calls
   }
 
-  /** Makes what is asked about and warms what is to be warm. @param options.stock How many cold keys there will be. */
+  /**
+   * Creates the keys and namespaces, and verifies the keys that must be cached. @param options.stock Number of cold keys.
+   */
   static async open(calls: Calls, { stock = 40 }: { stock?: number } = {}): Promise<Columns> {
     const columns = new Columns(calls)
     const post = async (method: string, body: unknown) => {
@@ -105,12 +107,12 @@ export class Columns {
     if (column === 'writes' && answer?.status === 200) this.made.push(answer.body.key)
     const body = answer?.body
     const code = body?.error?.code ?? body?.code ?? ''
-    // Late or not, an answer is right. A wrong NOT_FOUND is recorded nowhere, and would look like a lost verification.
+    // A late answer must be right, too. A wrong NOT_FOUND is not recorded as usage and would look like a lost verification.
     if (answer?.status === 200) expect([column, code]).toEqual([column, CODES[column]])
     return { status: answer?.status ?? 0, code, ms, body }
   }
 
-  /** One of each, at once. */
+  /** Makes one call of each kind, all at once. */
   async askAll(): Promise<Record<Column, Cell>> {
     const [limits, warm, cold, unknown, credits, writes] = await Promise.all([
       this.ask('limits'),
@@ -152,11 +154,14 @@ export class Columns {
     const key = this.stock.pop()
     if (key === undefined) throw new Error('no cold key is left')
     const answer = await this.calls.post('keys.verifyKey', { key })
-    if (answer.status !== 200) this.stock.push(key) // as cold as before
+    if (answer.status !== 200) this.stock.push(key) // the key is still cold
     return answer
   }
 
-  /** Limits and warm keys, all the time, a few milliseconds apart. @returns what stops it and tells how it went. */
+  /**
+   * Calls limits and cached keys all the time, a few ms apart.
+   * @returns a function that stops it and returns the latencies.
+   */
   startTraffic(): () => Promise<{ p99Ms: number; worstMs: number; count: number }> {
     const took: number[] = []
     let isOver = false
@@ -169,7 +174,7 @@ export class Columns {
       }
     }
     const working = Promise.all([work('limits'), work('warm')])
-    working.catch(() => {}) // heard by whoever stops it
+    working.catch(() => {}) // handled by the code that stops it
     return async () => {
       isOver = true
       await working
@@ -182,7 +187,7 @@ export class Columns {
     }
   }
 
-  /** What the server says is left of the limit and the credits, as counted so far. */
+  /** The uses of the limit and the credits spent, according to the server. */
   async counted(): Promise<{ limits: number; credits: number }> {
     const look = {
       namespace: 'columns',
@@ -200,10 +205,10 @@ export class Columns {
     return { limits: LIMIT - window.body.remaining, credits: CREDITS - credits.body.remaining }
   }
 
-  /** Calls that only looked at the credits: counted as usage, and taking none. */
+  /** Verifications with cost 0: counted as usage, without taking credits. */
   private looks = 0
 
-  /** Credits that were answered as spent. */
+  /** Credits that answers reported as spent. */
   get spent(): number {
     return this.answered.credits - this.looks
   }
@@ -213,7 +218,7 @@ export class Columns {
     return this.answered.warm + this.answered.cold + this.answered.credits
   }
 
-  /** Verifications as analytics tells them; not a number where it does not. */
+  /** Number of verifications in analytics; NaN when it does not answer. */
   async usage(): Promise<number> {
     const query = { apiId: this.apiId, ...this.usageRange, groupBy: 'hour' }
     const { status, body } = await this.calls.get('analytics.getVerifications', query, this.analyst)
@@ -221,7 +226,7 @@ export class Columns {
     return body.reduce((sum: number, { total }: { total: number }) => sum + total, 0)
   }
 
-  /** Under load, waits until everything answered before this call is in the database. @returns when that was. */
+  /** Under load, waits until everything answered before this call is in the database. @returns the time of that. */
   async untilFlushed({ url }: { url: string }): Promise<number> {
     const at = performance.now()
     const { verified } = this
@@ -231,14 +236,14 @@ export class Columns {
       return [...counts].reduce((sum, [, count]) => sum + Number(count), 0)
     }
     const before = await flushes()
-    // There is one window, so each flush writes one: the second began after this call.
+    // There is one window, so each flush writes one row. The second flush from now began after this call.
     while ((await flushes()) < before + 2 || !((await this.usage()) >= verified)) await Bun.sleep(50)
     return at
   }
 
   /**
-   * What may be lost of the counts kept in memory when a process ends without a word: what was answered after `sinceMs`.
-   * Credits and keys are not kept in memory, and not lost.
+   * When a process is killed, counts in memory may be lost: those answered after `sinceMs`. Credits and keys are not in
+   * memory and are never lost.
    */
   async expectCountedBefore(sinceMs: number): Promise<void> {
     const before = (column: Column) => this.answeredAt[column].filter((at) => at < sinceMs).length
@@ -256,7 +261,7 @@ export class Columns {
     await this.expectMade()
   }
 
-  /** Every key whose creation was answered is there. */
+  /** Expects every key whose creation was answered. */
   async expectMade(): Promise<void> {
     for (const key of this.made.splice(0)) {
       const { body } = await this.calls.post('keys.verifyKey', { key })
@@ -265,7 +270,7 @@ export class Columns {
     }
   }
 
-  /** Some clients that ask everything, again and again, until the server is no longer there. */
+  /** Runs clients that make all kinds of calls until the server is gone. */
   async load({ clients }: { clients: number }): Promise<void> {
     const work = async (client: number) => {
       const columns = ['limits', 'warm', 'unknown', 'credits', 'writes', 'cold'] as const
@@ -279,7 +284,7 @@ export class Columns {
     await Promise.all(Array.from({ length: clients }, (_, client) => work(client)))
   }
 
-  /** Nothing is lost and nothing counted twice: what was answered, and at most what was left unclear besides. */
+  /** Expects that nothing is lost or counted twice: at least the answered calls, at most the unclear ones in addition. */
   async expectAllCounted(): Promise<void> {
     const { limits, credits } = await this.counted()
     expect(limits).toBeGreaterThanOrEqual(this.answered.limits)
@@ -287,9 +292,9 @@ export class Columns {
     expect(credits).toBeGreaterThanOrEqual(this.spent)
     expect(credits).toBeLessThanOrEqual(this.spent + this.unclear.credits)
     const deadline = performance.now() + 5000
-    // A connection may still be slow with what it was given before, and a call that takes it fail.
+    // A connection may still be busy with earlier statements, and the call that uses it fail.
     while (!((await this.usage()) >= this.verified) && performance.now() < deadline) await Bun.sleep(50)
-    // A verification that was decided but whose answer was cut off counts too.
+    // A verification that was decided but whose answer was cut off is counted too.
     const unclear = this.unclear.warm + this.unclear.cold + this.unclear.credits
     const usage = await this.usage()
     if (!(usage >= this.verified)) {
@@ -302,7 +307,7 @@ export class Columns {
   }
 }
 
-/** All is as it should be. */
+/** Expects every call to succeed. */
 export function expectHealthy(cells: Record<Column, Cell>): void {
   expect(summaryOf(cells)).toEqual({
     limits: '200',
@@ -314,7 +319,10 @@ export function expectHealthy(cells: Record<Column, Cell>): void {
   })
 }
 
-/** What memory knows goes on; what only the database knows is said to be unknown, never denied and never given away. */
+/**
+ * Expects the behaviour without a database: calls answered from memory succeed; calls that need the database fail with an
+ * error, never with NOT_FOUND, and give nothing away.
+ */
 export function expectAway(cells: Record<Column, Cell>, { withinMs }: { withinMs: number }): void {
   const failure = '500 INTERNAL_SERVER_ERROR'
   expect(summaryOf(cells)).toEqual({

@@ -5,10 +5,10 @@ import { run } from '../../src/cli/run.ts'
 export type Outcome = { out: string; err: string; code: number }
 
 /**
- * The command line in this process, as a person types it: no process has to start for it.
- * @param options.env The whole environment; without a data dir it is an empty one.
- * @param options.stdin What is piped in.
- * @param options.answer What a person says when asked; without it nobody can be.
+ * Runs a command line in this process, which saves starting one.
+ * @param options.env The whole environment. Without a data directory in it, an empty one is used.
+ * @param options.stdin Input.
+ * @param options.answer Answer to a question. Without it nobody can be asked.
  */
 export async function runHere(
   words: readonly string[],

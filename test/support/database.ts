@@ -17,17 +17,17 @@ import { migrate } from '../../src/db/migrate.ts'
 import { DAY_MS } from '../../src/lib/clock.ts'
 
 /**
- * A database of its own for a test file: fresh, migrated, gone afterwards. With TEST_DATABASE_URL it is made on that
- * Postgres; without, it is an embedded one, copied from a template that is made once for each state of `sql/`.
+ * A fresh, migrated database for one test file, removed afterwards. With TEST_DATABASE_URL it is on that Postgres;
+ * otherwise it is an embedded one, copied from a template that is made once for each state of `sql/`.
  */
 export type TestDatabase = AsyncDisposable & {
-  /** Null = start the embedded one on `dataDir`. Goes into `DATABASE_URL`. */
+  /** Value of `DATABASE_URL`; null = start the embedded database in `dataDir`. */
   databaseUrl: string | null
-  /** A folder of its own under the system's one for temporary files. Goes into `TOLLGATE_DATA_DIR`. */
+  /** A new folder below the system's temporary folder. Value of `TOLLGATE_DATA_DIR`. */
   dataDir: string
 }
 
-/** The Postgres that the suite runs on; null = embedded. */
+/** The Postgres for the suite; null = embedded. */
 export const TEST_DATABASE_URL = process.env.TEST_DATABASE_URL || null
 
 export async function openTestDatabase(): Promise<TestDatabase> {
@@ -57,11 +57,11 @@ export async function openTestDatabase(): Promise<TestDatabase> {
   }
 }
 
-/** A pool on a database of its own, for tests that need no server. */
+/** A pool on a fresh database, for tests without a server. */
 export type TestSql = AsyncDisposable & {
   sql: Sql
   address: DatabaseAddress
-  /** One more pool on the same database, as another thread would open; closed with the rest. */
+  /** Opens another pool on the same database, as another thread would. Closed with the rest. */
   anotherPool(): Sql
 }
 
@@ -87,12 +87,12 @@ export async function openTestSql(): Promise<TestSql> {
   }
 }
 
-/** Puts a migrated embedded database into a data dir, so that its server starts in well under a second. */
+/** Copies a migrated embedded database into a data directory, so that its server starts in well under a second. */
 export async function copyEmbedded(dataDir: string): Promise<void> {
   cpSync(join(await embeddedTemplate(), 'postgres'), join(dataDir, 'postgres'), { recursive: true })
 }
 
-/** Runs with one connection to the database that the others are made from. */
+/** Runs `work` with one connection to the database from which test databases are created. */
 async function administer(url: string, work: (sql: Sql) => Promise<unknown>): Promise<void> {
   const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
   try {
@@ -102,7 +102,7 @@ async function administer(url: string, work: (sql: Sql) => Promise<unknown>): Pr
   }
 }
 
-/** Databases of runs that were killed (their names say when they were made, and no run lasts an hour), and templates of yesterday. */
+/** Drops databases of killed runs (the names contain the time, and no run lasts an hour), and templates of earlier days. */
 async function dropLeftovers(sql: Sql): Promise<void> {
   const rows = await sql<{ name: string }[]>`
     select datname as name from pg_database where datname ~ '^tollgate_test_[0-9]+_'`
@@ -120,14 +120,14 @@ async function dropLeftovers(sql: Sql): Promise<void> {
 }
 
 /**
- * @returns the name of a migrated database that nobody is connected to, on the Postgres of the suite. Test files that need it at
- *   the same time wait for the first of them.
+ * @returns the name of a migrated database without connections, on the suite's Postgres. Concurrent test files wait until
+ *   the first of them has created it.
  */
 async function postgresTemplate(sql: Sql, suiteUrl: string): Promise<string> {
   const name = `tollgate_test_template_${templateVersion()}`
   const isThere = async () => (await sql`select 1 from pg_database where datname = ${name}`).length > 0
   if (await isThere()) return name
-  // Of the session: this pool has one connection, and ends when the database is made.
+  // A lock of the session: this pool has one connection, and is closed when the database exists.
   await sql`select pg_advisory_lock(hashtext(${name}))`
   if (await isThere()) return name
   const part = `${name}_part`
@@ -141,7 +141,7 @@ async function postgresTemplate(sql: Sql, suiteUrl: string): Promise<string> {
   return name
 }
 
-/** @returns a data dir whose database is migrated. Whoever makes it first puts it in place whole; others use it. */
+/** @returns a data directory with a migrated database. The first caller renames it into place; others use it. */
 async function embeddedTemplate(): Promise<string> {
   const prefix = `tollgate-test-template-${process.getuid?.() ?? 0}-`
   const path = join(tmpdir(), prefix + templateVersion())
@@ -166,7 +166,7 @@ async function embeddedTemplate(): Promise<string> {
   return path
 }
 
-/** Changes with everything that the template is made from. */
+/** A hash of everything that the template is made from. */
 function templateVersion(): string {
   const root = join(import.meta.dir, '../..')
   const hash = new Bun.CryptoHasher('sha256').update(packageJson.dependencies['@electric-sql/pglite'])

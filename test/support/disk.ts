@@ -2,26 +2,26 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-/** A file system of the test's own, to be filled, write-protected, or left without power. Only root may mount one. */
+/** A file system for one test, to be filled, write-protected, or cut from power. Only root may mount one. */
 export type Disk = AsyncDisposable & { path: string }
 
-/** One that is soon full. @throws Error where we may not mount one. */
+/** A small file system that is soon full. @throws Error when this process may not mount one. */
 export const mountSmall = ({ mebibytes }: { mebibytes: number }): Promise<Disk> =>
   mount('-t', 'tmpfs', '-o', `size=${mebibytes}m`, 'tollgate')
 
-/** One with a journal, on a file that stands for the medium: in it is only what has been written back. */
+/** A file system with a journal, on a file that stands for the medium: the file contains only what was written back. */
 export type RealDisk = Disk & {
-  /** A second disk, with what would be on this one had the power gone this moment. */
+  /** A second disk with the content that this one would have after a power loss now. */
   afterPowerLoss(): Promise<Disk>
 }
 
-/** @throws Error where we may not mount one. */
+/** @throws Error when this process may not mount one. */
 export async function mountReal({ mebibytes }: { mebibytes: number }): Promise<RealDisk> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-medium-'))
   const medium = join(folder, 'medium')
   await run('truncate', '-s', `${mebibytes}M`, medium)
   await run('mkfs.ext4', '-q', '-F', medium)
-  // The journal is written when somebody asks for it, not by the clock: what nobody syncs, a loss of power takes.
+  // The journal is written on request, not by the clock, so that a power loss takes everything that was not synced.
   const disk = await mount('-o', 'loop,commit=300', medium)
   return {
     path: disk.path,
@@ -40,7 +40,7 @@ export async function mountReal({ mebibytes }: { mebibytes: number }): Promise<R
 async function mount(...args: string[]): Promise<Disk> {
   const path = mkdtempSync(join(tmpdir(), 'tollgate-disk-'))
   const remove = async () => {
-    await run('umount', '-l', path).catch(() => {}) // it was not mounted
+    await run('umount', '-l', path).catch(() => {}) // it may not be mounted
     rmSync(path, { recursive: true, force: true })
   }
   try {
@@ -58,7 +58,7 @@ async function run(...command: string[]): Promise<void> {
     throw new Error(`${command.join(' ')}: ${await new Response(child.stderr).text()}`)
 }
 
-/** Whether this process may mount disks: then {@link mountSmall} and {@link mountReal} work. */
+/** True when this process may mount disks, so that {@link mountSmall} and {@link mountReal} work. */
 export const MAY_MOUNT = process.getuid?.() === 0 && existsSync('/dev/loop-control') && (await mayMount())
 
 if (!MAY_MOUNT) console.warn('skipped: tests that need a disk of their own, which only root may mount')

@@ -8,7 +8,7 @@ type Plan = {
   Plans?: Plan[]
 }
 
-/** Runs each statement as one to be explained: how many rows of a table it read, in all its partitions. */
+/** Runs each statement under `explain analyze`, and returns how many rows of a table it read, in all its partitions. */
 export function explaining(sql: AnySql) {
   let plan: Plan | undefined
   const explained = new Proxy(sql, {
@@ -18,7 +18,7 @@ export function explaining(sql: AnySql) {
       const explain = async (): Promise<never[]> => {
         const [row] = await sql<
           { 'QUERY PLAN': [{ Plan: Plan }] }[]
-        >`explain (analyze, format json) ${query as never}` // a query not run yet is a fragment to the driver
+        >`explain (analyze, format json) ${query as never}` // the driver treats a query that has not run as a fragment
         plan = row?.['QUERY PLAN'][0].Plan
         return []
       }

@@ -1,6 +1,6 @@
 import type { Json, TestServer, TestWorkspace } from './server.ts'
 
-/** An API of the workspace. @returns its id. */
+/** Creates an API. @returns its id. */
 export const makeApi = async (
   workspace: TestWorkspace,
   fields: Record<string, unknown> = {},
@@ -10,7 +10,7 @@ export const makeApi = async (
   return apiId
 }
 
-/** An API without a place for keys, as those of other authentication kinds are; no endpoint makes one. */
+/** Creates an API without a keyspace, as those with another kind of authentication are. No endpoint creates one. */
 export async function makeApiWithoutKeyspace(server: TestServer, workspace: TestWorkspace): Promise<string> {
   const apiId = await makeApi(workspace)
   await server.server.deps.sql`update apis set keyspace_id = null where id = ${apiId}`
@@ -23,7 +23,7 @@ export const makeKey = (
   fields: Record<string, unknown> = {},
 ): Promise<{ keyId: string; key: string }> => workspace.post('keys.createKey', { apiId, ...fields })
 
-/** Status and error code and message in one, to compare. */
+/** Status, error code and message of an answer, for comparisons. */
 export const refusalOf = ({ status, body }: { status: number; body: Json }) => ({
   status,
   code: body.error?.code,

@@ -1,6 +1,6 @@
 /**
- * Preloaded into a server's process, lets a test kill one of its threads: SIGUSR2 ends the youngest of those whose module
- * is named by MORTAL, as a bug in it would (MORTAL_WAY=throw) or without a word (MORTAL_WAY=terminate).
+ * Preloaded into a server's process, so that a test can kill one of its threads. SIGUSR2 ends the youngest thread whose
+ * module is named by MORTAL: by an exception (MORTAL_WAY=throw), or silently (MORTAL_WAY=terminate).
  */
 export {}
 

@@ -2,13 +2,13 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-/** The one that is installed: `apt-get install nginx`. Without it there is nothing to stand in front of. */
+/** The installed nginx (`apt-get install nginx`); null = tests that need it are skipped. */
 export const NGINX = Bun.which('nginx', { PATH: `${process.env.PATH}:/usr/sbin:/usr/local/sbin` })
 if (NGINX === null) console.warn('no nginx is installed: what stands behind one is not tested')
 
 /**
- * A port nobody listens on, for programs that cannot choose one themselves. None of those that the system gives to whoever
- * connects or asks for any (on Linux from 32 768 on): such a one may be somebody else's before it is used.
+ * A free port, for programs that cannot choose one themselves. Not from the range of automatic ports (on Linux from 32 768
+ * on), where another program may get it before it is used.
  */
 export async function freePort(): Promise<number> {
   for (;;) {
@@ -17,23 +17,23 @@ export async function freePort(): Promise<number> {
       await Bun.serve({ hostname: '127.0.0.1', port, fetch: () => new Response() }).stop(true)
       return port
     } catch {
-      // somebody has it
+      // the port is in use
     }
   }
 }
 
 /**
  * Runs nginx until `closing` is disposed.
- * @param httpOf What stands inside `http`, for the port it must listen on and a folder that is there as long as it runs.
+ * @param httpOf Content of the `http` block, for the port to listen on and a folder that exists while nginx runs.
  * @returns the port, once it takes connections.
- * @throws Error when it ends instead.
+ * @throws Error when nginx ends instead.
  */
 export async function startNginx(
   httpOf: (place: { port: number; folder: string }) => string,
   closing: AsyncDisposableStack,
 ): Promise<number> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-nginx-'))
-  chmodSync(folder, 0o755) // started as root, its workers are somebody else
+  chmodSync(folder, 0o755) // when started as root, its workers run as another user
   closing.defer(() => rmSync(folder, { recursive: true, force: true }))
   const port = await freePort()
   const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(

@@ -1,2 +1,2 @@
-/** The long campaigns run too: `bun run nightly` sets it, CI does not. */
+/** True for the long campaigns too: `bun run nightly` sets it, CI does not. */
 export const IS_NIGHTLY = process.env.TEST_NIGHTLY === '1'

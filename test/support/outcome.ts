@@ -1,4 +1,4 @@
-/** What a process with pipes wrote until its end, and its exit status. Both pipes are read at once: a full one would stop it. */
+/** Output and exit status of a process with pipes. Both pipes are read at once: a full one would block the process. */
 export async function outcomeOf(
   child: Bun.Subprocess<Bun.SpawnOptions.Writable, 'pipe', 'pipe'>,
 ): Promise<{ out: string; err: string; code: number }> {

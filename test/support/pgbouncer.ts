@@ -3,14 +3,14 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { freePort } from './nginx.ts'
 
-/** The one that is installed: `apt-get install pgbouncer`. */
+/** The installed PgBouncer: `apt-get install pgbouncer`. */
 export const PGBOUNCER = Bun.which('pgbouncer', { PATH: `${process.env.PATH}:/usr/sbin:/usr/local/sbin` })
 if (PGBOUNCER === null) console.warn('no PgBouncer is installed: what goes through one is not tested')
 
 /**
- * Runs PgBouncer in front of a Postgres until `closing` is disposed. As root it refuses to run, so then it is `nobody`.
- * @param to Where that Postgres is, and as whom it is reached: everybody is let in.
- * @returns the URL with PgBouncer in between.
+ * Runs PgBouncer in front of a Postgres until `closing` is disposed. It refuses to run as root; then it runs as `nobody`.
+ * @param to Address and role of that Postgres. PgBouncer lets every client in.
+ * @returns the URL through PgBouncer.
  */
 export async function startPgBouncer(
   to: string,

@@ -1,27 +1,27 @@
 import type { Subprocess } from 'bun'
 import { callsTo, OPERATOR_KEY, type TestServer } from './server.ts'
 
-/** A server in a process of its own, as `bun run start` makes it: what is killed, stopped and started again. */
+/** A server in its own process, as `bun run start` makes it, for tests that kill, stop and restart it. */
 export type ServerProcess = AsyncDisposable &
   Pick<TestServer, 'get' | 'post'> & {
     url: string
     process: Subprocess<'ignore', 'pipe', 'pipe'>
-    /** Milliseconds from spawning to the line with the URL. */
+    /** Ms from spawning to the line with the URL. */
     startedInMs: number
-    /** Sends the signal and waits for the end. @returns the exit code; null when a signal ended it. */
+    /** Sends the signal and waits for the end. @returns the exit code; null when a signal ended the process. */
     end(signal: NodeJS.Signals): Promise<number | null>
     /** Everything written so far to both streams. */
     output(): string
-    /** Closes the end that one of them is read from, as when whoever keeps its log dies. */
+    /** Closes the reading end of one stream, as when the collector of the log dies. */
     stopReading(stream: 'stdout' | 'stderr'): Promise<void>
   }
 
 /**
  * Starts `serve` with these variables and waits until it listens.
  * @param options.preload A module that runs in the process before anything else.
- * @param options.core The only one it may run on; needs `taskset`.
- * @param options.openFilesMax How many files it may have open.
- * @throws Error with what it wrote, when it ends or does not listen in time.
+ * @param options.core The only core it may use; needs `taskset`.
+ * @param options.openFilesMax Its limit of open files.
+ * @throws Error with the output, when it ends or does not listen in time.
  */
 export async function spawnServer(
   env: Record<string, string>,
@@ -73,7 +73,7 @@ export async function spawnServer(
   } finally {
     clearTimeout(timer)
   }
-  listening.catch(() => {}) // it ends later, on purpose
+  listening.catch(() => {}) // the test may end it later on purpose
   const end = async (signal: NodeJS.Signals) => {
     child.kill(signal)
     await child.exited

@@ -4,19 +4,19 @@ import { join } from 'node:path'
 import { freePort, takesConnections } from './nginx.ts'
 
 const PATH = `${process.env.PATH}:/usr/sbin:/usr/local/sbin`
-/** The installed ones: `apt-get install haproxy caddy`. Without one, the tests that want it are skipped. */
+/** The installed proxies (`apt-get install haproxy caddy`). Tests of a missing one are skipped. */
 export const HAPROXY = Bun.which('haproxy', { PATH })
 export const CADDY = Bun.which('caddy', { PATH })
 for (const [name, path] of Object.entries({ haproxy: HAPROXY, caddy: CADDY }))
   if (path === null) console.warn(`${name} is not installed: tests that need it are skipped`)
 
-/** What a configuration has to name: the port to listen on, and a folder that exists as long as the proxy runs. */
+/** Values for a configuration: the port to listen on, and a folder that exists while the proxy runs. */
 export type Place = { port: number; folder: string }
 
 /**
  * Runs HAProxy until `closing` is disposed.
- * @param configOf The whole configuration.
- * @returns the port, and where its statistics are read, once both take connections.
+ * @param configOf Makes the whole configuration.
+ * @returns the port, and the socket of its statistics, once both take connections.
  */
 export async function startHaproxy(
   configOf: (place: Place) => string,
@@ -27,7 +27,7 @@ export async function startHaproxy(
     writeFileSync(`${place.folder}/haproxy.cfg`, configOf(place))
     writeFileSync(`${place.folder}/stats.cfg`, `global\n    stats socket ${stats} level admin\n`)
     const files = ['haproxy.cfg', 'stats.cfg'].flatMap((name) => ['-f', `${place.folder}/${name}`])
-    // HAProxy listens on its port before it makes the socket.
+    // HAProxy listens on its port before it creates the socket.
     await run([HAPROXY ?? '', '-db', ...files], { ...place, awaited: [place.port, stats] }, closing)
     return { port: place.port, stats }
   })
@@ -35,7 +35,7 @@ export async function startHaproxy(
 
 /**
  * Runs Caddy until `closing` is disposed, without its API and without certificates.
- * @param sitesOf What stands below the global options.
+ * @param sitesOf Makes the part after the global options.
  * @returns the port, once it takes connections.
  */
 export async function startCaddy(
@@ -52,7 +52,7 @@ export async function startCaddy(
   })
 }
 
-/** A port that was free may be another test's before the proxy listens: then with another one. */
+/** Another test may take a free port before the proxy listens. Then this tries another port. */
 async function withFreePort<T>(
   name: string,
   closing: AsyncDisposableStack,
@@ -71,14 +71,14 @@ class EndedError extends Error {}
 
 async function placeFor(name: string, closing: AsyncDisposableStack): Promise<Place> {
   const folder = mkdtempSync(join(tmpdir(), `tollgate-${name}-`))
-  chmodSync(folder, 0o755) // the proxy may run as somebody else
+  chmodSync(folder, 0o755) // the proxy may run as another user
   closing.defer(() => rmSync(folder, { recursive: true, force: true }))
   return { folder, port: await freePort() }
 }
 
 /**
- * Waits until it takes connections at every awaited port and socket.
- * @throws EndedError with what it wrote, when it ends instead of listening.
+ * Runs a program until every awaited port and socket takes connections.
+ * @throws EndedError with its output, when it ends instead.
  */
 async function run(
   command: string[],

@@ -2,16 +2,16 @@ import { connect, type Socket } from 'node:net'
 
 export type Received = { status: number; headers: Record<string, string>; body: string }
 
-/** One connection, spoken to in bytes. */
+/** A connection for raw bytes. */
 export class RawClient {
   private text = ''
   private readonly socket: Socket
-  /** Answers have no content, whatever their length says. */
+  /** True: answers have no content, whatever their length says. */
   answersHead = false
-  /** Its side stays open when the server closes. */
+  /** True: the client's side stays open when the server closes. */
   keepsOpen = false
   private isClosed = false
-  /** Of a connection that broke: ECONNRESET, EPIPE. */
+  /** ECONNRESET or EPIPE when the connection broke. */
   errorCode: string | null = null
   private waiting: (() => void)[] = []
 
@@ -26,7 +26,7 @@ export class RawClient {
       this.text += chunk
       this.wake()
     })
-    // A server that is done sends its FIN; a reset comes without one.
+    // A server that has finished sends a FIN; a reset comes without one.
     for (const event of ['end', 'close'])
       this.socket.on(event, () => {
         this.isClosed = true
@@ -48,7 +48,7 @@ export class RawClient {
     )
   }
 
-  /** Nothing more will be sent. */
+  /** Closes the sending side. */
   end(): void {
     this.socket.end()
   }
@@ -61,12 +61,12 @@ export class RawClient {
     this.socket.resume()
   }
 
-  /** What has come and was in no answer. */
+  /** Received bytes that are not part of a complete answer. */
   get rest(): string {
     return this.text
   }
 
-  /** The next answer; null when the connection closes before there is a whole one. */
+  /** The next answer; null when the connection closes before it is complete. */
   async answer(): Promise<Received | null> {
     for (;;) {
       const headEnd = this.text.indexOf('\r\n\r\n')

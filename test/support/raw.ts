@@ -1,20 +1,20 @@
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 
-/** What came back on a connection of its own. */
+/** Everything received on one connection. */
 export type RawAnswer = {
-  /** Of the first answer that is not an interim one; 0 = none came. */
+  /** Status of the first answer that is not interim; 0 = there was none. */
   status: number
   /** Everything that was received, in Latin-1. */
   text: string
 }
 
 /**
- * Sends these bytes as they are, which no HTTP client would, and reads until the other side closes.
- * @param url Only its scheme, host and port count.
+ * Sends raw bytes, which no HTTP client would send, and reads until the other side closes.
+ * @param url Only scheme, host and port are used.
  * @param bytes In Latin-1.
- * @param options.lingerMs How long to wait for more after a whole answer: for bytes that may hide a second request.
- * @param options.patienceMs What is neither answered nor closed by then is left alone.
+ * @param options.lingerMs How long to wait for more after a complete answer, when the bytes may contain a second request.
+ * @param options.patienceMs After this long without an answer or an end, the connection is closed.
  */
 export function sendRaw(
   url: string,
@@ -43,10 +43,10 @@ export function sendRaw(
   return promise
 }
 
-/** The answer's own head and body: without the interim ones before it, as `100 Continue`. */
+/** Head and body without the interim answers before them, such as `100 Continue`. */
 const finalOf = (text: string): string => text.replace(/^(HTTP\/1\.1 1\d\d[^\0]*?\r\n\r\n)+/, '')
 
-/** An answer that measures itself has all come; the server might keep the connection. */
+/** An answer with a length is complete after it; the server may keep the connection open. */
 function isWhole(text: string): boolean {
   const headEnd = text.indexOf('\r\n\r\n')
   if (headEnd === -1) return false

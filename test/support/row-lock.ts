@@ -1,9 +1,8 @@
 import type { Answer, TestServer } from './server.ts'
 
 /**
- * Makes calls that have all begun before any of them ends: it holds rows of a table until every call waits for one. By
- * then whoever reads without a lock what it is about to change has read it. For a real Postgres: the embedded one runs one
- * transaction at a time.
+ * Makes calls overlap: locks rows of a table until every call waits for one of them. A call that reads without a lock
+ * before it changes something has read by then. Needs a real Postgres, as the embedded one runs one transaction at a time.
  */
 export async function atOnce(
   { server: { deps } }: TestServer,
@@ -20,7 +19,7 @@ export async function atOnce(
          where datname = current_database() and wait_event_type = 'Lock'`
       waiting = row?.waiting ?? 0
     }
-    return { under } // not the promise itself: they end only after this transaction
+    return { under } // wrapped, so that it is not awaited here: the calls end only after this transaction
   })
   return await answers.under
 }

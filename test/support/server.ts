@@ -5,9 +5,9 @@ import { endpoints } from '../../src/server/app.ts'
 import { type Server, startServer } from '../../src/server/server.ts'
 import { openTestDatabase, type TestDatabase } from './database.ts'
 
-/** Root key of the test server's operator. */
+/** Operator root key of the test server. */
 export const OPERATOR_KEY = 'tollgate_operator_key_of_the_tests'
-/** Vault key of its vault; an empty text in `env` takes it away. */
+/** Vault key of the test server. An empty text in `env` removes it. */
 export const VAULT_KEY = Buffer.alloc(32, 'vault of the tests').toString('base64')
 
 // biome-ignore lint/suspicious/noExplicitAny: a test asserts the shape of what it gets; any reply is read field by field
@@ -18,7 +18,7 @@ export type Answer = { status: number; body: Json; headers: Headers }
 export type TestServer = AsyncDisposable & {
   server: Server
   url: string
-  /** GET when `input` is a query object and the method a read, else POST. No root key unless given. */
+  /** A GET when `input` is a query and the method a read, otherwise a POST. Without a root key unless one is given. */
   get(
     method: string,
     query?: Record<string, unknown>,
@@ -31,9 +31,9 @@ export type TestServer = AsyncDisposable & {
     rootKey?: string | null,
     headers?: Record<string, string>,
   ): Promise<Answer>
-  /** Hears each statement of the main thread's requests until the function it returns is called. */
+  /** Calls `listener` with each statement of the main thread's requests until the returned function is called. */
   onStatement(listener: (text: string) => void): () => void
-  /** A workspace of its own with a root key that holds `*`: what keeps tests of one server apart. */
+  /** Creates a workspace with a root key that holds `*`, which isolates tests on one server. */
   workspace(): Promise<TestWorkspace>
 }
 
@@ -42,18 +42,18 @@ export type TestWorkspace = {
   /** Holds `*`. */
   rootKey: string
   rootKeyId: string
-  /** A further root key that holds exactly these. */
+  /** Creates a root key that holds exactly these permissions. */
   rootKeyWith(...permissions: string[]): Promise<string>
-  /** The same calls with the workspace's root key. Throws unless the answer is a success. */
+  /** Calls with the workspace's root key. Throws when the answer is not a success. */
   get(method: string, query?: Record<string, unknown>): Promise<Json>
   post(method: string, body?: unknown): Promise<Json>
 }
 
 /**
- * A whole server in this process, with real shards and a database of its own, on a free port.
- * @param options.env Variables beyond the usual ones, as an operator would set them.
- * @param options.clock Time as the test chooses it.
- * @param options.database Shared with other servers, by whoever opened it; only a Postgres can be.
+ * A complete server in this process, with real shards and a fresh database, on a free port.
+ * @param options.env Variables besides the usual ones, as an operator would set them.
+ * @param options.clock The test's own time.
+ * @param options.database A database that other servers use too. Its opener closes it, and it must be a Postgres.
  */
 export async function startTestServer(
   options: { env?: Record<string, string>; clock?: Clock; database?: TestDatabase } = {},
@@ -68,7 +68,7 @@ export async function startTestServer(
     TOLLGATE_FLUSH_MS: '100',
     TOLLGATE_SHARDS: '2',
     TOLLGATE_HTTP_THREADS: '1',
-    // What a crowded machine delays is no outage; tests of outages set their own.
+    // Long, because a slow machine is not an outage. Tests of outages set their own.
     TOLLGATE_DB_TIMEOUT_MS: '20000',
     ...options.env,
   })
@@ -126,7 +126,7 @@ export function callsTo(url: string): Calls {
   }
 }
 
-/** Every answer any test gets is held to what /openapi.json says of its endpoint. */
+/** Checks every answer in every test against /openapi.json. */
 function requireDescribed(path: string, method: string, status: number, body: Json): void {
   const endpoint = endpoints.find((each) => each.method === method && each.path === path.split('?')[0])
   if (endpoint === undefined) return

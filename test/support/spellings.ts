@@ -1,20 +1,20 @@
 /**
- * Ways to write a request so that one reader takes it for a path that another reader sees nothing of: what gets past a
- * proxy's rules when the server behind reads differently. One table for all that stand in front and for Tollgate itself.
+ * Ways to write a request so that one program reads a path that another does not see: they pass a proxy's rules when the
+ * server behind it reads differently. One table for all proxies and for Tollgate itself.
  */
 export type HostileRequest = {
   name: string
   /** In Latin-1. */
   bytes: string
   /**
-   * `exact`: the path itself, as any client may write it. `slash`: the path behind a base URL that ends in a slash, which is the same
-   * request to Tollgate. `other`: a different path, or no request at all. `hidden`: an open path with a second request in its body; to
-   * Tollgate alone that second one may be a request like any other.
+   * `exact`: the path itself, as any client may write it. `slash`: the path after a base URL that ends in a slash; for
+   * Tollgate the same request. `other`: a different path, or not a valid request. `hidden`: an open path with a second
+   * request in its body; for Tollgate alone the second may be a request like any other.
    */
   is: 'exact' | 'slash' | 'other' | 'hidden'
 }
 
-/** What must not be reached. */
+/** The path that must not be reached. */
 export type Closed = {
   method: 'GET' | 'POST'
   /** Without a query. */
@@ -23,7 +23,7 @@ export type Closed = {
   body?: string
 }
 
-/** The table for one path. `open` is one that anybody may GET. */
+/** The table for one path. `open` is a path that anybody may GET. */
 export function hostileRequests(closed: Closed, open: string): HostileRequest[] {
   const { path } = closed
   const exact = [path, `${path}?x`, `${path}?`, `${path}?/v1/liveness`, `${path}?x=/../..${open}`]
@@ -127,7 +127,7 @@ function targetsLike(path: string, open: string): string[] {
     `${path}%ff`,
     `${path}%`,
     `${path}%zz`,
-    // Encodings that are none.
+    // Invalid encodings.
     `/x/%c0%ae%c0%ae${path}`,
     `/%c0%af${rest}`,
     `/%e0%80%af${rest}`,
@@ -137,7 +137,7 @@ function targetsLike(path: string, open: string): string[] {
     `${path}\xc3\xa9`,
     `${path}\x80`,
     `/\xef\xbb\xbf${rest}`,
-    // Parameters, case, and what is cut off by some.
+    // Parameters, case, and suffixes that some programs cut off.
     `${path};`,
     `${path};x`,
     `${path};x=1`,
@@ -163,7 +163,7 @@ function targetsLike(path: string, open: string): string[] {
     `${path}.json`,
     `${path}\x0b`,
     `${path}\x0c`,
-    // No path at all.
+    // Not a path.
     rest,
     `*${path}`,
     '*',
@@ -176,7 +176,7 @@ function targetsLike(path: string, open: string): string[] {
   ]
 }
 
-/** RFC 9112 3.2.2: every server takes them, and the path in them counts. */
+/** RFC 9112 3.2.2: every server accepts absolute URLs, and uses their path. */
 const absolute = (path: string, host: string) => [
   `http://${host}${path}`,
   `http://${host}:80${path}`,
@@ -205,7 +205,7 @@ const oddlyAbsolute = (path: string) => [
   `//localhost${path}`,
 ]
 
-/** The request line itself, and what stands before it. */
+/** Variants of the request line, and bytes before it. */
 function lines(closed: Closed): HostileRequest[] {
   const { method, path } = closed
   const other = (line: string) => row(line, 'other', requestOf(closed, { line }))
@@ -239,7 +239,7 @@ function lines(closed: Closed): HostileRequest[] {
   ].map(other)
 }
 
-/** Read as part of the URL, each would change its path. */
+/** Hosts that would change the path if they were read as part of the URL. */
 const hosts = (path: string) => [
   `localhost${path}?`,
   `localhost${path}#`,
@@ -277,7 +277,7 @@ const hosts = (path: string) => [
   `localhost\r\n Host: localhost${path}?`,
 ]
 
-/** Some frameworks and proxies take the path from one of these. */
+/** Headers from which some frameworks and proxies take the path. */
 const headersLike = (path: string, open: string) => [
   ...[
     'X-Original-URL',
@@ -302,7 +302,7 @@ const headersLike = (path: string, open: string) => [
   `X: ${open}\r\r\n\r\n${path}`,
 ]
 
-/** A second request in the body of a first, for whoever measures that body differently. */
+/** A second request in the body of a first one, for programs that compute the body's length differently. */
 function hidden(closed: Closed, open: string): HostileRequest[] {
   const inner = requestOf(closed, { target: closed.path })
   const outer = (headers: string[], body: string) =>
@@ -387,7 +387,7 @@ function requestOf(
 const hex = (code: number) => code.toString(16).padStart(2, '0')
 const hexLength = (text: string) => text.length.toString(16)
 
-/** So many connections at a time: more would wait for each other, and be left alone for that. */
+/** Splits into batches: more connections at a time would delay each other past their time limit. */
 export function batchesOf<T>(items: readonly T[], size: number): T[][] {
   const batches: T[][] = []
   for (let from = 0; from < items.length; from += size) batches.push(items.slice(from, from + size))

@@ -1,15 +1,15 @@
 import type { TestServer } from './server.ts'
 
 /**
- * How many statements the server's main thread sends while `work` runs, in and out of transactions. So only compare one
- * figure with another: the claim is that it does not grow with the lists.
+ * Counts the statements that the server's main thread sends while `work` runs, in and out of transactions. Compare two
+ * counts: the guarantee is that they do not grow with the size of lists.
  */
 export const countStatements = async (server: TestServer, work: () => Promise<unknown>): Promise<number> =>
   (await listStatements(server, work)).length
 
 /**
- * The statements themselves. What the server does on its own account meanwhile is left out: looking whether keys wait to
- * be imported. Usage goes over connections of its own and is not among them.
+ * The statements themselves, without the server's own: looking for keys to import. Usage has connections of its own and is
+ * not included.
  */
 export async function listStatements(
   { onStatement }: TestServer,

@@ -2,22 +2,22 @@ import type { Subprocess } from 'bun'
 import { ROOT } from '../docs/blocks.ts'
 import { OPERATOR_KEY } from './server.ts'
 
-/** A program on a terminal of its own, as a person at a keyboard has it. */
+/** A program on a pseudo-terminal, as a person at a keyboard uses it. */
 export type OnTerminal = AsyncDisposable & {
   process: Subprocess
   /** Everything shown so far, without colours. */
   output(): string
-  /** Waits until that is shown. @throws Error with what was shown, when it ends or does not come in time. */
+  /** Waits for a text. @throws Error with the output, when the program ends or the text does not appear in time. */
   shown(pattern: RegExp): Promise<RegExpExecArray>
   /** Ctrl-C: the kernel signals every process of the foreground group. */
   interrupt(): void
-  /** Closes the window: the kernel hangs up, and nothing can be written any more. */
+  /** Closes the window: the kernel sends SIGHUP, and writing fails from then on. */
   closeWindow(): void
-  /** Waits for the end. @returns the exit code; null when a signal ended it. */
+  /** Waits for the end. @returns the exit code; null when a signal ended the program. */
   ended(): Promise<number | null>
 }
 
-/** Runs it in the project's folder with these variables. */
+/** Runs the command in the project's folder with these variables. */
 export function spawnOnTerminal(command: string[], env: Record<string, string>): OnTerminal {
   let text = ''
   const decoder = new TextDecoder()
@@ -58,11 +58,11 @@ export function spawnOnTerminal(command: string[], env: Record<string, string>):
       return child.exitCode
     },
     async [Symbol.asyncDispose]() {
-      // A program that was hung up may be gone while what it started is not: all of its group.
+      // After a hangup the program may be gone while its children still run: signal the whole group.
       try {
         process.kill(-child.pid, 'SIGKILL')
       } catch {
-        // everything in it has ended
+        // the whole group has ended
       }
       await child.exited
       child.terminal?.close()

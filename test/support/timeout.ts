@@ -1,5 +1,5 @@
 /**
- * For `setDefaultTimeout` at the head of a test file that starts processes or works for long: the runner's default of
- * five seconds is for functions, and it forgets a changed one after each file.
+ * For `setDefaultTimeout` in test files that start processes or run for long. The runner's default of five seconds is for
+ * functions, and it resets a changed value after each file.
  */
 export const SLOW_MS = 60_000

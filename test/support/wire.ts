@@ -4,21 +4,21 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { DatabaseAddress } from '../../src/db/connect.ts'
 
-/** A wire between a pool and the database that a test can cut. */
+/** A connection between a pool and the database that a test can disturb. */
 export type Wire = AsyncDisposable & {
   address: DatabaseAddress
   open(): Promise<void>
-  /** What is sent arrives, the answer does not, and the connection breaks: a commit whose answer is lost. */
+  /** Requests arrive, answers do not, and the connection breaks: a commit whose answer is lost. */
   deafen(): void
-  /** Connections stay, and nothing arrives any more. */
+  /** Connections stay open, and nothing arrives any more. */
   freeze(): void
-  /** The connections there are stay, and nothing arrives on them any more; further ones are as ever: a firewall forgot them. */
+  /** Existing connections stay open and nothing arrives on them; new ones work: a firewall forgot the old ones. */
   forget(): void
-  /** Connections break, and further ones are refused. */
+  /** Connections break, and new ones are refused. */
   cut(): Promise<void>
-  /** Each message to the database but a connection's first waits so long, one after the other on each; 0 = none does. */
+  /** Delays each message to the database, except a connection's first, one after the other; 0 = no delay. */
   slow(delayMs: number): void
-  /** Connections break, and further ones lead to another Postgres, as after a failover. */
+  /** Connections break, and new ones lead to another Postgres, as after a failover. */
   pointTo(url: string): void
 }
 
@@ -33,7 +33,7 @@ export async function openWire(to: DatabaseAddress): Promise<Wire> {
   const server = createServer((client) => {
     const database = connectTo(target)
     let lastAtMs = Number.NaN
-    /** In the order they came: two timers for about the same moment may swap, or come after what is due later. */
+    /** A queue, because two timers for about the same time may fire in the wrong order. */
     const waiting: (Buffer | string)[] = []
     const sendFirst = () => {
       const bytes = waiting.shift()
