@@ -1,7 +1,7 @@
 import { expect, test } from 'bun:test'
 import { changesOf } from '../../src/audit/changes.ts'
 
-test('a change names the fields that differ, as they were and as they are, and no others', () => {
+test('a change has the fields that differ, with their old and new values, and no others', () => {
   const before = { name: 'a', enabled: true, meta: { plan: 'free' }, list: ['1', '2'] }
   expect(changesOf(before, { ...before, enabled: false, meta: { plan: 'pro' } })).toEqual({
     before: { enabled: true, meta: { plan: 'free' } },
@@ -14,14 +14,14 @@ test('a change names the fields that differ, as they were and as they are, and n
   expect(changesOf(before, structuredClone(before))).toEqual({})
 })
 
-test('what is made has no before, what is deleted no after, and absent and null are the same', () => {
+test('a new thing has no before, a deleted one no after, and absent and null are the same', () => {
   expect(changesOf(null, { name: 'a', expires: undefined })).toEqual({ after: { name: 'a', expires: null } })
   expect(changesOf({ name: 'a' }, null)).toEqual({ before: { name: 'a' } })
   expect(changesOf({ name: undefined }, { name: null })).toEqual({})
   expect(changesOf({}, { name: 'a' })).toEqual({ before: { name: null }, after: { name: 'a' } })
 })
 
-test('however long values are, an entry stays short, and says what it leaves out', () => {
+test('with values of any length an entry stays short, and says what it leaves out', () => {
   const long = changesOf(
     { text: 'x'.repeat(100_000), list: [], meta: {} },
     {
@@ -38,7 +38,7 @@ test('however long values are, an entry stays short, and says what it leaves out
 })
 
 /** Else whoever grants themselves everything hides it behind a thousand permissions that they had before. */
-test('what a long list got shows, wherever it stands and however much else it has or got', () => {
+test('an element added to a long list is shown, whatever its position and the other elements', () => {
   const held = Array.from({ length: 500 }, (_, index) => `api.*.some_permission_${index}`)
   expect(changesOf({ permissions: held }, { permissions: [...held, '*'] })).toEqual({
     before: { permissions: ['… 500 that stay'] },

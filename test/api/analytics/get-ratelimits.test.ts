@@ -41,7 +41,7 @@ async function makeNamespace() {
   return { name, namespaceId, record, ask }
 }
 
-test('what ratelimits.limit decides is counted, by namespace id and by name', async () => {
+test('decisions of ratelimits.limit are counted, and found by namespace id and by name', async () => {
   const { name, namespaceId, ask } = await makeNamespace()
   for (const identifier of ['first', 'second', 'second', 'second'])
     await workspace.post('ratelimits.limit', { namespace: name, identifier, limit: 2, duration: 60_000 })
@@ -60,7 +60,7 @@ test('what ratelimits.limit decides is counted, by namespace id and by name', as
 })
 
 /** Findings 5.3. */
-test('a look, with cost 0, is not a decision: it is not counted, alone, among many or at once', async () => {
+test('a call with cost 0 is not counted, whether alone, in multiLimit or async', async () => {
   const { name, ask } = await makeNamespace()
   const take = { namespace: name, identifier: 'one', limit: 1, duration: 60_000 }
   const before = await metricOf(name)
@@ -83,7 +83,7 @@ async function metricOf(name: string): Promise<number> {
     .reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0)
 }
 
-test('hours, days and months are exact, gaps filled, and identifiers add up or stand alone', async () => {
+test('sums by hour, day and month are exact, gaps are filled, and identifiers are added up or separate', async () => {
   const { record, ask } = await makeNamespace()
   record('a', { passed: 3, denied: 1, atMs: THIS_HOUR - 2 * HOUR })
   record('b', { passed: 5, atMs: THIS_HOUR - 2 * HOUR + 1 })
@@ -121,7 +121,7 @@ test('hours, days and months are exact, gaps filled, and identifiers add up or s
 })
 
 /** The total is exact whatever happens to names, so the rest is what is missing from it. */
-test('identifiers not kept by name are one row without identifier', async () => {
+test('identifiers not stored by name are one row without identifier', async () => {
   const { namespaceId, record, ask } = await makeNamespace()
   record('kept', { passed: 3 })
   record('forgotten', { passed: 2, denied: 1 })
@@ -140,14 +140,14 @@ test('identifiers not kept by name are one row without identifier', async () => 
   ])
 })
 
-test('no decisions: one row of zeros without groups, none by identifier', async () => {
+test('without decisions there is one row of zeros without groups, and no row by identifier', async () => {
   const { ask } = await makeNamespace()
   const range = { start: NOW - 5 * HOUR, end: NOW - 2 * HOUR }
   expect(await ask(range)).toEqual([{ passed: 0, denied: 0, total: 0 }])
   expect(await ask({ ...range, groupBy: 'identifier' })).toEqual([])
 })
 
-test('the right to read the namespace is needed, and only namespaces of the own workspace are found', async () => {
+test('a call needs the right to read the namespace, and finds namespaces of its own workspace only', async () => {
   const { name, namespaceId } = await makeNamespace()
   const ask = async (query: Record<string, unknown>, rootKey: string | null) => {
     const { status, body } = await server.get('analytics.getRatelimits', query, rootKey)

@@ -70,7 +70,7 @@ const refusal = async (query: Record<string, unknown>, key: string | null = root
 }
 
 describe('the hour rule of the specification', () => {
-  test('the begun hour of the start and that of the end count whole, the hours beside them do not', async () => {
+  test('the hours of start and end count as a whole, the hours beside them do not', async () => {
     const { record, ask } = await makeApi()
     const [start, end] = [THIS_HOUR - 5 * HOUR + 59 * 60_000, THIS_HOUR - 2 * HOUR + 1]
     const inside = [THIS_HOUR - 5 * HOUR, start, end, THIS_HOUR - HOUR - 1]
@@ -79,7 +79,7 @@ describe('the hour rule of the specification', () => {
     expect((await ask({ start, end }))[0].total).toBe(inside.length)
   })
 
-  test('without a range: the last 24 hours and the begun one', async () => {
+  test('without a range the last 24 hours and the current hour count', async () => {
     const { record, ask } = await makeApi()
     for (const atMs of [THIS_HOUR - 24 * HOUR, NOW]) record({ atMs })
     record({ atMs: THIS_HOUR - 24 * HOUR - 1 })
@@ -118,14 +118,14 @@ describe('rows', () => {
     expect(await ask({ start: NOW - DAY })).toEqual([NO_COUNTS])
   })
 
-  test('no data over 30 hours by hour are 30 rows, and none without a length of time', async () => {
+  test('30 hours without data are 30 rows by hour, and no row without a time group', async () => {
     const { ask } = await makeApi()
     const range = { start: NOW - 30 * HOUR, end: NOW }
     expect(await ask({ ...range, groupBy: 'hour' })).toHaveLength(30)
     expect(await ask({ ...range, groupBy: 'key' })).toEqual([])
   })
 
-  test('filled rows of combined groups carry empty values', async () => {
+  test('filled-in rows of combined groups have empty values', async () => {
     const { ask } = await makeApi()
     const range = { start: NOW - HOUR, end: NOW }
     const [row] = await ask({ ...range, groupBy: ['hour', 'key', 'identity', 'tags'] })
@@ -134,7 +134,7 @@ describe('rows', () => {
     expect((await ask({ ...range, groupBy: ['hour', 'tag'] }))[0]).toMatchObject({ tag: '', total: 0 })
   })
 
-  test('sums by hour, day and month are all of 10 000 events of three keys', async () => {
+  test('sums by hour, day and month include all of 10 000 events of three keys', async () => {
     const { record, ask } = await makeApi()
     const outcomes = ['VALID', 'RATE_LIMITED', 'DISABLED'] as const
     const expected = { total: 10_000, valid: 0, rateLimited: 0, disabled: 0 }
@@ -151,8 +151,8 @@ describe('rows', () => {
     }
   })
 
-  describe('with externalId', () => {
-    test('by hour over 24 hours: 25 rows with the sums of that identity, which has two of three keys', async () => {
+  describe('with a filter by externalId', () => {
+    test('by hour over 24 hours there are 25 rows with the sums of that identity, which has two of three keys', async () => {
       const { record, ask } = await makeApi()
       const { id, externalId } = await makeIdentity()
       for (let i = 0; i < 900; i++)
@@ -167,7 +167,7 @@ describe('rows', () => {
       expect(sumsOf(rows)).toEqual({ ...NO_COUNTS, total: 600, valid: 300, disabled: 300 })
     })
 
-    test('by key and hour of 100 000 events: every row has its key, and the sums match in total and for each', async () => {
+    test('by key and hour of 100 000 events every row has its key, and the sums match in total and for each key', async () => {
       const { record, ask } = await makeApi()
       const { id, externalId } = await makeIdentity()
       const totals: Record<string, number> = {}
@@ -184,7 +184,7 @@ describe('rows', () => {
       expect(Object.fromEntries(sums)).toEqual(totals)
     })
 
-    test('by month from the first of the last month until now: two rows', async () => {
+    test('by month from the first of the last month until now there are two rows', async () => {
       const { record, ask } = await makeApi()
       const { id, externalId } = await makeIdentity()
       const [october, november] = [Date.UTC(2026, 9), Date.UTC(2026, 10)]
@@ -198,7 +198,7 @@ describe('rows', () => {
       ])
     })
 
-    test('by day from the second of a month, for a month: the sums of everything since', async () => {
+    test('by day from the second of a month, for a month, the sums include everything since', async () => {
       const { record, ask } = await makeApi()
       const { id, externalId } = await makeIdentity()
       const [start, end] = [Date.UTC(2026, 9, 2), Date.UTC(2026, 10, 2)]
@@ -209,7 +209,7 @@ describe('rows', () => {
     })
   })
 
-  test('one event comes back with its hour and its outcome, whichever it is', async () => {
+  test('one event is counted in its hour under its outcome, for every outcome', async () => {
     const { record, ask } = await makeApi()
     for (const [i, outcome] of Object.keys(OUTCOMES).entries())
       record({ atMs: THIS_HOUR - i * HOUR, outcome: outcome as Outcome }) // the keys are the outcomes
@@ -225,7 +225,7 @@ describe('rows', () => {
   })
 
   /** A verification carries ten at most; what stores them does not mind more. */
-  test('sets of 1, 2, 10 and 100 tags come back whole, sorted', async () => {
+  test('sets of 1, 2, 10 and 100 tags are returned complete and sorted', async () => {
     const { record, ask } = await makeApi()
     const sets = [1, 2, 10, 100].map((size) =>
       Array.from({ length: size }, (_, i) => `tag ${(i * 37) % 101} of ${size} "{\\}",é`),
@@ -236,7 +236,7 @@ describe('rows', () => {
     expect(found).toEqual(sets.map((tags) => tags.toSorted()))
   })
 
-  test('the four tag sets of the v1 cases: by tags four rows, by tag one each, filters mean all given tags', async () => {
+  test('four tag sets give four rows by tags and one row for each tag, and a filter means all given tags', async () => {
     const { record, ask } = await makeApi()
     record({ tags: ['b', 'a'] }, 1)
     record({ tags: ['a'], outcome: 'DISABLED' }, 2)
@@ -262,7 +262,7 @@ describe('rows', () => {
     expect((await ask({ tag: 'a,b' }))[0]).toMatchObject({ total: 0 }) // a comma belongs to the tag
   })
 
-  test('keyId narrows to one key, and adds up several, repeated or joined with a comma', async () => {
+  test('keyId filters by one key, and adds up several, repeated or joined with a comma', async () => {
     const { record, ask } = await makeApi()
     record({ keyId: 'key_1' }, 1)
     record({ keyId: 'key_2' }, 2)
@@ -278,7 +278,7 @@ describe('rows', () => {
     ])
   })
 
-  test('an identity is counted by its external id, and keeps its rows once deleted', async () => {
+  test('an identity is counted by its external id, and keeps its rows after its deletion', async () => {
     const { record, ask } = await makeApi()
     const [one, two] = [await makeIdentity(), await makeIdentity()]
     record({ identityId: one.id, keyId: 'key_1' }, 1)
@@ -297,7 +297,7 @@ describe('rows', () => {
     ])
   })
 
-  test('the ten identities with the most verifications of 30 days are the true ten', async () => {
+  test('the ten identities with the most verifications in 30 days are the right ones', async () => {
     const { record, ask } = await makeApi()
     for (let i = 0; i < 100; i++) {
       record({ identityId: `id_${i}`, atMs: NOW - ((i * 29) % 30) * DAY }, (i * 37) % 101)
@@ -316,8 +316,8 @@ describe('rows', () => {
   })
 })
 
-describe('what verifyKey does', () => {
-  test('is counted under the key and tags given, and stays when the key is deleted', async () => {
+describe('a verification by verifyKey', () => {
+  test('is counted under its key and tags, and stays after the key is deleted', async () => {
     const { apiId, ask } = await makeApi()
     const { key, keyId } = await workspace.post('keys.createKey', {
       apiId,
@@ -335,7 +335,7 @@ describe('what verifyKey does', () => {
 describe('refusals come in the order of the contract', () => {
   const missing = 'api_11111111111111111'
 
-  test('a bad query is refused before the root key is looked at', async () => {
+  test('a bad query is refused before the root key is checked', async () => {
     const bad: Record<string, unknown>[] = [
       {},
       { apiId: missing, groupBy: 'week' },
@@ -357,7 +357,7 @@ describe('refusals come in the order of the contract', () => {
       expect({ query, got: await refusal(query, null) }).toEqual({ query, got: [400, 'BAD_REQUEST'] })
   })
 
-  test('then the root key, which needs the permission of the specification, or `*`', async () => {
+  test('then a root key without the permission of the specification or `*` is refused', async () => {
     const { apiId } = await makeApi()
     expect(await refusal({ apiId: missing }, null)).toEqual([403, 'UNAUTHORIZED'])
     for (const permission of [`api.${apiId}.read_api`, 'api.*.read_key'])
@@ -369,7 +369,7 @@ describe('refusals come in the order of the contract', () => {
       expect(await refusal({ apiId }, await workspace.rootKeyWith(...held))).toEqual([200, undefined])
   })
 
-  test('then the API, its keyspace and the identity', async () => {
+  test('then a missing API, keyspace or identity is refused', async () => {
     const { apiId } = await makeApi()
     const stranger = await (await server.workspace()).post('apis.createApi', { name: 'of another workspace' })
     expect(await refusal({ apiId: missing, externalId: 'nobody' })).toEqual([404, 'NOT_FOUND'])

@@ -115,7 +115,7 @@ for (const filter of FILTERS) {
   }, 60_000)
 }
 
-test('every order sorts, and a limit gives the beginning of the same series', async () => {
+test('every order sorts, and a limit cuts the same series', async () => {
   for (const orderBy of ['time', ...COUNTS]) {
     for (const order of ['asc', 'desc']) {
       for (const groupBy of [['day'], ['hour', 'key'], ['identity'], ['tag', 'key'], ['month', 'tags']]) {
@@ -139,7 +139,7 @@ test('every order sorts, and a limit gives the beginning of the same series', as
   }
 }, 60_000)
 
-test('the counts of keys by day are the same events', async () => {
+test('the daily counts of keys add up the same events', async () => {
   const { dailyCountsOfKeys } = await import('../../../src/api/analytics/store.ts')
   const workspaceId = workspace.workspaceId as Parameters<typeof dailyCountsOfKeys>[1]['workspaceId'] // a test may mint one
   const keyIds = ['key_1', 'key_5', 'key_none']

@@ -7,7 +7,7 @@ const H = 3_600_000
 const NOW = Date.UTC(2026, 10, 21, 13, 37)
 
 describe('the range', () => {
-  test('both ends are cut to their hour, and the hour of the end is included', () => {
+  test('both ends are widened to whole hours, and the hour of the end is included', () => {
     expect(readRange({ start: 10 * H + 1, end: 12 * H + H - 1 }, NOW)).toEqual({
       from: 10 * H,
       to: 13 * H,
@@ -40,12 +40,12 @@ describe('the range', () => {
   })
 })
 
-test('lists are read repeated, comma-joined and both', () => {
+test('lists are read when repeated, comma-joined, and both', () => {
   expect(splitAtCommas(['key,hour', 'tag', 'key'])).toEqual(['key', 'hour', 'tag'])
   expect(splitAtCommas(undefined)).toEqual([])
 })
 
-test('of several lengths of time the longest counts', () => {
+test('of several time groups the longest counts', () => {
   expect(timeGroupOf(['hour', 'day', 'month', 'key'])).toBe('month')
   expect(timeGroupOf(['hour', 'day'])).toBe('day')
   expect(timeGroupOf(['key'])).toBeNull()
@@ -67,7 +67,7 @@ const complete = (
   })
 
 describe('the series', () => {
-  test('empty buckets from that of the start to before that of the end are there, with zeros', () => {
+  test('empty buckets from the one of the start to before the one of the end have rows of zeros', () => {
     const series = complete([{ time: 11 * H, name: 'a', total: 2 }], { start: 10 * H + 5, end: 13 * H + 5 })
     expect(series.map(({ time, total }) => [time, total])).toEqual([
       [10 * H, 0],
@@ -76,7 +76,7 @@ describe('the series', () => {
     ])
   })
 
-  test('the bucket of the end is there only with data', () => {
+  test('the bucket of the end has a row only when it has data', () => {
     const series = complete([{ time: 12 * H, name: 'a', total: 1 }], { start: 11 * H, end: 12 * H + 1 })
     expect(series.map(({ time, total }) => [time, total])).toEqual([
       [11 * H, 0],
@@ -104,7 +104,7 @@ describe('the series', () => {
     ])
   })
 
-  test('without a length of time nothing is filled in', () => {
+  test('without a time group nothing is filled in', () => {
     expect(complete([], { start: 0, end: NOW, time: null })).toEqual([])
   })
 
@@ -143,7 +143,7 @@ describe('the series', () => {
     ])
   })
 
-  test('a bucket whose rows were cut off is not taken for an empty one', () => {
+  test('a bucket whose rows were cut off does not count as empty', () => {
     const series = complete([{ time: H, name: 'a', total: 9 }], {
       start: 0,
       end: 3 * H,

@@ -53,7 +53,7 @@ beforeAll(async () => {
 afterAll(() => database[Symbol.asyncDispose]())
 
 /** A dashboard by tags timed out as soon as another API of the workspace had tags that hardly come twice. */
-test('tags are read for what is counted, however many the workspace has besides', async () => {
+test('only the tags of counted events are read, however many others the workspace has', async () => {
   for (const tags of ['set', 'each'] as const) {
     for (const time of [null, 'hour', 'month'] as const) {
       const { sql, rowsRead } = explaining(database.sql)
@@ -63,7 +63,7 @@ test('tags are read for what is counted, however many the workspace has besides'
   }
 })
 
-test('tags are found whatever month they were first used in, and no tags are a group of their own', async () => {
+test('tags are found whichever month first used them, and untagged events are a group of their own', async () => {
   const count = async (changes: Partial<VerificationGroups>) => {
     const rows = await countVerifications(database.sql, filter, { ...groups, ...changes }, null, 1000)
     return rows.map(({ time, tags, tag, valid }) => [time, changes.tags === 'each' ? tag : tags, valid])

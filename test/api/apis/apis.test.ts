@@ -33,7 +33,7 @@ describe('apis.createApi', () => {
     expect(await make('a'.repeat(257))).toBe(400)
   })
 
-  test('a new API is not protected and is audited', async () => {
+  test('a new API is not delete-protected and is audited', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const [row] = await server.server.deps.sql`select delete_protection from apis where id = ${apiId}`
@@ -49,7 +49,7 @@ describe('apis.createApi', () => {
 })
 
 describe('apis.getApi', () => {
-  test('answers with id, name and workspace and nothing else, also when addresses are listed', async () => {
+  test('returns id, name and workspace and nothing else, even with an allow list', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const expected = { id: apiId, name: 'test api', workspaceId: workspace.workspaceId }
@@ -58,7 +58,7 @@ describe('apis.getApi', () => {
     expect(await workspace.get('apis.getApi', { apiId })).toEqual(expected)
   })
 
-  test('an unknown API and one of another workspace are not found', async () => {
+  test('an unknown API and an API of another workspace are not found', async () => {
     const [mine, theirs] = [await server.workspace(), await server.workspace()]
     for (const apiId of ['api_unknown', await makeApi(theirs)]) {
       const { status, body } = await server.get('apis.getApi', { apiId }, mine.rootKey)
@@ -93,7 +93,7 @@ describe('apis.deleteApi', () => {
   })
 
   /** Or a deleted API would go on letting its callers in from the cache. */
-  test('its keys are refused on the very next verification, and the record stays', async () => {
+  test('keys of a deleted API are refused on the next verification, and the row stays', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const { key } = await makeKey(workspace, apiId)
@@ -105,7 +105,7 @@ describe('apis.deleteApi', () => {
     expect((await server.get('apis.getApi', { apiId }, workspace.rootKey)).status).toBe(404)
   })
 
-  test('each live key gets an audit entry of its own with an id like any other', async () => {
+  test('each key that is not deleted yet gets an audit event with an ordinary id', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const keys = [await makeKey(workspace, apiId), await makeKey(workspace, apiId)]
@@ -119,7 +119,7 @@ describe('apis.deleteApi', () => {
     expect(await auditOf(workspace, 'api.delete')).toHaveLength(1)
   })
 
-  test('a protected API is refused and untouched', async () => {
+  test('a delete-protected API is refused and unchanged', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     await workspace.post('apis.updateApi', { apiId, deleteProtection: true })
@@ -147,7 +147,7 @@ describe('apis.deleteApi', () => {
 })
 
 describe('apis.deleteKeys', () => {
-  test('an unknown API is not found, one without keyspace has no keys', async () => {
+  test('an unknown API is not found, an API without keyspace has no keys', async () => {
     const workspace = await server.workspace()
     const unknown = await server.post('apis.deleteKeys', { apiId: 'api_unknown' }, workspace.rootKey)
     expect([unknown.status, unknown.body.error.message]).toEqual([404, 'api api_unknown not found'])
@@ -157,7 +157,7 @@ describe('apis.deleteKeys', () => {
     expect(bare.body.error.message).toContain(apiId)
   })
 
-  test('soft: rows stay, keys are refused at once; permanent: all rows go and count', async () => {
+  test('a soft delete keeps rows and refuses keys at once; a permanent one removes and counts all rows', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const keys = await Promise.all(Array.from({ length: 10 }, () => makeKey(workspace, apiId)))
@@ -176,7 +176,7 @@ describe('apis.deleteKeys', () => {
     expect(await isValid((await makeKey(workspace, apiId)).key)).toBe(true)
   })
 
-  test('keys of other APIs stay', async () => {
+  test('keys of other APIs are not affected', async () => {
     const workspace = await server.workspace()
     const [mine, other] = [await makeApi(workspace), await makeApi(workspace)]
     const { key } = await makeKey(workspace, other)
@@ -195,7 +195,7 @@ describe('apis.deleteKeys', () => {
 })
 
 describe('apis.updateApi', () => {
-  test('what is not sent stays; defaults apply to new keys', async () => {
+  test('absent fields stay, and defaults apply to new keys', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     await workspace.post('apis.updateApi', { apiId, defaultPrefix: '_prefix', defaultBytes: 66 })
@@ -229,7 +229,7 @@ describe('apis.updateApi', () => {
     expect((await theirs.get('apis.getApi', { apiId })).name).toBe('test api')
   })
 
-  test('a list of addresses counts on the next verification, and null opens again', async () => {
+  test('an allow list applies to the next verification, and null removes it', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const { key } = await makeKey(workspace, apiId)
@@ -245,7 +245,7 @@ describe('apis.updateApi', () => {
 })
 
 describe('apis.listApis', () => {
-  test('lists live APIs of the workspace by id, in pages, with a cursor only while more follow', async () => {
+  test('lists APIs of the workspace by id, in pages, with a cursor only while more follow', async () => {
     const workspace = await server.workspace()
     await makeApi(await server.workspace())
     const ids: string[] = []

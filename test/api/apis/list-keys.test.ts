@@ -25,7 +25,7 @@ async function prepare() {
 }
 const idsOf = (keys: Json[]) => keys.map(({ id }) => id)
 
-test('an unknown API, one of another workspace and one without keyspace', async () => {
+test('an unknown API and an API of another workspace are not found, an API without keyspace has no keys', async () => {
   const { workspace } = await prepare()
   for (const apiId of ['api_unknown', await makeApi(await server.workspace())]) {
     const rootKey = await workspace.rootKeyWith(`api.${apiId}.read_api`, `api.${apiId}.read_key`)
@@ -41,7 +41,7 @@ test('an unknown API, one of another workspace and one without keyspace', async 
   expect(bare.message).toContain(apiId)
 })
 
-test('lists live keys by id, as getKey shows them', async () => {
+test('lists keys by id in the form of getKey, without deleted ones', async () => {
   const { workspace, keyIds, list } = await prepare()
   await workspace.post('keys.deleteKey', { keyId: keyIds[0] })
   const { keys, total, ...rest } = await list()
@@ -63,7 +63,7 @@ test('pages follow each other, with a cursor only while more follow', async () =
   expect(last).not.toHaveProperty('cursor')
 })
 
-test('externalId and ownerId narrow the list, not the total', async () => {
+test('externalId and ownerId filter the list but not the total', async () => {
   const { workspace, apiId, list } = await prepare()
   await makeKey(workspace, await makeApi(workspace), { externalId: 'user_1' }) // of another API
   for (const query of [{ externalId: 'user_1' }, { ownerId: 'user_1' }]) {
@@ -89,7 +89,7 @@ test.each([
   expect(refusalOf(answer)).toEqual({ status: 400, code: 'BAD_REQUEST', message })
 })
 
-test('a list takes a key made a moment ago, and any limit up to a hundred', async () => {
+test('a list includes a key created a moment ago, and accepts any limit up to 100', async () => {
   const { workspace, apiId, list } = await prepare()
   const { keyId } = await makeKey(workspace, apiId)
   for (const revalidateKeysCache of ['true', 'false', '1', '0'])

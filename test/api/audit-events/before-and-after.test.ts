@@ -30,7 +30,7 @@ async function lastOf(workspace: TestWorkspace, event: string, type: string) {
 }
 
 /** Roles and permissions that are set leave an event for each that came or went. A new verb needs a test below. */
-test('every verb that changes something is tested here', () => {
+test('every method that changes something is tested here', () => {
   const verbs = endpoints
     .map(({ path }) => path.slice('/v1/'.length))
     .filter((name) => /\.(update|set)/.test(name))
@@ -47,8 +47,8 @@ test('every verb that changes something is tested here', () => {
   ])
 })
 
-describe('the audit log says what was changed, from what, to what:', () => {
-  test('rootKeys.updateRootKey, and what a root key had that is deleted', async () => {
+describe('the audit log has the old and the new values after', () => {
+  test('rootKeys.updateRootKey, and the old values after rootKeys.deleteRootKey', async () => {
     const workspace = await server.workspace()
     const { rootKeyId } = await workspace.post('rootKeys.createRootKey', { permissions: ['api.*.read_api'] })
     const update = (fields: object) => workspace.post('rootKeys.updateRootKey', { rootKeyId, ...fields })
@@ -69,7 +69,7 @@ describe('the audit log says what was changed, from what, to what:', () => {
     })
   })
 
-  test('apis.updateApi, the settings of its keys included', async () => {
+  test('apis.updateApi, including settings of the API’s keys', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace, { ipWhitelist: ['203.0.113.0/24'] })
     await workspace.post('apis.updateApi', { apiId, ipWhitelist: null, deleteProtection: true })
@@ -85,7 +85,7 @@ describe('the audit log says what was changed, from what, to what:', () => {
     })
   })
 
-  test('keys.updateKey, with the identities that the key went from and to', async () => {
+  test('keys.updateKey, with the old and the new identity of the key', async () => {
     const workspace = await server.workspace()
     const { keyId } = await makeKey(workspace, await makeApi(workspace), {
       externalId: 'user_1',
@@ -110,7 +110,7 @@ describe('the audit log says what was changed, from what, to what:', () => {
     expect(await lastOf(workspace, 'key.update', 'key')).toEqual({ before: undefined, after: undefined })
   })
 
-  test('what is set on keys and roles: each that came, and each that went', async () => {
+  test('setting roles and permissions, with an event for each added and each removed one', async () => {
     const workspace = await server.workspace()
     const { keyId } = await makeKey(workspace, await makeApi(workspace))
     const { roleId } = await workspace.post('permissions.createRole', { name: 'a role' })
@@ -150,7 +150,7 @@ describe('the audit log says what was changed, from what, to what:', () => {
     }
   })
 
-  test('identities.updateIdentity, each limit by itself', async () => {
+  test('identities.updateIdentity, with an event for each limit', async () => {
     const workspace = await server.workspace()
     const limit = (name: string, limit: number) => ({ name, limit, duration: 1000 })
     const made = { externalId: 'user_1', meta: { plan: 'free' }, ratelimits: [limit('a', 1), limit('b', 2)] }
@@ -213,8 +213,8 @@ describe('the audit log says what was changed, from what, to what:', () => {
   })
 })
 
-describe('keys shown in plain text leave an event that says whose', () => {
-  test('of getKey and listKeys, once a call; none where nothing was shown', async () => {
+describe('decrypting keys leaves an audit event that names them', () => {
+  test('one for each call of getKey and listKeys, and none when nothing was decrypted', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const kept = await makeKey(workspace, apiId, { recoverable: true })
@@ -245,7 +245,7 @@ describe('keys shown in plain text leave an event that says whose', () => {
     expect(await eventsOf(workspace, { event: 'key.decrypt', resourceId: other.keyId })).toHaveLength(1)
   })
 
-  test('and no event holds a key, a root key, a hash or what was sealed', async () => {
+  test('and no event contains a key, a root key, a hash or an encrypted text', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const { keyId, key } = await makeKey(workspace, apiId, { recoverable: true })

@@ -16,7 +16,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 const list = async (workspace: TestWorkspace, query: Record<string, unknown> = {}): Promise<Json[]> =>
   (await workspace.get('audit.listEvents', query)).events
 
-test('says what happened, by whom, to what, from where', async () => {
+test('an event says what happened, who did it, to which resources, from which address', async () => {
   const workspace = await server.workspace()
   const before = Date.now()
   const apiId = await makeApi(workspace)
@@ -34,7 +34,7 @@ test('says what happened, by whom, to what, from where', async () => {
   expect(event.time).toBeWithin(before, Date.now() + 1)
 })
 
-test('filters by event, actor, resource and time, all together', async () => {
+test('filters by event, actor, resource and time can be combined', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const first = await makeKey(workspace, apiId)
@@ -59,7 +59,7 @@ test('filters by event, actor, resource and time, all together', async () => {
 })
 
 /** A page that ends long ago read the log from there to its newest entry: its time alone was looked at, which no index has. */
-test('with an end in the past, what came long after it is not even read', async () => {
+test('with an end in the past, much later events are not even read', async () => {
   const workspace = await server.workspace()
   await makeApi(workspace)
   const { sql } = server.server.deps
@@ -110,7 +110,7 @@ test('pages follow each other, with a cursor only while more follow', async () =
 })
 
 /** Ids tell the second alone: of 23 neighbours made within one, 8 stood in the wrong order. */
-describe('events are in the order in which they happened', () => {
+describe('events are listed in the order in which they happened', () => {
   const namesOf = (events: Json[]) => events.map(({ resources }) => resources[0].name)
   const walk = async (workspace: TestWorkspace, query: Record<string, unknown>): Promise<Json[]> => {
     const events: Json[] = []
@@ -147,7 +147,7 @@ describe('events are in the order in which they happened', () => {
         expect(namesOf(await walk(workspace, { ...filter, limit }))).toEqual(names)
   })
 
-  test('those of one call too', async () => {
+  test('within one call', async () => {
     const workspace = await server.workspace()
     const { roleId } = await workspace.post('permissions.createRole', { name: 'a role' })
     const slugs = Array.from({ length: 30 }, (_, index) => `permission.${index}`)
@@ -156,7 +156,7 @@ describe('events are in the order in which they happened', () => {
     expect(namesOf(await list(workspace, { event: 'permission.create' }))).toEqual(slugs)
   })
 
-  test('those of before there was an order keep that of their ids, in front of all others', async () => {
+  test('from before the order was stored, by id and before all others', async () => {
     const workspace = await server.workspace()
     for (let index = 0; index < 6; index++) await makeApi(workspace)
     const { sql } = server.server.deps
@@ -168,7 +168,7 @@ describe('events are in the order in which they happened', () => {
       expect((await walk(workspace, { limit })).map(({ id }) => id)).toEqual(expected)
   })
 
-  test('what is written while somebody turns the pages is neither lost nor told twice', async () => {
+  test('events written between two pages are neither lost nor listed twice', async () => {
     const workspace = await server.workspace()
     const names = (from: number) => Array.from({ length: 20 }, (_, index) => `role ${from + index}`)
     const make = (name: string) => workspace.post('permissions.createRole', { name })
@@ -182,14 +182,14 @@ describe('events are in the order in which they happened', () => {
   })
 })
 
-test('nothing of another workspace is shown', async () => {
+test('events of another workspace are not listed', async () => {
   const [mine, theirs] = [await server.workspace(), await server.workspace()]
   const apiId = await makeApi(theirs)
   expect(await list(mine, { resourceId: apiId })).toEqual([])
   expect(await list(mine, { actorId: theirs.rootKeyId })).toEqual([])
 })
 
-test('accepts its permission, and no other', async () => {
+test('accepts its permission and no other', async () => {
   const workspace = await server.workspace()
   const statusWith = async (...permissions: string[]) =>
     refusalOf(await server.get('audit.listEvents', {}, await workspace.rootKeyWith(...permissions)))

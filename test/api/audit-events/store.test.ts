@@ -12,7 +12,7 @@ const ANY = { event: null, actorId: null, resourceId: null, start: null, end: nu
 const PAGE = { limit: 100, cursor: '' }
 
 /** Both read all that the workspace ever did, and timed out where that was much. */
-test('what one root key did, or one kind of event, is found without reading the rest of the log', async () => {
+test('events of one root key or of one kind are found without reading the rest of the log', async () => {
   await using database = await openTestSql()
   await database.sql`insert into workspaces (id, name, created_at) values ('ws_1', 'one', 0)`
   await database.sql`
@@ -32,7 +32,7 @@ test('what one root key did, or one kind of event, is found without reading the 
 })
 
 /** A page in the middle, by its cursor or by time, costs what it shows: not what comes before it, nor what comes after. */
-test('a page anywhere in a long log is read by itself', async () => {
+test('a page anywhere in a long log is read without the pages before it', async () => {
   await using database = await openTestSql()
   await database.sql`insert into workspaces (id, name, created_at) values ('ws_1', 'one', 0)`
   const firstMs = Date.now() - 400 * DAY_MS

@@ -32,7 +32,7 @@ describe('identities.createIdentity', () => {
     expect(await messageOf({ externalId })).toBe('externalId: String must contain at least 3 character(s)')
   })
 
-  test('every bound is kept, at it and one past it', async () => {
+  test('every bound allows its value and refuses one more', async () => {
     expect(await messageOf({})).toBe('externalId: Required')
     expect(await messageOf({ externalId: 'a'.repeat(256) })).toBe('UNAUTHORIZED') // passes, lacks a root key
     expect(await messageOf({ externalId: 'a'.repeat(257) })).toBe(
@@ -71,7 +71,7 @@ describe('identities.createIdentity', () => {
     expect(await messageOf({ externalId: 'user_1', meta: null })).toBe('meta: Expected object, received null')
   })
 
-  test('what was given is stored: meta as it is, limits with name, limit and duration', async () => {
+  test('the given values are stored: meta unchanged, limits with name, limit and duration', async () => {
     const workspace = await server.workspace()
     const meta = { plan: 'pro', seats: [1, 2, { nested: null }], größe: true }
     const identityId = await make(workspace, 'user_1', { meta, ratelimits: [tokens, requests] })
@@ -85,7 +85,7 @@ describe('identities.createIdentity', () => {
     expect(await auditOf(workspace)).toEqual(['identity.create', 'ratelimit.create', 'ratelimit.create'])
   })
 
-  test('an existing externalId is a conflict that names it; another workspace may have it too', async () => {
+  test('an existing externalId is a conflict that names it, and another workspace may use it too', async () => {
     const workspace = await server.workspace()
     await make(workspace, 'user_1')
     const { status, body } = await server.post(
@@ -100,7 +100,7 @@ describe('identities.createIdentity', () => {
     expect((await workspace.get('identities.listIdentities')).total).toBe(2)
   })
 
-  test('of two made at once one wins and the other is a conflict', async () => {
+  test('of two concurrent calls for one externalId, one creates it and the other is a conflict', async () => {
     const { rootKey } = await server.workspace()
     const answers = await Promise.all(
       [1, 2, 3].map(() => server.post('identities.createIdentity', { externalId: 'user_1' }, rootKey)),
@@ -108,7 +108,7 @@ describe('identities.createIdentity', () => {
     expect(answers.map(({ status }) => status).toSorted()).toEqual([200, 409, 409])
   })
 
-  test('a limit name twice is a conflict that names it, and nothing is stored', async () => {
+  test('a repeated limit name is a conflict that names it, and nothing is stored', async () => {
     const workspace = await server.workspace()
     const { status, body } = await server.post(
       'identities.createIdentity',
@@ -120,7 +120,7 @@ describe('identities.createIdentity', () => {
     expect((await workspace.get('identities.listIdentities')).total).toBe(0)
   })
 
-  test('meta takes 64 000 characters as JSON and not one more', async () => {
+  test('meta may have 64 000 characters as JSON and not one more', async () => {
     const workspace = await server.workspace()
     const metaOf = (characters: number) => ({ a: 'x'.repeat(characters - '{"a":""}'.length) })
     const identityId = await make(workspace, 'user_1', { meta: metaOf(64_000) })
@@ -141,7 +141,7 @@ describe('identities.createIdentity', () => {
 })
 
 describe('identities.getIdentity', () => {
-  test('by id, by externalId, and by id when both are given', async () => {
+  test('finds an identity by id, by externalId, and by id when both are given', async () => {
     const workspace = await server.workspace()
     const identityId = await make(workspace, 'user_1')
     await make(workspace, 'user_2')
@@ -151,7 +151,7 @@ describe('identities.getIdentity', () => {
     expect(await workspace.get('identities.getIdentity', { identityId, externalId: 'user_2' })).toEqual(shown)
   })
 
-  test('neither is a 400 before any root key is looked at', async () => {
+  test('a request with neither id is a 400 before the root key is checked', async () => {
     const { status, body } = await server.get('identities.getIdentity')
     expect([status, body.error.code]).toEqual([400, 'BAD_REQUEST'])
     expect(body.error.message).toContain('identityId')
@@ -160,7 +160,7 @@ describe('identities.getIdentity', () => {
     expect(empty.body.error.message).toBe('identityId: String must contain at least 1 character(s)')
   })
 
-  test('an unknown and a foreign one are a 404 that names what was asked for', async () => {
+  test('an unknown identity and one of another workspace are a 404 that names the requested id', async () => {
     const [workspace, other] = [await server.workspace(), await server.workspace()]
     const foreign = await make(other, 'user_foreign')
     for (const [query, named] of [
@@ -174,7 +174,7 @@ describe('identities.getIdentity', () => {
   })
 
   /** Stored by other ways than this API, whose own minimum is a second. */
-  test('a stored limit of 100 ms is shown as it is', async () => {
+  test('a stored limit of 100 ms is shown unchanged', async () => {
     const workspace = await server.workspace()
     const identityId = await make(workspace, 'user_1', { ratelimits: [requests] })
     await server.server.deps.sql`update ratelimits set duration_ms = 100 where identity_id = ${identityId}`
@@ -182,7 +182,7 @@ describe('identities.getIdentity', () => {
     expect(ratelimits).toEqual([{ ...requests, duration: 100 }])
   })
 
-  test('*, the general right and the right to this one suffice, by either name; others do not', async () => {
+  test('*, the general right and the right on this identity are enough, by either name; other rights are not', async () => {
     const workspace = await server.workspace()
     const identityId = await make(workspace, 'user_1')
     const answer = async (query: object, ...rights: string[]) => {
@@ -243,7 +243,7 @@ describe('identities.listIdentities', () => {
   })
 
   /** The specification calls it unused, and all identities made through the API are `default`. */
-  test('environment changes nothing, neither what is listed nor what is needed', async () => {
+  test('environment changes neither the list nor the needed right', async () => {
     const workspace = await server.workspace()
     const identityId = await make(workspace, 'user_1')
     expect((await workspace.get('identities.listIdentities', { environment: 'other' })).total).toBe(1)
@@ -259,7 +259,7 @@ describe('identities.listIdentities', () => {
 })
 
 describe('identities.deleteIdentity', () => {
-  test('its keys stay valid, lose it at once, and keep their ownerId', async () => {
+  test('its keys stay valid, lose the identity at once, and keep their ownerId', async () => {
     const workspace = await server.workspace()
     const { apiId } = await workspace.post('apis.createApi', { name: 'my api' })
     const identityId = await make(workspace, 'user_1', { ratelimits: [requests] })
@@ -283,7 +283,7 @@ describe('identities.deleteIdentity', () => {
     await make(workspace, 'user_1') // the name is free again
   })
 
-  test('an unknown, a deleted and a foreign one are a 404 that names it', async () => {
+  test('an unknown or deleted identity and one of another workspace are a 404 that names it', async () => {
     const [workspace, other] = [await server.workspace(), await server.workspace()]
     const foreign = await make(other, 'user_1')
     const deleted = await make(workspace, 'user_1')
@@ -301,7 +301,7 @@ describe('identities.deleteIdentity', () => {
     expect(body.error.message).toBe('identityId: String must contain at least 1 character(s)')
   })
 
-  test('the general right and the right to this one suffice; that to another does not', async () => {
+  test('the general right and the right on this identity are enough; the right on another is not', async () => {
     const workspace = await server.workspace()
     const answer = async (identityId: string, right: string) => {
       const rootKey = await workspace.rootKeyWith(right)
@@ -317,7 +317,7 @@ describe('identities.deleteIdentity', () => {
   })
 
   /** Both lock the keys in the order of their ids. */
-  test('spending credits of its keys meanwhile neither fails nor loses one', async () => {
+  test('spending credits of its keys at the same time neither fails nor loses one', async () => {
     const workspace = await server.workspace()
     const { apiId } = await workspace.post('apis.createApi', { name: 'my api' })
     const identityId = await make(workspace, 'user_1')

@@ -36,7 +36,7 @@ async function start(fields = {}) {
   }
 }
 
-test('neither id is a 400 that names both, after the root key was looked at', async () => {
+test('a request with neither id is a 400 that names both, after the root key is checked', async () => {
   const { rootKey } = await server.workspace()
   expect((await server.post('identities.updateIdentity', {})).body.error.code).toBe('UNAUTHORIZED')
   const { status, body } = await server.post('identities.updateIdentity', {}, rootKey)
@@ -45,7 +45,7 @@ test('neither id is a 400 that names both, after the root key was looked at', as
   expect(body.error.message).toContain('externalId')
 })
 
-test('ids have at least a character; limits obey the bounds of createIdentity', async () => {
+test('ids have at least one character, and limits have the bounds of createIdentity', async () => {
   const message = async (body: object) =>
     (await server.post('identities.updateIdentity', body)).body.error.message
   expect(await message({ identityId: '' })).toBe('identityId: String must contain at least 1 character(s)')
@@ -60,7 +60,7 @@ test('ids have at least a character; limits obey the bounds of createIdentity', 
   expect(await withLimit({ name: undefined })).toBe('ratelimits.0.name: Required')
 })
 
-test('two limits of one name are a conflict that names it, and nothing changes', async () => {
+test('two limits with one name are a conflict that names it, and nothing changes', async () => {
   const { identityId, rootKey, get } = await start({ ratelimits: [tokens], meta: { a: 1 } })
   const { status, body } = await server.post(
     'identities.updateIdentity',
@@ -72,7 +72,7 @@ test('two limits of one name are a conflict that names it, and nothing changes',
   expect(await get()).toMatchObject({ meta: { a: 1 }, ratelimits: [tokens] })
 })
 
-test('an unknown, a deleted and a foreign identity are a 404 that names the id used', async () => {
+test('an unknown or deleted identity and one of another workspace are a 404 that names the id used', async () => {
   const { rootKey } = await server.workspace()
   const foreign = await start()
   for (const [name, named] of [
@@ -90,7 +90,7 @@ test('an unknown, a deleted and a foreign identity are a 404 that names the id u
   expect((await foreign.get()).meta).toEqual({})
 })
 
-test('the list replaces the limits, by either id, and environment has no say in it', async () => {
+test('the list replaces the limits, by either id, and environment has no effect', async () => {
   const { identityId, post, update } = await start({ ratelimits: [requests] })
   const wanted = limitsNamed('one', 'two')
   expect(
@@ -100,7 +100,7 @@ test('the list replaces the limits, by either id, and environment has no say in 
   expect((await update({ ratelimits: [] })).ratelimits).toEqual([])
 })
 
-test('a limit that stays keeps its id and its place; new ones follow', async () => {
+test('a limit that stays keeps its id and its place, and new ones follow', async () => {
   const { update, get, limitIds } = await start({ ratelimits: limitsNamed('one', 'two', 'three') })
   const before = await limitIds()
   const wanted = [...limitsNamed('new_b', 'new_a', 'three'), { name: 'one', limit: 5, duration: 1000 }]
@@ -117,7 +117,7 @@ test('a limit that stays keeps its id and its place; new ones follow', async () 
   expect((await get()).ratelimits).toHaveLength(4)
 })
 
-test('the same six limits ten times are six', async () => {
+test('setting the same six limits ten times leaves six', async () => {
   const { update, limitIds } = await start()
   const wanted = limitsNamed('a', 'b', 'c', 'd', 'e', 'f')
   const first = await update({ ratelimits: wanted })
@@ -126,7 +126,7 @@ test('the same six limits ten times are six', async () => {
   expect(await limitIds()).toEqual(ids)
 })
 
-test('what is not sent stays: meta alone leaves the limits, limits alone leave meta', async () => {
+test('absent fields stay: meta alone leaves the limits, limits alone leave meta', async () => {
   const { update, get, limitIds } = await start({ ratelimits: [requests], meta: { a: 1 } })
   const ids = await limitIds()
   expect((await update({ meta: { b: 2 } })).ratelimits).toEqual([requests])
@@ -137,7 +137,7 @@ test('what is not sent stays: meta alone leaves the limits, limits alone leave m
   expect((await get()).meta).toEqual({})
 })
 
-test('only the general right suffices', async () => {
+test('only the general right is enough', async () => {
   const { identityId, rootKeyWith } = await start()
   const answer = async (right: string) => {
     const { body } = await server.post('identities.updateIdentity', { identityId }, await rootKeyWith(right))
@@ -147,7 +147,7 @@ test('only the general right suffices', async () => {
   expect(await answer('identity.*.read_identity')).toBe('INSUFFICIENT_PERMISSIONS')
 })
 
-test('each change of a limit is audited, and only that', async () => {
+test('each change of a limit is audited, and nothing else', async () => {
   const { update, workspaceId } = await start({ ratelimits: limitsNamed('kept', 'gone') })
   await update({ ratelimits: [...limitsNamed('kept', 'new'), tokens] })
   await update({ ratelimits: [...limitsNamed('kept', 'new'), { ...tokens, limit: 7 }] })
@@ -164,7 +164,7 @@ test('each change of a limit is audited, and only that', async () => {
 })
 
 /** The v1 API purged its cache only for identities with fewer than ten keys. */
-test('an identity with 1000 keys takes 20 limits in as many statements as one limit, and every key has them at once', async () => {
+test('setting 20 limits on an identity with 1000 keys takes as many statements as one limit, and applies to every key at once', async () => {
   const { identityId, update, ...workspace } = await start()
   const keys = await makeKeys(workspace, identityId, 1000)
   const sample = [keys[0], keys[500], keys[999]].map((key) => key ?? '')
@@ -187,7 +187,7 @@ test('an identity with 1000 keys takes 20 limits in as many statements as one li
   expect(row).toEqual({ keys: 1000 })
 })
 
-test('from identity to key to new limits to a verification that names them, without a pause', async () => {
+test('a new identity, its key, new limits and a verification that names them work one right after another', async () => {
   const { identityId, update, post } = await start({ meta: { plan: 'pro' } })
   const { apiId } = await post('apis.createApi', { name: 'my api' })
   const { key } = await post('keys.createKey', { apiId, externalId: 'user_1' })

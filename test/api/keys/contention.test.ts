@@ -16,7 +16,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
  * another may delete before it is linked: that must end as if one had come after the other, not as a failure. Postgres
  * breaks a deadlock only after a second, so even those that are retried would show as a server that stalls.
  */
-test('linking and deleting the same things at once never fails, and never deadlocks', async () => {
+test('concurrent linking and deleting of the same things never fails and never deadlocks', async () => {
   const workspace = await server.workspace()
   const { apiId } = await workspace.post('apis.createApi', { name: 'my api' })
   const { roleId } = await workspace.post('permissions.createRole', { name: 'kept' })

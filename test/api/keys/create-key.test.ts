@@ -33,7 +33,7 @@ async function prepare() {
 const rowOf = async (keyId: string) =>
   (await server.server.deps.sql<{ hash: string }[]>`select hash from keys where id = ${keyId}`)[0]
 
-test('an unknown API, one of another workspace and one without keyspace', async () => {
+test('an unknown API, an API of another workspace and an API without keyspace are refused', async () => {
   const { workspace } = await prepare()
   for (const apiId of ['api_unknown', await makeApi(await server.workspace())]) {
     const rootKey = await workspace.rootKeyWith(`api.${apiId}.create_key`)
@@ -50,7 +50,7 @@ test('an unknown API, one of another workspace and one without keyspace', async 
 })
 
 describe('the text of the key', () => {
-  test('is base58 of a version byte, a length byte and as many random bytes, behind the prefix', async () => {
+  test('is base58 of a version byte, a length byte and the wanted random bytes, after the prefix', async () => {
     const { create } = await prepare()
     const bare = await create()
     expect(bare.key).toMatch(/^3Z[1-9A-HJ-NP-Za-km-z]{22}$/)
@@ -66,7 +66,7 @@ describe('the text of the key', () => {
     }
   })
 
-  test('is not stored; its hash is', async () => {
+  test('is not stored, only its hash is', async () => {
     const { create } = await prepare()
     const { id, key } = await create({ byteLength: 18 })
     expect(await rowOf(id)).toEqual({ hash: hashKey(key) })
@@ -85,14 +85,14 @@ describe('the text of the key', () => {
   })
 })
 
-describe('what is given', () => {
-  test('enabled is true unless it is false', async () => {
+describe('a given field', () => {
+  test('enabled is true unless false is given', async () => {
     const { create } = await prepare()
     const states = [await create(), await create({ enabled: true }), await create({ enabled: false })]
     expect(states.map(({ enabled }) => enabled)).toEqual([true, true, false])
   })
 
-  test('environment, name, meta, expiry; an expiry of 0 is none', async () => {
+  test('environment, name, meta and expiry are stored; an expiry of 0 means none', async () => {
     const { create } = await prepare()
     const fields = { environment: 'test', name: 'a name', meta: { deep: { er: [1] } }, expires: 4e12 }
     expect(await create(fields)).toMatchObject(fields)
@@ -111,19 +111,22 @@ describe('what is given', () => {
     })
   })
 
-  test.each(['ownerId', 'externalId'])('%s finds or makes the identity', async (field) => {
-    const { create, workspace } = await prepare()
-    const made = await create({ [field]: 'new_user' })
-    expect(made).toMatchObject({ ownerId: 'new_user', identity: { externalId: 'new_user', meta: {} } })
-    const { identityId } = await workspace.post('identities.createIdentity', {
-      externalId: 'known_user',
-      meta: { a: 1 },
-    })
-    const found = await create({ [field]: 'known_user' })
-    expect(found.identity).toEqual({ id: identityId, externalId: 'known_user', meta: { a: 1 } })
-  })
+  test.each(['%s finds or creates the identity', 'externalId'])(
+    '%s finds or makes the identity',
+    async (field) => {
+      const { create, workspace } = await prepare()
+      const made = await create({ [field]: 'new_user' })
+      expect(made).toMatchObject({ ownerId: 'new_user', identity: { externalId: 'new_user', meta: {} } })
+      const { identityId } = await workspace.post('identities.createIdentity', {
+        externalId: 'known_user',
+        meta: { a: 1 },
+      })
+      const found = await create({ [field]: 'known_user' })
+      expect(found.identity).toEqual({ id: identityId, externalId: 'known_user', meta: { a: 1 } })
+    },
+  )
 
-  test('existing roles and permissions are attached, repeated ones once, and need no right of their own', async () => {
+  test('existing roles and permissions are attached, repeated ones once, and need no further right', async () => {
     const { workspace, apiId } = await prepare()
     for (const name of ['r1 role', 'r2 role']) await workspace.post('permissions.createRole', { name })
     for (const slug of ['p.1', 'p.2']) await workspace.post('permissions.createPermission', { name: slug })
@@ -148,7 +151,7 @@ describe('what is given', () => {
     expect(old.ratelimit).toMatchObject({ limit: 2, duration: 5000 })
   })
 
-  test('a refill counts from now; monthly without a day is on the first', async () => {
+  test('the first refill is due after the creation; a monthly one without a day is on the first', async () => {
     const { create } = await prepare()
     const daily = await create({ remaining: 10, refill: { interval: 'daily', amount: 5 } })
     expect(daily.refill).toEqual({
@@ -164,8 +167,8 @@ describe('what is given', () => {
   })
 })
 
-describe('refused, with nothing made', () => {
-  test('roles and permissions that do not exist: 412 that names them', async () => {
+describe('a refused call creates nothing', () => {
+  test('roles and permissions that do not exist are a 412 that names them', async () => {
     const { refused, total, workspace } = await prepare()
     await workspace.post('permissions.createRole', { name: 'known' })
     expect(await refused({ roles: ['known', 'first', 'second'] })).toEqual({
@@ -182,14 +185,14 @@ describe('refused, with nothing made', () => {
     expect((await workspace.get('identities.listIdentities')).total).toBe(0)
   })
 
-  test('the same with a root key that could not make them either: 403', async () => {
+  test('with a root key that may not create them either they are a 403', async () => {
     const { refused, workspace } = await prepare()
     const rootKey = await workspace.rootKeyWith('api.*.create_key')
     for (const fields of [{ roles: ['r1 role'] }, { permissions: ['p.1'] }])
       expect(await refused(fields, rootKey)).toMatchObject({ status: 403, code: 'INSUFFICIENT_PERMISSIONS' })
   })
 
-  test('a day on a daily refill: a message that says null and daily', async () => {
+  test('a day on a daily refill is refused with a message that says null and daily', async () => {
     const { refused } = await prepare()
     const { status, message } = await refused({
       remaining: 10,
@@ -233,7 +236,7 @@ test('the key and each of its links are audited', async () => {
 })
 
 /** Half a pair is no text: Postgres would not take it, and the answer was a failure. */
-test('a start that would cut a character of the default prefix in two ends before it', async () => {
+test('a start that would split a character of the default prefix ends before it', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   // As one was set that is refused since.

@@ -26,7 +26,7 @@ test('a deleted key is NOT_FOUND on the very next verification, even while cache
   expect([status, body]).toEqual([200, { valid: false, code: 'NOT_FOUND', requestId: body.requestId }])
 })
 
-test('soft: the row stays with its time; permanent: it goes, with all that hung on it', async () => {
+test('a soft delete keeps the row with its time; a permanent one removes it with everything attached', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const soft = await makeKey(workspace, apiId)
@@ -37,7 +37,7 @@ test('soft: the row stays with its time; permanent: it goes, with all that hung 
   expect(await rowOf(hard.keyId)).toBeUndefined()
 })
 
-test('an unknown key, a deleted one and one of another workspace are not found', async () => {
+test('an unknown key, a deleted key and a key of another workspace are not found', async () => {
   const [mine, theirs] = [await server.workspace(), await server.workspace()]
   const deleted = await makeKey(mine, await makeApi(mine))
   await mine.post('keys.deleteKey', { keyId: deleted.keyId })

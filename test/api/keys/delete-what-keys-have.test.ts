@@ -30,7 +30,7 @@ test.each([
   expect((await server.post(method, { [idName]: id }, workspace.rootKey)).status).toBe(404)
 })
 
-test('another write that takes so long fails, and nothing is written', async () => {
+test('another write that takes as long fails, and nothing is written', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   expect((await server.post('apis.updateApi', { apiId, name: 'late' }, workspace.rootKey)).status).toBe(500)

@@ -43,7 +43,7 @@ beforeAll(async () => {
 afterAll(() => database[Symbol.asyncDispose]())
 
 /** Who makes and deletes keys all day saw the list grow slower with each: it read all that ever were. */
-test('keys are listed without reading those that were deleted', async () => {
+test('keys are listed without reading deleted ones', async () => {
   const filter = { keyspaceId: 'ks_1', identityId: null, ownerId: null }
   const page = { limit: 100, cursor: '' }
   expect((await listKeyRows(database.sql, workspaceId, filter, page)).rows).toHaveLength(10)
@@ -55,7 +55,7 @@ test('keys are listed without reading those that were deleted', async () => {
   expect(rowsRead('keys')).toBe(10)
 })
 
-test('so are root keys, and the keys of an owner', async () => {
+test('root keys and the keys of an owner are listed without reading deleted ones', async () => {
   const { sql, rowsRead } = explaining(database.sql)
   expect(await listRootKeyRows(database.sql, workspaceId, { limit: 100, cursor: '' })).toHaveLength(10)
   await listRootKeyRows(sql, workspaceId, { limit: 100, cursor: '' })
@@ -66,7 +66,7 @@ test('so are root keys, and the keys of an owner', async () => {
   expect(rowsRead('keys')).toBe(10)
 })
 
-test('overrides are listed and applied without reading those that were deleted', async () => {
+test('overrides are listed and applied without reading deleted ones', async () => {
   const page = { limit: 100, cursor: '' }
   expect(await listOverrideRows(database.sql, workspaceId, 'rlns_1', page)).toHaveLength(10)
   const { sql, rowsRead } = explaining(database.sql)

@@ -11,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-test('an unknown key, a deleted one and one of another workspace are not found', async () => {
+test('an unknown key, a deleted key and a key of another workspace are not found', async () => {
   const [mine, theirs] = [await server.workspace(), await server.workspace()]
   const deleted = await makeKey(mine, await makeApi(mine))
   await mine.post('keys.deleteKey', { keyId: deleted.keyId })
@@ -23,14 +23,14 @@ test('an unknown key, a deleted one and one of another workspace are not found',
 })
 
 /** Existence must not be told to somebody who may do nothing: authentication comes first. */
-test('without a root key an existing and an unknown key look the same', async () => {
+test('without a root key the answer for an existing key and an unknown key is the same', async () => {
   const workspace = await server.workspace()
   const { keyId } = await makeKey(workspace, await makeApi(workspace))
   for (const id of [keyId, 'key_unknown'])
     expect(refusalOf(await server.get('keys.getKey', { keyId: id })).message).toBe('key required')
 })
 
-test('shows every field as it was given', async () => {
+test('shows every field as given', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const fields = {
@@ -75,7 +75,7 @@ async function identityOf(workspaceId: string) {
   return row ?? { identityId: 'none' }
 }
 
-test('what has no value is left out, and an empty meta is shown as stored', async () => {
+test('fields without a value are left out, and an empty meta is shown as stored', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const bare = await workspace.get('keys.getKey', { keyId: (await makeKey(workspace, apiId)).keyId })
@@ -118,14 +118,20 @@ test('accepts the wildcard and the specific permission', async () => {
   }
 })
 
-test.each(['yes', 'TRUE', '2'])('decrypt=%s is neither true nor false', async (decrypt) => {
-  const { status, body } = await server.get('keys.getKey', { keyId: 'key_any', decrypt })
-  expect([status, body.error.message]).toEqual([400, 'decrypt: Expected boolean, received string'])
-})
+test.each(['decrypt=%s is refused as neither true nor false', 'TRUE', '2'])(
+  'decrypt=%s is neither true nor false',
+  async (decrypt) => {
+    const { status, body } = await server.get('keys.getKey', { keyId: 'key_any', decrypt })
+    expect([status, body.error.message]).toEqual([400, 'decrypt: Expected boolean, received string'])
+  },
+)
 
-test.each(['false', '0', ''])('decrypt=%p asks for no plaintext', async (decrypt) => {
-  const workspace = await server.workspace()
-  const apiId = await makeApi(workspace)
-  const { keyId } = await makeKey(workspace, apiId, { recoverable: true })
-  expect(await workspace.get('keys.getKey', { keyId, decrypt })).not.toHaveProperty('plaintext')
-})
+test.each(['decrypt=%p returns no plaintext', '0', ''])(
+  'decrypt=%p asks for no plaintext',
+  async (decrypt) => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const { keyId } = await makeKey(workspace, apiId, { recoverable: true })
+    expect(await workspace.get('keys.getKey', { keyId, decrypt })).not.toHaveProperty('plaintext')
+  },
+)

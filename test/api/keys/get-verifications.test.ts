@@ -16,7 +16,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 
 const REQUEST_ID = /^req_[a-zA-Z0-9]+$/
 
-test('an unknown key and one of another workspace are not found', async () => {
+test('an unknown key and a key of another workspace are not found', async () => {
   const [mine, theirs] = [await server.workspace(), await server.workspace()]
   const foreign = await makeKey(theirs, await makeApi(theirs), { ownerId: 'shared name' })
   for (const keyId of ['key_unknown', foreign.keyId]) {
@@ -29,7 +29,7 @@ test('an unknown key and one of another workspace are not found', async () => {
   expect(byOwner.status).toBe(404)
 })
 
-test('one of keyId and ownerId is required', async () => {
+test('keyId or ownerId is required', async () => {
   const { status, body } = await server.get('keys.getVerifications')
   expect([status, body.error.code]).toEqual([400, 'BAD_REQUEST'])
   expect(body.error.message).toContain('keyId')
@@ -37,7 +37,7 @@ test('one of keyId and ownerId is required', async () => {
   expect(body.error.requestId).toMatch(REQUEST_ID)
 })
 
-test('keys nobody verified have an empty list', async () => {
+test('keys without verifications have an empty list', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const keys = [1, 2, 3].map(() => makeKey(workspace, apiId, { ownerId: 'owner' }))
@@ -47,7 +47,7 @@ test('keys nobody verified have an empty list', async () => {
   expect(await workspace.get('keys.getVerifications', { ownerId: 'owner' })).toEqual({ verifications: [] })
 })
 
-test('counts by UTC day, of one key or of all keys of an owner summed', async () => {
+test('counts by UTC day, of one key or summed over all keys of an owner', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const limited = await makeKey(workspace, apiId, {
@@ -73,7 +73,7 @@ test('counts by UTC day, of one key or of all keys of an owner summed', async ()
   expect(await workspace.get('keys.getVerifications', range)).toEqual({ verifications: [] })
 })
 
-test('needs the permission on every API the keys belong to', async () => {
+test('needs the permission on every API of the keys', async () => {
   const workspace = await server.workspace()
   const [first, second] = [await makeApi(workspace), await makeApi(workspace)]
   const { keyId } = await makeKey(workspace, first, { ownerId: 'owner' })

@@ -50,7 +50,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
 
   describe.each(['add', 'set', 'remove'] as const)('keys.%s', (verb) => {
     /** The texts are contract: clients compare them. */
-    test('an empty keyId and an empty list are refused by name, before any root key is looked at', async () => {
+    test('an empty keyId and an empty list are refused by name before the root key is checked', async () => {
       const message = async (body: object) => {
         const answer = await server.post(`keys.${verb}${Method}`, body, null)
         expect(answer.status).toBe(400)
@@ -67,7 +67,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       expect(await message({ keyId: 'key_1', [list]: {} })).toBe(`${list}: Expected array, received object`)
     })
 
-    test('ids have 3 to 256 characters, names 1 to 256, lists 1000 elements', async () => {
+    test('ids have 3 to 256 characters, names 1 to 256, lists up to 1000 elements', async () => {
       const workspace = await server.workspace()
       const { keyId } = await makeKey(workspace)
       const status = async (elements: object[]) =>
@@ -85,7 +85,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       expect(await status(many.slice(1))).toBe(false)
     })
 
-    test('an unknown, a deleted and a foreign key are not found alike', async () => {
+    test('an unknown key, a deleted key and a key of another workspace are not found in the same words', async () => {
       const [workspace, other] = [await server.workspace(), await server.workspace()]
       const { keyId: foreign } = await makeKey(other)
       const { keyId: deleted } = await makeKey(workspace)
@@ -102,7 +102,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
   })
 
   describe(`keys.add${Method}`, () => {
-    test('attaches existing ones by id, beside those there are, and answers with the requested', async () => {
+    test('attaches existing ones by id, keeps the others, and returns the requested ones', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)
       const first = await make(workspace)
@@ -121,7 +121,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       ])
     })
 
-    test('makes and attaches new ones when the request says so', async () => {
+    test('creates and attaches new ones when the request allows it', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)
       const elements = [
@@ -142,7 +142,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       ])
     })
 
-    test('an unknown id or name is a 404 that names it, and leaves the key as it was', async () => {
+    test('an unknown id or name is a 404 that names it, and the key stays unchanged', async () => {
       const [workspace, other] = [await server.workspace(), await server.workspace()]
       const { keyId, key } = await makeKey(workspace)
       const foreign = await make(other)
@@ -161,7 +161,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       expect(await workspace.get(`permissions.list${Method}`)).toEqual([])
     })
 
-    test('attaching needs its permission; making one, too, and that is UNAUTHORIZED', async () => {
+    test('attaching and creating each need a permission, and without the second the answer is UNAUTHORIZED', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)
       const elements = [{ name: 'new', create: true }]
@@ -180,7 +180,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
     })
 
     /** What the two sources say differs; whoever held either right keeps it. */
-    test('a role may be made with create_permission as well', async () => {
+    test('create_permission also allows creating a role', async () => {
       const workspace = await server.workspace()
       const { keyId } = await makeKey(workspace)
       const rootKey = await workspace.rootKeyWith('rbac.*.create_permission', `rbac.*.add_${noun}_to_key`)
@@ -189,7 +189,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
   })
 
   describe(`keys.set${Method}`, () => {
-    test('leaves exactly what is requested, and answers with it', async () => {
+    test('leaves exactly the requested ones and returns them', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)
       const [zero, one, two] = await makeThree(workspace)
@@ -202,7 +202,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       expect(await auditOf(workspace)).toContain(`authorization.disconnect_${noun}_and_key`)
     })
 
-    test('a superset needs no right to remove; the same set needs no right at all', async () => {
+    test('adding needs no right to remove, and an unchanged set needs no right at all', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)
       const three = await makeThree(workspace)
@@ -215,7 +215,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       expect((await call('set', keyId, elements, powerless)).body).toEqual(three)
     })
 
-    test('two new ones are made under *', async () => {
+    test('with * two new ones are created', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)
       const elements = [
@@ -228,7 +228,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
     })
 
     /** The v1 API detached first and then found out that it may not go on. */
-    test('each change needs its right, and a refusal changes nothing', async () => {
+    test('each change needs its right, and a refused call changes nothing', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)
       const old = await make(workspace)
@@ -253,7 +253,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       expect(await held(key)).toEqual(['fresh'])
     })
 
-    test('of two at once one wins whole: never a mixture', async () => {
+    test('of two concurrent calls one wins as a whole, and the sets are never mixed', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)
       const left = (await makeThree(workspace)).map((each) => ({ name: each.name }))
@@ -270,7 +270,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
   })
 
   describe(`keys.remove${Method}`, () => {
-    test('detaches every element, by id or by name, at once', async () => {
+    test('detaches every element at once, by id or by name', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)
       const [zero, one, two] = await makeThree(workspace)
@@ -286,7 +286,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       expect(events.filter((event) => event.includes('disconnect'))).toHaveLength(2)
     })
 
-    test('unknown and unattached ones are passed over', async () => {
+    test('unknown and unattached ones are ignored', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)
       const unattached = await make(workspace)
@@ -329,7 +329,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
     expect(await count(30)).toEqual(await count(1))
   })
 
-  test('of many who make the same one at once, one makes it and all attach it', async () => {
+  test('of many concurrent calls that create the same one, one creates it and all attach it', async () => {
     const workspace = await server.workspace()
     const keys = await Promise.all(Array.from({ length: 8 }, () => makeKey(workspace)))
     const answers = await Promise.all(
@@ -340,7 +340,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
   })
 })
 
-test('a permission is matched by its slug, in slug and in the old field name', async () => {
+test('a permission is found by its slug, in `slug` and in the old field `name`', async () => {
   const workspace = await server.workspace()
   const { apiId } = await workspace.post('apis.createApi', { name: 'my api' })
   const { keyId, key } = await workspace.post('keys.createKey', { apiId })

@@ -27,7 +27,7 @@ const refusal = (path: string) => ({
 })
 
 /** Findings of November 2026, 3.4: each verification answered with 950 kB, and 70 such keys filled the cache. */
-test('meta of a key is bounded as that of an identity, wherever it is given', async () => {
+test('meta of a key has the same bound as meta of an identity, in every method that takes it', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const post = (method: string, body: Json) => server.post(method, body, workspace.rootKey)
@@ -48,7 +48,7 @@ test('meta of a key is bounded as that of an identity, wherever it is given', as
   expect((await server.post('keys.verifyKey', { key })).body.meta).toEqual(longest)
 })
 
-test('a key whose meta was stored before there was a bound goes on working, and can be changed otherwise', async () => {
+test('a key with meta stored before the bound existed keeps working, and its other fields can be changed', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const { key, keyId } = await workspace.post('keys.createKey', { apiId })
@@ -64,7 +64,7 @@ test('a key whose meta was stored before there was a bound goes on working, and 
 })
 
 /** A page of 100 keys with the longest meta held the thread, and everybody, for 0.1 to 0.2 s. */
-test('a page of keys with long meta ends early and says how to go on; none is left out or comes twice', async () => {
+test('a page of keys with long meta ends early with a cursor, and no key is missing or repeated', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const made: string[] = []
@@ -93,7 +93,7 @@ test('a page of keys with long meta ends early and says how to go on; none is le
 })
 
 /** Each is a row and an audit event: 40 000 of a call held the thread for half a second. */
-test('the roles and permissions that an import call names are bounded, those within are all written', async () => {
+test('the number of roles and permissions in an import call is bounded, and within it all are written', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const permissions = Array.from({ length: 300 }, (_, i) => `p.${i}`)
@@ -123,7 +123,7 @@ test('the roles and permissions that an import call names are bounded, those wit
 })
 
 /** Every one of them is written to the audit log. */
-test('what a limit call gives to audit is bounded, and one that gives more charges nothing', async () => {
+test('resources of a limit call are bounded, and a call over the bound charges nothing', async () => {
   const workspace = await server.workspace()
   const limit = (resources: Json) =>
     server.post(
@@ -136,7 +136,7 @@ test('what a limit call gives to audit is bounded, and one that gives more charg
   expect((await limit(of({ a: 1 }))).body.remaining).toBe(4)
 })
 
-test('a page of long audit events ends early and says how to go on; none is left out or comes twice', async () => {
+test('a page of long audit events ends early with a cursor, and no event is missing or repeated', async () => {
   const workspace = await server.workspace()
   const resources = (at: number) => [{ type: 'document', id: `${at}`, meta: metaOf(60_000) }]
   for (let at = 0; at < 20; at++)

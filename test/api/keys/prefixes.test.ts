@@ -32,7 +32,7 @@ const BAD = [
   '😀',
 ]
 
-test('a key is made with a prefix that a header can carry, and no other; also by default', async () => {
+test('a prefix, given or default, may contain only characters that a header can carry', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace, { defaultPrefix: 'usual' })
   for (const prefix of BAD) {
@@ -46,7 +46,7 @@ test('a key is made with a prefix that a header can carry, and no other; also by
   expect(key).toStartWith('usual_')
 })
 
-test('whatever prefix a key was made with, it is known in a header as in a body', async () => {
+test('a key with any prefix is recognised in a header and in a body', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   for (const prefix of ['sk_live', 'Bearer', '!#$%&()*+,-./', ':;=?@[\\]^_', '{|}~']) {
@@ -59,7 +59,7 @@ test('whatever prefix a key was made with, it is known in a header as in a body'
 })
 
 /** They are in other people's hands already. */
-test('imported keys stay as they are, their prefix too', async () => {
+test('imported keys stay unchanged, including their prefix', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const plaintext = 'a clé_4xKqpT2mVnZr'

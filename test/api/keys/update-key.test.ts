@@ -41,7 +41,7 @@ test('an unknown and a deleted key are not found', async () => {
   expect(refusalOf(unknown).message).toBe('key key_unknown not found')
 })
 
-test('name, ownerId, meta, expires and enabled together', async () => {
+test('name, ownerId, meta, expires and enabled can be changed together', async () => {
   const { update, shown } = await prepare()
   await update({ name: 'new', ownerId: 'owner', meta: { a: 1 }, expires: 4e12, enabled: false })
   expect(await shown()).toMatchObject({
@@ -54,7 +54,7 @@ test('name, ownerId, meta, expires and enabled together', async () => {
   })
 })
 
-test('everything at once', async () => {
+test('all fields can be changed in one call', async () => {
   const { update, shown } = await prepare({ expires: 4e12, remaining: 5 })
   await update({
     name: 'new',
@@ -70,7 +70,7 @@ test('everything at once', async () => {
   expect(key).not.toHaveProperty('expires')
 })
 
-test('a limit alone changes nothing else, and is there once', async () => {
+test('changing only the limit changes nothing else and leaves one limit', async () => {
   const { update, shown, keyId } = await prepare({ name: 'kept' })
   await update({ ratelimit: { type: 'fast', limit: 10, refillRate: 5, refillInterval: 1000 } })
   const key = await shown()
@@ -81,7 +81,7 @@ test('a limit alone changes nothing else, and is there once', async () => {
   expect([...limits]).toEqual([{ name: 'default', limit: 10, duration_ms: 1000 }])
 })
 
-test('fields that are not sent stay as they were', async () => {
+test('absent fields stay as they were', async () => {
   const fields = {
     name: 'kept',
     meta: { kept: true },
@@ -100,7 +100,7 @@ test('fields that are not sent stay as they were', async () => {
   expect(updatedAt).toBeGreaterThan(before.createdAt)
 })
 
-test('null clears name, meta, expiry, uses, refill and limit', async () => {
+test('null clears name, meta, expiry, credits, refill and limit', async () => {
   const { update, shown, verify } = await prepare({
     name: 'gone',
     meta: { gone: true },
@@ -117,7 +117,7 @@ test('null clears name, meta, expiry, uses, refill and limit', async () => {
 })
 
 describe('identity', () => {
-  test.each(['externalId', 'ownerId'])(
+  test.each(['%s connects it, null disconnects it, absence keeps it', 'ownerId'])(
     '%s connects it, null disconnects it, absence keeps it',
     async (field) => {
       const { update, shown } = await prepare()
@@ -142,7 +142,7 @@ describe('identity', () => {
 })
 
 describe('enabled', () => {
-  test('false counts on the very next verification, true revives, absence keeps', async () => {
+  test('false applies to the next verification, true enables again, absence keeps it', async () => {
     const { update, verify } = await prepare()
     expect((await verify()).code).toBe('VALID')
     await update({ enabled: false })
@@ -163,7 +163,7 @@ describe('enabled', () => {
 })
 
 describe('limit', () => {
-  test('a key made without one is limited from the next verification on', async () => {
+  test('a key created without one is limited from the next verification on', async () => {
     const { update, verify } = await prepare()
     await update({ ratelimit: { async: true, limit: 5, duration: 50_000_000 } })
     expect((await verify()).ratelimit).toMatchObject({ limit: 5, remaining: 4 })
@@ -175,7 +175,7 @@ describe('limit', () => {
     expect((await verify()).ratelimit).toMatchObject({ limit: 10, remaining: 9 })
   })
 
-  test('without a duration an existing one keeps its own, and a new one is refused', async () => {
+  test('without a duration an existing limit keeps its own, and a new one is refused', async () => {
     const { update, shown, refused } = await prepare({ ratelimit: { limit: 10, duration: 5000 } })
     await update({ ratelimit: { limit: 3 } })
     expect((await shown()).ratelimit).toMatchObject({ limit: 3, duration: 5000 })
@@ -187,7 +187,7 @@ describe('limit', () => {
     expect(await shown()).not.toHaveProperty('name')
   })
 
-  test('has no minimum of a second here, but one of a millisecond', async () => {
+  test('may be shorter than a second here, but not than a millisecond', async () => {
     const { update, shown, refused } = await prepare()
     await update({ ratelimit: { limit: 1, duration: 1 } })
     expect((await shown()).ratelimit.duration).toBe(1)
@@ -201,14 +201,14 @@ describe('limit', () => {
 })
 
 describe('refill', () => {
-  test('monthly without a day is on the first', async () => {
+  test('a monthly one without a day is on the first', async () => {
     const { update, shown } = await prepare({ remaining: 10 })
     await update({ refill: { interval: 'monthly', amount: 130 } })
     expect(await shown()).toMatchObject({ remaining: 10, refill: { amount: 130, refillDay: 1 } })
   })
 
   /** The v1 API stored day 1, which made it monthly. */
-  test('daily stays daily and counts from now', async () => {
+  test('a daily one stays daily, and is next due after the change', async () => {
     const { update, shown } = await prepare({ remaining: 10 })
     await update({ refill: { interval: 'daily', amount: 130 } })
     const { refill } = await shown()
@@ -224,7 +224,7 @@ describe('refill', () => {
     expect(message).toContain('daily')
   })
 
-  test('of uses that are no longer counted is refused, and nothing is stored', async () => {
+  test('one on a key without credits is refused, and nothing is stored', async () => {
     const { refused, shown } = await prepare({ remaining: 10 })
     expect((await refused({ remaining: null, refill: { interval: 'daily', amount: 1 } })).status).toBe(400)
     expect((await shown()).remaining).toBe(10)
@@ -257,7 +257,7 @@ test.each([
   expect([status, body.error.message]).toEqual([400, message])
 })
 
-test('a change is audited with the fields it named', async () => {
+test('a change is audited with the names of its fields', async () => {
   const { update, workspace, keyId } = await prepare()
   await update({ name: 'x', enabled: true })
   const entries = await auditOf(workspace)
@@ -279,7 +279,7 @@ test('accepts the wildcard and the specific permission', async () => {
 })
 
 describe('roles and permissions', () => {
-  test('are replaced together with the rest, made when asked for, and [] takes all away', async () => {
+  test('are replaced together with other fields and created when allowed, and [] removes all', async () => {
     const { update, shown, workspace } = await prepare()
     const { roleId } = await workspace.post('permissions.createRole', { name: 'old role' })
     await update({ roles: [{ id: roleId }], permissions: [{ name: 'made.here', create: true }] })

@@ -27,7 +27,7 @@ async function prepare(remaining: number | null) {
   }
 }
 
-test('increment, decrement and set answer with what is left', async () => {
+test('increment, decrement and set return the credits left', async () => {
   const { change } = await prepare(100)
   expect(await change('increment', 10)).toBe(110)
   expect(await change('decrement', 20)).toBe(90)
@@ -37,7 +37,7 @@ test('increment, decrement and set answer with what is left', async () => {
 
 const MOST = Number.MAX_SAFE_INTEGER
 
-test('what is left stays between 0 and 2^53 - 1, and is exact there', async () => {
+test('credits stay between 0 and 2^53 - 1, and are exact there', async () => {
   const { change, verify } = await prepare(5)
   expect(await change('decrement', 6)).toBe(0)
   expect(await change('set', -1)).toBe(0)
@@ -63,7 +63,7 @@ test.each([
   expect(await change('increment', 0)).toBe(before)
 })
 
-test('set null makes the uses unlimited, set makes them counted again, both at once', async () => {
+test('setting null removes the count of credits, setting a number restores it, both effective at once', async () => {
   const { change, verify } = await prepare(1)
   expect(await change('set', null)).toBeNull()
   expect(await verify()).not.toHaveProperty('remaining')
@@ -72,7 +72,7 @@ test('set null makes the uses unlimited, set makes them counted again, both at o
   expect((await verify()).code).toBe('USAGE_EXCEEDED')
 })
 
-test('an unlimited key cannot be incremented or decremented', async () => {
+test('a key without credits to count cannot be incremented or decremented', async () => {
   const { refused, keyId } = await prepare(null)
   for (const op of ['increment', 'decrement']) {
     const { status, code, message } = await refused(op, 1)
@@ -94,7 +94,7 @@ test.each([
   expect(await refused(op, value)).toEqual({ status: 400, code: 'BAD_REQUEST', message })
 })
 
-test('an unknown key and one of another workspace are not found', async () => {
+test('an unknown key and a key of another workspace are not found', async () => {
   const { keyId } = await prepare(1)
   const { rootKey } = await server.workspace()
   for (const id of ['key_unknown', keyId]) {
@@ -104,7 +104,7 @@ test('an unknown key and one of another workspace are not found', async () => {
 })
 
 /** OP61: a key without uses left is not switched off for good. */
-test('adding uses revives a key that had none left, on the very next verification', async () => {
+test('a key without credits left is valid on the next verification after an increment', async () => {
   const { change, verify } = await prepare(5)
   for (const left of [4, 3, 2, 1, 0]) expect(await verify()).toMatchObject({ valid: true, remaining: left })
   expect(await verify()).toMatchObject({ valid: false, remaining: 0, enabled: true })
@@ -112,7 +112,7 @@ test('adding uses revives a key that had none left, on the very next verificatio
   expect(await verify()).toMatchObject({ valid: true, remaining: 4 })
 })
 
-test('changes beside verifications lose nothing', async () => {
+test('changes at the same time as verifications lose nothing', async () => {
   const { change, verify } = await prepare(1000)
   const calls = Array.from({ length: 50 }, (_, index) =>
     index % 2 === 0 ? verify() : change('increment', 3),

@@ -30,8 +30,8 @@ const makeKey = async (
   fields: object = {},
 ): Promise<{ key: string; keyId: string }> => post('keys.createKey', { apiId, ...fields })
 
-describe('what is answered', () => {
-  test('a key is valid with and without its API, for anyone who holds it', async () => {
+describe('the answer', () => {
+  test('a key is valid with and without its API, and no root key is needed', async () => {
     const ws = await fixture()
     const { key, keyId } = await makeKey(ws)
     for (const body of [{}, { apiId: ws.apiId }, { apiId: '' }])
@@ -48,12 +48,12 @@ describe('what is answered', () => {
       })
   })
 
-  test('an unknown key answers with exactly valid, code and requestId', async () => {
+  test('an unknown key gets exactly valid, code and requestId', async () => {
     const { body } = await server.post('keys.verifyKey', { key: 'nobody has this' })
     expect(body).toEqual({ valid: false, code: 'NOT_FOUND', requestId: expect.any(String) })
   })
 
-  test('everything set on the key comes back, whatever the outcome', async () => {
+  test('all fields of the key are returned for every outcome', async () => {
     const ws = await fixture()
     const set = {
       name: 'mine',
@@ -71,18 +71,18 @@ describe('what is answered', () => {
     })
   })
 
-  test('a body without key is a 400', async () => {
+  test('a body without a key is a 400', async () => {
     expect((await server.post('keys.verifyKey', {})).body.error.message).toBe('key: Required')
   })
 
-  test('the Authorization header is neither needed nor looked at', async () => {
+  test('the Authorization header is neither needed nor read', async () => {
     const { key } = await makeKey(await fixture())
     expect((await server.post('keys.verifyKey', { key }, 'public')).body.valid).toBe(true)
   })
 })
 
 describe('the order of checks', () => {
-  test('a disabled key is DISABLED even where its API does not match', async () => {
+  test('a disabled key is DISABLED even for another API', async () => {
     const ws = await fixture()
     const { key } = await makeKey(ws, { enabled: false, meta: { a: 1 } })
     expect(await verify(key)).toMatchObject({
@@ -95,12 +95,12 @@ describe('the order of checks', () => {
     expect(await verify(key, { authorization: { permissions: { and: [] } } })).toMatchObject({ status: 200 })
   })
 
-  test('a key of another API is FORBIDDEN, before its expiry is looked at', async () => {
+  test('a key of another API is FORBIDDEN even when expired', async () => {
     const { key } = await makeKey(await fixture(), { expires: now - 1 })
     expect(await verify(key, { apiId: 'api_other' })).toMatchObject({ code: 'FORBIDDEN' })
   })
 
-  test('a key is valid up to the millisecond of its expiry and refused after it', async () => {
+  test('a key is valid up to the millisecond of its expiry and refused afterwards', async () => {
     const { key } = await makeKey(await fixture(), { expires: now + 2000 })
     expect((await verify(key)).code).toBe('VALID')
     now += 2000
@@ -109,7 +109,7 @@ describe('the order of checks', () => {
     expect((await verify(key)).code).toBe('EXPIRED')
   })
 
-  test('a malformed permission query is a 400, an unmet one INSUFFICIENT_PERMISSIONS, an empty one no check', async () => {
+  test('a malformed permission query is a 400, an unmet one INSUFFICIENT_PERMISSIONS, an empty one is no check', async () => {
     const { key } = await makeKey(await fixture())
     const ask = (permissions: unknown) => verify(key, { authorization: { permissions } })
     for (const query of [{ and: ['p1', {}] }, 5, [], { or: [] }])
@@ -120,7 +120,7 @@ describe('the order of checks', () => {
     expect(await ask({ or: ['p1'], and: [] })).toMatchObject({ code: 'INSUFFICIENT_PERMISSIONS' })
   })
 
-  test('a call refused by a limit spends no uses; one refused for uses has spent the limit', async () => {
+  test('a call refused by a limit spends no credits; a call refused for credits has charged the limit', async () => {
     const ws = await fixture()
     const { key } = await makeKey(ws, { remaining: 2, ratelimit: { limit: 3, duration: 60_000 } })
     expect(await verify(key)).toMatchObject({
@@ -144,8 +144,8 @@ describe('the order of checks', () => {
   })
 })
 
-describe('uses', () => {
-  test('a hundred uses count down to 0, and the next call is refused', async () => {
+describe('credits', () => {
+  test('a hundred credits count down to 0, and the next call is refused', async () => {
     const { key } = await makeKey(await fixture(), { remaining: 100 })
     for (let left = 99; left >= 0; left--)
       expect(await verify(key)).toMatchObject({ valid: true, remaining: left })
@@ -153,14 +153,14 @@ describe('uses', () => {
   })
 
   /** Money, in many products: never one more than were bought, however many ask at once. */
-  test('of two hundred concurrent calls on a hundred uses exactly a hundred are valid', async () => {
+  test('of two hundred concurrent calls with a hundred credits exactly a hundred are valid', async () => {
     const { key } = await makeKey(await fixture(), { remaining: 100 })
     const answers = await Promise.all(Array.from({ length: 200 }, () => verify(key)))
     expect(answers.filter(({ valid }) => valid)).toHaveLength(100)
     expect(new Set(answers.filter(({ valid }) => valid).map(({ remaining }) => remaining)).size).toBe(100)
   })
 
-  test('a cost is taken whole or not at all; cost 0 only looks', async () => {
+  test('a cost is taken as a whole or not at all, and cost 0 takes nothing', async () => {
     const { key } = await makeKey(await fixture(), { remaining: 10 })
     const spend = (cost: number) => verify(key, { remaining: { cost } })
     expect(await spend(2)).toMatchObject({ valid: true, remaining: 8 })
@@ -171,7 +171,7 @@ describe('uses', () => {
     expect((await spend(-1)).status).toBe(400)
   })
 
-  test('a key without counted uses has no remaining, whatever the cost', async () => {
+  test('a key without credits to count has no remaining, whatever the cost', async () => {
     const { key } = await makeKey(await fixture())
     expect(await verify(key, { remaining: { cost: 1000 } })).not.toHaveProperty('remaining')
   })
@@ -187,7 +187,7 @@ describe('uses', () => {
     expect((await verify(key)).remaining).toBe(5)
   })
 
-  test('a monthly refill comes on its day, the last one of a shorter month', async () => {
+  test('a monthly refill comes on its day, in a shorter month on the last day', async () => {
     now = Date.parse('2026-06-05T00:00:00.000Z')
     const { key } = await makeKey(await fixture(), {
       remaining: 5,
@@ -202,7 +202,7 @@ describe('uses', () => {
 })
 
 /** Whoever verifies chooses the name, and it stands in a header: it must stay there, and must not end the answer. */
-test('the name of a limit that refuses stands in its header, whatever it is', async () => {
+test('a response header names the limit that refused, whatever its name is', async () => {
   const { key } = await makeKey(await fixture())
   for (const [name, sent] of [
     ['requests a day, 100 %', 'requests a day, 100 %'],
@@ -220,7 +220,7 @@ test('the name of a limit that refuses stands in its header, whatever it is', as
 describe('rate limits', () => {
   const adHoc = (name: string, limit: number, duration: number, cost = 1) => ({ name, limit, duration, cost })
 
-  test('limits need not be configured when limit and duration are given', async () => {
+  test('limits given with limit and duration need not be configured', async () => {
     const { key } = await makeKey(await fixture())
     const ratelimits = [adHoc('10/10s', 10, 10_000, 4), adHoc('1/1min', 1, 60_000)]
     expect(await verify(key, { ratelimits })).toMatchObject({
@@ -231,7 +231,7 @@ describe('rate limits', () => {
     expect(await verify(key, { ratelimits })).toMatchObject({ code: 'RATE_LIMITED', triggered: '1/1min' })
   })
 
-  test('naming a limit that is nowhere is a 400 that names it, the key and the identity', async () => {
+  test('a requested limit that nobody configured is a 400 that names it, the key and the identity', async () => {
     const ws = await fixture()
     await ws.post('identities.createIdentity', {
       externalId: 'user_1',
@@ -248,7 +248,7 @@ describe('rate limits', () => {
     expect((await verify(alone.key, { ratelimits: [{ name: 'missing', limit: 5 }] })).status).toBe(400)
   })
 
-  test('the limit made with a key counts on every verification, named or not, once', async () => {
+  test('a limit created with a key counts once on every verification, requested or not', async () => {
     const { key } = await makeKey(await fixture(), { ratelimit: { limit: 10, duration: 60_000 } })
     expect(await verify(key)).toMatchObject({ ratelimit: { limit: 10, remaining: 9 } })
     expect(await verify(key, { ratelimits: [{ name: 'default' }] })).toMatchObject({
@@ -264,12 +264,12 @@ describe('rate limits', () => {
     })
   })
 
-  test('the old single cost is passed over on a key without the limit it means', async () => {
+  test('the old field for a cost is ignored on a key without the limit `default`', async () => {
     const { key } = await makeKey(await fixture())
     expect(await verify(key, { ratelimit: { cost: 4 } })).toMatchObject({ code: 'VALID' })
   })
 
-  test('limits of an identity count when named, and for all its keys together', async () => {
+  test('limits of an identity count when requested, and for all its keys together', async () => {
     const ws = await fixture()
     await ws.post('identities.createIdentity', {
       externalId: 'team',
@@ -283,7 +283,7 @@ describe('rate limits', () => {
     expect(await spend(one.key, 1)).toMatchObject({ code: 'RATE_LIMITED', triggered: 'tokens' })
   })
 
-  test('limits of a key count for that key alone, and beat the identity’s of the same name', async () => {
+  test('limits of a key count for that key alone, and beat the identity’s limit of the same name', async () => {
     const ws = await fixture()
     await ws.post('identities.createIdentity', {
       externalId: 'team',
@@ -297,7 +297,7 @@ describe('rate limits', () => {
   })
 
   /** Documented: a denial by one limit does not undo what the others of the call took. */
-  test('of several limits the first that denies is reported, and the others are charged', async () => {
+  test('of several limits the first that refuses is reported, and the others are charged', async () => {
     const ws = await fixture()
     await ws.post('identities.createIdentity', {
       externalId: 'team',
@@ -324,7 +324,7 @@ describe('rate limits', () => {
       insert into ratelimits (id, workspace_id, name, key_id, "limit", duration_ms, created_at)
       select ${`rl_${keyId}_${name}`}, workspace_id, ${name}, id, ${limit}, ${durationMs}, 0 from keys where id = ${keyId}`
 
-  describe('of a key and its identity named together', () => {
+  describe('of a key and its identity requested together', () => {
     const cases: [string, [number, number], [number, number], (string | null)[]][] = [
       ['none denies while all have room', [4, 10_000], [10, 600_000], [null, null, null]],
       ['the key’s denies first', [1, 10_000], [10, 600_000], [null, 'limit1', 'limit1']],
@@ -351,7 +351,7 @@ describe('rate limits', () => {
       })
   })
 
-  test('a thousand calls over twenty keys of one identity pass exactly its limit of a hundred', async () => {
+  test('a thousand calls with twenty keys of one identity pass exactly its limit of a hundred', async () => {
     const ws = await fixture()
     await ws.post('identities.createIdentity', {
       externalId: 'crowd',
@@ -370,7 +370,7 @@ describe('rate limits', () => {
     expect(answers.filter(({ valid }) => valid)).toHaveLength(100)
   })
 
-  test('what one key of an identity used up is used up for the next', async () => {
+  test('tokens used by one key of an identity are used for its other keys', async () => {
     const ws = await fixture()
     await ws.post('identities.createIdentity', {
       externalId: 'pair',
@@ -386,7 +386,7 @@ describe('rate limits', () => {
     }
   })
 
-  test('bounds: a limit of 0 always denies, durations begin at 1 ms', async () => {
+  test('a limit of 0 always refuses, and durations begin at 1 ms', async () => {
     const { key } = await makeKey(await fixture())
     const ask = (entry: object) =>
       verify(key, { ratelimits: [{ name: 'x', limit: 1, duration: 1, ...entry }] })
@@ -398,7 +398,7 @@ describe('rate limits', () => {
 })
 
 describe('permissions', () => {
-  test('roles and permissions come back, direct and through roles, each once', async () => {
+  test('roles and permissions are returned, direct ones and those of roles, each once', async () => {
     const ws = await fixture()
     const permission = async (slug: string) =>
       (await ws.post('permissions.createPermission', { name: slug })).permissionId
@@ -448,7 +448,7 @@ test('ten permissions spread over eight overlapping roles are all held, and list
   expect(answer.permissions.toSorted()).toEqual(slugs.toSorted())
 })
 
-test('a key whose keyspace is deleted, or whose API is deleted or gone, is not found', async () => {
+test('a key is not found when its keyspace or API is deleted, or its API is gone', async () => {
   const { sql } = server.server.deps
   const removals: ((apiId: string) => PromiseLike<unknown>)[] = [
     (apiId) =>
@@ -464,15 +464,15 @@ test('a key whose keyspace is deleted, or whose API is deleted or gone, is not f
   }
 })
 
-describe('a write is seen by the very next verification, cached or not', () => {
-  test('an unknown key that is then imported or made', async () => {
+describe('the next verification sees a write, cached or not', () => {
+  test('that imports or creates a key that was unknown', async () => {
     const ws = await fixture()
     expect((await verify('imported_later')).code).toBe('NOT_FOUND')
     await ws.post('migrations.createKeys', [{ apiId: ws.apiId, plaintext: 'imported_later' }])
     expect((await verify('imported_later')).code).toBe('VALID')
   })
 
-  test('deleting the key, its API, or all keys of it', async () => {
+  test('that deletes the key, its API, or all keys of the API', async () => {
     const ws = await fixture()
     const deletions: [string, (keyId: string) => object][] = [
       ['keys.deleteKey', (keyId) => ({ keyId })],
@@ -488,7 +488,7 @@ describe('a write is seen by the very next verification, cached or not', () => {
     }
   })
 
-  test('disabling, enabling, expiring, and new uses', async () => {
+  test('that disables, enables or expires the key, or adds credits', async () => {
     const ws = await fixture()
     const { key, keyId } = await makeKey(ws, { remaining: 1 })
     const update = (change: object) => ws.post('keys.updateKey', { keyId, ...change })
@@ -504,7 +504,7 @@ describe('a write is seen by the very next verification, cached or not', () => {
     expect(await verify(key)).not.toHaveProperty('remaining')
   })
 
-  test('changed limits of an identity, and the identity itself', async () => {
+  test('that changes limits of the identity, or the identity itself', async () => {
     const ws = await fixture()
     const { identityId } = await ws.post('identities.createIdentity', {
       externalId: 'user_1',
@@ -525,7 +525,7 @@ describe('a write is seen by the very next verification, cached or not', () => {
     expect(after.ownerId).toBe('user_1') // what the key itself says stays
   })
 
-  test('permissions and roles taken away, or deleted', async () => {
+  test('that removes or deletes permissions and roles', async () => {
     const ws = await fixture()
     const { permissionId } = await ws.post('permissions.createPermission', { name: 'may.do' })
     const { roleId } = await ws.post('permissions.createRole', { name: 'doer' })
@@ -549,7 +549,7 @@ describe('a write is seen by the very next verification, cached or not', () => {
 })
 
 describe('an allow list of addresses', () => {
-  test('lets listed clients through and forbids others, as the trusted proxy tells who they are', async () => {
+  test('lets listed clients pass and refuses others, by the address that a trusted proxy reports', async () => {
     const ws = await fixture()
     await ws.post('apis.updateApi', { apiId: ws.apiId, ipWhitelist: ['100.100.100.100', '10.0.0.0/8'] })
     const { key } = await makeKey(ws)

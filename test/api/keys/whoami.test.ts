@@ -11,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-test('an unknown key, a deleted one and one of another workspace are not found', async () => {
+test('an unknown key, a deleted key and a key of another workspace are not found', async () => {
   const [mine, theirs] = [await server.workspace(), await server.workspace()]
   const deleted = await makeKey(mine, await makeApi(mine))
   await mine.post('keys.deleteKey', { keyId: deleted.keyId })
@@ -22,7 +22,7 @@ test('an unknown key, a deleted one and one of another workspace are not found',
   }
 })
 
-test('shows id, name, uses, meta, state, environment and identity, and no more', async () => {
+test('shows id, name, credits, meta, state, environment and identity, and nothing else', async () => {
   const workspace = await server.workspace()
   const { keyId, key } = await makeKey(workspace, await makeApi(workspace), {
     name: 'mine',
@@ -46,7 +46,7 @@ test('shows id, name, uses, meta, state, environment and identity, and no more',
   })
 })
 
-test('an empty meta is left out, and nothing is used up', async () => {
+test('an empty meta is left out, and nothing is spent', async () => {
   const workspace = await server.workspace()
   const { key } = await makeKey(workspace, await makeApi(workspace), { meta: {}, remaining: 2 })
   for (let call = 0; call < 3; call++) {

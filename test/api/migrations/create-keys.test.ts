@@ -34,7 +34,7 @@ async function prepare() {
 }
 
 describe('refusals', () => {
-  test('an unknown API, one of another workspace and one without keyspace', async () => {
+  test('an unknown API, an API of another workspace and an API without keyspace are refused', async () => {
     const { workspace, send } = await prepare()
     for (const apiId of ['api_unknown', await makeApi(await server.workspace())]) {
       const rootKey = await workspace.rootKeyWith(`api.${apiId}.create_key`)
@@ -50,7 +50,7 @@ describe('refusals', () => {
     expect(bare.message).toContain(apiId)
   })
 
-  test('roles and permissions that do not exist are listed', async () => {
+  test('roles and permissions that do not exist are named', async () => {
     const { workspace, apiId, send, total } = await prepare()
     await workspace.post('permissions.createRole', { name: 'known' })
     const roles = await send([
@@ -68,7 +68,7 @@ describe('refusals', () => {
   })
 
   /** OP44: no text of the database reaches the client. */
-  test('one duplicate, in the request or stored or deleted before, and nothing is created', async () => {
+  test('one duplicate hash, in the request, stored or deleted, and no key is created', async () => {
     const { workspace, apiId, send, total, importOne } = await prepare()
     const elements = Array.from({ length: 10 }, () => ({ apiId, hash: newHash() }))
     const twice = await send([...elements, elements[0]])
@@ -89,7 +89,7 @@ describe('refusals', () => {
     expect(await total()).toBe(0)
   })
 
-  test('two imports of one hash at once: one wins, the other is a conflict', async () => {
+  test('of two concurrent imports of one hash one succeeds and the other is a conflict', async () => {
     const { apiId, workspace } = await prepare()
     const hash = newHash()
     const answers = await Promise.all(
@@ -162,12 +162,12 @@ describe('refusals', () => {
   })
 })
 
-test('an empty list is answered with an empty list', async () => {
+test('an empty list returns an empty list', async () => {
   const { workspace } = await prepare()
   expect(await workspace.post('migrations.createKeys', [])).toEqual({ keyIds: [] })
 })
 
-test('a hundred keys come in the order of the request', async () => {
+test('ids of a hundred keys are returned in the order of the request', async () => {
   const { workspace, apiId } = await prepare()
   const elements = Array.from({ length: 100 }, (_, index) => ({
     apiId,
@@ -184,7 +184,7 @@ test('a hundred keys come in the order of the request', async () => {
 })
 
 describe('an imported key', () => {
-  test('keeps its hash, and verifies', async () => {
+  test('keeps its hash and can be verified', async () => {
     const { apiId, workspace } = await prepare()
     const text = newText()
     const {
@@ -195,7 +195,7 @@ describe('an imported key', () => {
     expect((await server.post('keys.verifyKey', { key: text })).body).toMatchObject({ valid: true, keyId })
   })
 
-  test('somebody had tried before is found by the next verification', async () => {
+  test('that was verified before the import is found by the next verification', async () => {
     const { importOne } = await prepare()
     const text = newText()
     expect((await server.post('keys.verifyKey', { key: text })).body.code).toBe('NOT_FOUND')
@@ -203,7 +203,7 @@ describe('an imported key', () => {
     expect((await server.post('keys.verifyKey', { key: text })).body.code).toBe('VALID')
   })
 
-  test('has what was given: state, environment, meta, name, expiry, uses', async () => {
+  test('has the given state, environment, meta, name, expiry and credits', async () => {
     const { importOne } = await prepare()
     const fields = {
       name: 'imported',
@@ -218,7 +218,7 @@ describe('an imported key', () => {
     expect((await importOne({ hash: newHash(), enabled: false })).enabled).toBe(false)
   })
 
-  test('is connected to its identity, found or made; two of one externalId share it', async () => {
+  test('is connected to its identity, found or created, and two keys with one externalId share it', async () => {
     const { workspace, apiId, importOne } = await prepare()
     const { identityId } = await workspace.post('identities.createIdentity', { externalId: 'known' })
     const known = await importOne({ hash: newHash(), externalId: 'known' })
@@ -235,7 +235,7 @@ describe('an imported key', () => {
     expect(second.identity).toEqual(first.identity)
   })
 
-  test('has ownerId as text only', async () => {
+  test('has ownerId as a text only', async () => {
     const { importOne } = await prepare()
     const key = await importOne({ hash: newHash(), ownerId: 'owner' })
     expect(key.ownerId).toBe('owner')
@@ -266,7 +266,7 @@ describe('an imported key', () => {
     expect(body.ratelimit).toMatchObject({ limit: 10, remaining: 9 })
   })
 
-  test('refills monthly on the first when no day is given, and never has so far', async () => {
+  test('refills monthly on the first when no day is given, and has had no refill yet', async () => {
     const { importOne } = await prepare()
     const key = await importOne({
       hash: newHash(),
@@ -281,7 +281,7 @@ describe('an imported key', () => {
   })
 
   /** OP45. */
-  test('without a start shows 4 characters, behind its prefix if it has one', async () => {
+  test('without a given start shows 4 characters, after its prefix if it has one', async () => {
     const { importOne } = await prepare()
     const text = newText()
     expect((await importOne({ plaintext: text })).start).toBe('pref')
@@ -290,7 +290,7 @@ describe('an imported key', () => {
   })
 
   /** Half a pair is no text: Postgres would not take it, and the answer was a failure. */
-  test('that would cut a character in two ends before it', async () => {
+  test('with a start that would split a character ends before it', async () => {
     const { importOne } = await prepare()
     expect((await importOne({ plaintext: `abc😀${newText()}` })).start).toBe('abc')
     expect((await importOne({ plaintext: `😀😀😀${newText()}` })).start).toBe('😀😀')
@@ -298,7 +298,7 @@ describe('an imported key', () => {
 })
 
 describe('plaintext', () => {
-  test('is hashed, can be read back, wins over a hash, and verifies', async () => {
+  test('is hashed, can be decrypted, wins over a hash, and can be verified', async () => {
     const { workspace, apiId } = await prepare()
     const rootKey = await workspace.rootKeyWith('api.*.create_key', 'api.*.read_key', 'api.*.decrypt_key')
     const text = newText()
@@ -315,7 +315,7 @@ describe('plaintext', () => {
     expect((await server.post('keys.verifyKey', { key: text })).body.valid).toBe(true)
   })
 
-  test('needs create_key and no more', async () => {
+  test('needs create_key only', async () => {
     const { workspace, apiId, send } = await prepare()
     const element = () => [{ apiId, plaintext: newText() }]
     const sets = [
@@ -344,7 +344,7 @@ test('each key is audited, in the same transaction', async () => {
 })
 
 /** On Postgres a hundred long hashes were more than one notice to the other processes could hold. */
-test('a hundred keys are imported with the longest texts that are taken for hashes', async () => {
+test('the longest hashes of a hundred keys fit into one import', async () => {
   const { workspace, apiId, total } = await prepare()
   const hash = (index: number) => ({ value: `${index}`.padStart(39, 'é'), variant: 'sha256_base64' })
   const elements = Array.from({ length: 100 }, (_, index) => ({ apiId, hash: hash(index) }))
@@ -381,7 +381,7 @@ describe('a hash is stored in the form that is looked up (finding 7.2)', () => {
     while (!(await isValid())) await Bun.sleep(20)
   })
 
-  test('what is long enough to be a digest and is no SHA-256 is refused, and what v1 is tested with is taken', async () => {
+  test('a text as long as a digest that is not SHA-256 is refused, and texts that v1 is tested with are accepted', async () => {
     const { workspace, apiId } = await prepare()
     const message = async (method: string, value: string) => {
       const hash = { value, variant: 'sha256_base64' }

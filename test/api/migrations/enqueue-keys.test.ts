@@ -46,7 +46,7 @@ async function prepare() {
   }
 }
 
-test('a key is accepted at once, and is there soon with all that was given', async () => {
+test('a key is accepted at once, and soon exists with all given fields', async () => {
   const { workspace, send, keys, isDone } = await prepare()
   await workspace.post('permissions.createRole', { name: 'a role' })
   await workspace.post('permissions.createPermission', { name: 'p.1' })
@@ -86,7 +86,7 @@ test('a key is accepted at once, and is there soon with all that was given', asy
 })
 
 /** Whoever can read the database must not find keys in the queue. */
-test('a plaintext waits sealed', async () => {
+test('a plaintext in the queue is encrypted', async () => {
   const { workspace, send } = await prepare()
   const text = newText()
   await send([{ plaintext: text, roles: ['missing'] }])
@@ -96,7 +96,7 @@ test('a plaintext waits sealed', async () => {
   expect(JSON.stringify(rows)).not.toContain(text)
 })
 
-test('what cannot be made is tried again after 2, 4, 8 … seconds, ten times, then kept with its reason', async () => {
+test('a key that cannot be created is retried after 2, 4, 8 … seconds, ten times, then kept with the reason', async () => {
   const { workspace, send, keys } = await prepare()
   const text = newText()
   await send([{ hash: hashOf(text), roles: ['missing'] }, { hash: hashOf(newText()) }])
@@ -115,7 +115,7 @@ test('what cannot be made is tried again after 2, 4, 8 … seconds, ten times, t
   expect(await keys()).toHaveLength(1) // the other element was not held up
 })
 
-test('a key is made once what it lacked is there, and a taken hash says so', async () => {
+test('a key is created once what it lacked exists, and a taken hash is the stored reason', async () => {
   const { workspace, send, isDone, keys } = await prepare()
   const text = newText()
   await send([{ hash: hashOf(text), permissions: ['later.on'] }])
@@ -132,7 +132,7 @@ test('a key is made once what it lacked is there, and a taken hash says so', asy
   expect((await waiting(workspace))[0]?.reason).toBe('a key with this hash already exists')
 })
 
-test('several servers share the queue: each key is made once', async () => {
+test('several servers share the queue, and each key is created once', async () => {
   const { workspace, send, isDone, keys } = await prepare()
   const others = [1, 2, 3].map(() => new KeyImporter(server.server.deps))
   for (const other of others) other.start()
@@ -162,7 +162,7 @@ describe('refusals', () => {
     }
   })
 
-  test('a key without hash and plaintext is a 400, and none is enqueued', async () => {
+  test('a key without hash and plaintext is a 400, and no key is queued', async () => {
     const { workspace, send } = await prepare()
     const answer = await send([{ hash: hashOf(newText()) }, {}])
     expect(refusalOf(answer).message).toBe('keys.1: either hash or plaintext is required')
@@ -186,7 +186,7 @@ describe('refusals', () => {
     expect(refusalOf(answer)).toEqual({ status: 400, code: 'BAD_REQUEST', message })
   })
 
-  test('create_key suffices for hashes, plaintext needs encrypt_key as well', async () => {
+  test('create_key is enough for hashes, a plaintext also needs encrypt_key', async () => {
     const { workspace, apiId, send } = await prepare()
     const statusWith = async (key: object, ...permissions: string[]) =>
       (await send([key], await workspace.rootKeyWith(...permissions))).status

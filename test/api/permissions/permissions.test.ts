@@ -47,7 +47,7 @@ describe.each(kinds)('$noun', ({ noun, Noun, idField, list, prefix }) => {
     expect(await described(null)).toBe('description: Expected string, received null')
   })
 
-  test('a name twice is a conflict that says it, and case makes a difference', async () => {
+  test('a name that exists is a conflict that says so, and names differ by case', async () => {
     const workspace = await server.workspace()
     const id = await make(workspace, 'edit.docs')
     expect(id).toMatch(prefix)
@@ -58,7 +58,7 @@ describe.each(kinds)('$noun', ({ noun, Noun, idField, list, prefix }) => {
     expect((await create({ name: 'edit.docs' }, (await server.workspace()).rootKey)).status).toBe(200)
   })
 
-  test('of two made at once one wins and the other is a conflict', async () => {
+  test('of two concurrent calls one creates it and the other is a conflict', async () => {
     const { rootKey } = await server.workspace()
     const statuses = async (name: string) =>
       (await Promise.all([1, 2, 3].map(() => create({ name }, rootKey))))
@@ -67,7 +67,7 @@ describe.each(kinds)('$noun', ({ noun, Noun, idField, list, prefix }) => {
     for (const name of ['one', 'two', 'three']) expect(await statuses(name)).toEqual([200, 409, 409])
   })
 
-  test('what was made is shown, without the description it has not', async () => {
+  test('a new one is shown, without a description when it has none', async () => {
     const workspace = await server.workspace()
     const id = await make(workspace, 'edit.docs')
     expect(await workspace.get(`permissions.get${Noun}`, { [idField]: id })).toEqual(shown(id, 'edit.docs'))
@@ -83,7 +83,7 @@ describe.each(kinds)('$noun', ({ noun, Noun, idField, list, prefix }) => {
     }
   })
 
-  test('the list holds all of the workspace by id, and nothing of another', async () => {
+  test('the list has all of the workspace by id, and none of another', async () => {
     const [workspace, other] = [await server.workspace(), await server.workspace()]
     const ids: string[] = []
     for (let i = 0; i < 105; i++) ids.push(await make(workspace, `name-${i}`))
@@ -92,7 +92,7 @@ describe.each(kinds)('$noun', ({ noun, Noun, idField, list, prefix }) => {
     expect(listed.map(({ id }) => id)).toEqual(ids.toSorted())
   })
 
-  test('an unknown, a deleted and a foreign id are a 404 that names it', async () => {
+  test('an unknown or deleted id and an id of another workspace are a 404 that names it', async () => {
     const [workspace, other] = [await server.workspace(), await server.workspace()]
     const foreign = await make(other, 'foreign')
     const deleted = await make(workspace, 'deleted')
@@ -112,7 +112,7 @@ describe.each(kinds)('$noun', ({ noun, Noun, idField, list, prefix }) => {
   })
 
   /** In the v1 API links stayed, and a key with a deleted role failed to verify with a 500. */
-  test('deleting one takes it from every key at once, cached or not', async () => {
+  test('deleting one removes it from every key at once, cached or not', async () => {
     const workspace = await server.workspace()
     const { apiId } = await workspace.post('apis.createApi', { name: 'my api' })
     const [gone, kept] = [await make(workspace, 'gone'), await make(workspace, 'kept')]
@@ -151,7 +151,7 @@ describe.each(kinds)('$noun', ({ noun, Noun, idField, list, prefix }) => {
     expect(await attempt(await workspace.rootKeyWith(right, 'another'))).toBe('ok')
   })
 
-  test('making and deleting are audited with the root key that did it', async () => {
+  test('creating and deleting are audited with the root key that did it', async () => {
     const workspace = await server.workspace()
     const id = await make(workspace, 'edit.docs')
     await workspace.post(`permissions.delete${Noun}`, { [idField]: id })
@@ -191,7 +191,7 @@ test('a permission is unique by slug; names may repeat', async () => {
   expect(body.error.message).toContain('docs:edit')
 })
 
-test('names and slugs of permissions are letters, digits and _ . : - only, as a refusal says (finding 9.3)', async () => {
+test('names and slugs of permissions may contain only letters, digits and _ . : -, and a refusal says so (finding 9.3)', async () => {
   const messageOf = async (body: object) =>
     (await server.post('permissions.createPermission', body)).body.error.message
   expect(await messageOf({ name: 'aZ09_.:-' })).toBe('key required')
@@ -209,7 +209,7 @@ test('names and slugs of permissions are letters, digits and _ . : - only, as a 
   )
 })
 
-test('a role may have any characters in its name', async () => {
+test('the name of a role may contain any characters', async () => {
   const { post, get } = await server.workspace()
   const { roleId } = await post('permissions.createRole', { name: 'Größe: 10 % ✓' })
   expect(await get('permissions.getRole', { roleId })).toEqual({ id: roleId, name: 'Größe: 10 % ✓' })

@@ -27,7 +27,7 @@ async function start() {
   }
 }
 
-test('the role grants exactly what is set, to keys that are cached too', async () => {
+test('the role grants exactly the set permissions, also to cached keys', async () => {
   const { set, held, post } = await start()
   const { permissionId: id } = await post('permissions.createPermission', { name: 'Read', slug: 'docs.read' })
   expect(await held()).toEqual([])
@@ -43,7 +43,7 @@ test('the role grants exactly what is set, to keys that are cached too', async (
   expect(await held()).toEqual([])
 })
 
-test('adding needs the right to add, taking away the right to remove, making the right to create', async () => {
+test('adding, removing and creating each need their right', async () => {
   const { set, held, rootKeyWith } = await start()
   const answer = async (permissions: object[], ...rights: string[]) => {
     const { status, body } = await set(permissions, await rootKeyWith(...rights))
@@ -66,7 +66,7 @@ test('adding needs the right to add, taking away the right to remove, making the
   expect(await held()).toEqual([])
 })
 
-test('what is unknown or foreign is a 404 that names it, and nothing changes', async () => {
+test('an unknown permission and one of another workspace are a 404 that names it, and nothing changes', async () => {
   const one = await start()
   const other = await start()
   await one.set([{ slug: 'kept', create: true }])
@@ -93,7 +93,7 @@ test('what is unknown or foreign is a 404 that names it, and nothing changes', a
   expect(await other.held()).toEqual(['foreign'])
 })
 
-test('bounds: an element names something, at most 1000 of them', async () => {
+test('each element names a permission, and a list has at most 1000', async () => {
   const { set } = await start()
   const message = async (permissions: object[]) => (await set(permissions)).body.error?.message ?? 'ok'
   expect(await message([{ create: true }])).toBe('permissions.0: an id or a name is required')

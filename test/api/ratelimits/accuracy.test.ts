@@ -60,7 +60,7 @@ const callWith = (rootKey: string | null): HttpCall => ({
   headers: {},
 })
 
-describe('under constant load exactly what the windows allow passes', () => {
+describe('under constant load exactly the calls that the windows allow pass', () => {
   for (const load of LOADS) {
     const [limitValue, windowSeconds, perSecond, seconds] = load
     const what = `${limitValue} per ${windowSeconds} s, ${perSecond}/s for ${seconds} s`

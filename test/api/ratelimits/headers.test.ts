@@ -18,7 +18,7 @@ const fieldsOf = ({ headers }: { headers: Headers }) => [
   headers.get('ratelimit'),
 ]
 
-test('ratelimits.limit says quota, window, what remains and the seconds until the reset', async () => {
+test('ratelimits.limit sends quota, window, remaining tokens and the seconds until the reset', async () => {
   const { rootKey } = await server.workspace()
   const body = { namespace: 'email', identifier: 'user_1', limit: 2, duration: 60_000 }
   const limit = () => server.post('ratelimits.limit', body, rootKey)
@@ -29,7 +29,7 @@ test('ratelimits.limit says quota, window, what remains and the seconds until th
   expect(fieldsOf(refused)).toEqual(['"email";q=2;w=60', '"email";r=0;t=45'])
 })
 
-test('keys.verifyKey says it of the limit in its answer, and nothing of a key without one', async () => {
+test('keys.verifyKey sends them for the limit in its answer, and none for a key without a limit', async () => {
   const workspace = await server.workspace()
   const { apiId } = await workspace.post('apis.createApi', { name: 'limited' })
   const ratelimit = { limit: 3, duration: 60_000 }
@@ -40,7 +40,7 @@ test('keys.verifyKey says it of the limit in its answer, and nothing of a key wi
   expect(fieldsOf(await server.post('keys.verifyKey', { key: free.key }))).toEqual([null, null])
 })
 
-test('without the variable there are none, and a wrong value ends the start', async () => {
+test('without the variable there are no such headers, and a wrong value ends the start', async () => {
   await using plain = await startTestServer()
   const { rootKey } = await plain.workspace()
   const body = { identifier: 'user_1', limit: 2, duration: 60_000 }
@@ -51,7 +51,7 @@ test('without the variable there are none, and a wrong value ends the start', as
 })
 
 /** Structured fields hold integers of at most 15 digits (RFC 9651, 3.3.1): a reader drops a field with a longer one. */
-test('a larger remainder is cut to 15 digits, and a policy with a larger quota left out', async () => {
+test('a larger remainder is cut to 15 digits, and a policy with a larger quota is left out', async () => {
   const { rootKey } = await server.workspace()
   const fieldsFor = async (limit: number) => {
     const body = { namespace: 'tokens', identifier: 'user_1', limit, duration: 60_000 }
@@ -67,7 +67,7 @@ test('a larger remainder is cut to 15 digits, and a policy with a larger quota l
 })
 
 /** A header is a line of ASCII: a name from outside must neither break it nor be told wrongly. */
-test('names are quoted, and those that no header can hold are left out', () => {
+test('names are quoted, and names that no header can hold are left out', () => {
   const state = { limit: 1, remaining: 1, resetAtMs: 1500, durationMs: 1500 }
   const policyOf = (name: string) => ratelimitHeaders({ ...state, name }, 0)['RateLimit-Policy']
   expect(policyOf('a "b" \\ c')).toBe('"a \\"b\\" \\\\ c";q=1;w=2')

@@ -34,7 +34,7 @@ test.each([2 ** 31, 10_000_000_000, 2 ** 32 + 1, MOST])(
   },
 )
 
-test('an asynchronous call, a call of many and an override count as high', async () => {
+test('async calls, multiLimit and overrides count as high', async () => {
   const { rootKey, post, get } = await server.workspace()
   const body = { namespace: 'tokens', identifier: 'user_1', limit: 10, duration: 60_000, cost: MOST - 1 }
   await post('ratelimits.createNamespace', { name: 'tokens' })
@@ -57,7 +57,7 @@ test('an asynchronous call, a call of many and an override count as high', async
   expect((await server.post('ratelimits.limit', late, rootKey)).body).toMatchObject({ success: false })
 })
 
-test('limits of keys and identities, uses left and refills are as high, and exact', async () => {
+test('limits of keys and identities, credits and refills are as high, and exact', async () => {
   const { post, get } = await server.workspace()
   const { apiId } = await post('apis.createApi', { name: 'large' })
   const { identityId } = await post('identities.createIdentity', {

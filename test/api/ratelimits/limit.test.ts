@@ -21,7 +21,7 @@ const limitOf = (overrides: object = {}) => ({
 })
 
 /** The promise of the product: not one more, whoever calls at once. */
-test('a thousand concurrent calls on a limit of a hundred admit exactly a hundred', async () => {
+test('of a thousand concurrent calls on a limit of a hundred exactly a hundred pass', async () => {
   const { post } = await server.workspace()
   const body = { namespace: 'crowd', identifier: 'everyone', limit: 100, duration: 60_000 }
   const answers = await Promise.all(Array.from({ length: 1000 }, () => post('ratelimits.limit', body)))
@@ -29,7 +29,7 @@ test('a thousand concurrent calls on a limit of a hundred admit exactly a hundre
   expect(answers.every(({ success, remaining }) => success || remaining === 0)).toBe(true)
 })
 
-test('a window is aligned to the epoch, ends at reset, and starts afresh exactly then', async () => {
+test('a window is aligned to the epoch, ends at reset, and the next one starts empty at that moment', async () => {
   const { post } = await server.workspace()
   now = Math.ceil(now / 10_000) * 10_000 + 3_000
   const first = await post('ratelimits.limit', limitOf({ limit: 1 }))
@@ -46,7 +46,7 @@ test('a window is aligned to the epoch, ends at reset, and starts afresh exactly
   })
 })
 
-test('a refused cost takes nothing, and shows what is left', async () => {
+test('a refused cost takes nothing, and the answer shows what is left', async () => {
   const { post } = await server.workspace()
   expect(await post('ratelimits.limit', limitOf({ cost: 7 }))).toMatchObject({ success: true, remaining: 3 })
   expect(await post('ratelimits.limit', limitOf({ cost: 4 }))).toMatchObject({ success: false, remaining: 3 })
@@ -57,7 +57,7 @@ test('a refused cost takes nothing, and shows what is left', async () => {
   expect(await post('ratelimits.limit', limitOf({ cost: 3 }))).toMatchObject({ success: true, remaining: 0 })
 })
 
-test('cost 0 only looks: five times ten left, and success even when nothing is left', async () => {
+test('cost 0 takes nothing, and succeeds even when nothing is left', async () => {
   const { post } = await server.workspace()
   for (let i = 0; i < 5; i++)
     expect(await post('ratelimits.limit', limitOf({ cost: 0 }))).toMatchObject({
@@ -68,7 +68,7 @@ test('cost 0 only looks: five times ten left, and success even when nothing is l
   expect(await post('ratelimits.limit', limitOf({ cost: 0 }))).toMatchObject({ success: true, remaining: 0 })
 })
 
-test('identifiers, namespaces, limits, durations and workspaces each have a count of their own', async () => {
+test('identifiers, namespaces, limits, durations and workspaces are counted separately', async () => {
   const one = await server.workspace()
   const other = await server.workspace()
   const left = async (workspace: typeof one, body: object) =>
@@ -84,13 +84,13 @@ test('identifiers, namespaces, limits, durations and workspaces each have a coun
   expect(await left(one, { namespace: 'default' })).toBe(6) // the default is that name
 })
 
-test('async answers at once and is charged afterwards', async () => {
+test('an async call is answered at once and charged afterwards', async () => {
   const { post } = await server.workspace()
   expect(await post('ratelimits.limit', limitOf({ async: true }))).toMatchObject({ success: true, limit: 10 })
   expect((await post('ratelimits.limit', limitOf({ cost: 0 }))).remaining).toBe(9) // same counter as sync
 })
 
-test('what is audited names the identifier and the resources, and stores nothing of meta', async () => {
+test('an audit event has the identifier and the resources, and nothing of the call’s meta', async () => {
   const workspace = await server.workspace()
   const resources = [{ type: 'document', id: 'doc_1', meta: { size: 1 } }]
   const meta = { identifier: 'user_2', email: 'someone@example.com' }
@@ -154,7 +154,7 @@ describe('bounds', () => {
 })
 
 describe('permissions', () => {
-  test('an unknown namespace is made by a root key that may, and is not found for one that may not', async () => {
+  test('an unknown namespace is created by a root key with the right, and is not found for one without', async () => {
     const workspace = await server.workspace()
     const may = await workspace.rootKeyWith('ratelimit.*.limit', 'ratelimit.*.create_namespace')
     const mayNot = await workspace.rootKeyWith('ratelimit.*.limit')
@@ -168,7 +168,7 @@ describe('permissions', () => {
   })
 
   /** The v1 API made the namespace before it looked at the right to limit. */
-  test('a root key that may make namespaces but not limit is refused, and makes none', async () => {
+  test('a root key that may create namespaces but not limit is refused, and creates none', async () => {
     const workspace = await server.workspace()
     const maker = await workspace.rootKeyWith('ratelimit.*.create_namespace')
     const answer = await server.post('ratelimits.limit', limitOf({ namespace: 'none' }), maker)
@@ -177,7 +177,7 @@ describe('permissions', () => {
     expect((await server.post('ratelimits.limit', limitOf({ namespace: 'none' }), limiter)).status).toBe(404)
   })
 
-  test('a call that is refused makes no namespace', async () => {
+  test('a refused call creates no namespace', async () => {
     const { post, get, rootKey } = await server.workspace()
     const tooLong = limitOf({ namespace: 'none', duration: 400 * 86_400_000 })
     const tooMuch = limitOf({
@@ -194,7 +194,7 @@ describe('permissions', () => {
     expect((await get('ratelimits.listNamespaces')).namespaces).toHaveLength(2)
   })
 
-  test('first uses of a namespace at once make one, and all count in it', async () => {
+  test('concurrent first uses of a namespace create one, and all calls count in it', async () => {
     const { post } = await server.workspace()
     const answers = await firstUses(post, { namespace: 'at once', limit: 100 }, 20)
     expect(answers.map(({ remaining }) => remaining).toSorted((a, b) => a - b)).toEqual(
@@ -203,7 +203,7 @@ describe('permissions', () => {
   })
 
   /** Each had a transaction of its own: after a deployment, all callers waited for as many of them. */
-  test('first uses at once ask of the database what one does', async () => {
+  test('concurrent first uses make as many statements as one', async () => {
     const { post } = await server.workspace()
     await post('ratelimits.limit', limitOf()) // the root key is known from now on
     const one = await listStatements(server, () => firstUses(post, { namespace: 'by one' }, 1))
@@ -213,7 +213,7 @@ describe('permissions', () => {
   })
 
   /** It asked once more by itself: on a slow machine, a handful of first uses did so one after the other. */
-  test('who asks for a namespace while it is made waits for it', async () => {
+  test('a call for a namespace that is being created waits for it', async () => {
     const { post, workspaceId } = await server.workspace()
     await post('ratelimits.limit', limitOf()) // the root key is known from now on
     const one = await listStatements(server, () => firstUses(post, { namespace: 'by one' }, 1))
@@ -228,7 +228,7 @@ describe('permissions', () => {
     expect(two.toSorted()).toEqual(one.toSorted())
   })
 
-  test('who asks for a namespace that could not be made is told that there is none', async () => {
+  test('a call for a namespace whose creation fails is told that it does not exist', async () => {
     const { workspaceId } = await server.workspace()
     const { namespaces } = server.server.deps
     const { promise, reject } = Promise.withResolvers<void>()

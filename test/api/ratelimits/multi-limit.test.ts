@@ -18,7 +18,7 @@ const element = (overrides: object = {}) => ({
   ...overrides,
 })
 
-test('each element is decided by itself, in the order given', async () => {
+test('each element is decided by itself, in the given order', async () => {
   const { post } = await server.workspace()
   const body = [
     element({ cost: 6 }),
@@ -42,7 +42,7 @@ test('each element is decided by itself, in the order given', async () => {
   expect((await post('ratelimits.limit', element({ cost: 0 }))).remaining).toBe(0) // the same counters as one by one
 })
 
-test('elements that ask to be answered at once are not charged before those in front of them', async () => {
+test('async elements are not charged before earlier elements', async () => {
   const { post } = await server.workspace()
   const passed = async (...body: object[]) =>
     (await post('ratelimits.multiLimit', body)).map(({ success }: { success: boolean }) => success)
@@ -52,7 +52,7 @@ test('elements that ask to be answered at once are not charged before those in f
   expect((await post('ratelimits.limit', element({ identifier: 'user_2', cost: 0 }))).remaining).toBe(8)
 })
 
-test('a thousand elements over one limit of a hundred admit exactly a hundred', async () => {
+test('of a thousand elements on one limit of a hundred exactly a hundred pass', async () => {
   const { post } = await server.workspace()
   const body = Array.from({ length: 1000 }, () => element({ limit: 100 }))
   const answers = await Promise.all([
@@ -62,7 +62,7 @@ test('a thousand elements over one limit of a hundred admit exactly a hundred', 
   expect(answers.flat().filter(({ success }) => success)).toHaveLength(100)
 })
 
-test('one bad element refuses them all, naming its index, and nothing is charged', async () => {
+test('one bad element refuses all, naming its index, and nothing is charged', async () => {
   const { post, rootKey } = await server.workspace()
   const body = [element(), element(), element({ limit: 0 })]
   const answer = await server.post('ratelimits.multiLimit', body, rootKey)
@@ -73,7 +73,7 @@ test('one bad element refuses them all, naming its index, and nothing is charged
   expect((await post('ratelimits.limit', element({ cost: 0 }))).remaining).toBe(10)
 })
 
-test('a namespace that may not be limited in refuses them all, and nothing is charged', async () => {
+test('a namespace without the right to limit refuses all, and nothing is charged', async () => {
   const workspace = await server.workspace()
   await workspace.post('ratelimits.limit', element({ cost: 0 }))
   await workspace.post('ratelimits.limit', element({ namespace: 'closed', cost: 0 }))
@@ -96,7 +96,7 @@ test('a namespace that may not be limited in refuses them all, and nothing is ch
   ])
 })
 
-test('bounds: one to a thousand elements, and a list', async () => {
+test('a request has a list of one to a thousand elements', async () => {
   const { rootKey } = await server.workspace()
   const refusal = async (body: unknown) =>
     (await server.post('ratelimits.multiLimit', body, rootKey)).body.error.message

@@ -12,7 +12,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 
 const limitBody = (namespace: string) => ({ namespace, identifier: 'user_1', limit: 10, duration: 60_000 })
 
-test('a namespace is made, listed and used; its name is taken in its workspace only', async () => {
+test('a namespace is created, listed and used, and its name is taken in its workspace only', async () => {
   const workspace = await server.workspace()
   const { namespaceId } = await workspace.post('ratelimits.createNamespace', { name: 'mail' })
   expect(namespaceId).toMatch(/^rlns_/)
@@ -36,14 +36,14 @@ test('a namespace is made, listed and used; its name is taken in its workspace o
   expect((await server.post('ratelimits.limit', limitBody('mail'), rootKey)).body.success).toBe(true)
 })
 
-test('one that was used is there already: making it is a conflict', async () => {
+test('creating a namespace that was already used is a conflict', async () => {
   const { post, rootKey, get } = await server.workspace()
   await post('ratelimits.limit', limitBody('mail'))
   expect((await server.post('ratelimits.createNamespace', { name: 'mail' }, rootKey)).status).toBe(409)
   expect((await get('ratelimits.listNamespaces')).total).toBe(1)
 })
 
-test('of two made at once one wins and the other is a conflict', async () => {
+test('of two concurrent calls one creates it and the other is a conflict', async () => {
   const { rootKey } = await server.workspace()
   const answers = await Promise.all(
     [1, 2, 3].map(() => server.post('ratelimits.createNamespace', { name: 'mail' }, rootKey)),
@@ -64,7 +64,7 @@ test('pages of namespaces follow each other, and only the last has no cursor', a
 })
 
 /** Anything else would let a deleted namespace's overrides or counts live on under its name. */
-test('a deleted one is gone at once; the next of its name is another, with fresh counts and no overrides', async () => {
+test('a deleted namespace is gone at once, and the next of its name has fresh counts and no overrides', async () => {
   const { post, get } = await server.workspace()
   const { namespaceId } = await post('ratelimits.createNamespace', { name: 'mail' })
   await post('ratelimits.setOverride', { namespaceId, identifier: 'user_1', limit: 3, duration: 60_000 })
@@ -77,7 +77,7 @@ test('a deleted one is gone at once; the next of its name is another, with fresh
   expect(namespaces[0].id).not.toBe(namespaceId)
 })
 
-test('an unknown, a deleted and a foreign one are a 404 that names it', async () => {
+test('an unknown or deleted namespace and one of another workspace are a 404 that names it', async () => {
   const [workspace, other] = [await server.workspace(), await server.workspace()]
   const { namespaceId: foreign } = await other.post('ratelimits.createNamespace', { name: 'mail' })
   const { namespaceId: deleted } = await workspace.post('ratelimits.createNamespace', { name: 'mail' })
@@ -102,7 +102,7 @@ test('names have 1 to 512 characters', async () => {
   expect(await message('a'.repeat(513))).toBe('name: String must contain at most 512 character(s)')
 })
 
-test('each needs its own right; deleting may be allowed for one namespace', async () => {
+test('each method needs its own right, and deleting may be allowed for one namespace', async () => {
   const { rootKeyWith } = await server.workspace()
   const code = ({ status, body }: { status: number; body: { error?: { code: string } } }) =>
     status === 200 ? 'ok' : body.error?.code
@@ -123,7 +123,7 @@ test('each needs its own right; deleting may be allowed for one namespace', asyn
   expect(await remove('ratelimit.*.delete_namespace', two)).toBe('ok')
 })
 
-test('making and deleting are audited', async () => {
+test('creating and deleting are audited', async () => {
   const { post, workspaceId } = await server.workspace()
   const { namespaceId: id } = await post('ratelimits.createNamespace', { name: 'mail' })
   await post('ratelimits.deleteNamespace', { namespaceId: id })

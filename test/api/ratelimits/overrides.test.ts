@@ -40,7 +40,7 @@ describe('ratelimits.setOverride', () => {
       .message
 
   /** The texts are contract: clients compare them. */
-  test('every bound is kept, at it and one past it', async () => {
+  test('every bound allows its value and refuses one more', async () => {
     for (const identifier of ['', 'ab', 'a'.repeat(1024)])
       expect(await messageOf({ identifier })).toBe('key required')
     expect(await messageOf({ identifier: 'a'.repeat(1025) })).toBe(
@@ -61,7 +61,7 @@ describe('ratelimits.setOverride', () => {
     expect(await messageOf({ async: 'true' })).toBe('async: Expected boolean, received string')
   })
 
-  test('without a namespace it is a 400 that names both ways, before any root key is looked at', async () => {
+  test('a request without a namespace is a 400 that names both fields, before the root key is checked', async () => {
     for (const name of [{}, { namespaceId: '' }, { namespaceId: '', namespaceName: '' }]) {
       const { status, body } = await server.post('ratelimits.setOverride', { ...override, ...name })
       expect([status, body.error.code]).toEqual([400, 'BAD_REQUEST'])
@@ -70,7 +70,7 @@ describe('ratelimits.setOverride', () => {
     }
   })
 
-  test('an unknown and a foreign namespace are a 404 that names them, and none is made', async () => {
+  test('an unknown namespace and one of another workspace are a 404 that names it, and none is created', async () => {
     const [one, other] = [await start(), await start()]
     for (const [name, named] of [
       [{ namespaceId: 'rlns_none', namespaceName: one.namespaceName }, 'rlns_none'],
@@ -88,7 +88,7 @@ describe('ratelimits.setOverride', () => {
     expect((await other.list()).total).toBe(0)
   })
 
-  test('setting it again changes the same override, by either name of the namespace', async () => {
+  test('setting an override again changes the same one, by either name of the namespace', async () => {
     const { post, list, namespaceId, namespaceName } = await start()
     const first = { identifier: 'user_1', limit: 10, duration: 6500, async: true }
     const { overrideId: id } = await post('ratelimits.setOverride', { namespaceId, ...first })
@@ -101,14 +101,14 @@ describe('ratelimits.setOverride', () => {
     expect((await list()).overrides).toEqual([{ id, ...override, async: false }])
   })
 
-  test('of several made at once for one identifier there is one', async () => {
+  test('several concurrent calls for one identifier create one override', async () => {
     const { set, list } = await start()
     const ids = await Promise.all([1, 2, 3, 4].map((limit) => set('user_1', limit)))
     expect(new Set(ids).size).toBe(1)
     expect((await list()).total).toBe(1)
   })
 
-  test('it counts from the very next call on, and so does its end', async () => {
+  test('it applies from the next call on, and its deletion too', async () => {
     const { set, limitFor, post, namespaceId } = await start()
     expect(await limitFor('user_1')).toBe(10)
     await set('user_1', 20)
@@ -119,7 +119,7 @@ describe('ratelimits.setOverride', () => {
     expect(await limitFor('user_1')).toBe(10)
   })
 
-  test('a limit of 0 blocks', async () => {
+  test('a limit of 0 refuses every call', async () => {
     const { set, post, namespaceName } = await start()
     await set('user_1', 0)
     const body = { namespace: namespaceName, identifier: 'user_1', limit: 10, duration: 60_000 }
@@ -150,7 +150,7 @@ describe('ratelimits.setOverride', () => {
     expect(await limitFor(identifier === '*' ? 'anybody' : identifier)).toBe(10)
   })
 
-  test('exact beats wildcard, and of wildcards the longest pattern decides', async () => {
+  test('an exact override beats a pattern, and of patterns the longest decides', async () => {
     const { set, limitFor } = await start()
     await set('*@example.org', 20)
     expect(await limitFor('ann@example.org')).toBe(20)
@@ -165,7 +165,7 @@ describe('ratelimits.setOverride', () => {
     expect(await limitFor('Ann@example.com')).toBe(10)
   })
 
-  test('it holds in its own namespace only', async () => {
+  test('it applies in its own namespace only', async () => {
     const [one, other] = [await start(), await start()]
     await one.set('user_1', 20)
     expect(await other.limitFor('user_1')).toBe(10)
@@ -173,7 +173,7 @@ describe('ratelimits.setOverride', () => {
     expect((await one.get('ratelimits.listOverrides', { namespaceId })).total).toBe(0)
   })
 
-  test('the right may be general or name the namespace; without it nothing is stored', async () => {
+  test('the right may be general or for the namespace, and without it nothing is stored', async () => {
     const { rootKeyWith, namespaceId, list } = await start()
     const answer = async (...rights: string[]) => {
       const body = { namespaceId, ...override }
@@ -200,7 +200,7 @@ describe('ratelimits.getOverride', () => {
   })
 
   /** The API itself always stores a value. */
-  test('an async that was never set is null here and absent from the list', async () => {
+  test('an async that was never set is null here and absent in the list', async () => {
     const { set, get, list, namespaceId } = await start()
     const id = await set('user_1', 5)
     await server.server.deps.sql`update ratelimit_overrides set async = null where id = ${id}`
@@ -212,7 +212,7 @@ describe('ratelimits.getOverride', () => {
     expect((await list()).overrides).toEqual([shown])
   })
 
-  test('an empty namespaceId is none, which is said once the root key is known', async () => {
+  test('an empty namespaceId counts as absent, and is refused after the root key is checked', async () => {
     const { rootKey } = await start()
     const query = { namespaceId: '', identifier: 'user_1' }
     expect((await server.get('ratelimits.getOverride', query)).body.error.message).toBe('key required')
@@ -221,7 +221,7 @@ describe('ratelimits.getOverride', () => {
     expect(body.error.message).toContain('namespaceId')
   })
 
-  test('unknown, deleted and foreign ones are a 404, and a pattern is not applied', async () => {
+  test('an unknown or deleted override and one of another workspace are a 404, and patterns are not applied', async () => {
     const [one, other] = [await start(), await start()]
     await other.set('user_1', 5)
     await one.set('user_*', 5)
@@ -240,7 +240,7 @@ describe('ratelimits.getOverride', () => {
 })
 
 describe('ratelimits.listOverrides', () => {
-  test('holds the live ones of the namespace by id; a stray identifier changes nothing', async () => {
+  test('lists the overrides of the namespace by id without deleted ones, and ignores an identifier in the query', async () => {
     const { set, list, post, namespaceId, namespaceName, get } = await start()
     expect(await list()).toEqual({ overrides: [], total: 0 })
     const ids = [await set('user_1', 1), await set('user_2', 2)]
@@ -274,7 +274,7 @@ describe('ratelimits.listOverrides', () => {
     expect(await message(101)).toBe('limit: Number must be less than or equal to 100')
   })
 
-  test('without a namespace it is a 400, before any root key is looked at', async () => {
+  test('a request without a namespace is a 400, before the root key is checked', async () => {
     const { status, body } = await server.get('ratelimits.listOverrides', { identifier: 'user_1' })
     expect([status, body.error.code]).toEqual([400, 'BAD_REQUEST'])
   })
@@ -286,7 +286,7 @@ describe('ratelimits.listOverrides', () => {
   })
 
   test.each(['get', 'list'] as const)(
-    '%s: reading may be allowed in general or here; else it is refused',
+    '%s: the right may be general or for the namespace; without it the call is refused',
     async (verb) => {
       const { set, post, rootKeyWith, namespaceId } = await start()
       await set('user_1', 5)
@@ -309,7 +309,7 @@ describe('ratelimits.listOverrides', () => {
 })
 
 describe('ratelimits.deleteOverride', () => {
-  test('it is gone, and what is unknown is a 404 that names it', async () => {
+  test('a deleted override is gone, and an unknown one is a 404 that names it', async () => {
     const { set, list, post, rootKey, namespaceId, namespaceName } = await start()
     await set('user_1', 5)
     await set('user_2', 5)
@@ -326,7 +326,7 @@ describe('ratelimits.deleteOverride', () => {
     }
   })
 
-  test('without a namespace it is a 400, once the root key is known', async () => {
+  test('a request without a namespace is a 400, after the root key is checked', async () => {
     const { rootKey } = await server.workspace()
     const body = { identifier: 'user_1' }
     expect((await server.post('ratelimits.deleteOverride', body)).status).toBe(403)

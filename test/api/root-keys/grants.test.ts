@@ -47,8 +47,8 @@ const use = async (rootKey: string) => {
   return status === 200 ? 'works' : body.error.code
 }
 
-describe('what a root key that ends grants ends no later', () => {
-  test('without `expires` it ends with it, and the answer says so', async () => {
+describe('root keys that a root key creates end no later than itself', () => {
+  test('a new one without `expires` ends with its creator, and the answer has the time', async () => {
     const workspace = await server.workspace()
     const expires = now + DAY_MS
     const granter = await made(workspace.rootKey, { expires })
@@ -64,7 +64,7 @@ describe('what a root key that ends grants ends no later', () => {
     expect(await made(workspace.rootKey)).not.toHaveProperty('expires')
   })
 
-  test('a later `expires` is refused, an earlier one or the same is not', async () => {
+  test('a later `expires` is refused, the same or an earlier one is accepted', async () => {
     const workspace = await server.workspace()
     const expires = now + DAY_MS
     const granter = await made(workspace.rootKey, { expires })
@@ -75,7 +75,7 @@ describe('what a root key that ends grants ends no later', () => {
     expect((await made(granter.rootKey, { expires: expires - 5 })).expires).toBe(expires - 5)
   })
 
-  test('it lengthens neither itself nor another, and clears no end', async () => {
+  test('it can neither extend its own end or another’s, nor clear an end', async () => {
     const workspace = await server.workspace()
     const expires = now + DAY_MS
     const granter = await made(workspace.rootKey, { expires })
@@ -95,7 +95,7 @@ describe('what a root key that ends grants ends no later', () => {
     expect((await update(workspace.rootKey, granter.rootKeyId, { expires: null })).status).toBe(200)
   })
 
-  test('it neither enables what outlives it nor gives that permissions', async () => {
+  test('it can neither enable a root key that ends later nor give it permissions', async () => {
     const workspace = await server.workspace()
     const granter = await made(workspace.rootKey, { expires: now + DAY_MS })
     const sleeping = await made(workspace.rootKey, { permissions: ['api.*.read_api'] })
@@ -113,7 +113,7 @@ describe('what a root key that ends grants ends no later', () => {
     expect((await update(granter.rootKey, sleeping.rootKeyId, grant)).status).toBe(200)
   })
 
-  test('an operator’s too, where it makes a workspace or a root key for one', async () => {
+  test('this includes workspaces and root keys that an operator creates', async () => {
     await using own = await startTestServer({ clock: () => now })
     const { body } = await own.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
     const expires = now + DAY_MS
@@ -131,7 +131,7 @@ describe('what a root key that ends grants ends no later', () => {
   })
 
   /** Else an end that is set later would be for the one that everybody knows of, and not for what it left behind. */
-  test('nor when its end comes earlier: what it granted, and what that granted, ends then too', async () => {
+  test('and when its end moves forward, those it created directly or through others end then too', async () => {
     const workspace = await server.workspace()
     const granter = await made(workspace.rootKey)
     const granted = await made(granter.rootKey)
@@ -153,7 +153,7 @@ describe('what a root key that ends grants ends no later', () => {
   })
 })
 
-describe('to change another root key’s life, hold what it holds', () => {
+describe('changing another root key’s life needs all the permissions that it holds', () => {
   const verbs: [string, (by: string, id: string) => Promise<{ status: number; body: Json }>][] = [
     ['enable', (by, id) => update(by, id, { enabled: true })],
     ['disable', (by, id) => update(by, id, { enabled: false })],
@@ -180,14 +180,14 @@ describe('to change another root key’s life, hold what it holds', () => {
       }
     })
 
-  test('an operator’s is for operators alone, whatever else one holds', async () => {
+  test('an operator root key can be changed by operators only, whatever another holds', async () => {
     const { body } = await server.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)
     const [{ id }] = body.rootKeys
     const { rootKey } = await made(OPERATOR_KEY)
     for (const [, change] of verbs) expect(refusalOf(await change(rootKey, id))).toMatchObject(REFUSED)
   })
 
-  test('its own it may, within what it holds', async () => {
+  test('a root key may change itself, within its own permissions', async () => {
     const workspace = await server.workspace()
     const permissions = ['root_key.*.update_root_key', 'api.*.read_api']
     const { rootKeyId, rootKey } = await made(workspace.rootKey, { permissions })
@@ -200,7 +200,7 @@ describe('to change another root key’s life, hold what it holds', () => {
   })
 })
 
-describe('revoked with `granted`, a root key takes what it granted along', () => {
+describe('a root key revoked with `granted` takes the root keys that it created with it', () => {
   const tree = async () => {
     const workspace = await server.workspace()
     const granter = await made(workspace.rootKey)
@@ -210,7 +210,7 @@ describe('revoked with `granted`, a root key takes what it granted along', () =>
     return { workspace, granter, granted, chained, apart }
   }
 
-  test('deleted or disabled, and alone without it', async () => {
+  test('when it is deleted or disabled, and not without `granted`', async () => {
     for (const method of ['rootKeys.deleteRootKey', 'rootKeys.updateRootKey']) {
       const code = method === 'rootKeys.deleteRootKey' ? 'UNAUTHORIZED' : 'DISABLED'
       const fields = code === 'DISABLED' ? { enabled: false } : {}
@@ -229,7 +229,7 @@ describe('revoked with `granted`, a root key takes what it granted along', () =>
     }
   })
 
-  test('only by who holds what each of them holds; else nothing changes', async () => {
+  test('only by a root key that holds all of their permissions; otherwise nothing changes', async () => {
     const { workspace, granter, chained } = await tree()
     await update(workspace.rootKey, granter.rootKeyId, { permissions: [] })
     const weak = await workspace.rootKeyWith('root_key.*.delete_root_key')
@@ -240,7 +240,7 @@ describe('revoked with `granted`, a root key takes what it granted along', () =>
   })
 
   /** What is deleted is not kept for ever, but the way through it to what it made is. */
-  test('through one that was deleted long ago and is kept no longer', async () => {
+  test('also through a root key that was deleted long ago and whose row is gone', async () => {
     const { workspace, granter, granted, chained } = await tree()
     const { workspaceId } = workspace
     const bounds = { deletedRecords: 0 }
@@ -256,7 +256,7 @@ describe('revoked with `granted`, a root key takes what it granted along', () =>
   })
 
   /** A statement for each would make what is needed most after a leak fail where it matters most. */
-  test('however many there are: a thousand take no more statements than one', async () => {
+  test('and a thousand of them take no more statements than one', async () => {
     const { deps } = server.server
     const countFor = async (
       many: number,
@@ -296,15 +296,15 @@ describe('revoked with `granted`, a root key takes what it granted along', () =>
     }
   })
 
-  test('`granted` without disabling is a mistake', async () => {
+  test('`granted` without disabling is refused', async () => {
     const { workspace, granter } = await tree()
     for (const fields of [{ granted: true }, { granted: true, enabled: true }])
       expect((await update(workspace.rootKey, granter.rootKeyId, fields)).status).toBe(400)
   })
 })
 
-describe('an operator makes a root key for a workspace that lost its own', () => {
-  test('with what it wants to give, and both workspaces hear of it', async () => {
+describe('an operator creates a root key for a workspace that has lost its own', () => {
+  test('with permissions of its choice, and both workspaces get an audit event', async () => {
     const workspace = await server.workspace()
     const { workspaceId } = workspace
     await workspace.post('rootKeys.deleteRootKey', { rootKeyId: workspace.rootKeyId })
@@ -326,7 +326,7 @@ describe('an operator makes a root key for a workspace that lost its own', () =>
   })
 
   /** It could give itself back, in another workspace, all that was taken from it. */
-  test('an operator root key that holds `*` no more makes neither one nor a workspace', async () => {
+  test('an operator root key that no longer holds `*` can create neither root keys nor workspaces', async () => {
     await using own = await startTestServer()
     const { body } = await own.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
     await own.server.deps.sql`update keys set is_operator = true where id = ${body.rootKeyId}`
@@ -343,7 +343,7 @@ describe('an operator makes a root key for a workspace that lost its own', () =>
     expect((await own.get('workspaces.listWorkspaces', {}, body.rootKey)).status).toBe(403)
   })
 
-  test('nobody else does, whether there is such a workspace or not; and not in the one of the root keys', async () => {
+  test('and nobody else can, whether or not the workspace exists, nor in the workspace of the root keys', async () => {
     const workspace = await server.workspace()
     const other = await server.workspace()
     const answers = []
@@ -356,7 +356,7 @@ describe('an operator makes a root key for a workspace that lost its own', () =>
   })
 })
 
-describe.if(TEST_DATABASE_URL !== null)('what was taken meanwhile is not granted', () => {
+describe.if(TEST_DATABASE_URL !== null)('a permission that was removed meanwhile is not granted', () => {
   /** Let in before the change took effect: it must not grant what it has no more when it writes. */
   test.each([
     ['its end came', { expires_at: 1 }, 'EXPIRED'],
@@ -400,7 +400,7 @@ describe.if(TEST_DATABASE_URL !== null)('what was taken meanwhile is not granted
     }
   })
 
-  test('of a new end and a grant at once, none outlives the end', async () => {
+  test('of a concurrent new end and grant, the granted root key never outlives the end', async () => {
     for (let round = 0; round < 10; round++) {
       const workspace = await server.workspace()
       const granter = await made(workspace.rootKey)

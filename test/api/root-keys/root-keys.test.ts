@@ -21,7 +21,7 @@ const mayCreateApi = async (rootKey: string) => {
 const listed = async (workspace: TestWorkspace, id: string) =>
   (await workspace.get('rootKeys.listRootKeys')).rootKeys.find((rootKey: { id: string }) => rootKey.id === id)
 
-test('a root key is made, works, is listed without its text, and is gone when deleted', async () => {
+test('a root key is created, works, is listed without its text, and is gone after its deletion', async () => {
   const workspace = await server.workspace()
   const { rootKeyId, rootKey } = await workspace.post('rootKeys.createRootKey', {
     name: 'ci',
@@ -43,7 +43,7 @@ test('a root key is made, works, is listed without its text, and is gone when de
 })
 
 /** A revoked key that still works is the worst lie there is; the cache must not tell it either. */
-test('disabling, expiring, and taking a right away hold on the very next request, and can be undone', async () => {
+test('disabling, expiring and removing a right apply to the next request, and can be undone', async () => {
   const workspace = await server.workspace()
   const { rootKeyId, rootKey } = await workspace.post('rootKeys.createRootKey', {
     permissions: ['api.*.create_api'],
@@ -76,8 +76,8 @@ test('the audit log names the fields of a change as the caller sent them', async
   expect(update.description).toBe(`updated root key ${rootKeyId}: expires, name, enabled`)
 })
 
-describe('nobody grants what they do not hold', () => {
-  test('neither when making a root key', async () => {
+describe('no root key grants permissions that it does not hold', () => {
+  test('when it creates a root key', async () => {
     const workspace = await server.workspace()
     const maker = await workspace.rootKeyWith('root_key.*.create_root_key', 'api.*.read_api')
     const make = (...permissions: string[]) => server.post('rootKeys.createRootKey', { permissions }, maker)
@@ -89,7 +89,7 @@ describe('nobody grants what they do not hold', () => {
       })
   })
 
-  test('nor when changing one, its own included', async () => {
+  test('when it changes one, including itself', async () => {
     const workspace = await server.workspace()
     const { rootKeyId, rootKey } = await workspace.post('rootKeys.createRootKey', {
       permissions: ['root_key.*.update_root_key'],
@@ -100,7 +100,7 @@ describe('nobody grants what they do not hold', () => {
   })
 })
 
-test('root keys of another workspace are neither seen nor changed', async () => {
+test('root keys of another workspace can be neither seen nor changed', async () => {
   const mine = await server.workspace()
   const other = await server.workspace()
   const { rootKeyId } = await other.post('rootKeys.createRootKey', { permissions: ['*'] })
@@ -127,7 +127,7 @@ test('pages are chronological, and a cursor is given only when more follow', asy
   expect(second).not.toHaveProperty('cursor')
 })
 
-test('the last operator root key can be neither deleted nor locked out', async () => {
+test('the last operator root key can be neither deleted nor disabled, expired or reduced', async () => {
   const { body } = await server.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)
   const [{ id: rootKeyId }] = body.rootKeys
   const refused = { status: 412, body: { error: { code: 'PRECONDITION_FAILED' } } }
@@ -141,7 +141,7 @@ test('the last operator root key can be neither deleted nor locked out', async (
   ).toBe(200)
 })
 
-test('nor can it while another may no longer do everything', async () => {
+test('and an operator root key that may no longer do everything does not count as another one', async () => {
   await using own = await startTestServer()
   const { body } = await own.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)
   const [{ id: rootKeyId }] = body.rootKeys
@@ -156,9 +156,9 @@ test('nor can it while another may no longer do everything', async () => {
   expect((await own.post('rootKeys.deleteRootKey', { rootKeyId }, OPERATOR_KEY)).status).toBe(200)
 })
 
-describe.if(TEST_DATABASE_URL !== null)('of two changes at once', () => {
+describe.if(TEST_DATABASE_URL !== null)('of two concurrent changes', () => {
   /** Each wrote every column as it had read it: a rename brought back a root key that was just disabled. */
-  test('neither undoes the other: a rename leaves a root key disabled, and without the rights that were taken', async () => {
+  test('neither undoes the other: after a rename a root key stays disabled, and without the removed permissions', async () => {
     for (const change of [{ enabled: false }, { permissions: [] }, { expires: 4_000_000_000_000 }]) {
       const workspace = await server.workspace()
       const permissions = ['api.*.create_api']
@@ -175,7 +175,7 @@ describe.if(TEST_DATABASE_URL !== null)('of two changes at once', () => {
   })
 
   test.each(['deleteRootKey', 'updateRootKey'])(
-    'one of the last two operator root keys stays: %s of both',
+    'one of the last two operator root keys stays after concurrent %s of both',
     async (verb) => {
       await using own = await startTestServer()
       const { body } = await own.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)
@@ -197,7 +197,7 @@ describe.if(TEST_DATABASE_URL !== null)('of two changes at once', () => {
   )
 })
 
-describe('who may what', () => {
+describe('rights', () => {
   const cases: [string, object, string][] = [
     ['createRootKey', { permissions: [] }, 'root_key.*.create_root_key'],
     ['updateRootKey', { rootKeyId: 'key_1' }, 'root_key.*.update_root_key'],
@@ -220,8 +220,8 @@ describe('who may what', () => {
   })
 })
 
-describe('the order of failures', () => {
-  test('no header or an empty one: key required; anything unknown: key not found', async () => {
+describe('order of errors', () => {
+  test('a missing or empty header is "key required", an unknown key is "key not found"', async () => {
     for (const authorization of [null, ''])
       expect(
         (
@@ -249,7 +249,7 @@ describe('the order of failures', () => {
     ).toBe(200)
   })
 
-  test('an ordinary key is not a root key, which is only said once its permissions suffice', async () => {
+  test('an ordinary key is refused as a root key only after its permissions were checked', async () => {
     const workspace = await server.workspace()
     const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
     const { key } = await workspace.post('keys.createKey', { apiId })
@@ -262,7 +262,7 @@ describe('the order of failures', () => {
   })
 
   /** A product's key sent to the wrong place lost a credit and a token by it, and counted as used. */
-  test('an ordinary key that is refused as a root key loses no credit and no token, and counts nowhere', async () => {
+  test('an ordinary key that is refused as a root key loses no credit and no token, and is not counted', async () => {
     const workspace = await server.workspace()
     const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
     const fields = { remaining: 3, ratelimit: { limit: 3, duration: 86_400_000 } }

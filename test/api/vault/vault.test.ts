@@ -46,7 +46,7 @@ async function sealedOf(keyId: string) {
 const scoped = (workspaceId: string) => workspaceId as WorkspaceId // as authenticate() would mint it
 
 describe('recoverable keys', () => {
-  test('can be read back by getKey and listKeys, and only the others have no plaintext', async () => {
+  test('can be decrypted by getKey and listKeys, and other keys have no plaintext', async () => {
     const { workspace, apiId, keyId, key, decrypted } = await prepare()
     const other = await makeKey(workspace, apiId)
     expect((await decrypted()).body.plaintext).toBe(key)
@@ -63,7 +63,7 @@ describe('recoverable keys', () => {
     expect(bare).not.toHaveProperty('plaintext')
   })
 
-  test('are kept sealed: neither the key nor the data key is in the database', async () => {
+  test('are stored encrypted: neither the key nor the data key is in the database', async () => {
     const { key, keyId, workspace } = await prepare()
     const { sql } = server.server.deps
     const rows = await sql`
@@ -75,7 +75,7 @@ describe('recoverable keys', () => {
     expect([...dataKeys]).toEqual([{ id: encryptionKeyId }])
   })
 
-  test('need the decrypt permission, else UNAUTHORIZED, whatever else is held', async () => {
+  test('need the decrypt permission, otherwise UNAUTHORIZED, whatever else is held', async () => {
     const { workspace, apiId, keyId, key, decrypted } = await prepare()
     const read = ['api.*.read_key', 'api.*.read_api']
     const without = await workspace.rootKeyWith(...read, 'api.api_another.decrypt_key')
@@ -88,7 +88,7 @@ describe('recoverable keys', () => {
       expect((await decrypted(await workspace.rootKeyWith(...read, right))).body.plaintext).toBe(key)
   })
 
-  test('need the encrypt permission to be made, and nothing is made without', async () => {
+  test('need the encrypt permission to be created, and nothing is created without it', async () => {
     const { workspace, apiId } = await prepare()
     const create = async (...permissions: string[]) =>
       await server.post(
@@ -106,7 +106,7 @@ describe('recoverable keys', () => {
       expect((await create('api.*.create_key', right)).status).toBe(200)
   })
 
-  test('are refused by an API that does not store them', async () => {
+  test('are refused by an API that does not store encrypted keys', async () => {
     const { workspace, apiId } = await prepare()
     await workspace.post('apis.updateApi', { apiId, storeEncryptedKeys: false })
     const answer = await server.post('keys.createKey', { apiId, recoverable: true }, workspace.rootKey)
@@ -115,7 +115,7 @@ describe('recoverable keys', () => {
     expect((await makeKey(workspace, apiId)).key).toBeString()
   })
 
-  test('of one workspace made at once share one data key', async () => {
+  test('created concurrently in one workspace share one data key', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const made = await Promise.all(
@@ -126,7 +126,7 @@ describe('recoverable keys', () => {
   })
 })
 
-describe('what is sealed does not open', () => {
+describe('a ciphertext cannot be decrypted', () => {
   /** Somebody who can write to the database must not be able to read a key through a row of his own. */
   test('in the row of another key', async () => {
     const { workspace, apiId, keyId, key, decrypted } = await prepare()
@@ -146,7 +146,7 @@ describe('what is sealed does not open', () => {
     expect((await decrypted()).body.plaintext).toBe(key)
   })
 
-  test('when a bit of it changed', async () => {
+  test('when one bit of it changed', async () => {
     const { workspace, keyId } = await prepare()
     const row = await sealedOf(keyId)
     const bytes = Buffer.from(row.ciphertext.slice(3), 'base64')
@@ -158,7 +158,7 @@ describe('what is sealed does not open', () => {
     )
   })
 
-  test('for another workspace, even with the right rows', async () => {
+  test('for another workspace, even when the rows are right', async () => {
     const { keyId } = await prepare()
     const other = await prepare()
     const vault = vaultWith(bytesOf(VAULT_KEY))
@@ -166,7 +166,7 @@ describe('what is sealed does not open', () => {
     await expect(opening).rejects.toThrow('could not be decrypted')
   })
 
-  test('without the vault key it was sealed by: the cause names data key and vault key, never a secret', async () => {
+  test('without its vault key: the cause names data key and vault key, never a secret', async () => {
     const { workspace, keyId } = await prepare()
     const row = await sealedOf(keyId)
     const failed = await vaultWith(newMaster())
@@ -181,7 +181,7 @@ describe('what is sealed does not open', () => {
 })
 
 describe('changing the vault key', () => {
-  test('the first seals, all open; after a reseal the old one is not needed', async () => {
+  test('the first seals, all open, and after a reseal the old one is not needed', async () => {
     const { workspace, keyId, key } = await prepare()
     const [oldMaster, master] = [bytesOf(VAULT_KEY), newMaster()]
     const id = scoped(workspace.workspaceId)
@@ -208,7 +208,7 @@ describe('changing the vault key', () => {
 
 describe('without TOLLGATE_VAULT_KEY', () => {
   test.skipIf(TEST_DATABASE_URL === null)(
-    'on a database elsewhere, recoverable keys are refused',
+    'with an external database, recoverable keys are refused',
     async () => {
       await using bare = await startTestServer({ env: { TOLLGATE_VAULT_KEY: '' } })
       const workspace = await bare.workspace()
@@ -223,7 +223,7 @@ describe('without TOLLGATE_VAULT_KEY', () => {
   )
 
   test.skipIf(TEST_DATABASE_URL !== null)(
-    'on the embedded one, a key is made into the data dir',
+    'with the embedded database, a vault key is generated into the data directory',
     async () => {
       await using own = await startTestServer({ env: { TOLLGATE_VAULT_KEY: '' } })
       const file = join(own.server.deps.config.dataDir, 'vault-key')

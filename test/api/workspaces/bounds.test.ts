@@ -54,7 +54,7 @@ const MAKE: Record<string, Make> = {
   permissions: call('permissions.createPermission', (index) => ({ name: `permission.${index}` })),
 }
 
-describe('a workspace at its bound is refused one more, and told which bound, its value and who can raise it', () => {
+describe('a workspace at its bound is refused one more, with the bound’s name, its value and who can raise it', () => {
   for (const [name, make] of Object.entries(MAKE))
     test(name, async () => {
       const has = name === 'rootKeys' ? 1 : 0 // its first
@@ -69,7 +69,7 @@ describe('a workspace at its bound is refused one more, and told which bound, it
     })
 })
 
-test('a namespace made by its first use counts too, and one more is refused', async () => {
+test('a namespace created by its first use counts too, and one beyond the bound is refused', async () => {
   const workspace = await server.workspace()
   const limit = (namespace: string) =>
     server.post(
@@ -89,7 +89,7 @@ test('a namespace made by its first use counts too, and one more is refused', as
   )
 })
 
-test('of the namespaces that one call would make, none is made where one is too many', async () => {
+test('a call that would create one namespace too many creates none', async () => {
   const workspace = await server.workspace()
   const call = (...names: string[]) =>
     server.post(
@@ -103,7 +103,7 @@ test('of the namespaces that one call would make, none is made where one is too 
 })
 
 /** Two at once at the bound must not both pass, nor may one be refused while there is room. */
-test('forty at once fill a workspace exactly, whichever of them come first', async () => {
+test('forty concurrent creations fill a workspace exactly to its bound', async () => {
   const workspace = await bounded({ keys: 17, identities: 9 })
   const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
   const keys = await Promise.all(
@@ -120,7 +120,7 @@ test('forty at once fill a workspace exactly, whichever of them come first', asy
   expect(identities.filter(({ status }) => status === 200)).toHaveLength(9)
 })
 
-test('keys come back into a workspace as they go: deleted one by one, all of an API, or with it', async () => {
+test('deleting keys frees room, one by one, all of an API, or with the API', async () => {
   const workspace = await bounded({ keys: 4 })
   const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
   const create = () => server.post('keys.createKey', { apiId }, workspace.rootKey)
@@ -142,7 +142,7 @@ test('keys come back into a workspace as they go: deleted one by one, all of an 
   expect((await server.post('keys.createKey', { apiId: other.apiId }, workspace.rootKey)).status).toBe(200)
 })
 
-test('an import that does not fit is refused whole, one that fits exactly is made', async () => {
+test('an import beyond the bound is refused as a whole, an import that fits exactly is accepted', async () => {
   const workspace = await bounded({ keys: 5 })
   const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
   const importKeys = (count: number) =>
@@ -157,7 +157,7 @@ test('an import that does not fit is refused whole, one that fits exactly is mad
   expect(await importKeys(1)).toMatchObject(refusal('keys', 5))
 })
 
-test('a key whose identity, role or permission has no room is not made, and updated to no such either', async () => {
+test('a key whose identity, role or permission exceeds a bound is neither created nor updated', async () => {
   const workspace = await bounded({ identities: 1, roles: 1, permissions: 1 })
   const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
   const { keyId } = await workspace.post('keys.createKey', { apiId, externalId: 'first' })
@@ -178,7 +178,7 @@ test('a key whose identity, role or permission has no room is not made, and upda
   ).toMatchObject(refusal('permissions', 1))
 })
 
-test('a key holds as many roles and permissions as it may, however they are given to it', async () => {
+test('roles and permissions of a key are bounded in every method that attaches them', async () => {
   const workspace = await bounded({ rolesPerKey: 2, permissionsPerKey: 2 })
   const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
   for (const name of ['a', 'b', 'c']) {
@@ -206,7 +206,7 @@ test('a key holds as many roles and permissions as it may, however they are give
   }
 })
 
-test('the permissions of a key and of a role are bounded in bytes of their slugs, those of a role in number', async () => {
+test('permissions of keys and roles are bounded in bytes of their slugs, and those of roles in number', async () => {
   const workspace = await bounded({
     permissionBytesPerKey: 20,
     permissionsPerRole: 2,
@@ -251,7 +251,7 @@ test('the permissions of a key and of a role are bounded in bytes of their slugs
   expect((await workspace.get('keys.getKey', { keyId })).permissions).toEqual(['one', 'ten.longer'])
 })
 
-test('overrides are bounded for the workspace and for a namespace; those that are there may be changed', async () => {
+test('overrides are bounded for each workspace and namespace, and existing ones may be changed at the bound', async () => {
   const workspace = await bounded({ overrides: 3, overridesPerNamespace: 2 })
   for (const name of ['a', 'b']) await workspace.post('ratelimits.createNamespace', { name })
   const set = (namespaceName: string, identifier: string, limit = 1) =>
@@ -280,7 +280,7 @@ test('overrides are bounded for the workspace and for a namespace; those that ar
   expect((await set('c', 'user1')).status).toBe(200)
 })
 
-test('a bound lowered below what is there takes nothing away, and lets nothing more in until there is room', async () => {
+test('lowering a bound below what exists removes nothing, and refuses more until there is room', async () => {
   const workspace = await bounded({ roles: 10 })
   const create = (name: string) => server.post('permissions.createRole', { name }, workspace.rootKey)
   for (const name of ['role.a', 'role.b', 'role.c']) expect((await create(name)).status).toBe(200)
@@ -296,7 +296,7 @@ test('a bound lowered below what is there takes nothing away, and lets nothing m
   expect((await create('role.e')).status).toBe(200)
 })
 
-test('bounds of one workspace are shown in the list, refused with a wrong name or value, and only an operator sets them', async () => {
+test('a workspace’s own bounds are listed, refused with a wrong name or value, and set by operators only', async () => {
   const workspace = await bounded({ keys: 5 })
   const { workspaceId } = workspace
   const listed = await server.get('workspaces.listWorkspaces', { limit: 100 }, OPERATOR_KEY)
@@ -322,7 +322,7 @@ describe('migrations.enqueueKeys', () => {
     while (!(await isSo())) await Bun.sleep(10)
   }
 
-  test('as many as fit are made, the rest waits with the reason, and is made when there is room', async () => {
+  test('as many keys as fit are created; the others wait with the reason, and are created when there is room', async () => {
     const workspace = await bounded({ keys: 3 })
     const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
     await workspace.post('migrations.enqueueKeys', { migrationId: 'm', apiId, keys: keysOf(5) })
@@ -334,7 +334,7 @@ describe('migrations.enqueueKeys', () => {
     expect((await workspace.get('apis.listKeys', { apiId })).total).toBe(5)
   })
 
-  test('more than may wait are refused whole; what is made makes room for others', async () => {
+  test('more than may wait are refused as a whole, and created keys make room in the queue', async () => {
     const workspace = await bounded({ queuedImports: 4 })
     const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
     const send = (count: number) =>
@@ -351,7 +351,7 @@ describe('migrations.enqueueKeys', () => {
     expect((await workspace.get('apis.listKeys', { apiId })).total).toBe(8)
   })
 
-  test('one with more roles than a key may have waits with the reason, and the others are made', async () => {
+  test('a key with more roles than the bound waits with the reason, and the others are created', async () => {
     const workspace = await bounded({ keys: 0, rolesPerKey: 2 })
     const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
     const roles = ['role.a', 'role.b']
@@ -372,7 +372,7 @@ describe('migrations.enqueueKeys', () => {
     await server.server.deps.sql`delete from key_imports where workspace_id = ${workspace.workspaceId}`
   })
 
-  test('a workspace whose keys came last waits for its share, not for all of another’s', async () => {
+  test('a workspace that enqueues last waits for its share, not for all keys of another', async () => {
     const one = await server.workspace()
     const other = await server.workspace()
     const { sql } = server.server.deps
@@ -391,7 +391,7 @@ describe('migrations.enqueueKeys', () => {
   })
 })
 
-test('the variable sets those it names; a wrong name or value stops the start and says which there are', () => {
+test('the variable sets the named bounds; a wrong name or value ends the start and lists the valid names', () => {
   const read = (text: string) => readConfig({ TOLLGATE_BOUNDS: text }).bounds
   expect(read(' keys = 5, roles=0,')).toEqual({ ...defaultBounds(), keys: 5, roles: 0 })
   expect(read('')).toEqual(defaultBounds())
@@ -410,7 +410,7 @@ test('the variable sets those it names; a wrong name or value stops the start an
 })
 
 /** The counts are kept by triggers and by what soft-deletes: none of the ways may be forgotten. */
-test('the counts are what is there, after everything that was done to this server', async () => {
+test('the counts match the rows after everything that was done to this server', async () => {
   const url = server.server.deps.config.databaseUrl
   const sql = url === null ? server.server.deps.sql : connect({ kind: 'url', url }, { connectionsMax: 1 })
   const rows = await sql<{ name: string; workspace: string; used: number; there: number }[]>`

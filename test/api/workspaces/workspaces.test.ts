@@ -12,7 +12,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-test('a new workspace has a root key that holds everything there and nothing elsewhere', async () => {
+test('a new workspace has a root key that holds everything in it and nothing elsewhere', async () => {
   const one = await server.workspace()
   const other = await server.workspace()
   const { apiId } = await one.post('apis.createApi', { name: 'mine' })
@@ -23,7 +23,7 @@ test('a new workspace has a root key that holds everything there and nothing els
   })
 })
 
-test('only an operator root key may make, change and see workspaces, however much another holds', async () => {
+test('only an operator root key may create, change and list workspaces, whatever another holds', async () => {
   const { rootKey, workspaceId } = await server.workspace()
   const refused = { status: 403, body: { error: { code: 'INSUFFICIENT_PERMISSIONS' } } }
   expect(await server.post('workspaces.createWorkspace', { name: 'mine' }, rootKey)).toMatchObject(refused)
@@ -32,7 +32,7 @@ test('only an operator root key may make, change and see workspaces, however muc
 })
 
 /** Cached keys included: disabling a workspace is the emergency brake. */
-test('a disabled workspace refuses its keys and root keys at once, and an enabled one takes them again', async () => {
+test('a disabled workspace refuses its keys and root keys at once, and an enabled one accepts them again', async () => {
   const workspace = await server.workspace()
   const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
   const { key } = await workspace.post('keys.createKey', { apiId })
@@ -53,7 +53,7 @@ test('a disabled workspace refuses its keys and root keys at once, and an enable
   expect((await verify()).body.valid).toBe(true)
 })
 
-test('workspaces are listed with their state, the root keys’ own workspace is not among them', async () => {
+test('workspaces are listed with their state, without the workspace of the root keys', async () => {
   const { workspaceId } = await server.workspace()
   await server.post(
     'workspaces.updateWorkspace',
@@ -78,7 +78,7 @@ test('workspaces are listed with their state, the root keys’ own workspace is 
     ).toBe(404)
 })
 
-test('the operator cannot disable the workspace they stand in', async () => {
+test('operators cannot disable their own workspace', async () => {
   const { body } = await server.get('workspaces.listWorkspaces', {}, OPERATOR_KEY)
   const own = body.workspaces.find(({ name }: { name: string }) => name === 'default')
   const answer = await server.post(
@@ -91,7 +91,7 @@ test('the operator cannot disable the workspace they stand in', async () => {
 
 /** Each wrote both columns as it had read them: a rename opened a workspace that was just disabled. */
 test.if(TEST_DATABASE_URL !== null)(
-  'a rename leaves a workspace disabled that is disabled meanwhile',
+  'a rename leaves a workspace disabled when it is disabled at the same time',
   async () => {
     const { workspaceId, rootKey } = await server.workspace()
     const update = (fields: object) =>
