@@ -40,7 +40,7 @@ ${members
     main: `<h1>Tollgate API</h1>
 <div class="prose">
 ${document.info.description.split('\n\n').map(paragraph).join('\n')}
-<p>Base URL: <code>${escapeHtml(base)}</code>. The same for programs, OpenAPI 3.1: <a href="/openapi.json">openapi.json</a>.</p>
+<p>Base URL: <code>${escapeHtml(base)}</code>. For programs, as OpenAPI 3.1: <a href="/openapi.json">openapi.json</a>.</p>
 </div>
 ${groups
   .map(
@@ -80,7 +80,7 @@ function section({ path, method, operation, base }: Shown): string {
 <div>
 <h4>${requestBody === undefined ? 'Query' : `Body${listMark(requestBody?.content['application/json'].schema)}`}</h4>
 ${fieldList(fields, 'request')}
-<h4>Answer${listMark(reply?.schema)}</h4>
+<h4>Response${listMark(reply?.schema)}</h4>
 ${fieldList(reply === undefined ? [] : fieldsOf(reply.schema), 'answer')}
 <details>
 <summary>Errors</summary>
@@ -97,7 +97,7 @@ ${fieldList(reply === undefined ? [] : fieldsOf(reply.schema), 'answer')}
 <div class="examples">
 <h4>Request</h4>
 <pre><code>${escapeHtml(curlOf({ path, operation, base }))}</code></pre>
-<h4>Answer ${status}</h4>
+<h4>Response ${status}</h4>
 <pre><code>${escapeHtml(JSON.stringify(reply?.example, null, 2))}</code></pre>
 </div>
 </div>
@@ -128,13 +128,13 @@ function objectIn(schema: JsonSchema): JsonSchema | undefined {
 
 const fieldList = (fields: Field[], of: FieldsOf) =>
   fields.length === 0
-    ? `<p class="empty">${of === 'request' ? 'Nothing.' : 'An empty object.'}</p>`
+    ? `<p class="empty">${of === 'request' ? 'No fields.' : 'An empty object.'}</p>`
     : `<ul class="fields">\n${fields.map((field) => item(field, of)).join('\n')}\n</ul>`
 
 function item({ name, isRequired, depth, schema }: Field, of: FieldsOf): string {
   const marks = [
     isRequired && of === 'request' ? '<span class="must">required</span>' : '',
-    !isRequired && of === 'answer' ? '<span class="old">not always</span>' : '',
+    !isRequired && of === 'answer' ? '<span class="old">optional</span>' : '',
     schema.deprecated === true ? '<span class="old">deprecated</span>' : '',
   ].join('')
   const type = [typeOf(schema), ...boundsOf(schema)].map(escapeHtml).join(' · ')

@@ -51,12 +51,12 @@ export type Doc = {
 export const PURPOSES: readonly { name: string; about: string; docs: readonly Doc[] }[] = [
   {
     name: 'Start',
-    about: 'Learn it, and find your way.',
+    about: 'Learn Tollgate step by step.',
     docs: [readDoc('tutorial', tutorial), readDoc('faq', faq), readDoc('glossary', glossary)],
   },
   {
     name: 'Install and move',
-    about: 'How-to guides: get it running.',
+    about: 'How-to guides: install Tollgate, or move to it.',
     docs: [
       readDoc('install', install),
       readDoc('from-unkey', fromUnkey),
@@ -67,7 +67,7 @@ export const PURPOSES: readonly { name: string; about: string; docs: readonly Do
   },
   {
     name: 'Connect your code',
-    about: 'How-to guides: ask Tollgate from a program or a proxy.',
+    about: 'How-to guides: call Tollgate from a program or a proxy.',
     docs: [
       readDoc('clients', clients),
       readDoc('express', express),
@@ -81,12 +81,12 @@ export const PURPOSES: readonly { name: string; about: string; docs: readonly Do
   },
   {
     name: 'Put a proxy in front',
-    about: 'How-to guides: TLS, a public address, and a check before your application.',
+    about: 'How-to guides: TLS, a public address, and key checks in front of your application.',
     docs: [readDoc('nginx', nginx), readDoc('haproxy', haproxy), readDoc('caddy', caddy)],
   },
   {
     name: 'Operate',
-    about: 'How-to guides: keep it running.',
+    about: 'How-to guides: run Tollgate in production.',
     docs: [
       readDoc('monitoring', monitoring),
       readDoc('backups', backups),

@@ -23,7 +23,7 @@ export function errorPage(code: string, publicUrl: string): string | null {
 <h2>An example</h2>
 <pre><code>${Bun.escapeHTML(JSON.stringify(exampleOf(code, publicUrl), null, 2))}</code></pre>
 <h2>If that does not help</h2>
-<p>Every answer carries a request id: <code>error.requestId</code> in the body, <code>Unkey-Request-Id</code> in the header.
+<p>Every response has a request id: <code>error.requestId</code> in the body, <code>Unkey-Request-Id</code> in the header.
 The operator of this server finds the request by it${fault === 'ours' ? ', with the cause, in the log' : ''}.</p>
 </article>`,
   })

@@ -18,14 +18,14 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'keys.addPermissions':
     '`*` or `rbac.*.add_permission_to_key`; to create one also `rbac.*.create_permission`.',
   'keys.setPermissions':
-    '`*`, or for what it changes: `rbac.*.add_permission_to_key`, `rbac.*.remove_permission_from_key`, `rbac.*.create_permission`.',
+    '`*`, or the ones for what the call changes: `rbac.*.add_permission_to_key`, `rbac.*.remove_permission_from_key`, `rbac.*.create_permission`.',
   'keys.removePermissions': '`*` or `rbac.*.remove_permission_from_key`.',
   'keys.addRoles':
     '`*` or `rbac.*.add_role_to_key`; to create one also `rbac.*.create_role` or `rbac.*.create_permission`.',
   'keys.setRoles':
-    '`*`, or for what it changes: `rbac.*.add_role_to_key`, `rbac.*.remove_role_from_key`, `rbac.*.create_role`.',
+    '`*`, or the ones for what the call changes: `rbac.*.add_role_to_key`, `rbac.*.remove_role_from_key`, `rbac.*.create_role`.',
   'keys.removeRoles': '`*` or `rbac.*.remove_role_from_key`.',
-  'migrations.createKeys': '`*`, `api.*.create_key` or `api.{apiId}.create_key`, for every API named.',
+  'migrations.createKeys': '`*`, `api.*.create_key` or `api.{apiId}.create_key`, for every API in the call.',
   'migrations.enqueueKeys':
     '`*`, `api.*.create_key` or `api.{apiId}.create_key`. With `plaintext` also `api.*.encrypt_key` or `api.{apiId}.encrypt_key`.',
   'permissions.createPermission': '`*` or `rbac.*.create_permission`.',
@@ -37,7 +37,7 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'permissions.listRoles': '`*` or `rbac.*.read_role`.',
   'permissions.deleteRole': '`*` or `rbac.*.delete_role`.',
   'permissions.setRolePermissions':
-    '`*` or `rbac.*.add_permission_to_role`; to take one away also `rbac.*.remove_permission_from_role`, to create one `rbac.*.create_permission`.',
+    '`*` or `rbac.*.add_permission_to_role`; to remove one also `rbac.*.remove_permission_from_role`, to create one also `rbac.*.create_permission`.',
   'identities.createIdentity': '`*` or `identity.*.create_identity`.',
   'identities.getIdentity': '`*`, `identity.*.read_identity` or `identity.{identityId}.read_identity`.',
   'identities.listIdentities': '`*`, `identity.*.read_identity` or `identity.default.read_identity`.',
@@ -46,9 +46,9 @@ export const NEEDS: Readonly<Record<string, string>> = {
     '`*`, `identity.*.delete_identity` or `identity.{identityId}.delete_identity`.',
   'identities.eraseIdentity': '`*`, `identity.*.erase_identity` or `identity.{identityId}.erase_identity`.',
   'ratelimits.limit':
-    '`*`, `ratelimit.*.limit` or `ratelimit.{namespaceId}.limit`. A namespace that does not exist is made for `*` or `ratelimit.*.create_namespace`, for others it is not found.',
+    '`*`, `ratelimit.*.limit` or `ratelimit.{namespaceId}.limit`. With `*` or `ratelimit.*.create_namespace`, a namespace that does not exist is created; otherwise the call answers NOT_FOUND.',
   'ratelimits.multiLimit':
-    '`*`, `ratelimit.*.limit`, or `ratelimit.{namespaceId}.limit` of every namespace named; to make one as `ratelimits.limit`.',
+    '`*`, `ratelimit.*.limit`, or `ratelimit.{namespaceId}.limit` of every namespace in the call. Namespaces are created as by `ratelimits.limit`.',
   'ratelimits.setOverride': '`*` or `ratelimit.*.set_override`.',
   'ratelimits.getOverride': '`*` or `ratelimit.*.read_override`.',
   'ratelimits.listOverrides': '`*` or `ratelimit.*.read_override`.',
@@ -68,14 +68,14 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'analytics.getRatelimits': '`*`, `ratelimit.*.read_namespace` or `ratelimit.{namespaceId}.read_namespace`.',
   'audit.listEvents': '`*` or `audit.*.read_event`.',
   'rootKeys.createRootKey':
-    '`*` or `root_key.*.create_root_key`, and every permission that the new one is to have. With `workspaceId` the `*` of an operator.',
+    '`*` or `root_key.*.create_root_key`, and every permission that the new root key gets. With `workspaceId`: an operator root key with `*`.',
   'rootKeys.listRootKeys': '`*` or `root_key.*.read_root_key`.',
   'rootKeys.updateRootKey':
-    '`*` or `root_key.*.update_root_key`, every permission that the root key has, and every one that is added.',
+    '`*` or `root_key.*.update_root_key`, every permission that the changed root key has, and every permission that is added.',
   'rootKeys.deleteRootKey':
-    '`*` or `root_key.*.delete_root_key`, and every permission that the root key has.',
-  'vault.reseal': '`*` that is an operator’s.',
-  'workspaces.createWorkspace': '`*` that is an operator’s.',
-  'workspaces.updateWorkspace': '`*` that is an operator’s.',
-  'workspaces.listWorkspaces': '`*` that is an operator’s.',
+    '`*` or `root_key.*.delete_root_key`, and every permission that the deleted root key has.',
+  'vault.reseal': '`*` that is an operator root key.',
+  'workspaces.createWorkspace': '`*` that is an operator root key.',
+  'workspaces.updateWorkspace': '`*` that is an operator root key.',
+  'workspaces.listWorkspaces': '`*` that is an operator root key.',
 }

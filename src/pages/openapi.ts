@@ -117,18 +117,18 @@ export function openApiDocument(endpoints: readonly Endpoint[], publicUrl: strin
         rootKey: {
           type: 'http',
           scheme: 'bearer',
-          description: 'A root key of the workspace: `Authorization: Bearer <root key>`.',
+          description: 'A root key of the workspace, as `Authorization: Bearer <root key>`.',
         },
         key: {
           type: 'http',
           scheme: 'bearer',
-          description: 'The key that is asked about: `Authorization: Bearer <key>`.',
+          description: 'The key to check, as `Authorization: Bearer <key>`.',
         },
         keyHeader: {
           type: 'apiKey',
           in: 'header',
           name: 'X-API-Key',
-          description: 'The key that is asked about; it goes before `Authorization`.',
+          description: 'The key to check. If this header is present, `Authorization` is ignored.',
         },
       },
       headers: HEADERS,
@@ -148,19 +148,19 @@ A failure has one shape, \`{"error": {"code", "docs", "message", "requestId"}}\`
 limit or a key that is refused is not a failure: those answer 200 and say so in the body.`
 
 const TAGS: Record<string, string> = {
-  keys: 'What your users hold: make, verify, change and revoke them.',
-  auth: 'For nginx, Caddy, Traefik and others that ask before they let a request pass.',
-  migrations: 'Bring keys along from elsewhere, as hashes or as texts.',
+  keys: 'Keys of your users: create, verify, change and revoke them.',
+  auth: 'Key checks for nginx, Caddy, Traefik and other reverse proxies.',
+  migrations: 'Import existing keys, as hashes or as plain text.',
   permissions: 'Permissions and the roles that bundle them.',
-  identities: 'Users and organisations that keys belong to, with limits they share.',
-  ratelimits: 'Limit anything, and override limits for whom you like.',
-  apis: 'An API is a set of keys.',
-  analytics: 'Counts of verifications and rate limit decisions, hour by hour.',
-  audit: 'Who changed what.',
-  rootKeys: 'What your backend holds, with permissions of its own.',
-  vault: 'What seals recoverable keys. Only an operator root key may use it.',
-  workspaces: 'Tenants of this server. Only an operator root key may use these.',
-  server: 'The server itself.',
+  identities: 'Users and organisations that keys belong to, with rate limits that their keys share.',
+  ratelimits: 'Rate limits for any identifier, and overrides for single identifiers.',
+  apis: 'APIs: sets of keys, for example all keys of one product.',
+  analytics: 'Usage: counts of verifications and rate limit decisions by hour.',
+  audit: 'Audit events: who changed what.',
+  rootKeys: 'Root keys: what your backend calls Tollgate with, each with its own permissions.',
+  vault: 'Encryption of recoverable keys. Needs an operator root key.',
+  workspaces: 'Tenants of this server. Needs an operator root key.',
+  server: 'State of the server.',
 }
 
 /** `keys` of `/v1/keys.createKey`. */
@@ -189,7 +189,7 @@ function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
     ...(method === 'POST' ? { requestBody: { required: true as const, content: body } } : {}),
     responses: {
       [status]: {
-        description: status === 202 ? 'Accepted; it is done later.' : 'Success.',
+        description: status === 202 ? 'Accepted: the work is done later.' : 'Success.',
         headers: headersOf(endpoint),
         content: { 'application/json': { schema: answer, example: replyExample(name, answer) } },
       },
@@ -205,7 +205,7 @@ function descriptionOf({ path, access, introduced }: Endpoint): string {
   return [
     access !== 'root-key' ? 'Needs no root key.' : `Needs a root key with ${needs ?? 'some permission.'}`,
     introduced === null ? '' : `In Unkey’s v1 API since ${introduced}.`,
-    OWN.has(name) ? 'Tollgate’s own: Unkey’s v1 API did not have it.' : '',
+    OWN.has(name) ? 'Added by Tollgate; not part of Unkey’s v1 API.' : '',
   ]
     .filter((sentence) => sentence !== '')
     .join(' ')
@@ -336,13 +336,17 @@ const ERROR_SCHEMA: JsonSchema = {
   properties: {
     error: {
       type: 'object',
-      description: 'What went wrong.',
+      description: 'The error.',
       required: ['code', 'docs', 'message', 'requestId'],
       properties: {
-        code: { type: 'string', enum: Object.keys(ERRORS), description: 'For programs; never renamed.' },
-        docs: { type: 'string', format: 'uri', description: 'A page that says what to do.' },
-        message: { type: 'string', description: 'For people.' },
-        requestId: { type: 'string', description: 'Names this request in the log of the server.' },
+        code: {
+          type: 'string',
+          enum: Object.keys(ERRORS),
+          description: 'Error code, for programs. Codes are never renamed.',
+        },
+        docs: { type: 'string', format: 'uri', description: 'Address of a page that says what to do.' },
+        message: { type: 'string', description: 'What is wrong, for people.' },
+        requestId: { type: 'string', description: 'Id of this request in the server’s log.' },
       },
     },
   },
@@ -350,7 +354,7 @@ const ERROR_SCHEMA: JsonSchema = {
 
 const HEADERS = {
   'Unkey-Request-Id': {
-    description: 'Names this request in the log of the server.',
+    description: 'Id of this request in the server’s log.',
     schema: { type: 'string' },
   },
   'Unkey-Latency': {

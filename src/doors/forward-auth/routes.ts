@@ -11,7 +11,7 @@ export const authRoutes: Endpoint[] = [
     {
       input: ForwardQuery,
       reply: EmptyReply,
-      summary: 'Let a proxy ask whether a request may pass',
+      summary: 'Check a key for a reverse proxy',
       access: 'key',
       answersPostToo: true,
       isFastPath: true,
@@ -25,13 +25,13 @@ export const authRoutes: Endpoint[] = [
         'RATE_LIMITED',
       ],
       answerHeaders: {
-        'X-Tollgate-Key-Id': 'Id of the key, where there is one.',
+        'X-Tollgate-Key-Id': 'Id of the key; absent if the key does not exist.',
         'X-Tollgate-External-Id':
-          'Your id of the key’s owner, where it has one; what is no visible ASCII character is percent-encoded, and so is `%`.',
+          'Your id of the user or organisation, if the key has one. `%` and everything but visible ASCII are percent-encoded.',
         RateLimit:
-          'The limit that refused, else the first counted: what remains `r`, seconds to its reset `t`.',
-        'RateLimit-Policy': 'Its quota `q` and window `w` in seconds.',
-        'Retry-After': 'With 429: seconds until the limit resets.',
+          'The rate limit that refused, else the first one checked: `r` = tokens left, `t` = seconds until the window ends.',
+        'RateLimit-Policy': 'The same rate limit: `q` = tokens per window, `w` = window in seconds.',
+        'Retry-After': 'With 429: seconds until the window ends.',
         'WWW-Authenticate': 'With 401: how to present a key.',
       },
     },

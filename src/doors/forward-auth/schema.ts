@@ -8,7 +8,7 @@ export const ForwardQuery = Type.Object(
         minLength: 1,
         maxLength: 256,
         description:
-          'Recommended: keys of other APIs are then refused. Without it any key of this server passes.',
+          'Id of an API; keys of other APIs are refused. Recommended: without it, a key of any API on this server passes.',
       }),
     ),
     permissions: Type.Optional(
@@ -16,7 +16,7 @@ export const ForwardQuery = Type.Object(
         minLength: 1,
         maxLength: 4096,
         description:
-          'What the key must be allowed to do: a permission, or several with `and`, `or` and parentheses, as in `admin or (documents.read and documents.list)`; or the JSON that `keys.verifyKey` takes.',
+          'Permissions that the key must have: one slug, or several with `and`, `or` and parentheses, as in `admin or (documents.read and documents.list)`. Also the JSON of `keys.verifyKey`.',
       }),
     ),
     ratelimit: Type.Optional(
@@ -25,12 +25,12 @@ export const ForwardQuery = Type.Object(
           minLength: 1,
           maxLength: 512,
           description:
-            '`name`: a limit of the key or its identity. `name,cost=2` takes more than one token of it. `name,limit=100,duration=60000` needs none of that name; the duration is in milliseconds.',
+            '`name`: a limit of the key or its identity. `name,cost=2`: takes two tokens. `name,limit=100,duration=60000`: a limit that need not be configured, with its window in milliseconds.',
         }),
         {
           maxItems: 100,
           description:
-            'Limits to count besides those that count on every verification; give it again for each. As `name`, `name,cost=2` or `name,limit=100,duration=60000`.',
+            'Rate limits to check, in addition to the key’s own limit, which is always checked. Repeat the parameter for several. Written as `name`, `name,cost=2` or `name,limit=100,duration=60000`.',
         },
       ),
     ),

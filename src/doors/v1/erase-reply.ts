@@ -3,10 +3,10 @@ import { Type } from '@sinclair/typebox'
 /** Reply of keys.eraseKey and identities.eraseIdentity. */
 export const EraseReply = Type.Object({
   pseudonym: Type.String({
-    description: 'Random; stands in counts and audit events where the erased names stood.',
+    description: 'Random text that replaces the erased names in usage and audit events.',
   }),
   complete: Type.Boolean({
     description:
-      'False: the keys are revoked and nothing shows the person, but not all counts and audit events are rewritten yet. The server goes on; ask again to wait for it.',
+      'False: the keys are revoked and the API no longer shows the person, but some usage and audit events are not rewritten yet. The server continues; repeat the call to wait for it.',
   }),
 })

@@ -4,28 +4,36 @@ import type { DoorServices, Endpoint } from '../http/endpoint.ts'
 import { get } from './endpoint.ts'
 
 const LivenessReply = Type.Object({
-  status: Type.String({ description: 'A short word: this server answers.' }),
+  status: Type.String({ description: 'Always `serving`.' }),
   services: Type.Object(
     {
-      metrics: Type.String({ description: 'Where measurements are kept.' }),
-      logger: Type.String({ description: 'Where log lines go.' }),
+      metrics: Type.String({ description: 'Always `memory`: metrics are kept in memory.' }),
+      logger: Type.String({ description: 'Always `stdout`.' }),
       ratelimit: Type.String({
-        description: 'Where limits are decided: `shards`; `degraded` while one of them is started again.',
+        description: '`shards` while all limiter shards run; `degraded` while a shard restarts.',
       }),
-      usagelimit: Type.String({ description: 'Where credits are decided: `postgres`, or `away`.' }),
+      usagelimit: Type.String({
+        description:
+          '`postgres` while the database takes writes, else `away`: keys with credits cannot be verified.',
+      }),
       database: Type.String({
         description:
-          '`ok`; `read-only`, as after a failover: then all goes on but changes and credits; or `away`: then limits and cached keys without credits go on.',
+          '`ok`. `read-only`: reads, limits and cached keys without credits work; changes and credits do not. `away`: limits and cached keys without credits work; everything else fails.',
       }),
     },
-    { description: 'What stands behind the API, by name.' },
+    { description: 'State of the parts behind the API.' },
   ),
 })
 
 export const livenessRoutes: Endpoint[] = [
   get(
     '/v1/liveness',
-    { input: Type.Object({}), reply: LivenessReply, summary: 'Does this server answer?', access: 'public' },
+    {
+      input: Type.Object({}),
+      reply: LivenessReply,
+      summary: 'Check whether the server answers',
+      access: 'public',
+    },
     liveness,
   ),
 ]

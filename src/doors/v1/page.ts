@@ -4,16 +4,16 @@ import { PAGE_ITEMS_DEFAULT, type Page } from '../../lib/page.ts'
 /** `limit` and `cursor` of every paged list. */
 export const PageQuery = {
   limit: Type.Optional(
-    Type.Integer({ minimum: 1, maximum: 100, default: 100, description: 'Items a page; default 100.' }),
+    Type.Integer({ minimum: 1, maximum: 100, default: 100, description: 'Items per page; default 100.' }),
   ),
-  cursor: Type.Optional(Type.String({ maxLength: 256, description: '`cursor` of the page before.' })),
+  cursor: Type.Optional(Type.String({ maxLength: 256, description: '`cursor` of the previous page.' })),
 }
 
 /** `total` and `cursor` of every paged reply. */
 export const PageReply = {
-  total: Type.Integer({ description: 'All items there are, whatever page was asked for.' }),
+  total: Type.Integer({ description: 'Number of items on all pages together.' }),
   cursor: Type.Optional(
-    Type.String({ description: 'Send it to get the next page; absent on the last one.' }),
+    Type.String({ description: 'Send this as `cursor` to get the next page. Absent on the last page.' }),
   ),
 }
 

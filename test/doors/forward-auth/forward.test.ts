@@ -158,7 +158,7 @@ test('what the query does not say rightly is refused for every key', async () =>
     'apiId: Expected string, received array',
   ])
   const whole = (field: string, from: number, to: number) =>
-    `ratelimit.0: ${field} wants a whole number from ${from} to ${to}`
+    `ratelimit.0: ${field} must be a whole number from ${from} to ${to}`
   const limits: [string, string][] = [
     ['a,cost=-1', whole('cost', 0, Number.MAX_SAFE_INTEGER)],
     ['a,limit=x,duration=1', whole('limit', 0, Number.MAX_SAFE_INTEGER)],

@@ -26,11 +26,11 @@ function choices(values: readonly string[], description: string) {
 const range = {
   start: nullable(
     time(),
-    'Unix milliseconds, cut to the start of its hour (UTC). Default: 24 hours before `end`. Must be before `end`.',
+    'Start of the range, Unix milliseconds, rounded down to the hour. Must be before `end`. Default: 24 hours before `end`.',
   ),
   end: nullable(
     time(),
-    'Unix milliseconds, cut to the start of its hour (UTC); that hour is included. Default: now.',
+    'End of the range, Unix milliseconds, rounded down to the hour; that hour is included. Default: now.',
   ),
 }
 
@@ -38,42 +38,43 @@ const cut = {
   order: Type.Optional(
     Type.Union([Type.Literal('asc'), Type.Literal('desc')], {
       default: 'asc',
-      description: 'Used with orderBy. Default asc.',
+      description: 'Direction of `orderBy`. Default `asc`.',
     }),
   ),
   limit: Type.Optional(
     Type.Integer({
       minimum: 1,
       maximum: Number.MAX_SAFE_INTEGER,
-      description: `Datapoints at most, cut after sorting. Without it, more than ${ROWS_MAX} are refused.`,
+      description: `Maximum number of datapoints, taken after sorting. Without it, a result of more than ${ROWS_MAX} datapoints is refused.`,
     }),
   ),
 }
 
 export const GetVerificationsQuery = Type.Object({
-  apiId: Type.String({ maxLength: 256, description: 'Only keys of this API, deleted ones included.' }),
+  apiId: Type.String({ maxLength: 256, description: 'Id of the API. Its deleted keys are included.' }),
   externalId: Type.Optional(
     Type.String({
       maxLength: 256,
-      description: 'Only keys that were connected to this identity at the time.',
+      description: 'Only verifications of keys that belonged to this identity at the time.',
     }),
   ),
   keyId: Type.Optional(
     Type.Array(Type.String({ maxLength: 32_768 }), {
       maxItems: 1000,
-      description: 'Only these keys, added up unless grouped by key. Repeat it, or join with commas.',
+      description:
+        'Only these keys, added up unless grouped by key. Repeat the parameter, or separate ids with commas.',
     }),
   ),
   tag: Type.Optional(
     Type.Array(Type.String({ maxLength: 256 }), {
       maxItems: 100,
-      description: 'Only verifications that carried all of these tags. Repeat it for several.',
+      description: 'Only verifications that have all of these tags. Repeat the parameter for several tags.',
     }),
   ),
   ...range,
   groupBy: choices(
     ['key', 'identity', 'tags', 'tag', 'month', 'day', 'hour'],
-    'A datapoint for each combination; without it, one for everything. Not tag together with tags. Of several lengths of time the longest counts. Days and months are UTC.',
+    'One datapoint per combination of these; without it, one datapoint in all. `tag` and `tags` cannot be combined. Of `hour`, `day` and `month`, the longest counts. Days and months are UTC.',
   ),
   orderBy: Type.Optional(
     Type.Union(
@@ -91,8 +92,7 @@ export const GetVerificationsQuery = Type.Object({
         Type.Literal('total'),
       ],
       {
-        description:
-          '`time` only when grouped by a length of time. Default: ascending time where there is one.',
+        description: 'Field to sort by. `time` needs `groupBy` hour, day or month, and is the default there.',
       },
     ),
   ),
@@ -103,36 +103,42 @@ export type GetVerificationsQuery = Static<typeof GetVerificationsQuery>
 const count = (description: string) => Type.Integer({ minimum: 0, description })
 const bucketStart = Type.Optional(
   Type.Integer({
-    description: 'Start of the time slice, Unix milliseconds; when grouped by a length of time.',
+    description: 'Start of the hour, day or month, Unix milliseconds. Only when grouped by one of them.',
   }),
 )
 
 export const VerificationDatapoint = Type.Object({
   time: bucketStart,
-  valid: count('Verifications that succeeded.'),
-  notFound: count('Always 0: a key that does not exist is not recorded.'),
-  forbidden: count('Refused for the API asked for or the caller’s address.'),
-  usageExceeded: count('Refused because no credits were left.'),
-  rateLimited: count('Refused by a rate limit.'),
-  unauthorized: count('Always 0: not recorded.'),
-  disabled: count('Refused because the key was disabled.'),
-  insufficientPermissions: count('Refused because the key lacked a permission asked for.'),
-  expired: count('Refused because the key had expired.'),
-  total: count('All of them.'),
-  tag: Type.Optional(Type.String({ description: 'When grouped by tag; empty in a slice without data.' })),
+  valid: count('Verifications that ended with `VALID`.'),
+  notFound: count('Always 0: verifications of unknown keys are not counted.'),
+  forbidden: count('Verifications refused because of the API in the call or the client’s IP address.'),
+  usageExceeded: count('Verifications refused because no credits were left.'),
+  rateLimited: count('Verifications refused by a rate limit.'),
+  unauthorized: count('Always 0: no verification ends with this outcome.'),
+  disabled: count('Verifications refused because the key was disabled.'),
+  insufficientPermissions: count('Verifications refused because the key lacked a permission.'),
+  expired: count('Verifications refused because the key had expired.'),
+  total: count('All verifications, whatever the outcome.'),
+  tag: Type.Optional(Type.String({ description: 'Only when grouped by tag. Empty where there is no data.' })),
   tags: Type.Optional(
     Type.Array(Type.String(), {
-      description: 'When grouped by tags: the whole set, sorted; empty = untagged.',
+      description: 'Only when grouped by tags: the whole tag set, sorted. Empty = no tags.',
     }),
   ),
-  keyId: Type.Optional(Type.String({ description: 'When grouped by key; empty in a slice without data.' })),
+  keyId: Type.Optional(
+    Type.String({ description: 'Only when grouped by key. Empty where there is no data.' }),
+  ),
   identity: Type.Optional(
     Type.Object(
       {
         id: Type.String({ description: 'Id of the identity.' }),
-        externalId: Type.Optional(Type.String({ description: 'Absent once the identity is deleted.' })),
+        externalId: Type.Optional(
+          Type.String({
+            description: 'Your id of the user or organisation; absent if the identity was deleted.',
+          }),
+        ),
       },
-      { description: 'When grouped by identity; absent in a slice without data.' },
+      { description: 'Only when grouped by identity. Absent where there is no data.' },
     ),
   ),
 })
@@ -143,29 +149,30 @@ export const GetRatelimitsQuery = Type.Object({
   namespaceId: Type.Optional(
     Type.String({
       maxLength: 256,
-      description: 'This or `namespaceName` is required; the id counts if both.',
+      description:
+        'Id of the namespace. `namespaceId` or `namespaceName` is required; with both, `namespaceName` is ignored.',
     }),
   ),
   namespaceName: Type.Optional(
-    Type.String({ maxLength: 512, description: 'The namespace as named in ratelimits.limit.' }),
+    Type.String({ maxLength: 512, description: 'Name of the namespace, as in `ratelimits.limit`.' }),
   ),
   identifier: Type.Optional(
     Type.Array(Type.String({ maxLength: 1024 }), {
       maxItems: 1000,
-      description: 'Only these identifiers, added up unless grouped by identifier. Repeat it for several.',
+      description:
+        'Only these identifiers, added up unless grouped by identifier. Repeat the parameter for several.',
     }),
   ),
   ...range,
   groupBy: choices(
     ['hour', 'day', 'month', 'identifier'],
-    'A datapoint for each combination; without it, one for everything. Of several lengths of time the longest counts. Days and months are UTC.',
+    'One datapoint per combination of these; without it, one datapoint in all. Of `hour`, `day` and `month`, the longest counts. Days and months are UTC.',
   ),
   orderBy: Type.Optional(
     Type.Union(
       [Type.Literal('time'), Type.Literal('passed'), Type.Literal('denied'), Type.Literal('total')],
       {
-        description:
-          '`time` only when grouped by a length of time. Default: ascending time where there is one.',
+        description: 'Field to sort by. `time` needs `groupBy` hour, day or month, and is the default there.',
       },
     ),
   ),
@@ -177,12 +184,12 @@ export const RatelimitDatapoint = Type.Object({
   time: bucketStart,
   identifier: Type.Optional(
     Type.String({
-      description: `When grouped by identifier. Absent in a slice without data, and on the datapoint that adds up all identifiers not kept by name: of an hour that is over, the ${IDENTIFIERS_KEPT_MAX} with the most calls are kept.`,
+      description: `Only when grouped by identifier. Per finished hour, the ${IDENTIFIERS_KEPT_MAX} identifiers with the most calls are kept; all others are one datapoint without identifier. Also absent where there is no data.`,
     }),
   ),
-  passed: count('Calls that were let through.'),
+  passed: count('Calls that passed.'),
   denied: count('Calls that were refused.'),
-  total: count('Both.'),
+  total: count('All calls.'),
 })
 export type RatelimitDatapoint = Static<typeof RatelimitDatapoint>
 export const GetRatelimitsReply = Type.Array(RatelimitDatapoint)

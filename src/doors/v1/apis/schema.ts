@@ -2,14 +2,18 @@ import { type Static, Type } from '@sinclair/typebox'
 import { Decrypt, KeyObject, keyPrefix } from '../keys/schema.ts'
 import { Nullable, PageQuery, PageReply } from '../page.ts'
 
-const Name = Type.String({ minLength: 3, maxLength: 256, description: 'For people; need not be unique.' })
-const ApiId = Type.String({ minLength: 1, maxLength: 256, description: 'From createApi or listApis.' })
+const Name = Type.String({ minLength: 3, maxLength: 256, description: 'Display name; need not be unique.' })
+const ApiId = Type.String({
+  minLength: 1,
+  maxLength: 256,
+  description: 'Id of the API, from apis.createApi or apis.listApis.',
+})
 
 export const CreateApiBody = Type.Object({ name: Name })
 export type CreateApiBody = Static<typeof CreateApiBody>
 export const CreateApiReply = Type.Object({
-  apiId: Type.String({ description: 'Names the API in every other call.' }),
-  name: Type.String({ description: 'As given.' }),
+  apiId: Type.String({ description: 'Id of the API for later calls.' }),
+  name: Type.String({ description: 'Name of the API.' }),
 })
 export type CreateApiReply = Static<typeof CreateApiReply>
 
@@ -17,8 +21,8 @@ export const GetApiQuery = Type.Object({ apiId: ApiId })
 export type GetApiQuery = Static<typeof GetApiQuery>
 export const GetApiReply = Type.Object({
   id: Type.String({ description: 'Id of the API.' }),
-  workspaceId: Type.String({ description: 'The workspace that owns it.' }),
-  name: Type.String({ description: 'For people.' }),
+  workspaceId: Type.String({ description: 'Id of the workspace that owns the API.' }),
+  name: Type.String({ description: 'Display name.' }),
 })
 export type GetApiReply = Static<typeof GetApiReply>
 
@@ -29,24 +33,27 @@ export const UpdateApiBody = Type.Object({
   apiId: ApiId,
   name: Type.Optional(Name),
   deleteProtection: Type.Optional(
-    Type.Boolean({ default: false, description: 'While true, deleteApi is refused. Default false.' }),
+    Type.Boolean({
+      default: false,
+      description: 'Delete protection: while true, apis.deleteApi is refused. Default false.',
+    }),
   ),
   ipWhitelist: Type.Optional(
     Nullable(
       Type.Array(Type.String({ minLength: 1, maxLength: 64 }), { minItems: 1, maxItems: 1000 }),
-      'Addresses and CIDR ranges whose holders may use keys of this API; null = any.',
+      'IP allow list: addresses and CIDR ranges from which keys of this API may be used; null = any address.',
     ),
   ),
   storeEncryptedKeys: Type.Optional(
     Type.Boolean({
       default: true,
-      description: 'Whether keys of this API may be made recoverable. Default true.',
+      description: 'True allows recoverable keys in this API. Default true.',
     }),
   ),
   defaultPrefix: Type.Optional(
     Nullable(
       keyPrefix({ minLength: 1, description: 'Visible ASCII without quotes, < and >.' }),
-      'Of new keys that name none; null = none. Visible ASCII without quotes, < and >.',
+      'Prefix of new keys that do not set one; null = none. Visible ASCII without quotes, < and >.',
     ),
   ),
   defaultBytes: Type.Optional(
@@ -54,7 +61,7 @@ export const UpdateApiBody = Type.Object({
       minimum: 16,
       maximum: 255,
       default: 16,
-      description: 'Random bytes of new keys that do not say; default 16.',
+      description: 'Number of random bytes of new keys that do not set `byteLength`; default 16.',
     }),
   ),
 })
@@ -66,9 +73,9 @@ export const ListApisReply = Type.Object({
   apis: Type.Array(
     Type.Object({
       id: Type.String({ description: 'Id of the API.' }),
-      name: Type.String({ description: 'For people.' }),
+      name: Type.String({ description: 'Display name.' }),
     }),
-    { description: 'One page, oldest first.' },
+    { description: 'One page of the list, oldest first.' },
   ),
   ...PageReply,
 })
@@ -78,24 +85,29 @@ export const ListKeysQuery = Type.Object({
   apiId: ApiId,
   ...PageQuery,
   externalId: Type.Optional(
-    Type.String({ minLength: 1, maxLength: 256, description: 'Only keys connected to this identity.' }),
+    Type.String({
+      minLength: 1,
+      maxLength: 256,
+      description: 'Only keys of the identity with this external id.',
+    }),
   ),
   ownerId: Type.Optional(
     Type.String({
       minLength: 1,
       maxLength: 256,
       deprecated: true,
-      description: 'Deprecated: only keys with this stored owner. Ignored beside `externalId`.',
+      description:
+        'Deprecated: use `externalId`. Only keys with this `ownerId`; ignored if `externalId` is given.',
     }),
   ),
   decrypt: Type.Optional(Decrypt),
   revalidateKeysCache: Type.Optional(
-    Type.Boolean({ default: false, description: 'No effect: what is listed is always current.' }),
+    Type.Boolean({ default: false, description: 'No effect: the list is always current.' }),
   ),
 })
 export type ListKeysQuery = Static<typeof ListKeysQuery>
 export const ListKeysReply = Type.Object({
-  keys: Type.Array(KeyObject, { description: 'One page, oldest first.' }),
+  keys: Type.Array(KeyObject, { description: 'One page of the list, oldest first.' }),
   ...PageReply,
 })
 export type ListKeysReply = Static<typeof ListKeysReply>
@@ -105,12 +117,13 @@ export const DeleteKeysBody = Type.Object({
   permanent: Type.Optional(
     Type.Boolean({
       default: false,
-      description: 'Remove all records of keys, those deleted before included. Default false.',
+      description:
+        'True also removes the records of all keys, including keys deleted before, so that the same keys can be imported again. Default false.',
     }),
   ),
 })
 export type DeleteKeysBody = Static<typeof DeleteKeysBody>
 export const DeleteKeysReply = Type.Object({
-  deletedKeys: Type.Integer({ description: 'Keys that were deleted by this call.' }),
+  deletedKeys: Type.Integer({ description: 'Number of keys that this call deleted.' }),
 })
 export type DeleteKeysReply = Static<typeof DeleteKeysReply>

@@ -9,7 +9,7 @@ import { ListEventsQuery, ListEventsReply } from './schema.ts'
 export const auditEventRoutes: Endpoint[] = [
   get(
     '/v1/audit.listEvents',
-    { input: ListEventsQuery, reply: ListEventsReply, summary: 'List what was changed, and by whom' },
+    { input: ListEventsQuery, reply: ListEventsReply, summary: 'List audit events: who changed what' },
     async (services, call, query) => {
       const actor = await authenticate(services, call, anyOf('*', 'audit.*.read_event'))
       const { event = null, actorId = null, resourceId = null, start = null, end = null } = query

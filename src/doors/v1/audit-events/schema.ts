@@ -9,10 +9,10 @@ const Instant = (description: string) => Type.Optional(UnixMs({ description }))
 export const ListEventsQuery = Type.Object({
   ...PageQuery,
   event: Filter('Only events of this name, such as `key.create`.'),
-  actorId: Filter('Only what this root key did.'),
-  resourceId: Filter('Only what affected this key, API, role, …'),
-  start: Instant('Unix milliseconds; only events from then on.'),
-  end: Instant('Unix milliseconds; only events before.'),
+  actorId: Filter('Only events caused by this root key.'),
+  resourceId: Filter('Only events that affected the resource with this id: a key, an API, a role, …'),
+  start: Instant('Only events from this time on, Unix milliseconds.'),
+  end: Instant('Only events before this time, Unix milliseconds.'),
 })
 export type ListEventsQuery = Static<typeof ListEventsQuery>
 
@@ -20,48 +20,49 @@ export const ListEventsReply = Type.Object({
   events: Type.Array(
     Type.Object({
       id: Type.String({ description: 'Id of the event.' }),
-      time: Type.Integer({ description: 'Unix milliseconds.' }),
-      event: Type.String({ description: 'Its name, such as `key.create`.' }),
-      description: Type.String({ description: 'One sentence for a person.' }),
+      time: Type.Integer({ description: 'When it happened, Unix milliseconds.' }),
+      event: Type.String({ description: 'Name of the event, such as `key.create`.' }),
+      description: Type.String({ description: 'What happened, as a sentence.' }),
       actor: Type.Object(
         {
           type: Type.String({ description: 'Always `key`.' }),
-          id: Type.String({ description: 'Of the root key.' }),
+          id: Type.String({ description: 'Id of the root key.' }),
         },
-        { description: 'Who did it.' },
+        { description: 'The root key that made the call.' },
       ),
       resources: Type.Array(
         Type.Object({
           type: Type.String({ description: 'Kind of resource: `key`, `api`, `role`, …' }),
-          id: Type.String({ description: 'Its id.' }),
-          name: Type.Optional(Type.String({ description: 'Its name at the time.' })),
+          id: Type.String({ description: 'Id of the resource.' }),
+          name: Type.Optional(Type.String({ description: 'Name of the resource at the time.' })),
           meta: Type.Optional(
-            Type.Record(Type.String(), Type.Unknown(), { description: 'Facts of the change.' }),
+            Type.Record(Type.String(), Type.Unknown(), { description: 'More facts about the event.' }),
           ),
           before: Type.Optional(
             Type.Record(Type.String(), Type.Unknown(), {
               description:
-                'The fields that changed, as they were; null = not set. Absent for what was made. Long values are cut. Never a secret.',
+                'Changed fields with their values before the change; null = not set. Absent if the resource was created. Long values are cut; secrets are never included.',
             }),
           ),
           after: Type.Optional(
             Type.Record(Type.String(), Type.Unknown(), {
-              description: 'The same fields as they are since. Absent for what was deleted.',
+              description:
+                'The same fields with their values after the change. Absent if the resource was deleted.',
             }),
           ),
         }),
-        { description: 'What was affected, the main thing first.' },
+        { description: 'Affected resources, the main one first.' },
       ),
-      location: Type.Optional(Type.String({ description: 'Address the call came from.' })),
-      userAgent: Type.Optional(Type.String({ description: 'Client the call came with.' })),
+      location: Type.Optional(Type.String({ description: 'IP address of the client.' })),
+      userAgent: Type.Optional(Type.String({ description: 'User-Agent header of the call.' })),
     }),
     {
       description:
-        'In the order in which they happened, oldest first. One whose change is still being written has its place and appears there later: who follows the log asks again from some time before the last one.',
+        'Events in the order in which they happened, oldest first. An event can appear late, before events that were listed already: to follow the log, ask again from a few seconds before the last event.',
     },
   ),
   cursor: Type.Optional(
-    Type.String({ description: 'Send it to get the next page; absent on the last one.' }),
+    Type.String({ description: 'Send this as `cursor` to get the next page. Absent on the last page.' }),
   ),
 })
 export type ListEventsReply = Static<typeof ListEventsReply>

@@ -114,7 +114,7 @@ export const identityRoutes: Endpoint[] = [
     {
       input: EraseIdentityBody,
       reply: EraseReply,
-      summary: 'Erase a person: identity, keys, and every name of theirs in what is kept',
+      summary: 'Erase a person: the identity, its keys and every trace of both',
       errors: ['NOT_FOUND'],
     },
     async (services, call, body) => {

@@ -3,11 +3,15 @@ import { COUNT_MAX, DURATION_MS_MAX } from '../../../lib/bounds.ts'
 import { PageQuery, PageReply } from '../page.ts'
 
 const Meta = Type.Record(Type.String(), Type.Unknown(), {
-  description: 'Free-form JSON object, at most 64 000 characters as JSON; shown by every verification.',
+  description: 'Free-form JSON object, returned by every verification. At most 64 000 characters of JSON.',
 })
 
 const Ratelimit = Type.Object({
-  name: Type.String({ minLength: 1, maxLength: 256, description: 'What verifications name; unique here.' }),
+  name: Type.String({
+    minLength: 1,
+    maxLength: 256,
+    description: 'Name of the limit, unique in the identity. Verifications ask for the limit by this name.',
+  }),
   limit: Type.Integer({ minimum: 1, maximum: COUNT_MAX, description: 'Tokens allowed in a window.' }),
   duration: Type.Integer({
     minimum: 1000,
@@ -17,30 +21,35 @@ const Ratelimit = Type.Object({
 })
 const Ratelimits = Type.Array(Ratelimit, {
   maxItems: 100,
-  description: 'Shared by all keys of the identity; they count when a verification names them.',
+  description:
+    'Rate limits shared by all keys of the identity. A verification checks a limit if it names it.',
 })
 export type Ratelimit = Static<typeof Ratelimit>
 
 const RatelimitsReply = Type.Array(
   Type.Object({
-    name: Type.String({ description: 'What verifications name.' }),
+    name: Type.String({ description: 'Name of the limit.' }),
     limit: Type.Integer({ description: 'Tokens allowed in a window.' }),
     duration: Type.Integer({ description: 'Length of the window in milliseconds.' }),
   }),
-  { description: 'Shared by all keys of the identity.' },
+  { description: 'Rate limits shared by all keys of the identity.' },
 )
 
-const IdentityId = Type.String({ minLength: 1, maxLength: 256, description: 'Wins over `externalId`.' })
+const IdentityId = Type.String({
+  minLength: 1,
+  maxLength: 256,
+  description: 'Id of the identity; if given, `externalId` is ignored.',
+})
 const ExternalId = Type.String({
   minLength: 1,
   maxLength: 256,
-  description: 'Your id of the user or organisation; this or `identityId` is required.',
+  description: 'Your id of the user or organisation. `externalId` or `identityId` is required.',
 })
 const Environment = Type.Optional(
   Type.String({
     maxLength: 256,
     default: 'default',
-    description: 'Reserved, no effect: external ids are unique in the whole workspace.',
+    description: 'No effect, reserved: external ids are unique in the whole workspace.',
   }),
 )
 
@@ -81,7 +90,7 @@ export const ListIdentitiesReply = Type.Object({
       externalId: Type.String({ description: 'Your id of the user or organisation.' }),
       ratelimits: RatelimitsReply,
     }),
-    { description: 'One page, oldest first.' },
+    { description: 'One page of the list, oldest first.' },
   ),
   ...PageReply,
 })
@@ -93,7 +102,7 @@ export const UpdateIdentityBody = Type.Object({
   environment: Environment,
   meta: Type.Optional(
     Type.Record(Type.String(), Type.Unknown(), {
-      description: 'Replaces the whole object; an empty one clears it. At most 64 000 characters as JSON.',
+      description: 'Replaces the whole object; an empty object clears it. At most 64 000 characters of JSON.',
     }),
   ),
   ratelimits: Type.Optional(Ratelimits),

@@ -96,7 +96,7 @@ export const keyRoutes: Endpoint[] = [
     {
       input: EraseKeyBody,
       reply: EraseReply,
-      summary: 'Erase a key, also a deleted one, and its id in what is kept',
+      summary: 'Erase a key and every trace of its id, also after it was deleted',
       errors: ['NOT_FOUND'],
     },
     eraseKeyEndpoint,
@@ -125,7 +125,12 @@ export const keyRoutes: Endpoint[] = [
   ),
   post(
     '/v1/keys.whoami',
-    { input: WhoamiBody, reply: WhoamiReply, summary: 'Describe a key someone holds', errors: ['NOT_FOUND'] },
+    {
+      input: WhoamiBody,
+      reply: WhoamiReply,
+      summary: 'Get the record of a key by the key itself',
+      errors: ['NOT_FOUND'],
+    },
     async (services, call, body) => {
       const actor = await authenticate(services, call)
       requireOnAny(actor, READ_KEY)
@@ -139,7 +144,7 @@ export const keyRoutes: Endpoint[] = [
     {
       input: KeyVerificationsQuery,
       reply: KeyVerificationsReply,
-      summary: 'Daily verifications of keys',
+      summary: 'Count verifications of keys by day',
       errors: ['NOT_FOUND'],
     },
     keyVerifications,

@@ -4,7 +4,7 @@ import { Nullable } from '../page.ts'
 import { UnixMs } from '../unix-ms.ts'
 
 export const Meta = Type.Record(Type.String(), Type.Unknown(), {
-  description: 'Free-form JSON object, at most 64 000 characters as JSON; shown by every verification.',
+  description: 'Free-form JSON object, returned by every verification. At most 64 000 characters of JSON.',
 })
 
 /** Names of roles or slugs of permissions. Duplicates are ignored. */
@@ -14,23 +14,24 @@ const Names = (what: string) =>
 export const Refill = Type.Object(
   {
     interval: Type.Union([Type.Literal('daily'), Type.Literal('monthly')], {
-      description: 'At each UTC midnight, or at the one that begins `refillDay`.',
+      description: '`daily`: at each UTC midnight. `monthly`: at the UTC midnight that begins `refillDay`.',
     }),
     amount: Type.Integer({
       minimum: 1,
       maximum: COUNT_MAX,
-      description: 'Uses added to `remaining` by each refill.',
+      description: 'Credits added to `remaining` at each refill.',
     }),
     refillDay: Type.Optional(
       Type.Integer({
         minimum: 1,
         maximum: 31,
         default: 1,
-        description: 'Monthly only, default 1. Months that are shorter refill on their last day.',
+        description:
+          'Day of the month, for `monthly` only; default 1. Shorter months refill on their last day.',
       }),
     ),
   },
-  { description: 'Adds to `remaining` again and again.' },
+  { description: 'Adds credits to `remaining` each day or each month.' },
 )
 
 /** A key's own limit. Updates allow windows of less than a second. */
@@ -46,7 +47,7 @@ const KeyRatelimit = ({ durationMin }: { durationMin: number }) =>
         Type.Integer({
           minimum: durationMin,
           maximum: DURATION_MS_MAX,
-          description: 'Length of the window in milliseconds; without it `refillInterval` counts.',
+          description: 'Length of the window in milliseconds. Required unless `refillInterval` is given.',
         }),
       ),
       type: Type.Optional(
@@ -56,7 +57,7 @@ const KeyRatelimit = ({ durationMin }: { durationMin: number }) =>
         }),
       ),
       async: Type.Optional(
-        Type.Boolean({ default: false, description: 'No effect: limits of keys are always exact.' }),
+        Type.Boolean({ default: false, description: 'No effect: rate limits of keys are always exact.' }),
       ),
       refillRate: Type.Optional(
         Type.Integer({
@@ -71,29 +72,29 @@ const KeyRatelimit = ({ durationMin }: { durationMin: number }) =>
           minimum: 1,
           maximum: DURATION_MS_MAX,
           deprecated: true,
-          description: 'Deprecated: `duration` in milliseconds.',
+          description: 'Deprecated: use `duration`. Milliseconds.',
         }),
       ),
     },
-    { description: 'A limit that counts on every verification of the key.' },
+    { description: 'Rate limit that every verification of the key counts against.' },
   )
 export const NewKeyRatelimit = KeyRatelimit({ durationMin: 1000 })
 export const UpdatedKeyRatelimit = KeyRatelimit({ durationMin: 1 })
 
 export const Expires = UnixMs({
   minimum: -TIME_MS_MAX,
-  description: 'Unix milliseconds from which the key is refused. 0 = never.',
+  description: 'When the key expires, Unix milliseconds. 0 = never.',
 })
 /** An empty text counts as absent, as in v1. */
 export const ExternalId = Type.String({
   maxLength: 256,
   description:
-    'Your id of the user or organisation; their identity is found or made, and the key connected to it. Empty = not given.',
+    'Your id of the user or organisation. The key is connected to the identity with this id, which is created if it does not exist. An empty text counts as absent.',
 })
 
 /** Fields that createKey and the imports share. */
 export const NewKeyFields = {
-  name: Type.Optional(Type.String({ maxLength: 256, description: 'For people.' })),
+  name: Type.Optional(Type.String({ maxLength: 256, description: 'Display name of the key.' })),
   ownerId: Type.Optional(
     Type.String({ maxLength: 256, deprecated: true, description: 'Deprecated: use `externalId`.' }),
   ),
@@ -106,17 +107,17 @@ export const NewKeyFields = {
     Type.Integer({
       minimum: 1,
       maximum: COUNT_MAX,
-      description: 'Uses the key has; without it they are not counted.',
+      description: 'Credits: how often the key may be used. Without it, credits are unlimited.',
     }),
   ),
   refill: Type.Optional(Refill),
   enabled: Type.Optional(
-    Type.Boolean({ default: true, description: 'False: the key is refused. Default true.' }),
+    Type.Boolean({ default: true, description: 'False refuses the key. Default true.' }),
   ),
   environment: Type.Optional(
     Type.String({
       maxLength: 256,
-      description: 'Divides your keys, as in live and test; returned, never compared.',
+      description: 'Free label such as live or test. Tollgate returns it and does not check it.',
     }),
   ),
 }
@@ -132,11 +133,11 @@ export const keyPrefix = ({ minLength, description }: { minLength: 0 | 1; descri
   })
 
 export const CreateKeyBody = Type.Object({
-  apiId: Type.String({ maxLength: 256, description: 'The API the key belongs to.' }),
+  apiId: Type.String({ maxLength: 256, description: 'Id of the API that the key belongs to.' }),
   prefix: Type.Optional(
     keyPrefix({
       minLength: 0,
-      description: 'The key then reads `<prefix>_<random>`. Visible ASCII without quotes, < and >.',
+      description: 'Makes the key look like `<prefix>_<random>`. Visible ASCII without quotes, < and >.',
     }),
   ),
   byteLength: Type.Optional(
@@ -144,7 +145,7 @@ export const CreateKeyBody = Type.Object({
       minimum: 16,
       maximum: 255,
       default: 16,
-      description: 'Random bytes in the key; default 16.',
+      description: 'Number of random bytes in the key; default 16.',
     }),
   ),
   ...NewKeyFields,
@@ -152,58 +153,67 @@ export const CreateKeyBody = Type.Object({
   recoverable: Type.Optional(
     Type.Boolean({
       default: false,
-      description: 'Also keep the key encrypted, so that it can be read back. Default false.',
+      description: 'Also store the key encrypted, so that it can be shown again. Default false.',
     }),
   ),
 })
 export type CreateKeyBody = Static<typeof CreateKeyBody>
 
 export const CreateKeyReply = Type.Object({
-  keyId: Type.String({ description: 'Names the key in later calls; not secret.' }),
-  key: Type.String({ description: 'The key itself. It is not stored: pass it on now.' }),
+  keyId: Type.String({ description: 'Id of the key for later calls. Not secret.' }),
+  key: Type.String({
+    description: 'The key itself, returned only here. Pass it to its user now: only its hash is stored.',
+  }),
 })
 export type CreateKeyReply = Static<typeof CreateKeyReply>
 
-const KeyId = Type.String({ minLength: 1, maxLength: 256, description: 'From createKey or listKeys.' })
+const KeyId = Type.String({
+  minLength: 1,
+  maxLength: 256,
+  description: 'Id of the key, from keys.createKey or apis.listKeys.',
+})
 /** `decrypt` of getKey and listKeys. */
 export const Decrypt = Type.Boolean({
   default: false,
-  description: 'Also return `plaintext` of recoverable keys; needs a permission of its own.',
+  description:
+    'True also returns `plaintext` of recoverable keys; the root key needs `decrypt_key`. Default false.',
 })
 
 const IdentityFields = {
   id: Type.String({ description: 'Id of the identity.' }),
   externalId: Type.String({ description: 'Your id of the user or organisation.' }),
 }
-const ofTheKey = { description: 'The identity the key is connected to.' }
+const ofTheKey = { description: 'The identity that the key belongs to.' }
 const IdentityName = Type.Object(IdentityFields, ofTheKey)
 const Identity = Type.Object({ ...IdentityFields, meta: Meta }, ofTheKey)
 
 export const KeyObject = Type.Object({
-  id: Type.String({ description: 'Id of the key; not secret.' }),
-  start: Type.String({ description: 'The visible beginning of the key.' }),
-  apiId: Type.String({ description: 'The API the key belongs to.' }),
-  workspaceId: Type.String({ description: 'The workspace that owns it.' }),
-  name: Type.Optional(Type.String({ description: 'For people.' })),
-  ownerId: Type.Optional(Type.String({ deprecated: true, description: 'Deprecated: see `identity`.' })),
+  id: Type.String({ description: 'Id of the key. Not secret.' }),
+  start: Type.String({ description: 'The first characters of the key, to recognise it by.' }),
+  apiId: Type.String({ description: 'Id of the API that the key belongs to.' }),
+  workspaceId: Type.String({ description: 'Id of the workspace that owns the key.' }),
+  name: Type.Optional(Type.String({ description: 'Display name of the key.' })),
+  ownerId: Type.Optional(Type.String({ deprecated: true, description: 'Deprecated: use `identity`.' })),
   meta: Type.Optional(Meta),
-  createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
-  updatedAt: Type.Optional(Type.Integer({ description: 'Unix milliseconds of the last change.' })),
-  expires: Type.Optional(Type.Integer({ description: 'Unix milliseconds.' })),
-  remaining: Type.Optional(Type.Integer({ description: 'Credits left, where they are counted.' })),
+  createdAt: Type.Integer({ description: 'When the key was created, Unix milliseconds.' }),
+  updatedAt: Type.Optional(Type.Integer({ description: 'When the key last changed, Unix milliseconds.' })),
+  expires: Type.Optional(
+    Type.Integer({ description: 'When the key expires, Unix milliseconds; absent = never.' }),
+  ),
+  remaining: Type.Optional(Type.Integer({ description: 'Credits left; absent = unlimited.' })),
   refill: Type.Optional(
     Type.Object(
       {
         interval: Type.Union([Type.Literal('daily'), Type.Literal('monthly')], {
-          description: 'How often uses are added.',
+          description: 'How often credits are added.',
         }),
-        amount: Type.Integer({ description: 'Uses added each time.' }),
-        refillDay: Nullable(Type.Integer(), 'Day of the month; null = daily.'),
+        amount: Type.Integer({ description: 'Credits added at each refill.' }),
+        refillDay: Nullable(Type.Integer(), 'Day of the month of a monthly refill; null = daily.'),
         lastRefillAt: Type.Optional(
-          Type.Integer({ description: 'Unix milliseconds of the last refill; absent = none yet.' }),
+          Type.Integer({ description: 'When credits were last added, Unix milliseconds; absent = not yet.' }),
         ),
       },
-      { description: 'How uses are added again and again.' },
+      { description: 'Credits added each day or each month.' },
     ),
   ),
   ratelimit: Type.Optional(
@@ -212,18 +222,24 @@ export const KeyObject = Type.Object({
         async: Type.Boolean({ description: 'Always false.' }),
         limit: Type.Integer({ description: 'Verifications allowed in a window.' }),
         duration: Type.Integer({ description: 'Length of the window in milliseconds.' }),
-        refillRate: Type.Integer({ deprecated: true, description: 'Deprecated: `limit`.' }),
-        refillInterval: Type.Integer({ deprecated: true, description: 'Deprecated: `duration`.' }),
+        refillRate: Type.Integer({ deprecated: true, description: 'Deprecated: same as `limit`.' }),
+        refillInterval: Type.Integer({ deprecated: true, description: 'Deprecated: same as `duration`.' }),
       },
-      { description: 'The limit that counts on every verification.' },
+      { description: 'Rate limit that every verification of the key counts against.' },
     ),
   ),
-  roles: Type.Array(Type.String(), { description: 'Names.' }),
-  permissions: Type.Array(Type.String(), { description: 'Slugs held directly and through roles.' }),
-  enabled: Type.Boolean({ description: 'False: the key is refused.' }),
-  environment: Type.Optional(Type.String({ description: 'As given when it was made.' })),
+  roles: Type.Array(Type.String(), { description: 'Names of the key’s roles.' }),
+  permissions: Type.Array(Type.String(), {
+    description: 'Slugs of the permissions that the key has, directly or through a role.',
+  }),
+  enabled: Type.Boolean({ description: 'False = the key is refused.' }),
+  environment: Type.Optional(
+    Type.String({ description: 'Environment label given when the key was created.' }),
+  ),
   identity: Type.Optional(Identity),
-  plaintext: Type.Optional(Type.String({ description: 'The whole key, when asked for and recoverable.' })),
+  plaintext: Type.Optional(
+    Type.String({ description: 'The key itself. Only with `decrypt`, and only if the key is recoverable.' }),
+  ),
 })
 export type KeyObject = Static<typeof KeyObject>
 
@@ -231,24 +247,30 @@ export const GetKeyQuery = Type.Object({ keyId: KeyId, decrypt: Type.Optional(De
 export type GetKeyQuery = Static<typeof GetKeyQuery>
 
 export const WhoamiBody = Type.Object({
-  key: Type.String({ minLength: 1, maxLength: 4096, description: 'The whole key.' }),
+  key: Type.String({ minLength: 1, maxLength: 4096, description: 'The key itself, not its id.' }),
 })
 export type WhoamiBody = Static<typeof WhoamiBody>
 export const WhoamiReply = Type.Object({
-  id: Type.String({ description: 'Id of the key; not secret.' }),
-  name: Type.Optional(Type.String({ description: 'For people.' })),
-  remaining: Type.Optional(Type.Integer({ description: 'Credits left, where they are counted.' })),
+  id: Type.String({ description: 'Id of the key. Not secret.' }),
+  name: Type.Optional(Type.String({ description: 'Display name of the key.' })),
+  remaining: Type.Optional(Type.Integer({ description: 'Credits left; absent = unlimited.' })),
   identity: Type.Optional(IdentityName),
   meta: Type.Optional(Meta),
-  createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
-  enabled: Type.Boolean({ description: 'False: the key is refused.' }),
-  environment: Type.Optional(Type.String({ description: 'As given when it was made.' })),
+  createdAt: Type.Integer({ description: 'When the key was created, Unix milliseconds.' }),
+  enabled: Type.Boolean({ description: 'False = the key is refused.' }),
+  environment: Type.Optional(
+    Type.String({ description: 'Environment label given when the key was created.' }),
+  ),
 })
 export type WhoamiReply = Static<typeof WhoamiReply>
 
 const LinkedId = (what: string) =>
   Type.Optional(
-    Type.String({ minLength: 3, maxLength: 256, description: `Id of the ${what}; wins over its name.` }),
+    Type.String({
+      minLength: 3,
+      maxLength: 256,
+      description: `Id of the ${what}; if given, the name is ignored.`,
+    }),
   )
 const LinkedText = (description: string) =>
   Type.Optional(Type.String({ minLength: 1, maxLength: 256, description }))
@@ -256,7 +278,7 @@ const Create = (what: string) =>
   Type.Optional(
     Type.Boolean({
       default: false,
-      description: `Make the ${what} when there is none of that name. Default false.`,
+      description: `Create the ${what} if it does not exist. Default false.`,
     }),
   )
 const PermissionReference = {
@@ -267,7 +289,7 @@ const PermissionReference = {
       minLength: 1,
       maxLength: 256,
       deprecated: true,
-      description: 'Deprecated: the slug.',
+      description: 'Deprecated: use `slug`.',
     }),
   ),
 }
@@ -280,28 +302,42 @@ export const RoleToAttach = Type.Object({ ...RoleReference, create: Create('role
 
 export const UpdateKeyBody = Type.Object({
   keyId: KeyId,
-  name: Type.Optional(Nullable(Type.String({ maxLength: 256 }), 'Null clears it.')),
+  name: Type.Optional(Nullable(Type.String({ maxLength: 256 }), 'Display name of the key; null clears it.')),
   meta: Type.Optional(
-    Nullable(Meta, 'Replaces the whole object, at most 64 000 characters as JSON; null clears it.'),
+    Nullable(Meta, 'Replaces the whole object; null clears it. At most 64 000 characters of JSON.'),
   ),
   externalId: Type.Optional(
-    Nullable(Type.String({ minLength: 1, maxLength: 256 }), 'Null disconnects the identity.'),
+    Nullable(
+      Type.String({ minLength: 1, maxLength: 256 }),
+      'Your id of the user or organisation; null disconnects the key from its identity.',
+    ),
   ),
   ownerId: Type.Optional(
-    Nullable(Type.String({ maxLength: 256, deprecated: true }), 'Deprecated: use `externalId`, which wins.'),
+    Nullable(
+      Type.String({ maxLength: 256, deprecated: true }),
+      'Deprecated: use `externalId`. Ignored if `externalId` is given.',
+    ),
   ),
-  expires: Type.Optional(Nullable(Expires, 'Unix milliseconds; null = never.')),
+  expires: Type.Optional(Nullable(Expires, 'When the key expires, Unix milliseconds; null = never.')),
   remaining: Type.Optional(
-    Nullable(Type.Integer({ minimum: 0, maximum: COUNT_MAX }), 'Credits left; null = not counted any more.'),
+    Nullable(Type.Integer({ minimum: 0, maximum: COUNT_MAX }), 'Credits left; null = unlimited.'),
   ),
-  ratelimit: Type.Optional(Nullable(UpdatedKeyRatelimit, 'Null removes the key’s limit `default`.')),
-  refill: Type.Optional(Nullable(Refill, 'Null ends refilling.')),
-  enabled: Type.Optional(Type.Boolean({ description: 'False refuses the key.' })),
+  ratelimit: Type.Optional(
+    Nullable(
+      UpdatedKeyRatelimit,
+      'Rate limit that every verification of the key counts against; null removes it.',
+    ),
+  ),
+  refill: Type.Optional(Nullable(Refill, 'Adds credits each day or each month; null stops refills.')),
+  enabled: Type.Optional(Type.Boolean({ description: 'False refuses the key; true accepts it again.' })),
   roles: Type.Optional(
-    Type.Array(RoleToAttach, { maxItems: 1000, description: 'Exactly these from now on; [] = none.' }),
+    Type.Array(RoleToAttach, { maxItems: 1000, description: 'Replaces the key’s roles; [] removes all.' }),
   ),
   permissions: Type.Optional(
-    Type.Array(PermissionToAttach, { maxItems: 1000, description: 'Exactly these from now on; [] = none.' }),
+    Type.Array(PermissionToAttach, {
+      maxItems: 1000,
+      description: 'Replaces the key’s direct permissions; [] removes all.',
+    }),
   ),
 })
 export type UpdateKeyBody = Static<typeof UpdateKeyBody>
@@ -311,7 +347,8 @@ export const DeleteKeyBody = Type.Object({
   permanent: Type.Optional(
     Type.Boolean({
       default: false,
-      description: 'Remove the record too, so that its hash may be imported again. Default false.',
+      description:
+        'True also removes the key’s record, so that the same key can be imported again. Default false.',
     }),
   ),
 })
@@ -323,29 +360,32 @@ export type EraseKeyBody = Static<typeof EraseKeyBody>
 export const UpdateRemainingBody = Type.Object({
   keyId: KeyId,
   op: Type.Union([Type.Literal('increment'), Type.Literal('decrement'), Type.Literal('set')], {
-    description: 'Add `value`, take it away, or replace what is left by it.',
+    description: '`increment` adds `value` to the credits, `decrement` subtracts it, `set` replaces them.',
   }),
   value: Nullable(
     Type.Integer({ minimum: -COUNT_MAX, maximum: COUNT_MAX }),
-    'Less than 0 becomes 0; more than 9007199254740991 is refused and changes nothing. Null only with `set`: uses are not counted any more.',
+    'Number of credits. A result below 0 becomes 0; a result above 9007199254740991 is refused. Null, only with `set`, makes credits unlimited.',
   ),
 })
 export type UpdateRemainingBody = Static<typeof UpdateRemainingBody>
 export const UpdateRemainingReply = Type.Object({
-  remaining: Nullable(Type.Integer(), 'Credits left after the change; null = not counted.'),
+  remaining: Nullable(Type.Integer(), 'Credits left after the change; null = unlimited.'),
 })
 export type UpdateRemainingReply = Static<typeof UpdateRemainingReply>
 
 const Instant = (description: string) => Type.Optional(UnixMs({ description }))
 export const KeyVerificationsQuery = Type.Object({
   keyId: Type.Optional(
-    Type.String({ maxLength: 256, description: 'This or `ownerId`; the key counts if both.' }),
+    Type.String({
+      maxLength: 256,
+      description: 'Only this key. `keyId` or `ownerId` is required; with both, `ownerId` is ignored.',
+    }),
   ),
-  ownerId: Type.Optional(Type.String({ maxLength: 256, description: 'All keys of this owner, summed.' })),
-  start: Instant('Unix milliseconds; default (and 0): 24 hours ago.'),
-  end: Instant('Unix milliseconds; default (and 0): now.'),
+  ownerId: Type.Optional(Type.String({ maxLength: 256, description: 'All keys of this owner, added up.' })),
+  start: Instant('Start of the range, Unix milliseconds. Default, also for 0: 24 hours ago.'),
+  end: Instant('End of the range, Unix milliseconds. Default, also for 0: now.'),
   granularity: Type.Optional(
-    Type.Union([Type.Literal('day')], { default: 'day', description: 'Always by UTC day.' }),
+    Type.Union([Type.Literal('day')], { default: 'day', description: 'Only `day`: one entry per UTC day.' }),
   ),
 })
 export type KeyVerificationsQuery = Static<typeof KeyVerificationsQuery>
@@ -353,9 +393,9 @@ export const KeyVerificationsReply = Type.Object({
   verifications: Type.Array(
     Type.Object({
       time: Type.Integer({ description: 'Start of the UTC day, Unix milliseconds.' }),
-      success: Type.Integer({ description: 'Verifications that succeeded.' }),
-      rateLimited: Type.Integer({ description: 'Refused by a rate limit.' }),
-      usageExceeded: Type.Integer({ description: 'Refused because no credits were left.' }),
+      success: Type.Integer({ description: 'Verifications that ended with `VALID`.' }),
+      rateLimited: Type.Integer({ description: 'Verifications refused by a rate limit.' }),
+      usageExceeded: Type.Integer({ description: 'Verifications refused because no credits were left.' }),
     }),
     { description: 'Days with at least one verification, oldest first.' },
   ),
@@ -366,13 +406,18 @@ const Cost = (description: string, options: { deprecated?: boolean } = {}) =>
   Type.Integer({ minimum: 0, maximum: COUNT_MAX, default: 1, description, ...options })
 
 export const VerifyKeyBody = Type.Object({
-  key: Type.String({ minLength: 1, maxLength: 4096, description: 'The whole key as its holder sent it.' }),
-  apiId: Type.Optional(Type.String({ maxLength: 256, description: 'Keys of other APIs are then refused.' })),
+  key: Type.String({ minLength: 1, maxLength: 4096, description: 'The key itself, as your user sent it.' }),
+  apiId: Type.Optional(
+    Type.String({
+      maxLength: 256,
+      description: 'If given, keys of other APIs are refused with `FORBIDDEN`.',
+    }),
+  ),
   tags: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
       maxItems: 10,
       description:
-        'Marks this verification in analytics; no influence on the answer. An hour keeps the 1000 sets with the most verifications; others count as `(other)`.',
+        'Labels of this verification, to split usage by. Tags do not change the result. Per hour, the 1000 tag sets with the most verifications are kept (bound `tagSets`); the rest count as `(other)`.',
     }),
   ),
   authorization: Type.Optional(
@@ -380,19 +425,22 @@ export const VerifyKeyBody = Type.Object({
       {
         permissions: Type.Optional(
           Type.Unknown({
-            description: 'A permission, or {"and": […]} or {"or": […]} of them, nested at will.',
+            description:
+              'A permission slug, or {"and": […]} or {"or": […]} with slugs and nested conditions.',
           }),
         ),
       },
-      { description: 'What the key must be allowed to do.' },
+      { description: 'Permissions that the key must have.' },
     ),
   ),
   remaining: Type.Optional(
     Type.Object(
       {
-        cost: Type.Optional(Cost('Uses to take, default 1. More than are left: refused, none taken.')),
+        cost: Type.Optional(
+          Cost('Credits to take, default 1. If fewer are left, the key is refused and no credits are taken.'),
+        ),
       },
-      { description: 'What this verification takes of the key’s uses.' },
+      { description: 'Credits that this verification takes.' },
     ),
   ),
   ratelimits: Type.Optional(
@@ -401,17 +449,29 @@ export const VerifyKeyBody = Type.Object({
         name: Type.String({
           minLength: 1,
           maxLength: 256,
-          description: 'A limit of the key or its identity; with `limit` and `duration` any name.',
+          description: 'Name of a limit of the key or its identity. With `limit` and `duration`, any name.',
         }),
-        cost: Type.Optional(Cost('Tokens to take, default 1.')),
+        cost: Type.Optional(Cost('Cost: tokens to take from the limit, default 1.')),
         limit: Type.Optional(
-          Type.Integer({ minimum: 0, maximum: COUNT_MAX, description: 'With `duration`: used as given.' }),
+          Type.Integer({
+            minimum: 0,
+            maximum: COUNT_MAX,
+            description:
+              'Tokens allowed in a window. Given together with `duration`, it replaces a configured limit of that name.',
+          }),
         ),
         duration: Type.Optional(
-          Type.Integer({ minimum: 1, maximum: DURATION_MS_MAX, description: 'Window in milliseconds.' }),
+          Type.Integer({
+            minimum: 1,
+            maximum: DURATION_MS_MAX,
+            description: 'Length of the window in milliseconds.',
+          }),
         ),
       }),
-      { maxItems: 100, description: 'Limits to count, besides those that count on every verification.' },
+      {
+        maxItems: 100,
+        description: 'Rate limits to check, in addition to the key’s own limit, which is always checked.',
+      },
     ),
   ),
   ratelimit: Type.Optional(
@@ -428,7 +488,7 @@ export const VerifyKeyBody = Type.Object({
 export type VerifyKeyBody = Static<typeof VerifyKeyBody>
 
 export const VerifyKeyReply = Type.Object({
-  valid: Type.Boolean({ description: 'Whether the request may go on.' }),
+  valid: Type.Boolean({ description: 'True if the key may be used for this request.' }),
   code: Type.Union(
     [
       Type.Literal('VALID'),
@@ -441,34 +501,40 @@ export const VerifyKeyReply = Type.Object({
       Type.Literal('INSUFFICIENT_PERMISSIONS'),
       Type.Literal('EXPIRED'),
     ],
-    { description: 'Why the key is valid or not.' },
+    { description: 'Outcome of the verification: `VALID`, or why the key was refused.' },
   ),
-  requestId: Type.String({ description: 'Names this request in logs.' }),
-  keyId: Type.Optional(Type.String({ description: 'Id of the key; absent when it is not found.' })),
-  name: Type.Optional(Type.String({ description: 'Of the key, for people.' })),
-  ownerId: Type.Optional(Type.String({ description: 'The identity’s externalId, else the key’s own.' })),
+  requestId: Type.String({ description: 'Id of this request, for logs and support.' }),
+  keyId: Type.Optional(Type.String({ description: 'Id of the key; absent with `NOT_FOUND`.' })),
+  name: Type.Optional(Type.String({ description: 'Display name of the key.' })),
+  ownerId: Type.Optional(
+    Type.String({ description: '`externalId` of the identity, else the `ownerId` stored with the key.' }),
+  ),
   meta: Type.Optional(Meta),
-  environment: Type.Optional(Type.String({ description: 'As given when it was made.' })),
+  environment: Type.Optional(
+    Type.String({ description: 'Environment label given when the key was created.' }),
+  ),
   expires: Type.Optional(
-    Type.Integer({ description: 'Unix milliseconds from which it is refused; absent = never.' }),
+    Type.Integer({ description: 'When the key expires, Unix milliseconds; absent = never.' }),
   ),
-  enabled: Type.Optional(Type.Boolean({ description: 'False: the key is refused.' })),
+  enabled: Type.Optional(Type.Boolean({ description: 'False = the key is refused.' })),
   permissions: Type.Optional(
-    Type.Array(Type.String(), { description: 'Slugs held directly and through roles.' }),
+    Type.Array(Type.String(), {
+      description: 'Slugs of the permissions that the key has, directly or through a role.',
+    }),
   ),
-  roles: Type.Optional(Type.Array(Type.String(), { description: 'Names.' })),
+  roles: Type.Optional(Type.Array(Type.String(), { description: 'Names of the key’s roles.' })),
   identity: Type.Optional(Identity),
   ratelimit: Type.Optional(
     Type.Object(
       {
         limit: Type.Integer({ description: 'Tokens allowed in a window.' }),
-        remaining: Type.Integer({ description: 'Tokens left in this window.' }),
+        remaining: Type.Integer({ description: 'Tokens left in the current window.' }),
         reset: Type.Integer({ description: 'When the window ends, Unix milliseconds.' }),
       },
-      { description: 'The limit that refused, else the first one counted.' },
+      { description: 'The rate limit that refused, else the first one that was checked.' },
     ),
   ),
-  remaining: Type.Optional(Type.Integer({ description: 'Credits left.' })),
+  remaining: Type.Optional(Type.Integer({ description: 'Credits left; absent = unlimited.' })),
 })
 export type VerifyKeyReply = Static<typeof VerifyKeyReply>
 
@@ -477,32 +543,29 @@ const Links = <T extends TSchema>(element: T, description: string) =>
 
 export const AttachPermissionsBody = Type.Object({
   keyId: KeyId,
-  permissions: Links(PermissionToAttach, 'The permissions; of `id`, `slug` and `name` one is required.'),
+  permissions: Links(PermissionToAttach, 'Permissions; each needs `id`, `slug` or `name`.'),
 })
 export type AttachPermissionsBody = Static<typeof AttachPermissionsBody>
 export const RemovePermissionsBody = Type.Object({
   keyId: KeyId,
-  permissions: Links(
-    Type.Object(PermissionReference),
-    'The permissions; one of `id`, `slug`, `name` is required.',
-  ),
+  permissions: Links(Type.Object(PermissionReference), 'Permissions; each needs `id`, `slug` or `name`.'),
 })
 export type RemovePermissionsBody = Static<typeof RemovePermissionsBody>
 export const AttachRolesBody = Type.Object({
   keyId: KeyId,
-  roles: Links(RoleToAttach, 'The roles; `id` or `name` is required.'),
+  roles: Links(RoleToAttach, 'Roles; each needs `id` or `name`.'),
 })
 export type AttachRolesBody = Static<typeof AttachRolesBody>
 export const RemoveRolesBody = Type.Object({
   keyId: KeyId,
-  roles: Links(Type.Object(RoleReference), 'The roles; `id` or `name` is required.'),
+  roles: Links(Type.Object(RoleReference), 'Roles; each needs `id` or `name`.'),
 })
 export type RemoveRolesBody = Static<typeof RemoveRolesBody>
 
 export const LinkedReply = Type.Array(
   Type.Object({
     id: Type.String({ description: 'Id of the permission or role.' }),
-    name: Type.String({ description: 'Its name.' }),
+    name: Type.String({ description: 'Name of the permission or role.' }),
   }),
 )
 export type LinkedReply = Static<typeof LinkedReply>

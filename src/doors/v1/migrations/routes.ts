@@ -12,7 +12,7 @@ export const migrationRoutes: Endpoint[] = [
     {
       input: CreateKeysBody,
       reply: CreateKeysReply,
-      summary: 'Import keys, all or none',
+      summary: 'Import existing keys, all or none',
       introduced: '2024-05-08',
       errors: ['NOT_FOUND', 'CONFLICT', 'PRECONDITION_FAILED'],
     },
@@ -23,7 +23,7 @@ export const migrationRoutes: Endpoint[] = [
     {
       input: EnqueueKeysBody,
       reply: EmptyReply,
-      summary: 'Import keys later',
+      summary: 'Enqueue existing keys for import',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
       status: 202,
     },

@@ -9,35 +9,44 @@ const ImportFields = {
         value: Type.String({
           maxLength: 256,
           description:
-            'SHA-256 of the key’s UTF-8 text. Stored as standard base64 with padding; hex, base64url and missing padding are turned into it.',
+            'SHA-256 of the key’s UTF-8 text, as base64, base64url or hex. Stored as standard base64 with padding.',
         }),
-        variant: Type.Literal('sha256_base64', { description: 'The only one there is.' }),
+        variant: Type.Literal('sha256_base64', { description: 'Kind of hash. Only this one is supported.' }),
       },
-      { description: 'The hash of the key; this or `plaintext`.' },
+      { description: 'Hash of the key. `hash` or `plaintext` is required.' },
     ),
   ),
   plaintext: Type.Optional(
     Type.String({
       maxLength: 4096,
       description:
-        'The key itself instead of its hash: it is then hashed here, and recoverable. Empty = not given.',
+        'The key itself, instead of its hash. Tollgate hashes it and also stores it encrypted, so that it is recoverable. An empty text counts as absent.',
     }),
   ),
   start: Type.Optional(
-    Type.String({ maxLength: 256, description: 'Visible beginning; default: the prefix and 4 characters.' }),
+    Type.String({
+      maxLength: 256,
+      description: 'First characters of the key, to recognise it by. Default: the prefix and 4 characters.',
+    }),
   ),
-  prefix: Type.Optional(Type.String({ maxLength: 8, description: 'Only for the default of `start`.' })),
+  prefix: Type.Optional(
+    Type.String({ maxLength: 8, description: 'Prefix of the key. Only used for the default of `start`.' }),
+  ),
   ...NewKeyFields,
 }
 
 export const CreateKeysBody = Type.Array(
   Type.Object({
-    apiId: Type.String({ maxLength: 256, description: 'The API the key belongs to.' }),
+    apiId: Type.String({ maxLength: 256, description: 'Id of the API that the key belongs to.' }),
     ...ImportFields,
     ratelimit: Type.Optional(
       Type.Object(
         {
-          limit: Type.Integer({ minimum: 1, maximum: COUNT_MAX, description: 'Verifications in a window.' }),
+          limit: Type.Integer({
+            minimum: 1,
+            maximum: COUNT_MAX,
+            description: 'Verifications allowed in a window.',
+          }),
           refillRate: Type.Integer({
             minimum: 1,
             maximum: COUNT_MAX,
@@ -56,10 +65,10 @@ export const CreateKeysBody = Type.Array(
             }),
           ),
           async: Type.Optional(
-            Type.Boolean({ default: false, description: 'No effect: limits of keys are always exact.' }),
+            Type.Boolean({ default: false, description: 'No effect: rate limits of keys are always exact.' }),
           ),
         },
-        { description: 'The limit that counts on every verification of the key.' },
+        { description: 'Rate limit that every verification of the key counts against.' },
       ),
     ),
   }),
@@ -67,16 +76,16 @@ export const CreateKeysBody = Type.Array(
 )
 export type CreateKeysBody = Static<typeof CreateKeysBody>
 export const CreateKeysReply = Type.Object({
-  keyIds: Type.Array(Type.String(), { description: 'In the order of the request.' }),
+  keyIds: Type.Array(Type.String(), { description: 'Ids of the new keys, in the order of the request.' }),
 })
 export type CreateKeysReply = Static<typeof CreateKeysReply>
 
 /** Here a window must last at least a second. */
 const QueuedElement = Type.Object({ ...ImportFields, ratelimit: Type.Optional(NewKeyRatelimit) })
 export const EnqueueKeysBody = Type.Object({
-  migrationId: Type.String({ minLength: 1, maxLength: 256, description: 'Your name of this migration.' }),
-  apiId: Type.String({ minLength: 1, maxLength: 256, description: 'The API the keys belong to.' }),
-  keys: Type.Array(QueuedElement, { maxItems: 100, description: 'The keys, at most 100 a call.' }),
+  migrationId: Type.String({ minLength: 1, maxLength: 256, description: 'Your name for this migration.' }),
+  apiId: Type.String({ minLength: 1, maxLength: 256, description: 'Id of the API that the keys belong to.' }),
+  keys: Type.Array(QueuedElement, { maxItems: 100, description: 'Keys to import, at most 100 per call.' }),
 })
 export type EnqueueKeysBody = Static<typeof EnqueueKeysBody>
 /** The type of an element in both endpoints. */

@@ -13,14 +13,14 @@ const Description = Type.String({
   maxLength: 256,
   pattern: '^(?:|[\\s\\S]{3,})$',
   errorMessage: 'String must contain at least 3 character(s)',
-  description: 'For people; 3 to 256 characters, or empty.',
+  description: 'Free text; 3 to 256 characters, or empty.',
 })
 const Id = (what: string, minLength: number) =>
   Type.String({ minLength, maxLength: 256, description: `Id of the ${what}.` })
 
 export const CreatePermissionBody = Type.Object({
-  name: Slug('For people; need not be unique.'),
-  slug: Type.Optional(Slug('What verifications ask for; unique in the workspace. Default: the name.')),
+  name: Slug('Display name; need not be unique.'),
+  slug: Type.Optional(Slug('Text that verifications ask for, unique in the workspace. Default: the name.')),
   description: Type.Optional(Description),
 })
 export type CreatePermissionBody = Static<typeof CreatePermissionBody>
@@ -35,16 +35,20 @@ export const GetPermissionQuery = Type.Object({ permissionId: Id('permission', 1
 export type GetPermissionQuery = Static<typeof GetPermissionQuery>
 export const PermissionReply = Type.Object({
   id: Type.String({ description: 'Id of the permission.' }),
-  name: Type.String({ description: 'For people.' }),
-  slug: Type.String({ description: 'What verifications ask for.' }),
-  description: Type.Optional(Type.String({ description: 'For people.' })),
+  name: Type.String({ description: 'Display name.' }),
+  slug: Type.String({ description: 'Text that verifications ask for, unique in the workspace.' }),
+  description: Type.Optional(Type.String({ description: 'Free text.' })),
 })
 export type PermissionReply = Static<typeof PermissionReply>
 export const ListPermissionsReply = Type.Array(PermissionReply)
 export type ListPermissionsReply = Static<typeof ListPermissionsReply>
 
 export const CreateRoleBody = Type.Object({
-  name: Type.String({ minLength: 3, maxLength: 256, description: 'Unique in the workspace.' }),
+  name: Type.String({
+    minLength: 3,
+    maxLength: 256,
+    description: 'Name of the role, unique in the workspace.',
+  }),
   description: Type.Optional(Description),
 })
 export type CreateRoleBody = Static<typeof CreateRoleBody>
@@ -57,8 +61,8 @@ export const GetRoleQuery = Type.Object({ roleId: Id('role', 1) })
 export type GetRoleQuery = Static<typeof GetRoleQuery>
 export const RoleReply = Type.Object({
   id: Type.String({ description: 'Id of the role.' }),
-  name: Type.String({ description: 'Unique in the workspace.' }),
-  description: Type.Optional(Type.String({ description: 'For people.' })),
+  name: Type.String({ description: 'Name of the role, unique in the workspace.' }),
+  description: Type.Optional(Type.String({ description: 'Free text.' })),
 })
 export type RoleReply = Static<typeof RoleReply>
 export const ListRolesReply = Type.Array(RoleReply)
@@ -72,7 +76,7 @@ export const SetRolePermissionsBody = Type.Object({
         Type.String({
           minLength: 3,
           maxLength: 256,
-          description: 'Id of the permission; wins over its slug.',
+          description: 'Id of the permission; if given, `slug` is ignored.',
         }),
       ),
       slug: Type.Optional(
@@ -81,18 +85,18 @@ export const SetRolePermissionsBody = Type.Object({
       create: Type.Optional(
         Type.Boolean({
           default: false,
-          description: 'Make the permission when there is none of that slug. Default false.',
+          description: 'Create the permission if it does not exist. Default false.',
         }),
       ),
     }),
-    { maxItems: 1000, description: 'All the role grants from now on; an empty list leaves it none.' },
+    { maxItems: 1000, description: 'Replaces the permissions of the role; an empty list removes all.' },
   ),
 })
 export type SetRolePermissionsBody = Static<typeof SetRolePermissionsBody>
 export const SetRolePermissionsReply = Type.Array(
   Type.Object({
     id: Type.String({ description: 'Id of the permission.' }),
-    name: Type.String({ description: 'For people.' }),
+    name: Type.String({ description: 'Display name.' }),
   }),
 )
 export type SetRolePermissionsReply = Static<typeof SetRolePermissionsReply>

@@ -49,7 +49,7 @@ export const ratelimitRoutes: Endpoint[] = [
     {
       input: MultiLimitBody,
       reply: MultiLimitReply,
-      summary: 'Many limits in one call',
+      summary: 'Check and consume many rate limits in one call',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
       isFastPath: true,
     },

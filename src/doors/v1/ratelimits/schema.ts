@@ -8,46 +8,50 @@ export const LimitBody = Type.Object({
       minLength: 1,
       maxLength: 512,
       default: 'default',
-      description: 'Groups limits; made on first use when the root key may. Default `default`.',
+      description:
+        'Namespace of the limit; default `default`. Created on first use if the root key may create namespaces.',
     }),
   ),
   identifier: Type.String({
     maxLength: 1024,
-    description: 'Who or what is limited: a user id, an address, anything.',
+    description: 'Who or what is limited: a user id, an IP address or any other text.',
   }),
   limit: Type.Integer({
     exclusiveMinimum: 0,
     maximum: COUNT_MAX,
-    description: 'Tokens allowed in a window. An override of the namespace beats it.',
+    description: 'Tokens allowed in a window, unless an override of the namespace sets another limit.',
   }),
   duration: Type.Integer({
     minimum: 1000,
     maximum: DURATION_MS_MAX,
     description:
-      'Length of the window in milliseconds. Windows are fixed and begin at multiples of it since the epoch.',
+      'Length of the window in milliseconds. Windows are fixed: they begin at multiples of this length since the Unix epoch.',
   }),
   cost: Type.Optional(
     Type.Integer({
       minimum: 0,
       maximum: COUNT_MAX,
       default: 1,
-      description: 'Tokens to take, default 1. More than are left: refused, nothing taken. 0 only looks.',
+      description:
+        'Cost: tokens to take, default 1. If fewer are left, the call is refused and takes none. 0 reads the limit without taking tokens.',
     }),
   ),
   async: Type.Optional(
     Type.Boolean({
       default: false,
       description:
-        'Answer at once from what is known here and count afterwards: faster, less exact. Default false.',
+        'True answers at once from a local estimate and counts afterwards: faster, less exact. Default false.',
     }),
   ),
-  meta: Type.Optional(Type.Record(Type.String(), Type.Unknown(), { description: 'Accepted, not stored.' })),
+  meta: Type.Optional(
+    Type.Record(Type.String(), Type.Unknown(), { description: 'No effect: accepted and not stored.' }),
+  ),
   resources: Type.Optional(
     Type.Array(
       Type.Object({
         type: Type.String({ maxLength: 256, description: 'Kind of resource.' }),
-        id: Type.String({ maxLength: 256, description: 'Your id of it.' }),
-        name: Type.Optional(Type.String({ maxLength: 256, description: 'For people.' })),
+        id: Type.String({ maxLength: 256, description: 'Your id of the resource.' }),
+        name: Type.Optional(Type.String({ maxLength: 256, description: 'Display name of the resource.' })),
         meta: Type.Optional(
           Type.Record(Type.String(), Type.Unknown(), { description: 'Free-form JSON object.' }),
         ),
@@ -55,7 +59,7 @@ export const LimitBody = Type.Object({
       {
         maxItems: 100,
         description:
-          'What is about to be accessed; the decision is then written to the audit log. At most 64 000 characters as JSON.',
+          'Resources that the call is about. If given, the decision is written to the audit log. At most 64 000 characters of JSON.',
       },
     ),
   ),
@@ -64,10 +68,10 @@ export type LimitBody = Static<typeof LimitBody>
 
 export const LimitReply = Type.Object({
   success: Type.Boolean({
-    description: 'Whether the request may go on. A refusal is an answer with status 200.',
+    description: 'True if the request may proceed. A refused call also has status 200.',
   }),
   limit: Type.Integer({ description: 'Tokens allowed in a window, after overrides.' }),
-  remaining: Type.Integer({ description: 'Tokens left in this window, never below 0.' }),
+  remaining: Type.Integer({ description: 'Tokens left in the current window, never below 0.' }),
   reset: Type.Integer({ description: 'When the window ends, Unix milliseconds.' }),
 })
 export type LimitReply = Static<typeof LimitReply>
@@ -76,24 +80,28 @@ export const MultiLimitBody = Type.Array(LimitBody, {
   minItems: 1,
   maxItems: 1000,
   description:
-    'Bodies of `ratelimits.limit`. One that is malformed refuses them all, and nothing is charged.',
+    'Up to 100 bodies of `ratelimits.limit`. If one is invalid, the whole call fails and no limit is charged.',
 })
 export type MultiLimitBody = Static<typeof MultiLimitBody>
 export const MultiLimitReply = Type.Array(LimitReply, {
-  description: 'One answer for each, in the same order.',
+  description: 'One result per body, in the same order.',
 })
 
 const NamespaceFields = {
   namespaceId: Type.Optional(
-    Type.String({ maxLength: 256, description: 'Wins over `namespaceName`; one of the two is required.' }),
+    Type.String({
+      maxLength: 256,
+      description:
+        'Id of the namespace. `namespaceId` or `namespaceName` is required; with both, `namespaceName` is ignored.',
+    }),
   ),
   namespaceName: Type.Optional(
-    Type.String({ maxLength: 512, description: 'The namespace as named in ratelimits.limit.' }),
+    Type.String({ maxLength: 512, description: 'Name of the namespace, as in `ratelimits.limit`.' }),
   ),
 }
 const Identifier = Type.String({
   maxLength: 1024,
-  description: 'Exactly as it was set; `*` stands for itself here.',
+  description: 'Identifier or pattern of the override, exactly as it was set. `*` is not a wildcard here.',
 })
 
 export const SetOverrideBody = Type.Object({
@@ -101,20 +109,20 @@ export const SetOverrideBody = Type.Object({
   identifier: Type.String({
     maxLength: 1024,
     description:
-      'Whom it is for: any identifier of ratelimits.limit. `*` matches any run of characters. An exact one beats patterns, a longer pattern a shorter one.',
+      'Identifier that the override applies to, or a pattern: `*` matches any characters. An exact identifier wins over patterns, and a longer pattern over a shorter one.',
   }),
   limit: Type.Integer({
     minimum: 0,
     maximum: COUNT_MAX,
-    description: 'Tokens allowed in a window, instead of what the caller asks for. 0 blocks.',
+    description: 'Tokens allowed in a window, instead of the `limit` in the call. 0 refuses every call.',
   }),
   duration: Type.Integer({
     minimum: 1000,
     maximum: DURATION_MS_MAX,
-    description: 'Length of the window in milliseconds, instead of what the caller asks for.',
+    description: 'Length of the window in milliseconds, instead of the `duration` in the call.',
   }),
   async: Type.Optional(
-    Type.Boolean({ default: false, description: 'Stored and returned, no effect. Default false.' }),
+    Type.Boolean({ default: false, description: 'No effect: stored and returned. Default false.' }),
   ),
 })
 export type SetOverrideBody = Static<typeof SetOverrideBody>
@@ -127,13 +135,15 @@ export const GetOverrideQuery = Type.Object({ ...NamespaceFields, identifier: Id
 export type GetOverrideQuery = Static<typeof GetOverrideQuery>
 const OverrideFields = {
   id: Type.String({ description: 'Id of the override.' }),
-  identifier: Type.String({ description: 'Whom it is for; `*` matches any run of characters.' }),
+  identifier: Type.String({
+    description: 'Identifier or pattern that the override applies to; `*` matches any characters.',
+  }),
   limit: Type.Integer({ description: 'Tokens allowed in a window.' }),
   duration: Type.Integer({ description: 'Length of the window in milliseconds.' }),
 }
 export const GetOverrideReply = Type.Object({
   ...OverrideFields,
-  async: Nullable(Type.Boolean(), 'As it was set; null = not given.'),
+  async: Nullable(Type.Boolean(), 'Value given to setOverride; null = none.'),
 })
 export type GetOverrideReply = Static<typeof GetOverrideReply>
 
@@ -143,9 +153,9 @@ export const ListOverridesReply = Type.Object({
   overrides: Type.Array(
     Type.Object({
       ...OverrideFields,
-      async: Type.Optional(Type.Boolean({ description: 'As it was set; absent = not given.' })),
+      async: Type.Optional(Type.Boolean({ description: 'Value given to setOverride; absent = none.' })),
     }),
-    { description: 'One page, oldest first.' },
+    { description: 'One page of the list, oldest first.' },
   ),
   ...PageReply,
 })
@@ -155,7 +165,11 @@ export const DeleteOverrideBody = Type.Object({ ...NamespaceFields, identifier: 
 export type DeleteOverrideBody = Static<typeof DeleteOverrideBody>
 
 export const CreateNamespaceBody = Type.Object({
-  name: Type.String({ minLength: 1, maxLength: 512, description: 'Unique in the workspace.' }),
+  name: Type.String({
+    minLength: 1,
+    maxLength: 512,
+    description: 'Name of the namespace, unique in the workspace.',
+  }),
 })
 export type CreateNamespaceBody = Static<typeof CreateNamespaceBody>
 export const CreateNamespaceReply = Type.Object({
@@ -169,15 +183,19 @@ export const ListNamespacesReply = Type.Object({
   namespaces: Type.Array(
     Type.Object({
       id: Type.String({ description: 'Id of the namespace.' }),
-      name: Type.String({ description: 'Unique in the workspace.' }),
+      name: Type.String({ description: 'Name of the namespace, unique in the workspace.' }),
     }),
-    { description: 'One page, oldest first.' },
+    { description: 'One page of the list, oldest first.' },
   ),
   ...PageReply,
 })
 export type ListNamespacesReply = Static<typeof ListNamespacesReply>
 
 export const DeleteNamespaceBody = Type.Object({
-  namespaceId: Type.String({ minLength: 1, maxLength: 256, description: 'From listNamespaces.' }),
+  namespaceId: Type.String({
+    minLength: 1,
+    maxLength: 256,
+    description: 'Id of the namespace, from ratelimits.listNamespaces.',
+  }),
 })
 export type DeleteNamespaceBody = Static<typeof DeleteNamespaceBody>

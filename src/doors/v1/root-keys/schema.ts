@@ -4,16 +4,17 @@ import { UnixMs } from '../unix-ms.ts'
 
 const Permissions = Type.Array(Type.String({ minLength: 1, maxLength: 512 }), {
   maxItems: 1000,
-  description: 'What the root key may do, as `<resource>.<id or *>.<action>`, or `*` for everything.',
+  description:
+    'Permissions of the root key, as `<resource>.<id or *>.<action>`. `*` allows everything in its workspace.',
 })
-const Name = Type.String({ minLength: 1, maxLength: 256, description: 'For people.' })
+const Name = Type.String({ minLength: 1, maxLength: 256, description: 'Display name of the root key.' })
 const Expires = UnixMs({
-  description: 'Unix milliseconds from which the root key is refused.',
+  description: 'When the root key expires, Unix milliseconds.',
 })
 const RootKeyId = Type.String({
   minLength: 1,
   maxLength: 256,
-  description: 'From createRootKey or listRootKeys.',
+  description: 'Id of the root key, from rootKeys.createRootKey or rootKeys.listRootKeys.',
 })
 
 export const CreateRootKeyBody = Type.Object({
@@ -22,23 +23,24 @@ export const CreateRootKeyBody = Type.Object({
   expires: Type.Optional(
     UnixMs({
       description:
-        'Unix milliseconds from which the root key is refused; no later than the one that makes it. Without it, as that one.',
+        'When the root key expires, Unix milliseconds. It cannot expire later than the root key that creates it, whose expiry is the default.',
     }),
   ),
   workspaceId: Type.Optional(
     Type.String({
       minLength: 1,
       maxLength: 256,
-      description: 'Another workspace, such as one that lost its root keys. Operator root keys only.',
+      description:
+        'Create the root key in another workspace, for example one that lost its root keys. Operator root keys only.',
     }),
   ),
 })
 export type CreateRootKeyBody = Static<typeof CreateRootKeyBody>
 export const CreateRootKeyReply = Type.Object({
-  rootKeyId: Type.String({ description: 'Names it in later calls; not secret.' }),
-  rootKey: Type.String({ description: 'The root key itself, shown once.' }),
+  rootKeyId: Type.String({ description: 'Id of the root key for later calls. Not secret.' }),
+  rootKey: Type.String({ description: 'The root key itself, returned only here. Only its hash is stored.' }),
   expires: Type.Optional(
-    Type.Integer({ description: 'Unix milliseconds from which it is refused; absent = never.' }),
+    Type.Integer({ description: 'When the root key expires, Unix milliseconds; absent = never.' }),
   ),
 })
 export type CreateRootKeyReply = Static<typeof CreateRootKeyReply>
@@ -46,7 +48,7 @@ export type CreateRootKeyReply = Static<typeof CreateRootKeyReply>
 export const ListRootKeysQuery = Type.Object({
   ...PageQuery,
   grantedBy: Type.Optional(
-    Type.String({ minLength: 1, maxLength: 256, description: 'Only those that this root key made.' }),
+    Type.String({ minLength: 1, maxLength: 256, description: 'Only root keys that this root key created.' }),
   ),
 })
 export type ListRootKeysQuery = Static<typeof ListRootKeysQuery>
@@ -54,16 +56,16 @@ export const ListRootKeysReply = Type.Object({
   rootKeys: Type.Array(
     Type.Object({
       id: Type.String({ description: 'Id of the root key.' }),
-      name: Type.Optional(Type.String({ description: 'For people.' })),
-      start: Type.String({ description: 'The visible beginning of the root key.' }),
-      permissions: Type.Array(Type.String(), { description: 'What it may do.' }),
-      enabled: Type.Boolean({ description: 'False: it is refused.' }),
+      name: Type.Optional(Type.String({ description: 'Display name.' })),
+      start: Type.String({ description: 'The first characters of the root key, to recognise it by.' }),
+      permissions: Type.Array(Type.String(), { description: 'Permissions of the root key.' }),
+      enabled: Type.Boolean({ description: 'False = the root key is refused.' }),
       expires: Type.Optional(
-        Type.Integer({ description: 'Unix milliseconds from which it is refused; absent = never.' }),
+        Type.Integer({ description: 'When the root key expires, Unix milliseconds; absent = never.' }),
       ),
-      createdAt: Type.Integer({ description: 'Unix milliseconds.' }),
+      createdAt: Type.Integer({ description: 'When it was created, Unix milliseconds.' }),
     }),
-    { description: 'One page, oldest first.' },
+    { description: 'One page of the list, oldest first.' },
   ),
   ...PageReply,
 })
@@ -71,20 +73,20 @@ export type ListRootKeysReply = Static<typeof ListRootKeysReply>
 
 export const UpdateRootKeyBody = Type.Object({
   rootKeyId: RootKeyId,
-  name: Type.Optional(Nullable(Name, 'Null clears it.')),
+  name: Type.Optional(Nullable(Name, 'Display name of the root key; null clears it.')),
   permissions: Type.Optional(Permissions),
-  enabled: Type.Optional(Type.Boolean({ description: 'False refuses the root key.' })),
+  enabled: Type.Optional(Type.Boolean({ description: 'False refuses the root key; true accepts it again.' })),
   expires: Type.Optional(
     Nullable(
       Expires,
-      'Null = never. An earlier end is also that of the root keys it made, and of those that they made.',
+      'When the root key expires, Unix milliseconds; null = never. An earlier expiry also applies to every root key that descends from this one in the same workspace.',
     ),
   ),
   granted: Type.Optional(
     Type.Boolean({
       default: false,
       description:
-        'With `enabled: false`: also disable the root keys it made, and those that they made. Default false.',
+        'With `enabled: false`: also disable every root key that descends from this one. Default false.',
     }),
   ),
 })
@@ -95,7 +97,8 @@ export const DeleteRootKeyBody = Type.Object({
   granted: Type.Optional(
     Type.Boolean({
       default: false,
-      description: 'Also delete the root keys it made, and those that they made. Default false.',
+      description:
+        'Also delete every root key that descends from this one: those it created, and those that they created. Default false.',
     }),
   ),
 })
