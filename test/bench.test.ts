@@ -12,7 +12,7 @@ setDefaultTimeout(2 * SLOW_MS)
 const EMBEDDED = ['import-keys.bench.ts', 'window-table.bench.ts']
 
 /** Each benchmark checks its own answers and fails when one is wrong; tiny, so that none can rot unnoticed. */
-describe('the benchmark runs, and its answers are right:', () => {
+describe('the benchmark runs, and its results are checked:', () => {
   const folder = `${import.meta.dir}/../bench`
   const files = readdirSync(folder).filter((name) => name.endsWith('.bench.ts'))
   for (const file of files)
@@ -45,7 +45,7 @@ describe('the paced load', () => {
     rate,
   })
 
-  test('counts what a slow server made late, and what was due while it stood still', async () => {
+  test('counts answers of a slow server as late, and calls that were due while it stood still', async () => {
     let calls = 0
     await using server = Bun.serve({
       port: 0,
@@ -62,8 +62,8 @@ describe('the paced load', () => {
   })
 })
 
-describe('the turns of those that are measured', () => {
-  test('let one answer while the others stand still, and all of them afterwards', async () => {
+describe('taking turns in a measurement', () => {
+  test('lets one server answer while the others stand still, and all of them afterwards', async () => {
     const script = [`${import.meta.dir}/../bench/baselines/bun-serve.ts`]
     await using one = await startTarget('one', script)
     await using other = await startTarget('other', script)

@@ -222,7 +222,7 @@ test('imports go down the tiers only, and sideways where the tables allow it', (
  * What an operation takes and gives are plain values and an actor: the shape of a body is each dialect's own, and so is who is
  * asked first. The tiers keep it from importing a door.
  */
-test('operations know neither a wire schema nor the call that came', () => {
+test('operations know neither a wire schema nor the call', () => {
   const schemas = found.packages.filter(
     ({ file, name }) => roomOf(file) === 'api' && name.startsWith('@sinclair/typebox'),
   )
@@ -315,7 +315,7 @@ test('no comment is longer than fourteen lines', async () => {
 })
 
 /** A link to a decision leads to one. */
-test('every decision that is named is there', async () => {
+test('every decision that is named exists', async () => {
   const decisions = readdirSync(join(root, 'docs/decisions')).map((name) => name.slice(0, 4))
   const wrong: string[] = []
   for (const file of found.files) {
@@ -339,7 +339,7 @@ test('a cast or non-null assertion carries its reason on the same line', () => {
 })
 
 /** Bun gives a test 5 s, and nothing but the file itself can change that; a busy machine takes longer for a start. */
-test('a test file that starts a server or a database says how long it may take', () => {
+test('a test file that starts a server or a database sets its own timeout', () => {
   const starters = ['test/support/server.ts', 'test/support/database.ts']
   const files = found.imports.filter(({ from, to }) => from.endsWith('.test.ts') && starters.includes(to))
   const missing = files.filter(({ from }) => !found.timeouts.has(from))

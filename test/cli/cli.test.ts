@@ -67,7 +67,7 @@ async function json(rootKey: string, words: string[], code = 0) {
   return JSON.parse(result.out)
 }
 
-describe('a usage error ends with 2, one line that says what is wrong, and one hint', () => {
+describe('a usage error ends with status 2, one line with the problem, and one hint', () => {
   const helpOf = (command: string) => `tollgate help ${command} shows how it is used`
   const cases: [string, string[], string, string?][] = [
     [
@@ -240,7 +240,7 @@ describe('a usage error ends with 2, one line that says what is wrong, and one h
   })
 })
 
-test('--help names every command, and each one its options', async () => {
+test('--help lists every command, and the help of a command all its options', async () => {
   const { out, code } = await run('', ['--help'])
   expect(code).toBe(0)
   for (const name of ['serve', 'migrate', 'root-key create', 'key revoke', 'import', 'vault reseal', 'bench'])
@@ -258,7 +258,7 @@ test('--help names every command, and each one its options', async () => {
   })
 })
 
-test('a refusal, a server that is not there and a wrong variable end with 1, one line and one hint', async () => {
+test('a refusal, an unreachable server and a wrong variable end with status 1, one line and one hint', async () => {
   const refused = await run('not-a-root-key-at-all', ['api', 'list'])
   expect(refused).toMatchObject({ code: 1, out: '' })
   expect(refused.err).toMatch(
@@ -309,7 +309,7 @@ test('a refusal, a server that is not there and a wrong variable end with 1, one
   expect(wrong).toMatchObject({ code: 1, err: expect.stringContaining('TOLLGATE_URL is "nowhere"') })
 })
 
-test('workspaces, root keys, APIs and keys, from making to revoking', async () => {
+test('workspaces, root keys, APIs and keys can be created, used and revoked', async () => {
   const { workspaceId, rootKey } = await json(OPERATOR_KEY, [
     'workspace',
     'create',
@@ -353,7 +353,7 @@ test('workspaces, root keys, APIs and keys, from making to revoking', async () =
   expect(await json('', ['key', 'verify', key.key], 1)).toMatchObject({ code: 'NOT_FOUND' })
 })
 
-test('the operator makes a root key for a workspace that lost its own, and revokes one with those it made', async () => {
+test('an operator creates a root key for a workspace that has lost its own, and revokes one with those it created', async () => {
   const { workspaceId, rootKey, rootKeyId } = await server.workspace()
   await json(rootKey, ['root-key', 'delete', '--id', rootKeyId])
   expect(await run(rootKey, ['api', 'list'])).toMatchObject({ code: 1 })
@@ -375,7 +375,7 @@ test('the operator makes a root key for a workspace that lost its own, and revok
   expect((await run(granted.rootKey, ['api', 'list'])).err).toContain('UNAUTHORIZED')
 })
 
-test('limit ends with 1 when it refuses, and usage shows what was decided', async () => {
+test('limit ends with status 1 when it refuses, and usage shows the decisions', async () => {
   const { rootKey } = await server.workspace()
   const words = ['limit', 'user_1', '--namespace', 'cli', '--limit', '1', '--duration', '86400000']
   expect(await json(rootKey, words)).toMatchObject({ success: true, remaining: 0 })
@@ -395,7 +395,7 @@ test('limit ends with 1 when it refuses, and usage shows what was decided', asyn
   expect(await run(rootKey, ['usage', '--api', apiId, '--hours', '2'])).toMatchObject({ code: 0 })
 })
 
-test('a reader that has seen enough is no failure', async () => {
+test('a reader that closes the pipe early is not an error', async () => {
   const piped = Bun.spawn(
     ['bash', '-c', 'set -o pipefail; "$@" | true', 'bash', process.execPath, MAIN, 'api', 'list'],
     {
@@ -408,7 +408,7 @@ test('a reader that has seen enough is no failure', async () => {
   expect({ code: await piped.exited, err }).toEqual({ code: 0, err: '' })
 })
 
-test('without TOLLGATE_URL it asks the server that these variables would start here', async () => {
+test('without TOLLGATE_URL the server that these variables would start here is called', async () => {
   const { hostname, port } = new URL(server.url)
   const health = (env: Record<string, string>) => run('', ['health'], { TOLLGATE_URL: '', ...env })
   expect(await health({ HOST: hostname, PORT: port })).toEqual({ code: 0, out: 'ready\n', err: '' })
@@ -430,7 +430,7 @@ test('without TOLLGATE_URL it asks the server that these variables would start h
 })
 
 /** A `TOLLGATE_URL` with a slip of the pen, or somebody else's, must not be told who the operator is here. */
-test('the generated root key is sent to a server of this machine alone', async () => {
+test('the generated root key is sent only to a server on this machine', async () => {
   const asked: (string | null)[] = []
   const elsewhere = Bun.serve({
     hostname: '127.0.0.1',
@@ -455,7 +455,7 @@ test('the generated root key is sent to a server of this machine alone', async (
 })
 
 /** As an image of a company has it: every request leaves through its proxy, which knows nothing of this machine. */
-describe('a proxy of the environment is never asked for a server on this machine', () => {
+describe('a proxy from the environment is never used for a server on this machine', () => {
   // Nobody listens on port 9.
   const proxies = ['HTTP_PROXY', 'http_proxy', 'ALL_PROXY', 'all_proxy', 'HTTPS_PROXY'].flatMap((name) => [
     { [name]: 'http://127.0.0.1:9' },
@@ -465,7 +465,7 @@ describe('a proxy of the environment is never asked for a server on this machine
     expect(await runProcess('', ['health'], proxy)).toEqual({ code: 0, out: 'ready\n', err: '' })
   })
 
-  test('whatever the command, and however the machine is written', async () => {
+  test('for any command and any spelling of this machine’s address', async () => {
     const proxy = { HTTP_PROXY: 'http://127.0.0.1:9', ALL_PROXY: 'http://127.0.0.1:9' }
     const { port } = new URL(server.url)
     const { rootKey } = await server.workspace()
@@ -485,7 +485,7 @@ describe('a proxy of the environment is never asked for a server on this machine
   })
 })
 
-describe('the root key need not be on the command line', () => {
+describe('the root key can be given outside the command line', () => {
   let workspace: TestWorkspace
   let path: string
   beforeAll(async () => {
@@ -496,7 +496,7 @@ describe('the root key need not be on the command line', () => {
   })
   const mine = expect.stringMatching(/^id +name\napi_\w+ +mine\n$/)
 
-  test('a file, or stdin, goes before the environment', async () => {
+  test('in a file or on stdin, which come before the environment', async () => {
     const words = ['api', 'list', '--root-key-file']
     for (const rootKey of ['', OPERATOR_KEY]) {
       expect(await run(rootKey, [...words, path])).toEqual({ code: 0, out: mine, err: '' })
@@ -508,7 +508,7 @@ describe('the root key need not be on the command line', () => {
     }
   })
 
-  test('what holds none is named, and never shown', async () => {
+  test('and an input without a root key is named but never shown', async () => {
     const wrong = join(folder, 'no-root-key')
     writeFileSync(wrong, 'secret text of another file')
     const refused = await run('', ['api', 'list', '--root-key-file', wrong])
@@ -529,7 +529,7 @@ describe('the root key need not be on the command line', () => {
     })
   })
 
-  test('every command that calls a server takes it and says so', async () => {
+  test('in every command that calls a server, as its help says', async () => {
     const overview = (await run('', ['--help'])).out
     const names = [...overview.matchAll(/^ {2}([a-z][a-z -]*?) {2}/gm)].map(([, name = '']) => name)
     expect(names.length).toBeGreaterThan(10)
@@ -543,7 +543,7 @@ describe('the root key need not be on the command line', () => {
   })
 })
 
-test('serve --json writes nothing but JSON', async () => {
+test('serve --json writes only JSON', async () => {
   await using database = await openTestDatabase()
   const child = spawn('', ['serve', '--json'], {
     PORT: '0',
@@ -584,7 +584,7 @@ test('serve --json writes nothing but JSON', async () => {
   })
 })
 
-test('identity erase and key erase want --yes where nobody can be asked, and say what is left', async () => {
+test('identity erase and key erase require --yes when nobody can be asked, and say what is left to do', async () => {
   const workspace = await server.workspace()
   const { apiId } = await workspace.post('apis.createApi', { name: 'erased' })
   const make = async (externalId: string) => await workspace.post('keys.createKey', { apiId, externalId })
@@ -611,7 +611,7 @@ test('identity erase and key erase want --yes where nobody can be asked, and say
   expect(unknown).toMatchObject({ code: 1, err: expect.stringContaining('404') })
 })
 
-test('bench counts what it asked', async () => {
+test('bench reports as many calls as it made', async () => {
   const { rootKey } = await server.workspace()
   const result = await json(rootKey, ['bench', '--seconds', '1', '--connections', '4'])
   expect(result.requests).toBeGreaterThan(10)
@@ -625,7 +625,7 @@ describe('import', () => {
     (await workspace.get('apis.listKeys', { apiId, limit: 1 })).total
   const valid = async (key: string) => (await server.post('keys.verifyKey', { key })).body
 
-  test('takes a CSV with quotes, tells refused lines, and does not make a key twice', async () => {
+  test('accepts a CSV with quotes, reports refused lines, and does not create a key twice', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'keys.csv')
@@ -669,7 +669,7 @@ describe('import', () => {
   })
 
   /** The point of the progress file: a million keys must not begin anew because a laptop was closed. */
-  test('killed in the middle and run again, it loses no key and doubles none', async () => {
+  test('killed in the middle and run again, it neither loses nor doubles a key', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'many.ndjson')
@@ -697,7 +697,7 @@ describe('import', () => {
   })
 
   /** The example of finding 7.1: one line was named, three were gone. */
-  test('every line of a file with stray quotes is imported or named, and the counts add up', async () => {
+  test('every line of a file with stray quotes is imported or reported, and the counts add up', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'quotes.csv')
@@ -734,7 +734,7 @@ describe('import', () => {
   })
 
   /** The example of finding 7.2: it said "imported 1", and no such key was ever found. */
-  test('a hash in hex is found by its key; what is no SHA-256 is refused and not repeated', async () => {
+  test('a hash in hex is found by its key; a text that is not SHA-256 is refused and not repeated', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'hex.csv')
@@ -753,7 +753,7 @@ describe('import', () => {
   })
 
   /** As a person sees it: in a terminal of their own, with Ctrl-C under their thumb. */
-  test('a terminal sees a bar that fills; Ctrl-C says where it stopped, and it goes on from there', async () => {
+  test('on a terminal a bar fills; Ctrl-C prints where it stopped, and the next run continues there', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'bar.ndjson')
@@ -799,7 +799,7 @@ describe('import', () => {
   })
 
   /** Days ahead, and once more when the switch is made: the second time must not take longer. */
-  test('a second import of a file that has grown asks twice a hundred keys at most', async () => {
+  test('a second import of a file that has grown makes at most two calls for each hundred keys', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'grown.ndjson')
@@ -825,7 +825,7 @@ describe('import', () => {
     expect(await totalOf(workspace, apiId)).toBe(500)
   })
 
-  test('whoever reads the output sees no bar', async () => {
+  test('without a terminal no bar is shown', async () => {
     const workspace = await server.workspace()
     const path = join(folder, 'piped.ndjson')
     writeFileSync(path, JSON.stringify({ plaintext: 'piped-key' }))
@@ -844,7 +844,7 @@ describe('import', () => {
     })
   })
 
-  test('a CSV of a spreadsheet, with a byte order mark and JSON in cells, is read as meant', async () => {
+  test('a spreadsheet’s CSV with a byte order mark and JSON in cells is read correctly', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'sheet.csv')
@@ -866,7 +866,7 @@ describe('import', () => {
   })
 
   /** An empty first cell was read again and again, until memory ended. */
-  test('a row whose first cell is empty is read as the others, as is a head, and a row cut short is refused', async () => {
+  test('rows and heads whose first cell is empty are read correctly, and a row with too few cells is refused', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'first-empty.csv')
@@ -904,7 +904,7 @@ describe('import', () => {
     expect(err).toStartWith('column "" is unknown')
   })
 
-  test('a file that is no such table is refused in one line, before a key is made', async () => {
+  test('a file that is not such a table is refused in one line, before a key is created', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'wrong.csv')
@@ -925,7 +925,7 @@ describe('import', () => {
   })
 
   /** The progress of a first try elsewhere would leave out the keys it had sent there. */
-  test('what was begun for another API or file begins anew', async () => {
+  test('progress for another API or file is ignored', async () => {
     const workspace = await server.workspace()
     const [first, second] = [await makeApi(workspace), await makeApi(workspace)]
     const path = join(folder, 'moved.ndjson')
@@ -947,7 +947,7 @@ describe('import', () => {
     expect(existsSync(`${path}.progress`)).toBe(false)
   })
 
-  test('a root key that may not is no fault of the lines', async () => {
+  test('a root key without the right ends the import, and no line is reported as refused', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const path = join(folder, 'denied.ndjson')

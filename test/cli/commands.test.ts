@@ -51,7 +51,7 @@ async function openTerminal() {
 }
 
 describe('keys', () => {
-  test('list goes through every page, or as far as it is told, and finds those of one identity', async () => {
+  test('list reads every page, or as many keys as wanted, and filters by identity', async () => {
     const { workspace, json, text, run } = await openTerminal()
     const { apiId } = await workspace.post('apis.createApi', { name: 'listed' })
     const keys = Array.from({ length: 230 }, (_, index) => ({
@@ -73,7 +73,7 @@ describe('keys', () => {
     expect((await run(['key', 'list', '--api', 'api_none'])).err).toStartWith('404 NOT_FOUND')
   })
 
-  test('create and update take times, rates and refills as people write them; never, none and empty clear', async () => {
+  test('create and update take times, rates and refills in people’s formats; never, none and empty clear', async () => {
     const { json, text, workspace } = await openTerminal()
     const { apiId } = await workspace.post('apis.createApi', { name: 'written' })
     await text('permission', 'create', 'documents.read')
@@ -140,7 +140,7 @@ describe('keys', () => {
     })
   })
 
-  test('a number of milliseconds stays one, as in scripts of before', async () => {
+  test('a plain number is milliseconds, as in older scripts', async () => {
     const { json, workspace } = await openTerminal()
     const { apiId } = await workspace.post('apis.createApi', { name: 'numbers' })
     const { keyId } = await json('key', 'create', '--api', apiId, '--expires', '1893456000000')
@@ -148,7 +148,7 @@ describe('keys', () => {
   })
 })
 
-test('APIs are made, shown, changed and deleted', async () => {
+test('APIs are created, shown, changed and deleted', async () => {
   const { json, text, run } = await openTerminal()
   const { apiId } = await json('api', 'create', 'one of mine')
   expect(await text('api', 'get', apiId)).toMatch(/^name +one of mine$/m)
@@ -174,7 +174,7 @@ test('APIs are made, shown, changed and deleted', async () => {
   expect(await json('api', 'list')).toEqual([])
 })
 
-test('identities are made, shown, changed and deleted by external id, or by id', async () => {
+test('identities are created, shown, changed and deleted by external id, or by id', async () => {
   const { json, text, run } = await openTerminal()
   const words = [
     'user_1',
@@ -205,7 +205,7 @@ test('identities are made, shown, changed and deleted by external id, or by id',
   expect(await json('identity', 'list')).toEqual([])
 })
 
-test('permissions and roles are known by slug and name, or by id', async () => {
+test('permissions and roles are found by slug and name, or by id', async () => {
   const { json, text, run } = await openTerminal()
   const { permissionId } = await json('permission', 'create', 'documents.read', '--description', 'May read')
   expect(await json('permission', 'get', 'documents.read')).toMatchObject({
@@ -240,7 +240,7 @@ test('permissions and roles are known by slug and name, or by id', async () => {
   })
 })
 
-test('namespaces and their overrides are known by name, or by id', async () => {
+test('namespaces and their overrides are found by name, or by id', async () => {
   const { json, text, run } = await openTerminal()
   const { namespaceId } = await json('namespace', 'create', 'emails')
   expect((await run(['namespace', 'create', 'emails'])).err).toStartWith('409 ')
@@ -262,7 +262,7 @@ test('namespaces and their overrides are known by name, or by id', async () => {
   expect(await json('namespace', 'list')).toEqual([])
 })
 
-test('the audit log is read by time, event, root key and resource', async () => {
+test('the audit log is filtered by time, event, root key and resource', async () => {
   const { json, text, workspace } = await openTerminal()
   const { apiId } = await json('api', 'create', 'audited')
   const { keyId } = await json('key', 'create', '--api', apiId)
@@ -281,7 +281,7 @@ test('the audit log is read by time, event, root key and resource', async () => 
   )
 })
 
-test('usage counts from a time on, by hour, day or month, of some keys or identifiers alone', async () => {
+test('usage is counted from a time on, by hour, day or month, for some keys or identifiers only', async () => {
   const { json, text, run } = await openTerminal()
   const { apiId } = await json('api', 'create', 'counted')
   const [first, second] = [
@@ -302,7 +302,7 @@ test('usage counts from a time on, by hour, day or month, of some keys or identi
   expect(await run(['usage', '--namespace', 'a', '--key', 'b'])).toMatchObject({ code: 2 })
 })
 
-test('root-key create says what the root key may do, also when that is nothing', async () => {
+test('root-key create shows the permissions of the root key, even when it has none', async () => {
   const { run, json } = await openTerminal()
   const { out } = await run(['root-key', 'create'])
   const [, id = ''] =
@@ -334,7 +334,7 @@ test('the operator renames, bounds and disables a workspace', async () => {
   expect(await run(['workspace', 'list'])).toMatchObject({ code: 1 })
 })
 
-test('--url goes before TOLLGATE_URL, and options of every command may stand before it', async () => {
+test('--url comes before TOLLGATE_URL, and common options may precede the command', async () => {
   const { workspace } = await openTerminal()
   const env = { TOLLGATE_URL: 'http://127.0.0.1:1', TOLLGATE_ROOT_KEY: workspace.rootKey }
   expect(await runHere(['api', 'list'], { env })).toMatchObject({
@@ -349,7 +349,7 @@ test('--url goes before TOLLGATE_URL, and options of every command may stand bef
     expect(await runHere(words, { env })).toMatchObject({ code: 0, err: '' })
 })
 
-describe('why no answer came is told in our words, and never with a secret', () => {
+describe('the reason for a missing answer is in Tollgate’s words, without a secret', () => {
   const answering = (answer: () => Response) => Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: answer })
   const outcomes = async (url: string) => {
     const env = { TOLLGATE_ROOT_KEY: 'tollgate_secret_of_mine' }
@@ -373,7 +373,7 @@ describe('why no answer came is told in our words, and never with a secret', () 
     else expect(await runHere(['api', 'list', '--url', url])).toMatchObject({ code: 2 })
   })
 
-  test('what answers is no Tollgate, or speaks no TLS', async () => {
+  test('when the other end is not Tollgate, or has no TLS', async () => {
     await using page = answering(() => new Response('<html>secret', { status: 502 }))
     expect(await outcomes(page.url.origin)).toContain('what answers there is not Tollgate')
     expect(await outcomes(page.url.origin.replace('http:', 'https:'))).toContain('does not speak TLS')
@@ -382,7 +382,7 @@ describe('why no answer came is told in our words, and never with a secret', () 
   })
 })
 
-describe.skipIf(Bun.which('openssl') === null)('a certificate that is not trusted is told as such', () => {
+describe.skipIf(Bun.which('openssl') === null)('an untrusted certificate is reported as such', () => {
   test('with the way to trust its authority', async () => {
     const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')]
     const made = Bun.spawnSync(
@@ -417,7 +417,7 @@ describe.skipIf(Bun.which('openssl') === null)('a certificate that is not truste
 })
 
 /** What a reader copies must work; and so every command is run here once. */
-describe('the example of each help works', () => {
+describe('the example in each help text works', () => {
   /** The words as a shell reads them, and the file that is piped in. */
   function wordsOf(example: string): { words: string[]; file: string | null } {
     const words = [...example.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(
@@ -484,7 +484,7 @@ describe('the example of each help works', () => {
       )
     })
 
-  test('serve is the one that is run elsewhere, and what it says is what starts it', () => {
+  test('serve is not run here, and its example is the command that starts it', () => {
     expect(COMMANDS.find(({ name }) => name === 'serve')?.example).toBe('serve')
   })
 })

@@ -43,7 +43,7 @@ async function doctor(env: Record<string, string>) {
   return { isWell, of }
 }
 
-test('an installation with nothing wrong is well, and nothing is made by looking', async () => {
+test('a correct installation has no findings, and the check creates nothing', async () => {
   const env = { PORT: String(await freePort()), TOLLGATE_DATA_DIR: join(folder, 'new') }
   const { isWell, of } = await doctor(env)
   expect(isWell).toBe(true)
@@ -56,7 +56,7 @@ test('an installation with nothing wrong is well, and nothing is made by looking
   expect(out).toContain('no problems')
 })
 
-test('a running server is found by TOLLGATE_URL, or where HOST and PORT would have it', async () => {
+test('a running server is found by TOLLGATE_URL, or at HOST and PORT', async () => {
   for (const env of [{ TOLLGATE_URL: server.url }, { PORT: new URL(server.url).port }]) {
     const { isWell, of } = await doctor({ ...env, TOLLGATE_DATA_DIR: server.server.deps.config.dataDir })
     expect(isWell).toBe(true)
@@ -64,7 +64,7 @@ test('a running server is found by TOLLGATE_URL, or where HOST and PORT would ha
   }
 })
 
-test('a port that another program has is a problem', async () => {
+test('a port used by another program is a problem', async () => {
   for (const answer of [() => new Response('hello'), () => Response.json({ hello: 1 })]) {
     await using other = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: answer })
     const { of } = await doctor({ PORT: String(other.port) })
@@ -74,7 +74,7 @@ test('a port that another program has is a problem', async () => {
   expect(of('server')).toMatchObject([{ status: 'problem', text: expect.stringContaining('set HOST') }])
 })
 
-test('a variable that cannot be used, or is misspelt, is named', async () => {
+test('an unusable or misspelt variable is named', async () => {
   const wrong = await doctor({ TOLLGATE_FLUSH_MS: 'soon', TOLLGATE_SOKET: '/x' })
   expect(wrong.of('configuration')).toMatchObject([
     { status: 'warning', text: expect.stringContaining('TOLLGATE_SOCKET') },
@@ -90,14 +90,14 @@ test('a variable that cannot be used, or is misspelt, is named', async () => {
   expect(secret.out).not.toContain('SECRET')
 })
 
-test('a data dir that cannot be written is a problem', async () => {
+test('a data directory that cannot be written is a problem', async () => {
   const file = join(folder, 'file')
   writeFileSync(file, '')
   for (const path of [file, join(file, 'below')])
     expect((await doctor({ TOLLGATE_DATA_DIR: path })).of('data dir')).toMatchObject([{ status: 'problem' }])
 })
 
-test('too few open files are a warning that counts', async () => {
+test('too few open files are a warning with the numbers', async () => {
   const { of } = await doctor({ TOLLGATE_CONNECTIONS_MAX: '1000000', PORT: String(await freePort()) })
   const [found] = of('open files')
   // Told by Linux alone.
@@ -105,7 +105,7 @@ test('too few open files are a warning that counts', async () => {
 })
 
 test.skipIf(TEST_DATABASE_URL === null)(
-  'a Postgres is looked at, and one that is away is a problem',
+  'a Postgres is checked, and an unreachable one is a problem',
   async () => {
     const found = await doctor({ DATABASE_URL: TEST_DATABASE_URL ?? '', PORT: String(await freePort()) })
     expect(found.isWell).toBe(true)
@@ -114,7 +114,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
   },
 )
 
-test('a Postgres that is away is a problem', async () => {
+test('an unreachable Postgres is a problem', async () => {
   const { isWell, of } = await doctor({ DATABASE_URL: 'postgres://u@127.0.0.1:1/db' })
   expect(isWell).toBe(false)
   expect(of('connection')[0]?.text).toContain('nothing listens at 127.0.0.1:1')

@@ -18,20 +18,20 @@ setDefaultTimeout(SLOW_MS)
 const told = (cause: unknown, isJson = false) =>
   failureText(failureOf(cause, { command: 'key get', listCommand: 'key list' }), { isJson })
 
-test('whatever code the server refuses with, there is one line and one hint', () => {
+test('for every error code of the server there is one line and one hint', () => {
   for (const code of Object.keys(ALL_ERRORS)) {
     const cause = new CallError(`400 ${code}: refused`, { status: 400, code, requestId: 'req_1' })
     expect(told(cause)).toMatch(/^400 \w+: refused \(request req_1\)\nhint: [^\n]+\n$/)
   }
 })
 
-test('a message of the server stays one line, and cannot move the cursor', () => {
+test('a message of the server stays on one line, and cannot move the cursor', () => {
   const cause = new CallError('400 BAD_REQUEST: two\nlines \x1b[2J', { status: 400, code: 'BAD_REQUEST' })
   expect(told(cause)).toStartWith('400 BAD_REQUEST: two\\u000alines \\u001b[2J\nhint: ')
   expect(JSON.parse(told(cause, true)).error.message).toBe(cause.message)
 })
 
-test('a bug takes one line that says where it is, and no stack', () => {
+test('a bug is one line with its place in the source, without a stack', () => {
   const text = told(new TypeError('undefined is not a function'))
   expect(text).toStartWith(
     'a bug of Tollgate: TypeError: undefined is not a function\nhint: report it with this place: ',
@@ -41,7 +41,7 @@ test('a bug takes one line that says where it is, and no stack', () => {
 })
 
 /** A command line that is typed wrongly must never look like a bug, and never say what it was given. */
-test('any words are read, or refused as a usage error that repeats no word of them', () => {
+test('any words are parsed, or refused as a usage error that repeats none of them', () => {
   const optionsOf = ({ options = {} }: Command) => Object.keys(options)
   const names = [...new Set(['url', 'root-key-file', 'json', ...COMMANDS.flatMap(optionsOf)])]
   const word = fc.oneof(
@@ -63,7 +63,7 @@ test('any words are read, or refused as a usage error that repeats no word of th
   )
 })
 
-describe('in a process whose runtime fails', () => {
+describe('in a process that hits a bug', () => {
   const MAIN = join(import.meta.dir, '../../src/main.ts')
 
   async function failing(words: string[]) {
@@ -86,7 +86,7 @@ describe('in a process whose runtime fails', () => {
     }
   }
 
-  test('a command ends with 1 and names the place', async () => {
+  test('a command ends with status 1 and names the place', async () => {
     expect(await failing(['api', 'list'])).toEqual({
       code: 1,
       out: '',
@@ -96,7 +96,7 @@ describe('in a process whose runtime fails', () => {
     })
   })
 
-  test('a start logs the bug with its stack, and ends with 1', async () => {
+  test('a start logs the stack, and ends with status 1', async () => {
     const { code, out, err } = await failing(['serve', '--json'])
     expect({ code, out }).toEqual({ code: 1, out: '' })
     expect(JSON.parse(err)).toMatchObject({

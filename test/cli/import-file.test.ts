@@ -34,7 +34,7 @@ const reasonsOf = (records: ImportRecord[]) =>
   records.flatMap((record) => ('problem' in record ? [`${record.line}: ${record.problem}`] : []))
 
 describe('a quote opens only at the start of a cell, and no line is lost', () => {
-  test('inches in names are inches (finding 7.1)', async () => {
+  test('an inch sign in a name is an ordinary character (finding 7.1)', async () => {
     const records = await read(
       'plaintext,name\nkey_000000001,27" monitor\nkey_000000002,keyboard\nkey_000000003,32" screen\nkey_000000004,mouse',
     )
@@ -67,7 +67,7 @@ describe('a quote opens only at the start of a cell, and no line is lost', () =>
         expect(fates(records)).toBe(expected)
       })
 
-  test('every line of any file is in exactly one part, in order, however it is cut into chunks', async () => {
+  test('every line of any file is in exactly one part, in order, wherever chunks end', async () => {
     const cell = fc.constantFrom('a', 'b"', '"c"', '"', '""', '"d', 'e"f', ' ', '', '€', '"x,y"', '"\n"')
     const end = fc.constantFrom('\n', '\r\n', '\r')
     const row = fc.tuple(fc.array(cell, { maxLength: 3 }), end)
@@ -93,7 +93,7 @@ describe('a quote opens only at the start of a cell, and no line is lost', () =>
     )
   })
 
-  test('lines end with LF, CRLF or CR, and the mark of a spreadsheet is no part of a name', async () => {
+  test('lines end with LF, CRLF or CR, and a byte order mark is not part of a name', async () => {
     for (const end of ['\n', '\r\n', '\r'])
       for (const chunkBytes of [1, 4, 1000]) {
         const records = await read(`\uFEFFplaintext,name${end}a,ä${end}${end}b,"b"${end}`, { chunkBytes })
@@ -110,7 +110,7 @@ describe('a quote opens only at the start of a cell, and no line is lost', () =>
       }
   })
 
-  test('a line of any length is refused by itself, and little of it is held', async () => {
+  test('a line of any length is refused by itself, and little of it is kept in memory', async () => {
     const long = 'x'.repeat(3_000_000)
     const csv = await read(`plaintext,name\na,${long}\r\nb,"${long}\nc,c\n`)
     expect(fates(csv)).toBe('-xxk')
@@ -118,7 +118,7 @@ describe('a quote opens only at the start of a cell, and no line is lost', () =>
     expect(fates(ndjson)).toBe('xkx')
   })
 
-  test('a file whose every line has a stray quote is read in passing', async () => {
+  test('a file with a stray quote on every line is read without delay', async () => {
     const rows = Array.from({ length: 50_000 }, (_, row) => `key-${row},"${row}`)
     const records = await read(`plaintext,name\n${rows.join('\n')}`)
     expect(fates(records)).toMatch(/^-[xk.]+$/)
@@ -126,7 +126,7 @@ describe('a quote opens only at the start of a cell, and no line is lost', () =>
   })
 })
 
-describe('a file that is none is refused in one line', () => {
+describe('a file in another format is refused in one line', () => {
   const utf16 = Buffer.from('\uFEFFplaintext\na', 'utf16le')
   const cases: [string | Uint8Array, RegExp, boolean?][] = [
     ['plaintext,name,name\na,b,c', /column "name" is there twice/],
@@ -153,7 +153,7 @@ describe('a file that is none is refused in one line', () => {
     })
 })
 
-describe('nothing is taken that no verification could find', () => {
+describe('a key that no verification could find is refused', () => {
   const bytes = Buffer.from(hashKey('some key'), 'base64')
   const hash = hashKey('some key')
   const spellings = [
@@ -166,7 +166,7 @@ describe('nothing is taken that no verification could find', () => {
     // The last two bits are no part of the hash: other digits say the same.
     `${hash.slice(0, 42)}${String.fromCharCode(hash.charCodeAt(42) + 1)}=`,
   ]
-  test('each spelling of a hash becomes the one that is looked up (finding 7.2)', async () => {
+  test('each spelling of a hash becomes the form used for look-ups (finding 7.2)', async () => {
     for (const text of spellings) {
       expect(keysOf(await read(`hash\n${text}`))).toEqual([
         { hash: { value: hash, variant: 'sha256_base64' } },
@@ -178,7 +178,7 @@ describe('nothing is taken that no verification could find', () => {
     }
   })
 
-  test('what is no SHA-256 is refused, and not repeated: it may be the key itself', async () => {
+  test('a hash that is not SHA-256 is refused and not repeated, as it may be the key itself', async () => {
     const others = [
       'some key',
       hash.slice(1),
@@ -214,7 +214,7 @@ describe('nothing is taken that no verification could find', () => {
     )
   })
 
-  test('a text that no client sends so is refused', async () => {
+  test('a text that no client can send unchanged is refused', async () => {
     const refused: [object, RegExp][] = [
       [{ plaintext: 'trailing\n' }, /blank or a line end/],
       [{ plaintext: 'trailing\r' }, /blank or a line end/],
@@ -239,14 +239,14 @@ describe('nothing is taken that no verification could find', () => {
       expect(keysOf(await read(JSON.stringify(key), { format: 'ndjson' }))).toEqual([key])
   })
 
-  test('bytes that are no UTF-8 are refused with their line: another text would be hashed', async () => {
+  test('bytes that are not UTF-8 are refused with their line, as another text would be hashed', async () => {
     const latin1 = Buffer.from('plaintext\nschlüssel\nkey\n', 'latin1')
     expect(reasonsOf(await read(latin1))).toEqual(['2: it holds bytes that are not UTF-8'])
     expect(fates(await read(latin1))).toBe('-xk')
   })
 })
 
-test('a time in a CSV is a date, a date with a time of day, or Unix milliseconds; a duration is none', async () => {
+test('a time in a CSV is a date, a date with a time of day, or Unix milliseconds, and never a duration', async () => {
   const times = ['2030-01-01', '2030-01-01T10:00+02:00', '2030-01-01 10:00:30', '1893456000000', '0']
   const rows = times.map((time, index) => `key-${index},${time}`)
   const keys = keysOf(await read(`plaintext,expires\n${rows.join('\n')}`))

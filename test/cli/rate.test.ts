@@ -26,7 +26,7 @@ test.each([
   expect(parseRate(text)).toBe(null)
 })
 
-test('written out and read again, a rate and its name are the same', () => {
+test('a rate and its name, written and parsed again, are the same', () => {
   const counts = fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER })
   const durations = fc.integer({ min: 1, max: 3_155_760_000_000 })
   fc.assert(

@@ -44,7 +44,7 @@ function chosenProcess() {
   }
 }
 
-test('signals within two seconds are one wish, however many and of whatever kind', async () => {
+test('signals within two seconds count as one, whatever their number and kind', async () => {
   const process = chosenProcess()
   process.stopping.started(process.server)
   for (const signal of ['SIGINT', 'SIGINT', 'SIGTERM', 'SIGHUP']) process.stopping.receive(signal)
@@ -65,7 +65,7 @@ test('a signal two seconds after the first cuts the stop short, with status 1', 
   expect(process.exits).toEqual([1])
 })
 
-test('a stop that hangs is cut off in time for a supervisor’s ten seconds; one that fails says so', async () => {
+test('a stop that hangs is cut off before a supervisor’s ten seconds, and one that fails says so', async () => {
   const hanging = chosenProcess()
   hanging.stopping.started(hanging.server)
   hanging.stopping.receive('SIGTERM')
@@ -82,7 +82,7 @@ test('a stop that hangs is cut off in time for a supervisor’s ten seconds; one
   expect(failing.exits).toEqual([1])
 })
 
-test('a signal during the start gives it up; one that serves already is stopped', async () => {
+test('a signal aborts a start, and stops a server that already serves', async () => {
   const starting = chosenProcess()
   expect(starting.stopping.signal.aborted).toBe(false)
   starting.stopping.receive('SIGINT')

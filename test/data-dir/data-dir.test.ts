@@ -49,7 +49,7 @@ async function startHolder(path: string, mode: 'exclusive' | 'shared') {
 }
 
 /** Two servers on one embedded database would destroy it; the second must know whom to look for. */
-test('a second server on an exclusive folder is refused with a line that names the first', async () => {
+test('a second server on an exclusive folder is refused with a line that names the first one', async () => {
   const path = freshPath()
   const first = await startHolder(path, 'exclusive')
   try {
@@ -64,7 +64,7 @@ test('a second server on an exclusive folder is refused with a line that names t
 })
 
 /** A supervisor starts a killed server again at once; the system takes its time to take the old one away. */
-test('a start beside a server that is just dying gets its folder', async () => {
+test('a start waits for a dying server to release the folder', async () => {
   const path = freshPath()
   const dying = await startHolder(path, 'exclusive')
   const killer = Bun.spawn(['sh', '-c', `sleep 0.3; kill -9 ${dying.pid}`])
@@ -74,7 +74,7 @@ test('a start beside a server that is just dying gets its folder', async () => {
 })
 
 /** A lock that survives its holder would need a person to remove it after every crash. */
-test('the lock of a killed server is free at once, and its node id is kept', async () => {
+test('the lock of a killed server is free at once, and its node id stays the same', async () => {
   const path = freshPath()
   for (let round = 0; round < 3; round++) {
     const killed = await startHolder(path, 'exclusive')
@@ -84,7 +84,7 @@ test('the lock of a killed server is free at once, and its node id is kept', asy
   }
 })
 
-test('one process cannot hold an exclusive folder twice, and can again once it is closed', () => {
+test('one process cannot hold an exclusive folder twice, but can again after closing it', () => {
   const path = freshPath()
   const first = openDataDir(path, { exclusive: true })
   expect(() => openDataDir(path, { exclusive: true })).toThrow(StartError)
@@ -95,7 +95,7 @@ test('one process cannot hold an exclusive folder twice, and can again once it i
 })
 
 /** Window cells are keyed by node: two servers under one id would overwrite each other's counts. */
-test('servers that share a folder have different node ids, each stable over restarts', async () => {
+test('servers that share a folder have different node ids, each the same after a restart', async () => {
   const path = freshPath()
   const first = openDataDir(path, { exclusive: false })
   const second = await startHolder(path, 'shared')
@@ -112,7 +112,7 @@ test('servers that share a folder have different node ids, each stable over rest
   expect([one.nodeId, two.nodeId]).toEqual([first.nodeId, second.nodeId as string]) // printed by the holder
 })
 
-test('a secret is made once and read ever after', () => {
+test('a secret is generated once and read ever after', () => {
   const path = freshPath()
   using dir = openDataDir(path, { exclusive: true })
   expect(dir.secret('root-key', () => 'first')).toBe('first')
@@ -121,7 +121,7 @@ test('a secret is made once and read ever after', () => {
 })
 
 /** Whoever can read the folder can act as operator. */
-test('the folder and what is in it can be read by its owner only', () => {
+test('only the owner can read the folder and its files', () => {
   const path = freshPath()
   using dir = openDataDir(path, { exclusive: true })
   dir.secret('root-key', () => 'text')
@@ -130,7 +130,7 @@ test('the folder and what is in it can be read by its owner only', () => {
 })
 
 /** Two servers that start together on a fresh folder must not each go on with a secret of their own. */
-test('servers that start at once agree on a secret', async () => {
+test('servers that start at the same time agree on a secret', async () => {
   const path = freshPath()
   const holders = await Promise.all([1, 2, 3, 4].map(() => startHolder(path, 'shared')))
   expect(new Set(holders.map((holder) => holder.secret)).size).toBe(1)
@@ -139,14 +139,14 @@ test('servers that start at once agree on a secret', async () => {
   await Promise.all(holders.map((holder) => holder.kill()))
 })
 
-test('an empty secret file is an error that names it, not an empty secret', () => {
+test('an empty secret file is an error that names the file, not an empty secret', () => {
   const path = freshPath()
   using dir = openDataDir(path, { exclusive: true })
   writeFileSync(join(path, 'vault-key'), '')
   expect(() => dir.secret('vault-key', () => 'text')).toThrow(`the file ${join(path, 'vault-key')} is empty`)
 })
 
-test('a folder that cannot be made is an error that names it', () => {
+test('a folder that cannot be created is an error that names it', () => {
   const file = join(mkdtempSync(join(scratch, 'one-')), 'file')
   writeFileSync(file, '')
   expect(() => openDataDir(join(file, 'data'), { exclusive: true })).toThrow(

@@ -13,7 +13,7 @@ afterEach(() => rmSync(dataDir, { recursive: true, force: true }))
 const names = () => readdirSync(join(dataDir, 'spill')).sort()
 const write = (name: string, bytes: string) => writeFileSync(join(dataDir, 'spill', name), bytes)
 
-test('what was written is read until it is done with, and by its own kind only', () => {
+test('a written file is read until it is marked as done, and under its own kind only', () => {
   expect([...readSpills(dataDir, 'usage')]).toEqual([]) // there is not even a folder
   writeSpill(dataDir, 'usage', { a: [1, 2], b: 'ü' })
   writeSpill(dataDir, 'windows', 'another')
@@ -24,7 +24,7 @@ test('what was written is read until it is done with, and by its own kind only',
   expect(names()).toHaveLength(1)
 })
 
-test('a file written while the thread goes on is as any other, and one that cannot be written leaves nothing', async () => {
+test('a file written without blocking the thread is like any other, and a failed write leaves nothing', async () => {
   const spills = openSpills(dataDir, { databaseId: 'db' })
   await Promise.all([1, 2, 3].map((count) => spills.writeAsync('usage', { count })))
   const counts = [...spills.read('usage')].map(({ value }) => (value as { count: number }).count) // as written
@@ -37,7 +37,7 @@ test('a file written while the thread goes on is as any other, and one that cann
 })
 
 /** After a long outage the files together may be more than fits into memory. */
-test('a file is read when its turn comes, and one that is gone by then is passed over', () => {
+test('files are read one at a time, and a file that is gone by its turn is skipped', () => {
   for (let i = 0; i < 3; i++) writeSpill(dataDir, 'usage', i)
   const spills = readSpills(dataDir, 'usage')
   const first = spills.next().value
@@ -48,7 +48,7 @@ test('a file is read when its turn comes, and one that is gone by then is passed
 })
 
 /** They were sent to whichever database the next start had, and deleted. */
-test('a file is for the database it is of; one that does not say, of an earlier version, is for any', () => {
+test('a file belongs to its database, and a file of an earlier version without one to any', () => {
   const one = { databaseId: crypto.randomUUID() }
   const another = { databaseId: crypto.randomUUID() }
   writeSpill(dataDir, 'usage', 'of one', one)
@@ -62,7 +62,7 @@ test('a file is for the database it is of; one that does not say, of an earlier 
 })
 
 /** Half a file is what a crash in the middle of writing leaves; a damaged one is for a person to look at. */
-test('a file that was not finished is not read, and one that cannot be read is set aside', () => {
+test('an unfinished file is not read, and an unreadable one is set aside', () => {
   writeSpill(dataDir, 'usage', 'whole')
   write('usage-0.msgpack.part', 'half')
   write('usage-1.msgpack', '\xc1 no message')

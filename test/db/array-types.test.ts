@@ -12,7 +12,7 @@ beforeAll(async () => {
 afterAll(() => database[Symbol.asyncDispose]())
 
 /** Postgres itself is the judge: what it makes of an array is compared element by element. */
-test('texts of any kind reach Postgres as they are and come back so', async () => {
+test('texts with any characters survive the way to Postgres and back', async () => {
   const { sql } = database
   const text = fc.oneof(
     fc.string({ unit: 'binary' }).filter((value) => !value.includes('\0') && value.isWellFormed()),
@@ -31,12 +31,12 @@ test('texts of any kind reach Postgres as they are and come back so', async () =
   )
 })
 
-test('a text in the place of a list is the finished form', async () => {
+test('a text instead of a list is taken as the finished form', async () => {
   const [row] = await database.sql`select ${'{a,"b,c"}'}::text[] as text`
   expect(row).toEqual({ text: ['a', 'b,c'] })
 })
 
-test('numbers and nulls too', async () => {
+test('numbers and nulls survive it too', async () => {
   const { sql } = database
   const [row] = await sql`
     select ${[1, -2, 2147483647]}::integer[] as int4, ${[1, 9007199254740991]}::bigint[] as int8,

@@ -81,7 +81,7 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
   }
   const at = (host: string) => `${host}:${cluster.port}`
 
-  test('sslmode says whether it is encrypted and what of the certificate is verified', async () => {
+  test('sslmode decides whether it is encrypted and which part of the certificate is verified', async () => {
     expect(await connected(at('localhost'))).toBe(false)
     expect(await connected(at('localhost'), '?sslmode=disable')).toBe(false)
     for (const mode of ['allow', 'prefer', 'require', 'no-verify'])
@@ -90,7 +90,7 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
       expect(await connected(at('localhost'), `?sslmode=${mode}&sslrootcert=${authority}`)).toBe(true)
   })
 
-  test('a certificate that cannot be verified, or is for another name, is refused in one line', async () => {
+  test('a certificate that cannot be verified or has another name is refused in one line', async () => {
     expect(await connected(at('localhost'), '?sslmode=verify-full')).toContain('?sslrootcert=')
     expect(await connected(at('localhost'), '?sslmode=verify-ca')).toContain('cannot be verified')
     const other = join(folder, 'server.pem')
@@ -104,7 +104,7 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
     expect(await connected(at('localhost'), '?sslmode=verify-ca&sslrootcert=/no/such')).toContain('/no/such')
   })
 
-  test('a server that wants TLS says so, and one that has none', async () => {
+  test('a server that requires TLS, and one that has none, are reported as such', async () => {
     await cluster.query(`alter role tollgate password 'right one'`)
     await cluster.hostRules('hostssl all all all trust')
     expect(await connected(at('127.0.0.1'))).toContain('?sslmode=require')
@@ -128,7 +128,7 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
     await cluster.hostRules('host all all all trust')
   })
 
-  test('notices are heard over TLS, and again after the connection broke', async () => {
+  test('notices arrive over TLS, and again after the connection broke', async () => {
     const url = `postgres://tollgate@127.0.0.1:1,${at('localhost')}/tollgate?sslmode=require`
     const sql = connect({ kind: 'url', url }, { connectionsMax: 2 })
     const heard: string[] = []
@@ -148,7 +148,7 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
     await sql.end({ timeout: 1 })
   })
 
-  test('a connection that is given up before it is open is closed, and none is left behind', async () => {
+  test('a connection given up before it is open is closed, and none is left behind', async () => {
     const sockets = new Set<Socket>()
     // Takes connections and never says a word.
     const silent = createServer((socket) => {
@@ -172,12 +172,12 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
     silent.close()
   })
 
-  test('an IPv6 host is reached, with and without TLS', async () => {
+  test('an IPv6 host works with and without TLS', async () => {
     expect(await connected(at('[::1]'))).toBe(false)
     expect(await connected(at('[::1]'), '?sslmode=require')).toBe(true)
   })
 
-  test('of several hosts the first that answers is taken; when none does, one line says so at once', async () => {
+  test('of several hosts the first that answers is used, and when none does, one line says so at once', async () => {
     expect(await connected(`127.0.0.1:1,no-such-host.invalid,${at('127.0.0.1')}`)).toBe(false)
     expect(await connected(`127.0.0.1:1,${at('localhost')}`, '?sslmode=require')).toBe(true)
     const began = performance.now()
@@ -187,7 +187,7 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
     expect(performance.now() - began).toBeLessThan(5000)
   })
 
-  test('of several hosts one that takes no writes is passed over, unless it is the only one left', async () => {
+  test('of several hosts a read-only one is skipped, unless it is the only one left', async () => {
     await using standby = await cluster.standby()
     const both = `127.0.0.1:${standby.port},${at('127.0.0.1')}`
     const isStandby = async (query = '') => {

@@ -21,7 +21,7 @@ afterAll(async () => {
 })
 
 /** Who upgrades has rows that no trigger saw: were they not counted, a bound would let in as many again. */
-test('what a database holds before the upgrade counts after it', async () => {
+test('rows from before the upgrade are counted after it', async () => {
   const { sql } = database
   await sql`drop schema public cascade`
   await sql`create schema public`

@@ -115,7 +115,7 @@ onRealPostgres('a statement that was given up before it was sent is never sent',
   expect(await database.sql`select name from things`).toHaveLength(0)
 })
 
-test('gone: what comes fails at once, and all is well soon after its return', async () => {
+test('when the database is gone, calls fail at once, and soon after its return they succeed', async () => {
   await using guarded = await openGuarded()
   const { pool, wire } = guarded
   expect(await one(pool)).toBe(1)
@@ -200,7 +200,7 @@ onRealPostgres(
 )
 
 /** An empty standby answers "no such key" to everything: worse than no answer. */
-test('another database at the same address counts as none, from its first answer on', async () => {
+test('another database at the same address counts as unavailable from its first answer on', async () => {
   const databaseId = await databaseIdOnce(database.sql)
   await using wire = await openWire(database.address)
   await using guarded = openPool(new GuardedPool({ ...wire.address, databaseId }, OPTIONS))

@@ -38,7 +38,7 @@ const wrongWith = (facts: Partial<ServerFacts>) =>
     .filter(({ status }) => status !== 'ok')
     .map(({ status, text }) => `${status}: ${text}`)
 
-test('a version before 14 is a problem, and one newer than any that was tried is none', () => {
+test('a version before 14 is a problem, and a version newer than the tested ones is not', () => {
   expect(wrongWith({})).toEqual([])
   expect(wrongWith({ version: 130_018, versionText: '13.18', encoding: 'LATIN1' })).toEqual([
     'problem: the server is Postgres 13.18; Tollgate wants 14 or newer: upgrade it',
@@ -47,13 +47,13 @@ test('a version before 14 is a problem, and one newer than any that was tried is
   expect(wrongWith({ version: 260_000, versionText: '26beta1' })).toEqual([])
 })
 
-test('a clock that is far from ours is a warning that says by how much', () => {
+test('a clock that differs much from ours is a warning with the difference', () => {
   expect(wrongWith({ clockAheadMs: 1_900 })).toEqual([])
   expect(wrongWith({ clockAheadMs: 7_200_000 }).join()).toContain('7200 s ahead of the clock here')
   expect(wrongWith({ clockAheadMs: -2_500 }).join()).toContain('2.5 s behind the clock here')
 })
 
-describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
+describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
   let cluster: Cluster
   beforeAll(async () => {
     cluster = await startCluster()
@@ -83,7 +83,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
   }
   const DURABILITY = 'fsync is off' // of the cluster, which is to be quick
 
-  test('one with nothing wrong has nothing to say', async () => {
+  test('one without problems has no findings', async () => {
     const { url } = await makeDatabase()
     expect(await told(url)).toEqual([expect.stringContaining(DURABILITY)])
     expect((await inspect(url)).address).toEqual({ kind: 'url', url })
@@ -91,7 +91,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     expect(await told(url)).toEqual([expect.stringContaining(DURABILITY)])
   })
 
-  test('a role without rights on public, as Postgres 15 has it, is told which to grant', async () => {
+  test('a role without rights on schema public, the default since Postgres 15, is told what to grant', async () => {
     const { name } = await makeDatabase()
     await cluster.query('create role guest login', 'postgres')
     const [line = ''] = await told(`postgres://guest@127.0.0.1:${cluster.port}/${name}`)
@@ -103,7 +103,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     ])
   })
 
-  test('a schema that is asked for is used, made where that is allowed, or named with what to run', async () => {
+  test('a schema named in the URL is used, created when allowed, or reported with the statement to run', async () => {
     const { name, url } = await makeDatabase()
     expect((await inspect(`${url}?schema=gate`)).address).toMatchObject({ schema: 'gate' })
     await cluster.query('create role visitor login', 'postgres')
@@ -119,7 +119,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     expect(await told(visitor.replace('gate', 'theirs'))).toEqual([expect.stringContaining(DURABILITY)])
   })
 
-  test('a search path that names no schema, or hides Tollgate’s tables, is named; one that names another first is overruled', async () => {
+  test('a search path without a schema, or hiding Tollgate’s tables, is reported; one with another schema first is overridden', async () => {
     const { name, url } = await makeDatabase()
     await cluster.query(`alter role ${name} set search_path = ''`, name)
     expect(await told(url)).toEqual([expect.stringContaining('names no schema that exists')])
@@ -136,7 +136,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     expect((await told(url)).join()).toContain(`new ones would go to ${name}`)
   })
 
-  test('tables of another application that have our names are left alone', async () => {
+  test('another application’s tables with the same names are reported and left alone', async () => {
     const { name, url } = await makeDatabase()
     await cluster.query('create table keys (id int)', name)
     await cluster.query('create table roles (id int)', name)
@@ -145,7 +145,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     expect(await told(url)).toEqual([expect.stringContaining('another application (tollgate_migrations)')])
   })
 
-  test('tables of another role are named with what to grant', async () => {
+  test('tables of another role are reported with what to grant', async () => {
     const { name, url } = await makeDatabase()
     await migrated(url)
     await cluster.query('create role heir login', 'postgres')
@@ -157,7 +157,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     expect(await told(heir)).toEqual([expect.stringContaining(DURABILITY)])
   })
 
-  test('an encoding that cannot keep every text is named', async () => {
+  test('an encoding that cannot store every text is reported', async () => {
     for (const encoding of ['SQL_ASCII', 'LATIN1']) {
       const { url } = await makeDatabase({
         with: `encoding '${encoding}' lc_collate 'C' lc_ctype 'C' template template0`,
@@ -166,7 +166,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     }
   })
 
-  test('one that takes no writes is named: read only, or a standby', async () => {
+  test('a read-only database and a standby are reported', async () => {
     const { name, url } = await makeDatabase()
     await cluster.query(`alter database ${name} set default_transaction_read_only = on`, 'postgres')
     expect(await told(url)).toEqual([expect.stringContaining('are read only')])
@@ -176,13 +176,13 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     ])
   })
 
-  test('one whose triggers do not run is named: nothing would be counted against a bound', async () => {
+  test('a database whose triggers do not run is reported, as nothing would count against a bound', async () => {
     const { name, url } = await makeDatabase()
     await cluster.query(`alter database ${name} set session_replication_role = replica`, 'postgres')
     expect(await told(url)).toEqual([expect.stringContaining('session_replication_role')])
   })
 
-  test('a statement_timeout too short to ask anything is overruled, or named where a pooler is in between', async () => {
+  test('a statement_timeout too short for the checks is overridden, or reported through a pooler', async () => {
     const { name, url } = await makeDatabase()
     await cluster.query(`alter database ${name} set statement_timeout = '1ms'`, 'postgres')
     for (let attempt = 0; attempt < 3; attempt++) {
@@ -198,19 +198,19 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     expect((await told(through)).join()).toContain('statement_timeout is')
   })
 
-  test('a clock that is right is no warning, however few digits of a number the database shows', async () => {
+  test('a correct clock is no warning, even when the database shows few digits of a number', async () => {
     const { name, url } = await makeDatabase()
     await cluster.query(`alter role ${name} set extra_float_digits = -15`, name)
     expect((await told(url)).join()).not.toContain('clock')
   })
 
-  test('what a crash could cost is a warning', async () => {
+  test('settings that lose data in a crash are a warning', async () => {
     const { name, url } = await makeDatabase()
     await cluster.query(`alter role ${name} set synchronous_commit = off`, name)
     expect((await told(url)).join()).toContain('synchronous_commit is off')
   })
 
-  test('too few connections are a warning that counts what is opened', async () => {
+  test('too few connections are a warning with the number that a server opens', async () => {
     const { name, url } = await makeDatabase()
     await cluster.query(`alter role ${name} connection limit 8`, name)
     expect((await told(url)).join()).toContain(
@@ -236,12 +236,12 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
     ],
   ]
   for (const [says, url] of AWAY)
-    test(`one that cannot be used is one line: ${says}`, async () => {
+    test(`a database that cannot be used is one line: ${says}`, async () => {
       expect(await told(url(cluster.port))).toEqual([expect.stringContaining(says)])
     })
 
   /** What a role or a database may be set to, and neither is to be changed for us. */
-  test('whatever settings role and database have, the connections of a server have what it relies on', async () => {
+  test('connections of a server have the settings that it relies on, whatever role and database are set to', async () => {
     const { name, url } = await makeDatabase()
     const odd = {
       default_transaction_isolation: 'serializable',
@@ -284,7 +284,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
       ['session', 'sessions have their own', {}],
     ]
     for (const [pool_mode, what, settings] of MODES)
-      test(`pool_mode=${pool_mode}: ${what}: it is noticed`, async () => {
+      test(`pool_mode=${pool_mode}: ${what}: it is detected`, async () => {
         await using closing = new AsyncDisposableStack()
         const { url } = await makeDatabase()
         const through = await startPgBouncer(url, { pool_mode, ...settings }, closing)
@@ -301,7 +301,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
       ])
     })
 
-    test('a role whose settings cannot be overruled there is told which to set', async () => {
+    test('a role whose settings cannot be overridden there is told which to set', async () => {
       await using closing = new AsyncDisposableStack()
       const { name, url } = await makeDatabase()
       await cluster.query(`alter role ${name} set default_transaction_isolation = 'repeatable read'`, name)
@@ -319,7 +319,7 @@ describe.if(POSTGRES_BIN !== null)('what a database may be', () => {
       expect(await told(through)).toEqual([expect.stringContaining(DURABILITY)])
     })
 
-    test('a pooler that passes on the number of a real process is noticed by what it shares', async () => {
+    test('a pooler that passes on real process numbers is detected by its sharing', async () => {
       // The number that a client could cancel by is then no sign; see `findPooler`.
       await using closing = new AsyncDisposableStack()
       const { url } = await makeDatabase()

@@ -26,7 +26,7 @@ const bounded = async (bounds: Json): Promise<TestWorkspace> => {
 }
 const remove = (sliceRows?: number) => removeOldest(server.server.deps.sql, sliceRows)
 
-test('of audit events the newest are kept, as many as the bound says, and no other workspace loses one', async () => {
+test('the newest audit events up to the bound are kept, and no other workspace loses any', async () => {
   const workspace = await bounded({ auditEvents: 5 })
   const other = await server.workspace()
   for (const { post } of [workspace, other])
@@ -41,7 +41,7 @@ test('of audit events the newest are kept, as many as the bound says, and no oth
   expect(await remove()).toEqual([])
 })
 
-test('of deleted keys, root keys, APIs, namespaces and overrides the last ones deleted are kept', async () => {
+test('the keys, root keys, APIs, namespaces and overrides that were deleted last are kept', async () => {
   const workspace = await bounded({ deletedRecords: 2 })
   const { workspaceId, post } = workspace
   const { apiId } = await post('apis.createApi', { name: 'lives' })
@@ -90,7 +90,7 @@ test('of deleted keys, root keys, APIs, namespaces and overrides the last ones d
   expect((await server.post('keys.verifyKey', { key: live.key })).body.valid).toBe(true)
 })
 
-test('an API whose deleted keys are kept stays until they go', async () => {
+test('an API with kept deleted keys stays until they go', async () => {
   const workspace = await bounded({ deletedRecords: 3 })
   const { post } = workspace
   const ids: string[] = []
@@ -115,7 +115,7 @@ test('failed imports are kept up to their bound', async () => {
   expect(rows.map(({ migration_id }) => migration_id)).toEqual(['m_3', 'm_4'])
 })
 
-test('who has used half of a bound or more is known, the fullest first', async () => {
+test('workspaces that use half of a bound or more are listed, the fullest first', async () => {
   const workspace = await bounded({ roles: 4, permissions: 10, keys: 100 })
   for (let i = 0; i < 3; i++) await workspace.post('permissions.createRole', { name: `role.${i}` })
   for (let i = 0; i < 5; i++)

@@ -48,13 +48,13 @@ test('files run once, in order, and never again', async () => {
   expect(await sql`select id from first order by id`).toMatchObject([{ id: 1 }, { id: 2 }])
 })
 
-test('the files of this version apply to an empty database, and then to nothing', async () => {
+test('the files of this version apply to an empty database once, and a second run applies none', async () => {
   expect((await migrate(sql)).applied.length).toBeGreaterThan(0)
   expect((await migrate(sql)).applied).toEqual([])
 })
 
 /** Several servers start on one database when a deployment rolls. */
-test('two that migrate at once from two pools share the work, each file applied by one of them', async () => {
+test('two concurrent runs on two pools share the work, and each file is applied by one of them', async () => {
   const files = Object.fromEntries(
     Array.from({ length: 9 }, (_, i) => [`000${i + 1}_table.sql`, `create table table_${i} (id int)`]),
   )
@@ -65,7 +65,7 @@ test('two that migrate at once from two pools share the work, each file applied 
 })
 
 /** Half a migration would neither work with the old code nor let the new one start. */
-test('a failing file is an error that names it, and leaves nothing behind', async () => {
+test('a failing file is an error that names it, and none of its changes stay', async () => {
   const folder = folderOf({ ...TWO, '0003_bad.sql': 'create table third (id int); select no_such_column;' })
   const failing = migrate(sql, folder)
   expect(failing).rejects.toBeInstanceOf(StartError)
@@ -99,7 +99,7 @@ test('a database newer than the code is an error that says so', async () => {
   )
 })
 
-test('two files of one number are an error that names one', async () => {
+test('two files with one number are an error that names one of them', async () => {
   const folder = folderOf({ '0001_first.sql': '', '0001_second.sql': '' })
   expect(migrate(sql, folder)).rejects.toThrow('0001_second.sql has no number of its own')
 })

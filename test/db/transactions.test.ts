@@ -16,7 +16,7 @@ const liveObjects = async () => {
 }
 
 /** Each used to leave three promises, their reactions and its result with its connection, for as long as that lived. */
-test('a transaction leaves nothing in memory once it is over, committed or rolled back', async () => {
+test('a finished transaction leaves nothing in memory, committed or rolled back', async () => {
   await using database = await openTestSql()
   const transactions = new Transactions(database.address, { connectionsMax: 1 })
   const many = async (times: number) => {
@@ -38,7 +38,7 @@ test('a transaction leaves nothing in memory once it is over, committed or rolle
 })
 
 /** The driver would end a connection after half an hour or more whenever it waits for no answer. */
-test('a connection that has grown old is not ended between two statements of its transaction', async () => {
+test('an old connection is not ended between two statements of its transaction', async () => {
   await using database = await openTestSql()
   const setTimeoutAsIs = globalThis.setTimeout
   const due: (() => void)[] = []

@@ -9,7 +9,7 @@ const CONNECTIONS = 50
 const SENT = 'abcdefghijklmnopqrstuvwxyz'
 
 /** A driver that pipelines takes the first answer for that of its first question: swapped messages would swap answers. */
-test('a wire that is slow, and then no more, keeps messages in their order', async () => {
+test('a wire that stops being slow keeps messages in order', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-wire-'))
   try {
     const received: string[] = []

@@ -7,7 +7,7 @@ const text = readFileSync(join(ROOT, 'docs/architecture.md'), 'utf8')
 const [walks = '', recipes = ''] = text.split('## Recipes')
 const inSource = (path: string) => existsSync(join(ROOT, 'src', path)) || existsSync(join(ROOT, path))
 
-test('every file and folder that the architecture page names is there', () => {
+test('every file and folder named on the architecture page exists', () => {
   const named = [...walks.matchAll(/`([a-z0-9-]+(?:\/[a-z0-9.-]+)*\/?(?:\.ts)?)`/g)]
     .map(([, path = '']) => path)
     .filter((path) => path.includes('/') || path.endsWith('.ts'))
@@ -15,7 +15,7 @@ test('every file and folder that the architecture page names is there', () => {
   expect(named.filter((path) => !inSource(path))).toEqual([])
 })
 
-test('the files that a recipe says to change are there', () => {
+test('the files that a recipe says to change exist', () => {
   const named = [...recipes.matchAll(/`((?:src|test|sql|doors|server)\/[a-z0-9./-]+\.ts)`/g)]
     .map(([, path = '']) => path)
     .filter((path) => !path.includes('count-keys')) // the one that the recipe makes

@@ -7,14 +7,14 @@ const guide = DOCS.bounds ?? ''
 /** The named bounds: name and default. */
 const rows = [...guide.matchAll(/^\| `(\w+)` \| (\d+) \| (.+) \| (.+) \|$/gm)]
 
-test('the guide has a row for every bound with its default, in the same order, and no other', () => {
+test('the guide has a row for every bound with its default, in the same order, and no other row', () => {
   expect(rows.map(([, name, value]) => [name, Number(value)])).toEqual(
     BOUND_NAMES.map((name) => [name, WORKSPACE_BOUNDS[name].value]),
   )
 })
 
 /** What a call may be refused with is in its description; a bound is one such thing. */
-test('every method that the guide says makes something is described to answer 412', () => {
+test('every method that the guide says creates something is described with 412', () => {
   const refusing = rows.filter(([, name = '']) => isBoundName(name) && WORKSPACE_BOUNDS[name].refuses)
   const named = refusing.flatMap(([, , , , makers = '']) =>
     [...makers.matchAll(/`(\w+\.\w+)`/g)].map(([, method]) => method),

@@ -25,7 +25,7 @@ test('each version of the changelog has each kind of change once', () => {
 })
 
 /** Two merged versions of one list tell the same change twice, in other words but of the same names. */
-test('no change is told twice', () => {
+test('no change is listed twice', () => {
   const changes = text
     .split(/^(?=- |#|\*\*)/m)
     .filter((each) => each.startsWith('- '))

@@ -298,7 +298,7 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
   })
   afterAll(() => copy[Symbol.asyncDispose]())
 
-  describe('beside the server that the first command of README installs and starts', () => {
+  describe('with the server that the first command of README installs and starts', () => {
     beforeAll(async () => {
       await copy.renew('.tollgate')
       const start = blockWith('README', 'sh', 'bun install && bun run start')
@@ -360,7 +360,7 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
     })
   })
 
-  test('nginx: the server says who it is to the world', async () => {
+  test('nginx: the server uses its public URL', async () => {
     await copy.renew('.tollgate')
     const start = blockWith('nginx', 'sh', 'bun run start')
     ran.add(nameOf(start))
@@ -381,7 +381,7 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
     expectWritten(commands, await copy.run(commands), { 'kill -9': /"remaining":99[\s\S]*"remaining":98/ })
   })
 
-  test('backups: what was saved is back, what came later is not, and a sealed key opens with the new vault key', async () => {
+  test('backups: saved data is restored, later data is not, and an encrypted key can be decrypted with the new vault key', async () => {
     await copy.renew('.tollgate')
     const block = (text: string): Block => ({ doc: 'between', line: 0, language: 'sh', text })
     const commands = commandsOf('backups')
@@ -430,7 +430,7 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
 
 const HAS_TOOLS = Bun.which('pg_dump') !== null && Bun.which('pg_restore') !== null
 describe.if(TEST_DATABASE_URL !== null && HAS_TOOLS)('on Postgres', () => {
-  test('backups: a dump brings everything back into an empty database', async () => {
+  test('backups: a dump restores everything into an empty database', async () => {
     await using full = await openTestDatabase()
     await using empty = await openTestDatabase()
     await using copy = await Copy.make()

@@ -31,7 +31,7 @@ const RUN: readonly Block[] = [...IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND, ...ASK
   ({ blocks }) => blocks,
 )
 
-test('every block of configuration is tried, and no block is in a language that nothing tries', () => {
+test('every block of configuration is tested, and no block is in a language without tests', () => {
   const nameOf = ({ doc, line }: Block) => `${doc}:${line}`
   const others = ALL_BLOCKS.filter(({ language }) => language !== 'sh' && language !== 'ts')
   const tried = new Set([...READ.map((each) => blockWith(...each)), ...RUN].map(nameOf))
@@ -39,13 +39,13 @@ test('every block of configuration is tried, and no block is in a language that 
 })
 
 /** It does not run here; that it asks the right thing in the right place can be checked all the same. */
-describe('what Traefik is told', () => {
+describe('the Traefik configuration', () => {
   const { text } = blockWith('forward-auth', 'yaml', 'forwardAuth')
   const { http }: Json = Bun.YAML.parse(text)
   const { forwardAuth } = http.middlewares.tollgate
   const forward = endpoints.find(({ path }) => path === '/v1/auth.forward')
 
-  test('asks what Tollgate knows, and passes on the key but no cookies', () => {
+  test('asks Tollgate, and passes on the key but no cookies', () => {
     const { pathname, searchParams } = new URL(forwardAuth.address)
     expect(pathname).toBe(forward?.path ?? '')
     for (const name of searchParams.keys()) expect(Object.keys(ForwardQuery.properties)).toContain(name)
@@ -62,7 +62,7 @@ describe('what Traefik is told', () => {
   })
 
   /** Traefik takes all of a client's headers away that this matches, before it adds those of the answer. */
-  test('takes away every header that an application could read as Tollgate’s, and adds those that are', () => {
+  test('removes every header that an application could take for Tollgate’s, and adds the real ones', () => {
     // As Go reads it.
     const [, pattern = ''] = /^\(\?i\)(.+)$/.exec(forwardAuth.authResponseHeadersRegex) ?? []
     const taken = new RegExp(pattern, 'i')
@@ -74,7 +74,7 @@ describe('what Traefik is told', () => {
     for (const name of ['Authorization', 'X-Api-Key', 'My-X-Tollgate']) expect(taken.test(name)).toBe(false)
   })
 
-  test('its parts name each other', () => {
+  test('has parts that refer to each other by name', () => {
     for (const router of Object.values<Json>(http.routers)) {
       for (const middleware of router.middlewares) expect(Object.keys(http.middlewares)).toContain(middleware)
       expect(Object.keys(http.services)).toContain(router.service)
@@ -91,19 +91,19 @@ test('each short example of asking has at most 20 lines', () => {
     expect(each.text.trimEnd().split('\n').length).toBeLessThanOrEqual(20)
 })
 
-describe('what Prometheus is told', () => {
+describe('the Prometheus configuration', () => {
   const scrape: Json = Bun.YAML.parse(blockWith('monitoring', 'yaml', 'scrape_configs').text)
   const rules: Json = Bun.YAML.parse(blockWith('monitoring', 'yaml', 'alert:').text)
   const alerts: { alert: string; expr: string; labels: Json; annotations: Json }[] = rules.groups.flatMap(
     (group: Json) => group.rules,
   )
 
-  test('scrapes the port that the page moves the metrics to', () => {
+  test('scrapes the port that the page gives the metrics', () => {
     const port = /TOLLGATE_METRICS_PORT=(\d+)/.exec(DOCS.monitoring ?? '')?.[1]
     expect(scrape.scrape_configs[0].static_configs[0].targets).toEqual([`127.0.0.1:${port}`])
   })
 
-  test('every alert watches a metric that exists, by labels that it has, and says what it costs', () => {
+  test('watches an existing metric by existing labels in every alert, and states the cost', () => {
     const labels = new Map(
       [...(DOCS.metrics ?? '').matchAll(/^\| `(\w+)` \| \w+ \| (.*?) \|/gm)].map(([, name, those = '']) => [
         name,
@@ -126,7 +126,7 @@ describe('what Prometheus is told', () => {
   })
 
   const PROMTOOL = Bun.which('promtool')
-  test.skipIf(PROMTOOL === null)('promtool finds nothing wrong with it', () => {
+  test.skipIf(PROMTOOL === null)('has no errors according to promtool', () => {
     const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-rules-'))
     try {
       const path = join(folder, 'rules.yml')
@@ -156,7 +156,7 @@ describe('the Ingress for Kubernetes', () => {
     expect(ingress.spec.tls[0].hosts).toEqual([rule.host])
   })
 
-  test('opens what the guides for other proxies open, and nothing else', () => {
+  test('opens the same paths as the guides for other proxies, and no others', () => {
     const paths: [string, string][] = ingress.spec.rules[0].http.paths.map(
       ({ path, pathType }: { path: string; pathType: string }) => [path, pathType],
     )
@@ -190,7 +190,7 @@ describe('the manifest for Kubernetes', () => {
     ])
   })
 
-  test('a server starts with these variables, and listens where service, probes and scraper look', async () => {
+  test('starts a server with its variables, which listens where service, probes and scraper expect it', async () => {
     const dockerfile = await Bun.file(join(ROOT, 'Dockerfile')).text()
     const [, variables = ''] = /^ENV (.+)$/m.exec(dockerfile) ?? []
     const image = Object.fromEntries(variables.split(' ').map((each) => each.split('=')))
@@ -211,7 +211,7 @@ describe('the manifest for Kubernetes', () => {
     ])
   })
 
-  test('its parts name each other, and a stop has the time it may take', () => {
+  test('has parts that refer to each other by name, and allows a stop its time', () => {
     const { labels } = set.spec.template.metadata
     expect([set.spec.selector.matchLabels, service.spec.selector]).toEqual([labels, labels])
     expect(set.spec.serviceName).toBe(service.metadata.name)
@@ -225,7 +225,7 @@ describe('the manifest for Kubernetes', () => {
 describe('the unit for systemd', () => {
   const { text } = blockWith('sidecar', 'ini', '[Service]')
 
-  test('names variables that a server starts with, and leaves a stop its time', () => {
+  test('has variables that a server starts with, and allows a stop its time', () => {
     const variables = /^Environment=(.+)$/m.exec(text)?.[1]?.split(' ') ?? []
     const config = readConfig(Object.fromEntries(variables.map((each) => each.split('='))))
     expect(config.listen).toMatchObject({ port: null, socketPath: '/run/tollgate/http.sock' })
@@ -238,7 +238,7 @@ describe('the unit for systemd', () => {
     expect(Number(/^TimeoutStopSec=(\d+)$/m.exec(text)?.[1])).toBeGreaterThan(10)
   })
 
-  test('reads the file of variables that the guide to backups writes, in the folder it runs in', () => {
+  test('reads the file of variables that the guide to backups writes, in its working directory', () => {
     const [, path] =
       /^EnvironmentFile=-(.+)$/m.exec(blockWith('backups', 'ini', 'EnvironmentFile=').text) ?? []
     const [, name] = />> (\S+)\)$/m.exec(blockWith('backups', 'sh', 'TOLLGATE_VAULT_KEY=').text) ?? []
@@ -246,7 +246,7 @@ describe('the unit for systemd', () => {
   })
 
   const ANALYZE = Bun.which('systemd-analyze')
-  test.skipIf(ANALYZE === null)('systemd finds nothing wrong with it', () => {
+  test.skipIf(ANALYZE === null)('has no errors according to systemd', () => {
     const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-unit-'))
     try {
       const path = join(folder, 'tollgate.service')

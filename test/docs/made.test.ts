@@ -9,11 +9,11 @@ import { MADE, METRIC_FAMILIES, pageWithMadePart } from './made.ts'
 setDefaultTimeout(SLOW_MS)
 
 /** `bun run docs` mends what this finds. */
-test.each(Object.keys(MADE))('%s says what the tables of the code say', (path) => {
+test.each(Object.keys(MADE))('%s matches the tables in the code', (path) => {
   expect(readFileSync(join(ROOT, path), 'utf8')).toBe(pageWithMadePart(path))
 })
 
-test('the page of metrics has a row for every metric with its type, and no other', () => {
+test('the page of metrics has a row for every metric with its type, and no other row', () => {
   const exist = [...METRIC_FAMILIES].map(({ name, type }) => `${name} ${type}`)
   expect(rowsOfMetrics().sort()).toEqual(exist.sort())
 })

@@ -37,7 +37,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-test('every page in the folders is served, and what is no page is a 404 that says so', async () => {
+test('every page in the folders is served, and another path is a 404 that says so', async () => {
   // The page of the API is the reference itself.
   const names = Object.keys(DOCS).filter((doc) => doc !== 'README' && doc !== 'api')
   expect(PAGES.map(({ slug }) => slug).sort()).toEqual(names.sort())
@@ -48,7 +48,7 @@ test('every page in the folders is served, and what is no page is a 404 that say
   }
 })
 
-test('a page shows its title, its parts in the column of links, and the ways to the others', () => {
+test('a page shows its title, its parts in the column of links, and links to other pages', () => {
   for (const [index, { slug, title, text }] of PAGES.entries()) {
     const page = pages.get(`/docs/${slug}`) ?? ''
     expect(page).toContain(`<title>${Bun.escapeHTML(title)} · Tollgate</title>`)
@@ -62,7 +62,7 @@ test('a page shows its title, its parts in the column of links, and the ways to 
   }
 })
 
-test('every link of every page leads somewhere, to its very paragraph', () => {
+test('every link on every page leads to an existing page and section', () => {
   const broken: string[] = []
   for (const [path, page] of pages) {
     for (const [, href = ''] of page.matchAll(/\bhref="([^"]*)"/g)) {
@@ -76,7 +76,7 @@ test('every link of every page leads somewhere, to its very paragraph', () => {
 })
 
 /** The same texts are read in the repository: there a link leads from file to file. */
-test('every link of README and the docs leads to a file that is there', () => {
+test('every link in README and the docs leads to an existing file', () => {
   const broken = Object.entries(DOCS).flatMap(([doc, text]) =>
     [...text.matchAll(/\]\((?!https?:|#)([^)#]*)(#[^)]*)?\)/g)].flatMap(([link, target = '']) =>
       existsSync(join(ROOT, dirname(PATHS[doc] ?? ''), target)) ? [] : [`${doc}: ${link}`],
@@ -92,7 +92,7 @@ describe('search', () => {
     ),
   ]
 
-  test('knows every part of every page, every method and every error', () => {
+  test('finds every section of every page, every method and every error', () => {
     const places = new Set(items().map(([, , href]) => href))
     for (const [path, page] of pages)
       if (PAGES.some(({ slug }) => path === `/docs/${slug}`))
@@ -101,7 +101,7 @@ describe('search', () => {
     for (const code of Object.keys(ALL_ERRORS)) expect(places).toContain(`/errors/${code}`)
   })
 
-  test('has all words of a page, and no markup', () => {
+  test('covers all words of a page, and no markup', () => {
     const texts = items().map(([, text = '']) => text)
     expect(texts.filter((text) => /&lt;\/?(p|code|td|a|h2)\b/.test(text))).toEqual([])
     for (const { slug, text } of PAGES) {
@@ -117,7 +117,7 @@ describe('search', () => {
 })
 
 /** The pages of an installation without a way to the internet must be whole. */
-test('no page loads anything, and an id is given once', () => {
+test('no page loads anything, and no id is used twice', () => {
   for (const [path, page] of pages) {
     expect([path, page.match(/<(link|img|iframe|base)\b|\bsrc=|@import|url\(/g)]).toEqual([path, null])
     const ids = [...page.matchAll(/\bid="([^"]+)"/g)].map(([, id]) => id)
@@ -125,7 +125,7 @@ test('no page loads anything, and an id is given once', () => {
   }
 })
 
-test('the page behind an error has an example of it as the server answers', async () => {
+test('the page of an error has an example in the form that the server answers', async () => {
   const { body } = await server.get('apis.getApi', { apiId: 'api_1' })
   const { code, docs } = body.error
   const page = pages.get(`/errors/${code}`) ?? ''
@@ -134,7 +134,7 @@ test('the page behind an error has an example of it as the server answers', asyn
 })
 
 /** A name that is out of date sends the reader after something that is not there. */
-describe('what README and the docs name is there', () => {
+describe('things named in README and the docs exist', () => {
   const texts = Object.entries(DOCS)
   const unknownIn = (pattern: RegExp, isKnown: (name: string) => boolean) =>
     texts.flatMap(([doc, text]) =>
@@ -186,7 +186,7 @@ describe('what README and the docs name is there', () => {
 })
 
 /** The rest of the suite runs them; what it cannot know is a language that it has never heard of. */
-test('blocks are of the languages that the tests beside this one run', () => {
+test('blocks are only in languages that the tests beside this one run', () => {
   const known = ['sh', 'ts', 'nginx', 'caddyfile', 'haproxy', 'lua', 'yaml', 'ini']
   expect(ALL_BLOCKS.filter(({ language }) => !known.includes(language))).toEqual([])
 })

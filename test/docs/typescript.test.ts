@@ -55,7 +55,7 @@ function saveAs(name: string, text: string, url: string): string {
 }
 
 /** As strictly as this project checks itself; and what a manifest may hold is a matter of types too. */
-test('all of them compile, and the manifest is what Kubernetes knows', async () => {
+test('all of them compile, and the manifest is valid for Kubernetes', async () => {
   const files = blocks.map((block) => save(block))
   const manifest = join(folder, 'manifest.ts')
   writeFileSync(manifest, manifestAsCode())
@@ -157,7 +157,7 @@ const PROGRAMS: [string, string, RegExp][] = [
 ]
 /** That of the tutorial is a server: `commands.test.ts` runs it with the commands around it. */
 const RUN_WITH_ITS_COMMANDS = blockWith('tutorial', 'ts', 'Bun.serve')
-test.each(PROGRAMS)('%s: the program with %s does what it should', async (doc, text, expected) => {
+test.each(PROGRAMS)('%s: the program with %s does its job', async (doc, text, expected) => {
   const { key } = await makeKey(workspace, apiId)
   const child = Bun.spawn([process.execPath, save(blockWith(doc, 'ts', text))], {
     cwd: folder,
@@ -174,7 +174,7 @@ test.each(PROGRAMS)('%s: the program with %s does what it should', async (doc, t
 })
 
 /** A client of another version calls paths that this server does not have. */
-test('wherever the docs install the client, it is the version that the examples run with', () => {
+test('wherever the docs install the client, the version is the one that the examples run with', () => {
   const [, minor] = /^(0\.\d+)\./.exec(packageJson.devDependencies['@unkey/api']) ?? []
   const named = Object.values(DOCS).flatMap((text) => [...text.matchAll(/@unkey\/api@([\d.]*\d)/g)])
   expect(named.length).toBeGreaterThan(2)
@@ -183,7 +183,7 @@ test('wherever the docs install the client, it is the version that the examples 
   expect(Object.values(DOCS).filter((text) => /npm install @unkey\/api(?!@)/.test(text))).toEqual([])
 })
 
-test('every block is run, as a program or as a middleware', () => {
+test('every block is run as a program or as a middleware', () => {
   const run = [
     ...PROGRAMS.map(([doc, text]) => nameOf(blockWith(doc, 'ts', text))),
     ...FRAMEWORKS.map(({ block }) => nameOf(block)),
@@ -254,12 +254,12 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
     const bearer = (key: string) => ({ authorization: `Bearer ${key}` })
     const choices: WhenUnknown[] = ['pass', 'refuse']
 
-    test('has at most 25 lines, and a page of its own', () => {
+    test('has at most 25 lines and a page of its own', () => {
       expect(block.text.trimEnd().split('\n').length).toBeLessThanOrEqual(25)
       expect(DOCS[block.doc]).toStartWith(`# Check keys in ${framework.name}\n`)
     })
 
-    test('lets a valid key through and says whose it is; turns away no key, a wrong one and a limited one', async () => {
+    test('lets a valid key pass and names its owner; refuses a missing, a wrong and a limited key', async () => {
       for (const whenUnknown of choices) {
         const ask = asking(await appWith(save(block), whenUnknown))
         const { key, keyId } = await makeKey(workspace, apiId, {
@@ -275,7 +275,7 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
     })
 
     /** Else whoever finds such a text has no need of a key. */
-    test('no text in place of a key makes the one that fails open let pass, and the scheme has no case', async () => {
+    test('no text in place of a key makes the fail-open one let it pass, and the scheme is case-insensitive', async () => {
       const ask = asking(await appWith(save(block), 'pass'))
       const texts = [
         'k\u00e9y',
@@ -307,7 +307,7 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
       }
     })
 
-    test('however its path is written, what is behind is not reached without a key', async () => {
+    test('however the path is written, the application is not reached without a key', async () => {
       const app = await appWith(save(block), 'refuse')
       await using closing = new AsyncDisposableStack()
       const { url, reached } = app.own ?? serve(app, closing)
@@ -320,7 +320,7 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
     })
 
     /** A refusal that is an error in itself is no outage: failing open must not let it through. */
-    test('a key of a disabled workspace is turned away also by the one that fails open', async () => {
+    test('a key of a disabled workspace is refused, also by the fail-open one', async () => {
       const other = await server.workspace()
       const { key } = await makeKey(other, await makeApi(other))
       await server.post(
@@ -332,7 +332,7 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
       expect((await ask(bearer(key))).status).toBe(403)
     })
 
-    test('while the server is gone, frozen or failing, one lets pass and the other does not, without waiting for long', async () => {
+    test('while the server is gone, frozen or failing, the fail-open one lets pass and the other refuses, both without a long wait', async () => {
       await using stand = new AsyncDisposableStack()
       const failing = Bun.serve({ port: 0, fetch: () => new Response('{}', { status: 500 }) })
       const frozen = Bun.serve({ port: 0, fetch: () => new Promise<Response>(() => {}) })

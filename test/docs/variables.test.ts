@@ -16,13 +16,13 @@ const rows: Row[] = [
     .map((name, index) => ({ name, otherwise: defaults[index] ?? defaults[0] ?? '' }))
 })
 
-test('the page of configuration has every variable that is read, with its default, and no other', () => {
+test('the page of configuration has every variable with its default, and no other', () => {
   const read = Object.entries(VARIABLES).map(([name, { otherwise }]) => ({ name, otherwise }))
   const byName = (a: Row, b: Row) => a.name.localeCompare(b.name)
   expect(rows.sort(byName)).toEqual(read.sort(byName))
 })
 
-test('a default that is a value is what an empty environment gives', () => {
+test('a default value on that page is the value that an empty environment gives', () => {
   for (const [name, { read, otherwise }] of Object.entries(VARIABLES))
     if (/^[\d.]+$/.test(otherwise))
       expect([name, read(otherwise, name)]).toEqual([name, read(undefined, name)])
@@ -55,7 +55,7 @@ const serviceLinks = (service: string) => {
   }
 }
 
-test('what Kubernetes sets for a Service is neither taken for a setting nor for a slip', () => {
+test('variables that Kubernetes sets for a Service are neither settings nor reported as misspelt', () => {
   const services = ['tollgate', 'tollgate-metrics', 'tollgate-http', 'tollgate-headless']
   const environment = Object.assign({}, ...services.map(serviceLinks))
   expect(readConfig(environment)).toEqual(readConfig({}))
@@ -67,7 +67,7 @@ test('what Kubernetes sets for a Service is neither taken for a setting nor for 
   expect(() => readConfig({ PORT: 'tcp://10.0.0.1:80' })).toThrow('PORT is "tcp://10.0.0.1:80"')
 })
 
-test('a variable that does not exist is told with the one that was meant', () => {
+test('an unknown variable is reported with the nearest known one', () => {
   const nearest = (variable: string) => unknownVariables({ [variable]: 'x' })
   for (const [slip, meant] of [
     ['TOLLGATE_SOKET', 'TOLLGATE_SOCKET'],

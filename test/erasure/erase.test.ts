@@ -168,7 +168,7 @@ async function countsOf(workspace: TestWorkspace, apiId: string) {
 }
 
 describe('identities.eraseIdentity', () => {
-  test('leaves nothing of a person anywhere, and every count as it was (finding 4.11)', async () => {
+  test('leaves nothing of a person in any place, and all counts unchanged (finding 4.11)', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const { sql } = server.server.deps
@@ -215,7 +215,7 @@ describe('identities.eraseIdentity', () => {
     }
   })
 
-  test('is the same again when asked again, by either name', async () => {
+  test('called again by either name, it has the same result', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const person = await makePerson(workspace, apiId, 'carol')
@@ -229,7 +229,7 @@ describe('identities.eraseIdentity', () => {
     expect(await tablesWith(server.server.deps.sql, [...person.texts, ...person.ids])).toEqual([])
   })
 
-  test('finds what earlier deletions left behind, by external id and by the id of the deleted identity', async () => {
+  test('finds traces of earlier deletions, by external id and by the id of the deleted identity', async () => {
     for (const by of ['externalId', 'identityId'] as const) {
       const workspace = await server.workspace()
       const apiId = await makeApi(workspace)
@@ -241,7 +241,7 @@ describe('identities.eraseIdentity', () => {
     }
   })
 
-  test('takes with it keys that were deleted for good before, whose rows are gone; not those that were given away', async () => {
+  test('includes keys deleted permanently before, whose rows are gone, and not keys that changed owner', async () => {
     for (const [verb, owner] of [
       ['keys.deleteKey', 'externalId'],
       ['keys.deleteKey', 'ownerId'],
@@ -282,7 +282,7 @@ describe('identities.eraseIdentity', () => {
     }
   })
 
-  test('and what is left of deleted keys whose identity was deleted since; a key erased before keeps its pseudonym', async () => {
+  test('includes traces of deleted keys whose identity was deleted later; a key erased before keeps its pseudonym', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const externalId = `frank@${crypto.randomUUID()}`
@@ -307,7 +307,7 @@ describe('identities.eraseIdentity', () => {
     })
   })
 
-  test('asked for by several at once is one erasure, with one pseudonym and one event', async () => {
+  test('several concurrent calls are one erasure, with one pseudonym and one event', async () => {
     for (let round = 0; round < 5; round++) {
       const workspace = await server.workspace()
       const apiId = await makeApi(workspace)
@@ -327,7 +327,7 @@ describe('identities.eraseIdentity', () => {
     }
   })
 
-  test('the same external id of another workspace is another person', async () => {
+  test('does not touch another workspace’s person with the same external id', async () => {
     const [one, other] = [await server.workspace(), await server.workspace()]
     const externalId = `shared-${crypto.randomUUID()}`
     const limit = { namespace: 'n', identifier: externalId, limit: 5, duration: 60_000 }
@@ -350,7 +350,7 @@ describe('identities.eraseIdentity', () => {
     ).toBe(404)
   })
 
-  test('someone who comes back after it is new, and can be erased again', async () => {
+  test('a person who comes back afterwards is new, and can be erased again', async () => {
     const workspace = await server.workspace()
     const externalId = `back-${crypto.randomUUID()}`
     const apiId = await makeApi(workspace)
@@ -367,7 +367,7 @@ describe('identities.eraseIdentity', () => {
 })
 
 describe('keys.eraseKey', () => {
-  test('leaves nothing of a key but its counts; live, deleted, deleted for good', async () => {
+  test('leaves nothing of a key but its counts, whether it is live, deleted or permanently deleted', async () => {
     for (const deletion of [null, { permanent: false }, { permanent: true }]) {
       const workspace = await server.workspace()
       const apiId = await makeApi(workspace)
@@ -414,7 +414,7 @@ describe('keys.eraseKey', () => {
     }
   })
 
-  test('asked for by several at once is one erasure, with one pseudonym and one event', async () => {
+  test('several concurrent calls are one erasure, with one pseudonym and one event', async () => {
     for (let round = 0; round < 5; round++) {
       const workspace = await server.workspace()
       const { keyId } = await workspace.post('keys.createKey', { apiId: await makeApi(workspace) })
@@ -428,7 +428,7 @@ describe('keys.eraseKey', () => {
 
   /** On a busy machine, one of three calls at once was told that there is no such key. */
   test.each(['a live key', 'a deleted key'])(
-    '%s that another call erases between two queries is erased all the same',
+    '%s that another call erases between two queries is erased too',
     async (state) => {
       const { deps } = server.server
       for (const at of [1, 2, 3, 4]) {
@@ -458,7 +458,7 @@ describe('keys.eraseKey', () => {
     },
   )
 
-  test('needs a right of its own, and tells nothing to who lacks it', async () => {
+  test('needs a right of its own, and a caller without it learns nothing', async () => {
     const workspace = await server.workspace()
     const [apiId, otherApi] = [await makeApi(workspace), await makeApi(workspace)]
     const make = async () => (await workspace.post('keys.createKey', { apiId, externalId: 'someone' })).keyId
@@ -505,8 +505,8 @@ describe('keys.eraseKey', () => {
   })
 })
 
-describe('what arrives late', () => {
-  test('counts that were on their way, in memory or in the data dir, get the pseudonym', async () => {
+describe('late data', () => {
+  test('counts still in memory or in the data directory get the pseudonym', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const person = await makePerson(workspace, apiId, 'erin')
@@ -565,7 +565,7 @@ describe('what arrives late', () => {
     expect(after.byKey).toHaveLength(before.byKey.length)
   })
 
-  test('while counts are flushed all the time, none is lost and none brings a name back', async () => {
+  test('while counts are flushed without pause, none is lost and none brings a name back', async () => {
     const workspace = await server.workspace()
     const { deps } = server.server
     const identifier = `busy-${crypto.randomUUID()}`
@@ -598,7 +598,7 @@ describe('what arrives late', () => {
 /** One embedded database has one server. */
 /** Its batch was refused as a whole, and all that was counted in it was lost. The embedded database runs one transaction at a time. */
 test.skipIf(TEST_DATABASE_URL === null).each(['one', 'many'] as const)(
-  'what is counted while %s sweeps identifiers is added, to the pseudonym',
+  'counts added while %s sweeps identifiers go to the pseudonym',
   async (kind) => {
     const workspace = await server.workspace()
     const { deps } = server.server
@@ -643,7 +643,7 @@ test.skipIf(TEST_DATABASE_URL === null).each(['one', 'many'] as const)(
 )
 
 test.skipIf(TEST_DATABASE_URL === null)(
-  'another server refuses the keys at once, and its counts and files hold no name either',
+  'another server refuses the keys at once, and its counts and files contain no name either',
   async () => {
     const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-other-'))
     try {
@@ -683,7 +683,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
 )
 
 describe('a sweep', () => {
-  test('of many keys moves the counts of each to a pseudonym of its own', async () => {
+  test('of many keys moves the counts of each to its own pseudonym', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const externalId = `many-${crypto.randomUUID()}`
@@ -714,7 +714,7 @@ describe('a sweep', () => {
   })
 
   /** Each transaction of it in turn fails, as if the server were killed there; whoever is next goes on. */
-  test('cut short anywhere is finished by the next who begins it', async () => {
+  test('that is interrupted anywhere is finished by the next call', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const person = await makePerson(workspace, apiId, 'frank')

@@ -15,7 +15,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 
 const junk = (count: number) => Array.from({ length: count }, () => `junk_${crypto.randomUUID()}`)
 
-test('a key that does not exist is asked of the database once, wherever it is presented again', async () => {
+test('a key that does not exist is looked up in the database once, however it is presented again', async () => {
   const keys = junk(50)
   const presentAll = () =>
     Promise.all(
@@ -35,7 +35,7 @@ test('a key that does not exist is asked of the database once, wherever it is pr
   expect(again).toEqual([])
 })
 
-test('a flood of keys that do not exist takes a bounded number of statements, and a real one among them is found', async () => {
+test('a flood of unknown keys takes a bounded number of statements, and a real key among them is found', async () => {
   const workspace = await server.workspace()
   const { key, keyId } = await makeKey(workspace, await makeApi(workspace))
   const { keys } = server.server.deps
@@ -69,7 +69,7 @@ test('a flood of keys that do not exist takes a bounded number of statements, an
   expect(foundAfterMs).toBeGreaterThan(0)
 })
 
-test('a lookup by itself is sent at once, many together share statements', async () => {
+test('a single look-up is sent at once, many concurrent ones share statements', async () => {
   const { keys } = server.server.deps
   await Bun.sleep(30) // the flood's last period is over
   const alone = await listStatements(server, async () => void (await keys.find(junk(1)[0] ?? '')))
@@ -82,7 +82,7 @@ test('a lookup by itself is sent at once, many together share statements', async
 })
 
 /** What is remembered of keys that do not exist has a bound of its own: junk pushes out junk, and nothing else. */
-test('after more junk than is remembered, known keys are still known', async () => {
+test('cached keys stay cached after more unknown keys than are remembered', async () => {
   const workspace = await server.workspace()
   const { key } = await makeKey(workspace, await makeApi(workspace))
   await server.post('keys.verifyKey', { key })

@@ -18,7 +18,7 @@ beforeAll(async () => {
 afterAll(async () => await server[Symbol.asyncDispose]())
 
 /** What compares texts from their beginning tells by its time how much of a guess was right; of a hash it tells nothing. */
-test('of a presented key nothing but its hash reaches the database', async () => {
+test('only the hash of a presented key reaches the database', async () => {
   const { sql, changes } = server.server.deps
   const values: unknown[] = []
   const heard = new Proxy(sql, {
@@ -78,13 +78,13 @@ function rankDifference({ near, far }: { near: number[]; far: number[] }): numbe
 /** Chance alone exceeds this once in a thousand million runs. */
 const DEVIATIONS_MAX = 6
 
-test('the time of a lookup does not tell a near miss from a far one', async () => {
+test('the time of a look-up does not depend on how close the guess is', async () => {
   const { keys } = server.server.deps
   expect(Math.abs(rankDifference(await timesOf((text) => keys.find(text))))).toBeLessThan(DEVIATIONS_MAX)
 })
 
 /** The lookup that must not be: it spends time on each character that is right. */
-test('the comparison would see a lookup that compares texts', async () => {
+test('the comparison would detect a look-up that compares texts', async () => {
   const leaky = (text: string) => {
     let same = 0
     while (same < text.length && text[same] === key[same]) same++
@@ -95,7 +95,7 @@ test('the comparison would see a lookup that compares texts', async () => {
 })
 
 /** An id is its second and 64 random bits: who knows some knows nothing of the others. */
-test('ids of one second have nothing in common but their beginning', () => {
+test('ids of one second have only their beginning in common', () => {
   const now = Date.now()
   const COUNT = 20_000
   const ids = Array.from({ length: COUNT }, () => newId('key', now).slice(-10))

@@ -43,7 +43,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 
 const protectedRoutes = endpoints.filter(({ access }) => access === 'root-key')
 
-test('every route that needs a root key has a row, and every row a route', () => {
+test('every route that needs a root key has a row, and every row has a route', () => {
   const named = [...new Set(ROWS.map(({ route }) => route))].sort()
   expect(named).toEqual(protectedRoutes.map(({ path }) => path.slice('/v1/'.length)).sort())
 })
@@ -125,7 +125,7 @@ const subsetsOf = (pool: readonly string[]): string[][] =>
 
 const REFUSALS = ['INSUFFICIENT_PERMISSIONS', 'UNAUTHORIZED']
 
-describe('what is allowed is what the table says, for every subset:', () => {
+describe('a call is allowed exactly when the table says so, for every subset of rights:', () => {
   for (const row of ROWS) {
     test(titleOf(row), async () => {
       const wrong: string[] = []
@@ -155,7 +155,7 @@ const absenceOf = ({ route, what }: Row) =>
 /** Rows that filter: what is not there leaves nothing, and a cursor is a place in an order. */
 const isFilter = ({ what = '' }: Row) => /^(from a cursor|of a resource|of an actor)$/.test(what)
 
-describe('of another workspace nothing is allowed, whatever is held:', () => {
+describe('with any rights, nothing of another workspace is allowed:', () => {
   for (const row of ROWS) {
     const namesSomething = JSON.stringify(row.input(placeholders())).includes("the fixture's")
     if (!namesSomething || row.isForOperator === true) continue
@@ -205,7 +205,7 @@ async function refusalOver(row: Row, input: unknown, rootKeyText: string): Promi
  * One who may not asked for a name and got 404 or 403, and in the 403 the id of what has that name. Each text of a request
  * is exchanged for one that is nowhere, and for the other workspace's.
  */
-describe('who lacks the right is refused in the same words whatever there is:', () => {
+describe('a root key without the right is refused in the same words, whatever exists:', () => {
   const rows = ROWS.filter(({ needs, isForOperator }) => needs.length > 0 || isForOperator === true)
   for (const row of rows) {
     test(titleOf(row), async () => {
@@ -256,7 +256,7 @@ describe('who lacks the right is refused in the same words whatever there is:', 
 })
 
 /** With no right on keys the v1 API told whether there is one; with the right on some API it still does, as its tests want. */
-test('a verb about a key refuses the same for a key that is there and one that is not', async () => {
+test('a method about a key gives the same refusal for an existing and a missing key', async () => {
   const powerless = await own.workspace.rootKeyWith('api.*.read_api')
   for (const [method, input] of [
     ['keys.setPermissions', { permissions: [{ slug: own.texts.otherPermission }] }],
@@ -276,7 +276,7 @@ test('a verb about a key refuses the same for a key that is there and one that i
 })
 
 /** One that may limit elsewhere got 404 for a namespace that is not there. */
-test('who may limit or make namespaces, but not limit in this one, does not learn whether it is there', async () => {
+test('a root key that may not limit in a namespace does not learn whether it exists', async () => {
   const powers = [['ratelimit.rlns_elsewhere.limit'], ['ratelimit.*.create_namespace']]
   for (const held of [...powers, powers.flat()]) {
     const rootKeyText = await own.workspace.rootKeyWith(...held)
@@ -297,7 +297,7 @@ test('who may limit or make namespaces, but not limit in this one, does not lear
   }
 })
 
-test('who may change a key but attach nothing to it does not learn which roles and permissions there are', async () => {
+test('a root key that may change a key but attach nothing does not learn which roles and permissions exist', async () => {
   const rootKeyText = await own.workspace.rootKeyWith('api.*.update_key')
   const { keyId } = own.texts
   for (const [field, id] of [

@@ -14,7 +14,7 @@ beforeAll(async () => {
 afterAll(async () => await server[Symbol.asyncDispose]())
 
 /** Everybody may ask this: whoever had found a text learned that it is a root key, and that it may do everything. */
-test('verifyKey knows no root key, whatever state it is in and whatever is asked of it', async () => {
+test('verifyKey does not find a root key, whatever its state and the conditions', async () => {
   const workspace = await server.workspace()
   const make = async (change?: object) => {
     const { rootKeyId, rootKey } = await workspace.post('rootKeys.createRootKey', { permissions: ['*'] })
@@ -56,7 +56,7 @@ test('verifyKey knows no root key, whatever state it is in and whatever is asked
     })
 })
 
-test('it uses up nothing of a root key and counts nowhere', async () => {
+test('verifying a root key spends nothing of it and is not counted', async () => {
   const workspace = await server.workspace()
   const { rootKeyId, rootKey } = await workspace.post('rootKeys.createRootKey', {
     permissions: ['api.*.read_api'],
@@ -72,7 +72,7 @@ test('it uses up nothing of a root key and counts nowhere', async () => {
   expect((await sql`select remaining from keys where id = ${rootKeyId}`)[0]).toEqual({ remaining: 2 })
 })
 
-test('no verb about keys finds one, by its text or its id, nor the API that they are in', async () => {
+test('no method about keys finds a root key, by text or id, nor the API that holds them', async () => {
   const workspace = await server.workspace()
   const { rootKeyId, rootKey } = await workspace.post('rootKeys.createRootKey', { permissions: ['*'] })
   const { body } = await server.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)

@@ -218,7 +218,7 @@ function readModes(folder: string): void {
   }
 }
 
-test('no secret is in the log, an answer, a table, a file of the data dir, or what a crash or a failed start says', () => {
+test('no secret is in the log, an answer, a table, a file of the data directory, or the output of a crash or a failed start', () => {
   expect(secrets.size).toBeGreaterThan(8)
   const output = places.find(({ name }) => name === 'output')?.text ?? ''
   // It did log, and it did fail: else there would be nothing to find.
@@ -235,7 +235,7 @@ test('no secret is in the log, an answer, a table, a file of the data dir, or wh
   expect(found).toEqual([])
 })
 
-test('the search finds a secret that is there', () => {
+test('the search finds a secret where there is one', () => {
   const key = [...secrets].find(([what]) => what.startsWith('key'))?.[1] ?? ''
   expect(key.length).toBeGreaterThan(20)
   const hash = new Bun.CryptoHasher('sha256').update(key).digest('base64')
@@ -243,7 +243,7 @@ test('the search finds a secret that is there', () => {
   expect(places.filter(({ text }) => text.includes(hash)).map(({ name }) => name)).toContain('table keys')
 })
 
-test('nobody but the server’s own user may read its files, however careless its user’s mask', () => {
+test('only the server’s user may read its files, whatever the umask', () => {
   expect(modes.size).toBeGreaterThan(TEST_DATABASE_URL === null ? 500 : 3)
   const open = [...modes].filter(([, mode]) => (mode & 0o077) !== 0)
   expect(open.map(([path, mode]) => `${mode.toString(8)} ${path}`)).toEqual([])

@@ -60,7 +60,7 @@ function shapeOf({ status, body }: Answer, exchanged: string) {
   return { status, fields: Array.isArray(body) ? body.map((each) => Object.keys(each)) : Object.keys(body) }
 }
 
-describe('what is another workspace’s is like what is nowhere, and none of it is shown:', () => {
+describe('things of another workspace are treated as missing, and nothing of them is shown:', () => {
   for (const row of ROWS) {
     if (row.isForOperator !== undefined) continue
     test(titleOf(row), async () => {
@@ -91,7 +91,7 @@ const isMadeOnUse = ({ route }: Row, name: keyof Texts) =>
   (route === 'ratelimits.setOverride' && name === 'identifier')
 
 /** A page goes on behind any id, also behind one that is not the caller's; what it holds is the caller's. */
-test('a cursor of another workspace, and any text as a cursor, leads to the caller’s own only', async () => {
+test('a cursor from another workspace, or any text as a cursor, leads only to the caller’s own items', async () => {
   const lists = [
     'apis.listApis',
     'identities.listIdentities',
@@ -109,7 +109,7 @@ test('a cursor of another workspace, and any text as a cursor, leads to the call
     }
 })
 
-test('a name that another workspace uses too is one of its own, with nothing of the other', async () => {
+test('a name that another workspace uses too is a separate thing, with nothing of the other', async () => {
   const { externalId, namespace, identifier, role, permission } = foreign.texts
   const { apiId } = own.texts
   const { body } = await ask('keys.createKey', { apiId, externalId })
@@ -124,7 +124,7 @@ test('a name that another workspace uses too is one of its own, with nothing of 
   expect((await ask('permissions.createPermission', { name: permission })).status).toBe(200)
 })
 
-test('after all this, every row of the other workspace is as it was, and it works', async () => {
+test('after all this, every row of the other workspace is unchanged, and it works', async () => {
   expect(await foreignRows()).toEqual(before)
   const { workspace, texts } = foreign
   expect((await server.post('keys.verifyKey', { key: texts.key })).body).toMatchObject({

@@ -45,7 +45,7 @@ const inParallel = async <T>(
   return results
 }
 
-describe('what one has too many of is refused to it alone', () => {
+describe('what one workspace has too much of is refused to it alone', () => {
   type Make = (
     workspace: TestWorkspace,
     apiId: string,
@@ -122,7 +122,7 @@ describe('what one has too many of is refused to it alone', () => {
     })
 })
 
-test('tags: the quiet one’s sets and counts are exact, the flood is cut', async () => {
+test('tags: the quiet workspace’s sets and counts are exact, the flood is cut', async () => {
   const { key: floodKey } = await quietOrFresh(flooding)
   const { key } = await quiet.post('keys.createKey', { apiId: quietApi, externalId: 'tagged' })
   const { sql } = server.server.deps
@@ -157,7 +157,7 @@ test('tags: the quiet one’s sets and counts are exact, the flood is cut', asyn
   expect((await bytes()) - before).toBeLessThan(4_000_000)
 })
 
-test('cached keys: large and many keys of one leave the other’s cached', async () => {
+test('cached keys: many large keys of one workspace leave the other’s cached', async () => {
   const made = await inParallel(30, () =>
     quiet.post('keys.createKey', { apiId: quietApi, meta: { plan: 'x' } }),
   )
@@ -179,7 +179,7 @@ test('cached keys: large and many keys of one leave the other’s cached', async
   expect(await listStatements(server, verifyAll)).toEqual([])
 })
 
-test('names of limits that only a request defines: the other’s limits stay exact', async () => {
+test('names of limits defined by requests: the other workspace’s limits stay exact', async () => {
   const { key } = await quietOrFresh(flooding)
   const { key: quietKey } = await quiet.post('keys.createKey', { apiId: quietApi })
   const year = 365 * 86_400_000
@@ -202,7 +202,7 @@ test('names of limits that only a request defines: the other’s limits stay exa
   }
 })
 
-test('unknown keys: a flood of them pushes no key out, and one that is not cached is found meanwhile', async () => {
+test('unknown keys: a flood of them evicts no key, and a key that is not cached is found meanwhile', async () => {
   const { key } = await quiet.post('keys.createKey', { apiId: quietApi })
   const { key: cold } = await quiet.post('keys.createKey', { apiId: quietApi })
   await server.post('keys.verifyKey', { key })
@@ -212,7 +212,7 @@ test('unknown keys: a flood of them pushes no key out, and one that is not cache
   expect(await listStatements(server, () => server.post('keys.verifyKey', { key }))).toEqual([])
 })
 
-test('identifiers in usage: the other’s are all there, and both totals exact', async () => {
+test('identifiers in usage: the other workspace’s are all stored, and both totals are exact', async () => {
   const limit = (workspace: TestWorkspace, namespace: string, identifier: string) =>
     server.post('ratelimits.limit', { namespace, identifier, limit: 10, duration: 60_000 }, workspace.rootKey)
   const { namespaces } = await flooding.get('ratelimits.listNamespaces')
@@ -231,7 +231,7 @@ test('identifiers in usage: the other’s are all there, and both totals exact',
   expect(await named(flooding.workspaceId)).toBeLessThanOrEqual(60)
 })
 
-test('audit events: the flood’s oldest go, none of the other’s', async () => {
+test('audit events: the oldest of the flood go, and none of the other workspace', async () => {
   const events = async ({ workspaceId }: TestWorkspace) => {
     const [row] = await server.server.deps.sql<{ count: number }[]>`
       select count(*)::integer as count from audit_events where workspace_id = ${workspaceId}`
@@ -258,7 +258,7 @@ test('audit events: the flood’s oldest go, none of the other’s', async () =>
   expect(await events(quiet)).toBe(before)
 })
 
-test('whose flood it was is in the metrics, and the other is not', async () => {
+test('metrics name the workspace with the flood, and not the other', async () => {
   const metrics = await (await fetch(`${server.url}/metrics`)).text()
   const reached = metrics
     .split('\n')

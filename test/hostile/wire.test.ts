@@ -8,7 +8,7 @@ if (NODE === null) console.warn('no node is installed: the reader of HTTP is not
 
 /** `bun run hostile wire` for two hundred thousand. */
 test.if(NODE !== null)(
-  'two thousand generated connections are read as by Node’s strict parser, but where it is explained',
+  'two thousand generated connections are read as by Node’s strict parser, except for the explained differences',
   async () => {
     const report = await runWireCampaign({ cases: 2000, seed: 1, concurrency: 16 })
     expect(report.differences.filter(({ why }) => why === null)).toEqual([])

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test'
 import { isAddressListed, isAddressOrRange, isLoopbackUrl } from '../../src/lib/address.ts'
 
-describe('an address is compared with an allow list by its bits', () => {
+describe('an address is compared with an allow list bit by bit', () => {
   const cases: [string, string, boolean][] = [
     ['100.100.100.100', '100.100.100.100', true],
     ['200.200.200.200', '100.100.100.100', false],
@@ -24,7 +24,7 @@ describe('an address is compared with an allow list by its bits', () => {
       expect(isAddressListed(address, ['198.51.100.7', entry])).toBe(expected))
 })
 
-test('what is neither an address nor a range is not taken for one', () => {
+test('a text that is neither an address nor a range is refused', () => {
   for (const text of [
     '',
     'a',
@@ -39,7 +39,7 @@ test('what is neither an address nor a range is not taken for one', () => {
   for (const text of ['10.0.0.0/32', '::/0', '::ffff:10.0.0.0/104']) expect(isAddressOrRange(text)).toBe(true)
 })
 
-test('a URL of this machine is one, however it is written', () => {
+test('a URL of this machine is recognised in every spelling', () => {
   const here = [
     '127.0.0.1:3000',
     '127.9.9.9',

@@ -2,7 +2,7 @@ import { expect, test } from 'bun:test'
 import { readConfig } from '../../src/config.ts'
 import { databaseName, readDatabaseUrl } from '../../src/lib/database-url.ts'
 
-test('a plain URL: one host, no TLS, the role’s own schema', () => {
+test('a plain URL means one host, no TLS, and the role’s own schema', () => {
   expect(readDatabaseUrl('postgres://me:secret@db.example.com:6432/app')).toMatchObject({
     hosts: [{ host: 'db.example.com', port: 6432 }],
     user: 'me',
@@ -78,7 +78,7 @@ const PROVIDERS: [url: string, expected: object][] = [
   ],
 ]
 for (const [url, expected] of PROVIDERS)
-  test(`${url.slice(url.indexOf('?'))} is heeded or left out`, () => {
+  test(`${url.slice(url.indexOf('?'))} is applied or ignored`, () => {
     expect(readDatabaseUrl(url)).toMatchObject(expected)
   })
 
@@ -115,7 +115,7 @@ const HOSTS: [url: string, hosts: [string, number][]][] = [
   ['postgres://', [['localhost', 5432]]],
 ]
 for (const [url, hosts] of HOSTS)
-  test(`${url} has its hosts`, () => {
+  test(`${url} has the expected hosts`, () => {
     expect(readDatabaseUrl(url).hosts).toEqual(hosts.map(([host, port]) => ({ host, port })))
   })
 
@@ -154,7 +154,7 @@ const REFUSED: [url: string, says: string][] = [
   ['postgres://u@h/db?sslcrl=/x', 'not supported'],
 ]
 for (const [url, says] of REFUSED)
-  test(`${url} ends the start with one line that says why and holds no secret`, () => {
+  test(`${url} ends the start with one line that says why and contains no secret`, () => {
     const read = () => readConfig({ DATABASE_URL: url })
     expect(read).toThrow(/^DATABASE_URL /)
     expect(read).toThrow(says)

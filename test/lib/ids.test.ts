@@ -9,7 +9,7 @@ test('ids made ten seconds apart sort by their time', () => {
   expect(ids).toEqual(ids.toSorted((a, b) => (a < b ? -1 : 1)))
 })
 
-test('ids have their prefix, sixteen base58 characters, and are never the same', () => {
+test('ids have their prefix, sixteen base58 characters, and are never equal', () => {
   const made = [() => newId('req'), newRequestId].map((make) => Array.from({ length: 20_000 }, make))
   const ids = made.flat()
   expect(new Set(ids).size).toBe(40_000)
@@ -17,7 +17,7 @@ test('ids have their prefix, sixteen base58 characters, and are never the same',
 })
 
 /** The time in an id is read by tools that know the format: 4 bytes of seconds since 1 700 000 000, then 8 random bytes. */
-test('an id is twelve bytes in base58, and its first four tell the second it was made in', () => {
+test('an id is twelve bytes in base58, and the first four are the second of its creation', () => {
   for (const at of ['2026-01-01T00:00:00.999Z', '2026-11-21T12:34:56.000Z', '2040-02-29T23:59:59.500Z']) {
     for (let i = 0; i < 2000; i++) {
       const bytes = decodeBase58(newId('ws', Date.parse(at)).slice(3))
@@ -29,7 +29,7 @@ test('an id is twelve bytes in base58, and its first four tell the second it was
 })
 
 /** The obvious algorithm, in big integers, as the model. */
-test('base58 agrees with long division, keeps leading zeros, and reads back', () => {
+test('base58 agrees with long division, keeps leading zeros, and decodes to the same bytes', () => {
   const alphabet = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz'
   const model = (bytes: Uint8Array) => {
     let text = ''
@@ -49,7 +49,7 @@ test('base58 agrees with long division, keeps leading zeros, and reads back', ()
 })
 
 /** A list that begins at a time skips the ids before it unread. */
-test('no id made at a time or later sorts before the first id of that time', () => {
+test('no id created at or after a time sorts before the first id of that time', () => {
   for (let atMs = Date.UTC(2024, 5, 1); atMs < Date.UTC(2050, 0, 1); atMs += 400 * 86_400_000 + 12_345) {
     const first = firstIdAt('log', atMs)
     expect(newId('log', atMs) >= first).toBe(true)

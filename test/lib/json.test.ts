@@ -10,7 +10,7 @@ const nested = (levels: number, kind: Kind): string => {
   return json
 }
 
-test('as deep as may be passes, one level more does not, in lists, objects and both', () => {
+test('nesting of the largest depth is accepted, one level more is not, in lists, objects and both', () => {
   const kinds: Kind[] = [() => 'list', () => 'object', (i: number) => (i % 2 === 0 ? 'list' : 'object')]
   for (const kind of kinds) {
     const deep = JSON.parse(nested(JSON_DEPTH_MAX, kind))
@@ -23,14 +23,14 @@ test('as deep as may be passes, one level more does not, in lists, objects and b
   }
 })
 
-test('brackets in texts are not nesting, and nesting behind them is found', () => {
+test('brackets in texts are not nesting, and nesting after them is found', () => {
   const quoted = JSON.stringify({ a: '[{'.repeat(100), b: [']}'.repeat(100)] })
   expect(mayBeUnstorable(quoted, JSON.parse(quoted))).toBe(false)
   const behind = `{"a":"${']}'.repeat(100)}","b":${nested(JSON_DEPTH_MAX, () => 'list')}}`
   expect(mayBeUnstorable(behind, JSON.parse(behind))).toBe(true)
 })
 
-test('what the quick look lets pass holds nothing notStorable', () => {
+test('a value accepted by the quick check contains nothing that cannot be stored', () => {
   const { value } = fc.letrec((tie) => ({
     value: fc.oneof(
       { maxDepth: 8 },
@@ -71,7 +71,7 @@ test('what the quick look lets pass holds nothing notStorable', () => {
   expect(counts.notStorable).toBeGreaterThan(500)
 })
 
-test('looking through the largest body for what cannot be stored takes about as long as parsing it', () => {
+test('checking the largest body for text that cannot be stored takes about as long as parsing it', () => {
   for (const element of ['0', '[]', '{}', '"a"', '{"a":0}']) {
     const elements = Array(Math.floor(1_000_000 / (element.length + 1))).fill(element)
     const json = `{"key":"\\u0041","unknown":[${elements.join(',')}]}`
@@ -95,7 +95,7 @@ test('looking through the largest body for what cannot be stored takes about as 
   }
 })
 
-test('the first thing that cannot be stored is named by its place', () => {
+test('the first value that cannot be stored is named by its place', () => {
   expect(findUnstorable(JSON.parse('{"a":[1,{"b":["c","\\u0000"]}],"d":"\\ud800"}'))).toEqual({
     path: 'a.1.b.1',
     reason: 'String must not contain NUL characters',

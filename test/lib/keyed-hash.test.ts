@@ -34,7 +34,7 @@ test('the hash is Chaskey-12 as published', () => {
 })
 
 /** Two texts that share a counter would let one caller use up another's limit. */
-test('texts that look alike in one encoding or another have different hashes', () => {
+test('texts that look alike in some encoding have different hashes', () => {
   const texts = [
     '',
     '\0',
@@ -70,7 +70,7 @@ test('texts that look alike in one encoding or another have different hashes', (
   expect(seen.size).toBe(texts.length)
 })
 
-test('equal texts have equal hashes under one secret, however they were put together, and others under another', () => {
+test('equal texts have equal hashes under one secret, however they were built, and others under another secret', () => {
   const one = new KeyedHash('one')
   const same = new KeyedHash('one')
   const two = new KeyedHash('two')
@@ -87,7 +87,7 @@ test('equal texts have equal hashes under one secret, however they were put toge
 })
 
 /** Windows in Postgres are named by it, whichever way a caller has the text. */
-test('a text after a prefix has the hash of both in one, also the second time and where characters are wide', () => {
+test('a text after a prefix has the hash of both joined, also the second time and with wide characters', () => {
   const hash = new KeyedHash('secret')
   const whole = new KeyedHash('secret')
   const texts = fc.oneof(
@@ -107,7 +107,7 @@ test('a text after a prefix has the hash of both in one, also the second time an
   )
 })
 
-test('more prefixes than are kept are hashed all the same', () => {
+test('prefixes beyond the cached number are hashed correctly', () => {
   const hash = new KeyedHash('secret')
   const whole = new KeyedHash('secret')
   for (let turn = 0; turn < 2; turn++)

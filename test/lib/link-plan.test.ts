@@ -9,7 +9,7 @@ const c = { id: 'perm_c', name: 'C', text: 'c' }
 const plan = (elements: Parameters<typeof readReferences>[0], found: (typeof a)[], attached: (typeof a)[]) =>
   planLinks(readReferences(elements, 'permissions'), found, attached)
 
-test('an id wins over the texts, and slug over its old name', () => {
+test('an id wins over the texts, and slug over its old name `name`', () => {
   expect(readReferences([{ id: 'perm_a', slug: 'b', name: 'c', create: true }], 'p')).toEqual([
     { id: 'perm_a' },
   ])
@@ -18,13 +18,13 @@ test('an id wins over the texts, and slug over its old name', () => {
 })
 
 /** In the v1 API such an element meant every role of the workspace. */
-test('an element that names nothing is refused, with its place', () => {
+test('an element that names nothing is refused with its place', () => {
   const read = () => readReferences([{ id: 'perm_a' }, { create: true }], 'roles')
   expect(read).toThrow(ApiError)
   expect(read).toThrow('roles.1: an id or a name is required')
 })
 
-test('what is attached and requested stays, the rest goes, what is new comes', () => {
+test('attached and requested ones stay, others are detached, new ones are attached', () => {
   expect(plan([{ id: 'perm_b' }, { name: 'c' }], [b, c], [a, b])).toEqual({
     missing: [],
     create: [],
@@ -33,7 +33,7 @@ test('what is attached and requested stays, the rest goes, what is new comes', (
   })
 })
 
-test('nothing requested detaches all', () => {
+test('an empty request detaches all', () => {
   expect(plan([], [], [a, b])).toEqual({ missing: [], create: [], attach: [], detach: [a, b] })
 })
 
@@ -47,7 +47,7 @@ test('repeated references, by id and by text, count once', () => {
   })
 })
 
-test('what does not exist is missing, unless the request lets it be made anywhere in its list', () => {
+test('one that does not exist is missing, unless any reference to it allows creating it', () => {
   expect(plan([{ id: 'perm_x' }, { name: 'y' }, { name: 'z' }, { name: 'z', create: true }], [], [])).toEqual(
     {
       missing: [{ id: 'perm_x' }, { text: 'y', create: false }],
@@ -58,7 +58,7 @@ test('what does not exist is missing, unless the request lets it be made anywher
   )
 })
 
-test('what a request names comes back in its order, each once', () => {
+test('the requested ones are returned in the order of the request, each once', () => {
   const references = readReferences([{ name: 'c' }, { id: 'perm_a' }, { id: 'perm_c' }, { name: 'x' }], 'p')
   expect(resolveReferences(references, [a, b, c])).toEqual([c, a])
 })

@@ -33,7 +33,7 @@ function chosenTime(): Timers & { pass(ms: number): void; stall(ms: number): voi
   }
 }
 
-test('a stall is seen for a minute, then forgotten, and a worse one hides it', () => {
+test('a stall is reported for a minute, and a worse one replaces it', () => {
   const time = chosenTime()
   const lag = new LoopLag(time)
   lag.start()
@@ -50,7 +50,7 @@ test('a stall is seen for a minute, then forgotten, and a worse one hides it', (
   expect(lag.worstMs).toBe(0)
 })
 
-test('stopped, or asleep for an hour, it tells of nothing old', () => {
+test('after a stop, or an hour asleep, no old stall is reported', () => {
   const time = chosenTime()
   const lag = new LoopLag(time)
   lag.start()

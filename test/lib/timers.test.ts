@@ -61,7 +61,7 @@ test('an abort ends the wait and cancels the timer, also when it came before', a
   expect(timers.due.run).toBeNull()
 })
 
-test('a pause lasts as long as it is told to', async () => {
+test('a pause lasts the given time', async () => {
   const timers = timer()
   let isOver = false
   const paused = pause(timers, 50, new AbortController().signal).then(() => {

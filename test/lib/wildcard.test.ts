@@ -5,7 +5,7 @@ import { compileWildcard, matchesWildcard } from '../../src/lib/wildcard.ts'
 const matches = (pattern: string, text: string) =>
   pattern.includes('*') ? matchesWildcard(compileWildcard(pattern), text) : pattern === text
 
-describe('a star stands for any run of characters, everything else for itself', () => {
+describe('a star matches any run of characters, every other character matches itself', () => {
   const cases: [string, string, boolean][] = [
     ['*', 'anything', true],
     ['*', '', true],

@@ -17,19 +17,19 @@ describe('a duration', () => {
   })
 
   test.each(['', ' ', '1e3', '-5m', '1.5h', '30D', '5 m', '30m1h', '5m5m', 'm', 'soon', '1y', '١m'])(
-    '%p is none',
+    '%p is not one',
     (text) => {
       expect(parseDuration(text)).toBe(null)
     },
   )
 
-  test('of more than a hundred years is none', () => {
+  test('of more than a hundred years is refused', () => {
     expect(parseDuration(String(DURATION_MS_MAX))).toBe(DURATION_MS_MAX)
     expect(parseDuration(String(DURATION_MS_MAX + 1))).toBe(null)
     expect(parseDuration('99999999999999999999w')).toBe(null)
   })
 
-  test('written out and read again is the same', () => {
+  test('written and parsed again is the same', () => {
     fc.assert(
       fc.property(fc.integer({ min: 0, max: DURATION_MS_MAX }), (ms) => {
         expect(parseDuration(durationText(ms))).toBe(ms)
@@ -55,7 +55,7 @@ describe('a time', () => {
     expect(until('1767225600000')).toBe(1_767_225_600_000)
   })
 
-  test('is a duration from now on, or back from now', () => {
+  test('may be a duration from now on, or back from now', () => {
     expect(until('30d')).toBe(NOW + 2_592_000_000)
     expect(since('12h')).toBe(NOW - 43_200_000)
   })
@@ -82,7 +82,7 @@ describe('a time', () => {
     expect(until(text)).toBe(null)
   })
 
-  test('written as ISO 8601 in any zone and read again is the same instant', () => {
+  test('written as ISO 8601 in any zone and parsed again is the same instant', () => {
     // Four digits of a year: what people write.
     const instants = fc.integer({ min: 0, max: Date.UTC(9999, 11, 31) })
     fc.assert(
@@ -99,7 +99,7 @@ describe('a time', () => {
     )
   })
 
-  test('whatever the text, it is a time that a date can name, or null', () => {
+  test('parsed from any text is a time that a date can hold, or null', () => {
     const texts = fc.oneof(
       fc.string(),
       fc.stringMatching(/^\d{1,20}(w|d|h|m|s|ms)?$/),

@@ -38,7 +38,7 @@ function numberOf(
 const closing = { connection: 'close' }
 
 describe('three HTTP threads', () => {
-  test('every thread answers a scrape for all of them, and nothing is missing', async () => {
+  test('answer a scrape completely, whichever thread gets it', async () => {
     await using server = await startTestServer({ env: { TOLLGATE_HTTP_THREADS: '3' } })
     const workspace = await server.workspace()
     const limit = { namespace: 'a "quoted" \\ one', identifier: 'everyone', limit: 20, duration: 86_400_000 }
@@ -94,7 +94,7 @@ test('with a port of its own, the metrics are there and not with the API', async
 })
 
 /** Anybody may ask for any path; a metrics store cannot take them all. */
-test('requests that no endpoint answers are counted under one name', async () => {
+test('requests without an endpoint are counted under one name', async () => {
   await using server = await startTestServer()
   for (const path of ['/v1/no.such', '/wp-login.php', '//v1/keys.verifyKey/x'])
     expect((await fetch(server.url + path)).status).toBe(404)
@@ -122,7 +122,7 @@ test('namespaces beyond the bound are counted together', async () => {
 })
 
 /** A scrape shares its thread with requests that wait meanwhile, and the very first is not compiled yet. */
-test('with all that can be counted, a scrape lets requests in after every few samples', async () => {
+test('with every possible sample, a scrape lets requests run after every few samples', async () => {
   await using server = await startTestServer()
   const { deps } = server.server
   for (let index = 0; index < NAMESPACES_MAX; index++)
@@ -158,7 +158,7 @@ test('with all that can be counted, a scrape lets requests in after every few sa
   expect(sliceMs[Math.floor(sliceMs.length / 2)]).toBeLessThan(1)
 })
 
-test('a thread that does not answer is down, its counts are as last heard, and how it is now is not told', async () => {
+test('a thread that does not answer is down, keeps its last counts, and has no current values', async () => {
   await using server = await startTestServer()
   const { deps } = server.server
   await server.post('keys.verifyKey', { key: 'unknown' })
@@ -190,7 +190,7 @@ test('a thread that does not answer is down, its counts are as last heard, and h
 })
 
 /** Each thread tells of its first hundred; two one after another may have had different ones. */
-test('the counts of a thread and of the one in its place add up, and no namespace loses its name', () => {
+test('the counts of a thread and its replacement are added up, and no namespace loses its name', () => {
   const usage = { cellsBuffered: 3, batchesSpilled: 0, flushTookMs: 0, flushAwayMs: 0 }
   const spans = { exported: 5, dropped: 1, queued: 2 }
   const reportOf = (from: number, to: number) => {
@@ -216,7 +216,7 @@ test('the counts of a thread and of the one in its place add up, and no namespac
   expect(both.decisions.at(-1)).toMatchObject({ namespaceId: '', passed: 3, denied: 2 })
 })
 
-test('windows and usage that wait to be written are told, by shard and thread', async () => {
+test('windows and usage that wait to be written are reported, by shard and thread', async () => {
   let now = Date.UTC(2030, 0, 1, 12)
   const env = { TOLLGATE_FLUSH_MS: '60000' }
   await using server = await startTestServer({ env, clock: () => now })
@@ -249,7 +249,7 @@ test('windows and usage that wait to be written are told, by shard and thread', 
   }
 })
 
-test('names from outside cannot break the format, and a histogram adds up', async () => {
+test('names given by callers cannot break the format, and a histogram adds up', async () => {
   const text = await exposition([
     { name: 'a', help: 'one\ntwo', type: 'gauge', samples: [{ labels: { x: 'a"b\\c\nd' }, value: 1 }] },
     { name: 'none', help: '', type: 'gauge', samples: [] },

@@ -17,7 +17,7 @@ test('a valid context is read, of this version and of later ones', () => {
 })
 
 /** The specification: what is not valid is ignored, and a trace begins anew. */
-test('what is no valid context is none', () => {
+test('an invalid context is ignored', () => {
   const wrong = [
     '',
     'x',
@@ -37,7 +37,7 @@ test('what is no valid context is none', () => {
   expect(readTraceContext(null, 'a=1')).toBeNull()
 })
 
-test('a valid state goes along as it came, any other is left out', () => {
+test('a valid state is passed on unchanged, any other is left out', () => {
   const stateOf = (state: string) => readTraceContext(valid, state)?.state
   for (const state of [
     'rojo=00f067aa0ba902b7',
@@ -54,7 +54,7 @@ test('a valid state goes along as it came, any other is left out', () => {
   for (const state of wrong) expect([state, stateOf(state)]).toEqual([state, null])
 })
 
-test('ids are random hex of their length', () => {
+test('ids are random hex of the right length', () => {
   const ids = new Set(Array.from({ length: 5000 }, () => newTraceHex(16)))
   expect(ids.size).toBe(5000)
   for (const id of ids) expect(id).toMatch(/^[0-9a-f]{16}$/)

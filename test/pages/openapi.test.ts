@@ -33,7 +33,7 @@ const at = (path: string) => {
 }
 
 /** Without it client generators refuse the whole document. */
-test('the description is valid OpenAPI 3.1, and nobody needs a root key for it', async () => {
+test('the description is valid OpenAPI 3.1, and is served without a root key', async () => {
   const result = await new Validator().validate(structuredClone(document))
   expect(result.errors ?? []).toEqual([])
   expect(result.valid).toBe(true)
@@ -41,7 +41,7 @@ test('the description is valid OpenAPI 3.1, and nobody needs a root key for it',
   expect(document.servers).toEqual([{ url: server.url }])
 })
 
-test('every endpoint is described, under an id of its own, with a summary and an explained tag', () => {
+test('every endpoint is described, under its own id, with a summary and an explained tag', () => {
   const answered = endpoints.flatMap(({ path, answersPostToo }) => (answersPostToo ? [path, path] : [path]))
   expect(operations.map(([path]) => path).sort()).toEqual(answered.sort())
   const ids = operations.map(([, { operationId }]) => operationId)
@@ -55,7 +55,7 @@ test('every endpoint is described, under an id of its own, with a summary and an
 })
 
 /** What is not said here nobody will know: unit, bound and default stand in the description or beside it. */
-test('every field says what it is', () => {
+test('every field has a description', () => {
   const silent: string[] = []
   const visit = (where: string, schema: JsonSchema) => {
     for (const [name, property] of Object.entries(schema.properties ?? {})) {
@@ -76,7 +76,7 @@ test('every field says what it is', () => {
   expect(silent).toEqual([])
 })
 
-test('a description that speaks of a default or of deprecation is marked so for programs', () => {
+test('a description that mentions a default or a deprecation also has it as a keyword', () => {
   const wrong: string[] = []
   const check = (where: string, { description = '', ...schema }: JsonSchema) => {
     if (/^Deprecated/.test(description) && !/"deprecated":true/.test(JSON.stringify(schema)))
@@ -98,7 +98,7 @@ test('a description that speaks of a default or of deprecation is marked so for 
 })
 
 /** An example that the server itself would refuse, or never give, misleads. */
-test('every method has an example of its answer, and of its body, that its schemas allow', () => {
+test('every method has an example of its answer and of its body, valid by their schemas', () => {
   for (const [path, operation] of operations) {
     const endpoint = endpoints.find((each) => each.path === path)
     if (endpoint === undefined) throw new Error(path)
@@ -116,7 +116,7 @@ test('every method has an example of its answer, and of its body, that its schem
 })
 
 /** Without a bound a client does not know what is too much, and a server takes anything. */
-test('every number, text and list of a request is bounded, every duration and time has its unit', () => {
+test('every number, text and list of a request is bounded, and every duration and time has its unit', () => {
   const wrong: string[] = []
   const visit = (where: string, { description = '', ...schema }: JsonSchema) => {
     const lacks = (what: string) => wrong.push(`${where}: ${what}`)
@@ -148,7 +148,7 @@ test('every number, text and list of a request is bounded, every duration and ti
 })
 
 /** One that may be left out does something then; a reader should not have to try. */
-test('every switch of a request that may be left out has its default, unless that leaves things as they are', () => {
+test('every optional switch of a request has a default, unless its absence means no change', () => {
   const silent: string[] = []
   const visit = (where: string, schema: JsonSchema) => {
     for (const [name, property] of Object.entries(schema.properties ?? {})) {
@@ -170,7 +170,7 @@ test('every switch of a request that may be left out has its default, unless tha
   expect(silent).toEqual([])
 })
 
-test('bounds, defaults and what is required stand in the schema of a request', () => {
+test('bounds, defaults and required fields are in the schema of a request', () => {
   const body = bodyOf(at('/v1/ratelimits.limit'))
   expect(body?.properties).toMatchObject({
     limit: { type: 'integer', exclusiveMinimum: 0, maximum: Number.MAX_SAFE_INTEGER },
@@ -207,7 +207,7 @@ test('old fields and the dates of the v1 API are marked', () => {
   })
 })
 
-test('every error code is somewhere, each with an example under its own status', () => {
+test('every error code is described, each with an example under its own status', () => {
   const seen = new Set<string>()
   for (const [, { responses }] of operations)
     for (const [status, { content }] of Object.entries(responses))
@@ -229,13 +229,13 @@ test('every error code is somewhere, each with an example under its own status',
   )
 })
 
-test('only what answers without a root key is marked as such', () => {
+test('exactly the endpoints that need no root key are marked as such', () => {
   const open = operations.filter(([, { security }]) => security.length === 0).map(([path]) => path)
   expect(open.sort()).toEqual(['/v1/keys.verifyKey', '/v1/liveness'])
 })
 
 describe('/docs/api', () => {
-  test('shows every method, and needs nothing from anywhere else', async () => {
+  test('shows every method, and loads nothing from elsewhere', async () => {
     const response = await fetch(`${server.url}/docs/api`)
     expect(response.headers.get('content-type')).toStartWith('text/html')
     const page = await response.text()
@@ -251,7 +251,7 @@ describe('/docs/api', () => {
   })
 
   /** Should something foreign get into a page after all, the browser still neither runs nor loads it. */
-  test('the page forbids all scripts and styles but its own', async () => {
+  test('forbids all scripts and styles but its own', async () => {
     const page = await (await fetch(`${server.url}/docs/api`)).text()
     const policy = /http-equiv="Content-Security-Policy" content="([^"]+)"/.exec(page)?.[1]?.split('; ') ?? []
     const hashOf = (element: string) => {
@@ -266,7 +266,7 @@ describe('/docs/api', () => {
   })
 
   /** An example that does not work is worse than none. */
-  test('its first example is accepted by the server', async () => {
+  test('has a first example that the server accepts', async () => {
     const workspace = await server.workspace()
     const body = at('/v1/ratelimits.limit').requestBody?.content['application/json'].example
     expect(await workspace.post('ratelimits.limit', body)).toMatchObject({ success: true })

@@ -113,7 +113,7 @@ const toldIn = (each: Seen): string[][] =>
     .map(([name, value]) => [name.toLowerCase(), value])
     .sort()
 
-test('the two headers are all that Tollgate tells an application', () => {
+test('Tollgate sends an application exactly two headers', () => {
   const forward = endpoints.find(({ path }) => path === '/v1/auth.forward')
   const told = Object.keys(forward?.answerHeaders ?? {}).filter((name) => TOLLGATE.test(name))
   expect(told.map((name) => name.toLowerCase())).toEqual([KEY_ID, EXTERNAL_ID])
@@ -145,7 +145,7 @@ function tests(configuration: Configuration): void {
     return sendRaw(to, `${head.join('\r\n')}\r\n\r\n${body}`)
   }
 
-  test('whatever a client writes into them, the application sees whose key it was, or nothing', async () => {
+  test('whatever a client writes into them, the application sees the key’s owner or nothing', async () => {
     const owned = await makeKey(workspace, apiId, { externalId: 'user_123' })
     const free = await makeKey(workspace, apiId)
     // nginx removes headers by name only: those that Tollgate may send some day are not among them.
@@ -169,7 +169,7 @@ function tests(configuration: Configuration): void {
       expect(await toldWith(free.key, [`${name}: forged`])).toEqual([[[KEY_ID, free.keyId]]])
   })
 
-  test('a header that a client hides in another one is refused or is no header', async () => {
+  test('a header that a client hides inside another is refused or not read as a header', async () => {
     const { key, keyId } = await makeKey(workspace, apiId)
     for (const hidden of [
       'X: y\rX-Tollgate-External-Id: forged',
@@ -203,7 +203,7 @@ function tests(configuration: Configuration): void {
   })
 
   if (hasOpenPlace)
-    test('where nothing is asked, these headers do not arrive at all', async () => {
+    test('on paths without a check these headers never arrive', async () => {
       seen.length = 0
       const headers = FORGED.map((name) => `${name}: forged`)
       expect((await send({ path: '/health', headers })).status).toBe(200)
@@ -212,7 +212,7 @@ function tests(configuration: Configuration): void {
       expect(seen.map(toldIn)).toEqual([[], []])
     })
 
-  test('who has no good key is turned away, and a limit says how long', async () => {
+  test('a request without a valid key is refused, and a limit has the seconds to wait', async () => {
     const disabled = await makeKey(workspace, apiId, { enabled: false })
     const foreign = await makeKey(workspace, await makeApi(workspace))
     const limited = await makeKey(workspace, apiId, { ratelimit: { limit: 1, duration: 3_600_000 } })
@@ -232,7 +232,7 @@ function tests(configuration: Configuration): void {
   })
 
   /** What is asked stands in the configuration; nothing of the request may change it. */
-  test('a client cannot change the question', async () => {
+  test('a client cannot change the question to Tollgate', async () => {
     const foreign = await makeKey(workspace, await makeApi(workspace))
     seen.length = 0
     for (const path of ['/?apiId=', `/?apiId=&permissions=x`, '/a?apiId=%00', '/a%3FapiId='])
@@ -258,7 +258,7 @@ function tests(configuration: Configuration): void {
     expect(seen).toEqual([])
   })
 
-  test('Tollgate gets the key and the address, no cookies and no body; the application gets all', async () => {
+  test('Tollgate gets the key and the address, no cookies and no body; the application gets everything', async () => {
     const { key } = await makeKey(workspace, apiId)
     const cookies = ['a', 'b', 'c'].map((name) => `Cookie: ${name}=${'x'.repeat(7000)}`)
     const headers = [`Authorization: Bearer ${key}`, ...cookies, 'Referer: http://localhost/r']
@@ -299,7 +299,7 @@ function tests(configuration: Configuration): void {
     }
   })
 
-  test('the address is the client’s, and no header of the client’s counts for it', async () => {
+  test('the address is the client’s, and the client’s headers do not change it', async () => {
     const spoofed = [
       'X-Forwarded-For: 203.0.113.7',
       'x-forwarded-for: 203.0.113.7, 127.0.0.1',
@@ -324,7 +324,7 @@ function tests(configuration: Configuration): void {
     await workspace.post('apis.updateApi', { apiId, ipWhitelist: null })
   })
 
-  test('no text in place of a key makes a 5xx or gets through', async () => {
+  test('no text in place of a key causes a 5xx or passes', async () => {
     seen.length = 0
     for (const key of [
       '',
@@ -359,7 +359,7 @@ function tests(configuration: Configuration): void {
     expect(seen).toEqual([])
   })
 
-  test('an external id arrives as Tollgate wrote it, whatever it is made of', async () => {
+  test('an external id with any characters arrives as Tollgate wrote it', async () => {
     for (const externalId of [
       '{env.PATH}',
       '{http.request.host}',
@@ -381,7 +381,7 @@ function tests(configuration: Configuration): void {
     }
   })
 
-  test('without a key nothing but the open place is reached, however a path is written', async () => {
+  test('without a key only the open path is reached, however a path is written', async () => {
     seen.length = 0
     const rows = hostileRequests({ method: 'GET', path: '/documents/1' }, hasOpenPlace ? '/health' : '/other')
     for (const batch of batchesOf(rows, 25))
@@ -399,7 +399,7 @@ function tests(configuration: Configuration): void {
     )
   })
 
-  test('a request that wants a WebSocket, or leave to send its body, is asked about like any other', async () => {
+  test('a request for a WebSocket, or with Expect, is checked like any other', async () => {
     const { key } = await makeKey(workspace, apiId)
     seen.length = 0
     const upgrade = [
@@ -422,7 +422,7 @@ function tests(configuration: Configuration): void {
 
   /** The short example for Caddy sets no bound. */
   if (configuration.name !== 'Caddy, short')
-    test('while Tollgate takes connections and says nothing, nothing passes, and the client hears so in time', async () => {
+    test('while Tollgate accepts connections without answering, no request passes, and clients get an answer in time', async () => {
       const frozen = await listening(createServer(() => {}))
       const waiting = await configuration.start({ tollgate: frozen, application, apiId }, closing)
       seen.length = 0
@@ -431,7 +431,7 @@ function tests(configuration: Configuration): void {
       expect(seen).toEqual([])
     })
 
-  test('without Tollgate nothing passes', async () => {
+  test('without Tollgate no request passes', async () => {
     const { key } = await makeKey(workspace, apiId)
     const lonely = await configuration.start({ tollgate: '127.0.0.1:1', application, apiId }, closing)
     seen.length = 0

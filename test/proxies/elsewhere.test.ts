@@ -72,11 +72,11 @@ describe.skipIf(NGINX === null)('nginx', () => {
     return `http://127.0.0.1:${port}`
   }
 
-  test('as it comes: HTTP/1.0 to Tollgate, one connection for each request', async () => {
+  test('with defaults: HTTP/1.0 to Tollgate, one connection for each request', async () => {
     await expectWorking(await behind(`location / { proxy_pass http://${host}; }`))
   })
 
-  test('a short name of the upstream, which is then the Host', async () => {
+  test('with a short name of the upstream, which becomes the Host', async () => {
     for (const name of ['d', 'api', 'tollgate_1'])
       await expectWorking(
         await behind(
@@ -86,7 +86,7 @@ describe.skipIf(NGINX === null)('nginx', () => {
       )
   })
 
-  test('the client’s own Host, and bodies that are passed on while they come', async () => {
+  test('with the client’s own Host, and bodies passed on while they arrive', async () => {
     await expectWorking(
       await behind(
         `location / { proxy_pass http://${host}; proxy_http_version 1.1; proxy_set_header Host $http_host; proxy_request_buffering off; proxy_buffering off; }`,
@@ -94,7 +94,7 @@ describe.skipIf(NGINX === null)('nginx', () => {
     )
   })
 
-  test('a Unix socket, by HTTP/1.0 and 1.1', async () => {
+  test('with a Unix socket, by HTTP/1.0 and 1.1', async () => {
     await expectWorking(
       await behind(`location / { proxy_pass http://unix:${socket}; proxy_set_header Host $http_host; }`),
     )
@@ -103,12 +103,12 @@ describe.skipIf(NGINX === null)('nginx', () => {
     )
   })
 
-  test('a prefix that is taken away, and one that is added', async () => {
+  test('with a prefix that is removed, and with one that is added', async () => {
     await expectWorking(await behind(`location /keys/ { proxy_pass http://${host}/; }`), '/keys')
     await expectWorking(await behind(`location /keys/ { proxy_pass http://${host}//; }`), '/keys')
   })
 
-  test('the lines for WebSockets that are copied everywhere', async () => {
+  test('with the usual lines for WebSockets', async () => {
     await expectWorking(
       await behind(
         `location / { proxy_pass http://${host}; proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection "upgrade"; proxy_set_header Host $host; }`,
@@ -117,7 +117,7 @@ describe.skipIf(NGINX === null)('nginx', () => {
   })
 
   /** 1 MiB is Tollgate's own bound: a larger one ends with what Tollgate says, not with a broken connection. */
-  test('a body over 1 MiB is refused in words, buffered or not', async () => {
+  test('a body over 1 MiB is refused with a message, buffered or not', async () => {
     for (const buffering of ['on', 'off']) {
       const url = await behind(
         `client_max_body_size 0; location / { proxy_pass http://${host}; proxy_http_version 1.1; proxy_request_buffering ${buffering}; }`,
@@ -143,7 +143,7 @@ describe.skipIf(HAPROXY === null)('HAProxy', () => {
     return { url: `http://127.0.0.1:${port}`, stats }
   }
 
-  test('as it comes, over TCP and a Unix socket, with and without connections kept', async () => {
+  test('with defaults, over TCP and a Unix socket, with and without keep-alive', async () => {
     await expectWorking((await behind(`  server one ${host}`)).url)
     await expectWorking((await behind(`  server one unix@${socket}`)).url)
     await expectWorking((await behind(`  option http-server-close\n  server one ${host}`)).url)
@@ -151,7 +151,7 @@ describe.skipIf(HAPROXY === null)('HAProxy', () => {
     await expectWorking((await behind(`  option forwardfor\n  option httpclose\n  server one ${host}`)).url)
   })
 
-  test('a health check finds Tollgate up, by HTTP/1.0 without a Host too', async () => {
+  test('a health check finds Tollgate up, also by HTTP/1.0 without a Host', async () => {
     const lines = blockWith('haproxy', 'haproxy', 'frontend keys').text.split('\n')
     const asInTheGuide = lines.filter((line) => /http-?ch(k|eck)/.test(line))
     expect(asInTheGuide).toHaveLength(3)
@@ -167,7 +167,7 @@ describe.skipIf(HAPROXY === null)('HAProxy', () => {
 })
 
 describe.skipIf(CADDY === null)('Caddy', () => {
-  test('as it comes, over TCP and a Unix socket', async () => {
+  test('with defaults, over TCP and a Unix socket', async () => {
     for (const upstream of [host, `unix/${socket}`]) {
       const port = await startCaddy(
         (place) => `http://:${place.port} {\n  bind 127.0.0.1\n  reverse_proxy ${upstream}\n}\n`,

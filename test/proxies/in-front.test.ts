@@ -80,7 +80,7 @@ function tests(configuration: Configuration): void {
       }),
     })
 
-  test('what is meant for all is answered, also for a base URL that ends in a slash, any host and chunked bodies', async () => {
+  test('open paths are answered, also for a base URL that ends in a slash, any host and chunked bodies', async () => {
     const head = (path: string, ...more: string[]) =>
       [
         `POST ${path} HTTP/1.1`,
@@ -117,7 +117,7 @@ function tests(configuration: Configuration): void {
       expect([path, (await call(path)).status]).toEqual([path, 200])
   })
 
-  test('a body that is too large and a path that is none are the client’s mistake', async () => {
+  test('a body that is too large and an invalid path are errors of the client', async () => {
     const large = await limit('/v1/ratelimits.limit', { 'x-large': 'x'.repeat(3000) })
     expect(large.status).toBe(200)
     const body = `{"namespace":"${'x'.repeat(1_100_000)}"}`
@@ -132,7 +132,7 @@ function tests(configuration: Configuration): void {
   })
 
   if (!isOverSocket)
-    test('the address in the audit log is the client’s, whatever it claims', async () => {
+    test('the address in the audit log is the client’s, whatever the client claims', async () => {
       const { apiId } = await workspace.post('apis.createApi', { name: 'listed' })
       await workspace.post('apis.updateApi', { apiId, ipWhitelist: ['203.0.113.7'] })
       const { key } = await makeKey(workspace, apiId)
@@ -159,7 +159,7 @@ function tests(configuration: Configuration): void {
       expect(await direct.json()).toMatchObject({ valid: true })
     })
 
-  test('what is closed is never served, however its path is written', async () => {
+  test('a closed path is never served, however it is written', async () => {
     expect((await fetch(`${server.url}/metrics`)).status).toBe(200)
     const before = await rootKeys()
     for (const closed of isForFew ? [METRICS, CREATE, VERIFY] : [METRICS]) {
@@ -190,7 +190,7 @@ function tests(configuration: Configuration): void {
   const rootKeys = async () => (await server.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)).body.total
 
   if (isForFew)
-    test('who comes from inside may call everything under /v1/, and only that', async () => {
+    test('clients from inside may call everything under /v1/, and nothing else', async () => {
       const inside = await configuration.start({ ...places, inside: '127.0.0.0/8' }, closing)
       const { status, text } = await sendRaw(inside, requestFor(VERIFY))
       expect([status, text.includes('"valid":false')]).toEqual([200, true])

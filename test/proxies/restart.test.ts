@@ -135,7 +135,7 @@ const BROKEN_MAX = CALLERS
 
 const HAPROXY = configurationOf('HAProxy')
 test.skipIf(!HAPROXY.isInstalled)(
-  'HAProxy holds calls while Tollgate restarts, and each that it answers was counted once',
+  'HAProxy holds calls while Tollgate restarts, and each answered call was counted once',
   async () => {
     const server = await restartable()
     const url = await HAPROXY.start({ tollgate: server.host, application: '', apiId: '' }, closing)
@@ -148,7 +148,7 @@ test.skipIf(!HAPROXY.isInstalled)(
 for (const name of ['nginx', 'Caddy']) {
   const configuration = configurationOf(name)
   test.skipIf(!configuration.isInstalled)(
-    `${name} answers 502 while Tollgate is away, and what it answered so was not counted`,
+    `${name} answers 502 while Tollgate is away, and those calls were not counted`,
     async () => {
       const server = await restartable()
       const url = await configuration.start({ tollgate: server.host, application: '', apiId: '' }, closing)
@@ -160,7 +160,7 @@ for (const name of ['nginx', 'Caddy']) {
 }
 
 test.skipIf(!WITH_A_SECOND.isInstalled)(
-  'nginx with a second Tollgate goes on without a gap, and each call that it answers was counted once',
+  'nginx with a second Tollgate has no gap, and each answered call was counted once',
   async () => {
     const [first, second] = await Promise.all([restartable(), restartable()])
     const places = { tollgate: first.host, second: second.host, application: '', apiId: '' }

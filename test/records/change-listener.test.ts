@@ -45,7 +45,7 @@ class ChosenTimers implements Timers {
 
 /** A key revoked by another server went on verifying here for as long as TCP took to give up, or for ever. */
 test.skipIf(TEST_DATABASE_URL === null)(
-  'a change that a forgotten connection swallowed counts within 8 s, and one that lives is left alone',
+  'a change lost on a dead connection applies within 8 s, and a live connection is left alone',
   async () => {
     await using database = await openTestSql()
     const databaseId = await databaseIdOnce(database.sql)
@@ -95,7 +95,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
 
 /** To forget all that is known when the database is slow would make it slower. */
 test.skipIf(TEST_DATABASE_URL === null)(
-  'while the database is away, or another one answers, nothing is concluded',
+  'nothing is dropped while the database is away or another one answers',
   async () => {
     await using database = await openTestSql()
     const databaseId = await databaseIdOnce(database.sql)

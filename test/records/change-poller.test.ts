@@ -52,7 +52,7 @@ async function openPolling() {
 }
 
 test.skipIf(TEST_DATABASE_URL === null)(
-  'a change of another server is heard once, by the next question, and one of our own that was answered is not',
+  'a change of another server is heard once, by the next poll, and an own confirmed change is not',
   async () => {
     await using polling = await openPolling()
     const { poller, taken, there, here, sql } = polling
@@ -73,7 +73,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
 
 /** Numbers are given when a row is made, and rows are seen when they commit: the one with the lower number may come later. */
 test.skipIf(TEST_DATABASE_URL === null)(
-  'a change that commits after a later one is heard, and one that is rolled back never',
+  'a change that commits after a later one is heard, and one that is rolled back is not',
   async () => {
     await using polling = await openPolling()
     const { poller, taken, there, sql, address } = polling
@@ -98,7 +98,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
 )
 
 test.skipIf(TEST_DATABASE_URL === null)(
-  'while writes of before it was said that somebody asks are under way, everything counts as changed',
+  'while writes from before the poller’s registration run, everything counts as changed',
   async () => {
     await using polling = await openPolling()
     const { poller, taken, there, sql, address } = polling
@@ -119,7 +119,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
 )
 
 test.skipIf(TEST_DATABASE_URL === null)(
-  'notices are deleted when all have read them; after a long silence everything counts as changed',
+  'notices are deleted when all servers have read them; after a long silence everything counts as changed',
   async () => {
     await using polling = await openPolling()
     const { poller, taken, there, sql } = polling
@@ -143,22 +143,19 @@ test.skipIf(TEST_DATABASE_URL === null)(
   },
 )
 
-test.skipIf(TEST_DATABASE_URL === null)(
-  'another database at the same address concludes nothing',
-  async () => {
-    await using polling = await openPolling()
-    const { poller, taken, sql } = polling
-    await poller.start()
-    await polling.settled()
-    await sql`update settings set value = 'another' where name = 'database_id'`
-    expect(await poller.poll().catch((cause: Error) => cause.message)).toContain('another database answers')
-    expect(taken()).toEqual([])
-  },
-)
+test.skipIf(TEST_DATABASE_URL === null)('another database at the same address changes nothing', async () => {
+  await using polling = await openPolling()
+  const { poller, taken, sql } = polling
+  await poller.start()
+  await polling.settled()
+  await sql`update settings set value = 'another' where name = 'database_id'`
+  expect(await poller.poll().catch((cause: Error) => cause.message)).toContain('another database answers')
+  expect(taken()).toEqual([])
+})
 
 /** The last server that asked may be gone, and with it whoever deletes them. */
 test.skipIf(TEST_DATABASE_URL === null)(
-  'a start deletes notices that nobody reads any more, and no others',
+  'a start deletes notices that no server reads any more, and no others',
   async () => {
     await using polling = await openPolling()
     const { sql } = polling

@@ -18,7 +18,7 @@ function droppedBy(changes: Changes): string[] {
 const noSql = null as unknown as AnySql // no statement is made there
 
 /** Found by simulation: the first failure hid that the write was to be heard of again. */
-test('a write that was given up is dropped once it is settled, also when another thread did not confirm', async () => {
+test('the cache drops a given-up write once it has ended, even if another thread did not confirm', async () => {
   const changes = new Changes({ processId: 'test', confirmTimeoutMs: 20 })
   const drops = droppedBy(changes)
   const { port1, port2 } = new MessageChannel()
@@ -45,7 +45,7 @@ test('a write that was given up is dropped once it is settled, also when another
  * its caller, and what was read in between stayed in the cache: a revoked key would have gone on.
  */
 test.skipIf(TEST_DATABASE_URL === null)(
-  'a commit that arrives after its connection broke is heard of and dropped; one that was answered is dropped once',
+  'a commit that arrives after its connection broke is heard and dropped; an answered one is dropped once',
   async () => {
     await using database = await openTestSql()
     const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1_000 })
@@ -89,7 +89,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
 
 /** They were cut by their number, for hashes of 44 characters; an imported one may have 256, of which each takes up to 6 bytes. */
 test.skipIf(TEST_DATABASE_URL === null)(
-  'a write tells other processes of all that it touched, whatever its names hold and however many they are',
+  'a write tells other processes all touched ids, whatever their number and characters',
   async () => {
     await using database = await openTestSql()
     const [writing, hearing] = ['writer', 'hearer'].map(

@@ -27,7 +27,7 @@ function makeCache(timers: Timers = systemTimers) {
   return { cache, changes, stored, source }
 }
 
-test('when everything may have changed, entries are read again, once, before they are used', async () => {
+test('when everything may have changed, each entry is read again once before it is used', async () => {
   const { cache, changes, stored, source } = makeCache()
   await cache.find('a')
   await changes.publish(null)
@@ -43,7 +43,7 @@ test('when everything may have changed, entries are read again, once, before the
 })
 
 /** An outage that comes and goes would else take the keys that were known all through it. */
-test('what cannot be read again is used as it was, until it can, or is known to have changed', async () => {
+test('an entry that cannot be read again is used unchanged until it can be, or is known to have changed', async () => {
   const { cache, changes, stored, source } = makeCache()
   await cache.find('a')
   expect(await cache.find('b')).toBeNull()
@@ -62,7 +62,7 @@ test('what cannot be read again is used as it was, until it can, or is known to 
 })
 
 /** Each call would else take the whole wait, as long as a statement hangs: 32 connections got 320 answers a second. */
-test('while the source hangs, one wait is made for a record, and who asks after it has the known one at once', async () => {
+test('while the source hangs, one call waits for a record, and later calls get the cached one at once', async () => {
   let now = 0
   const waits = new Set<{ untilMs: number; run: () => void }>()
   const pass = (ms: number) => {
@@ -103,7 +103,7 @@ test('while the source hangs, one wait is made for a record, and who asks after 
 })
 
 /** Made by another process whose word of it is late, then changed by this one: it must not stay missing here. */
-test('a change of a record that is not known here has what is missing looked up again', async () => {
+test('a change of a record that is not cached here causes missing ones to be looked up again', async () => {
   const { cache, changes, stored, source } = makeCache()
   expect(await cache.find('b')).toBeNull()
   await cache.find('a')
@@ -125,7 +125,7 @@ test('a change of a record that is not known here has what is missing looked up 
 const hashOf = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('base64')
 
 /** What a part does not drop when it is told would be a revoked key that still works. */
-test('a cache in parts finds what depends on a change in all of them', async () => {
+test('a cache in parts finds entries that depend on a change in all of them', async () => {
   const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
   const stored = new Map<string, { id: string; of: string; text: string }>()
   let loads = 0
@@ -181,7 +181,7 @@ test('a cache in parts finds what depends on a change in all of them', async () 
 })
 
 /** A part that gets more than its share drops what the whole cache has room for. */
-test.each(['base64', 'hex'] as const)('hashes in %s fill the parts of a cache alike', async (encoding) => {
+test.each(['base64', 'hex'] as const)('hashes in %s fill the parts of a cache evenly', async (encoding) => {
   let loads = 0
   const cache = new RecordCache<{ id: string }>(new Changes({ processId: 'test', confirmTimeoutMs: 1000 }), {
     load: async (id) => {
@@ -235,7 +235,7 @@ function ownedCache(options: { bytesMax: number; partBytes?: number; timers?: Ti
 }
 
 /** Findings of November 2026, 3.4: 70 large keys of one pushed out the keys of all. */
-test('whatever one workspace reads, another with less than half as much keeps its records', async () => {
+test('a workspace with less than half as many records keeps them, whatever another reads', async () => {
   for (const partBytes of [20_000, 160_000]) {
     const { read, cached } = ownedCache({ bytesMax: 160_000, partBytes })
     const small = await read('small', 200)
@@ -247,7 +247,7 @@ test('whatever one workspace reads, another with less than half as much keeps it
   }
 })
 
-test('two workspaces that both read all they can have half each, and what is used stays', async () => {
+test('two workspaces that read as much as they can get half each, and used records stay', async () => {
   const { cache, read, cached } = ownedCache({ bytesMax: 100_000 })
   const first = await read('a', 1000)
   const used = first.slice(0, 50)
@@ -259,7 +259,7 @@ test('two workspaces that both read all they can have half each, and what is use
   expect(cached(first)).toBeWithin(300, 700)
 })
 
-test('alone, a workspace has the whole cache', async () => {
+test('a single workspace may use the whole cache', async () => {
   const { read, cached } = ownedCache({ bytesMax: 100_000 })
   const keys = await read('a', 1000)
   expect(cached(keys)).toBe(1000)
@@ -268,7 +268,7 @@ test('alone, a workspace has the whole cache', async () => {
 })
 
 /** Else whoever changes a role again and again, with 100 000 keys cached, holds up everybody for 0.1 s each time. */
-test('many records that a change drops are gone at once, and their room is freed in slices', async () => {
+test('many records dropped by one change are gone at once, and their room is freed in slices', async () => {
   const turns: (() => void)[] = []
   const timers = { ...systemTimers, soon: (run: () => void) => void turns.push(run) }
   const { cache, changes, stored, source, read, cached } = ownedCache({ bytesMax: 2_000_000, timers })

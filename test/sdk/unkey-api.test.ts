@@ -360,7 +360,7 @@ describe('analytics and migrations', () => {
 const stranger = () => new Unkey({ rootKey: 'unknown', baseUrl: server.url })
 
 /** Should the client have a call that is not tried above, this fails. */
-test('no call of the client is left out', () => {
+test('every call of the client is tested', () => {
   const groups = Object.entries(Object.getOwnPropertyDescriptors(Unkey.prototype)).filter(
     ([, { get }]) => get,
   )
@@ -390,7 +390,7 @@ test('the helper verifyKey works without a root key', async () => {
   }
 })
 
-test('a base URL with a slash at its end works', async () => {
+test('a base URL that ends in a slash works', async () => {
   const client = new Unkey({ rootKey: workspace.rootKey, baseUrl: `${server.url}/` })
   expect((await resultOf(client.apis.get({ apiId }))).id).toBe(apiId)
   expect(await resultOf(client.keys.update({ keyId, name: 'x' }))).toEqual({})

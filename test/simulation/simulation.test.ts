@@ -17,7 +17,7 @@ async function simulate(...options: string[]): Promise<Report> {
   return JSON.parse(out) as Report // what --json prints
 }
 
-test('whatever fails, in whatever order: limits, credits, caches and usage stay what they are said to be', async () => {
+test('limits, credits, caches and usage keep their guarantees, whatever fails in whatever order', async () => {
   // At night other seeds than in the daytime.
   const [seconds, seed] = IS_NIGHTLY ? ['120', '100000'] : ['10', '1']
   const report = await simulate('--seconds', seconds, '--seeds', '1000000', '--seed', seed)
@@ -44,7 +44,7 @@ const PLANTS_OF_THE_NIGHT: Plant[] = [
 
 /** A simulation that finds nothing may be one that looks at nothing. */
 test.each([...PLANTS, ...(IS_NIGHTLY ? PLANTS_OF_THE_NIGHT : [])])(
-  'it finds a planted bug, and nothing with the same seed without it: %s',
+  'it finds a planted bug, and without the bug nothing with the same seed: %s',
   async (plant, first, message) => {
     const { failed } = await simulate('--plant', plant, '--seed', first, '--seeds', '2000')
     expect(failed?.message ?? 'nothing').toMatch(message)

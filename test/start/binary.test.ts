@@ -121,7 +121,7 @@ async function serve() {
   return { url, ...callsTo(url), end, [Symbol.asyncDispose]: async () => void (await end('SIGKILL')) }
 }
 
-test('it says what it is and what is typed wrongly', async () => {
+test('it prints its version and reports usage errors', async () => {
   expect(await run(['--version'])).toEqual({ code: 0, out: `tollgate ${packageJson.version}\n`, err: '' })
   expect(await run(['nonsense'])).toMatchObject({
     code: 2,
@@ -134,7 +134,7 @@ test('it says what it is and what is typed wrongly', async () => {
   })
 })
 
-test('it migrates, serves, imports, and keeps everything through kill -9 and a stop', async () => {
+test('it migrates, serves, imports, and keeps everything over kill -9 and a stop', async () => {
   expect(await run(['migrate', '--json'])).toEqual({
     code: 0,
     out: `${JSON.stringify({ applied: migrations })}\n`,

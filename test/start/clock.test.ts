@@ -12,7 +12,7 @@ setDefaultTimeout(SLOW_MS)
 /** Between two hours, so that an hour more or less is another hour of usage, and a minute never ends while we look. */
 const NOON = Date.UTC(2030, 5, 15, 12, 30)
 
-test('a clock that jumps an hour ahead and back again, also over a restart, gives nothing away and loses nothing', async () => {
+test('a clock that jumps an hour ahead and back, also over a restart, grants nothing extra and loses nothing', async () => {
   await using database = await openTestDatabase()
   let now = NOON
   const config = readConfig({

@@ -39,7 +39,7 @@ const variables = Object.fromEntries(
 /** What the image calls `nonroot`. */
 const NOBODY = 65_532
 
-test('it is built by the Bun that was tested, runs as nobody special, and says how it is', () => {
+test('it is built by the tested Bun, runs as an unprivileged user, and has a health check', () => {
   expect(argumentsOf('FROM', buildStage)).toEqual([
     `oven/bun:${packageJson.devDependencies.bun}-slim AS build`,
   ])
@@ -53,14 +53,14 @@ test('it is built by the Bun that was tested, runs as nobody special, and says h
   expect(argumentsOf('EXPOSE', lastStage)).toEqual([String(config.listen.port)])
 })
 
-test('what it copies is there, and nothing else is sent to the engine', () => {
+test('copied files exist, and nothing else is sent to the engine', () => {
   for (const path of copied) expect(existsSync(join(root, path))).toBe(true)
   const sent = readFileSync(join(root, '.dockerignore'), 'utf8').trim().split('\n')
   expect(sent.shift()).toBe('*')
   expect(sent.map((line) => line.slice(1)).sort()).toEqual([...new Set(copied)].sort())
 })
 
-test('the compose file starts what is built, and gives a stop the time it may take', () => {
+test('the compose file starts the built image, and allows a stop its time', () => {
   const compose = Bun.YAML.parse(readFileSync(join(root, 'compose.yaml'), 'utf8'))
   expect(compose).toMatchObject({
     services: {
@@ -79,7 +79,7 @@ test('the compose file starts what is built, and gives a stop the time it may ta
 
 /** A package that only tests have, or a file that is not sent, would be missed at the first build or start. */
 test.skipIf(TEST_DATABASE_URL !== null)(
-  'its steps make a server that nobody special can run, with a health check that tells',
+  'its steps make a server that an unprivileged user can run, with a working health check',
   async () => {
     const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-container-'))
     try {

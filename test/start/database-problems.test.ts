@@ -37,7 +37,7 @@ async function refused(command: string, url: string): Promise<string> {
   return lines[0] ?? ''
 }
 
-test('a database that is not there ends the start with one line', async () => {
+test('a missing database ends the start with one line', async () => {
   for (const command of ['serve', 'migrate'])
     expect(await refused(command, 'postgres://u:SECRET@127.0.0.1:1/db')).toBe(
       'the database cannot be used: nothing listens at 127.0.0.1:1; start Postgres there, or correct host and port in DATABASE_URL',
@@ -46,7 +46,7 @@ test('a database that is not there ends the start with one line', async () => {
 
 describe.if(POSTGRES_BIN !== null)('a database that cannot be used', () => {
   /** It was 30 lines of stack. */
-  test('ends the start with one line, and is used once what that says is done', async () => {
+  test('ends the start with one line, and works after doing what the line says', async () => {
     await using cluster: Cluster = await startCluster()
     await cluster.query('create role guest login', 'postgres')
     const url = cluster.url.replace('tollgate@', 'guest@')

@@ -11,8 +11,8 @@ setDefaultTimeout(SLOW_MS)
 
 const FLUSH_MS = 200
 
-describe('under a load of everything', () => {
-  test('SIGTERM answers what is in flight and loses nothing', async () => {
+describe('under load of every kind', () => {
+  test('SIGTERM answers requests in flight and loses nothing', async () => {
     await using database = await openTestDatabase()
     const env = envOf(database)
     const server = await spawnServer(env)
@@ -30,7 +30,7 @@ describe('under a load of everything', () => {
     expect(await next.end('SIGTERM')).toBe(0)
   })
 
-  test('kill -9 loses what was not flushed of windows and usage, and no key and no credit', async () => {
+  test('kill -9 loses unflushed windows and usage, and no key and no credit', async () => {
     await using database = await openTestDatabase()
     const env = envOf(database)
     const server = await spawnServer(env)
@@ -59,8 +59,8 @@ const envOf = (database: { dataDir: string; databaseUrl: string | null }): Recor
  * A file system on a file, of which only what was written back is copied, as the machine would find it. What the disk
  * itself would lie about is not in it, nor a Postgres of its own: that is the business of whoever runs it.
  */
-describe.if(MAY_MOUNT && TEST_DATABASE_URL === null)('when the power goes', () => {
-  test('what was answered is on the disk: keys, credits, secrets, and counts that were flushed', async () => {
+describe.if(MAY_MOUNT && TEST_DATABASE_URL === null)('when the power fails', () => {
+  test('answered calls are on the disk: keys, credits, secrets, and flushed counts', async () => {
     await using disk = await mountReal({ mebibytes: 400 })
     const folder = `${disk.path}/data`
     await copyEmbedded(folder)
@@ -94,7 +94,7 @@ describe.if(MAY_MOUNT && TEST_DATABASE_URL === null)('when the power goes', () =
 
   /** The name of a file is in its folder: a synced file whose folder is not synced is nowhere. */
   for (const way of ['write', 'writeAsync'] as const)
-    test(`what could not be sent to Postgres is on the disk when it is written there (${way})`, async () => {
+    test(`data that could not be sent to Postgres is on the disk once it is written (${way})`, async () => {
       await using disk = await mountReal({ mebibytes: 32 })
       await openSpills(disk.path)[way]('usage', { count: 1 })
       await using found = await disk.afterPowerLoss()

@@ -23,7 +23,7 @@ function fill({ path }: Disk): () => void {
   return () => rmSync(filler)
 }
 
-describe.if(MAY_MOUNT)('a data dir', () => {
+describe.if(MAY_MOUNT)('a data directory', () => {
   test('that is write-protected or full ends the start with one line that names it', async () => {
     await using disk = await mountSmall({ mebibytes: 4 })
     await using database = await openTestDatabase()

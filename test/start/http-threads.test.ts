@@ -36,7 +36,7 @@ test('a root key revoked through one thread is refused by all on their next requ
   }
 })
 
-test('uses of a key are exact over all HTTP threads', async () => {
+test('credits of a key are exact over all HTTP threads', async () => {
   const workspace = await server.workspace()
   const { apiId } = await workspace.post('apis.createApi', { name: 'threads' })
   const { key } = await workspace.post('keys.createKey', { apiId, remaining: 50 })

@@ -22,7 +22,7 @@ afterAll(async () => {
 })
 
 /** A server that answers calls of an import only after they are written is what this rests on; see createKeys. */
-test('an import whose server and whose own process are killed -9 in the middle loses no key and doubles none', async () => {
+test('an import whose server and own process are killed -9 in the middle neither loses nor doubles a key', async () => {
   const count = 8000
   const path = join(folder, 'keys.ndjson')
   const keys = Array.from({ length: count }, (_, index) => `killed-${index}`)

@@ -21,7 +21,7 @@ const newVaultKey = () => Buffer.from(crypto.getRandomValues(new Uint8Array(32))
 const post = async (server: ServerProcess, method: string, body: unknown) =>
   (await server.post(method, body, OPERATOR_KEY)).body
 
-test('keys accepted for import are made, each once, though the server was killed at once', async () => {
+test('keys accepted for import are created once each, even when the server is killed at once', async () => {
   const first = await spawnServer(env)
   const { apiId } = await post(first, 'apis.createApi', { name: 'queued' })
   const texts = Array.from({ length: 500 }, () => crypto.randomUUID())
@@ -47,7 +47,7 @@ test('keys accepted for import are made, each once, though the server was killed
 })
 
 /** The vault key is not in the database, so only these steps lead from one to the next. */
-test('the vault key is changed by naming both, resealing, and dropping the old one', async () => {
+test('the vault key is changed by setting both, resealing, and removing the old one', async () => {
   const [oldKey, newKey] = [newVaultKey(), newVaultKey()]
   const withKeys = (...keys: string[]) => spawnServer({ ...env, TOLLGATE_VAULT_KEY: keys.join(',') })
   const first = await withKeys(oldKey)

@@ -27,7 +27,7 @@ afterAll(async () => {
 
 const bunRun = (...words: string[]) => [process.execPath, 'run', ...words]
 
-test('an import says where it goes on, and goes on there: every key is made once', async () => {
+test('an interrupted import prints where it continues, continues there, and creates every key once', async () => {
   const apiId = await makeApi(workspace)
   const path = join(folder, 'keys.ndjson')
   const count = 20_000
@@ -47,7 +47,7 @@ test('an import says where it goes on, and goes on there: every key is made once
   expect(total).toBe(count)
 })
 
-test('a load that is ended early tells what it measured, and never the root key', async () => {
+test('an interrupted load run prints its results so far, and never the root key', async () => {
   const load = ['load', '--url', server.url, '--rate', '50', '--duration', '600']
   await using started = spawnOnTerminal(bunRun('bench', ...load, '--root-key', workspace.rootKey), {
     ...env,
@@ -64,7 +64,7 @@ test('a load that is ended early tells what it measured, and never the root key'
   expect(started.output()).not.toContain(workspace.rootKey)
 })
 
-test('`tollgate bench` likewise', async () => {
+test('`tollgate bench` does the same', async () => {
   await using started = spawnOnTerminal(
     bunRun('tollgate', 'bench', '--seconds', '600', '--connections', '1'),
     env,

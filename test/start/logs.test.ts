@@ -20,7 +20,7 @@ async function outputOf(env: Record<string, string>): Promise<string> {
 }
 
 /** Shards are threads of their own: the level must reach them too. */
-test('no request is logged unless asked for, and the level holds in every thread', async () => {
+test('requests are logged only when configured, and the log level applies in every thread', async () => {
   const usual = await outputOf({})
   expect(usual).toContain('"event":"shard_started"')
   expect(usual).not.toContain('/v1/keys.verifyKey')
@@ -28,7 +28,7 @@ test('no request is logged unless asked for, and the level holds in every thread
   expect(quiet).not.toContain('"level"')
 })
 
-test('the access log has a line for each request, and it is JSON where no terminal is', async () => {
+test('the access log has a line for each request, as JSON when there is no terminal', async () => {
   const output = await outputOf({ TOLLGATE_ACCESS_LOG: '1' })
   const line = output.split('\n').find((text) => text.includes('/v1/keys.verifyKey')) ?? ''
   expect(JSON.parse(line)).toEqual({
@@ -44,7 +44,7 @@ test('the access log has a line for each request, and it is JSON where no termin
 })
 
 /** It was kept alive by the log of unhandled rejections alone, and called the lost reader a fault of its own. */
-test('a server whose log nobody reads any more goes on in every thread, says nothing of it, and stops cleanly', async () => {
+test('a server whose log has no reader any more continues in every thread, without a message, and stops cleanly', async () => {
   await using database = await openTestDatabase()
   await using server = await spawnServer({
     DATABASE_URL: database.databaseUrl ?? '',
@@ -67,7 +67,7 @@ test('a server whose log nobody reads any more goes on in every thread, says not
   expect(server.output()).not.toContain('"level":"error"')
 })
 
-test('on a terminal an event is one line for eyes', () => {
+test('on a terminal an event is one readable line', () => {
   const line = logLine({
     at: new Date('2030-01-01T12:00:00.123Z'),
     level: 'warn',
@@ -81,7 +81,7 @@ test('on a terminal an event is one line for eyes', () => {
   )
 })
 
-test('wrong values name what is wanted', () => {
+test('wrong values are refused with the valid ones', () => {
   expect(() => readConfig({ TOLLGATE_LOG_LEVEL: 'loud' })).toThrow(
     'TOLLGATE_LOG_LEVEL is "loud"; it wants one of debug, info, warn, error',
   )

@@ -20,7 +20,7 @@ afterAll(() => database[Symbol.asyncDispose]())
 
 /** Bug: the connections had every file, so that the thread spun, and the database counted as away. */
 test.skipIf(process.platform !== 'linux')(
-  'more idle connections than files: they are refused in time, and said so, and the database still answers',
+  'idle connections beyond the limit of open files are refused in time and logged, and the database still answers',
   async () => {
     const openFilesMax = 500
     await using server = await spawnServer(env, { openFilesMax })
@@ -49,7 +49,7 @@ test.skipIf(process.platform !== 'linux')(
   },
 )
 
-test('what the system allows is shared by all places that listen, and what fits is left as it is', () => {
+test('a low limit is shared by all listeners, and a sufficient one changes nothing', () => {
   const config = readConfig({
     DATABASE_URL: 'postgres://a@b/c',
     TOLLGATE_SOCKET: '/tmp/x',

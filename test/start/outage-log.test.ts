@@ -32,7 +32,7 @@ describe.if(TEST_DATABASE_URL !== null)('an outage of Postgres', () => {
   })
   afterAll(() => database[Symbol.asyncDispose]())
 
-  test('has one line at its beginning and one at its end, for all threads together, and none for a refused call', async () => {
+  test('has one line at its beginning and one at its end over all threads, and none for a refused call', async () => {
     await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
     if (wire.address.kind !== 'url') throw new Error('this test needs a real Postgres')
     await using server = await spawnServer({

@@ -119,7 +119,7 @@ describe.if(isRun)('while Postgres is', () => {
   test('frozen', () =>
     outage({ begin: () => cluster.freeze(), during: away(TIMEOUT_MS), end: () => cluster.thaw() }))
 
-  test('slow, 200 ms a statement: everything is answered', () =>
+  test('slow, 200 ms a statement: every call is answered', () =>
     outage({
       begin: () => wire.slow(200),
       during: async () => {
@@ -131,7 +131,7 @@ describe.if(isRun)('while Postgres is', () => {
       end: () => wire.slow(0),
     }))
 
-  test('so slow that no write fits its time: it fails in time, and is not done', async () => {
+  test('so slow that no write is in time: writes fail in time, and are not done', async () => {
     const made = async () => (await cluster.query('select count(*)::int as n from keys'))[0]?.n
     let before: unknown
     await outage({
@@ -184,7 +184,7 @@ describe.if(isRun)('while Postgres is', () => {
   })
 
   /** It knows no key, so its word is not taken: to call the keys of a whole company unknown is worse than to fail. */
-  test('failed over to an empty standby: it counts as away until the right one is back', async () => {
+  test('failed over to an empty standby: it counts as away until the right database is back', async () => {
     await using standby = await startCluster()
     await outage({
       begin: () => wire.pointTo(standby.url),
@@ -195,10 +195,10 @@ describe.if(isRun)('while Postgres is', () => {
     expect(server.output()).toContain('another database answers at this address')
   })
 
-  test('cut off from the network, connections broken and refused', () =>
+  test('cut off from the network, with connections broken and refused', () =>
     outage({ begin: () => wire.cut(), during: away(TIMEOUT_MS), end: () => wire.open() }))
 
-  test('cut off from the network, without a word', () =>
+  test('cut off from the network, without a message', () =>
     outage({
       begin: () => wire.freeze(),
       during: away(TIMEOUT_MS),
@@ -245,7 +245,7 @@ describe.if(isRun)('while Postgres is', () => {
 })
 
 test.if(TEST_DATABASE_URL !== null && !isRun)(
-  'the matrix of outages needs a Postgres to start: none is installed',
+  'the matrix of outages needs an installed Postgres: none was found',
   () => {
     console.warn('skipped: neither /usr/lib/postgresql/*/bin nor PATH holds an initdb')
   },

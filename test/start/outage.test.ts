@@ -18,7 +18,7 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
 
   const day = { namespace: 'outage', identifier: 'x', duration: 86_400_000 * 365, limit: 1000 }
 
-  test('limits and warm keys go on, a stop keeps what it cannot send, and the next start sends it once', async () => {
+  test('limits and cached keys continue, a stop keeps unsent counts, and the next start sends them once', async () => {
     await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
     if (wire.address.kind !== 'url') throw new Error('this test needs a real Postgres')
     const env = {
@@ -85,7 +85,7 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
     }
   })
 
-  test('frozen: limits and warm keys answer as ever, the rest says so in time, and all is well when it is back', async () => {
+  test('frozen: limits and cached keys are answered as before, other calls fail in time, and everything recovers with it', async () => {
     await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
     if (wire.address.kind !== 'url') throw new Error('this test needs a real Postgres')
     await using server = await spawnServer({
@@ -135,7 +135,7 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
   })
 
   /** Frozen is worse than gone: nothing says no, so only time can. */
-  test('a stop with a database that no longer answers takes less than ten seconds and loses no count', async () => {
+  test('a stop while the database does not answer takes less than ten seconds and loses no count', async () => {
     await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
     if (wire.address.kind !== 'url') throw new Error('this test needs a real Postgres')
     const env = {
@@ -161,7 +161,7 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
   })
 })
 
-test('a start without its database ends with one line, and never with the password in it', async () => {
+test('a start without its database ends with one line, which never contains the password', async () => {
   await using database = await openTestDatabase()
   const message = await spawnServer({
     TOLLGATE_DATA_DIR: database.dataDir,
@@ -176,7 +176,7 @@ test('a start without its database ends with one line, and never with the passwo
 })
 
 describe('a stop', () => {
-  test('answers what is in flight, then takes no more', async () => {
+  test('answers requests in flight, then accepts no more', async () => {
     await using database = await openTestDatabase()
     const env: Record<string, string> = { TOLLGATE_DATA_DIR: database.dataDir }
     if (database.databaseUrl !== null) env.DATABASE_URL = database.databaseUrl
@@ -207,7 +207,7 @@ describe('a stop', () => {
     expect(10_000 - looked.remaining).toBeLessThanOrEqual(answered + 8)
   })
 
-  test('with a second signal ends at once', async () => {
+  test('ends at once after a second signal', async () => {
     await using database = await openTestDatabase()
     const env: Record<string, string> = { TOLLGATE_DATA_DIR: database.dataDir }
     if (database.databaseUrl !== null) env.DATABASE_URL = database.databaseUrl

@@ -16,7 +16,7 @@ const isHere = POSTGRES_BIN !== null && PGBOUNCER !== null && TEST_DATABASE_URL 
 
 describe.if(isHere)('servers behind PgBouncer', () => {
   for (const pool_mode of ['transaction', 'session'] as const)
-    test(`pool_mode=${pool_mode}: every call works, and a key that another server revokes is refused in seconds, an outage ends`, async () => {
+    test(`pool_mode=${pool_mode}: every call works, a key revoked on another server is refused in seconds, and an outage ends`, async () => {
       await using closing = new AsyncDisposableStack()
       const cluster = closing.use(await startCluster({ settings: { max_connections: '90' } }))
       // Fewer than the connections of one server, so that they are shared.

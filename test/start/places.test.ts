@@ -46,7 +46,7 @@ async function refusal(env: Record<string, string>) {
 const inUse = (variable: string, port: number) =>
   `${variable} ${port} is in use by another program on 127.0.0.1; stop that, or set ${variable} to another port\n`
 
-test('a port that is taken is said before any database is made', async () => {
+test('a port in use is reported before a database is created', async () => {
   expect(await refusal({ PORT: String(other.port) })).toEqual({
     code: 1,
     out: '',
@@ -61,7 +61,7 @@ test('a port that is taken is said before any database is made', async () => {
 })
 
 /** The kernel would give each of the two servers some of the connections. */
-test('a port that another server shares between its threads is taken, also for one that would share it', async () => {
+test('a port that another server shares between its threads is in use, also for a server that would share it', async () => {
   for (const threads of ['1', '2'])
     expect(await refusal({ PORT: String(sharedPort), TOLLGATE_HTTP_THREADS: threads })).toMatchObject({
       code: 1,
@@ -69,7 +69,7 @@ test('a port that another server shares between its threads is taken, also for o
     })
 })
 
-test('an address of another machine, a folder that does not exist, a port twice', async () => {
+test('another machine’s address, a missing folder and a repeated port are refused with one line', async () => {
   expect((await refusal({ HOST: '203.0.113.7', PORT: '3000' })).err).toBe(
     'HOST 203.0.113.7 is no address of this machine; set HOST to one that is, or to 0.0.0.0 for all\n',
   )
@@ -85,7 +85,7 @@ test('an address of another machine, a folder that does not exist, a port twice'
   )
 })
 
-test('a data dir that another server holds is said with its process', async () => {
+test('a data directory in use is reported with the process that holds it', async () => {
   const embedded = { TOLLGATE_DATA_DIR: join(folder, 'held'), DATABASE_URL: '' }
   await copyEmbedded(embedded.TOLLGATE_DATA_DIR)
   await using server = await spawnServer(embedded)
@@ -96,7 +96,7 @@ test('a data dir that another server holds is said with its process', async () =
   )
 })
 
-test('the first lines name version, data dir, database, threads, documentation and the key’s file', async () => {
+test('the first lines have version, data directory, database, threads, documentation and the root key’s file', async () => {
   const dataDir = mkdtempSync(join(folder, 'data-'))
   const url = database.databaseUrl
   const env = { TOLLGATE_DATA_DIR: dataDir, DATABASE_URL: url ?? '', TOLLGATE_ROOT_KEY: '' }
@@ -147,7 +147,7 @@ onPostgres('a file that holds no key of this database is not told as the operato
   expect(server.output()).not.toContain('root-key')
 })
 
-test('a password of the database is in no line of a start', async () => {
+test('no line of a start contains the database’s password', async () => {
   const dataDir = join(folder, 'secret')
   const env = {
     TOLLGATE_DATA_DIR: dataDir,

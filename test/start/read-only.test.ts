@@ -11,7 +11,7 @@ setDefaultTimeout(SLOW_MS)
 
 if (POSTGRES_BIN === null) console.warn('no Postgres is installed: one that takes no writes is not tested')
 
-describe.if(POSTGRES_BIN !== null)('a database that takes no writes', () => {
+describe.if(POSTGRES_BIN !== null)('a read-only database', () => {
   type World = AsyncDisposable & {
     cluster: Cluster
     server: ServerProcess
@@ -92,7 +92,7 @@ describe.if(POSTGRES_BIN !== null)('a database that takes no writes', () => {
     expect(performance.now() - since).toBeLessThan(10_000)
   }
 
-  test('set to read only while it runs and back: said by liveness, metrics and one line each, writes are back in five seconds, no count is lost', async () => {
+  test('set while it runs: liveness, metrics and one log line report it, writes return in five seconds, no count is lost', async () => {
     await using world = await openWorld(({ url }) => url)
     const { cluster, server, post, warm } = world
     await post('keys.verifyKey', { key: warm })
@@ -115,7 +115,7 @@ describe.if(POSTGRES_BIN !== null)('a database that takes no writes', () => {
     expect(await server.end('SIGTERM')).toBe(0)
   })
 
-  test('read only by the settings of the whole server, for the connections there are too', async () => {
+  test('set for the whole server is detected, also on existing connections', async () => {
     await using world = await openWorld(({ url }) => url)
     const { cluster } = world
     const set = async (value: string) => {
@@ -128,7 +128,7 @@ describe.if(POSTGRES_BIN !== null)('a database that takes no writes', () => {
     await takesWritesAgain(world, performance.now())
   })
 
-  test('a standby that takes over: reads go on there, and writes five seconds after it is promoted', async () => {
+  test('as a standby that takes over: reads continue there, and writes five seconds after its promotion', async () => {
     await using closing = new AsyncDisposableStack()
     let standby: Awaited<ReturnType<Cluster['standby']>> | null = null
     const world = closing.use(

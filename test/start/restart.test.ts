@@ -24,7 +24,7 @@ const post = async (server: ServerProcess, method: string, body: unknown) => {
 /** A window so long that no restart outlasts it. */
 const day = { namespace: 'restarts', duration: 86_400_000 * 365, limit: 1000 }
 
-test('a clean stop loses nothing: keys, uses, windows and usage are there after the next start', async () => {
+test('a clean stop loses nothing: keys, credits, windows and usage are there after the next start', async () => {
   const first = await spawnServer(env)
   const { apiId } = await post(first, 'apis.createApi', { name: 'restart' })
   const { key } = await post(first, 'keys.createKey', { apiId, remaining: 100, meta: { a: 1 } })
@@ -57,7 +57,7 @@ const analyst = async (server: ServerProcess) =>
 
 describe('kill -9 at any moment', () => {
   /** What was answered is kept: keys and uses are written before the answer, counts at most one flush later. */
-  test('loses no acknowledged key and no acknowledged use, and at most one flush interval of counts', async () => {
+  test('loses no acknowledged key and no acknowledged credit, and at most one flush interval of counts', async () => {
     const acknowledged: { key: string; remaining: number }[] = []
     const flushMs = 200
     for (let round = 0; round < 3; round++) {
@@ -127,7 +127,7 @@ test.if(!process.env.TEST_DATABASE_URL)(
 )
 
 describe('the operator root key', () => {
-  test('is generated at the first start into a file of mode 0600, and works at every later one', async () => {
+  test('is generated at the first start into a file of mode 0600, and works after every later start', async () => {
     await using fresh = await openTestDatabase()
     const settings: Record<string, string> = { TOLLGATE_ROOT_KEY: '', TOLLGATE_DATA_DIR: fresh.dataDir }
     if (fresh.databaseUrl !== null) settings.DATABASE_URL = fresh.databaseUrl
@@ -145,14 +145,14 @@ describe('the operator root key', () => {
     expect(second.output()).not.toContain('operator root key')
   })
 
-  test('given by TOLLGATE_ROOT_KEY is registered beside the ones before it', async () => {
+  test('from TOLLGATE_ROOT_KEY is registered beside earlier ones', async () => {
     await using server = await spawnServer({ ...env, TOLLGATE_ROOT_KEY: 'another_operator_key' })
     for (const rootKey of ['another_operator_key', OPERATOR_KEY])
       expect((await server.get('workspaces.listWorkspaces', {}, rootKey)).status).toBe(200)
   })
 })
 
-test('a wrong variable ends the start with one line that names it, what it got and what it wants', async () => {
+test('a wrong variable ends the start with one line that names it, its value and the wanted form', async () => {
   const wrong: [Record<string, string>, RegExp][] = [
     [{ PORT: 'http' }, /PORT is "http"; it wants a whole number from 0 to 65535/],
     [{ TOLLGATE_FLUSH_MS: '0' }, /TOLLGATE_FLUSH_MS is "0"/],

@@ -6,7 +6,7 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { ROOT } from '../docs/blocks.ts'
 
 /** Else Bun collects everything ten seconds into a load: see `src/doors/http/young-garbage.ts`. */
-test('`bun run start`, the image and the unit have Bun wait as long before it takes a server for quiet, unless told otherwise', () => {
+test('`bun run start`, the image and the unit set the same idle time for Bun’s collector, unless it is set already', () => {
   const [, ofImage] = /^ENV .*\bBUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('Dockerfile')) ?? []
   const [, ofUnit] =
     /^Environment=.* BUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('docs/how-to/sidecar.md')) ?? []

@@ -87,7 +87,7 @@ describe.if(onEmbedded)('Ctrl-C on a terminal', () => {
       },
     )
 
-  test('pressed again and again in impatience, it is still one wish', async () => {
+  test('pressed several times in impatience counts once', async () => {
     await using started = spawnOnTerminal([process.execPath, 'run', 'start'], env())
     const [, url = ''] = await started.shown(LISTENS)
     await count(url, 'impatience')
@@ -97,7 +97,7 @@ describe.if(onEmbedded)('Ctrl-C on a terminal', () => {
 })
 
 test.if(onEmbedded)(
-  'a closed window stops as Ctrl-C does, though nothing can be written to it any more',
+  'a closed window stops it like Ctrl-C, although nothing can be written any more',
   async () => {
     await using started = spawnOnTerminal(SERVE, { ...env(), TOLLGATE_ACCESS_LOG: '1' })
     const [, url = ''] = await started.shown(LISTENS)
@@ -156,7 +156,7 @@ async function ended(pid: number): Promise<void> {
 }
 
 test.skipIf(!onEmbedded || Bun.which('nohup') === null || process.platform !== 'linux')(
-  'under nohup a server outlives its terminal, and still stops when it is told',
+  'under nohup a server outlives its terminal, and still stops on request',
   async () => {
     await using started = spawnOnTerminal(['nohup', ...SERVE], env())
     const log = join(ROOT, 'nohup.out')
@@ -183,9 +183,9 @@ test.skipIf(!onEmbedded || Bun.which('nohup') === null || process.platform !== '
   },
 )
 
-describe('a signal while the server still starts', () => {
+describe('a signal during a start', () => {
   test.if(onEmbedded)(
-    'in the middle of making the embedded database: it ends with 0, and the next start makes it',
+    'while the embedded database is created: it ends with 0, and the next start creates it',
     async () => {
       const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-test-stopping-'))
       try {
@@ -205,7 +205,7 @@ describe('a signal while the server still starts', () => {
     },
   )
 
-  test('while it waits for a Postgres that never answers', async () => {
+  test('while it waits for a Postgres that never answers ends it', async () => {
     const asked = Promise.withResolvers<void>()
     using silent = Bun.listen({
       hostname: '127.0.0.1',
@@ -225,7 +225,7 @@ describe('a signal while the server still starts', () => {
   })
 })
 
-test('what each of these servers counted before its end is there at a later start', async () => {
+test('the counts of each of these servers are there at a later start', async () => {
   await using server = await startTestServer({ database })
   const { rootKey: analyst } = (
     await server.post('rootKeys.createRootKey', { permissions: ['api.*.read_api'] }, OPERATOR_KEY)

@@ -31,7 +31,7 @@ const limitThroughSocket = async () => {
   return { status: response.status, body: await response.json() }
 }
 
-test('beside TCP, both count the same windows; the socket is for owner and group, and gone after a stop', async () => {
+test('with TCP and a socket, both count in the same windows; the socket is for owner and group, and gone after a stop', async () => {
   await using server = await spawnServer(env)
   expect(server.output()).toContain(`and ${path}`)
   expect(statSync(path).mode & 0o777).toBe(0o660)
@@ -42,7 +42,7 @@ test('beside TCP, both count the same windows; the socket is for owner and group
   expect(existsSync(path)).toBe(false)
 })
 
-test('a socket left by a killed server is not in the way', async () => {
+test('a socket file of a killed server does not prevent a start', async () => {
   const first = await spawnServer(env)
   await first.end('SIGKILL')
   expect(existsSync(path)).toBe(true)
@@ -52,7 +52,7 @@ test('a socket left by a killed server is not in the way', async () => {
 })
 
 /** A stop waits for who is connected; the path it took away after that could be the next server's by then. */
-test('a successor may listen at once when a stop has begun, and keeps its socket when that ends', async () => {
+test('the next server may listen as soon as a stop has begun, and keeps its socket when that stop ends', async () => {
   await using server = await startTestServer()
   const { deps } = server.server
   const where = {
@@ -83,14 +83,14 @@ test('a successor may listen at once when a stop has begun, and keeps its socket
   expect(existsSync(where.socketPath)).toBe(false)
 })
 
-test('with PORT=none it is the only way in', async () => {
+test('with PORT=none the socket is the only way in', async () => {
   // Its line is waited for, not the file: that is there a moment before anybody listens.
   await using server = await spawnServer({ ...env, PORT: 'none' })
   expect(server.url).toBe(path)
   expect((await limitThroughSocket()).status).toBe(200)
 })
 
-test('a socket that somebody listens on, or a file that is none, ends the start with one line', async () => {
+test('a socket in use, or a file that is not a socket, ends the start with one line', async () => {
   await using other = await openTestDatabase()
   const elsewhere: Record<string, string> = { ...env, TOLLGATE_DATA_DIR: other.dataDir }
   if (other.databaseUrl !== null) elsewhere.DATABASE_URL = other.databaseUrl

@@ -17,7 +17,7 @@ function makeSql() {
 }
 
 /** Findings of November 2026, part 3: who sends unknown keys by the thousand must be who waits for them. */
-test('where more wait than one statement takes, each client has its turn', async () => {
+test('when more look-ups wait than fit into one statement, clients take turns', async () => {
   const { sql, asked, answers } = makeSql()
   let time = 0
   const cold = new ColdLookups(sql, { ...systemTimers, now: () => time, after: () => () => {} })
@@ -54,7 +54,7 @@ function answering(outcome: (hashes: string[]) => Outcome[]) {
   return { cold, asked }
 }
 
-test('keys too large for their batch are read after it, each workspace in its turn', async () => {
+test('keys too large for their batch are read after it, with the workspaces taking turns', async () => {
   const left = (hashes: string[]) =>
     hashes.flatMap((hash, at): Outcome[] =>
       hash.startsWith('large') && hashes.length > 1
@@ -89,7 +89,7 @@ test('a record that the database refuses to read fails alone', async () => {
   expect(asked.length).toBeLessThan(20)
 })
 
-test('a database that is away is not asked again for each half of a batch', async () => {
+test('when the database is away, the halves of a batch are not tried', async () => {
   const { cold, asked } = answering(() => {
     throw new Unavailable('database', 'away')
   })

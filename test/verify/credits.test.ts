@@ -65,7 +65,7 @@ describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key',
   }
 
   /** All calls of a thread share their statements: waiting in one would refuse every customer's calls for one's lock. */
-  test('calls for other keys are answered, and its own fail in time and take nothing', async () => {
+  test('calls for other keys are answered, and calls for it fail in time and take nothing', async () => {
     const { workspace, locked, free } = await prepare()
     const other = await hold(locked)
     const startedAt = performance.now()
@@ -82,7 +82,7 @@ describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key',
     expect(await remainingOf(workspace, locked)).toBe(9)
   })
 
-  test('its own calls wait for it, and are answered in their order when it is let go in time', async () => {
+  test('calls for it wait, and are answered in order when it is released in time', async () => {
     const { locked, free } = await prepare()
     const { credits } = server.server.deps
     const spend = () => credits.spend(locked.keyId, 1)
@@ -101,7 +101,7 @@ describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key',
   })
 
   /** The refill comes before the credits: if it waited, a few calls for such a key had all connections of the thread. */
-  test('its refill, when due, holds up nobody else, and is added before its calls are answered', async () => {
+  test('its due refill delays no other key, and is added before its calls are answered', async () => {
     const { locked, free } = await prepare()
     const { sql, credits, keys } = server.server.deps
     expect(await credits.spend(locked.keyId, 10)).toEqual({ passed: true, remaining: 0 })
@@ -131,7 +131,7 @@ describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key',
 })
 
 /** One lock, one write and one commit, however many calls: a second round trip would be every verification's. */
-test('calls that arrive together share one statement, and are never given more than there is', async () => {
+test('concurrent calls share one statement, and never get more credits than there are', async () => {
   const { locked: key, free: another } = await prepare()
   const statements: string[] = []
   const stop = server.onStatement((text) => {

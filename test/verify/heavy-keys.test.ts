@@ -72,7 +72,7 @@ async function copyKey(sql: AnySql, { keyId, copies }: { keyId: string; copies: 
 
 const verify = (key: string) => server.post('keys.verifyKey', { key }, null)
 
-test('full keys of one workspace that are verified together leave the keys of another to be answered', async () => {
+test('large keys of one workspace, verified together, do not keep other workspaces’ keys from being answered', async () => {
   const [large, other] = [await server.workspace(), await server.workspace()]
   const apiId = await makeApi(large)
   const full = await makeFullKeys(large, apiId, FULL_KEYS)

@@ -12,7 +12,7 @@ const or = (...parts: PermissionQuery[]): PermissionQuery => ({ or: parts })
 const p = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => `p${from + i}`)
 
 /** The table of the v1 API's own suite: what is held, what is asked, whether it is enough. */
-describe('a permission query is decided by exact texts, and, or', () => {
+describe('a permission query is decided by exact texts, `and` and `or`', () => {
   const held16 = p(1, 6)
   const cases: [string[], PermissionQuery, boolean][] = [
     [['p1'], or('p1'), true],
@@ -68,12 +68,12 @@ test('anything but texts and non-empty lists makes the whole query malformed', (
   expect(parsePermissionQuery(deep)).toBeNull()
 })
 
-test('with both lists in one object, and is used and or is dropped', () => {
+test('with both lists in one object, `and` is used and `or` ignored', () => {
   expect(parsePermissionQuery({ and: ['p1'], or: ['p2'] })).toEqual({ and: ['p1'] })
 })
 
 /** As the v1 API decides them: found by asking both side by side (finding 9.2). */
-test('an empty or malformed list beside another counts as absent, an empty text inside and is no condition', () => {
+test('an empty or malformed list beside another counts as absent, and an empty text inside `and` is no condition', () => {
   const cases: [object, PermissionQuery | null][] = [
     [{ or: ['p1'], and: [] }, or('p1')],
     [{ or: ['p1'], and: ['p2', 5] }, or('p1')],
@@ -93,7 +93,7 @@ test('an empty or malformed list beside another counts as absent, an empty text 
 })
 
 describe('a query in words', () => {
-  test('is what describes it: and binds before or, and blanks do not matter', () => {
+  test('is parsed as it is written: and binds tighter than or, and blanks do not matter', () => {
     const queries = ['p1', or('p1', 'p2'), and('p1', or('p2', and('p3', 'p4'))), or(and('p1', 'p2'), 'p3')]
     for (const query of queries) {
       const text = describePermissionQuery(query)
@@ -108,7 +108,7 @@ describe('a query in words', () => {
     )
   })
 
-  test('that is none is refused, not guessed', () => {
+  test('that is invalid is refused, not guessed', () => {
     const deep = (levels: number) => `${'('.repeat(levels)}a${')'.repeat(levels)}`
     expect(readPermissionText(deep(31))).toBe('a')
     const wrong = [

@@ -36,7 +36,7 @@ async function prepare(keys: Record<string, Record<string, unknown>>) {
 }
 
 /** OP59, OP60: added, at UTC midnight, once per due day, also late; the last day of a short month serves all later days. */
-test('keys nobody verifies are refilled on their days, once', async () => {
+test('keys without verifications are refilled on their days, once', async () => {
   const { remaining } = await prepare({
     daily: { remaining: 5, refill: { interval: 'daily', amount: 10 } },
     monthly: { remaining: 5, refill: { interval: 'monthly', amount: 100 } },
@@ -62,7 +62,7 @@ test('keys nobody verifies are refilled on their days, once', async () => {
   expect(await remaining()).toEqual({ daily: 35, monthly: 105, last: 2005, never: 5 })
 })
 
-test('several servers at once refill each key once, and verifications beside them too', async () => {
+test('several servers at once refill each key once, also beside verifications', async () => {
   const names = Array.from({ length: 30 }, (_, index) => `key ${index}`)
   const { workspace, made, remaining } = await prepare(
     Object.fromEntries(
@@ -91,7 +91,7 @@ test('a verification after a scheduled refill does not add it again', async () =
   expect(await verify()).toBe(10)
 })
 
-test('a refill never passes 2^53 - 1, and deleted or unlimited keys are left alone', async () => {
+test('a refill never exceeds 2^53 - 1, and deleted keys and keys without credits are left alone', async () => {
   const refill = { interval: 'daily', amount: Number.MAX_SAFE_INTEGER }
   const { workspace, made, remaining } = await prepare({
     full: { remaining: 5, refill },
@@ -110,7 +110,7 @@ test('a refill never passes 2^53 - 1, and deleted or unlimited keys are left alo
   expect(row).toEqual({ remaining: 5 })
 })
 
-test('the first round begins with the start, and a stop ends it', async () => {
+test('the first round begins at start, and a stop ends it', async () => {
   const { remaining } = await prepare({ daily: { remaining: 5, refill: { interval: 'daily', amount: 10 } } })
   now += 24 * 3_600_000
   const started = schedule()
@@ -167,7 +167,7 @@ describe.if(TEST_DATABASE_URL !== null)('a due key that another transaction hold
   }
 
   /** Its refill of that day would else be lost: the round after the next midnight adds one for both. */
-  test('is refilled when it is let go, by the next look of the same day', async () => {
+  test('is refilled after its release, by the next look on the same day', async () => {
     const { keyId, remaining } = await prepareDue()
     const refills = schedule()
     await whileHeld(keyId, 'update', async () => {
@@ -179,7 +179,7 @@ describe.if(TEST_DATABASE_URL !== null)('a due key that another transaction hold
     expect(await remaining()).toEqual({ held: 15, free: 15 })
   })
 
-  test('is refilled beside it when that only writes rows that refer to the key', async () => {
+  test('is refilled at once when that transaction only writes rows that refer to the key', async () => {
     const { keyId, remaining } = await prepareDue()
     await whileHeld(keyId, 'key share', async () => {
       await schedule().look()
@@ -188,7 +188,7 @@ describe.if(TEST_DATABASE_URL !== null)('a due key that another transaction hold
   })
 })
 
-test('a day that is done is not looked at again before its midnight', async () => {
+test('after a complete round the next look is at midnight', async () => {
   const { remaining } = await prepare({ daily: { remaining: 5, refill: { interval: 'daily', amount: 10 } } })
   const refills = schedule()
   now += 24 * 3_600_000

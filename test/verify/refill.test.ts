@@ -3,7 +3,7 @@ import { isRefillDue, lastDueAt } from '../../src/verify/refill.ts'
 
 const at = (text: string) => Date.parse(`${text}Z`)
 
-describe('the last due instant', () => {
+describe('the last due time', () => {
   const cases: [number | null, string, string][] = [
     [null, '2026-03-10T00:00:00.000', '2026-03-10T00:00:00'],
     [null, '2026-03-10T23:59:59.999', '2026-03-10T00:00:00'],
@@ -21,7 +21,7 @@ describe('the last due instant', () => {
       expect(lastDueAt(day, at(now))).toBe(at(due)))
 })
 
-test('a refill is due once its instant has come, and not again until the next', () => {
+test('a refill is due from its due time on, and not again until the next', () => {
   const daily = (baseAt: string) => ({ amount: 1, day: null, lastAt: null, baseAt: at(baseAt) })
   expect(isRefillDue(daily('2026-03-09T10:00:00'), at('2026-03-09T23:59:59.999'))).toBe(false)
   expect(isRefillDue(daily('2026-03-09T10:00:00'), at('2026-03-10T00:00:00'))).toBe(true)

@@ -7,7 +7,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 setDefaultTimeout(SLOW_MS)
 
 /** While there were few limits it read those of all keys, and a database that does not count its tables never stopped. */
-test('the limits of a key and of its identity are found without reading those of others', async () => {
+test('the limits of a key and of its identity are found without reading those of other keys', async () => {
   await using database = await openTestSql()
   const sql = connect(database.address, { connectionsMax: 1 })
   await makeKeysWithLimits(sql, 100)

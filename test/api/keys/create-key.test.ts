@@ -111,20 +111,17 @@ describe('a given field', () => {
     })
   })
 
-  test.each(['%s finds or creates the identity', 'externalId'])(
-    '%s finds or makes the identity',
-    async (field) => {
-      const { create, workspace } = await prepare()
-      const made = await create({ [field]: 'new_user' })
-      expect(made).toMatchObject({ ownerId: 'new_user', identity: { externalId: 'new_user', meta: {} } })
-      const { identityId } = await workspace.post('identities.createIdentity', {
-        externalId: 'known_user',
-        meta: { a: 1 },
-      })
-      const found = await create({ [field]: 'known_user' })
-      expect(found.identity).toEqual({ id: identityId, externalId: 'known_user', meta: { a: 1 } })
-    },
-  )
+  test.each(['ownerId', 'externalId'])('%s finds or creates the identity', async (field) => {
+    const { create, workspace } = await prepare()
+    const made = await create({ [field]: 'new_user' })
+    expect(made).toMatchObject({ ownerId: 'new_user', identity: { externalId: 'new_user', meta: {} } })
+    const { identityId } = await workspace.post('identities.createIdentity', {
+      externalId: 'known_user',
+      meta: { a: 1 },
+    })
+    const found = await create({ [field]: 'known_user' })
+    expect(found.identity).toEqual({ id: identityId, externalId: 'known_user', meta: { a: 1 } })
+  })
 
   test('existing roles and permissions are attached, repeated ones once, and need no further right', async () => {
     const { workspace, apiId } = await prepare()

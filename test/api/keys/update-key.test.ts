@@ -117,7 +117,7 @@ test('null clears name, meta, expiry, credits, refill and limit', async () => {
 })
 
 describe('identity', () => {
-  test.each(['%s connects it, null disconnects it, absence keeps it', 'ownerId'])(
+  test.each(['externalId', 'ownerId'])(
     '%s connects it, null disconnects it, absence keeps it',
     async (field) => {
       const { update, shown } = await prepare()

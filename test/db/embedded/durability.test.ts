@@ -45,7 +45,7 @@ const WRITER = `
 `
 
 /** A row is acknowledged once; whatever becomes of the process afterwards, the caller relies on it. */
-test('kill -9 at any moment loses no acknowledged row and leaves no half transaction', async () => {
+test('kill -9 at any moment loses no acknowledged row and leaves no partial transaction', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-durability-'))
   await copyEmbedded(dataDir)
   const acknowledged = new Set<number>()

@@ -55,12 +55,12 @@ function pool(connectionsMax = 2): Sql & AsyncDisposable {
   return Object.assign(sql, { [Symbol.asyncDispose]: () => sql.end({ timeout: 1 }) })
 }
 
-describe('several connections on the one session', () => {
+describe('several connections on one session', () => {
   /**
    * The stock socket server mixes the messages of different connections: rows of another's query, portals that do not
    * exist, and connections that never hear again. This is what must not happen here, whatever they do at once.
    */
-  test('queries, errors and transactions at once each get their own answers, thousands of them', async () => {
+  test('thousands of concurrent queries, errors and transactions each get their own answer', async () => {
     const pools = Array.from({ length: 5 }, () => pool())
     const random = randomNumbers(7)
     const answers = { right: 0, wrong: 0 }
@@ -115,7 +115,7 @@ describe('several connections on the one session', () => {
   })
 
   /** A client that dies inside a transaction must not leave everyone else waiting for it, nor its work behind. */
-  test('a connection lost in the middle of a transaction is rolled back and the next goes on', async () => {
+  test('a transaction whose connection is lost is rolled back, and the next one runs', async () => {
     await using sql = pool()
     const lost = await RawClient.open(database)
     await lost.send(query('begin; insert into numbers values (9001, 0)'))
@@ -124,7 +124,7 @@ describe('several connections on the one session', () => {
     expect((await waiting)[0]?.found).toBe(0)
   })
 
-  test('a connection lost before its Sync is closed off and the next goes on', async () => {
+  test('a unit whose connection is lost before its Sync is ended, and the next one runs', async () => {
     await using sql = pool()
     const lost = await RawClient.open(database)
     await lost.send(Buffer.concat([parse('half_done', 'select 1/0'), bindExecute('half_done'), FLUSH]))
@@ -134,7 +134,7 @@ describe('several connections on the one session', () => {
   })
 
   /** The session outlives every connection: what they prepared would pile up with each reconnect. */
-  test('what a connection had prepared is gone when it leaves', async () => {
+  test('prepared statements of a connection are gone when it closes', async () => {
     await using sql = pool()
     const before = await preparedCount(sql)
     const other = pool()
@@ -145,7 +145,7 @@ describe('several connections on the one session', () => {
     while ((await preparedCount(sql)) > before) await Bun.sleep(5) // the server hears of the end a little later
   })
 
-  test('an answer larger than the socket takes at once arrives whole', async () => {
+  test('an answer larger than the socket’s buffer arrives whole', async () => {
     await using sql = pool()
     const [row] = await sql`select repeat('0123456789', 2000000) as text`
     expect(row?.text.length).toBe(20_000_000)
@@ -159,7 +159,7 @@ describe('several connections on the one session', () => {
   })
 
   /** What one connection sends must not fill the memory of all. */
-  test('a statement beyond the bound is refused, and the others go on', async () => {
+  test('a statement beyond the bound is refused, and other connections continue', async () => {
     await using sql = pool()
     const text = 'y'.repeat(70_000_000)
     const refused = pool(1)
@@ -173,7 +173,7 @@ describe('several connections on the one session', () => {
     await refused.end({ timeout: 1 })
   })
 
-  test('a message that makes no sense ends its connection, not the server', async () => {
+  test('an invalid message ends its connection, not the server', async () => {
     await using sql = pool()
     const stray = await RawClient.open(database)
     await stray.send(Buffer.from('Q\0\0\0\x01select 1\0'))
@@ -182,12 +182,12 @@ describe('several connections on the one session', () => {
   })
 })
 
-test('the socket can be reached by its owner only', () => {
+test('only the owner can reach the socket', () => {
   if (database.address.kind !== 'embedded') throw new Error('the embedded database has a socket')
   expect(statSync(database.address.socketPath).mode & 0o777).toBe(0o600)
 })
 
-test('a data dir too deep for a socket is served all the same', async () => {
+test('a data directory whose path is too long for a socket works too', async () => {
   const elsewhere = await startEmbedded(await dataDirIn(join(scratch, 'a'.repeat(60), 'b'.repeat(60))))
   const sql = connect(elsewhere.address, { connectionsMax: 1 })
   expect((await sql`select 1 as one`)[0]?.one).toBe(1)
@@ -208,7 +208,7 @@ test('a folder that is not a database ends the start with an error that names it
 })
 
 /** The files of a new database take seconds to make: a start killed then must not leave half of them for the next. */
-test('a first start that was killed half way is made anew', async () => {
+test('a first start that was killed half-way is repeated from the beginning', async () => {
   const path = mkdtempSync(join(scratch, 'first-'))
   mkdirSync(join(path, 'postgres.part'))
   writeFileSync(join(path, 'postgres.part', 'PG_VERSION'), '18\n')
@@ -222,7 +222,7 @@ test('a first start that was killed half way is made anew', async () => {
 
 /** What makes the files takes 1 GB, and 350 MB of it stayed until some later collection: with little load, for good. */
 const testOnLinux = testOnce.skipIf(TEST_DATABASE_URL !== null || process.platform !== 'linux')
-testOnLinux('a server that made its files has no more in memory than one that found them', async () => {
+testOnLinux('a server that created its files uses no more memory than one that found them', async () => {
   const path = mkdtempSync(join(scratch, 'first-'))
   const writtenMib = async () => {
     await using server = await spawnServer({ TOLLGATE_DATA_DIR: path })
@@ -274,7 +274,7 @@ function writtenBytes(pid: number): number {
 }
 const PAGE_BYTES = 4096
 
-test('a socket left by a killed server is not in the way', async () => {
+test('a socket file of a killed server does not prevent a start', async () => {
   const path = await dataDirIn(scratch)
   writeFileSync(join(path, 'postgres.sock'), '')
   const started = await startEmbedded(path)
@@ -285,7 +285,7 @@ test('a socket left by a killed server is not in the way', async () => {
 })
 
 /** A full disk makes Postgres panic. It must come back by itself, with what it had acknowledged. */
-test('a database that ended itself is started again, and its clients find it', async () => {
+test('a database that ended itself is restarted, and its clients reconnect', async () => {
   await using sql = pool(1)
   const dying = sql.unsafe('copy numbers from stdin') // which ends a session of PGlite
   expect(dying).rejects.toThrow()

@@ -15,7 +15,7 @@ setDefaultTimeout(60_000) // real threads, processes and databases
 const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
 
 /** PGlite's own way of asking keeps each row it ever answered, which no bound of ours would notice. */
-test('answers of the embedded database are handed over whole, and none is kept', async () => {
+test('answers of the embedded database are passed on whole, and none is kept in memory', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-session-'))
   await copyEmbedded(dataDir)
   const database = await PGlite.create(join(dataDir, 'postgres'))

@@ -14,7 +14,7 @@ setDefaultTimeout(60_000) // real threads, processes and databases
 const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
 
 /** Everyone waits for a transaction: one that is never ended would stop the whole server. */
-test('a transaction whose client has gone quiet is rolled back, and the others go on', async () => {
+test('a transaction whose client is silent is rolled back, and other connections continue', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-wire-'))
   await copyEmbedded(dataDir)
   const database = await PGlite.create(join(dataDir, 'postgres'))

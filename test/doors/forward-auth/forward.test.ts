@@ -21,7 +21,7 @@ const ask = (key: string | null, query: Record<string, unknown> = {}, headers: R
   server.get('auth.forward', { apiId, ...query }, key, headers)
 const keyWith = (fields: Record<string, unknown> = {}, api = apiId) => makeKey(workspace, api, fields)
 
-test('a key may come as a bearer or as X-API-Key, by GET and by POST, whatever the body is', async () => {
+test('a key may come as a bearer token or as X-API-Key, by GET or POST, with any body', async () => {
   const { keyId, key } = await keyWith()
   const url = `${server.url}/v1/auth.forward?apiId=${apiId}`
   const attempts: [string, Record<string, string>][] = [
@@ -42,7 +42,7 @@ test('a key may come as a bearer or as X-API-Key, by GET and by POST, whatever t
   }
 })
 
-test('no key and an unknown one are 401, with how to present one', async () => {
+test('a missing key and an unknown key are 401, with how to send one', async () => {
   const attempts = [await ask(null), await ask(null, {}, { authorization: 'Basic dXNlcjpwYXNz' })]
   for (const { status, body, headers } of attempts) {
     expect([status, body.error.code]).toEqual([401, 'UNAUTHENTICATED'])
@@ -57,13 +57,13 @@ test('no key and an unknown one are 401, with how to present one', async () => {
 })
 
 /** It would open every product behind the proxy. */
-test('a root key opens no door', async () => {
+test('a root key is refused like an unknown key', async () => {
   for (const rootKey of [OPERATOR_KEY, workspace.rootKey])
     expect((await server.get('auth.forward', {}, rootKey)).status).toBe(401)
   expect((await server.get('auth.forward', {}, (await keyWith()).key)).status).toBe(200)
 })
 
-test('keys that exist but may not pass are 403, each with its reason', async () => {
+test('existing keys that may not pass are 403, each with its reason', async () => {
   const refusalOf = async (key: string, query = {}) => {
     const { status, body, headers } = await ask(key, query)
     return [status, body.error.code, headers.get('x-tollgate-key-id')]
@@ -85,7 +85,7 @@ test('keys that exist but may not pass are 403, each with its reason', async () 
   ])
 })
 
-test('permissions are asked for in words or as JSON', async () => {
+test('permissions are given in words or as JSON', async () => {
   for (const name of ['documents.read', 'documents.list'])
     await workspace.post('permissions.createPermission', { name })
   const { key } = await keyWith({ permissions: ['documents.read', 'documents.list'] })
@@ -97,7 +97,7 @@ test('permissions are asked for in words or as JSON', async () => {
 })
 
 describe('limits', () => {
-  test('one that is used up is 429 with the seconds to wait, and the fields say what is left', async () => {
+  test('that are used up are a 429 with the seconds to wait, and headers say what is left', async () => {
     const { key } = await keyWith({ ratelimit: { limit: 2, duration: 60_000 } })
     const answers = [await ask(key), await ask(key), await ask(key)]
     expect(
@@ -115,7 +115,7 @@ describe('limits', () => {
     expect(answers[2]?.body.error.code).toBe('RATE_LIMITED')
   })
 
-  test('are named in the query, with a cost, or given there in full', async () => {
+  test('are named in the query, optionally with a cost, or defined there completely', async () => {
     const { identityId } = await workspace.post('identities.createIdentity', {
       externalId: 'somebody with a limit',
       ratelimits: [{ name: 'tokens, of all', limit: 10, duration: HOUR_MS }],
@@ -140,7 +140,7 @@ describe('limits', () => {
 })
 
 /** A place that its configuration leaves open by a slip of the pen is worse than one that does not work. */
-test('what the query does not say rightly is refused for every key', async () => {
+test('a mistake in the query is refused for every key', async () => {
   const { key } = await keyWith()
   const messageOf = async (query: Record<string, unknown>) => {
     const { status, body } = await ask(key, query)
@@ -173,7 +173,7 @@ test('what the query does not say rightly is refused for every key', async () =>
 })
 
 /** What is behind the proxy trusts the header: nobody may write into it, or add a line. */
-test('an external id arrives whole, whatever it is made of', async () => {
+test('an external id with any characters arrives unchanged', async () => {
   for (const externalId of [
     'user_123',
     'org:1/a@b.c',
@@ -191,7 +191,7 @@ test('an external id arrives whole, whatever it is made of', async () => {
   }
 })
 
-test('the allow list is held against the client that the proxy names', async () => {
+test('the allow list is checked against the client’s address as the proxy reports it', async () => {
   const listed = await makeApi(workspace, { ipWhitelist: ['203.0.113.0/24'] })
   const { key } = await keyWith({}, listed)
   const from = (address: string) => ask(key, { apiId: listed }, { 'x-forwarded-for': address })
@@ -201,7 +201,7 @@ test('the allow list is held against the client that the proxy names', async () 
   expect((await ask(key, { apiId: listed })).status).toBe(403)
 })
 
-test('each answer about a key is counted as a verification', async () => {
+test('each answer about a key counts as a verification', async () => {
   const { keyId, key } = await keyWith({ ratelimit: { limit: 1, duration: 60_000 } })
   for (let call = 0; call < 3; call++) await ask(key)
   await server.server.deps.usage.flush()

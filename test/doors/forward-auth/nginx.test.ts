@@ -27,7 +27,7 @@ function exampleOf({ tollgate, application, apiId }: Record<'tollgate' | 'applic
 /** What the application behind nginx was asked. */
 type Seen = { method: string; url: string; headers: Headers; bytes: number }
 
-describe.skipIf(NGINX === null)('behind a real nginx, set up as the docs say', () => {
+describe.skipIf(NGINX === null)('behind a real nginx, configured as in the docs', () => {
   const seen: Seen[] = []
   let server: TestServer
   let workspace: TestWorkspace
@@ -63,7 +63,7 @@ describe.skipIf(NGINX === null)('behind a real nginx, set up as the docs say', (
   const call = (path: string, headers: Record<string, string> = {}, init: RequestInit = {}) =>
     fetch(`${url}${path}`, { ...init, headers })
 
-  test('a request with a key goes on and says whose it is, whatever the client wrote there itself', async () => {
+  test('a request with a key passes with its owner’s name, whatever the client put into that header', async () => {
     const owned = await makeKey(workspace, apiId, { externalId: 'user_123' })
     const free = await makeKey(workspace, apiId)
     const spoofed = { 'x-tollgate-key-id': 'key_spoofed', 'x-tollgate-external-id': 'admin' }
@@ -90,7 +90,7 @@ describe.skipIf(NGINX === null)('behind a real nginx, set up as the docs say', (
     ])
   })
 
-  test('everyone else is turned away before the application', async () => {
+  test('every other request is refused before the application', async () => {
     const disabled = await makeKey(workspace, apiId, { enabled: false })
     const foreign = await makeKey(workspace, await makeApi(workspace))
     seen.length = 0
@@ -105,7 +105,7 @@ describe.skipIf(NGINX === null)('behind a real nginx, set up as the docs say', (
   })
 
   /** nginx itself knows only 401 and 403 for a refusal and makes 500 of the rest. */
-  test('a limit that is used up is 429 with the seconds to wait, and before it the fields count down', async () => {
+  test('a used-up limit is 429 with the seconds to wait, and before that the headers count down', async () => {
     const ratelimit = { limit: 2, duration: 3_600_000 }
     const { key } = await makeKey(workspace, apiId, { ratelimit })
     seen.length = 0
@@ -119,7 +119,7 @@ describe.skipIf(NGINX === null)('behind a real nginx, set up as the docs say', (
     expect(seen).toHaveLength(2)
   })
 
-  test('an allow list is held against the client, who cannot say that it is another', async () => {
+  test('an allow list is checked against the client, who cannot claim another address', async () => {
     const here = await makeApi(workspace, { ipWhitelist: ['127.0.0.1'] })
     const elsewhere = await makeApi(workspace, { ipWhitelist: ['203.0.113.7'] })
     const statusOf = async (api: string) => {
@@ -140,7 +140,7 @@ describe.skipIf(NGINX === null)('behind a real nginx, set up as the docs say', (
     await workspace.post('apis.updateApi', { apiId, ipWhitelist: null })
   })
 
-  test('without Tollgate nothing passes', async () => {
+  test('without Tollgate no request passes', async () => {
     const { key } = await makeKey(workspace, apiId)
     await server.server.stop()
     seen.length = 0

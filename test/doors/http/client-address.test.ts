@@ -15,13 +15,13 @@ const addressOf = (
   )
 
 /** Or anybody could send the header that an allow list believes. */
-test('what an untrusted peer says about itself counts for nothing', () => {
+test('headers of an untrusted peer are ignored', () => {
   for (const header of ['x-forwarded-for', 'true-client-ip', 'cf-connecting-ip'])
     expect(addressOf('203.0.113.9', { [header]: '192.0.2.1' })).toBe('203.0.113.9')
   expect(addressOf('203.0.113.9', { 'x-forwarded-for': '192.0.2.1' }, [])).toBe('203.0.113.9')
 })
 
-test('X-Forwarded-For is read from the right, past the trusted proxies and no further', () => {
+test('X-Forwarded-For is read from the right, up to the first address that is not a trusted proxy', () => {
   const through = (forwarded: string) => addressOf('10.0.0.1', { 'x-forwarded-for': forwarded })
   expect(through('192.0.2.1')).toBe('192.0.2.1')
   expect(through('192.0.2.1, 10.0.0.3, 10.0.0.2')).toBe('192.0.2.1')
@@ -37,25 +37,25 @@ test('entries with a port, in brackets or as mapped IPv6 are understood', () => 
 })
 
 /** Falling back to the proxy's own address could pass an allow list that names the proxy. */
-test('an entry that is no address makes the client unknown', () => {
+test('an entry that is not an address makes the client unknown', () => {
   for (const forwarded of ['unknown', '', '10.0.0.0/8', '192.0.2.1, _hidden'])
     expect(addressOf('10.0.0.1', { 'x-forwarded-for': forwarded })).toBeNull()
   expect(addressOf('10.0.0.1', { 'true-client-ip': 'nobody' })).toBeNull()
 })
 
-test('True-Client-IP, then CF-Connecting-IP, count where there is no X-Forwarded-For', () => {
+test('True-Client-IP, then CF-Connecting-IP, are used without X-Forwarded-For', () => {
   const named = { 'true-client-ip': '192.0.2.1', 'cf-connecting-ip': '192.0.2.2' }
   expect(addressOf('10.0.0.1', named)).toBe('192.0.2.1')
   expect(addressOf('10.0.0.1', { 'cf-connecting-ip': '192.0.2.2' })).toBe('192.0.2.2')
   expect(addressOf('10.0.0.1', { ...named, 'x-forwarded-for': '192.0.2.3' })).toBe('192.0.2.3')
 })
 
-test('a trusted peer that says nothing is the client itself; a Unix socket has no address', () => {
+test('a trusted peer without these headers is the client itself, and a Unix socket has no address', () => {
   expect(addressOf('10.0.0.1', {})).toBe('10.0.0.1')
   expect(addressOf(null, { 'x-forwarded-for': '192.0.2.1' })).toBeNull()
 })
 
-test('any number of entries is read in bounded time, and those past the bound are not believed', () => {
+test('any number of entries is read in bounded time, and entries past the bound are not trusted', () => {
   const forged = `192.0.2.1, ${'10.0.0.2, '.repeat(100)}10.0.0.2`
   expect(addressOf('10.0.0.1', { 'x-forwarded-for': forged })).toBe('10.0.0.2')
 })

@@ -49,7 +49,7 @@ function chosenThreads() {
 
 const postgresError = (code: string) => Object.assign(new Error(`refused with ${code}`), { code })
 
-test('calls that fail for one reason are counted over all threads, with a line at the beginning and the end', () => {
+test('calls that fail for one reason are counted over all threads, with a line at the beginning and at the end', () => {
   for (const cause of [
     postgresError('25006'), // read only
     postgresError('53100'), // disk full
@@ -96,7 +96,7 @@ test('calls that fail for one reason are counted over all threads, with a line a
   }
 })
 
-test('each thing the database lacks is told although calls failed for another reason just before', () => {
+test('each thing that the database has run out of is logged, even right after failures for another reason', () => {
   const { threads, pass } = chosenThreads()
   const codes = ['57P01', '53300', '53200', '53100']
   for (const code of codes) {
@@ -106,7 +106,7 @@ test('each thing the database lacks is told although calls failed for another re
   expect(linesSoFar().map(({ code }) => code)).toEqual(codes)
 })
 
-test('that disk or memory is full is told although the database is known to be away or read only', () => {
+test('a full disk or memory is logged even while the database is known to be away or read-only', () => {
   for (const trouble of ['database', 'database writes'] as const)
     for (const code of ['53100', '53200']) {
       for (const each of written) each.mockClear()
@@ -118,7 +118,7 @@ test('that disk or memory is full is told although the database is known to be a
     }
 })
 
-test('calls that no connection was left for count to the outage that follows, without a line', () => {
+test('calls that got no connection count as part of the outage that follows, without a line', () => {
   const { threads, pass, memory, now } = chosenThreads()
   const outage = new Episode('database', memory)
   threads[0].report(postgresError('53300'), {})
@@ -129,7 +129,7 @@ test('calls that no connection was left for count to the outage that follows, wi
   expect(outage.end(now())).toEqual({ counted: 2, lastedMs: 1000 })
 })
 
-test('calls that failed before it was known that the database is away count to the outage, without a line', () => {
+test('calls that failed before the outage was known count as part of it, without a line', () => {
   const { threads, pass, memory, now } = chosenThreads()
   const outage = new Episode('database', memory)
   for (let call = 0; call < 10; call++) threads[0].report(postgresError('ECONNREFUSED'), {})
@@ -140,7 +140,7 @@ test('calls that failed before it was known that the database is away count to t
   expect(outage.end(now())).toEqual({ counted: 15, lastedMs: 1000 })
 })
 
-test('a failure for a reason of its own has a line of its own, with its request id and cause', () => {
+test('a failure with a reason of its own has a line of its own, with its request id and cause', () => {
   const { threads } = chosenThreads()
   for (const requestId of ['req_1', 'req_2']) threads[0].report(new Error('never thought of'), { requestId })
   expect(linesSoFar()).toMatchObject(
@@ -152,7 +152,7 @@ test('a failure for a reason of its own has a line of its own, with its request 
   )
 })
 
-test('an episode ends when the last that met it is over it; one that died in the middle is not waited for', () => {
+test('an episode ends when its last holder has ended it, and does not wait for a dead one', () => {
   const memory = new SharedArrayBuffer(8192)
   const [first, second, third] = Array.from({ length: 3 }, () => new Episode('usage flush', memory)) as [
     Episode,

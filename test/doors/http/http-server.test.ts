@@ -32,9 +32,9 @@ function limitRequest(identifier: string, more = ''): string {
 }
 const remainingOf = (answer: Received | null) => JSON.parse(answer?.body ?? '{}').remaining
 
-describe('what comes in parts', () => {
+describe('a request in pieces', () => {
   /** Or a network that cuts packets elsewhere than ours would break it. */
-  test('a request cut at every byte is one request', async () => {
+  test('cut at any byte is one request', async () => {
     const identifier = 'müller'
     const bytes = Buffer.from(limitRequest(identifier), 'utf8')
     using client = new RawClient(portOf())
@@ -50,7 +50,7 @@ describe('what comes in parts', () => {
     }
   })
 
-  test('requests sent at once are answered one after the other, in their order, whoever answers them', async () => {
+  test('requests sent at once are answered one after the other in their order, by whichever handler', async () => {
     using client = new RawClient(portOf())
     const get = 'GET /v1/liveness HTTP/1.1\r\nHost: localhost\r\n\r\n'
     await client.send(
@@ -75,7 +75,7 @@ describe('what comes in parts', () => {
   })
 
   /** A partly written answer must go on where it stopped. */
-  test('an answer larger than the socket takes arrives whole', async () => {
+  test('an answer larger than the socket’s buffer arrives whole', async () => {
     using client = new RawClient(portOf())
     const request = 'GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n'
     await client.send(request)
@@ -88,8 +88,8 @@ describe('what comes in parts', () => {
   })
 })
 
-describe('one reader of the bytes', () => {
-  test('a chunked body is understood, and so is what follows on the connection', async () => {
+describe('one parser for all bytes', () => {
+  test('a chunked body is read correctly, and so is the next request on the connection', async () => {
     using client = new RawClient(portOf())
     const body = limitBody('chunked')
     const chunked = `POST /v1/ratelimits.limit HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${OPERATOR_KEY}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
@@ -104,7 +104,7 @@ describe('one reader of the bytes', () => {
     }
   })
 
-  test('the client’s address is the same on every way in', async () => {
+  test('the client’s address is the same on fast and other routes', async () => {
     await using narrow = await startTestServer({ env: { TOLLGATE_TRUSTED_PROXIES: '127.0.0.0/8' } })
     const workspace = await narrow.workspace()
     const api = await workspace.post('apis.createApi', { name: 'listed' })
@@ -148,7 +148,7 @@ describe('one reader of the bytes', () => {
     ['a transfer encoding with an empty element', 'Transfer-Encoding: chunked,\r\n'],
     ['a transfer encoding of nothing', 'Transfer-Encoding: \r\n'],
   ]
-  test.each(ambiguous)('%s is refused, and never makes the body a request of its own', async (_, lines) => {
+  test.each(ambiguous)('%s is refused, and its body is never read as another request', async (_, lines) => {
     using client = new RawClient(portOf())
     const smuggled = limitRequest(`smuggled by ${lines.length}`)
     await client.send(
@@ -160,7 +160,7 @@ describe('one reader of the bytes', () => {
   })
 
   /** A Unix socket alone (mode 0660) must not open a port for everybody. */
-  test.skipIf(process.platform !== 'linux')('nothing listens but what was asked for', () => {
+  test.skipIf(process.platform !== 'linux')('the server listens only where it was told to', () => {
     const own = new Set(
       readdirSync('/proc/self/fd').map((fd) => {
         try {
@@ -181,8 +181,8 @@ describe('one reader of the bytes', () => {
   })
 })
 
-describe('what a connection may cost', () => {
-  test('a head that does not end is refused at its bound', async () => {
+describe('bounds of a connection', () => {
+  test('a head without an end is refused at its bound', async () => {
     using client = new RawClient(portOf())
     await client.send(`GET / HTTP/1.1\r\nHost: localhost\r\nX: ${'a'.repeat(HEAD_BYTES_MAX)}`)
     expect((await client.answer())?.status).toBe(431)
@@ -194,7 +194,7 @@ describe('what a connection may cost', () => {
     expect((await within.answer())?.status).toBe(200)
   })
 
-  test('a body over 1 MiB is a 400 that names the bound, one below it is read', async () => {
+  test('a body over 1 MiB is a 400 that names the bound, a smaller one is read', async () => {
     const send = async (bytes: number) => {
       using client = new RawClient(portOf())
       const body = `{"key":"${'k'.repeat(bytes - 10)}"}`
@@ -252,7 +252,7 @@ describe('what a connection may cost', () => {
   }
   const plain = 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'
 
-  test('who takes half a minute over one request is cut off with a 408, who is done is not', async () => {
+  test('a request that takes half a minute is cut off with a 408, a finished one is not', async () => {
     await using opened = await openFront()
     using slow = new RawClient(opened.port)
     using done = new RawClient(opened.port)
@@ -269,7 +269,7 @@ describe('what a connection may cost', () => {
     expect((await done.answer())?.status).toBe(200)
   })
 
-  test('an idle connection is closed after 75 seconds, not before', async () => {
+  test('an idle connection is closed after 75 seconds and not before', async () => {
     await using opened = await openFront()
     using client = new RawClient(opened.port)
     await client.send(plain)
@@ -282,7 +282,7 @@ describe('what a connection may cost', () => {
     await client.closed()
   })
 
-  test('who does not take its answer is cut off', async () => {
+  test('a client that does not read its answer is cut off', async () => {
     const large = 'x'.repeat(30_000_000)
     await using opened = await openFront({ cold: () => new Response(large) })
     using client = new RawClient(opened.port)
@@ -295,7 +295,7 @@ describe('what a connection may cost', () => {
     while (opened.counts.open > 0) await Bun.sleep(5)
   })
 
-  test('who sends slowly what is too large and reads only then gets the answer, within half a minute', async () => {
+  test('a client that slowly sends too large a body and reads only afterwards gets the answer, within half a minute', async () => {
     let received = 0
     const garbage = {
       received: (bytes: number) => {
@@ -337,7 +337,7 @@ describe('what a connection may cost', () => {
     while (opened.counts.open > 0) await Bun.sleep(5)
   })
 
-  test('what a client has not taken yet of a fast answer is its own, whoever is answered meanwhile', async () => {
+  test('an unread part of a fast answer stays intact while other clients are answered', async () => {
     const fastRoutes = async (incoming: RequestReader): Promise<Answer> =>
       answerOf(200, (await incoming.text(1_000_000, () => new Error())).repeat(20_000_000))
     await using opened = await openFront({ fastRoutes: new Map([['POST /v1/any', fastRoutes]]) })
@@ -354,7 +354,7 @@ describe('what a connection may cost', () => {
     expect((await slow.answer())?.body === 's'.repeat(20_000_000)).toBe(true)
   })
 
-  test('what asks for the collector is told of every byte that comes, on every connection', async () => {
+  test('the garbage collector’s schedule counts every received byte of every connection', async () => {
     let received = 0
     const garbage = {
       received: (bytes: number) => {
@@ -373,7 +373,7 @@ describe('what a connection may cost', () => {
     }
   })
 
-  test('a head like the last on its connection is the same again, and one that differs anywhere is not', async () => {
+  test('a head equal to the connection’s last one is taken from the cache, and one that differs anywhere is not', async () => {
     await using opened = await openFront({
       cold: async (request) =>
         new Response(
@@ -403,7 +403,7 @@ describe('what a connection may cost', () => {
     }
   })
 
-  test('the heads that are kept do not keep what was sent after them', async () => {
+  test('cached heads do not keep the bytes after them in memory', async () => {
     await using opened = await openFront({ cold: () => new Response('read') })
     using client = new RawClient(opened.port)
     const keptMib = () => {
@@ -425,7 +425,7 @@ describe('what a connection may cost', () => {
     expect(keptMib() - before).toBeLessThan(4) // the bodies have 10 MiB
   })
 
-  test('beyond the most connections newcomers are refused, and a place that becomes free is given again', async () => {
+  test('beyond the largest number of connections new ones are refused, and a freed place is used again', async () => {
     await using opened = await openFront({ connectionsMax: 2 })
     using first = new RawClient(opened.port)
     const second = new RawClient(opened.port)
@@ -445,7 +445,7 @@ describe('what a connection may cost', () => {
     expect((await fourth.answer())?.status).toBe(200)
   })
 
-  test('a stop answers what is in work and tells the client that the connection ends', async () => {
+  test('a stop answers running requests and tells the client that the connection ends', async () => {
     const { promise: asked, resolve: isAsked } = Promise.withResolvers<void>()
     const { promise: released, resolve: release } = Promise.withResolvers<void>()
     await using opened = await openFront({
@@ -469,7 +469,7 @@ describe('what a connection may cost', () => {
     await stopping
   })
 
-  test('a handler that fails is a 500, and the next connection is served', async () => {
+  test('a handler that throws is a 500, and the next connection is served', async () => {
     let isFirst = true
     await using opened = await openFront({
       cold: () => {

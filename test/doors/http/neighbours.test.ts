@@ -71,7 +71,7 @@ const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
 const post = (length: number) => `POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ${length}\r\n\r\n`
 
 describe('time', () => {
-  test('of what one client has sent at once, sixteen requests are begun in a turn', async () => {
+  test('of the requests that one client sent at once, sixteen are begun in a turn', async () => {
     const begun: number[] = []
     const soon: (() => void)[] = []
     let count = 0
@@ -94,7 +94,7 @@ describe('time', () => {
     expect([...begun, count]).toEqual([17, 33, 49, 50])
   })
 
-  test('clients that pipeline take turns, and all are answered in order', async () => {
+  test('clients that pipeline take turns, and all answers are in order', async () => {
     let next = 0
     const { connect } = openFront({ cold: () => answerOf(200, String(next++)) })
     const clients = Array.from({ length: 5 }, connect)
@@ -113,7 +113,7 @@ describe('time', () => {
     }
   })
 
-  test('a client that pipelines without end does not keep another waiting', async () => {
+  test('a client that pipelines without pause does not delay another', async () => {
     const { connect } = openFront()
     const greedy = connect()
     let isOver = false
@@ -135,7 +135,7 @@ describe('time', () => {
   })
 
   /** Looked at anew with every byte, or copied with every chunk, either would take minutes. */
-  test('a head or a body in the smallest parts costs no more than its length', async () => {
+  test('a head or a body in the smallest pieces costs no more than its length', async () => {
     const { connect } = openFront()
     const client = connect()
     const startedAt = performance.now()
@@ -151,7 +151,7 @@ describe('time', () => {
 })
 
 describe('memory', () => {
-  test('bodies that do not end hold no more than the budget; the oldest gives way, and is told', async () => {
+  test('bodies without an end hold no more than the budget, and the oldest gives way with an answer', async () => {
     const { counts, connect } = openFront()
     const slow = Array.from({ length: 20 }, connect)
     for (const client of slow) {
@@ -175,7 +175,7 @@ describe('memory', () => {
     }
   })
 
-  test('large bodies that have no room together wait unread, and all are answered', async () => {
+  test('large bodies without room for all wait unread, and all are answered', async () => {
     const { counts, connect } = openFront({ memoryBytesMax: 16 * MIB })
     const clients = Array.from({ length: 40 }, connect)
     for (const [index, client] of clients.entries())
@@ -189,7 +189,7 @@ describe('memory', () => {
     expect(counts).toMatchObject({ givenUp: 0, heldBytes: 0 })
   })
 
-  test('a body announces as much as it likes: what counts is what has come', async () => {
+  test('only received bytes of a body count, not its announced length', async () => {
     const { counts, connect } = openFront()
     const clients = Array.from({ length: 200 }, connect)
     for (const client of clients) await client.send(`${post(MIB)}x`)
@@ -198,7 +198,7 @@ describe('memory', () => {
     expect(counts.givenUp).toBe(0)
   })
 
-  test('heads that do not end count as well', async () => {
+  test('heads without an end count as well', async () => {
     const { counts, connect } = openFront({ memoryBytesMax: MIB })
     const clients = Array.from({ length: 200 }, connect)
     for (const client of clients) await client.send(`GET / HTTP/1.1\r\nX: ${'a'.repeat(15_000)}`)
@@ -207,7 +207,7 @@ describe('memory', () => {
     expect((await clients[0]?.answer())?.status).toBe(503)
   })
 
-  test('who pipelines and does not read holds no more than the budget, and nothing is held after it is gone', async () => {
+  test('a client that pipelines without reading holds no more than the budget, and nothing after it is gone', async () => {
     const { counts, connect } = openFront({ cold: () => answerOf(200, 'x'.repeat(100_000)) })
     const clients = Array.from({ length: 8 }, connect)
     for (const client of clients) client.pause()
@@ -229,7 +229,7 @@ describe('memory', () => {
     expect(counts.heldBytes).toBe(0)
   })
 
-  test('an answer larger than the whole budget is given all the same', async () => {
+  test('an answer larger than the whole budget is sent', async () => {
     const { connect } = openFront({ cold: () => answerOf(200, 'x'.repeat(20 * MIB)) })
     const client = connect()
     client.pause()
@@ -239,7 +239,7 @@ describe('memory', () => {
     expect((await client.answer())?.body.length).toBe(20 * MIB)
   })
 
-  test('a client that is given up while its request is in work gets its answer, and no other', async () => {
+  test('a client that is given up during its request gets that answer and no other', async () => {
     const { promise: released, resolve: release } = Promise.withResolvers<void>()
     const { counts, connect } = openFront({
       memoryBytesMax: MIB,
@@ -260,8 +260,8 @@ describe('memory', () => {
   })
 })
 
-describe('the end', () => {
-  test('clients that reuse connections see no reset at a stop: their last answer says that it is the last', async () => {
+describe('a stop', () => {
+  test('clients that reuse connections see no reset: their last answer says that it is the last', async () => {
     const { front, connect } = openFront({
       cold: async () => {
         await Bun.sleep(1)
@@ -295,7 +295,7 @@ describe('the end', () => {
     await stopping
   })
 
-  test('what has come is answered at a stop: what is held, and what is still coming', async () => {
+  test('received requests are answered: held ones, and those still arriving', async () => {
     const { promise: asked, resolve: isAsked } = Promise.withResolvers<void>()
     const { promise: released, resolve: release } = Promise.withResolvers<void>()
     const { front, connect } = openFront({
@@ -329,7 +329,7 @@ describe('the end', () => {
     for (const client of [pipelining, coming, expecting]) expect(client.errorCode).toBeNull()
   })
 
-  test('a request that comes after the stop began, on a connection that was idle, is answered', async () => {
+  test('a request that arrives after its beginning, on an idle connection, is answered', async () => {
     const { front, connect } = openFront()
     const client = connect()
     await client.send(GET)
@@ -341,7 +341,7 @@ describe('the end', () => {
     await stopping
   })
 
-  test('a client that never closes its side does not hold the stop up', async () => {
+  test('a client that never closes its side does not delay it', async () => {
     const { front, connect } = openFront()
     const client = connect()
     client.keepsOpen = true

@@ -38,7 +38,7 @@ function written(writer: ResponseEncoder, answer: Answer, isLast = false) {
   return parse(writer.bytes.toString('utf8', 0, length))
 }
 
-test('whatever was written before it, an answer is whole and nothing but itself', () => {
+test('an answer is complete and contains nothing else, whatever was written before it', () => {
   const writer = new ResponseEncoder()
   const random = randomNumbers(1)
   const texts = ['{}', '{"name":"日本語 é"}', JSON.stringify('x'.repeat(5_000)), `"${'é'.repeat(30_000)}"`]
@@ -70,7 +70,7 @@ test('whatever was written before it, an answer is whole and nothing but itself'
   }
 })
 
-test('one too large for the memory there is gets a larger one, begun anew', () => {
+test('an answer larger than the buffer gets a larger buffer, and is written again from its beginning', () => {
   const writer = new ResponseEncoder()
   for (const length of [2, 20_000, 60_000, 2, 500_000]) {
     const text = 'x'.repeat(length)
@@ -80,7 +80,7 @@ test('one too large for the memory there is gets a larger one, begun anew', () =
   }
 })
 
-test('a header that would not be one line is refused, and the next answer is whole', () => {
+test('a header that would not be one line is refused, and the next answer is complete', () => {
   const writer = new ResponseEncoder()
   for (const value of ['a\r\nb: c', 'é', '\0'])
     expect(() => writer.write(answerOf(200, '{}', 1, { addedHeaders: { Odd: value } }), false)).toThrow('Odd')

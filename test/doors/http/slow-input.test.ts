@@ -55,7 +55,7 @@ test.each([
   expect(taken.ms).toBeLessThan(100) // one took 960
 })
 
-test('names of limits may hold commas, and what looks like settings, in front of settings', async () => {
+test('names of limits may contain commas and texts that look like settings before their settings', async () => {
   const messageOf = async (ratelimit: string) =>
     (await server.get('auth.forward', { ratelimit }, null)).body.error.message
   // A good one gets as far as the missing key.

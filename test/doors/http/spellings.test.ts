@@ -38,7 +38,7 @@ const COLD: Marked = {
 const hasSlashAlias = ({ path }: Marked) => path.startsWith('/v1/')
 
 test.each([METRICS, REFERENCE, GUIDE, HOT, COLD].map((each) => [each.path, each] as const))(
-  '%s is served under its one spelling, and under no other',
+  '%s is served under its one spelling and no other',
   async (_, each) => {
     const wrong: string[] = []
     for (const batch of batchesOf(hostileRequests(each, '/v1/liveness'), 25))

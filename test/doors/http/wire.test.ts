@@ -54,7 +54,7 @@ async function refusalOf(bytes: string | Uint8Array) {
 }
 
 describe('bodies', () => {
-  test('chunks of any size and form are one body; extensions and trailers are read and dropped', async () => {
+  test('chunks of any size and form are one body, and extensions and trailers are parsed and dropped', async () => {
     const body = limitBody('chunks')
     const chunked = 'Transfer-Encoding: chunked\r\n'
     const forms = [
@@ -107,7 +107,7 @@ describe('bodies', () => {
     ['a bare carriage return at the end', '0\r\n\rX'],
     ['seventeen digits', '00000000000000005\r\n12345\r\n0\r\n\r\n'],
   ]
-  test.each(malformed)('%s is refused, and what follows is no request', async (_, body) => {
+  test.each(malformed)('%s is refused, and bytes after it are not read as a request', async (_, body) => {
     expect(await refusalOf(limit('Transfer-Encoding: chunked\r\n', body) + LIVENESS)).toEqual([
       400,
       'BAD_REQUEST',
@@ -138,7 +138,7 @@ describe('bodies', () => {
     expect(keys.map(({ id }: { id: string }) => id)).toEqual([answer?.json.keyId])
   })
 
-  test('a body of a GET is read and dropped, and the request behind it is answered', async () => {
+  test('the body of a GET is read and dropped, and the next request is answered', async () => {
     const get = (headers: string, body: string) =>
       `GET /v1/liveness HTTP/1.1\r\nHost: localhost\r\n${headers}\r\n${body}`
     const bytes =
@@ -148,7 +148,7 @@ describe('bodies', () => {
     expect(await statusesOf(bytes, 3)).toEqual([200, 200, 200])
   })
 
-  test('a body too large is answered though the client goes on sending it', async () => {
+  test('a body that is too large is answered although the client continues to send it', async () => {
     for (const [headers, first] of [
       ['Content-Length: 99999999999\r\n', ''],
       ['Transfer-Encoding: chunked\r\n', '1000000\r\n'],
@@ -168,11 +168,11 @@ describe('bodies', () => {
     }
   })
 
-  test('JSON behind a byte order mark is read', async () => {
+  test('JSON after a byte order mark is read', async () => {
     expect(await statusesOf(measured(`\ufeff${limitBody('bom')}`), 1)).toEqual([200])
   })
 
-  test('a compressed body is a 415 before anything is done, one that is said not to be is read', async () => {
+  test('a compressed body is a 415 before anything is done; one declared as not compressed is read', async () => {
     const body = Buffer.from(limitBody('gzip'))
     const head = (coding: string, length: number) =>
       limit(`Content-Encoding: ${coding}\r\nContent-Length: ${length}\r\n`, '')
@@ -191,7 +191,7 @@ describe('bodies', () => {
 
 describe('Expect', () => {
   test.each(['100-continue', '100-Continue', '100-CONTINUE', '100-continue, 100-continue,'])(
-    '%s is met before the body comes',
+    '%s is answered before the body is sent',
     async (value) => {
       const body = limitBody(value)
       for (const headers of [`Content-Length: ${body.length}\r\n`, 'Transfer-Encoding: chunked\r\n']) {
@@ -204,7 +204,7 @@ describe('Expect', () => {
     },
   )
 
-  test('nobody is told to go on who has, who is to be refused, or who speaks HTTP/1.0', async () => {
+  test('no 100 is sent to a client that already sends the body, will be refused, or uses HTTP/1.0', async () => {
     const body = limitBody('on')
     const expecting = 'Expect: 100-continue\r\n'
     const whole = limit(`${expecting}Content-Length: ${body.length}\r\n`, body)
@@ -226,7 +226,7 @@ describe('Expect', () => {
 })
 
 describe('versions, methods and heads', () => {
-  test('HTTP/1.0 is answered, with and without Host, and the connection closed', async () => {
+  test('HTTP/1.0 is answered, with and without Host, and the connection is closed', async () => {
     const body = limitBody('old')
     for (const request of [
       'GET /v1/liveness HTTP/1.0\r\n\r\n',
@@ -250,7 +250,7 @@ describe('versions, methods and heads', () => {
     ])
   })
 
-  test('a method that a path does not have is 405 with Allow, on an unknown path 404, and the connection goes on', async () => {
+  test('a method that a path does not have is 405 with Allow, an unknown path is 404, and the connection stays open', async () => {
     for (const method of ['PUT', 'FOO', 'DELETE', 'TRACE', 'get', 'HEAD']) {
       using client = new RawClient(port)
       client.answersHead = method === 'HEAD'
@@ -273,7 +273,7 @@ describe('versions, methods and heads', () => {
     expect((await of('OPTIONS', '*'))?.status).toBe(204)
   })
 
-  test('HEAD is a GET without the content', async () => {
+  test('HEAD is answered like GET, without the content', async () => {
     for (const path of ['/v1/liveness', '/docs', '/metrics', '/v1/nothing']) {
       using client = new RawClient(port)
       client.answersHead = true
@@ -288,7 +288,7 @@ describe('versions, methods and heads', () => {
     }
   })
 
-  test('HEAD gets no content where it is refused either', async () => {
+  test('a refused HEAD gets no content either', async () => {
     const head = 'HEAD /docs HTTP/1.1\r\nHost: localhost\r\n'
     for (const request of [
       'HEAD /docs HTTP/1.1\r\nHost: a/b\r\n\r\n',
@@ -307,7 +307,7 @@ describe('versions, methods and heads', () => {
     }
   })
 
-  test('what is not implemented is 501', async () => {
+  test('unimplemented methods and codings are 501', async () => {
     for (const request of [
       'CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n',
       `${'A'.repeat(100)} / HTTP/1.1\r\nHost: localhost\r\n\r\n`,
@@ -339,7 +339,7 @@ describe('versions, methods and heads', () => {
     expect(await refusalOf(bytes)).toEqual([400, 'BAD_REQUEST'])
   })
 
-  test('a request line or a head that does not end is refused at its bound', async () => {
+  test('a request line or a head without an end is refused at its bound', async () => {
     expect(await refusalOf(`GET /${'a'.repeat(20_000)}`)).toEqual([414, 'URI_TOO_LONG'])
     expect(await refusalOf(`GET /?${'a'.repeat(20_000)} HTTP/1.1\r\nHost: localhost\r\n\r\n`)).toEqual([
       414,
@@ -351,7 +351,7 @@ describe('versions, methods and heads', () => {
     ])
   })
 
-  test('one empty line before a request is skipped, and bytes beyond ASCII in a value are read', async () => {
+  test('one empty line before a request is skipped, and bytes beyond ASCII in a value are accepted', async () => {
     expect(await statusesOf(`\r\n${LIVENESS}\r\n${LIVENESS}`, 2)).toEqual([200, 200])
     expect(
       await statusesOf(
@@ -361,7 +361,7 @@ describe('versions, methods and heads', () => {
     ).toEqual([200])
   })
 
-  test('wishes to switch protocols are not heeded', async () => {
+  test('requests to switch protocols are ignored', async () => {
     const [answer] = await answersTo(
       'GET /v1/liveness HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n',
       1,
@@ -369,7 +369,7 @@ describe('versions, methods and heads', () => {
     expect(answer?.status).toBe(200)
   })
 
-  test('Connection: close counts anywhere in its list', async () => {
+  test('Connection: close is recognised anywhere in its list', async () => {
     using client = new RawClient(port)
     await client.send(LIVENESS.replace('\r\n\r\n', '\r\nConnection: x, Close\r\n\r\n') + LIVENESS)
     expect((await client.answers()).length).toBe(1)
@@ -458,7 +458,7 @@ describe('paths', () => {
     },
   )
 
-  test('an endpoint has one spelling, and the doubled slash of a base URL that ends in one', async () => {
+  test('an endpoint has one spelling, plus the doubled slash of a base URL that ends in a slash', async () => {
     const post = (path: string) =>
       `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"key":"x"}`
     const path = '/v1/keys.verifyKey'
@@ -479,7 +479,7 @@ describe('paths', () => {
   })
 
   /** RFC 9112 3.2.2: a server must take it. The path in it is compared like any other. */
-  test('of a whole URL the path counts, whatever its host', async () => {
+  test('of an absolute URL the path is used, whatever its host', async () => {
     const targets = [
       'http://localhost/v1/liveness',
       'HTTP://other:81/v1/liveness?a',
@@ -496,7 +496,7 @@ describe('paths', () => {
   })
 
   /** Bug: behind `//v1/…` there was no address, so that an allow list refused and the audit log had none. */
-  test('a request with the doubled slash is the same in every respect', async () => {
+  test('a request with a doubled slash is treated like the same request without it', async () => {
     const workspace = await server.workspace()
     const { apiId } = await workspace.post('apis.createApi', { name: 'doubled' })
     await workspace.post('apis.updateApi', { apiId, ipWhitelist: ['127.0.0.1'] })
@@ -517,8 +517,8 @@ describe('paths', () => {
   })
 })
 
-describe('who is at the other end', () => {
-  test('a client that sends its request and its FIN is answered, then closed', async () => {
+describe('behaviour of the client', () => {
+  test('a client that sends its request and its FIN gets the answer, then the connection is closed', async () => {
     const body = limitBody('fin')
     for (const request of [measured(body), LIVENESS, measured(body).repeat(3)]) {
       using client = new RawClient(port)
@@ -532,7 +532,7 @@ describe('who is at the other end', () => {
     }
   })
 
-  test('one that goes away in the middle is no failure, and logged nowhere', async () => {
+  test('a client that disconnects in the middle is not an error and is not logged', async () => {
     const written = spyOn(process.stderr, 'write')
     const before = await failures()
     for (const part of [
@@ -558,7 +558,7 @@ describe('who is at the other end', () => {
   })
 
   /** Bug: a target without Host was a 500 with a stack and the query in the log. */
-  test('nothing a client sends is a 500, or a line in the log that holds what it asked', async () => {
+  test('no request is a 500, or a log line with the request’s content', async () => {
     const [out, err] = [spyOn(process.stdout, 'write'), spyOn(process.stderr, 'write')]
     const before = await failures()
     const SECRET = 'secret-of-the-query'
@@ -593,7 +593,7 @@ describe('who is at the other end', () => {
       .join('\n')
   }
 
-  test('the scheme of Authorization has no case', async () => {
+  test('the scheme of Authorization is case-insensitive', async () => {
     const body = limitBody('scheme')
     for (const scheme of ['Bearer', 'bearer', 'BEARER', 'bEARER'])
       expect(await statusesOf(measured(body).replace('Bearer', scheme), 1)).toEqual([200])
@@ -601,8 +601,8 @@ describe('who is at the other end', () => {
   })
 })
 
-describe('what a browser is told', () => {
-  test('pages of other origins may read the API, and nothing else', async () => {
+describe('headers for browsers', () => {
+  test('pages of other origins may read the API and nothing else', async () => {
     for (const path of ['/v1/liveness', '/v1/nothing', '/v1/keys.verifyKey'])
       for (const method of ['GET', 'OPTIONS']) {
         const { headers } = await fetch(server.url + path, {
@@ -629,7 +629,7 @@ describe('what a browser is told', () => {
       }
   })
 
-  test('pages and metrics carry their security headers', async () => {
+  test('pages and metrics have their security headers', async () => {
     for (const path of [
       '/metrics',
       '/docs',
@@ -649,7 +649,7 @@ describe('what a browser is told', () => {
     expect(page.headers.get('content-security-policy')).toBe(`${inPage}; frame-ancestors 'none'`)
   })
 
-  test('the port of the metrics has nothing else, reads as strictly, and never fails', async () => {
+  test('the port of the metrics serves nothing else, parses as strictly, and never fails', async () => {
     await using apart = await startTestServer({ env: { TOLLGATE_METRICS_PORT: '0' } })
     const metricsPort = Number(new URL(apart.server.metricsUrl).port)
     const ask = async (bytes: string) => {

@@ -27,7 +27,7 @@ function rung(): Timers & { ring(): void; endTurn(): void; isSet(): boolean; per
   return timers
 }
 
-test('what many requests leave behind is collected before the runtime gives its pages back, what few leave is left to it', () => {
+test('garbage of many requests is collected before the runtime gives its pages back, garbage of few is left to the runtime', () => {
   const timers = rung()
   let collections = 0
   const garbage = new YoungGarbage({ timers, collect: () => collections++ })
@@ -62,7 +62,7 @@ test('what many requests leave behind is collected before the runtime gives its 
 })
 
 /** It would hold up answers that only have to be sent. */
-test('what the turn of the event loop has to send goes out before garbage is collected', () => {
+test('answers of a turn are sent before garbage is collected', () => {
   const timers = rung()
   const did: string[] = []
   const garbage = new YoungGarbage({ timers, collect: () => did.push('collected') })
@@ -75,7 +75,7 @@ test('what the turn of the event loop has to send goes out before garbage is col
 })
 
 /** In a process of its own: with the garbage of other tests around, what is made here may be taken for old. */
-test('it is the garbage of the thread that is collected', () => {
+test('garbage of the calling thread is collected', () => {
   const script = `
     import { heapStats } from 'bun:jsc'
     import { YoungGarbage } from '${import.meta.dir}/../../../src/doors/http/young-garbage.ts'

@@ -21,7 +21,7 @@ test('no two endpoints share a path', () => {
  * Every part of deps fails when touched, so a verb that looks at anything before it has an actor is found out, whatever
  * it would have answered.
  */
-describe('without a root key, nothing of the data is touched by', () => {
+describe('without a root key no data is read or changed by', () => {
   const nothing = {} as Deps // the proxy answers for every part, so none is needed behind it
   const untouchable = new Proxy(nothing, {
     get: (_, part) => {

@@ -370,7 +370,7 @@ test('every endpoint that needs a root key has a row here', () => {
 })
 
 /** What the reference says must be what the server does. */
-test('the description of every endpoint names the permissions of its row, and those alone', () => {
+test('the description of every endpoint names the permissions of its row and no others', () => {
   for (const [name, { accepts, isForOperator = false }] of Object.entries(ROWS)) {
     const sentence = NEEDS[name] ?? ''
     const said = [...sentence.matchAll(/`([^`]+)`/g)].map(([, code]) => code ?? '')
@@ -414,7 +414,7 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
       expect(answer.body.error.requestId).toBe(answer.headers.get('unkey-request-id'))
     }
 
-    test('without a root key, with an unknown one and with an ordinary key', async () => {
+    test('without a root key, with an unknown key and with an ordinary key', async () => {
       expectRefusal(await call(untouched, null), 'UNAUTHORIZED', 'key required')
       expectRefusal(await call(untouched, 'INVALID_KEY'), 'UNAUTHORIZED', 'key not found')
       const { status, body } = await call(untouched, untouched.key)
@@ -426,7 +426,7 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
       expectRefusal(await call(untouched, disabledKey), 'FORBIDDEN', 'workspace is disabled')
     })
 
-    test('with no permissions, with those of nothing, and with those of other APIs', async () => {
+    test('with no permissions, with useless ones, and with those for other APIs', async () => {
       const actions = [
         'read_api',
         'update_api',
@@ -453,7 +453,7 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
       }
     })
 
-    test('a root key of another workspace sees nothing of it', async () => {
+    test('a root key of another workspace finds nothing in this one', async () => {
       const other = await server.workspace()
       const rootKey = isForOperator ? OPERATOR_KEY : other.rootKey
       const { status, body } = await call(foreign === 404 ? untouched : await makeFixture(), rootKey)
@@ -462,13 +462,13 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
     })
 
     if (isForOperator) return
-    test('`*` suffices', async () => {
+    test('`*` is enough', async () => {
       const fixture = await makeFixture()
       const { status } = await call(fixture, fixture.workspace.rootKey)
       expect(status).toBeOneOf([200, 202])
     })
 
-    test.each(accepts.map((set) => [set.join(' and '), set] as const))('%s suffices', async (_, set) => {
+    test.each(accepts.map((set) => [set.join(' and '), set] as const))('%s is enough', async (_, set) => {
       const fixture = await makeFixture()
       const permissions = permissionsOf(set, fixture)
       for (const [index] of permissions.entries()) {

@@ -192,7 +192,7 @@ describe.each(endpoints.map((endpoint) => [endpoint.path, endpoint] as const))('
     expect(unbounded.map(({ path }) => path.join('.'))).toEqual([])
   })
 
-  test('every bound holds, and what is no such value is refused by the name of the field', async () => {
+  test('every bound holds, and a value of another type is refused with the field’s name', async () => {
     const isQuery = endpoint.method === 'GET'
     const wrong: string[] = []
     for (const site of sites) {
@@ -213,7 +213,7 @@ describe.each(endpoints.map((endpoint) => [endpoint.path, endpoint] as const))('
 })
 
 /** Neither may reach the database, where it would be an error of ours. */
-test('names of fields in meta are texts like any other', async () => {
+test('names of fields in meta are checked like other texts', async () => {
   const send = async (meta: string) =>
     (await server.post('keys.createKey', `{"apiId":"a","meta":${meta}}`)).body.error.message
   expect(await send('{"a\\u0000":1}')).toContain('NUL')
@@ -223,7 +223,7 @@ test('names of fields in meta are texts like any other', async () => {
   expect(await send('{"constructor":{"prototype":1}}')).toBe('key required')
 })
 
-test('a refusal never sends a long text or name of the caller back whole', async () => {
+test('a refusal never repeats a long text or name of the caller in full', async () => {
   const long = 'n'.repeat(900_000)
   const refused: [body: unknown, method: string, says: string][] = [
     [{ keyId: 'k', op: long, value: 1 }, 'keys.updateRemaining', `received 'n`],
@@ -238,7 +238,7 @@ test('a refusal never sends a long text or name of the caller back whole', async
   }
 })
 
-test('names that objects have anyway are names like any other', async () => {
+test('names that every object has, such as constructor, are ordinary names', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const meta = JSON.parse('{"constructor":1,"toString":"x","hasOwnProperty":null}')
@@ -250,7 +250,7 @@ test('names that objects have anyway are names like any other', async () => {
 })
 
 /** Two who make one unique thing at the same moment both saw that it was free. */
-describe('of many who make one thing at once, one does and the others are told', () => {
+describe('of many concurrent calls that create one thing, one creates it and the others are told', () => {
   const things: [string, Record<string, unknown>][] = [
     ['permissions.createPermission', { name: 'a.permission' }],
     ['permissions.createRole', { name: 'a role' }],
@@ -264,7 +264,7 @@ describe('of many who make one thing at once, one does and the others are told',
     for (const { status, body } of answers) if (status === 409) expect(body.error.code).toBe('CONFLICT')
   })
 
-  test('keys of one new identity share it', async () => {
+  test('keys created with one new identity share it', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const made = await Promise.all(

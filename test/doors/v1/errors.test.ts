@@ -25,7 +25,7 @@ const envelope = (code: string) => ({
 const raw = (path: string, init?: RequestInit) => fetch(`${server.url}${path}`, init)
 const json = { 'content-type': 'application/json' }
 
-describe('every failure has the one envelope', () => {
+describe('every error has the same envelope', () => {
   const cases: [string, string, RequestInit, number, string][] = [
     ['an unknown path', '/v1/nothing.here', {}, 404, 'NOT_FOUND'],
     ['another method', '/v1/keys.verifyKey', { method: 'PUT', body: '{}' }, 405, 'METHOD_NOT_ALLOWED'],
@@ -68,7 +68,7 @@ describe('every failure has the one envelope', () => {
       expect(response.headers.get('unkey-request-id')).toBe(body.error.requestId)
     })
 
-  test('a body over the limit is refused by its length, naming the limit', async () => {
+  test('a body over the limit is refused by its declared length, naming the limit', async () => {
     const body = JSON.stringify({ key: 'x'.repeat(BODY_BYTES_MAX) })
     const response = await raw('/v1/keys.verifyKey', { method: 'POST', body, headers: json })
     expect(response.status).toBe(400)
@@ -77,7 +77,7 @@ describe('every failure has the one envelope', () => {
     })
   })
 
-  test('a body over the limit that does not say its length is refused as well', async () => {
+  test('a body over the limit without a declared length is refused as well', async () => {
     const chunk = new TextEncoder().encode('x'.repeat(65_536))
     let sent = 0
     const body = new ReadableStream({
@@ -88,7 +88,7 @@ describe('every failure has the one envelope', () => {
     expect(await response.json()).toEqual(envelope('BAD_REQUEST'))
   })
 
-  test('a body at the limit is read', async () => {
+  test('a body of exactly the limit is read', async () => {
     const body = JSON.stringify({ key: 'no such key', meta: '' })
     const padded = body.replace('""', `"${'x'.repeat(BODY_BYTES_MAX - body.length)}"`)
     expect(padded.length).toBe(BODY_BYTES_MAX)
@@ -105,7 +105,7 @@ test('validation comes before authentication', async () => {
   expect(answer.body.error.message).toBe('name: String must contain at least 3 character(s)')
 })
 
-describe('what comes from outside and cannot be stored is a 400 that names where', () => {
+describe('input that cannot be stored is a 400 that names its place', () => {
   const cases: [string, string, string][] = [
     [
       'NUL inside meta',
@@ -143,7 +143,7 @@ describe('what comes from outside and cannot be stored is a 400 that names where
   })
 })
 
-test('every answer says request id, latency and version, and any origin may read those of the API alone', async () => {
+test('every answer has request id, latency and version, and pages of any origin may read those of the API only', async () => {
   for (const path of ['/v1/liveness', '/v1/nothing', '/errors/NOT_FOUND']) {
     const { headers } = await raw(path)
     expect(headers.get('unkey-request-id')).toMatch(/^req_[a-zA-Z0-9]+$/)
@@ -156,7 +156,7 @@ test('every answer says request id, latency and version, and any origin may read
   expect(preflight.headers.get('access-control-allow-methods')).toContain('POST')
 })
 
-test('?pretty indents, also beside other parameters', async () => {
+test('?pretty indents, also with other parameters', async () => {
   expect(await (await raw('/v1/liveness?pretty')).text()).toContain('{\n  "status"')
   expect(await (await raw('/v1/liveness?a=b&pretty=1')).text()).toContain('{\n  "status"')
   expect(await (await raw('/v1/liveness?prettyx')).text()).not.toContain('\n')
@@ -171,7 +171,7 @@ test('a doubled slash before v1 is the same path, for GET and POST', async () =>
   expect((await sendRaw(server.url, post)).text).toContain('"code":"NOT_FOUND","requestId"')
 })
 
-test('the page behind docs explains each code, and no other', async () => {
+test('the documentation page has each error code and no other', async () => {
   for (const code of Object.keys(ALL_ERRORS)) {
     const response = await raw(`/errors/${code}`)
     expect(response.status).toBe(200)

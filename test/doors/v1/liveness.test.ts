@@ -15,7 +15,7 @@ afterAll(() => server[Symbol.asyncDispose]())
 const HEALTHY = { ratelimit: 'shards', usagelimit: 'postgres', database: 'ok' }
 
 /** Probes of an orchestrator come from many sides and must not be load. */
-test('asking a hundred times at once asks the database at most once, and right after a request not at all', async () => {
+test('a hundred concurrent probes make at most one statement, and none right after a request', async () => {
   await Bun.sleep(1100) // until what the start asked is no news any more
   const ask = async () => {
     const answers = await Promise.all(Array.from({ length: 100 }, () => server.get('liveness')))
@@ -29,7 +29,7 @@ test('asking a hundred times at once asks the database at most once, and right a
   expect(await listStatements(server, ask)).toEqual([])
 })
 
-test('a dead shard is named, and no shard at all is no longer alive, until they are started again', async () => {
+test('a dead shard is named, and without any shard liveness fails until they are restarted', async () => {
   const seen = new Set<string>()
   const look = async () => {
     const { status, body } = await server.get('liveness')

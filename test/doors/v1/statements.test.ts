@@ -137,7 +137,7 @@ const CASES: Record<string, (workspace: TestWorkspace, size: number) => Promise<
 }
 
 /** Statements per item are what turns a hundred keys into seconds; nothing else in the suite would notice them. */
-test.each(Object.keys(CASES))('%s: a hundred take no more statements than one', async (name) => {
+test.each(Object.keys(CASES))('%s: a hundred elements take no more statements than one', async (name) => {
   const measure = async (size: number) => {
     const workspace = await server.workspace()
     const work = await CASES[name]?.(workspace, size)
@@ -151,7 +151,7 @@ test.each(Object.keys(CASES))('%s: a hundred take no more statements than one', 
 })
 
 /** The queue works in the background, so only what the request itself sends is looked at. */
-test('migrations.enqueueKeys: a hundred go into the queue with one statement', async () => {
+test('migrations.enqueueKeys: a hundred keys are queued with one statement', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const keys = numbers(100).map(() => ({

@@ -19,7 +19,7 @@ const SECONDS = 1_893_456_000
 const SAYS = `Expected Unix milliseconds, received what looks like seconds; in milliseconds it is ${SECONDS}000 (2030-01-01T00:00:00.000Z)`
 
 /** Findings 5.5: the key was dead in 1970, and nobody was told why. */
-test('an end in seconds is a 400 that says milliseconds, wherever a key or root key is given one', async () => {
+test('an expiry in seconds is a 400 that says milliseconds, in every method that takes one', async () => {
   const { keyId } = await workspace.post('keys.createKey', { apiId })
   const { rootKeyId } = await workspace.post('rootKeys.createRootKey', { permissions: [] })
   const imported = (value: string) => ({
@@ -64,7 +64,7 @@ test('an end in seconds is a 400 that says milliseconds, wherever a key or root 
   }
 })
 
-test('so is the begin or end of a range in seconds', async () => {
+test('the start or end of a range in seconds is refused too', async () => {
   const ranges: [string, Record<string, unknown>][] = [
     ['analytics.getVerifications', { apiId }],
     ['keys.getVerifications', { ownerId: 'nobody' }],
@@ -77,7 +77,7 @@ test('so is the begin or end of a range in seconds', async () => {
     }
 })
 
-test('the other bounds of a time are told as before', async () => {
+test('other bounds of a time keep their messages', async () => {
   const messageOf = async (expires: unknown) =>
     (await server.post('keys.createKey', { apiId, expires }, workspace.rootKey)).body.error?.message
   expect(await messageOf(1.5)).toBe('expires: Expected integer, received float')

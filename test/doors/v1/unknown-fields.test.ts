@@ -19,7 +19,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 
 /** `duration` is a field of every other rate limit: it was stored unchecked, and each verification of the key failed. */
 test.each([0, 'abc', 0.5, 5000, null])(
-  'migrations.createKeys knows no ratelimit.duration: %p beside refillInterval changes nothing',
+  'migrations.createKeys ignores ratelimit.duration: %p beside refillInterval changes nothing',
   async (duration) => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
@@ -36,7 +36,7 @@ test.each([0, 'abc', 0.5, 5000, null])(
 
 /** `slug` is a field of permissions: it was read of roles too, unchecked, and won over the name. */
 describe.each(['addRoles', 'setRoles', 'removeRoles', 'updateKey'])(
-  'keys.%s knows no slug of a role:',
+  'keys.%s ignores the slug of a role:',
   (method) => {
     const prepare = async () => {
       const workspace = await server.workspace()
@@ -47,7 +47,7 @@ describe.each(['addRoles', 'setRoles', 'removeRoles', 'updateKey'])(
       return { workspace, keyId, send }
     }
 
-    test('a role that only has a slug is named by nothing, and none is made', async () => {
+    test('a role with only a slug is refused as unnamed, and none is created', async () => {
       const { workspace, send } = await prepare()
       for (const role of [{ slug: true }, { slug: ['a', 'b'], create: true }, { slug: '', create: true }])
         expect(refusalOf(await send([role]))).toMatchObject({
@@ -58,7 +58,7 @@ describe.each(['addRoles', 'setRoles', 'removeRoles', 'updateKey'])(
       expect(roles.map(({ name }: { name: string }) => name)).toEqual(['Admin'])
     })
 
-    test('a role is found by its name, whatever slug stands beside it', async () => {
+    test('a role is found by its name, whatever its slug', async () => {
       const { workspace, keyId, send } = await prepare()
       expect((await send([{ name: 'Admin', slug: 'admin' }])).status).toBe(200)
       const { roles } = await workspace.get('keys.getKey', { keyId })
@@ -67,7 +67,7 @@ describe.each(['addRoles', 'setRoles', 'removeRoles', 'updateKey'])(
   },
 )
 
-test('permissions.setRolePermissions knows no name of a permission', async () => {
+test('permissions.setRolePermissions ignores the name of a permission', async () => {
   const workspace = await server.workspace()
   const { roleId } = await workspace.post('permissions.createRole', { name: 'Admin' })
   const set = (permissions: object[]) =>
@@ -81,7 +81,7 @@ test('permissions.setRolePermissions knows no name of a permission', async () =>
   expect([status, body]).toEqual([200, [{ id: expect.any(String), name: 'docs.read' }]])
 })
 
-test('the audit log names what was changed, not what else was sent, and keeps of a resource what is known of one', async () => {
+test('the audit log has the changed fields but not unknown ones, and known fields of a resource only', async () => {
   const workspace = await server.workspace()
   const { keyId } = await makeKey(workspace, await makeApi(workspace))
   await workspace.post('keys.updateKey', { keyId, colour: 'red', name: 'my key' })
@@ -94,7 +94,7 @@ test('the audit log names what was changed, not what else was sent, and keeps of
   expect(find('ratelimit.success').resources).toEqual([expect.any(Object), resource])
 })
 
-describe('what is kept of a body is all that its schema knows, and no more:', () => {
+describe('exactly the fields that the schema knows are kept of a body:', () => {
   /** With more fields in every object that is not free-form. */
   const withMore = (schema: TSchema, value: unknown): unknown => {
     const options: TSchema[] = schema.anyOf ?? [schema]
@@ -129,7 +129,7 @@ describe('what is kept of a body is all that its schema knows, and no more:', ()
       )
     })
 
-  test('a union of objects is refused at the start: which of them knows a field depends on the value', () => {
+  test('a schema with a union of objects is refused at start, as its known fields depend on the value', () => {
     const [one, other] = [Type.Object({ a: Type.String() }), Type.Object({ b: Type.String() })]
     expect(() => knownFieldsOf(Type.Union([one, other]))).toThrow('cannot be said')
     expect(knownFieldsOf(Type.Union([one, Type.Null()]))({ a: 'x', b: 'y' })).toEqual({ a: 'x' })

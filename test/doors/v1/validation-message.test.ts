@@ -44,7 +44,7 @@ test.each([
   expect(messageOf(Body, value)).toBe(message)
 })
 
-test('in a list, the first element with a problem and its first field are named', () => {
+test('in a list, the first element with a problem is named, with its first field', () => {
   const good = { limit: 1, duration: 1000 }
   expect(messageOf(List, [good, { limit: 0, duration: 0 }])).toBe(
     '1.limit: Number must be greater than or equal to 1',

@@ -51,7 +51,7 @@ function span(tracer: Tracer, name = 'a span'): void {
 
 const told = ({ spans }: Collector) => spans.map(({ name }) => name)
 
-test('a batch that the collector puts off is sent again, later and later, and comes once', async () => {
+test('a batch that the collector postpones is sent again with growing pauses, and arrives once', async () => {
   await using collector = startCollector()
   const timers = impatient()
   await using tracer = open(collector.url, { timers })
@@ -68,7 +68,7 @@ test('a batch that the collector puts off is sent again, later and later, and co
   expect(third).toBeWithin(2000, 6001)
 })
 
-test('what the collector refuses is dropped, counted, and in nobody’s way', async () => {
+test('spans that the collector refuses are dropped and counted, and do not delay others', async () => {
   await using collector = startCollector()
   await using tracer = open(collector.url, { timers: impatient() })
   collector.answers.push(() => new Response('no', { status: 400 }))
@@ -84,7 +84,7 @@ test('what the collector refuses is dropped, counted, and in nobody’s way', as
 })
 
 /** An export must never take the memory that requests need. */
-test('without a collector spans wait up to a bound, the rest is dropped, and all is well when it is back', async () => {
+test('without a collector spans wait up to a bound, the rest is dropped, and export resumes when it is back', async () => {
   const gone = Bun.serve({ port: 0, fetch: () => new Response() })
   const { port } = gone
   await gone.stop(true)
@@ -100,7 +100,7 @@ test('without a collector spans wait up to a bound, the rest is dropped, and all
   expect(other.stats()).toEqual({ exported: QUEUE_MAX, dropped: 0, queued: 0 })
 })
 
-test('a stop sends what waits, and does not wait for a collector that does not answer', async () => {
+test('a stop sends waiting spans, and does not wait for a collector that does not answer', async () => {
   await using collector = startCollector()
   const tracer = open(collector.url)
   span(tracer, 'the last')
@@ -117,7 +117,7 @@ test('a stop sends what waits, and does not wait for a collector that does not a
   await silent.stop(true)
 })
 
-test('a parent’s word counts where it should, and a ratio picks by the trace, everywhere alike', async () => {
+test('the caller’s decision counts where it should, and a ratio decides by the trace id, the same in every service', async () => {
   await using collector = startCollector()
   const ids = Array.from({ length: 4000 }, () => crypto.randomUUID().replaceAll('-', ''))
   const picked = (sampler: Sampler, flags: string | null) => {

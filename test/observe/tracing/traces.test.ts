@@ -43,7 +43,7 @@ describe('with a collector', () => {
     return [...collector.spans]
   }
 
-  test('a request is a span in the caller’s trace, what it waits for below it, and the answer says where', async () => {
+  test('a request is a span in the caller’s trace with its waits below it, and the answer has the trace', async () => {
     const limit = { namespace: 'n', identifier: 'x', limit: 10, duration: 60_000 }
     await workspace.post('ratelimits.limit', limit)
     let answer = new Headers()
@@ -90,7 +90,7 @@ describe('with a collector', () => {
   })
 
   /** A span is read by more people than the database is. */
-  test('a write tells its statements, and nothing tells a key, an id or a name', async () => {
+  test('a write’s span has its statements, and no span contains a key, an id or a name', async () => {
     const apiId = await makeApi(workspace)
     let key = ''
     const spans = await spansOf(async () => {
@@ -113,7 +113,7 @@ describe('with a collector', () => {
       expect(text).not.toContain(secret)
   })
 
-  test('a request without a context begins a trace; one that its caller does not record is passed on only', async () => {
+  test('a request without a context starts a trace, and one that its caller does not record is only passed on', async () => {
     const traceOf = (headers: Headers) =>
       /^00-([0-9a-f]{32})-([0-9a-f]{16})-(0[01])$/.exec(headers.get('traceparent') ?? '')
     const told: (RegExpExecArray | null)[] = []
@@ -131,7 +131,7 @@ describe('with a collector', () => {
     ])
   })
 
-  test('a refusal is no error of ours, and what failed is', async () => {
+  test('a refusal is not an error of the server, and a failure is', async () => {
     const { sql } = server.server.deps
     const spans = await spansOf(async () => {
       await server.post('keys.verifyKey', {})
@@ -156,7 +156,7 @@ describe('with a collector', () => {
     expect(spans.find(({ name }) => name === 'keys.find')?.status).toEqual({ code: 2 })
   })
 
-  test('a path that nobody answers is a span too, without a route and without its query', async () => {
+  test('a path without an endpoint is a span too, without a route and without its query', async () => {
     const spans = await spansOf(() => fetch(`${server.url}/v1/no.such?secret=1`, { headers: sampled }))
     expect(spans).toHaveLength(1)
     expect(spans[0]).toMatchObject({ name: 'GET', kind: 2, traceId, parentSpanId: parentId, status: {} })
@@ -168,7 +168,7 @@ describe('with a collector', () => {
     expect(spans[0]?.attributes).not.toHaveProperty('http.route')
   })
 
-  test('the metrics count what was exported', async () => {
+  test('the metrics count exported spans', async () => {
     await spansOf(() => server.get('liveness'))
     const text = await (await fetch(server.server.metricsUrl)).text()
     expect(text).toMatch(/^tollgate_spans_exported_total\{thread="http-0"\} [1-9]/m)
@@ -176,7 +176,7 @@ describe('with a collector', () => {
   })
 
   /** A proxy's or a browser's mistake must not become ours. */
-  test('a context that is none changes nothing', async () => {
+  test('an invalid context changes nothing', async () => {
     const header = { traceparent: 'no context', tracestate: 'a=1' }
     const { status, headers } = await server.get('liveness', {}, null, header)
     expect(status).toBe(200)
@@ -185,7 +185,7 @@ describe('with a collector', () => {
   })
 })
 
-test('without a collector a trace goes on in the answer, and nothing is recorded', async () => {
+test('without a collector the answer has the trace, and nothing is recorded', async () => {
   await using server = await startTestServer()
   expect(server.server.deps.tracer).toBeNull()
   const { headers } = await server.get('liveness', {}, null, sampled)
@@ -197,7 +197,7 @@ test('without a collector a trace goes on in the answer, and nothing is recorded
   expect(metrics).not.toContain('tollgate_spans')
 })
 
-test('log lines say the trace, and a stop exports what waits', async () => {
+test('log lines have the trace, and a stop exports waiting spans', async () => {
   await using collector = startCollector()
   await using database = await openTestDatabase()
   await using server = await spawnServer({
@@ -217,7 +217,7 @@ test('log lines say the trace, and a stop exports what waits', async () => {
   expect(JSON.parse(line)).toMatchObject({ event: 'request', traceId, spanId: span?.spanId ?? 'no span' })
 })
 
-test('a collector on this machine is not asked through a proxy of the environment', async () => {
+test('a collector on this machine is not called through a proxy from the environment', async () => {
   await using collector = startCollector()
   await using database = await openTestDatabase()
   await using server = await spawnServer({
@@ -237,7 +237,7 @@ describe('the variables', () => {
   const tracingOf = (env: Record<string, string>) => readConfig({ PORT: '0', ...env }).tracing
   const url = 'http://collector:4318'
 
-  test('say where to, who, and how much; those of traces go first', () => {
+  test('set the collector, the resource and the ratio, and those for traces come first', () => {
     expect(tracingOf({})).toBeNull()
     expect(tracingOf({ OTEL_SERVICE_NAME: 'x' })).toBeNull()
     expect(tracingOf({ OTEL_EXPORTER_OTLP_ENDPOINT: url, OTEL_SDK_DISABLED: 'TRUE' })).toBeNull()
@@ -270,7 +270,7 @@ describe('the variables', () => {
     })
   })
 
-  test('that are wrong end the start with what is wanted, and without a secret', () => {
+  test('with a wrong value end the start with the wanted form, and without a secret', () => {
     const messageOf = (env: Record<string, string>) => {
       try {
         tracingOf({ OTEL_EXPORTER_OTLP_ENDPOINT: url, ...env })
