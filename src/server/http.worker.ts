@@ -1,93 +1,64 @@
 import { type Listener, listen } from '../doors/http/listen.ts'
 import { systemClock } from '../lib/clock.ts'
+import { serveOwner } from '../lib/managed-thread.ts'
 import { systemTimers, within } from '../lib/timers.ts'
 import { logUnhandledRejections } from '../log.ts'
 import type { ThreadReport } from '../observe/measures.ts'
-import type { Changes } from '../records/changes.ts'
 import { createApp } from './app.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 
 /** An additional HTTP thread: the same app on the same port, with its own caches, router and recorder. */
 
-/** Main thread → HTTP thread. */
-export type ToHttp =
-  /** Reply with `measured` and the same id. */
-  | { kind: 'measure'; id: number }
-  /** Connects to the caches of another HTTP thread. Reply with `met` and the same id. May arrive before `start`. */
-  | { kind: 'meet'; id: number; port: MessagePort }
-  /** The reply to `scrape`; null = it failed. */
-  | { kind: 'scraped'; id: number; text: string | null }
-  | { kind: 'start'; setup: ThreadSetup; host: string; port: number; publicUrl: string }
-  | { kind: 'stop' }
-/** HTTP thread → main thread: one `listening` or `failed` after `start`, one `stopped` after `stop`. */
-export type FromHttp =
-  | { kind: 'measured'; id: number; report: ThreadReport }
-  | { kind: 'met'; id: number }
-  /** A client asked this thread for the metrics of the process. */
-  | { kind: 'scrape'; id: number }
-  | { kind: 'listening' }
-  | { kind: 'failed'; reason: string }
-  | { kind: 'stopped' }
+/** What the main thread asks of an HTTP thread. `start` comes first. */
+export type HttpRequests = {
+  /** Answered when it listens. */
+  start(input: { setup: ThreadSetup; host: string; port: number; publicUrl: string }): void
+  measure(input: null): ThreadReport
+  /** Connects to the caches of another HTTP thread. */
+  meet(port: MessagePort): void
+  /** The reply to {@link HttpNotice}; null = it failed. */
+  scraped(input: { id: number; text: string | null }): void
+  stop(input: null): void
+}
+/** A client asked this thread for the metrics of the process. Reply with `scraped` and the same id. */
+export type HttpNotice = { scrape: number }
 
 declare const self: Worker
 
 logUnhandledRejections()
-const send = (message: FromHttp) => self.postMessage(message)
 
-/** Ports of threads that were met before `start`. */
-const early: MessagePort[] = []
-let changes: Changes | null = null
 let opened: { deps: Deps; listener: Listener; close: () => Promise<void> } | null = null
 
-self.onmessage = async ({ data }: MessageEvent<ToHttp>) => {
-  switch (data.kind) {
-    case 'start':
-      try {
-        const { deps, close } = openDeps(data.setup, {
-          clock: systemClock,
-          publicUrl: () => data.publicUrl,
-          metricsText,
-        })
-        const { host, port } = data
-        const { connectionsMax, memoryBytesMax } = data.setup.config.listen
-        changes = deps.changes
-        for (const port of early) changes.addPeer(port)
-        opened = {
-          deps,
-          listener: await listen(createApp(deps), {
-            host,
-            port,
-            socketPath: null,
-            connectionsMax,
-            memoryBytesMax,
-            isShared: true,
-            counts: deps.measures.connections,
-          }),
-          close,
-        }
-        send({ kind: 'listening' })
-      } catch (cause) {
-        send({ kind: 'failed', reason: cause instanceof Error ? cause.message : String(cause) })
-      }
-      break
-    case 'measure':
-      if (opened !== null) send({ kind: 'measured', id: data.id, report: reportThread(opened.deps) })
-      break
-    case 'meet':
-      if (changes === null) early.push(data.port)
-      else changes.addPeer(data.port)
-      send({ kind: 'met', id: data.id })
-      break
-    case 'scraped':
-      scrapes.get(data.id)?.(data.text)
-      break
-    case 'stop':
-      void stop()
-      break
-    default:
-      data satisfies never
-  }
+function started(): NonNullable<typeof opened> {
+  if (opened === null) throw new Error('the HTTP thread has not been started')
+  return opened
 }
+
+const { notify } = serveOwner<HttpRequests, HttpNotice>(self, {
+  async start({ setup, host, port, publicUrl }) {
+    const { deps, close } = openDeps(setup, { clock: systemClock, publicUrl: () => publicUrl, metricsText })
+    const { connectionsMax, memoryBytesMax } = setup.config.listen
+    const listener = await listen(createApp(deps), {
+      host,
+      port,
+      socketPath: null,
+      connectionsMax,
+      memoryBytesMax,
+      isShared: true,
+      counts: deps.measures.connections,
+    })
+    opened = { deps, listener, close }
+  },
+  measure: () => reportThread(started().deps),
+  meet: (port) => started().deps.changes.addPeer(port),
+  scraped({ id, text }) {
+    scrapes.get(id)?.(text)
+  },
+  async stop() {
+    await opened?.listener.stop()
+    await opened?.close()
+  },
+})
 
 const scrapes = new Map<number, (text: string | null) => void>()
 let lastScrape = 0
@@ -97,7 +68,7 @@ async function metricsText(): Promise<string> {
   const id = ++lastScrape
   const { promise, resolve } = Promise.withResolvers<string | null>()
   scrapes.set(id, resolve)
-  send({ kind: 'scrape', id })
+  notify({ scrape: id })
   const text = await within(systemTimers, SCRAPE_MS, promise, { late: () => null })
   scrapes.delete(id)
   if (text === null) throw new Error('the main thread gave no metrics')
@@ -106,9 +77,3 @@ async function metricsText(): Promise<string> {
 
 /** Longer than the main thread waits for the other threads. */
 const SCRAPE_MS = 3000
-
-async function stop(): Promise<void> {
-  await opened?.listener.stop()
-  await opened?.close()
-  send({ kind: 'stopped' })
-}

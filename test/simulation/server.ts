@@ -1,6 +1,7 @@
 import { neverBackwards } from '../../src/lib/clock.ts'
 import { DirectLink, directLinks, type Link, type LinkEnd } from '../../src/lib/link.ts'
-import type { FromShard, ToShard } from '../../src/limiter/threads/protocol.ts'
+import { carryOut, type FromThread, type Handlers, type ToThread } from '../../src/lib/managed-thread.ts'
+import type { ShardLink, ShardRequests } from '../../src/limiter/threads/protocol.ts'
 import { LimiterRouter } from '../../src/limiter/threads/router.ts'
 import { SameThread } from '../../src/limiter/threads/same-thread.ts'
 import { Shard } from '../../src/limiter/threads/shard.ts'
@@ -87,7 +88,7 @@ export class Server {
       },
       {
         timers: main.timers,
-        startThread: () => this.startShard(),
+        startThread: () => this.startShard().link,
         makeLink: () => (options.shards === 0 ? this.makeDirectLinks() : this.makeLink(main)),
         openStore: () => postgres.windowStore(main),
         openSpills: () => machine.spills,
@@ -208,7 +209,7 @@ export class Server {
     }
   }
 
-  private startShard(): ShardLife & Link<ToShard, FromShard> {
+  private startShard(): ShardLife & { readonly link: ShardLink } {
     const name = `${this.name} shard ${this.shardLives.length}`
     const shard = this.options.shards === 0 ? new ShardOnMain(this, name) : new ShardThread(this, name)
     this.shardLives.push(shard)
@@ -283,41 +284,49 @@ export type ShardLife = {
   crash(): void
 }
 
-/** A thread as the main thread sees it, and the program's own shard inside. */
-class ShardThread implements ShardLife, Link<ToShard, FromShard> {
-  readonly isDirect = false
+/** A shard with a thread of its own. */
+class ShardThread implements ShardLife {
   readonly thread: Thread
+  readonly link: ShardLink
   model: ShardModel | null = null
   hasCrashed = false
-  private hasStopped = false
-  private readonly outside: Port
+  hasStopped = false
 
   constructor(
     private readonly server: Server,
     readonly name: string,
   ) {
-    const { world, postgres, machine } = server
+    const { world, postgres, machine, main } = server
     const thread = new Thread(world, name)
     this.thread = thread
-    const [outside, inside] = makeLink(world, server.main, { delay: server.options.messageDelay })
+    const [outside, inside] = makeLink(world, main, { delay: server.options.messageDelay })
     inside.giveTo(thread)
-    this.outside = outside
-    outside.onMessage = (message) => this.onMessage(message as FromShard) // what the shard says
-    const shard = new Shard({
-      say: (message: FromShard) => {
-        if (message.kind === 'stopped') this.hasStopped = true
-        inside.post(message)
-      },
-      timers: thread.timers,
-      openStore: () => postgres.windowStore(thread, this),
-      openSpills: () => machine.spills,
-      collectGarbage: () => {},
-    })
-    inside.onMessage = (asked) => {
-      const message = asked as ToShard // what Shards sends
-      this.model = modelAfter(message, this.model, server)
-      shard.receive(message).catch((cause: unknown) => world.fail(`${name} failed`, cause))
+    const handlers = handlersOf(
+      new Shard({
+        timers: thread.timers,
+        openStore: () => postgres.windowStore(thread, this),
+        openSpills: () => machine.spills,
+        collectGarbage: () => {},
+      }),
+      this,
+      server,
+    )
+    inside.onMessage = (message) => {
+      const request = message as ToThread<ShardRequests> // what its owner sends
+      carryOut(handlers, request, (said) => inside.post(said)).catch((cause: unknown) =>
+        world.fail(`${name} failed`, cause),
+      )
     }
+    const link: ShardLink = {
+      isDirect: false,
+      post: (message, transfer) => outside.post(message, transfer),
+      onMessage: () => {},
+      onClosed: () => {},
+      // A thread that stood still for so long that a stop did not wait for it is cut off: as good as crashed, and said so.
+      close: () => this.end(),
+    }
+    outside.onMessage = (message) => link.onMessage(message as FromThread<ShardRequests>) // what the shard says
+    this.link = link
   }
 
   get isDead(): boolean {
@@ -326,19 +335,6 @@ class ShardThread implements ShardLife, Link<ToShard, FromShard> {
 
   hasEnd(link: Link): boolean {
     return link instanceof Port && link.owner === this.thread
-  }
-
-  onMessage(_message: FromShard): void {}
-  onClosed(_cause?: Error): void {}
-
-  post(message: ToShard, transfer: readonly LinkEnd[] = []): void {
-    this.outside.post(message, transfer)
-  }
-
-  /** A thread that stood still for so long that a stop did not wait for it is cut off: as good as crashed, and said so. */
-  close(): void {
-    if (!this.hasStopped) this.hasCrashed = true
-    this.end()
   }
 
   crash(): void {
@@ -350,17 +346,20 @@ class ShardThread implements ShardLife, Link<ToShard, FromShard> {
   }
 
   private end(cause?: Error): void {
-    const { world, options, main } = this.server
-    if (!this.thread.isDead) world.after(options.messageDelay(), main, () => this.onClosed(cause))
+    if (!this.hasStopped) this.hasCrashed = true
+    if (this.thread.isDead) return
     this.thread.die()
+    const { world, options, main } = this.server
+    world.after(options.messageDelay(), main, () => this.link.onClosed(cause))
   }
 }
 
 /** The program's own shard on the main thread, as a process with one core has it. */
-class ShardOnMain extends SameThread implements ShardLife {
+class ShardOnMain implements ShardLife {
   readonly thread: Thread
+  readonly link: SameThread
   model: ShardModel | null = null
-  private hasStopped = false
+  hasStopped = false
   private readonly ends = new Set<LinkEnd>()
 
   constructor(
@@ -368,17 +367,23 @@ class ShardOnMain extends SameThread implements ShardLife {
     readonly name: string,
   ) {
     const { main, postgres, machine } = server
-    super({
+    this.thread = main
+    const shard = new Shard({
       timers: main.timers,
       openStore: () => postgres.windowStore(main, this),
       openSpills: () => machine.spills,
       collectGarbage: () => {},
     })
-    this.thread = main
+    const handlers = handlersOf(shard, this, server)
+    const connect = (end: LinkEnd) => {
+      this.ends.add(end)
+      return handlers.connect(end, () => {})
+    }
+    this.link = new SameThread({ ...handlers, connect, abandon: () => shard.abandon() }, main.timers)
   }
 
   get isDead(): boolean {
-    return this.isClosed
+    return this.link.isClosed
   }
 
   get hasCrashed(): boolean {
@@ -387,17 +392,6 @@ class ShardOnMain extends SameThread implements ShardLife {
 
   hasEnd(link: Link): boolean {
     return this.ends.has(link)
-  }
-
-  override post(message: ToShard): void {
-    this.model = modelAfter(message, this.model, this.server)
-    if (message.kind === 'connect') this.ends.add(message.end)
-    super.post(message)
-  }
-
-  protected override say(message: FromShard): void {
-    if (message.kind === 'stopped') this.hasStopped = true
-    super.say(message)
   }
 
   /** A message comes that it cannot read, which ends it before `crash` returns. */
@@ -412,11 +406,34 @@ class ShardOnMain extends SameThread implements ShardLife {
   }
 }
 
-/** What a shard must know once it has been told that. */
-function modelAfter(message: ToShard, model: ShardModel | null, { options }: Server): ShardModel | null {
-  if (message.kind === 'start') return new ShardModel(message.setup, options)
-  if (message.kind === 'stats') model?.advance(message.nowMs)
-  return model
+/** The shard's own, and what the simulation notes of them: what a shard must know by then, and how it stops. */
+function handlersOf(
+  shard: Shard,
+  life: { readonly name: string; model: ShardModel | null; hasStopped: boolean },
+  { world, options }: Server,
+): Handlers<ShardRequests> {
+  return {
+    start: (setup, working) => {
+      life.model = new ShardModel(setup, options)
+      return shard.start(setup, working)
+    },
+    connect: (end) => shard.connect(end),
+    flush: () => shard.flush(),
+    stats: (nowMs) => {
+      life.model?.advance(nowMs)
+      return shard.stats(nowMs)
+    },
+    stop: async () => {
+      try {
+        const spilled = await shard.stop()
+        life.hasStopped = true
+        return spilled
+      } catch (cause) {
+        world.fail(`${life.name} failed to stop`, cause)
+        throw cause
+      }
+    },
+  }
 }
 
 /** 23:59 of a day: midnight, and with it refills and another hour, comes within a run. */

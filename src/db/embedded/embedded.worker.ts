@@ -12,7 +12,8 @@ import {
 import { dirname, join } from 'node:path'
 import { PGlite } from '@electric-sql/pglite'
 import { NodeFS } from '@electric-sql/pglite/nodefs'
-import type { FromDatabase, ToDatabase } from './embedded.ts'
+import { serveOwner } from '../../lib/managed-thread.ts'
+import type { DatabaseRequests } from './embedded.ts'
 import { sessionOf } from './pglite-session.ts'
 import { serveWire, type WireServer } from './wire-server.ts'
 
@@ -32,38 +33,24 @@ import { serveWire, type WireServer } from './wire-server.ts'
 
 declare const self: Worker
 
-const say = (message: FromDatabase) => self.postMessage(message)
-const fail = (cause: unknown) =>
-  say({ kind: 'failed', reason: cause instanceof Error ? cause.message : String(cause) })
-
 /** The last lines of Postgres' log: if it ends, they say why. */
 const complaints: string[] = []
 let database: PGlite | undefined
 let server: WireServer | undefined
 
-self.onmessage = async ({ data }: MessageEvent<ToDatabase>) => {
-  switch (data.kind) {
-    case 'start':
-      try {
-        database = await openDatabase(data.folder)
-        server = serveWire(await sessionOf(database), {
-          socketPath: data.socketPath,
-          onDeath: () => fail(`Postgres has ended itself: ${complaints.join(' | ')}`),
-        })
-        say({ kind: 'started' })
-      } catch (cause) {
-        fail(cause)
-      }
-      return
-    case 'stop':
-      server?.stop()
-      await database?.close()
-      say({ kind: 'stopped' })
-      return
-    default:
-      data satisfies never
-  }
-}
+const { die } = serveOwner<DatabaseRequests>(self, {
+  async start({ folder, socketPath }) {
+    database = await openDatabase(folder)
+    server = serveWire(await sessionOf(database), {
+      socketPath,
+      onDeath: () => die(`Postgres has ended itself: ${complaints.join(' | ')}`),
+    })
+  },
+  async stop() {
+    server?.stop()
+    await database?.close()
+  },
+})
 
 async function openDatabase(folder: string): Promise<PGlite> {
   const isFirst = !existsSync(join(folder, 'PG_VERSION'))

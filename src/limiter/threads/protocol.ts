@@ -1,5 +1,6 @@
 import type { DatabaseAddress } from '../../db/connect.ts'
 import type { LinkEnd } from '../../lib/link.ts'
+import type { ThreadLink } from '../../lib/managed-thread.ts'
 
 /**
  * How a call gets to its shard and back.
@@ -47,26 +48,20 @@ export type ShardSetup = {
   nowMs: number
 }
 
-/** Main thread → shard. */
-export type ToShard =
-  | { kind: 'start'; setup: ShardSetup }
-  | { kind: 'connect'; end: LinkEnd }
-  /** Flush now, answer `flushed` with the same id. */
-  | { kind: 'flush'; id: number }
-  /** Answer `stats` with the same id. Windows that end up to then are over. */
-  | { kind: 'stats'; id: number; nowMs: number }
-  /** Flush or spill, answer `stopped`, take no more calls. */
-  | { kind: 'stop' }
-
-/** Shard → main thread. */
-export type FromShard =
-  /** So many windows are restored so far: more time is needed. */
-  | { kind: 'restoring'; restored: number }
-  | { kind: 'started'; restored: number }
-  | { kind: 'failed'; reason: string }
-  | { kind: 'flushed'; id: number; error: string | null }
-  | { kind: 'stats'; id: number; stats: ShardStats }
-  | { kind: 'stopped'; spilled: number }
+/** What the main thread asks of a shard. */
+export type ShardRequests = {
+  /** Restores the windows. @returns how many there are. */
+  start(setup: ShardSetup): number
+  /** Serves one more router. */
+  connect(end: LinkEnd): void
+  /** Writes everything counted so far. */
+  flush(input: null): void
+  /** @param nowMs Unix ms. Windows that end up to then are over. */
+  stats(nowMs: number): ShardStats
+  /** Flushes or spills, and takes no more calls. @returns how many windows were spilled. */
+  stop(input: null): number
+}
+export type ShardLink = ThreadLink<ShardRequests>
 
 /** What a shard tells of itself, for metrics. */
 export type ShardStats = {

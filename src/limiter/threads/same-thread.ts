@@ -1,9 +1,8 @@
-import { openSpills } from '../../data-dir/spill.ts'
-import { type Link, toLink } from '../../lib/link.ts'
-import { systemTimers } from '../../lib/timers.ts'
-import { WindowStore } from '../flush/store.ts'
-import type { FromShard, ToShard } from './protocol.ts'
-import { Shard, type ShardThread } from './shard.ts'
+import type { Link } from '../../lib/link.ts'
+import { carryOut, type FromThread, type Handlers, type ToThread } from '../../lib/managed-thread.ts'
+import type { Timers } from '../../lib/timers.ts'
+import type { ShardLink, ShardRequests } from './protocol.ts'
+import type { Shard } from './shard.ts'
 
 /**
  * A shard on the HTTP thread itself, for a process with one core and one HTTP thread: a second thread there only costs
@@ -14,29 +13,35 @@ import { Shard, type ShardThread } from './shard.ts'
  * wait for late calls. An exception while it decides ends the shard, as it would end a thread: calls in flight fail, and its
  * owner starts another. Why this way, and why 32: docs/decisions/0006.
  */
-export class SameThread implements Link<ToShard, FromShard> {
+export class SameThread implements ShardLink {
   readonly isDirect = true
   isClosed = false
-  private readonly shard: Shard
 
-  constructor(private readonly parts = OF_THE_SYSTEM) {
-    this.shard = new Shard({
-      ...parts,
-      // Later, as from a thread: the owner may ask first and then listen for the answer.
-      say: (message) => queueMicrotask(() => this.say(message)),
-    })
-  }
+  /** @param shard Its `abandon` ends it where it stands. */
+  constructor(
+    private readonly shard: Handlers<ShardRequests> & Pick<Shard, 'abandon'>,
+    private readonly timers: Timers,
+  ) {}
 
-  onMessage(_message: FromShard): void {}
+  onMessage(_message: FromThread<ShardRequests>): void {}
   onClosed(_cause?: Error): void {}
 
-  post(message: ToShard): void {
+  post(request: ToThread<ShardRequests>): void {
     if (this.isClosed) return
-    if (message.kind !== 'connect') return void this.shard.receive(message) // a failure is logged as an unhandled rejection
-    const link = toLink(message.end)
-    void this.shard.receive(message)
-    const receive = link.onMessage
-    link.onMessage = (calls) => {
+    // A failure of a request without an answer is logged as an unhandled rejection, as in a thread.
+    void carryOut(this.shard, request, (message) => {
+      if (!this.isClosed) this.onMessage(message)
+    })
+    if (request.kind === 'connect') this.endOnThrow(request.input as Link) // on one thread an end is a link
+  }
+
+  close(): void {
+    this.end()
+  }
+
+  private endOnThrow(router: Link): void {
+    const receive = router.onMessage
+    router.onMessage = (calls) => {
       try {
         receive(calls)
       } catch (cause) {
@@ -45,25 +50,10 @@ export class SameThread implements Link<ToShard, FromShard> {
     }
   }
 
-  protected say(message: FromShard): void {
-    if (!this.isClosed) this.onMessage(message)
-  }
-
-  close(): void {
-    this.end()
-  }
-
   private end(cause?: Error): void {
     if (this.isClosed) return
     this.isClosed = true
     this.shard.abandon()
-    this.parts.timers.soon(() => this.onClosed(cause))
+    this.timers.soon(() => this.onClosed(cause))
   }
-}
-
-const OF_THE_SYSTEM: Omit<ShardThread, 'say'> = {
-  timers: systemTimers,
-  openStore: (address) => new WindowStore(address),
-  openSpills,
-  collectGarbage: () => Bun.gc(false),
 }

@@ -1,29 +1,29 @@
-import type { Spills } from '../../data-dir/spill.ts'
+import { openSpills, type Spills } from '../../data-dir/spill.ts'
 import type { DatabaseAddress } from '../../db/connect.ts'
 import { type Link, type LinkEnd, toLink } from '../../lib/link.ts'
 import { LoopLag } from '../../lib/loop-lag.ts'
-import type { Timers } from '../../lib/timers.ts'
+import type { Handlers } from '../../lib/managed-thread.ts'
+import { systemTimers, type Timers } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
 import { Flusher, type FlushStore } from '../flush/flush.ts'
 import { unpackSegment } from '../flush/segment.ts'
-import type { HashRange, StoredNode, WindowStore } from '../flush/store.ts'
+import { type HashRange, type StoredNode, WindowStore } from '../flush/store.ts'
 import { CELL_BYTES, WindowTable } from '../table/window-table.ts'
 import {
   type Answers,
   type Calls,
-  type FromShard,
   LARGEST_OWNERS,
   NUMBERS_PER_CALL,
   type OwnerNamed,
+  type ShardRequests,
   type ShardSetup,
-  type ToShard,
+  type ShardStats,
   type WorkspaceShare,
 } from './protocol.ts'
 import { firstHashOf } from './shard-ranges.ts'
 
-/** What a shard needs of the thread it runs on. */
-export type ShardThread = {
-  say(message: FromShard): void
+/** What a shard works with. */
+export type ShardParts = {
   timers: Timers
   openStore(address: DatabaseAddress): Store
   openSpills(dataDir: string, of: DatabaseAddress): Pick<Spills, 'write'>
@@ -32,10 +32,17 @@ export type ShardThread = {
 }
 type Store = FlushStore & Pick<WindowStore, 'list' | 'readRows' | 'readSegments'>
 
+const OF_THE_SYSTEM: ShardParts = {
+  timers: systemTimers,
+  openStore: (address) => new WindowStore(address),
+  openSpills,
+  collectGarbage: () => Bun.gc(false),
+}
+
 /**
  * One shard: the only one that touches its windows. Calls bring their time, so it never reads a clock to decide.
  */
-export class Shard {
+export class Shard implements Handlers<ShardRequests> {
   private running: { table: WindowTable; flusher: Flusher } | undefined
   private readonly routers = new Set<Link<Answers, Calls | OwnerNamed>>()
   private readonly lag: LoopLag
@@ -47,69 +54,11 @@ export class Shard {
   private isOverflowing = false
   private isAbandoned = false
 
-  constructor(private readonly thread: ShardThread) {
+  constructor(private readonly thread: ShardParts = OF_THE_SYSTEM) {
     this.lag = new LoopLag(thread.timers)
   }
 
-  /** From the main thread. */
-  async receive(message: ToShard): Promise<void> {
-    const { say } = this.thread
-    switch (message.kind) {
-      case 'start':
-        try {
-          say({ kind: 'started', restored: await this.start(message.setup) })
-        } catch (cause) {
-          say({ kind: 'failed', reason: describe(cause) })
-        }
-        return
-      case 'connect':
-        this.serve(this.started().table, message.end)
-        return
-      case 'flush': {
-        const error = await this.started()
-          .flusher.flush()
-          .then(() => null, describe)
-        say({ kind: 'flushed', id: message.id, error })
-        return
-      }
-      case 'stats': {
-        const { table, flusher } = this.started()
-        table.advance(message.nowMs)
-        const stats = {
-          windowsLive: table.live,
-          windowsDirty: table.dirty,
-          loopLagMs: this.lag.worstMs,
-          tableBytes: table.bytes,
-          isOverBudget: table.sketch.isActive,
-          chargesOverBudget: table.sketch.chargesTotal,
-          largest: this.largest(table),
-          flushAwayMs: flusher.awayMs,
-          cellsFlushed: flusher.cellsWritten,
-          flushTookMs: flusher.tookMs,
-        }
-        say({ kind: 'stats', id: message.id, stats })
-        return
-      }
-      case 'stop':
-        this.lag.stop()
-        for (const router of this.routers) router.close()
-        say({ kind: 'stopped', spilled: (await this.running?.flusher.stop()) ?? 0 })
-        return
-      default:
-        message satisfies never
-    }
-  }
-
-  /** Ends it where it stands, as the end of its thread does: nothing is answered or written any more. */
-  abandon(): void {
-    this.isAbandoned = true
-    this.lag.stop()
-    for (const router of this.routers) router.close()
-    this.running?.flusher.abandon()
-    void this.store?.close().catch(() => {}) // nobody waits for it
-  }
-
-  private async start(setup: ShardSetup): Promise<number> {
+  async start(setup: ShardSetup, working: () => void): Promise<number> {
     const { timers, openStore, openSpills } = this.thread
     const store = openStore(setup.address)
     this.store = store
@@ -117,9 +66,7 @@ export class Shard {
     const table = new WindowTable({ memoryBytes, nowMs, shards: count })
     const first = firstHashOf(setup.index, count)
     const hashes = { first, last: firstHashOf(setup.index + 1, count) - 1 }
-    const restoring = new Restoring(table, store, { hashes, nodeId: setup.nodeId, nowMs }, (restored) =>
-      this.thread.say({ kind: 'restoring', restored }),
-    )
+    const restoring = new Restoring(table, store, { hashes, nodeId: setup.nodeId, nowMs }, working)
     const lastPass = await restoring.run()
     if (this.isAbandoned) {
       await store.close() // reading on has opened it again
@@ -140,6 +87,46 @@ export class Shard {
     this.lag.start()
     this.running = { table, flusher }
     return table.live
+  }
+
+  connect(end: LinkEnd): void {
+    this.serve(this.started().table, end)
+  }
+
+  async flush(): Promise<void> {
+    await this.started().flusher.flush()
+  }
+
+  stats(nowMs: number): ShardStats {
+    const { table, flusher } = this.started()
+    table.advance(nowMs)
+    return {
+      windowsLive: table.live,
+      windowsDirty: table.dirty,
+      loopLagMs: this.lag.worstMs,
+      tableBytes: table.bytes,
+      isOverBudget: table.sketch.isActive,
+      chargesOverBudget: table.sketch.chargesTotal,
+      largest: this.largest(table),
+      flushAwayMs: flusher.awayMs,
+      cellsFlushed: flusher.cellsWritten,
+      flushTookMs: flusher.tookMs,
+    }
+  }
+
+  async stop(): Promise<number> {
+    this.lag.stop()
+    for (const router of this.routers) router.close()
+    return (await this.running?.flusher.stop()) ?? 0
+  }
+
+  /** Ends it where it stands, as the end of its thread does: nothing is answered or written any more. */
+  abandon(): void {
+    this.isAbandoned = true
+    this.lag.stop()
+    for (const router of this.routers) router.close()
+    this.running?.flusher.abandon()
+    void this.store?.close().catch(() => {}) // nobody waits for it
   }
 
   private started(): { table: WindowTable; flusher: Flusher } {
@@ -238,14 +225,12 @@ function decide(table: WindowTable, calls: Calls): Answers {
  * same window over and over.
  */
 class Restoring {
-  private restored = 0
-
-  /** @param onProgress Told after each part how many windows were read so far, each as often as it is stored. */
+  /** @param working Called after each part. */
   constructor(
     private readonly table: WindowTable,
     private readonly store: Store,
     private readonly which: { hashes: HashRange; nodeId: string; nowMs: number },
-    private readonly onProgress: (restored: number) => void,
+    private readonly working: () => void,
   ) {}
 
   /** @returns the last pass that this node began, 0 where it never did. */
@@ -290,7 +275,7 @@ class Restoring {
         const word = (i: number) => Number.parseInt(digits.slice(8 * i, 8 * i + 8), 16) | 0
         this.table.restore(word(0), word(1), word(2), word(3), ends_at, used, owner)
       }
-      this.progress(read.length)
+      this.working()
     }
   }
 
@@ -308,32 +293,20 @@ class Restoring {
       }
       const read = await this.store.readSegments(ids)
       if (read.length < ids.length) areAllThere = false
-      let count = 0
       for (const { format, cells } of read)
         unpackSegment(
           cells,
           (h0, h1, h2, h3, endMs, used, owner) => {
             if (h0 >>> 0 < first || h0 >>> 0 > last) return // of another shard
             table.restore(h0, h1, h2, h3, endMs, used, owner)
-            count++
           },
           format,
         )
-      this.progress(count)
+      this.working()
     }
     return areAllThere
-  }
-
-  private progress(count: number): void {
-    this.restored += count
-    this.onProgress(this.restored)
   }
 }
 
 const RESTORE_ROWS = 20_000
 const RESTORE_BYTES = 2 ** 20
-
-const describe = (cause: unknown): string => {
-  if (!(cause instanceof Error)) return String(cause)
-  return cause.cause === undefined ? cause.message : `${cause.message}: ${describe(cause.cause)}`
-}

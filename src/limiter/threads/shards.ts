@@ -1,13 +1,15 @@
 import { openSpills, type Spills } from '../../data-dir/spill.ts'
 import type { DatabaseAddress } from '../../db/connect.ts'
 import { directLinks, type Link, type LinkEnd, toLink, workerLink } from '../../lib/link.ts'
-import { type Cancel, systemTimers, type Timers } from '../../lib/timers.ts'
+import { ManagedThread } from '../../lib/managed-thread.ts'
+import { systemTimers, type Timers } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
 import { SPILL_KIND, type WindowSpill } from '../flush/flush.ts'
 import { CELL_DIGITS, WindowStore } from '../flush/store.ts'
 import { UNKNOWN_OWNER } from '../table/owners.ts'
-import type { FromShard, RouterEnds, ShardSetup, ShardStats, ToRouter, ToShard } from './protocol.ts'
+import type { RouterEnds, ShardLink, ShardRequests, ShardSetup, ShardStats, ToRouter } from './protocol.ts'
 import { SameThread } from './same-thread.ts'
+import { Shard } from './shard.ts'
 
 /** The shards of this process, as the main thread holds them. */
 export type Shards = {
@@ -24,7 +26,7 @@ export type Shards = {
 /** What the main thread starts shards with and talks to them through. */
 export type ShardPlatform = {
   timers: Timers
-  startThread(): Link<ToShard, FromShard>
+  startThread(): ShardLink
   /** Both ends of a new link. */
   makeLink(): [LinkEnd, LinkEnd]
   openStore(address: DatabaseAddress): Pick<WindowStore, 'write' | 'close'>
@@ -44,7 +46,7 @@ const threads: ShardPlatform = {
 
 const noThread: ShardPlatform = {
   ...threads,
-  startThread: () => new SameThread(),
+  startThread: () => new SameThread(new Shard(), systemTimers),
   makeLink: () => directLinks(systemTimers),
 }
 
@@ -81,12 +83,12 @@ export async function startShards(
       memoryBytes: Math.floor(options.memoryBytes / count),
       nowMs: options.now,
     }
-    return new ShardWorker(setup, platform)
+    return new ShardThread(setup, platform)
   })
   try {
     await Promise.all(shards.map((shard) => shard.start()))
   } catch (cause) {
-    for (const shard of shards) shard.terminate()
+    await Promise.all(shards.map((shard) => shard.end()))
     throw cause
   }
 
@@ -115,197 +117,96 @@ export async function startShards(
     async flush() {
       await Promise.all(shards.map((shard) => shard.flush()))
     },
-    stats: (nowMs) => Promise.all(shards.map((shard) => shard.stats(nowMs).catch(() => null))),
+    stats: (nowMs) => Promise.all(shards.map((shard) => shard.stats(nowMs))),
   }
 }
 
-/**
- * One shard, mostly a thread of its own, and its life: starting → running → stopped; running → dead → starting, when it fails by itself.
- * While it is dead its calls fail in the routers, whose ports have closed.
- */
-class ShardWorker {
+/** One shard. While it is dead its calls fail in the routers, whose links have closed. */
+class ShardThread {
   /** Called each time it runs again after a failure. */
   onRestarted = () => {}
-  private thread: Link<ToShard, FromShard> | null = null
-  private state: 'starting' | 'running' | 'dead' | 'stopped' = 'starting'
-  private cancelRestart: Cancel | null = null
-  /** Told once, until it runs again. */
-  private isRestartFailing = false
-  /** Who waits for a message of the worker, by its kind and id. */
-  private readonly waiting = new Map<
-    string,
-    { resolve(message: FromShard): void; reject(error: Error): void; renew(): void }
-  >()
-  private lastId = 0
+  private readonly thread: ManagedThread<ShardRequests>
+  private readonly index: number
 
   constructor(
-    private readonly setup: ShardSetup,
+    setup: ShardSetup,
     private readonly platform: ShardPlatform,
-  ) {}
+  ) {
+    const { index } = setup
+    this.index = index
+    this.thread = new ManagedThread<ShardRequests>({
+      timers: platform.timers,
+      open: () => platform.startThread(),
+      setUp: async (thread) => {
+        const windowsRestored = await thread.ask('start', setup, { timeoutMs: START_MS })
+        log('info', 'shard_started', 'limiter shard started', { shard: index, windowsRestored })
+      },
+      restartDelaysMs: RESTART_DELAYS_MS,
+      onDeath: (cause) =>
+        log(
+          'error',
+          'shard_died',
+          'a limiter shard died; it is started again with its windows as last flushed',
+          { shard: index, cause },
+        ),
+      onRestarted: () => this.onRestarted(),
+      onRestartFailing: (cause) =>
+        log('error', 'shard_restart_failing', 'a limiter shard does not start again; its calls fail', {
+          shard: index,
+          cause,
+        }),
+    })
+  }
 
   /** @throws Error when it does not start. */
   async start(): Promise<void> {
-    this.state = 'starting'
-    const thread = this.platform.startThread()
-    this.thread = thread
-    thread.onMessage = (message) => {
-      if (thread === this.thread) this.receive(message) // one that was given up may have said something before
-    }
-    thread.onClosed = (cause) => {
-      this.die(thread, new Error(`shard ${this.setup.index} ended${cause ? `: ${cause.message}` : ''}`))
-    }
-    this.send({ kind: 'start', setup: this.setup })
-    const answer = await this.answer('started', START_MS)
-    if (answer.kind === 'failed')
-      throw new Error(`shard ${this.setup.index} does not start: ${answer.reason}`)
-    if (answer.kind !== 'started') throw new Error(`shard ${this.setup.index} answered ${answer.kind}`)
-    log('info', 'shard_started', 'limiter shard started', {
-      shard: this.setup.index,
-      windowsRestored: answer.restored,
+    await this.thread.start().catch((cause: Error) => {
+      throw new Error(`shard ${this.index} does not start: ${cause.message}`, { cause })
     })
-    this.state = 'running'
   }
 
   /** @returns the router's end of a new link. */
   connect(): LinkEnd {
     const [router, shard] = this.platform.makeLink()
     // Of a dead shard the other end is closed at once, which tells the router.
-    if (this.state === 'running') this.thread?.post({ kind: 'connect', end: shard }, [shard])
+    if (this.thread.isRunning) this.thread.send('connect', shard, [shard])
     else shard.close()
     return router
   }
 
-  async flush(): Promise<void> {
-    const id = ++this.lastId
-    this.send({ kind: 'flush', id })
-    const answer = await this.answer(`flushed ${id}`, FLUSH_MS)
-    if (answer.kind === 'flushed' && answer.error !== null) throw new Error(answer.error)
+  flush(): Promise<void> {
+    return this.thread.ask('flush', null, { timeoutMs: FLUSH_MS })
   }
 
+  /** @returns null where it is dead or does not answer in time. */
   async stats(nowMs: number): Promise<ShardStats | null> {
-    if (this.state !== 'running') return null
-    const id = ++this.lastId
-    this.send({ kind: 'stats', id, nowMs })
-    const answer = await this.answer(`stats ${id}`, STATS_MS)
-    return answer.kind === 'stats' ? answer.stats : null
+    if (!this.thread.isRunning) return null
+    return await this.thread.ask('stats', nowMs, { timeoutMs: STATS_MS }).catch(() => null)
   }
 
   async stop(): Promise<void> {
-    const wasRunning = this.state === 'running'
-    this.state = 'stopped'
-    this.cancelRestart?.()
-    if (wasRunning) {
-      this.send({ kind: 'stop' })
-      try {
-        const answer = await this.answer('stopped', STOP_MS)
-        if (answer.kind === 'stopped' && answer.spilled > 0) {
-          const fields = { shard: this.setup.index, windows: answer.spilled }
-          log(
-            'warn',
-            'windows_spilled',
-            'rate limit windows could not be written to the database and are in a spill file until the next start',
-            fields,
-          )
-        }
-      } catch (cause) {
+    try {
+      const windows = (await this.thread.stop(STOP_MS)) ?? 0
+      if (windows > 0)
         log(
-          'error',
-          'shard_stop_failed',
-          'a limiter shard did not stop by itself; its last counts may be lost',
-          { cause },
+          'warn',
+          'windows_spilled',
+          'rate limit windows could not be written to the database and are in a spill file until the next start',
+          { shard: this.index, windows },
         )
-      }
+    } catch (cause) {
+      log(
+        'error',
+        'shard_stop_failed',
+        'a limiter shard did not stop by itself; its last counts may be lost',
+        { cause },
+      )
     }
-    this.terminate()
   }
 
-  terminate(): void {
-    this.state = 'stopped'
-    this.thread?.close()
-    this.thread = null
-    this.rejectAll(new Error(`shard ${this.setup.index} was stopped`))
-  }
-
-  private send(message: ToShard): void {
-    this.thread?.post(message)
-  }
-
-  /** @param name Kind and id of the message waited for. */
-  private answer(name: string, timeoutMs: number): Promise<FromShard> {
-    return new Promise<FromShard>((resolve, reject) => {
-      const giveUpLater = () =>
-        this.platform.timers.after(timeoutMs, () => {
-          this.waiting.delete(name)
-          reject(new Error(`shard ${this.setup.index}: not ${name} within ${timeoutMs} ms`))
-        })
-      let cancel = giveUpLater()
-      this.waiting.set(name, {
-        resolve: (message) => {
-          cancel()
-          resolve(message)
-        },
-        reject: (error) => {
-          cancel()
-          reject(error)
-        },
-        renew: () => {
-          cancel()
-          cancel = giveUpLater()
-        },
-      })
-    })
-  }
-
-  private receive(message: FromShard): void {
-    if (message.kind === 'restoring') {
-      this.waiting.get('started')?.renew()
-      return
-    }
-    const kind = message.kind === 'failed' ? 'started' : message.kind
-    const name = 'id' in message ? `${kind} ${message.id}` : kind
-    const waiter = this.waiting.get(name)
-    this.waiting.delete(name)
-    waiter?.resolve(message)
-  }
-
-  private rejectAll(error: Error): void {
-    for (const { reject } of this.waiting.values()) reject(error)
-    this.waiting.clear()
-  }
-
-  private die(thread: Link<ToShard, FromShard>, error: Error): void {
-    if (thread !== this.thread) return // one that was given up already
-    this.rejectAll(error)
-    if (this.state !== 'running') return
-    this.state = 'dead'
-    this.thread = null
-    thread.close()
-    log('error', 'shard_died', 'a limiter shard died; it is started again with its windows as last flushed', {
-      cause: error,
-    })
-    this.restartAfter(0)
-  }
-
-  private restartAfter(delayMs: number): void {
-    this.cancelRestart = this.platform.timers.after(delayMs, async () => {
-      try {
-        await this.start()
-        this.isRestartFailing = false
-        this.onRestarted()
-      } catch (cause) {
-        if (this.state === 'stopped') return
-        this.state = 'dead'
-        this.thread?.close()
-        this.thread = null
-        if (!this.isRestartFailing)
-          log('error', 'shard_restart_failing', 'a limiter shard does not start again; its calls fail', {
-            shard: this.setup.index,
-            cause,
-          })
-        this.isRestartFailing = true
-        this.restartAfter(RESTART_DELAY_MS)
-      }
-    })
+  /** Ends it where it stands. */
+  end(): Promise<void> {
+    return this.thread.end()
   }
 }
 
@@ -390,5 +291,5 @@ const START_MS = 90_000
 const FLUSH_MS = 30_000
 const STATS_MS = 1_000
 const STOP_MS = 8_000
-const RESTART_DELAY_MS = 1_000
+const RESTART_DELAYS_MS = [0, 1_000]
 const REPLAY_ROWS = 5_000

@@ -8,7 +8,6 @@ import { Flusher, type FlushStore } from '../../../src/limiter/flush/flush.ts'
 import { CELL_BYTES, type Segment, unpackSegment } from '../../../src/limiter/flush/segment.ts'
 import { WindowStore } from '../../../src/limiter/flush/store.ts'
 import { WindowTable } from '../../../src/limiter/table/window-table.ts'
-import type { FromShard } from '../../../src/limiter/threads/protocol.ts'
 import { Shard } from '../../../src/limiter/threads/shard.ts'
 import { startShards } from '../../../src/limiter/threads/shards.ts'
 import { openTestSql, type TestSql } from '../../support/database.ts'
@@ -155,20 +154,17 @@ test('a start misses nothing of a server that supersedes its segments meanwhile'
       return read
     }
   }
-  const said: FromShard[] = []
   const shard = new Shard({
-    say: (message) => said.push(message),
     timers: systemTimers,
     openStore: (address) => new Overtaken(address),
     openSpills,
     collectGarbage: () => {},
   })
   const setup = { index: 0, count: 1, address: database.address, nodeId: 'node_begins', flushEveryMs: HOUR }
-  await shard.receive({ kind: 'start', setup: { ...setup, dataDir: '', memoryBytes: 2 ** 22, nowMs: NOW } })
-  expect(said.at(-1)?.kind).toBe('started')
+  await shard.start({ ...setup, dataDir: '', memoryBytes: 2 ** 22, nowMs: NOW }, () => {})
   expect(missed).toBeGreaterThan(0)
   const { port1, port2 } = new MessageChannel()
-  await shard.receive({ kind: 'connect', end: port2 })
+  shard.connect(port2)
   const asked = [1, ...counters.flatMap((counter) => [...wordsOf(counter), 100, 48 * HOUR, 0, NOW, 0])]
   const answered = new Promise<number[]>((resolve) => {
     port1.onmessage = ({ data }) => resolve(data)
@@ -176,7 +172,7 @@ test('a start misses nothing of a server that supersedes its segments meanwhile'
   port1.postMessage(asked)
   const [, ...answers] = await answered
   expect(answers.filter((_, i) => i % 2 === 0)).toEqual(counters.map(() => 3))
-  await shard.receive({ kind: 'stop' })
+  await shard.stop()
   port1.close()
   await other.stop()
 })
@@ -488,9 +484,7 @@ test('a walk that is abandoned writes and deletes nothing more, and no other fol
 test('a shard that is abandoned while it starts closes its connection, and never flushes', async () => {
   let closed = 0
   let isOpen = true
-  const said: FromShard[] = []
   const shard = new Shard({
-    say: (message) => said.push(message),
     timers: {
       ...systemTimers,
       after: () => {
@@ -518,8 +512,8 @@ test('a shard that is abandoned while it starts closes its connection, and never
   })
   const address = database.address
   const setup = { index: 0, count: 1, address, nodeId: NODE, flushEveryMs: 1_000, dataDir: '', nowMs: NOW }
-  await shard.receive({ kind: 'start', setup: { ...setup, memoryBytes: 2 ** 22 } })
-  expect(said).toEqual([{ kind: 'failed', reason: 'the shard was given up while it started' }])
+  const starting = shard.start({ ...setup, memoryBytes: 2 ** 22 }, () => {})
+  await expect(starting).rejects.toThrow('the shard was given up while it started')
   expect(closed).toBe(2)
   expect(isOpen).toBe(false)
 })

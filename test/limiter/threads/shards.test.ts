@@ -1,18 +1,35 @@
 import { expect, test } from 'bun:test'
-import { directLinks, type Link } from '../../../src/lib/link.ts'
+import { directLinks } from '../../../src/lib/link.ts'
+import type { FromThread, ToThread } from '../../../src/lib/managed-thread.ts'
 import { systemTimers, type Timers } from '../../../src/lib/timers.ts'
-import type { FromShard, ToShard } from '../../../src/limiter/threads/protocol.ts'
+import type { ShardLink, ShardRequests } from '../../../src/limiter/threads/protocol.ts'
 import { type ShardPlatform, startShards } from '../../../src/limiter/threads/shards.ts'
 
 /** A thread that says what the test has it say. */
-class Puppet implements Link<ToShard, FromShard> {
+class Puppet implements ShardLink {
   readonly isDirect = false
-  readonly told: string[] = []
-  onMessage(_message: FromShard): void {}
+  readonly asked: ToThread<ShardRequests>[] = []
+  onMessage(_message: FromThread<ShardRequests>): void {}
   onClosed(_cause?: Error): void {}
-  close(): void {}
-  post({ kind }: ToShard): void {
-    this.told.push(kind)
+  close(): void {
+    queueMicrotask(() => this.onClosed())
+  }
+  post(request: ToThread<ShardRequests>): void {
+    this.asked.push(request)
+  }
+
+  get told(): string[] {
+    return this.asked.map(({ kind }) => kind)
+  }
+  /** Answers the latest request of that kind. */
+  answer(kind: 'start' | 'stop', answer: number): void {
+    this.onMessage({ kind: 'answer', id: this.idOf(kind), answer })
+  }
+  work(): void {
+    this.onMessage({ kind: 'working', id: this.idOf('start') })
+  }
+  private idOf(kind: string): number {
+    return this.asked.findLast((each) => each.kind === kind)?.id ?? 0
   }
 }
 
@@ -43,7 +60,7 @@ const platformOf = (puppets: Puppet[], timers: Timers = systemTimers): ShardPlat
 /** Else it gets the calls of HTTP threads before it has its windows, and fails them. */
 test('what a shard said before it died does not count as said by the one started in its place', async () => {
   const puppets: Puppet[] = []
-  const started = (puppet: Puppet | undefined) => puppet?.onMessage({ kind: 'started', restored: 0 })
+  const started = (puppet: Puppet | undefined) => puppet?.answer('start', 0)
   const starting = startShards(OPTIONS, platformOf(puppets))
   await Bun.sleep(0)
   started(puppets[0])
@@ -61,7 +78,7 @@ test('what a shard said before it died does not count as said by the one started
   expect(puppets[1]?.told).toEqual(['start', 'connect'])
 
   const stopping = shards.stop()
-  puppets[1]?.onMessage({ kind: 'stopped', spilled: 0 })
+  puppets[1]?.answer('stop', 0)
   await stopping
 })
 
@@ -93,19 +110,19 @@ test('a shard may take as long as it wants to restore its windows, while it says
   await Bun.sleep(0)
   for (let part = 1; part <= 10; part++) {
     advance(80_000)
-    puppets[0]?.onMessage({ kind: 'restoring', restored: 20_000 * part })
+    puppets[0]?.work()
   }
-  puppets[0]?.onMessage({ kind: 'started', restored: 200_000 })
+  puppets[0]?.answer('start', 200_000)
   expect(await outcome).toBe('started')
   expect(due).toEqual([]) // nothing is waited for any more
   const stopping = (await starting).stop()
-  puppets[0]?.onMessage({ kind: 'stopped', spilled: 0 })
+  puppets[0]?.answer('stop', 0)
   await stopping
 
   const silent = startShards(OPTIONS, platformOf(puppets, timers)).catch((cause: Error) => cause.message)
   await Bun.sleep(0)
   advance(80_000)
-  puppets[1]?.onMessage({ kind: 'restoring', restored: 20_000 })
+  puppets[1]?.work()
   advance(90_000)
-  expect(await silent).toBe('shard 0: not started within 90000 ms')
+  expect(await silent).toBe("shard 0 does not start: no answer to 'start' within 90000 ms")
 })
