@@ -4,7 +4,7 @@ import { DAY_MS, HOUR_MS } from '../../../src/lib/clock.ts'
 import type { WorkspaceId } from '../../../src/lib/ids.ts'
 import { makeMonth } from '../../../src/usage/rollup.ts'
 import { openTestSql, type TestSql } from '../../support/database.ts'
-import { explaining } from '../../support/explaining.ts'
+import { explaining } from '../../support/plan.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)

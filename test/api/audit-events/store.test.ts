@@ -3,7 +3,7 @@ import { listAuditEventRows } from '../../../src/api/audit-events/store.ts'
 import { DAY_MS } from '../../../src/lib/clock.ts'
 import { newId, type WorkspaceId } from '../../../src/lib/ids.ts'
 import { openTestSql } from '../../support/database.ts'
-import { explaining } from '../../support/explaining.ts'
+import { explaining } from '../../support/plan.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)

@@ -4,7 +4,7 @@ import { countOverrides, findNamespaceByName, listOverrideRows } from '../../../
 import { countRootKeys, listRootKeyRows } from '../../../src/api/root-keys/store.ts'
 import type { WorkspaceId } from '../../../src/lib/ids.ts'
 import { openTestSql, type TestSql } from '../../support/database.ts'
-import { explaining } from '../../support/explaining.ts'
+import { explaining } from '../../support/plan.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
