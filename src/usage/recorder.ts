@@ -7,8 +7,8 @@ import type { Clock } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { UsageBatch, type UsageColumns } from './batch.ts'
-import { Fold, type RatelimitEvent, type VerificationEvent } from './fold.ts'
 import { closeRatelimitHours, codeOf, countBatch, makeMonth, monthsOf, openHoursFrom } from './rollup.ts'
+import { type RatelimitEvent, UsageAccumulator, type VerificationEvent } from './usage-accumulator.ts'
 
 export type { Outcome } from './batch.ts'
 
@@ -23,7 +23,7 @@ export type UsageStats = {
   /** Since when Postgres has not taken counts, in ms; 0 while it does. */
   flushAwayMs: number
 }
-export type { CounterRef } from './key-rows.ts'
+export type { CounterRef } from './usage-accumulator.ts'
 
 /**
  * Counts what one thread decides, and sends the counts to Postgres every `flushEveryMs`. A crash costs what was recorded since
@@ -49,7 +49,7 @@ export class UsageRecorder {
   readonly #timers: Timers
   readonly #cellsMax: number
   /** What is being recorded now. Replaced at each flush, so a fold being cut into batches no longer changes. */
-  #fold = new Fold()
+  #fold = new UsageAccumulator()
   /** What a flush took away and has not yet made batches of; null = nothing. */
   #taken: Iterator<UsageColumns | null, void> | null = null
   /** How much it held when it was taken. */

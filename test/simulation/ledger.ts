@@ -1,7 +1,7 @@
 import type { AnySql } from '../../src/db/connect.ts'
 import type { Outcome, UsageBatch } from '../../src/usage/batch.ts'
-import type { RatelimitEvent, VerificationEvent } from '../../src/usage/fold.ts'
 import { countBatch } from '../../src/usage/rollup.ts'
+import type { RatelimitEvent, VerificationEvent } from '../../src/usage/usage-accumulator.ts'
 import { type UsageCells, usageCellsOf } from './postgres.ts'
 
 /** What one life of a server recorded, and what of it the database has counted. */

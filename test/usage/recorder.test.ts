@@ -239,6 +239,22 @@ describe('exactly once', () => {
     }
   })
 
+  test('ids in one list, as in spill files of earlier versions, are counted', async () => {
+    await makeMonth(sql, AT)
+    const keyspaceId = unique('ks')
+    const columns = emptyColumns()
+    columns.scopes = { workspaceId: ['ws_1'], keyspaceId: [keyspaceId] }
+    const keyIds = { rows: 2, list: 'key_1     ,key_2 ' }
+    columns.verifications = { ...columns.verifications, scope: [1], hour: [HOUR], keyIds, valid: [3, 4] }
+    expect(await countBatch(sql, { writer: keyspaceId, number: 1, columns }, AT)).toBe(true)
+    const rows = await sql`
+      select key_id as "keyId", valid from usage_verifications where keyspace_id = ${keyspaceId} order by key_id`
+    expect([...rows]).toEqual([
+      { keyId: 'key_1', valid: 3 },
+      { keyId: 'key_2', valid: 4 },
+    ])
+  })
+
   test('two sendings of one batch at the same time count once', async () => {
     const keyId = unique('key')
     await makeMonth(sql, AT)

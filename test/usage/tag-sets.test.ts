@@ -2,8 +2,9 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { setBounds } from '../../src/db/bounds.ts'
 import { startOfMonth } from '../../src/lib/buckets.ts'
 import { defaultBounds } from '../../src/lib/workspace-bounds.ts'
-import { Fold, OTHER_TAGS } from '../../src/usage/fold.ts'
 import { countBatch, makeMonth } from '../../src/usage/rollup.ts'
+import { OTHER_TAGS } from '../../src/usage/tag-sets.ts'
+import { UsageAccumulator } from '../../src/usage/usage-accumulator.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { AT, HOUR, ratelimit, verification } from './support.ts'
@@ -26,10 +27,10 @@ function writer() {
   const name = crypto.randomUUID()
   let number = 0
   const record = async (events: Parameters<typeof verification>[0][]) => {
-    const fold = new Fold()
+    const usage = new UsageAccumulator()
     for (const event of events)
-      fold.addVerification({ ...verification(event), workspaceId, keyspaceId: `ks_of_${workspaceId}` })
-    for (const columns of fold.columns())
+      usage.addVerification({ ...verification(event), workspaceId, keyspaceId: `ks_of_${workspaceId}` })
+    for (const columns of usage.columns())
       if (columns !== null) await countBatch(database.sql, { writer: name, number: ++number, columns }, AT)
   }
   /** Of each set: what is counted, all outcomes together. */
@@ -139,10 +140,10 @@ test('a set stays known to its month while another hour of it has a row', async 
 test('two writers of one workspace at once keep no more than the bound, and lose nothing', async () => {
   const one = writer()
   const record = async () => {
-    const fold = new Fold()
+    const usage = new UsageAccumulator()
     for (const event of random(400))
-      fold.addVerification({ ...verification(event), workspaceId: one.workspaceId, keyspaceId: 'ks_both' })
-    for (const columns of fold.columns())
+      usage.addVerification({ ...verification(event), workspaceId: one.workspaceId, keyspaceId: 'ks_both' })
+    for (const columns of usage.columns())
       if (columns !== null)
         await countBatch(database.anotherPool(), { writer: crypto.randomUUID(), number: 1, columns }, AT)
   }
@@ -153,19 +154,19 @@ test('two writers of one workspace at once keep no more than the bound, and lose
 })
 
 test('in memory a workspace keeps so many sets and spellings, and another one keeps its own', () => {
-  const fold = new Fold(undefined, undefined, { setsMax: 100 })
+  const usage = new UsageAccumulator({ setsMax: 100 })
   for (let i = 0; i < 20_000; i++)
-    fold.addVerification(verification({ tags: [`a ${i}`, `b ${i}`, `c ${i}`] }))
-  expect(fold.size).toBeLessThan(100 * 10)
+    usage.addVerification(verification({ tags: [`a ${i}`, `b ${i}`, `c ${i}`] }))
+  expect(usage.size).toBeLessThan(100 * 10)
   for (let i = 0; i < 5_000; i++) {
     const shuffled = Array.from({ length: 8 }, (_, at) => `t ${(at * 7 + i * (at + 1)) % 97}`)
-    fold.addVerification({ ...verification({ tags: shuffled }), workspaceId: 'ws_2' })
+    usage.addVerification({ ...verification({ tags: shuffled }), workspaceId: 'ws_2' })
   }
-  expect(fold.size).toBeLessThan(100 * 40)
+  expect(usage.size).toBeLessThan(100 * 40)
   const sets: string[][] = []
   let valid = 0
-  fold.addVerification({ ...verification({ tags: ['mine'] }), workspaceId: 'ws_3' })
-  for (const columns of fold.columns()) {
+  usage.addVerification({ ...verification({ tags: ['mine'] }), workspaceId: 'ws_3' })
+  for (const columns of usage.columns()) {
     if (columns === null) continue
     sets.push(...columns.sets.tags)
     valid += columns.verifications.valid.reduce((all, each) => all + each, 0)
@@ -180,17 +181,17 @@ test('the identifiers of an hour are bounded over all namespaces of a workspace,
   await setBounds(database.sql, { ...defaultBounds(), tagSets: KEPT, usageIdentifiers: 40 })
   const count = async (workspaceId: string, namespaces: number) => {
     for (let flush = 0; flush < 2; flush++) {
-      const fold = new Fold()
+      const usage = new UsageAccumulator()
       for (let at = 0; at < namespaces; at++)
         for (let identifier = 0; identifier < 10; identifier++)
-          fold.addRatelimit({
+          usage.addRatelimit({
             ...ratelimit({
               namespaceId: `rlns_${workspaceId}_${at}`,
               identifier: `user_${identifier}_${flush}`,
             }),
             workspaceId,
           })
-      for (const columns of fold.columns())
+      for (const columns of usage.columns())
         if (columns !== null)
           await countBatch(database.sql, { writer: crypto.randomUUID(), number: 1, columns }, AT)
     }
