@@ -8,91 +8,92 @@ import { BOUND_NAMES, type Bounds, defaultBounds, isBoundName } from './lib/work
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 
 /*
- * Everything the environment decides. Nothing else reads the environment. To add a variable: a row in VARIABLES, a field in
- * Config that `readConfig` fills from it, a row in `docs/reference/configuration.md` (`test/docs/variables.test.ts` compares the two).
+ * All settings from the environment, which nothing else reads. To add a variable: a row in VARIABLES, a field in Config
+ * that `readConfig` fills from it, a row in `docs/reference/configuration.md` (`test/docs/variables.test.ts` compares the
+ * two).
  */
 
-/** Checked and grouped, read once at start. */
+/** The settings, validated. Read once at start. */
 export type Config = {
   /** A null port = no TCP; a null path = no Unix socket. At least one is not null. */
   listen: {
     host: string
     port: number | null
     socketPath: string | null
-    /** Of one HTTP thread, at each place it listens; more are refused. */
+    /** Largest number of connections of one HTTP thread at each place it listens. Further ones are refused. */
     connectionsMax: number
-    /** What unfinished requests and answers that were not taken may hold in one HTTP thread, in bytes. */
+    /** Largest memory for unfinished requests and untaken answers in one HTTP thread, in bytes. */
     memoryBytesMax: number
   }
   /** Base of the links in errors, without a trailing slash; null = from the address in use. */
   publicUrl: string | null
-  /** A Postgres to connect to; null = the embedded one in the data dir. */
+  /** URL of the Postgres to use; null = the embedded one in the data directory. */
   databaseUrl: string | null
-  /** Absolute path. Embedded database, generated secrets, what could not be flushed at the last stop. */
+  /** Absolute path of the folder for the embedded database, generated secrets and spill files. */
   dataDir: string
-  /** Text registered as operator root key at each start; null = generated at the first. */
+  /** Text to register as operator root key at each start; null = generated at the first start. */
   rootKey: string | null
   /** Vault keys, 32 bytes each: the first seals, all open. Null = generated, or none. */
   vaultKeys: Uint8Array[] | null
-  /** Addresses and CIDR ranges of proxies that are believed about who their client is. */
+  /** Addresses and CIDR ranges of proxies whose headers about the client's address are trusted. */
   trustedProxies: readonly string[]
-  /** No shards = one on the HTTP thread, of which there is only one then. */
+  /** No shards = one shard on the HTTP thread, of which there is only one then. */
   threads: { shards: number; http: number }
   flushEveryMs: number
-  /** How long a request waits for the database at most. */
+  /** Longest wait of a request for the database. */
   databaseTimeoutMs: number
-  /** Whether answers about limits carry `RateLimit` and `RateLimit-Policy` too. */
+  /** Send the headers `RateLimit` and `RateLimit-Policy` with answers about limits. */
   sendsRatelimitHeaders: boolean
   log: {
     level: LogLevel
-    /** One line a request. */
+    /** Log one line for each request. */
     hasAccess: boolean
-    /** A request that takes longer gets a line of its own, ms; 0 = none does. */
+    /** Requests that take longer are logged, ms; 0 = none are. */
     slowMs: number
   }
-  /** Where spans go and which; null = nothing is traced. */
+  /** Null = nothing is traced. */
   tracing: TracingConfig | null
-  /** Where `/metrics` alone is served instead of with the API; null = with it. 0 = a free port. */
+  /** A port for `/metrics` alone; null = served with the API. 0 = a free port. */
   metricsPort: number | null
-  /** What the windows of all shards together may take, in bytes. */
+  /** Largest memory for the windows of all shards together, in bytes. */
   limiterBytesMax: number
-  /** Of limits that only a request defines. */
+  /** Longest window of a limit that only a request defines, ms. */
   windowMsMax: number
-  /** What the known keys of one HTTP thread may take, in bytes. */
+  /** Largest memory for cached keys in one HTTP thread, in bytes. */
   keyCacheBytesMax: number
-  /** Whole months of usage kept besides the begun one; null = all. */
+  /** Whole months of usage to keep besides the current one; null = all. */
   usageRetentionMonths: number | null
-  /** What each workspace may have at most. */
+  /** Bounds of each workspace. */
   bounds: Bounds
 }
 
-/** From OpenTelemetry's own variables. */
+/** Set by OpenTelemetry's standard variables. */
 export type TracingConfig = {
-  /** Takes OTLP over HTTP. */
+  /** The collector's endpoint for OTLP over HTTP. */
   url: string
   headers: Record<string, string>
   timeoutMs: number
-  /** What all spans say of this server, `service.name` among it. */
+  /** Attributes of this server in all spans, including `service.name`. */
   resource: Record<string, string>
-  /** A parent's word counts, where there is one; otherwise `ratio` of the traces are exported. */
+  /** Which traces are exported: as the caller decided if `heedsParent`, otherwise this `ratio` of them. */
   sampler: { heedsParent: boolean; ratio: number }
 }
 
-/** A variable that cannot be used. Its message is the one line a start ends with. */
+/** An unusable variable. The message is the last line of the start. */
 export class ConfigError extends Error {
   override name = 'ConfigError'
 }
 
-/** One variable: how its text is read, and what help and documentation say of it. */
+/** One variable: how to read its text, and its description in help and documentation. */
 type Variable<Value> = {
   about: string
-  /** What holds when it is not set, as the documentation shows it. */
+  /** The value when it is not set, as the documentation shows it. */
   otherwise: string
   /** @throws ConfigError */
   read(text: string | undefined, name: string): Value
 }
 
-/** Every variable that Tollgate reads, in the order of the help. */
+/** All variables, in the order of the help. */
 export const VARIABLES = {
   HOST: {
     about: 'address to listen on',
@@ -241,25 +242,26 @@ export const VARIABLES = {
 type VariableName = keyof typeof VARIABLES
 export type Environment = Record<string, string | undefined>
 
-/** Reads variables by name, each as its row says. */
+/** Reads variables by name, by the rules of their rows. */
 function readerOf(environment: Environment) {
   return <Name extends VariableName>(name: Name): ReturnType<(typeof VARIABLES)[Name]['read']> => {
     const { read } = VARIABLES[name]
-    // Each row's `read` gives the type of its own row, which the compiler does not follow through the union.
+    // Each row's `read` has the type of its row, which the compiler loses in the union.
     return read(textOf(environment, name), name) as ReturnType<(typeof VARIABLES)[Name]['read']> // see above
   }
 }
 
 /**
- * What a variable was set to. An empty one counts as unset: that is how compose files and CI systems leave one out. So does
- * `tcp://10.0.0.1:9464` in a port: Kubernetes sets `<NAME>_PORT` for each Service, whose name decides which variable it hits.
+ * The text of a variable; undefined when unset. An empty text counts as unset, as compose files and CI systems leave
+ * variables out that way. So does `tcp://10.0.0.1:9464` in a port: Kubernetes sets `<NAME>_PORT` for each Service, and a
+ * Service's name may make that one of Tollgate's variables.
  */
 function textOf(environment: Environment, name: string): string | undefined {
   const text = environment[name]
   return text === '' || (text !== undefined && isServiceLink(name, text)) ? undefined : text
 }
 
-/** @throws ConfigError naming the variable, what it got and what it wants. Secrets are not repeated. */
+/** @throws ConfigError naming the variable, its value and the wanted form. Secrets are not repeated. */
 export function readConfig(environment: Environment = process.env): Config {
   const value = readerOf(environment)
   const metricsPort = value('TOLLGATE_METRICS_PORT')
@@ -292,24 +294,24 @@ export function readConfig(environment: Environment = process.env): Config {
   }
 }
 
-/** What the command line needs to call a running server. */
+/** Settings for calling a running server. */
 export type ClientConfig = {
   /** Base of the server, without a trailing slash. */
   url: string
-  /** What says so, for a message when nobody answers there. */
+  /** The source of the URL, for the message when no server answers. */
   from: '--url' | 'TOLLGATE_URL' | 'HOST and PORT' | 'TOLLGATE_SOCKET'
-  /** It is on this machine: no proxy of the environment is asked. */
+  /** True for a server on this machine: then proxies from the environment are not used. */
   isHere: boolean
-  /** The Unix socket to ask through instead, where the server has no port. */
+  /** The Unix socket to use when the server has no port. */
   socketPath: string | null
-  /** Null = the one a server wrote into the data dir, if any. */
+  /** Null = the one that a server wrote into the data directory, if any. */
   rootKey: string | null
   dataDir: string
 }
 
 /**
- * Without `--url` and `TOLLGATE_URL` it is the server that these variables would start here.
- * @param options.url What `--url` says; null = nothing.
+ * Without `--url` and `TOLLGATE_URL`, the server that these variables would start here.
+ * @param options.url Value of `--url`; null = not given.
  * @throws ConfigError
  */
 export function readClientConfig(
@@ -339,8 +341,8 @@ export function readClientConfig(
 }
 
 /**
- * Variables that begin like Tollgate's and are none, as after a slip of the pen, each with the nearest that there is. What
- * Kubernetes sets for a Service named `tollgate` or `tollgate-…` is no slip.
+ * Unknown variables with Tollgate's prefix, most likely misspelt, each with the nearest known one. Without those that
+ * Kubernetes sets for a Service named `tollgate` or `tollgate-…`.
  */
 export function unknownVariables(
   environment: Environment = process.env,
@@ -352,28 +354,28 @@ export function unknownVariables(
 }
 
 /**
- * Whether Kubernetes, or a link of Docker, set it for a Service: `X_SERVICE_HOST`, `X_SERVICE_PORT…`, `X_PORT=tcp://…`,
- * `X_PORT_80_TCP…`.
+ * True for variables that Kubernetes, or a link of Docker, sets for a Service: `X_SERVICE_HOST`, `X_SERVICE_PORT…`,
+ * `X_PORT=tcp://…`, `X_PORT_80_TCP…`.
  */
 const isServiceLink = (name: string, text = ''): boolean =>
   /.+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$/.test(name) ||
   (/.+_PORT$/.test(name) && /^(tcp|udp|sctp):\/\//.test(text))
 
-/** The prefix counts for nothing: `PORT` is what `TOLLGATE_PORT` was meant to be. */
+/** Ignores the prefix: `TOLLGATE_PORT` was meant to be `PORT`. */
 function nearestOf(name: string, known: readonly string[]): string {
   const bare = (text: string) => text.replace(/^TOLLGATE_/, '')
   const distance = (each: string) => editDistance(bare(name), bare(each))
   return known.reduce((best, each) => (distance(each) < distance(best) ? each : best))
 }
 
-/** How this machine reaches what listens so. Of a port that is picked at the start, nothing is known here. */
+/** The URL of a server on this machine that listens there. A port that is picked at start is unknown here. */
 function localUrl(listen: Config['listen'] | null): string {
   const { host, port } = listen ?? { host: '', port: null }
   const name = ['', '0.0.0.0', '::'].includes(host) ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host
   return `http://${name}:${port === null || port === 0 ? 3000 : port}`
 }
 
-/** `PORT=none` leaves the Unix socket alone, for a sidecar that nobody else should reach. */
+/** With `PORT=none` only the Unix socket is left, for a sidecar that no other machine should reach. */
 function readListen(value: ReturnType<typeof readerOf>): Config['listen'] {
   const port = value('PORT')
   const socketPath = value('TOLLGATE_SOCKET')
@@ -389,14 +391,14 @@ function readListen(value: ReturnType<typeof readerOf>): Config['listen'] {
 }
 
 /**
- * Answering HTTP costs several times what deciding a limit does, so most cores answer; one shard serves about six.
- * With two cores: one thread of each. With one: a single thread for both (`same-thread.ts` has what that is worth).
+ * Answering HTTP costs several times as much as deciding a limit, so most cores get HTTP threads; one shard serves about
+ * six. With two cores: one thread of each kind. With one: a single thread for both (`same-thread.ts`).
  */
 function readThreads(value: ReturnType<typeof readerOf>): Config['threads'] {
   const cores = availableParallelism()
   const wanted = Math.max(1, Math.round(cores / 6))
   const isNone = value('TOLLGATE_SHARDS') === 0
-  // Threads share a port, but nothing shares a Unix socket: alone, it is answered by one.
+  // Threads can share a port but not a Unix socket: with a socket alone there is one thread.
   const max = value('PORT') === null ? 1 : 64
   const otherwise = isNone ? 1 : Math.min(max, Math.max(1, cores - wanted - 1))
   const http = value('TOLLGATE_HTTP_THREADS') ?? otherwise
@@ -420,7 +422,7 @@ function whole({ about, otherwise, ...bounds }: WholeRow<number>): Variable<numb
   }
 }
 
-/** Null = unset. `otherwise` says in words what holds then. */
+/** Null = unset. `otherwise` describes that case in words. */
 function wholeOrUnset({ about, otherwise, ...bounds }: WholeRow<string>): Variable<number | null> {
   return {
     about,
@@ -448,7 +450,7 @@ function wholeNumber(
 function socketPath(text: string | undefined, name: string): string | null {
   if (text === undefined) return null
   const path = resolve(text)
-  // Linux takes 107 bytes, macOS 103.
+  // The limit is 107 bytes on Linux and 103 on macOS.
   if (Buffer.byteLength(path) <= 103) return path
   throw new ConfigError(`${name} is ${JSON.stringify(text)}; it wants a path of at most 103 bytes`)
 }
@@ -466,8 +468,8 @@ function isOn(text: string | undefined, name: string): boolean {
 }
 
 /**
- * As OpenTelemetry's specification has them; what is said of traces alone goes before what is said of everything. JSON is
- * sent whichever of the two encodings over HTTP is asked for: every collector takes both at the same place.
+ * Reads OpenTelemetry's variables; those for traces come before the general ones. Always sends JSON, whichever of the two
+ * HTTP encodings is set: collectors accept both at the same endpoint.
  */
 function readTracing(read: (name: string) => string | undefined): TracingConfig | null {
   const own = (name: string) => {
@@ -495,7 +497,7 @@ function readTracing(read: (name: string) => string | undefined): TracingConfig 
 
 const serviceName = (text: string | undefined) => (text === undefined ? {} : { 'service.name': text })
 
-/** `a=1,b=2` with percent-encoded values. The values can be secrets, so they are not repeated. */
+/** Parses `a=1,b=2` with percent-encoded values. Values may be secrets, so errors do not repeat them. */
 function pairs(name: string, text = ''): Record<string, string> {
   const found: Record<string, string> = {}
   for (const [index, part] of text.split(',').entries()) {
@@ -552,7 +554,7 @@ function databaseUrl(text: string | undefined): string | null {
   }
 }
 
-/** Whether it can be a root key: printable ASCII without blanks, 16 to 256 of it. */
+/** True for a text that can be a root key: 16 to 256 characters of printable ASCII without blanks. */
 export const isRootKeyText = (text: string): boolean => /^[\x21-\x7e]{16,256}$/.test(text)
 
 function rootKey(text: string | undefined): string | null {
@@ -575,7 +577,7 @@ function vaultKeys(text: string | undefined): Uint8Array[] | null {
   })
 }
 
-/** Those named as given, the others at their defaults. */
+/** The named bounds as given, the others at their defaults. */
 function readBounds(text: string | undefined, name: string): Bounds {
   const bounds = defaultBounds()
   for (const part of text?.split(',') ?? []) {

@@ -1,8 +1,8 @@
 import { isIP } from 'node:net'
 
 /**
- * Is the address one of the listed addresses, or inside one of the listed CIDR ranges? IPv4-mapped IPv6 addresses
- * (`::ffff:a.b.c.d`) count as the IPv4 address they carry, on either side. Compared by bits, not by text.
+ * True when the address is listed or inside a listed CIDR range. IPv4-mapped IPv6 addresses (`::ffff:a.b.c.d`) count as the
+ * IPv4 address they contain, on either side. Compared bit by bit, not as text.
  */
 export function isAddressListed(address: string, list: readonly string[]): boolean {
   const wanted = parseAddress(address)
@@ -10,15 +10,15 @@ export function isAddressListed(address: string, list: readonly string[]): boole
 }
 
 /**
- * Whether the URL leads to this machine itself. Such a one must never be asked through a proxy of the environment
- * (`HTTP_PROXY`): another machine's loopback is not ours.
+ * True when the URL leads to this machine. Such a URL must not go through a proxy from the environment (`HTTP_PROXY`), for
+ * which loopback is another machine.
  */
 export function isLoopbackUrl(url: string): boolean {
   const host = new URL(url).hostname.replace(/^\[|\]$/g, '').replace(/\.$/, '')
   return /(^|\.)localhost$/.test(host) || isAddressListed(host, ['127.0.0.0/8', '::1', '0.0.0.0', '::'])
 }
 
-/** @returns whether the text is an address or a CIDR range, as an allow list may hold. */
+/** @returns true for an address or a CIDR range, the entries of an allow list. */
 export const isAddressOrRange = (text: string): boolean => parseRange(text) !== null
 
 function matches(address: Uint8Array, entry: string): boolean {
@@ -36,7 +36,7 @@ function parseRange(text: string): { bytes: Uint8Array; bits: number } | null {
   const [, address, prefix] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(text) ?? []
   const bytes = address === undefined ? null : parseAddress(address)
   if (bytes === null || address === undefined) return null
-  // A prefix counts the bits of the form it was written in: a mapped address carries 96 more.
+  // The prefix length counts bits of the written form: for a mapped address 96 more than for its IPv4 form.
   const written = isIP(address) === 6 ? 128 : 32
   const bits = (prefix === undefined ? written : Number(prefix)) - (written - bytes.length * 8)
   return bits < 0 || bits > bytes.length * 8 ? null : { bytes, bits }

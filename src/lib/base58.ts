@@ -8,7 +8,7 @@ export function encodeBase58(bytes: Uint8Array): string {
   let zeros = 0
   while (zeros < bytes.length && bytes[zeros] === 0) zeros++
   const limbs: number[] = []
-  // The first limb takes the odd byte, if there is one.
+  // With an odd number of bytes, the first limb has one byte.
   let at = zeros
   if ((bytes.length - zeros) % 2 === 1) limbs.push(bytes[at++] as number) // in range: zeros < length here
   for (; at < bytes.length; at += 2) limbs.push(((bytes[at] as number) << 8) | (bytes[at + 1] as number)) // pairs

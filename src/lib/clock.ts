@@ -1,11 +1,11 @@
-/** The time in Unix milliseconds, as a value that tests can choose. */
+/** Returns the time in Unix ms. Tests pass their own. */
 export type Clock = () => number
 
 export const systemClock: Clock = Date.now
 
 /**
- * The same clock, never running backwards: a step back stands still until the time is reached again.
- * Windows and usage rely on it: a window once closed must not open again.
+ * Makes a clock that never runs backwards: when the given clock steps back, time stands still until it has caught up.
+ * Windows and usage need this: a closed window must not open again.
  */
 export function neverBackwards(clock: Clock): Clock {
   let last = 0

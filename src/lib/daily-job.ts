@@ -3,8 +3,8 @@ import type { Clock } from './clock.ts'
 import { type Cancel, systemTimers, type Timers } from './timers.ts'
 
 /**
- * Work of once a UTC day: at the start, and within {@link EVERY_MS} of each midnight. A round that says it is not finished
- * is tried again at the next look. One round runs at a time.
+ * Runs work once for each UTC day: at start, and within {@link EVERY_MS} after each midnight. An unfinished round is
+ * repeated at the next look. Only one round runs at a time.
  */
 export class DailyJob {
   readonly #work: (now: number) => Promise<boolean>
@@ -12,30 +12,30 @@ export class DailyJob {
   readonly #timers: Timers
   #cancel: Cancel | null = null
   #running: Promise<void> | null = null
-  /** Start of the day that is done, Unix ms. */
+  /** Start of the last finished day, Unix ms. */
   #doneFor = Number.NEGATIVE_INFINITY
 
-  /** @param work One round. Never rejects; false = not finished. */
+  /** @param work One round. Must not reject; returns false when it is not finished. */
   constructor(work: (now: number) => Promise<boolean>, clock: Clock, timers: Timers = systemTimers) {
     this.#work = work
     this.#clock = clock
     this.#timers = timers
   }
 
-  /** The first round begins at once, in the background. */
+  /** Starts the first round at once, in the background. */
   start(): void {
     this.#cancel = this.#timers.every(EVERY_MS, () => void this.look())
     void this.look()
   }
 
-  /** Begins no further round. @returns the one under way, for its end; null = none. */
+  /** Starts no further round. @returns the running round, to wait for; null = none. */
   stop(): Promise<void> | null {
     this.#doneFor = Number.POSITIVE_INFINITY
     this.#cancel?.()
     return this.#running
   }
 
-  /** A round, unless today's is done or one is under way. Resolves when it has ended. */
+  /** Runs a round, unless today's is finished or one is running. Resolves when it has ended. */
   async look(): Promise<void> {
     const now = this.#clock()
     const day = bucketOf(now, 'day')

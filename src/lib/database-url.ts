@@ -2,43 +2,43 @@ import { isIPv6 } from 'node:net'
 import { parseOptions } from './startup-options.ts'
 
 /**
- * `DATABASE_URL` as libpq reads it, and as providers, Prisma and other drivers write it: what this program can heed is
- * heeded, what is meant for somebody else is left out. Nothing of a query string goes to the server as a setting by itself,
- * as the driver would have it: Postgres refuses a connection for a setting that it does not know.
+ * `DATABASE_URL` as libpq, providers, Prisma and other drivers write it. Parameters that this program can apply are
+ * applied, those for other programs are ignored. The driver would send unknown parameters to Postgres as settings, and
+ * Postgres refuses the connection then.
  */
 export type DatabaseUrl = {
-  /** At least one, in the order they are tried. A host that begins with `/` is the folder of a Unix socket. */
+  /** At least one, in the order in which they are tried. A host that begins with `/` is the folder of a Unix socket. */
   hosts: { host: string; port: number }[]
-  /** Undefined = as the driver finds them: PGUSER, PGPASSWORD, PGDATABASE, the name of the user who runs this. */
+  /** Undefined = the driver's default: PGUSER, PGPASSWORD, PGDATABASE, or the name of the operating system's user. */
   user: string | undefined
   password: string | undefined
   database: string | undefined
   tls: Tls
-  /** For one host. */
+  /** Time limit for connecting to one host. */
   connectTimeoutSeconds: number
-  /** Between TCP keepalives; 0 = none. */
+  /** Seconds between TCP keepalives; 0 = none. */
   keepAliveSeconds: number
   applicationName: string
-  /** Whether a host counts that does not take writes. One host always does: what is wrong with it is told by name. */
+  /** Skip read-only hosts. A single host is never skipped: the start reports its problem. */
   wantsWritable: boolean
-  /** Where the tables are to be; null = the first schema of the role's own search path. */
+  /** The schema for the tables; null = the first one in the role's search path. */
   schema: string | null
   /** Postgres settings of `options=-c name=value`. */
   settings: Record<string, string>
-  /** The rest of `options`: how some providers want to be told which database it is. */
+  /** The rest of `options`, with which some providers select the database. */
   rawOptions: string | null
-  /** The URL says that a pooler shares connections between transactions. */
+  /** True when the URL says that a pooler shares connections between transactions. */
   isPooled: boolean
-  /** Parameters that are not known, by name. Known ones that mean nothing here are left out without a word. */
+  /** Names of unknown parameters. Known ones without effect here are not listed. */
   ignored: string[]
 }
 
 export type Tls = {
-  /** As `sslmode`; `allow` counts as `prefer`: TLS wherever the server has it. */
+  /** Value of `sslmode`; `allow` counts as `prefer`: TLS when the server has it. */
   mode: 'disable' | 'prefer' | 'require' | 'verify-ca' | 'verify-full'
-  /** TLS from the first byte (Postgres 17), no question before. */
+  /** TLS from the first byte (Postgres 17), without SSLRequest. */
   isDirect: boolean
-  /** Files in PEM. No root file = the authorities that the system trusts. */
+  /** PEM files. No root file = the authorities that the system trusts. */
   rootFile: string | null
   certFile: string | null
   keyFile: string | null
@@ -46,7 +46,7 @@ export type Tls = {
   minVersion: 'TLSv1' | 'TLSv1.1' | 'TLSv1.2' | 'TLSv1.3' | null
 }
 
-/** What is wrong with the URL, in words that go on after `DATABASE_URL`. Never the URL itself: it holds a password. */
+/** The problem with the URL, in words that follow `DATABASE_URL`. Never contains the URL, which has a password. */
 export class UrlError extends Error {
   override name = 'UrlError'
 }
@@ -95,7 +95,7 @@ export function readDatabaseUrl(text: string): DatabaseUrl {
   return url
 }
 
-/** Where it is and what it is called, for the log: without user, password and parameters. */
+/** Host and database for the log, without user, password and parameters. */
 export function databaseName(text: string): string {
   const { hosts, database } = readDatabaseUrl(text)
   const places = hosts.map(({ host, port }) => `${host.includes(':') ? `[${host}]` : host}:${port}`)
@@ -104,7 +104,10 @@ export function databaseName(text: string): string {
 
 const CONNECT_SECONDS = 5
 
-/** Heeding them is not possible, and leaving them out would connect to something else, or less safely, than was asked. */
+/**
+ * Parameters that cannot be applied, and cannot be ignored either: the connection would go elsewhere or be less safe than
+ * asked.
+ */
 const REFUSED: [name: string, { unless?: string; because: string }][] = [
   ['service', { because: 'which is not read here; write its parameters into the URL' }],
   ['replication', { unless: 'false', because: 'which is no connection for statements; leave it out' }],
@@ -112,7 +115,10 @@ const REFUSED: [name: string, { unless?: string; because: string }][] = [
   ['sslcrldir', { because: 'and lists of revoked certificates are not supported; leave it out' }],
 ]
 
-/** Of libpq, then of Prisma and of drivers; last what counts only where nothing better is given. */
+/**
+ * Parameters without effect here: those of libpq, of Prisma and of other drivers, then those that only matter as a
+ * fallback.
+ */
 const MEANINGLESS = new Set(
   `channel_binding client_encoding gssencmode gsslib gssdelegation krbsrvname load_balance_hosts keepalives_count
    keepalives_interval max_protocol_version min_protocol_version passfile require_auth requirepeer servicefile
@@ -123,7 +129,7 @@ const MEANINGLESS = new Set(
    fallback_application_name requiressl currentSchema search_path`.split(/\s+/),
 )
 
-/** By hand: `URL` knows neither several hosts nor an empty one. */
+/** Split by hand: `URL` supports neither several hosts nor an empty one. */
 function splitUrl(text: string): { authority: string; path: string; query: string } {
   const [, scheme = '', afterScheme = ''] = /^([a-z]+):\/\/(.*)$/is.exec(text.trim()) ?? []
   if (!/^postgres(ql)?$/i.test(scheme)) {
@@ -131,7 +137,7 @@ function splitUrl(text: string): { authority: string; path: string; query: strin
     throw new UrlError(`begins with ${begins}; it wants postgres://user:password@host:port/database`)
   }
   const rest = afterScheme.replace(/#[^@]*$/, '')
-  // Names hold none of these signs unencoded. A password may, by mistake: then the last @ tells where it ends.
+  // Names contain none of these characters unencoded. A password may, by mistake: then it ends at the last @.
   const question = rest.indexOf('?')
   const beforeQuery = question === -1 ? rest : rest.slice(0, question)
   const slash = beforeQuery.indexOf('/', beforeQuery.lastIndexOf('@') + 1)
@@ -145,7 +151,7 @@ function splitUrl(text: string): { authority: string; path: string; query: strin
   }
 }
 
-/** Of a name that is given twice, the last counts, as for libpq. */
+/** The last of repeated parameters wins, as in libpq. */
 function readQuery(query: string): Map<string, string> {
   const parameters = new Map<string, string>()
   for (const part of query.split('&')) {
@@ -166,13 +172,13 @@ function decode(text: string, what: string): string {
   }
 }
 
-/** What stands in the query goes before what stands before it; ports are one for all or one for each. */
+/** Hosts in the query win over those in the URL's authority. Ports: one for all hosts, or one for each. */
 function readHosts(
   text: string,
   given: { hosts: string | undefined; addresses: string | undefined; ports: string | undefined },
 ): DatabaseUrl['hosts'] {
   const inUrl = text.split(',').map(readHost)
-  // An address spares asking for the host's; the host's name is what a certificate is compared with.
+  // `hostaddr` saves the name look-up; the host's name is still compared with the certificate.
   const names =
     given.hosts?.split(',') ?? (given.addresses === undefined ? undefined : inUrl.map(({ host }) => host))
   const chosen = names?.some((name) => name !== '') ? names : (given.addresses?.split(',') ?? names)
@@ -200,7 +206,7 @@ function readHost(text: string): { host: string; port: string } {
 function readPort(text: string): number {
   const port = /^\d{1,5}$/.test(text) ? Number(text) : Number.NaN
   if (port >= 1 && port <= 65_535) return port
-  // Not repeated: it may be the rest of a password.
+  // The text is not repeated: it may be the rest of a password.
   throw new UrlError(
     'has a port that is no number from 1 to 65535; if the password holds one of : / ? # @, write it percent-encoded',
   )
@@ -218,8 +224,8 @@ const MODES: Record<string, Tls['mode']> = {
 
 function readTls(take: (name: string) => string | undefined): Tls {
   const mode = take('sslmode')
-  const ssl = take('ssl') // of drivers for Java and JavaScript
-  const accepts = take('sslaccept') // of Prisma
+  const ssl = take('ssl') // used by drivers for Java and JavaScript
+  const accepts = take('sslaccept') // used by Prisma
   if (mode !== undefined && MODES[mode] === undefined)
     throw new UrlError(
       `has sslmode=${mode}; it wants disable, allow, prefer, require, verify-ca or verify-full`,
@@ -236,7 +242,7 @@ function readTls(take: (name: string) => string | undefined): Tls {
   const isAsked =
     mode !== undefined ? MODES[mode] : ssl !== undefined ? (MODES[ssl] ?? modeOfBoolean(ssl)) : undefined
   let chosen = isAsked ?? (isTrue(take('requiressl')) ? 'require' : 'disable')
-  // As for libpq: a root certificate is there to be compared with.
+  // As in libpq: a given root certificate is also verified.
   if (root === 'system' || accepts === 'strict') chosen = 'verify-full'
   else if (rootFile !== null && chosen === 'require') chosen = 'verify-ca'
   const isDirect = negotiation === 'direct'
@@ -272,14 +278,14 @@ function readKeepAlive(take: (name: string) => string | undefined): number {
   return isOff ? 0 : seconds
 }
 
-/** This program writes: of several hosts, the one that takes writes is wanted, unless it is said otherwise. */
+/** The default is a writable host, because this program writes. */
 function readTarget(text: string | undefined): boolean {
   if (text === undefined || text === 'read-write' || text === 'primary') return true
   if (text === 'any' || text === 'prefer-standby') return false
   throw new UrlError(`has target_session_attrs=${text}; it wants read-write, primary or any: Tollgate writes`)
 }
 
-/** Prisma's `schema`, Java's `currentSchema`, or a search path. */
+/** From Prisma's `schema`, Java's `currentSchema`, or a search path. */
 function readSchema(
   take: (name: string) => string | undefined,
   settings: Record<string, string>,
@@ -287,7 +293,7 @@ function readSchema(
   const path = take('search_path') ?? settings.search_path
   delete settings.search_path
   const text = take('schema') ?? take('currentSchema') ?? path
-  if (text === undefined || /^\s*"?\$user"?\s*(,|$)/.test(text)) return null // the role's own, as without
+  if (text === undefined || /^\s*"?\$user"?\s*(,|$)/.test(text)) return null // the default
   const [, quoted, plain = ''] = /^\s*(?:"((?:[^"]|"")+)"|([^",]+))/.exec(text) ?? []
   const name = quoted?.replaceAll('""', '"') ?? (text === path ? plain.toLowerCase() : plain).trim()
   if (name !== '') return name

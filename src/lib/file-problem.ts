@@ -1,6 +1,6 @@
 /**
- * Why a file or folder cannot be used, as a person says it: the runtime tells the name of the system call, and of a folder
- * that was read as a file not even its path.
+ * Why a file or folder cannot be used, in words for people. The runtime's message names the system call, and lacks the path
+ * of a folder that was read as a file.
  */
 export function fileProblem(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause)

@@ -1,6 +1,6 @@
 import { BASE58_ALPHABET, encodeBase58 } from './base58.ts'
 
-/** What an id names, as its prefix. One prefix a kind of record. */
+/** Prefixes of ids, one for each kind of thing. */
 export type IdPrefix =
   | 'api'
   | 'erased'
@@ -17,16 +17,16 @@ export type IdPrefix =
   | 'vdk'
   | 'ws'
 
-/** Ids count seconds from here (Unix seconds), so that their text keeps 16 characters until 2051. */
+/** Start of the ids' time, Unix seconds. It keeps ids at 16 characters until 2051. */
 const ID_EPOCH_SECONDS = 1_700_000_000
 
 /**
- * A new id: `<prefix>_` and base58 of 4 bytes of time (seconds, big-endian) and 8 random bytes.
- * Ids of one kind therefore sort by the second of their creation, which makes pages ordered by id chronological.
+ * A new id: `<prefix>_` and base58 of 4 bytes of time (seconds, big-endian) and 8 random bytes. So ids of one kind sort by
+ * the second of their creation, and pages by id are chronological.
  *
- * Every request needs one, so the division that base58 means is done once a second, not once an id. All ids of a second
- * share its 4 bytes; 58^10 goes 42 times into the 2^64 numbers these leave open. So the first six characters are one of
- * 42 texts worked out per second, the last ten are drawn: 63.8 random bits of the 64.
+ * Every request needs ids, so base58 is divided out once a second instead of for each id. All ids of a second share their
+ * first 4 bytes. 58^10 fits 42 times into the 2^64 numbers of the other bytes, so the first six characters are one of 42
+ * texts computed each second, and the last ten are random: 63.8 random bits of 64.
  */
 export function newId(prefix: IdPrefix, nowMs: number = Date.now()): string {
   const seconds = Math.floor(nowMs / 1000)
@@ -45,9 +45,8 @@ export function newId(prefix: IdPrefix, nowMs: number = Date.now()): string {
 }
 
 /**
- * The id of a request, of the same form and as unlikely to come twice. Every request needs one and nobody is kept out by
- * it, so all but the last two characters are drawn anew only once they have all been used, or a second is over. Its time
- * may be a second old.
+ * The id of a request, of the same form and equally unique. It protects nothing, so all but the last two characters change
+ * only when all endings have been used, or after a second. Its time may be a second old.
  * @param atMs `performance.now()`.
  */
 export function newRequestId(atMs = performance.now()): string {
@@ -62,7 +61,7 @@ let requestStem = ''
 let requestStemEndsAtMs = 0
 let requestPair = 0
 
-/** What no id made in the second of `atMs` or later sorts before. Empty for times before the first id. */
+/** Ids created in the second of `atMs` or later do not sort before this. Empty for times before the first id. */
 export function firstIdAt(prefix: IdPrefix, atMs: number): string {
   const seconds = Math.floor(atMs / 1000) - ID_EPOCH_SECONDS
   if (seconds <= 0) return ''
@@ -71,19 +70,22 @@ export function firstIdAt(prefix: IdPrefix, atMs: number): string {
   return `${prefix}_${encodeBase58(bytes)}`
 }
 
-/** Random numbers are drawn in bulk: a system call for each id would show. 32 bits, so a remainder favours none by more than 1 in a million. */
+/**
+ * Drawn in bulk: a system call for each id would be measurable. With 32 bits, a remainder prefers no value by more than 1
+ * in a million.
+ */
 const randomPool = new Uint32Array(1200)
 const NUMBERS_PER_ID = 6
 let randomAt = randomPool.length
-const drawBelow = (bound: number): number => (randomPool[randomAt++] as number) % bound // the caller keeps it filled
+const drawBelow = (bound: number): number => (randomPool[randomAt++] as number) % bound // callers keep the pool filled
 
-/** All texts of two base58 characters. */
+/** All pairs of base58 characters. */
 const PAIRS = [...BASE58_ALPHABET].flatMap((first) => [...BASE58_ALPHABET].map((second) => first + second))
 
 let headsOfSecond = -1
 let heads: string[] = []
 
-/** The first six characters that every ending keeps inside the second. */
+/** First six characters whose every ending stays within the second. */
 function headsOf(seconds: number): string[] {
   const tail = 58n ** 10n
   const first = (BigInt(seconds) << 64n) / tail + 1n
@@ -99,7 +101,7 @@ function headsOf(seconds: number): string[] {
 
 declare const isScoped: unique symbol
 /**
- * The workspace a call may act in. Only `api/root-keys/authorize.ts` mints one, from a verified root key, and every store
- * function of a feature asks for it: so no route reaches data without an actor, by its types.
+ * The workspace that a call may access. Only `api/root-keys/authorize.ts` makes one, from a verified root key, and every
+ * store function requires one. So the type checker makes sure that no endpoint reaches data without an actor.
  */
 export type WorkspaceId = string & { readonly [isScoped]: true }

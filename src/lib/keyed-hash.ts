@@ -2,19 +2,19 @@ import { createHash } from 'node:crypto'
 import { SmallCache } from './small-cache.ts'
 
 /**
- * A keyed 128-bit hash of texts: Chaskey-12 (Mouha et al. 2014, ISO/IEC 29192-6), a MAC made for 32-bit words. Without the
- * secret nobody can construct two texts that meet in it, and by chance it takes about 2^64 of them. It names counters, and
- * says where in a table to look for a text.
+ * A keyed 128-bit hash of texts: Chaskey-12 (Mouha et al. 2014, ISO/IEC 29192-6), a MAC for 32-bit words. Without the
+ * secret nobody can construct two texts with one hash; by chance that takes about 2^64 texts. Used as names of counters and
+ * as places in tables.
  *
- * Refused: SipHash-2-4 with a 128-bit result, whose 64-bit words cost five to six 32-bit operations each in JavaScript;
- * two HalfSipHash side by side, twice the rounds for the same length; SHA-256 of the runtime, about 1 µs a call; wyhash
- * and xxHash, which an attacker can steer. Look again when JavaScript has 64-bit integers that do not allocate.
+ * Not SipHash-2-4 with a 128-bit result: its 64-bit words cost five to six 32-bit operations each in JavaScript. Not two
+ * HalfSipHash: twice the rounds. Not the runtime's SHA-256: about 1 µs a call. Not wyhash or xxHash: an attacker can steer
+ * them. Look again when JavaScript has 64-bit integers that do not allocate.
  *
- * Input: UTF-16 code units, one byte each while all are below 0x100, else two bytes each under a second, independent
- * key. So different texts never feed equal input to the same key, lone surrogates included.
+ * Input: UTF-16 code units, as one byte each if all are below 0x100, otherwise as two bytes each under a second,
+ * independent key. So different texts never give equal input under one key, including lone surrogates.
  */
 export class KeyedHash {
-  /** The last result as signed 32-bit words. Fields and not a returned array: nothing is allocated per call. */
+  /** The last result as signed 32-bit words. Fields instead of an array, so that a call allocates nothing. */
   h0 = 0
   h1 = 0
   h2 = 0
@@ -22,7 +22,7 @@ export class KeyedHash {
   private readonly narrow: Key
   private readonly wide: Key
   private readonly read = new State()
-  /** How far the hash of these is; null = they have characters that do not fit one byte. */
+  /** States after these prefixes; null = a prefix with characters that do not fit into one byte. */
   private readonly prefixes = new SmallCache<string, State | null>(PREFIXES_MAX)
 
   constructor(secret: string) {
@@ -39,9 +39,9 @@ export class KeyedHash {
   }
 
   /**
-   * What `update` makes of both texts in one. The first is looked up, not hashed again: it should be one of few, and the same
-   * string, not one put together anew. Of 51 characters before 8 others that is 80 instead of 300 ns, putting them together
-   * included, and a seventh of what a decision of `ratelimits.multiLimit` takes.
+   * The hash of both texts joined. The state after the prefix is cached: it should be one of few strings, and the same
+   * string object, not one built for each call. For 51 characters before 8 others this takes 80 instead of 300 ns, a
+   * seventh of a decision of `ratelimits.multiLimit`.
    */
   updateAfter(prefix: string, text: string): void {
     let begun = this.prefixes.get(prefix)
@@ -66,7 +66,7 @@ export class KeyedHash {
     this.finish(this.wide)
   }
 
-  /** The last block: full under one derived key, padded with a 1 under another. */
+  /** Adds the last block: full blocks under one derived key, padded ones under another. */
   private finish(key: Key): void {
     const state = this.read
     const { filled } = state
@@ -86,7 +86,7 @@ export class KeyedHash {
   }
 }
 
-/** How far a text is read: what its whole blocks but the last made of `v`, and that last block. */
+/** The state after a part of a text: `v` after all complete blocks but the last, and that last block. */
 class State {
   v0 = 0
   v1 = 0
@@ -96,12 +96,12 @@ class State {
   m1 = 0
   m2 = 0
   m3 = 0
-  /** Bytes of the last block, 1 to 16; 0 where nothing was read. */
+  /** Bytes of the last block, 1 to 16; 0 = nothing was read. */
   filled = 0
 
   /**
-   * Becomes what the bytes make of another state.
-   * @returns false, and is of no use, when a character does not fit one byte.
+   * Becomes the state after `before` and these bytes.
+   * @returns false when a character does not fit into one byte; the state is then unusable.
    */
   add(bytes: string, before: State): boolean {
     let { m0, m1, m2, m3 } = before
@@ -112,11 +112,11 @@ class State {
     this.v2 = before.v2
     this.v3 = before.v3
     const lastAt = filled + length === 0 ? 0 : ((filled + length - 1) & ~15) - filled
-    let seen = 0 // every character so far, or-ed together
-    let i = filled // bytes of the block that the words m0 to m3 have
+    let seen = 0 // all characters so far, or-ed together
+    let i = filled // bytes in the block m0 to m3
     for (let at = 0 - filled; ; at += 16) {
       if (at < 0 || at === lastAt) {
-        // A block that began before, or the last: by the byte.
+        // The first block, if it is partly filled, and the last one are read byte by byte.
         const until = at === lastAt ? length - lastAt : 16
         for (; i < until; i++) {
           const code = bytes.charCodeAt(at + i)
@@ -165,7 +165,7 @@ class State {
     return true
   }
 
-  /** Takes a block into `v`: as it is, or the last one masked. */
+  /** Mixes a block into `v`: unchanged, or the last one masked. */
   mix(w0: number, w1: number, w2: number, w3: number): void {
     let v0 = this.v0 ^ w0
     let v1 = this.v1 ^ w1
@@ -191,11 +191,11 @@ class State {
 }
 
 const ROUNDS = 12
-/** Of some 300 bytes, text included. */
+/** About 300 bytes each, text included. */
 const PREFIXES_MAX = 10_000
 
 type Block = { w0: number; w1: number; w2: number; w3: number }
-/** A Chaskey key: where the state starts, and what masks a full and a padded last block. */
+/** A Chaskey key: the initial state, and the masks of a full and a padded last block. */
 type Key = { start: State; full: Block; padded: Block }
 
 function makeKey(words: number[]): Key {

@@ -1,25 +1,27 @@
-/** How a role or permission is named: by id, or by the text that is unique among its kind (a role's name, a permission's slug). */
+/**
+ * The name of a role or permission: its id, or the text that is unique among its kind (a role's name, a permission's slug).
+ */
 export type Reference = { id: string } | { text: string; create: boolean }
 
 /** A role or permission that exists. */
 export type Linked = { id: string; name: string }
-/** The same, with the text that names it. */
+/** With the unique text. */
 export type Candidate = Linked & { text: string }
 
 export type LinkPlan = {
-  /** References to what does not exist and is not to be made. */
+  /** References to missing ones that must not be created. */
   missing: Reference[]
-  /** Texts of those to be made, then attached. */
+  /** Texts of missing ones, to be created and attached. */
   create: string[]
-  /** Exist, and are not attached yet. */
+  /** Existing ones that are not attached yet. */
   attach: Candidate[]
-  /** Attached, and not requested. */
+  /** Attached ones that are not requested. */
   detach: Candidate[]
 }
 
 /**
- * What has to happen for a key or role to have exactly the requested ones. Repeated references count once.
- * @param found Every existing one that a reference names.
+ * Plans the changes after which a key or role has exactly the requested ones. Duplicates are ignored.
+ * @param found All existing ones that the references name.
  */
 export function planLinks(
   references: readonly Reference[],
@@ -42,7 +44,7 @@ export function planLinks(
   }
 }
 
-/** The texts of what is attached before and after the plan is carried out. */
+/** The texts attached before and after the plan. */
 export function textsBeforeAndAfter(
   attached: readonly Candidate[],
   { detach, attach, create }: LinkPlan,
@@ -55,7 +57,7 @@ export function textsBeforeAndAfter(
   }
 }
 
-/** Those of the candidates that are named, in the order of the references, each once. */
+/** The named ones among the candidates, in the order of the references, each once. */
 export function resolveReferences(
   references: readonly Reference[],
   candidates: readonly Candidate[],

@@ -3,33 +3,33 @@ import type { Timers } from './timers.ts'
 /**
  * One end of a connection between two threads, or between two parts of one. Messages arrive in the order posted.
  *
- * Implementations: {@link portLink} over a `MessagePort`, {@link workerLink} to a thread by whoever starts it,
- * {@link directLinks} on one thread; the simulation has its own. Whoever gets a link sets `onMessage` and `onClosed` in the
- * same turn.
+ * Implementations: {@link portLink} over a `MessagePort`, {@link workerLink} to a thread from its starter,
+ * {@link directLinks} on one thread; the simulation has its own. A receiver sets `onMessage` and `onClosed` in the turn in
+ * which it gets the link.
  */
 export type Link<Out = unknown, In = unknown> = {
-  /** Whether a message has been received when `post` returns. */
+  /** True when a message has been received by the time `post` returns. */
   readonly isDirect: boolean
-  /** Lost when the other end is closed. @param transfer The ends that are in the message. */
+  /** A message is lost when the other end is closed. @param transfer The ends inside the message. */
   post(message: Out, transfer?: readonly LinkEnd[]): void
   onMessage(message: In): void
   /**
-   * Called once, at both ends, in a later turn than the `close` of either. Of a thread: called when it has ended.
-   * @param cause Why, where a thread ended by an error.
+   * Called once at both ends, in a turn after the `close` of either. For a thread: called when it has ended.
+   * @param cause The error that ended a thread.
    */
   onClosed(cause?: Error): void
-  /** Of a thread: ends it where it stands. */
+  /** For a thread: terminates it. */
   close(): void
 }
 
-/** A link on its way to where it is used: ports can be transferred to another thread, other links stay on theirs. */
+/** A link as it is handed over: ports can be transferred to another thread, other links stay on their thread. */
 export type LinkEnd = MessagePort | Link
 
 export function toLink<Out, In>(end: LinkEnd): Link<Out, In> {
-  return end instanceof MessagePort ? portLink(end) : (end as Link<Out, In>) // whoever made it knows what travels on it
+  return end instanceof MessagePort ? portLink(end) : (end as Link<Out, In>) // its creator knows the types of its messages
 }
 
-/** The ports among them, for `postMessage`. */
+/** The ports among these ends, for `postMessage`. */
 export const portsOf = (ends: readonly LinkEnd[]): MessagePort[] =>
   ends.filter((end) => end instanceof MessagePort)
 
@@ -49,7 +49,10 @@ export function portLink<Out, In>(port: MessagePort): Link<Out, In> {
   return link
 }
 
-/** The owner's end of a thread. What kills the thread, its module failing to load included, is the cause of `onClosed`. */
+/**
+ * The starter's end of a link to a thread. The error that ends the thread, also one while loading its module, is the cause
+ * of `onClosed`.
+ */
 export function workerLink<Out, In>(worker: Worker): Link<Out, In> {
   let cause: Error | undefined
   const link: Link<Out, In> = {
@@ -68,7 +71,7 @@ export function workerLink<Out, In>(worker: Worker): Link<Out, In> {
   return link
 }
 
-/** Two ends on one thread: posting is a call. What the receiver throws, the sender gets. */
+/** Two ends on one thread: posting is a call. An error of the receiver is thrown to the sender. */
 export function directLinks(timers: Pick<Timers, 'soon'>): [DirectLink, DirectLink] {
   const [one, other] = [new DirectLink(timers), new DirectLink(timers)]
   one.peer = other

@@ -1,9 +1,9 @@
 import type { Cancel, Timers } from './timers.ts'
 
-/** Sets a timer again and again and sees how late it is: for so long the thread did something else. */
+/** Measures how long the thread is blocked: sets a timer repeatedly and takes its delay. */
 export class LoopLag {
   readonly #timers: Timers
-  /** The worst of each of the last {@link SECONDS} seconds, ms, by the second modulo their number. */
+  /** Largest delay in each of the last {@link SECONDS} seconds, ms. Index: the second modulo their number. */
   readonly #worstMs = new Float64Array(SECONDS)
   #second = 0
   #expectedMs = 0
@@ -29,13 +29,13 @@ export class LoopLag {
     this.#cancel?.()
   }
 
-  /** Of the last minute. */
+  /** Largest delay in the last minute, ms. */
   get worstMs(): number {
     this.#forget(this.#timers.now())
     return Math.max(...this.#worstMs)
   }
 
-  /** Seconds begun since the last look have nothing yet; what stood in their place is a minute old. */
+  /** Clears the seconds begun since the last look: their places hold values a minute old. */
   #forget(nowMs: number): void {
     const second = Math.floor(nowMs / 1000)
     for (let begun = Math.max(this.#second, second - SECONDS) + 1; begun <= second; begun++)
@@ -44,7 +44,7 @@ export class LoopLag {
   }
 }
 
-/** A stall longer than this cannot go unseen; waking so often costs a thread at rest 0.02 % of a core. */
+/** A stall longer than this is always noticed. Waking this often costs an idle thread 0.02 % of a core. */
 const EVERY_MS = 100
 /** Longer than most scrape intervals. */
 const SECONDS = 60

@@ -1,11 +1,14 @@
 import { badRequest } from '../errors.ts'
 
-/** Of a key, an identity, or the resources of a limit, as JSON: each verification answers with it, and memory holds it. */
+/**
+ * Longest meta of a key or identity, and longest resources of a limit, in characters of JSON: they are kept in memory and
+ * returned with each verification.
+ */
 export const META_CHARACTERS_MAX = 64_000
 
 /**
- * The JSON text to store; null when not given.
- * @param path Where it stands in the request, for the message.
+ * The JSON text to store; null when absent.
+ * @param path Place in the request, for the message.
  * @throws ApiError BAD_REQUEST when it is too long.
  */
 export function readMeta(meta: object | null | undefined, path = 'meta'): string | null {

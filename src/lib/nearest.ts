@@ -1,4 +1,4 @@
-/** Characters to add, leave out or replace to make one text of the other. */
+/** Number of characters to add, remove or replace to turn one text into the other. */
 export function editDistance(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, column) => column)
   for (const [index, character] of [...from].entries()) {
@@ -12,7 +12,7 @@ export function editDistance(from: string, to: string): number {
   return row[to.length] ?? 0
 }
 
-/** What was probably meant: the nearest of the known words, if a third of it at most is written otherwise; else null. */
+/** The known word that was probably meant: the nearest one, if at most a third of it differs; otherwise null. */
 export function nearestWord(word: string, known: readonly string[]): string | null {
   let best: { word: string; distance: number } | null = null
   for (const each of known) {

@@ -1,13 +1,13 @@
-/** What of a list is asked for: items after the one whose id is `cursor`, the empty text being the beginning. */
+/** A page of a list: `limit` items after the one with id `cursor`. An empty cursor is the beginning. */
 export type Page = { limit: number; cursor: string }
 
-/** Items to a page when the caller does not say. */
+/** Items in a page when the caller gives no limit. */
 export const PAGE_ITEMS_DEFAULT = 100
 
 /**
- * A page out of rows read with one more than `limit`, by id ascending.
- * @param options.isCut More follow, though there are not more rows than `limit`.
- * @returns the items, and as cursor the id of the last one only when more follow.
+ * Makes a page from rows by ascending id, read with `limit + 1`.
+ * @param options.isCut More rows follow, even though there are no more than `limit`.
+ * @returns the items, and the id of the last one as cursor when more follow.
  */
 export function cutPage<T extends { id: string }>(
   rows: readonly T[],

@@ -1,4 +1,4 @@
-/** One limit as it stands after a call. */
+/** One limit after a call. */
 export type LimitState = {
   name: string
   /** Tokens allowed in a window. */
@@ -11,9 +11,9 @@ export type LimitState = {
 }
 
 /**
- * `RateLimit` and `RateLimit-Policy` as the IETF's draft (draft-ietf-httpapi-ratelimit-headers, 8 and later) has them: a
- * name with its quota `q` and window `w`, and with what remains `r` and the seconds `t` until it is whole again. An integer
- * of structured fields has at most 15 digits: a larger `r` is cut, and a policy with a larger quota left out.
+ * The headers `RateLimit` and `RateLimit-Policy` of the IETF's draft (draft-ietf-httpapi-ratelimit-headers, 8 and later): a
+ * name with quota `q` and window `w`, and with remaining tokens `r` and seconds `t` until the reset. Integers of structured
+ * fields have at most 15 digits: a larger `r` is cut, and a policy with a larger quota is left out.
  */
 export function ratelimitHeaders(
   { name, limit, remaining, resetAtMs, durationMs }: LimitState,
@@ -26,12 +26,12 @@ export function ratelimitHeaders(
   return { ...state, 'RateLimit-Policy': `${label};q=${limit};w=${Math.ceil(durationMs / 1000)}` }
 }
 
-/** Whole seconds, rounded up: who waits so long does not come too early. */
+/** Whole seconds, rounded up so that a client that waits this long is not too early. */
 export const secondsUntil = (atMs: number, nowMs: number) => Math.max(0, Math.ceil((atMs - nowMs) / 1000))
 
 /** @see RFC 9651, 3.3.1. */
 const INTEGER_MAX = 999_999_999_999_999
 
-/** A string of structured fields (RFC 9651) holds printable ASCII only; a name that has more goes without. */
+/** A string of structured fields (RFC 9651), which holds printable ASCII only. Other names are sent as `default`. */
 const quoted = (name: string) =>
   /^[\x20-\x7e]+$/.test(name) ? `"${name.replace(/["\\]/g, '\\$&')}"` : '"default"'

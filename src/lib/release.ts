@@ -1,10 +1,11 @@
 /**
- * Gives memory back at once, instead of with the next collection: half a megabyte that comes with every read of a flood
- * would otherwise come together faster than it is collected. Of small pieces nothing is done; that would cost more than they do.
- * @param bytes Not used any more, and in memory that nothing else uses. It has no bytes afterwards.
+ * Frees a large buffer at once instead of at the next garbage collection: in a flood every read brings half a megabyte, and
+ * they would pile up faster than they are collected. Small buffers are left alone, as freeing them costs more than it
+ * saves.
+ * @param bytes No longer used, and in memory of its own. It is empty afterwards.
  */
 export function release(bytes: Buffer): void {
-  // Asked first: a piece comes with every request, and its `buffer` is made when it is asked for.
+  // Checked first: this runs for every request, and `buffer` creates an object when it is first read.
   if (bytes.length < BYTES_MIN) return
   const { buffer } = bytes
   if (buffer instanceof ArrayBuffer && buffer.byteLength === bytes.length) buffer.transfer(0)

@@ -1,12 +1,12 @@
 /**
- * Keeps what was used lately, up to so many entries, in two generations: when the young one is full it becomes the old one,
- * and what is used of the old one moves on to the young. What is in use is never forgotten because others fill the cache.
+ * A cache of recently used entries in two generations. When the young one is full it becomes the old one; entries used from
+ * the old one move to the young one. So entries in use are not evicted by others that fill the cache.
  */
 export class SmallCache<Key, Value> {
   private young = new Map<Key, Value>()
   private old = new Map<Key, Value>()
 
-  /** @param entriesMax Of both generations together. */
+  /** @param entriesMax Bound of both generations together. */
   constructor(private readonly entriesMax: number) {}
 
   get(key: Key): Value | undefined {

@@ -1,7 +1,7 @@
 /**
- * The parameter `options`, as the server reads it: words separated by blanks, a backslash before a blank that belongs to
- * one. Settings (`-c name=value`, `--name=value`) are told apart, so that they can be sent beside our own. Anything else
- * is meant for a provider's proxy (`endpoint=…`, `project=…`, `reference=…`) and goes there as it is.
+ * Parses the parameter `options` as Postgres does: words separated by blanks, a backslash before a blank inside a word.
+ * Settings (`-c name=value`, `--name=value`) are separated, so that they can be sent with this program's own. The rest is
+ * for a provider's proxy (`endpoint=…`, `project=…`, `reference=…`) and is sent unchanged.
  */
 export function parseOptions(text: string): { settings: Record<string, string>; rest: string | null } {
   const words = [...text.matchAll(/(?:\\.|[^\\\s])+/gs)].map(([word]) => word)

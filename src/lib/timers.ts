@@ -1,12 +1,12 @@
-/** How a thread waits, as a value: the simulation and tests pass timers of their own. */
+/** Timers as a value. The simulation and tests pass their own. */
 export type Timers = {
-  /** Milliseconds since some moment, never running backwards: for durations. */
+  /** Milliseconds since an arbitrary time, never running backwards. For durations. */
   now(): number
-  /** Runs it once, `delayMs` from now. */
+  /** Calls `run` once, `delayMs` from now. */
   after(delayMs: number, run: () => void): Cancel
-  /** Runs it every `periodMs`. */
+  /** Calls `run` every `periodMs`. */
   every(periodMs: number, run: () => void): Cancel
-  /** Runs it in the next turn of the event loop. */
+  /** Calls `run` in the next turn of the event loop. */
   soon(run: () => void): void
 }
 

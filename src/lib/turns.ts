@@ -1,12 +1,9 @@
-/**
- * For work that a caller can make long: gives up the turn of the event loop when it has lasted a while, so that other
- * clients are answered in between.
- */
+/** For work that a caller can make long: yields after a while, so that other clients are answered in between. */
 export class Turns {
   private steps = 0
   private sinceMs = performance.now()
 
-  /** Asked after each step. @returns what to wait for before the next one, null = go on. */
+  /** Called after each step. @returns a promise to wait for, or null = continue at once. */
   next(): Promise<void> | null {
     if (++this.steps % STEPS_PER_LOOK !== 0 || performance.now() - this.sinceMs < TURN_MS) return null
     return new Promise((resolve) =>
@@ -18,6 +15,6 @@ export class Turns {
   }
 }
 
-/** Looking at the clock at each step would cost as much as a short step. */
+/** Reading the clock at each step would cost as much as a short step. */
 const STEPS_PER_LOOK = 8
 const TURN_MS = 2

@@ -1,4 +1,4 @@
 import packageJson from '../../package.json' with { type: 'json' }
 
-/** Of this program, as in package.json: `0.1.0`. */
+/** Version of this program, from package.json: `0.1.0`. */
 export const VERSION: string = packageJson.version

@@ -1,10 +1,10 @@
 /**
- * A pattern taken apart: `*` stands for any run of characters, also none; everything else is literal and case-sensitive.
- * A text matches when it begins with `prefix`, ends with `suffix`, and has the pieces in this order between them.
+ * A compiled pattern: `*` matches any run of characters, also an empty one; other characters match themselves, by case. A
+ * text matches when it begins with `prefix`, ends with `suffix`, and contains the pieces in this order in between.
  */
 export type Wildcard = { prefix: string; suffix: string; pieces: readonly Piece[] }
 
-/** Text between two stars, with how far a search for it can go on where it breaks off (Knuth, Morris, Pratt). */
+/** Text between two stars, with the Knuth-Morris-Pratt table: where to continue after a mismatch. */
 type Piece = { text: string; fallbacks: Uint16Array }
 
 /** @param pattern With at least one `*`; at most 65 536 characters. */
@@ -14,7 +14,7 @@ export function compileWildcard(pattern: string): Wildcard {
   return { prefix, suffix, pieces: rest.filter((text) => text !== '').map(compilePiece) }
 }
 
-/** Linear in the text and the pattern, whatever they are: each piece is looked for once, from where the one before ended. */
+/** Takes linear time in text and pattern: each piece is searched once, from the end of the one before. */
 export function matchesWildcard({ prefix, suffix, pieces }: Wildcard, text: string): boolean {
   const until = text.length - suffix.length
   if (prefix.length > until || !text.startsWith(prefix) || !text.endsWith(suffix)) return false
@@ -26,7 +26,7 @@ export function matchesWildcard({ prefix, suffix, pieces }: Wildcard, text: stri
   return true
 }
 
-/** @returns where the first occurrence of a piece within a part of the text ends, or -1. */
+/** @returns the end of a piece's first occurrence within a part of the text, or -1. */
 function endOf({ text: piece, fallbacks }: Piece, text: string, from: number, until: number): number {
   let matched = 0
   for (let at = from; at < until; at++) {
@@ -38,7 +38,7 @@ function endOf({ text: piece, fallbacks }: Piece, text: string, from: number, un
   return -1
 }
 
-/** For each beginning of the piece: how much of its end is a beginning again. */
+/** For each prefix of the piece: the length of its longest suffix that is also a prefix. */
 function compilePiece(text: string): Piece {
   const fallbacks = new Uint16Array(text.length)
   let matched = 0

@@ -4,19 +4,19 @@ import { DURATION_MS_MAX, TIME_MS_MAX } from './bounds.ts'
  * Durations and times as people write them. Both also take a plain number of milliseconds, as programs do.
  */
 
-/** What a duration looks like, for help and errors. */
+/** Forms of a duration, for help and errors. */
 export const DURATION_EXAMPLES = '30s, 15m, 12h, 30d, 1w, 1h30m, or a number of milliseconds'
-/** What a time looks like, for help and errors. */
+/** Forms of a time, for help and errors. */
 export const TIME_EXAMPLES = '2026-12-31, 2026-12-31T12:00Z, 30d, or Unix milliseconds'
 
-/** Milliseconds in one of each unit, from the longest on. */
+/** Milliseconds of each unit, from the longest to the shortest. */
 const UNITS = { w: 604_800_000, d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000, ms: 1 } as const
-const UNIT_NAMES = Object.keys(UNITS) as (keyof typeof UNITS)[] // its own keys
+const UNIT_NAMES = Object.keys(UNITS) as (keyof typeof UNITS)[] // the names of the object
 
 /** Every unit at most once, from the longest to the shortest: `1w2d`, `1h30m`. */
 const DURATION = new RegExp(`^${UNIT_NAMES.map((unit) => `(?:(\\d+)${unit})?`).join('')}$`)
 
-/** @returns milliseconds; null when the text is no duration, or one that is longer than a hundred years. */
+/** @returns milliseconds; null when the text is not a duration, or longer than a hundred years. */
 export function parseDuration(text: string): number | null {
   if (/^\d+$/.test(text)) return within(Number(text), DURATION_MS_MAX)
   const counts = text === '' ? null : DURATION.exec(text)
@@ -25,7 +25,7 @@ export function parseDuration(text: string): number | null {
   return within(sum, DURATION_MS_MAX)
 }
 
-/** The shortest text that {@link parseDuration} reads as the same. */
+/** The shortest text that {@link parseDuration} reads as this duration. */
 export function durationText(ms: number): string {
   let rest = ms
   const parts = UNIT_NAMES.flatMap((unit) => {
@@ -36,13 +36,13 @@ export function durationText(ms: number): string {
   return parts.length === 0 ? '0s' : parts.join('')
 }
 
-/** A date, or a date and a time of day; without a zone it is UTC. */
+/** A date, or a date and a time of day; UTC without a zone. */
 const ISO =
   /^(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,3}))?)?(?:(Z)|([+-])(\d{2}):?(\d{2}))?)?$/i
 
 /**
- * @param options.durationsGo Which way from `now` a duration is counted: `30d` until a key ends, or since an event.
- * @returns Unix milliseconds; null when the text is no time.
+ * @param options.durationsGo Direction of a duration from `now`: `forward` for the end of a key, `back` for past events.
+ * @returns Unix ms; null when the text is not a time.
  */
 export function parseTime(
   text: string,
@@ -54,14 +54,14 @@ export function parseTime(
   return parseDate(text)
 }
 
-/** @returns Unix milliseconds of a date, or of a date and a time of day; null when the text is neither. */
+/** @returns Unix ms of a date, or of a date and a time of day; null for other texts. */
 export function parseDate(text: string): number | null {
   const found = ISO.exec(text)
   if (found === null) return null
   const [, date = '', hour = '0', minute = '0', second = '0', fraction = '', , sign, zoneHour, zoneMinute] =
     found
   const midnight = Date.parse(`${date}T00:00:00.000Z`)
-  // The 31st of a shorter month is no day, though the runtime makes one of it.
+  // The runtime turns the 31st of a shorter month into another day. Refuse it.
   if (Number.isNaN(midnight) || new Date(midnight).toISOString().slice(0, 10) !== date) return null
   const zone = [Number(zoneHour ?? 0), Number(zoneMinute ?? 0)] as const
   if (Number(hour) > 23 || [minute, second].some((part) => Number(part) > 59)) return null

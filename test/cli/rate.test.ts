@@ -22,7 +22,7 @@ test.each([
   '10/month',
   '10 / 1m',
   '9007199254740993/1m',
-])('%p is no rate', (text) => {
+])('%p is not a rate', (text) => {
   expect(parseRate(text)).toBe(null)
 })
 

@@ -78,7 +78,7 @@ describe('a time', () => {
     '-1',
     '1e12',
     '+30d',
-  ])('%p is none', (text) => {
+  ])('%p is not one', (text) => {
     expect(until(text)).toBe(null)
   })
 

@@ -124,7 +124,7 @@ test('the first round begins at start, and a stop ends it', async () => {
 test.each([
   ['keys.updateRemaining', { op: 'set', value: 10 }],
   ['keys.updateKey', { remaining: 10 }],
-])('a key that is counted again by %s is refilled from its next due day on', async (method, counted) => {
+])('a key that gets credits again by %s is refilled from its next due day on', async (method, counted) => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const refill = { interval: 'daily', amount: 100 }

@@ -309,7 +309,7 @@ describe('roles and permissions', () => {
   test.each([
     ['roles', 'role'],
     ['permissions', 'permission'],
-  ])('%s: each right is enough for what it is for', async (field, noun) => {
+  ])('%s: each change needs its own right and no other', async (field, noun) => {
     const { shown, workspace, apiId, keyId } = await prepare()
     const send = async (names: string[], ...rights: string[]) => {
       const rootKey = await workspace.rootKeyWith(`api.${apiId}.update_key`, ...rights)

@@ -53,7 +53,7 @@ test.each([
   [5, 'increment', MOST - 4],
   [MOST, 'increment', 1],
   [5, 'decrement', -MOST],
-])('%d uses, %s %d: more than can be counted is a 400 and changes nothing', async (before, op, value) => {
+])('%d credits, %s %d: a result beyond the bound is a 400 and changes nothing', async (before, op, value) => {
   const { change, refused } = await prepare(before)
   expect(await refused(op, value)).toEqual({
     status: 400,

@@ -134,7 +134,7 @@ describe('ratelimits.setOverride', () => {
     '*',
     'x'.repeat(1024),
     Array.from({ length: 1024 }, (_, i) => String.fromCharCode(0x4e00 + i)).join(''),
-  ])('what can be limited can be overridden: %p', async (identifier) => {
+  ])('an identifier that can be limited can have an override: %p', async (identifier) => {
     const { set, get, post, list, limitFor, namespaceId } = await start()
     const id = await set(identifier, 20)
     expect(await set(identifier, 21)).toBe(id)

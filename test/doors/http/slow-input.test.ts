@@ -49,7 +49,7 @@ test.each([
   ['apis.listKeys', `apiId=a&limit=${'1'.repeat(15_000)}x`, 400],
   ['auth.forward', `ratelimit=a${encodeURIComponent(',cost='.repeat(1_400))},x`, 400],
   ['auth.forward', `permissions=${'('.repeat(15_000)}`, 400],
-])('%s with a long query is refused in no time (%#)', async (method, query, status) => {
+])('%s with a long query is refused without delay (%#)', async (method, query, status) => {
   const taken = await cpuMsOf(() => fetch(`${server.url}/v1/${method}?${query}`))
   expect(taken.status).toBe(status)
   expect(taken.ms).toBeLessThan(100) // one took 960

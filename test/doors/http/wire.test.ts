@@ -390,7 +390,7 @@ describe('paths', () => {
     'a_b.example.',
     'x.y:',
     '%2Frun%2Fa.sock',
-  ])('with Host %s every path is what it is', async (host) => {
+  ])('with Host %s every path is read unchanged', async (host) => {
     const [liveness, metrics, unknown] = await answersTo(
       get('/v1/liveness', host) + get('/metrics', host) + get('/v1/metrics', host),
       3,
