@@ -67,7 +67,7 @@ test('a larger remainder is cut to 15 digits, and a policy with a larger quota i
 })
 
 /** A header is a line of ASCII: a name from outside must neither break it nor be told wrongly. */
-test('names are quoted, and names that no header can hold are left out', () => {
+test('names are quoted, and a name that no header can hold is sent as "default"', () => {
   const state = { limit: 1, remaining: 1, resetAtMs: 1500, durationMs: 1500 }
   const policyOf = (name: string) => ratelimitHeaders({ ...state, name }, 0)['RateLimit-Policy']
   expect(policyOf('a "b" \\ c')).toBe('"a \\"b\\" \\\\ c";q=1;w=2')
