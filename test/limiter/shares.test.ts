@@ -1,5 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { NearLimit } from '../../src/limiter/table/near-limit.ts'
+import { CellBatch, HASH_SPACE } from '../../src/limiter/table/cell-batch.ts'
+import { ENTRY_BYTES, OverflowSnapshots } from '../../src/limiter/table/overflow-snapshots.ts'
 import { WindowTable } from '../../src/limiter/table/window-table.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { takeFrom } from './support.ts'
@@ -50,9 +51,9 @@ describe('while a workspace floods the memory', () => {
     const { table, take, flood } = prepare()
     for (let i = 0; i < 500; i++) take(FLOODER, `customer ${i}`, 3)
     flood(FLOODER, 50_000)
-    table.nearLimit.take(NOW)
+    table.snapshots.clear()
     for (let i = 0; i < 5_000; i++) take(NEIGHBOUR, `user ${i}`)
-    expect(table.nearLimit.count).toBeGreaterThan(1_000)
+    expect(table.snapshots.count).toBeGreaterThan(1_000)
     for (let i = 0; i < 500; i++) {
       expect(take(FLOODER, `customer ${i}`, 3).used).toBeGreaterThanOrEqual(2)
       take(FLOODER, `customer ${i}`, 3)
@@ -85,31 +86,42 @@ describe('while a workspace floods the memory', () => {
     setTime(NOW + 2 * YEAR_MS)
     for (let i = 0; i < 5_000; i++)
       expect(take(NEIGHBOUR, `user ${i}`)).toMatchObject({ passed: true, used: 1 })
-    table.collectChanges(0, Number.MAX_SAFE_INTEGER, {
-      ...table.nearLimit.take(NOW),
-      hasRoom: () => true,
-      add: () => {},
-    })
+    const changed = new CellBatch(50_000)
+    for (let from = 0; from !== -1; ) from = table.collectChanges(from, 1_000, changed)
     expect([table.owners.cells[FLOODER], table.owners.cells[NEIGHBOUR]]).toEqual([0, table.live])
+    expect(new Set(changed.owners.subarray(0, changed.count))).toEqual(new Set([NEIGHBOUR]))
   })
 })
 
-describe('of the counters that a restart must not forget', () => {
-  const fill = (list: NearLimit, owner: number, count: number) => {
-    const before = list.count
-    for (let i = 0; i < count; i++) list.keep(owner, i, i, i, NOW, 1, owner)
-    return list.count - before
+describe('of the overflowed counters that a restart must not forget', () => {
+  const END = NOW + 1_000
+  const fill = (list: OverflowSnapshots, owner: number, count: number) => {
+    for (let i = 0; i < count; i++) list.record(owner, Math.imul(i, 0x9e3779b1), i, i, END, 1, owner, NOW)
+  }
+  /** How many each owner has. */
+  const shares = (list: OverflowSnapshots) => {
+    const unchanged = new CellBatch(10_000)
+    const changed = new CellBatch(10_000)
+    list.collect(0, 10_000, NOW, changed, { from: 0, until: HASH_SPACE, unchanged })
+    const owners = [
+      ...changed.owners.subarray(0, changed.count),
+      ...unchanged.owners.subarray(0, unchanged.count),
+    ]
+    return [FLOODER, NEIGHBOUR, THIRD].map((owner) => owners.filter((other) => other === owner).length)
   }
 
-  test('one owner alone has four fifths, and each after it still finds room', () => {
-    const list = new NearLimit(1_000)
-    expect(fill(list, FLOODER, 5_000)).toBe(800)
-    expect(fill(list, NEIGHBOUR, 100)).toBe(100)
-    expect(fill(list, THIRD, 5_000)).toBe(80)
-    // What is written makes room, and what could not be written comes back to its owners.
-    const unwritten = list.take(0)
-    expect(fill(list, NEIGHBOUR, 50)).toBe(50)
-    list.putBack(unwritten)
-    expect(list.count).toBeGreaterThan(900)
+  /** They are kept until their windows end, which may be in a year. */
+  test('one owner alone has all places, and each after it still gets its share', () => {
+    const list = new OverflowSnapshots(1_600 * ENTRY_BYTES)
+    fill(list, FLOODER, 20_000)
+    expect(list.count).toBe(1_600)
+    fill(list, NEIGHBOUR, 100)
+    expect(shares(list)).toEqual([1_500, 100, 0])
+    fill(list, THIRD, 20_000)
+    const [flooder = 0, neighbour, third = 0] = shares(list)
+    expect([neighbour, flooder + third]).toEqual([100, 1_500])
+    expect(Math.abs(flooder - third)).toBeLessThan(50)
+    fill(list, FLOODER, 20_000) // takes nothing back
+    expect(shares(list)).toEqual([flooder, 100, third])
   })
 })

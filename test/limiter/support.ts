@@ -27,20 +27,29 @@ export function wordsOf(counter: string): [number, number, number, number] {
 export async function storedOf(
   sql: AnySql,
   nodeId: string,
+  { endsAfterMs = 0 } = {},
 ): Promise<{ windows: number; used: number; copies: number }> {
+  const windows = [...(await windowsOf(sql, nodeId)).values()].filter(({ endMs }) => endMs > endsAfterMs)
+  const sum = (of: (window: StoredWindow) => number) =>
+    windows.reduce((total, window) => total + of(window), 0)
+  return { windows: windows.length, used: sum(({ used }) => used), copies: sum(({ copies }) => copies) }
+}
+
+type StoredWindow = { endMs: number; used: number; copies: number }
+
+/** The same, by the words of a counter's name. */
+export async function windowsOf(sql: AnySql, nodeId: string): Promise<Map<string, StoredWindow>> {
   const rows = await sql<{ cells: Uint8Array }[]>`
     select cells from ratelimit_segments where node_id = ${nodeId}`
-  const latest = new Map<string, { endMs: number; used: number }>()
-  let copies = 0
+  const latest = new Map<string, StoredWindow>()
   for (const { cells } of rows)
     unpackSegment(cells, (h0, h1, h2, h3, endMs, used) => {
-      copies++
       const name = [h0, h1, h2, h3].join()
-      const known = latest.get(name)
-      if (known === undefined || endMs > known.endMs || (endMs === known.endMs && used > known.used))
-        latest.set(name, { endMs, used })
+      const known = latest.get(name) ?? { endMs: 0, used: 0, copies: 0 }
+      const isLater = endMs > known.endMs || (endMs === known.endMs && used > known.used)
+      latest.set(name, { ...(isLater ? { endMs, used } : known), copies: known.copies + 1 })
     })
-  return { windows: latest.size, used: [...latest.values()].reduce((sum, { used }) => sum + used, 0), copies }
+  return latest
 }
 
 /** What overflow sketches have in common; `name` is what they know of a counter. */

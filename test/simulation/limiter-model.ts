@@ -9,7 +9,12 @@ export type ModelCell = {
   /** Counted by this node, and read as counted by others. */
   own: number
   others: number
+  /** End of the window, as answered, when a charge last brought it to half of its limit or beyond. */
+  nearLimitUntilMs: number
 }
+
+/** What a restart must not forget. */
+export type ToStore = { cell: ModelCell; endMs: number; own: number }
 
 /**
  * What one life of a shard must answer: the rules of a fixed window, written down once more in the plainest way. It is fed
@@ -49,6 +54,7 @@ export class ShardModel {
       endMs: Math.max(...copies.map((copy) => copy.endMs)),
       own: 0,
       others: 0,
+      nearLimitUntilMs: 0,
     }
     for (const copy of copies) {
       if (copy.endMs < model.endMs) continue
@@ -56,6 +62,15 @@ export class ShardModel {
       else model.others += copy.used
     }
     this.cells.set(name, model)
+  }
+
+  /** Where there may be more counters than cells: only those near their limit. */
+  toStore(): ToStore[] {
+    const cells = [...this.cells.values()].filter(({ own }) => own > 0)
+    if (this.options.isExact) return cells.map((cell) => ({ cell, endMs: cell.endMs, own: cell.own }))
+    return cells
+      .filter(({ nearLimitUntilMs }) => nearLimitUntilMs > 0)
+      .map((cell) => ({ cell, endMs: cell.nearLimitUntilMs, own: cell.own }))
   }
 
   /** Time goes on, without a call. */
@@ -95,7 +110,7 @@ export class ShardModel {
     const name = nameOf(h0, h1)
     let cell = this.cells.get(name)
     if (cell === undefined) {
-      cell = { words: [h0, h1, number(2), number(3)], endMs, own: 0, others: 0 }
+      cell = { words: [h0, h1, number(2), number(3)], endMs, own: 0, others: 0, nearLimitUntilMs: 0 }
       this.cells.set(name, cell)
     }
     // The end of a window that is still open stays, also when the clock was set back; what is over begins anew.
@@ -103,6 +118,7 @@ export class ShardModel {
       cell.endMs = endMs
       cell.own = 0
       cell.others = 0
+      cell.nearLimitUntilMs = 0
     }
     const used = cell.own + cell.others
     const passes = used + cost <= limit
@@ -118,6 +134,7 @@ export class ShardModel {
     } else if (passed ? !passes || answeredUsed < used + cost : answeredUsed < used && cost > 0)
       return `at ${this.nowMs}, at least ${used} of ${limit} used, ${cost} wanted: got ${verdict(passed, answeredUsed, resetAtMs)}`
     if (passed) cell.own += cost
+    if (passed && cost > 0) cell.nearLimitUntilMs = 2 * answeredUsed >= limit ? (resetAtMs ?? 0) : 0
     return null
   }
 }

@@ -1,3 +1,4 @@
+import { OverflowSnapshots } from '../../src/limiter/table/overflow-snapshots.ts'
 import { WindowTable } from '../../src/limiter/table/window-table.ts'
 import { Shard } from '../../src/limiter/threads/shard.ts'
 import { Changes } from '../../src/records/changes.ts'
@@ -30,6 +31,15 @@ export const PLANTS: Record<string, { what: string; plant(): void }> = {
       const { collectChanges } = WindowTable.prototype
       WindowTable.prototype.collectChanges = function (from, pagesMax, changed) {
         return collectChanges.call(this, from, pagesMax, changed)
+      }
+    },
+  },
+  'overflow-forgets': {
+    what: 'a counter near its limit is written once, and not in the generations that follow',
+    plant() {
+      const { collect } = OverflowSnapshots.prototype
+      OverflowSnapshots.prototype.collect = function (from, bucketsMax, nowMs, changed, rewrite) {
+        return collect.call(this, from, bucketsMax, nowMs, changed, { ...rewrite, until: rewrite.from })
       }
     },
   },

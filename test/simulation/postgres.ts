@@ -2,17 +2,34 @@ import type { Spill, Spills, UnreadSpill } from '../../src/data-dir/spill.ts'
 import type { AnySql, Sql, Transaction } from '../../src/db/connect.ts'
 import { QueryGivenUp } from '../../src/db/guarded-pool.ts'
 import { CELL_BYTES, SEGMENT_FORMAT, type Segment, unpackSegment } from '../../src/limiter/flush/segment.ts'
-import type { HashRange, StoredNode, WindowRows, WindowStore } from '../../src/limiter/flush/store.ts'
+import type { HashRange, StoredNode, WindowStore } from '../../src/limiter/flush/store.ts'
 import type { SpentRow } from '../../src/verify/store.ts'
 import type { Thread, World } from './world.ts'
 
-/** What a row or a segment says of a window. */
+/** What a segment says of a window. */
 export type WindowCopy = { nodeId: string; cell: string; endMs: number; used: number; owner: number }
-type StoredSegment = { nodeId: string; pass: number; segment: Segment; copies: WindowCopy[] }
+type StoredSegment = { nodeId: string; generation: number; segment: Segment; copies: WindowCopy[] }
 
-/** The name of a cell as that of its row. */
+/** The name of a cell, as text. */
 export const cellNameOf = (words: readonly number[]): string =>
   words.map((word) => (word >>> 0).toString(16).padStart(8, '0')).join('')
+
+export function copiesOf(nodeId: string, { cells }: Segment): WindowCopy[] {
+  const copies: WindowCopy[] = []
+  unpackSegment(Buffer.from(cells, 'hex'), (h0, h1, h2, h3, endMs, used, owner) =>
+    copies.push({ nodeId, cell: cellNameOf([h0, h1, h2, h3]), endMs, used, owner }),
+  )
+  return copies
+}
+
+/** What a start would take them for: the newest end, and of that the highest count. */
+export function latestOf(copies: readonly WindowCopy[]): WindowCopy | undefined {
+  let latest = copies[0]
+  for (const copy of copies)
+    if (latest === undefined || copy.endMs > latest.endMs) latest = copy
+    else if (copy.endMs === latest.endMs && copy.used > latest.used) latest = copy
+  return latest
+}
 
 /**
  * A Postgres in memory: what our statements mean, and every way in which one can go wrong. It stands where the driver
@@ -24,7 +41,6 @@ export class Postgres {
   healthySinceMs = Number.NEGATIVE_INFINITY
   /** The same, for answering at once. */
   quickSinceMs = Number.NEGATIVE_INFINITY
-  readonly windows = new Map<string, Map<string, { endMs: number; used: number; owner: number }>>()
   readonly segments = new Map<number, StoredSegment>()
   private lastSegment = 0
   readonly keys = new Map<string, KeyRow>()
@@ -134,38 +150,26 @@ export class Postgres {
     const run = <T>(name: string, execute: () => T): Promise<T> =>
       Promise.race([this.run(thread, WINDOWS_TIMEOUT_MS, name, execute), breakOff.promise])
     breakOff.promise.catch(() => {})
-    const deleteEnded = (beforeMs: number, rowsMax: number) => {
-      const rows = this.deleteWindows(beforeMs, rowsMax)
-      const segments = this.deleteSegments(rowsMax, ({ segment }) => segment.endsAt < beforeMs)
-      return rows < rowsMax && segments < rowsMax
-    }
+    const deleteEnded = (beforeMs: number, rowsMax: number) =>
+      this.deleteSegments(rowsMax, ({ segment }) => segment.endsAt < beforeMs) < rowsMax
     return {
       connections: 1,
-      writeSegment: (nodeId, pass, segment) =>
+      writeSegment: (nodeId, generation, segment) =>
         run('segment', () => {
-          const copies: WindowCopy[] = []
-          unpackSegment(Buffer.from(segment.cells, 'hex'), (h0, h1, h2, h3, endMs, used, owner) =>
-            copies.push({ nodeId, cell: cellNameOf([h0, h1, h2, h3]), endMs, used, owner }),
-          )
-          this.segments.set(++this.lastSegment, { nodeId, pass, segment, copies })
+          const copies = copiesOf(nodeId, segment)
+          this.segments.set(++this.lastSegment, { nodeId, generation, segment, copies })
         }),
-      deleteSuperseded: ({ nodeId, hashes, pass, rowsMax }) =>
+      deleteSuperseded: ({ nodeId, hashes, generation, rowsMax }) =>
         run('supersede', () => {
           const isSuperseded = (stored: StoredSegment) =>
             stored.nodeId === nodeId &&
-            stored.pass < pass &&
+            stored.generation < generation &&
             stored.segment.firstHash >= hashes.first &&
             stored.segment.lastHash <= hashes.last
           return this.deleteSegments(rowsMax, isSuperseded) < rowsMax
         }),
-      write: (nodeId, rows) => run('windows', () => this.writeWindows(nodeId, rows)),
       list: (hashes, nowMs) => run('list', () => this.nodesOf(hashes, nowMs)),
-      readRows: (hashes, nodeId, nowMs) =>
-        run('restore', () => {
-          const copies = this.openWindows(hashes, nowMs).filter((copy) => copy.nodeId === nodeId)
-          this.onWindowsRead(reader, copies)
-          return copies.map(({ cell, endMs, used, owner }) => ({ cell, ends_at: endMs, used, owner }))
-        }),
+      readRows: async () => [], // of releases before
       readSegments: (ids) =>
         run('restore segments', () => {
           const stored = ids.flatMap((id) => this.segments.get(id) ?? [])
@@ -186,17 +190,11 @@ export class Postgres {
   }
 
   /** What a start would take it for. */
-  windowOf(cell: string, nodeId: string): { endMs: number; used: number } | undefined {
-    let latest = this.windows.get(cell)?.get(nodeId)
-    for (const stored of this.segments.values()) {
-      if (stored.nodeId !== nodeId) continue
-      for (const copy of stored.copies) {
-        if (copy.cell !== cell) continue
-        if (latest === undefined || copy.endMs > latest.endMs) latest = copy
-        else if (copy.endMs === latest.endMs && copy.used > latest.used) latest = copy
-      }
-    }
-    return latest
+  windowOf(cell: string, nodeId: string): WindowCopy | undefined {
+    const copies: WindowCopy[] = []
+    for (const stored of this.segments.values())
+      if (stored.nodeId === nodeId) copies.push(...stored.copies.filter((copy) => copy.cell === cell))
+    return latestOf(copies)
   }
 
   private nodesOf(hashes: HashRange, nowMs: number): StoredNode[] {
@@ -206,10 +204,9 @@ export class Postgres {
       nodes.set(nodeId, node)
       return node
     }
-    for (const { nodeId } of this.openWindows(hashes, nowMs)) nodeOf(nodeId).rows++
-    for (const [id, { nodeId, pass, segment, copies }] of this.segments)
+    for (const [id, { nodeId, generation, segment, copies }] of this.segments)
       if (segment.endsAt > nowMs && segment.firstHash <= hashes.last && segment.lastHash >= hashes.first)
-        nodeOf(nodeId).segments.push({ id, pass, bytes: CELL_BYTES * copies.length })
+        nodeOf(nodeId).segments.push({ id, generation, bytes: CELL_BYTES * copies.length })
     return [...nodes.values()]
   }
 
@@ -220,51 +217,6 @@ export class Postgres {
       this.segments.delete(id)
       deleted++
     }
-    return deleted
-  }
-
-  private writeWindows(nodeId: string, rows: WindowRows): void {
-    const cells = rows.cells.match(/.{32}/g) ?? []
-    if (new Set(cells).size < cells.length) throw new Error('a statement cannot write a row twice')
-    for (const [i, endMs] of rows.ends.entries()) {
-      const cell = rows.cells.slice(32 * i, 32 * i + 32)
-      const used = rows.used[i] as number // as long as ends
-      const owner = rows.owners[i] as number // as long as ends
-      let byNode = this.windows.get(cell)
-      if (byNode === undefined) {
-        byNode = new Map()
-        this.windows.set(cell, byNode)
-      }
-      const row = byNode.get(nodeId)
-      if (row === undefined) byNode.set(nodeId, { endMs, used, owner })
-      else if (endMs > row.endMs || (endMs === row.endMs && used > row.used)) {
-        row.endMs = endMs
-        row.used = used
-        row.owner = owner
-      }
-    }
-  }
-
-  private openWindows({ first, last }: HashRange, nowMs: number): WindowCopy[] {
-    const open: WindowCopy[] = []
-    for (const [cell, byNode] of this.windows) {
-      const hash = Number.parseInt(cell.slice(0, 8), 16)
-      if (hash < first || hash > last) continue
-      for (const [nodeId, { endMs, used, owner }] of byNode)
-        if (endMs > nowMs) open.push({ nodeId, cell, endMs, used, owner })
-    }
-    return open
-  }
-
-  private deleteWindows(beforeMs: number, rowsMax: number): number {
-    let deleted = 0
-    for (const [cell, byNode] of this.windows)
-      for (const [node, { endMs }] of byNode) {
-        if (endMs >= beforeMs || deleted === rowsMax) continue
-        byNode.delete(node)
-        if (byNode.size === 0) this.windows.delete(cell)
-        deleted++
-      }
     return deleted
   }
 

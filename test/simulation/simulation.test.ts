@@ -36,6 +36,7 @@ const PLANTS: Plant[] = [
 const PLANTS_OF_THE_NIGHT: Plant[] = [
   ['flush-forgets', '1', /stopped cleanly: .* used until|the database has/],
   ['rewrite-skips', '1', /the database has|has stopped cleanly/],
+  ['overflow-forgets', '850', /the database has|has stopped cleanly/],
   ['restore-doubles', '1', /expected .* used until .*, got/],
   ['failed-goes-on', '60', /more than its limit|answers that nobody asked for|expected .* used until/],
   ['refusal-charges', '1', /expected .* used until .*, got/],

@@ -1,7 +1,7 @@
 import { COUNT_MAX } from '../../lib/bounds.ts'
-import { CellBatch } from './cell-batch.ts'
-import { NearLimit } from './near-limit.ts'
+import { CellBatch, type CompactionRange, HASH_SPACE } from './cell-batch.ts'
 import { Overflow } from './overflow.ts'
+import { ENTRY_BYTES, OverflowSnapshots } from './overflow-snapshots.ts'
 import { OWNERS, OwnerShares, UNKNOWN_OWNER } from './owners.ts'
 
 /**
@@ -33,7 +33,7 @@ export class WindowTable {
   readonly sketch: Overflow
   readonly owners = new OwnerShares()
   /** Counters of the sketch that a charge brought to half of their limit or beyond, or that gave up their cell. */
-  readonly nearLimit = new NearLimit(NEAR_LIMIT_MAX)
+  readonly snapshots: OverflowSnapshots
   /** How many shards there are: every `h0` here lies in one of so many equal ranges. */
   private readonly shards: number
   /** The sketch holds counts of other nodes. */
@@ -63,7 +63,9 @@ export class WindowTable {
     const budget = Math.min(Math.max(options.memoryBytes, MEMORY_BYTES_MIN), MEMORY_BYTES_MAX)
     this.nowMs = options.nowMs
     this.sketch = new Overflow(budget * SKETCH_SHARE)
-    this.pagesMax = Math.floor((budget - this.sketch.bytes) / PAGE_BYTES_ALL)
+    const snapshotBytes = budget * SNAPSHOT_SHARE
+    this.snapshots = new OverflowSnapshots(Math.max(snapshotBytes, SNAPSHOTS_MIN * ENTRY_BYTES))
+    this.pagesMax = Math.floor((budget - this.sketch.bytes - snapshotBytes) / PAGE_BYTES_ALL)
     this.depthMax = Math.floor(Math.log2(this.pagesMax)) + 3
     this.words = new Int32Array(this.pagesMax * PAGE_WORDS)
     this.counts = new Float64Array(this.words.buffer)
@@ -195,7 +197,7 @@ export class WindowTable {
     const at = this.makeCell(h0, h1, h2, h3, endMs, owner)
     if (at < 0) {
       this.raise(owner, h1, h2, h3, endMs, this.used)
-      if (2 * this.used >= limit) this.nearLimit.keep(h0, h1, h2, h3, endMs, this.used, owner)
+      if (2 * this.used >= limit) this.snapshots.record(h0, h1, h2, h3, endMs, this.used, owner, this.nowMs)
     } else {
       this.counts[(at >> 1) + 3] = this.used
       this.changed(at)
@@ -230,10 +232,10 @@ export class WindowTable {
       const known = this.sketch.isActive ? this.sketch.estimate(owner, h1, h2, h3, endMs) : 0
       at = this.makeCell(h0, h1, h2, h3, endMs, owner)
       if (at < 0) {
-        // Counts of other nodes are added up. Once the sketch holds any, every copy of this node has to be added too.
-        const total = this.sketchKnowsOthers ? Math.min(known + used, COUNT_MAX) : Math.max(known, used)
-        this.raise(owner, h1, h2, h3, endMs, total)
-        this.nearLimit.keep(h0, h1, h2, h3, endMs, used, owner)
+        const added = this.snapshots.record(h0, h1, h2, h3, endMs, used, owner, this.nowMs)
+        // Counts of other nodes are added up. Once the sketch holds any, what a copy adds to this node's has to be added too.
+        const total = this.sketchKnowsOthers ? Math.min(known + added, COUNT_MAX) : Math.max(known, used)
+        if (added > 0) this.raise(owner, h1, h2, h3, endMs, total)
         return
       }
       this.setOthers(at, known)
@@ -258,16 +260,16 @@ export class WindowTable {
       }
     }
     this.sketchKnowsOthers = this.sketch.isActive
-    this.nearLimit.take(Number.POSITIVE_INFINITY) // theirs to write
+    this.snapshots.clear() // theirs to write
   }
 
   /**
-   * One slice of a walk over all pages in hash order: frees ended windows and copies out the cells that changed since the
-   * last walk. These count as written from then on. A page that splits keeps its place in the order, so a walk misses no
-   * cell and copies none twice.
-   * @param from 0, or what the slice before returned. @param pagesMax At least 1.
+   * One slice of a walk over all pages in hash order, then over the snapshots: frees ended windows and copies out the cells
+   * that changed since the last walk. These count as written from then on. A page that splits keeps its place in the order,
+   * so a walk misses no cell and copies none twice.
+   * @param from 0, or what the slice before returned. @param pagesMax At least 1; or so many buckets of snapshots.
    * @param rewrite Where unchanged cells are copied out too.
-   * @returns where the next slice begins, or -1 after the last page.
+   * @returns where the next slice begins, or -1 at the end.
    */
   collectChanges(
     from: number,
@@ -275,6 +277,10 @@ export class WindowTable {
     changed: CellBatch,
     rewrite: CompactionRange = NO_REWRITE,
   ): number {
+    if (from >= HASH_SPACE) {
+      const next = this.snapshots.collect(from - HASH_SPACE, pagesMax, this.nowMs, changed, rewrite)
+      return next === -1 ? -1 : HASH_SPACE + next
+    }
     let place = from
     for (let pages = 0; pages < pagesMax; pages++) {
       const page = this.directory[place >>> (32 - this.depth)] as number // in range
@@ -286,7 +292,7 @@ export class WindowTable {
       }
       if ((this.pageEndsFrom[page] as number) <= this.nowMs) this.rebuild(page, page, 0) // in range
       place += 2 ** (32 - (this.pageDepths[page] as number)) // in range
-      if (place === HASH_SPACE) return -1
+      if (place === HASH_SPACE) return this.snapshots.count === 0 ? -1 : HASH_SPACE
     }
     return place
   }
@@ -302,14 +308,19 @@ export class WindowTable {
       const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = cells.names.subarray(4 * i, 4 * i + 4)
       const at = this.find(h0, h1, h2, h3)
       if (at < 0) {
-        const [endMs = 0, used = 0, owner] = [cells.ends[i], cells.used[i], cells.owners[i]]
+        const [endMs = 0, used = 0, owner = UNKNOWN_OWNER] = [cells.ends[i], cells.used[i], cells.owners[i]]
         // Its cell may have been given to another counter since: then it is written as what has none.
-        if (endMs > this.nowMs) this.nearLimit.keep(h0, h1, h2, h3, endMs, used, owner)
+        if (endMs > this.nowMs) this.snapshots.record(h0, h1, h2, h3, endMs, used, owner, this.nowMs)
         continue
       }
       if (this.endOf(at) !== cells.ends[i]) continue
       this.changed(at)
     }
+  }
+
+  /** Windows that the next walk copies out: changed cells and snapshots. */
+  get unwritten(): number {
+    return this.dirty + this.snapshots.dirty
   }
 
   /** Bytes in use of cells and directory, without the sketch. */
@@ -462,7 +473,7 @@ export class WindowTable {
     const own = this.counts[(at >> 1) + 3] as number // in range
     const used = Math.min(this.usedOf(at), COUNT_MAX)
     if (used > 0) this.raise(owner, h1, h2, h3, endMs, used)
-    if (own > 0) this.nearLimit.keep(h0, h1, h2, h3, endMs, own, owner)
+    if (own > 0) this.snapshots.record(h0, h1, h2, h3, endMs, own, owner, this.nowMs)
     if (((this.words[at + 5] as number) & DIRTY) !== 0) this.dirty-- // in range
     this.live--
     this.owners.lose(owner)
@@ -534,14 +545,6 @@ export class WindowTable {
   }
 }
 
-/**
- * A part of a shard's hash range, stretched to 32 bits; `until` is not included. Ranges that follow one another over several
- * walks cover every cell that existed when the first began, even while pages split.
- */
-export type CompactionRange = { from: number; until: number; unchanged: CellBatch }
-
-/** How many places there are: where a walk over all pages ends. */
-export const HASH_SPACE = 2 ** 32
 const NO_REWRITE: CompactionRange = { from: 0, until: 0, unchanged: new CellBatch(0) }
 
 /** The place of a name in its shard's hash range, as 32 bits: shards own equal parts of `h0`, and this stretches one. */
@@ -573,8 +576,10 @@ const PAGE_BYTES = 4 * PAGE_WORDS
 /** With its share of directory (8 entries at the deepest) and of what is kept per page. */
 const PAGE_BYTES_ALL = PAGE_BYTES + 32 + 10
 const DEPTH_AT_START = 2
-const NEAR_LIMIT_MAX = 5_000
-const SKETCH_SHARE = 2 / 3
+const SNAPSHOT_SHARE = 1 / 64
+/** With less memory than this takes, it comes on top. */
+const SNAPSHOTS_MIN = 8_192
+const SKETCH_SHARE = 2 / 3 - SNAPSHOT_SHARE
 const MEMORY_BYTES_MIN = 128 * 1024
 /** More than 4 GiB no array may have. */
 const MEMORY_BYTES_MAX = (4 * 1024 ** 3) / SKETCH_SHARE

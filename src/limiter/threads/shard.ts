@@ -67,7 +67,7 @@ export class Shard implements Handlers<ShardRequests> {
     const first = firstHashOf(setup.index, count)
     const hashes = { first, last: firstHashOf(setup.index + 1, count) - 1 }
     const restoring = new Restoring(table, store, { hashes, nodeId: setup.nodeId, nowMs }, working)
-    const lastPass = await restoring.run()
+    const lastGeneration = await restoring.run()
     if (this.isAbandoned) {
       await store.close() // reading on has opened it again
       throw new Error('the shard was given up while it started')
@@ -79,7 +79,7 @@ export class Shard implements Handlers<ShardRequests> {
       timers,
       nodeId: setup.nodeId,
       hashes,
-      firstPass: lastPass + 1,
+      firstGeneration: lastGeneration + 1,
       everyMs: setup.flushEveryMs,
       deletesEnded: setup.index === 0,
     })
@@ -233,7 +233,7 @@ class Restoring {
     private readonly working: () => void,
   ) {}
 
-  /** @returns the last pass that this node began, 0 where it never did. */
+  /** @returns the last generation that this node began, 0 where it never did. */
   async run(): Promise<number> {
     const { hashes, nodeId, nowMs } = this.which
     const nodes = await this.store.list(hashes, nowMs)
@@ -245,7 +245,7 @@ class Restoring {
     const own = nodes.find((node) => node.nodeId === nodeId)
     if (own === undefined) return 0
     await this.load(own)
-    return own.segments.reduce((last, { pass }) => Math.max(last, pass), 0)
+    return own.segments.reduce((last, { generation }) => Math.max(last, generation), 0)
   }
 
   private async load(node: StoredNode): Promise<void> {
@@ -261,6 +261,7 @@ class Restoring {
     }
   }
 
+  /** Written by releases up to 0.1. To be removed after one release: docs/decisions/0010. */
   private async loadRows({ nodeId, rows }: StoredNode): Promise<void> {
     if (rows === 0) return
     const { hashes, nowMs } = this.which

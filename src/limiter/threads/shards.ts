@@ -4,9 +4,8 @@ import { directLinks, type Link, type LinkEnd, toLink, workerLink } from '../../
 import { ManagedThread } from '../../lib/managed-thread.ts'
 import { systemTimers, type Timers } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
-import { SPILL_KIND, type WindowSpill } from '../flush/flush.ts'
-import { CELL_DIGITS, WindowStore } from '../flush/store.ts'
-import { UNKNOWN_OWNER } from '../table/owners.ts'
+import { replaySpills } from '../flush/spilled-windows.ts'
+import { WindowStore } from '../flush/store.ts'
 import type { RouterEnds, ShardLink, ShardRequests, ShardSetup, ShardStats, ToRouter } from './protocol.ts'
 import { SameThread } from './same-thread.ts'
 import { Shard } from './shard.ts'
@@ -29,7 +28,7 @@ export type ShardPlatform = {
   startThread(): ShardLink
   /** Both ends of a new link. */
   makeLink(): [LinkEnd, LinkEnd]
-  openStore(address: DatabaseAddress): Pick<WindowStore, 'write' | 'close'>
+  openStore(address: DatabaseAddress): Pick<WindowStore, 'writeSegment' | 'list' | 'close'>
   openSpills(dataDir: string, of: DatabaseAddress): Pick<Spills, 'read'>
 }
 
@@ -70,7 +69,7 @@ export async function startShards(
   },
   platform = options.count === 0 ? noThread : threads,
 ): Promise<Shards> {
-  await replaySpills(options, platform)
+  await sendSpilledWindows(options, platform)
   const count = Math.max(1, options.count)
   const shards = Array.from({ length: count }, (_, index) => {
     const setup: ShardSetup = {
@@ -210,80 +209,16 @@ class ShardThread {
   }
 }
 
-/** Sends the windows that earlier stops left in the data dir. Twice is harmless: rows are absolute. */
-async function replaySpills(
+async function sendSpilledWindows(
   options: { dataDir: string; address: DatabaseAddress; now: number },
   platform: ShardPlatform,
 ): Promise<void> {
   const store = platform.openStore(options.address)
   try {
-    for (const { value, done } of platform.openSpills(options.dataDir, options.address).read(SPILL_KIND)) {
-      const spill = checkSpill(value)
-      const open = spill.ends.flatMap((end, i) => (end > options.now ? [i] : []))
-      for (let from = 0; from < open.length; from += REPLAY_ROWS) {
-        const slice = latestOf(spill, open.slice(from, from + REPLAY_ROWS))
-        await store.write(spill.nodeId, {
-          cells: slice.map((i) => cellOf(spill, i)).join(''),
-          ends: slice.map((i) => spill.ends[i] as number), // i indexes ends
-          used: slice.map((i) => spill.used[i] as number), // checked: as long as ends
-          owners: slice.map((i) => spill.owners[i] ?? UNKNOWN_OWNER),
-        })
-      }
-      done()
-      log('info', 'spilled_windows_sent', 'rate limit windows of a spill file are in the database', {
-        windows: open.length,
-      })
-    }
+    await replaySpills(store, platform.openSpills(options.dataDir, options.address), options.now)
   } finally {
     await store.close()
   }
-}
-
-const cellOf = ({ cells }: WindowSpill, i: number): string =>
-  cells.slice(CELL_DIGITS * i, CELL_DIGITS * (i + 1))
-
-/**
- * One place for each cell. A file may have two, of a counter that got a cell of its own after it had been over-counted; a
- * statement cannot write a row twice.
- */
-function latestOf(spill: WindowSpill, places: number[]): number[] {
-  const latest = new Map<string, number>()
-  for (const i of places) {
-    const cell = cellOf(spill, i)
-    const other = latest.get(cell)
-    if (other === undefined || isLater(spill, i, other)) latest.set(cell, i)
-  }
-  return [...latest.values()]
-}
-
-/** Whether what is at `i` replaces what is at `other`, as in the database. */
-function isLater({ ends, used }: WindowSpill, i: number, other: number): boolean {
-  const [end = 0, otherEnd = 0, count = 0, otherCount = 0] = [ends[i], ends[other], used[i], used[other]]
-  return end > otherEnd || (end === otherEnd && count > otherCount)
-}
-
-function checkSpill(value: unknown): WindowSpill {
-  const isNumbers = (list: unknown): list is number[] =>
-    Array.isArray(list) && list.every((item) => typeof item === 'number')
-  if (
-    typeof value === 'object' &&
-    value !== null &&
-    'nodeId' in value &&
-    typeof value.nodeId === 'string' &&
-    'cells' in value &&
-    typeof value.cells === 'string' &&
-    'ends' in value &&
-    isNumbers(value.ends) &&
-    'used' in value &&
-    isNumbers(value.used) &&
-    value.used.length === value.ends.length &&
-    value.cells.length === CELL_DIGITS * value.ends.length
-  ) {
-    // Files of versions up to 0.1 tell no owners.
-    const owners = 'owners' in value && isNumbers(value.owners) ? value.owners : []
-    return { nodeId: value.nodeId, cells: value.cells, ends: value.ends, used: value.used, owners }
-  }
-  throw new Error('a spill file of rate limit windows has an unknown shape')
 }
 
 /** Without a word of how far it is: restoring a million windows takes seconds, and there may be many. */
@@ -292,4 +227,3 @@ const FLUSH_MS = 30_000
 const STATS_MS = 1_000
 const STOP_MS = 8_000
 const RESTART_DELAYS_MS = [0, 1_000]
-const REPLAY_ROWS = 5_000

@@ -13,7 +13,7 @@ import { startShards } from '../../../src/limiter/threads/shards.ts'
 import { openTestSql, type TestSql } from '../../support/database.ts'
 import { randomNumbers } from '../../support/random.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
-import { storedOf, takeFrom, wordsOf } from '../support.ts'
+import { storedOf, takeFrom, windowsOf, wordsOf } from '../support.ts'
 
 setDefaultTimeout(SLOW_MS)
 
@@ -27,7 +27,7 @@ beforeAll(async () => {
 })
 afterAll(() => database[Symbol.asyncDispose]())
 
-test('cells that change and move while a walk is under way are written whole', async () => {
+test('cells that change or move during a flush are written whole', async () => {
   const table = new WindowTable({ memoryBytes: 64 * 2 ** 20, nowMs: NOW })
   const take = (counter: string) =>
     takeFrom(table, { counter, limit: 1_000, durationMs: 3_600_000, cost: 1, atMs: NOW })
@@ -40,7 +40,7 @@ test('cells that change and move while a walk is under way are written whole', a
     timers: {
       ...systemTimers,
       soon: (run) => {
-        // Between the first two slices of a walk come charges of cells it has gathered, and newcomers that split pages.
+        // Between the first two slices come charges of cells that are written, and new counters that split pages.
         if (isBusy && turns++ === 0) {
           for (let i = 0; i < 500; i++) take(`regular ${i}`)
           for (let i = 0; i < 2_000; i++) take(`newcomer ${i}`)
@@ -50,7 +50,7 @@ test('cells that change and move while a walk is under way are written whole', a
     },
     nodeId: NODE,
     hashes: ALL,
-    firstPass: 1,
+    firstGeneration: 1,
     everyMs: 3_600_000,
     deletesEnded: false,
   })
@@ -69,9 +69,9 @@ test('cells that change and move while a walk is under way are written whole', a
   })
 })
 
-/** Segments are only added to: what keeps them from piling up must take away nothing that counts. */
-test('what is stored stays in proportion to the open windows, and is what was counted, after any flush', async () => {
-  const nodeId = 'node_passes'
+/** What keeps segments from piling up must delete no current count. */
+test('after any flush, every count is stored, in a bounded number of copies', async () => {
+  const nodeId = 'node_generations'
   const table = new WindowTable({ memoryBytes: 64 * 2 ** 20, nowMs: NOW })
   const random = randomNumbers(7)
   let failsIn = Number.POSITIVE_INFINITY
@@ -82,11 +82,10 @@ test('what is stored stays in proportion to the open windows, and is what was co
       get connections() {
         return store.connections
       },
-      write: (node, rows) => store.write(node, rows),
-      // One in twenty breaks, before or after it was carried out, so that walks end anywhere.
-      writeSegment: async (node, pass, segment) => {
+      // One in twenty breaks, before or after it was carried out, so that flushes end anywhere.
+      writeSegment: async (node, generation, segment) => {
         if (--failsIn === 0) throw new Error('the connection broke')
-        await store.writeSegment(node, pass, segment)
+        await store.writeSegment(node, generation, segment)
         if (failsIn === 1) throw new Error('the connection broke afterwards')
       },
       deleteSuperseded: (which) => store.deleteSuperseded(which),
@@ -115,7 +114,7 @@ test('what is stored stays in proportion to the open windows, and is what was co
     const stored = await storedOf(database.sql, nodeId)
     const used = [...counted.values()].reduce((sum, each) => sum + each, 0)
     expect(stored).toMatchObject({ windows: counted.size, used })
-    // Copies of one pass and of the next: each writes what changed, and as much again. Failed walks write twice.
+    // Copies of two generations: each flush writes what changed, and as much again. Failed ones write twice.
     expect(stored.copies).toBeLessThan(8 * counted.size)
   }
   expect(flushed).toBeGreaterThan(20)
@@ -123,8 +122,55 @@ test('what is stored stays in proportion to the open windows, and is what was co
   await flusher.stop()
 })
 
+/** A counter without a cell has only its snapshot: it must come into each generation, or a restart forgets it. */
+test('over budget, no counter near its limit is missing or stored with less, after any flush', async () => {
+  const nodeId = 'node_over_budget'
+  const table = new WindowTable({ memoryBytes: 128 * 1024, nowMs: NOW })
+  const random = randomNumbers(11)
+  const store = new WindowStore(database.address)
+  let failsIn = Number.POSITIVE_INFINITY
+  const breaking = new Proxy(store, {
+    get: (target, name: keyof WindowStore) => {
+      if (name === 'connections') return target.connections
+      if (name !== 'writeSegment') return target[name].bind(target)
+      return async (...segment: Parameters<WindowStore['writeSegment']>) => {
+        if (--failsIn === 0) throw new Error('the connection broke')
+        await target.writeSegment(...segment)
+      }
+    },
+  })
+  const flusher = flusherOf(table, breaking, systemTimers, false, nodeId)
+  const LIMIT = 4
+  const passed = new Map<string, number>()
+  const take = (name: string) => {
+    const call = { counter: name, limit: LIMIT, durationMs: 48 * 3_600_000, cost: 1, atMs: NOW }
+    if (takeFrom(table, call).passed) passed.set(name, (passed.get(name) ?? 0) + 1)
+  }
+  for (let i = 0; i < 3_000; i++) take(`c${i}`)
+  expect(table.sketch.isActive).toBe(true)
+  let flushed = 0
+  for (let round = 0; round < 40; round++) {
+    for (let i = 0; i < 200; i++) take(`c${Math.floor(random() * 3_000)}`)
+    failsIn = random() < 0.3 ? 1 + Math.floor(random() * 4) : Number.POSITIVE_INFINITY
+    const failed = await flusher.flush().catch((cause) => String(cause))
+    if (failed !== undefined) continue
+    flushed++
+    const stored = await windowsOf(database.sql, nodeId)
+    const missing = [...passed].filter(
+      ([name, used]) => 2 * used >= LIMIT && (stored.get(wordsOf(name).join())?.used ?? 0) < used,
+    )
+    expect(missing).toEqual([])
+  }
+  expect(table.snapshots.count).toBeGreaterThan(500)
+  expect(flushed).toBeGreaterThan(20)
+  expect(flushed).toBeLessThan(40)
+  const { copies } = await storedOf(database.sql, nodeId)
+  expect(copies).toBeLessThan(8 * (table.live + table.snapshots.count))
+  await flusher.stop()
+})
+
 /** Two servers on one database: the list that a start goes by may be out of date while it reads. */
-test('a start misses nothing of a server that supersedes its segments meanwhile', async () => {
+test('a start misses no count of a server that replaces its segments meanwhile', async () => {
   const HOUR = 3_600_000
   const table = new WindowTable({ memoryBytes: 2 ** 22, nowMs: NOW })
   const counters = Array.from({ length: 3_000 }, (_, i) => `shared ${i}`)
@@ -177,8 +223,8 @@ test('a start misses nothing of a server that supersedes its segments meanwhile'
   await other.stop()
 })
 
-/** It is in the list of those near their limit and in the table. A start that cannot send a spill file does not start. */
-test('a counter that got a cell of its own since memory was full is spilled, and sent by the next start', async () => {
+/** It has a snapshot and a cell. */
+test('a counter that got a cell after it had overflowed is spilled, and sent by the next start', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-flush-'))
   const HOUR = 3_600_000
   const now = Date.UTC(2030, 0, 1, 12, 30)
@@ -187,7 +233,7 @@ test('a counter that got a cell of its own since memory was full is spilled, and
     takeFrom(table, { counter: `flood ${i}`, limit: 10, durationMs: HOUR, cost: 1, atMs: now })
   const abuser = { counter: 'abuser', limit: 10, durationMs: 24 * HOUR, cost: 6 }
   expect(takeFrom(table, { ...abuser, atMs: now })).toMatchObject({ passed: true, used: 6 })
-  expect(table.nearLimit.count).toBeGreaterThan(0) // it has no cell
+  expect(table.snapshots.count).toBeGreaterThan(0) // it has no cell
   const later = now + HOUR
   expect(takeFrom(table, { ...abuser, cost: 3, atMs: later })).toMatchObject({ passed: true, used: 9 })
   expect(table.dirty).toBeGreaterThan(0) // it has one
@@ -201,7 +247,7 @@ test('a counter that got a cell of its own since memory was full is spilled, and
     timers: systemTimers,
     nodeId,
     hashes: ALL,
-    firstPass: 1,
+    firstGeneration: 1,
     everyMs: HOUR,
     deletesEnded: false,
   })
@@ -217,14 +263,15 @@ test('a counter that got a cell of its own since memory was full is spilled, and
     now: later,
   })
   await shards.stop()
-  const rows = await database.sql`
-    select used from ratelimit_windows where node_id = ${nodeId} and ends_at > ${later + HOUR}`
-  expect(rows.map(({ used }) => used)).toEqual([9])
+  expect(await storedOf(database.sql, nodeId, { endsAfterMs: later + HOUR })).toMatchObject({
+    windows: 1,
+    used: 9,
+  })
   rmSync(folder, { recursive: true })
 })
 
 /** Else an outage would make counters stand for ever longer windows, and refuse them long after it is over. */
-test('over-counted windows that are over are given up while nothing can be written', async () => {
+test('ended windows leave the sketch even while nothing can be written', async () => {
   const HOUR = 3_600_000
   let now = NOW
   const table = new WindowTable({ memoryBytes: 128 * 1024, nowMs: now })
@@ -247,13 +294,13 @@ test('over-counted windows that are over are given up while nothing can be writt
   expect(passed('regular', 11)).toBe(10)
 })
 
-test('a database that was away for a moment is not told as away while there is nothing to write', async () => {
+test('a database that is back is reported, even when nothing is left to write', async () => {
   for (const deletesEnded of [true, false]) {
     let now = 1_000
     let isAway = true
     const answer = async () => (isAway ? away() : true)
     const write = async () => void (await answer())
-    const store = { ...awayStore, write, writeSegment: write, deleteEnded: answer, deleteSuperseded: answer }
+    const store = { ...awayStore, writeSegment: write, deleteEnded: answer, deleteSuperseded: answer }
     const table = new WindowTable({ memoryBytes: 2 ** 20, nowMs: NOW })
     const flusher = flusherOf(table, store, { ...systemTimers, now: () => now }, deletesEnded)
     takeFrom(table, { counter: 'one', limit: 10, durationMs: 1_000, cost: 1, atMs: NOW })
@@ -271,7 +318,7 @@ test('a database that was away for a moment is not told as away while there is n
 })
 
 /** A table's time stands still while nobody asks it anything. */
-test('that the database is back is told though nobody calls', async () => {
+test('a database that is back is reported, even when nobody calls', async () => {
   let now = 1_000
   let isAway = false
   const answer = async () => (isAway ? away() : true)
@@ -291,23 +338,23 @@ test('that the database is back is told though nobody calls', async () => {
 })
 
 /** Asynchronous replication: the last that the old primary took is not there, and nobody is told. */
-test('what a standby that takes over has is not superseded by what only the lost primary had', async () => {
+test('segments that a standby has are not replaced by segments that only the lost primary had', async () => {
   const table = new WindowTable({ memoryBytes: 2 ** 22, nowMs: NOW })
   const supersededBefore: number[] = []
   const written: number[] = []
   const store = {
     ...awayStore,
     connections: 1,
-    writeSegment: async (_: string, pass: number) => void written.push(pass),
-    deleteSuperseded: async ({ pass }: { pass: number }) => {
-      supersededBefore.push(pass)
+    writeSegment: async (_: string, generation: number) => void written.push(generation),
+    deleteSuperseded: async ({ generation }: { generation: number }) => {
+      supersededBefore.push(generation)
       return true
     },
   }
   const flusher = flusherOf(table, store)
   const change = () =>
     takeFrom(table, { counter: 'one', limit: 100, durationMs: 48 * 3_600_000, cost: 1, atMs: NOW })
-  // Few windows: each walk is a whole pass.
+  // Few windows: each flush is a whole generation.
   for (let walk = 0; walk < 3; walk++) {
     change()
     await flusher.flush()
@@ -315,7 +362,7 @@ test('what a standby that takes over has is not superseded by what only the lost
   expect(supersededBefore).toEqual([1, 2, 3])
   expect(written).toEqual([1, 2, 3])
 
-  store.connections++ // pass 3 may be lost, and only pass 2 still be there
+  store.connections++ // generation 3 may be lost, and only generation 2 be there
   change()
   await flusher.flush()
   expect(supersededBefore).toEqual([1, 2, 3])
@@ -326,7 +373,7 @@ test('what a standby that takes over has is not superseded by what only the lost
 })
 
 /** All at once they would take a quarter of a core from those who answer, for a tenth of a second. */
-test('a walk of many windows rests between its segments, begins in time, and does not rest while it is waited for', async () => {
+test('a flush of many windows rests between segments, begins in time, and does not rest while a caller waits', async () => {
   let now = 0
   let due: { atMs: number; run(): void }[] = []
   const timers = {
@@ -355,7 +402,7 @@ test('a walk of many windows rests between its segments, begins in time, and doe
     timers,
     nodeId: NODE,
     hashes: ALL,
-    firstPass: 1,
+    firstGeneration: 1,
     everyMs: 1_000,
     deletesEnded: false,
   })
@@ -398,8 +445,8 @@ test('a walk of many windows rests between its segments, begins in time, and doe
   await flusher.stop()
 })
 
-/** Each is a transaction, which waits for a disk. */
-test('what a walk ends with is one segment, those that changed and those that did not, where they fit into one', async () => {
+/** Each segment is a transaction, which waits for a disk. */
+test('the rest of a flush, changed and unchanged windows, is one segment if it fits', async () => {
   const table = new WindowTable({ memoryBytes: 2 ** 24, nowMs: NOW })
   const segments: string[] = []
   const writeSegment = async (_: string, __: number, { cells }: Segment) => void segments.push(cells)
@@ -437,7 +484,7 @@ test('what a walk ends with is one segment, those that changed and those that di
 })
 
 /** A shard without a thread that died must not go on writing beside the one that took its place. */
-test('a walk that is abandoned writes and deletes nothing more, and no other follows', async () => {
+test('an abandoned flusher writes and deletes nothing more, and flushes no more', async () => {
   const HOUR = 3_600_000
   for (const abandonedIn of ['a write', 'deleting', 'nothing']) {
     const did: string[] = []
@@ -481,7 +528,7 @@ test('a walk that is abandoned writes and deletes nothing more, and no other fol
 })
 
 /** It is told late, as the start of a shard may take a minute, and what it had been read for is not waited for any more. */
-test('a shard that is abandoned while it starts closes its connection, and never flushes', async () => {
+test('a shard that is abandoned during its start closes its connection, and never flushes', async () => {
   let closed = 0
   let isOpen = true
   const shard = new Shard({
@@ -523,7 +570,6 @@ const away = async () => {
 }
 const awayStore: FlushStore = {
   connections: 1,
-  write: away,
   writeSegment: away,
   deleteSuperseded: away,
   deleteEnded: away,
@@ -544,7 +590,7 @@ function flusherOf(
     timers,
     nodeId,
     hashes: ALL,
-    firstPass: 1,
+    firstGeneration: 1,
     everyMs: 3_600_000,
     deletesEnded,
   })

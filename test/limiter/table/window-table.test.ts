@@ -211,14 +211,26 @@ test('the copy of a window with the newest end and the highest count is restored
   )
 })
 
-/** Near-limit counters come with every flush of a flood: added up they would be refused for ever. */
-test('copies of a window that has no cell are not added up, while no other node is restored', () => {
+/** Segments hold several copies of a window: added up, its counter would be refused long before its limit. */
+test('copies of a window that has no cell count once for each node', () => {
   const table = newTable(1_000, MIB / 8)
-  let i = 0
-  for (; !table.sketch.isActive; i++) table.restore(Math.imul(i, 0x9e3779b1), i, i, i, 20_000, 1)
+  const look = () => {
+    table.take(7, 7, 7, 7, 1_000, 10_000, 0, 1_000)
+    return table.used
+  }
+  for (let i = 0; !table.sketch.isActive; i++) table.restore(Math.imul(i, 0x9e3779b1), i, i, i, 20_000, 1)
+  for (let i = 100; i < 200; i++) table.restore(i, i, i, i, 20_000, 1) // its page is full
   for (const used of [60, 80, 70]) table.restore(7, 7, 7, 7, 10_000, used)
-  table.take(7, 7, 7, 7, 100, 10_000, 0, 1_000)
-  expect(table.used).toBe(80)
+  expect(look()).toBe(80)
+  table.markRestoredAsForeign()
+  for (const used of [5, 6, 6, 4]) table.restore(7, 7, 7, 7, 10_000, used)
+  expect(look()).toBe(86)
+  table.markRestoredAsForeign()
+  for (const used of [3, 2, 3]) table.restore(7, 7, 7, 7, 10_000, used)
+  expect(look()).toBe(89)
+  const own = new CellBatch(5_000)
+  for (let from = 0; from !== -1; ) from = table.collectChanges(from, 1_000, own)
+  expect([own.count, own.used[0]]).toEqual([1, 3])
 })
 
 test('unchanged windows are collected within the compaction range, and ranges in sequence cover the whole table', () => {

@@ -53,7 +53,7 @@ const platformOf = (puppets: Puppet[], timers: Timers = systemTimers): ShardPlat
     return puppet
   },
   makeLink: () => directLinks(timers),
-  openStore: () => ({ write: async () => {}, close: async () => {} }),
+  openStore: () => ({ writeSegment: async () => {}, list: async () => [], close: async () => {} }),
   openSpills: () => ({ read: () => [] }),
 })
 
