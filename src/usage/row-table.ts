@@ -82,12 +82,12 @@ export class RowTable {
 
   /**
    * Also of a text that had no row until now.
-   * @param detail What else distinguishes a row; few for one text.
+   * @param detail What else distinguishes a row: an id of ours, or a constant.
    */
   rowOf(group: Group, text: string, detail = ''): number {
     const hash = this.#hash
     hash.update(text)
-    const h0 = hash.h0 ^ group.seed
+    const h0 = hash.h0 ^ group.seed ^ endOf(detail)
     const at = (hash.h1 ^ group.seed) & PARTS_MASK
     this.#parts[at] ??= new Part()
     const part = this.#parts[at] as Part // just made where it was missing
@@ -239,6 +239,15 @@ export class Counts {
 type TextHash = Pick<KeyedHash, 'update' | 'h0' | 'h1'>
 /** A result is used before the next is asked for. */
 const hashOfThread = new KeyedHash(crypto.randomUUID())
+
+/** Spreads rows that differ in their details alone. The ends of our ids are random, and nobody chooses them. */
+function endOf(detail: string): number {
+  const last = detail.length - 1
+  if (last < 3) return 0
+  const low = detail.charCodeAt(last) | (detail.charCodeAt(last - 1) << 7)
+  const high = detail.charCodeAt(last - 2) | (detail.charCodeAt(last - 3) << 7)
+  return Math.imul(low | (high << 14), SEED_STEP)
+}
 
 let lastSeed = 0
 /** Odd, so that seeds differ in their low bits. */
