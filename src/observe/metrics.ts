@@ -206,7 +206,7 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   yield gauge(
     'tollgate_usage_buffered_cells',
     'Usage counts in memory that are not in the database yet.',
-    each(({ usage }) => usage.cellsBuffered),
+    each(({ usage }) => usage.countsBuffered),
   )
   yield gauge(
     'tollgate_usage_batches_aside',

@@ -1,6 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
 
-/** What a verification can end in and be counted as. Not found and unauthorised are not recorded: no key is known. */
+/** Outcomes of verifications that are counted. Not found and unauthorised are not: there is no key to count for. */
 export type Outcome =
   | 'VALID'
   | 'RATE_LIMITED'
@@ -27,14 +27,14 @@ export const COLUMN_OF = Object.fromEntries(
 ) as Readonly<Record<Outcome, number>> // an entry for each key
 
 /**
- * Rows of one batch at most: a bound on how long one statement takes, and on how long building it holds the thread and all
- * its requests: 1.3 ms, where 5 000 took 2.5. 25 000 rows take 6 % longer for it.
+ * Rows of one batch at most. It bounds how long a statement takes, and how long making its text holds the thread: 1.3 ms, where
+ * 5 000 rows took 2.5. 25 000 rows take 6 % longer for it.
  */
 export const BATCH_ROWS_MAX = 2_000
 
 /**
- * Columns side by side, one entry a row: what the insert wants, and the shortest form on disk. In `verifications` all
- * columns but scope, hour and keyId may end early: what is missing is 0, or empty. Scope and hour may be one for all rows.
+ * Columns side by side, one entry a row, as the insert takes them. In `verifications` all columns but scope, hour and keyId may
+ * end early: missing entries are 0, or empty. Scope and hour may have one entry for all rows.
  */
 export type UsageColumns = Static<typeof UsageColumns>
 const Texts = () => Type.Array(Type.String())
@@ -74,8 +74,8 @@ export const UsageColumns = Type.Object({
 })
 
 /**
- * What is counted as a whole or not at all. Sent again unchanged under the same writer and number it counts once;
- * numbers of one writer must reach the database in rising order.
+ * Counted as a whole or not at all. Sent again unchanged under the same writer and number, it counts once. The numbers of one
+ * writer must reach the database in rising order.
  */
 export type UsageBatch = Static<typeof UsageBatch>
 export const UsageBatch = Type.Object({
@@ -105,7 +105,7 @@ export const emptyColumns = (): UsageColumns => ({
   identifiers: { total: [], identifier: [], passed: [], denied: [] },
 })
 
-/** Sets a row of a column that may not have got so far. */
+/** Sets a row of a column that may end before it. */
 export function put<T>(column: T[], row: number, value: T, filler: T): void {
   while (column.length < row) column.push(filler)
   column.push(value)

@@ -6,18 +6,16 @@ import type { TagSet } from './tag-sets.ts'
 /** Columns of {@link Counts} of identifiers. */
 export const PASSED = 0
 export const DENIED = 1
-/** Detail of the row for all identifiers of a group that have none of their own. */
+/** Detail of the row that counts the identifiers without a row of their own. */
 export const UNNAMED = 'unnamed'
 
-/**
- * Turns counted rows into the columns of a batch, group by group and column by column.
- */
+/** Turns counted rows into the columns of batches. */
 export class ColumnBuilder {
   columns = emptyColumns()
   /** Of all tables together. */
   #rows = 0
   #pauseAt = SLICE_ROWS
-  /** Where they are in the columns. */
+  /** Their positions in the columns, from 1. */
   readonly #scopes = new Map<string, number>()
   readonly #sets = new Map<string, number>()
 
@@ -32,7 +30,7 @@ export class ColumnBuilder {
     return true
   }
 
-  /** @returns null when it is not full. Else it begins anew. */
+  /** @returns the columns if they are full, and begins new ones; else null. */
   takeFull(): UsageColumns | null {
     if (this.#rows < BATCH_ROWS_MAX) return null
     const { columns } = this
@@ -60,7 +58,7 @@ export class ColumnBuilder {
       to.keyId.push(counts.rows.textOf(row))
       to.scope.push(scope)
       to.hour.push(group.hour)
-      // Most rows are of a key without tags and identity that was valid: the other columns come to be when they are needed.
+      // Most rows are of a valid key without tags and identity: other columns begin when they are needed.
       if (set !== 0) put(to.set, first + i, set, 0)
       const identityId = counts.rows.detailOf(row)
       if (identityId !== '') put(to.identityId, first + i, identityId, '')
@@ -142,5 +140,5 @@ export class ColumnBuilder {
   }
 }
 
-/** Rows whose columns are built in one go, for some 0.2 ms. Divides {@link BATCH_ROWS_MAX}. */
+/** Rows whose columns are built without a pause, in some 0.2 ms. Divides {@link BATCH_ROWS_MAX}. */
 const SLICE_ROWS = 250

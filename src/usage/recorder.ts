@@ -12,64 +12,64 @@ import { type RatelimitEvent, UsageAccumulator, type VerificationEvent } from '.
 
 export type { Outcome } from './batch.ts'
 
-/** What a recorder tells of itself, for metrics. */
+/** State of a recorder, for metrics. */
 export type UsageStats = {
-  /** Counts in memory that are not yet sent: cells, tag sets and their spellings; some 300 bytes each. */
-  cellsBuffered: number
-  /** Batches that wait, in spill files where those could be written, until what is new has been sent. */
+  /** Counts in memory that are not yet sent: rows, tag sets and their spellings; some 300 bytes each. */
+  countsBuffered: number
+  /** Batches to be sent after new counts: spill files, and in memory those that could not be written. */
   batchesSpilled: number
   /** What the last flush took, in ms, waiting for Postgres included. */
   flushTookMs: number
-  /** Since when Postgres has not taken counts, in ms; 0 while it does. */
+  /** For how long no flush has succeeded, in ms; 0 while they do. */
   flushAwayMs: number
 }
 export type { CounterRef } from './usage-accumulator.ts'
 
 /**
- * Counts what one thread decides, and sends the counts to Postgres every `flushEveryMs`. A crash costs what was recorded since
- * the last completed flush began; nothing else is dropped.
+ * Counts the decisions of one thread, and sends the counts to Postgres every `flushEveryMs`. A crash loses the counts since the
+ * last completed flush began; nothing else is lost.
  *
- * 1. `record…` adds to the fold: hour, key, identity, tag set → a count per outcome. It never waits and never throws.
- * 2. A flush takes the fold away and cuts it into batches of bounded size, each one statement, counted whole or not at all.
+ * 1. `record…` adds to the current accumulator. It never waits and never throws.
+ * 2. A flush drains that accumulator into batches of bounded size. A batch is one statement, counted whole or not at all.
  * 3. A batch carries its writer and the writer's next number, so it never counts twice: without an answer the same batch is
  *    sent again, unchanged, before anything else.
- * 4. While Postgres is away or too slow, counts stay in the fold; beyond `cellsMax` they are spilled, and so is what a stop
- *    cannot send. A spilled batch is the last of its writer, so spilled ones may be sent in any order.
+ * 4. While Postgres is away or too slow, counts stay in the accumulator. Beyond `countsMax` they are spilled to files, and so
+ *    are the counts that a stop cannot send. A spilled batch is the last of its writer, so spilled ones have no order.
  * 5. Each flush sends new counts first, then spilled batches until a flush interval is over. One recorder of a process also
  *    sends the spill files of earlier processes.
  */
 export class UsageRecorder {
   readonly #sql: AnySql
   readonly #writerId: string
-  /** Who sends {@link #pending}, by the numbers up to {@link #lastNumber}. */
+  /** Writer of {@link #pending} and of the numbers up to {@link #lastNumber}. */
   #writer: string
   readonly #spills: Spills
   readonly #flushEveryMs: number
   readonly #clock: Clock
   readonly #timers: Timers
-  readonly #cellsMax: number
-  /** What is being recorded now. Replaced at each flush, so a fold being cut into batches no longer changes. */
-  #fold = new UsageAccumulator()
-  /** What a flush took away and has not yet made batches of; null = nothing. */
-  #taken: Iterator<UsageColumns | null, void> | null = null
-  /** How much it held when it was taken. */
-  #takenSize = 0
-  /** The batch whose count is not confirmed. Only once it is may the next be sent. */
+  readonly #countsMax: number
+  /** Counts new events. Each flush replaces it, so the one being drained no longer changes. */
+  #current = new UsageAccumulator()
+  /** Columns of the accumulator that is being drained; null = none. */
+  #draining: Iterator<UsageColumns | null, void> | null = null
+  /** Its size at the beginning. */
+  #drainingSize = 0
+  /** The batch without an answer. The next is sent after its answer only. */
   #pending: UsageBatch | null = null
   #lastNumber = 0
-  /** Batches to be sent later, in any order; in memory those that could not be written to the data dir. */
+  /** Batches to be sent later, in any order: files, and in memory those that could not be written. */
   readonly #spilled: (UsageBatch | UnreadSpill)[]
   #ownWriters = 0
-  /** Months whose partitions exist for all this thread knows. */
+  /** Months whose partitions exist, as far as this thread knows. */
   readonly #months = new Set<number>()
-  /** Hours of namespaces that began earlier are closed. */
+  /** This thread has closed the hours that began earlier. */
   #closedBefore = 0
   /** Since when flushes fail; null = they do not. */
   #awaySinceMs: number | null = null
   #flushTookMs = 0
-  /** Statements sent and neither answered nor failed, given up on or not. Each may hold a connection, so there is a bound. */
+  /** Statements without an answer or an error, also after their time limit. Each may hold a connection, so there is a bound. */
   #unanswered = 0
-  /** Ends the waiting of whatever is being sent, once a stop has waited long enough. */
+  /** Ends the wait for an answer when a stop has waited long enough. */
   #giveUp = new AbortController()
   #flushing: Promise<void> = Promise.resolve()
   #queued: Promise<void> | null = null
@@ -84,8 +84,8 @@ export class UsageRecorder {
     flushEveryMs: number
     clock: Clock
     timers?: Timers
-    /** Cells, tag sets and their spellings kept in memory while Postgres is away; some 300 bytes each. */
-    cellsMax?: number
+    /** Rows, tag sets and their spellings in memory while Postgres is away; some 300 bytes each. */
+    countsMax?: number
     /** Also sends the spill files that earlier processes left. One thread of a process does. */
     recovers?: boolean
   }) {
@@ -96,16 +96,16 @@ export class UsageRecorder {
     this.#flushEveryMs = options.flushEveryMs
     this.#clock = options.clock
     this.#timers = options.timers ?? systemTimers
-    this.#cellsMax = options.cellsMax ?? 200_000
+    this.#countsMax = options.countsMax ?? 200_000
     this.#spilled = options.recovers === true ? options.spills.list(SPILL_KIND) : []
   }
 
   recordVerification(event: VerificationEvent): void {
-    this.#fold.addVerification(event)
+    this.#current.addVerification(event)
   }
 
   recordRatelimit(event: RatelimitEvent): void {
-    this.#fold.addRatelimit(event)
+    this.#current.addRatelimit(event)
   }
 
   start(): void {
@@ -114,24 +114,24 @@ export class UsageRecorder {
     const next = async () => {
       const began = this.#timers.now()
       await this.flush()
-      if (this.#isStarted) this.#cancelNext = this.#timers.after(this.#restAfter(began), next)
+      if (this.#isStarted) this.#cancelNext = this.#timers.after(this.#delayAfter(began), next)
     }
     this.#cancelNext = this.#timers.after(this.#flushEveryMs, next)
   }
 
-  /** From the beginning of one flush to that of the next: what is recorded waits no longer where flushes are slow. */
-  #restAfter(began: number): number {
+  /** An interval runs from the start of one flush to the start of the next, so slow flushes do not make counts wait longer. */
+  #delayAfter(began: number): number {
     const everyMs = this.#flushEveryMs
     if (this.#awaySinceMs !== null) return everyMs
     return this.#spilled.length > 0 ? 0 : Math.max(everyMs - (this.#timers.now() - began), everyMs / 4)
   }
 
   /**
-   * Sends everything recorded before this call, and waits for it; of what was spilled, as much as a flush interval
-   * allows. Never rejects: what could not be sent is kept, and the failure is logged once an outage.
+   * Sends everything recorded before this call, and spilled batches for up to a flush interval. Never rejects: counts that
+   * could not be sent are kept, and each outage is logged once.
    */
   flush(): Promise<void> {
-    // A flush that has not begun will take what this call is about; one that has may not.
+    // A flush under way may have drained the accumulator already, so this call needs the next one.
     this.#queued ??= this.#flushing.then(() => {
       this.#queued = null
       this.#flushing = this.#flushOnce()
@@ -142,7 +142,7 @@ export class UsageRecorder {
 
   stats(): UsageStats {
     return {
-      cellsBuffered: this.#takenSize + this.#fold.size,
+      countsBuffered: this.#drainingSize + this.#current.size,
       batchesSpilled: this.#spilled.length,
       flushTookMs: this.#flushTookMs,
       flushAwayMs: this.#awaySinceMs === null ? 0 : Math.ceil(this.#timers.now() - this.#awaySinceMs),
@@ -150,8 +150,8 @@ export class UsageRecorder {
   }
 
   /**
-   * The last flush. What Postgres does not take within a few seconds goes to spill files, for the next process. Where this
-   * one goes on, the next flush sends them.
+   * The last flush. Counts that Postgres does not take within a few seconds go to spill files, for the next process. If this
+   * recorder goes on, its next flush sends them.
    * @throws when the data dir cannot be written: then those counts are lost.
    */
   async stop(): Promise<void> {
@@ -167,7 +167,7 @@ export class UsageRecorder {
     if (this.#pending !== null) {
       this.#spilled.push(this.#spills.write(SPILL_KIND, this.#pending))
       this.#pending = null
-      // Were a later number counted first, that batch would pass for one that was counted before.
+      // If a later number of this writer were counted first, the spilled batch would look as if it had been counted.
       this.#writer = this.#ownWriter()
       this.#lastNumber = 0
     }
@@ -176,7 +176,7 @@ export class UsageRecorder {
     do {
       for (let columns = this.#nextColumns(); columns !== null; columns = this.#nextColumns())
         this.#spilled.push(this.#spills.write(SPILL_KIND, this.#ownBatch(columns)))
-    } while (this.#takeFold())
+    } while (this.#drain())
   }
 
   async #flushOnce(): Promise<void> {
@@ -185,12 +185,13 @@ export class UsageRecorder {
     this.#flushTookMs = this.#timers.now() - began
   }
 
-  /** @param spilledUntil Until when it sends what was spilled, by the timers. */
+  /** @param spilledUntil Time, by the timers, until which it sends spilled batches. */
   async #flushAll(spilledUntil: number): Promise<void> {
     try {
-      await this.#sendTaken()
-      // Only now, and once: while Postgres is away the fold goes on folding, and under load a flush ends all the same.
-      if (this.#takeFold()) await this.#sendTaken()
+      await this.#sendDraining()
+      // After the rest of the last drain, and once: while Postgres is away counts add up in one accumulator, and a flush ends
+      // also under load.
+      if (this.#drain()) await this.#sendDraining()
       await this.#sendSpilled(spilledUntil)
       await this.#maintainPartitions()
     } catch (cause) {
@@ -202,7 +203,7 @@ export class UsageRecorder {
           { cause },
         )
       this.#awaySinceMs ??= this.#timers.now()
-      if (this.#takenSize + this.#fold.size > this.#cellsMax) await this.#spill()
+      if (this.#drainingSize + this.#current.size > this.#countsMax) await this.#spill()
       return
     }
     const ended = flushFailing.end()
@@ -213,22 +214,22 @@ export class UsageRecorder {
     this.#awaySinceMs = null
   }
 
-  async #sendTaken(): Promise<void> {
+  async #sendDraining(): Promise<void> {
     for (;;) {
       if (this.#pending === null) {
         const columns = await this.#nextColumnsInSlices()
         if (columns === null) return
         this.#pending = { writer: this.#writer, number: ++this.#lastNumber, columns }
-        // More comes in than the database takes: the same bound as while it is away. Not once all of it is sent: what came
-        // meanwhile is taken next, and in a file it would have to be sent all the same.
-        if (this.#fold.size > this.#cellsMax) await this.#spill()
+        // More is recorded than the database takes: the same bound as while it is away. Not when the drain is done: its
+        // successor is drained next, and a file would have to be sent as well.
+        if (this.#current.size > this.#countsMax) await this.#spill()
       }
       await this.#send(this.#pending)
       this.#pending = null
     }
   }
 
-  /** Resolves when the batch is counted, now or before. */
+  /** Resolves when the batch has been counted, by this call or before. */
   async #send(batch: UsageBatch): Promise<void> {
     try {
       for (const month of monthsOf(batch)) await this.#haveMonth(month)
@@ -236,7 +237,7 @@ export class UsageRecorder {
     } catch (cause) {
       if (isMonthMissing(cause)) this.#months.clear()
       if (!isRefusedData(cause)) throw cause
-      // Better out of the way, and on disk for a person to see, than in front of all others for ever.
+      // In a file for a person to see; otherwise it would hold up all later batches for ever.
       this.#spills.write('rejected-usage', batch)
       log(
         'error',
@@ -254,15 +255,15 @@ export class UsageRecorder {
   }
 
   /**
-   * Ends when there is none left, at `until`, or when what is new has reached its bound; one at least is sent, or it would
-   * never end while Postgres is slow.
+   * Ends when no spilled batch is left, at `until`, or when new counts have reached their bound. At least one is sent, or
+   * they would never get fewer while Postgres is slow.
    */
   async #sendSpilled(until: number): Promise<void> {
     for (let next = this.#spilled[0]; next !== undefined; next = this.#spilled[0]) {
       const spill = isInMemory(next) ? { value: next, done: () => {} } : next.read()
       const isSent = spill !== null && (await this.#sendSpill(spill))
       this.#spilled.shift()
-      if (isSent && (this.#timers.now() >= until || this.#fold.size > this.#cellsMax)) return
+      if (isSent && (this.#timers.now() >= until || this.#current.size > this.#countsMax)) return
     }
   }
 
@@ -281,7 +282,7 @@ export class UsageRecorder {
     return true
   }
 
-  /** The next months' partitions are there before they are needed, and hours that are over are closed. */
+  /** Makes this month's and the next month's partitions, and closes hours that are over. */
   async #maintainPartitions(): Promise<void> {
     const now = this.#clock()
     await this.#haveMonth(startOfMonth(now))
@@ -292,7 +293,7 @@ export class UsageRecorder {
     this.#closedBefore = before
   }
 
-  /** Frees memory while Postgres is away or too slow. Requests go on being answered meanwhile. */
+  /** Frees memory while Postgres is away or too slow. The thread answers requests meanwhile. */
   async #spill(): Promise<void> {
     do {
       for (
@@ -315,26 +316,26 @@ export class UsageRecorder {
           log('info', 'usage_spill_recovered', 'usage can be moved to the data dir again')
         await this.#nextTurn()
       }
-    } while (this.#fold.size > this.#cellsMax && this.#takeFold())
+    } while (this.#current.size > this.#countsMax && this.#drain())
   }
 
-  /** @returns whether there was anything in it. */
-  #takeFold(): boolean {
-    if (this.#fold.size === 0) return false
-    this.#taken = this.#fold.columns()
-    this.#takenSize = this.#fold.size
-    this.#fold = this.#fold.next()
+  /** Begins to drain the current accumulator. @returns false when it is empty. */
+  #drain(): boolean {
+    if (this.#current.size === 0) return false
+    this.#draining = this.#current.columns()
+    this.#drainingSize = this.#current.size
+    this.#current = this.#current.next()
     return true
   }
 
-  /** In one go, for who has no time to wait or nobody left to hold up. */
+  /** Without a pause, for a stop: there are no requests left to hold up. */
   #nextColumns(): UsageColumns | null {
     let columns = this.#buildColumns()
     while (columns === undefined) columns = this.#buildColumns()
     return columns
   }
 
-  /** With what else the thread has to do in between. */
+  /** With pauses in which the thread answers requests. */
   async #nextColumnsInSlices(): Promise<UsageColumns | null> {
     let columns = this.#buildColumns()
     while (columns === undefined) {
@@ -344,13 +345,13 @@ export class UsageRecorder {
     return columns
   }
 
-  /** Null = nothing is left of what was taken; undefined = a slice was done, ask again. */
+  /** Null = the drain is done; undefined = a slice is done, call again. */
   #buildColumns(): UsageColumns | null | undefined {
-    const next = this.#taken?.next()
+    const next = this.#draining?.next()
     if (next === undefined) return null
     if (next.done !== true) return next.value ?? undefined
-    this.#taken = null
-    this.#takenSize = 0
+    this.#draining = null
+    this.#drainingSize = 0
     return null
   }
 
@@ -358,7 +359,7 @@ export class UsageRecorder {
     return new Promise<void>((resolve) => this.#timers.soon(resolve))
   }
 
-  /** Its writer sends nothing else, so it need not be sent before or after any other batch. */
+  /** Its writer sends nothing else, so its order among other batches does not matter. */
   #ownBatch(columns: UsageColumns): UsageBatch {
     return { writer: this.#ownWriter(), number: 1, columns }
   }
@@ -378,7 +379,7 @@ export class UsageRecorder {
   }
 }
 
-/** Of the recorders of all threads. */
+/** States shared by the recorders of all threads. */
 const flushFailing = new Episode('usage flush')
 const spillFailing = new Episode('usage spill')
 
@@ -387,13 +388,13 @@ export const SEND_TIMEOUT_MS = 10_000
 const STOP_TIMEOUT_MS = 3_000
 const UNANSWERED_MAX = 2
 
-/** Begins the names of the files, also of those of before there was one kind. */
+/** File names of earlier versions begin with it too (`usage-<id>-…`). */
 const SPILL_KIND = 'usage'
 
 const isInMemory = (spilled: UsageBatch | UnreadSpill): spilled is UsageBatch => 'writer' in spilled
 
-/** No partition for a row: a month was dropped since it was made. */
+/** A row without a partition: its month was dropped after this thread made it. */
 const isMonthMissing = (cause: unknown) => codeOf(cause) === '23514'
 
-/** Data exceptions and broken constraints: sending it again cannot help. */
+/** Data exceptions and broken constraints: sending the batch again cannot help. */
 const isRefusedData = (cause: unknown) => /^2[23]/.test(codeOf(cause)) && !isMonthMissing(cause)

@@ -6,14 +6,14 @@ import { log } from '../log.ts'
 import { codeOf, dropOldPartitions } from './rollup.ts'
 
 /**
- * Drops months of usage older than the operator wants to keep: at start and once a UTC day. Dropping what is gone already
- * changes nothing, so several servers on one database may each do it, and a round cut short is simply done again.
+ * Drops months of usage that are older than the setting, at start and once a UTC day. Repeating a round changes nothing, so
+ * several servers on one database may each do it, and a round that was cut short is done again.
  */
 export class UsageRetention {
   readonly #address: DatabaseAddress
   readonly #keepMonths: number
   readonly #job: DailyJob
-  /** Of the round under way: a connection of its own, for it may have to wait. */
+  /** Connection of the current round; it has its own because it may have to wait. */
   #sql: Sql | null = null
   #isStopped = false
 
@@ -28,7 +28,7 @@ export class UsageRetention {
     this.#job.start()
   }
 
-  /** Ends a round under way within a second or so; the next start does the rest. */
+  /** Ends a running round within about a second; the next start does the rest. */
   async stop(): Promise<void> {
     this.#isStopped = true
     const running = this.#job.stop()
@@ -36,7 +36,7 @@ export class UsageRetention {
     await running
   }
 
-  /** One round, unless today's is done. Never rejects: what fails is logged and left for the next look. */
+  /** One round, unless today's is done. Never rejects: a failure is logged, and the next look tries again. */
   look(): Promise<void> {
     return this.#job.look()
   }

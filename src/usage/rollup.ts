@@ -9,8 +9,8 @@ export const IDENTIFIERS_OPEN_MAX = 100_000
 export const IDENTIFIERS_KEPT_MAX = 1_000
 
 /**
- * Counts a batch, whole or not at all, in one statement; see `apply_usage_batch` in sql/0004. Its months must exist. What
- * was erased since it was counted gets its pseudonym; see `erased_names` in sql/0018.
+ * Counts a batch, whole or not at all, in one statement; see `apply_usage_batch` in sql/0004. Its months must exist. Names
+ * that were erased meanwhile become pseudonyms; see `erased_names` in sql/0018.
  * @returns false when this batch was counted before: then nothing is added.
  */
 export async function countBatch(
@@ -55,7 +55,7 @@ export async function countBatch(
   return row?.counted ?? false
 }
 
-/** The months (their starts) a batch writes to. */
+/** Starts of the months that a batch writes to. */
 export function monthsOf({ columns }: UsageBatch): Set<number> {
   const hours = new Set(columns.verifications.hour)
   for (const hour of columns.totals.hour) hours.add(hour)
@@ -77,9 +77,9 @@ const TABLES = [
 ]
 
 /**
- * Drops whole months of usage: all but the month of `now` and the `keepMonths` before it. So what is left always covers
- * at least the last `keepMonths` months. Writers not heard of since are forgotten with them.
- * @param now Unix ms. Where the database's clock is behind it, that one counts: a clock set wrong must not cost history.
+ * Drops whole months of usage: all but the month of `now` and the `keepMonths` before it, so at least the last `keepMonths`
+ * months remain. Writers that sent nothing since then are deleted too.
+ * @param now Unix ms. If the database's clock is behind it, the database's time is used: a wrong clock must not cost history.
  * @returns the tables dropped.
  * @throws when a long query holds one of them for over 2 s; call it again later.
  */
@@ -96,17 +96,17 @@ export async function dropOldPartitions(sql: AnySql, keepMonths: number, now: nu
   return dropped
 }
 
-/** Time for other servers to send what belongs to an hour before its identifiers are cut. */
+/** Other servers have this long to send their counts of an hour before its identifiers are cut. */
 const CLOSED_AFTER_HOURS = 2
 
-/** Start of the first hour that is not to be closed yet. */
+/** Start of the first hour that stays open. */
 export const openHoursFrom = (now: number): number => Math.floor(now / HOUR_MS - CLOSED_AFTER_HOURS) * HOUR_MS
 
 /**
- * Cuts the identifiers of hours that are over to the {@link IDENTIFIERS_KEPT_MAX} with the most traffic. An hour another
- * server is at is left to it.
- * @param before Unix ms: hours that began earlier. Where the database's clock is behind, {@link openHoursFrom} it is: a
- *   clock set wrong must not close the hour that all other servers still count in.
+ * Cuts the identifiers of hours that are over to the {@link IDENTIFIERS_KEPT_MAX} with the most traffic. An hour that another
+ * server is closing is left to it.
+ * @param before Unix ms: closes hours that began earlier. If the database's clock is behind, its time is used: a wrong clock
+ *   must not close the hour that other servers still count in.
  */
 export async function closeRatelimitHours(sql: AnySql, before: number): Promise<void> {
   const hoursMax = 100
@@ -129,12 +129,12 @@ async function databaseNow(sql: AnySql): Promise<number> {
 export const codeOf = (cause: unknown): string =>
   cause instanceof Error && 'code' in cause ? String(cause.code) : ''
 
-// Array literals are built here, in one pass each: the driver's own way costs several times as much for large batches.
+// Array literals are built here: the driver's own way costs several times as much for large batches.
 const numberArray = (numbers: readonly number[]) => `{${numbers.join(',')}}`
 
 /**
- * A column whose values are all the same is sent as that one: most are, of keys that were verified once and are valid.
- * @param filler What rows have that the column does not reach.
+ * A column whose values are all equal is sent as one value. Most columns are: keys that were verified once and are valid.
+ * @param filler Value of the rows beyond the end of the column.
  */
 function oneOrAll<T extends string | number>(column: readonly T[], rows: number, filler: T): readonly T[] {
   if (rows === 0) return []
@@ -148,15 +148,15 @@ function oneOrAll<T extends string | number>(column: readonly T[], rows: number,
   return missing === 0 ? column : [...column, ...Array.from({ length: missing }, () => filler)]
 }
 
-/** Ids are letters, digits and underscores: without quotes they are a third less for both sides to look at. */
+/** Ids are letters, digits and underscores. Without quotes the list is a third shorter for both sides. */
 function idArray(ids: readonly string[]): string {
   const list = ids.join(',')
   return isListOfWords(list, ids.length) ? `{${list}}` : textArray(ids)
 }
 
 /**
- * Whether it is so many words with commas between them: a comma in an id would be taken for one more id, and an empty id
- * for none. Looks at the list, as looking at each id again takes ten times as long (194 against 18 ns).
+ * Whether the list is `count` words with commas between them: a comma in an id would read as two ids, and an empty id as none.
+ * It checks the list, because checking each id takes ten times as long (194 against 18 ns).
  */
 function isListOfWords(list: string, count: number): boolean {
   if (!/^[\w,]*$/.test(list)) return false

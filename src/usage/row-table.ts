@@ -32,16 +32,16 @@ export class Groups {
 }
 
 /**
- * Gives each text of a group a number, its row: a key's id, or an identifier. Rows outlast flushes, so that what comes again
- * is only counted; {@link Counts} are new with each flush.
+ * Gives each text of a group a number, its row. A text is a key's id or an identifier. Rows outlast flushes; {@link Counts} are
+ * new with each flush.
  *
- * Open-addressed tables of numbers, and the texts beside them in short lists. A `Map` and one long list would be scanned as a
- * whole by each collection of young garbage, and grow by copying themselves while requests wait (docs/decisions/0021).
- * Callers choose identifiers, so the hash is keyed: nobody can prepare texts that collide.
+ * Tables of numbers with open addressing, and the texts in short lists. A `Map` and one long list would be scanned as a whole by
+ * each collection of young garbage, and would grow by copying themselves while requests wait. Callers choose identifiers, so
+ * the hash is keyed: nobody can prepare texts that collide. Figures: docs/decisions/0021.
  */
 export class RowTable {
   readonly groups = new Groups()
-  /** By {@link PARTS} of the hash, so that none is so large that growing it takes long; made when first used. */
+  /** Each holds a share of the hashes, so that none takes long to grow; made when first used. */
   readonly #parts: Part[] = []
   /** By row, {@link LIST_ROWS} to a list. */
   readonly #texts: string[][] = []
@@ -125,7 +125,7 @@ export class RowTable {
   }
 }
 
-/** Where to look for a row: at the place of its hash, or the next that is free. At most half of the places are taken. */
+/** Finds a row from the place of its hash on, up to the next free place. At most half of the places are taken. */
 class Part {
   /** Two numbers a place: row + 1, and 32 bits of the hash; all zero where it is free. A power of two long. */
   #places = new Int32Array(2 * PLACES_FIRST)
@@ -167,7 +167,7 @@ class Part {
   }
 }
 
-/** What was counted of the rows of a {@link RowTable} since the last flush, in numbered columns. */
+/** Counts of the rows of a {@link RowTable} since the last flush, in numbered columns. */
 export class Counts {
   /** By column, of those in use, and row. */
   readonly #columns: (Uint32Array | undefined)[] = []
@@ -175,7 +175,7 @@ export class Counts {
   #isCounted: Uint8Array
   /** Rows with counts, each group's in the order they came. */
   readonly byGroup = new Map<Group, number[]>()
-  /** Mostly the next row is of the same group. */
+  /** The next row is mostly of the same group. */
   #lastGroup: Group | null = null
   #lastRows: number[] = []
   #size = 0
@@ -189,7 +189,7 @@ export class Counts {
     return this.#size
   }
 
-  /** Most rows were not used: it is cheaper to begin anew than to keep them. */
+  /** So many rows were not used that a new table is cheaper than keeping them. */
   get isMostlyIdle(): boolean {
     return this.rows.size > Math.max(IDLE_ROWS_MIN, 4 * this.#size)
   }
@@ -237,7 +237,7 @@ export class Counts {
 }
 
 type TextHash = Pick<KeyedHash, 'update' | 'h0' | 'h1'>
-/** A result is used before the next is asked for. */
+/** Shared: each result is used before the next text is hashed. */
 const hashOfThread = new KeyedHash(crypto.randomUUID())
 
 /** Spreads rows that differ in their details alone. The ends of our ids are random, and nobody chooses them. */
@@ -257,10 +257,10 @@ const PARTS = 64
 const PARTS_MASK = PARTS - 1
 const PLACES_FIRST = 8
 const LIST_BITS = 8
-/** A collection looks through the whole list that one was added to. */
+/** A collection scans the whole list that a text was added to. */
 const LIST_ROWS = 1 << LIST_BITS
 const LIST_MASK = LIST_ROWS - 1
-/** Without the text; in the table, the lists and the counts of one flush, as resident memory grew with 150 000. */
+/** In the table, the lists and the counts of one flush, without the text; as resident memory grew with 150 000 rows. */
 const ROW_BYTES = 200
 const ROWS_FIRST = 256
 const IDLE_ROWS_MIN = 1_024

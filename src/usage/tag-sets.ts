@@ -1,10 +1,10 @@
 import { Groups } from './row-table.ts'
 
-/** What sets of tags beyond those that are kept apart are counted as; as in sql/0013. */
+/** Tag sets beyond the bound are counted as this one; as in sql/0013. */
 export const OTHER_TAGS: readonly string[] = ['(other)']
 
 export class TagSet {
-  /** What was counted with it, by keyspace. */
+  /** Rows that are counted with this set, by keyspace. */
   readonly groups = new Groups(this)
 
   constructor(
@@ -14,7 +14,7 @@ export class TagSet {
   ) {}
 }
 
-/** The sets of tags of one workspace, and how they were spelled. */
+/** The tag sets of one workspace, found by the tags in any order. */
 export class WorkspaceTags {
   /** By name. */
   readonly #sets = new Map<string, TagSet>()
@@ -23,7 +23,7 @@ export class WorkspaceTags {
   readonly #spellings = new Spelling()
   readonly #setsMax: number
 
-  /** @param setsMax How many are kept apart, and a few times as many spellings. */
+  /** @param setsMax Bound of tag sets that are counted apart; of spellings, a few times as many are kept. */
   constructor(setsMax: number) {
     this.#setsMax = setsMax
   }
@@ -42,7 +42,7 @@ export class WorkspaceTags {
     const name = JSON.stringify(sorted)
     const known = this.#sets.get(name)
     const set = known ?? (this.#sets.size < this.#setsMax ? this.#add(name, sorted) : this.#others())
-    // Of what is counted as the others nothing is kept, nor of one set in all the orders it can be given in.
+    // No spellings are kept of sets beyond the bound, and not every order of one set.
     if (set.name !== name || this.size > STEPS_A_SET * this.#setsMax) return set
     let spelling = this.#spellings
     for (const tag of tags) spelling = spelling.next(tag)
@@ -64,12 +64,12 @@ export class WorkspaceTags {
   }
 }
 
-/** Some times what an hour keeps (bound `tagSets`), so that what comes most is among them: 10 MB of the longest tags. */
+/** Several times the bound of an hour (`tagSets`), so that the most used sets are among them: 10 MB of the longest tags. */
 export const WORKSPACE_SETS_MAX = 4_000
-/** Of spellings: ten tags, or one in ten orders of two. */
+/** Tags of spellings for each set: one order of 20 tags, or ten orders of two. */
 const STEPS_A_SET = 20
 
-/** Tags in the order given, one step a tag: finds the set of a list seen before without sorting or joining anything. */
+/** A tree of tags in the order given: finds the set of a list seen before without sorting or joining it. */
 class Spelling {
   set: TagSet | null = null
   #next: Map<string, Spelling> | null = null

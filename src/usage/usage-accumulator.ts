@@ -5,11 +5,11 @@ import { Counts, RowTable } from './row-table.ts'
 import { WORKSPACE_SETS_MAX, WorkspaceTags } from './tag-sets.ts'
 
 /**
- * Short cut from what is known of a key to the row where its verifications without tags are counted. Two fields of the key's
- * own record, with one identity: an object beside it would not be in the processor's cache when the record is. Set here only.
+ * Short cut from a cached key to the row that counts its verifications without tags. It is two fields of the key's own record:
+ * a separate object would not be in the processor's cache when the record is. Set here only.
  */
 export type CounterRef = {
-  /** Which rows the number is of; null = none yet. Not the rows themselves: they are large. */
+  /** Stands for the table of the row; null = none yet. Not the table itself: records would keep it in memory. */
   usageRows: object | null
   usageRow: number
 }
@@ -22,10 +22,10 @@ export type VerificationEvent = {
   outcome: Outcome
   /** Up to 10 of up to 128 characters; their order and repetitions do not matter. Null = none. Too many sets are `OTHER_TAGS`. */
   tags: readonly string[] | null
-  /** When it was decided (Unix ms): the hour it belongs to, whenever it is written. */
+  /** Time of the decision (Unix ms). Its hour is counted, whenever it is written. */
   atMs: number
-  /** Kept with what is known of the key: spares the search for its row. */
-  slot?: CounterRef
+  /** The cached key: spares the search for its row. */
+  counterRef?: CounterRef
 }
 
 export type RatelimitEvent = {
@@ -39,13 +39,13 @@ export type RatelimitEvent = {
 /** Longer identifiers (bytes) get no row of their own: they would not fit an index entry. They count in the total. */
 export const NAMED_IDENTIFIER_BYTES_MAX = 2_048
 
-/** Rows of earlier events, of one hour, that later ones find again. */
+/** Tables of one hour that outlast a flush. */
 type KeptRows = {
   keys: RowTable
   identifiers: RowTable
   hour: number
-  /** Names `keys` to a {@link CounterRef}. */
-  refersTo: object
+  /** Stands for `keys` in a {@link CounterRef}. */
+  keysToken: object
 }
 
 /**
@@ -54,19 +54,19 @@ type KeptRows = {
  * where the key's {@link CounterRef} knows the row. It allocates nothing: that path runs for every request.
  */
 export class UsageAccumulator {
-  /** How much it holds: rows, tag sets and spellings of them. What bounds on memory count. */
+  /** Rows with counts, tag sets and their spellings. Bounds on memory count them. */
   size = 0
   readonly #keys: Counts
   readonly #identifiers: Counts
-  /** Their rows are new with each flush: which tag sets are kept apart is decided anew. */
+  /** Its rows end with a flush: which tag sets are counted apart is decided anew for each. */
   readonly #taggedKeys = new Counts(new RowTable())
-  /** By workspace: a flood of tags in one takes no room of another's. */
+  /** By workspace: a flood of tags in one takes no room from another. */
   readonly #tags = new Map<string, WorkspaceTags>()
   readonly #setsMax: number
   #hour: number
-  /** It has events of more than one hour: rows of the earlier one are not worth keeping. */
+  /** It has events of more than one hour, so its tables are not kept. */
   #hasTurned = false
-  #refersTo: object
+  #keysToken: object
 
   /** @param options.setsMax Sets of tags that are kept apart for each workspace, and a few times as many spellings of them. */
   constructor({ setsMax = WORKSPACE_SETS_MAX } = {}, kept?: KeptRows) {
@@ -74,10 +74,10 @@ export class UsageAccumulator {
     this.#keys = new Counts(kept?.keys ?? new RowTable())
     this.#identifiers = new Counts(kept?.identifiers ?? new RowTable())
     this.#hour = kept?.hour ?? Number.NEGATIVE_INFINITY
-    this.#refersTo = kept?.refersTo ?? {}
+    this.#keysToken = kept?.keysToken ?? {}
   }
 
-  /** An empty one, to be filled after this. */
+  /** An empty accumulator for the events after this one's. */
   next(): UsageAccumulator {
     const keys = this.#rowsToKeep(this.#keys)
     const identifiers = this.#rowsToKeep(this.#identifiers)
@@ -87,7 +87,7 @@ export class UsageAccumulator {
         keys: keys ?? new RowTable(),
         identifiers: identifiers ?? new RowTable(),
         hour: this.#hour,
-        refersTo: keys === null ? {} : this.#refersTo,
+        keysToken: keys === null ? {} : this.#keysToken,
       },
     )
   }
@@ -98,21 +98,21 @@ export class UsageAccumulator {
 
   addVerification(event: VerificationEvent): void {
     this.#turnTo(event.atMs)
-    const { tags, slot } = event
+    const { tags, counterRef } = event
     const column = COLUMN_OF[event.outcome]
     if (tags !== null && tags.length > 0) this.#addTagged(event, tags, column)
     else {
-      const row = slot?.usageRows === this.#refersTo ? slot.usageRow : this.#rowOfKey(event)
+      const row = counterRef?.usageRows === this.#keysToken ? counterRef.usageRow : this.#rowOfKey(event)
       if (this.#keys.add(row, column)) this.size++
     }
   }
 
-  #rowOfKey({ workspaceId, keyspaceId, keyId, identityId, slot }: VerificationEvent): number {
+  #rowOfKey({ workspaceId, keyspaceId, keyId, identityId, counterRef }: VerificationEvent): number {
     const { rows } = this.#keys
     const row = rows.rowOf(rows.groups.of(workspaceId, keyspaceId, this.#hour), keyId, identityId ?? '')
-    if (slot !== undefined) {
-      slot.usageRows = this.#refersTo
-      slot.usageRow = row
+    if (counterRef !== undefined) {
+      counterRef.usageRows = this.#keysToken
+      counterRef.usageRow = row
     }
     return row
   }
@@ -140,8 +140,8 @@ export class UsageAccumulator {
   }
 
   /**
-   * Everything in it as columns of up to `BATCH_ROWS_MAX` rows each, built one at a time. Null = the next are not complete, but
-   * whoever builds them has held the thread long enough. Nothing may be added meanwhile.
+   * All counts, as columns of up to `BATCH_ROWS_MAX` rows each. Null = the next columns are not complete, but the caller should
+   * let the thread do other work now. Nothing may be added meanwhile.
    */
   *columns(): Generator<UsageColumns | null, void> {
     const builder = new ColumnBuilder()
@@ -159,13 +159,13 @@ export class UsageAccumulator {
     if (!builder.isEmpty) yield builder.columns
   }
 
-  /** A {@link CounterRef} says nothing of the hour of its row, so none is used for another hour. */
+  /** A {@link CounterRef} does not say the hour of its row, so a new hour gets a new token. */
   #turnTo(atMs: number): void {
     const since = atMs - this.#hour
     if (since >= 0 && since < HOUR_MS) return
     this.#hasTurned = this.#hour !== Number.NEGATIVE_INFINITY
     this.#hour = Math.floor(atMs / HOUR_MS) * HOUR_MS
-    this.#refersTo = {}
+    this.#keysToken = {}
   }
 }
 

@@ -138,7 +138,7 @@ function answer(
     outcome,
     tags: presented.tags,
     atMs: now,
-    slot: record,
+    counterRef: record,
   })
   return { outcome, record, limit: limit === null ? null : report(limit), remaining }
 }

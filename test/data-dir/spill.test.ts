@@ -36,6 +36,12 @@ test('a file written without blocking the thread is like any other, and a failed
   expect(names()).toEqual(before)
 })
 
+/** Threads once had kinds of their own, which began with the common one. */
+test('a usage file of an earlier version is found', () => {
+  writeSpill(dataDir, `usage-${crypto.randomUUID()}`, 'of one thread')
+  expect([...readSpills(dataDir, 'usage')].map(({ value }) => value)).toEqual(['of one thread'])
+})
+
 /** After a long outage the files together may be more than fits into memory. */
 test('files are read one at a time, and a file that is gone by its turn is skipped', () => {
   for (let i = 0; i < 3; i++) writeSpill(dataDir, 'usage', i)

@@ -191,7 +191,7 @@ test('a thread that does not answer is down, keeps its last counts, and has no c
 
 /** Each thread tells of its first hundred; two one after another may have had different ones. */
 test('the counts of a thread and its replacement are added up, and no namespace loses its name', () => {
-  const usage = { cellsBuffered: 3, batchesSpilled: 0, flushTookMs: 0, flushAwayMs: 0 }
+  const usage = { countsBuffered: 3, batchesSpilled: 0, flushTookMs: 0, flushAwayMs: 0 }
   const spans = { exported: 5, dropped: 1, queued: 2 }
   const reportOf = (from: number, to: number) => {
     const measures = new Measures()

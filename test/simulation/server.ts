@@ -171,7 +171,7 @@ export class Server {
       flushEveryMs: options.flushEveryMs,
       clock,
       timers,
-      cellsMax: options.usageCellsMax,
+      countsMax: options.usageCellsMax,
       recovers: recoversUsage,
     })
     recorder.start()

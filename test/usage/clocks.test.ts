@@ -71,7 +71,7 @@ async function makeKey({ url }: Server) {
   }
 }
 
-test('what is flushed an hour, a month or two restarts later is counted where it happened', async () => {
+test('usage that is flushed an hour, a month or two restarts later counts in the hour of the decision', async () => {
   await using database = await openTestDatabase()
   let now = at('2026-03-31T22:59:59.999')
   const first = await start(database, () => now)

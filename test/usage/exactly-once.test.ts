@@ -81,7 +81,7 @@ async function warm(traffic: Traffic, server: ServerProcess): Promise<void> {
   }
 }
 
-test('a clean stop loses nothing: what was never flushed before is counted at the next start', async () => {
+test('a clean stop loses nothing, also when no flush came before it', async () => {
   await stayWithinTheHour()
   await using database = await openTestDatabase()
   // Only the stop flushes.
@@ -101,7 +101,7 @@ test('a clean stop loses nothing: what was never flushed before is counted at th
   await expectExactly(third, traffic, traffic.events, now())
 })
 
-test('kill −9 costs at most the last flush interval, invents nothing, and leaves every grouping the same sum', async () => {
+test('kill −9 costs at most the last flush interval, counts nothing twice, and all groupings have the same sum', async () => {
   await stayWithinTheHour()
   await using database = await openTestDatabase()
   const flushMs = 100

@@ -31,7 +31,7 @@ const makeRecorder = (
     sql?: Sql
     dataDir?: string
     now?: () => number
-    cellsMax?: number
+    countsMax?: number
     timers?: Timers
     recovers?: boolean
   } = {},
@@ -42,7 +42,7 @@ const makeRecorder = (
     spills: openSpills(options.dataDir ?? '/nonexistent'),
     flushEveryMs: 60_000,
     clock: options.now ?? (() => AT),
-    ...(options.cellsMax !== undefined && { cellsMax: options.cellsMax }),
+    ...(options.countsMax !== undefined && { countsMax: options.countsMax }),
     ...(options.timers !== undefined && { timers: options.timers }),
     recovers: options.recovers ?? false,
   })
@@ -106,7 +106,7 @@ describe('hours', () => {
   })
 })
 
-describe('cells', () => {
+describe('tags and identities', () => {
   test('order and repetition of tags do not make another set, and every other difference does', async () => {
     const keyId = unique('key')
     const recorder = makeRecorder()
@@ -154,20 +154,20 @@ describe('cells', () => {
   })
 })
 
-/** What is known of a key carries its cell, which must not outlive the flush, nor count another hour. */
-test('a key that comes with its slot counts as one without, over hours, flushes and a record read again', async () => {
+/** A cached key refers to its row. The reference must not count in another hour, nor in rows that are gone. */
+test('a counter reference changes no count, over hours, flushes and a record read again', async () => {
   const keyId = unique('key')
   const recorder = makeRecorder()
-  let slot: CounterRef = { usageRows: null, usageRow: 0 }
+  let counterRef: CounterRef = { usageRows: null, usageRow: 0 }
   const record = (times: number, changes: Parameters<typeof verification>[0] = {}) => {
     for (let i = 0; i < times; i++)
-      recorder.recordVerification({ ...verification({ keyId, ...changes }), slot })
+      recorder.recordVerification({ ...verification({ keyId, ...changes }), counterRef })
   }
   record(1, { atMs: AT - 3_600_000 })
   record(2)
   record(4, { tags: ['a'] })
   record(8)
-  slot = { usageRows: null, usageRow: 0 }
+  counterRef = { usageRows: null, usageRow: 0 }
   record(16)
   const flushing = recorder.flush()
   record(32)
@@ -212,7 +212,7 @@ describe('exactly once', () => {
   })
 
   /** Ids travel as a list of words where they are words: no id may be taken for two, or for none. */
-  test('ids are counted as what they are, whatever is in them', async () => {
+  test('an id with commas, quotes or braces, or an empty one, is counted as one id', async () => {
     await makeMonth(sql, AT)
     for (const keyIds of [
       ['key_1'],
@@ -294,7 +294,7 @@ describe('exactly once', () => {
   })
 
   /** The batch in doubt at a stop goes to the data dir under its number, so the next start finds it counted. */
-  test('a batch in doubt at a stop is counted once by the next start', async () => {
+  test('a batch whose answer was lost before a stop is counted once by the next process', async () => {
     const keyId = unique('key')
     using dataDir = makeDataDir()
     await using wire = await openWire(database.address)
@@ -339,7 +339,7 @@ describe('exactly once', () => {
     await wired.end({ timeout: 1 })
   })
 
-  test('two writers on the same keys and tags at once neither lose a count nor stop one another', async () => {
+  test('two writers on the same keys and tags at once lose no count and do not deadlock', async () => {
     const keys = Array.from({ length: 200 }, () => unique('key'))
     const namespaceId = unique('rlns')
     const recorders = [database.anotherPool(), database.anotherPool()].map((pool) =>
@@ -367,7 +367,7 @@ describe('exactly once', () => {
 })
 
 describe('while Postgres is away', () => {
-  test('counts are kept and folded, and sent when it is back', async () => {
+  test('counts are added up in memory, and sent when it is back', async () => {
     const keyId = unique('key')
     await using wire = await openWire(database.address)
     const wired = connect(wire.address, { connectionsMax: 2 })
@@ -383,7 +383,7 @@ describe('while Postgres is away', () => {
     await wired.end({ timeout: 1 })
   })
 
-  test('what a stop cannot send is sent once by the next start, and by one of two', async () => {
+  test('usage that a stop could not send is counted once, also when two processes send it', async () => {
     const keyId = unique('key')
     using dataDir = makeDataDir()
     await using wire = await openWire(database.address)
@@ -403,7 +403,7 @@ describe('while Postgres is away', () => {
     expect([...rows]).toEqual([{ denied: 1 }])
   })
 
-  test('what earlier processes left is sent by the one thread that recovers it, once, and no broken file is in its way', async () => {
+  test('only a recovering recorder sends the files of earlier processes, once each, and skips an invalid one', async () => {
     const keyId = unique('key')
     using dataDir = makeDataDir()
     const spills = openSpills(dataDir.path)
@@ -437,16 +437,16 @@ describe('while Postgres is away', () => {
     await wired.end({ timeout: 1 })
   })
 
-  test('beyond its bound the memory goes to the data dir, and from there to Postgres when it is back', async () => {
+  test('counts beyond the bound go to spill files, and to Postgres when it is back', async () => {
     const prefix = unique('key')
     using dataDir = makeDataDir()
     await using wire = await openWire(database.address)
     const wired = connect(wire.address, { connectionsMax: 2 })
-    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path, cellsMax: 10_000 })
+    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path, countsMax: 10_000 })
     await wire.cut()
     for (let i = 0; i < 12_000; i++) recorder.recordVerification(verification({ keyId: `${prefix}_${i}` }))
     await recorder.flush()
-    expect(spillsIn(dataDir.path)).toHaveLength(12_000 / BATCH_ROWS_MAX - 1) // besides the batch in doubt, which stays
+    expect(spillsIn(dataDir.path)).toHaveLength(12_000 / BATCH_ROWS_MAX - 1) // besides the batch without an answer, which stays in memory
     recorder.recordVerification(verification({ keyId: `${prefix}_0` }))
     await wire.open()
     const valid = async () => {
@@ -460,39 +460,39 @@ describe('while Postgres is away', () => {
   }, 60_000)
 })
 
-/** Else all that is recorded while hours of counts are sent from the data dir would be lost with the process. */
-test('after a long outage each flush sends what is new first, then for one interval what was moved aside', async () => {
+/** Otherwise a crash while hours of spilled counts are sent would lose all new counts of that time. */
+test('after a long outage each flush sends new counts first, then spill files for one interval', async () => {
   const prefix = unique('key')
   using dataDir = makeDataDir()
   await using wire = await openWire(database.address)
   const wired = connect(wire.address, { connectionsMax: 2 })
   let now = 0
-  // An interval is over whenever somebody looks: so each flush has time for one batch of these.
+  // An interval is over at each look at the time, so each flush sends one spilled batch.
   const timers = { ...systemTimers, now: () => (now += 60_000) }
-  const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path, cellsMax: 10_000, timers })
+  const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path, countsMax: 10_000, timers })
   await wire.cut()
   for (let i = 0; i < 12_000; i++) recorder.recordVerification(verification({ keyId: `${prefix}_${i}` }))
   await recorder.flush()
-  const aside = spillsIn(dataDir.path).length
-  expect(recorder.stats().batchesSpilled).toBe(aside)
+  const spilled = spillsIn(dataDir.path).length
+  expect(recorder.stats().batchesSpilled).toBe(spilled)
   await wire.open()
-  await flushUntil(recorder, async () => spillsIn(dataDir.path).length < aside)
-  for (let left = aside - 1; left > 0; left--) {
+  await flushUntil(recorder, async () => spillsIn(dataDir.path).length < spilled)
+  for (let left = spilled - 1; left > 0; left--) {
     expect(spillsIn(dataDir.path)).toHaveLength(left)
     expect(recorder.stats().batchesSpilled).toBe(left)
     recorder.recordVerification(verification({ keyId: `${prefix}_new` }))
     await recorder.flush()
-    expect(await validByHour(sql, `${prefix}_new`)).toEqual({ [HOUR]: aside - left })
+    expect(await validByHour(sql, `${prefix}_new`)).toEqual({ [HOUR]: spilled - left })
   }
   expect(spillsIn(dataDir.path)).toEqual([])
   const [row] = await sql<{ valid: number }[]>`
     select sum(valid)::bigint as valid from usage_verifications where starts_with(key_id, ${`${prefix}_`})`
-  expect(row?.valid).toBe(12_000 + aside - 1)
+  expect(row?.valid).toBe(12_000 + spilled - 1)
   await wired.end({ timeout: 1 })
 }, 60_000)
 
-/** Else a crash would cost an interval more than two flushes take, where it need cost no more than they do. */
-test('a flush begins an interval after the last one began, however slow that was, and later where that has failed', async () => {
+/** Otherwise a crash would cost an interval on top of two slow flushes. */
+test('flushes begin one interval apart, also slow ones; after a failed one a whole interval passes', async () => {
   let now = 0
   let tookMs = 0
   let isAway = false
@@ -538,8 +538,8 @@ test('a flush begins an interval after the last one began, however slow that was
   await recorder.stop()
 })
 
-/** Else each statement to a slow database would leave another file behind, and none of them would ever come to an end. */
-test('while more than its bound comes in with each statement, what was moved aside gets less with each flush', async () => {
+/** Otherwise each statement to a slow database would add a file, and the files would never end. */
+test('spill files get fewer with each flush, also while each statement takes so long that the bound is reached', async () => {
   const prefix = unique('key')
   using dataDir = makeDataDir()
   let isAway = true
@@ -556,17 +556,17 @@ test('while more than its bound comes in with each statement, what was moved asi
     },
   })
   let now = 0
-  // An interval is over whenever somebody looks: so each flush has time for one batch of what was moved aside.
+  // An interval is over at each look at the time, so each flush sends one spilled batch.
   const timers = { ...systemTimers, now: () => (now += 60_000) }
-  const recorder = makeRecorder({ sql: busy, dataDir: dataDir.path, cellsMax: 10, timers })
+  const recorder = makeRecorder({ sql: busy, dataDir: dataDir.path, countsMax: 10, timers })
   for (let i = 0; i < 5; i++) {
     record(20)
     await recorder.flush()
   }
-  const aside = spillsIn(dataDir.path).length
-  expect(aside).toBeGreaterThan(2)
+  const spilled = spillsIn(dataDir.path).length
+  expect(spilled).toBeGreaterThan(2)
   isAway = false
-  for (let left = aside - 1; left >= 0; left--) {
+  for (let left = spilled - 1; left >= 0; left--) {
     await recorder.flush()
     expect(spillsIn(dataDir.path)).toHaveLength(left)
   }
@@ -578,11 +578,11 @@ test('while more than its bound comes in with each statement, what was moved asi
   expect(row).toEqual({ cells: recorded, valid: recorded })
 })
 
-/** Else a flood of distinct tags would fill the memory of a server whose database is merely slow. */
-test('what comes in faster than it can be written goes through the data dir, and is counted once', async () => {
+/** Otherwise a flood of distinct tags would fill the memory of a server whose database is slow. */
+test('counts that come faster than Postgres takes them go through spill files, and count once', async () => {
   const prefix = unique('key')
   using dataDir = makeDataDir()
-  const recorder = makeRecorder({ dataDir: dataDir.path, cellsMax: 1_000 })
+  const recorder = makeRecorder({ dataDir: dataDir.path, countsMax: 1_000 })
   const record = (from: number, to: number) => {
     for (let i = from; i < to; i++) recorder.recordVerification(verification({ keyId: `${prefix}_${i}` }))
   }
@@ -601,7 +601,7 @@ test('what comes in faster than it can be written goes through the data dir, and
 })
 
 /** One batch that can never be written must not hold up all that come after it. */
-test('a batch the database refuses is put aside on disk, and later ones are counted', async () => {
+test('a batch that the database refuses goes to a file of its own, and later batches are counted', async () => {
   const keyId = unique('key')
   using dataDir = makeDataDir()
   const recorder = makeRecorder({ dataDir: dataDir.path })
@@ -625,7 +625,7 @@ describe('identifiers of a namespace', () => {
     )
 
   /** Whoever is shown by name is exact: nobody is taken in after one of their calls was counted in the rest. */
-  test('beyond the bound of an hour newcomers count in the rest, for good, and all others stay exact', async () => {
+  test('once an hour has all its identifiers, new ones count in the total only, and named ones stay exact', async () => {
     const namespaceId = unique('rlns')
     await makeMonth(sql, AT)
     const send = (number: number, counts: Record<string, number>) => {
@@ -655,7 +655,7 @@ describe('identifiers of a namespace', () => {
     expect(total?.passed).toBe(1 + 2 + 1 + 1 + 9 + 1 + 50 + 1 + 50)
   })
 
-  test('a closed hour keeps the thousand with the most traffic, exactly, and takes in nobody else', async () => {
+  test('a closed hour keeps the 1 000 identifiers with the most traffic, exact, and names no new ones', async () => {
     const namespaceId = unique('rlns')
     const atMs = Date.UTC(2024, 1, 3, 4, 56) // over for the database's clock too, whenever this runs
     let now = atMs
@@ -688,7 +688,7 @@ describe('identifiers of a namespace', () => {
   })
 
   /** One server with its clock set wrong cut the running hour of all of them, and took in nobody new for its rest. */
-  test('a server whose clock is ahead closes no hour that runs for the database', async () => {
+  test('a server whose clock is ahead closes no hour that is open by the clock of the database', async () => {
     const namespaceId = unique('rlns')
     const atMs = Date.now()
     const send = async (now: () => number, identifier: string) => {

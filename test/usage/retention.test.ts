@@ -51,7 +51,7 @@ async function monthsOf(sql: AnySql): Promise<number[][]> {
 
 const everywhere = (...months: number[]) => [months, months, months]
 
-test('months beyond what is kept go once a day, and what is kept covers whole months', async () => {
+test('once a day months older than the setting are dropped, and whole months remain', async () => {
   const { sql } = database
   let now = Date.UTC(2020, 5, 30, 23)
   const retention = new UsageRetention(database.address, { keepMonths: 2, clock: () => now })
@@ -106,7 +106,7 @@ test.if(TEST_DATABASE_URL !== null)('a month that a long query reads is left for
   expect((await monthsOf(sql))[0]).not.toContain(1)
 })
 
-test('a server drops them at its start, and keeps all without the setting', async () => {
+test('a server drops old months at its start, and none without the setting', async () => {
   await using fresh = await openTestDatabase()
   const env = (months: string) => ({
     PORT: '0',

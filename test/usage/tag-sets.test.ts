@@ -59,7 +59,7 @@ const random = (count: number, changes: Parameters<typeof verification>[0] = {})
 const sum = (counts: Record<string, number>) => Object.values(counts).reduce((all, each) => all + each, 0)
 
 /** Findings of November 2026, 3.2: 20 000 of these grew the database by 260 MB. */
-test('of random tags an hour keeps so many sets, the others are counted together, and the total is exact', async () => {
+test('an hour keeps as many tag sets as its bound says and counts the others together; its total is exact', async () => {
   const { record, kept, texts } = writer()
   for (let flush = 0; flush < 5; flush++) await record([...random(300), ...times(10, {})])
   const counts = await kept()
@@ -70,7 +70,7 @@ test('of random tags an hour keeps so many sets, the others are counted together
   expect(await texts()).toBe(KEPT + 1)
 })
 
-test('a set with much traffic has its row, however many random ones came before it', async () => {
+test('a tag set with much traffic has its own row after a flood of random ones', async () => {
   const { record, kept, texts } = writer()
   await record(random(200))
   await record([...random(200), ...times(30, { tags: ['plan=pro'] }), ...times(20, { tags: ['plan=free'] })])
@@ -82,7 +82,7 @@ test('a set with much traffic has its row, however many random ones came before 
   expect(await texts()).toBe(KEPT + 1) // of the two whose place was taken nothing is left
 })
 
-test('a set that gives its place to another is counted with the others, of every key and identity', async () => {
+test('a tag set that loses its place counts as (other), for each key and identity', async () => {
   const { record, kept } = writer()
   const old = ['key_1', 'key_2', 'key_2'].map((keyId, at) => ({
     keyId,
@@ -99,7 +99,7 @@ test('a set that gives its place to another is counted with the others, of every
 })
 
 /** Whoever holds a disabled key may present it as often as they like: it must not cost the tags of the others. */
-test('sets of verifications that were all refused first have a tenth of the places, and give way', async () => {
+test('tag sets that have only refused verifications get a tenth of the places, and lose them first', async () => {
   const { record, kept } = writer()
   await record(random(500, { outcome: 'DISABLED' }))
   expect(Object.keys(await kept())).toHaveLength(KEPT / 10 + 1)
@@ -113,7 +113,7 @@ test('sets of verifications that were all refused first have a tenth of the plac
   expect(sum(counts)).toBe(500 + 300 + KEPT + 3)
 })
 
-test('refused verifications count in the set that has its row for others', async () => {
+test('refused verifications count in a tag set that has a row already', async () => {
   const { record, kept } = writer()
   await record([...times(3, { tags: ['a'] }), ...times(4, { tags: ['a'], outcome: 'DISABLED' })])
   expect(await kept()).toEqual({ a: 7 })
@@ -129,7 +129,7 @@ test('each hour and each workspace has its own places', async () => {
   expect(await other.kept()).toEqual({ mine: 1 })
 })
 
-test('a set stays known to its month while another hour of it has a row', async () => {
+test('the tags of a set stay stored while another hour of the month has a row of it', async () => {
   const { record, kept } = writer()
   await record([{ tags: ['rare'] }, { tags: ['rare'], atMs: AT + 3_600_000 }])
   for (let at = 0; at < KEPT; at++) await record(times(2, { tags: [`set_${at}`] }))
@@ -153,7 +153,7 @@ test('two writers of one workspace at once keep no more than the bound, and lose
   expect(sum(counts)).toBe(1200)
 })
 
-test('in memory a workspace keeps so many sets and spellings, and another one keeps its own', () => {
+test('tag sets and spellings in memory are bounded for each workspace', () => {
   const usage = new UsageAccumulator({ setsMax: 100 })
   for (let i = 0; i < 20_000; i++)
     usage.addVerification(verification({ tags: [`a ${i}`, `b ${i}`, `c ${i}`] }))

@@ -11,7 +11,7 @@ import { OUTCOMES } from './oracle.ts'
 import { AT, HOUR, verification } from './support.ts'
 
 const ALL = Object.keys(OUTCOMES) as Outcome[] // its keys are the outcomes
-const newSlot = (): CounterRef => ({ usageRows: null, usageRow: 0 })
+const newRef = (): CounterRef => ({ usageRows: null, usageRow: 0 })
 
 type Told = Record<string, number>
 const nameOf = (...parts: (string | number | null)[]) => JSON.stringify(parts)
@@ -50,7 +50,7 @@ function told(usage: UsageAccumulator, counts: Told = {}): Told {
 }
 
 /** The model counts each event under its full name. */
-test('verifications are told as recorded, with slots or without, over flushes, hours and records read again', () => {
+test('verifications are counted as recorded, with counter references or without, over flushes, hours and records read again', () => {
   for (const [seed, keys] of [
     [1, 40],
     [2, 40],
@@ -65,15 +65,15 @@ test('verifications are told as recorded, with slots or without, over flushes, h
       keyspaceId: `ks_${i % 6}`,
       keyId: odd[i] ?? `key_${String(i).padStart(16, '0')}`,
       identityId: i % 5 === 0 ? `id_${i}` : null,
-      slot: newSlot(),
+      counterRef: newRef(),
     }))
     let usage = new UsageAccumulator()
     for (let flush = 0; flush < 5; flush++) {
       const expected: Told = {}
       for (let i = 0; i < 3 * keys; i++) {
         const record = records[below(keys)] as (typeof records)[number] // in range
-        const { slot, ...owner } = record
-        if (below(20) === 0) record.slot = newSlot()
+        const { counterRef, ...owner } = record
+        if (below(20) === 0) record.counterRef = newRef()
         const outcome = ALL[below(seed % 2 === 0 ? 7 : 2)] ?? 'VALID'
         // The hour turns in the middle, and now and then an event of the one before comes late.
         const atMs = flush < 2 ? AT : below(50) === 0 ? AT : AT + 3_600_000
@@ -81,7 +81,7 @@ test('verifications are told as recorded, with slots or without, over flushes, h
         usage.addVerification({
           ...verification({ outcome, atMs, tags }),
           ...owner,
-          ...(below(10) > 0 && { slot }),
+          ...(below(10) > 0 && { counterRef }),
         })
         const hour = Math.floor(atMs / 3_600_000) * 3_600_000
         const { workspaceId, keyspaceId, keyId, identityId } = owner
@@ -96,46 +96,46 @@ test('verifications are told as recorded, with slots or without, over flushes, h
 })
 
 test('rows outlast a flush, and end with their hour', () => {
-  const slot = newSlot()
+  const counterRef = newRef()
   const first = new UsageAccumulator()
-  first.addVerification({ ...verification(), slot })
-  const { usageRows } = slot
+  first.addVerification({ ...verification(), counterRef })
+  const { usageRows } = counterRef
   const second = first.next()
-  second.addVerification({ ...verification(), slot })
-  expect(slot.usageRows).toBe(usageRows)
-  second.addVerification({ ...verification({ atMs: HOUR + 3_600_000 }), slot }) // a row of another hour
+  second.addVerification({ ...verification(), counterRef })
+  expect(counterRef.usageRows).toBe(usageRows)
+  second.addVerification({ ...verification({ atMs: HOUR + 3_600_000 }), counterRef }) // a row of another hour
   expect(Object.values(told(second))).toEqual([1, 1])
   const third = second.next()
-  third.addVerification({ ...verification({ atMs: HOUR + 3_600_000 }), slot })
-  expect(slot.usageRows).not.toBe(usageRows)
+  third.addVerification({ ...verification({ atMs: HOUR + 3_600_000 }), counterRef })
+  expect(counterRef.usageRows).not.toBe(usageRows)
   expect(Object.values(told(third))).toEqual([1])
   expect(Object.values(told(first))).toEqual([1])
 })
 
 /** Keys come and go; what is kept must not grow with all that were ever verified in an hour. */
-test('rows are given up when few of them are used, and nothing that was counted with them', () => {
-  const slots = Array.from({ length: 5_000 }, newSlot)
-  const count = (usage: UsageAccumulator, slot: CounterRef, keyId: string) =>
-    usage.addVerification({ ...verification(), keyId, slot })
+test('rows are dropped when few of them are used, and their counts are not', () => {
+  const refs = Array.from({ length: 5_000 }, newRef)
+  const count = (usage: UsageAccumulator, counterRef: CounterRef, keyId: string) =>
+    usage.addVerification({ ...verification(), keyId, counterRef })
   const first = new UsageAccumulator()
-  for (const [i, slot] of slots.entries()) count(first, slot, `key_${i}`)
-  const [slot = newSlot()] = slots
-  const { usageRows } = slot
+  for (const [i, counterRef] of refs.entries()) count(first, counterRef, `key_${i}`)
+  const [counterRef = newRef()] = refs
+  const { usageRows } = counterRef
   const second = first.next()
-  for (const [i, each] of slots.entries()) if (i < 1_300) count(second, each, `key_${i}`)
+  for (const [i, each] of refs.entries()) if (i < 1_300) count(second, each, `key_${i}`)
   const third = second.next() // more than a quarter were used
-  count(third, slot, 'key_0')
-  expect(slot.usageRows).toBe(usageRows)
+  count(third, counterRef, 'key_0')
+  expect(counterRef.usageRows).toBe(usageRows)
   const fourth = third.next()
-  count(fourth, slot, 'key_0')
-  expect(slot.usageRows).not.toBe(usageRows)
+  count(fourth, counterRef, 'key_0')
+  expect(counterRef.usageRows).not.toBe(usageRows)
   expect([first, second, third, fourth].map((usage) => Object.values(told(usage)).length)).toEqual([
     5_000, 1_300, 1, 1,
   ])
 })
 
 /** A thread that builds columns answers requests too: 2 000 rows of identifiers held it for 3 ms. */
-test('columns are built in slices of 250 rows, in batches of whole ones, and nothing is left out', () => {
+test('columns are built in slices of 250 rows, and every row is in a batch', () => {
   const usage = new UsageAccumulator()
   const event = { workspaceId: 'ws', passed: true, atMs: HOUR }
   for (let i = 0; i < 5_000; i++)
@@ -170,7 +170,7 @@ test('keys, tagged keys and identifiers share a batch where there is room', () =
   const batchesOf = (keys: number, identifiers: number, tagged = 0) => {
     const usage = new UsageAccumulator()
     for (let i = 0; i < keys; i++)
-      usage.addVerification({ ...verification({ keyId: `key_${i}` }), slot: newSlot() })
+      usage.addVerification({ ...verification({ keyId: `key_${i}` }), counterRef: newRef() })
     for (let i = 0; i < tagged; i++) usage.addVerification(verification({ keyId: `key_${i}`, tags: ['a'] }))
     for (let i = 0; i < identifiers; i++)
       usage.addRatelimit({
@@ -204,7 +204,7 @@ test('keys, tagged keys and identifiers share a batch where there is room', () =
 })
 
 /** The obvious model: what was recorded since the last flush, by namespace, hour and identifier. */
-test('identifiers are told as recorded, over flushes, hours and namespaces, whether their rows were kept or not', () => {
+test('identifiers are counted as recorded, over flushes, hours and namespaces, whether their rows were kept or not', () => {
   const random = randomNumbers(11)
   const below = (n: number) => Math.floor(random() * n)
   let usage = new UsageAccumulator()
@@ -250,7 +250,7 @@ test('identifiers are told as recorded, over flushes, hours and namespaces, whet
   }
 })
 
-test('rows are kept while a fourth of them is used, and begun anew when fewer are', () => {
+test('a table is mostly idle when less than a fourth of its rows is used', () => {
   const rows = new RowTable()
   const group = rows.groups.of('ws', 'ns', HOUR)
   const rowOf = (i: number) => rows.rowOf(group, `user ${i}`)

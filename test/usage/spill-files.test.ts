@@ -14,10 +14,10 @@ import { verification } from './support.ts'
 setDefaultTimeout(SLOW_MS)
 
 /**
- * What a long outage left took many seconds to send, and nobody was answered meanwhile. A file goes once it is counted:
- * `recorder.test.ts` counts them.
+ * Sending the files of a long outage took many seconds, and nobody was answered meanwhile. That each counts once is in
+ * `recorder.test.ts`.
  */
-test('a start answers before it sends what stops have left, and the main thread flushes it with what comes', async () => {
+test('a start answers before spill files of earlier stops are sent; the main thread sends them', async () => {
   await using database = await openTestDatabase()
   const gone = connect({ kind: 'url', url: 'postgres://127.0.0.1:1/gone' }, { connectionsMax: 1 })
   for (let stop = 0; stop < 4; stop++) {
