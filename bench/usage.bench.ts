@@ -137,7 +137,7 @@ async function queries(sql: Sql, kind: string, isTiny: boolean): Promise<void> {
 function questions(sql: Sql, lastHour: number): [string, () => Promise<number>][] {
   const month: VerificationFilter = {
     workspaceId: WORKSPACE,
-    keyspaceId: KEYSPACE,
+    keyspaceIds: [KEYSPACE],
     identityId: null,
     keyIds: [],
     tags: [],

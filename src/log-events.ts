@@ -37,6 +37,7 @@ export const LOG_EVENTS = {
   changes_unheard: 'warn',
   changes_heard: 'info',
   change_not_passed_on: 'error',
+  sweep_unfinished: 'warn',
   embedded_database_died: 'error',
   embedded_database_restart_failing: 'error',
   embedded_database_restarted: 'info',

@@ -35,7 +35,7 @@ const TIERS: readonly (readonly string[])[] = [
   ['records'],
   ['audit', 'vault'],
   ['limiter', 'usage'],
-  ['erasure', 'verify', 'observe'],
+  ['erasure', 'sweep', 'verify', 'observe'],
   ['api'],
   ['doors/http'],
   ['doors/v1'],

@@ -6,6 +6,7 @@ import type { Clock } from '../lib/clock.ts'
 import type { LimiterRouter } from '../limiter/threads/router.ts'
 import type { Measures } from '../observe/measures.ts'
 import type { Database } from '../records/database.ts'
+import type { Sweeper } from '../sweep/sweeper.ts'
 import type { UsageRecorder } from '../usage/recorder.ts'
 import type { Vault } from '../vault/vault.ts'
 import type { CreditSpender } from '../verify/credits.ts'
@@ -29,6 +30,7 @@ export type Services = {
   readonly namespaces: Namespaces
   readonly vault: Vault
   readonly eraser: Eraser
+  readonly sweeper: Sweeper
   /** Counts decisions and outcomes for metrics. */
   readonly measures: Pick<Measures, 'decided' | 'verified'>
 }

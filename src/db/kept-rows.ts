@@ -53,6 +53,7 @@ export class KeptRows {
     this.#sql = sql
     try {
       await takeReturns(sql)
+      await removeEmptyKeyspaces(sql)
       this.fullest = await findFullest(sql)
       for (const { workspaceId, bound, rows } of await removeOldest(sql))
         log('info', 'old_rows_removed', 'the oldest rows beyond the bound of a workspace were removed', {
@@ -89,6 +90,19 @@ export async function takeReturns(sql: AnySql, rowsMin = RETURNS_MIN): Promise<v
     select workspace_id as "workspaceId", name from workspace_returns
      group by workspace_id, name having count(*) >= ${rowsMin}`
   for (const { workspaceId, name } of counts) await sql`select take_returns(${workspaceId}, ${name})`
+}
+
+/**
+ * Removes keyspaces that an API had before its keys were deleted at once (`apis.deleteKeys`), when nothing refers to them: no row of
+ * a key and no usage.
+ */
+export async function removeEmptyKeyspaces(sql: AnySql): Promise<void> {
+  await sql`
+    delete from keyspaces s
+     where s.api_id is not null and s.deleted_at is not null
+       and not exists (select from apis a where a.keyspace_id = s.id)
+       and not exists (select from keys k where k.keyspace_id = s.id)
+       and not exists (select from usage_keyspace_hours h where h.keyspace_id = s.id)`
 }
 
 /** Workspaces that use half of a bound or more, at most {@link FULLEST_MAX}. */
@@ -242,13 +256,16 @@ const KINDS: readonly Kind[] = [
                          where a.workspace_id = ${workspaceId} and a.deleted_at is not null
                            and (a.deleted_at, a.id) <= (last.deleted_at, last.id)
                            and not exists (select from keys k where k.keyspace_id = a.keyspace_id)
+                           and not exists (select from keyspaces s join keys k on k.keyspace_id = s.id where s.api_id = a.id)
                          order by a.deleted_at, a.id limit ${rowsMax})
-          returning keyspace_id
+          returning id, keyspace_id
         )
-        select keyspace_id from gone`
+        select id, keyspace_id from gone`
       await sql`
         delete from keyspaces s
-         where s.workspace_id = ${workspaceId} and s.id = any(${rows.map(({ keyspace_id }) => String(keyspace_id))}::text[])
+         where s.workspace_id = ${workspaceId}
+           and (s.id = any(${rows.map(({ keyspace_id }) => String(keyspace_id))}::text[])
+                or s.api_id = any(${rows.map(({ id }) => String(id))}::text[]))
            and not exists (select from apis a where a.keyspace_id = s.id)`
       return rows.length
     },

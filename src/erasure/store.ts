@@ -144,7 +144,7 @@ export async function lockKeysOf(
   limit: number,
 ): Promise<{ id: string; apiId: string | null }[]> {
   return await tx<{ id: string; apiId: string | null }[]>`
-    select k.id, (select a.id from apis a where a.keyspace_id = k.keyspace_id order by a.id limit 1) as "apiId"
+    select k.id, api_of_keyspace(k.keyspace_id) as "apiId"
       from keys k
      where k.workspace_id = ${workspaceId} and ${isKeyOf(tx, keysOf)}
      order by k.id limit ${limit} for update`
@@ -157,8 +157,7 @@ export async function findAnyKey(
   id: string,
 ): Promise<{ apiId: string | null } | null> {
   const [row] = await sql<{ apiId: string | null }[]>`
-    select (select a.id from apis a where a.keyspace_id = k.keyspace_id order by a.id limit 1) as "apiId"
-      from keys k where k.workspace_id = ${workspaceId} and k.id = ${id}`
+    select api_of_keyspace(k.keyspace_id) as "apiId" from keys k where k.workspace_id = ${workspaceId} and k.id = ${id}`
   return row ?? null
 }
 

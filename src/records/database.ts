@@ -3,10 +3,7 @@ import type { AnySql, Transaction } from '../db/connect.ts'
 import { type GuardedPool, isReadOnlyFailure, QueryGivenUp } from '../db/guarded-pool.ts'
 import type { Changes } from './changes.ts'
 
-/**
- * How long a write may take that deletes some millions of keys, each with its audit entry, or what so many keys have: less
- * than that, and what is used most could never be deleted.
- */
+/** How long a write may take that reads or changes as many rows as a workspace can have, ms. */
 export const MANY_KEYS_MS = 120_000
 
 /** Names what a write touched: ids of records, hashes of new keys. See `changes.ts`. */

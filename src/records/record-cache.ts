@@ -1,6 +1,7 @@
 import { LRUCache } from 'lru-cache'
 import { systemTimers, type Timers, within } from '../lib/timers.ts'
 import type { Changes } from './changes.ts'
+import { type RecordChanges, readOwnerChange } from './owner-changes.ts'
 
 /**
  * One thread's cache of records read from the database. Entries do not age: a write names what it touched
@@ -18,6 +19,7 @@ export class RecordCache<V extends object, Asking = null> {
   /** Names of everything whose change can alter the record. */
   readonly #dependenciesOf: (record: V) => string[]
   readonly #isRecordId: (name: string) => boolean
+  readonly #ownerChanges: RecordChanges<V> | null
   /** A power of two of them. */
   readonly #parts: Part<V>[]
   /** Loads under way, shared by all who ask for the same key meanwhile. */
@@ -35,6 +37,7 @@ export class RecordCache<V extends object, Asking = null> {
    * @param options.missingMax How many keys without a record are remembered; 0 = none.
    * @param options.partBytes What a part of it should be able to hold at least, as no larger record is kept; in one piece
    *   where it is not given. For caches of many records (see {@link Part}).
+   * @param options.ownerChanges For changes that name an owner's records by something else than an id.
    * @param options.isRecordId Whether a name is one that a record itself has; not needed where nothing missing is kept.
    */
   constructor(
@@ -48,6 +51,7 @@ export class RecordCache<V extends object, Asking = null> {
       missingMax: number
       partBytes?: number
       isRecordId?: (name: string) => boolean
+      ownerChanges?: RecordChanges<V>
       timers?: Timers
     },
   ) {
@@ -55,6 +59,7 @@ export class RecordCache<V extends object, Asking = null> {
     this.#timers = options.timers ?? systemTimers
     this.#dependenciesOf = options.dependenciesOf
     this.#isRecordId = options.isRecordId ?? (() => false)
+    this.#ownerChanges = options.ownerChanges ?? null
     const { bytesMax, partBytes = bytesMax } = options
     const parts = 2 ** Math.floor(Math.log2(Math.min(PARTS_MAX, Math.max(1, bytesMax / partBytes))))
     const partOptions = { ...options, bytesMax: bytesMax / parts, missingMax: options.missingMax / parts }
@@ -65,7 +70,11 @@ export class RecordCache<V extends object, Asking = null> {
   /** The record at once when it is cached, else a promise of it; null = there is none. */
   find(key: string, asking: Asking | null = null): V | null | Promise<V | null> {
     const part = this.#partOf(key)
-    const cached = part.find(key)
+    let cached = part.find(key)
+    if (cached !== undefined && this.#ownerChanges?.concern(cached) === true) {
+      part.found.delete(key)
+      cached = undefined
+    }
     if (cached !== undefined && part.isSuspect(key)) return this.#confirm(key, cached, asking)
     if (cached !== undefined) {
       this.hits++
@@ -89,6 +98,11 @@ export class RecordCache<V extends object, Asking = null> {
       return
     }
     for (const name of touched) {
+      const change = readOwnerChange(name)
+      if (change !== null) {
+        this.#ownerChanges?.add(change.owner, change.name)
+        continue
+      }
       const { found, missing } = this.#partOf(name) // what is dropped may be named by its key
       missing?.delete(name)
       found.delete(name)
@@ -137,7 +151,8 @@ export class RecordCache<V extends object, Asking = null> {
       return await within(this.#timers, leftMs, loading.record)
     } catch (cause) {
       const known = this.#partOf(key).peek(key)
-      if (known === undefined) throw cause // dropped meanwhile, for it has changed
+      // Dropped meanwhile, or concerned by a change: the old record must not be used.
+      if (known === undefined || this.#ownerChanges?.concern(known) === true) throw cause
       return known
     }
   }
@@ -148,8 +163,10 @@ export class RecordCache<V extends object, Asking = null> {
     this.#observers.add(observer)
     const record = this.#load(key, asking)
       .then((record) => {
-        if (changes.every((touched) => !this.#concerns(touched, key, record)))
+        if (changes.every((touched) => !this.#concerns(touched, key, record))) {
+          if (record !== null) this.#ownerChanges?.admit(record)
           this.#partOf(key).keep(key, record)
+        }
         return record
       })
       .finally(() => {
@@ -164,7 +181,15 @@ export class RecordCache<V extends object, Asking = null> {
   #concerns(touched: readonly string[] | null, key: string, record: V | null): boolean {
     if (touched === null || touched.includes(key)) return true
     if (record === null) return touched.some((name) => this.#isOfUnknown(name))
-    return this.#dependenciesOf(record).some((name) => touched.includes(name))
+    if (this.#dependenciesOf(record).some((name) => touched.includes(name))) return true
+    const changes = this.#ownerChanges
+    return (
+      changes !== null &&
+      touched.some((name) => {
+        const change = readOwnerChange(name)
+        return change !== null && changes.isConcernedBy(record, change.owner, change.name)
+      })
+    )
   }
 
   /**

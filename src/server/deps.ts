@@ -15,6 +15,7 @@ import { Measures, type ThreadReport } from '../observe/measures.ts'
 import { Tracer } from '../observe/tracing/tracer.ts'
 import { Changes } from '../records/changes.ts'
 import { Database } from '../records/database.ts'
+import { Sweeper } from '../sweep/sweeper.ts'
 import { UsageRecorder } from '../usage/recorder.ts'
 import { Vault } from '../vault/vault.ts'
 import { CreditSpender } from '../verify/credits.ts'
@@ -117,6 +118,7 @@ export function openDeps(
     spills: () => readAllSpills(config.dataDir, address),
     clock,
   })
+  const sweeper = new Sweeper({ database, clock })
   const vault = new Vault(sql, { vaultKeys: setup.vaultKeys, clock })
   const tracer = config.tracing === null ? null : openTracer(config.tracing, processId)
   measures.start()
@@ -137,6 +139,7 @@ export function openDeps(
     namespaces,
     vault,
     eraser,
+    sweeper,
     measures,
     tracer,
     metricsText: options.metricsText,
@@ -146,7 +149,7 @@ export function openDeps(
   const close = async (beside = async () => {}) => {
     measures.stop()
     await limiter.stop()
-    await Promise.all([usage.stop(), tracer?.stop(), eraser.stop(), beside()])
+    await Promise.all([usage.stop(), tracer?.stop(), eraser.stop(), sweeper.stop(), beside()])
     changes.stop()
     await Promise.all([pool, historyPool, usagePool].map((each) => each.end({ timeout: 1 })))
   }

@@ -162,6 +162,7 @@ export async function startServer(
   importer.start()
   opening.defer(() => importer.stop())
   deps.eraser.start()
+  deps.sweeper.start()
   const refills = new RefillSchedule(deps.sql, deps.clock)
   refills.start()
   opening.defer(() => refills.stop())

@@ -1,7 +1,7 @@
 import type { CounterRef } from '../usage/recorder.ts'
 
 /**
- * A key as verification needs it. Read once from the database, then shared, and unchanged but for its counter reference.
+ * A key as verification needs it. Read once from the database, then shared, and unchanged but for `changesSeen` and its counter reference.
  */
 export type KeyRecord = CounterRef & {
   id: string
@@ -33,6 +33,8 @@ export type KeyRecord = CounterRef & {
   roles: string[]
   /** Slugs held directly and through roles. On a root key, its rights. */
   permissions: ReadonlySet<string>
+  /** Of the cache's, see `records/owner-changes.ts`. */
+  changesSeen: number
 }
 
 export type ConfiguredLimit = {

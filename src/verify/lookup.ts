@@ -4,6 +4,7 @@ import { systemTimers, type Timers } from '../lib/timers.ts'
 import type { Changes } from '../records/changes.ts'
 import { RecordCache } from '../records/record-cache.ts'
 import { type Asking, ColdLookups } from './cold-lookups.ts'
+import { openKeyChanges } from './key-changes.ts'
 import type { KeyRecord } from './key-record.ts'
 import { bearer, hashKey } from './secret.ts'
 
@@ -29,6 +30,7 @@ export class KeyLookup {
       dependenciesOf,
       isRecordId: (name) => name.startsWith('key_'),
       bytesOf,
+      ownerChanges: openKeyChanges(),
       ownerOf: ({ workspaceId, forWorkspaceId }) => forWorkspaceId ?? workspaceId,
       partBytes: RECORD_BYTES_MAX,
       timers,

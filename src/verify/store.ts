@@ -117,6 +117,7 @@ function toRecord(row: Row, hash: string): KeyRecord {
     hash,
     workspaceId: shared(row.workspaceId),
     keyspaceId: shared(row.keyspaceId),
+    changesSeen: 0,
     usageRows: null,
     usageRow: 0,
     apiId: shared(row.apiId),

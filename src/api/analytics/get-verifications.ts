@@ -1,7 +1,7 @@
 import type { AnySql } from '../../db/connect.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
-import { findApi } from '../apis/store.ts'
+import { findApi, listKeyspaceIds } from '../apis/store.ts'
 import { findIdentityIds } from '../identities/store.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
@@ -47,7 +47,7 @@ export type VerificationDatapoint = Record<VerificationCount, number> & {
 }
 
 /**
- * Verifications of an API's keys, by outcome. Makes at most four statements.
+ * Verifications of an API's keys, by outcome. Makes at most five statements.
  * @throws ApiError NOT_FOUND for the API or the identity, PRECONDITION_FAILED for an API without keys; BAD_REQUEST for too
  *   many datapoints.
  */
@@ -60,11 +60,14 @@ export async function getVerifications(
   if (api === null) throw notFound(`api ${apiId}`)
   const { keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${api.id} has no keys`)
-  const identityId = externalId === null ? null : await findIdentity(services.sql, workspaceId, externalId)
+  const [keyspaceIds, identityId] = await Promise.all([
+    listKeyspaceIds(services.sql, workspaceId, { apiId, keyspaceId }),
+    externalId === null ? null : findIdentity(services.sql, workspaceId, externalId),
+  ])
 
   const { time } = groups
   const { from, to } = range
-  const filter = { workspaceId, keyspaceId, identityId, keyIds, tags, from, to }
+  const filter = { workspaceId, keyspaceIds, identityId, keyIds, tags, from, to }
   // Read before the rows: a bucket that gets its first row between the two reads must not count as an empty one.
   const bucketsWithData =
     time !== null && limit !== undefined

@@ -1,31 +1,65 @@
-import { auditDeletedKeys } from '../../audit/log.ts'
-import { MANY_KEYS_MS } from '../../records/database.ts'
-import { removeKeysOf, softDeleteKeysOf } from '../keys/store.ts'
+import { audit } from '../../audit/log.ts'
+import type { Transaction } from '../../db/connect.ts'
+import { ApiError, notFound } from '../../errors.ts'
+import { newId } from '../../lib/ids.ts'
+import { MANY_KEYS_MS, type Touch } from '../../records/database.ts'
+import { insertKeyspaceSweeps } from '../../sweep/store.ts'
+import { SWEEP_WAIT_MS } from '../../sweep/sweeper.ts'
+import { countKeyRows, countKeys } from '../keys/store.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
-import { getApiWithKeys } from './get-api.ts'
+import { sweepActorOf } from './delete-api.ts'
+import { deleteKeyspace, listKeyspaceIds, lockApi, lockKeyspace, replaceKeyspace } from './store.ts'
 
 /**
- * Deletes all keys of an API. The next verification of a key finds none. The API stays.
- * @param options.isPermanent Remove the rows of all keys, including keys deleted before.
+ * Deletes all keys of an API. The API gets a new keyspace, and the keys of the old one are out of
+ * reach, however many there are: the next verification of a key finds none. Their rows are swept in the background.
+ * @param options.isPermanent Remove the rows of all keys, including keys deleted before. Their hashes can be used again then.
  * @returns how many keys this call deleted.
- * @throws ApiError as {@link getApiWithKeys}
+ * @throws ApiError NOT_FOUND; PRECONDITION_FAILED when the API has no keyspace.
  */
 export async function deleteKeys(
-  services: Pick<Services, 'sql' | 'database' | 'clock'>,
+  services: Pick<Services, 'database' | 'clock' | 'sweeper'>,
   actor: Actor,
   apiId: string,
   { isPermanent }: { isPermanent: boolean },
 ): Promise<number> {
-  const { keyspaceId } = await getApiWithKeys(services, actor, apiId)
-  return await services.database.write(
-    async (tx, touch) => {
-      touch(apiId)
-      const audited = auditDeletedKeys(tx, actor, apiId)
-      return isPermanent
-        ? await removeKeysOf(tx, actor.workspaceId, { keyspaceId, audited })
-        : await softDeleteKeysOf(tx, actor.workspaceId, { keyspaceId, audited, now: services.clock() })
-    },
-    { timeoutMs: MANY_KEYS_MS },
+  const { workspaceId } = actor
+  const now = services.clock()
+  const deletion = async (tx: Transaction, touch: Touch) => {
+    const api = await lockApi(tx, workspaceId, apiId)
+    if (api === null) throw notFound(`api ${apiId}`)
+    const { keyspaceId } = api
+    if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${apiId} has no keyspace`)
+    await lockKeyspace(tx, workspaceId, keyspaceId)
+    const keyspaceIds = isPermanent
+      ? await listKeyspaceIds(tx, workspaceId, { apiId, keyspaceId })
+      : [keyspaceId]
+    const total = isPermanent
+      ? await countKeyRows(tx, workspaceId, keyspaceIds)
+      : await countKeys(tx, workspaceId, keyspaceId)
+    if (total === 0) return { total, keyspaceIds: [] }
+    await deleteKeyspace(tx, workspaceId, { keyspaceId, apiId, now })
+    await replaceKeyspace(tx, workspaceId, { keyspaceId, by: newId('ks'), apiId, now })
+    const detail = { apiId, isPermanent, actor: sweepActorOf(actor) }
+    await insertKeyspaceSweeps(tx, workspaceId, { keyspaceIds, detail, now })
+    await audit(tx, actor, [
+      {
+        event: 'key.delete',
+        description: `deleted ${total} keys of API ${apiId}`,
+        resources: [
+          { type: 'api', id: apiId, name: api.name, meta: { keys: total, permanent: isPermanent } },
+        ],
+      },
+    ])
+    touch(apiId)
+    return { total, keyspaceIds }
+  }
+  // The permanent one counts all rows, which may take seconds for millions. Only creating keys of this API waits for that.
+  const { total, keyspaceIds } = await services.database.write(
+    deletion,
+    isPermanent ? { timeoutMs: MANY_KEYS_MS } : {},
   )
+  await services.sweeper.finishWithin(SWEEP_WAIT_MS, keyspaceIds)
+  return total
 }

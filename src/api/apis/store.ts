@@ -70,6 +70,75 @@ export async function softDeleteApi(
      where workspace_id = ${workspaceId} and id = ${apiId} and deleted_at is null`
 }
 
+/** Waits for creations of keys under way ({@link holdKeyspaces}), and keeps others waiting until the transaction ends. */
+export async function lockKeyspace(tx: AnySql, workspaceId: WorkspaceId, id: string): Promise<void> {
+  await tx`select 1 from keyspaces where workspace_id = ${workspaceId} and id = ${id} for no key update`
+}
+
+/**
+ * Cuts off all keys of a keyspace. Waits as {@link lockKeyspace}; later creations find it deleted.
+ * @param apiId The API it belongs to, also after that has another keyspace.
+ */
+export async function deleteKeyspace(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { keyspaceId, apiId, now }: { keyspaceId: string; apiId: string; now: number },
+): Promise<void> {
+  await tx`
+    update keyspaces set deleted_at = ${now}, updated_at = ${now}, api_id = ${apiId}
+     where workspace_id = ${workspaceId} and id = ${keyspaceId} and deleted_at is null`
+}
+
+/** Gives an API a new keyspace with the settings of its old one. The API is locked by the caller. */
+export async function replaceKeyspace(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { keyspaceId, by, apiId, now }: { keyspaceId: string; by: string; apiId: string; now: number },
+): Promise<void> {
+  await tx`
+    with made as (
+      insert into keyspaces (id, workspace_id, store_encrypted_keys, default_prefix, default_bytes, created_at)
+      select ${by}, workspace_id, store_encrypted_keys, default_prefix, default_bytes, ${now}
+        from keyspaces where workspace_id = ${workspaceId} and id = ${keyspaceId}
+      returning id
+    )
+    update apis set keyspace_id = made.id, updated_at = ${now} from made
+     where apis.workspace_id = ${workspaceId} and apis.id = ${apiId}`
+}
+
+/**
+ * Locks the keyspaces of live APIs until the transaction ends: their keys cannot be deleted all at once meanwhile.
+ * @returns id of the API → id of its keyspace. APIs without one are absent.
+ */
+export async function holdKeyspaces(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  apiIds: readonly string[],
+): Promise<Map<string, string>> {
+  const held = new Map<string, string>()
+  // A keyspace that was replaced while its lock was waited for has no row in the first answer.
+  for (let attempt = 0; attempt < 2 && held.size < apiIds.length; attempt++) {
+    const rows = await tx<{ apiId: string; keyspaceId: string }[]>`
+      select a.id as "apiId", s.id as "keyspaceId"
+        from apis a join keyspaces s on s.id = a.keyspace_id and s.deleted_at is null
+       where a.workspace_id = ${workspaceId} and a.id = any(${apiIds as string[]}::text[]) and a.deleted_at is null
+       order by s.id for share of s`
+    for (const { apiId, keyspaceId } of rows) held.set(apiId, keyspaceId)
+  }
+  return held
+}
+
+/** All keyspaces that an API has had, for usage of the past. */
+export async function listKeyspaceIds(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { apiId, keyspaceId }: { apiId: string; keyspaceId: string },
+): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    select id from keyspaces where workspace_id = ${workspaceId} and (id = ${keyspaceId} or api_id = ${apiId}) order by id`
+  return rows.map(({ id }) => id)
+}
+
 /** Columns that an update sets. Absent columns stay. */
 export type ApiChange = { name?: string; delete_protection?: boolean; ip_whitelist?: string[] | null }
 export type KeyspaceChange = {

@@ -63,7 +63,7 @@ export async function updateApi(
         ],
       },
     ])
-    touch(apiId)
+    if (settings.ipWhitelist !== undefined) touch(apiId) // the only setting that verifications read
   })
 }
 

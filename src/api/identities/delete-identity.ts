@@ -1,36 +1,35 @@
 import { audit } from '../../audit/log.ts'
 import { notFound } from '../../errors.ts'
-import { MANY_KEYS_MS } from '../../records/database.ts'
+import { SWEEP_WAIT_MS } from '../../sweep/sweeper.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
 import { findIdentity, holdIdentity, removeIdentity } from './store.ts'
 
 /**
- * Deletes an identity and its limits for good. Its keys stay valid, without an identity.
+ * Deletes an identity and its limits for good, at the same cost however many keys it has. Its keys stay valid, without an
+ * identity.
  * @throws ApiError NOT_FOUND
  */
 export async function deleteIdentity(
-  services: Pick<Services, 'database' | 'clock'>,
+  services: Pick<Services, 'database' | 'sweeper'>,
   actor: Actor,
   id: string,
 ): Promise<void> {
-  await services.database.write(
-    async (tx, touch) => {
-      await holdIdentity(tx, actor.workspaceId, { id })
-      const identity = await findIdentity(tx, actor.workspaceId, { id })
-      if (identity === null) throw notFound(`identity ${id}`)
-      await removeIdentity(tx, actor.workspaceId, id, services.clock())
-      await audit(tx, actor, [
-        {
-          event: 'identity.delete',
-          description: `deleted identity ${id}`,
-          resources: [{ type: 'identity', id, meta: { externalId: identity.externalId } }],
-        },
-        ...identity.limits.map((limit) => limitEntry(id, { before: limit, after: null })),
-      ])
-      touch(id)
-    },
-    { timeoutMs: MANY_KEYS_MS },
-  )
+  await services.database.write(async (tx, touch) => {
+    await holdIdentity(tx, actor.workspaceId, { id })
+    const identity = await findIdentity(tx, actor.workspaceId, { id })
+    if (identity === null) throw notFound(`identity ${id}`)
+    await removeIdentity(tx, actor.workspaceId, id)
+    await audit(tx, actor, [
+      {
+        event: 'identity.delete',
+        description: `deleted identity ${id}`,
+        resources: [{ type: 'identity', id, meta: { externalId: identity.externalId } }],
+      },
+      ...identity.limits.map((limit) => limitEntry(id, { before: limit, after: null })),
+    ])
+    touch(id)
+  })
+  await services.sweeper.finishWithin(SWEEP_WAIT_MS, [id])
 }

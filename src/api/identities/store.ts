@@ -183,19 +183,7 @@ export async function deleteIdentityLimits(
      where workspace_id = ${workspaceId} and identity_id = ${identityId} and id = any(${ids as string[]}::text[])`
 }
 
-/**
- * Deletes an identity with its limits; its keys stay, without an identity. Keys are locked in the order of their ids, as in
- * `spend_credits` (sql/0002), so that neither can deadlock the other.
- */
-export async function removeIdentity(
-  tx: AnySql,
-  workspaceId: WorkspaceId,
-  id: string,
-  now: number,
-): Promise<void> {
-  await tx`
-    update keys set identity_id = null, updated_at = ${now}
-      from (select id from keys where workspace_id = ${workspaceId} and identity_id = ${id} order by id for update) k
-     where keys.id = k.id`
+/** Deletes an identity with its limits. A sweep removes it from its keys (sql/0020). */
+export async function removeIdentity(tx: AnySql, workspaceId: WorkspaceId, id: string): Promise<void> {
   await tx`delete from identities where workspace_id = ${workspaceId} and id = ${id}`
 }

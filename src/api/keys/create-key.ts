@@ -8,10 +8,7 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { type NewKey, type Refill, writeNewKeys } from './new-keys.ts'
 
 /** A key to create. Its roles and permissions are already looked up. */
-export type KeyToCreate = Omit<
-  NewKey,
-  'id' | 'apiId' | 'keyspaceId' | 'hash' | 'start' | 'ownerId' | 'refill'
-> & {
+export type KeyToCreate = Omit<NewKey, 'id' | 'apiId' | 'hash' | 'start' | 'ownerId' | 'refill'> & {
   /** Text before the key's underscore; null = the API's default. */
   prefix: string | null
   /** Random bytes, 16 to 255; null = the API's default. */
@@ -30,7 +27,7 @@ export type KeyToCreate = Omit<
 export async function createKey(
   services: Pick<Services, 'database' | 'clock' | 'vault'>,
   actor: Actor,
-  api: Pick<ApiRow, 'id' | 'defaultPrefix' | 'defaultBytes'> & { keyspaceId: string },
+  api: Pick<ApiRow, 'id' | 'defaultPrefix' | 'defaultBytes'>,
   { prefix, byteLength, isRecoverable, refill, ...fields }: KeyToCreate,
 ): Promise<{ id: string; text: string }> {
   const now = services.clock()
@@ -44,7 +41,6 @@ export async function createKey(
     ...fields,
     id,
     apiId: api.id,
-    keyspaceId: api.keyspaceId,
     hash: secret.hash,
     start: secret.start,
     ownerId: fields.externalId,

@@ -1,12 +1,13 @@
 import { type AuditActor, type AuditEntry, audit } from '../../audit/log.ts'
 import { bytesOfSlugs, requireBound, requirePermissionBounds } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
-import { ApiError } from '../../errors.ts'
+import { ApiError, notFound } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import { listed } from '../../lib/listed.ts'
 import type { Touch } from '../../records/database.ts'
 import { insertEncryptedKeys } from '../../vault/store.ts'
 import type { SealedKey } from '../../vault/vault.ts'
+import { holdKeyspaces } from '../apis/store.ts'
 import { ensureIdentities } from '../identities/ensure-identities.ts'
 import { holdPermissions, holdRoles } from '../permissions/store.ts'
 import {
@@ -24,7 +25,6 @@ export type Refill = { amount: number; day: number | null }
 export type NewKey = {
   id: string
   apiId: string
-  keyspaceId: string
   hash: string
   start: string
   name: string | null
@@ -47,7 +47,7 @@ export type NewKey = {
 /**
  * Writes keys with everything attached to them inside the caller's transaction, with a fixed number of statements.
  * @param options.sealed Encrypted texts of recoverable keys.
- * @throws ApiError CONFLICT naming the keys whose hash exists already, in the database or earlier in the list;
+ * @throws ApiError NOT_FOUND for a deleted API; CONFLICT naming the keys whose hash exists already, in the database or earlier in the list;
  *   PRECONDITION_FAILED when a role or permission was deleted meanwhile. The caller must then roll back.
  */
 export async function writeNewKeys(
@@ -57,6 +57,7 @@ export async function writeNewKeys(
   { sealed, touch, now }: { sealed: readonly SealedKey[]; touch: Touch; now: number },
 ): Promise<void> {
   const { workspaceId } = actor
+  const keyspaces = await requireKeyspaces(tx, workspaceId, keys)
   await holdNamed(tx, workspaceId, keys)
   await requireKeyBounds(
     tx,
@@ -65,7 +66,7 @@ export async function writeNewKeys(
   )
   const externalIds = keys.flatMap(({ externalId }) => externalId ?? [])
   const identities = await ensureIdentities(tx, actor, externalIds, now)
-  const rows = keys.map((key) => rowOf(key, identities))
+  const rows = keys.map((key) => rowOf(key, { keyspaces, identities }))
   const inserted = new Set(await insertKeys(tx, workspaceId, rows, now))
   const duplicates = keys.flatMap(({ id }, index) => (inserted.has(id) ? [] : [index]))
   if (duplicates.length > 0)
@@ -148,9 +149,25 @@ async function holdNamed(tx: AnySql, workspaceId: WorkspaceId, keys: readonly Ne
     )
 }
 
-const rowOf = (key: NewKey, identities: ReadonlyMap<string, string>): NewKeyRow => ({
+/** Locks the keyspaces that the keys go to. @throws ApiError NOT_FOUND naming an API that was deleted meanwhile. */
+async function requireKeyspaces(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  keys: readonly NewKey[],
+): Promise<Map<string, string>> {
+  const apiIds = [...new Set(keys.map(({ apiId }) => apiId))]
+  const keyspaces = await holdKeyspaces(tx, workspaceId, apiIds)
+  const gone = apiIds.find((id) => !keyspaces.has(id))
+  if (gone !== undefined) throw notFound(`api ${gone}`)
+  return keyspaces
+}
+
+const rowOf = (
+  key: NewKey,
+  { keyspaces, identities }: Record<'keyspaces' | 'identities', ReadonlyMap<string, string>>,
+): NewKeyRow => ({
   id: key.id,
-  keyspace_id: key.keyspaceId,
+  keyspace_id: keyspaces.get(key.apiId) as string, // each has one, see requireKeyspaces
   hash: key.hash,
   start: key.start,
   name: key.name,

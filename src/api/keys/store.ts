@@ -1,4 +1,3 @@
-import type { AuditDeletedKeys } from '../../audit/log.ts'
 import { countGone } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
 import { HEAVY_LINKS, keyLinks, LINK_BYTES } from '../../db/key-links.ts'
@@ -291,6 +290,18 @@ export async function countKeys(sql: AnySql, workspaceId: WorkspaceId, keyspaceI
   return row?.total ?? 0
 }
 
+/** Exact number of rows of keys, with deleted ones. Reads an index of all of them. */
+export async function countKeyRows(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyspaceIds: readonly string[],
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total from keys
+     where workspace_id = ${workspaceId} and keyspace_id = any(${keyspaceIds as string[]}::text[])`
+  return row?.total ?? 0
+}
+
 /** Keys with this stored owner, without deleted ones, each with its API. */
 export async function findKeysOfOwner(
   sql: AnySql,
@@ -452,41 +463,4 @@ export async function removeKey(
     delete from keys where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
  returning identity_id as "identityId", owner_id as "ownerId"`
   return row ?? null
-}
-
-/**
- * Soft-deletes all keys of a keyspace and writes an audit event for each, in one statement.
- * @param options.audited From `auditDeletedKeys`.
- * @returns how many it deleted.
- */
-export async function softDeleteKeysOf(
-  sql: AnySql,
-  workspaceId: WorkspaceId,
-  { keyspaceId, audited, now }: { keyspaceId: string; audited: AuditDeletedKeys; now: number },
-): Promise<number> {
-  const [row] = await sql<{ total: number }[]>`
-    with deleted as (
-      update keys set deleted_at = ${now}, updated_at = ${now}
-       where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId} and deleted_at is null
-      returning id, identity_id, owner_id
-    ), audited as (${audited})
-    select count(*)::integer as total from deleted`
-  const total = row?.total ?? 0
-  await countGone(sql, workspaceId, { name: 'keys', rows: total })
-  return total
-}
-
-/** As {@link softDeleteKeysOf}, but removes the rows, including those of soft-deleted keys. */
-export async function removeKeysOf(
-  sql: AnySql,
-  workspaceId: WorkspaceId,
-  { keyspaceId, audited }: { keyspaceId: string; audited: AuditDeletedKeys },
-): Promise<number> {
-  const [row] = await sql<{ total: number }[]>`
-    with deleted as (
-      delete from keys where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId}
-      returning id, identity_id, owner_id
-    ), audited as (${audited})
-    select count(*)::integer as total from deleted`
-  return row?.total ?? 0
 }

@@ -14,7 +14,7 @@ import { type ImportContext, importedKey, type KeyToImport, resolveImport, sealT
 export async function createKeys(
   services: Pick<Services, 'database' | 'clock' | 'vault'>,
   actor: Actor,
-  imports: readonly { api: { id: string; keyspaceId: string }; key: KeyToImport }[],
+  imports: readonly { api: { id: string }; key: KeyToImport }[],
   context: ImportContext,
 ): Promise<string[]> {
   if (imports.length === 0) return []

@@ -210,7 +210,7 @@ async function importOf(
     else if (taken.has(key.hash)) reasons.set(id, 'a key with this hash already exists')
     else {
       taken.add(key.hash)
-      keys.push(resolveImport(key, { id: apiId, keyspaceId: api.keyspaceId }, context))
+      keys.push(resolveImport(key, { id: apiId }, context))
     }
   }
   const made = rows.filter(({ id }) => !reasons.has(id))

@@ -11,7 +11,7 @@ import type { Services } from '../parts.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 
 /** A validated key to import, its names not yet looked up. Plain data, so that it can be queued. */
-export type ImportedKey = Omit<NewKey, 'apiId' | 'keyspaceId' | 'roles' | 'permissions'> & {
+export type ImportedKey = Omit<NewKey, 'apiId' | 'roles' | 'permissions'> & {
   roles: readonly string[]
   permissions: readonly string[]
 }
@@ -90,13 +90,13 @@ export async function readImportContext(
 /** Roles and permissions of all keys of one call together: each is a row and an audit event. */
 export const LINKS_MAX = 10_000
 
-/** The API's keyspace. @throws ApiError NOT_FOUND; PRECONDITION_FAILED when it has none. */
-export function requireApi({ apis }: ImportContext, id: string): { id: string; keyspaceId: string } {
+/** The API, if keys can be made in it. @throws ApiError NOT_FOUND; PRECONDITION_FAILED when it has none. */
+export function requireApi({ apis }: ImportContext, id: string): { id: string } {
   const api = apis.get(id)
   if (api === undefined) throw notFound(`api ${id}`)
   const { keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${id} has no keyspace`)
-  return { id, keyspaceId }
+  return { id }
 }
 
 /** Checks every role and permission that the keys name. @throws ApiError PRECONDITION_FAILED naming the missing ones. */
@@ -122,12 +122,11 @@ export const missingOf = (names: readonly string[], known: ReadonlyMap<string, u
 /** The key with its names looked up. Unknown names are left out; `requireNamed` refuses them. */
 export const resolveImport = (
   key: ImportedKey,
-  api: { id: string; keyspaceId: string },
+  api: { id: string },
   { roles, permissions }: ImportContext,
 ): NewKey => ({
   ...key,
   apiId: api.id,
-  keyspaceId: api.keyspaceId,
   roles: [...new Set(key.roles)].flatMap((name) => roles.get(name) ?? []),
   permissions: [...new Set(key.permissions)].flatMap((slug) => permissions.get(slug) ?? []),
 })

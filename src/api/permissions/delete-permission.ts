@@ -1,30 +1,32 @@
 import { audit } from '../../audit/log.ts'
 import { notFound } from '../../errors.ts'
-import { MANY_KEYS_MS } from '../../records/database.ts'
+import { SWEEP_WAIT_MS } from '../../sweep/sweeper.ts'
+import { permissionName } from '../../verify/key-changes.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { removePermission } from './store.ts'
 
-/** Deletes a permission for good and removes it from every key and role. @throws ApiError NOT_FOUND */
+/**
+ * Deletes a permission for good, at the same cost however many keys and roles have it. The next verification finds it on none
+ * of them.
+ * @throws ApiError NOT_FOUND
+ */
 export async function deletePermission(
-  services: Pick<Services, 'database'>,
+  services: Pick<Services, 'database' | 'sweeper'>,
   actor: Actor,
   id: string,
 ): Promise<void> {
-  await services.database.write(
-    async (tx, touch) => {
-      const removed = await removePermission(tx, actor.workspaceId, id)
-      if (removed === null) throw notFound(`permission ${id}`)
-      await audit(tx, actor, [
-        {
-          event: 'permission.delete',
-          description: `deleted permission ${id}`,
-          resources: [{ type: 'permission', id, name: removed.name }],
-        },
-      ])
-      // Only the database knows which keys held it, so all cached keys of the workspace are dropped.
-      touch(actor.workspaceId)
-    },
-    { timeoutMs: MANY_KEYS_MS },
-  )
+  await services.database.write(async (tx, touch) => {
+    const removed = await removePermission(tx, actor.workspaceId, id)
+    if (removed === null) throw notFound(`permission ${id}`)
+    await audit(tx, actor, [
+      {
+        event: 'permission.delete',
+        description: `deleted permission ${id}`,
+        resources: [{ type: 'permission', id, name: removed.name }],
+      },
+    ])
+    touch(permissionName(actor.workspaceId, removed.slug))
+  })
+  await services.sweeper.finishWithin(SWEEP_WAIT_MS, [id])
 }

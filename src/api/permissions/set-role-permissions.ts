@@ -12,6 +12,7 @@ import {
   resolveReferences,
   textsBeforeAndAfter,
 } from '../../lib/link-plan.ts'
+import { roleName } from '../../verify/key-changes.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import {
@@ -70,7 +71,7 @@ export async function setRolePermissions(
       ...made.map(created),
       ...connect.map((link) => connected(roleId, link)),
     ])
-    touch(workspaceId)
+    touch(roleName(workspaceId, role.name))
     const all = [...found.map(candidate), ...made, ...others]
     return resolveReferences(references, all).map(({ id, name }) => ({ id, name }))
   })

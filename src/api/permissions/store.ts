@@ -122,7 +122,7 @@ export async function listPermissionRows(sql: AnySql, workspaceId: WorkspaceId):
     select id, name, slug, description from permissions where workspace_id = ${workspaceId} order by id`
 }
 
-/** Also removes its links to keys and permissions. @returns its name; null when there is no such role. */
+/** A sweep removes its links to keys (sql/0020). @returns its name; null when there is no such role. */
 export async function removeRole(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -133,14 +133,14 @@ export async function removeRole(
   return row ?? null
 }
 
-/** Also removes its links to keys and roles. @returns its name; null when there is no such permission. */
+/** A sweep removes its links to keys and roles (sql/0020). @returns its slug; null when there is no such permission. */
 export async function removePermission(
   sql: AnySql,
   workspaceId: WorkspaceId,
   id: string,
-): Promise<{ name: string } | null> {
-  const [row] = await sql<{ name: string }[]>`
-    delete from permissions where workspace_id = ${workspaceId} and id = ${id} returning name`
+): Promise<{ name: string; slug: string } | null> {
+  const [row] = await sql<{ name: string; slug: string }[]>`
+    delete from permissions where workspace_id = ${workspaceId} and id = ${id} returning name, slug`
   return row ?? null
 }
 

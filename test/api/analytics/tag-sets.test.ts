@@ -15,7 +15,7 @@ const FOREIGN_SETS = 20_000
 
 const filter = {
   workspaceId: 'ws_1' as WorkspaceId, // no actor here, only the statement
-  keyspaceId: 'ks_asked',
+  keyspaceIds: ['ks_asked'],
   identityId: null,
   keyIds: [],
   tags: [],

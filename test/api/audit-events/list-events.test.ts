@@ -82,14 +82,15 @@ test('with an end in the past, much later events are not even read', async () =>
 test('events of keys deleted together are found by time and key', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
-  const { keyId } = await makeKey(workspace, apiId)
+  const { keyId } = await makeKey(workspace, apiId, { ownerId: 'user_1' })
   const start = Date.now()
   await workspace.post('apis.deleteKeys', { apiId, permanent: true })
-  const events = await list(workspace, { start, event: 'key.delete' })
+  const events = await list(workspace, { start, event: 'key.delete', resourceId: keyId })
   expect(events.map(({ resources }) => resources)).toEqual([
     [
       { type: 'key', id: keyId },
       { type: 'api', id: apiId },
+      { type: 'identity', id: expect.any(String) },
     ],
   ])
 })

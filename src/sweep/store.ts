@@ -1,0 +1,125 @@
+import { type AuditActor, auditDeletedKeys } from '../audit/log.ts'
+import { countGone } from '../db/bounds.ts'
+import type { AnySql, Transaction } from '../db/connect.ts'
+import type { WorkspaceId } from '../lib/ids.ts'
+
+/** What is left to remove after a deletion. The deleted thing itself is out of reach already. */
+export type Sweep = { id: number; workspaceId: WorkspaceId; subject: string } & (
+  | { kind: 'keyspace'; detail: KeyspaceSweep }
+  | { kind: 'identity' | 'role' | 'permission'; detail: null }
+)
+
+/** The keys of a keyspace, deleted together. */
+export type KeyspaceSweep = {
+  apiId: string
+  /** Removes the rows. Otherwise they are kept as deleted ones. */
+  isPermanent: boolean
+  actor: Omit<AuditActor, 'workspaceId'>
+}
+
+export async function insertKeyspaceSweeps(
+  tx: Transaction,
+  workspaceId: WorkspaceId,
+  { keyspaceIds, detail, now }: { keyspaceIds: readonly string[]; detail: KeyspaceSweep; now: number },
+): Promise<void> {
+  await tx`
+    insert into sweeps (workspace_id, kind, subject, detail, created_at)
+    select ${workspaceId}, 'keyspace', k.id, ${JSON.stringify(detail)}::text::jsonb, ${now}
+      from unnest(${keyspaceIds as string[]}::text[]) as k (id)
+     where exists (select from keys where keyspace_id = k.id)`
+}
+
+/** @param filter.createdBefore Unix ms; younger sweeps may be running on another server. */
+export async function listSweeps(
+  sql: AnySql,
+  filter: { createdBefore: number } | { subjects: readonly string[] },
+): Promise<Sweep[]> {
+  return await sql<Sweep[]>`
+    select id, workspace_id as "workspaceId", kind, subject, detail from sweeps
+     where ${'subjects' in filter ? sql`subject = any(${filter.subjects as string[]}::text[])` : sql`created_at < ${filter.createdBefore}`}
+     order by id limit ${SWEEPS_MAX}`
+}
+
+const SWEEPS_MAX = 100
+
+export async function deleteSweep(tx: AnySql, id: number): Promise<void> {
+  await tx`delete from sweeps where id = ${id}`
+}
+
+/** Removes up to `limit` rows that refer to the deleted thing. @returns how many; fewer than `limit` = there are no more. */
+export async function sweepSlice(
+  tx: Transaction,
+  sweep: Sweep,
+  { limit, now }: { limit: number; now: number },
+): Promise<number> {
+  switch (sweep.kind) {
+    case 'keyspace':
+      return await sweepKeys(tx, sweep, { limit, now })
+    case 'identity':
+      return await sweepIdentity(tx, sweep, { limit, now })
+    case 'role':
+      return (
+        await tx`
+        delete from keys_roles where (key_id, role_id) in (
+          select key_id, role_id from keys_roles where role_id = ${sweep.subject} limit ${limit})`
+      ).count
+    case 'permission': {
+      const { count } = await tx`
+        delete from keys_permissions where (key_id, permission_id) in (
+          select key_id, permission_id from keys_permissions where permission_id = ${sweep.subject} limit ${limit})`
+      if (count === limit) return count
+      const ofRoles = await tx`
+        delete from roles_permissions where (role_id, permission_id) in (
+          select role_id, permission_id from roles_permissions where permission_id = ${sweep.subject}
+           limit ${limit - count})`
+      return count + ofRoles.count
+    }
+    default:
+      throw new Error(`no such sweep: ${sweep satisfies never}`)
+  }
+}
+
+/**
+ * Keys that belong to somebody leave an audit event each: their rows go, and the erasure of that person has to find what
+ * else names the key.
+ */
+async function sweepKeys(
+  tx: Transaction,
+  { workspaceId, subject, detail }: Sweep & { kind: 'keyspace' },
+  { limit, now }: { limit: number; now: number },
+): Promise<number> {
+  const { apiId, isPermanent, actor } = detail
+  const audited = auditDeletedKeys(tx, { workspaceId, ...actor }, apiId)
+  const held = tx`
+    select id, deleted_at from keys
+     where workspace_id = ${workspaceId} and keyspace_id = ${subject} ${isPermanent ? tx`` : tx`and deleted_at is null`}
+     order by id limit ${limit} for update`
+  const [row] = await tx<{ rows: number }[]>`
+    with held as materialized (${held}), gone as (
+      ${isPermanent ? tx`delete from keys using held` : tx`update keys set deleted_at = ${now}, updated_at = ${now} from held`}
+       where keys.id = held.id
+      returning keys.id, keys.identity_id, keys.owner_id, held.deleted_at
+    ), deleted as (
+      select id, identity_id, owner_id from gone
+       where deleted_at is null and (identity_id is not null or owner_id is not null)
+    ), audited as (${audited})
+    select count(*)::integer as rows from gone`
+  const rows = row?.rows ?? 0
+  // A deleted row is counted by the trigger of `keys`.
+  if (!isPermanent) await countGone(tx, workspaceId, { name: 'keys', rows })
+  return rows
+}
+
+/** Locks keys in the order of their ids, as `spend_credits` does, so that neither can deadlock the other. */
+async function sweepIdentity(
+  tx: Transaction,
+  { workspaceId, subject }: Sweep,
+  { limit, now }: { limit: number; now: number },
+): Promise<number> {
+  const rows = await tx`
+    update keys set identity_id = null, updated_at = ${now}
+      from (select id from keys where workspace_id = ${workspaceId} and identity_id = ${subject}
+             order by id limit ${limit} for update) held
+     where keys.id = held.id`
+  return rows.count
+}

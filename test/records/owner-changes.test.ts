@@ -1,0 +1,56 @@
+import { expect, test } from 'bun:test'
+import { OwnerChanges, ownerChange, readOwnerChange } from '../../src/records/owner-changes.ts'
+
+type Thing = { owner: string; tags: string[]; changesSeen: number }
+const open = () =>
+  new OwnerChanges<Thing>({
+    ownerOf: ({ owner }) => owner,
+    isConcerned: ({ tags }, name) => tags.includes(name),
+  })
+const thing = (owner: string, ...tags: string[]): Thing => ({ owner, tags, changesSeen: 0 })
+
+test('a change concerns the records of its owner that it names, and no others', () => {
+  const changes = open()
+  const [admin, reader, other] = [thing('a', 'admin'), thing('a', 'read'), thing('b', 'admin')]
+  for (const each of [admin, reader, other]) changes.admit(each)
+  changes.add('a', 'admin')
+  expect([admin, reader, other].map((each) => changes.concern(each))).toEqual([true, false, false])
+  // What was looked at once is not looked at again for the same change, but for the next.
+  changes.add('a', 'read')
+  expect([reader, other].map((each) => changes.concern(each))).toEqual([true, false])
+})
+
+test('a record read after a change is not concerned by it', () => {
+  const changes = open()
+  changes.add('a', 'admin')
+  const admin = thing('a', 'admin')
+  changes.admit(admin)
+  expect(changes.concern(admin)).toBe(false)
+})
+
+test('beyond what is kept of an owner, its records count as concerned; those of others do not', () => {
+  const changes = open()
+  const [idle, read, other] = [thing('a'), thing('a'), thing('b')]
+  for (const each of [idle, read, other]) changes.admit(each)
+  for (let i = 0; i < 1_000; i++) {
+    changes.add('a', `role_${i}`)
+    if (i % 100 === 0) expect(changes.concern(read)).toBe(false)
+  }
+  expect([idle, read, other].map((each) => changes.concern(each))).toEqual([true, false, false])
+})
+
+test('of owners beyond those that are kept, records count as concerned if they were read before', () => {
+  const changes = open()
+  const early = thing('owner_0', 'admin')
+  changes.admit(early)
+  changes.add('owner_0', 'admin')
+  for (let i = 1; i <= 10_000; i++) changes.add(`owner_${i}`, 'x')
+  const late = thing('owner_0', 'admin')
+  changes.admit(late)
+  expect([early, late].map((each) => changes.concern(each))).toEqual([true, false])
+})
+
+test('the name of a change is read as it was made, and no id or hash reads as one', () => {
+  expect(readOwnerChange(ownerChange('ws_1', 'role a b\nc'))).toEqual({ owner: 'ws_1', name: 'role a b\nc' })
+  for (const name of ['key_1', 'of ws_1\nrole a', '', 'abc=']) expect(readOwnerChange(name)).toBeNull()
+})
