@@ -8,16 +8,13 @@ export type Segment = {
   lastHash: number
   /** End of the last of its windows, Unix ms. */
   endsAt: number
-  /** {@link CELL_BYTES} for each cell, as hex digits: of what is given up halfway nothing may change any more. */
+  /** {@link CELL_BYTES} for each cell, as hex digits: a copy, as a write that was given up may still be carried out. */
   cells: string
 }
 
-/**
- * A name of four words, the owner in 16 bits, an end in Unix ms as an integer of 48 bits, a count of 64; big-endian, as SQL
- * would take it apart.
- */
+/** Big-endian: a name of four words, the owner in 16 bits, the end (Unix ms) in 48 bits, the count in 64 bits. */
 export const CELL_BYTES = 32
-/** How the cells of a segment are packed. 0, of versions up to 0.1: no owner, an end of 64 bits, a count of 32. */
+/** How the cells of a segment are packed. Format 0, before owners: no owner, an end of 64 bits, a count of 32. */
 export const SEGMENT_FORMAT = 1
 const CELL_BYTES_BEFORE = 28
 

@@ -7,9 +7,9 @@ export class CellBatch {
   /** Four words each, as signed 32-bit numbers. */
   readonly names: Int32Array
   readonly ends: Float64Array
-  /** Used by this node alone, absolute. */
+  /** Used by this node alone; absolute counts. */
   readonly used: Float64Array
-  /** Whose they are; see `owners.ts`. */
+  /** See `owners.ts`. */
   readonly owners: Uint16Array
 
   constructor(readonly countMax: number) {

@@ -1,17 +1,17 @@
 import { WindowEndTable } from './window-end-table.ts'
 
 /**
- * Counts the windows that a cell of the overflow sketch cannot hold: a count-min sketch with conservative update. A
- * counter is charged to four entries chosen by its hash, its count is their minimum. Entries are shared, so it may
+ * Counts the windows that a cell of the overflow sketch cannot hold: a count-min sketch with conservative update. A counter
+ * is charged to four entries chosen by its hash, and its count is their minimum. Counters share entries, so it may
  * over-count and never under-counts.
  *
- * An entry is a count of 53 bits, in a double, and a tag of 12, in 16. The tag names the end of the window it counts, so an entry is as
- * good as empty once that is over, and a counter does not see what belongs to windows that end before its own. Two open
- * windows in one entry: it keeps the later end and the higher count. Refused: both in 32 bits, counts from 2^19 rounded
- * up to steps of 32 and more. What is told is what the next charge is added to, so each charge cost a step.
+ * An entry is a count of 53 bits in a double, and a tag of 12 bits for the window's end. An entry counts as empty once its
+ * window is over, and for windows that end later. Two open windows in one entry: the later end and the higher count stay.
+ * Refused: both in 32 bits, with counts from 2^19 rounded up to steps of 32 and more. An estimate is what the next charge is
+ * added to, so each charge cost a step.
  */
 export class CountMin {
-  /** Some window counted here is still open (or was at the last `expire`). */
+  /** Some window counted here is open, or was at the last `expire`. */
   isActive = false
   readonly bytes: number
   private readonly counts: Float64Array
@@ -32,7 +32,7 @@ export class CountMin {
     for (let row = 0; row < ROWS; row++) {
       const at = this.position(row, h2, h3)
       const entryEndMs = ends[this.entryTags[at] as number] as number // masked; a tag given
-      // What was charged to this window raised the entry's end to ours, so an earlier end means: nothing of ours.
+      // A charge of this window raised the entry's end to ours, so an earlier end means that nothing here is ours.
       const count = entryEndMs >= endMs ? (this.counts[at] as number) : 0 // masked
       if (count < least) least = count
     }

@@ -4,20 +4,20 @@ export type Known = {
   endMs: number
   /** As last answered by the shard. */
   used: number
-  /** Let through since, and not answered yet. */
+  /** Let through since then, and not answered by the shard yet. */
   unanswered: number
 }
 
 /**
- * What a thread knows of the counters that are used with `async`, within a budget. Of a forgotten one the next call passes
- * unseen, so a workspace must not make others' be forgotten: beyond the budget the workspace with the most gives way, those
- * it used longest ago first.
+ * The counters that a thread decides without asking the shard (`async`), within a memory budget. The next call of a forgotten
+ * counter passes unchecked, so no workspace may make the counters of others be forgotten: beyond the budget the workspace
+ * with the most forgets first, and of its counters those used longest ago.
  */
 export class KnownCounters {
   private readonly owners = new Map<string, { counters: Map<string, Known>; bytes: number }>()
   private bytes = 0
 
-  /** @param bytesMax Of all workspaces together. */
+  /** @param bytesMax All workspaces together. */
   constructor(private readonly bytesMax: number) {}
 
   get(workspaceId: string, counter: string): Known | undefined {
@@ -44,7 +44,7 @@ export class KnownCounters {
     if (this.bytes > this.bytesMax) this.makeRoom()
   }
 
-  /** For some calls to come, so that not each of them looks for the largest. */
+  /** Makes room for several calls, as finding the largest workspace takes time. */
   private makeRoom(): void {
     const target = this.bytesMax - this.bytesMax / ROOM
     while (this.bytes > target) {

@@ -2,19 +2,19 @@ import { CountMin } from './count-min.ts'
 import { WindowEndTable } from './window-end-table.ts'
 
 /**
- * Counts windows for which the table has no room, in 4 bytes each. It may count too much, never too little: a flood of new
- * identifiers costs the flooder and, rarely, a newcomer, but frees no one.
+ * Counts windows for which the table has no room, in 4 bytes each. It may over-count and never under-counts: a flood of new
+ * identifiers limits the flooder and, rarely, a new counter too early, but lets nobody use more.
  *
- * A counter belongs to two buckets of 16 cells and has a cell in the emptier one. A cell: 16 bits of fingerprint, 6 of the
- * window's end (`window-end-table.ts`), 10 of count; it is free once that end has passed. Bucket and fingerprint come from words of
- * the keyed hash, so nobody can choose whom to collide with. Counts from 1023, counters whose two buckets are full, and
- * ends beyond 63 different ones go to a count-min sketch.
- * Error: at most 32 / 65 536 = 0.05 % of newcomers are limited too early when every cell is taken.
- * Memory is reserved at once, but the system backs it only when the first flood touches it.
- * Why this way: docs/decisions/0005.
+ * A counter belongs to two buckets of 16 cells and gets a cell in the emptier one. A cell is 16 bits of fingerprint, 6 bits
+ * for the window's end (`window-end-table.ts`) and 10 bits of count. It is free once its window is over. Bucket and
+ * fingerprint come from the keyed hash, so nobody can choose whom to collide with. A count-min sketch takes counts from
+ * 1023, counters whose two buckets are full, and windows whose end gets no tag.
+ *
+ * Error: at most 32 / 65 536 = 0.05 % of new counters are limited too early when every cell is taken.
+ * Memory is reserved at once; the system backs it only when the first flood touches it. Why this way: docs/decisions/0005.
  */
 export class OverflowSketch {
-  /** Some window counted here is still open (or was at the last `expire`). */
+  /** Some window counted here is open, or was at the last `expire`. */
   isActive = false
   /** Charges counted here instead of in a cell with a name, since the start. */
   chargesTotal = 0
@@ -22,7 +22,7 @@ export class OverflowSketch {
   private readonly rest: CountMin
   private readonly cells: Int32Array
   private readonly buckets: number
-  /** 1 = a counter of the bucket may be in the sketch. Kept until the sketch is empty. */
+  /** 1 = a counter of the bucket may be in the count-min sketch. Kept until that is empty. */
   private readonly marked: Uint8Array
   private readonly tags = new WindowEndTable(TAGS)
 
@@ -74,7 +74,7 @@ export class OverflowSketch {
     return true
   }
 
-  /** The highest count under a fingerprint; what was counted for earlier windows is not the asking counter's. */
+  /** The highest count under a fingerprint, of windows that end at `endMs` or later. */
   private mostIn(bucket: number, fingerprint: number, endMs: number): number {
     const cells = this.cells
     const from = bucket * BUCKET_CELLS
@@ -88,7 +88,7 @@ export class OverflowSketch {
     return most
   }
 
-  /** @returns false when the counter has no cell and gets none. */
+  /** @returns false when the counter has no cell and gets none: its buckets are full, or its end has no tag. */
   private raiseCell(
     h1: number,
     h2: number,
@@ -118,7 +118,7 @@ export class OverflowSketch {
           cellEndMs >= endMs &&
           (cell & COUNT_MASK) > best
         ) {
-          // Of several, which only chance brings about, the highest is what `estimate` told and so what has grown.
+          // Several are rare. The highest is the one that `estimate` told, so it is the one to raise.
           best = cell & COUNT_MASK
           bestAt = at
         }
@@ -143,13 +143,13 @@ export class OverflowSketch {
     return this.tags.ends[(cell >>> TAG_SHIFT) & TAG_MASK] as number // masked
   }
 
-  /** The whole range of a word spread over all buckets. */
+  /** Spreads the 32 bits of a word over all buckets. */
   private bucketOf(word: number): number {
     return Math.floor(((word >>> 0) * this.buckets) / 2 ** 32)
   }
 }
 
-/** One part of so many is the sketch. */
+/** One part of so many is the count-min sketch. */
 const SKETCH_SHARE = 32
 const BUCKET_CELLS = 16
 const FINGERPRINT_SHIFT = 16
@@ -157,5 +157,5 @@ const FINGERPRINT_MASK = 0xffff
 const TAG_SHIFT = 10
 const TAGS = 64
 const TAG_MASK = TAGS - 1
-/** A count of this much stands for: at least, and see the sketch. */
+/** A cell with this count says: at least so much, see the count-min sketch. */
 const COUNT_MASK = 1023

@@ -14,7 +14,6 @@ export class OverflowSnapshots {
   count = 0
   /** Of them, changed since they were last collected. */
   dirty = 0
-  readonly bytes: number
   private readonly entries: CellBatch
   private readonly isDirty: Uint8Array
   private readonly buckets: number
@@ -23,7 +22,6 @@ export class OverflowSnapshots {
   constructor(bytesMax: number) {
     this.buckets = Math.max(1, Math.floor(bytesMax / (ENTRY_BYTES * BUCKET_ENTRIES)))
     const places = this.buckets * BUCKET_ENTRIES
-    this.bytes = places * ENTRY_BYTES
     this.entries = new CellBatch(places)
     this.isDirty = new Uint8Array(places)
   }

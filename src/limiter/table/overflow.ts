@@ -2,10 +2,10 @@ import { OverflowSketch } from './overflow-sketch.ts'
 import { UNKNOWN_OWNER } from './owners.ts'
 
 /**
- * Where counters go for which the table has no room: two overflow sketches. Owners with as many cells as the average, or
- * more, have the large one, the others a small one. So a workspace that floods the large sketch spoils it for those only
- * that have their share of the table. Who has no open window in a sketch does not look into it: its new counters are
- * counted exactly, however full that is.
+ * Counts windows for which the table has no room, in two overflow sketches. Owners with the average number of cells or more
+ * use the large sketch, the others a small one. So a flood of one workspace only disturbs workspaces that have their share
+ * of the table. An owner without open windows in a sketch does not look into it: its new counters are exact, however full
+ * the sketch is.
  */
 export class Overflow {
   private readonly large: OverflowSketch
@@ -21,12 +21,12 @@ export class Overflow {
     return this.large.bytes + this.small.bytes
   }
 
-  /** Some window counted here is still open (or was at the last `expire`). */
+  /** Some window counted here is open, or was at the last `expire`. */
   get isActive(): boolean {
     return this.large.isActive || this.small.isActive
   }
 
-  /** Charges counted here instead of in a cell, and cells given up, since the start. */
+  /** Charges counted here instead of in a cell, and cells given up; since the start. */
   get chargesTotal(): number {
     return this.large.chargesTotal + this.small.chargesTotal
   }
@@ -81,7 +81,7 @@ export class Overflow {
   }
 }
 
-/** Where its windows end that each sketch counts, Unix ms: no open window of it is counted there that ends later. */
+/** For each sketch, when the last window of the owner that it counts ends, Unix ms. */
 type OverflowingOwner = { largeUntilMs: number; smallUntilMs: number; charges: number }
 
 const SMALL_SHARE = 1 / 64

@@ -1,12 +1,12 @@
 /**
- * Whose the cells of a table are: a workspace's number is 16 bits of the keyed hash of its id. So it is the same on every
- * thread and after a restart without a list of workspaces, and a cell has room for it. Two workspaces may have the same
- * number, one pair of 65 535: then they have one share.
+ * How many cells each owner has. An owner is a workspace as a number: 16 bits of the keyed hash of its id. So it is the same
+ * on every thread and after a restart, without a list of workspaces, and fits into a cell. Two workspaces with the same
+ * number, one pair of 65 535, have one share together.
  */
 export class OwnerShares {
-  /** How many cells each has. */
+  /** By owner. */
   readonly cells = new Int32Array(OWNERS)
-  /** How many of them have any. */
+  /** Owners that have any. */
   private count = 0
 
   gain(owner: number): void {
@@ -21,7 +21,7 @@ export class OwnerShares {
     this.cells[owner] = cells
   }
 
-  /** @param live Cells of all of them. @returns whether it has as many as they have on average, or more. */
+  /** @param live Cells of all owners. @returns whether it has the average of those that have any, or more. */
   isAverage(owner: number, live: number): boolean {
     return (this.cells[owner] as number) * this.count >= live // below OWNERS
   }
@@ -40,9 +40,9 @@ export class OwnerShares {
   }
 }
 
-/** Numbers there are, the unknown one included. */
+/** How many numbers there are, the unknown owner included. */
 export const OWNERS = 2 ** 16
-/** Of windows written before owners were. A call tells whose it is. */
+/** Of windows that a release before owners wrote. A call of the counter tells its owner. */
 export const UNKNOWN_OWNER = 0
 
 /** The number of a workspace, from a word of its id's keyed hash. */

@@ -33,8 +33,8 @@ export class WindowEndTable {
   }
 
   /**
-   * When all are in use: the tag of the next later end, or else the latest is moved to this end. Both keep counts for
-   * longer than they need be.
+   * When all are in use: the tag of the next later end, or the latest tag, moved to this end. Either keeps counts for longer
+   * than needed.
    */
   shareFor(endMs: number, nowMs: number): number {
     let latestMs = 0
