@@ -52,15 +52,15 @@ function spawn(
   })
 }
 
-/** As a person types it. */
+/** Runs a command line in this process. */
 const run = (rootKey: string, words: string[], env: Record<string, string> = {}) =>
   runHere(words, { env: { TOLLGATE_URL: server.url, TOLLGATE_ROOT_KEY: rootKey, ...env } })
 
-/** The same, where a process of its own matters: what the runtime reads itself, and exit status. */
+/** Runs it in its own process, for what the runtime does itself, and for the exit status. */
 const runProcess = (rootKey: string, words: string[], env: Record<string, string> = {}) =>
   outcomeOf(spawn(rootKey, words, env))
 
-/** The JSON a command prints; fails unless it ends with this status. */
+/** The JSON output of a command; fails unless it ends with this status. */
 async function json(rootKey: string, words: string[], code = 0) {
   const result = await run(rootKey, [...words, '--json'])
   expect(result).toMatchObject({ code, err: '' })
@@ -429,7 +429,7 @@ test('without TOLLGATE_URL the server that these variables would start here is c
   expect(absent).toMatchObject({ code: 1, err: expect.stringContaining('(TOLLGATE_SOCKET) does not answer') })
 })
 
-/** A `TOLLGATE_URL` with a slip of the pen, or somebody else's, must not be told who the operator is here. */
+/** With a mistyped or foreign `TOLLGATE_URL` the operator root key must not be sent away. */
 test('the generated root key is sent only to a server on this machine', async () => {
   const asked: (string | null)[] = []
   const elsewhere = Bun.serve({
@@ -454,7 +454,7 @@ test('the generated root key is sent only to a server on this machine', async ()
   }
 })
 
-/** As an image of a company has it: every request leaves through its proxy, which knows nothing of this machine. */
+/** As in a company's image: every request goes through a proxy, which cannot reach this machine. */
 describe('a proxy from the environment is never used for a server on this machine', () => {
   // Nobody listens on port 9.
   const proxies = ['HTTP_PROXY', 'http_proxy', 'ALL_PROXY', 'all_proxy', 'HTTPS_PROXY'].flatMap((name) => [
@@ -473,10 +473,10 @@ describe('a proxy from the environment is never used for a server on this machin
       expect(
         await runProcess(rootKey, ['api', 'list'], { ...proxy, TOLLGATE_URL: `http://${host}:${port}/` }),
       ).toMatchObject({ code: 0, err: '' })
-    // Without TOLLGATE_URL it is this machine, whatever address it listens on.
+    // Without TOLLGATE_URL the server is on this machine, whatever address it listens on.
     const here = { ...proxy, TOLLGATE_URL: '', HOST: '0.0.0.0', PORT: port }
     expect(await runProcess('', ['health'], here)).toMatchObject({ code: 0 })
-    // Elsewhere the proxy is asked, as always.
+    // For other machines the proxy is used.
     const elsewhere = await runProcess('', ['health'], {
       ...proxy,
       TOLLGATE_URL: 'http://tollgate.example.com',
@@ -668,7 +668,7 @@ describe('import', () => {
     expect(await totalOf(workspace, apiId)).toBe(2)
   })
 
-  /** The point of the progress file: a million keys must not begin anew because a laptop was closed. */
+  /** The purpose of the progress file: a million keys must not start over because a laptop was closed. */
   test('killed in the middle and run again, it neither loses nor doubles a key', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
@@ -696,7 +696,7 @@ describe('import', () => {
     expect(readFileSync(`${path}.refused`, 'utf8')).toBe('{"line":11,"reason":"it is no JSON"}\n')
   })
 
-  /** The example of finding 7.1: one line was named, three were gone. */
+  /** The example of finding 7.1: one line was reported, three were lost. */
   test('every line of a file with stray quotes is imported or reported, and the counts add up', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
@@ -733,7 +733,7 @@ describe('import', () => {
     expect(await totalOf(workspace, apiId)).toBe(4)
   })
 
-  /** The example of finding 7.2: it said "imported 1", and no such key was ever found. */
+  /** The example of finding 7.2: it said "imported 1", but the key was never found. */
   test('a hash in hex is found by its key; a text that is not SHA-256 is refused and not repeated', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
@@ -752,7 +752,7 @@ describe('import', () => {
     expect(refused).not.toContain(key)
   })
 
-  /** As a person sees it: in a terminal of their own, with Ctrl-C under their thumb. */
+  /** On a pseudo-terminal, with Ctrl-C. */
   test('on a terminal a bar fills; Ctrl-C prints where it stopped, and the next run continues there', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
@@ -798,7 +798,7 @@ describe('import', () => {
     expect(await totalOf(workspace, apiId)).toBe(count)
   })
 
-  /** Days ahead, and once more when the switch is made: the second time must not take longer. */
+  /** An import runs days ahead, and once more at the switch: the second run must not take longer. */
   test('a second import of a file that has grown makes at most two calls for each hundred keys', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
@@ -817,7 +817,7 @@ describe('import', () => {
     const before = await callsSoFar()
     expect(before).toBeGreaterThanOrEqual(4)
 
-    // Among each other, so that every call holds both kinds.
+    // Mixed, so that every call has both kinds.
     writeFileSync(path, linesOf(old.flatMap((key, index) => [key, ...fresh.slice(index, index + 1)])))
     const again = await json(workspace.rootKey, ['import', path, '--api', apiId])
     expect(again).toMatchObject({ imported: 100, existing: 400, refused: 0, lines: 500 })
@@ -865,7 +865,7 @@ describe('import', () => {
     expect(await valid('sheet-one')).toMatchObject({ valid: true, remaining: 4, ratelimit: { limit: 3 } })
   })
 
-  /** An empty first cell was read again and again, until memory ended. */
+  /** Bug: a row with an empty first cell was read again and again, until memory ran out. */
   test('rows and heads whose first cell is empty are read correctly, and a row with too few cells is refused', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
@@ -924,7 +924,7 @@ describe('import', () => {
     expect(await totalOf(workspace, apiId)).toBe(0)
   })
 
-  /** The progress of a first try elsewhere would leave out the keys it had sent there. */
+  /** With the progress of a first try elsewhere, the keys sent there would be left out. */
   test('progress for another API or file is ignored', async () => {
     const workspace = await server.workspace()
     const [first, second] = [await makeApi(workspace), await makeApi(workspace)]
@@ -957,7 +957,7 @@ describe('import', () => {
     expect(code).toBe(1)
     expect(err).toStartWith('403 ')
     expect(await run(workspace.rootKey, ['import', join(folder, 'absent.csv')])).toMatchObject({ code: 1 })
-    // Nor is a server that was never there waited for.
+    // A server that was never there is not waited for either.
     const beganAt = performance.now()
     const away = await run(rootKey, ['import', path, '--api', apiId], { TOLLGATE_URL: 'http://127.0.0.1:1' })
     expect(away).toMatchObject({ code: 1, err: expect.stringContaining('does not answer') })

@@ -28,20 +28,20 @@ afterAll(async () => {
   rmSync(folder, { recursive: true })
 })
 
-/** A workspace at a terminal. */
+/** A workspace, and a terminal for its root key. */
 async function openTerminal() {
   const workspace = await server.workspace()
   const run = (words: string[], options: { stdin?: string; answer?: string; rootKey?: string } = {}) => {
     const { rootKey = workspace.rootKey, ...others } = options
     return runHere(words, { ...others, env: { TOLLGATE_URL: server.url, TOLLGATE_ROOT_KEY: rootKey } })
   }
-  /** What it prints for programs; fails unless it succeeds. */
+  /** The JSON output; fails unless the command succeeds. */
   const json = async (...words: string[]): Promise<Json> => {
     const { out, err, code } = await run([...words, '--json'])
     expect({ words, code, err }).toEqual({ words, code: 0, err: '' })
     return JSON.parse(out)
   }
-  /** What it prints for people; fails unless it succeeds. */
+  /** The text output; fails unless the command succeeds. */
   const text = async (...words: string[]): Promise<string> => {
     const { out, err, code } = await run(words)
     expect({ words, code, err }).toEqual({ words, code: 0, err: '' })
@@ -416,9 +416,9 @@ describe.skipIf(Bun.which('openssl') === null)('an untrusted certificate is repo
   })
 })
 
-/** What a reader copies must work; and so every command is run here once. */
+/** Readers copy the examples. This also runs every command once. */
 describe('the example in each help text works', () => {
-  /** The words as a shell reads them, and the file that is piped in. */
+  /** Splits the words like a shell, and finds the redirected file. */
   function wordsOf(example: string): { words: string[]; file: string | null } {
     const words = [...example.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(
       ([, single, double, plain]) => single ?? double ?? plain ?? '',
@@ -427,7 +427,7 @@ describe('the example in each help text works', () => {
     return at === -1 ? { words, file: null } : { words: words.slice(0, at), file: words[at + 1] ?? '' }
   }
 
-  /** What the examples name, in a workspace of its own. */
+  /** Creates the things that the examples name, in a new workspace. */
   async function makeNamed(workspace: TestWorkspace) {
     const { apiId } = await workspace.post('apis.createApi', { name: 'my-api' })
     await workspace.post('permissions.createPermission', { name: 'documents.read' })

@@ -80,7 +80,7 @@ test('an unusable or misspelt variable is named', async () => {
     { status: 'warning', text: expect.stringContaining('TOLLGATE_SOCKET') },
     { status: 'problem', text: expect.stringContaining('TOLLGATE_FLUSH_MS is "soon"') },
   ])
-  // Other commands name a mistyped variable on stderr; the doctor's findings name it already.
+  // Other commands name a mistyped variable on stderr. The doctor already has it among its findings.
   const once = await spawn([], { TOLLGATE_FLUSH_MS: 'soon', TOLLGATE_SOKET: '/x' })
   expect(once.err).toBe('')
   expect(once.out.match(/TOLLGATE_SOKET/g)).toHaveLength(1)
@@ -100,7 +100,7 @@ test('a data directory that cannot be written is a problem', async () => {
 test('too few open files are a warning with the numbers', async () => {
   const { of } = await doctor({ TOLLGATE_CONNECTIONS_MAX: '1000000', PORT: String(await freePort()) })
   const [found] = of('open files')
-  // Told by Linux alone.
+  // Only Linux shows this limit.
   if (existsSync('/proc/self/limits')) expect(found).toMatchObject({ status: 'warning' })
 })
 

@@ -40,7 +40,7 @@ test('a bug is one line with its place in the source, without a stack', () => {
   expect(told('thrown text')).toContain('a bug of Tollgate: thrown text')
 })
 
-/** A command line that is typed wrongly must never look like a bug, and never say what it was given. */
+/** A mistyped command line must never look like a bug, and never be repeated. */
 test('any words are parsed, or refused as a usage error that repeats none of them', () => {
   const optionsOf = ({ options = {} }: Command) => Object.keys(options)
   const names = [...new Set(['url', 'root-key-file', 'json', ...COMMANDS.flatMap(optionsOf)])]

@@ -21,7 +21,7 @@ async function read(
   return records
 }
 
-/** What became of each line: `k` key, `x` problem, `-` skipped, `.` a further line of the same part. */
+/** The fate of each line: `k` key, `x` problem, `-` skipped, `.` a further line of the same part. */
 const fates = (records: ImportRecord[]): string =>
   records
     .map((record) => {
@@ -163,7 +163,7 @@ describe('a key that no verification could find is refused', () => {
     Buffer.from(bytes).toString('base64url'),
     Buffer.from(bytes).toString('hex'),
     Buffer.from(bytes).toString('hex').toUpperCase(),
-    // The last two bits are no part of the hash: other digits say the same.
+    // The last two bits are not part of the hash: another digit means the same.
     `${hash.slice(0, 42)}${String.fromCharCode(hash.charCodeAt(42) + 1)}=`,
   ]
   test('each spelling of a hash becomes the form used for look-ups (finding 7.2)', async () => {
@@ -257,6 +257,6 @@ test('a time in a CSV is a date, a date with a time of day, or Unix milliseconds
     1_893_456_000_000,
     0,
   ])
-  // An import that is run twice would move the end.
+  // Running the import twice would move the end.
   expect(fates(await read('plaintext,expires\nsome-key,30d'))).toBe('-x')
 })

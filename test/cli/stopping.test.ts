@@ -4,7 +4,7 @@ import { configureLog } from '../../src/log.ts'
 
 configureLog({ level: 'error', isPretty: false })
 
-/** A process whose time and end the test chooses. */
+/** A process with simulated time and exit. */
 function chosenProcess() {
   let now = 0
   const due: { atMs: number; run(): void }[] = []

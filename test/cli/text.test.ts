@@ -12,7 +12,7 @@ test('columns are as wide as their widest cell, also with characters of double w
   expect(text.split('\n').map((line) => Bun.stringWidth(line))).toEqual([9, 12, 12])
 })
 
-/** Whoever may name a key must not be able to clear the operator's screen. */
+/** The name of a key must not be able to clear the operator's screen. */
 test('characters that move the cursor or hide text are made visible', () => {
   const hostile = 'a\x1b[2Jb\nc\u202ed'
   for (const text of [tableText(['name'], [[hostile]]), fieldsText({ name: hostile })])

@@ -21,7 +21,7 @@ afterAll(() => rmSync(scratch, { recursive: true }))
 
 const freshPath = () => join(mkdtempSync(join(scratch, 'one-')), 'data')
 
-/** A program that takes the folder given, says its node id and then waits to be killed. */
+/** A program that takes the given folder, prints its node id and waits to be killed. */
 const HOLDER = `
   const { openDataDir } = await import(process.argv[1])
   const dir = openDataDir(process.argv[2], { exclusive: process.argv[3] === 'exclusive' })
@@ -48,7 +48,7 @@ async function startHolder(path: string, mode: 'exclusive' | 'shared') {
   }
 }
 
-/** Two servers on one embedded database would destroy it; the second must know whom to look for. */
+/** Two servers on one embedded database would destroy it. The second must name the first. */
 test('a second server on an exclusive folder is refused with a line that names the first one', async () => {
   const path = freshPath()
   const first = await startHolder(path, 'exclusive')
@@ -63,7 +63,7 @@ test('a second server on an exclusive folder is refused with a line that names t
   }
 })
 
-/** A supervisor starts a killed server again at once; the system takes its time to take the old one away. */
+/** A supervisor restarts a killed server at once, while the system still removes the old process. */
 test('a start waits for a dying server to release the folder', async () => {
   const path = freshPath()
   const dying = await startHolder(path, 'exclusive')
@@ -73,7 +73,7 @@ test('a start waits for a dying server to release the folder', async () => {
   expect(await killer.exited).toBe(0)
 })
 
-/** A lock that survives its holder would need a person to remove it after every crash. */
+/** If the lock outlived its holder, an operator would have to remove it after every crash. */
 test('the lock of a killed server is free at once, and its node id stays the same', async () => {
   const path = freshPath()
   for (let round = 0; round < 3; round++) {
@@ -94,7 +94,7 @@ test('one process cannot hold an exclusive folder twice, but can again after clo
   expect(again.nodeId).toBe(first.nodeId)
 })
 
-/** Window cells are keyed by node: two servers under one id would overwrite each other's counts. */
+/** Windows are stored by node: two servers with one id would overwrite each other's counts. */
 test('servers that share a folder have different node ids, each the same after a restart', async () => {
   const path = freshPath()
   const first = openDataDir(path, { exclusive: false })
@@ -120,7 +120,7 @@ test('a secret is generated once and read ever after', () => {
   expect(readFileSync(join(path, 'root-key'), 'utf8')).toBe('first\n')
 })
 
-/** Whoever can read the folder can act as operator. */
+/** A reader of the folder could act as operator. */
 test('only the owner can read the folder and its files', () => {
   const path = freshPath()
   using dir = openDataDir(path, { exclusive: true })
@@ -129,7 +129,7 @@ test('only the owner can read the folder and its files', () => {
   expect(statSync(join(path, 'root-key')).mode & 0o777).toBe(0o600)
 })
 
-/** Two servers that start together on a fresh folder must not each go on with a secret of their own. */
+/** Two servers that start together on a fresh folder must not use different secrets. */
 test('servers that start at the same time agree on a secret', async () => {
   const path = freshPath()
   const holders = await Promise.all([1, 2, 3, 4].map(() => startHolder(path, 'shared')))
@@ -161,7 +161,7 @@ test('a secret that cannot be written is an error that names the file', () => {
   expect(() => dir.secret('no-such-folder/secret', () => 'text')).toThrow(unwritable)
 })
 
-/** Root may write anywhere, so this one proves something only for other users. */
+/** Root may write anywhere, so this test needs another user. */
 test.skipIf(process.getuid?.() === 0)('a read-only folder is an error that names the path', () => {
   const path = freshPath()
   mkdirSync(path)

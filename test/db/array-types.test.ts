@@ -11,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(() => database[Symbol.asyncDispose]())
 
-/** Postgres itself is the judge: what it makes of an array is compared element by element. */
+/** Postgres decides: its elements of the array are compared one by one. */
 test('texts with any characters survive the way to Postgres and back', async () => {
   const { sql } = database
   const text = fc.oneof(

@@ -20,7 +20,7 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-tls-'))
   const authority = join(folder, 'ca.pem')
   beforeAll(async () => {
-    // An authority, and by it a certificate for `localhost` that is not for 127.0.0.1.
+    // A certificate authority, and a certificate for `localhost` that is not valid for 127.0.0.1.
     const openssl = (...args: string[]) => Bun.spawnSync([OPENSSL ?? '', ...args], { cwd: folder })
     openssl(
       ...[
@@ -60,14 +60,14 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
     rmSync(folder, { recursive: true })
   })
 
-  /** @returns whether the connection is encrypted, or in one line why there is none. */
+  /** @returns true when the connection is encrypted, or the error in one line. */
   async function connected(hosts: string, query = ''): Promise<boolean | string> {
     const url = `postgres://tollgate@${hosts}/tollgate${query}`
     const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
     try {
       const rows = await sql<{ ssl: boolean }[]>`
         select ssl from pg_stat_ssl where pid = pg_backend_pid() and ${1}::int = 1`
-      // More than one packet, both ways, and a further statement.
+      // More than one packet in both directions, and a further statement.
       const text = 'x'.repeat(300_000)
       expect((await sql<{ text: string }[]>`select ${text} as text`)[0]?.text).toBe(text)
       return rows[0]?.ssl ?? false
@@ -150,7 +150,7 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
 
   test('a connection given up before it is open is closed, and none is left behind', async () => {
     const sockets = new Set<Socket>()
-    // Takes connections and never says a word.
+    // Accepts connections and never answers.
     const silent = createServer((socket) => {
       sockets.add(socket.resume())
       socket.on('error', () => {})

@@ -20,7 +20,7 @@ afterAll(async () => {
   rmSync(scratch, { recursive: true })
 })
 
-/** Who upgrades has rows that no trigger saw: were they not counted, a bound would let in as many again. */
+/** No trigger saw the rows from before an upgrade: uncounted, they would let in as many again. */
 test('rows from before the upgrade are counted after it', async () => {
   const { sql } = database
   await sql`drop schema public cascade`

@@ -26,7 +26,7 @@ const openPool = (pool: GuardedPool): AsyncDisposable & { pool: GuardedPool } =>
   [Symbol.asyncDispose]: () => pool.end({ timeout: 0 }),
 })
 
-/** A guarded pool whose wire to the database the test can cut, freeze and mend. */
+/** A guarded pool with a wire to the database that the test can cut, freeze and restore. */
 async function openGuarded(): Promise<AsyncDisposable & { pool: GuardedPool; wire: Wire }> {
   const wire = await openWire(database.address)
   const pool = new GuardedPool(wire.address, OPTIONS)
@@ -42,7 +42,7 @@ async function openGuarded(): Promise<AsyncDisposable & { pool: GuardedPool; wir
 
 const one = async ({ sql }: GuardedPool) => (await sql<{ one: number }[]>`select 1 as one`)[0]?.one
 
-/** @returns how long it took to fail, ms. */
+/** @returns ms until it failed. */
 async function failing(work: () => PromiseLike<unknown>): Promise<number> {
   const began = performance.now()
   const failure = await Promise.resolve(work()).then(
@@ -53,7 +53,7 @@ async function failing(work: () => PromiseLike<unknown>): Promise<number> {
   return performance.now() - began
 }
 
-/** Until it answers again; a test that waits for ever fails by its own timeout. */
+/** Waits until it answers again; without an answer the test times out. */
 async function recovered(pool: GuardedPool): Promise<number> {
   const began = performance.now()
   while ((await one(pool).catch(() => null)) !== 1) await Bun.sleep(20)
@@ -78,7 +78,7 @@ test('statements, fragments, helpers and transactions work as on any pool', asyn
   await sql`delete from things`
 })
 
-/** On the embedded database a connection cannot freeze alone: it lives in this process, and all share one session. */
+/** Embedded connections cannot freeze one by one: they live in this process and share one session. */
 const onRealPostgres = test.if(TEST_DATABASE_URL !== null)
 
 onRealPostgres(
@@ -99,7 +99,7 @@ onRealPostgres(
   },
 )
 
-/** The driver keeps a statement until it gets a connection; a credit must not be spent for somebody who was told 500. */
+/** The driver keeps a statement until it gets a connection. A credit must not be spent after its caller got a 500. */
 onRealPostgres('a statement that was given up before it was sent is never sent', async () => {
   await using guarded = await openGuarded()
   const { pool, wire } = guarded
@@ -127,7 +127,7 @@ test('when the database is gone, calls fail at once, and soon after its return t
   expect(await recovered(pool)).toBeLessThan(5000)
 })
 
-/** One slow question must not make the database look away to everyone else. */
+/** One slow statement must not make the database count as unavailable. */
 onRealPostgres('a slow statement fails in its time while others go on', async () => {
   await using guarded = await openGuarded()
   const { pool } = guarded
@@ -157,7 +157,7 @@ onRealPostgres('a transaction that was given up is rolled back, not finished lat
   expect(await database.sql`select name from things`).toHaveLength(0)
 })
 
-/** The write may commit after all, so caches must not keep what was read before it did. */
+/** The write may commit after all, so caches must drop what they read before that. */
 onRealPostgres('what a given-up write touched is dropped from caches once it is settled', async () => {
   await using guarded = await openGuarded()
   const { pool, wire } = guarded
@@ -179,7 +179,7 @@ onRealPostgres('what a given-up write touched is dropped from caches once it is 
   expect(drops).toEqual(['key_1', 'key_1'])
 })
 
-/** Each statement might be quick enough, and the client wait for their sum. */
+/** Each statement may be fast enough, while the client waits for the sum. */
 onRealPostgres(
   'all that one request asks shares its time, and what it leaves behind has its own',
   async () => {
@@ -199,7 +199,7 @@ onRealPostgres(
   },
 )
 
-/** An empty standby answers "no such key" to everything: worse than no answer. */
+/** An empty standby answers every key with "not found", which is worse than no answer. */
 test('another database at the same address counts as unavailable from its first answer on', async () => {
   const databaseId = await databaseIdOnce(database.sql)
   await using wire = await openWire(database.address)
@@ -234,7 +234,7 @@ test('another database at the same address counts as unavailable from its first 
   await database.sql`delete from things`
 })
 
-/** The driver's own transactions end the process when this happens, and its pool never answers again. */
+/** The driver's own transactions end the process in this case, and its pool never answers again. */
 onRealPostgres(
   'connections killed at any moment cost their own statements only: nothing half done, mixed up, or stuck',
   async () => {

@@ -61,7 +61,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
   afterAll(() => cluster[Symbol.asyncDispose]())
 
   let made = 0
-  /** A database of its own with an owner of its own. */
+  /** A new database with its own owner. */
   async function makeDatabase(options: { with?: string } = {}) {
     const name = `d${++made}`
     await cluster.query(`create role ${name} login`, 'postgres')
@@ -69,7 +69,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
     return { name, url: `postgres://${name}@127.0.0.1:${cluster.port}/${name}` }
   }
   const inspect = (url: string) => inspectDatabase({ kind: 'url', url }, { connections: 14 })
-  /** Its problems, or else its warnings. */
+  /** Its problems, or if there are none, its warnings. */
   async function told(url: string): Promise<string[]> {
     const { findings } = await inspect(url)
     for (const { text } of findings) expect(text).not.toContain('\n')
@@ -129,7 +129,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
     await cluster.query(`alter role ${name} set search_path = elsewhere`, name)
     expect(await told(url)).toEqual([expect.stringContaining('tables are in schema public')])
     expect((await inspect(`${url}?schema=public`)).address).toMatchObject({ schema: 'public' })
-    // As when somebody makes a schema named after the role: new tables would go there, and the old ones stay.
+    // As after creating a schema named after the role: new tables would go there, while the old ones stay.
     await cluster.query(`alter role ${name} reset search_path`, name)
     await cluster.query(`create schema ${name} authorization ${name}`, name)
     expect((await inspect(url)).address).toMatchObject({ schema: 'public' })
@@ -240,7 +240,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
       expect(await told(url(cluster.port))).toEqual([expect.stringContaining(says)])
     })
 
-  /** What a role or a database may be set to, and neither is to be changed for us. */
+  /** Settings of a role or database that must not be changed for Tollgate's sake. */
   test('connections of a server have the settings that it relies on, whatever role and database are set to', async () => {
     const { name, url } = await makeDatabase()
     const odd = {
@@ -320,7 +320,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
     })
 
     test('a pooler that passes on real process numbers is detected by its sharing', async () => {
-      // The number that a client could cancel by is then no sign; see `findPooler`.
+      // The cancel key is then no sign; see `findPooler`.
       await using closing = new AsyncDisposableStack()
       const { url } = await makeDatabase()
       const sharing = await startPgBouncer(url, { pool_mode: 'transaction' }, closing)

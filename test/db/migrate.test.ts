@@ -22,7 +22,7 @@ afterAll(async () => {
   rmSync(scratch, { recursive: true })
 })
 
-/** Each test brings its own files, on an empty database. */
+/** Each test has its own files, on an empty database. */
 beforeEach(async () => {
   await sql`drop schema public cascade`
   await sql`create schema public`
@@ -53,7 +53,7 @@ test('the files of this version apply to an empty database once, and a second ru
   expect((await migrate(sql)).applied).toEqual([])
 })
 
-/** Several servers start on one database when a deployment rolls. */
+/** During a rolling deployment several servers start on one database. */
 test('two concurrent runs on two pools share the work, and each file is applied by one of them', async () => {
   const files = Object.fromEntries(
     Array.from({ length: 9 }, (_, i) => [`000${i + 1}_table.sql`, `create table table_${i} (id int)`]),
@@ -64,7 +64,7 @@ test('two concurrent runs on two pools share the work, and each file is applied 
   expect(results.flatMap((result) => result.applied).sort()).toEqual(Object.keys(files))
 })
 
-/** Half a migration would neither work with the old code nor let the new one start. */
+/** With half a migration neither the old version works nor the new one starts. */
 test('a failing file is an error that names it, and none of its changes stay', async () => {
   const folder = folderOf({ ...TWO, '0003_bad.sql': 'create table third (id int); select no_such_column;' })
   const failing = migrate(sql, folder)
@@ -90,7 +90,7 @@ test('an applied file that was edited is an error that names it', async () => {
   expect(migrate(sql, folder)).rejects.toThrow('migration 0001_first.sql is not the one that was applied')
 })
 
-/** An old version would work on tables it does not know. */
+/** An old version would use tables that it does not know. */
 test('a database newer than the code is an error that says so', async () => {
   await migrate(sql, folderOf(TWO))
   const older = folderOf({ '0001_first.sql': TWO['0001_first.sql'] })

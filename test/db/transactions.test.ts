@@ -15,7 +15,7 @@ const liveObjects = async () => {
   return promises + reactions
 }
 
-/** Each used to leave three promises, their reactions and its result with its connection, for as long as that lived. */
+/** Bug: each transaction left three promises, their reactions and its result for the life of its connection. */
 test('a finished transaction leaves nothing in memory, committed or rolled back', async () => {
   await using database = await openTestSql()
   const transactions = new Transactions(database.address, { connectionsMax: 1 })
@@ -37,7 +37,7 @@ test('a finished transaction leaves nothing in memory, committed or rolled back'
   await transactions.end({ timeout: 0 })
 })
 
-/** The driver would end a connection after half an hour or more whenever it waits for no answer. */
+/** The driver would end a connection after half an hour or more as soon as it waits for no answer. */
 test('an old connection is not ended between two statements of its transaction', async () => {
   await using database = await openTestSql()
   const setTimeoutAsIs = globalThis.setTimeout

@@ -8,7 +8,7 @@ import { openWire } from '../support/wire.ts'
 const CONNECTIONS = 50
 const SENT = 'abcdefghijklmnopqrstuvwxyz'
 
-/** A driver that pipelines takes the first answer for that of its first question: swapped messages would swap answers. */
+/** A driver that pipelines matches answers by order: swapped messages would swap answers. */
 test('a wire that stops being slow keeps messages in order', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-wire-'))
   try {
@@ -31,7 +31,7 @@ test('a wire that stops being slow keeps messages in order', async () => {
       if (i % 8 === 1) wire.slow(10)
       if (i % 8 === 4) wire.slow(0)
       for (const client of clients) client.write(message)
-      // What is due and what has just come are found together, as on a busy machine.
+      // Due messages and new ones are handled together, as on a busy machine.
       for (const since = performance.now(); i % 4 === 3 && performance.now() - since < 12; );
       await Bun.sleep(2)
     }

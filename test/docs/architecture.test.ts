@@ -18,7 +18,7 @@ test('every file and folder named on the architecture page exists', () => {
 test('the files that a recipe says to change exist', () => {
   const named = [...recipes.matchAll(/`((?:src|test|sql|doors|server)\/[a-z0-9./-]+\.ts)`/g)]
     .map(([, path = '']) => path)
-    .filter((path) => !path.includes('count-keys')) // the one that the recipe makes
+    .filter((path) => !path.includes('count-keys')) // the recipe creates this one
   expect(named.filter((path) => !inSource(path))).toEqual([])
 })
 

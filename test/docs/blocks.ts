@@ -2,23 +2,23 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 export const ROOT = join(import.meta.dir, '../..')
-/** For servers whose speed is not what is tested: a crowded machine must not make a 500 of an answer that comes late. */
+/** For servers whose speed is not tested: a slow machine must not turn a late answer into a 500. */
 export const PATIENT = { TOLLGATE_DB_TIMEOUT_MS: '20000' }
-/** Of the pages that the server shows. What else is in `docs/` is for contributors. */
+/** Folders of the pages that the server shows. The rest of `docs/` is for contributors. */
 const FOLDERS = ['how-to', 'reference', 'explanation']
 const ALONE = ['tutorial', 'faq', 'glossary']
 
-/** A fenced block of a text, as its reader sees it. */
+/** A fenced block of a text. */
 export type Block = {
-  /** `README`, or the name of a page of the docs. */
+  /** `README`, or the name of a page. */
   doc: string
-  /** Of its first line in the file, from 1. */
+  /** Line number of its first line, from 1. */
   line: number
   language: string
   text: string
 }
 
-/** Where README and every page of the docs are, by name. */
+/** Paths of README and all pages, by name. */
 export const PATHS: Readonly<Record<string, string>> = Object.fromEntries(
   [
     'README.md',
@@ -31,12 +31,12 @@ export const PATHS: Readonly<Record<string, string>> = Object.fromEntries(
     ),
   ].map((path) => [path.replace(/^.*\/|\.md$/g, ''), path]),
 )
-/** Their texts, by name. */
+/** Texts of README and all pages, by name. */
 export const DOCS: Readonly<Record<string, string>> = Object.fromEntries(
   Object.entries(PATHS).map(([name, path]) => [name, readFileSync(join(ROOT, path), 'utf8')]),
 )
 
-/** @throws Error for a fence that is not closed or names no language: nobody could say how to run that. */
+/** @throws Error for a fence that is not closed or names no language. */
 export function blocksOf(doc: string): Block[] {
   const blocks: Block[] = []
   let open: Block | null = null
@@ -59,7 +59,7 @@ export function blocksOf(doc: string): Block[] {
 
 export const ALL_BLOCKS: readonly Block[] = Object.keys(DOCS).flatMap(blocksOf)
 
-/** The one block of that document and language that holds the text. @throws Error unless there is exactly one. */
+/** The block of that document and language that contains the text. @throws Error unless there is exactly one. */
 export function blockWith(doc: string, language: string, text: string): Block {
   const found = blocksOf(doc).filter((block) => block.language === language && block.text.includes(text))
   const [only] = found

@@ -4,7 +4,7 @@ import { endpoints } from '../../src/server/app.ts'
 import { DOCS } from './blocks.ts'
 
 const guide = DOCS.bounds ?? ''
-/** The named bounds: name and default. */
+/** Name and default of each bound. */
 const rows = [...guide.matchAll(/^\| `(\w+)` \| (\d+) \| (.+) \| (.+) \|$/gm)]
 
 test('the guide has a row for every bound with its default, in the same order, and no other row', () => {
@@ -13,7 +13,7 @@ test('the guide has a row for every bound with its default, in the same order, a
   )
 })
 
-/** What a call may be refused with is in its description; a bound is one such thing. */
+/** A description has the errors of a call, and reaching a bound is one. */
 test('every method that the guide says creates something is described with 412', () => {
   const refusing = rows.filter(([, name = '']) => isBoundName(name) && WORKSPACE_BOUNDS[name].refuses)
   const named = refusing.flatMap(([, , , , makers = '']) =>

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { ROOT } from './blocks.ts'
 
 const text = readFileSync(join(ROOT, 'CHANGELOG.md'), 'utf8')
-/** The parts of each version, without what stands above the first. */
+/** The parts of each version, without the text above the first one. */
 const versions = text
   .split(/^## /m)
   .slice(1)
@@ -13,7 +13,7 @@ const versions = text
     parts: version.split(/^### /m).slice(1),
   }))
 
-/** A reader looks for a kind of change in one place; two headings of a name come from a merge. */
+/** Readers look for a kind of change in one place. Two headings with one name come from a merge. */
 test('each version of the changelog has each kind of change once', () => {
   expect(versions.length).toBeGreaterThan(0)
   for (const { name, parts } of versions) {
@@ -24,7 +24,7 @@ test('each version of the changelog has each kind of change once', () => {
   }
 })
 
-/** Two merged versions of one list tell the same change twice, in other words but of the same names. */
+/** Two merged versions of a list describe the same change twice, in other words but with the same names. */
 test('no change is listed twice', () => {
   const changes = text
     .split(/^(?=- |#|\*\*)/m)
@@ -33,7 +33,7 @@ test('no change is listed twice', () => {
   expect(changes.length).toBeGreaterThan(50)
   const namesOf = (change: string) => [...new Set(change.match(/`[^`]+`/g))].sort().join(' ')
   const told = Map.groupBy(changes, namesOf)
-  // Few names are many changes' own; three or more together are one change's.
+  // Many changes share a few names; three or more together belong to one change.
   const twice = [...told].filter(([names, those]) => names.split(' `').length > 2 && those.length > 1)
   expect(twice.map(([names, those]) => ({ names, times: those.length }))).toEqual([])
   expect(changes.length).toBe(new Set(changes).size)

@@ -10,15 +10,15 @@ import { callsTo } from '../support/server.ts'
 import { ALL_BLOCKS, type Block, blocksOf, blockWith, PATIENT, ROOT } from './blocks.ts'
 
 /**
- * The commands of README and the docs, word for word, each document's in its order in one shell, in a copy of the
- * product with what `bun install` gave it. Only the address, and how long a load lasts, is another. On the embedded database: that is
- * what the reader has. What is about Postgres runs with the suite that has one.
+ * Runs the commands of README and the docs word for word, those of each document in order in one shell, in a copy of the
+ * product with its installed packages. Only the address and the duration of loads are replaced. On the embedded database,
+ * as for a reader; what is about Postgres runs with the suite on Postgres.
  */
 setDefaultTimeout(120_000)
-/** Commands that wait for a server that has failed never end: then its log says why. */
+/** Commands that wait for a failed server never end. Then its log is shown. */
 const RUN_MS = 110_000
 
-/** Commands that cannot run here; what can be checked of them is. */
+/** Commands that cannot run here, with a check of what can be checked. */
 const NOT_RUN: {
   doc: string
   text: string
@@ -50,7 +50,7 @@ const NOT_RUN: {
     reason: 'no engine runs here; test/start/container.test.ts takes the steps of the Dockerfile without one',
     check: ({ text }) => {
       expect(existsSync(join(ROOT, 'Dockerfile'))).toBe(true)
-      // What is built is what is pushed, and what the manifest starts.
+      // The built image is the one that is pushed and that the manifest starts.
       const tags = new Set(text.match(/registry\.example\.com\/\S+/g))
       expect([...tags]).toEqual([`registry.example.com/tollgate:${packageJson.version}`])
     },
@@ -78,7 +78,7 @@ const NOT_RUN: {
   },
 ]
 
-/** The values as kubectl takes them from its arguments; the shell evaluates those. */
+/** The values of kubectl's arguments, evaluated by the shell. */
 async function secretOf(text: string): Promise<Record<string, string>> {
   const child = Bun.spawn(['bash', '-c', `kubectl() { printf '%s\\n' "$@"; }\n${text}`])
   const words = (await new Response(child.stdout).text()).trim().split('\n')
@@ -90,13 +90,13 @@ async function secretOf(text: string): Promise<Record<string, string>> {
   )
 }
 
-/** Those that only a Postgres can run. */
+/** Commands that only a Postgres can run. */
 const ON_POSTGRES = ['pg_dump', 'pg_restore']
 
 const isNotRun = ({ doc, text }: Block) =>
   NOT_RUN.some((each) => each.doc === doc && text.includes(each.text))
 const isOnPostgres = ({ text }: Block) => ON_POSTGRES.some((command) => text.startsWith(command))
-/** A server in the foreground: the reader leaves it running and goes on in another terminal. */
+/** True for a server in the foreground: the reader leaves it running and opens another terminal. */
 const isServer = ({ text }: Block) => /^(\S+=\S+ |bun install && )*bun run start$/.test(text.trim())
 const shell = ALL_BLOCKS.filter(({ language }) => language === 'sh')
 
@@ -106,18 +106,18 @@ describe.each(NOT_RUN.map((each) => [`${each.doc}: ${each.text}`, each] as const
   })
 })
 
-/** A copy of the product in a folder of its own, as a clone would be, and what runs in it. */
+/** A copy of the product in its own folder, like a clone, with its processes. */
 class Copy implements AsyncDisposable {
   readonly folder = mkdtempSync(join(tmpdir(), 'tollgate-test-docs-'))
   readonly #servers: Bun.Subprocess[] = []
   readonly #dataDirs: string[] = []
   readonly #env: Record<string, string>
-  /** Where its server listens, or will. */
+  /** Port of its server. */
   readonly port: number
 
   private constructor(
     port: number,
-    /** Where the reader's own application listens. */
+    /** Port of the reader's own application. */
     private readonly appPort: number,
   ) {
     this.port = port
@@ -138,7 +138,7 @@ class Copy implements AsyncDisposable {
         recursive: true,
         filter: (path) => !path.includes('node_modules'),
       })
-    // What the product needs and no more: the rest of 300 MB is for developing it.
+    // Only what the product needs: the rest of 300 MB is for development.
     const settings = readFileSync(join(ROOT, 'bunfig.toml'), 'utf8')
     writeFileSync(
       join(copy.folder, 'bunfig.toml'),
@@ -151,7 +151,7 @@ class Copy implements AsyncDisposable {
     return `http://127.0.0.1:${this.port}`
   }
 
-  /** As written, but for where the server is. */
+  /** The text with this test's addresses. */
   #adapted(text: string): string {
     return text
       .replaceAll('127.0.0.1:3000', `127.0.0.1:${this.port}`)
@@ -161,8 +161,8 @@ class Copy implements AsyncDisposable {
   }
 
   /**
-   * Ends what runs and makes that the only data dir there is.
-   * @param dataDir Where a server will keep its data: a migrated database is there already, which saves seconds.
+   * Ends the processes and replaces the data directory.
+   * @param dataDir The data directory of the next server. It gets a migrated database, which saves seconds.
    */
   async renew(dataDir: string): Promise<void> {
     await this.end()
@@ -172,12 +172,12 @@ class Copy implements AsyncDisposable {
     this.#dataDirs.push(dataDir)
   }
 
-  /** Puts a block into a file, as the text asks the reader to. */
+  /** Writes a block to a file, as the text tells the reader. */
   save(name: string, { text }: Block): void {
     writeFileSync(join(this.folder, name), this.#adapted(text))
   }
 
-  /** Runs it in the background. @returns once it listens. */
+  /** Starts a server in the background. @returns once it listens. */
   async serve(text: string, env: Record<string, string> = {}): Promise<void> {
     const log = Bun.file(join(this.folder, `serve-${this.#servers.length}.log`))
     const child = Bun.spawn(['bash', '-c', this.#adapted(text)], {
@@ -186,7 +186,7 @@ class Copy implements AsyncDisposable {
       stdin: 'ignore',
       stdout: log,
       stderr: log,
-      detached: true, // a group of its own, so that what it starts ends with it
+      detached: true, // a process group of its own, so that its children end with it
     })
     this.#servers.push(child)
     for (let attempt = 0; attempt < 600; attempt++) {
@@ -198,9 +198,9 @@ class Copy implements AsyncDisposable {
   }
 
   /**
-   * Runs blocks one after the other in one shell that ends at the first failure.
-   * @param before Commands that the text takes for granted.
-   * @returns what each wrote, to both streams.
+   * Runs blocks one after the other in one shell, which ends at the first failure.
+   * @param before Commands that the text assumes.
+   * @returns the output of each, both streams.
    */
   async run(blocks: readonly Block[], before = ''): Promise<string[]> {
     const output = join(this.folder, 'output')
@@ -228,13 +228,13 @@ class Copy implements AsyncDisposable {
     return written
   }
 
-  /** Kills every process that was started, with all that they started. */
+  /** Kills every started process with its children. */
   async end(): Promise<void> {
     for (const child of this.#servers.splice(0)) {
       try {
         process.kill(-child.pid, 'SIGKILL') // the group
       } catch {
-        // everything in it has ended
+        // the whole group has ended
       }
       await child.exited
     }
@@ -247,8 +247,8 @@ class Copy implements AsyncDisposable {
 }
 
 /**
- * Stands in for systemd: the same words start and stop the server of this folder. As deaf as the real one to what the
- * reader exports meanwhile: the server gets what the unit has, and its file of variables.
+ * Stands in for systemd: the same words start and stop the server of this folder. As with systemd, variables exported by
+ * the reader have no effect: the server gets those of the unit and of its file.
  */
 const SYSTEMCTL = `
 UNIT=$(export -p)
@@ -269,7 +269,7 @@ systemctl() {
   esac
 }`
 
-/** A text of the block → what it must write. What is not listed must only succeed. */
+/** Text of a block → the expected output. Other commands must only succeed. */
 type Expected = Record<string, RegExp>
 
 function expectWritten(blocks: readonly Block[], written: readonly string[], expected: Expected): void {
@@ -281,7 +281,7 @@ function expectWritten(blocks: readonly Block[], written: readonly string[], exp
 
 const ran = new Set<string>()
 const nameOf = ({ doc, line }: Block) => `${doc}:${line}`
-/** The commands of a document that run in a shell beside its server. */
+/** The commands of a document that run beside its server. */
 function commandsOf(doc: string): Block[] {
   const blocks = blocksOf(doc).filter(
     (block) => block.language === 'sh' && !isNotRun(block) && !isServer(block) && !isOnPostgres(block),

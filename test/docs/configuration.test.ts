@@ -13,10 +13,13 @@ import type { Json } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { ALL_BLOCKS, type Block, blockWith, DOCS, ROOT } from './blocks.ts'
 
-/** What README and the docs show of other programs’ configuration: run where the program is, else read closely. */
+/**
+ * Configuration of other programs in README and the docs. Run when the program is installed, otherwise only parsed and
+ * checked.
+ */
 setDefaultTimeout(SLOW_MS)
 
-/** Read closely below: the programs that they are for are not here. */
+/** Checked below without running, because their programs are not installed. */
 const READ: [string, string, string][] = [
   ['forward-auth', 'yaml', 'forwardAuth'],
   ['kubernetes', 'yaml', 'StatefulSet'],
@@ -38,7 +41,7 @@ test('every block of configuration is tested, and no block is in a language with
   expect([...tried].sort()).toEqual(others.map(nameOf).sort())
 })
 
-/** It does not run here; that it asks the right thing in the right place can be checked all the same. */
+/** Traefik is not run here; the requests that it would make can be checked. */
 describe('the Traefik configuration', () => {
   const { text } = blockWith('forward-auth', 'yaml', 'forwardAuth')
   const { http }: Json = Bun.YAML.parse(text)
@@ -61,9 +64,9 @@ describe('the Traefik configuration', () => {
     ])
   })
 
-  /** Traefik takes all of a client's headers away that this matches, before it adds those of the answer. */
+  /** Traefik removes all client headers that match this, before it adds those of the answer. */
   test('removes every header that an application could take for Tollgate’s, and adds the real ones', () => {
-    // As Go reads it.
+    // In Go's syntax.
     const [, pattern = ''] = /^\(\?i\)(.+)$/.exec(forwardAuth.authResponseHeadersRegex) ?? []
     const taken = new RegExp(pattern, 'i')
     const told = Object.keys(forward?.answerHeaders ?? {}).filter((name) => /tollgate/i.test(name))
@@ -229,7 +232,7 @@ describe('the unit for systemd', () => {
     const variables = /^Environment=(.+)$/m.exec(text)?.[1]?.split(' ') ?? []
     const config = readConfig(Object.fromEntries(variables.map((each) => each.split('='))))
     expect(config.listen).toMatchObject({ port: null, socketPath: '/run/tollgate/http.sock' })
-    // The folders that systemd makes are those that are used.
+    // systemd creates exactly the folders that are used.
     expect(text).toContain('RuntimeDirectory=tollgate')
     expect([config.dataDir, /^StateDirectory=(.+)$/m.exec(text)?.[1]]).toEqual([
       '/var/lib/tollgate',
@@ -250,7 +253,7 @@ describe('the unit for systemd', () => {
     const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-unit-'))
     try {
       const path = join(folder, 'tollgate.service')
-      // The program need not be where it is on the reader's machine, nor the user.
+      // The program's path and the user need not exist on this machine.
       writeFileSync(
         path,
         text.replace('/usr/local/bin/bun', process.execPath).replace('User=tollgate', 'User=root'),

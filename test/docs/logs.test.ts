@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { LOG_EVENTS } from '../../src/log-events.ts'
 import { DOCS, ROOT } from './blocks.ts'
 
-/** The compiler refuses an event that is not in `LOG_EVENTS`, or has another level there. */
+/** The compiler refuses an event that is not in `LOG_EVENTS`, or has another level. */
 test('the page of log events has a row for every event with its level, in the same order, and no other row', () => {
   const rows = [...(DOCS.logs ?? '').matchAll(/^\| `(\w+)` \| (\w+) \| \S.* \| \S.* \|$/gm)]
   expect(rows.map(([, event, level]) => [event, level])).toEqual(

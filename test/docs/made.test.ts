@@ -8,7 +8,7 @@ import { MADE, METRIC_FAMILIES, pageWithMadePart } from './made.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** `bun run docs` mends what this finds. */
+/** `bun run docs` repairs what this finds. */
 test.each(Object.keys(MADE))('%s matches the tables in the code', (path) => {
   expect(readFileSync(join(ROOT, path), 'utf8')).toBe(pageWithMadePart(path))
 })

@@ -12,8 +12,8 @@ import { endpoints } from '../../src/server/app.ts'
 import { ROOT } from './blocks.ts'
 
 /**
- * Parts of the reference that are made from the tables of the code. `bun run docs` writes them between `<!-- made -->` and
- * `<!-- end -->`; `made.test.ts` fails where a page is older than its table.
+ * Parts of the reference that are generated from the code's tables. `bun run docs` writes them between `<!-- made -->` and
+ * `<!-- end -->`; `made.test.ts` fails when a page is older than its table.
  */
 export const MADE: Readonly<Record<string, () => string>> = {
   'docs/reference/errors.md': errorRows,
@@ -23,7 +23,7 @@ export const MADE: Readonly<Record<string, () => string>> = {
 
 const PART = /(?<=<!-- made -->\n)[\s\S]*(?=<!-- end -->\n)/
 
-/** The page as it should be. @throws Error when it has no place for what is made. */
+/** The page with its generated part. @throws Error when it has no place for that. */
 export function pageWithMadePart(path: string): string {
   const text = readFileSync(join(ROOT, path), 'utf8')
   const make = MADE[path]
@@ -36,7 +36,7 @@ const METHODS = new Set(endpoints.map(({ path }) => path.slice('/v1/'.length)))
 const tableOf = (head: string[], rows: string[][]): string =>
   [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.map(cellOf).join(' | ')} |`).join('\n')
 
-/** A text of the program as Markdown: outside code, its signs stand for themselves, and a method is code. */
+/** Program text as Markdown: special characters outside code are escaped, and names of methods are code. */
 const cellOf = (text: string): string =>
   text
     .split(/(`[^`]*`)/)
@@ -105,7 +105,7 @@ function commandSection(command: Command): string {
   ].join('\n\n')
 }
 
-/** Every metric there is, also those without a sample yet. */
+/** All metrics, including those without a sample yet. */
 export const METRIC_FAMILIES: readonly Family[] = [
   ...metricFamilies({
     threads: [],

@@ -14,14 +14,14 @@ import { METRIC_FAMILIES } from './made.ts'
 setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
-/** Every page a person can come to, by its path. */
+/** Every page of the server, by path. */
 const pages = new Map<string, string>()
 beforeAll(async () => {
   server = await startTestServer()
   const paths = [
     '/docs',
     '/docs/api',
-    '/docs/guides', // where the list of pages was
+    '/docs/guides', // earlier address of the list of pages
     ...PAGES.map(({ slug }) => `/docs/${slug}`),
     ...Object.keys(ALL_ERRORS).map((code) => `/errors/${code}`),
   ]
@@ -75,7 +75,7 @@ test('every link on every page leads to an existing page and section', () => {
   expect(broken).toEqual([])
 })
 
-/** The same texts are read in the repository: there a link leads from file to file. */
+/** The same texts are read in the repository, where links lead from file to file. */
 test('every link in README and the docs leads to an existing file', () => {
   const broken = Object.entries(DOCS).flatMap(([doc, text]) =>
     [...text.matchAll(/\]\((?!https?:|#)([^)#]*)(#[^)]*)?\)/g)].flatMap(([link, target = '']) =>
@@ -116,7 +116,7 @@ describe('search', () => {
   })
 })
 
-/** The pages of an installation without a way to the internet must be whole. */
+/** Pages must work without internet access. */
 test('no page loads anything, and no id is used twice', () => {
   for (const [path, page] of pages) {
     expect([path, page.match(/<(link|img|iframe|base)\b|\bsrc=|@import|url\(/g)]).toEqual([path, null])
@@ -133,7 +133,7 @@ test('the page of an error has an example in the form that the server answers', 
   expect(page).toContain(Bun.escapeHTML(`"docs": "${docs}"`))
 })
 
-/** A name that is out of date sends the reader after something that is not there. */
+/** An outdated name sends the reader looking for something that does not exist. */
 describe('things named in README and the docs exist', () => {
   const texts = Object.entries(DOCS)
   const unknownIn = (pattern: RegExp, isKnown: (name: string) => boolean) =>
@@ -185,7 +185,7 @@ describe('things named in README and the docs exist', () => {
   })
 })
 
-/** The rest of the suite runs them; what it cannot know is a language that it has never heard of. */
+/** The rest of the suite runs them, but would miss blocks in an unknown language. */
 test('blocks are only in languages that the tests beside this one run', () => {
   const known = ['sh', 'ts', 'nginx', 'caddyfile', 'haproxy', 'lua', 'yaml', 'ini']
   expect(ALL_BLOCKS.filter(({ language }) => !known.includes(language))).toEqual([])

@@ -12,7 +12,7 @@ import { batchesOf, hostileRequests } from '../support/spellings.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { ALL_BLOCKS, type Block, blockWith, DOCS, PATIENT, ROOT } from './blocks.ts'
 
-/** Every TypeScript block of README and the docs is checked by the compiler, and run against a server. */
+/** Compiles every TypeScript block of README and the docs, and runs it against a server. */
 setDefaultTimeout(SLOW_MS)
 
 let folder: string
@@ -29,7 +29,7 @@ beforeAll(async () => {
   )
   workspace = await server.workspace()
   apiId = await makeApi(workspace)
-  process.env.API_ID = apiId // what the middlewares read
+  process.env.API_ID = apiId // read by the middlewares
 })
 afterAll(() => closing.disposeAsync())
 
@@ -37,8 +37,8 @@ const blocks = ALL_BLOCKS.filter(({ language }) => language === 'ts')
 const nameOf = ({ doc, line }: Block) => `${doc}-${line}`
 
 /**
- * Puts the block into a file, with another address for the server, and more patience than its reader would have: a crowded
- * machine is no failure. @returns its path.
+ * Writes the block to a file with this server's address, and longer time limits, as a slow machine is not an error.
+ * @returns its path.
  */
 function save(block: Block): string {
   return saveAs(
@@ -54,7 +54,7 @@ function saveAs(name: string, text: string, url: string): string {
   return path
 }
 
-/** As strictly as this project checks itself; and what a manifest may hold is a matter of types too. */
+/** With this project's compiler options. The manifest is checked by types too. */
 test('all of them compile, and the manifest is valid for Kubernetes', async () => {
   const files = blocks.map((block) => save(block))
   const manifest = join(folder, 'manifest.ts')
@@ -73,7 +73,7 @@ test('all of them compile, and the manifest is valid for Kubernetes', async () =
   expect({ problems, code: await child.exited }).toEqual({ problems: '', code: 0 })
 })
 
-/** The compiler knows which fields there are; a field that is written wrongly is an excess one. */
+/** The compiler knows the fields: a misspelt one is an excess property. */
 function manifestAsCode(): string {
   const [service, set] = Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'StatefulSet').text) as unknown[] // compiled
   const ingress = Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'kind: Ingress').text)
@@ -86,7 +86,7 @@ export const set: IStatefulSet = ${JSON.stringify(set)}
 `
 }
 
-/** An application of Express or Fastify, in a file of its own beside the middleware, as a reader would have it. */
+/** An Express or Fastify application in its own file beside the middleware. */
 const APPLICATIONS = {
   express: `import express from 'express'
 export const listen = (middleware) => new Promise((resolve) => {
@@ -111,7 +111,10 @@ export const listen = async (hook) => {
 `,
 }
 
-/** @param path Of the middleware. @returns what asks the application behind it over the network. */
+/**
+ * @param path Path of the middleware.
+ * @returns a function that sends requests to the application behind it over the network.
+ */
 async function appOf(name: keyof typeof APPLICATIONS, path: string, whenUnknown: WhenUnknown): Promise<App> {
   type Running = { port: number; reached: () => number; close: () => unknown }
   const application: { listen: (middleware: unknown) => Promise<Running> } = await import(
@@ -132,7 +135,7 @@ async function appOf(name: keyof typeof APPLICATIONS, path: string, whenUnknown:
   return Object.assign(ask, { own: { url: `http://127.0.0.1:${port}/`, reached } })
 }
 
-/** Puts an application that has no server of its own behind Bun's. */
+/** Serves an application without a server of its own with Bun's. */
 function serve(app: App, closing: AsyncDisposableStack): NonNullable<App['own']> {
   let reached = 0
   const served = Bun.serve({
@@ -148,14 +151,14 @@ function serve(app: App, closing: AsyncDisposableStack): NonNullable<App['own']>
   return { url: served.url.href, reached: () => reached }
 }
 
-/** Documents whose block is a program, and what it prints. */
+/** Documents whose block is a program, and its output. */
 const PROGRAMS: [string, string, RegExp][] = [
   ['README', '@unkey/api', /^VALID$/m],
   ['clients', '@unkey/api', /^true VALID user_123$/m],
   ['from-unkey', '@unkey/api', /^true$/m],
   ['sidecar', 'unix:', /^go on$/m],
 ]
-/** That of the tutorial is a server: `commands.test.ts` runs it with the commands around it. */
+/** The tutorial's program is a server: `commands.test.ts` runs it with its commands. */
 const RUN_WITH_ITS_COMMANDS = blockWith('tutorial', 'ts', 'Bun.serve')
 test.each(PROGRAMS)('%s: the program with %s does its job', async (doc, text, expected) => {
   const { key } = await makeKey(workspace, apiId)
@@ -179,7 +182,7 @@ test('wherever the docs install the client, the version is the one that the exam
   const named = Object.values(DOCS).flatMap((text) => [...text.matchAll(/@unkey\/api@([\d.]*\d)/g)])
   expect(named.length).toBeGreaterThan(2)
   expect(named.filter(([, version]) => version !== minor)).toEqual([])
-  // A reader who installs it without a version gets one that does not work.
+  // Without a version the reader would install one that does not work.
   expect(Object.values(DOCS).filter((text) => /npm install @unkey\/api(?!@)/.test(text))).toEqual([])
 })
 
@@ -193,7 +196,7 @@ test('every block is run as a program or as a middleware', () => {
 })
 
 type WhenUnknown = 'pass' | 'refuse'
-/** `own`: it has a server of its own, which counts how often what is protected was reached. */
+/** `own`: its own server, which counts how often the protected part was reached. */
 type App = ((request: Request) => Promise<Response>) & { own?: { url: string; reached: () => number } }
 type Ask = (headers?: Record<string, string>) => Promise<Response>
 const asking =
@@ -203,7 +206,7 @@ const asking =
 type Framework = {
   name: string
   block: Block
-  /** An application that answers with the id of the key, behind the middleware of that file. */
+  /** An application that answers with the key's id, behind the middleware of that file. */
   appWith: (path: string, whenUnknown: WhenUnknown) => Promise<App>
 }
 const FRAMEWORKS: Framework[] = [
@@ -274,7 +277,7 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
       }
     })
 
-    /** Else whoever finds such a text has no need of a key. */
+    /** Otherwise anyone who finds such a text needs no key. */
     test('no text in place of a key makes the fail-open one let it pass, and the scheme is case-insensitive', async () => {
       const ask = asking(await appWith(save(block), 'pass'))
       const texts = [
@@ -319,7 +322,7 @@ describe.each(FRAMEWORKS.map((each) => [each.name, each] as const))(
       expect(reached()).toBe(1)
     })
 
-    /** A refusal that is an error in itself is no outage: failing open must not let it through. */
+    /** A 403 for a disabled workspace is a refusal, not an outage: failing open must not let it pass. */
     test('a key of a disabled workspace is refused, also by the fail-open one', async () => {
       const other = await server.workspace()
       const { key } = await makeKey(other, await makeApi(other))

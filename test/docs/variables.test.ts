@@ -5,7 +5,7 @@ import { DOCS, ROOT } from './blocks.ts'
 
 type Row = { name: string; otherwise: string }
 
-/** The page's tables; a row may hold several variables with as many defaults, or one default for all. */
+/** The page's tables. A row may have several variables, with as many defaults or one for all. */
 const rows: Row[] = [
   ...(DOCS.configuration ?? '').matchAll(/^\| (`[A-Z].*?`) \| (.*?) \| \S.* \|$/gm),
 ].flatMap(([, names = '', otherwise = '']) => {
@@ -39,7 +39,7 @@ test('serve --help lists every variable with its default', async () => {
     expect(out).toMatch(new RegExp(`^  ${name} +${RegExp.escape(`${about} (default: ${otherwise})`)}$`, 'm'))
 })
 
-/** What Kubernetes sets in every pod beside a Service of that name. */
+/** Variables that Kubernetes sets in every pod for a Service of that name. */
 const serviceLinks = (service: string) => {
   const name = service.toUpperCase().replaceAll('-', '_')
   return {
@@ -60,7 +60,7 @@ test('variables that Kubernetes sets for a Service are neither settings nor repo
   const environment = Object.assign({}, ...services.map(serviceLinks))
   expect(readConfig(environment)).toEqual(readConfig({}))
   expect(unknownVariables(environment)).toEqual([])
-  // Beside them, a setting stays one, and a slip a slip.
+  // Beside them settings still apply, and misspelt variables are still found.
   expect(readConfig({ ...environment, TOLLGATE_METRICS_PORT: '9464' }).metricsPort).toBe(9464)
   expect(unknownVariables({ ...environment, TOLLGATE_PORTS: '1' })).toHaveLength(1)
   expect(() => readConfig({ TOLLGATE_METRICS_PORT: 'http://10.0.0.1:9464' })).toThrow('TOLLGATE_METRICS_PORT')
@@ -75,7 +75,7 @@ test('an unknown variable is reported with the nearest known one', () => {
     ['TOLLGATE_SLOW_MILLIS', 'TOLLGATE_SLOW_MS'],
     ['TOLLGATE_HTTP_THREAD', 'TOLLGATE_HTTP_THREADS'],
     ['tollgate_flush_ms', 'TOLLGATE_FLUSH_MS'],
-    // Three names that others have given go without the prefix.
+    // Three names that other programs use lack the prefix.
     ['TOLLGATE_PORT', 'PORT'],
     ['TOLLGATE_HOST', 'HOST'],
     ['TOLLGATE_DATABASE_URL', 'DATABASE_URL'],

@@ -37,10 +37,10 @@ afterAll(async () => {
   await database[Symbol.asyncDispose]()
 })
 
-/** Where the embedded database is not: its own files keep what was deleted until they are vacuumed. */
+/** Only this folder is searched: the embedded database's own files keep deleted data until they are vacuumed. */
 const spillFolder = () => join(database.dataDir, 'spill')
 
-/** A call past the door. */
+/** A call that does not come through HTTP. */
 const callWith = (rootKey: string) => ({
   requestId: 'req_test',
   authorization: `Bearer ${rootKey}`,
@@ -48,7 +48,7 @@ const callWith = (rootKey: string) => ({
   clientAddress: () => null,
 })
 
-/** Everything that a customer may store of a person, wherever it can be stored. */
+/** Stores everything that a customer can store about a person, in every possible place. */
 async function makePerson(workspace: TestWorkspace, apiId: string, first: string) {
   const { deps } = server.server
   const unique = crypto.randomUUID().slice(0, 8)
@@ -84,7 +84,7 @@ async function makePerson(workspace: TestWorkspace, apiId: string, first: string
   const owned = await workspace.post('migrations.createKeys', [
     { apiId, ownerId: externalId, name, plaintext: ownedOnly },
   ])
-  // One that cannot be made stays in the queue.
+  // A key that cannot be created stays in the queue.
   await workspace.post('migrations.enqueueKeys', {
     migrationId: 'm',
     apiId,
@@ -135,7 +135,7 @@ async function makePerson(workspace: TestWorkspace, apiId: string, first: string
   }
 }
 
-/** What is counted, without the names it is counted under. */
+/** All counts, without the names they are stored under. */
 async function countsOf(workspace: TestWorkspace, apiId: string) {
   await server.server.deps.usage.flush()
   const reader = await workspace.rootKeyWith('api.*.read_api', '*')
@@ -188,7 +188,7 @@ describe('identities.eraseIdentity', () => {
     expect(filesWith(spillFolder(), [...alice.texts, ...alice.ids])).toEqual([])
     expect(await countsOf(workspace, apiId)).toEqual(before)
 
-    // Nobody else lost anything.
+    // No other person lost anything.
     const [live = '', deleted = '', imported = '', owned = ''] = bob.keys
     for (const key of [live, imported, owned])
       expect((await server.post('keys.verifyKey', { key })).body).toMatchObject({
@@ -201,12 +201,12 @@ describe('identities.eraseIdentity', () => {
     const { events } = await workspace.get('audit.listEvents', { resourceId: bob.identityId, limit: 100 })
     expect(events[0].resources[0].meta).toEqual({ externalId: bob.externalId })
 
-    // It is told that somebody was erased, and by whom, but not who it was.
+    // The audit log says that somebody was erased and by whom, but not who it was.
     const erasures = await workspace.get('audit.listEvents', { event: 'identity.erase' })
     expect(erasures.events).toMatchObject([
       { actor: { id: workspace.rootKeyId }, resources: [{ type: 'identity', id: pseudonym }] },
     ])
-    // What happened is still told, under the pseudonym.
+    // The earlier events are still there, under the pseudonym.
     const told = await workspace.get('audit.listEvents', { resourceId: pseudonym, limit: 100 })
     expect(told.events.map(({ event }: Json) => event)).toContain('identity.create')
     for (const event of told.events.filter(({ event }: Json) => event !== 'identity.erase')) {
@@ -272,7 +272,7 @@ describe('identities.eraseIdentity', () => {
       const { complete } = await workspace.post('identities.eraseIdentity', { externalId })
       expect(complete).toBe(true)
       expect(await tablesWith(server.server.deps.sql, [externalId, name, gone.keyId])).toEqual([])
-      // Its counts are there, under a pseudonym of its own; the other key is somebody else's, and stays what it was.
+      // Its counts have a pseudonym of their own; the other key belongs to another person and is unchanged.
       const counted = await workspace.get('analytics.getVerifications', { apiId, start: 0, groupBy: 'key' })
       expect(counted).toHaveLength(2)
       expect(counted).toContainEqual(expect.objectContaining({ keyId: given.keyId, total: 1 }))
@@ -382,7 +382,7 @@ describe('keys.eraseKey', () => {
       })
       for (let i = 0; i < 3; i++) await server.post('keys.verifyKey', { key })
       if (deletion !== null) await workspace.post('keys.deleteKey', { keyId, ...deletion })
-      // Not flushed: what is in memory must not bring it back.
+      // Not flushed: counts in memory must not bring the name back.
       const erased = await workspace.post('keys.eraseKey', { keyId })
       expect(erased).toEqual({ pseudonym: expect.stringMatching(/^erased_/), complete: true })
       expect((await server.post('keys.verifyKey', { key })).body.code).toBe('NOT_FOUND')
@@ -409,7 +409,7 @@ describe('keys.eraseKey', () => {
           ],
         },
       ])
-      // Its text may come back, as one of a key that was deleted for good.
+      // Its text may be imported again, like that of a permanently deleted key.
       await workspace.post('migrations.createKeys', [{ apiId, plaintext: key }])
     }
   })
@@ -426,7 +426,7 @@ describe('keys.eraseKey', () => {
     }
   })
 
-  /** On a busy machine, one of three calls at once was told that there is no such key. */
+  /** Bug: on a busy machine one of three concurrent calls got NOT_FOUND. */
   test.each(['a live key', 'a deleted key'])(
     '%s that another call erases between two queries is erased too',
     async (state) => {
@@ -519,7 +519,7 @@ describe('late data', () => {
     if (row === undefined) throw new Error('the fixture is not there')
     const atMs = Date.now()
     const hour = atMs - (atMs % 3_600_000)
-    // A batch that a server was refused, and one that it could not send yet.
+    // A batch that Postgres refused, and one that could not be sent yet.
     const columns = {
       ...emptyColumns(),
       totals: {
@@ -602,7 +602,7 @@ test.skipIf(TEST_DATABASE_URL === null).each(['one', 'many'] as const)(
   async (kind) => {
     const workspace = await server.workspace()
     const { deps } = server.server
-    const workspaceId = workspace.workspaceId as WorkspaceId // just made
+    const workspaceId = workspace.workspaceId as WorkspaceId // just created
     const identifier = `swept-${crypto.randomUUID()}`
     const limit = { namespace: 'swept', identifier, limit: 100, duration: 60_000 }
     const count = async () => {
@@ -620,7 +620,7 @@ test.skipIf(TEST_DATABASE_URL === null).each(['one', 'many'] as const)(
       const ranges = kind === 'one' ? [] : await listIdentifierRanges(tx, workspaceId)
       if (kind === 'one') await moveIdentifierCounts(tx, workspaceId, name, 10)
       for (const range of ranges) await moveManyIdentifierCounts(tx, [name], { ...range, limit: 10 })
-      // Only now: the server flushes by itself, too, and what it sent before would be swept with the rest.
+      // Only now, as the server also flushes by itself, and counts sent earlier would be swept with the rest.
       await count()
       const flushed = deps.usage.flush()
       for (let isWaiting = false; !isWaiting; await Bun.sleep(5)) {
@@ -630,7 +630,7 @@ test.skipIf(TEST_DATABASE_URL === null).each(['one', 'many'] as const)(
            where datname = current_database() and wait_event_type = 'Lock' and query like '%apply_usage_batch%'`
         isWaiting = rows.length > 0
       }
-      return { flushed } // not the promise itself: it ends only after this transaction
+      return { flushed } // wrapped, so that it is not awaited here: it ends only after this transaction
     })
     await flushed
     const counted = { namespaceName: 'swept', start: 0, groupBy: 'identifier' }
@@ -652,7 +652,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
       const apiId = await makeApi(workspace)
       const person = await makePerson(workspace, apiId, 'grace')
       const [live = ''] = person.keys
-      // In its cache, in the memory of its counts and in its data dir.
+      // In its cache, in the counts in its memory, and in its data directory.
       expect((await other.post('keys.verifyKey', { key: live })).body.valid).toBe(true)
       const limit = { namespace: 'logins', identifier: person.externalId, limit: 100, duration: 3_600_000 }
       await other.post('ratelimits.limit', limit, workspace.rootKey)
@@ -713,14 +713,14 @@ describe('a sweep', () => {
     expect(await tablesWith(server.server.deps.sql, [externalId, ...ids])).toEqual([])
   })
 
-  /** Each transaction of it in turn fails, as if the server were killed there; whoever is next goes on. */
+  /** Each transaction of the sweep fails once, as if the server were killed there; the next call continues. */
   test('that is interrupted anywhere is finished by the next call', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const person = await makePerson(workspace, apiId, 'frank')
     const { deps } = server.server
     const before = await countsOf(workspace, apiId)
-    // What a kill leaves at the latest: names written down, nothing swept.
+    // The earliest state that a kill can leave: names recorded, nothing swept.
     const pseudonym = await (async () => {
       const broken = Object.create(deps.eraser, {
         finishWithin: { value: async () => false },
@@ -736,7 +736,7 @@ describe('a sweep', () => {
     for (const key of person.keys)
       expect((await server.post('keys.verifyKey', { key })).body.code).toBe('NOT_FOUND')
 
-    const workspaceId = workspace.workspaceId as WorkspaceId // as the server gave it
+    const workspaceId = workspace.workspaceId as WorkspaceId // as the server returned it
     let steps = 0
     for (let left = 1; ; left++) {
       let room = left
@@ -782,7 +782,7 @@ describe('a sweep', () => {
       clock: deps.clock,
     })
     eraser.start()
-    // The hash goes too, once nothing can arrive late any more: here it began long ago.
+    // The hash is removed too when nothing can arrive late any more. Here the erasure began long ago.
     const isLeft = async () =>
       (await deps.sql`select 1 from erasures where subject = 'erased_left' and name is not null`).length > 0
     while (await isLeft()) await Bun.sleep(10)

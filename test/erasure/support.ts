@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { AnySql } from '../../src/db/connect.ts'
 
-/** Tables with a row that holds one of the texts in any column; a column of bytes is looked at as hex, too. */
+/** Tables with a row that contains one of the texts in any column. Byte columns are also searched as hex. */
 export async function tablesWith(sql: AnySql, texts: readonly string[]): Promise<string[]> {
   const tables = await sql<{ name: string }[]>`
     select quote_ident(relname) as name from pg_class
@@ -19,7 +19,7 @@ export async function tablesWith(sql: AnySql, texts: readonly string[]): Promise
   return found
 }
 
-/** Files below a folder that hold one of the texts. */
+/** Files below a folder that contain one of the texts. */
 export function filesWith(folder: string, texts: readonly string[]): string[] {
   return readdirSync(folder, { recursive: true, encoding: 'utf8' }).flatMap((name) => {
     const path = join(folder, name)

@@ -1,12 +1,11 @@
 import { connect, type Socket } from 'node:net'
 
 /**
- * One hostile client in a process of its own, so that what it costs itself is not taken for what it costs the server:
- * `bun attacker.child.ts <attack> <host> <port>`. It goes on until it is killed. On stdout it says `attacking` once
- * what it does is under way.
+ * One hostile client in its own process, so that its own cost is not counted as the server's: `bun attacker.child.ts
+ * <attack> <host> <port>`. Runs until it is killed. Prints `attacking` once the attack is under way.
  */
 export const ATTACKS = {
-  /** One connection repeats a small request as fast as it may, and reads the answers. */
+  /** One connection repeats a small request as fast as possible, and reads the answers. */
   'pipelines on one connection': (target: Target) =>
     pipeline(target, { connections: 1, reads: true, to: '/zzzz' }),
   'pipelines on a hundred connections': (target: Target) =>
@@ -25,7 +24,7 @@ export const ATTACKS = {
 export type Attack = keyof typeof ATTACKS
 type Target = { host: string; port: number }
 
-/** A connection that is opened again when the server closes it. */
+/** A connection that is reopened when the server closes it. */
 function keepOpen({ host, port }: Target, begin: (socket: Socket) => void): void {
   const open = () => {
     const socket = connect(port, host)
@@ -36,7 +35,7 @@ function keepOpen({ host, port }: Target, begin: (socket: Socket) => void): void
   open()
 }
 
-/** Writes the same bytes for as long as the other side takes them. */
+/** Writes the same bytes as long as the other side accepts them. */
 function writeWithoutEnd(socket: Socket, bytes: Buffer): void {
   const write = () => {
     while (!socket.destroyed && socket.write(bytes));
@@ -64,7 +63,7 @@ const BODY_BYTES = 1_048_576
 const bodyHead = (length: number) =>
   `POST /v1/keys.verifyKey HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`
 
-/** All but ten bytes of the largest body there may be. */
+/** Sends all but ten bytes of the largest allowed body. */
 function holdBodies(target: Target, connections: number): void {
   const bytes = Buffer.concat([Buffer.from(bodyHead(BODY_BYTES)), Buffer.alloc(BODY_BYTES - 10, 32)])
   for (let i = 0; i < connections; i++)
@@ -97,7 +96,7 @@ function dripHeads(target: Target, connections: number): void {
     })
 }
 
-/** Half of them with a request that nobody waits for. */
+/** Half of them leave a request unanswered. */
 function churn({ host, port }: Target, lanes: number): void {
   const open = (i: number) => {
     const socket = connect(port, host)
@@ -123,6 +122,6 @@ function junk(target: Target, connections: number): void {
 if (import.meta.main) {
   const [attack, host = '', port] = process.argv.slice(2)
   if (attack === undefined || !(attack in ATTACKS)) throw new Error(`no such attack: ${attack}`)
-  ATTACKS[attack as Attack]({ host, port: Number(port) }) // it is one: checked above
+  ATTACKS[attack as Attack]({ host, port: Number(port) }) // checked above
   setTimeout(() => console.log('attacking'), 500)
 }

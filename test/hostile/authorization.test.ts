@@ -9,7 +9,7 @@ setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 let workspace: TestWorkspace
-/** A key of a product, and the id of the root key: neither opens anything. */
+/** A customer's key and the id of the root key: both must be refused. */
 let others: string[]
 beforeAll(async () => {
   server = await startTestServer()
@@ -25,10 +25,10 @@ const ask = async (authorization: string) => {
   return { status: response.status, body: (await response.json()) as Json } // asserted by the tests
 }
 
-/** What HTTP itself leaves of a header's value: without blanks and tabs around it. */
+/** A header's value as HTTP delivers it: without blanks and tabs around it. */
 const arrived = (value: string) => value.replace(/^[ \t]+|[ \t]+$/g, '')
 
-/** Text that a header may hold. */
+/** Text that a header may contain. */
 const headerText = (options: { maxLength: number }) =>
   fc.string({
     unit: fc.oneof(
@@ -39,7 +39,7 @@ const headerText = (options: { maxLength: number }) =>
     ...options,
   })
 
-/** The right value changed a little: by case, blanks, schemes, a character more or less, twice, or cut. */
+/** The right value with a small change: case, blanks, schemes, a character more or less, repeated, or cut. */
 function nearMisses(rootKey: string): fc.Arbitrary<string> {
   const scheme = fc.constantFrom(
     ...[
@@ -92,7 +92,7 @@ function nearMisses(rootKey: string): fc.Arbitrary<string> {
   return fc.tuple(scheme, key, tail).map((parts) => parts.join(''))
 }
 
-/** In the order of the v1 API: `Bearer `, in any case, is taken off when it is there; what is left is the key, whole. */
+/** As in the v1 API: `Bearer ` in any case is removed if it is there, and the whole rest is the key. */
 test('of all values of Authorization only the root key is accepted, alone or after `Bearer `', async () => {
   const { rootKey } = workspace
   const values = fc.oneof(
@@ -120,5 +120,5 @@ test('of all values of Authorization only the root key is accepted, alone or aft
   expect(opened).toBeGreaterThan(20)
 })
 
-/** A key of a product is told that it is none of these; see authorize.ts. */
+/** Refusals of a customer's key; see authorize.ts. */
 const REFUSALS = ['UNAUTHORIZED', 'INSUFFICIENT_PERMISSIONS']

@@ -25,11 +25,11 @@ import { rowsOfWorkspace } from './workspace-rows.ts'
  * `bun run hostile --requests 2000000 --watched 200000 --seed 1`
  */
 export type Campaign = {
-  /** Requests drawn; those of the second step come on top. */
+  /** Number of generated requests, without those of the second step. */
   requests: number
   batch: number
   seed: number
-  /** Requests under way at a time. */
+  /** Requests in flight at a time. */
   concurrency: number
   /** Over HTTP, with every table watched. */
   watches: boolean
@@ -39,19 +39,19 @@ export type CampaignReport = {
   drawn: number
   sent: number
   byStatus: Record<string, number>
-  /** Requests that were accepted, by the path of the endpoint: a path that none reaches is not tested. */
+  /** Accepted requests by path of the endpoint: a path with none is not tested. */
   accepted: Record<string, number>
-  /** Writes of accepted requests that the triggers told of: were they broken, this would be 0. */
+  /** Writes of accepted requests that the triggers recorded. 0 would mean that the triggers are broken. */
   writesSeen: number
-  /** Requests that were refused again with every table watched. */
+  /** Requests refused again while every table was watched. */
   refusedWatched: number
-  /** Megabytes in use after a collection, after each quarter. */
+  /** Heap in MiB after a collection, after each quarter. */
   heapMib: number[]
   residentMib: number[]
   seconds: number
 }
 
-/** @throws Error with the seed, the batch and the request, for the first answer that is wrong. */
+/** @throws Error with seed, batch and request, for the first wrong answer. */
 export async function runCampaign(
   { server, clock }: HostileServer,
   { requests, batch, seed, concurrency, watches }: Campaign,
@@ -137,12 +137,12 @@ const PASSES_MAX = 5
 
 export type HostileServer = AsyncDisposable & { server: TestServer; clock: { now: number } }
 
-/** Time stands still but between batches, so that nothing falls due by itself while a batch is watched. */
+/** Time moves only between batches, so that nothing becomes due while a batch is watched. */
 export async function startHostileServer(): Promise<HostileServer> {
   const clock = { now: Date.now() }
   const server = await startTestServer({
     clock: () => clock.now,
-    // A crowded machine is slow, and a database that is slow is not what this is about.
+    // For slow machines; slow databases are not tested here.
     env: { TOLLGATE_DB_TIMEOUT_MS: '60000' },
   })
   return { server, clock, [Symbol.asyncDispose]: () => server[Symbol.asyncDispose]() }
@@ -172,7 +172,7 @@ type Fixture = {
   >
 }
 
-/** One of everything, and its names by the fields they fit. */
+/** Creates one of everything. The texts are listed by the fields that they fit. */
 async function makeFixture(server: TestServer): Promise<Fixture> {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
@@ -203,7 +203,7 @@ async function makeFixture(server: TestServer): Promise<Fixture> {
   })
   const { rootKeyId } = await workspace.post('rootKeys.createRootKey', { permissions: [] })
   const weak = await workspace.rootKeyWith('api.*.read_api')
-  // Disabled and renamed at will by the operator: nothing else is in it.
+  // The operator disables and renames this one at will, so it contains nothing else.
   const { workspaceId } = await server.workspace()
   return {
     workspaceId: workspace.workspaceId,
@@ -227,13 +227,13 @@ async function makeFixture(server: TestServer): Promise<Fixture> {
   }
 }
 
-/** What `later` stands for: one's own by the name of the field, another workspace's by `foreign.` before it. */
+/** Values for `later`: own texts by the name of the field, another workspace's with `foreign.` before it. */
 function textsOf({ texts }: Fixture, foreign: Fixture): Record<string, string> {
   const others = Object.entries(foreign.texts).map(([name, text]) => [`foreign.${name}`, text])
   return { ...texts, ...Object.fromEntries(others) }
 }
 
-/** Mostly one's own. */
+/** Mostly an own text. */
 const either = (...names: (keyof Fixture['texts'])[]) =>
   names.flatMap((name) => [later(name), later(name), later(name), later(`foreign.${name}`)])
 const IDS = either('permissionId', 'roleId', 'keyId', 'apiId', 'identityId', 'namespaceId', 'rootKeyId')
@@ -268,7 +268,7 @@ const POOL: Pool = {
   ratelimit: ['requests', 'x,limit=5,duration=1000', 'requests,cost=2', ',', 'x,cost=1e9'],
 }
 
-/** @returns the status of each, in order. @throws Error for the first answer that is wrong, or that does not come. */
+/** @returns the status of each, in order. @throws Error for the first wrong or missing answer. */
 async function sendAll(
   url: string,
   requests: readonly HostileRequest[],
@@ -320,7 +320,7 @@ async function send(
   const headers: Record<string, string> = {}
   const key = keys[caller]
   if (key !== null) headers.authorization = `Bearer ${key}`
-  // An empty text, or fetch would say one of its own.
+  // An empty text, because `fetch` would otherwise set one.
   headers['content-type'] = contentType ?? ''
   const response = await transport(url + target, { method, headers, body: method === 'GET' ? null : body })
   const { status } = response
@@ -346,7 +346,7 @@ async function send(
 const describe = ({ caller, method, target, contentType, body }: HostileRequest) =>
   `${method} ${target} as ${caller}, ${contentType}: ${String(body).slice(0, 2000)}`
 
-/** Which of them writes, when each is sent by itself. */
+/** Finds those that write, by sending each alone. */
 async function findGuilty(
   { url, server }: TestServer,
   refused: readonly HostileRequest[],
@@ -362,7 +362,7 @@ async function findGuilty(
   return guilty
 }
 
-/** What enqueueing accepted is made afterwards, by nobody's request. */
+/** Waits for the import of enqueued keys, which happens outside of any request. */
 async function importsDone({ server: { deps } }: TestServer): Promise<void> {
   for (let waitMs = 0; waitMs < 60_000; waitMs += 20) {
     const [row] = await deps.sql<{ count: number }[]>`
@@ -373,7 +373,7 @@ async function importsDone({ server: { deps } }: TestServer): Promise<void> {
   throw new Error('keys are still waiting to be imported')
 }
 
-/** An account of every row that is written, kept by the database itself; what is rolled back is rolled back in it too. */
+/** Makes the database record every written row. Rolled-back writes leave no record. */
 async function watchWrites(sql: AnySql): Promise<void> {
   const tables = await sql<{ name: string }[]>`
     select c.relname as name
@@ -408,7 +408,7 @@ async function watchWrites(sql: AnySql): Promise<void> {
 const readWrites = async (sql: AnySql): Promise<string[]> =>
   (await sql<{ name: string }[]>`select distinct name from hostile_writes order by 1`).map(({ name }) => name)
 
-/** @returns how many rows were written since the last time. */
+/** @returns the number of rows written since the last call. */
 async function takeWrites(sql: AnySql): Promise<number> {
   const [row] = await sql<{ rows: number }[]>`
     with taken as (delete from hostile_writes returning rows)

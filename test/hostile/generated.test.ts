@@ -5,11 +5,11 @@ import { type CampaignReport, runCampaign, startHostileServer } from './campaign
 
 setDefaultTimeout(IS_NIGHTLY ? 1_200_000 : 240_000) // at night tens of thousands of requests, on either database
 
-/** The same requests each time; at night more than 100 000. `bun run hostile` sends millions. */
+/** The same requests in each run; at night more than 100 000. `bun run hostile` sends millions. */
 const [WATCHED, UNWATCHED] = IS_NIGHTLY ? [8_000, 86_000] : [2_000, 4_000]
 const SEED = 1
 
-/** Caches fill up to their bounds; a leak of a few bytes a request would be more. */
+/** Room for caches that fill up to their bounds. A leak of a few bytes a request would exceed it. */
 const GROWTH_MIB_MAX = 48
 
 function expectSound({ drawn, accepted, byStatus, heapMib }: CampaignReport, requests: number): void {
@@ -17,7 +17,7 @@ function expectSound({ drawn, accepted, byStatus, heapMib }: CampaignReport, req
   const [first = 0, ...later] = heapMib
   expect(Math.max(...later) - first).toBeLessThan(GROWTH_MIB_MAX)
   for (const status of [200, 400, 403, 404, 409, 412]) expect(byStatus[status]).toBeGreaterThan(10)
-  // Else the requests would not get past the checks of their endpoint, and would say nothing of it.
+  // An endpoint without accepted requests would not have been tested beyond its checks.
   const reached = endpoints.filter(({ path }) => (accepted[path] ?? 0) > 0)
   expect(reached.length).toBeGreaterThan(0.8 * endpoints.length)
 }

@@ -8,7 +8,7 @@ setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 beforeAll(async () => {
-  // A crowded machine is slow to read thousands, and this is about how many statements it takes.
+  // For slow machines: only the number of statements matters here.
   server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: '60000' } })
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
@@ -62,7 +62,7 @@ test('a flood of unknown keys takes a bounded number of statements, and a real k
     expect(answers.filter((record) => record === null)).toHaveLength(200 * PER_TURN)
   })
   const tookMs = performance.now() - beganAt
-  // 200 a second at most and one beside them in each period, and those of the period that has just begun.
+  // At most 200 a second and one more in each period, and those of the current period.
   expect(statements.length).toBeLessThanOrEqual(tookMs / 4 + 10)
   expect(statements.length).toBeGreaterThanOrEqual((200 * PER_TURN) / 500)
   expect(foundAfterMs).toBeLessThan(tookMs)
@@ -71,7 +71,7 @@ test('a flood of unknown keys takes a bounded number of statements, and a real k
 
 test('a single look-up is sent at once, many concurrent ones share statements', async () => {
   const { keys } = server.server.deps
-  await Bun.sleep(30) // the flood's last period is over
+  await Bun.sleep(30) // until the flood's last period is over
   const alone = await listStatements(server, async () => void (await keys.find(junk(1)[0] ?? '')))
   expect(alone).toHaveLength(1)
   const together = await listStatements(
@@ -81,7 +81,7 @@ test('a single look-up is sent at once, many concurrent ones share statements', 
   expect(together.length).toBeLessThan(30)
 })
 
-/** What is remembered of keys that do not exist has a bound of its own: junk pushes out junk, and nothing else. */
+/** Unknown keys are remembered up to a bound of their own, so they evict only each other. */
 test('cached keys stay cached after more unknown keys than are remembered', async () => {
   const workspace = await server.workspace()
   const { key } = await makeKey(workspace, await makeApi(workspace))

@@ -17,13 +17,13 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-/** What compares texts from their beginning tells by its time how much of a guess was right; of a hash it tells nothing. */
+/** The time of a comparison of texts shows how much of a guess was right. A look-up by hash does not. */
 test('only the hash of a presented key reaches the database', async () => {
   const { sql, changes } = server.server.deps
   const values: unknown[] = []
   const heard = new Proxy(sql, {
     apply: (target, self, args: unknown[]) => {
-      // Numbers are the statement's own bounds; a part of a statement has its values heard by itself.
+      // Numbers are the statement's own bounds. A fragment's values are recorded by its own call.
       values.push(
         ...args.slice(1).filter((value) => typeof value !== 'number' && !(value instanceof Promise)),
       )
@@ -37,17 +37,16 @@ test('only the hash of a presented key reaches the database', async () => {
 })
 
 const letters = (count: number) => newId('key').slice(-count)
-/** All but the last characters are right. */
+/** Right except for the last characters. */
 const nearMiss = () => key.slice(0, -6) + letters(6)
 const farMiss = () => (letters(10) + letters(10) + letters(10)).slice(0, key.length)
 
 const SAMPLES = 200
 
 /**
- * In an order drawn for each pair: whatever else the machine does falls on both alike, and so does what the server does
- * in a rhythm, as sending some statements every so many milliseconds. Texts are made ready before: what puts them
- * together is not what is measured.
- * @returns ns of each lookup.
+ * In random order within each pair, so that other load on the machine, and periodic work of the server, affects both kinds
+ * equally. Texts are built before the measurement.
+ * @returns ns of each look-up.
  */
 async function timesOf(look: (text: string) => unknown): Promise<{ near: number[]; far: number[] }> {
   const times: { near: number[]; far: number[] } = { near: [], far: [] }
@@ -66,7 +65,7 @@ async function timesOf(look: (text: string) => unknown): Promise<{ near: number[
   return times
 }
 
-/** Mann and Whitney's U as a number of standard deviations: of ranks, so that no single slow one decides. */
+/** Mann and Whitney's U in standard deviations. It uses ranks, so a single slow look-up does not decide. */
 function rankDifference({ near, far }: { near: number[]; far: number[] }): number {
   const all = [...near.map((ns) => ({ ns, isNear: true })), ...far.map((ns) => ({ ns, isNear: false }))]
   all.sort((a, b) => a.ns - b.ns)
@@ -75,7 +74,7 @@ function rankDifference({ near, far }: { near: number[]; far: number[] }): numbe
   return (rankSum - (n * (n + m + 1)) / 2) / Math.sqrt((n * m * (n + m + 1)) / 12)
 }
 
-/** Chance alone exceeds this once in a thousand million runs. */
+/** By chance this is exceeded once in a thousand million runs. */
 const DEVIATIONS_MAX = 6
 
 test('the time of a look-up does not depend on how close the guess is', async () => {
@@ -83,7 +82,7 @@ test('the time of a look-up does not depend on how close the guess is', async ()
   expect(Math.abs(rankDifference(await timesOf((text) => keys.find(text))))).toBeLessThan(DEVIATIONS_MAX)
 })
 
-/** The lookup that must not be: it spends time on each character that is right. */
+/** A look-up that must not exist: its time grows with each right character. */
 test('the comparison would detect a look-up that compares texts', async () => {
   const leaky = (text: string) => {
     let same = 0
@@ -94,7 +93,7 @@ test('the comparison would detect a look-up that compares texts', async () => {
   expect(rankDifference(await timesOf(leaky))).toBeGreaterThan(DEVIATIONS_MAX)
 })
 
-/** An id is its second and 64 random bits: who knows some knows nothing of the others. */
+/** An id is its second and 64 random bits: knowing some ids tells nothing about others. */
 test('ids of one second have only their beginning in common', () => {
   const now = Date.now()
   const COUNT = 20_000
@@ -106,10 +105,10 @@ test('ids of one second have only their beginning in common', () => {
     expect(counts.size).toBe(58)
     const expected = COUNT / 58
     const chiSquare = [...counts.values()].reduce((sum, n) => sum + (n - expected) ** 2 / expected, 0)
-    // 57 degrees of freedom: chance alone gives more than 150 once in thousands of millions of times.
+    // 57 degrees of freedom: by chance, 150 is exceeded once in thousands of millions of runs.
     expect(chiSquare).toBeLessThan(150)
   }
-  // Neighbours share no more than chance has them share: one place in 58.
+  // Neighbours have as many equal characters as chance gives: one place in 58.
   const shared = ids
     .slice(1)
     .reduce((sum, id, i) => sum + [...id].filter((c, at) => c === ids[i]?.[at]).length, 0)

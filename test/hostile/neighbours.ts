@@ -5,21 +5,21 @@ import { openTestDatabase } from '../support/database.ts'
 import { spawnServer } from '../support/process.ts'
 import { ATTACKS, type Attack } from './attacker.child.ts'
 
-/** What an honest client saw while somebody else attacked. */
+/** Latencies of an honest client during an attack. */
 export type NeighbourReport = {
   attack: Attack | 'nobody'
   answered: number
   /** Milliseconds. */
   p50: number
   worst: number
-  /** Of the server's process, after it, in MiB. */
+  /** Resident memory of the server's process afterwards, MiB. */
   residentMib: number
 }
 
 /**
- * Attacks the server, and asks it meanwhile, one after the other on a new connection each.
- * @param options.calls So many.
- * @throws Error when one is not answered within `patienceMs`, or not with a 200.
+ * Attacks the server and meanwhile calls it, one call after the other, each on a new connection.
+ * @param options.calls Number of calls.
+ * @throws Error when a call is not answered with a 200 within `patienceMs`.
  */
 export async function besideAttack(
   { url, pid }: { url: string; pid: number },
@@ -74,9 +74,11 @@ export function residentMib(pid: number): number {
   }
 }
 
-export const ALL_ATTACKS = Object.keys(ATTACKS) as Attack[] // its own names
+export const ALL_ATTACKS = Object.keys(ATTACKS) as Attack[] // the names of the object
 
-/** `bun run hostile neighbours --calls 200`: what an honest client waits for beside each attack, each on a server of its own. */
+/**
+ * `bun run hostile neighbours --calls 200`: latencies of an honest client beside each attack, each on a server of its own.
+ */
 export async function runNeighbours(args: string[]): Promise<void> {
   const { values } = parseArgs({ args, options: { calls: { type: 'string', default: '200' } } })
   const rows: NeighbourReport[] = []

@@ -3,22 +3,22 @@ import { makeApi, makeKey } from '../support/fixtures.ts'
 import type { TestServer, TestWorkspace } from '../support/server.ts'
 
 /**
- * What a root key must hold for what it asks, restated as data from the v1 API's table and from the operator API's. One
- * row for each thing that needs rights of its own: a route has several where its needs depend on the request.
+ * The rights that a root key needs for each request, from the tables of the v1 API and of the operator API. A route has
+ * several rows when its needs depend on the request.
  */
 export type Row = {
   /** `<group>.<method>`. */
   route: string
-  /** What the request asks, where the route has several rows. */
+  /** The kind of request, where the route has several rows. */
   what?: string
   input: (fixture: Fixture) => unknown
   /** All of these lists, any permission of each; or `*`. `{A}`, `{B}`, `{N}`, `{I}`: ids of APIs, namespace, identity. */
   needs: readonly (readonly string[])[]
-  /** Only an operator's root key will do, and nothing it holds matters. */
+  /** Only an operator root key is accepted, whatever it holds. */
   isForOperator?: true
 }
 
-/** A workspace with one of everything; every text in it stands nowhere else. */
+/** A workspace with one of everything. Each of its texts is unique. */
 export type Fixture = { workspace: TestWorkspace; texts: Texts }
 export type Texts = Record<(typeof TEXTS)[number], string>
 
@@ -76,7 +76,7 @@ export async function makeFixture(server: TestServer): Promise<Fixture> {
     duration: 1000,
   })
   const made = await workspace.post('rootKeys.createRootKey', { permissions: [], name: `root key ${mark}` })
-  // Something to be counted, of the key and in the namespace.
+  // Usage of the key and of the namespace.
   await server.post('keys.verifyKey', { key, tags: [tag] })
   await workspace.post('ratelimits.limit', { namespace, identifier, limit: 10, duration: 60_000 })
   await server.server.deps.usage.flush()
@@ -270,7 +270,7 @@ export const ROWS: readonly Row[] = [
     keyId,
     roles: [{ name: otherRole }],
   })),
-  // That of permissions also counts here, as in the v1 API.
+  // The right for permissions is also enough here, as in the v1 API.
   row(
     'keys.addRoles',
     [['rbac.*.add_role_to_key'], ['rbac.*.create_role', 'rbac.*.create_permission']],

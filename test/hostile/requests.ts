@@ -3,11 +3,11 @@ import fc from 'fast-check'
 import type { Endpoint } from '../../src/doors/http/endpoint.ts'
 
 /**
- * Requests made from an endpoint's own schema, and from what a hostile caller makes of them: about a third fit the schema,
- * the others are changed in the value, in the text of the JSON, in the query string or in the headers.
+ * Requests generated from an endpoint's schema. About a third are valid; the others have a change in the value, in the text
+ * of the JSON, in the query string or in the headers.
  */
 
-/** With which key a request comes. `operator` may make workspaces, `weak` holds one permission, `key` is no root key. */
+/** The key of a request. `operator` may create workspaces, `weak` holds one permission, `key` is not a root key. */
 export const CALLERS = ['root', 'weak', 'key', 'none', 'operator'] as const
 export type Caller = (typeof CALLERS)[number]
 
@@ -15,17 +15,20 @@ export type HostileRequest = {
   endpoint: Endpoint
   caller: Caller
   method: string
-  /** What follows the host, with the query string. */
+  /** Path and query string. */
   target: string
   contentType: string | null
   /** Null = no body. */
   body: string | Uint8Array<ArrayBuffer> | null
 }
 
-/** Texts that exist, by the name of the field they fit: a request that names nothing real ends at the first lookup. */
+/** Existing texts, by the name of the field they fit: a request without existing names ends at the first look-up. */
 export type Pool = Readonly<Record<string, readonly string[]>>
 
-/** In a pool, for a text that is known only later: `fillIn` puts it there. No character of it is changed in a query. */
+/**
+ * A placeholder in a pool for a text that is known only later: `fillIn` inserts it. None of its characters is encoded in a
+ * query.
+ */
 export const later = (name: string) => `~~${name}~~`
 
 /** The request with every {@link later} replaced. */
@@ -35,34 +38,34 @@ export function fillIn(request: HostileRequest, texts: Readonly<Record<string, s
   return { ...request, target: fill(target), body: typeof body === 'string' ? fill(body) : body }
 }
 
-/** JSON as it is sent, where no value of this language says the same. */
+/** JSON text that no JavaScript value produces. */
 class Raw {
   constructor(readonly text: string) {}
 }
 
-/** One request to any of the endpoints. */
+/** A request to any of the endpoints. */
 export function requestsTo(endpoints: readonly Endpoint[], pool: Pool): fc.Arbitrary<HostileRequest> {
   const source = { pool, strangers: strangersAmong(endpoints) }
   return fc.oneof(
     ...endpoints.map((endpoint) => ({
       arbitrary: requestTo(endpoint, source),
-      // What is gone is not found by all that come after.
+      // Rare, because later requests do not find deleted things.
       weight: /\.(delete|erase)/.test(endpoint.path) ? 1 : 8,
     })),
   )
 }
 
-/** What values are made from. */
+/** Sources of generated values. */
 export type Source = {
   pool: Pool
-  /** Names of fields that an object of this schema may be thought to have, and that the schema does not know. */
+  /** Names of fields that similar objects have and that this schema does not know. */
   strangers: (schema: TSchema) => readonly string[]
 }
 
 /**
- * The fields that other objects have, of every endpoint: what one schema does not know, and does not check, may be read
- * all the same by what endpoints share.
- * @returns names the more often, the more an object that has them is like the one asked for.
+ * Fields of all endpoints' objects: code shared by endpoints may read a field that one endpoint's schema does not know and
+ * has not checked.
+ * @returns names, more often from objects that resemble the wanted one.
  */
 function strangersAmong(endpoints: readonly Endpoint[]): Source['strangers'] {
   const lists = endpoints.flatMap(({ input }) => fieldListsOf(input))
@@ -147,7 +150,7 @@ function queryTo(
     }))
 }
 
-/** What a client makes a query string of; objects become what `String` makes of them. */
+/** A query string as a client builds it; objects become the text of `String`. */
 function queryOf(value: unknown): string {
   if (typeof value !== 'object' || value === null) return encodeURIComponent(wellFormed(textOf(value)))
   return Object.entries(value)
@@ -162,7 +165,7 @@ function queryOf(value: unknown): string {
     .slice(0, QUERY_CHARACTERS_MAX)
 }
 
-/** Longer ones are a matter of the parser of headers. */
+/** Longer ones only test the parser of heads. */
 const QUERY_CHARACTERS_MAX = 4000
 const wellFormed = (text: string) => text.toWellFormed()
 
@@ -171,7 +174,7 @@ function textOf(value: unknown): string {
   return value instanceof Raw ? value.text.slice(0, 200) : (render(value) ?? '')
 }
 
-/** A value of the schema: bounds, real names and what people type; long lists are rare. */
+/** A value of the schema: bounds, existing names and typical input; long lists are rare. */
 export function arbitraryOf(schema: TSchema, source: Source, name: string): fc.Arbitrary<unknown> {
   if (schema.const !== undefined) return fc.constant(schema.const)
   if (schema.anyOf !== undefined)
@@ -267,7 +270,7 @@ const PERMISSION_QUERY = fc.letrec((tie) => ({
   ),
 })).query
 
-/** None, one or two places of the value changed. */
+/** The value with no, one or two changes. */
 function mutated(value: fc.Arbitrary<unknown>, pool: Pool): fc.Arbitrary<unknown> {
   const change = fc.record({
     kind: fc.constantFrom('replace', 'replace', 'remove', 'add', 'double', 'swap'),
@@ -304,7 +307,7 @@ function apply(value: unknown, { kind, at, with: other }: Change): unknown {
       else target[`${name}x`] = other
       return copy
     case 'double':
-      // Of two with one name the last counts, in this language as in Postgres; some proxies take the first.
+      // Of two fields with one name the last counts, in JavaScript as in Postgres; some proxies take the first.
       if (Array.isArray(target)) target.push(target[0])
       else target[`${DOUBLED}${name}`] = other
       return copy
@@ -325,7 +328,7 @@ type Place = [holder: string[], name: string]
 
 function placesIn(value: unknown, path: string[] = []): Place[] {
   if (typeof value !== 'object' || value === null || value instanceof Raw) return []
-  // The first few of a long list say as much as all of them.
+  // The first elements of a long list are enough.
   return Object.keys(value)
     .slice(0, 20)
     .flatMap((name): Place[] => [[path, name], ...placesIn((value as Holder)[name], [...path, name])]) // an object, see above
@@ -346,7 +349,7 @@ const addTo = (value: unknown, other: unknown): unknown =>
     ? { ...value, [`${PROTO}`]: other }
     : [value, other]
 
-/** Stand before a name that the text has once more, and for the name `__proto__`, which no literal of ours can hold. */
+/** Precedes a name that is repeated in the text, and the name `__proto__`, which no object literal can have. */
 const DOUBLED = '\u0001double:'
 const PROTO = '\u0001proto'
 
@@ -361,7 +364,7 @@ function render(value: unknown): string {
   return `{${fields.join(',')}}`
 }
 
-/** The text of JSON with something cut off, put in or changed; a part of it may be well-formed still. */
+/** JSON text with a part removed, added or changed. It may still be well-formed. */
 function garbled(text: fc.Arbitrary<string | null>): fc.Arbitrary<string> {
   return fc
     .tuple(
@@ -382,7 +385,7 @@ function garbled(text: fc.Arbitrary<string | null>): fc.Arbitrary<string> {
 
 const deep = (open: string, close: string, levels: number) => open.repeat(levels) + close.repeat(levels)
 
-/** Whole bodies that no schema makes. */
+/** Bodies that no schema generates. */
 const BODIES = [
   '',
   'null',
@@ -407,7 +410,7 @@ const BODIES = [
   `{"meta":{"a":"${'\\u0041'.repeat(20_000)}"}}`,
 ]
 
-/** In the place of any value. */
+/** Replaces any value. */
 const HOSTILE: unknown[] = [
   ...[
     '1e309',
@@ -443,7 +446,7 @@ const HOSTILE: unknown[] = [
   JSON.stringify('😀'.repeat(300)),
 ].map((text) => (typeof text === 'string' ? new Raw(text) : text))
 
-/** Texts that mean something to somebody. */
+/** Texts with a meaning for some program. */
 const TEXTS = [
   "' or 1=1 --",
   '"; drop table keys; --',

@@ -19,9 +19,9 @@ import {
 } from './permission-table.ts'
 
 /**
- * For each row of the table and every subset of a pool of permissions: the server allows what the table allows. The
- * pool has all that the row names, `*`, and what only looks like it. The verbs run against the real database with a root
- * key that holds exactly the subset; what they would write is undone, so that one fixture serves all subsets.
+ * For each row of the table and every subset of a pool of permissions, the server must allow what the table allows. The
+ * pool has the row's permissions, `*`, and similar texts. Endpoints run against the real database with a root key that
+ * holds exactly the subset. Their writes are rolled back, so that one fixture serves all subsets.
  */
 
 setDefaultTimeout(2 * SLOW_MS)
@@ -29,7 +29,7 @@ setDefaultTimeout(2 * SLOW_MS)
 let server: TestServer
 let own: Fixture
 let foreign: Fixture
-/** A real root key of the own workspace, and an operator's. */
+/** A real root key of the workspace, and an operator root key. */
 let rootKey: KeyRecord
 beforeAll(async () => {
   server = await startTestServer({ env: { TOLLGATE_DB_TIMEOUT_MS: '60000' } })
@@ -52,17 +52,17 @@ class Undone extends Error {
   override name = 'Undone'
 }
 
-/** The server's parts, with a root key as the test wants it, and no write that lasts. */
+/** The server's services, with the root key that the test wants, and without lasting writes. */
 function depsFor(permissions: readonly string[], isOperator = false): Deps {
   const { deps } = server.server
   const record = { ...rootKey, permissions: new Set(permissions), isOperator }
-  const keys = { findRoot: () => record } as unknown as Deps['keys'] // authenticate asks for nothing else
+  const keys = { findRoot: () => record } as unknown as Deps['keys'] // all that authenticate uses
   const write: Deps['database']['write'] = (work, options) =>
     deps.database.write(async (tx) => {
       await work(tx, () => {})
       throw new Undone('as if it had never been')
     }, options)
-  const database = { write, sql: deps.sql } as unknown as Deps['database'] // verbs ask for nothing else
+  const database = { write, sql: deps.sql } as unknown as Deps['database'] // all that endpoints use
   return { ...deps, keys, database }
 }
 
@@ -75,7 +75,7 @@ const call: HttpCall = {
   headers: {},
 }
 
-/** What the server says to the row's request: allowed, or the code of the error. */
+/** The answer to the row's request: allowed, or the error code. */
 async function answerTo(row: Row, fixture: Fixture, deps: Deps): Promise<string> {
   const endpoint = protectedRoutes.find(({ path }) => path === `/v1/${row.route}`)
   if (endpoint === undefined) throw new Error(`no route ${row.route}`)
@@ -89,7 +89,7 @@ async function answerTo(row: Row, fixture: Fixture, deps: Deps): Promise<string>
   }
 }
 
-/** As it arrives: what a query string says has been texts. */
+/** The input as it arrives: values of a query string were texts. */
 function inputOf({ method, input: schema }: Endpoint, input: unknown): unknown {
   if (method !== 'GET') return input
   const search = new URLSearchParams()
@@ -102,7 +102,7 @@ function allows({ needs }: Row, held: ReadonlySet<string>): boolean {
   return needs.every((any) => any.some((permission) => held.has(permissionFor(permission, own.texts))))
 }
 
-/** What the row names, `*`, and what looks like it: of another API, of the other workspace, of another case, a pattern. */
+/** The row's permissions, `*`, and similar ones: of another API, of the other workspace, in another case, a pattern. */
 function poolOf({ needs }: Row): string[] {
   const named = [...new Set(needs.flat())].map((permission) => permissionFor(permission, own.texts))
   const [resource = 'api', , action = 'read_api'] = (named[0] ?? 'api.*.read_api').split('.')
@@ -117,7 +117,7 @@ function poolOf({ needs }: Row): string[] {
   return [...named, '*', ...lookalikes.slice(0, room)]
 }
 
-/** So many subsets are 2 to this power; rows that name more have more. */
+/** Up to 2 to this power subsets; rows with more permissions have more. */
 const POOL_SIZE = 5
 
 const subsetsOf = (pool: readonly string[]): string[][] =>
@@ -134,7 +134,7 @@ describe('a call is allowed exactly when the table says so, for every subset of 
         const expected = row.isForOperator === undefined && allows(row, new Set(held))
         const answer = await answerTo(row, own, depsFor(held))
         answers.add(answer)
-        // What a namespace is that may not be made: not there.
+        // A namespace that may not be created is answered as not found.
         const isRefusal =
           REFUSALS.includes(answer) || (answer === 'NOT_FOUND' && row.what === 'in a new namespace')
         if (expected ? answer !== 'allowed' : !isRefusal)
@@ -147,12 +147,12 @@ describe('a call is allowed exactly when the table says so, for every subset of 
   }
 })
 
-/** Rows that name what the other workspace has; names of things that anyone may use are their own in each. */
+/** Rows with names that another workspace may use as well, for a thing of its own. */
 const REUSED_NAMES = ['ratelimits.limit', 'ratelimits.multiLimit']
-/** A migration says of roles that do not exist, before anything else, that they are missing. */
+/** A migration first reports missing roles. */
 const absenceOf = ({ route, what }: Row) =>
   route === 'migrations.createKeys' && what === 'with what exists' ? 'PRECONDITION_FAILED' : 'NOT_FOUND'
-/** Rows that filter: what is not there leaves nothing, and a cursor is a place in an order. */
+/** Rows with a filter: a missing thing gives an empty list, and a cursor is a place in an order. */
 const isFilter = ({ what = '' }: Row) => /^(from a cursor|of a resource|of an actor)$/.test(what)
 
 describe('with any rights, nothing of another workspace is allowed:', () => {
@@ -173,26 +173,26 @@ describe('with any rights, nothing of another workspace is allowed:', () => {
           wrong.push(`${answer} for ${held.join(' ') || 'nothing'}`)
       }
       expect(wrong).toEqual([])
-      // With every right it is as if it did not exist.
+      // With every right it is treated as missing.
       expect(await answerTo(row, foreign, depsFor([...pool, ...theirs]))).toBe(absenceOf(row))
     })
   }
 })
 
-/** A fixture of made-up texts, to see whether a row names any. */
+/** A fixture of placeholders, to see whether a row uses any of its texts. */
 function placeholders(): Fixture {
   const texts = new Proxy({} as Fixture['texts'], { get: (_, name) => `the fixture's ${String(name)}` }) // read by name only
   const workspace = new Proxy({} as Fixture['workspace'], { get: () => 'anybody' }) // see above
   return { texts, workspace }
 }
 
-/** The same kind of text that is nowhere. */
+/** A text of the same kind that does not exist. */
 const absent = (text: string): string => {
   const prefix = /^(api|key|perm|role|id|rlns|rlor|log)_/.exec(text)?.[1]
   return prefix === undefined ? `absent-${crypto.randomUUID()}` : newId(prefix as IdPrefix) // one of those listed
 }
 
-/** A whole refusal, as it goes over the wire, but for the id of its request. */
+/** The whole answer of a refusal, without its request id. */
 async function refusalOver(row: Row, input: unknown, rootKeyText: string): Promise<string> {
   const isRead = protectedRoutes.some(({ path, method }) => path === `/v1/${row.route}` && method === 'GET')
   const { status, body } = isRead
@@ -202,8 +202,8 @@ async function refusalOver(row: Row, input: unknown, rootKeyText: string): Promi
 }
 
 /**
- * One who may not asked for a name and got 404 or 403, and in the 403 the id of what has that name. Each text of a request
- * is exchanged for one that is nowhere, and for the other workspace's.
+ * Bug: a caller without the right got 404 or 403 for a name, and the 403 contained the id. Each text of a request is
+ * replaced by one that does not exist, and by the other workspace's.
  */
 describe('a root key without the right is refused in the same words, whatever exists:', () => {
   const rows = ROWS.filter(({ needs, isForOperator }) => needs.length > 0 || isForOperator === true)
@@ -223,7 +223,7 @@ describe('a root key without the right is refused in the same words, whatever ex
           expect(await refusalOver(row, exchanged, powerless)).toBe(asItIs)
         }
       }
-      // Nothing of what is there is named, nor of what was asked for.
+      // No existing text is named, nor one of the request.
       for (const text of Object.values(own.texts)) expect(asItIs).not.toInclude(text)
     })
   }
@@ -255,7 +255,10 @@ describe('a root key without the right is refused in the same words, whatever ex
   }
 })
 
-/** With no right on keys the v1 API told whether there is one; with the right on some API it still does, as its tests want. */
+/**
+ * Without a right on keys, the v1 API revealed whether a key exists. With the right on some API it still does, as its tests
+ * require.
+ */
 test('a method about a key gives the same refusal for an existing and a missing key', async () => {
   const powerless = await own.workspace.rootKeyWith('api.*.read_api')
   for (const [method, input] of [
@@ -275,7 +278,7 @@ test('a method about a key gives the same refusal for an existing and a missing 
   }
 })
 
-/** One that may limit elsewhere got 404 for a namespace that is not there. */
+/** Bug: a root key with the right elsewhere got 404 for a missing namespace. */
 test('a root key that may not limit in a namespace does not learn whether it exists', async () => {
   const powers = [['ratelimit.rlns_elsewhere.limit'], ['ratelimit.*.create_namespace']]
   for (const held of [...powers, powers.flat()]) {

@@ -3,7 +3,7 @@ import { makeApi, makeKey } from '../support/fixtures.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
-/** Root keys are stored as keys are. No endpoint of somebody's product takes one for a key, or tells that it is one. */
+/** Root keys are stored like keys. No customer endpoint may accept one as a key, or reveal that it is one. */
 
 setDefaultTimeout(SLOW_MS)
 
@@ -13,7 +13,7 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-/** Everybody may ask this: whoever had found a text learned that it is a root key, and that it may do everything. */
+/** Anybody may call this. Bug: the holder of a text learned that it is a root key and may do everything. */
 test('verifyKey does not find a root key, whatever its state and the conditions', async () => {
   const workspace = await server.workspace()
   const make = async (change?: object) => {
@@ -67,7 +67,7 @@ test('verifying a root key spends nothing of it and is not counted', async () =>
   await usage.flush()
   const [row] = await sql`select remaining from keys where id = ${rootKeyId}`
   expect(row).toEqual({ remaining: 3 })
-  // It is used up by its own use alone, which counts as before.
+  // Only its own use spends its credits, and that is counted as before.
   expect((await server.get('apis.listApis', {}, rootKey)).status).toBe(200)
   expect((await sql`select remaining from keys where id = ${rootKeyId}`)[0]).toEqual({ remaining: 2 })
 })
@@ -109,7 +109,7 @@ test('no method about keys finds a root key, by text or id, nor the API that hol
     ] as const)
       expect((await server.post(method, input, asker)).status).toBe(404)
   }
-  // Nor do an API's own keys, which do verify, show any of them.
+  // Keys of an API, which can be verified, do not reveal root keys either.
   const apiId = await makeApi(workspace)
   const { key } = await makeKey(workspace, apiId)
   expect((await server.post('keys.verifyKey', { key })).body.valid).toBe(true)

@@ -20,8 +20,8 @@ import { SLOW_MS } from '../support/timeout.ts'
 setDefaultTimeout(2 * SLOW_MS)
 
 /**
- * A server in a process of its own, told to log all it can, does everything there is to do with secrets: right, wrongly,
- * and while its database fails. Then every place where something remains is searched for each of them.
+ * A server in its own process, with full logging, does everything that involves secrets: correctly, wrongly, and while its
+ * database fails. Then every place with remaining data is searched for each secret.
  */
 
 const PASSWORD = `password-${crypto.randomUUID()}`
@@ -29,9 +29,9 @@ const VAULT = crypto.getRandomValues(Buffer.alloc(32))
 
 type Place = { name: string; text: string }
 const secrets = new Map<string, string>()
-/** Where no secret may be. */
+/** Places that must not contain a secret. */
 const places: Place[] = []
-/** Of files in the data dir: path → mode. */
+/** Modes of files in the data directory, by path. */
 const modes = new Map<string, number>()
 
 beforeAll(async () => {
@@ -40,7 +40,7 @@ beforeAll(async () => {
   secrets.set('vault key, hex', VAULT.toString('hex'))
   secrets.set('vault key, bytes', VAULT.toString('latin1'))
   if (TEST_DATABASE_URL !== null) secrets.set('password of the database', PASSWORD)
-  const umask = process.umask(0) // the most careless there is
+  const umask = process.umask(0) // the most permissive one
   try {
     await runScenario()
   } finally {
@@ -53,7 +53,7 @@ async function runScenario(): Promise<void> {
   const parent = mkdtempSync(join(tmpdir(), 'tollgate-secrets-'))
   const dataDir = join(parent, 'data')
   if (database.databaseUrl === null) {
-    // As a version before this one left it: open to all.
+    // As an earlier version left it: readable by all.
     mkdirSync(dataDir, { mode: 0o700 })
     await copyEmbedded(dataDir)
     chmodSync(join(dataDir, 'postgres', 'PG_VERSION'), 0o666)
@@ -77,11 +77,11 @@ async function runScenario(): Promise<void> {
         : { kind: 'url', url: database.databaseUrl }
     const sql = connect(address, { connectionsMax: 1 })
     await useSecrets(server.url)
-    // A failure of ours, with a secret in each request.
+    // A server error, with a secret in each request.
     await sql`alter table keys rename to keys_elsewhere`
     await useSecrets(server.url)
     await sql`alter table keys_elsewhere rename to keys`
-    // Files that the embedded database makes now.
+    // Files that the embedded database creates now.
     await sql`create table made_later (text text)`
     await sql`insert into made_later values ('anything')`
     await sql`checkpoint`
@@ -94,7 +94,7 @@ async function runScenario(): Promise<void> {
     places.push({ name: 'metrics', text: await (await fetch(`${server.url}/metrics`)).text() })
     await sql.end({ timeout: 1 })
     readModes(dataDir)
-    await server.end('SIGSEGV') // what a crash says of itself
+    await server.end('SIGSEGV') // for the output of a crash
     places.push({ name: 'output', text: server.output() })
     for (const path of modes.keys())
       if (statSync(path).isFile()) places.push({ name: path, text: readFileSync(path, 'latin1') })
@@ -104,7 +104,7 @@ async function runScenario(): Promise<void> {
   await failToStart(env)
 }
 
-/** The suite's Postgres trusts whoever comes, with any password. */
+/** The suite's Postgres accepts any password. */
 function withPassword(text: string | null): string {
   if (text === null) return ''
   const url = new URL(text)
@@ -112,7 +112,10 @@ function withPassword(text: string | null): string {
   return url.href
 }
 
-/** Every request that carries or makes a secret. Answers are kept as places, less what they are asked to show. */
+/**
+ * Makes every request that contains or creates a secret. Answers become places, without the secrets that they should
+ * contain.
+ */
 async function useSecrets(url: string): Promise<void> {
   const { get, post } = callsTo(url)
   const note = (route: string, { body }: { body: Json }, ...shown: (string | undefined)[]) => {
@@ -146,7 +149,7 @@ async function useSecrets(url: string): Promise<void> {
     'migrations.createKeys',
     await post('migrations.createKeys', [{ apiId, plaintext: imported[0] }], rootKey),
   )
-  // The same again: refused, and the message names the duplicate.
+  // The same again: refused with a message that names the duplicate.
   note(
     'migrations.createKeys',
     await post('migrations.createKeys', [{ apiId, plaintext: imported[0] }], rootKey),
@@ -180,7 +183,7 @@ async function useSecrets(url: string): Promise<void> {
   note('keys.deleteKey', await post('keys.deleteKey', { keyId }, rootKey))
 }
 
-/** Starts that end with one line, each about a secret. */
+/** Starts that fail with one line, each about a secret. */
 async function failToStart(env: Record<string, string>): Promise<void> {
   const attempts: Record<string, string>[] = [
     { DATABASE_URL: `postgres://postgres:${PASSWORD}@127.0.0.1:1/nothing` },
@@ -221,7 +224,7 @@ function readModes(folder: string): void {
 test('no secret is in the log, an answer, a table, a file of the data directory, or the output of a crash or a failed start', () => {
   expect(secrets.size).toBeGreaterThan(8)
   const output = places.find(({ name }) => name === 'output')?.text ?? ''
-  // It did log, and it did fail: else there would be nothing to find.
+  // Proves that it logged and failed; otherwise there would be nothing to find.
   expect(output.match(/"event":"request"/g)?.length).toBeGreaterThan(60)
   expect(output).toContain('request_failed')
   expect(output).toContain('keys')
@@ -229,7 +232,7 @@ test('no secret is in the log, an answer, a table, a file of the data directory,
   const found: string[] = []
   for (const { name, text } of places)
     for (const [what, secret] of secrets) {
-      // The end of one is a secret too: its beginning may be shown.
+      // The end of a secret is secret too; its beginning may be shown.
       if (text.includes(secret) || text.includes(secret.slice(-12))) found.push(`${what} in ${name}`)
     }
   expect(found).toEqual([])
@@ -239,7 +242,7 @@ test('the search finds a secret where there is one', () => {
   const key = [...secrets].find(([what]) => what.startsWith('key'))?.[1] ?? ''
   expect(key.length).toBeGreaterThan(20)
   const hash = new Bun.CryptoHasher('sha256').update(key).digest('base64')
-  // What is kept of it is found in the same way.
+  // The stored hash is found in the same way.
   expect(places.filter(({ text }) => text.includes(hash)).map(({ name }) => name)).toContain('table keys')
 })
 

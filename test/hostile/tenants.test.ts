@@ -7,9 +7,9 @@ import { type Fixture, makeFixture, ROWS, type Row, type Texts, titleOf } from '
 import { rowsOfWorkspace } from './workspace-rows.ts'
 
 /**
- * Two workspaces with the same things in them. The one's root key, which may do everything, asks for what it may ask, with
- * each id, name, cursor and secret in turn replaced by the other's. The answer must be the one it gets for what exists
- * nowhere, and nothing of the other may be in it; at the end every row of the other is as it was.
+ * Two workspaces with the same things. A root key with all rights makes every request, with each id, name, cursor and
+ * secret in turn replaced by the other workspace's. The answer must be the same as for a missing thing, without anything of
+ * the other; at the end every row of the other workspace is unchanged.
  */
 
 setDefaultTimeout(2 * SLOW_MS)
@@ -33,7 +33,7 @@ async function foreignRows(): Promise<Record<string, string[]>> {
   return await rowsOfWorkspace(server.server.deps.sql, foreign.workspace.workspaceId, { withoutUse: false })
 }
 
-/** What of the other workspace must be in no answer. */
+/** Texts of the other workspace that no answer may contain. */
 const marks = () => [
   ...Object.values(foreign.texts),
   ...[foreign.workspace.workspaceId, foreign.workspace.rootKeyId, foreign.workspace.rootKey],
@@ -44,7 +44,7 @@ async function ask(route: string, input: unknown): Promise<Answer> {
   return isRead ? await server.get(route, Object(input), rootKey) : await server.post(route, input, rootKey)
 }
 
-/** The same kind of text that is nowhere. */
+/** A text of the same kind that does not exist. */
 function absent(text: string): string {
   const prefix = /^(api|key|perm|role|id|rlns|rlor|log)_/.exec(text)?.[1]
   return prefix === undefined ? `absent ${crypto.randomUUID()}` : newId(prefix as 'api') // one of those listed
@@ -53,7 +53,7 @@ function absent(text: string): string {
 const exchange = (input: unknown, from: string, to: string): unknown =>
   JSON.parse(JSON.stringify(input).replaceAll(JSON.stringify(from), JSON.stringify(to)))
 
-/** What of an answer may be compared: what refused and why, or which fields came. */
+/** The comparable part of an answer: the refusal and its reason, or the names of the fields. */
 function shapeOf({ status, body }: Answer, exchanged: string) {
   if (status >= 400)
     return { status, code: body.error.code, message: body.error.message.replaceAll(exchanged, '@') }
@@ -84,13 +84,13 @@ describe('things of another workspace are treated as missing, and nothing of the
   }
 })
 
-/** Of that name there is then one of its own, and what comes after would find it. */
+/** The first use creates one in the own workspace, which later requests would find. */
 const isMadeOnUse = ({ route }: Row, name: keyof Texts) =>
   (/^(keys\.(create|update)Key|migrations\.)/.test(route) && (name === 'externalId' || name === 'ownerId')) ||
   (/^ratelimits\.(limit|multiLimit)$/.test(route) && name === 'namespace') ||
   (route === 'ratelimits.setOverride' && name === 'identifier')
 
-/** A page goes on behind any id, also behind one that is not the caller's; what it holds is the caller's. */
+/** A page continues after any id, also another workspace's; its items are the caller's own. */
 test('a cursor from another workspace, or any text as a cursor, leads only to the caller’s own items', async () => {
   const lists = [
     'apis.listApis',
@@ -116,7 +116,7 @@ test('a name that another workspace uses too is a separate thing, with nothing o
   const shown = await ask('keys.getKey', { keyId: body.keyId })
   expect(shown.body.identity).toMatchObject({ externalId, meta: {} })
   expect(shown.body.identity.id).not.toBe(foreign.texts.identityId)
-  // Its override of 3 is not ours.
+  // The other workspace's override of 3 does not apply here.
   const limit = { namespace, identifier, limit: 10, duration: 60_000 }
   expect((await ask('ratelimits.limit', limit)).body).toMatchObject({ limit: 10, remaining: 9 })
   expect((await ask('ratelimits.getOverride', { namespaceName: namespace, identifier })).status).toBe(404)
@@ -132,6 +132,6 @@ test('after all this, every row of the other workspace is unchanged, and it work
     remaining: 98,
   })
   const limit = { namespace: texts.namespace, identifier: 'x', limit: 10, duration: 60_000 }
-  // Nobody has used what is theirs up, though the same names were asked for.
+  // Nothing of it was used up, although the same names were requested.
   expect(await workspace.post('ratelimits.limit', limit)).toMatchObject({ success: true, remaining: 9 })
 })

@@ -6,8 +6,9 @@ import { listStatements } from '../support/statements.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 /**
- * Two workspaces on one server: one floods whatever a caller can make grow, the other must not notice. What is full for the
- * first is not for the second, its keys stay cached, its limits and counts exact, and the database grows by what is bounded.
+ * Two workspaces on one server. One floods everything that a caller can make grow; the other must not notice. A bound
+ * reached by the first does not affect the second, its keys stay cached, its limits and counts exact, and the database
+ * grows by a bounded amount.
  */
 setDefaultTimeout(2 * SLOW_MS)
 
@@ -104,12 +105,12 @@ describe('what one workspace has too much of is refused to it alone', () => {
   beforeAll(async () => {
     floodingApi = await makeApi(flooding)
   })
-  // What waits for room would take it in the tests below, and the worker's statements are among those they list.
+  // Waiting keys would take the room in the tests below, and the importer's statements would be among those listed.
   afterAll(async () => {
     const { sql } = server.server.deps
     await sql`delete from key_imports where workspace_id = ${flooding.workspaceId}`
     while ((await sql`select 1 from key_imports limit 1`).length > 0) await Bun.sleep(20)
-    await Bun.sleep(100) // a batch under way
+    await Bun.sleep(100) // until the current batch has ended
   })
   for (const [name, make] of things)
     test(name, async () => {
@@ -173,7 +174,7 @@ test('cached keys: many large keys of one workspace leave the other’s cached',
   await flood()
   await flood()
   expect(await listStatements(server, verifyAll)).toEqual([])
-  // What drops all cached keys of one drops none of the other's.
+  // Dropping all cached keys of one workspace drops none of the other's.
   const [permission] = await flooding.get('permissions.listPermissions')
   await flooding.post('permissions.deletePermission', { permissionId: permission.id })
   expect(await listStatements(server, verifyAll)).toEqual([])

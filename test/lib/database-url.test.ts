@@ -15,7 +15,7 @@ test('a plain URL means one host, no TLS, and the role’s own schema', () => {
   })
 })
 
-/** As they are shown in the consoles of providers and in the documentation of Prisma, with other names. */
+/** URLs as providers' consoles and Prisma's documentation show them, with other names. */
 const PROVIDERS: [url: string, expected: object][] = [
   [
     'postgresql://own:pw@ep-x-1-pooler.eu-central-1.aws.neon.tech/db?sslmode=require&channel_binding=require',

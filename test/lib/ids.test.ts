@@ -2,7 +2,7 @@ import { expect, test } from 'bun:test'
 import { decodeBase58, encodeBase58 } from '../../src/lib/base58.ts'
 import { firstIdAt, newId, newRequestId } from '../../src/lib/ids.ts'
 
-/** Pages are ordered by id, so an id that sorts before an older one would be skipped. */
+/** Pages are ordered by id: an id that sorts before an older one would be skipped. */
 test('ids made ten seconds apart sort by their time', () => {
   const start = Date.parse('2026-01-01T00:00:00Z')
   const ids = Array.from({ length: 10_000 }, (_, i) => newId('key', start + i * 10_000))
@@ -16,7 +16,7 @@ test('ids have their prefix, sixteen base58 characters, and are never equal', ()
   for (const id of ids) expect(id).toMatch(/^req_[1-9A-HJ-NP-Za-km-z]{16}$/)
 })
 
-/** The time in an id is read by tools that know the format: 4 bytes of seconds since 1 700 000 000, then 8 random bytes. */
+/** Tools that know the format read the time: 4 bytes of seconds since 1 700 000 000, then 8 random bytes. */
 test('an id is twelve bytes in base58, and the first four are the second of its creation', () => {
   for (const at of ['2026-01-01T00:00:00.999Z', '2026-11-21T12:34:56.000Z', '2040-02-29T23:59:59.500Z']) {
     for (let i = 0; i < 2000; i++) {
@@ -28,7 +28,7 @@ test('an id is twelve bytes in base58, and the first four are the second of its 
   }
 })
 
-/** The obvious algorithm, in big integers, as the model. */
+/** The model: long division with big integers. */
 test('base58 agrees with long division, keeps leading zeros, and decodes to the same bytes', () => {
   const alphabet = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz'
   const model = (bytes: Uint8Array) => {
@@ -48,7 +48,7 @@ test('base58 agrees with long division, keeps leading zeros, and decodes to the 
   expect(decodeBase58('0OIl')).toBeNull()
 })
 
-/** A list that begins at a time skips the ids before it unread. */
+/** A list that begins at a time skips earlier ids without reading them. */
 test('no id created at or after a time sorts before the first id of that time', () => {
   for (let atMs = Date.UTC(2024, 5, 1); atMs < Date.UTC(2050, 0, 1); atMs += 400 * 86_400_000 + 12_345) {
     const first = firstIdAt('log', atMs)

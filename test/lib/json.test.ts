@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { findUnstorable, JSON_DEPTH_MAX, mayBeUnstorable } from '../../src/lib/json.ts'
 
 type Kind = (level: number) => 'list' | 'object'
-/** A list or an object around another, so many times. */
+/** `levels` lists or objects inside each other. */
 const nested = (levels: number, kind: Kind): string => {
   let json = '"innermost"'
   for (let i = 0; i < levels; i++) json = kind(i) === 'list' ? `[1, ${json}]` : `{"a":1,"b":${json}}`
@@ -43,7 +43,7 @@ test('a value accepted by the quick check contains nothing that cannot be stored
       }),
     ),
   }))
-  /** Pairs of a name and a value become objects, whatever the names are. */
+  /** Pairs of name and value become objects, with any names. */
   const jsonOf = (each: unknown): string => {
     if (!Array.isArray(each)) return JSON.stringify(each)
     const isPairs =
@@ -76,7 +76,7 @@ test('checking the largest body for text that cannot be stored takes about as lo
     const elements = Array(Math.floor(1_000_000 / (element.length + 1))).fill(element)
     const json = `{"key":"\\u0041","unknown":[${elements.join(',')}]}`
     expect(mayBeUnstorable(json, JSON.parse(json))).toBe(true)
-    // Of the whole process: what the collector does for it on other threads is its cost, too.
+    // CPU of the whole process, including the collector's threads.
     const cpuOf = (work: () => unknown): number => {
       const before = process.cpuUsage()
       work()

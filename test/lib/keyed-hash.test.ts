@@ -4,7 +4,7 @@ import { KeyedHash } from '../../src/lib/keyed-hash.ts'
 
 const words = (hash: KeyedHash) => [hash.h0, hash.h1, hash.h2, hash.h3].map((word) => word >>> 0)
 
-/** The hash is only worth its name if it is the published function: these are its authors' vectors. */
+/** The authors' test vectors. */
 test('the hash is Chaskey-12 as published', () => {
   // Key and messages 0, 1, 2, … of the reference implementation, at the lengths where blocks begin and end.
   const key = [0x833d3433, 0x009f389f, 0x2398e64f, 0x417acf39]
@@ -33,7 +33,7 @@ test('the hash is Chaskey-12 as published', () => {
   }
 })
 
-/** Two texts that share a counter would let one caller use up another's limit. */
+/** Two texts with one counter would let one caller use up another's limit. */
 test('texts that look alike in some encoding have different hashes', () => {
   const texts = [
     '',
@@ -54,7 +54,7 @@ test('texts that look alike in some encoding have different hashes', () => {
     '\ufffd',
     '\ud83d\ude00',
     'x'.repeat(15),
-    `${'x'.repeat(15)}\x01`, // what the padding of the one before looks like
+    `${'x'.repeat(15)}\x01`, // looks like the padding of the text before it
     'x'.repeat(16),
     'x'.repeat(17),
     `${'x'.repeat(16)}\u0100`,
@@ -86,7 +86,7 @@ test('equal texts have equal hashes under one secret, however they were built, a
   )
 })
 
-/** Windows in Postgres are named by it, whichever way a caller has the text. */
+/** Windows in Postgres are named by the hash, however the caller builds the text. */
 test('a text after a prefix has the hash of both joined, also the second time and with wide characters', () => {
   const hash = new KeyedHash('secret')
   const whole = new KeyedHash('secret')

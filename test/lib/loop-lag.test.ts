@@ -2,7 +2,7 @@ import { expect, test } from 'bun:test'
 import { LoopLag } from '../../src/lib/loop-lag.ts'
 import type { Timers } from '../../src/lib/timers.ts'
 
-/** One timer in a time that the test chooses. */
+/** One timer in simulated time. */
 function chosenTime(): Timers & { pass(ms: number): void; stall(ms: number): void } {
   let now = 0
   let due: { run: () => void; periodMs: number; atMs: number } | null = null

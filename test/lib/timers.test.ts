@@ -1,7 +1,7 @@
 import { expect, test } from 'bun:test'
 import { pause, within } from '../../src/lib/timers.ts'
 
-/** One timer, which runs when the test says so. */
+/** One timer, which the test runs. */
 function timer() {
   const due: { ms: number; run: (() => void) | null } = { ms: 0, run: null }
   return {

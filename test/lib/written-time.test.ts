@@ -83,7 +83,7 @@ describe('a time', () => {
   })
 
   test('written as ISO 8601 in any zone and parsed again is the same instant', () => {
-    // Four digits of a year: what people write.
+    // Years of four digits, as people write them.
     const instants = fc.integer({ min: 0, max: Date.UTC(9999, 11, 31) })
     fc.assert(
       fc.property(instants, fc.integer({ min: -14 * 60, max: 14 * 60 }), (ms, minutes) => {

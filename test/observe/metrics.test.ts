@@ -11,7 +11,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 setDefaultTimeout(SLOW_MS)
 
 type Metric = { value?: string; labels?: Record<string, string> }
-/** Of histograms it understands only those without labels, so theirs are looked for in the text. */
+/** The parser knows only histograms without labels, so others are searched in the text. */
 const parse: (text: string) => { name: string; metrics: Metric[] }[] = untyped
 
 async function scrape(server: TestServer): Promise<Map<string, Metric[]>> {
@@ -21,7 +21,7 @@ async function scrape(server: TestServer): Promise<Map<string, Metric[]>> {
   return new Map(parse(await response.text()).map(({ name, metrics }) => [name, metrics]))
 }
 
-/** The value of the one sample whose labels include these. */
+/** The value of the one sample with these labels. */
 function numberOf(
   families: Map<string, Metric[]>,
   name: string,
@@ -34,7 +34,7 @@ function numberOf(
   return Number(found[0]?.value)
 }
 
-/** The kernel gives each new connection to one of the threads, so closing each makes calls reach them all. */
+/** Closes each connection: the kernel distributes new ones over the threads, so calls reach all of them. */
 const closing = { connection: 'close' }
 
 describe('three HTTP threads', () => {
@@ -57,7 +57,7 @@ describe('three HTTP threads', () => {
     expect(text).toContain(`${series}_bucket{route="/v1/ratelimits.limit",le="+Inf"} 60\n`)
     expect(text).toContain(`${series}_count{route="/v1/ratelimits.limit"} 60\n`)
 
-    // New connections: the threads take turns, and all must say the same.
+    // New connections reach all threads, which must all answer the same.
     for (let round = 0; round < 6; round++) {
       const families = await scrape(server)
       const route = '/v1/ratelimits.limit'
@@ -74,7 +74,7 @@ describe('three HTTP threads', () => {
       expect(numberOf(families, 'tollgate_database_up')).toBe(1)
       expect(families.get('tollgate_event_loop_lag_seconds')).toHaveLength(5)
       expect(numberOf(families, 'tollgate_cache_hits_total', { cache: 'keys' })).toBeGreaterThan(0)
-      // A flush in the middle of the calls writes the one window more than once.
+      // A flush in the middle of the calls writes the window more than once.
       const flushed = (families.get('tollgate_limiter_windows_flushed_total') ?? []).map(({ value }) =>
         Number(value),
       )
@@ -93,7 +93,7 @@ test('with a port of its own, the metrics are there and not with the API', async
   expect((await fetch(new URL('/v1/liveness', server.server.metricsUrl))).status).toBe(404)
 })
 
-/** Anybody may ask for any path; a metrics store cannot take them all. */
+/** Anybody may ask for any path, but a metrics store cannot take that many series. */
 test('requests without an endpoint are counted under one name', async () => {
   await using server = await startTestServer()
   for (const path of ['/v1/no.such', '/wp-login.php', '//v1/keys.verifyKey/x'])
@@ -102,7 +102,7 @@ test('requests without an endpoint are counted under one name', async () => {
   expect(numberOf(families, 'tollgate_http_requests_total', { route: 'unknown', status: '404' })).toBe(3)
 })
 
-/** Anyone who may make namespaces could otherwise make a metrics store fail. */
+/** Otherwise callers who may create namespaces could make a metrics store fail. */
 test('namespaces beyond the bound are counted together', async () => {
   await using server = await startTestServer()
   const workspace = await server.workspace()
@@ -121,7 +121,7 @@ test('namespaces beyond the bound are counted together', async () => {
   expect(numberOf(families, 'tollgate_ratelimit_decisions_total', others)).toBe(extra)
 })
 
-/** A scrape shares its thread with requests that wait meanwhile, and the very first is not compiled yet. */
+/** A scrape shares its thread with waiting requests, and the first one runs uncompiled. */
 test('with every possible sample, a scrape lets requests run after every few samples', async () => {
   await using server = await startTestServer()
   const { deps } = server.server
@@ -153,7 +153,7 @@ test('with every possible sample, a scrape lets requests run after every few sam
   expect(samples).toBeGreaterThan(1000)
   expect(sliceMs).toHaveLength(Math.floor((samples - 1) / SAMPLES_PER_TURN))
   for (let round = 1; round < 20; round++) await scrape()
-  // The median, as other tests share the machine; the first slice of each scrape gathers as well.
+  // The median, as other tests use the machine too. The first slice of each scrape also collects the reports.
   sliceMs.sort((a, b) => a - b)
   expect(sliceMs[Math.floor(sliceMs.length / 2)]).toBeLessThan(1)
 })
@@ -189,7 +189,7 @@ test('a thread that does not answer is down, keeps its last counts, and has no c
   }
 })
 
-/** Each thread tells of its first hundred; two one after another may have had different ones. */
+/** Each thread reports its first hundred namespaces; two successive threads may have different ones. */
 test('the counts of a thread and its replacement are added up, and no namespace loses its name', () => {
   const usage = { countsBuffered: 3, batchesSpilled: 0, flushTookMs: 0, flushAwayMs: 0 }
   const spans = { exported: 5, dropped: 1, queued: 2 }
@@ -238,7 +238,7 @@ test('windows and usage that wait to be written are reported, by shard and threa
   await workspace.post('ratelimits.limit', { ...limit, identifier: 'user_7' })
   expect(await scraped()).toEqual([20, 1, true])
   now += 60_000
-  await scraped() // it tells the shards the time: nobody else calls
+  await scraped() // sends the time to the shards, which get no other calls
   await shards.flush()
   expect((await scraped()).slice(0, 2)).toEqual([0, 0])
   const families = await scrape(server)

@@ -16,7 +16,7 @@ test('a valid context is read, of this version and of later ones', () => {
   expect(traceparentOf({ traceId, spanId: parentId, isSampled: true })).toBe(valid)
 })
 
-/** The specification: what is not valid is ignored, and a trace begins anew. */
+/** By the specification an invalid context is ignored, and a new trace starts. */
 test('an invalid context is ignored', () => {
   const wrong = [
     '',

@@ -32,7 +32,7 @@ const at = (path: string) => {
   return operation
 }
 
-/** Without it client generators refuse the whole document. */
+/** Client generators refuse an invalid document. */
 test('the description is valid OpenAPI 3.1, and is served without a root key', async () => {
   const result = await new Validator().validate(structuredClone(document))
   expect(result.errors ?? []).toEqual([])
@@ -54,7 +54,7 @@ test('every endpoint is described, under its own id, with a summary and an expla
   }
 })
 
-/** What is not said here nobody will know: unit, bound and default stand in the description or beside it. */
+/** Unit, bound and default are in the description or beside it. */
 test('every field has a description', () => {
   const silent: string[] = []
   const visit = (where: string, schema: JsonSchema) => {
@@ -81,7 +81,7 @@ test('a description that mentions a default or a deprecation also has it as a ke
   const check = (where: string, { description = '', ...schema }: JsonSchema) => {
     if (/^Deprecated/.test(description) && !/"deprecated":true/.test(JSON.stringify(schema)))
       wrong.push(where)
-    // Defaults that are no constant are words only.
+    // Defaults that are not constants are only described.
     const constant = /[Dd]efault:? (true|false|\d+|asc)\b/.exec(description)?.[1]
     if (constant !== undefined && !/hours/.test(description) && String(schema.default) !== constant)
       wrong.push(`${where}: default ${constant}`)
@@ -97,7 +97,7 @@ test('a description that mentions a default or a deprecation also has it as a ke
   expect(wrong).toEqual([])
 })
 
-/** An example that the server itself would refuse, or never give, misleads. */
+/** An example that the server would refuse, or never give, is misleading. */
 test('every method has an example of its answer and of its body, valid by their schemas', () => {
   for (const [path, operation] of operations) {
     const endpoint = endpoints.find((each) => each.path === path)
@@ -109,13 +109,13 @@ test('every method has an example of its answer and of its body, valid by their 
       ...Value.Errors(endpoint.reply, reply?.example),
     ]
     expect(problems.map((problem) => `${path}${problem.path}: ${problem.message}`)).toEqual([])
-    // A value that is only the field's name says nothing.
+    // A value that only repeats the field's name says nothing.
     const named = JSON.stringify([body?.example, reply?.example]).match(/"(\w+)":\[?"\1"/g) ?? []
     expect({ path, named }).toEqual({ path, named: [] })
   }
 })
 
-/** Without a bound a client does not know what is too much, and a server takes anything. */
+/** Without a bound a client does not know what is too much, and the server accepts anything. */
 test('every number, text and list of a request is bounded, and every duration and time has its unit', () => {
   const wrong: string[] = []
   const visit = (where: string, { description = '', ...schema }: JsonSchema) => {
@@ -135,7 +135,7 @@ test('every number, text and list of a request is bounded, and every duration an
     for (const [name, property] of Object.entries(schema.properties ?? {}))
       visit(`${where}.${name}`, property)
     if (schema.items !== undefined) visit(`${where}[]`, schema.items)
-    // What is said beside a choice is said of what it is when not null.
+    // A description beside a union is that of its type other than null.
     for (const option of schema.anyOf ?? [])
       visit(where, option.description === undefined ? { ...option, description } : option)
   }
@@ -147,7 +147,7 @@ test('every number, text and list of a request is bounded, and every duration an
   expect(wrong).toEqual([])
 })
 
-/** One that may be left out does something then; a reader should not have to try. */
+/** An absent switch has an effect, which the reader should not have to find out. */
 test('every optional switch of a request has a default, unless its absence means no change', () => {
   const silent: string[] = []
   const visit = (where: string, schema: JsonSchema) => {
@@ -161,7 +161,7 @@ test('every optional switch of a request has a default, unless its absence means
     for (const option of schema.anyOf ?? []) visit(where, option)
   }
   for (const [path, operation] of operations) {
-    // An update leaves alone what is not sent.
+    // An update does not touch absent fields.
     if (!/\.update/.test(path)) visit(path, bodyOf(operation) ?? {})
     for (const { name, required, schema } of operation.parameters ?? [])
       if (!required && schema.type === 'boolean' && schema.default === undefined)
@@ -221,7 +221,7 @@ test('every error code is described, each with an example under its own status',
   const examples = Object.entries(document.components.examples)
   expect(examples.map(([code]) => code).sort()).toEqual(Object.keys(ERRORS).sort())
   for (const [code, { value }] of examples) expect(value).toMatchObject({ error: { code } })
-  // Paths and methods that do not exist have no place in a description: nothing there answers 405.
+  // Missing paths and methods are not part of a description: nothing in it answers 405.
   expect([...seen].sort()).toEqual(
     Object.keys(ERRORS)
       .filter((code) => code !== 'METHOD_NOT_ALLOWED')
@@ -239,7 +239,7 @@ describe('/docs/api', () => {
     const response = await fetch(`${server.url}/docs/api`)
     expect(response.headers.get('content-type')).toStartWith('text/html')
     const page = await response.text()
-    // A path that answers two methods does so alike and is told of once.
+    // A path that answers two methods answers both in the same way, so it is described once.
     for (const [path, { operationId }] of operations.filter(
       ([, each]) => !each.operationId.endsWith('.post'),
     )) {
@@ -250,7 +250,7 @@ describe('/docs/api', () => {
     expect(page).not.toMatch(/<(link|img|iframe|base)\b|\bsrc=|@import|url\(/)
   })
 
-  /** Should something foreign get into a page after all, the browser still neither runs nor loads it. */
+  /** If foreign content got into a page, the browser would neither run nor load it. */
   test('forbids all scripts and styles but its own', async () => {
     const page = await (await fetch(`${server.url}/docs/api`)).text()
     const policy = /http-equiv="Content-Security-Policy" content="([^"]+)"/.exec(page)?.[1]?.split('; ') ?? []
@@ -261,7 +261,7 @@ describe('/docs/api', () => {
     expect(policy).toContain("default-src 'none'")
     expect(policy).toContain(`script-src ${hashOf('script')}`)
     expect(policy).toContain(`style-src ${hashOf('style')}`)
-    // What such a policy stops: handlers and styles in attributes.
+    // Blocked by such a policy: handlers and styles in attributes.
     expect(page).not.toMatch(/<[^>]+ (style|on[a-z]+)=/)
   })
 

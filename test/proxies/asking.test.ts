@@ -9,17 +9,17 @@ import { batchesOf, hostileRequests } from '../support/spellings.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { ASKING, type Configuration, WITH_AN_OPEN_PLACE } from './configurations.ts'
 
-/** A proxy asks Tollgate about each request, set up as the docs say: what reaches the application. */
+/** A proxy, configured as in the docs, asks Tollgate about each request: what the application receives. */
 setDefaultTimeout(2 * SLOW_MS)
 
-/** As it came: names and values one after the other, repeated ones too. */
+/** A request as received: header names and values in order, including repeated ones. */
 type Seen = { method: string; url: string; headers: string[]; bytes: number }
 
-/** The only headers that the application may believe. */
+/** The only headers that the application may trust. */
 const KEY_ID = 'x-tollgate-key-id'
 const EXTERNAL_ID = 'x-tollgate-external-id'
 
-/** Whatever a language or framework may read as one of them: `HTTP_X_TOLLGATE_KEY_ID`. */
+/** Names that some language or framework reads as one of them: `HTTP_X_TOLLGATE_KEY_ID`. */
 const FORGED = [
   'X-Tollgate-Key-Id',
   'X-Tollgate-External-Id',
@@ -35,7 +35,7 @@ const FORGED = [
   'X-Tollgate.External-Id',
 ]
 
-/** How much headers it takes is not what is tested. */
+/** The size of headers is not tested here. */
 const LARGE = { maxHeaderSize: 65_536 }
 
 const closing = new AsyncDisposableStack()
@@ -54,7 +54,7 @@ beforeAll(async () => {
       response.end('the application')
     }),
   )
-  // Between a proxy and Tollgate, to see what is passed on.
+  // Stands between a proxy and Tollgate, to record what is passed on.
   recorder = await listening(
     createServer(LARGE, async (request, response) => {
       asked.push(await read(request))
@@ -84,7 +84,7 @@ async function listening(http: Server): Promise<string> {
   return `127.0.0.1:${address.port}`
 }
 
-/** Also of a request that breaks off. */
+/** Also reads a request that breaks off. */
 async function read(request: IncomingMessage): Promise<Seen> {
   let bytes = 0
   try {
@@ -95,7 +95,7 @@ async function read(request: IncomingMessage): Promise<Seen> {
   return { method: request.method ?? '', url: request.url ?? '', headers: request.rawHeaders, bytes }
 }
 
-/** All values of a header under any spelling of its name. */
+/** All values of a header, in any spelling of its name. */
 function valuesOf({ headers }: Seen, name: RegExp): [name: string, value: string][] {
   const found: [string, string][] = []
   for (let i = 0; i < headers.length; i += 2) {
@@ -106,7 +106,7 @@ function valuesOf({ headers }: Seen, name: RegExp): [name: string, value: string
 }
 
 const TOLLGATE = /tollgate/i
-/** What the application is told, but for headers that are empty. */
+/** The trusted headers that the application received, without empty ones. */
 const toldIn = (each: Seen): string[][] =>
   valuesOf(each, TOLLGATE)
     .filter(([, value]) => value !== '')
@@ -119,7 +119,7 @@ test('Tollgate sends an application exactly two headers', () => {
   expect(told.map((name) => name.toLowerCase())).toEqual([KEY_ID, EXTERNAL_ID])
 })
 
-/** Proxies do not know which database it is, so one suite is enough. */
+/** Proxies do not depend on the kind of database, so one suite is enough. */
 const where = (isInstalled: boolean) => describe.if(isInstalled)
 
 for (const configuration of ASKING)
@@ -138,7 +138,7 @@ function tests(configuration: Configuration): void {
   })
 
   type Sent = { method?: string; path?: string; headers?: readonly string[]; body?: string; to?: string }
-  /** Written by hand: a client would mend what is sent. */
+  /** Written by hand, because an HTTP client would correct the bytes. */
   const send = ({ method = 'GET', path = '/documents/1', headers = [], body = '', to = url }: Sent) => {
     const length = body === '' ? [] : [`Content-Length: ${body.length}`]
     const head = [`${method} ${path} HTTP/1.1`, 'Host: localhost', 'Connection: close', ...length, ...headers]
@@ -148,7 +148,7 @@ function tests(configuration: Configuration): void {
   test('whatever a client writes into them, the application sees the key’s owner or nothing', async () => {
     const owned = await makeKey(workspace, apiId, { externalId: 'user_123' })
     const free = await makeKey(workspace, apiId)
-    // nginx removes headers by name only: those that Tollgate may send some day are not among them.
+    // nginx removes headers by name only, so it does not remove those that Tollgate may send in the future.
     const later = configuration.name.startsWith('nginx') ? [] : ['X-Tollgate-Later', 'x_tollgate_later']
     const forged = [...FORGED, ...FORGED.slice(0, 2), ...later].map((name) => `${name}: forged`)
     const toldWith = async (key: string, headers: string[]) => {
@@ -231,7 +231,7 @@ function tests(configuration: Configuration): void {
     expect(seen).toEqual([])
   })
 
-  /** What is asked stands in the configuration; nothing of the request may change it. */
+  /** The question is in the configuration; nothing in the request may change it. */
   test('a client cannot change the question to Tollgate', async () => {
     const foreign = await makeKey(workspace, await makeApi(workspace))
     seen.length = 0
@@ -420,7 +420,7 @@ function tests(configuration: Configuration): void {
     }
   })
 
-  /** The short example for Caddy sets no bound. */
+  /** The short example for Caddy has no time limit. */
   if (configuration.name !== 'Caddy, short')
     test('while Tollgate accepts connections without answering, no request passes, and clients get an answer in time', async () => {
       const frozen = await listening(createServer(() => {}))

@@ -5,12 +5,12 @@ import { NGINX, startNginx } from '../support/nginx.ts'
 import { CADDY, HAPROXY, startCaddy, startHaproxy } from '../support/proxies.ts'
 
 /**
- * Every configuration of a proxy that the docs show, word for word: only ports, addresses, paths of files and ids
- * are replaced by those of the test. What runs them is in the files beside this one.
+ * Every configuration of a proxy in the docs, word for word. Only ports, addresses, paths of files and ids are replaced.
+ * The files beside this one run them.
  */
 export type Configuration = {
   name: string
-  /** All its blocks, so that none is left out. */
+  /** All its blocks. */
   blocks: readonly Block[]
   isInstalled: boolean
   /** @returns the proxy's URL. */
@@ -18,14 +18,14 @@ export type Configuration = {
 }
 
 export type Places = {
-  /** Host and port of Tollgate; for a configuration over a socket, its path. */
+  /** Host and port of Tollgate, or the path of its socket. */
   tollgate: string
-  /** The same of a second one. */
+  /** The same for a second Tollgate. */
   second?: string
   /** Host and port of the application. */
   application: string
   apiId: string
-  /** Networks that are let in instead of 10.0.0.0/8. */
+  /** Networks that are admitted instead of 10.0.0.0/8. */
   inside?: string
 }
 
@@ -34,7 +34,7 @@ const UPSTREAM = /^upstream tollgate \{\n[^}]*\}\n/m
 const V1 = /^ *location \/v1\/ \{.*\}\n/m
 const RETRIES: [RegExp, string] = [/proxy_next_upstream off;/, 'proxy_next_upstream error;']
 
-/** In front of Tollgate: what the world sees of it. */
+/** In front of Tollgate. */
 export const IN_FRONT: readonly Configuration[] = [
   nginxInFront('nginx'),
   nginxInFront('nginx, few methods', [V1, blockWith('nginx', 'nginx', 'deny all')]),
@@ -50,14 +50,14 @@ export const OVER_A_SOCKET = nginxInFront('nginx over a socket', [
   blockWith('nginx', 'nginx', 'http.sock'),
 ])
 
-/** A second Tollgate takes over while the first restarts; the guide says to change this line for it. */
+/** A second Tollgate takes over while the first restarts; the guide says how to change this line. */
 export const WITH_A_SECOND = nginxInFront(
   'nginx with a second Tollgate',
   [UPSTREAM, blockWith('nginx', 'nginx', 'backup')],
   RETRIES,
 )
 
-/** In front of an application, asking Tollgate. */
+/** In front of an application, with a check by Tollgate. */
 export const ASKING: readonly Configuration[] = [
   nginxAsking('nginx, short', blockWith('forward-auth', 'nginx', 'auth_request /tollgate')),
   nginxAsking('nginx', blockWith('nginx', 'nginx', 'auth_request /_key')),
@@ -66,7 +66,7 @@ export const ASKING: readonly Configuration[] = [
   caddyWith('Caddy', blockWith('caddy', 'caddyfile', 'forward_auth')),
 ]
 
-/** Names of those that show a place where nothing is asked, `/health`. */
+/** Those with an unchecked path, `/health`. */
 export const WITH_AN_OPEN_PLACE: readonly string[] = ['nginx', 'HAProxy', 'Caddy']
 
 function nginxInFront(
@@ -104,7 +104,7 @@ function nginxAsking(name: string, block: Block): Configuration {
     start: async (places, closing) => {
       const config = settled(block.text, places)
       const port = await startNginx(
-        // As somebody may have it for another server.
+        // A setting that a user may have for another server.
         (place) => `underscores_in_headers on;\nserver {\n  listen 127.0.0.1:${place.port};\n${config}}`,
         closing,
       )
@@ -160,7 +160,7 @@ function caddyWith(name: string, block: Block): Configuration {
     blocks: [block],
     isInstalled: CADDY !== null,
     start: async (places, closing) => {
-      // Without TLS: Caddy would ask an authority for a certificate. For every Host: what the site's name keeps out is not tested.
+      // Without TLS, as Caddy would request a certificate. For every Host: what the site's name keeps out is not tested.
       const port = await startCaddy(
         (place) =>
           settled(replace(block.text, /^\S+ \{\n/, `http://:${place.port} {\n  bind 127.0.0.1\n`), places),
@@ -176,7 +176,7 @@ function replace(text: string, of: RegExp, by: string | ((found: string) => stri
   return text.replace(of, typeof by === 'string' ? () => by : by)
 }
 
-/** @throws Error when something of the reader's own machine is left: the test would run something else than the reader. */
+/** @throws Error when a value of the reader's own machine is left. */
 function settled(text: string, { tollgate, second, application, apiId, inside }: Places): string {
   const config = text
     .replaceAll('/run/tollgate/http.sock', tollgate)

@@ -10,7 +10,7 @@ import { sendRaw } from '../support/raw.ts'
 import { startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
-/** Configurations that no guide shows but that people have: whatever a proxy makes of a request, it means the same. */
+/** Configurations that no guide shows but that people use: however a proxy rewrites a request, its meaning stays. */
 setDefaultTimeout(SLOW_MS)
 
 const closing = new AsyncDisposableStack()
@@ -33,7 +33,7 @@ afterAll(() => closing.disposeAsync())
 const BODY = () =>
   JSON.stringify({ namespace: 'n', identifier: crypto.randomUUID(), limit: 9, duration: 3_600_000 })
 
-/** A call with a body, measured and in chunks, and one without; with the Host that a client might send. */
+/** Calls with a body, with a length and in chunks, and one without; with the Host that a client might send. */
 async function expectWorking(url: string, prefix = ''): Promise<void> {
   const results: Record<string, unknown> = {}
   for (const client of ['localhost', 'api', 'd', 'a:1', 'keys.example.com:8443', '[::1]', 'a_b.c']) {
@@ -116,7 +116,7 @@ describe.skipIf(NGINX === null)('nginx', () => {
     )
   })
 
-  /** 1 MiB is Tollgate's own bound: a larger one ends with what Tollgate says, not with a broken connection. */
+  /** Tollgate's own bound is 1 MiB: a larger body must end with Tollgate's answer, not with a broken connection. */
   test('a body over 1 MiB is refused with a message, buffered or not', async () => {
     for (const buffering of ['on', 'off']) {
       const url = await behind(
@@ -178,7 +178,7 @@ describe.skipIf(CADDY === null)('Caddy', () => {
   })
 })
 
-/** What HAProxy’s first check of the server came to. */
+/** The result of HAProxy’s first health check. */
 async function healthOf(stats: string): Promise<string> {
   for (let attempt = 0; attempt < 400; attempt++) {
     const lines = (await askHaproxy(stats, 'show stat')).split('\n').map((line) => line.split(','))

@@ -10,7 +10,9 @@ import { batchesOf, type Closed, hostileRequests } from '../support/spellings.ts
 import { SLOW_MS } from '../support/timeout.ts'
 import { type Configuration, IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND } from './configurations.ts'
 
-/** A proxy in front of Tollgate, set up as the guides say: what is open, what is closed, and whose address is seen. */
+/**
+ * A proxy in front of Tollgate, configured as in the guides: which paths are open and closed, and whose address is seen.
+ */
 setDefaultTimeout(2 * SLOW_MS)
 
 const closing = new AsyncDisposableStack()
@@ -37,14 +39,14 @@ const CREATE: Closed = {
   body: '{"permissions":[]}',
 }
 const VERIFY: Closed = { method: 'POST', path: '/v1/keys.verifyKey', body: '{"key":"unknown"}' }
-/** What only the answer of each holds. */
+/** Texts that only the answer of each path contains. */
 const MARKS = new Map([
   [METRICS, '# TYPE tollgate_'],
   [CREATE, '"rootKeyId"'],
   [VERIFY, '"valid":'],
 ])
 
-/** Proxies do not know which database it is, so one suite is enough. */
+/** Proxies do not depend on the kind of database, so one suite is enough. */
 const where = (isInstalled: boolean) => describe.if(isInstalled)
 
 for (const configuration of [...IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND])
@@ -57,7 +59,7 @@ function tests(configuration: Configuration): void {
   let places: Parameters<Configuration['start']>[0]
   beforeAll(async () => {
     const { host } = new URL(server.url)
-    // A second one is not away: nothing listens at its address.
+    // Nothing listens at the second one's address.
     places = { tollgate: isOverSocket ? socket : host, second: '127.0.0.1:1', application: '', apiId: '' }
     url = await configuration.start(places, closing)
   })
@@ -92,7 +94,7 @@ function tests(configuration: Configuration): void {
         '\r\n',
       ].join('\r\n')
     const body = JSON.stringify({ namespace: 'n', identifier: 'raw', limit: 1000, duration: 3_600_000 })
-    // Not with fetch: it takes the second slash away.
+    // Not with `fetch`, which removes the second slash.
     for (const path of ['/v1/ratelimits.limit', '//v1/ratelimits.limit', '//v1/ratelimits.limit?pretty']) {
       const { status, text } = await sendRaw(url, head(path, `Content-Length: ${body.length}`) + body)
       expect([path, status, /"success": ?true/.test(text)]).toEqual([path, 200, true])
@@ -198,6 +200,6 @@ function tests(configuration: Configuration): void {
     })
 }
 
-/** As a client writes it. */
+/** The request as a client writes it. */
 const requestFor = (closed: Closed): string =>
   hostileRequests(closed, '/v1/liveness').find(({ is }) => is === 'exact')?.bytes ?? ''

@@ -7,7 +7,7 @@ import { OPERATOR_KEY } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { type Configuration, IN_FRONT, WITH_A_SECOND } from './configurations.ts'
 
-/** Tollgate restarts behind a proxy that is set up as the guides say, while callers go on calling. */
+/** Tollgate restarts behind a proxy configured as in the guides, while callers continue. */
 setDefaultTimeout(2 * SLOW_MS)
 
 const closing = new AsyncDisposableStack()
@@ -16,7 +16,7 @@ afterAll(() => closing.disposeAsync())
 const LIMIT = 1_000_000
 const CALLERS = 8
 
-/** A server that can be started again where it was. */
+/** A server that can be restarted at the same address. */
 async function restartable(): Promise<{ host: string; current: ServerProcess; restart(): Promise<void> }> {
   const database = closing.use(await openTestDatabase())
   const port = await freePort()
@@ -61,7 +61,7 @@ type Calling = {
   stop: () => Promise<{ answered: number; refused: number; broken: number }>
 }
 
-/** Calls without pause until told to stop: how many were answered 200, how many 502, how often the connection broke. */
+/** Calls without pause until stopped, and counts answers with 200, with 502, and broken connections. */
 function callers(url: string): Calling {
   const counts = { answered: 0, refused: 0, broken: 0 }
   let isStopping = false
@@ -99,14 +99,14 @@ async function statusOf(url: string): Promise<number> {
   }
 }
 
-/** Until so many more calls have been answered. */
+/** Waits until that many more calls have been answered. */
 async function goOn({ answered }: Calling, more: number): Promise<void> {
   const until = answered() + more
   for (let attempt = 0; answered() < until && attempt < 2000; attempt++) await Bun.sleep(20)
   expect(answered()).toBeGreaterThanOrEqual(until)
 }
 
-/** What it has counted, one look included. */
+/** The server's count, including this read. */
 const usedBy = async (server: { host: string }): Promise<number> => {
   const answer = await take(`http://${server.host}`)
   return LIMIT - ((await answer.json()) as { remaining: number }).remaining // as described
@@ -118,7 +118,7 @@ const configurationOf = (name: string): Configuration => {
   return found
 }
 
-/** One restart of it, with calls before, meanwhile and after. */
+/** One restart, with calls before, during and after it. */
 async function restartUnder(url: string, server: { restart(): Promise<void> }) {
   const calling = callers(url)
   await goOn(calling, 200)
@@ -128,8 +128,8 @@ async function restartUnder(url: string, server: { restart(): Promise<void> }) {
 }
 
 /**
- * A proxy may open a connection in the very moment in which Tollgate stops to listen; nobody takes it, and the kernel resets it. Each
- * caller can meet that once.
+ * A proxy may open a connection at the moment when Tollgate stops listening; the kernel then resets it. Each caller can
+ * meet that once.
  */
 const BROKEN_MAX = CALLERS
 

@@ -5,14 +5,14 @@ import { makeApi, makeKey } from '../support/fixtures.ts'
 import { startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
-/** The official client of the v1 API, as it is published: a program that uses it changes its base URL and nothing else. */
+/** The published official client of the v1 API. A program that uses it changes only its base URL. */
 
 setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 let workspace: TestWorkspace
 let unkey: Unkey
-/** What the calls are about; each test makes what it changes or deletes. */
+/** Used by the calls. Each test creates what it changes or deletes. */
 let apiId: string
 let keyId: string
 let key: string
@@ -26,7 +26,7 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-/** A refusal comes as a value with these four texts, whatever the call. */
+/** A refusal is a value with these four texts, for every call. */
 async function expectError(answer: Promise<{ error?: unknown; result?: unknown }>, code: string) {
   const { error, result } = await answer
   expect(result).toBeUndefined()
@@ -44,9 +44,9 @@ const resultOf = async <T>(answer: Promise<{ result?: T; error?: unknown }>): Pr
   return result
 }
 
-/** Calls tried, as `group.method`. */
+/** Tested calls, as `group.method`. */
 const tried = new Set<string>()
-/** One success and one error of a call. */
+/** A test with one success and one error of a call. */
 const covers = (name: string, work: () => Promise<void>) => {
   tried.add(name)
   test(name, work)
@@ -359,7 +359,7 @@ describe('analytics and migrations', () => {
 
 const stranger = () => new Unkey({ rootKey: 'unknown', baseUrl: server.url })
 
-/** Should the client have a call that is not tried above, this fails. */
+/** Fails when the client has a call that is not tested above. */
 test('every call of the client is tested', () => {
   const groups = Object.entries(Object.getOwnPropertyDescriptors(Unkey.prototype)).filter(
     ([, { get }]) => get,
@@ -371,7 +371,7 @@ test('every call of the client is tested', () => {
   expect([...tried].sort()).toEqual(calls.sort())
 })
 
-/** It has no option for the base URL, so the test leads its request here. It sends `Bearer public`. */
+/** The helper has no option for the base URL, so the test redirects its request. It sends `Bearer public`. */
 test('the helper verifyKey works without a root key', async () => {
   const { fetch } = globalThis
   const redirected = spyOn(globalThis, 'fetch').mockImplementation(
@@ -396,7 +396,7 @@ test('a base URL that ends in a slash works', async () => {
   expect(await resultOf(client.keys.update({ keyId, name: 'x' }))).toEqual({})
 })
 
-/** The client parses whatever comes; a plain text would break it. */
+/** The client parses every answer as JSON; a plain text would break it. */
 test('an unknown path and a refused root key are errors like all others', async () => {
   await expectError(stranger().apis.get({ apiId }), 'UNAUTHORIZED')
   const lost = new Unkey({ rootKey: workspace.rootKey, baseUrl: `${server.url}/somewhere` })

@@ -20,14 +20,14 @@ import { callsTo } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 /**
- * `bun run build` and what it makes: run where nothing is but the file itself and the C library, without a variable.
- * The embedded suite starts it from an empty folder, the Postgres suite on an empty database.
+ * `bun run build` and its binary, run with nothing but the file itself and the C library, and without variables. The
+ * embedded suite starts it from an empty folder, the Postgres suite on an empty database.
  */
 setDefaultTimeout(2 * SLOW_MS)
 
 const root = join(import.meta.dir, '../..')
 const migrations = readdirSync(join(root, 'sql')).sort()
-/** Where the binary runs, as its own root folder. */
+/** The root folder in which the binary runs. */
 let machine: string
 let database: TestDatabase
 let env: Record<string, string> = {}
@@ -47,7 +47,7 @@ beforeAll(async () => {
   expect(built.exitCode, built.stderr.toString()).toBe(0)
   expect(readdirSync(machine)).toEqual(['tollgate'])
   prefix = waysToRun(machine).find(([command = '', ...rest]) => succeeds([command, ...rest, '--help'])) ?? []
-  // What a project's folder may hold must not reach it.
+  // Files of a project's folder must not affect it.
   writeFileSync(join(machine, '.env'), 'TOLLGATE_SHARDS=none\n')
   writeFileSync(join(machine, 'bunfig.toml'), 'preload = ["./absent.ts"]\n')
 })
@@ -57,8 +57,9 @@ afterAll(async () => {
 })
 
 /**
- * Best first: with this folder as its root, holding the C library and the kernel's own files besides; as root, or as
- * anybody where users may have namespaces. Where neither is allowed, nothing but the folder and the environment is new.
+ * Ways to isolate the binary, best first: with this folder as root, containing only the C library and the kernel's own
+ * files, as root, or as any user where user namespaces are allowed. Otherwise only the folder and the environment are
+ * empty.
  */
 function waysToRun(folder: string): string[][] {
   const binary = join(folder, 'tollgate')
@@ -78,7 +79,7 @@ function waysToRun(folder: string): string[][] {
   ]
 }
 
-/** The path leads to what sets the scene; the binary itself finds nothing there. */
+/** For the programs that isolate the binary, which itself finds nothing there. */
 const scene = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' }
 const succeeds = (words: string[]) =>
   Bun.which(words[0] ?? '', scene) !== null &&
@@ -95,7 +96,7 @@ const spawn = (words: string[], more: Record<string, string> = {}) =>
 
 const run = (words: string[], more: Record<string, string> = {}) => outcomeOf(spawn(words, more))
 
-/** Starts a server with every kind of thread more than once, and waits until it listens. */
+/** Starts a server with several threads of every kind, and waits until it listens. */
 async function serve() {
   const child = spawn(['serve'], { PORT: '0', TOLLGATE_SHARDS: '2', TOLLGATE_HTTP_THREADS: '2' })
   let output = ''
@@ -112,7 +113,7 @@ async function serve() {
     await read
     throw new Error(`ended with ${code}: ${output}${await new Response(child.stderr).text()}`)
   })
-  ended.catch(() => {}) // later, on purpose
+  ended.catch(() => {}) // it ends later on purpose
   const url = await Promise.race([listening, ended])
   const end = async (signal: NodeJS.Signals) => {
     child.kill(signal)
@@ -161,14 +162,14 @@ test('it migrates, serves, imports, and keeps everything over kill -9 and a stop
       texts.push(await answer.text())
     }
     const linked = new Set(texts.join('').match(/(?<=href=")\/[^"#]+/g))
-    expect(linked.size).toBeGreaterThan(10) // every guide, every error
+    expect(linked.size).toBeGreaterThan(10) // every guide and every error
     for (const page of linked)
       expect({ page, status: (await fetch(`${server.url}${page}`)).status }).toEqual({ page, status: 200 })
-    // Connections are spread over the HTTP threads, so some of these are answered by each.
+    // Connections are spread over the HTTP threads, so each thread answers some of these.
     const taken = Array.from({ length: 8 }, () => server.post('ratelimits.limit', window, rootKey))
     for (const { status } of await Promise.all(taken)) expect(status).toBe(200)
 
-    // As whoever was here at the first start: the root key is found in the data dir.
+    // As at the first start: the root key is read from the data directory.
     const there = { TOLLGATE_URL: server.url }
     const created = await run(['api', 'create', '--name', 'from the binary', '--json'], there)
     expect(created).toMatchObject({ code: 0, err: '' })
@@ -194,7 +195,7 @@ test('it migrates, serves, imports, and keeps everything over kill -9 and a stop
   const rootKey = readFileSync(join(machine, '.tollgate/root-key'), 'utf8').trim()
   const { body } = await server.get('apis.listKeys', { apiId, limit: 1 }, rootKey)
   expect(body.total).toBe(301)
-  // Killed, it may forget what the last second counted; never give more than the limit.
+  // After a kill it may forget the last second's counts, but never allow more than the limit.
   const { remaining } = (await server.post('ratelimits.limit', { ...window, cost: 0 }, rootKey)).body
   expect(remaining).toBeWithin(2, 11)
   expect(existsSync(join(machine, '.tollgate/postgres'))).toBe(database.databaseUrl === null)

@@ -9,7 +9,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** Between two hours, so that an hour more or less is another hour of usage, and a minute never ends while we look. */
+/** In the middle of an hour, so that a jump of an hour is another hour of usage, and no minute ends during the test. */
 const NOON = Date.UTC(2030, 5, 15, 12, 30)
 
 test('a clock that jumps an hour ahead and back, also over a restart, grants nothing extra and loses nothing', async () => {
@@ -47,7 +47,7 @@ test('a clock that jumps an hour ahead and back, also over a restart, grants not
   expect(await expiring()).toBe('EXPIRED')
   expectHealthy(await columns.askAll())
 
-  // Back: the process keeps to the later time, until that comes again.
+  // Back: the process keeps the later time until the clock reaches it.
   now = NOON
   expect(await take()).toBe(false)
   expect(await expiring()).toBe('EXPIRED')
@@ -55,7 +55,7 @@ test('a clock that jumps an hour ahead and back, also over a restart, grants not
   await columns.expectAllCounted()
   await first.stop()
 
-  // Restarted with the earlier time: a window that was open stays as full as it was.
+  // Restarted with the earlier time: an open window keeps its count.
   await using second = await start()
   calls = callsTo(second.url)
   columns.calls = calls

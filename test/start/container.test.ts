@@ -18,8 +18,8 @@ import { TEST_DATABASE_URL } from '../support/database.ts'
 import { freePort } from '../support/nginx.ts'
 
 /**
- * No engine runs where the tests do, so what the container is made of is checked, and its steps are taken outside; once,
- * with the suite on the embedded database.
+ * There is no container engine in the tests. The parts of the container are checked, and its steps are run outside of one;
+ * once, with the suite on the embedded database.
  */
 setDefaultTimeout(180_000)
 
@@ -29,14 +29,14 @@ const lastFrom = lines.findLastIndex((line) => line.startsWith('FROM '))
 const [buildStage, lastStage] = [lines.slice(0, lastFrom), lines.slice(lastFrom)]
 const argumentsOf = (name: string, from: string[]) =>
   from.filter((line) => line.startsWith(`${name} `)).map((line) => line.slice(name.length + 1))
-/** The words of a line that is a list, such as `CMD ["serve"]`. */
+/** Elements of a line with a list, such as `CMD ["serve"]`. */
 const wordsOf = (name: string): string[] =>
   JSON.parse(/\[.*\]$/.exec(argumentsOf(name, lastStage)[0] ?? '')?.[0] ?? '[]')
 const copied = argumentsOf('COPY', buildStage).flatMap((line) => line.split(' ').slice(0, -1))
 const variables = Object.fromEntries(
   argumentsOf('ENV', lastStage).flatMap((line) => line.split(' ').map((each) => each.split('='))),
 )
-/** What the image calls `nonroot`. */
+/** The user id of `nonroot` in the image. */
 const NOBODY = 65_532
 
 test('it is built by the tested Bun, runs as an unprivileged user, and has a health check', () => {
@@ -77,7 +77,9 @@ test('the compose file starts the built image, and allows a stop its time', () =
   })
 })
 
-/** A package that only tests have, or a file that is not sent, would be missed at the first build or start. */
+/**
+ * A package that only tests have, or a file that is not sent to the engine, would be missing at the first build or start.
+ */
 test.skipIf(TEST_DATABASE_URL !== null)(
   'its steps make a server that an unprivileged user can run, with a working health check',
   async () => {
@@ -93,7 +95,7 @@ test.skipIf(TEST_DATABASE_URL !== null)(
           errors: false,
         })
       }
-      // The last stage: the binary, and a data dir of its user. All else is out of reach.
+      // The last stage: the binary, and a data directory of its user. Nothing else is readable.
       const image = join(folder, 'image')
       const data = join(image, 'data')
       mkdirSync(image)

@@ -10,7 +10,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** What `serve` or `migrate` writes when it cannot: one line for people, exit status 1. */
+/** The error of a `serve` or `migrate` that cannot start: one line for people, exit status 1. */
 async function refused(command: string, url: string): Promise<string> {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-problem-'))
   const child = Bun.spawn([process.execPath, join(import.meta.dir, '../../src/main.ts'), command], {
@@ -28,7 +28,7 @@ async function refused(command: string, url: string): Promise<string> {
   const { code, err } = await outcomeOf(child)
   rmSync(dataDir, { recursive: true, force: true })
   expect(code).toBe(1)
-  // Warnings are events of their own.
+  // Warnings are separate events.
   const lines = err
     .trim()
     .split('\n')
@@ -45,7 +45,7 @@ test('a missing database ends the start with one line', async () => {
 })
 
 describe.if(POSTGRES_BIN !== null)('a database that cannot be used', () => {
-  /** It was 30 lines of stack. */
+  /** It was 30 lines of stack before. */
   test('ends the start with one line, and works after doing what the line says', async () => {
     await using cluster: Cluster = await startCluster()
     await cluster.query('create role guest login', 'postgres')
@@ -56,7 +56,7 @@ describe.if(POSTGRES_BIN !== null)('a database that cannot be used', () => {
         'the database cannot be used: role guest may not create tables in schema public',
       )
     }
-    // No rights on anything, a schema of its own, and settings that nobody would choose for us.
+    // No rights, a schema of its own, and unusual settings.
     await cluster.query('revoke all on schema public from public')
     await cluster.query('create schema "My Gate" authorization guest')
     for (const setting of [
@@ -83,7 +83,7 @@ describe.if(POSTGRES_BIN !== null)('a database that cannot be used', () => {
         return answer.body
       }
       const { apiId } = await post('apis.createApi', { name: 'odd' })
-      // Each conflicts with the others where the isolation level is another.
+      // These conflict with each other under another isolation level.
       const { key, keyId } = await post('keys.createKey', { apiId, remaining: 100 })
       const spent = await Promise.all(
         Array.from({ length: 30 }, () => post('keys.verifyKey', { key, tags: ['a'] })),

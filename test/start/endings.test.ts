@@ -52,12 +52,12 @@ const envOf = (database: { dataDir: string; databaseUrl: string | null }): Recor
   TOLLGATE_DATA_DIR: database.dataDir,
   DATABASE_URL: database.databaseUrl ?? '',
   TOLLGATE_FLUSH_MS: String(FLUSH_MS),
-  TOLLGATE_DB_TIMEOUT_MS: '10000', // each write is synced to a disk that has other things to do
+  TOLLGATE_DB_TIMEOUT_MS: '10000', // writes are synced to a disk that other tests use too
 })
 
 /**
- * A file system on a file, of which only what was written back is copied, as the machine would find it. What the disk
- * itself would lie about is not in it, nor a Postgres of its own: that is the business of whoever runs it.
+ * A file system on a file. Only what was written back is copied, which is the state that a machine would find. A disk that
+ * reports writes too early, and a Postgres of the operator's own, are not tested.
  */
 describe.if(MAY_MOUNT && TEST_DATABASE_URL === null)('when the power fails', () => {
   test('answered calls are on the disk: keys, credits, secrets, and flushed counts', async () => {
@@ -92,7 +92,7 @@ describe.if(MAY_MOUNT && TEST_DATABASE_URL === null)('when the power fails', () 
     expect(await next.end('SIGTERM')).toBe(0)
   })
 
-  /** The name of a file is in its folder: a synced file whose folder is not synced is nowhere. */
+  /** A file's name is stored in its folder: a synced file in an unsynced folder can be lost. */
   for (const way of ['write', 'writeAsync'] as const)
     test(`data that could not be sent to Postgres is on the disk once it is written (${way})`, async () => {
       await using disk = await mountReal({ mebibytes: 32 })

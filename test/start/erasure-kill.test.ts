@@ -18,7 +18,7 @@ test('an erasure whose server is killed -9 in the middle is finished by the next
       DATABASE_URL: database.databaseUrl ?? '',
       TOLLGATE_DATA_DIR: database.dataDir,
       TOLLGATE_HTTP_THREADS: '1',
-      // A crowded machine is slow, and the embedded database has one connection at heart.
+      // For slow machines, and because the embedded database has one session.
       TOLLGATE_DB_TIMEOUT_MS: '20000',
     })
   const first = await start()
@@ -32,7 +32,7 @@ test('an erasure whose server is killed -9 in the middle is finished by the next
     await post(first, 'migrations.createKeys', batch)
   }
 
-  // Ends in the middle of the sweep: the keys are revoked by then, and some are deleted.
+  // Killed in the middle of the sweep: the keys are revoked by then, and some are deleted.
   const erasing = first.post('identities.eraseIdentity', { externalId }, OPERATOR_KEY).catch(() => null)
   const known = async (server: typeof first) =>
     (await server.get('audit.listEvents', { event: 'identity.erase' }, OPERATOR_KEY)).body.events.length
@@ -44,7 +44,7 @@ test('an erasure whose server is killed -9 in the middle is finished by the next
   await using second = await start()
   for (const key of [keys[0], keys[500], keys[999]])
     expect((await second.post('keys.verifyKey', { key })).body.code).toBe('NOT_FOUND')
-  // Nobody asks for it again: the audit log tells of no identity with that external id any more.
+  // The call cannot be repeated: the audit log no longer has an identity with that external id.
   const created = async () =>
     (await second.get('audit.listEvents', { event: 'key.create', limit: 100 }, OPERATOR_KEY)).body.events
   while ((await created()).some((event: { description: string }) => !event.description.includes('erased_')))

@@ -11,7 +11,7 @@ import { openWire } from '../support/wire.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** Takes all that is left. @returns what gives it back. */
+/** Fills the disk. @returns a function that frees it again. */
 function fill({ path }: Disk): () => void {
   const filler = join(path, 'filler')
   for (const size of [2 ** 20, 4096])

@@ -10,7 +10,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** The kernel gives each new connection to one of the threads, so closing each makes calls reach them all. */
+/** Closes each connection: the kernel distributes new ones over the threads, so calls reach all of them. */
 const closing = { connection: 'close' }
 
 test('a limit is exact over all HTTP threads', async () => {
@@ -22,7 +22,7 @@ test('a limit is exact over all HTTP threads', async () => {
   expect(answers.filter(({ body: { success } }) => success)).toHaveLength(100)
 })
 
-/** Each thread has a cache of its own; the write is answered once all have dropped the key. */
+/** Each thread has a cache of its own. The write is answered once all have dropped the key. */
 test('a root key revoked through one thread is refused by all on their next request', async () => {
   const workspace = await server.workspace()
   for (let round = 0; round < 5; round++) {

@@ -21,7 +21,7 @@ afterAll(async () => {
   await database[Symbol.asyncDispose]()
 })
 
-/** A server that answers calls of an import only after they are written is what this rests on; see createKeys. */
+/** Works because a server answers calls of an import only after the keys are written; see createKeys. */
 test('an import whose server and own process are killed -9 in the middle neither loses nor doubles a key', async () => {
   const count = 8000
   const path = join(folder, 'keys.ndjson')
@@ -57,7 +57,7 @@ test('an import whose server and own process are killed -9 in the middle neither
       },
     )
 
-  // The server goes first, under an import that waits for the next one on the same port and goes on by itself.
+  // First the server is killed. The import waits for the next one on the same port and continues.
   const patient = importing()
   while ((await totalAt(first)) < 500) await Bun.sleep(10)
   await first.end('SIGKILL')
@@ -66,9 +66,9 @@ test('an import whose server and own process are killed -9 in the middle neither
   const written = await totalAt(second)
   expect(written).toBeWithin(500, count)
 
-  // Then the import itself, when it has gone on; whoever starts it again finishes it.
+  // Then the import itself is killed after it has continued. Starting it again finishes it.
   const lineOf = () => JSON.parse(readFileSync(`${path}.progress`, 'utf8')).line
-  // What is written later may be answered before what was under way when the server went.
+  // Keys written later may be answered before calls that were in flight when the server died.
   while (patient.exitCode === null && ((await totalAt(second)) <= written || lineOf() === 0))
     await Bun.sleep(10)
   patient.kill('SIGKILL')
@@ -81,7 +81,7 @@ test('an import whose server and own process are killed -9 in the middle neither
   const { imported, existing, refused } = JSON.parse(out)
   expect([imported + existing, refused]).toEqual([count, 0])
   expect(await totalAt(second)).toBe(count)
-  // Each is there once, as itself.
+  // Each key exists once, with its own id.
   const seen = new Set<string>()
   for (let index = 0; index < count; index += 97) {
     const { body } = await second.post('keys.verifyKey', { key: keys[index] })

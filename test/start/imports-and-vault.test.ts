@@ -46,7 +46,7 @@ test('keys accepted for import are created once each, even when the server is ki
   expect(new Set(verified).size).toBe(texts.length)
 })
 
-/** The vault key is not in the database, so only these steps lead from one to the next. */
+/** The vault key is not in the database, so these steps are the only way to change it. */
 test('the vault key is changed by setting both, resealing, and removing the old one', async () => {
   const [oldKey, newKey] = [newVaultKey(), newVaultKey()]
   const withKeys = (...keys: string[]) => spawnServer({ ...env, TOLLGATE_VAULT_KEY: keys.join(',') })
@@ -91,7 +91,7 @@ test('the vault key is changed by setting both, resealing, and removing the old 
   expect((await read(last)).body.plaintext).toBe(key)
 })
 
-/** `tollgate vault reseal` as an operator runs it. */
+/** Runs `tollgate vault reseal` as an operator does. */
 async function reseal(
   { url }: ServerProcess,
   ...words: string[]

@@ -7,7 +7,7 @@ import { startTestServer, type TestServer, type TestWorkspace } from '../support
 import { spawnOnTerminal } from '../support/terminal.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
-/** Commands on a terminal, under `bun run`: Ctrl-C reaches them twice. */
+/** Commands on a terminal under `bun run`: Ctrl-C reaches them twice. */
 setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
@@ -70,7 +70,7 @@ test('`tollgate bench` does the same', async () => {
     env,
   )
   await Bun.sleep(50)
-  // It is heard once it runs; before that it ends like any program.
+  // The signal has an effect once the program runs; before that it ends like any other.
   for (let asked = 0; asked < 400; asked++) {
     const { body } = await server.get('ratelimits.listNamespaces', {}, workspace.rootKey)
     if (body.namespaces.some(({ name }: { name: string }) => name === 'tollgate.bench')) break

@@ -6,7 +6,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** Bug: each of ten callers that reused its connection had it reset by a SIGTERM. */
+/** Bug: a SIGTERM reset the connections of ten callers that reused them. */
 test.each(['1', '3'])(
   'callers that reuse connections see no reset at a stop of %s HTTP threads',
   async (threads) => {
@@ -18,7 +18,7 @@ test.each(['1', '3'])(
     if (database.databaseUrl !== null) env.DATABASE_URL = database.databaseUrl
     await using server = await spawnServer(env)
     const agent = new Agent({ keepAlive: true, maxSockets: 10 })
-    /** @returns the status, or the code of what went wrong. */
+    /** @returns the status, or the code of the error. */
     const verify = () =>
       new Promise<string>((resolve) => {
         const headers = { 'content-type': 'application/json' }
@@ -44,7 +44,7 @@ test.each(['1', '3'])(
     })
     while (answered < 100) await Bun.sleep(10)
     expect(await server.end('SIGTERM')).toBe(0)
-    // Told that their connection ends, they open another, and nobody listens any more.
+    // Told that their connections end, they open new ones, but the server no longer listens.
     expect(await Promise.all(callers)).toEqual(Array(10).fill('ECONNREFUSED'))
   },
 )

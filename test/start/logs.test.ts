@@ -19,7 +19,7 @@ async function outputOf(env: Record<string, string>): Promise<string> {
   return server.output()
 }
 
-/** Shards are threads of their own: the level must reach them too. */
+/** Shards are threads of their own, which the level must reach too. */
 test('requests are logged only when configured, and the log level applies in every thread', async () => {
   const usual = await outputOf({})
   expect(usual).toContain('"event":"shard_started"')
@@ -43,7 +43,7 @@ test('the access log has a line for each request, as JSON when there is no termi
   })
 })
 
-/** It was kept alive by the log of unhandled rejections alone, and called the lost reader a fault of its own. */
+/** Bug: only the handler of unhandled rejections kept it alive, and it logged the lost reader as an error of its own. */
 test('a server whose log has no reader any more continues in every thread, without a message, and stops cleanly', async () => {
   await using database = await openTestDatabase()
   await using server = await spawnServer({
@@ -51,7 +51,7 @@ test('a server whose log has no reader any more continues in every thread, witho
     TOLLGATE_DATA_DIR: database.dataDir,
     TOLLGATE_HTTP_THREADS: '3',
     TOLLGATE_ACCESS_LOG: '1',
-    TOLLGATE_SLOW_MS: '1', // warnings too
+    TOLLGATE_SLOW_MS: '1', // for warnings too
   })
   const verify = () => server.post('keys.verifyKey', { key: 'unknown' }, null, { connection: 'close' })
   for (const stream of ['stdout', 'stderr'] as const) {

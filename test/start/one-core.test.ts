@@ -15,10 +15,10 @@ beforeAll(async () => {
 })
 afterAll(() => database[Symbol.asyncDispose]())
 
-/** Linux has it. */
+/** Linux has `taskset`. */
 const pinned = test.if(Bun.which('taskset') !== null)
 
-/** Without the one of the embedded database. */
+/** Number of workers without the embedded database's. */
 const workersOf = ({ process }: ServerProcess) =>
   readdirSync(`/proc/${process.pid}/task`).filter(
     (id) => readFileSync(`/proc/${process.pid}/task/${id}/comm`, 'utf8').trim() === 'Worker',
@@ -34,7 +34,7 @@ pinned(
       await using server = await spawnServer({ ...env, ...settings }, { core: 0 })
       expect(workersOf(server)).toBe(workers)
       const body = { namespace: 'core', identifier: `with ${workers}`, limit: 25, duration: 86_400_000 * 365 }
-      await server.post('ratelimits.limit', { ...body, cost: 0 }, OPERATOR_KEY) // makes the namespace
+      await server.post('ratelimits.limit', { ...body, cost: 0 }, OPERATOR_KEY) // creates the namespace
       const answers = await Promise.all(
         Array.from({ length: 60 }, () => server.post('ratelimits.limit', body, OPERATOR_KEY)),
       )

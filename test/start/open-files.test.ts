@@ -18,7 +18,7 @@ beforeAll(async () => {
 })
 afterAll(() => database[Symbol.asyncDispose]())
 
-/** Bug: the connections had every file, so that the thread spun, and the database counted as away. */
+/** Bug: connections used up all files, so that the thread spun and the database seemed to be away. */
 test.skipIf(process.platform !== 'linux')(
   'idle connections beyond the limit of open files are refused in time and logged, and the database still answers',
   async () => {
@@ -38,7 +38,7 @@ test.skipIf(process.platform !== 'linux')(
     const first = clients[0]
     await first?.send('GET /v1/liveness HTTP/1.1\r\nHost: a\r\n\r\n')
     expect((await first?.answer())?.body).toContain('"database":"ok"')
-    // Refused are as many as are too many.
+    // Exactly the surplus connections are refused.
     await Promise.all(clients.slice(connectionsMax).map((client) => client.closed()))
     const body = JSON.stringify({ name: 'needs a connection to the database' })
     await first?.send(

@@ -15,7 +15,7 @@ const linesOf = (server: ServerProcess): Json[] =>
     .map((line) => JSON.parse(line))
 const countOf = (lines: Json[], event: string) => lines.filter((line) => line.event === event).length
 
-/** Each line that says a trouble begins has one that says it is over. */
+/** Each line for the beginning of a problem has one for its end. */
 const PAIRS = [
   ['database_unavailable', 'database_available'],
   ['window_flush_failing', 'window_flush_recovered'],
@@ -24,7 +24,7 @@ const PAIRS = [
   ['changes_unheard', 'changes_heard'],
 ] as const
 
-/** Only a Postgres of its own can go away alone. */
+/** Only a Postgres of the test's own can be stopped alone. */
 describe.if(TEST_DATABASE_URL !== null)('an outage of Postgres', () => {
   let database: TestDatabase
   beforeAll(async () => {
@@ -52,7 +52,7 @@ describe.if(TEST_DATABASE_URL !== null)('an outage of Postgres', () => {
     await Promise.all(Array.from({ length: 20 }, (_, i) => limit(`before ${i}`)))
     let refused = 0
     const refuse = async (i: number) => {
-      // Each on a connection of its own, so that all threads get some.
+      // Each on its own connection, so that all threads get some.
       const { status } = await server.post('keys.verifyKey', { key: `unknown ${i}` }, null, {
         connection: 'close',
       })
@@ -67,7 +67,7 @@ describe.if(TEST_DATABASE_URL !== null)('an outage of Postgres', () => {
       await Promise.all(Array.from({ length: 20 }, (_, i) => refuse(100 * round + i)))
       await limit(`during ${round}`)
     }
-    await Bun.sleep(1500) // what is looked for every second or quarter of it has been looked for
+    await Bun.sleep(1500) // longer than the period of every check
 
     const during = linesOf(server)
     expect(during.filter(({ level }) => level === 'error' || level === 'warn').length).toBeLessThanOrEqual(

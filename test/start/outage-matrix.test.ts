@@ -12,19 +12,19 @@ import { type ServerProcess, spawnServer } from '../support/process.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { openWire, type Wire } from '../support/wire.ts'
 
-/** How long each outage lasts. The failure table of the docs was measured with 60. */
+/** Duration of each outage. The failure table in the docs was measured with 60 s. */
 const OUTAGE_MS = 1000 * Number(process.env.TEST_OUTAGE_SECONDS || 1)
 
 setDefaultTimeout(SLOW_MS + 2 * OUTAGE_MS)
 
 const TIMEOUT_MS = 2000
-/** Far below the timeout, and far above what a crowded machine adds to a failure that waits for nothing. */
+/** Far below the timeout, and far above the delay of an immediate failure on a slow machine. */
 const AT_ONCE_MS = 500
 const RECOVERED_MS = 5000
 
 /**
- * One server, and a Postgres of its own that everything happens to, one thing after the other; so each row also shows that
- * the one before left nothing behind. Once: with the suite for a real Postgres, where one is installed to be started here.
+ * One server with a Postgres of its own, and one outage after another, so each row also shows that the one before left
+ * nothing behind. Runs once, with the suite for a real Postgres, when one is installed that can be started here.
  */
 const isRun = TEST_DATABASE_URL !== null && POSTGRES_BIN !== null
 describe.if(isRun)('while Postgres is', () => {
@@ -58,8 +58,8 @@ describe.if(isRun)('while Postgres is', () => {
   const databaseService = async () => (await server.get('liveness')).body.services.database
 
   /**
-   * Limits and warm keys go on all the time; the rest is checked by `during` from the first moment of the outage to its
-   * end. Afterwards all is well within five seconds, and everything is counted.
+   * Calls limits and cached keys all the time. `during` checks the other calls from the beginning of the outage to its end.
+   * Afterwards everything must work within five seconds, and all calls must be counted.
    */
   async function outage(row: {
     begin: () => unknown
@@ -90,8 +90,8 @@ describe.if(isRun)('while Postgres is', () => {
     }
     if (process.env.TEST_OUTAGE_SECONDS) console.log({ usual, under, recoveredMs })
     expect(recoveredMs).toBeLessThan(RECOVERED_MS)
-    // A second has few hundred of them, on a machine that does other things as well. Who waited for Postgres would have
-    // waited for its timeout.
+    // On a busy machine one second has only a few hundred calls. A call that waited for Postgres would take its whole
+    // timeout.
     const isLong = OUTAGE_MS >= 30_000
     expect(under.p99Ms).toBeLessThan(2 * Math.max(usual.p99Ms, isLong ? 20 : TIMEOUT_MS / 4))
     expect(await databaseService()).toBe('ok')
@@ -103,7 +103,7 @@ describe.if(isRun)('while Postgres is', () => {
     return [cold, unknown, credits, writes].every(({ status }) => status === 200)
   }
 
-  /** The first to ask wait until it is known that nobody answers; after that, nobody waits. */
+  /** The first calls wait until the outage is known; after that no call waits. */
   const away = (firstWithinMs: number) => {
     let isKnown = false
     return async () => {
@@ -177,13 +177,13 @@ describe.if(isRun)('while Postgres is', () => {
         expect(['500 INTERNAL_SERVER_ERROR', '200 NOT_FOUND']).toContain(seen.unknown ?? '')
         expect(['500 INTERNAL_SERVER_ERROR', '200 VALID']).toContain(seen.credits ?? '')
         expect(['500 INTERNAL_SERVER_ERROR', '200']).toContain(seen.writes ?? '')
-        await Bun.sleep(Math.max(20, OUTAGE_MS / 200)) // each time a cold key is used up once it is back
+        await Bun.sleep(Math.max(20, OUTAGE_MS / 200)) // each round uses up a cold key once Postgres is back
       },
       end: () => restarted,
     })
   })
 
-  /** It knows no key, so its word is not taken: to call the keys of a whole company unknown is worse than to fail. */
+  /** An empty standby has no keys. Answering every key of a company with NOT_FOUND is worse than failing. */
   test('failed over to an empty standby: it counts as away until the right database is back', async () => {
     await using standby = await startCluster()
     await outage({
@@ -208,7 +208,7 @@ describe.if(isRun)('while Postgres is', () => {
       },
     }))
 
-  /** What is there can be read, and changed where there is room; a disk is as real as it can be: small, and full. */
+  /** Existing data can be read, and changed where there is room. The disk is real: small, and full. */
   test('out of disk', async () => {
     if (disk === null) return console.warn('skipped: a disk to fill can only be mounted as root')
     const { path } = disk
@@ -216,7 +216,7 @@ describe.if(isRun)('while Postgres is', () => {
     let failed = 0
     await outage({
       begin: async () => {
-        // Not at a stretch: this process measures how long calls take meanwhile.
+        // In pieces, because this process also measures the latency of calls.
         for (const size of [2 ** 20, 4096])
           try {
             for (;;) await appendFile(filler, Buffer.alloc(size))
@@ -225,7 +225,7 @@ describe.if(isRun)('while Postgres is', () => {
           }
       },
       during: async () => {
-        // Writes go on as long as the pages that are there have room; the line comes a second after the first that fails.
+        // Writes succeed while existing pages have room. The log line comes a second after the first failure.
         do
           for (const cell of await Promise.all(Array.from({ length: 20 }, () => columns.ask('writes')))) {
             if (cell.status !== 200) failed++

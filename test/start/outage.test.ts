@@ -8,7 +8,7 @@ import { openWire } from '../support/wire.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** Only a Postgres of its own can go away alone: the embedded one lives and dies with its server. */
+/** Only a Postgres of the test's own can be stopped alone: the embedded one lives and dies with its server. */
 describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
   let database: TestDatabase
   beforeAll(async () => {
@@ -40,11 +40,11 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
       expect(await post('ratelimits.limit', day)).toMatchObject({ success: true, remaining: 998 - i })
       expect(await post('keys.verifyKey', { key })).toMatchObject({ valid: true })
     }
-    // What cannot be known is said to be unknown: never NOT_FOUND, never a use given away.
+    // Unknown results are errors: never NOT_FOUND, and never a credit given away.
     const failure = { status: 500, body: { error: { code: 'INTERNAL_SERVER_ERROR' } } }
     expect(await first.post('keys.verifyKey', { key: 'never seen before' })).toMatchObject(failure)
     expect(await first.post('keys.verifyKey', { key: counted.key })).toMatchObject(failure)
-    // To a proxy as well, which then decides for itself.
+    // A proxy gets this error too, and then decides by its own configuration.
     expect((await first.get('auth.forward', { apiId }, key)).status).toBe(200)
     expect(await first.get('auth.forward', { apiId }, 'never seen before')).toMatchObject(failure)
     expect(await first.post('apis.createApi', { name: 'name' }, OPERATOR_KEY)).toMatchObject(failure)
@@ -77,7 +77,7 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
         { permissions: ['api.*.read_api'] },
         OPERATOR_KEY,
       )
-      // The first flush sends them.
+      // The first flush sends the spill files.
       while (readdirSync(`${database.dataDir}/spill`).length > 0) await Bun.sleep(20)
       const usage = await next.get('analytics.getVerifications', { apiId }, body.rootKey)
       expect(usage.body).toMatchObject([{ total: 8, valid: 8 }])
@@ -129,12 +129,12 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
     const backAt = performance.now()
     while ((await timed('keys.createKey', { apiId })).status !== 200) await Bun.sleep(50)
     expect(performance.now() - backAt).toBeLessThan(5000)
-    // What was refused took nothing.
+    // Refused calls took nothing.
     expect(await post('keys.verifyKey', { key: counted.key })).toMatchObject({ valid: true, remaining: 8 })
     await server.end('SIGTERM')
   })
 
-  /** Frozen is worse than gone: nothing says no, so only time can. */
+  /** A frozen database is worse than a stopped one: only a time limit can detect it. */
   test('a stop while the database does not answer takes less than ten seconds and loses no count', async () => {
     await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
     if (wire.address.kind !== 'url') throw new Error('this test needs a real Postgres')
@@ -170,7 +170,7 @@ test('a start without its database ends with one line, which never contains the 
   expect(message).toContain('ended with 1')
   expect(message).toContain('DATABASE_URL')
   expect(message).not.toContain('secret_word')
-  // Beside the event that every start begins with.
+  // Besides the event that every start begins with.
   const lines = String(message).trim().split('\n')
   expect(lines.filter((line) => !line.includes('"event":"starting"'))).toHaveLength(1)
 })
@@ -191,7 +191,7 @@ describe('a stop', () => {
           expect(status).toBe(200)
           answered++
         } catch {
-          refused++ // the connection, not an answer: nobody is told something that did not happen
+          refused++ // refused the connection, not the call: no client gets a wrong answer
         }
       }
     }
@@ -202,7 +202,7 @@ describe('a stop', () => {
     expect(answered).toBeGreaterThan(0)
     await using next = await spawnServer(env)
     const { body: looked } = await next.post('ratelimits.limit', { ...body, cost: 0 }, OPERATOR_KEY)
-    // Each answer is counted. A call cut off on the wire may be counted without its answer, one for each connection.
+    // Each answer is counted. A call cut off on the wire may be counted without an answer, one for each connection.
     expect(10_000 - looked.remaining).toBeGreaterThanOrEqual(answered)
     expect(10_000 - looked.remaining).toBeLessThanOrEqual(answered + 8)
   })
@@ -214,7 +214,7 @@ describe('a stop', () => {
     await using server = await spawnServer(env)
     server.process.kill('SIGTERM')
     const stoppingAt = performance.now()
-    // 0 when the first stop was done before the second signal came.
+    // 0 when the first stop ended before the second signal.
     expect(await server.end('SIGTERM')).toBeOneOf([0, 1])
     expect(performance.now() - stoppingAt).toBeLessThan(5000)
   })

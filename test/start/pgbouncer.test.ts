@@ -11,7 +11,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** They bring a Postgres of their own, so one suite is enough. */
+/** They start their own Postgres, so one suite is enough. */
 const isHere = POSTGRES_BIN !== null && PGBOUNCER !== null && TEST_DATABASE_URL !== null
 
 describe.if(isHere)('servers behind PgBouncer', () => {
@@ -47,7 +47,7 @@ describe.if(isHere)('servers behind PgBouncer', () => {
         return answer.body
       }
       const { apiId } = await post('apis.createApi', { name: 'behind' })
-      // 28 of 40 were a 500: one connection's statements had the names of another's.
+      // Bug: 28 of 40 were a 500, because statements of two connections had the same names.
       const keys: { key: string; keyId: string }[] = await Promise.all(
         Array.from({ length: 40 }, (_, i) =>
           post('keys.createKey', { apiId, remaining: 100, meta: { i } }, [first, second, direct][i % 3]),

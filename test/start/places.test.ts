@@ -9,12 +9,12 @@ import { spawnServer } from '../support/process.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
-/** Where a server listens is tried before anything else, and what is in the way is said in one line that helps. */
+/** Places to listen are tried before anything else, and a problem is reported in one line. */
 setDefaultTimeout(SLOW_MS)
 
 const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-places-'))
 const other = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data() {} } })
-/** As another Tollgate with several threads holds its port. */
+/** Holds its port like another Tollgate with several threads. */
 const shared = Bun.serve({ hostname: '127.0.0.1', port: 0, reusePort: true, fetch: () => new Response() })
 const sharedPort = shared.port ?? 0
 let database: TestDatabase
@@ -28,7 +28,7 @@ afterAll(async () => {
   await database[Symbol.asyncDispose]()
 })
 
-/** Of a start that must fail, on the embedded database in a folder that does not exist yet. */
+/** The error of a start that must fail, on the embedded database in a folder that does not exist yet. */
 async function refusal(env: Record<string, string>) {
   const dataDir = join(folder, crypto.randomUUID())
   const main = join(import.meta.dir, '../../src/main.ts')
@@ -60,7 +60,7 @@ test('a port in use is reported before a database is created', async () => {
   })
 })
 
-/** The kernel would give each of the two servers some of the connections. */
+/** The kernel would distribute connections over the two servers. */
 test('a port that another server shares between its threads is in use, also for a server that would share it', async () => {
   for (const threads of ['1', '2'])
     expect(await refusal({ PORT: String(sharedPort), TOLLGATE_HTTP_THREADS: threads })).toMatchObject({
@@ -124,7 +124,7 @@ test('the first lines have version, data directory, database, threads, documenta
   const keyLine = `The operator root key is in ${dataDir}/root-key\n`
   expect(first.output).toContain(keyLine)
   if (url === null) expect(first.output).toMatch(/"event":"database_creating".*\n(.*\n)*.*"database_created"/)
-  // The second one too: whoever starts it there again has not kept the first one's lines.
+  // The second start prints them too, as the first one's output may be gone.
   const second = await firstLines()
   expect(second).toMatchObject({ dataDirState: 'found' })
   expect(second.output).toContain(`The root key that an earlier start generated is in ${dataDir}/root-key\n`)

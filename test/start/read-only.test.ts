@@ -17,12 +17,12 @@ describe.if(POSTGRES_BIN !== null)('a read-only database', () => {
     server: ServerProcess
     post: Post
     apiId: string
-    /** Verified before. */
+    /** A cached key. */
     warm: string
     cold: string
     condition: () => Promise<unknown>
   }
-  /** A server on a cluster of its own, two threads for HTTP, with a warm and a cold key. */
+  /** A server on a cluster of its own, with two HTTP threads, a cached and a cold key. */
   async function openWorld(urlOf: (cluster: Cluster) => string | Promise<string>): Promise<World> {
     await using opening = new AsyncDisposableStack()
     const cluster = opening.use(await startCluster())
@@ -51,7 +51,7 @@ describe.if(POSTGRES_BIN !== null)('a read-only database', () => {
     }
   }
 
-  /** Writes all the while, as callers do, until `isOver`. @returns the statuses. */
+  /** Writes without pause until `isOver`. @returns the statuses. */
   async function writing({ post, apiId }: World, isOver: () => Promise<boolean>): Promise<number[]> {
     const statuses: number[] = []
     while (!(await isOver())) {
@@ -70,14 +70,14 @@ describe.if(POSTGRES_BIN !== null)('a read-only database', () => {
       expect(await post('keys.verifyKey', { key })).toMatchObject({ status: 200, body: { valid: true } })
     const limit = { namespace: 'a', identifier: 'b', limit: 5, duration: 60_000 }
     expect((await server.get('apis.getApi', { apiId }, OPERATOR_KEY)).status).toBe(200)
-    // Its namespace would have to be made.
+    // Its namespace would have to be created.
     expect((await post('ratelimits.limit', limit)).status).toBe(500)
     const metrics = await (await fetch(`${server.url}/metrics`)).text()
     expect(metrics).toContain('tollgate_database_up 1')
     expect(metrics).toContain('tollgate_database_writable 0')
   }
 
-  /** Eight at a time, so that every connection there is gets its turn. */
+  /** Eight at a time, so that every connection is used. */
   async function takesWritesAgain(world: World, since: number): Promise<void> {
     const { post, apiId, condition } = world
     let refusedAt = since
@@ -97,7 +97,7 @@ describe.if(POSTGRES_BIN !== null)('a read-only database', () => {
     const { cluster, server, post, warm } = world
     await post('keys.verifyKey', { key: warm })
     await cluster.query('alter database tollgate set default_transaction_read_only = on', 'postgres')
-    // What was connected before may write on; a failover ends that.
+    // Existing connections may still write; a failover ends them.
     await cluster.query(
       `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'tollgate'`,
       'postgres',

@@ -21,7 +21,7 @@ const post = async (server: ServerProcess, method: string, body: unknown) => {
   return answer.body
 }
 
-/** A window so long that no restart outlasts it. */
+/** A window longer than any restart. */
 const day = { namespace: 'restarts', duration: 86_400_000 * 365, limit: 1000 }
 
 test('a clean stop loses nothing: keys, credits, windows and usage are there after the next start', async () => {
@@ -51,12 +51,12 @@ test('a clean stop loses nothing: keys, credits, windows and usage are there aft
   expect((await post(fourth, 'ratelimits.limit', { ...day, identifier: 'clean' })).remaining).toBe(988)
 })
 
-/** The operator root key holds `*`, which analytics alone does not take. */
+/** The operator root key holds `*`, which is not enough for analytics. */
 const analyst = async (server: ServerProcess) =>
   (await post(server, 'rootKeys.createRootKey', { permissions: ['api.*.read_api'] })).rootKey
 
 describe('kill -9 at any moment', () => {
-  /** What was answered is kept: keys and uses are written before the answer, counts at most one flush later. */
+  /** Keys and credits are written before the answer, counts at most one flush later. */
   test('loses no acknowledged key and no acknowledged credit, and at most one flush interval of counts', async () => {
     const acknowledged: { key: string; remaining: number }[] = []
     const flushMs = 200
@@ -87,7 +87,7 @@ describe('kill -9 at any moment', () => {
       await using next = await spawnServer(env)
       for (const { key, remaining } of acknowledged) {
         const { body } = await next.post('keys.verifyKey', { key, remaining: { cost: 0 } })
-        // A use whose answer the kill cut off may have been taken: never more than one, never one given back.
+        // A credit whose answer the kill cut off may have been taken: never more than one, and none is given back.
         expect(body).toMatchObject({ valid: true })
         expect(body.remaining).toBeGreaterThanOrEqual(remaining - 1)
         expect(body.remaining).toBeLessThanOrEqual(remaining)
@@ -95,7 +95,7 @@ describe('kill -9 at any moment', () => {
       const look = { ...day, limit: 1_000_000, identifier, cost: 0 }
       const { body } = await next.post('ratelimits.limit', look, OPERATOR_KEY)
       const counted = 1_000_000 - body.remaining
-      // Two intervals: a flush may have been under way, and its statement takes its own time.
+      // Two intervals: a flush may have been running, and its statement takes time.
       const safe = takenAt.filter((at) => at < killedAt - 2 * flushMs).length
       expect(counted).toBeGreaterThanOrEqual(safe)
       expect(counted).toBeLessThanOrEqual(takenAt.length + workers.length)

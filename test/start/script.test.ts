@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { ROOT } from '../docs/blocks.ts'
 
-/** Else Bun collects everything ten seconds into a load: see `src/doors/http/young-garbage.ts`. */
+/** Otherwise Bun collects everything ten seconds into a load: see `src/doors/http/young-garbage.ts`. */
 test('`bun run start`, the image and the unit set the same idle time for Bun’s collector, unless it is set already', () => {
   const [, ofImage] = /^ENV .*\bBUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('Dockerfile')) ?? []
   const [, ofUnit] =
@@ -19,7 +19,7 @@ test('`bun run start`, the image and the unit set the same idle time for Bun’s
 
 const textOf = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 
-/** What the script gives Bun, told by a program that stands in for it. */
+/** The environment that the script gives to Bun, printed by a program in Bun's place. */
 function startedWith(env: Record<string, string>): string {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-script-'))
   try {

@@ -10,9 +10,9 @@ import { spawnOnTerminal } from '../support/terminal.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 /**
- * Ctrl-C, a closed window, a group signal, `docker stop`: one or several signals, one clean stop. What was counted is
- * never flushed before, so whatever is there at a later start was written by the stop. The servers run one after the other
- * on one database, and the last test looks for what each of them counted.
+ * Ctrl-C, a closed window, a signal to the group, `docker stop`: one or several signals, one clean stop. No flush is due
+ * before the stop, so counts that a later start finds were written by the stop. The servers run one after the other on one
+ * database, and the last test checks the counts of each.
  */
 setDefaultTimeout(2 * SLOW_MS)
 
@@ -33,7 +33,7 @@ const env = (): Record<string, string> => ({
   TOLLGATE_DB_TIMEOUT_MS: '20000',
 })
 
-/** What each server counted: how it is stopped, and where its counts are. */
+/** Each server's counts: how it is stopped, and where its counts are. */
 const counted: { name: string; identifier: string; apiId: string }[] = []
 
 /** Takes half of a limit and verifies a key as often. */
@@ -53,7 +53,7 @@ async function count(url: string, name: string): Promise<void> {
 
 const LISTENS = /^Tollgate listens on (\S+)/m
 
-/** What passes a signal on does not know which database it is, so one suite is enough. */
+/** Signals do not depend on the kind of database, so one suite is enough. */
 const onEmbedded = TEST_DATABASE_URL === null
 
 describe.if(onEmbedded)('Ctrl-C on a terminal', () => {
@@ -80,7 +80,7 @@ describe.if(onEmbedded)('Ctrl-C on a terminal', () => {
         const pid = Number(readFileSync(join(database.dataDir, 'node-0.pid'), 'utf8'))
         started.interrupt()
         expect(await started.ended(), started.output()).toBe(0)
-        // Else the prompt would be back while the server still writes.
+        // Otherwise the prompt would return while the server still writes.
         expect(() => process.kill(pid, 0)).toThrow('ESRCH')
         expect(started.output()).toMatch(/info\s+stopped /)
         expect(started.output()).not.toContain('exited with code')
@@ -137,7 +137,7 @@ describe('any of the signals', () => {
       const pid = Number(readFileSync(join(database.dataDir, 'node-0.pid'), 'utf8'))
       process.kill(-child.pid, signal)
       await child.exited
-      // What a shell's or npm's own wrapper makes of a signal is theirs; the server must have stopped by itself.
+      // A shell's or npm's wrapper may treat a signal in its own way; the server must have stopped by itself.
       await ended(pid)
       expect(readFileSync(log, 'utf8')).toContain('"event":"stopped"')
     },

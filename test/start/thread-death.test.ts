@@ -15,10 +15,10 @@ afterAll(() => database[Symbol.asyncDispose]())
 
 const FLUSH_MS = 200
 
-/** Threads do not know which database it is, so one suite is enough. */
+/** Threads do not depend on the kind of database, so one suite is enough. */
 const once = test.if(TEST_DATABASE_URL === null)
 
-/** A server of which SIGUSR2 kills one thread of that module. */
+/** A server in which SIGUSR2 kills one thread of that module. */
 const spawnMortal = (thread: 'http.worker' | 'shard.worker', way: 'throw' | 'terminate') =>
   spawnServer(
     {
@@ -33,7 +33,7 @@ const spawnMortal = (thread: 'http.worker' | 'shard.worker', way: 'throw' | 'ter
     { preload: `${import.meta.dir}/../support/mortal.child.ts` },
   )
 
-/** Every call on a connection of its own: the kernel spreads those over the threads that live. */
+/** Makes each call on a new connection: the kernel distributes these over the living threads. */
 const onFreshConnections = (server: ServerProcess): Pick<ServerProcess, 'get' | 'post'> => ({
   get: (method, query, rootKey) => server.get(method, query, rootKey, { connection: 'close' }),
   post: (method, body, rootKey) => server.post(method, body, rootKey, { connection: 'close' }),
@@ -44,7 +44,7 @@ const threadsUp = async ({ url }: ServerProcess) => {
   return lines.filter((line) => line.startsWith('tollgate_thread_up')).map((line) => line.endsWith(' 1'))
 }
 
-/** How many requests the log says to have failed for that reason. */
+/** Number of requests that failed for that reason, according to the log. */
 const failedFor = (server: ServerProcess, reason: string) =>
   server
     .output()
@@ -76,8 +76,8 @@ once('an HTTP thread that dies costs what it was answering, and another takes it
   expect(await threadsUp(server)).toEqual(ALL_UP)
   isOver = true
   await Promise.all(working)
-  // Each client had one call under way at most, on a connection that broke: no answer, rather than a wrong one. Where the
-  // death is noticed late, a write that waited for that thread says so: it may still have held what was dropped.
+  // Each client had at most one call in flight, on a connection that broke: no answer rather than a wrong one. Where the
+  // death is noticed late, a write that waited for that thread is a 500: the thread may still have had the old record.
   expect(broken.length).toBeLessThanOrEqual(working.length)
   const isLate = (each: string) => each === 'writes 500 INTERNAL_SERVER_ERROR'
   for (const each of broken) if (!isLate(each)) expect(each).toEndWith(' 0 ')
@@ -86,7 +86,7 @@ once('an HTTP thread that dies costs what it was answering, and another takes it
   )
   for (let i = 0; i < 10; i++) expectHealthy(await columns.askAll())
 
-  // Windows and credits are not the thread's own: nothing of them is lost. Of usage, what it had not flushed.
+  // Windows and credits are not in the thread's memory, so none are lost. Unflushed usage is.
   const { limits, credits } = await columns.counted()
   expect(limits).toBeGreaterThanOrEqual(columns.answered.limits)
   expect(limits).toBeLessThanOrEqual(columns.answered.limits + columns.unclear.limits)
@@ -98,7 +98,7 @@ once('an HTTP thread that dies costs what it was answering, and another takes it
   expect(usage).toBeGreaterThanOrEqual(columns.verified - atRisk)
   expect(usage).toBeLessThanOrEqual(columns.verified + columns.unclear.warm + columns.unclear.credits)
 
-  // The newcomer hears of changes like the others.
+  // The new thread hears of changes like the others.
   for (let round = 0; round < 3; round++) {
     const { body } = await calls.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
     const use = () => calls.get('rootKeys.listRootKeys', {}, body.rootKey)
@@ -111,7 +111,7 @@ once('an HTTP thread that dies costs what it was answering, and another takes it
   expect(await server.end('SIGTERM')).toBe(0)
 })
 
-/** A counter that runs backwards is taken for one that began anew: a rate over it jumps by all that was ever counted. */
+/** A decreasing counter is taken for one that restarted at 0: a rate over it jumps by everything counted before. */
 once('counters go on from where they were when an HTTP thread dies, and while it is away', async () => {
   await using server = await spawnMortal('http.worker', 'throw')
   const verify = async (times: number) => {
@@ -138,7 +138,7 @@ once('counters go on from where they were when an HTTP thread dies, and while it
   server.process.kill('SIGUSR2')
   while (!server.output().includes('"event":"http_thread_died"')) await Bun.sleep(5)
   while (!server.output().includes('"event":"http_thread_restarted"')) {
-    // One that the kernel gave to the thread that died has no answer.
+    // A scrape that the kernel gave to the dead thread has no answer.
     const during = await counts().catch(() => null)
     if (during !== null) expect(during).toEqual(before)
   }
@@ -155,7 +155,7 @@ once(
     await using server = await spawnMortal('shard.worker', 'terminate')
     const columns = await Columns.open(server, { stock: 20 })
     const limit = 3000
-    const identifiers = ['a', 'b', 'c', 'd'] // over both shards
+    const identifiers = ['a', 'b', 'c', 'd'] // spread over both shards
     const admittedAt = new Map(identifiers.map((each): [string, number[]] => [each, []]))
     let refusedCost = 0
     const take = async (identifier: string, cost = 1) => {
@@ -176,7 +176,7 @@ once(
     await Bun.sleep(700)
     const killedAt = performance.now()
     server.process.kill('SIGUSR2')
-    // What needs no limit does not notice; liveness stays, for half of the limits can be decided.
+    // Calls that need no limit are not affected. Liveness stays 200, because half of the limits can be decided.
     while (server.output().split('limiter shard started').length < 4) {
       for (const column of ['warm', 'cold', 'credits', 'writes'] as const)
         expect((await columns.ask(column)).status).toBe(200)
@@ -187,7 +187,7 @@ once(
     while ((await columns.ask('limits')).status !== 200) await Bun.sleep(10)
     expect(await threadsUp(server)).toEqual(ALL_UP)
     for (const identifier of identifiers) {
-      // To the last token: as many are admitted as the limit says, and what the thread had not flushed once more.
+      // To the last token: the limit's number of calls passes, plus those that the thread had not flushed.
       while ((await take(identifier, 50)).body.success);
       while ((await take(identifier)).body.success);
       const admitted = admittedAt.get(identifier) ?? []

@@ -51,7 +51,7 @@ test('a socket file of a killed server does not prevent a start', async () => {
   await second.end('SIGTERM')
 })
 
-/** A stop waits for who is connected; the path it took away after that could be the next server's by then. */
+/** A stop waits for its clients. A path that it removed after that could belong to the next server by then. */
 test('the next server may listen as soon as a stop has begun, and keeps its socket when that stop ends', async () => {
   await using server = await startTestServer()
   const { deps } = server.server
@@ -66,7 +66,7 @@ test('the next server may listen as soon as a stop has begun, and keeps its sock
   }
   const first = await listen(createApp(deps), where)
   const held = connect(where.socketPath)
-  // The second request does not come as a whole: the connection is kept for it.
+  // The second request is incomplete, so the connection stays open for it.
   held.write('GET /v1/liveness HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/liveness HTTP/1.1\r\n')
   await new Promise((resolve) => held.once('data', resolve))
   let isStopped = false
@@ -84,7 +84,7 @@ test('the next server may listen as soon as a stop has begun, and keeps its sock
 })
 
 test('with PORT=none the socket is the only way in', async () => {
-  // Its line is waited for, not the file: that is there a moment before anybody listens.
+  // Waits for the log line: the file exists a moment before the server listens.
   await using server = await spawnServer({ ...env, PORT: 'none' })
   expect(server.url).toBe(path)
   expect((await limitThroughSocket()).status).toBe(200)

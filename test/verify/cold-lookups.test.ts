@@ -4,25 +4,25 @@ import { Unavailable } from '../../src/errors.ts'
 import { systemTimers } from '../../src/lib/timers.ts'
 import { ColdLookups, HASHES_MAX } from '../../src/verify/cold-lookups.ts'
 
-/** A database that answers when it is told to, and keeps what it was asked, statement by statement. */
+/** A database that answers when told to, and records the hashes of each statement. */
 function makeSql() {
   const asked: string[][] = []
   const answers: (() => void)[] = []
   const sql = ((_: TemplateStringsArray, hashes: unknown) => {
-    if (!Array.isArray(hashes)) return // a part of a statement
+    if (!Array.isArray(hashes)) return // a fragment
     asked.push(hashes)
     return new Promise((resolve) => answers.push(() => resolve([])))
-  }) as unknown as AnySql // all that a lookup uses of it
+  }) as unknown as AnySql // all that a look-up uses of it
   return { sql, asked, answers }
 }
 
-/** Findings of November 2026, part 3: who sends unknown keys by the thousand must be who waits for them. */
+/** Findings of November 2026, part 3: a client that sends thousands of unknown keys must itself wait for them. */
 test('when more look-ups wait than fit into one statement, clients take turns', async () => {
   const { sql, asked, answers } = makeSql()
   let time = 0
   const cold = new ColdLookups(sql, { ...systemTimers, now: () => time, after: () => () => {} })
   const from = (address: string | null) => ({ clientAddress: () => address })
-  // Two are under way, the others wait.
+  // Two run, the others wait.
   for (const hash of ['a', 'b']) void cold.find(hash, from('198.51.100.1'))
   const flood = Array.from({ length: 5 * HASHES_MAX }, (_, i) => `junk ${i}`)
   for (const hash of flood) void cold.find(hash, from('198.51.100.1'))
@@ -35,20 +35,20 @@ test('when more look-ups wait than fit into one statement, clients take turns', 
   expect(asked).toHaveLength(3)
   expect(asked[2]).toHaveLength(HASHES_MAX)
   expect(asked[2]).toContainValues(['real 1', 'real 2', 'unknown address'])
-  // Of one client they stay in their order.
+  // Those of one client keep their order.
   expect(asked[2]?.filter((hash) => hash.startsWith('junk'))).toEqual(flood.slice(0, HASHES_MAX - 3))
 })
 
 type Outcome = { at: number; weight: number; heavyOf: string; isLeft: boolean; id: null }
 
-/** A database that answers each statement as `outcome` says, at once. */
+/** A database that answers each statement at once with `outcome`. */
 function answering(outcome: (hashes: string[]) => Outcome[]) {
   const asked: string[][] = []
   const sql = ((_: TemplateStringsArray, hashes: unknown) => {
-    if (!Array.isArray(hashes)) return // a part of a statement
+    if (!Array.isArray(hashes)) return // a fragment
     asked.push(hashes)
     return new Promise((resolve) => resolve(outcome(hashes)))
-  }) as unknown as AnySql // all that a lookup uses of it
+  }) as unknown as AnySql // all that a look-up uses of it
   let time = 0
   const cold = new ColdLookups(sql, { ...systemTimers, now: () => (time += 1000), after: () => () => {} })
   return { cold, asked }
@@ -62,7 +62,7 @@ test('keys too large for their batch are read after it, with the workspaces taki
         : [],
     )
   const { cold, asked } = answering(left)
-  const first = ['alone', 'alone too'].map((hash) => cold.find(hash)) // both under way: what follows shares a statement
+  const first = ['alone', 'alone too'].map((hash) => cold.find(hash)) // both run, so the following look-ups share a statement
   const hashes = ['large a 1', 'large a 2', 'large a 3', 'small', 'large b 1']
   expect(await Promise.all([...first, ...hashes.map((hash) => cold.find(hash))])).toEqual(Array(7).fill(null))
   expect(asked).toEqual([

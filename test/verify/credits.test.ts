@@ -24,7 +24,7 @@ const verify = async ({ key }: Key) => {
 const valid = (remaining: number) => ({ status: 200, code: 'VALID', remaining })
 const failed = expect.objectContaining({ status: 500 })
 
-/** Two of one API, each with ten credits, and known to the cache: only their credits are asked of the database. */
+/** Two keys of one API with ten credits each, cached, so that only their credits need statements. */
 async function prepare() {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
@@ -39,12 +39,12 @@ async function prepare() {
 const remainingOf = async (workspace: TestWorkspace, { keyId }: Key) =>
   (await workspace.get('keys.getKey', { keyId })).remaining
 
-/** On the embedded database transactions take turns: none is there to hold a lock while another statement runs. */
+/** On the embedded database transactions take turns: none can hold a lock while another statement runs. */
 describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key', () => {
   const openOther = () =>
     connect({ kind: 'url', url: server.server.deps.config.databaseUrl ?? '' }, { connectionsMax: 1 })
 
-  /** A transaction of somebody else's that stands still until it is told to end. */
+  /** A transaction that holds the lock until it is told to end. */
   async function hold({ keyId }: Key): Promise<{ end(): Promise<void> }> {
     const sql = openOther()
     const held = Promise.withResolvers<void>()
@@ -64,7 +64,7 @@ describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key',
     }
   }
 
-  /** All calls of a thread share their statements: waiting in one would refuse every customer's calls for one's lock. */
+  /** All calls of a thread share statements: waiting in one would delay every customer because of one lock. */
   test('calls for other keys are answered, and calls for it fail in time and take nothing', async () => {
     const { workspace, locked, free } = await prepare()
     const other = await hold(locked)
@@ -78,7 +78,7 @@ describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key',
     expect(await own).toEqual([failed, failed, failed])
     expect(performance.now() - startedAt).toBeLessThan(TIMEOUT_MS)
     await other.end()
-    expect(await verify(locked)).toEqual(valid(9)) // one for this, none for those that were told 500
+    expect(await verify(locked)).toEqual(valid(9)) // one for this call, none for those that got a 500
     expect(await remainingOf(workspace, locked)).toBe(9)
   })
 
@@ -88,7 +88,7 @@ describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key',
     const spend = () => credits.spend(locked.keyId, 1)
     const other = await hold(locked)
     const before = Array.from({ length: 6 }, spend)
-    expect(await verify(free)).toEqual(valid(9)) // those before it have found the lock
+    expect(await verify(free)).toEqual(valid(9)) // the calls before have found the lock
     const after = Array.from({ length: 6 }, spend)
     expect(await verify(free)).toEqual(valid(8))
     await other.end()
@@ -100,7 +100,9 @@ describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key',
     expect(await verify(free)).toEqual(valid(7))
   })
 
-  /** The refill comes before the credits: if it waited, a few calls for such a key had all connections of the thread. */
+  /**
+   * The refill comes before the credits: if it waited, a few calls for such a key would use all connections of the thread.
+   */
   test('its due refill delays no other key, and is added before its calls are answered', async () => {
     const { locked, free } = await prepare()
     const { sql, credits, keys } = server.server.deps
@@ -130,7 +132,7 @@ describe.if(TEST_DATABASE_URL !== null)('while another transaction holds a key',
   })
 })
 
-/** One lock, one write and one commit, however many calls: a second round trip would be every verification's. */
+/** One lock, one write and one commit, however many calls: a second round trip would slow every verification. */
 test('concurrent calls share one statement, and never get more credits than there are', async () => {
   const { locked: key, free: another } = await prepare()
   const statements: string[] = []

@@ -10,7 +10,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 setDefaultTimeout(SLOW_MS)
 
 const { rolesPerKey, permissionsPerKey, permissionBytesPerKey, permissionBytesPerRole } = WORKSPACE_BOUNDS
-/** With those held directly, all that a workspace may have. */
+/** Together with those held directly, all permissions that a workspace may have. */
 const PERMISSIONS_PER_ROLE = Math.floor((10_000 - permissionsPerKey.value) / rolesPerKey.value)
 const FULL_KEYS = 40
 
@@ -20,11 +20,11 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** Slugs that together take no more than `bytes`. */
+/** Slugs of at most `bytes` together. */
 const slugsOf = (prefix: string, count: number, bytes: number) =>
   Array.from({ length: count }, (_, i) => `${prefix}.${i}.`.padEnd(Math.floor(bytes / count), 'x'))
 
-/** Keys as heavy as the bounds let them be. The first is made by the API; the others are its copies, not yet read by anyone. */
+/** Keys as heavy as the bounds allow. The first is created by the API; the others are copies that were never read. */
 async function makeFullKeys(workspace: TestWorkspace, apiId: string, count: number): Promise<string[]> {
   const roles = Array.from({ length: rolesPerKey.value }, (_, i) => `role.${i}`)
   for (const role of roles) {
@@ -97,7 +97,7 @@ test('large keys of one workspace, verified together, do not keep other workspac
     }),
   )
   expect(answers.map(({ status, body }) => [status, body.code])).toEqual(answers.map(() => [200, 'VALID']))
-  expect(order.indexOf(small)).toBeLessThan(10) // not behind those of the other workspace
+  expect(order.indexOf(small)).toBeLessThan(10) // not after the keys of the other workspace
 
   const first = answers[0]?.body
   expect(first.permissions).toHaveLength(rolesPerKey.value * PERMISSIONS_PER_ROLE + permissionsPerKey.value)
@@ -105,14 +105,14 @@ test('large keys of one workspace, verified together, do not keep other workspac
   expect(bytes).toBeGreaterThan(860_000)
   expect(bytes).toBeLessThan(960_000)
 
-  // The cache keeps them, as far as it has room.
+  // They are cached as far as there is room.
   const { cache } = server.server.deps.keys
   const { misses } = cache
   const latest = order.filter((key) => key !== small).at(-1) ?? ''
   expect((await verify(latest)).body.code).toBe('VALID')
   expect(cache.misses).toBe(misses)
 
-  // A list of them ends its pages early, and leaves none out.
+  // The list ends its pages early, and no key is missing.
   const listed: string[] = []
   for (let cursor: string | undefined = '', pages = 0; cursor !== undefined && pages < FULL_KEYS; pages++) {
     const page = await large.get('apis.listKeys', { apiId, ...(cursor === '' ? {} : { cursor }) })

@@ -6,7 +6,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** Else memory would grow with the number of keys. */
+/** Otherwise memory would grow with the number of keys. */
 test('keys beyond the cache’s memory are read again, and verified all the same', async () => {
   await using server = await startTestServer({ env: { TOLLGATE_KEY_CACHE_MIB: '1' } })
   const workspace = await server.workspace()

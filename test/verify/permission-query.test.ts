@@ -11,7 +11,7 @@ const and = (...parts: PermissionQuery[]): PermissionQuery => ({ and: parts })
 const or = (...parts: PermissionQuery[]): PermissionQuery => ({ or: parts })
 const p = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => `p${from + i}`)
 
-/** The table of the v1 API's own suite: what is held, what is asked, whether it is enough. */
+/** The table of the v1 API's own suite: held permissions, query, whether it is satisfied. */
 describe('a permission query is decided by exact texts, `and` and `or`', () => {
   const held16 = p(1, 6)
   const cases: [string[], PermissionQuery, boolean][] = [
@@ -38,7 +38,7 @@ describe('a permission query is decided by exact texts, `and` and `or`', () => {
     [p(2, 5), or(and('p1', or('p7', and('p3', 'p4'))), 'p6'), false],
     [[], and('p1', 'p2'), false],
     [['p1', 'p2'], 'p3', false],
-    [['*'], 'p1', false], // a key's `*` has no power of its own
+    [['*'], 'p1', false], // a key's `*` has no special meaning
     [p(1, 10), and(...p(1, 10)), true],
     [['a', 'b', 'c', 'd', 'e'], and('a', or('b', and('c', or('d', 'e')))), true],
     [['b', 'c', 'd', 'e'], and('a', or('b', and('c', or('d', 'e')))), false],
@@ -72,7 +72,7 @@ test('with both lists in one object, `and` is used and `or` ignored', () => {
   expect(parsePermissionQuery({ and: ['p1'], or: ['p2'] })).toEqual({ and: ['p1'] })
 })
 
-/** As the v1 API decides them: found by asking both side by side (finding 9.2). */
+/** As in the v1 API, found by comparing both (finding 9.2). */
 test('an empty or malformed list beside another counts as absent, and an empty text inside `and` is no condition', () => {
   const cases: [object, PermissionQuery | null][] = [
     [{ or: ['p1'], and: [] }, or('p1')],
@@ -88,7 +88,7 @@ test('an empty or malformed list beside another counts as absent, and an empty t
   for (const [value, query] of cases) expect([value, parsePermissionQuery(value)]).toEqual([value, query])
   const holds = (query: PermissionQuery) => holdsPermissions(new Set(['p1']), query)
   expect([and(), and('p1'), or('', 'p1')].map(holds)).toEqual([true, true, true])
-  // Nobody holds the empty text: as an alternative it lets nobody in.
+  // No key holds the empty text, so as an alternative it admits none.
   expect([or(''), or('', 'p2')].map(holds)).toEqual([false, false])
 })
 

@@ -16,10 +16,10 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-/** Rounds as several servers run them, each on its own connections. */
+/** The schedule of one of several servers, with its own connections. */
 const schedule = () => new RefillSchedule(server.server.deps.sql, () => now)
 
-/** Keys by name; what each has left, whoever asks. */
+/** Creates keys by name. `remaining` returns the credits of each. */
 async function prepare(keys: Record<string, Record<string, unknown>>) {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
@@ -35,7 +35,7 @@ async function prepare(keys: Record<string, Record<string, unknown>>) {
   return { workspace, made, remaining }
 }
 
-/** OP59, OP60: added, at UTC midnight, once per due day, also late; the last day of a short month serves all later days. */
+/** OP59, OP60: added at UTC midnight, once per due day, also late; in a shorter month on its last day. */
 test('keys without verifications are refilled on their days, once', async () => {
   const { remaining } = await prepare({
     daily: { remaining: 5, refill: { interval: 'daily', amount: 10 } },
@@ -71,13 +71,13 @@ test('several servers at once refill each key once, also beside verifications', 
   )
   now += 24 * 3_600_000
   await Promise.all([1, 2, 3, 4].map(() => schedule().runRound()))
-  await schedule().runRound() // what one left to another that was just changing it
+  await schedule().runRound() // includes keys skipped while another was changing them
   expect(new Set(Object.values(await remaining()))).toEqual(new Set([11]))
   const { lastRefillAt } = (await workspace.get('keys.getKey', { keyId: made['key 0'] })).refill
   expect(lastRefillAt).toBe(now)
 })
 
-/** The record in the cache still says that the refill is due. */
+/** The cached record still says that the refill is due. */
 test('a verification after a scheduled refill does not add it again', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
@@ -120,7 +120,7 @@ test('the first round begins at start, and a stop ends it', async () => {
   await started.stop()
 })
 
-/** While its uses were not counted no refill was added, and none of those is owed: a key set to 10 would have 110 at once. */
+/** Refills missed while the key had no credits are not made up for: a key set to 10 would have 110 at once. */
 test.each([
   ['keys.updateRemaining', { op: 'set', value: 10 }],
   ['keys.updateKey', { remaining: 10 }],
@@ -137,15 +137,15 @@ test.each([
   expect(await remaining()).toBe(9)
   now += 24 * 3_600_000
   expect(await remaining()).toBe(108)
-  // A key that is counted already keeps the refill that it is due.
+  // A key that already has credits keeps its due refill.
   now += 24 * 3_600_000
   await workspace.post(method, { keyId, ...counted })
   expect(await remaining()).toBe(109)
 })
 
-/** On the embedded database transactions take turns: none is there to hold a lock while another statement runs. */
+/** On the embedded database transactions take turns: none can hold a lock while another statement runs. */
 describe.if(TEST_DATABASE_URL !== null)('a due key that another transaction holds', () => {
-  /** Runs beside a transaction that holds the key's row. */
+  /** Runs `work` while a transaction holds the key's row. */
   async function whileHeld(keyId: string, lock: 'update' | 'key share', work: () => Promise<void>) {
     const url = server.server.deps.config.databaseUrl ?? ''
     const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
@@ -166,7 +166,7 @@ describe.if(TEST_DATABASE_URL !== null)('a due key that another transaction hold
     return { keyId: made.held ?? '', remaining }
   }
 
-  /** Its refill of that day would else be lost: the round after the next midnight adds one for both. */
+  /** Otherwise the refill of that day is lost: the round after the next midnight adds one for both. */
   test('is refilled after its release, by the next look on the same day', async () => {
     const { keyId, remaining } = await prepareDue()
     const refills = schedule()

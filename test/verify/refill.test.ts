@@ -26,5 +26,5 @@ test('a refill is due from its due time on, and not again until the next', () =>
   expect(isRefillDue(daily('2026-03-09T10:00:00'), at('2026-03-09T23:59:59.999'))).toBe(false)
   expect(isRefillDue(daily('2026-03-09T10:00:00'), at('2026-03-10T00:00:00'))).toBe(true)
   expect(isRefillDue(daily('2026-03-10T00:00:00'), at('2026-03-10T23:00:00'))).toBe(false)
-  expect(isRefillDue(daily('2026-01-01T00:00:00'), at('2026-03-10T00:00:00'))).toBe(true) // months late: one, not many
+  expect(isRefillDue(daily('2026-01-01T00:00:00'), at('2026-03-10T00:00:00'))).toBe(true) // months late: one refill
 })

@@ -6,7 +6,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** While there were few limits it read those of all keys, and a database that does not count its tables never stopped. */
+/** Bug: with few limits it read those of all keys, and in a database without statistics it continued to. */
 test('the limits of a key and of its identity are found without reading those of other keys', async () => {
   await using database = await openTestSql()
   const sql = connect(database.address, { connectionsMax: 1 })
@@ -26,7 +26,7 @@ test('the limits of a key and of its identity are found without reading those of
   await sql.end({ timeout: 1 })
 })
 
-/** Each of an identity of its own, which has a limit too. */
+/** Keys with an identity each, which has a limit too. */
 async function makeKeysWithLimits(sql: AnySql, count: number): Promise<void> {
   await sql`insert into workspaces (id, name, created_at) values ('ws_1', 'one', 0)`
   await sql`insert into keyspaces (id, workspace_id, created_at) values ('ks_1', 'ws_1', 0)`

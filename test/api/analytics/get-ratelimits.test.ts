@@ -17,7 +17,7 @@ beforeAll(async () => {
 afterAll(() => server[Symbol.asyncDispose]())
 
 let made = 0
-/** A namespace made by its first use, and a way to make decisions of it happen at chosen times. */
+/** Creates a namespace by its first use. Decisions in it can be made at chosen times. */
 async function makeNamespace() {
   const name = `namespace ${++made}`
   await workspace.post('ratelimits.limit', {
@@ -72,7 +72,7 @@ test('a call with cost 0 is not counted, whether alone, in multiLimit or async',
   expect((await metricOf(name)) - before).toBe(2)
 })
 
-/** Decisions of a namespace as the metrics have them. */
+/** Decisions of a namespace according to the metrics. */
 async function metricOf(name: string): Promise<number> {
   const text = await (await fetch(`${server.url}/metrics`)).text()
   return text
@@ -120,7 +120,7 @@ test('sums by hour, day and month are exact, gaps are filled, and identifiers ar
   ])
 })
 
-/** The total is exact whatever happens to names, so the rest is what is missing from it. */
+/** The total is exact whichever identifiers are stored by name, so the rest is the difference. */
 test('identifiers not stored by name are one row without identifier', async () => {
   const { namespaceId, record, ask } = await makeNamespace()
   record('kept', { passed: 3 })

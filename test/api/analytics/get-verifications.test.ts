@@ -9,7 +9,7 @@ setDefaultTimeout(SLOW_MS)
 
 const HOUR = 3_600_000
 const DAY = 24 * HOUR
-/** Half past one on the 21st: nothing is aligned by chance. */
+/** Not aligned to any bucket. */
 const NOW = Date.UTC(2026, 10, 21, 13, 37)
 const THIS_HOUR = NOW - (NOW % HOUR)
 
@@ -23,7 +23,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** An API of its own, and a way to make verifications of it happen at chosen times. */
+/** Creates an API. Verifications of it can be made at chosen times. */
 async function makeApi() {
   const { apiId } = await workspace.post('apis.createApi', { name: 'some api' })
   const { sql, usage } = server.server.deps
@@ -108,7 +108,7 @@ const NO_COUNTS = {
 const sumsOf = (rows: readonly Json[]): typeof NO_COUNTS => {
   const sums = { ...NO_COUNTS }
   for (const row of rows)
-    for (const name of Object.keys(sums) as (keyof typeof sums)[]) sums[name] += row[name] // its own keys
+    for (const name of Object.keys(sums) as (keyof typeof sums)[]) sums[name] += row[name] // the names of the object
   return sums
 }
 
@@ -212,7 +212,7 @@ describe('rows', () => {
   test('one event is counted in its hour under its outcome, for every outcome', async () => {
     const { record, ask } = await makeApi()
     for (const [i, outcome] of Object.keys(OUTCOMES).entries())
-      record({ atMs: THIS_HOUR - i * HOUR, outcome: outcome as Outcome }) // the keys are the outcomes
+      record({ atMs: THIS_HOUR - i * HOUR, outcome: outcome as Outcome }) // the keys are outcomes
     const rows: Json[] = await ask({
       groupBy: 'hour',
       start: THIS_HOUR - 6 * HOUR,
@@ -224,7 +224,7 @@ describe('rows', () => {
       expect(rows[i]).toEqual({ time: THIS_HOUR - i * HOUR, ...NO_COUNTS, total: 1, [field]: 1 })
   })
 
-  /** A verification carries ten at most; what stores them does not mind more. */
+  /** A verification may have at most ten tags, but the storage has no such bound. */
   test('sets of 1, 2, 10 and 100 tags are returned complete and sorted', async () => {
     const { record, ask } = await makeApi()
     const sets = [1, 2, 10, 100].map((size) =>

@@ -9,8 +9,8 @@ import { asText, COUNTS, type Event, expectedRows, OUTCOMES, type Question } fro
 setDefaultTimeout(SLOW_MS)
 
 /**
- * A generator verifies with random outcomes, tags, keys, identities and times while this file counts in the plainest way.
- * Then the server must give the same numbers for every grouping, filter and order.
+ * A generator makes verifications with random outcomes, tags, keys, identities and times, and this file counts them in the
+ * simplest way. The server must give the same numbers for every grouping, filter and order.
  */
 
 const HOUR = 3_600_000
@@ -19,7 +19,7 @@ const NOW = Date.UTC(2026, 10, 21, 13, 37, 12, 345)
 const SEED = 20_261_121
 
 const TAGS = ['a', 'b', 'c', 'path=/v1/x,y', 'ünï', 'Z"\\']
-/** One of them is deleted before anyone asks. */
+/** The last one is deleted before the questions. */
 const IDENTITIES = ['user_1', 'user_2', 'user_3', 'user_gone']
 
 let server: TestServer
@@ -49,9 +49,9 @@ beforeAll(async () => {
   >`select keyspace_id as "keyspaceId" from apis where id = ${apiId}`
   const random = randomNumbers(SEED)
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T // never empty
-  const outcomes = Object.keys(OUTCOMES) as Outcome[] // its keys are the outcomes
+  const outcomes = Object.keys(OUTCOMES) as Outcome[] // the keys are outcomes
   for (let i = 0; i < 6000; i++) {
-    // Most within two days, some months back, a few beyond the end of the ranges asked for.
+    // Most within two days, some months back, a few beyond the end of the wanted ranges.
     const back = random() < 0.8 ? random() * 2 * DAY : random() * 70 * DAY
     const event: Event = {
       keyId: `key_${Math.floor(random() ** 2 * 12)}`,
@@ -67,7 +67,7 @@ beforeAll(async () => {
       keyspaceId: api?.keyspaceId ?? '',
       tags: event.tags.length === 0 && random() < 0.5 ? null : event.tags,
     })
-    // Foreign events right beside: another keyspace, and another workspace with the same names.
+    // Events that must not count: of another keyspace, and of another workspace with the same names.
     usage.recordVerification({
       ...event,
       workspaceId: workspace.workspaceId,
@@ -141,7 +141,7 @@ test('every order sorts, and a limit cuts the same series', async () => {
 
 test('the daily counts of keys add up the same events', async () => {
   const { dailyCountsOfKeys } = await import('../../../src/api/analytics/store.ts')
-  const workspaceId = workspace.workspaceId as Parameters<typeof dailyCountsOfKeys>[1]['workspaceId'] // a test may mint one
+  const workspaceId = workspace.workspaceId as Parameters<typeof dailyCountsOfKeys>[1]['workspaceId'] // a test may cast one
   const keyIds = ['key_1', 'key_5', 'key_none']
   const [from, to] = [NOW - 10 * DAY, NOW]
   const days = await dailyCountsOfKeys(server.server.deps.sql, { workspaceId, keyIds, from, to })

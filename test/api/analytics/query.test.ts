@@ -27,7 +27,7 @@ describe('the range', () => {
     expect(readRange({ start: null, end: 5 }, NOW)).toMatchObject({ from: 0, to: H })
   })
 
-  /** Also within one hour, though cut they would be equal or in order. */
+  /** Also when both are in one hour, so that the widened range is not empty. */
   test('a start that is not before the end is refused', () => {
     for (const [start, end] of [
       [5, 5],
@@ -108,7 +108,7 @@ describe('the series', () => {
     expect(complete([], { start: 0, end: NOW, time: null })).toEqual([])
   })
 
-  /** What fills gaps, sorts and cuts must not depend on how many gaps there are: all of history by hour, ten wanted. */
+  /** The work must not depend on the number of gaps: here all hours since 1970, of which ten are wanted. */
   test('gaps are filled, then sorted, then cut', () => {
     const rows = [
       { time: 400_000 * H, name: 'a', total: 3 },

@@ -92,7 +92,7 @@ describe('apis.deleteApi', () => {
     expect([status, body.error.message]).toEqual([404, 'api api_unknown not found'])
   })
 
-  /** Or a deleted API would go on letting its callers in from the cache. */
+  /** Otherwise a deleted API would still let callers in from the cache. */
   test('keys of a deleted API are refused on the next verification, and the row stays', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)

@@ -11,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-/** An API with ten keys: every second one is enabled and belongs to `user_1`. */
+/** An API with ten keys. Every second one is enabled and belongs to `user_1`. */
 async function prepare() {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)

@@ -22,14 +22,14 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 const eventsOf = async (workspace: TestWorkspace, query: Record<string, unknown>): Promise<Json[]> =>
   (await workspace.get('audit.listEvents', query)).events
 
-/** What the last event of that name says of the first resource of that type. */
+/** The first resource of the type in the last event of that name. */
 async function lastOf(workspace: TestWorkspace, event: string, type: string) {
   const last = (await eventsOf(workspace, { event })).at(-1)
   const { before, after } = last.resources.find((each: Json) => each.type === type)
   return { before, after }
 }
 
-/** Roles and permissions that are set leave an event for each that came or went. A new verb needs a test below. */
+/** Setting roles or permissions writes an event for each added or removed one. A new method needs a test below. */
 test('every method that changes something is tested here', () => {
   const verbs = endpoints
     .map(({ path }) => path.slice('/v1/'.length))

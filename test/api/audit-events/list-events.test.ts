@@ -58,7 +58,7 @@ test('filters by event, actor, resource and time can be combined', async () => {
   expect((await list(workspace, { start: latest })).map(({ time }) => time)).toContain(latest)
 })
 
-/** A page that ends long ago read the log from there to its newest entry: its time alone was looked at, which no index has. */
+/** Bug: a page with an end in the past read the log from there to its newest entry, as the filter by time had no index. */
 test('with an end in the past, much later events are not even read', async () => {
   const workspace = await server.workspace()
   await makeApi(workspace)
@@ -70,7 +70,7 @@ test('with an end in the past, much later events are not even read', async () =>
     insert into audit_events (id, workspace_id, event, actor_type, actor_id, resources, description, occurred_at)
     select ${old}, workspace_id, event, actor_type, actor_id, resources, description, ${atMs}
       from audit_events where id = ${event.id}`
-  // As it would stand there, had it happened then; and a time that its id denies: found only by who reads it.
+  // An event as an old one would be stored, but with a time that contradicts its id: found only if it is read.
   await sql`update audit_events set seq = 0 where id = ${old}`
   await sql`update audit_events set occurred_at = ${atMs} where id = ${event.id}`
   expect((await list(workspace, { end: atMs + 1 })).map(({ id }) => id)).toEqual([old])
@@ -78,7 +78,7 @@ test('with an end in the past, much later events are not even read', async () =>
   expect((await list(workspace, { end: Date.now() + 1 })).map(({ id }) => id)).toContain(event.id)
 })
 
-/** Their ids are made in the database: they must sort, and be found by time, as all others. */
+/** Their ids are made in the database. They must sort, and be found by time, like all others. */
 test('events of keys deleted together are found by time and key', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
@@ -110,7 +110,7 @@ test('pages follow each other, with a cursor only while more follow', async () =
   expect(second).toEqual({ events: all.slice(3) })
 })
 
-/** Ids tell the second alone: of 23 neighbours made within one, 8 stood in the wrong order. */
+/** Ids are ordered to the second only: of 23 neighbours within one second, 8 were in the wrong order. */
 describe('events are listed in the order in which they happened', () => {
   const namesOf = (events: Json[]) => events.map(({ resources }) => resources[0].name)
   const walk = async (workspace: TestWorkspace, query: Record<string, unknown>): Promise<Json[]> => {

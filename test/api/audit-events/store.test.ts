@@ -11,7 +11,7 @@ setDefaultTimeout(SLOW_MS)
 const ANY = { event: null, actorId: null, resourceId: null, start: null, end: null }
 const PAGE = { limit: 100, cursor: '' }
 
-/** Both read all that the workspace ever did, and timed out where that was much. */
+/** Bug: both read everything that the workspace ever did, and timed out in a long log. */
 test('events of one root key or of one kind are found without reading the rest of the log', async () => {
   await using database = await openTestSql()
   await database.sql`insert into workspaces (id, name, created_at) values ('ws_1', 'one', 0)`
@@ -21,7 +21,7 @@ test('events of one root key or of one kind are found without reading the rest o
            case when number % 10000 = 9 then 'key_rare' else 'key_busy' end, '[]', '', number
       from generate_series(10000, 49999) as number`
   await database.sql`analyze audit_events`
-  const workspaceId = 'ws_1' as WorkspaceId // no actor here, only the statement
+  const workspaceId = 'ws_1' as WorkspaceId // only the statement is tested, without an actor
   for (const some of [{ actorId: 'key_rare' }, { event: 'api.delete' }]) {
     const filter = { ...ANY, ...some }
     expect((await listAuditEventRows(database.sql, workspaceId, filter, PAGE)).rows).toHaveLength(4)
@@ -31,7 +31,7 @@ test('events of one root key or of one kind are found without reading the rest o
   }
 })
 
-/** A page in the middle, by its cursor or by time, costs what it shows: not what comes before it, nor what comes after. */
+/** A page in the middle, by cursor or by time, costs only what it shows. */
 test('a page anywhere in a long log is read without the pages before it', async () => {
   await using database = await openTestSql()
   await database.sql`insert into workspaces (id, name, created_at) values ('ws_1', 'one', 0)`
@@ -47,7 +47,7 @@ test('a page anywhere in a long log is read without the pages before it', async 
       from json_to_recordset((${JSON.stringify(events)}::text)::json) as e (id text, at bigint)
      order by e.id`
   await database.sql`analyze audit_events`
-  const workspaceId = 'ws_1' as WorkspaceId // no actor here, only the statement
+  const workspaceId = 'ws_1' as WorkspaceId // only the statement is tested, without an actor
   const idOf = (number: number) => events[number]?.id ?? ''
   const idsFrom = (number: number) => Array.from({ length: 11 }, (_, index) => idOf(number + index))
   const pages = [
@@ -62,7 +62,7 @@ test('a page anywhere in a long log is read without the pages before it', async 
     await listAuditEventRows(sql, workspaceId, filter, { limit: 10, cursor })
     expect(rowsRead('audit_events')).toBeLessThan(50)
   }
-  // What came after a range that is over is not read to find that nothing more is in it.
+  // A range that has ended needs no read of later events to know that it is complete.
   const filter = { ...ANY, start: at(50), end: at(51) }
   const { sql, rowsRead } = explaining(database.sql)
   await listAuditEventRows(sql, workspaceId, filter, { limit: 100, cursor: '' })

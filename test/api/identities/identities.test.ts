@@ -173,7 +173,7 @@ describe('identities.getIdentity', () => {
     }
   })
 
-  /** Stored by other ways than this API, whose own minimum is a second. */
+  /** Stored in another way than by this API, whose minimum is a second. */
   test('a stored limit of 100 ms is shown unchanged', async () => {
     const workspace = await server.workspace()
     const identityId = await make(workspace, 'user_1', { ratelimits: [requests] })
@@ -242,7 +242,7 @@ describe('identities.listIdentities', () => {
     expect(await message('ten')).toBe('limit: Expected number, received nan')
   })
 
-  /** The specification calls it unused, and all identities made through the API are `default`. */
+  /** The specification calls it unused, and all identities created by the API have `default`. */
   test('environment changes neither the list nor the needed right', async () => {
     const workspace = await server.workspace()
     const identityId = await make(workspace, 'user_1')
@@ -253,7 +253,7 @@ describe('identities.listIdentities', () => {
     }
     expect(await answer('identity.*.read_identity', 'default')).toBe(200)
     expect(await answer('identity.default.read_identity', 'other')).toBe(200)
-    // The right to one identity is not the right to them all, however the parameter is set.
+    // The right on one identity is not the right on all, whatever the parameter.
     expect(await answer(`identity.${identityId}.read_identity`, identityId)).toBe(403)
   })
 })

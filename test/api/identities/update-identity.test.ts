@@ -113,7 +113,7 @@ test('a limit that stays keeps its id and its place, and new ones follow', async
   expect(after.get('one')).toBe(before.get('one') ?? '')
   expect(after.get('three')).toBe(before.get('three') ?? '')
   expect([...after.keys()].toSorted()).toEqual(['new_a', 'new_b', 'one', 'three'])
-  // Ids tell the order, and they sort by second: the two made last may share theirs with the first.
+  // Ids sort by second: the two created last may share theirs with the first.
   expect((await get()).ratelimits).toHaveLength(4)
 })
 
@@ -203,7 +203,7 @@ test('a new identity, its key, new limits and a verification that names them wor
   expect(rest.body.ratelimit).toMatchObject({ limit: 1000, remaining: 800 })
 })
 
-/** As migrations do, in one statement: making them one by one is not what is tested here. */
+/** In one statement, as migrations do: creating them one by one is not tested here. */
 async function makeKeys(
   { post, workspaceId }: Pick<TestWorkspace, 'post' | 'workspaceId'>,
   identityId: string,

@@ -12,9 +12,9 @@ beforeAll(async () => {
 afterAll(async () => await server[Symbol.asyncDispose]())
 
 /**
- * Roles, permissions and identities come and go while keys are made, changed and verified with them. What one call found
- * another may delete before it is linked: that must end as if one had come after the other, not as a failure. Postgres
- * breaks a deadlock only after a second, so even those that are retried would show as a server that stalls.
+ * Roles, permissions and identities are created and deleted while keys with them are created, changed and verified. One
+ * call may delete what another has found but not linked yet: that must end as if one came after the other, not with an
+ * error. Deadlocks must not happen either: Postgres breaks one only after a second, so even retried ones stall the server.
  */
 test('concurrent linking and deleting of the same things never fails and never deadlocks', async () => {
   const workspace = await server.workspace()

@@ -19,7 +19,7 @@ async function prepare() {
   return {
     workspace,
     apiId,
-    /** @returns the key object, and the key. */
+    /** @returns the key object and the key. */
     create: async (fields: Record<string, unknown> = {}): Promise<Json> => {
       const { keyId, key } = await makeKey(workspace, apiId, fields)
       return { ...(await workspace.get('keys.getKey', { keyId })), key }
@@ -73,7 +73,7 @@ describe('the text of the key', () => {
     expect(hashKey('hello')).toBe('LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=')
   })
 
-  /** OP58: a client that shows `start` sees less of it then. */
+  /** OP58: otherwise a client that shows `start` would show more of the key. */
   test('has the default prefix and length of its API, which do not lengthen `start`', async () => {
     const { create, workspace, apiId } = await prepare()
     await workspace.post('apis.updateApi', { apiId, defaultPrefix: '_prefix', defaultBytes: 66 })
@@ -232,11 +232,11 @@ test('the key and each of its links are audited', async () => {
   expect(made).toHaveLength(1)
 })
 
-/** Half a pair is no text: Postgres would not take it, and the answer was a failure. */
+/** Bug: half a surrogate pair cannot be stored in Postgres, so the answer was a 500. */
 test('a start that would split a character of the default prefix ends before it', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
-  // As one was set that is refused since.
+  // Set directly, as this prefix is refused today.
   await server.server.deps.sql`
     update keyspaces set default_prefix = 'abcd😀'
      where id = (select keyspace_id from apis where id = ${apiId})`
@@ -245,7 +245,7 @@ test('a start that would split a character of the default prefix ends before it'
   expect((await workspace.get('keys.getKey', { keyId })).start).toBe('abcd')
 })
 
-/** Name of each event of a key, with what else it affected. */
+/** Names of the events of a key, with the other affected resources. */
 async function eventsOf(workspace: TestWorkspace, keyId: string): Promise<[string, string][]> {
   const { events } = await workspace.get('audit.listEvents', { resourceId: keyId })
   return events.map(({ event, resources }: Json) => [

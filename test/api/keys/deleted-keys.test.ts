@@ -10,7 +10,7 @@ import { SLOW_MS } from '../../support/timeout.ts'
 setDefaultTimeout(SLOW_MS)
 
 const DELETED = 20_000
-const workspaceId = 'ws_1' as WorkspaceId // no actor here, only the statements
+const workspaceId = 'ws_1' as WorkspaceId // only the statements are tested, without an actor
 
 let database: TestSql
 beforeAll(async () => {
@@ -42,7 +42,7 @@ beforeAll(async () => {
 })
 afterAll(() => database[Symbol.asyncDispose]())
 
-/** Who makes and deletes keys all day saw the list grow slower with each: it read all that ever were. */
+/** Bug: with many created and deleted keys the list became slower each day, because it read all that ever existed. */
 test('keys are listed without reading deleted ones', async () => {
   const filter = { keyspaceId: 'ks_1', identityId: null, ownerId: null }
   const page = { limit: 100, cursor: '' }
@@ -62,7 +62,7 @@ test('root keys and the keys of an owner are listed without reading deleted ones
   expect(rowsRead('keys')).toBe(10)
   await countRootKeys(sql, workspaceId)
   expect(rowsRead('keys')).toBe(10)
-  await findKeysOfOwner(sql, 'ws_root' as WorkspaceId, 'one owner') // no actor here, only the statements
+  await findKeysOfOwner(sql, 'ws_root' as WorkspaceId, 'one owner') // only the statements are tested, without an actor
   expect(rowsRead('keys')).toBe(10)
 })
 

@@ -22,7 +22,7 @@ test('an unknown key, a deleted key and a key of another workspace are not found
   }
 })
 
-/** Existence must not be told to somebody who may do nothing: authentication comes first. */
+/** A caller without any right must not learn what exists: authentication comes first. */
 test('without a root key the answer for an existing key and an unknown key is the same', async () => {
   const workspace = await server.workspace()
   const { keyId } = await makeKey(workspace, await makeApi(workspace))
@@ -86,7 +86,7 @@ test('fields without a value are left out, and an empty meta is shown as stored'
   expect((await workspace.get('keys.getKey', { keyId: empty.keyId })).meta).toEqual({})
 })
 
-/** OP55: the same as listKeys and verifyKey show. */
+/** OP55: the same as in listKeys and verifyKey. */
 test('permissions are slugs held directly and through roles, each once; roles are names', async () => {
   const workspace = await server.workspace()
   for (const name of ['docs.read', 'docs.write'])

@@ -4,7 +4,7 @@ import { makeApi, makeKey, refusalOf } from '../../support/fixtures.ts'
 import { startTestServer, type TestServer } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
-/** Noon, so that an hour more is the same day. */
+/** Noon, so that an hour later is the same day. */
 let now = Date.UTC(2026, 4, 10, 12)
 setDefaultTimeout(SLOW_MS)
 

@@ -36,7 +36,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
     [await make(workspace), await make(workspace), await make(workspace)] as const
   const call = (verb: 'add' | 'set' | 'remove', keyId: string, elements: unknown, rootKey: string) =>
     server.post(`keys.${verb}${Method}`, { keyId, [list]: elements }, rootKey)
-  /** What verification says of the key, from the cache when it can: it must know of every change at once. */
+  /** The key's permissions according to a verification, which may use the cache: every change must be visible at once. */
   const held = async (key: string): Promise<string[]> =>
     (await server.post('keys.verifyKey', { key })).body[list].toSorted()
   const auditOf = async ({ workspaceId }: TestWorkspace) => {
@@ -112,7 +112,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       const elements = three.map((one) => ({ id: one.id }))
       expect((await call('add', keyId, elements, rootKey)).body).toEqual(three)
       expect(await held(key)).toEqual(namesOf([first, ...three]))
-      // Once more changes nothing and is no error.
+      // A repeated call changes nothing and is not an error.
       expect((await call('add', keyId, elements, rootKey)).body).toEqual(three)
       expect(await held(key)).toHaveLength(4)
       expect(await auditOf(workspace)).toEqual([
@@ -179,7 +179,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       expect(await answer(add)).toEqual(['new']) // nothing left to make
     })
 
-    /** What the two sources say differs; whoever held either right keeps it. */
+    /** The API and its documentation differ; either right allows it. */
     test('create_permission also allows creating a role', async () => {
       const workspace = await server.workspace()
       const { keyId } = await makeKey(workspace)
@@ -227,7 +227,7 @@ describe.each(kinds)('$noun', ({ noun, list, Method, create, id }) => {
       expect(await held(key)).toEqual(['a.new', 'b.new'])
     })
 
-    /** The v1 API detached first and then found out that it may not go on. */
+    /** The v1 API detached first and then found that it was not allowed to continue. */
     test('each change needs its right, and a refused call changes nothing', async () => {
       const workspace = await server.workspace()
       const { keyId, key } = await makeKey(workspace)

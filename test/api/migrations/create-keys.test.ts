@@ -67,7 +67,7 @@ describe('refusals', () => {
     expect(await total()).toBe(0)
   })
 
-  /** OP44: no text of the database reaches the client. */
+  /** OP44: the client gets no text of the database. */
   test('one duplicate hash, in the request, stored or deleted, and no key is created', async () => {
     const { workspace, apiId, send, total, importOne } = await prepare()
     const elements = Array.from({ length: 10 }, () => ({ apiId, hash: newHash() }))
@@ -289,7 +289,7 @@ describe('an imported key', () => {
     expect((await importOne({ plaintext: other, prefix: 'prefix' })).start).toBe(other.slice(0, 11))
   })
 
-  /** Half a pair is no text: Postgres would not take it, and the answer was a failure. */
+  /** Bug: half a surrogate pair cannot be stored in Postgres, so the answer was a 500. */
   test('with a start that would split a character ends before it', async () => {
     const { importOne } = await prepare()
     expect((await importOne({ plaintext: `abc😀${newText()}` })).start).toBe('abc')
@@ -343,7 +343,7 @@ test('each key is audited, in the same transaction', async () => {
   expect(rows.map(({ id }) => id).sort()).toEqual([...keyIds].sort())
 })
 
-/** On Postgres a hundred long hashes were more than one notice to the other processes could hold. */
+/** Bug: on Postgres a hundred long hashes did not fit into one NOTIFY to the other processes. */
 test('the longest hashes of a hundred keys fit into one import', async () => {
   const { workspace, apiId, total } = await prepare()
   const hash = (index: number) => ({ value: `${index}`.padStart(39, 'é'), variant: 'sha256_base64' })
@@ -371,7 +371,7 @@ describe('a hash is stored in the form that is looked up (finding 7.2)', () => {
       valid: true,
       keyId: keyIds[0],
     })
-    // Nor is the same key made twice because it is spelt otherwise.
+    // Another spelling of the same hash does not create the key twice either.
     const again = [{ apiId, hash: { value: hashKey(key), variant: 'sha256_base64' } }]
     expect((await server.post('migrations.createKeys', again, workspace.rootKey)).status).toBe(409)
 
@@ -425,7 +425,7 @@ test('an empty externalId, ownerId or plaintext counts as absent (finding 9.1)',
   expect(body).not.toHaveProperty('identity')
   expect(body).not.toHaveProperty('ownerId')
 
-  // The other is then what counts, and without either there is still none.
+  // The other field is then used, and without either the field stays empty.
   const other = await importOne({
     hash: { value: '', variant: 'sha256_base64' },
     plaintext: 'with an empty hash',

@@ -23,7 +23,7 @@ const waiting = async ({ workspaceId }: TestWorkspace) =>
     select attempts, reason, failed_at is not null as failed, next_at as "nextAt" from key_imports
      where workspace_id = ${workspaceId} order by id`
 
-/** Until the queue is as it should be: the worker runs in the background. */
+/** Waits for the queue, which is processed in the background. */
 async function until(isSo: () => Promise<boolean>): Promise<void> {
   for (let wait = 0; wait < 500; wait++) {
     if (await isSo()) return
@@ -85,7 +85,7 @@ test('a key is accepted at once, and soon exists with all given fields', async (
   expect(events).toHaveLength(2)
 })
 
-/** Whoever can read the database must not find keys in the queue. */
+/** A reader of the database must not find keys in the queue. */
 test('a plaintext in the queue is encrypted', async () => {
   const { workspace, send } = await prepare()
   const text = newText()

@@ -10,7 +10,7 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-/** Permissions and roles are made, read and deleted by the same rules: every case runs for both. */
+/** Permissions and roles are created, read and deleted by the same rules: every case runs for both. */
 const kinds = [
   { noun: 'permission', Noun: 'Permission', idField: 'permissionId', list: 'permissions', prefix: /^perm_/ },
   { noun: 'role', Noun: 'Role', idField: 'roleId', list: 'roles', prefix: /^role_/ },
@@ -111,7 +111,7 @@ describe.each(kinds)('$noun', ({ noun, Noun, idField, list, prefix }) => {
     ])
   })
 
-  /** In the v1 API links stayed, and a key with a deleted role failed to verify with a 500. */
+  /** In the v1 API links stayed, and verifying a key with a deleted role was a 500. */
   test('deleting one removes it from every key at once, cached or not', async () => {
     const workspace = await server.workspace()
     const { apiId } = await workspace.post('apis.createApi', { name: 'my api' })

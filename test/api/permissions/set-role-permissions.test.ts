@@ -11,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-/** A workspace with a role, and a key that has it and nothing else. */
+/** A workspace with a role, and a key that has only this role. */
 async function start() {
   const workspace = await server.workspace()
   const { apiId } = await workspace.post('apis.createApi', { name: 'my api' })
@@ -22,7 +22,7 @@ async function start() {
     roleId,
     set: (permissions: object[], rootKey = workspace.rootKey) =>
       server.post('permissions.setRolePermissions', { roleId, permissions }, rootKey),
-    /** What the key may do, as its next verification says. */
+    /** The key's permissions at its next verification. */
     held: async () => (await server.post('keys.verifyKey', { key })).body.permissions,
   }
 }

@@ -9,7 +9,7 @@ setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
 let workspace: TestWorkspace
-/** The server's time: a load of minutes is sent in seconds. */
+/** The server's time: minutes of load are sent in seconds. */
 let now = Math.ceil(Date.parse('2026-06-01T12:00:00Z') / 1000) * 1000
 beforeAll(async () => {
   server = await startTestServer({ clock: () => now })
@@ -27,8 +27,8 @@ const LOADS: [number, number, number, number][] = [
 ]
 
 /**
- * Sends a constant load and counts what passes. The v1 suite takes 0.95 to 1.5 times the exact count, because its load
- * begins anywhere in a window. Here it begins with one, so the limit of each window begun is exactly what must pass.
+ * Sends a constant load and counts the passed calls. The v1 suite accepts 0.95 to 1.5 times the exact count, because its
+ * load starts anywhere in a window. Here it starts with a window, so the count must be exactly the limit in each window.
  */
 async function passedUnderLoad(
   [limitValue, windowSeconds, perSecond, seconds]: [number, number, number, number],
@@ -48,7 +48,7 @@ async function passedUnderLoad(
   return passed
 }
 
-/** So many arrive in the same millisecond. */
+/** Calls that arrive in the same millisecond. */
 const BURST = 10
 
 const callWith = (rootKey: string | null): HttpCall => ({

@@ -66,7 +66,7 @@ test('a larger remainder is cut to 15 digits, and a policy with a larger quota i
   expect(await fieldsFor(1_000_000_000_000_001)).toEqual([null, '"tokens";r=999999999999999;t=45'])
 })
 
-/** A header is a line of ASCII: a name from outside must neither break it nor be told wrongly. */
+/** A header is one line of ASCII. A name from a caller must neither break it nor be sent altered. */
 test('names are quoted, and a name that no header can hold is sent as "default"', () => {
   const state = { limit: 1, remaining: 1, resetAtMs: 1500, durationMs: 1500 }
   const policyOf = (name: string) => ratelimitHeaders({ ...state, name }, 0)['RateLimit-Policy']

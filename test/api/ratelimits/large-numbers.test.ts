@@ -85,7 +85,7 @@ test('limits of keys and identities, credits and refills are as high, and exact'
   expect(await verify(11)).toMatchObject({ valid: false, code: 'USAGE_EXCEEDED', remaining: 10 })
   expect(await verify(9)).toMatchObject({ valid: true, remaining: 1 })
   expect(await get('keys.getKey', { keyId })).toMatchObject({ remaining: 1, refill: { amount: MOST } })
-  // As many as can be: a refill fills up, it fails nobody's verification.
+  // A refill fills up to the bound and must not fail the verification.
   now += 24 * 3_600_000
   expect((await server.post('keys.verifyKey', { key, remaining: { cost: 1 } })).body).toMatchObject({
     valid: true,
@@ -93,7 +93,7 @@ test('limits of keys and identities, credits and refills are as high, and exact'
   })
 })
 
-/** JSON has numbers that JavaScript reads as others: they must not be counted as those. */
+/** JavaScript reads some JSON numbers as others: these must not be counted. */
 test.each([
   ['1e400', 'Number must be finite'],
   ['-1e400', 'Number must be finite'],

@@ -6,7 +6,7 @@ import { SLOW_MS } from '../../support/timeout.ts'
 setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
-/** The time of the server; a test that moves it moves it forward. */
+/** The server's time. Tests only move it forward. */
 let now = Date.parse('2026-06-01T12:00:00.000Z')
 beforeAll(async () => {
   server = await startTestServer({ clock: () => now })
@@ -20,7 +20,7 @@ const limitOf = (overrides: object = {}) => ({
   ...overrides,
 })
 
-/** The promise of the product: not one more, whoever calls at once. */
+/** The product's promise: not one call more, however many arrive at once. */
 test('of a thousand concurrent calls on a limit of a hundred exactly a hundred pass', async () => {
   const { post } = await server.workspace()
   const body = { namespace: 'crowd', identifier: 'everyone', limit: 100, duration: 60_000 }
@@ -167,7 +167,7 @@ describe('permissions', () => {
     expect((await server.post('ratelimits.limit', limitOf({ namespace: 'new' }), mayNot)).status).toBe(200)
   })
 
-  /** The v1 API made the namespace before it looked at the right to limit. */
+  /** The v1 API created the namespace before it checked the right to limit. */
   test('a root key that may create namespaces but not limit is refused, and creates none', async () => {
     const workspace = await server.workspace()
     const maker = await workspace.rootKeyWith('ratelimit.*.create_namespace')
@@ -202,20 +202,20 @@ describe('permissions', () => {
     )
   })
 
-  /** Each had a transaction of its own: after a deployment, all callers waited for as many of them. */
+  /** Bug: each had a transaction of its own, so after a deployment all callers waited for all of them. */
   test('concurrent first uses make as many statements as one', async () => {
     const { post } = await server.workspace()
-    await post('ratelimits.limit', limitOf()) // the root key is known from now on
+    await post('ratelimits.limit', limitOf()) // caches the root key
     const one = await listStatements(server, () => firstUses(post, { namespace: 'by one' }, 1))
     const many = await listStatements(server, () => firstUses(post, { namespace: 'by many' }, 20))
     expect(one.filter((text) => text.includes('insert into ratelimit_namespaces'))).toHaveLength(1)
     expect(many.toSorted()).toEqual(one.toSorted())
   })
 
-  /** It asked once more by itself: on a slow machine, a handful of first uses did so one after the other. */
+  /** Bug: it read the namespace again, so on a slow machine first uses ran one after the other. */
   test('a call for a namespace that is being created waits for it', async () => {
     const { post, workspaceId } = await server.workspace()
-    await post('ratelimits.limit', limitOf()) // the root key is known from now on
+    await post('ratelimits.limit', limitOf()) // caches the root key
     const one = await listStatements(server, () => firstUses(post, { namespace: 'by one' }, 1))
     const { namespaces } = server.server.deps
     let late: ReturnType<typeof namespaces.find> = null

@@ -31,7 +31,7 @@ test('a namespace is created, listed and used, and its name is taken in its work
     'namespace mail already exists',
   ])
   await (await server.workspace()).post('ratelimits.createNamespace', { name: 'mail' })
-  // Whoever may limit in it needs no right to make it any more.
+  // A root key that may limit in it no longer needs the right to create it.
   const rootKey = await workspace.rootKeyWith(`ratelimit.${namespaceId}.limit`)
   expect((await server.post('ratelimits.limit', limitBody('mail'), rootKey)).body.success).toBe(true)
 })
@@ -63,7 +63,7 @@ test('pages of namespaces follow each other, and only the last has no cursor', a
   expect(second).not.toHaveProperty('cursor')
 })
 
-/** Anything else would let a deleted namespace's overrides or counts live on under its name. */
+/** Otherwise overrides or counts of a deleted namespace would continue under its name. */
 test('a deleted namespace is gone at once, and the next of its name has fresh counts and no overrides', async () => {
   const { post, get } = await server.workspace()
   const { namespaceId } = await post('ratelimits.createNamespace', { name: 'mail' })

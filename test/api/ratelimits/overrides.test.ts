@@ -25,7 +25,7 @@ async function start() {
     namespaceName,
     set,
     list: (query = {}) => workspace.get('ratelimits.listOverrides', { namespaceId, ...query }),
-    /** The limit that a call for this identifier meets; 10 is the caller's own. */
+    /** The limit that applies to a call for this identifier; 10 is the caller's own. */
     limitFor: async (identifier: string) => {
       const body = { namespace: namespaceName, identifier, limit: 10, duration: 60_000, cost: 0 }
       return (await workspace.post('ratelimits.limit', body)).limit
@@ -126,7 +126,7 @@ describe('ratelimits.setOverride', () => {
     expect(await post('ratelimits.limit', body)).toMatchObject({ success: false, limit: 0, remaining: 0 })
   })
 
-  /** Findings 5.4: a limit for `u1` could not be overridden. The last is longer than an entry of an index may be. */
+  /** Findings 5.4: a limit for `u1` could not have an override. The last identifier is longer than an index entry. */
   test.each([
     '',
     'u1',

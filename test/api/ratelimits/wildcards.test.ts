@@ -9,7 +9,7 @@ setDefaultTimeout(SLOW_MS)
 const rowsOf = (patterns: readonly string[]) =>
   patterns.map((identifier, i) => ({ id: `rlor_${i}`, identifier, limit: i, durationMs: 1_000, async: null }))
 
-/** The rule, without any cleverness. */
+/** The rule in its simplest form. */
 function obviously(patterns: readonly string[], text: string): number | null {
   const rows = rowsOf(patterns)
   const exact = rows.find(({ identifier }) => identifier === text && !identifier.includes('*'))
@@ -34,7 +34,7 @@ test('the same pattern decides as by the simple rule', () => {
   )
 })
 
-/** CPU, as other programs of a crowded machine make no difference to it; the best of three. */
+/** CPU time, which other programs of a busy machine do not affect; the best of three. */
 function cpuMsOf(work: () => void): number {
   const once = () => {
     const before = process.cpuUsage().user

@@ -13,12 +13,12 @@ import {
 import { listStatements } from '../../support/statements.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
-/** What a root key grants: no more than it holds, and no longer than it lasts. */
+/** A root key grants no more than it holds and no longer than it lasts. */
 
 setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
-/** The time, as the tests choose it. */
+/** The server's time, set by the tests. */
 let now = Date.now()
 beforeAll(async () => {
   server = await startTestServer({ clock: () => now })
@@ -41,7 +41,7 @@ const listed = async (workspace: TestWorkspace): Promise<Json[]> =>
   (await workspace.get('rootKeys.listRootKeys')).rootKeys
 const stateOf = async (workspace: TestWorkspace, id: string) =>
   (await listed(workspace)).find((each) => each.id === id)
-/** What the very next request with it is told. */
+/** The answer to the next request with this root key. */
 const use = async (rootKey: string) => {
   const { status, body } = await server.get('apis.listApis', {}, rootKey)
   return status === 200 ? 'works' : body.error.code
@@ -85,13 +85,13 @@ describe('root keys that a root key creates end no later than itself', () => {
       for (const later of [null, expires + 1])
         expect(refusalOf(await update(granter.rootKey, rootKeyId, { expires: later }))).toMatchObject(REFUSED)
     expect((await update(granter.rootKey, granted.rootKeyId, { expires })).status).toBe(200)
-    // To end what does not end is no grant, however late; what it then has is not given back.
+    // Giving an end, however late, to a root key without one is not a grant. Removing that end afterwards is one.
     expect((await update(granter.rootKey, forGood.rootKeyId, { expires: expires + DAY_MS })).status).toBe(200)
     expect(refusalOf(await update(granter.rootKey, forGood.rootKeyId, { expires: null }))).toMatchObject(
       REFUSED,
     )
     expect(await stateOf(workspace, granter.rootKeyId)).toMatchObject({ expires })
-    // Who does not end may.
+    // A root key without an end may.
     expect((await update(workspace.rootKey, granter.rootKeyId, { expires: null })).status).toBe(200)
   })
 
@@ -117,7 +117,7 @@ describe('root keys that a root key creates end no later than itself', () => {
     await using own = await startTestServer({ clock: () => now })
     const { body } = await own.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
     const expires = now + DAY_MS
-    // As the start makes one, for the second text it is given.
+    // As a start does for a second TOLLGATE_ROOT_KEY.
     await own.server.deps.sql`update keys set is_operator = true where id = ${body.rootKeyId}`
     await own.post('rootKeys.updateRootKey', { rootKeyId: body.rootKeyId, expires }, OPERATOR_KEY)
     const workspace = await own.post('workspaces.createWorkspace', { name: 'a workspace' }, body.rootKey)
@@ -130,7 +130,7 @@ describe('root keys that a root key creates end no later than itself', () => {
     expect((await own.post('rootKeys.createRootKey', other, OPERATOR_KEY)).body).not.toHaveProperty('expires')
   })
 
-  /** Else an end that is set later would be for the one that everybody knows of, and not for what it left behind. */
+  /** Otherwise an end that is set later would apply to the known root key, but not to those that it created. */
   test('and when its end moves forward, those it created directly or through others end then too', async () => {
     const workspace = await server.workspace()
     const granter = await made(workspace.rootKey)
@@ -239,7 +239,7 @@ describe('a root key revoked with `granted` takes the root keys that it created 
     expect(await stateOf(workspace, granter.rootKeyId)).toBeDefined()
   })
 
-  /** What is deleted is not kept for ever, but the way through it to what it made is. */
+  /** Rows of deleted root keys are removed one day, but not the link to those that they created. */
   test('also through a root key that was deleted long ago and whose row is gone', async () => {
     const { workspace, granter, granted, chained } = await tree()
     const { workspaceId } = workspace
@@ -255,7 +255,7 @@ describe('a root key revoked with `granted` takes the root keys that it created 
     expect(left).toHaveLength(0)
   })
 
-  /** A statement for each would make what is needed most after a leak fail where it matters most. */
+  /** After a leak this must not fail because of a statement for each root key. */
   test('and a thousand of them take no more statements than one', async () => {
     const { deps } = server.server
     const countFor = async (
@@ -275,7 +275,7 @@ describe('a root key revoked with `granted` takes the root keys that it created 
       const sent = await listStatements(server, async () => {
         expect((await revoke(workspace.rootKey, granter.rootKeyId)).status).toBe(200)
       })
-      // Caches elsewhere are told of each.
+      // Notices to other caches are not counted, as each root key needs one.
       const statements = sent.filter((text) => !text.includes('pg_notify')).length
       const { total } = await workspace.get('rootKeys.listRootKeys', { grantedBy: granter.rootKeyId })
       const { events } = await workspace.get('audit.listEvents', { resourceId: `${rootKeyId}_${many}` })
@@ -313,7 +313,7 @@ describe('an operator creates a root key for a workspace that has lost its own',
     expect(await use(rootKey)).toBe('works')
     const own = await server.get('rootKeys.listRootKeys', {}, rootKey)
     expect(own.body.rootKeys.map(({ id }: Json) => id)).toEqual([rootKeyId])
-    // It is theirs, and no operator's.
+    // It belongs to the workspace, and is not an operator root key.
     expect((await server.get('workspaces.listWorkspaces', {}, rootKey)).status).toBe(403)
     const theirs = await server.get('audit.listEvents', { resourceId: rootKeyId }, rootKey)
     const operators = await server.get('audit.listEvents', { resourceId: rootKeyId }, OPERATOR_KEY)
@@ -325,7 +325,7 @@ describe('an operator creates a root key for a workspace that has lost its own',
     expect(operators.body.events[0]).toHaveProperty('location')
   })
 
-  /** It could give itself back, in another workspace, all that was taken from it. */
+  /** Otherwise it could get back, in another workspace, everything that was taken from it. */
   test('an operator root key that no longer holds `*` can create neither root keys nor workspaces', async () => {
     await using own = await startTestServer()
     const { body } = await own.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
@@ -357,7 +357,7 @@ describe('an operator creates a root key for a workspace that has lost its own',
 })
 
 describe.if(TEST_DATABASE_URL !== null)('a permission that was removed meanwhile is not granted', () => {
-  /** Let in before the change took effect: it must not grant what it has no more when it writes. */
+  /** Authenticated before the change took effect: it must not grant what it no longer holds. */
   test.each([
     ['its end came', { expires_at: 1 }, 'EXPIRED'],
     ['it was disabled', { enabled: false }, 'DISABLED'],
@@ -380,7 +380,7 @@ describe.if(TEST_DATABASE_URL !== null)('a permission that was removed meanwhile
       const target = await made(workspace.rootKey, { permissions: ['api.*.read_api'] })
       expect(await use(granter.rootKey)).toBe('works')
       const before = await listed(workspace)
-      // Nobody is told of this change, so that the caller is let in; it ends once the call waits for it.
+      // No cache is told of this change, so the caller is authenticated. It ends once the call waits for it.
       const { under } = await deps.database.write(async (tx) => {
         await tx`update keys set ${tx(change)} where id = ${granter.rootKeyId}`
         const under = calls(granter.rootKey, target.rootKeyId)[at]?.()

@@ -12,7 +12,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** Does this root key get past authentication with this right? */
+/** True when this root key is authenticated and has this right. */
 const mayCreateApi = async (rootKey: string) => {
   const { status, body } = await server.post('apis.createApi', { name: 'some api' }, rootKey)
   return status === 200 ? 'yes' : body.error.code
@@ -42,7 +42,7 @@ test('a root key is created, works, is listed without its text, and is gone afte
   expect(await listed(workspace, rootKeyId)).toBeUndefined()
 })
 
-/** A revoked key that still works is the worst lie there is; the cache must not tell it either. */
+/** A revoked root key must not keep working, from the cache either. */
 test('disabling, expiring and removing a right apply to the next request, and can be undone', async () => {
   const workspace = await server.workspace()
   const { rootKeyId, rootKey } = await workspace.post('rootKeys.createRootKey', {
@@ -146,7 +146,7 @@ test('and an operator root key that may no longer do everything does not count a
   const { body } = await own.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)
   const [{ id: rootKeyId }] = body.rootKeys
   const { body: other } = await own.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
-  // As the start makes one, for the second text it is given.
+  // As a start does for a second TOLLGATE_ROOT_KEY.
   await own.server.deps.sql`update keys set is_operator = true where id = ${other.rootKeyId}`
   const update = (fields: object) => own.post('rootKeys.updateRootKey', fields, OPERATOR_KEY)
   expect((await update({ rootKeyId: other.rootKeyId, permissions: ['api.*.read_api'] })).status).toBe(200)
@@ -157,7 +157,7 @@ test('and an operator root key that may no longer do everything does not count a
 })
 
 describe.if(TEST_DATABASE_URL !== null)('of two concurrent changes', () => {
-  /** Each wrote every column as it had read it: a rename brought back a root key that was just disabled. */
+  /** Bug: each wrote all columns as it had read them, so a rename re-enabled a root key that was just disabled. */
   test('neither undoes the other: after a rename a root key stays disabled, and without the removed permissions', async () => {
     for (const change of [{ enabled: false }, { permissions: [] }, { expires: 4_000_000_000_000 }]) {
       const workspace = await server.workspace()
@@ -181,7 +181,7 @@ describe.if(TEST_DATABASE_URL !== null)('of two concurrent changes', () => {
       const { body } = await own.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)
       const made = await own.post('rootKeys.createRootKey', { permissions: ['*'] }, OPERATOR_KEY)
       const ids: string[] = [body.rootKeys[0].id, made.body.rootKeyId]
-      // As the start makes one, for the second text it is given.
+      // As a start does for a second TOLLGATE_ROOT_KEY.
       await own.server.deps.sql`update keys set is_operator = true where id = ${made.body.rootKeyId}`
       const end = (rootKeyId: string) => () =>
         own.post(`rootKeys.${verb}`, { rootKeyId, enabled: false }, OPERATOR_KEY)
@@ -261,7 +261,7 @@ describe('order of errors', () => {
     })
   })
 
-  /** A product's key sent to the wrong place lost a credit and a token by it, and counted as used. */
+  /** Bug: a customer's key sent to the wrong endpoint lost a credit and a token, and was counted as used. */
   test('an ordinary key that is refused as a root key loses no credit and no token, and is not counted', async () => {
     const workspace = await server.workspace()
     const { apiId } = await workspace.post('apis.createApi', { name: 'name' })

@@ -35,7 +35,7 @@ async function prepare() {
   return { workspace, apiId, keyId, key, decrypted }
 }
 
-/** A row as the vault opens it. */
+/** A row in the form that the vault decrypts. */
 async function sealedOf(keyId: string) {
   const [row] = await server.server.deps.sql<{ id: string; ciphertext: string; encryptionKeyId: string }[]>`
     select key_id as id, ciphertext, encryption_key_id as "encryptionKeyId" from encrypted_keys where key_id = ${keyId}`
@@ -127,7 +127,7 @@ describe('recoverable keys', () => {
 })
 
 describe('a ciphertext cannot be decrypted', () => {
-  /** Somebody who can write to the database must not be able to read a key through a row of his own. */
+  /** A writer of the database must not be able to read a key through a row of their own. */
   test('in the row of another key', async () => {
     const { workspace, apiId, keyId, key, decrypted } = await prepare()
     const other = await makeKey(workspace, apiId, { recoverable: true })
@@ -192,7 +192,7 @@ describe('changing the vault key', () => {
     expect(await open(vaultWith(master))).toBe(key)
     await expect(open(vaultWith(oldMaster))).rejects.toThrow('could not be decrypted')
     expect(await reseal(master, oldMaster)).toEqual({ resealed: 0, total })
-    await reseal(oldMaster, master) // as it was, for the other tests
+    await reseal(oldMaster, master) // restores the vault key for the other tests
   })
 
   test('a reseal without the old vault key changes nothing', async () => {

@@ -39,7 +39,7 @@ const refusal = (name: string, value: number) => ({
   },
 })
 
-/** What makes one more of each, whatever there is already. */
+/** Creates one more of a kind, whatever exists already. */
 type Make = (workspace: TestWorkspace, index: number) => Promise<{ status: number; body: Json }>
 const call =
   (method: string, bodyOf: (index: number) => Json): Make =>
@@ -61,7 +61,7 @@ describe('a workspace at its bound is refused one more, with the bound’s name,
       const workspace = await bounded({ [name]: has + 2 })
       expect([(await make(workspace, 1)).status, (await make(workspace, 2)).status]).toEqual([200, 200])
       expect(await make(workspace, 3)).toMatchObject(refusal(name, has + 2))
-      // Another has its own room.
+      // Another workspace has room of its own.
       expect((await make(await bounded({ [name]: has + 2 }), 3)).status).toBe(200)
       await setBounds(workspace, { [name]: has + 3 })
       expect((await make(workspace, 3)).status).toBe(200)
@@ -102,7 +102,7 @@ test('a call that would create one namespace too many creates none', async () =>
   expect((await call('b', 'a')).status).toBe(200)
 })
 
-/** Two at once at the bound must not both pass, nor may one be refused while there is room. */
+/** Two at once at the bound must not both pass, and none may be refused while there is room. */
 test('forty concurrent creations fill a workspace exactly to its bound', async () => {
   const workspace = await bounded({ keys: 17, identities: 9 })
   const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
@@ -239,7 +239,7 @@ test('permissions of keys and roles are bounded in bytes of their slugs, and tho
   expect(await workspace.get('permissions.listPermissions')).toHaveLength(3) // none was made
   expect((await set(slugs.slice(0, 2))).status).toBe(200)
 
-  // What is there stays when the bound is lowered: it may shrink or be exchanged, not grow.
+  // After lowering the bound existing ones stay: the set may shrink or change, but not grow.
   await setBounds(workspace, { permissionsPerRole: 1, permissionBytesPerRole: 10, permissionBytesPerKey: 10 })
   expect((await set(['ten.longer', 'other.one'])).status).toBe(200)
   expect(await set(['ten.longer', 'other.one!'])).toMatchObject(refusal('permissionBytesPerRole', 10))
@@ -273,7 +273,7 @@ test('overrides are bounded for each workspace and namespace, and existing ones 
   })
   expect((await set('b', 'user2')).status).toBe(200)
   expect(await set('a', overrides[0].identifier)).toMatchObject(refusal('overrides', 3)) // not revived past it
-  // Those of a namespace go with it.
+  // Overrides of a namespace are deleted with it.
   const [{ id }] = (await workspace.get('ratelimits.listNamespaces')).namespaces
   await workspace.post('ratelimits.deleteNamespace', { namespaceId: id })
   await workspace.post('ratelimits.createNamespace', { name: 'c' })
@@ -409,7 +409,7 @@ test('the variable sets the named bounds; a wrong name or value ends the start a
     )
 })
 
-/** The counts are kept by triggers and by what soft-deletes: none of the ways may be forgotten. */
+/** Counts are kept by triggers and by soft deletes. No way of deleting may be forgotten. */
 test('the counts match the rows after everything that was done to this server', async () => {
   const url = server.server.deps.config.databaseUrl
   const sql = url === null ? server.server.deps.sql : connect({ kind: 'url', url }, { connectionsMax: 1 })

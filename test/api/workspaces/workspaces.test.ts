@@ -31,7 +31,7 @@ test('only an operator root key may create, change and list workspaces, whatever
   expect(await server.get('workspaces.listWorkspaces', {}, rootKey)).toMatchObject(refused)
 })
 
-/** Cached keys included: disabling a workspace is the emergency brake. */
+/** Including cached keys: disabling a workspace is the emergency brake. */
 test('a disabled workspace refuses its keys and root keys at once, and an enabled one accepts them again', async () => {
   const workspace = await server.workspace()
   const { apiId } = await workspace.post('apis.createApi', { name: 'name' })
@@ -89,7 +89,7 @@ test('operators cannot disable their own workspace', async () => {
   expect(answer).toMatchObject({ status: 412, body: { error: { code: 'PRECONDITION_FAILED' } } })
 })
 
-/** Each wrote both columns as it had read them: a rename opened a workspace that was just disabled. */
+/** Bug: each wrote both columns as it had read them, so a rename re-enabled a workspace that was just disabled. */
 test.if(TEST_DATABASE_URL !== null)(
   'a rename leaves a workspace disabled when it is disabled at the same time',
   async () => {

@@ -8,12 +8,12 @@ import { copyEmbedded, TEST_DATABASE_URL } from '../../support/database.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 
-/** The embedded database whatever the suite runs on: once is enough. */
+/** Runs once, as the embedded database is the same whatever the suite runs on. */
 const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
 
 /**
- * Starts the database and writes until killed: single rows, and pairs in a transaction. Prints a number once its row is
- * acknowledged; numbers of pairs are negative.
+ * Starts the database and writes until it is killed: single rows, and pairs in a transaction. Prints a number after its row
+ * is acknowledged; numbers of pairs are negative.
  */
 const WRITER = `
   const [folder, root, first] = process.argv.slice(1)
@@ -44,7 +44,7 @@ const WRITER = `
   await Promise.all([single(), pair()])
 `
 
-/** A row is acknowledged once; whatever becomes of the process afterwards, the caller relies on it. */
+/** The caller relies on an acknowledged row, whatever happens to the process afterwards. */
 test('kill -9 at any moment loses no acknowledged row and leaves no partial transaction', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-durability-'))
   await copyEmbedded(dataDir)

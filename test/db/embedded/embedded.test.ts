@@ -22,7 +22,7 @@ import { randomNumbers } from '../../support/random.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 
-/** The embedded database whatever the suite runs on: once is enough. */
+/** Runs once, as the embedded database is the same whatever the suite runs on. */
 const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
 
 const scratch = mkdtempSync(join(tmpdir(), 'tollgate-embedded-'))
@@ -41,7 +41,7 @@ afterAll(async () => {
   rmSync(scratch, { recursive: true })
 })
 
-/** A fresh folder with a database in it, so that not every start here takes the seconds of the first. */
+/** A folder with a database, so that not every start takes the seconds of a first one. */
 async function dataDirIn(parent: string): Promise<string> {
   mkdirSync(parent, { recursive: true })
   const path = mkdtempSync(join(parent, 'data-'))
@@ -49,7 +49,7 @@ async function dataDirIn(parent: string): Promise<string> {
   return path
 }
 
-/** A pool as one thread of the server opens it, closed at the end of the test. */
+/** A pool like one thread's, closed at the end of the test. */
 function pool(connectionsMax = 2): Sql & AsyncDisposable {
   const sql = connect(database.address, { connectionsMax })
   return Object.assign(sql, { [Symbol.asyncDispose]: () => sql.end({ timeout: 1 }) })
@@ -57,8 +57,8 @@ function pool(connectionsMax = 2): Sql & AsyncDisposable {
 
 describe('several connections on one session', () => {
   /**
-   * The stock socket server mixes the messages of different connections: rows of another's query, portals that do not
-   * exist, and connections that never hear again. This is what must not happen here, whatever they do at once.
+   * PGlite's own socket server mixes messages of different connections: rows of another connection's query, missing
+   * portals, and connections without an answer. None of this may happen here.
    */
   test('thousands of concurrent queries, errors and transactions each get their own answer', async () => {
     const pools = Array.from({ length: 5 }, () => pool())
@@ -114,7 +114,7 @@ describe('several connections on one session', () => {
     expect(new Map(rows.map((row) => [row.id, row.hits]))).toEqual(hits) // each read and written in one piece
   })
 
-  /** A client that dies inside a transaction must not leave everyone else waiting for it, nor its work behind. */
+  /** A client that dies inside a transaction must neither block the others nor leave its changes. */
   test('a transaction whose connection is lost is rolled back, and the next one runs', async () => {
     await using sql = pool()
     const lost = await RawClient.open(database)
@@ -133,7 +133,7 @@ describe('several connections on one session', () => {
     expect((await waiting)[0]?.one).toBe(1)
   })
 
-  /** The session outlives every connection: what they prepared would pile up with each reconnect. */
+  /** The session outlives all connections: their prepared statements would pile up. */
   test('prepared statements of a connection are gone when it closes', async () => {
     await using sql = pool()
     const before = await preparedCount(sql)
@@ -158,7 +158,7 @@ describe('several connections on one session', () => {
     expect(row?.length).toBe(20_000_000)
   })
 
-  /** What one connection sends must not fill the memory of all. */
+  /** One connection's data must not fill the memory of all. */
   test('a statement beyond the bound is refused, and other connections continue', async () => {
     await using sql = pool()
     const text = 'y'.repeat(70_000_000)
@@ -196,7 +196,7 @@ test('a data directory whose path is too long for a socket works too', async () 
   if (elsewhere.address.kind === 'embedded') expect(existsSync(elsewhere.address.socketPath)).toBeFalse()
 })
 
-/** A start that hangs tells nobody what is wrong. */
+/** A start that hangs does not tell what is wrong. */
 test('a folder that is not a database ends the start with an error that names it', async () => {
   const broken = join(scratch, 'broken')
   mkdirSync(join(broken, 'postgres'), { recursive: true })
@@ -207,7 +207,7 @@ test('a folder that is not a database ends the start with an error that names it
   await start.catch(() => {})
 })
 
-/** The files of a new database take seconds to make: a start killed then must not leave half of them for the next. */
+/** Creating the files takes seconds. A start killed meanwhile must not leave half of them for the next. */
 test('a first start that was killed half-way is repeated from the beginning', async () => {
   const path = mkdtempSync(join(scratch, 'first-'))
   mkdirSync(join(path, 'postgres.part'))
@@ -220,7 +220,7 @@ test('a first start that was killed half-way is repeated from the beginning', as
   expect(existsSync(join(path, 'postgres.part'))).toBeFalse()
 })
 
-/** What makes the files takes 1 GB, and 350 MB of it stayed until some later collection: with little load, for good. */
+/** Creating the files takes 1 GB, of which 350 MB stayed until a later collection; with little load, for good. */
 const testOnLinux = testOnce.skipIf(TEST_DATABASE_URL !== null || process.platform !== 'linux')
 testOnLinux('a server that created its files uses no more memory than one that found them', async () => {
   const path = mkdtempSync(join(scratch, 'first-'))
@@ -241,9 +241,9 @@ testOnLinux('a server that created its files uses no more memory than one that f
 })
 
 /**
- * The private memory of a process that holds anything but zeros. One start in five, whether it makes the files or finds
- * them, has 148 MiB more that are resident and zero: the runtime's allocator clears a table of its WASM engine by hand
- * unless its memory comes fresh from the system. So the resident memory of two starts cannot be compared.
+ * Memory of a process that contains anything but zeros. The resident memory of two starts cannot be compared: one start in
+ * five has 148 MiB more that are resident and zero, because the allocator clears a table of its WASM engine unless the
+ * memory is fresh.
  */
 function writtenBytes(pid: number): number {
   const pagemap = openSync(`/proc/${pid}/pagemap`, 'r')
@@ -284,7 +284,7 @@ test('a socket file of a killed server does not prevent a start', async () => {
   await started.stop()
 })
 
-/** A full disk makes Postgres panic. It must come back by itself, with what it had acknowledged. */
+/** Postgres panics on a full disk. It must come back by itself, with everything acknowledged. */
 test('a database that ended itself is restarted, and its clients reconnect', async () => {
   await using sql = pool(1)
   const dying = sql.unsafe('copy numbers from stdin') // which ends a session of PGlite
@@ -301,7 +301,7 @@ test('a database that ended itself is restarted, and its clients reconnect', asy
   expect(found).toBe(500)
 })
 
-/** PGlite by itself runs without either, and a power cut could leave files that do not fit together. */
+/** PGlite by default does neither, and a power cut could leave files that do not match. */
 test('commits are synced to the disk', async () => {
   await using sql = pool()
   const [settings] = await sql`
@@ -321,7 +321,7 @@ const preparedCount = async (sql: Sql) =>
   (await sql`select count(*) as count from pg_prepared_statements where statement like '%prepared_%'`)[0]
     ?.count
 
-/** Speaks the protocol by hand, to leave at moments a driver never would. */
+/** Speaks the protocol by hand, to disconnect at moments when a driver would not. */
 class RawClient {
   #answered = Promise.withResolvers<void>()
 
@@ -339,7 +339,7 @@ class RawClient {
 
   private socket: Bun.Socket | undefined
 
-  /** Sends and waits for the beginning of the answer. */
+  /** Sends bytes and waits for the beginning of the answer. */
   async send(bytes: Uint8Array): Promise<void> {
     this.#answered = Promise.withResolvers()
     this.socket?.write(bytes)

@@ -4,7 +4,7 @@ import { openTestSql } from '../../support/database.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 
-/** The embedded database has nobody else to do it: its files would grow without end. */
+/** Nothing else does this for the embedded database: its files would grow without end. */
 test('dead rows are vacuumed, tables analyzed, and a long write-ahead log checkpointed', async () => {
   await using database = await openTestSql()
   const { sql } = database
@@ -12,7 +12,7 @@ test('dead rows are vacuumed, tables analyzed, and a long write-ahead log checkp
   await sql`create table busy (id int primary key, hits int not null)`
   await sql`insert into busy select n, 0 from generate_series(1, 1000) n`
   await sql`update busy set hits = hits + 1`
-  await sql`select pg_stat_force_next_flush()` // else it is counted once a second only
+  await sql`select pg_stat_force_next_flush()` // otherwise statistics are written once a second
 
   const { vacuumed, checkpointed } = await vacuumDue(sql, { logBytesMax: 1000 })
   expect(vacuumed).toContain('public.busy')

@@ -11,10 +11,10 @@ import { copyEmbedded, TEST_DATABASE_URL } from '../../support/database.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 
-/** The embedded database whatever the suite runs on: once is enough. */
+/** Runs once, as the embedded database is the same whatever the suite runs on. */
 const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
 
-/** PGlite's own way of asking keeps each row it ever answered, which no bound of ours would notice. */
+/** PGlite's usual call keeps every row that it ever returned. */
 test('answers of the embedded database are passed on whole, and none is kept in memory', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-session-'))
   await copyEmbedded(dataDir)
@@ -27,7 +27,7 @@ test('answers of the embedded database are passed on whole, and none is kept in 
     return heapStats().objectCount
   }
   const ask = async () => {
-    // Rows by the thousand, and an answer larger than any buffer on its way.
+    // Thousands of rows, and an answer larger than any buffer.
     for (let i = 0; i < 20; i++) {
       const rows = await sql<{ n: number; text: string }[]>`
         select n, ${`row ${i} `} || n as text from generate_series(1, 1000) as n`
@@ -37,7 +37,7 @@ test('answers of the embedded database are passed on whole, and none is kept in 
     const [long] = await sql<{ text: string }[]>`select repeat('x', 5000000) as text`
     expect(long?.text.length).toBe(5_000_000)
   }
-  await ask() // what is made once is there
+  await ask() // creates what is created once
   const before = objects()
   for (let i = 0; i < 3; i++) await ask()
   expect(objects() - before).toBeLessThan(5_000) // of 60 000 rows

@@ -10,10 +10,10 @@ import { copyEmbedded, TEST_DATABASE_URL } from '../../support/database.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 
-/** The embedded database whatever the suite runs on: once is enough. */
+/** Runs once, as the embedded database is the same whatever the suite runs on. */
 const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
 
-/** Everyone waits for a transaction: one that is never ended would stop the whole server. */
+/** All connections wait for a transaction: one without an end would stop the whole server. */
 test('a transaction whose client is silent is rolled back, and other connections continue', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-wire-'))
   await copyEmbedded(dataDir)

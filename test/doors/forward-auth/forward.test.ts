@@ -29,7 +29,7 @@ test('a key may come as a bearer token or as X-API-Key, by GET or POST, with any
     ['GET', { authorization: `bearer ${key}` }],
     ['GET', { 'x-api-key': key }],
     ['POST', { 'x-api-key': key }],
-    // `Authorization` may be meant for what is behind the proxy.
+    // `Authorization` may be meant for the service behind the proxy.
     ['GET', { 'x-api-key': key, authorization: 'Bearer a.token.of-the-application' }],
     ['GET', { 'x-api-key': key, authorization: 'Basic dXNlcjpwYXNz' }],
   ]
@@ -56,7 +56,7 @@ test('a missing key and an unknown key are 401, with how to send one', async () 
   expect(unknown.headers.has('x-tollgate-key-id')).toBe(false)
 })
 
-/** It would open every product behind the proxy. */
+/** A root key would open every product behind the proxy. */
 test('a root key is refused like an unknown key', async () => {
   for (const rootKey of [OPERATOR_KEY, workspace.rootKey])
     expect((await server.get('auth.forward', {}, rootKey)).status).toBe(401)
@@ -139,7 +139,7 @@ describe('limits', () => {
   })
 })
 
-/** A place that its configuration leaves open by a slip of the pen is worse than one that does not work. */
+/** A misspelt parameter that leaves a path open is worse than a path that does not work. */
 test('a mistake in the query is refused for every key', async () => {
   const { key } = await keyWith()
   const messageOf = async (query: Record<string, unknown>) => {
@@ -172,7 +172,7 @@ test('a mistake in the query is refused for every key', async () => {
   for (const [ratelimit, message] of limits) expect(await messageOf({ ratelimit })).toEqual([400, message])
 })
 
-/** What is behind the proxy trusts the header: nobody may write into it, or add a line. */
+/** The service behind the proxy trusts the header: nobody may change it or add a line. */
 test('an external id with any characters arrives unchanged', async () => {
   for (const externalId of [
     'user_123',

@@ -8,7 +8,7 @@ import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** The block that the page about it shows, word for word but for the addresses and the id. */
+/** The block of the documentation page, word for word except for addresses and the id. */
 function exampleOf({ tollgate, application, apiId }: Record<'tollgate' | 'application' | 'apiId', string>) {
   const readme = readFileSync(join(import.meta.dir, '../../../docs/how-to/forward-auth.md'), 'utf8')
   const example = /```nginx\n(.*?)```/s.exec(readme)?.[1] ?? ''
@@ -24,7 +24,7 @@ function exampleOf({ tollgate, application, apiId }: Record<'tollgate' | 'applic
   }, example)
 }
 
-/** What the application behind nginx was asked. */
+/** A request as the application behind nginx received it. */
 type Seen = { method: string; url: string; headers: Headers; bytes: number }
 
 describe.skipIf(NGINX === null)('behind a real nginx, configured as in the docs', () => {
@@ -104,7 +104,7 @@ describe.skipIf(NGINX === null)('behind a real nginx, configured as in the docs'
     expect(seen).toEqual([])
   })
 
-  /** nginx itself knows only 401 and 403 for a refusal and makes 500 of the rest. */
+  /** nginx accepts only 401 and 403 as refusals, and turns other statuses into 500. */
   test('a used-up limit is 429 with the seconds to wait, and before that the headers count down', async () => {
     const ratelimit = { limit: 2, duration: 3_600_000 }
     const { key } = await makeKey(workspace, apiId, { ratelimit })

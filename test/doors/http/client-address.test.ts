@@ -14,7 +14,7 @@ const addressOf = (
     trusted,
   )
 
-/** Or anybody could send the header that an allow list believes. */
+/** Otherwise anybody could send the header that an allow list trusts. */
 test('headers of an untrusted peer are ignored', () => {
   for (const header of ['x-forwarded-for', 'true-client-ip', 'cf-connecting-ip'])
     expect(addressOf('203.0.113.9', { [header]: '192.0.2.1' })).toBe('203.0.113.9')
@@ -25,7 +25,7 @@ test('X-Forwarded-For is read from the right, up to the first address that is no
   const through = (forwarded: string) => addressOf('10.0.0.1', { 'x-forwarded-for': forwarded })
   expect(through('192.0.2.1')).toBe('192.0.2.1')
   expect(through('192.0.2.1, 10.0.0.3, 10.0.0.2')).toBe('192.0.2.1')
-  expect(through('100.100.100.100, 192.0.2.1, 10.0.0.2')).toBe('192.0.2.1') // the client made up the first
+  expect(through('100.100.100.100, 192.0.2.1, 10.0.0.2')).toBe('192.0.2.1') // the client made up the first entry
   expect(through('10.9.9.9, 10.0.0.2')).toBe('10.9.9.9') // a client inside the trusted network
 })
 
@@ -36,7 +36,7 @@ test('entries with a port, in brackets or as mapped IPv6 are understood', () => 
   expect(through('2001:db8::1')).toBe('2001:db8::1')
 })
 
-/** Falling back to the proxy's own address could pass an allow list that names the proxy. */
+/** Using the proxy's own address instead could pass an allow list that names the proxy. */
 test('an entry that is not an address makes the client unknown', () => {
   for (const forwarded of ['unknown', '', '10.0.0.0/8', '192.0.2.1, _hidden'])
     expect(addressOf('10.0.0.1', { 'x-forwarded-for': forwarded })).toBeNull()

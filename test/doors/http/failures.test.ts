@@ -19,7 +19,7 @@ const linesSoFar = () =>
     .flatMap((each) => each.mock.calls.map(([text]): Line => JSON.parse(String(text))))
     .sort((a, b) => a.at.localeCompare(b.at))
 
-/** Two threads of one process, whose time the test chooses. */
+/** Two threads of one process in simulated time. */
 function chosenThreads() {
   let now = 0
   let due: { atMs: number; run(): void }[] = []
@@ -35,7 +35,7 @@ function chosenThreads() {
     memory,
     threads: [new Failures(options), new Failures(options)] as const,
     now: () => now,
-    /** In steps of a second, as timers make timers. */
+    /** In steps of a second, because timers start timers. */
     pass(seconds: number) {
       for (let second = 0; second < seconds; second++) {
         now += 1000
@@ -89,7 +89,7 @@ test('calls that fail for one reason are counted over all threads, with a line a
         lastedMs: expect.any(Number),
       },
     ])
-    // The next time is told again.
+    // The next outage is logged again.
     threads[0].report(cause, {})
     pass(1)
     expect(linesSoFar()).toHaveLength(3)
@@ -165,7 +165,7 @@ test('an episode ends when its last holder has ended it, and does not wait for a
   expect(second.end(400)).toEqual({ counted: 0, lastedMs: 400 })
   expect(second.end(500)).toBe(null)
 
-  expect(first.begin(1000)).toBe(true) // and its thread dies
+  expect(first.begin(1000)).toBe(true) // its thread dies without ending it
   expect(second.end(10_000)).toBe(null)
   expect(second.end(16_000)).toEqual({ counted: 0, lastedMs: 15_000 })
   expect(third.begin(20_000)).toBe(true)

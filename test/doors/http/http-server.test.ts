@@ -33,7 +33,7 @@ function limitRequest(identifier: string, more = ''): string {
 const remainingOf = (answer: Received | null) => JSON.parse(answer?.body ?? '{}').remaining
 
 describe('a request in pieces', () => {
-  /** Or a network that cuts packets elsewhere than ours would break it. */
+  /** Otherwise a network that cuts packets at other places would break it. */
   test('cut at any byte is one request', async () => {
     const identifier = 'müller'
     const bytes = Buffer.from(limitRequest(identifier), 'utf8')
@@ -74,7 +74,7 @@ describe('a request in pieces', () => {
     for (let i = 1; i <= 1000; i++) expect(remainingOf(await client.answer())).toBe(2000 - i)
   })
 
-  /** A partly written answer must go on where it stopped. */
+  /** A partly written answer must continue where it stopped. */
   test('an answer larger than the socket’s buffer arrives whole', async () => {
     using client = new RawClient(portOf())
     const request = 'GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n'
@@ -82,7 +82,7 @@ describe('a request in pieces', () => {
     const once = await client.answer()
     client.pause()
     await client.send(request.repeat(40))
-    await Bun.sleep(50) // the server fills what the kernel takes; nothing is measured by it
+    await Bun.sleep(50) // until the kernel's buffer is full; not measured
     client.resume()
     for (let i = 0; i < 40; i++) expect((await client.answer())?.body).toBe(once?.body ?? '')
   })
@@ -127,7 +127,7 @@ describe('one parser for all bytes', () => {
     expect(await through('203.0.113.8', chunked)).toBe('FORBIDDEN')
   })
 
-  /** Each is a way to make two servers disagree about where a request ends. */
+  /** Each can make two servers disagree about the end of a request. */
   const ambiguous: [string, string][] = [
     ['both a length and chunks', 'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n'],
     ['two lengths', 'Content-Length: 5\r\nContent-Length: 6\r\n'],
@@ -166,7 +166,7 @@ describe('one parser for all bytes', () => {
         try {
           return /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/self/fd/${fd}`))?.[1]
         } catch {
-          return undefined // closed meanwhile
+          return undefined // it was closed meanwhile
         }
       }),
     )
@@ -225,7 +225,7 @@ describe('bounds of a connection', () => {
     },
   })
 
-  /** A front with handlers of the test's own, whose seconds pass when the test says so. */
+  /** A server with the test's own handlers, in simulated seconds. */
   async function openFront(options: Partial<HttpServerOptions> = {}) {
     const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
     const front = new HttpServer({
@@ -260,8 +260,8 @@ describe('bounds of a connection', () => {
     await done.send(plain)
     expect((await done.answer())?.status).toBe(200)
     opened.pass(29)
-    await slow.send('Host: localhost\r\n') // more bytes buy no more time
-    await Bun.sleep(20) // until they are there
+    await slow.send('Host: localhost\r\n') // more bytes do not extend the time
+    await Bun.sleep(20) // until they have arrived
     opened.pass(1)
     expect((await slow.answer())?.status).toBe(408)
     await slow.closed()
@@ -288,7 +288,7 @@ describe('bounds of a connection', () => {
     using client = new RawClient(opened.port)
     await client.send(plain)
     client.pause()
-    await Bun.sleep(50) // until the kernel takes no more
+    await Bun.sleep(50) // until the kernel's buffer is full
     opened.pass(29)
     expect(opened.counts.open).toBe(1)
     opened.pass(1)
@@ -324,7 +324,7 @@ describe('bounds of a connection', () => {
     slow.resume()
     expect((await slow.answer())?.status).toBe(200)
     expect(slow.errorCode).toBeNull()
-    opened.pass(1) // half a minute is over, whatever comes
+    opened.pass(1) // half a minute is over, whatever arrives
     while (opened.counts.open > 0) await Bun.sleep(5)
 
     using silent = new RawClient(opened.port)
@@ -347,7 +347,7 @@ describe('bounds of a connection', () => {
     using quick = new RawClient(opened.port)
     slow.pause()
     await slow.send(post('s'))
-    await Bun.sleep(50) // until the kernel takes no more
+    await Bun.sleep(50) // until the kernel's buffer is full
     await quick.send(post('q'))
     expect((await quick.answer())?.body === 'q'.repeat(20_000_000)).toBe(true)
     slow.resume()
@@ -394,11 +394,11 @@ describe('bounds of a connection', () => {
     await answers('GET / HTTP/1.1\r\nHost: localhost\r\nX-Number: 2\r\n\r\n', 'GET 2 ')
     await answers(post(2, 'bbb'), 'POST 2 bbb')
     await answers(post(2, 'ccc') + post(2, 'ddd') + post(3, 'ddd'), 'POST 2 ccc', 'POST 2 ddd', 'POST 3 ddd')
-    // In parts, the first of which ends in the head, with the head, or in the body.
+    // In pieces, the first of which ends in the head, after the head, or in the body.
     const whole = post(3, 'eee')
     for (const first of [20, whole.length - 3, whole.length - 1]) {
       await client.send(whole.slice(0, first))
-      await Bun.sleep(5) // until they are there
+      await Bun.sleep(5) // until they have arrived
       await answers(whole.slice(first), 'POST 3 eee')
     }
   })

@@ -8,7 +8,7 @@ import { systemTimers } from '../../../src/lib/timers.ts'
 import { RawClient } from '../../support/raw-client.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
-/** One client is as hostile as it likes; the thread's time, its memory and its other clients are not its own. */
+/** However hostile one client is, the thread's time, its memory and its other clients are not affected. */
 
 setDefaultTimeout(SLOW_MS)
 
@@ -85,12 +85,12 @@ describe('time', () => {
     await connect().send(GET.repeat(50))
     for (let turn = 0; turn < 3; turn++) {
       await until(() => soon.length > 0)
-      await Bun.sleep(5) // all that may come without a turn has come
+      await Bun.sleep(5) // until everything that needs no turn has been answered
       begun.push(count)
       soon.shift()?.()
       await Bun.sleep(5)
     }
-    // The first did not wait, so that it counts for none.
+    // The first did not wait, so it does not count.
     expect([...begun, count]).toEqual([17, 33, 49, 50])
   })
 
@@ -108,7 +108,7 @@ describe('time', () => {
     )
     for (const order of orders) {
       expect(order).toEqual(order.toSorted((a, b) => a - b))
-      // Whoever began while others waited was not served whole before them.
+      // No client was served completely while others waited.
       expect((order[199] ?? 0) - (order[0] ?? 0)).toBeGreaterThan(300)
     }
   })
@@ -134,7 +134,7 @@ describe('time', () => {
     await Promise.race([sending, Bun.sleep(100)])
   })
 
-  /** Looked at anew with every byte, or copied with every chunk, either would take minutes. */
+  /** Parsing from the beginning with every byte, or copying with every chunk, would take minutes. */
   test('a head or a body in the smallest pieces costs no more than its length', async () => {
     const { connect } = openFront()
     const client = connect()
@@ -164,7 +164,7 @@ describe('memory', () => {
     expect(answers.map((answer) => [answer?.status, answer?.headers.connection])).toEqual(
       Array(16).fill([503, 'close']),
     )
-    // Those that are left are whole requests in the end, and a newcomer is served beside them.
+    // The remaining ones become complete requests, and a new client is served beside them.
     const newcomer = connect()
     await newcomer.send(`${post(5)}12`)
     await newcomer.send('345')
@@ -217,7 +217,7 @@ describe('memory', () => {
     }, 1)
     for (let i = 0; i < 20; i++)
       for (const client of clients) void client.send(GET.repeat(5_000)).catch(() => {})
-    await Bun.sleep(500) // the server takes what it will
+    await Bun.sleep(500) // until the server reads no more
     clearInterval(watching)
     expect(most).toBeGreaterThan(0)
     expect(most).toBeLessThanOrEqual(4 * MIB)
@@ -234,7 +234,7 @@ describe('memory', () => {
     const client = connect()
     client.pause()
     await client.send(GET)
-    await Bun.sleep(50) // until the kernel takes no more
+    await Bun.sleep(50) // until the kernel's buffer is full
     client.resume()
     expect((await client.answer())?.body.length).toBe(20 * MIB)
   })

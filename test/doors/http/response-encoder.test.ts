@@ -21,7 +21,7 @@ const answerOf = (status: number, text: string, tookMs: number, more: Partial<En
   },
 })
 
-/** Status line, headers by their names in lower case, and the body, read from a message of which nothing else is known. */
+/** Reads status line, headers (names in lower case) and body of a message. */
 function parse(message: string) {
   const end = message.indexOf('\r\n\r\n')
   const [status = '', ...lines] = message.slice(0, end).split('\r\n')

@@ -10,7 +10,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** Of server and client, CPU: other programs of a crowded machine make no difference to it. The better of two. */
+/** CPU of server and client, which other programs of a busy machine do not affect. The better of two. */
 async function cpuMsOf(send: () => Promise<Response>): Promise<{ status: number; ms: number }> {
   let best = Number.POSITIVE_INFINITY
   let status = 0
@@ -27,7 +27,7 @@ async function cpuMsOf(send: () => Promise<Response>): Promise<{ status: number;
 const MIB = 2 ** 20
 const fill = (text: string) => text.repeat(Math.floor((MIB - 200) / text.length))
 
-/** Findings 3, the kind of 3.1: what anybody may send must not hold the thread, which all others share. */
+/** Findings 3, as 3.1: no input may hold the thread, which all clients share. */
 test.each([
   ['keys.verifyKey', `{"key":"a","tags":[${fill('1,')}1]}`, 400],
   ['keys.verifyKey', `{"key":"a","ratelimits":[${fill('{},')}{}]}`, 400],
@@ -58,7 +58,7 @@ test.each([
 test('names of limits may contain commas and texts that look like settings before their settings', async () => {
   const messageOf = async (ratelimit: string) =>
     (await server.get('auth.forward', { ratelimit }, null)).body.error.message
-  // A good one gets as far as the missing key.
+  // A correct request gets as far as the missing key.
   const good = await messageOf('a')
   for (const ratelimit of ['a,b', 'cost=1', 'a,cost=1,b', 'a,,cost=2', 'a,b=1,limit=1,duration=1'])
     expect(await messageOf(ratelimit)).toBe(good)

@@ -5,8 +5,8 @@ import { batchesOf, type Closed, hostileRequests } from '../../support/spellings
 import { SLOW_MS } from '../../support/timeout.ts'
 
 /**
- * Each path has one spelling, and the request line alone chooses it: what a proxy closes by its name is closed. The same table is put
- * to every proxy of the guides in `test/proxies/`.
+ * Each path has one spelling, and only the request line selects it, so a path that a proxy closes by name is closed. The
+ * same table is used for every proxy of the guides in `test/proxies/`.
  */
 setDefaultTimeout(2 * SLOW_MS)
 
@@ -34,7 +34,7 @@ const COLD: Marked = {
   mark: '"rootKeyId"',
 }
 
-/** `//v1/…` is what a base URL that ends in a slash leads to; nothing else has a slash too many. */
+/** `//v1/…` comes from a base URL that ends in a slash. No other doubled slash is accepted. */
 const hasSlashAlias = ({ path }: Marked) => path.startsWith('/v1/')
 
 test.each([METRICS, REFERENCE, GUIDE, HOT, COLD].map((each) => [each.path, each] as const))(
@@ -44,7 +44,7 @@ test.each([METRICS, REFERENCE, GUIDE, HOT, COLD].map((each) => [each.path, each]
     for (const batch of batchesOf(hostileRequests(each, '/v1/liveness'), 25))
       await Promise.all(
         batch.map(async ({ name, bytes, is }) => {
-          if (is === 'hidden') return // pipelined requests of a client that may send them
+          if (is === 'hidden') return // pipelined requests of a client that may send both
           const { status, text } = await sendRaw(server.url, bytes, { patienceMs: 1500 })
           const isServed = text.includes(each.mark)
           const isDue = is === 'exact' || (is === 'slash' && hasSlashAlias(each))

@@ -3,7 +3,7 @@ import { RawClient } from '../../support/raw-client.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
-/** RFC 9110 and 9112, byte by byte: what is read, what is refused and how, and which path is which. */
+/** RFC 9110 and 9112, byte by byte: what is accepted, what is refused and how, and how paths are read. */
 
 setDefaultTimeout(SLOW_MS)
 
@@ -25,7 +25,7 @@ const measured = (body: string) => limit(`Content-Length: ${Buffer.byteLength(bo
 const chunk = (text: string, extension = '') =>
   `${Buffer.byteLength(text).toString(16)}${extension}\r\n${text}\r\n`
 
-/** All answers to these bytes: to all of them, when nothing closes the connection before. */
+/** All answers to these bytes, or those before the connection closed. */
 async function answersTo(bytes: string | Uint8Array, count: number) {
   using client = new RawClient(port)
   await client.send(bytes)
@@ -39,7 +39,7 @@ const statusesOf = async (bytes: string | Uint8Array, count: number) =>
 // biome-ignore lint/suspicious/noExplicitAny: read field by field
 const jsonOf = (text: string): any => (text.startsWith('{') ? JSON.parse(text) : null) // see above
 
-/** Answered, and the connection closed after it: nothing behind it is taken for a request. */
+/** The answer, after which the connection closed: nothing after it was read as a request. */
 async function refusalOf(bytes: string | Uint8Array) {
   using client = new RawClient(port)
   await client.send(bytes)
@@ -124,7 +124,7 @@ describe('bodies', () => {
       expect(await refusalOf(chunked(body))).toEqual([431, 'HEADERS_TOO_LARGE'])
   })
 
-  /** Bug: a chunked request with trailers was refused after the key was made. */
+  /** Bug: a chunked request with trailers was refused after the key had been created. */
   test('a key made by a chunked request with a trailer is answered', async () => {
     const workspace = await server.workspace()
     const { apiId } = await workspace.post('apis.createApi', { name: 'trailers' })
@@ -478,7 +478,7 @@ describe('paths', () => {
     )
   })
 
-  /** RFC 9112 3.2.2: a server must take it. The path in it is compared like any other. */
+  /** RFC 9112 3.2.2: a server must accept it. Its path is compared like any other. */
   test('of an absolute URL the path is used, whatever its host', async () => {
     const targets = [
       'http://localhost/v1/liveness',
@@ -495,7 +495,7 @@ describe('paths', () => {
     expect(await statusesOf(odd.map((target) => get(target)).join(''), 4)).toEqual([404, 404, 404, 404])
   })
 
-  /** Bug: behind `//v1/…` there was no address, so that an allow list refused and the audit log had none. */
+  /** Bug: with `//v1/…` there was no client address, so an allow list refused and the audit log had none. */
   test('a request with a doubled slash is treated like the same request without it', async () => {
     const workspace = await server.workspace()
     const { apiId } = await workspace.post('apis.createApi', { name: 'doubled' })
@@ -544,7 +544,7 @@ describe('behaviour of the client', () => {
       for (const way of ['fin', 'gone'] as const) {
         const client = new RawClient(port)
         await client.send(part)
-        await Bun.sleep(10) // until it is there
+        await Bun.sleep(10) // until it has arrived
         if (way === 'fin') {
           client.end()
           await client.closed()
@@ -557,7 +557,7 @@ describe('behaviour of the client', () => {
     written.mockRestore()
   })
 
-  /** Bug: a target without Host was a 500 with a stack and the query in the log. */
+  /** Bug: a target without Host was a 500, with a stack and the query in the log. */
   test('no request is a 500, or a log line with the request’s content', async () => {
     const [out, err] = [spyOn(process.stdout, 'write'), spyOn(process.stderr, 'write')]
     const before = await failures()
@@ -665,7 +665,7 @@ describe('headers for browsers', () => {
     expect((await ask('PUT /metrics HTTP/1.1\r\nHost: a\r\n\r\n'))?.status).toBe(405)
     expect((await ask('GET /metrics HTTP/1.1\r\nHost: a/b\r\n\r\n'))?.status).toBe(400)
     expect((await ask('OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n'))?.status).toBe(204)
-    // Nothing of the API is here, so nothing is for pages of other origins, whatever is asked for.
+    // The API is not here, so pages of other origins may not read any answer.
     for (const bytes of [
       'GET /v1/liveness HTTP/1.1\r\nHost: a\r\nOrigin: https://a.example\r\n\r\n',
       'OPTIONS /v1/liveness HTTP/1.1\r\nHost: a\r\nOrigin: https://a.example\r\n\r\n',

@@ -2,7 +2,7 @@ import { expect, test } from 'bun:test'
 import { YoungGarbage } from '../../../src/doors/http/young-garbage.ts'
 import type { Timers } from '../../../src/lib/timers.ts'
 
-/** One timer that the test lets ring, in a turn of the event loop that the test ends. */
+/** One timer that the test fires, and turns of the event loop that the test ends. */
 function rung(): Timers & { ring(): void; endTurn(): void; isSet(): boolean; periodMs: number } {
   let due: (() => void) | null = null
   const soon: (() => void)[] = []
@@ -61,7 +61,7 @@ test('garbage of many requests is collected before the runtime gives its pages b
   expect(timers.isSet()).toBe(false)
 })
 
-/** It would hold up answers that only have to be sent. */
+/** A collection would delay answers that only have to be sent. */
 test('answers of a turn are sent before garbage is collected', () => {
   const timers = rung()
   const did: string[] = []
@@ -74,7 +74,7 @@ test('answers of a turn are sent before garbage is collected', () => {
   expect(did).toEqual(['answered', 'collected'])
 })
 
-/** In a process of its own: with the garbage of other tests around, what is made here may be taken for old. */
+/** In its own process: among the garbage of other tests, new objects may count as old. */
 test('garbage of the calling thread is collected', () => {
   const script = `
     import { heapStats } from 'bun:jsc'

@@ -5,7 +5,7 @@ import { ApiError } from '../../../src/errors.ts'
 import { endpoints } from '../../../src/server/app.ts'
 import type { Deps } from '../../../src/server/deps.ts'
 
-/** Answer without a root key on purpose. Adding one here is a decision, not a formality. */
+/** Answer without a root key on purpose. Adding one is a decision. */
 const PUBLIC: string[] = ['/v1/auth.forward', '/v1/keys.verifyKey', '/v1/liveness']
 
 test('only these endpoints answer without a root key', () => {
@@ -18,11 +18,11 @@ test('no two endpoints share a path', () => {
 })
 
 /**
- * Every part of deps fails when touched, so a verb that looks at anything before it has an actor is found out, whatever
- * it would have answered.
+ * Every service fails when it is touched, so an endpoint that reads anything before it has an actor is found, whatever its
+ * answer.
  */
 describe('without a root key no data is read or changed by', () => {
-  const nothing = {} as Deps // the proxy answers for every part, so none is needed behind it
+  const nothing = {} as Deps // the proxy answers for every service
   const untouchable = new Proxy(nothing, {
     get: (_, part) => {
       if (part === 'clock') return () => 0 // the time is not data
@@ -44,13 +44,13 @@ describe('without a root key no data is read or changed by', () => {
         (cause: unknown) => cause,
       )
       expect(failure).toBeInstanceOf(ApiError)
-      // Some parameter checks come before authentication; they look at nothing but the input.
+      // Some parameters are checked before authentication, which reads only the input.
       expect((failure as ApiError).code).toBeOneOf(['UNAUTHORIZED', 'BAD_REQUEST']) // checked above
     })
   }
 })
 
-/** The smallest thing a schema takes, so that no check of the input hides what comes after it. */
+/** The smallest value of a schema, so that no check of the input hides a later step. */
 function sample(schema: TSchema): unknown {
   if (schema.const !== undefined) return schema.const
   if (schema.anyOf !== undefined) return sample(schema.anyOf[0])

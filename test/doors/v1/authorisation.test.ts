@@ -13,14 +13,14 @@ import {
 } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
-/** The cases that every endpoint has in common: who is refused, with what, and that nobody sees what is not theirs. */
+/** Cases that all endpoints share: who is refused, with which answer, and that no caller sees another's data. */
 
 setDefaultTimeout(SLOW_MS)
 
 let server: TestServer
-/** Asked by those who are refused: nothing of it changes. */
+/** Used by refused calls only: nothing of it changes. */
 let untouched: Fixture
-/** The root key of a workspace that is disabled. */
+/** Root key of a disabled workspace. */
 let disabledKey: string
 beforeAll(async () => {
   server = await startTestServer()
@@ -74,13 +74,13 @@ async function makeFixture(): Promise<Fixture> {
 }
 
 type Row = {
-  /** A valid request about what the fixture has. */
+  /** A valid request about things of the fixture. */
   input: (fixture: Fixture) => unknown
-  /** What another workspace's root key with `*` is answered. It is 200 where the request names nothing of the fixture. */
+  /** The answer for another workspace's root key with `*`. 200 where the request names nothing of the fixture. */
   foreign: 200 | 202 | 404 | 412
-  /** Sets of permissions of which each suffices, `{A}` being the API. Always also `*`. */
+  /** Sets of permissions that are each enough, with `{A}` for the API. `*` is always enough. */
   accepts: string[][]
-  /** Only an operator's root key will do. */
+  /** Only an operator root key is accepted. */
   isForOperator?: true
 }
 
@@ -90,7 +90,7 @@ const onKey = (list: 'roles' | 'permissions', extra: object) => (fixture: Fixtur
   [list]: [{ ...extra }],
 })
 
-/** By method name. An endpoint without a row fails the test below: add one with the endpoint. */
+/** By method name. The test below fails for an endpoint without a row: add one with the endpoint. */
 const ROWS: Record<string, Row> = {
   'keys.createKey': {
     input: ({ apiId }) => ({ apiId }),
@@ -242,7 +242,7 @@ const ROWS: Record<string, Row> = {
     accepts: [['identity.*.erase_identity'], ['identity.{I}.erase_identity']],
   },
   'ratelimits.limit': {
-    // Of another workspace it is another namespace, which is made there.
+    // In another workspace this is another namespace, which is created there.
     input: ({ namespace }) => ({ namespace, identifier: 'anybody', limit: 10, duration: 60_000 }),
     foreign: 200,
     accepts: [['ratelimit.*.limit'], ['ratelimit.{N}.limit']],
@@ -369,7 +369,7 @@ test('every endpoint that needs a root key has a row here', () => {
   expect(Object.keys(ROWS).sort()).toEqual(protectedEndpoints.map(({ path }) => nameOf(path)).sort())
 })
 
-/** What the reference says must be what the server does. */
+/** The reference must say what the server does. */
 test('the description of every endpoint names the permissions of its row and no others', () => {
   for (const [name, { accepts, isForOperator = false }] of Object.entries(ROWS)) {
     const sentence = NEEDS[name] ?? ''
@@ -382,7 +382,7 @@ test('the description of every endpoint names the permissions of its row and no 
     for (const permission of expected) expect(said).toContain(permission)
     expect(sentence).toStartWith('`*`')
     expect(sentence.includes('that is an operator')).toBe(isForOperator)
-    // Others are for what the row's request does not do: create, remove, seal, open.
+    // Other permissions are for actions that the row's request does not contain: create, remove, encrypt, decrypt.
     const others = said.filter((each) => each.includes('.*.') && !expected.includes(each))
     for (const each of others) expect(each).toMatch(/\.(encrypt_key|decrypt_key|create_\w+|remove_\w+)$/)
   }
@@ -398,7 +398,7 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
   '%s',
   (name, method) => {
     const row = ROWS[name]
-    if (row === undefined) return // the test above says so
+    if (row === undefined) return // the test above reports it
     const { input, foreign, accepts, isForOperator = false } = row
     const call = async (fixture: Fixture, rootKey: string | null): Promise<Answer> =>
       method === 'GET'
@@ -445,7 +445,7 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
         const rootKey = await untouched.workspace.rootKeyWith(...permissions)
         const answer = await call(untouched, rootKey)
         expect(answer.status).toBe(403)
-        // The v1 API says UNAUTHORIZED for a few rights of set and create.
+        // The v1 API answers UNAUTHORIZED for a few rights of set and create.
         const isEither = name === 'keys.setPermissions' || name === 'keys.setRoles'
         expect(answer.body.error.code).toBeOneOf(
           isEither ? ['UNAUTHORIZED', 'INSUFFICIENT_PERMISSIONS'] : ['INSUFFICIENT_PERMISSIONS'],

@@ -14,10 +14,10 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-/** Where a field stands in a request, and what the schema says of it. */
+/** The place of a field in a request, and its schema. */
 type Site = { path: string[]; schema: TSchema; isNullable: boolean; isOptional: boolean }
 
-/** Every field of a request at every depth; of a list, its first element. */
+/** Every field of a request at every depth; of a list, those of its first element. */
 function sitesOf(schema: TSchema, path: string[] = [], isOptional = false): Site[] {
   const options: TSchema[] = schema.anyOf ?? [schema]
   const isNullable = options.some(({ type }) => type === 'null')
@@ -33,7 +33,7 @@ function sitesOf(schema: TSchema, path: string[] = [], isOptional = false): Site
   return path.length === 0 && inner.type === 'object' ? children : [here, ...children]
 }
 
-/** The smallest value a schema takes. */
+/** The smallest value of a schema. */
 function sampleOf(schema: TSchema): unknown {
   if (schema.const !== undefined) return schema.const
   if (schema.anyOf !== undefined) return sampleOf(schema.anyOf[0])
@@ -55,7 +55,7 @@ function sampleOf(schema: TSchema): unknown {
   }
 }
 
-/** The smallest request that has `value` at `path`. */
+/** The smallest request with `value` at `path`. */
 function requestWith(schema: TSchema, path: string[], value: unknown): unknown {
   const [name, ...rest] = path
   if (name === undefined) return value
@@ -73,7 +73,7 @@ const attempt = (reason: string, atBound: unknown, past: unknown): Attempt[] => 
 ]
 const refused = (reason: string, value: unknown): Attempt => ({ value, reason, isRefused: true })
 
-/** Each bound of the field, at it and one past it; and what it is not. */
+/** Values at each bound of the field and one past it, and values of other types. */
 function attemptsOn({ schema, isNullable, isOptional }: Site, isQuery: boolean): Attempt[] {
   const attempts = boundsOf(schema)
   if (isQuery) return attempts
@@ -161,13 +161,13 @@ function wrongTypesOf(schema: TSchema): Attempt[] {
   }
 }
 
-/** Null where the schema takes anything, or where the text depends on the choices. */
+/** Null where the schema accepts anything, or where the text depends on the enum. */
 function expectedOf(schema: TSchema): string | null {
   if (schema.type === undefined || schema.const !== undefined) return null
   return schema.type === 'integer' ? 'number' : schema.type
 }
 
-/** Sent without a root key: what passes validation ends there, so that nothing is stored. */
+/** Sent without a root key: a valid request ends there, so that nothing is stored. */
 async function messageOf({ method, path, input }: Endpoint, site: Site, value: unknown): Promise<string> {
   const request = requestWith(input, site.path, value)
   const name = path.slice('/v1/'.length)
@@ -197,7 +197,7 @@ describe.each(endpoints.map((endpoint) => [endpoint.path, endpoint] as const))('
     const wrong: string[] = []
     for (const site of sites) {
       if (site.schema.const !== undefined) continue
-      // A query has texts only: a list there is the parameter, given several times.
+      // A query has only texts: a list is a repeated parameter.
       if (isQuery && (site.schema.type === 'array' || site.path.length > 1)) continue
       for (const { value, reason, isRefused } of attemptsOn(site, isQuery)) {
         const expected = `${site.path.join('.')}: ${reason}`
@@ -212,7 +212,7 @@ describe.each(endpoints.map((endpoint) => [endpoint.path, endpoint] as const))('
   })
 })
 
-/** Neither may reach the database, where it would be an error of ours. */
+/** Neither may reach the database, where it would cause a 500. */
 test('names of fields in meta are checked like other texts', async () => {
   const send = async (meta: string) =>
     (await server.post('keys.createKey', `{"apiId":"a","meta":${meta}}`)).body.error.message
@@ -249,7 +249,7 @@ test('names that every object has, such as constructor, are ordinary names', asy
     expect((await server.get('keys.getKey', { [name]: 'x' })).body.error.message).toBe('keyId: Required')
 })
 
-/** Two who make one unique thing at the same moment both saw that it was free. */
+/** Bug: two calls that create one unique thing at the same moment both saw that it was free. */
 describe('of many concurrent calls that create one thing, one creates it and the others are told', () => {
   const things: [string, Record<string, unknown>][] = [
     ['permissions.createPermission', { name: 'a.permission' }],

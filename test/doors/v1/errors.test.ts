@@ -98,7 +98,7 @@ describe('every error has the same envelope', () => {
   })
 })
 
-/** Bad bodies are refused before any root key is looked at, as in the v1 API. */
+/** Invalid bodies are refused before the root key is checked, as in the v1 API. */
 test('validation comes before authentication', async () => {
   const answer = await server.post('apis.createApi', { name: 'ab' })
   expect(answer.status).toBe(400)
@@ -162,7 +162,7 @@ test('?pretty indents, also with other parameters', async () => {
   expect(await (await raw('/v1/liveness?prettyx')).text()).not.toContain('\n')
 })
 
-/** A base URL with a trailing slash gives `//v1/…`. Sent by hand: `fetch` takes the second slash away. */
+/** A base URL that ends in a slash gives `//v1/…`. Sent by hand, as `fetch` removes the second slash. */
 test('a doubled slash before v1 is the same path, for GET and POST', async () => {
   const body = '{"key":"unknown"}'
   const head = (line: string) => `${line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n`

@@ -7,10 +7,10 @@ import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** On the embedded database all share one session: there, whoever holds a lock holds up everybody. */
+/** On the embedded database all share one session: there a lock blocks everything. */
 const onRealPostgres = test.if(TEST_DATABASE_URL !== null)
 
-/** What asks about history, and the table it reads. */
+/** Methods that read history, with the table that they read. */
 const QUESTIONS: Record<
   string,
   { table: string; query: (made: { apiId: string; keyId: string; namespaceId: string }) => Json }
@@ -21,12 +21,12 @@ const QUESTIONS: Record<
   'audit.listEvents': { table: 'audit_events', query: () => ({}) },
 }
 
-/** Four slow ones used to take all connections of a thread, and went on in Postgres when nobody waited any more. */
+/** Bug: four slow ones used all connections of a thread, and ran on in Postgres after their callers had given up. */
 onRealPostgres.each(Object.keys(QUESTIONS))(
   '%s: slow ones take nothing from credits and new keys, and end in Postgres when they are given up',
   async (method) => {
     await using server = await startTestServer({
-      // No flush meanwhile: it would wait for the same lock, and that is no question.
+      // No flush in the meantime: it would wait for the same lock.
       env: { TOLLGATE_DB_TIMEOUT_MS: '1500', TOLLGATE_FLUSH_MS: '60000' },
     })
     const workspace = await server.workspace()
@@ -56,7 +56,7 @@ onRealPostgres.each(Object.keys(QUESTIONS))(
       }
       expect(await waitingInPostgres()).toBe(2)
       expect((await asked).map(({ status }) => status)).toEqual(Array.from({ length: 8 }, () => 500))
-      while ((await waitingInPostgres()) !== 0) await Bun.sleep(10) // though the lock is still there
+      while ((await waitingInPostgres()) !== 0) await Bun.sleep(10) // the lock is still held
       expect((await server.get('liveness')).body.services.database).toBe('ok')
     })
     expect((await ask()).status).toBe(200)
@@ -77,7 +77,7 @@ async function makeAll(workspace: TestWorkspace) {
     duration: 60_000,
   })
   const [namespace] = (await workspace.get('ratelimits.listNamespaces')).namespaces
-  // Of these two, one wants just the one permission, and `*` is not it.
+  // Of these two, one accepts only this permission, and not `*`.
   const readingRootKey = await workspace.rootKeyWith('api.*.read_api', 'ratelimit.*.read_namespace')
   return { apiId, keyId, keys, namespaceId: namespace.id, readingRootKey }
 }

@@ -14,9 +14,9 @@ afterAll(() => server[Symbol.asyncDispose]())
 
 const HEALTHY = { ratelimit: 'shards', usagelimit: 'postgres', database: 'ok' }
 
-/** Probes of an orchestrator come from many sides and must not be load. */
+/** An orchestrator's probes come from many places and must not cause load. */
 test('a hundred concurrent probes make at most one statement, and none right after a request', async () => {
-  await Bun.sleep(1100) // until what the start asked is no news any more
+  await Bun.sleep(1100) // until the answer to the start's statements is no longer recent
   const ask = async () => {
     const answers = await Promise.all(Array.from({ length: 100 }, () => server.get('liveness')))
     for (const { status, body } of answers) {
@@ -38,7 +38,7 @@ test('a dead shard is named, and without any shard liveness fails until they are
   for (const broken of [[0], [0, 1]]) {
     const { shards, control } = server.server.shards.connect()
     const links = shards.map(toLink)
-    for (const shard of broken) links[shard]?.post(null) // breaks the thread, as a bug in it would
+    for (const shard of broken) links[shard]?.post(null) // a message that breaks the thread like a bug
     const expected = broken.length === 1 ? '200 degraded' : '500 INTERNAL_SERVER_ERROR'
     while (!seen.has(expected)) await look()
     seen.clear()

@@ -15,7 +15,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 
 const numbers = (count: number) => Array.from({ length: count }, (_, index) => index)
 
-/** Roles, each with a permission, and as many permissions beside them. @returns names and slugs. */
+/** Creates roles with a permission each, and as many other permissions. @returns names and slugs. */
 async function makeRights(workspace: TestWorkspace, count: number) {
   const roles = numbers(count).map((index) => `role ${index}`)
   const permissions = numbers(count).map((index) => `permission.${index}`)
@@ -32,7 +32,7 @@ async function makeRights(workspace: TestWorkspace, count: number) {
   return { roles, permissions }
 }
 
-/** Keys by import: fast, and with an owner. @returns their texts. */
+/** Creates keys by import, which is fast and sets an owner. @returns their texts. */
 async function importKeys(workspace: TestWorkspace, apiId: string, count: number, fields = {}) {
   const texts = numbers(count).map(() => crypto.randomUUID())
   for (let from = 0; from < count; from += 100)
@@ -50,7 +50,7 @@ async function importKeys(workspace: TestWorkspace, apiId: string, count: number
 }
 
 type Work = () => Promise<unknown>
-/** What is done with lists of some length; all that it needs is made before. */
+/** Calls with lists of some length. Everything they need is created before. */
 const CASES: Record<string, (workspace: TestWorkspace, size: number) => Promise<Work>> = {
   'keys.getKey with that many roles and permissions': async (workspace, size) => {
     const { keyId } = await makeKey(workspace, await makeApi(workspace), await makeRights(workspace, size))
@@ -74,7 +74,7 @@ const CASES: Record<string, (workspace: TestWorkspace, size: number) => Promise<
   'migrations.createKeys of that many keys': async (workspace, size) => {
     const apiId = await makeApi(workspace)
     const rights = await makeRights(workspace, 3)
-    await makeKey(workspace, apiId, { recoverable: true }) // the workspace has its data key
+    await makeKey(workspace, apiId, { recoverable: true }) // creates the workspace's data key
     const elements = numbers(size).map((index) => ({
       ...rights,
       apiId,
@@ -136,13 +136,13 @@ const CASES: Record<string, (workspace: TestWorkspace, size: number) => Promise<
   },
 }
 
-/** Statements per item are what turns a hundred keys into seconds; nothing else in the suite would notice them. */
+/** A statement for each item turns a hundred keys into seconds. No other test would notice. */
 test.each(Object.keys(CASES))('%s: a hundred elements take no more statements than one', async (name) => {
   const measure = async (size: number) => {
     const workspace = await server.workspace()
     const work = await CASES[name]?.(workspace, size)
     if (work === undefined) throw new Error('no such case')
-    await workspace.get('apis.listApis') // the root key is cached
+    await workspace.get('apis.listApis') // caches the root key
     return await listStatements(server, work)
   }
   const [one, hundred] = [await measure(1), await measure(100)]
@@ -150,7 +150,7 @@ test.each(Object.keys(CASES))('%s: a hundred elements take no more statements th
   expect(hundred.length, hundred.join('\n\n')).toBe(one.length)
 })
 
-/** The queue works in the background, so only what the request itself sends is looked at. */
+/** The queue works in the background, so only the request's own statements count. */
 test('migrations.enqueueKeys: a hundred keys are queued with one statement', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)

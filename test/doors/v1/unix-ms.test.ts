@@ -18,7 +18,7 @@ afterAll(() => server[Symbol.asyncDispose]())
 const SECONDS = 1_893_456_000
 const SAYS = `Expected Unix milliseconds, received what looks like seconds; in milliseconds it is ${SECONDS}000 (2030-01-01T00:00:00.000Z)`
 
-/** Findings 5.5: the key was dead in 1970, and nobody was told why. */
+/** Findings 5.5: the key had expired in 1970, and no message said why. */
 test('an expiry in seconds is a 400 that says milliseconds, in every method that takes one', async () => {
   const { keyId } = await workspace.post('keys.createKey', { apiId })
   const { rootKeyId } = await workspace.post('rootKeys.createRootKey', { permissions: [] })
@@ -54,7 +54,7 @@ test('an expiry in seconds is a 400 that says milliseconds, in every method that
       )
     }
     expect((await send(SECONDS)).body.error.message).toBe(`${path}: ${SAYS}`)
-    // A past that is meant as one, and a future, are taken.
+    // Times that are meant to be in the past, and in the future, are accepted.
     for (const ms of [1, 999_999_999, 1e11, SECONDS * 1000])
       expect([method, ms, (await send(ms)).status]).toEqual([
         method,

@@ -17,7 +17,9 @@ beforeAll(async () => {
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
-/** `duration` is a field of every other rate limit: it was stored unchecked, and each verification of the key failed. */
+/**
+ * Bug: `duration`, a field of every other rate limit, was stored unchecked here, and each verification of the key failed.
+ */
 test.each([0, 'abc', 0.5, 5000, null])(
   'migrations.createKeys ignores ratelimit.duration: %p beside refillInterval changes nothing',
   async (duration) => {
@@ -34,7 +36,7 @@ test.each([0, 'abc', 0.5, 5000, null])(
   },
 )
 
-/** `slug` is a field of permissions: it was read of roles too, unchecked, and won over the name. */
+/** Bug: `slug`, a field of permissions, was read for roles too, unchecked, and won over the name. */
 describe.each(['addRoles', 'setRoles', 'removeRoles', 'updateKey'])(
   'keys.%s ignores the slug of a role:',
   (method) => {
@@ -95,7 +97,7 @@ test('the audit log has the changed fields but not unknown ones, and known field
 })
 
 describe('exactly the fields that the schema knows are kept of a body:', () => {
-  /** With more fields in every object that is not free-form. */
+  /** Adds fields to every object that is not free-form. */
   const withMore = (schema: TSchema, value: unknown): unknown => {
     const options: TSchema[] = schema.anyOf ?? [schema]
     const items: TSchema | undefined = options.find(({ type }) => type === 'array')?.items

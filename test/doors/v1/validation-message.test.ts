@@ -28,7 +28,7 @@ test.each([
   [{ name: 'abc', count: 10 }, 'count: Number must be less than or equal to 9'],
   [{ name: 'abc', count: '5' }, 'count: Expected number, received string'],
   [{ name: 'abc', count: 1.5 }, 'count: Expected integer, received float'],
-  [{ name: 'abc', count: Number.NaN }, 'count: Expected number, received nan'], // a query text that is no number
+  [{ name: 'abc', count: Number.NaN }, 'count: Expected number, received nan'], // a query text that is not a number
   [{ name: 'abc', label: 'abc' }, 'label: String must contain at most 2 character(s)'],
   [{ name: 'abc', tags: [] }, 'tags: Array must contain at least 1 element(s)'],
   [{ name: 'abc', tags: ['a', ''] }, 'tags.1: String must contain at least 1 character(s)'],

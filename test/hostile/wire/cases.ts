@@ -1,15 +1,15 @@
 import { randomNumbers } from '../../support/random.ts'
 
 /**
- * Bytes as a hostile or a broken client sends them: one to three requests on a connection, most of them right, with up to
- * three things changed in the whole. What is changed is where readers of HTTP are known to differ: line ends, blanks,
- * lengths, transfer codings, chunks, versions, targets, hosts.
+ * Bytes of a hostile or broken client: one to three requests on a connection, most of them correct, with up to three
+ * changes in all. Changes are where HTTP parsers are known to differ: line ends, blanks, lengths, transfer codings, chunks,
+ * versions, targets, hosts.
  */
 export type WireCase = {
   seed: number
   /** In the order sent; each is a write of its own. */
   parts: Buffer[]
-  /** What was changed, for people. */
+  /** The changes, for people. */
   changes: string[]
 }
 
@@ -27,10 +27,10 @@ export function makeCase(seed: number): WireCase {
   return { seed, parts: cut(bytes, draw), changes }
 }
 
-/** A request that is right: one that a reader who lost his place takes for something else shows it here. */
+/** A correct request. A parser that lost its place reads it as something else. */
 const LAST = 'GET /last HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n'
 
-/** Numbers of one seed. */
+/** Random numbers of one seed. */
 class Draw {
   private readonly next: () => number
   constructor(seed: number) {
@@ -47,7 +47,7 @@ class Draw {
   }
 }
 
-/** A request in parts, so that each can be changed; all text is Latin-1. */
+/** A request in parts, so that each can be changed. All text is Latin-1. */
 type Request = {
   before: string
   method: string
@@ -59,10 +59,10 @@ type Request = {
   /** Whole lines without their ends. */
   lines: string[]
   headEnd: string
-  /** Null = sent as it is. */
+  /** Null = sent without chunks. */
   chunks: Chunk[] | null
   body: string
-  /** What ends the last chunk. */
+  /** The text after the last chunk. */
   trailers: string
 }
 type Chunk = { size: string; extension: string; sizeEnd: string; data: string; dataEnd: string }
@@ -533,7 +533,7 @@ const insert = (lines: string[], line: string, draw: Draw): void => {
 const someOf = ({ chunks }: Request, draw: Draw): Chunk[] =>
   chunks === null ? [] : [draw.of(chunks)].filter(Boolean)
 
-/** Whole, in two or three, or byte by byte. */
+/** The bytes as a whole, in two or three pieces, or byte by byte. */
 function cut(bytes: Buffer, draw: Draw): Buffer[] {
   const kind = draw.below(10)
   if (kind < 6) return [bytes]

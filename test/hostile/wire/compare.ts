@@ -1,9 +1,9 @@
 import type { Outcome, Spoken } from './echo.ts'
 
 /**
- * Where the two may differ, and why. `ours` and `theirs` are what one request got (see {@link nameOf}), `bytes` what the case must
- * hold. A difference that is in no row is a failure, and so is, whatever the rows say, a request that both answer and
- * take for different ones.
+ * Allowed differences between the two, with reasons. `ours` and `theirs` are the results of one request (see
+ * {@link nameOf}), `bytes` must be in the case. Any other difference is a failure. A request that both answer but read
+ * differently is always one.
  */
 export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp; why: string }[] = [
   {
@@ -113,14 +113,14 @@ export const EXPLAINED: readonly { ours: RegExp; theirs: RegExp; bytes?: RegExp;
 ]
 
 export type Difference = {
-  /** Both answer, and took the bytes for different requests: how requests are smuggled. */
+  /** Both answer, but read the bytes as different requests: how requests are smuggled. */
   isFraming: boolean
   ours: string
   theirs: string
   why: string | null
 }
 
-/** @returns the first difference between what two servers made of the same bytes; null = none. */
+/** @returns the first difference between two servers' readings of the same bytes; null = none. */
 export function firstDifference(bytes: string, ours: Spoken, theirs: Spoken): Difference | null {
   if (ours.isHung || theirs.isHung)
     return {
@@ -161,10 +161,10 @@ export const nameOf = (outcome: Outcome | undefined): string =>
       ? 'answered'
       : `${outcome.status} ${outcome.reason}`.trim()
 
-/** Bodies are shown in Latin-1, and Tollgate reads them as UTF-8. */
+/** Bodies are shown in Latin-1, while Tollgate reads them as UTF-8. */
 const asUtf8 = (latin1: string): string => Buffer.from(latin1, 'latin1').toString('utf8')
 
-/** Of a target that is a whole URL, RFC 9112 3.2.2: what it is asked of is here, whatever it is called. */
+/** The path of an absolute URL, RFC 9112 3.2.2: it is requested here, whatever its host. */
 const pathOf = (target: string): string => {
   const [, rest] = /^https?:\/\/[^/?]*(.*)$/i.exec(target) ?? []
   return rest === undefined ? target : rest.startsWith('/') ? rest : `/${rest}`

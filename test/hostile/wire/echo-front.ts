@@ -6,7 +6,7 @@ import { STATUSES } from '../../../src/doors/v1/statuses.ts'
 import { systemTimers } from '../../../src/lib/timers.ts'
 import { echoHeader } from './echo.ts'
 
-/** Tollgate's reader of requests on a Unix socket, with a handler that says what a request was taken for. */
+/** Tollgate's parser on a Unix socket, with a handler that returns how it read the request. */
 export function startEchoFront(path: string): AsyncDisposable {
   const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
   const front = new HttpServer({
@@ -34,7 +34,7 @@ export function startEchoFront(path: string): AsyncDisposable {
 
 class TooLarge extends Error {}
 
-/** The reason in ASCII, as a header must be. */
+/** The reason in ASCII, as a header requires. */
 const refusal = (status: number, reason: string): Answer =>
   answerOf(status, { 'X-Reason': reason.replaceAll(/[^ -~]/g, "'") })
 

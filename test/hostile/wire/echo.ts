@@ -1,6 +1,6 @@
 import { connect } from 'node:net'
 
-/** What a server took a request for. */
+/** A request as a server read it. */
 export type Echo = { method: string; target: string; body: string }
 
 /** The value of `X-Echo`: method, target and body (Latin-1), each percent-encoded. */

@@ -7,7 +7,7 @@ import { type Collector, startCollector } from './support.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** No time passes while nothing happens: what is to be done later is done at once, and how much later is kept. */
+/** Timers that run at once and record their delays. */
 function impatient(): Timers & { delaysMs: number[] } {
   const delaysMs: number[] = []
   const after = (delayMs: number, run: () => void): Cancel => {
@@ -83,7 +83,7 @@ test('spans that the collector refuses are dropped and counted, and do not delay
   expect(tracer.stats()).toEqual({ exported: 1, dropped: 2, queued: 0 })
 })
 
-/** An export must never take the memory that requests need. */
+/** An export must never take memory that requests need. */
 test('without a collector spans wait up to a bound, the rest is dropped, and export resumes when it is back', async () => {
   const gone = Bun.serve({ port: 0, fetch: () => new Response() })
   const { port } = gone

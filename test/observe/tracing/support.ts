@@ -1,7 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 
-/** OTLP in JSON as its protocol has it: ids in hex, 64-bit numbers as text, and no fields of other names. */
+/** OTLP in JSON by its specification: ids in hex, 64-bit numbers as text, and no other fields. */
 const strict = { additionalProperties: false }
 const Nanos = Type.String({ pattern: '^[1-9][0-9]{18}$' })
 const AnyValue = Type.Union([
@@ -52,14 +52,14 @@ export type ReceivedSpan = Omit<SpanOnWire, 'attributes'> & { attributes: Record
 
 export type Collector = AsyncDisposable & {
   url: string
-  /** In the order received. */
+  /** In the order of arrival. */
   spans: ReceivedSpan[]
   requests: { path: string; headers: Headers; resource: Record<string, string> }[]
-  /** Answers to the next requests; then 200 again. */
+  /** Answers to the next requests; afterwards 200. */
   answers: (() => Response)[]
 }
 
-/** Takes OTLP over HTTP and refuses, with a 400 that fails the test, what is none. */
+/** Accepts OTLP over HTTP. Invalid requests get a 400, which fails the test. */
 export function startCollector(): Collector {
   const spans: ReceivedSpan[] = []
   const requests: Collector['requests'] = []

@@ -34,7 +34,7 @@ describe('with a collector', () => {
     await collector[Symbol.asyncDispose]()
   })
 
-  /** What the calls of `work` left, once exported. */
+  /** The exported spans of the calls in `work`. */
   async function spansOf(work: () => Promise<unknown>) {
     await server.server.deps.tracer?.flush()
     collector.spans.length = 0
@@ -89,7 +89,7 @@ describe('with a collector', () => {
     })
   })
 
-  /** A span is read by more people than the database is. */
+  /** More people can read spans than can read the database. */
   test('a write’s span has its statements, and no span contains a key, an id or a name', async () => {
     const apiId = await makeApi(workspace)
     let key = ''
@@ -175,7 +175,7 @@ describe('with a collector', () => {
     expect(text).toContain('tollgate_spans_dropped_total{thread="http-0"} 0\n')
   })
 
-  /** A proxy's or a browser's mistake must not become ours. */
+  /** A mistake of a proxy or browser must not become an error here. */
   test('an invalid context changes nothing', async () => {
     const header = { traceparent: 'no context', tracestate: 'a=1' }
     const { status, headers } = await server.get('liveness', {}, null, header)
@@ -224,7 +224,7 @@ test('a collector on this machine is not called through a proxy from the environ
     DATABASE_URL: database.databaseUrl ?? '',
     TOLLGATE_DATA_DIR: database.dataDir,
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: `${collector.url}/v1/traces`,
-    HTTP_PROXY: 'http://127.0.0.1:9', // where nobody listens
+    HTTP_PROXY: 'http://127.0.0.1:9', // no server listens there
     ALL_PROXY: 'http://127.0.0.1:9',
   })
   await server.post('keys.verifyKey', { key: 'unknown' }, null, sampled)
