@@ -8,10 +8,13 @@ import { SLOW_MS } from './support/timeout.ts'
 
 setDefaultTimeout(2 * SLOW_MS)
 
-/** What runs on the embedded database too: the others start servers again and again, which takes ten times as long there. */
+/**
+ * Benchmarks that also run on the embedded database. The others start servers repeatedly, which takes ten times as long
+ * there.
+ */
 const EMBEDDED = ['import-keys.bench.ts', 'window-table.bench.ts']
 
-/** Each benchmark checks its own answers and fails when one is wrong; tiny, so that none can rot unnoticed. */
+/** Each benchmark checks its own answers and fails on a wrong one. The tiny runs show that all still work. */
 describe('the benchmark runs, and its results are checked:', () => {
   const folder = `${import.meta.dir}/../bench`
   const files = readdirSync(folder).filter((name) => name.endsWith('.bench.ts'))
@@ -57,7 +60,7 @@ describe('the paced load', () => {
     const { latencies, answered, failed } = await sendPaced(callsTo(server, 1000, 1))
     expect({ answered, failed }).toEqual({ answered: 1000, failed: 0 })
     expect(latencies.percentile(1)).toBeGreaterThan(190)
-    // Not only the one call that met it: all that were due in those 200 ms.
+    // Not only the call that met the pause: all calls that were due in those 200 ms.
     expect(latencies.percentile(0.9)).toBeGreaterThan(50)
   })
 })

@@ -14,20 +14,20 @@ import { join } from 'node:path'
 export const LANES = ['embedded', 'postgres'] as const
 export type Lane = (typeof LANES)[number]
 
-/** Patterns below test/ of what CI runs in the first lane alone. */
+/** Patterns below test/ of files that CI runs in the first lane only. */
 export const EMBEDDED_ONLY = [
   'db/embedded/*.test.ts',
-  // Launchers and first runs: they start the program as the README says, without a database.
+  // Launchers and first starts: they start the program as the README says, without a database.
   'docs/typescript.test.ts',
   'start/binary.test.ts',
   'start/container.test.ts',
   'start/interrupts.test.ts',
   'start/script.test.ts',
-  // It has a database of its own, in simulated time.
+  // It has its own database, in simulated time.
   'simulation/*.test.ts',
 ]
 
-/** Patterns below test/ of what runs in both: where the embedded database could answer differently. */
+/** Patterns below test/ of files in both lanes: the embedded database could answer differently. */
 export const BOTH = [
   // Real processes, their ends and their data directories.
   'docs/commands.test.ts',
@@ -45,7 +45,7 @@ export const BOTH = [
   'doors/v1/statements.test.ts',
   'hostile/generated.test.ts',
   'sdk/*.test.ts',
-  // The statements that are more than a row by its id.
+  // Statements that do more than read a row by its id.
   'api/ratelimits/limit.test.ts',
   'api/keys/verify-key.test.ts',
   'api/vault/vault.test.ts',
@@ -59,10 +59,10 @@ export const BOTH = [
 
 const test = join(import.meta.dir)
 
-/** Paths below test/ of every test file. */
+/** All test files, as paths below test/. */
 export const testFiles = (): string[] => [...new Bun.Glob('**/*.test.ts').scanSync(test)].sort()
 
-/** @returns paths below test/ of the files of a lane. */
+/** @returns the files of a lane, as paths below test/. */
 export function filesOf(lane: Lane, files = testFiles()): string[] {
   const isOf = (patterns: readonly string[], file: string) =>
     patterns.some((pattern) => new Bun.Glob(pattern).match(file))

@@ -1,8 +1,8 @@
 /**
- * `bun run nightly`: everything that is too long for CI, one after the other, some two hours in all. A release needs one that
- * ends with `all passed` on the commit that is released.
+ * `bun run nightly` runs everything that is too long for CI, one after the other, about two hours in all. A release needs a
+ * run that ends with `all passed` on the released commit.
  *
- * TEST_DATABASE_URL names the Postgres; the usual local one is tried without it. A failure does not stop the rest.
+ * TEST_DATABASE_URL names the Postgres; without it the usual local one is tried. A failure does not stop the rest.
  */
 
 const postgres = process.env.TEST_DATABASE_URL || 'postgres://postgres@127.0.0.1:5432/postgres'

@@ -23,8 +23,8 @@ import { BOTH, EMBEDDED_ONLY, filesOf, LANES, testFiles } from './lanes.ts'
 setDefaultTimeout(60_000) // the compiler reads the whole program
 
 /**
- * The rules of the house that neither the compiler nor the linter knows, read from the syntax tree. A failure lists
- * `file:line` and what is wrong there.
+ * Rules that neither the compiler nor the linter checks, read from the syntax tree. A failure lists `file:line` and the
+ * problem.
  */
 
 /** The tiers of src/, lowest first. A room imports from its own and from lower tiers only, types included. */
@@ -45,8 +45,8 @@ const TIERS: readonly (readonly string[])[] = [
   ['cli'],
 ]
 /**
- * What one resource of api/ may use of another besides its store and its types: steps that several operations share, each
- * with its users. Rights are everybody's.
+ * Files of one resource in api/ that others may use besides its store and its types: steps that several operations share,
+ * each with its users. The file for rights is open to all.
  */
 const SHARED: Record<string, readonly string[]> = {
   'src/api/root-keys/authorize.ts': ['*'],
@@ -54,11 +54,11 @@ const SHARED: Record<string, readonly string[]> = {
   'src/api/identities/ensure-identities.ts': ['keys'],
   'src/api/keys/new-keys.ts': ['migrations'],
 }
-/** Everyone may import these; they import lib/ and each other. */
+/** All files may import these; they import lib/ and each other. */
 const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts', 'src/log-events.ts', 'src/episodes.ts']
-/** Everyone may import its types; its values only from `server/` upwards. */
+/** All files may import its types; only `server/` and above may import its values. */
 const CONFIG = 'src/config.ts'
-/** Where SQL may stand, besides every `store.ts`. */
+/** Where SQL is allowed, besides every `store.ts`. */
 const SQL_FOLDERS = ['src/db/', 'src/records/', 'src/usage/']
 const SQL_FILES = ['src/audit/log.ts']
 
@@ -103,7 +103,7 @@ afterAll(() => api.close())
 function inspect(file: string, source: SourceFile): void {
   const lines = source.text.split('\n')
   const lineOf = (position: number) => source.text.slice(0, position).split('\n').length
-  /** Of its end: the formatter puts a comment there. */
+  /** The end of a node, because the formatter puts a comment there. */
   const at = (node: Node): Finding => ({ file, line: lineOf(node.end) })
   const hasReason = (node: Node) => lines[lineOf(node.end) - 1]?.includes('//') ?? false
 
@@ -134,12 +134,12 @@ function inspect(file: string, source: SourceFile): void {
   visit(source)
 }
 
-/** `as const`; and a list in a query, where no comment fits: the driver's types refuse a list that is readonly. */
+/** True for `as const`, and for a list in a query, where no comment fits: the driver's types refuse a readonly list. */
 const isPlainAs = (node: AsExpression) =>
   (isTypeReferenceNode(node.type) && node.type.getText() === 'const') ||
   (isArrayTypeNode(node.type) && isTemplateSpan(node.parent))
 
-/** The relative path that a statement imports, exports from, or starts a worker from. */
+/** The relative path that a node imports, exports from, or starts a worker from. */
 function importedBy(node: Node): { path: string; isType: boolean } | null {
   if (isImportDeclaration(node) || isExportDeclaration(node)) {
     const name = node.moduleSpecifier
@@ -150,7 +150,7 @@ function importedBy(node: Node): { path: string; isType: boolean } | null {
   if (isCallExpression(node) && node.expression.kind !== SyntaxKind.ImportKeyword) return null
   if (argument === undefined || !isStringLiteral(argument) || !/^\.\.?\/.*\.ts$/.test(argument.text))
     return null
-  // A worker runs what it names but does not load it into this thread: no cycle can come of it.
+  // A worker is not loaded into the thread that starts it, so it cannot form a cycle.
   return { path: argument.text, isType: isNewExpression(node) }
 }
 
@@ -179,7 +179,7 @@ const resourceOf = (file: string) => /^src\/api\/([^/]+)\//.exec(file)?.[1] ?? n
 
 const tierOf = (room: string) => TIERS.findIndex((rooms) => rooms.includes(room))
 
-/** @returns what is wrong with an import between two files of src, or null. */
+/** @returns the problem of an import between two files of src, or null. */
 function wrongAbout({ from, to, isType }: Import): string | null {
   const [room, target] = [roomOf(from), roomOf(to)]
   if (from === 'src/main.ts') return target === 'cli' ? null : 'main.ts imports only cli/'
@@ -196,7 +196,7 @@ function wrongAbout({ from, to, isType }: Import): string | null {
   return tierOf(target) < tierOf(room) ? null : `${room}/ may not import ${target}/`
 }
 
-/** Sideways, between resources. */
+/** Between resources of api/. */
 function wrongInApi({ from, to, isType }: Omit<Import, 'line'>): string | null {
   const [own, other] = [resourceOf(from), resourceOf(to)]
   const isStore = to.endsWith('/store.ts')
@@ -219,8 +219,8 @@ test('imports go down the tiers only, and sideways where the tables allow it', (
 })
 
 /**
- * What an operation takes and gives are plain values and an actor: the shape of a body is each dialect's own, and so is who is
- * asked first. The tiers keep it from importing a door.
+ * An operation takes and returns plain values, and gets an actor: body schemas and the order of checks belong to a dialect.
+ * The tiers keep operations from importing a door.
  */
 test('operations know neither a wire schema nor the call', () => {
   const schemas = found.packages.filter(
@@ -240,7 +240,7 @@ test('the program imports neither tests nor benchmarks', () => {
   expect(wrong.map(({ from, to, line }) => `${from}:${line} imports ${to}`)).toEqual([])
 })
 
-/** In a cycle the order of loading decides what is still undefined. Types are erased and do not count. */
+/** In a cycle the order of loading decides which values are still undefined. Types are erased and do not count. */
 test('imports form no cycle', () => {
   const targets = Map.groupBy(
     found.imports.filter(({ isType }) => !isType),
@@ -259,8 +259,8 @@ test('imports form no cycle', () => {
 })
 
 /**
- * A file of the program that only tests import is dead all the same. Benchmarks, and tests that kill a process
- * (`*.child.ts`), start their files by name; a declaration (`*.d.ts`) is for the compiler.
+ * A file of the program that only tests import is dead code too. Benchmarks, and tests that kill a process (`*.child.ts`),
+ * start their files by name; a declaration (`*.d.ts`) is for the compiler.
  */
 test('every file is imported by another', () => {
   const imported = new Set(
@@ -292,7 +292,7 @@ test('SQL stands only in a store.ts, in db/, in records/, in usage/ and in audit
   expect(inProgram(found.sql.filter(({ file }) => !isAllowed(file)))).toEqual([])
 })
 
-/** Each pattern of the table has files, and each file a lane: what no lane runs, CI does not prove. */
+/** Each pattern of the table matches files, and each file is in a lane. */
 test('CI runs every test file', () => {
   const files = testFiles()
   const inLanes = new Set(LANES.flatMap((lane) => filesOf(lane)))
@@ -301,7 +301,7 @@ test('CI runs every test file', () => {
   expect(patterns.filter((pattern) => !files.some((file) => new Bun.Glob(pattern).match(file)))).toEqual([])
 })
 
-/** Purpose, path or states, invariant: the history of a choice is in docs/decisions/. */
+/** A comment has purpose, path or states, and invariant. The history of a choice is in docs/decisions/. */
 test('no comment is longer than fourteen lines', async () => {
   const long: string[] = []
   for (const file of found.files.filter((name) => /^(src|bench)\//.test(name))) {
@@ -338,7 +338,7 @@ test('a cast or non-null assertion carries its reason on the same line', () => {
   expect(found.casts.map(place)).toEqual([])
 })
 
-/** Bun gives a test 5 s, and nothing but the file itself can change that; a busy machine takes longer for a start. */
+/** Bun gives a test 5 s, and only the file itself can change that. Starting a server on a busy machine takes longer. */
 test('a test file that starts a server or a database sets its own timeout', () => {
   const starters = ['test/support/server.ts', 'test/support/database.ts']
   const files = found.imports.filter(({ from, to }) => from.endsWith('.test.ts') && starters.includes(to))

@@ -92,10 +92,7 @@ export async function takeReturns(sql: AnySql, rowsMin = RETURNS_MIN): Promise<v
   for (const { workspaceId, name } of counts) await sql`select take_returns(${workspaceId}, ${name})`
 }
 
-/**
- * Removes keyspaces that an API had before its keys were deleted at once (`apis.deleteKeys`), when nothing refers to them: no row of
- * a key and no usage.
- */
+/** Removes the keyspaces that APIs had before `apis.deleteKeys`, once no key and no usage refers to them. */
 export async function removeEmptyKeyspaces(sql: AnySql): Promise<void> {
   await sql`
     delete from keyspaces s

@@ -2,17 +2,17 @@ import type { Link, LinkEnd } from './link.ts'
 import { type Cancel, pause, systemTimers, type Timers, within } from './timers.ts'
 
 /**
- * The life of a thread, as its owner sees it: starting → running → stopped; running → dead → starting, when it ends by itself.
+ * A thread as its owner sees it: starting → running → stopped; running → dead → starting, when it ends by itself.
  *
  * The owner sends requests, and the thread answers each with a value or a failure ({@link serveOwner}). Every request has a
- * time limit and fails when the thread ends. A dead thread is restarted after a pause until it runs again. The owner says
- * how it is opened and set up, and is told of its death.
+ * time limit, and fails when the thread ends. A dead thread is restarted after a pause until it runs again. The owner
+ * defines how to open and set up the thread, and is called when it dies.
  */
 export class ManagedThread<R extends Requests, Notice = never> {
   readonly #options: ThreadOptions<R, Notice>
   readonly #timers: Timers
   #state: 'starting' | 'running' | 'dead' | 'stopped' = 'dead'
-  /** Null: it has ended, or is about to. */
+  /** Null = it has ended, or is about to. */
   #link: ThreadLink<R, Notice> | null = null
   /** Resolves when the thread of `#link`, or the last one, has ended. */
   #ended: Promise<void> = Promise.resolve()
@@ -43,7 +43,7 @@ export class ManagedThread<R extends Requests, Notice = never> {
     this.#link = link
     this.#ended = ended.promise
     link.onMessage = (message) => {
-      if (link === this.#link) this.#receive(message) // not what an earlier thread said late
+      if (link === this.#link) this.#receive(message) // ignores late messages of an earlier thread
     }
     link.onClosed = (cause) => {
       ended.resolve()
@@ -82,7 +82,7 @@ export class ManagedThread<R extends Requests, Notice = never> {
     })
   }
 
-  /** A request without an answer. Lost when the thread does not run. */
+  /** Sends a request without an answer. It is lost when the thread does not run. */
   send<K extends Kind<R>>(kind: K, input: Input<R, K>, transfer?: readonly LinkEnd[]): void {
     this.#link?.post({ id: NO_ANSWER, kind, input }, transfer)
   }
@@ -90,14 +90,14 @@ export class ManagedThread<R extends Requests, Notice = never> {
   /**
    * Asks a running thread to stop, then ends it in any case. It is not restarted.
    * @returns its answer; null = it was not running.
-   * @throws Error as {@link ask}, when it has ended.
+   * @throws Error as {@link ask}, after the thread has ended.
    */
   stop(timeoutMs: number): Promise<Answer<R, 'stop'> | null> {
     this.#stopped ??= this.#stop(timeoutMs)
     return this.#stopped
   }
 
-  /** Ends the thread where it stands. Resolves when it has ended, or after {@link END_MS}. */
+  /** Terminates the thread. Resolves when it has ended, or after {@link END_MS}. */
   async end(): Promise<void> {
     if (this.#state !== 'stopped') this.#state = 'dead'
     this.#close(new Error('the thread was ended'))
@@ -139,7 +139,7 @@ export class ManagedThread<R extends Requests, Notice = never> {
     void this.#restart()
   }
 
-  /** Requests in flight fail for that reason, later ones too. */
+  /** Fails requests in flight, and later ones. */
   #close(reason: Error): void {
     const link = this.#link
     if (link === null) return
@@ -157,7 +157,7 @@ export class ManagedThread<R extends Requests, Notice = never> {
     const { restartDelaysMs, onRestarted, onRestartFailing } = this.#options
     const { signal } = this.#stopping
     if (this.#timers.now() - this.#runningSinceMs >= STABLE_MS) this.#attempts = 0
-    // Both would hold the same files, or ports.
+    // Two threads at once would use the same files or ports.
     await within(this.#timers, END_MS, this.#ended, { late: () => {} })
     for (let isFailing = false; ; isFailing = true) {
       const delayMs = restartDelaysMs[Math.min(this.#attempts++, restartDelaysMs.length - 1)] ?? 0
@@ -176,37 +176,37 @@ export class ManagedThread<R extends Requests, Notice = never> {
 
 export type ThreadOptions<R extends Requests, Notice> = {
   timers?: Timers
-  /** Begins a new thread. */
+  /** Starts a new thread. */
   open(): ThreadLink<R, Notice>
-  /** Asks a new thread for all it must do before it runs. */
+  /** Makes the requests that a new thread needs before it runs. */
   setUp(thread: ManagedThread<R, Notice>): Promise<unknown>
   /** Pauses before the first, second, … attempt to restart it, ms. The last one repeats. */
   restartDelaysMs: readonly number[]
-  /** Told what the thread says unasked. */
+  /** Called with messages that answer no request. */
   onNotice?(notice: Notice): void
-  /** It ran, and is going to be restarted. */
+  /** It had run, and will be restarted. */
   onDeath(cause: Error): void
-  /** @param attempts As many as it took. */
+  /** @param attempts Number of attempts. */
   onRestarted?(attempts: number): void
-  /** The first attempt after a death failed. More follow. */
+  /** The first attempt after a death failed. Others follow. */
   onRestartFailing(cause: unknown): void
 }
 
-/** What a thread can be asked for: for each kind of request, its input and its answer. */
+/** Requests that a thread accepts: for each kind, input and answer. */
 export type Requests = Record<string, (input: never) => unknown> & { stop(input: null): unknown }
 type Kind<R extends Requests> = keyof R & string
 type Input<R extends Requests, K extends Kind<R> = Kind<R>> = Parameters<R[K]>[0]
 type Answer<R extends Requests, K extends Kind<R> = Kind<R>> = ReturnType<R[K]>
 
-/** `id`: {@link NO_ANSWER} where none is wanted. */
+/** `id`: {@link NO_ANSWER} when no answer is wanted. */
 export type ToThread<R extends Requests> = { id: number; kind: Kind<R>; input: Input<R> }
 export type FromThread<R extends Requests, Notice = never> =
   | { kind: 'answer'; id: number; answer: Answer<R> }
   | { kind: 'failure'; id: number; reason: string }
-  /** The time limit of that request begins anew. */
+  /** Restarts the time limit of that request. */
   | { kind: 'working'; id: number }
   | { kind: 'notice'; notice: Notice }
-  /** It cannot go on; its owner ends it. */
+  /** The thread cannot continue; its owner ends it. */
   | { kind: 'dying'; reason: string }
 export type ThreadLink<R extends Requests, Notice = never> = Link<ToThread<R>, FromThread<R, Notice>>
 
@@ -223,7 +223,7 @@ export type Handlers<R extends Requests> = {
   [K in Kind<R>]: (input: Input<R, K>, working: () => void) => Answer<R, K> | Promise<Answer<R, K>>
 }
 
-/** In a worker: carries out what its owner asks for. @returns how it talks to its owner unasked. */
+/** In a worker: carries out its owner's requests. @returns a function that sends notices to the owner. */
 export function serveOwner<R extends Requests, Notice = never>(
   self: Worker,
   handlers: Handlers<R>,
@@ -236,7 +236,7 @@ export function serveOwner<R extends Requests, Notice = never>(
   }
 }
 
-/** @throws what a request throws that wants no answer. */
+/** @throws the error of a request that wants no answer. */
 export async function carryOut<R extends Requests>(
   handlers: Handlers<R>,
   { id, kind, input }: ToThread<R>,
@@ -257,7 +257,7 @@ const describe = (cause: unknown): string => {
 }
 
 const NO_ANSWER = 0
-/** For a thread to end that was told to. */
+/** Longest wait for a terminated thread to end, ms. */
 const END_MS = 2_000
-/** One that has run for so long is restarted after the shortest pause again. */
+/** After running this long, a thread that dies is restarted after the shortest pause again, ms. */
 const STABLE_MS = 60_000

@@ -34,7 +34,7 @@ type Options = {
  */
 export async function startHttpThreads(options: Options): Promise<HttpThreads> {
   const threads: HttpThread[] = []
-  // One is set up at a time, so that each new thread finds the others either listening or without connections.
+  // Set up one at a time, so that each new thread finds the others either listening or without connections.
   let settingUp: Promise<unknown> = Promise.resolve()
   for (let index = 1; index <= options.count; index++) {
     const thread = new HttpThread(index, options, () => {
@@ -103,12 +103,12 @@ class HttpThread {
   }
 
   async stop(): Promise<void> {
-    await this.thread.stop(STOP_MS).catch(() => {}) // it has ended, and with it what it counted since its last flush
+    await this.thread.stop(STOP_MS).catch(() => {}) // it has ended, and its counts since its last flush are lost
   }
 
   /**
-   * Its caches must hear of every change after their first read. So its peers are connected first and confirm that; then
-   * the thread gets its ends of the channels and begins to serve.
+   * Sets the thread up. Its caches must hear of every change after their first read. So its peers are connected first and
+   * confirm that; then the thread gets its ends of the channels and begins to serve.
    * @throws Error when it does not listen in time, or a peer does not confirm.
    */
   async setUp(peers: readonly HttpThread[]): Promise<void> {
@@ -134,7 +134,7 @@ class HttpThread {
       )
       this.isListening = true
     } catch (cause) {
-      for (const each of peerPorts) each.close() // else peers wait for it to confirm changes
+      for (const each of peerPorts) each.close() // otherwise peers wait for it to confirm changes
       throw cause
     }
   }
@@ -151,7 +151,7 @@ class HttpThread {
     return await this.thread.ask('measure', null, { timeoutMs: REPORT_MS }).catch(() => null)
   }
 
-  /** Resolves when this thread's caches tell the other end of every change. @throws Error */
+  /** Resolves when this thread's caches report every change to the other end. @throws Error */
   private meet(port: MessagePort): Promise<void> {
     return this.thread.ask('meet', port, { timeoutMs: START_MS, transfer: [port] })
   }

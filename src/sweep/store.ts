@@ -80,8 +80,8 @@ export async function sweepSlice(
 }
 
 /**
- * Keys that belong to somebody leave an audit event each: their rows go, and the erasure of that person has to find what
- * else names the key.
+ * Deletes keys. A key with an owner leaves an audit event, because its row goes and an erasure of that person must still
+ * find where the key is named.
  */
 async function sweepKeys(
   tx: Transaction,

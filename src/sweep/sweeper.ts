@@ -4,19 +4,19 @@ import { log } from '../log.ts'
 import type { Database } from '../records/database.ts'
 import { deleteSweep, listSweeps, type Sweep, sweepSlice } from './store.ts'
 
-/** How long a deletion waits for its sweep at most, ms: small ones are complete when they are answered. */
+/** How long a deletion waits for its sweep at most, ms. Small ones are complete when the call is answered. */
 export const SWEEP_WAIT_MS = 1_000
 
 /**
- * Removes the rows that large deletions leave behind, in the background of the call that deleted.
+ * Removes the rows that large deletions leave behind, in the background of the deleting call.
  *
- * 1. The operation cuts the thing off (an API, its keyspace, an identity, a role, a permission) and records a sweep, in one
+ * 1. The operation detaches the thing (an API, its keyspace, an identity, a role, a permission) and records a sweep, in one
  *    transaction. The next verification finds nothing of it.
- * 2. The sweep removes rows in transactions of about {@link SLICE_MS}, and rests as long after each: neither the embedded
- *    database nor a lock is held for longer.
- * 3. The last slice finds no row, and deletes the record. After a crash, the next start or another server goes on.
+ * 2. The sweep removes rows in transactions of about {@link SLICE_MS}, with a pause of the same length after each, so that
+ *    neither the embedded database nor a lock is held for longer.
+ * 3. The last slice finds no row and deletes the record. After a crash the next start or another server continues.
  *
- * Two servers at one sweep do no harm: what one removed, the other does not find.
+ * Two servers may work on one sweep: each row is removed once.
  */
 export class Sweeper {
   readonly #database: Pick<Database, 'sql' | 'write'>
@@ -50,7 +50,7 @@ export class Sweeper {
     this.#cancelRound = this.#timers.after(0, round)
   }
 
-  /** Running sweeps end after their current slice. The next start goes on. */
+  /** Running sweeps end after their current slice. The next start continues them. */
   async stop(): Promise<void> {
     this.#isStopped = true
     this.#cancelRound?.()
@@ -58,8 +58,8 @@ export class Sweeper {
   }
 
   /**
-   * Sweeps what a deletion recorded for these subjects, and waits up to `ms` for it. A late sweep continues; a failed one is logged and resumed
-   * later. Never rejects: the deletion is in force already.
+   * Runs the sweeps that a deletion recorded for these subjects, and waits up to `ms`. A late sweep continues; a failed one
+   * is logged and resumed later. Never rejects: the deletion is already in force.
    */
   async finishWithin(ms: number, subjects: readonly string[]): Promise<void> {
     const swept = listSweeps(this.#database.sql, { subjects })
@@ -103,7 +103,7 @@ export class Sweeper {
   }
 }
 
-/** What a slice should take: others wait no longer for a lock, or for the embedded database. */
+/** Duration of a slice: others wait no longer for a lock, or for the embedded database. */
 const SLICE_MS = 10
 const ROWS_FIRST = 100
 const ROWS_MIN = 20

@@ -31,18 +31,18 @@ test('a file written without blocking the thread is like any other, and a failed
   expect(counts.sort()).toEqual([1, 2, 3])
   expect(names().every((name) => name.endsWith('.of-db.msgpack'))).toBeTrue()
   const before = names()
-  // No file may have so long a name.
+  // No file name may be this long.
   await expect(spills.writeAsync('x'.repeat(300), 'lost')).rejects.toThrow('ENAMETOOLONG')
   expect(names()).toEqual(before)
 })
 
-/** Threads once had kinds of their own, which began with the common one. */
+/** In earlier versions each thread had a kind of its own, which began with the common one. */
 test('a usage file of an earlier version is found', () => {
   writeSpill(dataDir, `usage-${crypto.randomUUID()}`, 'of one thread')
   expect([...readSpills(dataDir, 'usage')].map(({ value }) => value)).toEqual(['of one thread'])
 })
 
-/** After a long outage the files together may be more than fits into memory. */
+/** After a long outage all files together may not fit into memory. */
 test('files are read one at a time, and a file that is gone by its turn is skipped', () => {
   for (let i = 0; i < 3; i++) writeSpill(dataDir, 'usage', i)
   const spills = readSpills(dataDir, 'usage')
@@ -53,7 +53,7 @@ test('files are read one at a time, and a file that is gone by its turn is skipp
   expect([...spills]).toHaveLength(1)
 })
 
-/** They were sent to whichever database the next start had, and deleted. */
+/** Bug: they were sent to whichever database the next start had, and deleted. */
 test('a file belongs to its database, and a file of an earlier version without one to any', () => {
   const one = { databaseId: crypto.randomUUID() }
   const another = { databaseId: crypto.randomUUID() }
@@ -67,7 +67,7 @@ test('a file belongs to its database, and a file of an earlier version without o
   expect(names()).toEqual([])
 })
 
-/** Half a file is what a crash in the middle of writing leaves; a damaged one is for a person to look at. */
+/** A crash while writing leaves half a file. A damaged file is kept for people to look at. */
 test('an unfinished file is not read, and an unreadable one is set aside', () => {
   writeSpill(dataDir, 'usage', 'whole')
   write('usage-0.msgpack.part', 'half')

@@ -9,18 +9,16 @@ import { type Caller, fillIn, type HostileRequest, later, type Pool, requestsTo 
 import { rowsOfWorkspace } from './workspace-rows.ts'
 
 /**
- * Generated requests against a whole server. By batches, each in a workspace of its own:
+ * Generated requests against a whole server, in batches with a workspace each:
  *
- * 1. A batch is drawn from the seed and sent, so many at a time. Every answer must come, be no 5xx, and be what the
- *    endpoint is described to answer.
- * 2. What was refused is sent again, until all of it is refused in one pass: what others of the batch made or removed may
- *    have changed the answer once. In that pass not one row may have been written, by the account of triggers on every
- *    table. Usage and rate limit windows have none: a refusal is counted, that is what they are for.
+ * 1. A batch is generated from the seed and sent, several requests at a time. Every answer must arrive, must not be a 5xx,
+ *    and must match the endpoint's description.
+ * 2. Refused requests are sent again until one pass refuses all (others of the batch may have changed an answer). In that
+ *    pass no row may be written, according to triggers on every table. Usage and windows have no triggers, as refusals are
+ *    counted there.
+ * 3. Another workspace, whose ids and keys occur in the requests, must be unchanged.
  *
- * 3. Another workspace, whose ids and keys are among what is asked for, is as it was.
- *
- * Without `watches` the second step is left out, and the requests go straight to the app: what HTTP itself takes is then
- * spent on more of them.
+ * Without `watches` the second step is left out and requests go straight to the app, which allows more of them.
  *
  * `bun run hostile --requests 2000000 --watched 200000 --seed 1`
  */

@@ -1,9 +1,8 @@
 import type { AnySql } from '../../src/db/connect.ts'
 
 /**
- * Everything the database holds of a workspace: table → its rows as text, in order. To be compared with what it held
- * before.
- * @param options.withoutUse Without what verifying a key changes, which whoever holds the key may do: usage and credits.
+ * All rows of a workspace: table → its rows as text, in order. For comparison with an earlier state.
+ * @param options.withoutUse Leave out usage and credits, which any holder of a key may change by verifying it.
  */
 export async function rowsOfWorkspace(
   sql: AnySql,

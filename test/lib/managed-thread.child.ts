@@ -1,11 +1,11 @@
 import { type LinkEnd, toLink } from '../../src/lib/link.ts'
 import { serveOwner } from '../../src/lib/managed-thread.ts'
 
-/** A thread that does, and suffers, what its test asks for. */
+/** A thread that does what its test asks for, failures included. */
 export type TestRequests = {
   start(reason: string | null): number
   double(input: number): number
-  /** Says `times` times, `everyMs` apart, that it still works, then answers. */
+  /** Reports `times` times, `everyMs` apart, that it still works, then answers. */
   work(input: { times: number; everyMs: number }): void
   never(input: null): void
   echo(end: LinkEnd): void

@@ -11,7 +11,7 @@ afterEach(async () => {
   for (const thread of threads.splice(0)) await thread.stop(1_000).catch(() => {})
 })
 
-/** A thread, and what its owner was told. */
+/** A thread, and the events that its owner received. */
 function makeThread(options: Partial<ThreadOptions<TestRequests, string>> = {}) {
   const events: string[] = []
   const happened = async (event: string) => {
@@ -31,7 +31,7 @@ function makeThread(options: Partial<ThreadOptions<TestRequests, string>> = {}) 
   return { thread, events, happened }
 }
 
-/** Why it fails. Awaited, as `expect().rejects` does not let messages of workers arrive. */
+/** The error's message. Awaited, because messages of workers do not arrive during `expect().rejects`. */
 const failureOf = (promise: Promise<unknown>): Promise<string> =>
   promise.then(
     () => 'it did not fail',
@@ -127,7 +127,7 @@ test('a dead thread is restarted until it runs, after the pauses given', async (
   await happened('restarted')
   expect(events).toEqual(['death the thread has ended', 'failing start 2 fails: its cause', 'restarted 4'])
   expect(pauses).toEqual([1, 2, 3, 3])
-  // It has not run for long: the next pause is not the shortest.
+  // It has not run for long, so the next pause is not the shortest.
   events.length = 0
   thread.send('end', 'exit')
   await happened('restarted 5')

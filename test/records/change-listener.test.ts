@@ -9,9 +9,9 @@ import { openWire } from '../support/wire.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** Waits that end when the test says so, whatever the machine is busy with. Each has a number, from 1. */
+/** Timers whose waits end when the test says so. Each wait has a number, from 1. */
 class ChosenTimers implements Timers {
-  /** Of the waits that were let pass. */
+  /** Sum of the waits that have passed, ms. */
   passedMs = 0
   #waits = 0
   #open = new Map<number, { ms: number; run: () => void }>()
@@ -27,13 +27,13 @@ class ChosenTimers implements Timers {
     return () => void this.#open.delete(wait)
   }
 
-  /** Until that wait begins; those before it have ended. */
+  /** Resolves when that wait begins; the waits before it have ended. */
   async begun(wait: number): Promise<void> {
     while (!this.#open.has(wait)) await Bun.sleep(5)
     expect([...this.#open.keys()]).toEqual([wait])
   }
 
-  /** Lets the wait pass once it has begun. */
+  /** Ends the wait once it has begun. */
   async pass(wait: number): Promise<void> {
     await this.begun(wait)
     const { ms, run } = this.#open.get(wait) ?? { ms: 0, run: () => {} }
@@ -43,7 +43,7 @@ class ChosenTimers implements Timers {
   }
 }
 
-/** A key revoked by another server went on verifying here for as long as TCP took to give up, or for ever. */
+/** Bug: a key revoked by another server stayed valid here until TCP gave up, or for ever. */
 test.skipIf(TEST_DATABASE_URL === null)(
   'a change lost on a dead connection applies within 8 s, and a live connection is left alone',
   async () => {
@@ -66,7 +66,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
     await listening.listener.start()
     await dropped('everything')
 
-    // A beat: the time between, until it is sent, until it is heard.
+    // A heartbeat: the pause before it, until it is sent, until it is heard.
     await timers.pass(1)
     await timers.begun(4)
     await changed('key_1')
@@ -78,7 +78,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
     timers.passedMs = 0
     await changed('key_2')
     await timers.pass(4)
-    await timers.pass(5) // it is not sent: the connection it should go out on is forgotten too, and made anew
+    await timers.pass(5) // not sent, as its own connection is dead too and is replaced
     await timers.pass(6)
     await timers.pass(8) // sent, and not heard
     await dropped('everything')
@@ -93,7 +93,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
   },
 )
 
-/** To forget all that is known when the database is slow would make it slower. */
+/** Dropping the whole cache when the database is slow would make it slower. */
 test.skipIf(TEST_DATABASE_URL === null)(
   'nothing is dropped while the database is away or another one answers',
   async () => {
@@ -117,12 +117,12 @@ test.skipIf(TEST_DATABASE_URL === null)(
     const rename = (id: string) => database.sql`update settings set value = ${id} where name = 'database_id'`
     await rename('another')
     await timers.pass(5)
-    await timers.begun(7) // it said at once that it is another one
+    await timers.begun(7) // it reported at once that it is another database
     expect(drops).toEqual([null])
 
     await rename(databaseId)
     await timers.pass(7)
-    await timers.begun(10) // heard, on the connection of the start
+    await timers.begun(10) // heard on the connection of the start
     expect(drops).toEqual([null])
   },
 )

@@ -9,7 +9,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** Polls when the test says so: nothing waits. */
+/** A poller that polls only when the test says so. */
 async function openPolling() {
   await using opening = new AsyncDisposableStack()
   const database = opening.use(await openTestSql())
@@ -38,9 +38,9 @@ async function openPolling() {
     pass: (ms: number) => {
       nowMs += ms
     },
-    /** What was dropped since it was last asked. */
+    /** Everything dropped since the last call. */
     taken: () => drops.splice(0),
-    /** Asks until writes of before it was said that somebody asks are over; whatever else runs on this Postgres. */
+    /** Polls until writes from before the poller's registration are over, whatever else runs on this Postgres. */
     settled: async () => {
       do {
         drops.length = 0
@@ -71,7 +71,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
   },
 )
 
-/** Numbers are given when a row is made, and rows are seen when they commit: the one with the lower number may come later. */
+/** A row gets its number when it is inserted, and is visible when it commits: a lower number may appear later. */
 test.skipIf(TEST_DATABASE_URL === null)(
   'a change that commits after a later one is heard, and one that is rolled back is not',
   async () => {
@@ -106,7 +106,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
     await early.unsafe('begin')
     await early`insert into settings (name, value) values ('early', 'write')`
     await there.notify(early, ['early'], 1)
-    expect(await sql`select payload from change_notices`).toHaveLength(0) // nobody asks: no row is made
+    expect(await sql`select payload from change_notices`).toHaveLength(0) // without pollers no row is inserted
     await poller.start()
     taken()
     await poller.poll()
@@ -136,7 +136,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
     polling.pass(301_000)
     await poller.poll()
     expect(taken()).toEqual(['everything'])
-    // Nobody has said for long that they ask.
+    // No poller has registered for long.
     await sql`update change_polling set polled_at = polled_at - 700000`
     await sql.begin((tx) => there.notify(tx, ['key_2'], 2))
     expect(await sql`select payload from change_notices`).toHaveLength(0)
@@ -153,7 +153,7 @@ test.skipIf(TEST_DATABASE_URL === null)('another database at the same address ch
   expect(taken()).toEqual([])
 })
 
-/** The last server that asked may be gone, and with it whoever deletes them. */
+/** The last polling server may be gone, and it was the one to delete them. */
 test.skipIf(TEST_DATABASE_URL === null)(
   'a start deletes notices that no server reads any more, and no others',
   async () => {

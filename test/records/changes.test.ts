@@ -8,21 +8,21 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
-/** What a cache would drop, in its order. */
+/** The ids that a cache would drop, in order. */
 function droppedBy(changes: Changes): string[] {
   const drops: string[] = []
   changes.onChange((touched) => drops.push(...(touched ?? ['everything'])))
   return drops
 }
 
-const noSql = null as unknown as AnySql // no statement is made there
+const noSql = null as unknown as AnySql // no statement is made in this case
 
-/** Found by simulation: the first failure hid that the write was to be heard of again. */
+/** Found by the simulation: after the first failure the end of the write was no longer awaited. */
 test('the cache drops a given-up write once it has ended, even if another thread did not confirm', async () => {
   const changes = new Changes({ processId: 'test', confirmTimeoutMs: 20 })
   const drops = droppedBy(changes)
   const { port1, port2 } = new MessageChannel()
-  changes.addPeer(port1) // and nobody listens at the other end
+  changes.addPeer(port1) // nothing listens at the other end
   const running = Promise.withResolvers<void>()
   const transaction = async (work: (tx: Transaction) => unknown) => {
     await work(noSql)
@@ -34,15 +34,15 @@ test('the cache drops a given-up write once it has ended, even if another thread
   expect(drops).toEqual(['key_1'])
   running.resolve()
   while (drops.length < 2) await Bun.sleep(5)
-  await Bun.sleep(50) // nobody confirms this one either, and nobody waits for it
+  await Bun.sleep(50) // this one is not confirmed either, and nothing waits for it
   expect(drops).toEqual(['key_1', 'key_1'])
   changes.stop()
   port2.close()
 })
 
 /**
- * Found by simulation: a commit on its way when its connection breaks may still be carried out. Then the write failed for
- * its caller, and what was read in between stayed in the cache: a revoked key would have gone on.
+ * Found by the simulation: a commit in flight when its connection breaks may still be carried out. The write failed for its
+ * caller, but what was read in between stayed in the cache: a revoked key would have stayed valid.
  */
 test.skipIf(TEST_DATABASE_URL === null)(
   'a commit that arrives after its connection broke is heard and dropped; an answered one is dropped once',
@@ -82,12 +82,15 @@ test.skipIf(TEST_DATABASE_URL === null)(
 
     isBroken = false
     await write('key_2')
-    await Bun.sleep(1_500) // longer than a write has to be answered before its own notice counts
+    await Bun.sleep(1_500) // longer than a write's answer may take before its own notice counts
     expect(drops).toEqual(['key_1', 'key_1', 'key_2'])
   },
 )
 
-/** They were cut by their number, for hashes of 44 characters; an imported one may have 256, of which each takes up to 6 bytes. */
+/**
+ * Bug: ids were split by number, for hashes of 44 characters. An imported hash may have 256, and each may take up to 6
+ * bytes.
+ */
 test.skipIf(TEST_DATABASE_URL === null)(
   'a write tells other processes all touched ids, whatever their number and characters',
   async () => {

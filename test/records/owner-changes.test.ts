@@ -15,7 +15,7 @@ test('a change concerns the records of its owner that it names, and no others', 
   for (const each of [admin, reader, other]) changes.admit(each)
   changes.add('a', 'admin')
   expect([admin, reader, other].map((each) => changes.concern(each))).toEqual([true, false, false])
-  // What was looked at once is not looked at again for the same change, but for the next.
+  // A record that was checked once is not checked again for the same change, but is for the next.
   changes.add('a', 'read')
   expect([reader, other].map((each) => changes.concern(each))).toEqual([true, false])
 })

@@ -3,7 +3,7 @@ import { systemTimers, type Timers } from '../../src/lib/timers.ts'
 import { Changes } from '../../src/records/changes.ts'
 import { RecordCache } from '../../src/records/record-cache.ts'
 
-/** A cache over records that the test changes, with a source that it takes away. */
+/** A cache over records that the test changes, with a source that the test can stop. */
 function makeCache(timers: Timers = systemTimers) {
   const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
   const stored = new Map<string, { id: string; text: string }>()
@@ -35,14 +35,14 @@ test('when everything may have changed, each entry is read again once before it 
   const both = await Promise.all([cache.find('a'), cache.find('a')])
   expect(both.map((record) => record?.text)).toEqual(['second', 'second'])
   expect(source.loads).toBe(2)
-  expect(cache.find('a')).toMatchObject({ text: 'second' }) // no promise: it is cached
+  expect(cache.find('a')).toMatchObject({ text: 'second' }) // not a promise: it is cached
   await changes.publish(null)
   stored.delete('a')
   expect(await cache.find('a')).toBeNull()
   expect(cache.find('a')).toBeNull()
 })
 
-/** An outage that comes and goes would else take the keys that were known all through it. */
+/** Otherwise a short outage would evict keys that were cached all along. */
 test('an entry that cannot be read again is used unchanged until it can be, or is known to have changed', async () => {
   const { cache, changes, stored, source } = makeCache()
   await cache.find('a')
@@ -50,7 +50,7 @@ test('an entry that cannot be read again is used unchanged until it can be, or i
   source.isAway = true
   await changes.publish(null)
   for (let i = 0; i < 2; i++) expect(await cache.find('a')).toMatchObject({ text: 'first' })
-  // That there was no such key is no longer known.
+  // That the key is missing is no longer known.
   expect(Promise.resolve(cache.find('b'))).rejects.toThrow('away')
   source.isAway = false
   stored.set('a', { id: 'id_a', text: 'second' })
@@ -61,7 +61,7 @@ test('an entry that cannot be read again is used unchanged until it can be, or i
   expect(Promise.resolve(cache.find('a'))).rejects.toThrow('away')
 })
 
-/** Each call would else take the whole wait, as long as a statement hangs: 32 connections got 320 answers a second. */
+/** Otherwise each call takes the whole wait while a statement hangs: 32 connections got 320 answers a second. */
 test('while the source hangs, one call waits for a record, and later calls get the cached one at once', async () => {
   let now = 0
   const waits = new Set<{ untilMs: number; run: () => void }>()
@@ -86,14 +86,14 @@ test('while the source hangs, one call waits for a record, and later calls get t
   const first = cache.find('a')
   pass(30)
   const second = cache.find('a')
-  expect(Array.from(waits, ({ untilMs }) => untilMs)).toEqual([50, 50]) // the second waits for what is left of it
+  expect(Array.from(waits, ({ untilMs }) => untilMs)).toEqual([50, 50]) // the second waits for the rest of the first's time
   pass(20)
   for (const record of await Promise.all([first, second])) expect(record).toMatchObject({ text: 'first' })
-  expect(cache.find('a')).toMatchObject({ text: 'first' }) // no promise
+  expect(cache.find('a')).toMatchObject({ text: 'first' }) // not a promise
   expect(source.loads).toBe(2)
   expect(waits.size).toBe(0)
 
-  // Said to have changed, it is not used any more, however long that takes.
+  // Once it is known to have changed it is not used, however long the read takes.
   await changes.publish(['id_a'])
   const third = cache.find('a')
   pass(1_000)
@@ -102,14 +102,14 @@ test('while the source hangs, one call waits for a record, and later calls get t
   expect(source.loads).toBe(3)
 })
 
-/** Made by another process whose word of it is late, then changed by this one: it must not stay missing here. */
+/** Created by another process whose notice is late, then changed by this one: it must not stay missing here. */
 test('a change of a record that is not cached here causes missing ones to be looked up again', async () => {
   const { cache, changes, stored, source } = makeCache()
   expect(await cache.find('b')).toBeNull()
   await cache.find('a')
   await changes.publish(['id_a', 'something else'])
   await changes.publish(['something else'])
-  expect(cache.find('b')).toBeNull() // no promise: it is known to be missing
+  expect(cache.find('b')).toBeNull() // not a promise: it is known to be missing
   stored.set('b', { id: 'id_b', text: 'changed' })
   await changes.publish(['id_b'])
   expect(await cache.find('b')).toMatchObject({ text: 'changed' })
@@ -124,7 +124,7 @@ test('a change of a record that is not cached here causes missing ones to be loo
 
 const hashOf = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('base64')
 
-/** What a part does not drop when it is told would be a revoked key that still works. */
+/** A part that does not drop a changed record would keep a revoked key valid. */
 test('a cache in parts finds entries that depend on a change in all of them', async () => {
   const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
   const stored = new Map<string, { id: string; of: string; text: string }>()
@@ -146,7 +146,7 @@ test('a cache in parts finds entries that depend on a change in all of them', as
   const keys = Array.from({ length: 600 }, (_, i) => hashOf(`key ${i}`))
   const strangers = Array.from({ length: 600 }, (_, i) => hashOf(`stranger ${i}`))
   for (const [i, key] of keys.entries()) stored.set(key, { id: `id_${i}`, of: `of_${i % 2}`, text: 'a' })
-  /** @returns how many of them had to be read. */
+  /** @returns how many had to be read. */
   const readAll = async (all: string[]) => {
     const before = loads
     for (const key of all) expect(await cache.find(key)).toEqual(stored.get(key) ?? null)
@@ -165,7 +165,7 @@ test('a cache in parts finds entries that depend on a change in all of them', as
   expect(await readAll(keys)).toBe(300)
   await change([hashOf('key 5'), hashOf('stranger 5')], 'a')
   expect(await readAll([...keys, ...strangers])).toBe(2)
-  await change(['id_of another'], 'a') // any of the strangers may be it
+  await change(['id_of another'], 'a') // any of the unknown records may be it
   expect(await readAll(keys)).toBe(0)
   expect(await readAll(strangers)).toBe(600)
   await change(null, 'b')
@@ -180,7 +180,7 @@ test('a cache in parts finds entries that depend on a change in all of them', as
   expect(await readAll([first, second])).toBe(1)
 })
 
-/** A part that gets more than its share drops what the whole cache has room for. */
+/** A part with more than its share evicts records for which the whole cache has room. */
 test.each(['base64', 'hex'] as const)('hashes in %s fill the parts of a cache evenly', async (encoding) => {
   let loads = 0
   const cache = new RecordCache<{ id: string }>(new Changes({ processId: 'test', confirmTimeoutMs: 1000 }), {
@@ -195,7 +195,7 @@ test.each(['base64', 'hex'] as const)('hashes in %s fill the parts of a cache ev
     partBytes: 30_000,
     missingMax: 64 * 300,
   })
-  // Four fifths of 300 of each kind and part: chance alone leaves no part with more.
+  // Four fifths of 300 of each kind and part: by chance alone no part gets more.
   const keys = Array.from({ length: 2 * 64 * 240 }, (_, i) =>
     new Bun.CryptoHasher('sha256').update(`key ${i}`).digest(encoding),
   )
@@ -222,7 +222,7 @@ function ownedCache(options: { bytesMax: number; partBytes?: number; timers?: Ti
     ...options,
   })
   let made = 0
-  /** Makes so many, and reads them. */
+  /** Creates and reads that many records. */
   const read = async (owner: string, count: number, bytes = 100) => {
     const keys = Array.from({ length: count }, () => hashOf(`key ${++made}`))
     for (const [at, key] of keys.entries()) stored.set(key, { id: `id_${made}_${at}`, owner, bytes })
@@ -234,7 +234,7 @@ function ownedCache(options: { bytesMax: number; partBytes?: number; timers?: Ti
   return { cache, changes, stored, source, read, cached }
 }
 
-/** Findings of November 2026, 3.4: 70 large keys of one pushed out the keys of all. */
+/** Findings of November 2026, 3.4: 70 large keys of one workspace evicted everybody's keys. */
 test('a workspace with less than half as many records keeps them, whatever another reads', async () => {
   for (const partBytes of [20_000, 160_000]) {
     const { read, cached } = ownedCache({ bytesMax: 160_000, partBytes })
@@ -267,7 +267,7 @@ test('a single workspace may use the whole cache', async () => {
   expect([cached(more), cached(keys)]).toEqual([10, 990])
 })
 
-/** Else whoever changes a role again and again, with 100 000 keys cached, holds up everybody for 0.1 s each time. */
+/** Otherwise changing a role again and again, with 100 000 keys cached, would delay everybody by 0.1 s each time. */
 test('many records dropped by one change are gone at once, and their room is freed in slices', async () => {
   const turns: (() => void)[] = []
   const timers = { ...systemTimers, soon: (run: () => void) => void turns.push(run) }
@@ -281,7 +281,7 @@ test('many records dropped by one change are gone at once, and their room is fre
   for (const key of keys.slice(0, 10)) stored.set(key, { id: 'changed', owner: 'ws', bytes: 100 })
   expect(await cache.find(first)).toMatchObject({ id: 'changed' })
   expect(source.loads).toBe(loads + 1)
-  // Read again meanwhile, it stays; dropped by its own name, it goes.
+  // A record that is read again meanwhile stays; one that is dropped by its own name goes.
   expect(await cache.find(second)).toMatchObject({ id: 'changed' })
   let slices = 0
   for (let turn = turns.shift(); turn !== undefined; turn = turns.shift()) {

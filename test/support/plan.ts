@@ -14,9 +14,9 @@ type Node = {
 }
 
 /**
- * Runs each statement as one to be explained, and tells what the last one did. Its result is always empty.
+ * Runs each statement under `explain`, and describes how the last one ran. Its result is always empty.
  *
- * A table stands for all its partitions: names are compared by their beginning.
+ * A table includes its partitions: names are compared by their beginning.
  */
 export function explaining(sql: AnySql) {
   let plan: Node | undefined
@@ -46,7 +46,7 @@ export function explaining(sql: AnySql) {
     nodesOf(top()).filter((node) => node['Relation Name']?.startsWith(table) ?? false)
   return {
     sql: explained,
-    /** Rows read of a table, also those that a condition then removed. */
+    /** Rows read from a table, including those that a condition removed. */
     rowsRead: (table: string) =>
       nodesReading(table).reduce((sum, node) => {
         const removed = (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0)
@@ -58,7 +58,7 @@ export function explaining(sql: AnySql) {
         nodesReading(table).map((node) => `${node['Node Type']} ${node['Index Name'] ?? ''}`.trimEnd()),
       ),
     ],
-    /** Pages of 8 kB that the whole statement looked at, tables and indexes. */
+    /** Pages of 8 kB that the whole statement read, of tables and indexes. */
     pagesRead: () => (top()['Shared Hit Blocks'] ?? 0) + (top()['Shared Read Blocks'] ?? 0),
   }
 }

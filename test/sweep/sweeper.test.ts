@@ -14,7 +14,7 @@ let sql: AnySql
 beforeAll(async () => {
   server = await startTestServer()
   sql = server.server.deps.sql
-  // While a row of `held` is there, no row of keys and none that links to a key can be changed.
+  // While `held` has a row, no row of keys or linked to a key can be changed.
   await sql`create table held (workspace_id text)`
   await sql`
     create function refuse() returns trigger language plpgsql as $$
@@ -31,7 +31,7 @@ afterAll(() => server[Symbol.asyncDispose]())
 /** More than a slice. */
 const KEYS = 3_000
 
-/** Keys with an identity, a role and a permission; the first of them can be verified. */
+/** Keys with an identity, a role and a permission. The first of them can be verified. */
 async function makeMany() {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
@@ -59,7 +59,7 @@ async function makeMany() {
         from keys k join ${sql(table)} l on l.key_id = k.id, generate_series(1, ${KEYS - 1}::integer) as i
        where k.id = ${first.keyId}`
   const verify = async (key = first.key): Promise<Json> => (await server.post('keys.verifyKey', { key })).body
-  await verify() // cached from now on
+  await verify() // caches it
   return { workspace, apiId, permissionId, roleId, identityId, first, other, verify }
 }
 type Many = Awaited<ReturnType<typeof makeMany>>
@@ -76,7 +76,7 @@ async function hold({ workspaceId }: TestWorkspace) {
 const sweepsOf = async ({ workspaceId }: TestWorkspace): Promise<number> =>
   (await sql`select from sweeps where workspace_id = ${workspaceId}`).length
 
-/** As a server that starts. */
+/** Resumes sweeps like a server that starts. */
 async function sweepAll({ workspaceId }: TestWorkspace): Promise<void> {
   const { database } = server.server.deps
   const sweeper = new Sweeper({ database, clock: Date.now, timers: { ...systemTimers, after: soon } })
@@ -88,16 +88,16 @@ async function sweepAll({ workspaceId }: TestWorkspace): Promise<void> {
     rows.map(({ subject }) => subject),
   )
 }
-/** Rests of a sweep take no time, and nothing is given up. */
+/** A timer whose pauses take no time. An infinite time limit never ends. */
 const soon = (ms: number, run: () => void) =>
   ms === Number.POSITIVE_INFINITY ? () => {} : systemTimers.after(0, run)
 
 const DELETIONS: {
   name: string
   remove: (many: Many) => Promise<unknown>
-  /** What the next verification says. */
+  /** The answer of the next verification. */
   answer: object
-  /** Rows that are left to sweep. */
+  /** Rows that remain to be swept. */
   left: (many: Many) => PromiseLike<readonly unknown[]>
 }[] = [
   {
@@ -173,7 +173,7 @@ describe.each(DELETIONS)('$name', ({ remove, answer, left }) => {
   test('of few is complete when it is answered', async () => {
     const many = await makeMany()
     await sql`delete from keys where workspace_id = ${many.workspace.workspaceId} and created_at = 0`
-    await remove(many).catch(() => {}) // its count is another
+    await remove(many).catch(() => {}) // its own check of the count fails here
     expect(await left(many)).toHaveLength(0)
     expect(await sweepsOf(many.workspace)).toBe(0)
   })
@@ -210,7 +210,7 @@ test('a sweep that was broken off goes on where it was', async () => {
   expect(await live()).toBe(0)
   const [used] = await sql`
     select used from workspace_used where workspace_id = ${workspace.workspaceId} and name = 'keys'`
-  expect(used).toEqual({ used: 1 }) // the one of the other API: each key was given back once
+  expect(used).toEqual({ used: 1 }) // the one of the other API: each key was subtracted once
 })
 
 test('keys created while all keys are deleted are deleted with them, or live on; none is left between', async () => {
@@ -268,7 +268,7 @@ test('a keyspace that an API had goes once no key and no usage refers to it', as
     (await sql`select from keyspaces where workspace_id = ${workspace.workspaceId}`).length
   const { key } = await makeKey(workspace, apiId)
   await workspace.post('apis.deleteKeys', { apiId, permanent: true })
-  await workspace.post('apis.deleteKeys', { apiId, permanent: true }) // has nothing to delete, and makes no keyspace
+  await workspace.post('apis.deleteKeys', { apiId, permanent: true }) // nothing to delete, so no new keyspace
   expect(await keyspaces()).toBe(2)
   await removeEmptyKeyspaces(sql)
   expect(await keyspaces()).toBe(1)

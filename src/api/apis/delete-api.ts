@@ -7,8 +7,8 @@ import type { Actor } from '../root-keys/authorize.ts'
 import { deleteKeyspace, lockApi, softDeleteApi } from './store.ts'
 
 /**
- * Deletes an API and its keys, at the same cost however many there are. The next verification of a key finds none. The rows
- * of the keys are kept as deleted; with very many keys they are marked in the background.
+ * Deletes an API and its keys, at a cost that does not depend on their number. The next verification of a key finds none.
+ * The rows of the keys are kept as deleted; many rows are marked in the background.
  * @throws ApiError NOT_FOUND, DELETE_PROTECTED
  */
 export async function deleteApi(
@@ -44,7 +44,7 @@ export async function deleteApi(
   if (keyspaceId !== null) await services.sweeper.finishWithin(SWEEP_WAIT_MS, [keyspaceId])
 }
 
-/** Who deletes, for the audit events of keys that are swept later. */
+/** The actor, for the audit events of keys that are swept later. */
 export const sweepActorOf = ({ rootKeyId, location, userAgent }: Actor) => ({
   rootKeyId,
   location,

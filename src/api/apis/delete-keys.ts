@@ -12,9 +12,10 @@ import { sweepActorOf } from './delete-api.ts'
 import { deleteKeyspace, listKeyspaceIds, lockApi, lockKeyspace, replaceKeyspace } from './store.ts'
 
 /**
- * Deletes all keys of an API. The API gets a new keyspace, and the keys of the old one are out of
- * reach, however many there are: the next verification of a key finds none. Their rows are swept in the background.
- * @param options.isPermanent Remove the rows of all keys, including keys deleted before. Their hashes can be used again then.
+ * Deletes all keys of an API. The API gets a new keyspace, so the keys of the old one are out of reach at once, however
+ * many there are: the next verification of a key finds none. Their rows are swept in the background.
+ * @param options.isPermanent Remove the rows of all keys, including keys deleted before. Their hashes can then be used
+ *   again.
  * @returns how many keys this call deleted.
  * @throws ApiError NOT_FOUND; PRECONDITION_FAILED when the API has no keyspace.
  */
@@ -55,7 +56,8 @@ export async function deleteKeys(
     touch(apiId)
     return { total, keyspaceIds }
   }
-  // The permanent one counts all rows, which may take seconds for millions. Only creating keys of this API waits for that.
+  // A permanent deletion counts all rows, which may take seconds for millions. Only the creation of keys in this API waits
+  // for that.
   const { total, keyspaceIds } = await services.database.write(
     deletion,
     isPermanent ? { timeoutMs: MANY_KEYS_MS } : {},

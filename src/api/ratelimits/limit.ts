@@ -47,11 +47,11 @@ export async function limit<A>(
   input: LimitInput,
   answerOf: (decision: Decision) => A,
 ): Promise<A> {
-  // No `await` of a namespace that is cached: such a call waits for nothing but its shard.
+  // No `await` on a cached namespace: such a call waits for its shard only.
   const found = findNamespace(services, actor, input.namespace)
   let namespace = found instanceof Promise ? await found : found
   if (namespace === null) {
-    requireLimit(services, input, null) // a refused call makes no namespace
+    requireLimit(services, input, null) // a refused call creates no namespace
     const name = input.namespace ?? DEFAULT_NAMESPACE
     await createNamespaces(services, actor, [name])
     namespace = await findCreated(services, actor, name)

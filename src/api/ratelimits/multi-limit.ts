@@ -22,9 +22,8 @@ import { findOverride } from './overrides.ts'
 /**
  * Decides several `ratelimits.limit` calls, in order and each by itself: a refused call does not undo the others. Answers
  * from the last known counts only when all calls are `async`; otherwise an `async` call would be charged before earlier
- * calls. Everything that fails the request, such as a bad element or a missing right, does so before any charge, and before
- * any namespace is created. Long
- * requests yield to other clients in between.
+ * calls. Everything that fails the request, such as a bad element or a missing right, does so before any charge and before
+ * any namespace is created. Long requests yield to other clients in between.
  */
 export async function multiLimit(
   services: LimitServices,

@@ -10,11 +10,11 @@ import { SLOW_MS } from '../../support/timeout.ts'
 setDefaultTimeout(SLOW_MS)
 
 const MONTHS = [Date.UTC(2026, 9), Date.UTC(2026, 10)]
-/** Of another API of the workspace, in each month: one for each of its requests, as a tag that is an id makes them. */
+/** Tag sets of another API of the workspace in each month: one for each request, as a tag with a request id makes them. */
 const FOREIGN_SETS = 20_000
 
 const filter = {
-  workspaceId: 'ws_1' as WorkspaceId, // no actor here, only the statement
+  workspaceId: 'ws_1' as WorkspaceId, // only the statement is tested, without an actor
   keyspaceIds: ['ks_asked'],
   identityId: null,
   keyIds: [],
@@ -38,7 +38,7 @@ beforeAll(async () => {
       insert into usage_tag_sets (month, workspace_id, id, tags)
       select ${month}::bigint, 'ws_1', sha256(tags::text::bytea), tags
         from (values (array['a', 'b']), (array['b'])) as used (tags)`
-    // Ten days of both sets, and as many hours without tags.
+    // Ten days with both sets, and as many hours without tags.
     await sql`
       insert into usage_verifications
              (hour, valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions,
@@ -52,7 +52,7 @@ beforeAll(async () => {
 })
 afterAll(() => database[Symbol.asyncDispose]())
 
-/** A dashboard by tags timed out as soon as another API of the workspace had tags that hardly come twice. */
+/** Bug: usage by tags timed out when another API of the workspace had tags that are used once. */
 test('only the tags of counted events are read, however many others the workspace has', async () => {
   for (const tags of ['set', 'each'] as const) {
     for (const time of [null, 'hour', 'month'] as const) {

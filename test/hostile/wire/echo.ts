@@ -16,7 +16,7 @@ export type Outcome =
 export type Spoken = { outcomes: Outcome[]; isHung: boolean; rest: string }
 
 /**
- * Sends the parts, says that it has no more to send, and reads until the server closes.
+ * Sends the parts, closes the sending side, and reads until the server closes.
  * @param path A Unix socket.
  */
 export function speak(path: string, parts: readonly Buffer[]): Promise<Spoken> {
@@ -48,10 +48,10 @@ export function speak(path: string, parts: readonly Buffer[]): Promise<Spoken> {
 }
 
 const HUNG_MS = 20_000
-/** So many parts go in turns of their own; a byte at a time, the later ones may be joined. */
+/** This many parts are sent in turns of their own; when sent byte by byte, later ones may be joined. */
 const PARTS_APART = 60
 
-/** The answers in what a server sent; interim ones (1xx) are none. */
+/** The answers in a server's bytes, without interim ones (1xx). */
 function readAnswers(sent: string): { outcomes: Outcome[]; rest: string } {
   const outcomes: Outcome[] = []
   let at = 0
@@ -66,7 +66,7 @@ function readAnswers(sent: string): { outcomes: Outcome[]; rest: string } {
     if (status < 200) continue
     const echo = header('x-echo')
     const [method = '', target = '', body = ''] = (echo ?? '').split(' ').map(decodeURIComponent)
-    // Node sends some refusals in chunks, and then none.
+    // Node sends some refusals as chunked, with an empty body.
     if (header('transfer-encoding') !== null && sent.startsWith('0\r\n\r\n', at)) at += 5
     if (method !== 'HEAD') at += Number(header('content-length') ?? 0)
     outcomes.push(
