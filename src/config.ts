@@ -63,6 +63,8 @@ export type Config = {
   keyCacheBytesMax: number
   /** Whole months of usage to keep besides the current one; null = all. */
   usageRetentionMonths: number | null
+  /** Whole months of the audit log to keep besides the current one; null = all. */
+  auditRetentionMonths: number | null
   /** Bounds of each workspace. */
   bounds: Bounds
 }
@@ -198,6 +200,12 @@ export const VARIABLES = {
     max: 1200,
     otherwise: 'unlimited',
   }),
+  TOLLGATE_AUDIT_RETENTION_MONTHS: wholeOrUnset({
+    about: 'whole months of the audit log to keep besides the begun one',
+    min: 1,
+    max: 1200,
+    otherwise: 'unlimited',
+  }),
   TOLLGATE_BOUNDS: {
     about: 'what a workspace may have at most, as keys=2000000,namespaces=500; /docs/bounds has all names',
     otherwise: 'see /docs/bounds',
@@ -290,6 +298,7 @@ export function readConfig(environment: Environment = process.env): Config {
     windowMsMax: DAY_MS * value('TOLLGATE_WINDOW_DAYS_MAX'),
     keyCacheBytesMax: 2 ** 20 * value('TOLLGATE_KEY_CACHE_MIB'),
     usageRetentionMonths: value('TOLLGATE_USAGE_RETENTION_MONTHS'),
+    auditRetentionMonths: value('TOLLGATE_AUDIT_RETENTION_MONTHS'),
     bounds: value('TOLLGATE_BOUNDS'),
   }
 }

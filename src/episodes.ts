@@ -18,6 +18,7 @@ const NAMES = [
   'housekeeping',
   'refill',
   'usage retention',
+  'audit retention',
   'embedded restart',
 ] as const
 export type EpisodeName = (typeof NAMES)[number]

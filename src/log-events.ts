@@ -73,6 +73,11 @@ export const LOG_EVENTS = {
   usage_retention_waiting: 'info',
   usage_retention_failing: 'error',
   usage_retention_recovered: 'info',
+  // Audit log
+  audit_months_dropped: 'info',
+  audit_retention_waiting: 'info',
+  audit_retention_failing: 'error',
+  audit_retention_recovered: 'info',
   // Files in the data directory
   spill_of_other_database: 'warn',
   spill_unreadable: 'error',

@@ -155,9 +155,11 @@ const KINDS: readonly Kind[] = [
            order by e.seq desc, e.id desc offset bound_of(${workspaceId}, 'auditEvents') limit 1
         )
         delete from audit_events
-         where id in (select e.id from audit_events e, last
-                       where e.workspace_id = ${workspaceId} and (e.seq, e.id) <= (last.seq, last.id)
-                       order by e.seq, e.id limit ${rowsMax})`
+         using (select e.id, e.occurred_at from audit_events e, last
+                 where e.workspace_id = ${workspaceId} and (e.seq, e.id) <= (last.seq, last.id)
+                 order by e.seq, e.id limit ${rowsMax}) oldest
+         -- By the time, too: of the months only the event's own is looked into.
+         where audit_events.id = oldest.id and audit_events.occurred_at = oldest.occurred_at`
       return rows.count
     },
   },

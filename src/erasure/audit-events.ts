@@ -39,7 +39,7 @@ export function patternsOf(names: Erased): { patterns: string[]; decisionPattern
  *   whose deletion the event records, as no other data names it any more.
  */
 export function withoutNames(
-  { event, resources, description }: Omit<AuditRow, 'id'>,
+  { event, resources, description }: Pick<AuditRow, 'event' | 'resources' | 'description'>,
   names: Erased,
 ): {
   resources: AuditResource[]

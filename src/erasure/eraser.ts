@@ -208,7 +208,7 @@ export class Eraser {
         const { identityIds: found, deletedKey, ...changed } = withoutNames(event, names)
         for (const id of found) identityIds.add(id)
         if (deletedKey !== null) deletedKeys.set(deletedKey.id, deletedKey.apiId)
-        return { id: event.id, ...changed }
+        return { id: event.id, occurredAt: event.occurredAt, ...changed }
       })
       const earlier = [...identityIds].map((name) => ({
         kind: 'identity' as const,

@@ -221,7 +221,14 @@ export async function deleteImportsOf(
          or key::json ->> 'ownerId' = any(${list}::text[]))`
 }
 
-export type AuditRow = { id: string; event: string; resources: AuditResource[]; description: string }
+export type AuditRow = {
+  id: string
+  /** Finds the event's month. */
+  occurredAt: number
+  event: string
+  resources: AuditResource[]
+  description: string
+}
 
 /** Locks events that contain one of these patterns. @param patterns JSON of lists of resources. */
 export async function lockAuditEvents(
@@ -231,15 +238,15 @@ export async function lockAuditEvents(
   limit: number,
 ): Promise<AuditRow[]> {
   return await tx<AuditRow[]>`
-    select id, event, resources, description
+    select id, occurred_at as "occurredAt", event, resources, description
       from audit_events
-     where id in (
-           select found.id
+     where (id, occurred_at) in (
+           select found.id, found.occurred_at
              from (select pattern, false as is_decision from unnest(${patterns as string[]}::text[]) pattern
                     union all
                    select pattern, true from unnest(${decisionPatterns as string[]}::text[]) pattern) as wanted
             cross join lateral (
-                  select a.id from audit_events a
+                  select a.id, a.occurred_at from audit_events a
                    where a.resources @> wanted.pattern::jsonb and a.workspace_id = ${workspaceId}
                      and (not wanted.is_decision or a.event in ('ratelimit.success', 'ratelimit.denied'))
                    limit ${limit}
@@ -253,16 +260,17 @@ export async function rewriteAuditEvents(
   events: readonly Omit<AuditRow, 'event'>[],
 ): Promise<void> {
   if (events.length === 0) return
-  const rows = events.map(({ id, resources, description }) => ({
+  const rows = events.map(({ id, occurredAt, resources, description }) => ({
     id,
+    occurredAt,
     resources: JSON.stringify(resources),
     description,
   }))
   await tx`
     update audit_events a
        set resources = r.resources::jsonb, description = r.description, location = null, user_agent = null
-      from json_to_recordset((${JSON.stringify(rows)}::text)::json) as r (id text, resources text, description text)
-     where a.id = r.id`
+      from json_to_recordset((${JSON.stringify(rows)}::text)::json) as r (id text, "occurredAt" bigint, resources text, description text)
+     where a.id = r.id and a.occurred_at = r."occurredAt"`
 }
 
 /**

@@ -55,7 +55,7 @@ export const connectionsOf = ({ threads, usageRetentionMonths }: Config): number
   threads.http * (2 * POOL_CONNECTIONS + HISTORY_CONNECTIONS + 1) +
   threads.shards +
   2 + // for listening to changes (change-listener.ts)
-  (usageRetentionMonths === null ? 0 : 1)
+  (usageRetentionMonths === null ? 1 : 2) // months (db/months.ts)
 
 /** The same number again is for transactions. */
 const POOL_CONNECTIONS = 4

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { KeyImporter } from '../api/migrations/import-queue.ts'
+import { auditMonths } from '../audit/months.ts'
 import type { Config } from '../config.ts'
 import { openDataDir } from '../data-dir/data-dir.ts'
 import { connect, type DatabaseAddress, type OnStatement, type Sql } from '../db/connect.ts'
@@ -7,6 +8,7 @@ import { startEmbedded } from '../db/embedded/embedded.ts'
 import { ensureSchema } from '../db/inspect.ts'
 import { KeptRows } from '../db/kept-rows.ts'
 import { migrate } from '../db/migrate.ts'
+import { MonthlyJob } from '../db/months.ts'
 import { listen, listenForMetrics } from '../doors/http/listen.ts'
 import { type Clock, systemClock } from '../lib/clock.ts'
 import { databaseName } from '../lib/database-url.ts'
@@ -17,7 +19,7 @@ import { exposition } from '../observe/exposition.ts'
 import { metricFamilies } from '../observe/metrics.ts'
 import { ChangeListener } from '../records/change-listener.ts'
 import { ChangePoller, deleteOldNotices } from '../records/change-poller.ts'
-import { UsageRetention } from '../usage/retention.ts'
+import { usageRetention } from '../usage/retention.ts'
 import { readVaultKeys } from '../vault/vault-keys.ts'
 import { RefillSchedule } from '../verify/refill-schedule.ts'
 import { admitDatabase, explained } from './admit.ts'
@@ -169,10 +171,12 @@ export async function startServer(
   const keptRows = new KeptRows(address)
   keptRows.start()
   opening.defer(() => keptRows.stop())
-  if (config.usageRetentionMonths !== null) {
-    const retention = new UsageRetention(address, { keepMonths: config.usageRetentionMonths, clock })
-    retention.start()
-    opening.defer(() => retention.stop())
+  const months = [auditMonths(config.auditRetentionMonths)]
+  if (config.usageRetentionMonths !== null) months.push(usageRetention(config.usageRetentionMonths))
+  for (const work of months) {
+    const job = new MonthlyJob(address, work, clock)
+    job.start()
+    opening.defer(() => job.stop())
   }
   const isShared = config.threads.http > 1
   const listener = await listen(createApp(deps), {

@@ -1,4 +1,5 @@
 import type { AnySql } from '../db/connect.ts'
+import { databaseNow, dropMonths, oldestMonthKept } from '../db/months.ts'
 import { startOfMonth } from '../lib/buckets.ts'
 import { HOUR_MS } from '../lib/clock.ts'
 import type { UsageBatch } from './batch.ts'
@@ -79,19 +80,13 @@ const TABLES = [
 /**
  * Drops whole months of usage: all but the month of `now` and the `keepMonths` before it, so at least the last `keepMonths`
  * months remain. Writers that sent nothing since then are deleted too.
- * @param now Unix ms. If the database's clock is behind it, the database's time is used: a wrong clock must not cost history.
  * @returns the tables dropped.
  * @throws when a long query holds one of them for over 2 s; call it again later.
  */
 export async function dropOldPartitions(sql: AnySql, keepMonths: number, now: number): Promise<string[]> {
-  const before = startOfMonth(Math.min(now, await databaseNow(sql)), -keepMonths)
+  const before = await oldestMonthKept(sql, keepMonths, now)
   const dropped: string[] = []
-  for (const table of TABLES) {
-    const rows = await sql<
-      { name: string }[]
-    >`select name from drop_usage_months(${table}, ${before}) as name`
-    for (const { name } of rows) dropped.push(name)
-  }
+  for (const table of TABLES) dropped.push(...(await dropMonths(sql, table, before)))
   await sql`delete from usage_writers where seen_at < ${before}`
   return dropped
 }
@@ -116,13 +111,6 @@ export async function closeRatelimitHours(sql: AnySql, before: number): Promise<
       select close_ratelimit_hours(${overBefore}, ${IDENTIFIERS_KEPT_MAX}, ${hoursMax}) as closed`
     if ((row?.closed ?? 0) < hoursMax) return
   }
-}
-
-async function databaseNow(sql: AnySql): Promise<number> {
-  const [row] = await sql<{ now: number }[]>`
-    select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now`
-  if (row === undefined) throw new Error('the database does not tell the time')
-  return row.now
 }
 
 /** Postgres's code of a failure; empty for any other failure. */

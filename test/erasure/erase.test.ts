@@ -6,6 +6,7 @@ import { eraseIdentity } from '../../src/api/identities/erase-identity.ts'
 import { getIdentity } from '../../src/api/identities/get-identity.ts'
 import { eraseKey, findKeyToErase } from '../../src/api/keys/erase-key.ts'
 import { authenticate } from '../../src/api/root-keys/authorize.ts'
+import { makeAuditMonth } from '../../src/audit/store.ts'
 import { openSpills } from '../../src/data-dir/spill.ts'
 import { Eraser } from '../../src/erasure/eraser.ts'
 import {
@@ -14,6 +15,8 @@ import {
   moveIdentifierCounts,
   moveManyIdentifierCounts,
 } from '../../src/erasure/store.ts'
+import { startOfMonth } from '../../src/lib/buckets.ts'
+import { DAY_MS } from '../../src/lib/clock.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
 import { emptyColumns } from '../../src/usage/batch.ts'
 import { hashKey } from '../../src/verify/secret.ts'
@@ -213,6 +216,32 @@ describe('identities.eraseIdentity', () => {
       expect(event).not.toHaveProperty('location')
       expect(event).not.toHaveProperty('userAgent')
     }
+  })
+
+  test('audit events of earlier months, of no month, and from before the log had months are rewritten too', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const { sql } = server.server.deps
+    const person = await makePerson(workspace, apiId, 'anna')
+    const { workspaceId } = workspace
+    const lastMonth = startOfMonth(Date.now(), -1)
+    await makeAuditMonth(sql, lastMonth)
+    // A changed row moves to its partition, and keeps its id and place in the order.
+    await sql`update audit_events set era = 0 where workspace_id = ${workspaceId} and seq % 4 = 0`
+    await sql`update audit_events set occurred_at = ${lastMonth} where workspace_id = ${workspaceId} and seq % 4 = 1`
+    await sql`update audit_events set occurred_at = ${lastMonth - DAY_MS} where workspace_id = ${workspaceId} and seq % 4 = 2`
+    const [places] = await sql<{ count: number }[]>`
+      select count(distinct tableoid) as count from audit_events where workspace_id = ${workspaceId}`
+    expect(places?.count).toBe(4)
+    const told = async () => (await workspace.get('audit.listEvents', { limit: 100 })).events
+    const before = await told()
+    expect(
+      (await workspace.post('identities.eraseIdentity', { externalId: person.externalId })).complete,
+    ).toBe(true)
+    expect(await tablesWith(sql, [...person.texts, ...person.ids])).toEqual([])
+    expect((await told()).slice(0, before.length).map(({ id }: Json) => id)).toEqual(
+      before.map(({ id }: Json) => id),
+    )
   })
 
   test('called again by either name, it has the same result', async () => {

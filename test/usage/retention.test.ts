@@ -2,9 +2,10 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { ConfigError, readConfig } from '../../src/config.ts'
 import { openSpills } from '../../src/data-dir/spill.ts'
 import type { AnySql } from '../../src/db/connect.ts'
+import { MonthlyJob } from '../../src/db/months.ts'
 import { startServer } from '../../src/server/server.ts'
 import { UsageRecorder } from '../../src/usage/recorder.ts'
-import { UsageRetention } from '../../src/usage/retention.ts'
+import { usageRetention } from '../../src/usage/retention.ts'
 import { openTestDatabase, openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -54,7 +55,7 @@ const everywhere = (...months: number[]) => [months, months, months]
 test('once a day months older than the setting are dropped, and whole months remain', async () => {
   const { sql } = database
   let now = Date.UTC(2020, 5, 30, 23)
-  const retention = new UsageRetention(database.address, { keepMonths: 2, clock: () => now })
+  const retention = new MonthlyJob(database.address, usageRetention(2), () => now)
   await count(sql, [2, 3, 4, 5, 6])
   await retention.look()
   expect(await monthsOf(sql)).toEqual(everywhere(4, 5, 6))
@@ -83,7 +84,7 @@ test('a clock that is years ahead of the database drops nothing', async () => {
   })
   recorder.recordVerification(verification({ keyId: 'key_of_today', atMs }))
   await recorder.flush()
-  const retention = new UsageRetention(database.address, { keepMonths: 1, clock: () => Date.UTC(2090, 0) })
+  const retention = new MonthlyJob(database.address, usageRetention(1), () => Date.UTC(2090, 0))
   await retention.look()
   const [counted] = await sql`select count(*) as rows from usage_verifications where key_id = 'key_of_today'`
   expect(counted?.rows).toBe(1)
@@ -93,10 +94,7 @@ test('a clock that is years ahead of the database drops nothing', async () => {
 test.if(TEST_DATABASE_URL !== null)('a month that a long query reads is left for a later look', async () => {
   const { sql } = database
   await count(sql, [1, 6])
-  const retention = new UsageRetention(database.address, {
-    keepMonths: 1,
-    clock: () => Date.UTC(2020, 5, 30),
-  })
+  const retention = new MonthlyJob(database.address, usageRetention(1), () => Date.UTC(2020, 5, 30))
   await database.anotherPool().begin(async (tx) => {
     await tx`select count(*) from usage_verifications`
     await retention.look()
