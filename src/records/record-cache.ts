@@ -18,7 +18,6 @@ export class RecordCache<V extends object, Asking = null> {
   readonly #timers: Timers
   /** Names of everything whose change can alter the record. */
   readonly #dependenciesOf: (record: V) => string[]
-  readonly #isRecordId: (name: string) => boolean
   readonly #ownerChanges: RecordChanges<V> | null
   /** A power of two of them. */
   readonly #parts: Part<V>[]
@@ -38,7 +37,6 @@ export class RecordCache<V extends object, Asking = null> {
    * @param options.partBytes What a part of it should be able to hold at least, as no larger record is kept; in one piece
    *   where it is not given. For caches of many records (see {@link Part}).
    * @param options.ownerChanges For changes that name an owner's records by something else than an id.
-   * @param options.isRecordId Whether a name is one that a record itself has; not needed where nothing missing is kept.
    */
   constructor(
     changes: Changes,
@@ -50,7 +48,6 @@ export class RecordCache<V extends object, Asking = null> {
       bytesMax: number
       missingMax: number
       partBytes?: number
-      isRecordId?: (name: string) => boolean
       ownerChanges?: RecordChanges<V>
       timers?: Timers
     },
@@ -58,7 +55,6 @@ export class RecordCache<V extends object, Asking = null> {
     this.#load = options.load
     this.#timers = options.timers ?? systemTimers
     this.#dependenciesOf = options.dependenciesOf
-    this.#isRecordId = options.isRecordId ?? (() => false)
     this.#ownerChanges = options.ownerChanges ?? null
     const { bytesMax, partBytes = bytesMax } = options
     const parts = 2 ** Math.floor(Math.log2(Math.min(PARTS_MAX, Math.max(1, bytesMax / partBytes))))
@@ -106,11 +102,7 @@ export class RecordCache<V extends object, Asking = null> {
       const { found, missing } = this.#partOf(name) // what is dropped may be named by its key
       missing?.delete(name)
       found.delete(name)
-      const isOfUnknown = this.#isOfUnknown(name)
-      for (const part of this.#parts) {
-        if (isOfUnknown) part.missing?.clear()
-        part.dropDependents(name)
-      }
+      for (const part of this.#parts) part.dropDependents(name)
     }
     if (this.#parts.some((part) => part.hasDropped())) this.#sweepSoon()
   }
@@ -180,7 +172,7 @@ export class RecordCache<V extends object, Asking = null> {
 
   #concerns(touched: readonly string[] | null, key: string, record: V | null): boolean {
     if (touched === null || touched.includes(key)) return true
-    if (record === null) return touched.some((name) => this.#isOfUnknown(name))
+    if (record === null) return false
     if (this.#dependenciesOf(record).some((name) => touched.includes(name))) return true
     const changes = this.#ownerChanges
     return (
@@ -190,14 +182,6 @@ export class RecordCache<V extends object, Asking = null> {
         return change !== null && changes.isConcernedBy(record, change.owner, change.name)
       })
     )
-  }
-
-  /**
-   * A change of a record that is not known here. Another process may have made it, and its word of that not have come yet:
-   * then the record is one of those that are missing here, and which of them is not said.
-   */
-  #isOfUnknown(name: string): boolean {
-    return this.#isRecordId(name) && !this.#parts.some((part) => part.hasDependents(name))
   }
 }
 
@@ -222,8 +206,8 @@ class Part<V extends object> {
   #evictionsUntilLook = 0
   /** Name of a thing → cache keys of the records that depend on it: of most things it is one, and needs no set. */
   readonly #dependents = new Map<string, string | Set<string>>()
-  /** Entries to be read again before use. */
-  readonly #suspects = new Set<string>()
+  /** Entries read since everything may have changed: the others are to be read again before use. Null = none is. */
+  #confirmed: Set<string> | null = null
   /** Keys of entries that are dropped and still take room: many at once, each set as it was in {@link #dependents}. */
   #dropped: Set<string>[] = []
 
@@ -241,7 +225,7 @@ class Part<V extends object> {
     this.found = new LRUCache<string, V>({
       maxSize: this.#bytesMax,
       dispose: (record, key) => {
-        this.#suspects.delete(key)
+        this.#confirmed?.delete(key)
         this.#unlink(key, record)
         this.#own(record, -this.#bytesOf(record))
       },
@@ -261,16 +245,12 @@ class Part<V extends object> {
   }
 
   isSuspect(key: string): boolean {
-    return this.#suspects.size > 0 && this.#suspects.has(key)
+    return this.#confirmed !== null && !this.#confirmed.has(key)
   }
 
   suspectAll(): void {
-    for (const key of this.found.keys()) this.#suspects.add(key)
+    this.#confirmed = new Set()
     this.missing?.clear()
-  }
-
-  hasDependents(name: string): boolean {
-    return this.#dependents.has(name)
   }
 
   dropDependents(name: string): void {
@@ -315,6 +295,8 @@ class Part<V extends object> {
     if (bytes > this.#bytesMax) return
     this.#makeRoom(bytes)
     this.found.set(key, record, { size: bytes })
+    this.#confirmed?.add(key)
+    if (this.#confirmed?.size === this.found.size) this.#confirmed = null
     this.#own(record, bytes)
     for (const name of this.#dependenciesOf(record)) {
       const keys = this.#dependents.get(name)

@@ -28,7 +28,6 @@ export class KeyLookup {
     this.cache = new RecordCache(changes, {
       load: (hash, asking) => cold.find(hash, asking),
       dependenciesOf,
-      isRecordId: (name) => name.startsWith('key_'),
       bytesOf,
       ownerChanges: openKeyChanges(),
       ownerOf: ({ workspaceId, forWorkspaceId }) => forWorkspaceId ?? workspaceId,

@@ -475,7 +475,7 @@ class Simulation {
           version = row.version
         }
         await tx.unsafe(SIMULATED, [change as unknown as string]) // the simulation's own
-        touch(isMade ? row.id : hashKey(row.text))
+        touch(row.id, hashKey(row.text))
       })
       if (isDeleting) version = row.deletedVersion
       world.note(() => `${http.thread.name}: the write of ${row.id} was answered, version ${version}`)

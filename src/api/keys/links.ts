@@ -82,14 +82,15 @@ export async function addLinks(
 ): Promise<Linked[]> {
   const { keyId, references } = request
   return await services.database.write(async (tx, touch) => {
-    if (!(await holdKey(tx, actor.workspaceId, keyId))) throw notFound(`key ${keyId}`)
+    const hash = await holdKey(tx, actor.workspaceId, keyId)
+    if (hash === null) throw notFound(`key ${keyId}`)
     const { found, attached } = await readState(kind, tx, actor, request)
     const plan = { ...planLinks(references, found, attached), detach: [] }
     requireFound(kind, plan)
     if (plan.create.length > 0) mayCreate()
     await kind.requireBounds(tx, actor.workspaceId, textsBeforeAndAfter(attached, plan))
     const linked = await applyPlan(kind, tx, actor, request, { found, plan, now: services.clock() })
-    touch(keyId)
+    touch(keyId, hash)
     return linked
   })
 }
@@ -108,12 +109,13 @@ export async function setLinks(
 ): Promise<Linked[]> {
   const { keyId } = request
   return await services.database.write(async (tx, touch) => {
-    if (!(await holdKey(tx, actor.workspaceId, keyId))) {
+    const hash = await holdKey(tx, actor.workspaceId, keyId)
+    if (hash === null) {
       rules.mayChange(null)
       throw notFound(`key ${keyId}`)
     }
     const linked = await replaceLinks(kind, tx, actor, request, { rules, now: services.clock() })
-    touch(keyId)
+    touch(keyId, hash)
     return linked
   })
 }
@@ -146,7 +148,8 @@ export async function removeLinks(
   { keyId, references }: LinkRequest,
 ): Promise<void> {
   await services.database.write(async (tx, touch) => {
-    if (!(await holdKey(tx, actor.workspaceId, keyId))) throw notFound(`key ${keyId}`)
+    const hash = await holdKey(tx, actor.workspaceId, keyId)
+    if (hash === null) throw notFound(`key ${keyId}`)
     const attached = await kind.listAttached(tx, actor.workspaceId, keyId)
     const detach = resolveReferences(references, attached)
     if (detach.length > 0) {
@@ -154,7 +157,7 @@ export async function removeLinks(
       const entries = detach.map((link) => disconnected(kind, keyId, link))
       await audit(tx, actor, entries)
     }
-    touch(keyId)
+    touch(keyId, hash)
   })
 }
 

@@ -118,14 +118,14 @@ export async function insertKeyPermissions(
 /**
  * Locks a key until the transaction ends: other changes of its roles and permissions wait, so that two replacements do not
  * mix.
- * @returns false when absent, deleted or of another workspace.
+ * @returns its hash; null when absent, deleted or of another workspace.
  */
-export async function holdKey(tx: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<boolean> {
-  const rows = await tx`
-    select 1 from keys
+export async function holdKey(tx: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<string | null> {
+  const [row] = await tx<{ hash: string }[]>`
+    select hash from keys
      where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null
        for no key update`
-  return rows.length > 0
+  return row?.hash ?? null
 }
 
 export async function listKeyRoles(

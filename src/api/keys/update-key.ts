@@ -71,8 +71,9 @@ export async function updateKey(
 
   await services.database.write(async (tx, touch) => {
     const owner = await ownerChange(tx, actor, update, now)
-    const before = (await holdKey(tx, workspaceId, keyId)) ? await findKey(tx, workspaceId, keyId) : null
-    if (before === null) throw notFound(`key ${keyId}`)
+    const hash = await holdKey(tx, workspaceId, keyId)
+    const before = hash === null ? null : await findKey(tx, workspaceId, keyId)
+    if (hash === null || before === null) throw notFound(`key ${keyId}`)
     await changeKey(tx, workspaceId, keyId, { ...change, ...owner }, now)
     if (!(await changeLimit(tx, actor, keyId, update, now))) rules.refuseMissingDuration()
     if (roles) {
@@ -99,7 +100,7 @@ export async function updateKey(
         ],
       },
     ])
-    touch(keyId)
+    touch(keyId, hash)
   })
 }
 

@@ -29,8 +29,9 @@ export async function updateRemaining(
 ): Promise<number | null | RemainingRefusal> {
   const { workspaceId } = actor
   return await services.database.write(async (tx, touch) => {
-    const before = (await holdKey(tx, workspaceId, id)) ? await findKey(tx, workspaceId, id) : null
-    if (before === null) throw notFound(`key ${id}`)
+    const hash = await holdKey(tx, workspaceId, id)
+    const before = hash === null ? null : await findKey(tx, workspaceId, id)
+    if (hash === null || before === null) throw notFound(`key ${id}`)
     const now = services.clock()
     const remaining =
       op === 'set'
@@ -47,7 +48,7 @@ export async function updateRemaining(
         ],
       },
     ])
-    touch(id)
+    touch(id, hash)
     return remaining
   })
 }

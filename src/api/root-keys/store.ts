@@ -147,17 +147,20 @@ export type RootKeyChange = {
   expiresAt: number | null
 }
 
+/** @returns its hash; null when it is deleted. */
 export async function changeRootKey(
   sql: AnySql,
   id: string,
   change: RootKeyChange,
   now: number,
-): Promise<void> {
-  await sql`
+): Promise<string | null> {
+  const [row] = await sql<{ hash: string }[]>`
     update keys
        set name = ${change.name}, root_permissions = ${change.permissions as string[]}::text[],
            enabled = ${change.enabled}, expires_at = ${change.expiresAt}, updated_at = ${now}
-     where id = ${id} and deleted_at is null`
+     where id = ${id} and deleted_at is null
+ returning hash`
+  return row?.hash ?? null
 }
 
 /** Gives these root keys an end. The caller has locked them. */

@@ -73,7 +73,7 @@ export async function updateRootKey(
         (change.enabled && !rootKey.enabled) ||
         endsLater(change.expiresAt, rootKey.expiresAt)
       if (isGrant) requireNotLater(granter, change.expiresAt)
-      await changeRootKey(tx, id, change, now)
+      const hash = await changeRootKey(tx, id, change, now)
       await audit(tx, actor, [
         {
           event: 'rootKey.update',
@@ -85,7 +85,7 @@ export async function updateRootKey(
       if (change.expiresAt !== null && endsLater(rootKey.expiresAt, change.expiresAt))
         await shortenGranted(written, id, change.expiresAt)
       if (isGrantedToo) await disableGranted(written, granter, id)
-      touch(id)
+      touch(id, ...(hash === null ? [] : [hash]))
     },
     mayReachMany ? { timeoutMs: MANY_KEYS_MS } : {},
   )
