@@ -82,7 +82,7 @@ test('statements, fragments, helpers and transactions work as on any pool', asyn
 const onRealPostgres = test.if(TEST_DATABASE_URL !== null)
 
 onRealPostgres(
-  'frozen: what waits fails in time, what comes later at once, and all is well soon after',
+  'when the database freezes, waiting calls fail in time, later ones at once, and soon after it recovers all succeed',
   async () => {
     await using guarded = await openGuarded()
     const { pool, wire } = guarded
@@ -100,7 +100,7 @@ onRealPostgres(
 )
 
 /** The driver keeps a statement until it gets a connection. A credit must not be spent after its caller got a 500. */
-onRealPostgres('a statement that was given up before it was sent is never sent', async () => {
+onRealPostgres('a statement given up before it was sent is never sent', async () => {
   await using guarded = await openGuarded()
   const { pool, wire } = guarded
   wire.freeze() // before the first connection: each statement waits for one
@@ -128,7 +128,7 @@ test('when the database is gone, calls fail at once, and soon after its return t
 })
 
 /** One slow statement must not make the database count as unavailable. */
-onRealPostgres('a slow statement fails in its time while others go on', async () => {
+onRealPostgres('a slow statement fails in time while others succeed', async () => {
   await using guarded = await openGuarded()
   const { pool } = guarded
   const slow = failing(() => pool.sql`select pg_sleep(3)`)
@@ -139,7 +139,7 @@ onRealPostgres('a slow statement fails in its time while others go on', async ()
   expect(await slow).toBeLessThan(TIMEOUT_MS + 300)
 })
 
-onRealPostgres('a transaction that was given up is rolled back, not finished later', async () => {
+onRealPostgres('a given-up transaction is rolled back, not finished later', async () => {
   await using guarded = await openGuarded()
   const { pool, wire } = guarded
   await failing(() =>
@@ -158,7 +158,7 @@ onRealPostgres('a transaction that was given up is rolled back, not finished lat
 })
 
 /** The write may commit after all, so caches must drop what they read before that. */
-onRealPostgres('what a given-up write touched is dropped from caches once it is settled', async () => {
+onRealPostgres('caches drop what a given-up write touched once the write has ended', async () => {
   await using guarded = await openGuarded()
   const { pool, wire } = guarded
   const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
@@ -181,7 +181,7 @@ onRealPostgres('what a given-up write touched is dropped from caches once it is 
 
 /** Each statement may be fast enough, while the client waits for the sum. */
 onRealPostgres(
-  'all that one request asks shares its time, and what it leaves behind has its own',
+  'all statements of one request share its time limit, and work left behind has its own',
   async () => {
     await using guarded = await openGuarded()
     const { sql } = guarded.pool
@@ -236,7 +236,7 @@ test('another database at the same address counts as unavailable from its first 
 
 /** The driver's own transactions end the process in this case, and its pool never answers again. */
 onRealPostgres(
-  'connections killed at any moment cost their own statements only: nothing half done, mixed up, or stuck',
+  'connections killed at any moment fail only their own statements: nothing is half done, mixed up or stuck',
   async () => {
     await using guarded = await openGuarded()
     const { pool } = guarded

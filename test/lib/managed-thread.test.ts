@@ -59,7 +59,7 @@ test('every request gets its own answer, and ports can be handed over', async ()
   link.close()
 })
 
-test('a request fails after its time limit, which the thread renews while it works on it', async () => {
+test('a request fails after its time limit, which the thread can renew while it works', async () => {
   const { thread } = makeThread()
   await thread.start()
   expect(await failureOf(thread.ask('never', null, { timeoutMs: 20 }))).toContain(
@@ -75,7 +75,7 @@ const endings: ['throw' | 'exit' | 'die', string][] = [
   ['die', 'it cannot go on'],
 ]
 test.each(endings)(
-  'a thread that ends by itself (%s) is restarted; what was asked of it fails',
+  'a thread that ends by itself (%s) is restarted, and its requests fail',
   async (how, why) => {
     const { thread, events, happened } = makeThread()
     await thread.start()
@@ -91,7 +91,7 @@ test.each(endings)(
   },
 )
 
-test('a start that fails ends the thread and says why', async () => {
+test('a failed start ends the thread and throws the reason', async () => {
   const failing = makeThread({
     setUp: (starting) => starting.ask('start', 'not today', { timeoutMs: 5_000 }),
   })
@@ -105,7 +105,7 @@ test('a start that fails ends the thread and says why', async () => {
   expect([...failing.events, ...missing.events]).toEqual([])
 })
 
-test('a dead thread is restarted until it runs, after the pauses given', async () => {
+test('a dead thread is restarted until it runs, after the given pauses', async () => {
   let starts = 0
   const pauses: number[] = []
   const { thread, events, happened } = makeThread({
@@ -147,7 +147,7 @@ test('a stop has the answer of the thread, and no thread is left or restarted', 
   expect(events).toEqual([])
 })
 
-test('a thread that does not stop in time is ended all the same', async () => {
+test('a thread that does not stop in time is ended anyway', async () => {
   const { thread, events } = makeThread()
   await thread.start()
   thread.send('end', 'spin')

@@ -9,7 +9,7 @@ const open = () =>
   })
 const thing = (owner: string, ...tags: string[]): Thing => ({ owner, tags, changesSeen: 0 })
 
-test('a change concerns the records of its owner that it names, and no others', () => {
+test('a change affects the records of its owner that it names, and no others', () => {
   const changes = open()
   const [admin, reader, other] = [thing('a', 'admin'), thing('a', 'read'), thing('b', 'admin')]
   for (const each of [admin, reader, other]) changes.admit(each)
@@ -20,7 +20,7 @@ test('a change concerns the records of its owner that it names, and no others', 
   expect([reader, other].map((each) => changes.concern(each))).toEqual([true, false])
 })
 
-test('a record read after a change is not concerned by it', () => {
+test('a change does not affect a record that was read after it', () => {
   const changes = open()
   changes.add('a', 'admin')
   const admin = thing('a', 'admin')
@@ -28,7 +28,7 @@ test('a record read after a change is not concerned by it', () => {
   expect(changes.concern(admin)).toBe(false)
 })
 
-test('beyond what is kept of an owner, its records count as concerned; those of others do not', () => {
+test('beyond the kept changes of an owner all its records count as affected, and those of other owners do not', () => {
   const changes = open()
   const [idle, read, other] = [thing('a'), thing('a'), thing('b')]
   for (const each of [idle, read, other]) changes.admit(each)
@@ -39,7 +39,7 @@ test('beyond what is kept of an owner, its records count as concerned; those of 
   expect([idle, read, other].map((each) => changes.concern(each))).toEqual([true, false, false])
 })
 
-test('of owners beyond those that are kept, records count as concerned if they were read before', () => {
+test('beyond the kept owners a record counts as affected when it was read before the change', () => {
   const changes = open()
   const early = thing('owner_0', 'admin')
   changes.admit(early)
@@ -50,7 +50,7 @@ test('of owners beyond those that are kept, records count as concerned if they w
   expect([early, late].map((each) => changes.concern(each))).toEqual([true, false])
 })
 
-test('the name of a change is read as it was made, and no id or hash reads as one', () => {
+test('the name of a change is parsed as it was built, and no id or hash is parsed as one', () => {
   expect(readOwnerChange(ownerChange('ws_1', 'role a b\nc'))).toEqual({ owner: 'ws_1', name: 'role a b\nc' })
   for (const name of ['key_1', 'of ws_1\nrole a', '', 'abc=']) expect(readOwnerChange(name)).toBeNull()
 })

@@ -4,7 +4,7 @@ import { countBatch } from '../../src/usage/rollup.ts'
 import type { RatelimitEvent, VerificationEvent } from '../../src/usage/usage-accumulator.ts'
 import { type UsageCells, usageCellsOf } from './postgres.ts'
 
-/** What one life of a server recorded, and what of it the database has counted. */
+/** Usage that one life of a server recorded, compared with what the database has counted of it. */
 export class UsageLedger {
   readonly recorded: UsageCells = new Map()
   private readonly counted: UsageCells = new Map()
@@ -34,7 +34,7 @@ export class UsageLedger {
     return null
   }
 
-  /** @param waiting What lies in the data dir and has not been counted. @returns what is missing, or null. */
+  /** @param waiting Batches in the data directory that have not been counted. @returns what is missing, or null. */
   missing(waiting: readonly UsageCells[]): string | null {
     for (const [name, recorded] of this.recorded)
       for (let i = 0; i < COLUMNS; i++) {
@@ -62,14 +62,14 @@ function countsOf(cells: UsageCells, name: string): number[] {
   return counts
 }
 
-/** What a batch would count, told by the statement that it is sent in. */
+/** The counts of a batch, read from the statement that sends it. */
 export function cellsOfBatch(batch: UsageBatch): UsageCells {
   let cells: UsageCells = new Map()
   const listen = (_: TemplateStringsArray, ...values: unknown[]) => {
     cells = usageCellsOf(values)
     return Promise.resolve([])
   }
-  void countBatch(listen as unknown as AnySql, batch, 0) // calls it once, before it waits
+  void countBatch(listen as unknown as AnySql, batch, 0) // makes its one call before it waits
   return cells
 }
 

@@ -2,34 +2,34 @@ import { NUMBERS_PER_CALL, type ShardSetup } from '../../src/limiter/threads/pro
 import { shardOf } from '../../src/limiter/threads/shard-ranges.ts'
 import type { WindowCopy } from './postgres.ts'
 
-/** One counter as it must be. */
+/** The expected state of one counter. */
 export type ModelCell = {
   readonly words: readonly [number, number, number, number]
   endMs: number
-  /** Counted by this node, and read as counted by others. */
+  /** Used here, and read as used on other nodes. */
   own: number
   others: number
-  /** End of the window, as answered, when a charge last brought it to half of its limit or beyond. */
+  /** End of the window, as answered, when a charge last took it to half of its limit or more. */
   nearLimitUntilMs: number
 }
 
-/** What a restart must not forget. */
+/** Counts that a restart must not lose. */
 export type ToStore = { cell: ModelCell; endMs: number; own: number }
 
 /**
- * What one life of a shard must answer: the rules of a fixed window, written down once more in the plainest way. It is fed
- * with what the shard was given: its setup, the rows it read, the calls in the order it decided them.
+ * The expected answers of one life of a shard: the rules of a fixed window in their simplest form. It gets the same input
+ * as the shard: its setup, the rows it read, and the calls in the order of their decisions.
  */
 export class ShardModel {
   nowMs: number
   readonly cells = new Map<number, ModelCell>()
-  /** Of each cell, what was read of it, by node. */
+  /** For each cell, the counts read from each node. */
   private readonly read = new Map<number, Map<string, WindowCopy>>()
   decisions = 0
 
   /**
-   * @param options.isExact False when there may be more counters than cells: then it may refuse early and say that more
-   *   was used, never less.
+   * @param options.isExact False when there may be more counters than cells: then the shard may refuse early and report
+   *   more tokens as used, never fewer.
    */
   constructor(
     readonly setup: ShardSetup,
@@ -38,7 +38,7 @@ export class ShardModel {
     this.nowMs = setup.nowMs
   }
 
-  /** One of the copies that are stored: of each node the latest counts. */
+  /** One of the stored copies: of each node the latest counts. */
   restore({ nodeId, cell, endMs, used, owner }: WindowCopy): void {
     const words = wordsOf(cell)
     if (endMs <= this.nowMs || shardOf(words[0], this.setup.count) !== this.setup.index) return
@@ -64,7 +64,7 @@ export class ShardModel {
     this.cells.set(name, model)
   }
 
-  /** Where there may be more counters than cells: only those near their limit. */
+  /** When there may be more counters than cells: only those near their limit. */
   toStore(): ToStore[] {
     const cells = [...this.cells.values()].filter(({ own }) => own > 0)
     if (this.options.isExact) return cells.map((cell) => ({ cell, endMs: cell.endMs, own: cell.own }))
@@ -73,7 +73,7 @@ export class ShardModel {
       .map((cell) => ({ cell, endMs: cell.nearLimitUntilMs, own: cell.own }))
   }
 
-  /** Time goes on, without a call. */
+  /** Time passes without a call. */
   advance(atMs: number): void {
     if (atMs > this.nowMs) this.nowMs = atMs
   }
@@ -98,7 +98,7 @@ export class ShardModel {
     answers: readonly number[],
     answerAt: number,
   ): string | null {
-    const number = (i: number) => calls[at + i] as number // whole calls of nine numbers
+    const number = (i: number) => calls[at + i] as number // calls of nine numbers each
     const h0 = number(0)
     const h1 = number(1)
     const limit = number(4)
@@ -113,7 +113,7 @@ export class ShardModel {
       cell = { words: [h0, h1, number(2), number(3)], endMs, own: 0, others: 0, nearLimitUntilMs: 0 }
       this.cells.set(name, cell)
     }
-    // The end of a window that is still open stays, also when the clock was set back; what is over begins anew.
+    // An open window keeps its end, even when the clock was set back. After it a new one begins.
     if (cell.endMs < endMs) {
       cell.endMs = endMs
       cell.own = 0
@@ -122,7 +122,7 @@ export class ShardModel {
     }
     const used = cell.own + cell.others
     const passes = used + cost <= limit
-    const answer = answers[answerAt] as number // checked by `check`
+    const answer = answers[answerAt] as number // `check` made sure of it
     const resetAtMs = answers[answerAt + 1]
     const passed = answer >= 0
     const answeredUsed = passed ? answer : -1 - answer
@@ -147,5 +147,5 @@ const wordsOf = (cell: string): [number, number, number, number] => {
   return [word(0), word(1), word(2), word(3)]
 }
 
-/** 53 bits of the 128 that name a cell: enough to tell apart the few thousand of a run. */
+/** 53 of the 128 bits of a cell's name: enough to distinguish the few thousand cells of a run. */
 const nameOf = (h0: number, h1: number) => h0 * 2 ** 21 + (h1 >>> 11)

@@ -3,7 +3,7 @@ import { configureLog } from '../../src/log.ts'
 import { PLANTS } from './plants.ts'
 import { simulate } from './simulation.ts'
 
-/** `bun run simulate`: runs seeds one after the other, and shows the first that finds something wrong, step by step. */
+/** `bun run simulate`: runs seeds one after the other, and shows the first failing one step by step. */
 
 const USAGE = `usage: bun run simulate [options]
   --seeds N      how many seeds to run (default 1000)
@@ -48,7 +48,7 @@ if (values.help || isWrong) {
   process.exit(isWrong ? 2 : 0)
 }
 
-/** Failures that nobody heard of. The seed at fault is the one that ran last. */
+/** Rejections that nothing handled. They belong to the seed that ran last. */
 const unheard: unknown[] = []
 process.on('unhandledRejection', (cause) => unheard.push(cause))
 
@@ -63,7 +63,7 @@ async function runSeeds(): Promise<Report> {
   const untilMs =
     values.seconds === undefined ? Number.POSITIVE_INFINITY : began + 1_000 * Number(values.seconds)
   configureLog({ level: 'error', isPretty: false })
-  Error.stackTraceLimit = 0 // most errors are faults, by the thousand, and nobody reads where they come from
+  Error.stackTraceLimit = 0 // most errors are simulated faults, by the thousand, whose stacks nobody reads
   plant?.plant()
   const report: Report = { seeds: 0, decisions: 0, faults: 0, virtualHours: 0, tookMs: 0, failed: null }
   let toldAt = began
@@ -79,7 +79,7 @@ async function runSeeds(): Promise<Report> {
     report.virtualHours += virtualMs / 3_600_000
     report.tookMs = performance.now() - began
     if (failure !== null) report.failed = { seed, message: failure.message }
-    await new Promise((resolve) => setImmediate(resolve)) // tells of promises that nobody awaited
+    await new Promise((resolve) => setImmediate(resolve)) // lets the runtime report unhandled rejections
     if (unheard.length > 0) report.failed ??= { seed, message: `nobody awaited: ${unheard[0]}` }
     if (performance.now() - toldAt < 60_000) continue
     toldAt = performance.now()
@@ -132,7 +132,7 @@ function summary({ seeds, decisions, faults, virtualHours, tookMs }: Report): st
   )
 }
 
-/** The same seed once more, with its steps. */
+/** Runs the same seed again, with a trace. */
 function explain(report: Report, seed: number): void {
   if (jobs > 1) plant?.plant()
   Error.stackTraceLimit = 10

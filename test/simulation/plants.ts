@@ -5,8 +5,8 @@ import { Changes } from '../../src/records/changes.ts'
 import { CreditSpender, KeyLocked } from '../../src/verify/credits.ts'
 
 /**
- * Bugs to be found: each is put into the program's classes while they are loaded here, and nowhere else. Whoever plants
- * one needs a process of its own.
+ * Bugs to be found by the simulation. Each changes the program's classes in this process only, so a planted bug needs a
+ * process of its own.
  */
 export const PLANTS: Record<string, { what: string; plant(): void }> = {
   'window-edge': {

@@ -6,7 +6,7 @@ import type { HashRange, StoredNode, WindowStore } from '../../src/limiter/flush
 import type { SpentRow } from '../../src/verify/store.ts'
 import type { Thread, World } from './world.ts'
 
-/** What a segment says of a window. */
+/** The content of a segment for one window. */
 export type WindowCopy = { nodeId: string; cell: string; endMs: number; used: number; owner: number }
 type StoredSegment = { nodeId: string; generation: number; segment: Segment; copies: WindowCopy[] }
 
@@ -22,7 +22,7 @@ export function copiesOf(nodeId: string, { cells }: Segment): WindowCopy[] {
   return copies
 }
 
-/** What a start would take them for: the newest end, and of that the highest count. */
+/** The copy that a start would use: the newest end, and of that the highest count. */
 export function latestOf(copies: readonly WindowCopy[]): WindowCopy | undefined {
   let latest = copies[0]
   for (const copy of copies)
@@ -32,8 +32,8 @@ export function latestOf(copies: readonly WindowCopy[]): WindowCopy | undefined 
 }
 
 /**
- * A Postgres in memory: what our statements mean, and every way in which one can go wrong. It stands where the driver
- * stands, so all above it is the program's own. A statement takes effect at one moment; transactions at their commit.
+ * A Postgres in memory: it carries out the program's statements, and can fail in every way. It replaces the driver, so
+ * everything above is the program's own code. A statement takes effect at one moment; a transaction at its commit.
  */
 export class Postgres {
   mode: 'healthy' | 'slow' | 'flaky' | 'frozen' | 'away' = 'healthy'
@@ -47,13 +47,13 @@ export class Postgres {
   readonly keyByHash = new Map<string, KeyRow>()
   private readonly lastBatches = new Map<string, number>()
   private readonly listeners = new Set<Listener>()
-  /** Sent and waiting for the database to move again. */
+  /** Statements waiting for the end of a freeze. */
   private frozen: (() => void)[] = []
   onUsage: (writer: string, cells: UsageCells) => void = () => {}
   onWindowsRead: (reader: object, copies: WindowCopy[]) => void = () => {}
   onChanged: (key: KeyRow) => void = () => {}
 
-  /** @param clock The database's own, which is right. */
+  /** @param clock The database's own clock, which is right. */
   constructor(
     readonly world: World,
     readonly clock: () => number,
@@ -73,9 +73,9 @@ export class Postgres {
   }
 
   /**
-   * One statement from that thread. What it does is done at one moment between sending and answering, or some time after
-   * it was given up, or never.
-   * @param timeoutMs After which the caller is told that it was given up.
+   * Runs one statement of a thread. It takes effect at one moment between sending and answering, or some time after it was
+   * given up, or never.
+   * @param timeoutMs Time after which the caller gives up.
    */
   run<T>(thread: Thread, timeoutMs: number, name: string, execute: () => T): Promise<T> {
     const { world } = this
@@ -112,7 +112,7 @@ export class Postgres {
         })
       })
     }
-    // A timer of the thread: who gives up has not heard whether it was done.
+    // A timer of the thread: a caller that gives up does not know whether the statement was carried out.
     const deadline = world.after(timeoutMs, thread, () =>
       conclude(() => answer.reject(new QueryGivenUp(`no answer within ${timeoutMs} ms`, settled.promise))),
     )
@@ -126,7 +126,7 @@ export class Postgres {
       const breaksAfterMs = world.between(0.1, 200)
       fails(breaksAfterMs, 'the connection broke')
       if (fate === 'lost after') world.after(breaksAfterMs / 2, null, carryOut)
-      // The client's end broke; the server has it in its buffer, and gets to it when it can.
+      // The client's end broke. The server has the statement in its buffer and runs it later.
       if (fate === 'late') world.after(breaksAfterMs + world.between(0, 3_000), null, carryOut)
       return answer.promise
     }
@@ -144,7 +144,7 @@ export class Postgres {
 
   // Rate limit windows.
 
-  /** @param reader Who is told to have read what it reads. */
+  /** @param reader The object that is recorded as having read the rows. */
   windowStore(thread: Thread, reader: object = thread): Pick<WindowStore, keyof WindowStore> {
     let breakOff = Promise.withResolvers<never>()
     const run = <T>(name: string, execute: () => T): Promise<T> =>
@@ -169,7 +169,7 @@ export class Postgres {
           return this.deleteSegments(rowsMax, isSuperseded) < rowsMax
         }),
       list: (hashes, nowMs) => run('list', () => this.nodesOf(hashes, nowMs)),
-      readRows: async () => [], // of releases before
+      readRows: async () => [], // rows of earlier releases
       readSegments: (ids) =>
         run('restore segments', () => {
           const stored = ids.flatMap((id) => this.segments.get(id) ?? [])
@@ -189,7 +189,7 @@ export class Postgres {
     }
   }
 
-  /** What a start would take it for. */
+  /** The copy that a start would use. */
   windowOf(cell: string, nodeId: string): WindowCopy | undefined {
     const copies: WindowCopy[] = []
     for (const stored of this.segments.values())
@@ -232,7 +232,7 @@ export class Postgres {
       const effects: (() => void)[] = []
       const tx = this.sqlOf((text, values) => {
         const statement = this.statement(text, values)
-        // What it reads is as of now, and nobody else changes the same: it takes effect at the commit.
+        // Reads see the current state, and no other transaction changes the same rows: writes take effect at the commit.
         effects.push(statement.execute)
         return this.run(thread, timeoutMs, statement.name, () => [{}])
       })
@@ -247,18 +247,18 @@ export class Postgres {
     return { sql, transaction }
   }
 
-  /** Both forms that the program uses: a tagged template, and `unsafe` with its parameters. */
+  /** The two forms that the program uses: a tagged template, and `unsafe` with parameters. */
   private sqlOf(run: (text: string, values: readonly unknown[]) => Promise<unknown>): AnySql {
     const tagged = (strings: TemplateStringsArray, ...values: unknown[]) =>
       FRAGMENT.test(strings[0] ?? '') ? null : run(strings[0] ?? '', values)
     const unsafe = (text: string, values: unknown[]) => run(text, values)
-    return Object.assign(tagged, { unsafe }) as unknown as AnySql // what is called of it is there
+    return Object.assign(tagged, { unsafe }) as unknown as AnySql // it has everything that is called
   }
 
   private statement(text: string, values: readonly unknown[]): { name: string; execute: () => unknown } {
     if (text.includes('pg_notify')) return { name: 'notify', execute: () => this.notify(String(values[1])) }
     if (text.includes('spend_credits'))
-      // As the program types them: see spendCredits.
+      // With the types of the program, see spendCredits.
       return { name: 'spend', execute: () => this.spend(...(values as [string[], number[]])) } // see above
     if (text.includes('with weighed as materialized'))
       return { name: 'find keys', execute: () => this.findKeys(values[0] as string[]) } // as the program types it
@@ -270,9 +270,9 @@ export class Postgres {
     if (text.includes('close_ratelimit_hours')) return { name: 'close', execute: () => [{ closed: 0 }] }
     if (text.includes('update keys set deleted_at'))
       return { name: 'delete key', execute: () => this.setDeleted(String(values[3]), Number(values[0])) }
-    if (text.includes('count_rows')) return { name: 'count', execute: () => [] } // within bounds
-    if (text === SIMULATED) return { name: 'write', execute: values[0] as () => unknown } // given by whoever sends it
-    // Not a fault of Postgres: the program would live with that, and nothing would be looked at any more.
+    if (text.includes('count_rows')) return { name: 'count', execute: () => [] } // the counts stay within bounds
+    if (text === SIMULATED) return { name: 'write', execute: values[0] as () => unknown } // given by the sender
+    // Not reported as a database error: the program would cope with that, and the statement would not be noticed.
     const problem = `a statement that the simulation does not know: ${text}`
     this.world.fail(problem)
     throw new Error(problem)
@@ -326,10 +326,10 @@ export class Postgres {
     ]
   }
 
-  /** Never waits for a key that is locked: that it may is for speed alone. */
+  /** Does not wait for locked keys: the program's waiting only saves time. */
   private spend(keyIds: string[], costs: number[]): unknown[] {
     const rows: SpentRow[] = []
-    // By key, as the function does: the answers do not come in the order of the calls.
+    // By key, as the SQL function does, so answers are not in the order of the calls.
     for (const id of [...new Set(keyIds)].sort()) {
       const key = this.keys.get(id)
       if (key === undefined || key.deletedAt !== null) continue
@@ -339,7 +339,7 @@ export class Postgres {
           rows.push({ call, passed: null, remaining: null })
           continue
         }
-        const cost = costs[call] as number // as long as keyIds
+        const cost = costs[call] as number // one for each key id
         const passed = key.remaining === null || cost <= key.remaining
         if (passed && key.remaining !== null) {
           key.remaining -= cost
@@ -380,7 +380,7 @@ export class Postgres {
     this.onChanged(key)
   }
 
-  // Usage. The columns that the simulation checks: counts by key and hour, by identifier and hour.
+  // Usage: the columns that the simulation checks, which are counts by key and hour and by identifier and hour.
 
   private applyBatch(values: UsageValues): boolean {
     const [writer, number] = values
@@ -390,7 +390,7 @@ export class Postgres {
     return true
   }
 
-  /** Hears what others commit, as of now. */
+  /** Receives later commits of others. */
   isListening(thread: Thread): boolean {
     for (const listener of this.listeners) if (listener.thread === thread) return !listener.isBroken
     return false
@@ -402,7 +402,7 @@ export class Postgres {
 
   // Notifications.
 
-  /** What `Changes.listen` wants of a connection. */
+  /** A connection as `Changes.listen` needs it. */
   listen(thread: Thread): Sql {
     const listen = async (_: string, heard: (payload: string) => void, connected: () => void) => {
       const listener: Listener = { thread, heard, connected, isBroken: false, lastArrivalMs: 0 }
@@ -412,7 +412,7 @@ export class Postgres {
     return { listen } as unknown as Sql // nothing else of it is called
   }
 
-  /** Connections that listen break: what is sent until they are made again is not heard. */
+  /** Breaks the listening connections. Notifications sent before they are reopened are lost. */
   breakListeners(): void {
     for (const listener of this.listeners) {
       if (listener.thread.isDead) this.listeners.delete(listener)
@@ -454,15 +454,15 @@ export type KeyRow = {
   readonly createdAt: number
   refillAmount: number | null
   lastRefillAt: number | null
-  /** By a transaction that nobody here waits for. */
+  /** Locked by a transaction outside of the simulation. */
   lockedUntilMs: number
   limits: { name: string; limit: number; durationMs: number; autoApply: boolean; owner: 'key' }[]
-  /** Credits spent, and how often it was refilled, since its making. */
+  /** Credits spent and number of refills since the key's creation. */
   spent: number
   refills: number
-  /** Counts its writes, the first made it. Verifications see it as the key's name. */
+  /** Number of its writes, the creation included. Verifications see it as the key's name. */
   version: number
-  /** From which version on it is deleted. */
+  /** The version from which it is deleted. */
   deletedVersion: number
 }
 
@@ -477,19 +477,19 @@ type Listener = {
   lastArrivalMs: number
 }
 
-/** What is put into statements, and is none. */
+/** A fragment, which is inserted into statements. */
 const FRAGMENT = /^\s*\(/
 
-/** A statement of the simulation's own: its one parameter is what it does. */
+/** A statement of the simulation itself: its one parameter is the function to run. */
 export const SIMULATED = 'simulated'
 const WINDOWS_TIMEOUT_MS = 5_000
 
 const connectionError = (message: string) => Object.assign(new Error(message), { code: 'CONNECTION_CLOSED' })
 
-/** Counts by what they count: `key hour` and `identifier hour`. */
+/** Counts by `key hour` and `identifier hour`. */
 export type UsageCells = Map<string, number[]>
 
-/** The parameters of `countBatch`, in its order. */
+/** The parameters of `countBatch`, in order. */
 type UsageValues = [writer: string, number: number, now: number, identifiersMax: number, ...columns: string[]]
 
 /** @param values The parameters of `countBatch`. */
@@ -527,13 +527,13 @@ export function usageCellsOf(values: readonly unknown[]): UsageCells {
 /** One value may stand for all rows. */
 const oneOf = (column: readonly number[], row: number) => (column.length === 1 ? column[0] : column[row]) ?? 0
 
-/** The elements of an array literal; no text of the simulation has a comma, a quote or a backslash in it. */
+/** The elements of an array literal. No text in the simulation contains a comma, a quote or a backslash. */
 function textsOf(literal: string): string[] {
   const inner = literal.slice(1, -1).replaceAll('"', '')
   return inner === '' && !literal.includes('"') ? [] : inner.split(',').map((item) => item.trim())
 }
 
-/** The spill files of one data dir. */
+/** The spill files of one data directory. */
 export class SpillFolder implements Spills {
   readonly files = new Map<number, { kind: string; value: unknown }>()
   private lastNumber = 0

@@ -17,20 +17,20 @@ import { ShardModel } from './limiter-model.ts'
 import type { Postgres, SpillFolder } from './postgres.ts'
 import { type Delay, makeLink, Port, Thread, type World } from './world.ts'
 
-/** What does not change while a machine's server is stopped and started. */
+/** The parts of a machine that stay when its server is restarted. */
 export type Machine = {
   readonly nodeId: string
   readonly spills: SpillFolder
-  /** How far its clock is off, ms. */
+  /** Error of its clock, ms. */
   clockOffMs: number
-  /** The latest time that one of its servers has seen, in whatever life; Unix ms. */
+  /** The latest time that any of its servers has seen, in any life; Unix ms. */
   latestMs: number
   lives: number
 }
 
 export type ServerOptions = {
   httpThreads: number
-  /** How many threads; 0 = one shard on the main thread. */
+  /** Number of threads; 0 = one shard on the main thread. */
   shards: number
   flushEveryMs: number
   memoryBytes: number
@@ -40,9 +40,9 @@ export type ServerOptions = {
 }
 
 /**
- * One process, from start to end: the program's own router, shards, caches, credits and usage, on threads, channels,
- * timers and a database of the simulation; with one HTTP thread, the shard is on it in half of the lives. `server/deps.ts` and
- * `server/server.ts` put the same parts together for real.
+ * One process from start to end: the program's own router, shards, caches, credits and usage, on the simulation's threads,
+ * channels, timers and database. With one HTTP thread the shard runs on it in half of the lives. `server/deps.ts` and
+ * `server/server.ts` assemble the same parts in the real program.
  */
 export class Server {
   readonly name: string
@@ -51,11 +51,11 @@ export class Server {
   readonly usage = new UsageLedger()
   shards: Shards | null = null
   state: 'starting' | 'serving' | 'stopping' | 'stopped' | 'dead' = 'starting'
-  /** Those that run, and those that ran before. */
+  /** Running and earlier shards. */
   readonly shardLives: ShardLife[] = []
-  /** Until when one of its threads stands, or stood, still. */
+  /** Until when one of its threads is, or was, paused. */
   pausedUntilMs = Number.NEGATIVE_INFINITY
-  /** Grows with each shard that died. */
+  /** Number of shards that died. */
   shardDeaths = 0
   private readonly waitingCalls = new WeakMap<object, number[][]>()
 
@@ -71,7 +71,7 @@ export class Server {
 
   readonly clock = () => EPOCH_MS + Math.floor(this.world.nowMs) + this.machine.clockOffMs
 
-  /** @throws when the database is not there. */
+  /** @throws when the database is not available. */
   async start(): Promise<void> {
     const { world, postgres, machine, options, main, clock } = this
     world.note(() => `${this.name}: starts, its clock is ${machine.clockOffMs} ms off`)
@@ -118,7 +118,7 @@ export class Server {
   async stop(): Promise<void> {
     this.state = 'stopping'
     this.world.note(() => `${this.name}: stops`)
-    // A listener that stops takes no more calls, and waits for those it has.
+    // A stopping listener accepts no calls and waits for the running ones.
     while (this.http.some(({ waiting }) => waiting.size > 0))
       await new Promise<void>((resolve) => this.main.timers.after(10, resolve))
     await Promise.all(this.http.map(({ limiter }) => limiter.stop()))
@@ -136,8 +136,8 @@ export class Server {
   }
 
   /**
-   * The latest time that any part of it, or of an earlier life, has seen. What was over then may be gone for good: a clock
-   * that was set back before the next start opens such a window once more.
+   * The latest time that any part of it, or of an earlier life, has seen. Windows that had ended by then may be gone for
+   * good: a clock that was set back before the next start opens such a window again.
    */
   get latestMs(): number {
     return Math.max(this.machine.latestMs, ...this.shardLives.map(({ model }) => model?.nowMs ?? 0))
@@ -203,7 +203,7 @@ export class Server {
         keys,
         limiter,
         credits,
-        usage: usage as unknown as UsageRecorder, // recording is all a verification does with it
+        usage: usage as unknown as UsageRecorder, // recording is all that a verification does with it
       },
       waiting: new Set(),
     }
@@ -235,7 +235,7 @@ export class Server {
     return links
   }
 
-  /** Calls and answers pass by as lists of numbers; everything else is no list. */
+  /** Calls and answers are lists of numbers; other messages are not lists. */
   private observe(from: Link & { readonly peer: Link | null }, message: unknown): void {
     if (!Array.isArray(message) || from.peer === null) return
     const asked = this.waitingCalls.get(from)
@@ -265,22 +265,22 @@ export type HttpThread = {
   readonly usage: Pick<UsageRecorder, 'recordVerification' | 'recordRatelimit'>
   readonly database: Database
   readonly verifier: Verifier
-  /** Calls that have not been answered. */
+  /** Unanswered calls. */
   readonly waiting: Set<{ readonly what: string; readonly sinceMs: number }>
 }
 
 /** A shard from its start to its end, as the simulation sees it. */
 export type ShardLife = {
   readonly name: string
-  /** Where it runs. */
+  /** The thread that it runs on. */
   readonly thread: Thread
-  /** Since it was set up. */
+  /** Null until it is set up. */
   readonly model: ShardModel | null
-  /** It has ended otherwise than by a stop for which it flushed or spilled all it had. */
+  /** It ended in another way than by a stop that flushed or spilled everything. */
   readonly hasCrashed: boolean
   readonly isDead: boolean
   hasEnd(link: Link): boolean
-  /** Dies by itself. */
+  /** Makes it die. */
   crash(): void
 }
 
@@ -312,7 +312,7 @@ class ShardThread implements ShardLife {
       server,
     )
     inside.onMessage = (message) => {
-      const request = message as ToThread<ShardRequests> // what its owner sends
+      const request = message as ToThread<ShardRequests> // sent by its owner
       carryOut(handlers, request, (said) => inside.post(said)).catch((cause: unknown) =>
         world.fail(`${name} failed`, cause),
       )
@@ -322,10 +322,10 @@ class ShardThread implements ShardLife {
       post: (message, transfer) => outside.post(message, transfer),
       onMessage: () => {},
       onClosed: () => {},
-      // A thread that stood still for so long that a stop did not wait for it is cut off: as good as crashed, and said so.
+      // A paused thread for which a stop did not wait is terminated: like a crash, and recorded as one.
       close: () => this.end(),
     }
-    outside.onMessage = (message) => link.onMessage(message as FromThread<ShardRequests>) // what the shard says
+    outside.onMessage = (message) => link.onMessage(message as FromThread<ShardRequests>) // sent by the shard
     this.link = link
   }
 
@@ -354,7 +354,7 @@ class ShardThread implements ShardLife {
   }
 }
 
-/** The program's own shard on the main thread, as a process with one core has it. */
+/** The program's own shard on the main thread, as with one core. */
 class ShardOnMain implements ShardLife {
   readonly thread: Thread
   readonly link: SameThread
@@ -394,7 +394,7 @@ class ShardOnMain implements ShardLife {
     return this.ends.has(link)
   }
 
-  /** A message comes that it cannot read, which ends it before `crash` returns. */
+  /** Sends a message that it cannot read, which ends it before `crash` returns. */
   crash(): void {
     const [end] = this.ends
     if (this.isDead || !(end instanceof DirectLink) || end.peer === null) return
@@ -406,7 +406,7 @@ class ShardOnMain implements ShardLife {
   }
 }
 
-/** The shard's own, and what the simulation notes of them: what a shard must know by then, and how it stops. */
+/** The shard's handlers, with records for the simulation: what the shard must know by then, and how it stops. */
 function handlersOf(
   shard: Shard,
   life: { readonly name: string; model: ShardModel | null; hasStopped: boolean },
@@ -436,5 +436,5 @@ function handlersOf(
   }
 }
 
-/** 23:59 of a day: midnight, and with it refills and another hour, comes within a run. */
+/** 23:59 of a day, so that midnight, with refills and a new hour, comes during a run. */
 export const EPOCH_MS = Date.UTC(2026, 10, 21, 23, 59, 30)

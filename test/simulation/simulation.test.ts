@@ -9,7 +9,7 @@ setDefaultTimeout(IS_NIGHTLY ? 5 * SLOW_MS : SLOW_MS)
 
 const MAIN = fileURLToPath(new URL('./main.ts', import.meta.url))
 
-/** In a process of its own: it takes over promises, logs and, when bugs are planted, the program's classes. */
+/** In its own process, because it replaces promises, logs and, for planted bugs, the program's classes. */
 async function simulate(...options: string[]): Promise<Report> {
   const child = Bun.spawn([process.execPath, MAIN, '--json', ...options], { stdout: 'pipe', stderr: 'pipe' })
   const { out, err } = await outcomeOf(child)
@@ -26,7 +26,7 @@ test('limits, credits, caches and usage keep their guarantees, whatever fails in
   expect(report.faults).toBeGreaterThan(100)
 })
 
-/** Bugs to plant: the name, a seed to begin near the one that finds it, and what is then said. */
+/** Planted bugs: name, a seed shortly before the one that finds it, and the expected message. */
 type Plant = [name: string, first: string, message: RegExp]
 const PLANTS: Plant[] = [
   ['window-edge', '1', /expected .* used until .*, got/],
@@ -43,7 +43,7 @@ const PLANTS_OF_THE_NIGHT: Plant[] = [
   ['locked-charges', '150', /credits are spent, .* were answered/],
 ]
 
-/** A simulation that finds nothing may be one that looks at nothing. */
+/** A simulation that finds nothing might check nothing. */
 test.each([...PLANTS, ...(IS_NIGHTLY ? PLANTS_OF_THE_NIGHT : [])])(
   'it finds a planted bug, and without the bug nothing with the same seed: %s',
   async (plant, first, message) => {

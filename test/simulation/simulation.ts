@@ -29,7 +29,7 @@ export type Outcome = {
   trace: readonly string[]
 }
 
-/** Runs one seed to its end, or to the first thing that is wrong. What the program logs meanwhile is part of the trace. */
+/** Runs one seed to its end, or to the first problem. The program's log lines are part of the trace. */
 export function simulate(seed: number, options: { isTraced: boolean }): Outcome {
   const simulation = new Simulation(seed, options)
   const { stdout, stderr } = process
@@ -60,20 +60,19 @@ export function simulate(seed: number, options: { isTraced: boolean }): Outcome 
 }
 
 /**
- * One or two servers on one database, their callers, and what goes wrong, all from one seed. Checked while it runs:
+ * One or two servers on one database, their callers and all faults, from one seed. Checked while it runs:
  *
- * 1. Each answer of a shard is what a plain model of its windows says: never over the limit, a refusal charges nothing, a
- *    count goes up only, up to the window's end and not beyond (`limiter-model.ts`). What callers are told adds up to
- *    no more than the limit, besides.
- * 2. While the database answers, what was counted is there one flush interval later; and all of it after a clean stop,
- *    in the database or in the data dir.
- * 3. Usage in the database is never more than was decided, is there one flush interval later, and is exactly what was
- *    decided after a clean stop, and once the data dir has been sent.
- * 4. Credits: no more uses are answered VALID than were spent, no more are spent than there were;
- *    for one refused because its key is locked, none.
- * 5. A write that was answered is seen by every verification that begins later, on every thread of its server; one that
- *    was not answered, or was made elsewhere, soon after, where the database answers.
- * 6. Every call is answered or refused in its time; the windows stay within their memory.
+ * 1. Each answer of a shard agrees with a simple model of its windows: never over the limit, a refusal charges nothing, a
+ *    count only grows until the window's end (`limiter-model.ts`). All passed calls together stay within the limit.
+ * 2. While the database answers, counts are stored one flush interval later. After a clean stop all are stored, in the
+ *    database or in the data directory.
+ * 3. Usage in the database never exceeds the decisions, includes them one flush interval later, and equals them after a
+ *    clean stop once the data directory has been sent.
+ * 4. Credits: no more calls are answered VALID than credits were spent, no more are spent than there were, and none for a
+ *    call that was refused because its key was locked.
+ * 5. Every verification on every thread of a server sees the writes that were answered there before it began. It sees
+ *    unanswered writes, and those of other servers, soon afterwards, while the database answers.
+ * 6. Every call is answered or refused in time, and the windows stay within their memory.
  */
 class Simulation {
   readonly world: World
@@ -84,7 +83,7 @@ class Simulation {
   private readonly servers: Server[] = []
   private readonly counters: Counter[] = []
   private readonly keys: Key[] = []
-  /** Every life so far, for what its batches say. */
+  /** Every life so far, to check its batches. */
   private readonly lives = new Map<string, Server>()
   private readonly profile: Profile
   private messageDelay: { least: number; most: number; lateChance: number } = CALM
@@ -145,7 +144,7 @@ class Simulation {
     this.finish()
   }
 
-  /** Everything is well again; all stop, start once more, and stop. Then the books must balance. */
+  /** Ends all faults; all servers stop, start once more, and stop. Then all counts must match. */
   private finish(): void {
     const { world, postgres } = this
     this.hasEnded = true
@@ -184,7 +183,7 @@ class Simulation {
     this.runUntil(() => servers.every(hasEnded))
   }
 
-  /** Looks now and then; whatever does not come about within a minute is left to the checks that follow. */
+  /** Checks from time to time. A condition that is not met within a minute is left to later checks. */
   private runUntil(isSo: () => boolean): void {
     const { world } = this
     const untilMs = world.nowMs + 60_000
@@ -266,7 +265,7 @@ class Simulation {
     this.mayLose(lost, `${server.name} has stopped cleanly`)
   }
 
-  /** A few of a flood may find no place among those that are stored. */
+  /** A flood may have a few counters without a place among the stored ones. */
   private mayLose(lost: readonly string[], where: string): void {
     if (lost.length > (this.profile.isFlood ? LOST_OF_A_FLOOD : 0)) this.world.fail(`${where}: ${lost[0]}`)
   }
@@ -279,7 +278,7 @@ class Simulation {
       if (this.hasEnded) return
       const http = this.randomHttp()
       if (http !== null) {
-        // Some at the very end of windows, by the server's clock.
+        // Some calls at the very end of a window, by the server's clock.
         const untilEdgeMs = 500 - (http.server.clock() % 500)
         const delayMs = world.chance(0.15) ? untilEdgeMs : world.between(0, 1)
         world.after(delayMs, http.thread, () => this.callSome(http))
@@ -310,7 +309,7 @@ class Simulation {
     } else this.ask(http, 'write', () => this.writeKey(http))
   }
 
-  /** Every call is answered, or fails, in its time. */
+  /** Every call is answered, or fails, in time. */
   private ask(http: HttpThread, what: string, call: () => Promise<void>): void {
     const waiting = { what, sinceMs: this.world.nowMs }
     http.waiting.add(waiting)
@@ -335,7 +334,7 @@ class Simulation {
     let taken: Awaited<ReturnType<typeof http.limiter.takeAll>>
     try {
       if (count === 1) {
-        const asked = http.limiter.ask(takes[0] as Take) // there is one
+        const asked = http.limiter.ask(takes[0] as Take) // it is not empty
         await asked.answered
         taken = [asked.taken]
       } else taken = await http.limiter.takeAll(takes)
@@ -345,8 +344,8 @@ class Simulation {
     }
     this.decisions += count
     for (const [i, { passed, used, resetAtMs }] of taken.entries()) {
-      const counter = counters[i] as Counter // one each
-      const { limit, cost, durationMs } = takes[i] as Take // one each
+      const counter = counters[i] as Counter // one for each
+      const { limit, cost, durationMs } = takes[i] as Take // one for each
       const { identifier } = counter
       record(http, identifier, passed)
       if (passed && cost > 0 && (used > limit || used < cost))
@@ -358,7 +357,7 @@ class Simulation {
     }
   }
 
-  /** What callers were let through, by counter and window, of one life of a server without a shard's death. */
+  /** Calls that were let pass, by counter and window, in one life of a server without a shard's death. */
   private admit(server: Server, counter: Counter, cost: number, resetAtMs: number, deaths: number): boolean {
     if (deaths !== server.shardDeaths) return true
     let admitted = counter.admitted.get(server.machine)
@@ -419,7 +418,7 @@ class Simulation {
         (row.remaining < 0 || row.spent + row.remaining !== key.given + row.refills * REFILL)
       )
         world.fail(`${row.id}: ${row.spent} credits spent, ${row.remaining} left, ${key.given} given`)
-      // What is only heard of is read again where the database answers; while it does not, what is known is used.
+      // Changes of others are read again while the database answers; otherwise the cached record is used.
       const isQuick =
         this.postgres.quickSinceMs < sinceMs - 1_000 && http.server.pausedUntilMs < sinceMs - 1_000
       this.checkSeen(http, key, verdict, isQuick ? Math.max(seenFrom, heardOf) : seenFrom)
@@ -429,7 +428,7 @@ class Simulation {
     }
   }
 
-  /** @param seenFrom The version that it had to see, or a later one. */
+  /** @param seenFrom The oldest version that it may see. */
   private checkSeen(
     http: HttpThread,
     { row }: Key,
@@ -450,20 +449,20 @@ class Simulation {
     if (record.enabled !== (outcome !== 'DISABLED')) wrong(`a key that is disabled, and is ${outcome}`)
   }
 
-  /** A key is made, changed or revoked, by the way every write goes. */
+  /** Creates, changes or revokes a key in the program's way of writing. */
   private async writeKey(http: HttpThread): Promise<void> {
     const { world } = this
     const key = this.randomKey()
     const { row } = key
     const isMade = row.version > 0
-    if (isMade && !key.isKnown) return // nobody has been told its id yet
+    if (isMade && !key.isKnown) return // its id has not been returned to anyone yet
     const isDeleting = isMade && world.chance(0.25)
     let version = 0
     try {
       await http.database.write(async (tx, touch) => {
         version = 0
         if (isDeleting) {
-          await softDeleteKey(tx, 'ws_1' as WorkspaceId, row.id, http.clock()) // the one workspace there is
+          await softDeleteKey(tx, 'ws_1' as WorkspaceId, row.id, http.clock()) // the only workspace
           touch(row.id)
           return
         }
@@ -490,7 +489,7 @@ class Simulation {
     }
   }
 
-  /** Committed, whoever was told: every server that hears from the database has heard of it within a few seconds. */
+  /** After the commit, every server that hears from the database has heard of it within a few seconds. */
   private expectSoon(keyId: string, version: number): void {
     const key = this.keys.find(({ row }) => row.id === keyId)
     if (key === undefined) return
@@ -532,7 +531,7 @@ class Simulation {
     return {
       name: `ns_1\n${limit}\n${durationMs}\n${identifier}`,
       identifier,
-      // Some have a few counters, one has most: over budget it gives way.
+      // A few workspaces have few counters, one has most: it gives way when memory is full.
       workspaceId: `ws_${Math.min(index % 16, 4)}`,
       limit,
       durationMs,
@@ -605,7 +604,7 @@ class Simulation {
     else if (server !== undefined) this.faultOf(server, (dice - 0.5) / 0.5)
   }
 
-  /** As a transaction does that changes keys, many perhaps, and does not end. */
+  /** Like a transaction that changes keys, perhaps many, and does not end. */
   private lockKeys(): void {
     const { world } = this
     const durationMs = world.chance(0.5) ? world.between(1, 100) : world.between(100, 4_000)
@@ -645,7 +644,7 @@ class Simulation {
     }
   }
 
-  /** A stop may take longer than whoever waits for it. */
+  /** A stop may take longer than its supervisor waits. */
   private restart(machine: Machine): void {
     if (this.hasEnded) return
     const server = this.servers.find((candidate) => candidate.machine === machine)
@@ -674,7 +673,7 @@ class Simulation {
     })
   }
 
-  /** While the database is well, what is counted now is there a flush interval later. */
+  /** While the database answers, what is counted now is stored a flush interval later. */
   private checkLater(server: Server, withinMs: number): void {
     const { world, postgres } = this
     const sinceMs = world.nowMs
@@ -709,7 +708,10 @@ class Simulation {
     })
   }
 
-  /** By the clock of its machine, in this life or an earlier one; or long since by the database's, whose rows other servers delete. */
+  /**
+   * By the clock of its machine, in this life or an earlier one; or long ago by the database's clock, as other servers
+   * delete old rows.
+   */
   private isOver(server: Server, endMs: number): boolean {
     return endMs <= server.latestMs || endMs < this.postgres.clock() - DELETED_AFTER_MS
   }
@@ -767,23 +769,23 @@ type Key = {
   readonly row: KeyRow
   /** Credits at the start. */
   readonly given: number
-  /** Credits that callers were told they had spent. */
+  /** Credits spent according to the answers. */
   answered: number
-  /** Of calls that failed, or have not been answered. */
+  /** Credits of calls that failed or have no answer yet. */
   inDoubt: number
-  /** Its making was answered, or is long ago. */
+  /** Its creation was answered, or is long ago. */
   isKnown: boolean
-  /** The version that verifications of a server must see, or a later one: its write was answered there. */
+  /** The oldest version that verifications of a server may see: that write was answered there. */
   readonly seenFrom: Map<Server, number>
-  /** The same, while the database answers at once: it must have been heard of there. */
+  /** The same while the database answers at once: that write must have been heard of there. */
   readonly heardOf: Map<Server, number>
 }
 
-/** Neither starts nor stops, and owes no answer. */
+/** Records usage of a thread that neither starts nor stops. */
 const record = ({ usage, clock }: HttpThread, identifier: string, passed: boolean): void =>
   usage.recordRatelimit({ workspaceId: 'ws_1', namespaceId: 'ns_1', identifier, passed, atMs: clock() })
 
-/** What earlier lives left in the data dir is sent while the server serves. */
+/** True when the spilled batches of earlier lives are sent, which happens while the server serves. */
 const hasSentUsage = ({ http }: Server) => http.every(({ recorder }) => recorder.stats().batchesSpilled === 0)
 
 const isAtRest = ({ state, http }: Server) =>
@@ -792,8 +794,8 @@ const isAtRest = ({ state, http }: Server) =>
   (state === 'serving' && http.every(({ waiting }) => waiting.size === 0))
 
 /**
- * A copy of a later window stands for the count as well: the clock was set back, and what a killed server had sent before
- * came late. The counter goes on in that window.
+ * A copy of a later window also contains the count: the clock was set back, and data that a killed server had sent arrived
+ * late. The counter continues in that window.
  */
 const isKept = (copy: { endMs: number; used: number } | undefined, endMs: number, used: number) =>
   copy !== undefined && (copy.endMs > endMs || (copy.endMs === endMs && copy.used >= used))
@@ -810,13 +812,13 @@ const describe = (cause: unknown): string => (cause instanceof Error ? cause.mes
 const CALM = { least: 0.01, most: 0.3, lateChance: 0 }
 const REFILL = 25
 const CHECK_EVERY_MS = 1_500
-/** Walks, statements and retries on top of the interval. */
+/** Flushes, statements and retries on top of the interval. */
 const FLUSH_SLACK_MS = 2_500
-/** A write that hangs is given up after five seconds, a batch of usage after ten. */
+/** A hanging write is given up after five seconds, a batch of usage after ten. */
 const RECOVERY_MS = 11_000
 const SEEN_WITHIN_MS = 5_000
 const DELETED_AFTER_MS = 60_000
 const ANSWER_WITHIN_MS = 20_000
-/** Of some two thousand. */
+/** Of about two thousand. */
 const LOST_OF_A_FLOOD = 3
 const MEMORY_LEAST = 128 * 1024

@@ -4,18 +4,18 @@ import type { Timers } from '../../src/lib/timers.ts'
 import { randomNumbers } from '../support/random.ts'
 
 /**
- * Virtual time: events in the order of their time, and of their making where that is equal. One runs to its end, with all
- * that its promises lead to, before the next begins; so a seed decides everything that happens.
+ * Virtual time: events in the order of their times, and of their creation when times are equal. An event runs to its end,
+ * with all promises that it resolves, before the next begins. So the seed decides everything that happens.
  */
 export class World {
-  /** Virtual milliseconds since the beginning. No thread's clock: those may be wrong. */
+  /** Virtual milliseconds since the beginning. Not a thread's clock, as those may be wrong. */
   nowMs = 0
   readonly random: () => number
-  /** What happened, newest last; null = nobody wants to know. */
+  /** Events so far, newest last; null = no trace is wanted. */
   readonly trace: string[] | null
   private readonly heap: Event[] = []
   private lastNumber = 0
-  /** The first thing found wrong. */
+  /** The first problem found. */
   failure: Error | null = null
 
   constructor(seed: number, options: { isTraced: boolean }) {
@@ -23,7 +23,7 @@ export class World {
     this.trace = options.isTraced ? [] : null
   }
 
-  /** At `atMs` on that thread, or later while it is paused; not at all once the thread is dead. */
+  /** Runs at `atMs` on that thread, later when the thread is paused, and not at all when it is dead. */
   at(atMs: number, thread: Place | null, run: () => void): Event {
     const event = { atMs, number: ++this.lastNumber, thread, run: run as (() => void) | null } // null = cancelled
     this.push(event)
@@ -34,7 +34,7 @@ export class World {
     return this.at(this.nowMs + delayMs, thread, run)
   }
 
-  /** Runs the next event. @returns false when there is none. @throws what was found wrong. */
+  /** Runs the next event. @returns false when there is none. @throws the problem that was found. */
   step(): boolean {
     const event = this.pop()
     if (event === null) return false
@@ -52,7 +52,7 @@ export class World {
     return true
   }
 
-  /** The end of the run, at the next step; called where nobody would hear of an error thrown. */
+  /** Ends the run at the next step. For code whose thrown errors would be lost. */
   fail(message: string, cause?: unknown): void {
     this.failure ??= new Error(message, { cause })
   }
@@ -117,12 +117,12 @@ export class World {
 
 export type Event = { atMs: number; readonly number: number; thread: Place | null; run: (() => void) | null }
 
-/** Where an event runs: a thread, or whichever thread a port has got to by then. */
+/** The place of an event: a thread, or the thread that has a port when the event runs. */
 type Place = { readonly isDead: boolean; readonly pausedUntilMs: number }
 
 const isBefore = (a: Event, b: Event) => a.atMs < b.atMs || (a.atMs === b.atMs && a.number < b.number)
 
-/** An event loop: what runs its events, until it dies. */
+/** An event loop, until it dies. */
 export class Thread {
   isDead = false
   pausedUntilMs = 0
@@ -155,7 +155,7 @@ export class Thread {
     }
   }
 
-  /** Its ports close: what it had posted still arrives. */
+  /** Its ports close. Messages posted before still arrive. */
   die(): void {
     if (this.isDead) return
     this.isDead = true
@@ -163,12 +163,12 @@ export class Thread {
   }
 }
 
-/** How long messages take, ms: chosen anew for each. */
+/** Duration of a message, ms. Called for each message. */
 export type Delay = () => number
 
 /**
- * One end of a link between threads, as the platform has it: messages come in the order posted, after a while, once there is a
- * handler; whoever closes, both ends hear of it, the other after what was posted before.
+ * One end of a link between threads, as the platform has it: messages arrive in order, after a while, once there is a
+ * handler. When one end closes, both hear of it, the other one after all messages posted before.
  */
 export class Port implements Link {
   readonly isDirect = false
@@ -181,7 +181,7 @@ export class Port implements Link {
 
   constructor(
     private readonly world: World,
-    /** Where its messages arrive; changes when it is transferred. */
+    /** The thread where messages arrive; changes with a transfer. */
     public owner: Thread,
     private readonly options: { delay: Delay; onPosted?: PortObserver },
   ) {
@@ -199,7 +199,7 @@ export class Port implements Link {
     return this.owner.isDead
   }
 
-  /** On its way to another thread it is received by nobody, but what arrives is kept. */
+  /** On its way to another thread it receives nothing, but keeps messages that arrive. */
   get pausedUntilMs(): number {
     return this.handler === null ? 0 : this.owner.pausedUntilMs
   }
@@ -260,7 +260,7 @@ export class Port implements Link {
   }
 }
 
-/** Told of each message when it is posted. */
+/** Called with each message when it is posted. */
 export type PortObserver = (from: Port, message: unknown) => void
 
 export function makeLink(

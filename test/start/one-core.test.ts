@@ -25,7 +25,7 @@ const workersOf = ({ process }: ServerProcess) =>
   ).length - (TEST_DATABASE_URL === null ? 1 : 0)
 
 pinned(
-  'on one core a limit is decided, exactly, by the thread that answers; a shard thread can be asked for',
+  'on one core the answering thread decides limits, exactly, and a shard thread can be configured',
   async () => {
     for (const [settings, workers] of [
       [{}, 0],

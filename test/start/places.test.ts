@@ -134,7 +134,7 @@ test('the first lines have version, data directory, database, threads, documenta
 
 /** An embedded database is in the same folder as its key. */
 const onPostgres = test.if(TEST_DATABASE_URL !== null)
-onPostgres('a file that holds no key of this database is not told as the operator’s', async () => {
+onPostgres('a key file without a root key of this database is not shown as the operator’s', async () => {
   const dataDir = mkdtempSync(join(folder, 'data-'))
   const url = database.databaseUrl ?? ''
   await Bun.write(join(dataDir, 'root-key'), 'tollgate_key_of_another_database\n')

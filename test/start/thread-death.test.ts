@@ -53,7 +53,7 @@ const failedFor = (server: ServerProcess, reason: string) =>
 
 const ALL_UP = Array(5).fill(true)
 
-once('an HTTP thread that dies costs what it was answering, and another takes its place', async () => {
+once('an HTTP thread that dies fails the calls it was answering, and another replaces it', async () => {
   await using server = await spawnMortal('http.worker', 'throw')
   const calls = onFreshConnections(server)
   const columns = await Columns.open(calls, { stock: 60 })
@@ -112,7 +112,7 @@ once('an HTTP thread that dies costs what it was answering, and another takes it
 })
 
 /** A decreasing counter is taken for one that restarted at 0: a rate over it jumps by everything counted before. */
-once('counters go on from where they were when an HTTP thread dies, and while it is away', async () => {
+once('counters continue when an HTTP thread dies, also before its replacement runs', async () => {
   await using server = await spawnMortal('http.worker', 'throw')
   const verify = async (times: number) => {
     for (let i = 0; i < times; i++)
@@ -150,7 +150,7 @@ once('counters go on from where they were when an HTTP thread dies, and while it
 })
 
 once(
-  'a shard that dies is started again with its windows, and admits at most one flush interval more',
+  'a shard that dies is restarted with its windows, and admits at most one flush interval more',
   async () => {
     await using server = await spawnMortal('shard.worker', 'terminate')
     const columns = await Columns.open(server, { stock: 20 })

@@ -151,7 +151,7 @@ const DELETIONS: {
 ]
 
 describe.each(DELETIONS)('$name', ({ remove, answer, left }) => {
-  test('is in force at once, before a row of a key has changed; the next start sweeps the rows', async () => {
+  test('applies at once, before any row of a key changes, and the next start sweeps the rows', async () => {
     const many = await makeMany()
     const { workspace } = many
     {
@@ -170,7 +170,7 @@ describe.each(DELETIONS)('$name', ({ remove, answer, left }) => {
     expect((await many.verify(many.other.key)).code).toBe('VALID')
   })
 
-  test('of few is complete when it is answered', async () => {
+  test('of few rows is complete when it is answered', async () => {
     const many = await makeMany()
     await sql`delete from keys where workspace_id = ${many.workspace.workspaceId} and created_at = 0`
     await remove(many).catch(() => {}) // its own check of the count fails here
@@ -179,7 +179,7 @@ describe.each(DELETIONS)('$name', ({ remove, answer, left }) => {
   })
 })
 
-test('a sweep that was broken off goes on where it was', async () => {
+test('an interrupted sweep continues where it stopped', async () => {
   const many = await makeMany()
   const { workspace, apiId } = many
   const { database } = server.server.deps
@@ -213,7 +213,7 @@ test('a sweep that was broken off goes on where it was', async () => {
   expect(used).toEqual({ used: 1 }) // the one of the other API: each key was subtracted once
 })
 
-test('keys created while all keys are deleted are deleted with them, or live on; none is left between', async () => {
+test('keys created while all keys are deleted are deleted with them or stay valid, and nothing in between', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   for (let round = 0; round < 10; round++) {
@@ -233,7 +233,7 @@ test('keys created while all keys are deleted are deleted with them, or live on;
   }
 })
 
-test('all keys deleted together leave one audit event with their number, and one for each that belonged to somebody', async () => {
+test('deleting all keys leaves one audit event with their number, and one for each key with an owner', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   await makeKey(workspace, apiId)
@@ -248,7 +248,7 @@ test('all keys deleted together leave one audit event with their number, and one
   )
 })
 
-test('usage of keys that were deleted together is still answered for their API', async () => {
+test('usage of keys that were deleted together is still counted for their API', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const { key } = await makeKey(workspace, apiId)
@@ -261,7 +261,7 @@ test('usage of keys that were deleted together is still answered for their API',
   expect(datapoints).toMatchObject([{ valid: 2 }])
 })
 
-test('a keyspace that an API had goes once no key and no usage refers to it', async () => {
+test('a keyspace that an API had before is removed once no key and no usage refers to it', async () => {
   const workspace = await server.workspace()
   const apiId = await makeApi(workspace)
   const keyspaces = async () =>
