@@ -98,104 +98,104 @@ type Variable<Value> = {
 /** All variables, in the order of the help. */
 export const VARIABLES = {
   HOST: {
-    about: 'address to listen on',
+    about: 'IP address or host name to listen on',
     otherwise: '127.0.0.1',
     read: (text) => text ?? '127.0.0.1',
   } satisfies Variable<string>,
   PORT: {
-    about: 'port to listen on; 0 takes a free one, none leaves TOLLGATE_SOCKET alone',
+    about: 'TCP port to listen on; 0 = any free port, none = only TOLLGATE_SOCKET',
     otherwise: '3000',
     read: (text, name) =>
       text === 'none' ? null : wholeNumber(name, text, { min: 0, max: 65_535, otherwise: 3000 }),
   } satisfies Variable<number | null>,
   TOLLGATE_SOCKET: {
-    about: 'path of a Unix socket to listen on as well',
+    about: 'path of a Unix socket to listen on, in addition to PORT',
     otherwise: 'unset',
     read: socketPath,
   } satisfies Variable<string | null>,
   TOLLGATE_CONNECTIONS_MAX: whole({
-    about: 'open connections of one HTTP thread; more are refused',
+    about: 'maximum open client connections per HTTP thread; further ones are refused',
     min: 1,
     max: 1_000_000,
     otherwise: 10_000,
   }),
   TOLLGATE_HTTP_MEMORY_MIB: whole({
     about:
-      'memory for unfinished requests and untaken answers in each HTTP thread; beyond it the oldest is given up',
+      'MiB per HTTP thread for incomplete requests and unread responses; when full, the oldest connection is closed',
     min: 4,
     max: 1_048_576,
     otherwise: 64,
   }),
   DATABASE_URL: {
-    about: 'a Postgres, 14 or newer; unset: an embedded one in the data dir',
+    about: 'URL of a Postgres, 14 or newer; unset = embedded database in the data dir',
     otherwise: 'unset',
     read: databaseUrl,
   } satisfies Variable<string | null>,
   TOLLGATE_DATA_DIR: {
-    about: 'folder of the embedded database, generated secrets and spill files',
+    about: 'data directory: embedded database, generated secrets and spill files',
     otherwise: '.tollgate',
     read: (text) => resolve(text ?? '.tollgate'),
   } satisfies Variable<string>,
   TOLLGATE_ROOT_KEY: {
-    about: 'operator root key that each start registers, and that the other commands call with',
+    about: 'operator root key: the server registers it at each start, other commands call with it',
     otherwise: 'unset',
     read: rootKey,
   } satisfies Variable<string | null>,
   TOLLGATE_VAULT_KEY: {
     about:
-      '32 bytes in base64 that seal recoverable keys; several, separated by commas: the first seals, all open',
-    otherwise: 'generated when embedded',
+      'vault key for recoverable keys, 32 bytes as base64; several, separated by commas: the first encrypts, all decrypt',
+    otherwise: 'generated for the embedded database',
     read: vaultKeys,
   } satisfies Variable<Uint8Array[] | null>,
   TOLLGATE_TRUSTED_PROXIES: {
-    about: 'addresses and CIDR ranges of proxies that may say who the client is',
+    about: 'addresses and CIDR ranges of proxies whose X-Forwarded-For is trusted',
     otherwise: 'none',
     read: trustedProxies,
   } satisfies Variable<string[]>,
   TOLLGATE_SHARDS: wholeOrUnset({
-    about: 'threads that decide limits; 0: the one thread that answers decides as well',
+    about: 'number of limiter shards (threads); 0 = rate limits are decided on the HTTP thread',
     min: 0,
     max: 64,
-    otherwise: 'from the cores',
+    otherwise: 'from the number of cores',
   }),
   TOLLGATE_HTTP_THREADS: wholeOrUnset({
-    about: 'threads that answer HTTP',
+    about: 'number of HTTP threads',
     min: 1,
     max: 64,
-    otherwise: 'from the cores',
+    otherwise: 'from the number of cores',
   }),
   TOLLGATE_FLUSH_MS: whole({
-    about: 'how often windows and usage go to Postgres',
+    about: 'milliseconds between flushes of windows and usage to Postgres',
     min: 10,
     max: 60_000,
     otherwise: 1000,
   }),
   TOLLGATE_DB_TIMEOUT_MS: whole({
-    about: 'how long a request waits for the database at most',
+    about: 'milliseconds that a request waits for the database before it fails',
     min: 100,
     max: 600_000,
     otherwise: 2000,
   }),
   TOLLGATE_LIMITER_MEMORY_MIB: whole({
-    about: 'memory for open windows, all shards together',
+    about: 'MiB for rate limit windows, all shards together',
     min: 8,
     max: 1_048_576,
     otherwise: 256,
   }),
   TOLLGATE_WINDOW_DAYS_MAX: whole({
-    about: 'days that a window may last whose limit only the request defines',
+    about: 'maximum days of a window that is set by the request and not by an override, a key or an identity',
     min: 1,
     max: 36_525,
     otherwise: 366,
   }),
   TOLLGATE_KEY_CACHE_MIB: whole({
-    about: 'memory for cached keys in each HTTP thread',
+    about: 'MiB for cached keys per HTTP thread',
     min: 1,
     max: 1_048_576,
     otherwise: 128,
   }),
   TOLLGATE_USAGE_RETENTION_MONTHS: wholeOrUnset({
-    about: 'whole months of usage to keep besides the begun one',
+    about: 'full months of usage to keep in addition to the current month',
     min: 1,
     max: 1200,
     otherwise: 'unlimited',
@@ -207,42 +207,43 @@ export const VARIABLES = {
     otherwise: 'unlimited',
   }),
   TOLLGATE_BOUNDS: {
-    about: 'what a workspace may have at most, as keys=2000000,namespaces=500; /docs/bounds has all names',
+    about: 'bounds of each workspace, such as keys=2000000,namespaces=500; /docs/bounds lists all',
     otherwise: 'see /docs/bounds',
     read: readBounds,
   } satisfies Variable<Bounds>,
   TOLLGATE_METRICS_PORT: wholeOrUnset({
-    about: 'serves /metrics on a port of its own instead',
+    about: 'separate port for /metrics, which the API port then does not serve',
     min: 0,
     max: 65_535,
     otherwise: 'with the API',
   }),
   TOLLGATE_LOG_LEVEL: {
-    about: `the least level that is logged: ${LOG_LEVELS.join(', ')}`,
+    about: `lowest level that is logged: ${LOG_LEVELS.join(', ')}`,
     otherwise: 'info',
     read: logLevel,
   } satisfies Variable<LogLevel>,
-  TOLLGATE_ACCESS_LOG: flag('1 logs every request'),
+  TOLLGATE_ACCESS_LOG: flag('1 = log every request'),
   TOLLGATE_SLOW_MS: whole({
-    about: 'a request that takes longer is logged, ms; 0: none is',
+    about: 'requests that take more milliseconds than this are logged; 0 = none',
     min: 0,
     max: 600_000,
     otherwise: 1000,
   }),
-  TOLLGATE_RATELIMIT_HEADERS: flag('1 adds RateLimit and RateLimit-Policy to answers'),
+  TOLLGATE_RATELIMIT_HEADERS: flag('1 = add the headers RateLimit and RateLimit-Policy to responses'),
   OTEL_EXPORTER_OTLP_ENDPOINT: {
-    about: 'exports traces to this OpenTelemetry collector; /docs/configuration has the variables beside it',
+    about:
+      'URL of an OpenTelemetry collector for traces; /docs/configuration lists the other OTEL_ variables',
     otherwise: 'unset',
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,
   TOLLGATE_PUBLIC_URL: {
-    about: 'base of the docs links in errors',
-    otherwise: 'from host and port',
+    about: 'base URL of the docs links in errors',
+    otherwise: 'from HOST and PORT',
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,
   TOLLGATE_URL: {
-    about: 'the server that the commands other than serve, migrate and doctor call',
-    otherwise: 'from host and port',
+    about: 'URL of the server that all commands except serve, migrate and doctor call',
+    otherwise: 'from HOST and PORT',
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,
 }
@@ -274,7 +275,7 @@ export function readConfig(environment: Environment = process.env): Config {
   const value = readerOf(environment)
   const metricsPort = value('TOLLGATE_METRICS_PORT')
   if (metricsPort !== null && metricsPort !== 0 && metricsPort === value('PORT'))
-    throw new ConfigError(`TOLLGATE_METRICS_PORT is "${metricsPort}"; it wants another port than PORT`)
+    throw new ConfigError(`TOLLGATE_METRICS_PORT is "${metricsPort}"; it must not be the same port as PORT`)
   return {
     listen: readListen(value),
     publicUrl: value('TOLLGATE_PUBLIC_URL'),
@@ -389,7 +390,7 @@ function readListen(value: ReturnType<typeof readerOf>): Config['listen'] {
   const port = value('PORT')
   const socketPath = value('TOLLGATE_SOCKET')
   if (port === null && socketPath === null)
-    throw new ConfigError('PORT is "none"; it wants TOLLGATE_SOCKET to be set then')
+    throw new ConfigError('PORT is "none"; set TOLLGATE_SOCKET, or set PORT to a number')
   return {
     host: value('HOST'),
     port,
@@ -412,10 +413,10 @@ function readThreads(value: ReturnType<typeof readerOf>): Config['threads'] {
   const otherwise = isNone ? 1 : Math.min(max, Math.max(1, cores - wanted - 1))
   const http = value('TOLLGATE_HTTP_THREADS') ?? otherwise
   if (http > max)
-    throw new ConfigError(`TOLLGATE_HTTP_THREADS is "${http}"; it wants a whole number from 1 to ${max}`)
+    throw new ConfigError(`TOLLGATE_HTTP_THREADS is "${http}"; it must be a whole number from 1 to ${max}`)
   if (isNone && http > 1)
     throw new ConfigError(
-      `TOLLGATE_SHARDS is "0"; it wants at least 1 with ${http} threads of TOLLGATE_HTTP_THREADS`,
+      `TOLLGATE_SHARDS is "0"; it must be at least 1 because TOLLGATE_HTTP_THREADS is ${http}`,
     )
   const shards = cores === 1 && http === 1 ? 0 : wanted
   return { shards: value('TOLLGATE_SHARDS') ?? shards, http }
@@ -453,7 +454,7 @@ function wholeNumber(
   if (text === undefined) return otherwise
   const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
   if (value >= min && value <= max) return value
-  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it wants a whole number from ${min} to ${max}`)
+  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it must be a whole number from ${min} to ${max}`)
 }
 
 function socketPath(text: string | undefined, name: string): string | null {
@@ -461,19 +462,19 @@ function socketPath(text: string | undefined, name: string): string | null {
   const path = resolve(text)
   // The limit is 107 bytes on Linux and 103 on macOS.
   if (Buffer.byteLength(path) <= 103) return path
-  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it wants a path of at most 103 bytes`)
+  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it must be a path of at most 103 bytes`)
 }
 
 function logLevel(text: string | undefined, name: string): LogLevel {
   const level = LOG_LEVELS.find((each) => each === (text ?? 'info'))
   if (level !== undefined) return level
-  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it wants one of ${LOG_LEVELS.join(', ')}`)
+  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it must be one of ${LOG_LEVELS.join(', ')}`)
 }
 
 function isOn(text: string | undefined, name: string): boolean {
   if (text === undefined || text === '0') return false
   if (text === '1') return true
-  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it wants 1 or 0`)
+  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it must be 1 or 0`)
 }
 
 /**
@@ -490,10 +491,10 @@ function readTracing(read: (name: string) => string | undefined): TracingConfig 
   const exporter = read('OTEL_TRACES_EXPORTER') ?? 'otlp'
   if (base === null || read('OTEL_SDK_DISABLED')?.toLowerCase() === 'true' || exporter === 'none') return null
   if (exporter !== 'otlp')
-    throw new ConfigError(`OTEL_TRACES_EXPORTER is ${JSON.stringify(exporter)}; it wants otlp or none`)
+    throw new ConfigError(`OTEL_TRACES_EXPORTER is ${JSON.stringify(exporter)}; it must be otlp or none`)
   const protocol = read(own('PROTOCOL')) ?? 'http/json'
   if (!protocol.startsWith('http/'))
-    throw new ConfigError(`${own('PROTOCOL')} is ${JSON.stringify(protocol)}; it wants http/json`)
+    throw new ConfigError(`${own('PROTOCOL')} is ${JSON.stringify(protocol)}; it must be http/json`)
   const resource = pairs('OTEL_RESOURCE_ATTRIBUTES', read('OTEL_RESOURCE_ATTRIBUTES'))
   return {
     url: endpoint === 'OTEL_EXPORTER_OTLP_ENDPOINT' ? `${base}/v1/traces` : (read(endpoint) ?? base),
@@ -517,7 +518,7 @@ function pairs(name: string, text = ''): Record<string, string> {
       found[key] = decodeURIComponent(value)
     } catch {
       throw new ConfigError(
-        `${name} has no key=value in entry ${index + 1}; it wants them separated by commas`,
+        `${name} has no key=value in entry ${index + 1}; it must be key=value pairs, separated by commas`,
       )
     }
   }
@@ -535,11 +536,11 @@ function readSampler(sampler = 'parentbased_always_on', argument = '1'): Tracing
     case 'traceidratio':
       if (ratio >= 0 && ratio <= 1) return { heedsParent, ratio }
       throw new ConfigError(
-        `OTEL_TRACES_SAMPLER_ARG is ${JSON.stringify(argument)}; it wants a number from 0 to 1`,
+        `OTEL_TRACES_SAMPLER_ARG is ${JSON.stringify(argument)}; it must be a number from 0 to 1`,
       )
     default:
       throw new ConfigError(
-        `OTEL_TRACES_SAMPLER is ${JSON.stringify(sampler)}; it wants always_on, always_off or traceidratio, with or without parentbased_`,
+        `OTEL_TRACES_SAMPLER is ${JSON.stringify(sampler)}; it must be always_on, always_off or traceidratio, with or without parentbased_`,
       )
   }
 }
@@ -549,7 +550,7 @@ function httpUrl(name: string, text: string | undefined): string | null {
   const url = URL.canParse(text) ? new URL(text) : null
   if (url?.protocol === 'http:' || url?.protocol === 'https:') return text.replace(/\/+$/, '')
   throw new ConfigError(
-    `${name} is ${JSON.stringify(text)}; it wants a URL that starts with http:// or https://`,
+    `${name} is ${JSON.stringify(text)}; it must be a URL that starts with http:// or https://`,
   )
 }
 
@@ -570,7 +571,7 @@ function rootKey(text: string | undefined): string | null {
   if (text === undefined) return null
   if (isRootKeyText(text)) return text
   throw new ConfigError(
-    `TOLLGATE_ROOT_KEY has ${text.length} characters; it wants 16 to 256 printable ASCII characters without blanks`,
+    `TOLLGATE_ROOT_KEY has ${text.length} characters; it must have 16 to 256 printable ASCII characters without blanks`,
   )
 }
 
@@ -581,7 +582,7 @@ function vaultKeys(text: string | undefined): Uint8Array[] | null {
     const bytes = /^[A-Za-z0-9+/]+={0,2}$/.test(encoded) ? Buffer.from(encoded, 'base64') : Buffer.alloc(0)
     if (bytes.length === 32) return new Uint8Array(bytes)
     throw new ConfigError(
-      `TOLLGATE_VAULT_KEY has ${bytes.length} bytes of base64 in entry ${index + 1}; it wants 32 bytes in each, separated by commas`,
+      `TOLLGATE_VAULT_KEY has ${bytes.length} bytes of base64 in entry ${index + 1}; each entry must have 32 bytes; separate entries with commas`,
     )
   })
 }
@@ -594,7 +595,7 @@ function readBounds(text: string | undefined, name: string): Bounds {
     const [, bound = '', value = ''] = /^\s*([A-Za-z]+)\s*=\s*(\d+)\s*$/.exec(part) ?? []
     if (!isBoundName(bound) || !Number.isSafeInteger(Number(value)))
       throw new ConfigError(
-        `${name} has ${JSON.stringify(part.trim())}; it wants name=number, separated by commas, with names of ${BOUND_NAMES.join(', ')}`,
+        `${name} has ${JSON.stringify(part.trim())}; it must be name=number pairs, separated by commas; names are ${BOUND_NAMES.join(', ')}`,
       )
     bounds[bound] = Number(value)
   }
@@ -607,7 +608,7 @@ function trustedProxies(text: string | undefined): string[] {
     const entry = part.trim()
     if (isAddressOrRange(entry)) return entry
     throw new ConfigError(
-      `TOLLGATE_TRUSTED_PROXIES has ${JSON.stringify(entry)}; it wants addresses or CIDR ranges, separated by commas`,
+      `TOLLGATE_TRUSTED_PROXIES has ${JSON.stringify(entry)}; it must be addresses or CIDR ranges, separated by commas`,
     )
   })
 }

@@ -42,8 +42,8 @@ export const apiCommands: Command[] = [
   },
   {
     name: 'api create',
-    about: 'make an API, which is a set of keys',
-    arguments: { name: 'for people, 3 to 256 characters' },
+    about: 'create an API, which is a set of keys',
+    arguments: { name: 'display name, 3 to 256 characters' },
     options: { name: { value: '<text>', about: 'the same as <name>', standsFor: 'name' } },
     example: 'api create my-api',
     async run(given) {
@@ -54,29 +54,29 @@ export const apiCommands: Command[] = [
   },
   {
     name: 'api update',
-    about: 'change an API; what is not given stays',
+    about: 'change an API; fields without an option stay as they are',
     arguments: API_ID,
     options: {
-      name: { value: '<text>', about: 'for people' },
-      protect: { value: null, about: 'refuse api delete' },
-      unprotect: { value: null, about: 'allow api delete' },
+      name: { value: '<text>', about: 'display name' },
+      protect: { value: null, about: 'switch on delete protection: api delete is refused' },
+      unprotect: { value: null, about: 'switch off delete protection' },
       'allow-ip': {
         value: '<range>',
-        about: 'its keys are good from these addresses or CIDR ranges only; empty: from any',
+        about: 'IP allow list: addresses and CIDR ranges from which its keys may be used; empty: any address',
         isList: true,
       },
-      'default-prefix': { value: '<text>', about: 'of new keys that name none; empty: none' },
-      'default-bytes': { value: '<n>', about: 'random bytes of new keys' },
-      recoverable: { value: 'yes|no', about: 'whether its keys may be made recoverable' },
+      'default-prefix': { value: '<text>', about: 'prefix of new keys that do not set one; empty: none' },
+      'default-bytes': { value: '<n>', about: 'number of random bytes of new keys' },
+      recoverable: { value: 'yes|no', about: 'whether its keys may be recoverable' },
     },
     example: 'api update api_1234 --allow-ip 10.0.0.0/8 --protect',
     async run(given) {
       if (given.has('protect') && given.has('unprotect'))
-        throw new UsageError('--protect or --unprotect, not both')
+        throw new UsageError('give --protect or --unprotect, not both')
       const ranges = given.listOrNone('allow-ip')
       const recoverable = given.text('recoverable')
       if (recoverable !== undefined && recoverable !== 'yes' && recoverable !== 'no')
-        throw new UsageError('--recoverable wants yes or no')
+        throw new UsageError('--recoverable must be yes or no')
       const body = {
         apiId: given.argument('API id'),
         name: given.text('name'),
@@ -93,7 +93,7 @@ export const apiCommands: Command[] = [
   },
   {
     name: 'api delete',
-    about: 'delete an API: none of its keys is good any more',
+    about: 'delete an API and all of its keys',
     arguments: API_ID,
     options: YES,
     example: 'api delete api_1234 --yes',
@@ -124,5 +124,5 @@ export const apiCommands: Command[] = [
 ]
 
 function PERMANENT(what: string): Option {
-  return { value: null, about: `remove ${what} too, so that the same keys may be imported again` }
+  return { value: null, about: `also remove ${what}, so that the same keys can be imported again` }
 }

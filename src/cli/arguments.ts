@@ -112,7 +112,8 @@ export class Arguments {
 
   /** The value of `--enable` or `--disable`. @throws UsageError when both are given. */
   enabled(): boolean | undefined {
-    if (this.has('enable') && this.has('disable')) throw new UsageError('--enable or --disable, not both')
+    if (this.has('enable') && this.has('disable'))
+      throw new UsageError('give --enable or --disable, not both')
     return this.has('enable') ? true : this.has('disable') ? false : undefined
   }
 
@@ -122,7 +123,7 @@ export class Arguments {
     if (text === undefined) return undefined
     const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
     if (Number.isSafeInteger(value) && value >= min) return value
-    throw new UsageError(`--${name} is ${quoted(text)}; it wants a whole number of at least ${min}`)
+    throw new UsageError(`--${name} is ${quoted(text)}; it must be a whole number of at least ${min}`)
   }
 
   /** As {@link whole}; null for `word`. @throws UsageError */
@@ -136,7 +137,7 @@ export class Arguments {
     if (text === undefined) return undefined
     const ms = parseDuration(text)
     if (ms !== null && ms > 0) return ms
-    throw new UsageError(`--${name} is ${quoted(text)}; it wants a duration: ${DURATION_EXAMPLES}`)
+    throw new UsageError(`--${name} is ${quoted(text)}; it must be a duration: ${DURATION_EXAMPLES}`)
   }
 
   /** A time in Unix ms. @throws UsageError */
@@ -145,7 +146,7 @@ export class Arguments {
     if (text === undefined) return undefined
     const ms = parseTime(text, { now: this.now, durationsGo })
     if (ms !== null) return ms
-    throw new UsageError(`--${name} is ${quoted(text)}; it wants a time: ${TIME_EXAMPLES}`)
+    throw new UsageError(`--${name} is ${quoted(text)}; it must be a time: ${TIME_EXAMPLES}`)
   }
 
   /** The end of something, Unix ms; null = never, in a change. @throws UsageError */
@@ -163,7 +164,7 @@ export class Arguments {
     } catch {
       // reported below
     }
-    throw new UsageError(`--${name} is no JSON object; it wants one such as '{"plan":"pro"}'`)
+    throw new UsageError(`--${name} is not a JSON object; write one such as '{"plan":"pro"}'`)
   }
 
   /** A client for the server and root key that were given. @throws UsageError */
@@ -199,17 +200,17 @@ export const ROOT_KEY_FILE = 'root-key-file'
 export const CALL_OPTIONS: Readonly<Record<string, Option>> = {
   [URL_OPTION]: {
     value: '<url>',
-    about: 'the server to call; default: TOLLGATE_URL, then HOST and PORT, http://127.0.0.1:3000',
+    about: 'URL of the server to call; default: TOLLGATE_URL, else HOST and PORT, else http://127.0.0.1:3000',
   },
   [ROOT_KEY_FILE]: {
     value: '<path>',
     about:
-      'a file that holds the root key to call with, or - for stdin; default: TOLLGATE_ROOT_KEY, then the data dir',
+      'file with the root key to call with, or - for stdin; default: TOLLGATE_ROOT_KEY, else the root-key file of the data dir',
   },
 }
 /** Options of every command. */
 export const COMMON_OPTIONS: Readonly<Record<string, Option>> = {
-  json: { value: null, about: 'print what programs can read, errors too' },
+  json: { value: null, about: 'print JSON, errors too' },
 }
 
 /** All options of one command. */
@@ -241,14 +242,15 @@ export function parse(command: Command, words: string[], terminal: Terminal): Ar
   for (const token of tokens) if (token.kind === 'option') checkOption(token, types)
   for (const [alias, name] of aliases) {
     if (values[alias] === undefined) continue
-    if (values[name] !== undefined) throw new UsageError(`--${name} and --${alias} are the same; give one`)
+    if (values[name] !== undefined)
+      throw new UsageError(`--${name} and --${alias} are the same option; give one`)
     values[name] = values[alias]
   }
   const read = readWords(command, positionals, values)
   for (const [name, { isRequired }] of Object.entries(known))
     if (isRequired === true && values[name] === undefined) throw new UsageError(`--${name} is required`)
   if (values[ROOT_KEY_FILE] === '-' && [...read.values()].includes('-'))
-    throw new UsageError(`--${ROOT_KEY_FILE} - and the argument - both want stdin`)
+    throw new UsageError(`--${ROOT_KEY_FILE} - and the argument - both read stdin; give only one of them`)
   return new Arguments(command, { values, words: read, terminal })
 }
 
@@ -266,7 +268,9 @@ function readWords(command: Command, positionals: string[], values: Values): Map
   if (positionals.length > wanted.length) {
     const takes = names.length === 0 ? 'no argument' : names.map((name) => `<${name}>`).join(' ')
     const more = positionals.length - wanted.length
-    throw new UsageError(`${more === 1 ? 'one word' : `${more} words`} too many; it takes ${takes}`)
+    throw new UsageError(
+      `${more === 1 ? 'one argument' : `${more} arguments`} too many; the command takes ${takes}`,
+    )
   }
   for (const [index, name] of wanted.entries()) found.set(name, positionals[index] ?? '')
   return found
@@ -287,13 +291,13 @@ function checkOption(
   if (value === undefined) throw new UsageError(`${rawName} needs a value`)
   // In `--name --json` the value was most likely forgotten. A single `-` means stdin.
   if (inlineValue === false && value.length > 1 && value.startsWith('-'))
-    throw new UsageError(`${rawName} needs a value; one that begins with "-" is written ${rawName}=<value>`)
+    throw new UsageError(`${rawName} needs a value; write a value that begins with "-" as ${rawName}=<value>`)
 }
 
 function unknownOption(rawName: string, known: readonly string[]): UsageError {
   if (rawName === '--root-key' && known.includes(ROOT_KEY_FILE))
     return new UsageError(`unknown option ${rawName}`, {
-      hint: 'whoever may list processes would see it there: use --root-key-file <path>, - for stdin, or TOLLGATE_ROOT_KEY',
+      hint: 'other users of this machine could see a root key on the command line: use --root-key-file <path>, --root-key-file - (stdin), or TOLLGATE_ROOT_KEY',
     })
   const near = nearestWord(rawName.replace(/^-+/, ''), known)
   return new UsageError(`unknown option ${rawName}`, near === null ? {} : { hint: `did you mean --${near}?` })

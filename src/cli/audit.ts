@@ -8,13 +8,13 @@ type AuditEvent = ListEventsReply['events'][number]
 export const auditCommands: Command[] = [
   {
     name: 'audit list',
-    about: 'list who changed what, oldest first',
+    about: 'list audit events: who changed what, oldest first',
     options: {
-      since: { value: '<time>', about: 'only events from then on; 7d is 7 days ago; default: all' },
-      until: { value: '<time>', about: 'only events before' },
+      since: { value: '<time>', about: 'only events since this time; 7d = 7 days ago; default: all' },
+      until: { value: '<time>', about: 'only events before this time' },
       event: { value: '<name>', about: 'only events of this name, such as key.create' },
-      actor: { value: '<id>', about: 'only what this root key did' },
-      resource: { value: '<id>', about: 'only what affected this key, API, role, …' },
+      actor: { value: '<id>', about: 'only events caused by this root key' },
+      resource: { value: '<id>', about: 'only events that affected this key, API, role, …' },
       ...MAX_ITEMS,
     },
     example: 'audit list --since 7d --event key.create',

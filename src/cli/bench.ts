@@ -4,10 +4,10 @@ import { tableText } from './text.ts'
 
 export const benchCommand: Command = {
   name: 'bench',
-  about: 'measure how fast a running server decides rate limits',
+  about: 'measure how many rate limits per second a running server decides',
   options: {
-    seconds: { value: '<n>', about: 'how long; default 5' },
-    connections: { value: '<n>', about: 'calls under way at once; default 32' },
+    seconds: { value: '<n>', about: 'duration of the test in seconds; default 5' },
+    connections: { value: '<n>', about: 'number of parallel calls; default 32' },
   },
   example: 'bench --seconds 1 --connections 4',
   async run(given) {
@@ -43,7 +43,7 @@ export const benchCommand: Command = {
     const result = { requests: tookMs.length, perSecond, p50Ms: at(0.5), p99Ms: at(0.99), maxMs: at(1) }
     given.print(
       `${tableText(['requests', 'per second', 'p50 ms', 'p99 ms', 'max ms'], [Object.values(result)])}
-This client costs more than the server: on one machine the server could do several times as many.`,
+This client uses more CPU than the server: the server alone could decide several times as many.`,
       result,
     )
     return status

@@ -104,15 +104,15 @@ export class Client {
       throw this.#noAnswer(cause, { isChange: init.method === 'POST' })
     }
     if (status < 300) return body as T // the method's reply, as /openapi.json describes it
-    const { code = null, message = 'no reason given', requestId = null } = body?.error ?? {}
+    const { code = null, message = 'no error message in the response', requestId = null } = body?.error ?? {}
     const hint = code === 'UNAUTHORIZED' ? this.#rootKeyHint() : null
     throw new CallError(`${status} ${code ?? 'no code'}: ${message}`, { status, code, requestId, hint })
   }
 
   #rootKeyHint(): string {
     if (this.#rootKey === null)
-      return 'no root key was sent; set TOLLGATE_ROOT_KEY, or give --root-key-file <path>'
-    return `the root key came from ${this.#rootKey.from}; is it one of this server, and may it do this?`
+      return 'no root key was sent; set TOLLGATE_ROOT_KEY or give --root-key-file <path>'
+    return `the root key came from ${this.#rootKey.from}; check that it belongs to this server and has the permission for this call`
   }
 
   #noAnswer(cause: unknown, options: { isChange: boolean }): CallError {
@@ -143,41 +143,44 @@ function reasonOf(cause: unknown, { isChange }: { isChange: boolean }): Reason {
     cause instanceof Error ? [cause.name, 'code' in cause ? String(cause.code) : ''] : ['', '']
   if (name === 'TimeoutError')
     return {
-      reason: `nothing came within ${TIMEOUT_MS / 1000} seconds`,
+      reason: `no answer within ${TIMEOUT_MS / 1000} seconds`,
       hint: isChange
-        ? 'a change may have been made all the same: look before you repeat it'
-        : 'is the server busy, or a firewall in between? try again',
+        ? 'the change may still have happened: check before you repeat it'
+        : 'try again; if it persists, check the load of the server and the firewalls in between',
     }
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID')
-    return { reason: 'its certificate is for another name', hint: 'call it by the name in its certificate' }
+    return {
+      reason: 'its certificate is for another host name',
+      hint: 'call the server by the host name in its certificate',
+    }
   if (/CERT|SIGNATURE|TLS_/.test(code))
     return {
       reason: `its certificate is not trusted here (${code})`,
-      hint: 'put the certificate of its authority into NODE_EXTRA_CA_CERTS=<file>, or correct the address',
+      hint: 'set NODE_EXTRA_CA_CERTS to a file with the certificate of its authority, or correct the address',
     }
   return (
     REASONS[code] ?? { reason: `the connection failed${code === '' ? '' : ` (${code})`}`, hint: ADDRESS_HINT }
   )
 }
 
-const ADDRESS_HINT = 'name the server with --url or TOLLGATE_URL'
-const NOT_TOLLGATE: Reason = { reason: 'what answers there is not Tollgate', hint: ADDRESS_HINT }
+const ADDRESS_HINT = 'set the server with --url or TOLLGATE_URL'
+const NOT_TOLLGATE: Reason = { reason: 'the program that answers is not Tollgate', hint: ADDRESS_HINT }
 const REASONS: Record<string, Reason> = {
   ECONNREFUSED: {
     reason: 'nothing listens there',
     hint: `start a server with "tollgate serve", or ${ADDRESS_HINT}`,
   },
   ENOENT: {
-    reason: 'there is no such socket',
+    reason: 'the socket does not exist',
     hint: 'start a server with this TOLLGATE_SOCKET, or correct the path',
   },
-  ENOTFOUND: { reason: 'its host is not known here', hint: ADDRESS_HINT },
+  ENOTFOUND: { reason: 'the host name cannot be resolved', hint: ADDRESS_HINT },
   ECONNRESET: {
     reason: 'the connection was closed without an answer',
-    hint: 'is it a Tollgate, and is it http:// or https:// as it wants?',
+    hint: 'check that the address is a Tollgate server, and try https:// instead of http:// or the other way round',
   },
-  EPROTO: { reason: 'it does not speak TLS there', hint: 'try http:// instead of https://' },
-  ERR_INVALID_URL: { reason: 'that is no URL', hint: ADDRESS_HINT },
+  EPROTO: { reason: 'the server does not use TLS', hint: 'try http:// instead of https://' },
+  ERR_INVALID_URL: { reason: 'this is not a valid URL', hint: ADDRESS_HINT },
 }
 
 /**

@@ -19,7 +19,7 @@ import { CallError, Client } from './client.ts'
 /** Checks everything that a start needs. Changes nothing. */
 export const doctorCommand: Command = {
   name: 'doctor',
-  about: 'check configuration, database, data dir and port; ends with 1 when something is wrong',
+  about: 'check configuration, database, data dir and port; exit status 1 if there is a problem',
   isLocal: true,
   tellsUnknownVariables: true,
   example: 'doctor',
@@ -42,7 +42,11 @@ const counted = (count: number, what: string) =>
 
 async function examine(environment: Environment | undefined): Promise<Finding[]> {
   const unknown = unknownVariables(environment).map(({ variable, nearest }) =>
-    finding('warning', 'configuration', `${variable} is no variable of Tollgate; is ${nearest} meant?`),
+    finding(
+      'warning',
+      'configuration',
+      `${variable} is not a variable of Tollgate; did you mean ${nearest}?`,
+    ),
   )
   let config: Config
   try {
@@ -53,7 +57,7 @@ async function examine(environment: Environment | undefined): Promise<Finding[]>
   }
   return [
     ...unknown,
-    finding('ok', 'configuration', 'every variable has a value that can be used'),
+    finding('ok', 'configuration', 'all variables are valid'),
     lookAtDataDir(config),
     ...lookAtSpace(config),
     ...lookAtOpenFiles(config),
@@ -79,12 +83,12 @@ function lookAtDataDir({ dataDir }: Config): Finding {
     if (!statSync(above).isDirectory())
       return finding('problem', 'data dir', `${above} is a file; set TOLLGATE_DATA_DIR to a folder`)
     accessSync(above, constants.W_OK)
-    return finding('ok', 'data dir', `${dataDir}, which the first start makes`)
+    return finding('ok', 'data dir', `${dataDir}, which the first start creates`)
   } catch (cause) {
     return finding(
       'problem',
       'data dir',
-      `${dataDir} cannot be written (${fileProblem(cause)}); give it to the user who runs Tollgate, or set TOLLGATE_DATA_DIR`,
+      `${dataDir} cannot be written (${fileProblem(cause)}); make the user that runs Tollgate its owner, or set TOLLGATE_DATA_DIR`,
     )
   }
 }
@@ -103,7 +107,7 @@ function lookAtSpace({ dataDir }: Config): Finding[] {
         finding(
           'warning',
           'data dir',
-          `${dataDir} has ${mebibytes} MiB left; make room for at least ${SPACE_MIB}`,
+          `${dataDir} has ${mebibytes} MiB of free space; free at least ${SPACE_MIB} MiB`,
         ),
       ]
 }
@@ -121,7 +125,7 @@ function lookAtOpenFiles(config: Config): Finding[] {
       : finding(
           'warning',
           'open files',
-          `${limit} are allowed and ${all} may be needed, so fewer connections are taken; raise the limit (ulimit -n, LimitNOFILE), or lower TOLLGATE_CONNECTIONS_MAX`,
+          `the limit is ${limit} and ${all} may be needed, so the server accepts fewer connections; raise the limit (ulimit -n, LimitNOFILE), or lower TOLLGATE_CONNECTIONS_MAX`,
         ),
   ]
 }
@@ -137,42 +141,34 @@ async function lookAtPort(
   try {
     const { services } = await client.get<{ services?: { database?: string } }>('liveness')
     if (services?.database !== undefined)
-      return finding('ok', 'server', `one runs at ${place}; its database is ${services.database}`)
-    return finding(
-      'problem',
-      'server',
-      `something other than Tollgate answers at ${place}; stop it, or set PORT`,
-    )
+      return finding('ok', 'server', `Tollgate runs at ${place}; its database is ${services.database}`)
+    return finding('problem', 'server', `another program answers at ${place}; stop it, or set PORT`)
   } catch (cause) {
     if (!(cause instanceof CallError)) throw cause
     if (cause.status !== null)
-      return finding(
-        'problem',
-        'server',
-        `${place} answers, and not as a Tollgate that is well: ${cause.message}`,
-      )
+      return finding('problem', 'server', `${place} answers, but not as a healthy Tollgate: ${cause.message}`)
   }
-  if (port === null) return finding('ok', 'server', `none runs at ${socketPath}`)
+  if (port === null) return finding('ok', 'server', `Tollgate does not run at ${socketPath}`)
   const failure = await new Promise<NodeJS.ErrnoException | null>((resolve) => {
     const server = createServer()
     server.once('error', resolve)
     server.listen({ host, port }, () => server.close(() => resolve(null)))
   })
   if (failure === null)
-    return finding('ok', 'server', `none runs at ${place}; HOST ${host}, PORT ${port} is free`)
+    return finding('ok', 'server', `Tollgate does not run at ${place}; HOST ${host}, PORT ${port} is free`)
   const remedy =
     failure.code === 'EADDRINUSE'
-      ? 'is used by another program; stop that, or set PORT'
-      : `cannot be listened on (${failure.code}); set HOST to an address of this machine, or PORT to another`
+      ? 'is used by another program; stop that program, or set PORT'
+      : `cannot be used (${failure.code}); set HOST to an address of this machine, or PORT to another port`
   return finding('problem', 'server', `HOST ${host}, PORT ${port} ${remedy}`)
 }
 
 async function lookAtDatabase(config: Config): Promise<Finding[]> {
   if (config.databaseUrl === null) {
     const folder = join(config.dataDir, 'postgres')
-    const state = existsSync(folder) ? 'in' : 'to be made by the first start in'
+    const state = existsSync(folder) ? 'in' : 'not created yet; the first start creates it in'
     return [
-      finding('ok', 'database', `embedded, ${state} ${folder}; set DATABASE_URL for a Postgres of yours`),
+      finding('ok', 'database', `embedded, ${state} ${folder}; set DATABASE_URL to use your own Postgres`),
     ]
   }
   const address = { kind: 'url' as const, url: config.databaseUrl }

@@ -14,6 +14,6 @@ export async function erase(
   let reply: { pseudonym: string; complete: boolean }
   do reply = await client.post(method, body)
   while (!reply.complete)
-  given.print(`erased; known as ${reply.pseudonym} from now on`, reply)
+  given.print(`erased; replaced by ${reply.pseudonym} in usage and audit events`, reply)
   return 0
 }

@@ -28,7 +28,7 @@ export function failureOf(
 ): Failure {
   const none = { code: null, status: null, requestId: null, hint: null, exitStatus: 1 as const }
   const help =
-    command === null ? 'tollgate help lists the commands' : `tollgate help ${command} shows how it is used`
+    command === null ? 'tollgate help lists the commands' : `tollgate help ${command} shows its usage`
   if (cause instanceof UsageError)
     return { ...none, message: cause.message, hint: cause.hint ?? help, exitStatus: 2 }
   if (cause instanceof CallError) {
@@ -52,8 +52,8 @@ export function failureOf(
   }
   return {
     ...none,
-    message: `a bug of Tollgate: ${cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause)}`,
-    hint: `report it with this place: ${placeOf(cause)}`,
+    message: `bug in Tollgate: ${cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause)}`,
+    hint: `please report it with this location: ${placeOf(cause)}`,
   }
 }
 
@@ -63,15 +63,15 @@ function hintOf(
 ): string | null {
   switch (code) {
     case null:
-      return 'is the server that was called Tollgate?'
+      return 'check that the address is a Tollgate server'
     case 'BAD_REQUEST':
       return help
     case 'DELETE_PROTECTED':
-      return 'tollgate api update <API id> --unprotect allows it'
+      return 'tollgate api update <API id> --unprotect switches off delete protection'
     case 'INSUFFICIENT_PERMISSIONS':
-      return 'call with a root key that may do this, or give it the permission: tollgate help root-key update'
+      return 'use a root key that has the permission, or add the permission: tollgate help root-key update'
     case 'NOT_FOUND':
-      return listCommand === null ? help : `tollgate ${listCommand} shows what there is`
+      return listCommand === null ? help : `tollgate ${listCommand} shows what exists`
     default:
       return new Map(Object.entries(ALL_ERRORS)).get(code)?.remedy ?? null
   }

@@ -3,7 +3,7 @@ import type { Command } from './arguments.ts'
 /** For health checks of containers, which have no other HTTP client. */
 export const healthCommand: Command = {
   name: 'health',
-  about: 'is the server ready? ends with 1 when it is not',
+  about: 'check whether the server is ready; exit status 1 if not',
   example: 'health',
   async run(given) {
     const reply = await (await given.client()).get<{ status: string }>('liveness')

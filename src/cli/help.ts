@@ -15,11 +15,11 @@ ${parts.join('\n\n')}
 tollgate help <command> shows its arguments, options and an example.
 tollgate serve --help lists every environment variable; tollgate --version shows the version.
 
-serve, migrate and doctor work on this machine. The other commands call a running server:
-  where:    --url, else TOLLGATE_URL, else where HOST and PORT would have it here (http://127.0.0.1:3000)
-  as whom:  --root-key-file (- = stdin), else TOLLGATE_ROOT_KEY, else the root key that the first start
-            wrote into the data dir
---json prints what programs can read. Errors go to stderr. Exit status: 0 done, 1 refused or failed, 2 usage error.
+serve, migrate and doctor run on this machine. The other commands call a running server:
+  server:    --url, else TOLLGATE_URL, else HOST and PORT on this machine (http://127.0.0.1:3000)
+  root key:  --root-key-file (- = stdin), else TOLLGATE_ROOT_KEY, else the root key that the first start
+             wrote into the data dir
+--json prints JSON. Errors go to stderr. Exit status: 0 done, 1 refused or failed, 2 usage error.
 `
 }
 
@@ -92,7 +92,7 @@ function formatsOf(options: Readonly<Record<string, Option>>): (readonly [string
 
 /** Kinds of values that can be written in several ways. */
 export const FORMATS: readonly (readonly [string, string])[] = [
-  ['<time>', `${TIME_EXAMPLES}; UTC unless it names a zone`],
+  ['<time>', `${TIME_EXAMPLES}; UTC unless it has a time zone`],
   ['<duration>', DURATION_EXAMPLES],
-  ['<rate>', '100/1m: so many in a window of so long; the window is a duration'],
+  ['<rate>', '<limit>/<window>, such as 100/1m: 100 in each minute; the window is a duration'],
 ]

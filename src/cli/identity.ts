@@ -10,7 +10,7 @@ const EXTERNAL_ID = { 'external id': 'your id of the user or organisation' }
 const BY_ID = IS_ID('an external id')
 const RATELIMITS = {
   value: '<name>=<rate>',
-  about: 'a limit that its keys share, when a verification asks for it',
+  about: 'rate limit that its keys share; a verification checks it if it names it',
   isList: true,
 } as const
 
@@ -48,7 +48,7 @@ export const identityCommands: Command[] = [
   },
   {
     name: 'identity create',
-    about: 'make an identity',
+    about: 'create an identity',
     arguments: { 'external id': 'your id of the user or organisation, 3 to 256 characters' },
     options: { ...META, ratelimit: RATELIMITS },
     example: `identity create user_new --ratelimit requests=100/1m --meta '{"plan":"pro"}'`,
@@ -64,12 +64,12 @@ export const identityCommands: Command[] = [
   },
   {
     name: 'identity update',
-    about: 'change an identity; what is not given stays',
+    about: 'change an identity; fields without an option stay as they are',
     arguments: EXTERNAL_ID,
     options: {
       ...BY_ID,
-      meta: { value: '<json>', about: 'replaces the whole object; {} clears it' },
-      ratelimit: { ...RATELIMITS, about: 'its limits are exactly these from now on; empty: none' },
+      meta: { value: '<json>', about: 'replaces the metadata; {} clears it' },
+      ratelimit: { ...RATELIMITS, about: 'replaces its rate limits; empty: none' },
     },
     example: 'identity update user_123 --ratelimit requests=1000/1h',
     async run(given) {
@@ -99,13 +99,14 @@ export const identityCommands: Command[] = [
   },
   {
     name: 'identity erase',
-    about: 'erase a person: identity, keys, and every name in counts and audit events; cannot be undone',
+    about:
+      'erase a person: the identity, its keys and every trace of both in usage and audit events; cannot be undone',
     arguments: EXTERNAL_ID,
     options: { ...BY_ID, ...YES },
     example: 'identity erase user_123 --yes',
     run: (given) =>
       erase(given, {
-        what: `${given.argument('external id')} and all keys of theirs`,
+        what: `${given.argument('external id')} and all of its keys`,
         method: 'identities.eraseIdentity',
         body: nameOf(given),
       }),

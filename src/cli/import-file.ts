@@ -82,12 +82,13 @@ export async function* readImportFile(
 
 /** Longest quoted cell, in characters. It may span lines; if it is longer, its quote was not an opening one. */
 const PENDING_MAX = 1_048_576
-const QUOTE_WRONG = 'a cell begins with a quote and does not end with one'
+const QUOTE_WRONG = 'a cell begins with a quote but does not end with one'
 
 /** @throws FileError for files that are not UTF-8 text, such as a spreadsheet. */
 function requireText(bytes: Buffer): void {
   const begins = (...first: number[]) => first.every((byte, at) => bytes[at] === byte)
-  if (begins(0x50, 0x4b, 3, 4)) throw new FileError('the file is a workbook or a ZIP; save it as CSV, UTF-8')
+  if (begins(0x50, 0x4b, 3, 4))
+    throw new FileError('the file is a spreadsheet or a ZIP file; save it as CSV in UTF-8')
   if (begins(0x1f, 0x8b)) throw new FileError('the file is compressed with gzip; unpack it first')
   if (begins(0xff, 0xfe) || begins(0xfe, 0xff) || bytes.subarray(0, 4).includes(0))
     throw new FileError('the file is in UTF-16; save it as UTF-8')
@@ -125,7 +126,7 @@ const readJsonLine: Reader = (text, from, isLast) => {
 
 function contentOf(text: string, read: (text: string) => Content): Content {
   if (text.trim() === '') return { skipped: true }
-  if (text.includes('\uFFFD')) return { problem: 'it holds bytes that are not UTF-8' }
+  if (text.includes('\uFFFD')) return { problem: 'it contains bytes that are not UTF-8' }
   const content = read(text)
   return 'key' in content ? checked(content.key) : content
 }
@@ -134,9 +135,9 @@ function readJson(text: string): Content {
   try {
     const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { key: { ...value } }
-    return { problem: 'it is no JSON object' }
+    return { problem: 'it is not a JSON object' }
   } catch {
-    return { problem: 'it is no JSON' }
+    return { problem: 'it is not valid JSON' }
   }
 }
 
@@ -155,7 +156,7 @@ function csvReader(options: { hasApi: boolean }): Reader {
     if (firstEnd === null) return null
     if (head === null) {
       if (text.slice(from, end).trim() === '') return { end, content: { skipped: true } }
-      if (cells === null) throw new FileError(`the head line: ${QUOTE_WRONG}`)
+      if (cells === null) throw new FileError(`the header line: ${QUOTE_WRONG}`)
       head = readHead(cells, options)
       return { end, content: { skipped: true } }
     }
@@ -209,20 +210,20 @@ function readHead(cells: string[], { hasApi }: { hasApi: boolean }): string[] {
   const separator = head.length === 1 ? /[;\t|]/.exec(only)?.[0] : undefined
   if (separator !== undefined)
     throw new FileError(
-      `the cells of the head line are separated by ${JSON.stringify(separator)}; it must be ","`,
+      `the cells of the header line are separated by ${JSON.stringify(separator)}; it must be ","`,
     )
-  const known = `known are ${Object.keys(FIELDS).join(', ')}`
+  const known = `known columns are ${Object.keys(FIELDS).join(', ')}`
   // Checked first: without a head line these cells are a key, and messages must not repeat a key.
   if (!head.includes('hash') && !head.includes('plaintext'))
     throw new FileError(
-      `the head line has neither column "hash" nor "plaintext"; if there is none, add one; ${known}`,
+      `the header line has no column "hash" or "plaintext"; if the file has no header line, add one; ${known}`,
     )
   const unknown = head.find((name) => !Object.hasOwn(FIELDS, name))
   if (unknown !== undefined) throw new FileError(`column ${JSON.stringify(unknown)} is unknown; ${known}`)
   const repeated = head.find((name, at) => head.indexOf(name) !== at)
-  if (repeated !== undefined) throw new FileError(`column ${JSON.stringify(repeated)} is there twice`)
+  if (repeated !== undefined) throw new FileError(`column ${JSON.stringify(repeated)} appears twice`)
   if (!hasApi && !head.includes('apiId'))
-    throw new FileError('the head line has no column "apiId"; say --api which API the keys are for')
+    throw new FileError('the header line has no column "apiId"; give the API of the keys with --api')
   return head
 }
 
@@ -249,7 +250,7 @@ const FIELDS: Record<string, FieldKind> = {
 
 function readRow(head: string[], cells: string[]): Content {
   if (cells.length !== head.length)
-    return { problem: `it has ${cells.length} cells, the head has ${head.length}` }
+    return { problem: `it has ${cells.length} cells, the header line has ${head.length}` }
   const key: Record<string, unknown> = {}
   for (const [index, name] of head.entries()) {
     const text = cells[index] ?? ''
@@ -314,19 +315,18 @@ function checked(key: Record<string, unknown>): Content {
   if (isText) {
     if (plaintext.length > KEY_CHARACTERS_MAX)
       return {
-        problem: `plaintext: has ${plaintext.length} characters; no key has more than ${KEY_CHARACTERS_MAX}`,
+        problem: `plaintext: has ${plaintext.length} characters; a key has at most ${KEY_CHARACTERS_MAX}`,
       }
-    if (plaintext !== plaintext.trim())
-      return { problem: 'plaintext: begins or ends with a blank or a line end' }
+    if (plaintext !== plaintext.trim()) return { problem: 'plaintext: begins or ends with white space' }
     // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
     if (/[\x00-\x1f\x7f]/.test(plaintext))
-      return { problem: 'plaintext: holds a line end or a control character' }
+      return { problem: 'plaintext: contains a line break or a control character' }
   }
   const given = hashTextOf(key.hash)
   if (given === null) return isText || key.hash !== undefined ? { key } : { problem: NO_SECRET }
   const hash = readKeyHash(given)
   if (hash === null) return { problem: `hash: has ${given.length} characters; it ${KEY_HASH_WANTED}` }
-  if (isText && hashKey(plaintext) !== hash) return { problem: 'hash: is not that of plaintext' }
+  if (isText && hashKey(plaintext) !== hash) return { problem: 'hash: does not match plaintext' }
   return { key: { ...key, hash: { variant: 'sha256_base64', ...Object(key.hash), value: hash } } }
 }
 const NO_SECRET = 'either hash or plaintext is required'

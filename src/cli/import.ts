@@ -45,18 +45,18 @@ type Outcome = { imported: number; existing: number; refused: Refused[] }
 
 export const importCommand: Command = {
   name: 'import',
-  about: 'bring keys along from a CSV or NDJSON file, as hashes or as texts',
-  arguments: { file: 'CSV with a head line, or NDJSON' },
+  about: 'import existing keys from a CSV or NDJSON file, as hashes or as plain text',
+  arguments: { file: 'CSV with a header line, or NDJSON' },
   options: {
-    api: { value: '<id>', about: 'the API of keys that name none' },
-    format: { value: 'csv|ndjson', about: 'default: by the end of the file’s name' },
-    connections: { value: '<n>', about: 'calls under way at once; default 4' },
+    api: { value: '<id>', about: 'API of the keys that do not set one' },
+    format: { value: 'csv|ndjson', about: 'default: csv for file names that end with .csv, else ndjson' },
+    connections: { value: '<n>', about: 'number of parallel calls; default 4' },
   },
   example: 'import keys.csv --api api_1234',
   async run(given) {
     const path = given.argument('file')
     const format = given.text('format') ?? (path.endsWith('.csv') ? 'csv' : 'ndjson')
-    if (format !== 'csv' && format !== 'ndjson') throw new UsageError('--format wants csv or ndjson')
+    if (format !== 'csv' && format !== 'ndjson') throw new UsageError('--format must be csv or ndjson')
     const result = await importFile(await given.client(), path, {
       format,
       apiId: given.text('api'),
@@ -73,8 +73,8 @@ function reportText(report: Report, path: string): string {
   return [
     `${counts}, of ${lines} line${lines === 1 ? '' : 's'}`,
     ...(refused === 0 ? [] : [`see ${path}.refused`]),
-    ...(repeated === 0 ? [] : [`${repeated} have the key of an earlier line`]),
-    ...(expired === 0 ? [] : [`${expired} have expired already`]),
+    ...(repeated === 0 ? [] : [`${repeated} repeat the key of an earlier line`]),
+    ...(expired === 0 ? [] : [`${expired} have already expired`]),
   ].join('; ')
 }
 
@@ -99,7 +99,9 @@ async function importFile(
   using bar = new ProgressBar(bytes, progress)
   using _ = onInterrupt((status) => {
     bar.leave()
-    process.stderr.write(`stopped behind line ${progress.line}; the same command goes on from there\n`)
+    process.stderr.write(
+      `stopped after line ${progress.line}; run the same command again to continue from there\n`,
+    )
     process.exit(status)
   })
 

@@ -13,26 +13,26 @@ import { MAX_ITEMS, META, NAME, requireChange, YES } from './shared-options.ts'
 import { fieldsText, tableText, timeText, timeTextOr, yesOrNo } from './text.ts'
 import { UsageError } from './usage-error.ts'
 
-const KEY_ID = { 'key id': 'from key create or key list; not the key itself' }
+const KEY_ID = { 'key id': 'id of the key, from key create or key list; not the key itself' }
 const PERMISSION = {
-  permission: { value: '<slug>', about: 'an existing permission', isList: true },
+  permission: { value: '<slug>', about: 'slug of an existing permission', isList: true },
 } satisfies Record<string, Option>
-const ROLE = { role: { value: '<name>', about: 'an existing role', isList: true } } satisfies Record<
+const ROLE = { role: { value: '<name>', about: 'name of an existing role', isList: true } } satisfies Record<
   string,
   Option
 >
 const REFILL = {
-  refill: { value: '<n>/day|<n>/month', about: 'adds so many credits each day or month' },
-  'refill-day': { value: '<n>', about: 'the day of the month of a monthly refill; default 1' },
+  refill: { value: '<n>/day|<n>/month', about: 'credits added each day or each month' },
+  'refill-day': { value: '<n>', about: 'day of a monthly refill; default 1' },
 } satisfies Record<string, Option>
-const DECRYPT = { value: null, about: 'also the whole key, where it is recoverable' } satisfies Option
+const DECRYPT = { value: null, about: 'also show the key itself, if it is recoverable' } satisfies Option
 
 export const keyCommands: Command[] = [
   {
     name: 'key list',
     about: 'list the keys of an API',
     options: {
-      api: { value: '<id>', about: 'the API', isRequired: true },
+      api: { value: '<id>', about: 'id of the API', isRequired: true },
       'external-id': { value: '<text>', about: 'only keys of this identity', alias: 'owner' },
       decrypt: DECRYPT,
       ...MAX_ITEMS,
@@ -58,7 +58,7 @@ export const keyCommands: Command[] = [
         timeText(key.createdAt),
         ...(hasText ? [key.plaintext ?? ''] : []),
       ])
-      const head = ['id', 'name', 'start', 'external id', 'enabled', 'credits', 'expires', 'made']
+      const head = ['id', 'name', 'start', 'external id', 'enabled', 'credits', 'expires', 'created']
       given.print(tableText([...head, ...(hasText ? ['key'] : [])], rows), keys)
     },
   },
@@ -77,11 +77,11 @@ export const keyCommands: Command[] = [
   },
   {
     name: 'key create',
-    about: 'make a key; it is shown once',
+    about: 'create a key; the key itself is shown only once',
     options: {
-      api: { value: '<id>', about: 'the API it belongs to', isRequired: true },
-      prefix: { value: '<text>', about: 'the key then reads <prefix>_<random>' },
-      bytes: { value: '<n>', about: 'random bytes in it; default 16' },
+      api: { value: '<id>', about: 'id of the API that the key belongs to', isRequired: true },
+      prefix: { value: '<text>', about: 'makes the key look like <prefix>_<random>' },
+      bytes: { value: '<n>', about: 'number of random bytes; default 16' },
       ...NAME,
       'external-id': { value: '<text>', about: 'your id of the user or organisation' },
       ...META,
@@ -89,15 +89,15 @@ export const keyCommands: Command[] = [
       ...ROLE,
       credits: {
         value: '<n>',
-        about: 'verifications it has; without it they are not counted',
+        about: 'how often the key may be used; default: unlimited',
         alias: 'remaining',
       },
       ...REFILL,
-      ratelimit: { value: '<rate>', about: 'verifications it may have at a time' },
-      expires: { value: '<time>', about: 'when it ends; 30d is in 30 days' },
-      environment: { value: '<text>', about: 'divides your keys, as in live and test' },
-      recoverable: { value: null, about: 'also keep it encrypted, so that it can be read back' },
-      disabled: { value: null, about: 'refuse it until key update --enable' },
+      ratelimit: { value: '<rate>', about: 'rate limit of the key, such as 100/1m' },
+      expires: { value: '<time>', about: 'when it expires; 30d = in 30 days; default: never' },
+      environment: { value: '<text>', about: 'free label, such as live or test' },
+      recoverable: { value: null, about: 'also store the key encrypted, so that it can be shown again' },
+      disabled: { value: null, about: 'refuse the key until key update --enable' },
     },
     example: 'key create --api api_1234 --prefix demo --expires 30d --ratelimit 100/1m',
     async run(given) {
@@ -124,25 +124,25 @@ export const keyCommands: Command[] = [
   },
   {
     name: 'key update',
-    about: 'change a key; what is not given stays',
+    about: 'change a key; fields without an option stay as they are',
     arguments: KEY_ID,
     options: {
-      name: { value: '<text>', about: 'for people; empty: none' },
+      name: { value: '<text>', about: 'display name; empty: none' },
       'external-id': { value: '<text>', about: 'your id of the user or organisation; empty: none' },
-      meta: { value: '<json>', about: 'replaces the whole object; empty: none' },
-      expires: { value: '<time>|never', about: 'when it ends' },
-      credits: { value: '<n>|unlimited', about: 'verifications left', alias: 'remaining' },
-      refill: { value: '<n>/day|<n>/month|none', about: 'adds so many credits each day or month' },
+      meta: { value: '<json>', about: 'replaces the metadata; empty: none' },
+      expires: { value: '<time>|never', about: 'when it expires' },
+      credits: { value: '<n>|unlimited', about: 'credits left', alias: 'remaining' },
+      refill: { value: '<n>/day|<n>/month|none', about: 'credits added each day or each month' },
       'refill-day': REFILL['refill-day'],
-      ratelimit: { value: '<rate>|none', about: 'verifications it may have at a time' },
+      ratelimit: { value: '<rate>|none', about: 'rate limit of the key, such as 100/1m' },
       permission: {
         value: '<slug>',
-        about: 'its own permissions are exactly these from now on; empty: none',
+        about: 'replaces its direct permissions; empty: none',
         isList: true,
       },
-      role: { value: '<name>', about: 'its roles are exactly these from now on; empty: none', isList: true },
-      enable: { value: null, about: 'accept it again' },
-      disable: { value: null, about: 'refuse it' },
+      role: { value: '<name>', about: 'replaces its roles; empty: none', isList: true },
+      enable: { value: null, about: 'accept the key again' },
+      disable: { value: null, about: 'refuse the key' },
     },
     example: 'key update key_1234 --credits 1000 --expires 2027-12-31',
     async run(given) {
@@ -167,12 +167,12 @@ export const keyCommands: Command[] = [
   },
   {
     name: 'key credits',
-    about: 'add, take or set the credits of a key',
+    about: 'add, subtract or set the credits of a key',
     arguments: KEY_ID,
     options: {
-      add: { value: '<n>', about: 'so many more' },
-      take: { value: '<n>', about: 'so many fewer, down to 0' },
-      set: { value: '<n>|unlimited', about: 'exactly so many, or uncounted' },
+      add: { value: '<n>', about: 'credits to add' },
+      take: { value: '<n>', about: 'credits to subtract; the result is at least 0' },
+      set: { value: '<n>|unlimited', about: 'new number of credits' },
     },
     example: 'key credits key_1234 --add 500',
     async run(given) {
@@ -181,33 +181,32 @@ export const keyCommands: Command[] = [
         { op: 'decrement', value: given.whole('take') },
         { op: 'set', value: given.wholeOrNull('set', 'unlimited') },
       ].filter(({ value }) => value !== undefined)
-      if (changes.length !== 1) throw new UsageError('one of --add, --take and --set is required')
+      if (changes.length !== 1) throw new UsageError('give one of --add, --take and --set')
       const client = await given.client()
       const body = { keyId: given.argument('key id'), ...changes[0] }
       const reply = await client.post<UpdateRemainingReply>('keys.updateRemaining', body)
-      given.print(
-        reply.remaining === null ? 'credits are not counted' : `${reply.remaining} credits left`,
-        reply,
-      )
+      given.print(reply.remaining === null ? 'unlimited credits' : `${reply.remaining} credits left`, reply)
     },
   },
   linkCommand({
     name: 'key grant',
-    about: 'give a key permissions or roles; it keeps those it has',
+    about: 'add permissions or roles to a key',
     methods: { permissions: 'keys.addPermissions', roles: 'keys.addRoles' },
     example: 'key grant key_1234 --permission documents.read',
   }),
   linkCommand({
     name: 'key ungrant',
-    about: 'take permissions or roles from a key',
+    about: 'remove permissions or roles from a key',
     methods: { permissions: 'keys.removePermissions', roles: 'keys.removeRoles' },
     example: 'key ungrant key_1234 --permission documents.read',
   }),
   {
     name: 'key verify',
-    about: 'is this key good? ends with 1 when it is not',
-    arguments: { key: 'the whole key, or - for stdin, where no list of processes shows it' },
-    options: { api: { value: '<id>', about: 'refuse keys of other APIs' } },
+    about: 'check whether a key is valid; exit status 1 if not',
+    arguments: {
+      key: 'the key itself, or - to read it from stdin, where other users of this machine cannot see it',
+    },
+    options: { api: { value: '<id>', about: 'id of an API; keys of other APIs are refused' } },
     example: 'key verify - < key.txt',
     async run(given) {
       const client = await given.client()
@@ -224,8 +223,10 @@ export const keyCommands: Command[] = [
   },
   {
     name: 'key whoami',
-    about: 'show which key this is; it counts as no verification',
-    arguments: { key: 'the whole key, or - for stdin, where no list of processes shows it' },
+    about: 'show the record of a key; it is not counted as a verification',
+    arguments: {
+      key: 'the key itself, or - to read it from stdin, where other users of this machine cannot see it',
+    },
     example: 'key whoami - < key.txt',
     async run(given) {
       const client = await given.client()
@@ -239,7 +240,7 @@ export const keyCommands: Command[] = [
           credits: remaining,
           enabled: yesOrNo(enabled),
           environment,
-          made: timeText(createdAt),
+          created: timeText(createdAt),
         }),
         reply,
       )
@@ -247,12 +248,12 @@ export const keyCommands: Command[] = [
   },
   {
     name: 'key revoke',
-    about: 'delete a key: its very next use is refused',
+    about: 'delete a key; it is refused at once',
     arguments: KEY_ID,
     options: {
       permanent: {
         value: null,
-        about: 'remove its record too, so that the same key may be imported again',
+        about: 'also remove its record, so that the same key can be imported again',
       },
     },
     example: 'key revoke key_1234',
@@ -267,7 +268,8 @@ export const keyCommands: Command[] = [
   },
   {
     name: 'key erase',
-    about: 'erase a key, also a deleted one, and its id in counts and audit events; cannot be undone',
+    about:
+      'erase a key and every trace of its id in usage and audit events, also after it was deleted; cannot be undone',
     arguments: KEY_ID,
     options: YES,
     example: 'key erase key_1234 --yes',
@@ -294,7 +296,7 @@ function linkCommand({
     async run(given) {
       const [slugs, names] = [given.list('permission'), given.list('role')]
       if ((slugs.length === 0) === (names.length === 0))
-        throw new UsageError('either --permission or --role is required, not both')
+        throw new UsageError('give --permission or --role, not both')
       const client = await given.client()
       const keyId = given.argument('key id')
       const now =
@@ -313,7 +315,7 @@ function linkCommand({
 async function keyOf(given: Arguments): Promise<string> {
   const word = given.argument('key')
   const key = word === '-' ? (await given.terminal.readStdin()).trim() : word
-  if (key === '') throw new UsageError('stdin holds no key')
+  if (key === '') throw new UsageError('stdin is empty; it must contain the key')
   return key
 }
 
@@ -327,14 +329,14 @@ function readRefill(given: Arguments) {
   const text = given.text('refill')
   const refillDay = given.whole('refill-day', 1)
   if (text === undefined) {
-    if (refillDay !== undefined) throw new UsageError('--refill-day goes with --refill <n>/month')
+    if (refillDay !== undefined) throw new UsageError('--refill-day needs --refill <n>/month')
     return undefined
   }
   const [, amount, unit] = /^(\d+)\/(day|daily|month|monthly)$/.exec(text) ?? []
   if (amount === undefined || unit === undefined)
-    throw new UsageError(`--refill is ${quoted(text)}; it wants an amount such as 1000/day or 1000/month`)
+    throw new UsageError(`--refill is ${quoted(text)}; it must be an amount such as 1000/day or 1000/month`)
   const isMonthly = unit.startsWith('month')
-  if (refillDay !== undefined && !isMonthly) throw new UsageError('--refill-day goes with --refill <n>/month')
+  if (refillDay !== undefined && !isMonthly) throw new UsageError('--refill-day needs --refill <n>/month')
   return { interval: isMonthly ? 'monthly' : 'daily', amount: Number(amount), refillDay }
 }
 
@@ -357,7 +359,7 @@ function keyText(key: KeyObject): string {
     permissions: key.permissions.join(' ') || 'none',
     environment: key.environment,
     meta: key.meta === undefined ? undefined : JSON.stringify(key.meta),
-    made: timeText(key.createdAt),
+    created: timeText(key.createdAt),
     changed: key.updatedAt === undefined ? undefined : timeText(key.updatedAt),
   })
 }

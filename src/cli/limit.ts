@@ -2,13 +2,13 @@ import type { Command } from './arguments.ts'
 
 export const limitCommand: Command = {
   name: 'limit',
-  about: 'take from a rate limit; ends with 1 when it refuses',
-  arguments: { identifier: 'who or what is limited: a user id, an address, anything' },
+  about: 'check and consume a rate limit; exit status 1 if it refuses',
+  arguments: { identifier: 'who or what is limited: a user id, an IP address or any other text' },
   options: {
     limit: { value: '<n>', about: 'tokens allowed in a window', isRequired: true },
     duration: { value: '<duration>', about: 'length of the window', isRequired: true },
-    namespace: { value: '<name>', about: 'groups limits; default: default' },
-    cost: { value: '<n>', about: 'tokens to take; default 1, 0 only looks' },
+    namespace: { value: '<name>', about: 'namespace of the limit; default: default' },
+    cost: { value: '<n>', about: 'tokens to take; default 1; 0 reads the limit without taking any' },
   },
   example: 'limit user_123 --namespace emails --limit 10 --duration 1m',
   async run(given) {

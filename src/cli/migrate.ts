@@ -12,13 +12,15 @@ import type { Command } from './arguments.ts'
 export const migrateCommand: Command = {
   name: 'migrate',
   isLocal: true,
-  about: 'bring the database up to date without serving',
+  about: 'apply database migrations without starting the server',
   example: 'migrate',
   async run(given) {
     // Only the result goes to stdout, so that programs can parse it.
     configureLog({ level: 'warn', isPretty: false })
     const { applied } = await migrateDatabase(readConfig(given.terminal.environment))
-    given.print(applied.length === 0 ? 'nothing to apply' : `applied ${applied.join(', ')}`, { applied })
+    given.print(applied.length === 0 ? 'no migrations to apply' : `applied ${applied.join(', ')}`, {
+      applied,
+    })
   },
 }
 

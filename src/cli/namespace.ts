@@ -7,14 +7,14 @@ import { fieldsText, tableText } from './text.ts'
 
 type Namespace = ListNamespacesReply['namespaces'][number]
 
-const NAMESPACE = { namespace: 'its name, as limits name it' }
-const OVERRIDE = { ...NAMESPACE, identifier: 'whom it is for, exactly as it was set' }
+const NAMESPACE = { namespace: 'name of the namespace' }
+const OVERRIDE = { ...NAMESPACE, identifier: 'identifier or pattern of the override, exactly as it was set' }
 const BY_ID = { id: { ...IS_ID('').id, about: '<namespace> is an id, not a name' } }
 
 export const namespaceCommands: Command[] = [
   {
     name: 'namespace list',
-    about: 'list namespaces, which are groups of limits',
+    about: 'list namespaces, which are groups of rate limits',
     options: MAX_ITEMS,
     example: 'namespace list',
     async run(given) {
@@ -25,8 +25,8 @@ export const namespaceCommands: Command[] = [
   },
   {
     name: 'namespace create',
-    about: 'make a namespace',
-    arguments: { namespace: 'its name, as limits will name it' },
+    about: 'create a namespace',
+    arguments: { namespace: 'name of the namespace' },
     example: 'namespace create sms',
     async run(given) {
       const client = await given.client()
@@ -37,7 +37,7 @@ export const namespaceCommands: Command[] = [
   },
   {
     name: 'namespace delete',
-    about: 'delete a namespace with its overrides and counts',
+    about: 'delete a namespace with its overrides and counters',
     arguments: NAMESPACE,
     options: { ...BY_ID, ...YES },
     example: 'namespace delete emails --yes',
@@ -53,7 +53,7 @@ export const namespaceCommands: Command[] = [
   },
   {
     name: 'namespace override list',
-    about: 'list the limits that beat those callers ask for',
+    about: 'list the overrides of a namespace',
     arguments: NAMESPACE,
     options: { ...BY_ID, ...MAX_ITEMS },
     example: 'namespace override list emails',
@@ -90,11 +90,14 @@ export const namespaceCommands: Command[] = [
   },
   {
     name: 'namespace override set',
-    about: 'give an identifier a limit that beats the one callers ask for',
-    arguments: { ...NAMESPACE, identifier: 'whom it is for; * matches any run of characters' },
+    about: 'set an override: another limit for an identifier, whatever the call asks for',
+    arguments: {
+      ...NAMESPACE,
+      identifier: 'identifier that the override applies to, or a pattern: * matches any characters',
+    },
     options: {
       ...BY_ID,
-      limit: { value: '<n>', about: 'tokens allowed in a window; 0 blocks', isRequired: true },
+      limit: { value: '<n>', about: 'tokens allowed in a window; 0 refuses every call', isRequired: true },
       duration: { value: '<duration>', about: 'length of the window', isRequired: true },
     },
     example: `namespace override set emails 'user_*' --limit 10 --duration 1m`,
@@ -111,7 +114,7 @@ export const namespaceCommands: Command[] = [
   },
   {
     name: 'namespace override delete',
-    about: 'callers get the limit that they ask for again',
+    about: 'delete an override: the limit in the call applies again',
     arguments: OVERRIDE,
     options: BY_ID,
     example: 'namespace override delete emails user_123',
@@ -136,8 +139,8 @@ const listed = (client: Client, max?: number) =>
 async function idOf(client: Client, name: string): Promise<string> {
   const found = (await listed(client)).find((namespace) => namespace.name === name)
   if (found !== undefined) return found.id
-  throw new CallError('there is no namespace of this name', {
+  throw new CallError('there is no namespace with this name', {
     code: 'NOT_FOUND',
-    hint: 'tollgate namespace list shows what there is; --id takes an id',
+    hint: 'tollgate namespace list shows what exists; with --id, the argument is an id',
   })
 }

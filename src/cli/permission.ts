@@ -5,13 +5,13 @@ import type { CreatePermissionReply, ListPermissionsReply, PermissionReply } fro
 import { DESCRIPTION, IS_ID, NAME } from './shared-options.ts'
 import { fieldsText, tableText } from './text.ts'
 
-const SLUG = { slug: 'what verifications ask for, such as documents.read' }
+const SLUG = { slug: 'slug of the permission, such as documents.read' }
 const BY_ID = IS_ID('a slug')
 
 export const permissionCommands: Command[] = [
   {
     name: 'permission list',
-    about: 'list permissions that keys can have',
+    about: 'list permissions for keys',
     example: 'permission list',
     async run(given) {
       const permissions = await listed(await given.client())
@@ -35,9 +35,9 @@ export const permissionCommands: Command[] = [
   },
   {
     name: 'permission create',
-    about: 'make a permission that keys can have',
+    about: 'create a permission for keys',
     arguments: SLUG,
-    options: { name: { ...NAME.name, about: 'for people; default: the slug' }, ...DESCRIPTION },
+    options: { name: { ...NAME.name, about: 'display name; default: the slug' }, ...DESCRIPTION },
     example: 'permission create documents.write --description "May change documents"',
     async run(given) {
       const client = await given.client()
@@ -52,7 +52,7 @@ export const permissionCommands: Command[] = [
   },
   {
     name: 'permission delete',
-    about: 'delete a permission: no key and no role has it any more',
+    about: 'delete a permission and remove it from all keys and roles',
     arguments: SLUG,
     options: BY_ID,
     example: 'permission delete documents.read',
@@ -72,8 +72,8 @@ async function idOf(given: Arguments, client: Client): Promise<string> {
   if (given.has('id')) return word
   const found = (await listed(client)).find(({ slug }) => slug === word)
   if (found !== undefined) return found.id
-  throw new CallError('there is no permission of this slug', {
+  throw new CallError('there is no permission with this slug', {
     code: 'NOT_FOUND',
-    hint: 'tollgate permission list shows what there is; --id takes an id',
+    hint: 'tollgate permission list shows what exists; with --id, the argument is an id',
   })
 }

@@ -19,7 +19,7 @@ export function parseRate(text: string): Rate | null {
 export function readRate(option: string, text: string): Rate {
   const rate = parseRate(text)
   if (rate !== null) return rate
-  throw new UsageError(`--${option} is ${quoted(text)}; it wants a rate such as 100/1m: 100 in each minute`)
+  throw new UsageError(`--${option} is ${quoted(text)}; it must be a rate such as 100/1m: 100 in each minute`)
 }
 
 /** @param text `name=100/1m`: a limit that verifications request by its name. @throws UsageError */
@@ -27,5 +27,5 @@ export function readNamedRate(option: string, text: string): Rate & { name: stri
   const at = text.lastIndexOf('=')
   const rate = at < 1 ? null : parseRate(text.slice(at + 1))
   if (rate !== null) return { name: text.slice(0, at), ...rate }
-  throw new UsageError(`--${option} is ${quoted(text)}; it wants a name and a rate such as requests=100/1m`)
+  throw new UsageError(`--${option} is ${quoted(text)}; it must be a name and a rate such as requests=100/1m`)
 }

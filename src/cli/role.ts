@@ -6,7 +6,7 @@ import { DESCRIPTION, IS_ID } from './shared-options.ts'
 import { fieldsText, tableText } from './text.ts'
 import { UsageError } from './usage-error.ts'
 
-const NAME = { name: 'of the role' }
+const NAME = { name: 'name of the role' }
 const BY_ID = IS_ID('a name')
 
 export const roleCommands: Command[] = [
@@ -35,8 +35,8 @@ export const roleCommands: Command[] = [
   },
   {
     name: 'role create',
-    about: 'make a role',
-    arguments: { name: 'unique, 3 to 256 characters' },
+    about: 'create a role',
+    arguments: { name: 'name of the role, 3 to 256 characters' },
     options: DESCRIPTION,
     example: 'role create reviewer',
     async run(given) {
@@ -48,17 +48,17 @@ export const roleCommands: Command[] = [
   },
   {
     name: 'role set-permissions',
-    about: 'a role has exactly these permissions from now on',
+    about: 'replace the permissions of a role',
     arguments: NAME,
     options: {
       ...BY_ID,
-      permission: { value: '<slug>', about: 'one of them; empty: none', isList: true },
-      create: { value: null, about: 'make those that do not exist' },
+      permission: { value: '<slug>', about: 'slug of a permission; empty: none', isList: true },
+      create: { value: null, about: 'create permissions that do not exist' },
     },
     example: 'role set-permissions editor --permission documents.read --permission documents.edit --create',
     async run(given) {
       const slugs = given.listOrNone('permission')
-      if (slugs === undefined) throw new UsageError("--permission is required; --permission '' leaves none")
+      if (slugs === undefined) throw new UsageError("--permission is required; --permission '' removes all")
       const client = await given.client()
       const create = given.flag('create')
       const now = await client.post<unknown>('permissions.setRolePermissions', {
@@ -70,7 +70,7 @@ export const roleCommands: Command[] = [
   },
   {
     name: 'role delete',
-    about: 'delete a role: no key has it any more',
+    about: 'delete a role and remove it from all keys',
     arguments: NAME,
     options: BY_ID,
     example: 'role delete editor',
@@ -90,8 +90,8 @@ async function idOf(given: Arguments, client: Client): Promise<string> {
   if (given.has('id')) return word
   const found = (await listed(client)).find(({ name }) => name === word)
   if (found !== undefined) return found.id
-  throw new CallError('there is no role of this name', {
+  throw new CallError('there is no role with this name', {
     code: 'NOT_FOUND',
-    hint: 'tollgate role list shows what there is; --id takes an id',
+    hint: 'tollgate role list shows what exists; with --id, the argument is an id',
   })
 }

@@ -17,7 +17,7 @@ export async function readRootKey(
   if (isRootKeyText(text)) return text
   const where = path === '-' ? 'stdin' : path
   throw new UsageError(
-    `--root-key-file: ${where} holds no root key; it wants one line of 16 to 256 printable characters without blanks`,
+    `--root-key-file: ${where} does not contain a root key; it must be one line of 16 to 256 printable characters without blanks`,
   )
 }
 

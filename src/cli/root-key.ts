@@ -4,17 +4,25 @@ import { MAX_ITEMS, NAME } from './shared-options.ts'
 import { tableText, timeText, timeTextOr, yesOrNo } from './text.ts'
 import { UsageError } from './usage-error.ts'
 
-const ROOT_KEY_ID = { 'root key id': 'from root-key create or root-key list; not the root key itself' }
+const ROOT_KEY_ID = {
+  'root key id': 'id of the root key, from root-key create or root-key list; not the root key itself',
+}
 const ID = { id: { value: '<id>', about: 'the same as <root key id>', standsFor: 'root key id' } }
-const granted = (what: string): Record<string, Option> => ({
-  granted: { value: null, about: `${what} the root keys it made, and those that they made, too` },
+const granted = (what: string, when = ''): Record<string, Option> => ({
+  granted: {
+    value: null,
+    about: `${when}also ${what} every root key that descends from it: those it created, and those that they created`,
+  },
 })
 
 export const rootKeyCommands: Command[] = [
   {
     name: 'root-key list',
     about: 'list root keys',
-    options: { 'granted-by': { value: '<id>', about: 'only those that this root key made' }, ...MAX_ITEMS },
+    options: {
+      'granted-by': { value: '<id>', about: 'only root keys that this root key created' },
+      ...MAX_ITEMS,
+    },
     example: 'root-key list',
     async run(given) {
       const client = await given.client()
@@ -33,26 +41,30 @@ export const rootKeyCommands: Command[] = [
         timeText(key.createdAt),
         key.permissions.join(' ') || 'none',
       ])
-      given.print(tableText(['id', 'name', 'start', 'enabled', 'expires', 'made', 'permissions'], rows), keys)
+      given.print(
+        tableText(['id', 'name', 'start', 'enabled', 'expires', 'created', 'permissions'], rows),
+        keys,
+      )
     },
   },
   {
     name: 'root-key create',
-    about: 'make a root key; it is shown once',
+    about: 'create a root key; the root key itself is shown only once',
     options: {
       permission: {
         value: '<permission>',
-        about: 'what it may do, such as api.*.create_key, or * for everything; without one it may do nothing',
+        about: 'permission, such as api.*.create_key, or * for everything; default: none',
         isList: true,
       },
       ...NAME,
       expires: {
         value: '<time>',
-        about: 'when it ends; 90d is in 90 days; default: with the root key that makes it',
+        about: 'when it expires; 90d = in 90 days; default: when the root key that creates it expires',
       },
       workspace: {
         value: '<id>',
-        about: 'another workspace, such as one that lost its root keys (operator root key only)',
+        about:
+          'create it in another workspace, for example one that lost its root keys (operator root key only)',
       },
     },
     example: `root-key create --name backend --permission 'api.*.create_key' --expires 90d`,
@@ -67,32 +79,32 @@ export const rootKeyCommands: Command[] = [
       })
       const rights =
         permissions.length === 0
-          ? `it may do nothing: no --permission was given; tollgate root-key update ${reply.rootKeyId} --permission … gives it one`
-          : `it may: ${permissions.join(' ')}`
-      const end = reply.expires === undefined ? '' : `\nit ends ${timeText(reply.expires)} UTC`
+          ? `permissions: none; add some with tollgate root-key update ${reply.rootKeyId} --permission …`
+          : `permissions: ${permissions.join(' ')}`
+      const end = reply.expires === undefined ? '' : `\nexpires: ${timeText(reply.expires)} UTC`
       given.print(`${reply.rootKey}\n(id ${reply.rootKeyId})\n${rights}${end}`, { ...reply, permissions })
     },
   },
   {
     name: 'root-key update',
-    about: 'change a root key; what is not given stays',
+    about: 'change a root key; fields without an option stay as they are',
     arguments: ROOT_KEY_ID,
     options: {
       ...ID,
       permission: {
         value: '<permission>',
-        about: 'it may do exactly these from now on; empty: nothing',
+        about: 'replaces its permissions; empty: none',
         isList: true,
       },
-      name: { value: '<text>', about: 'for people; empty: none' },
-      expires: { value: '<time>|never', about: 'when it ends' },
-      enable: { value: null, about: 'accept it again' },
-      disable: { value: null, about: 'refuse it' },
-      ...granted('with --disable: refuse'),
+      name: { value: '<text>', about: 'display name; empty: none' },
+      expires: { value: '<time>|never', about: 'when it expires' },
+      enable: { value: null, about: 'accept the root key again' },
+      disable: { value: null, about: 'refuse the root key' },
+      ...granted('disable', 'with --disable: '),
     },
     example: 'root-key update rk_1234 --expires never --enable',
     async run(given) {
-      if (given.has('granted') && !given.has('disable')) throw new UsageError('--granted goes with --disable')
+      if (given.has('granted') && !given.has('disable')) throw new UsageError('--granted needs --disable')
       const body = {
         rootKeyId: given.argument('root key id'),
         name: given.textOrNull('name'),
@@ -107,9 +119,9 @@ export const rootKeyCommands: Command[] = [
   },
   {
     name: 'root-key delete',
-    about: 'revoke a root key for good',
+    about: 'delete a root key; it is refused at once',
     arguments: ROOT_KEY_ID,
-    options: { ...ID, ...granted('revoke') },
+    options: { ...ID, ...granted('delete') },
     example: 'root-key delete rk_1234 --granted',
     async run(given) {
       const body = { rootKeyId: given.argument('root key id'), granted: given.flag('granted') }

@@ -52,8 +52,8 @@ function runWithout(words: readonly string[], terminal: Terminal): number {
   }
   const [half] = within(named)
   if (half !== undefined)
-    throw new UsageError(`${named.join(' ')} is half a command`, {
-      hint: `tollgate help ${named.join(' ')} lists what may follow`,
+    throw new UsageError(`${named.join(' ')} is not a complete command`, {
+      hint: `tollgate help ${named.join(' ')} lists the commands that begin like this`,
     })
   throw unknownCommand(named)
 }
@@ -79,7 +79,7 @@ function unknownCommand(named: readonly string[]): UsageError {
     near !== null
       ? `did you mean "tollgate ${near}"?`
       : group !== null
-        ? `tollgate help ${group} lists what may follow ${group}`
+        ? `tollgate help ${group} lists the commands that begin with ${group}`
         : 'tollgate help lists the commands'
   return new UsageError(isShown ? `unknown command "${words.join(' ')}"` : 'unknown command', { hint })
 }
@@ -123,5 +123,5 @@ function listCommandOf(command: Command | null): string | null {
 /** For commands other than the server, which logs unknown variables. */
 function warnOfUnknownVariables(terminal: Terminal): void {
   for (const { variable, nearest } of unknownVariables(terminal.environment))
-    terminal.err(`${variable} is no variable of Tollgate and has no effect; the nearest is ${nearest}\n`)
+    terminal.err(`${variable} is not a variable of Tollgate and has no effect; did you mean ${nearest}?\n`)
 }

@@ -7,15 +7,18 @@ type Decisions = { time: number; passed: number; denied: number; total: number }
 
 export const usageCommand: Command = {
   name: 'usage',
-  about: 'show counts by hour, day or month, of an API’s keys or of a namespace',
+  about: 'show usage by hour, day or month, of the keys of an API or of a namespace',
   options: {
-    api: { value: '<id>', about: 'verifications of its keys (needs * or api.*.read_api)' },
-    namespace: { value: '<name>', about: 'rate limit decisions in it' },
-    since: { value: '<time>', about: 'from when on; 7d is 7 days ago; default 24h' },
-    until: { value: '<time>', about: 'up to when; default: now' },
-    by: { value: 'hour|day|month', about: 'a row for each; default: hour, from 3 days on day' },
-    hours: { value: '<n>', about: 'how far back, by hour' },
-    days: { value: '<n>', about: 'how far back, by day' },
+    api: { value: '<id>', about: 'id of an API: verifications of its keys (needs * or api.*.read_api)' },
+    namespace: { value: '<name>', about: 'name of a namespace: its rate limit decisions' },
+    since: { value: '<time>', about: 'start of the range; 7d = 7 days ago; default: 24h' },
+    until: { value: '<time>', about: 'end of the range; default: now' },
+    by: {
+      value: 'hour|day|month',
+      about: 'one row per hour, day or month; default: hour, or day for ranges of 3 days and more',
+    },
+    hours: { value: '<n>', about: 'the last <n> hours, by hour' },
+    days: { value: '<n>', about: 'the last <n> days, by day' },
     key: { value: '<id>', about: 'with --api: only this key', isList: true },
     'external-id': { value: '<text>', about: 'with --api: only keys of this identity' },
     identifier: { value: '<text>', about: 'with --namespace: only this identifier', isList: true },
@@ -24,11 +27,11 @@ export const usageCommand: Command = {
   async run(given) {
     const [apiId, namespaceName] = [given.text('api'), given.text('namespace')]
     if ((apiId === undefined) === (namespaceName === undefined))
-      throw new UsageError('one of --api and --namespace is required')
+      throw new UsageError('give one of --api and --namespace')
     if (apiId === undefined && (given.list('key').length > 0 || given.text('external-id') !== undefined))
-      throw new UsageError('--key and --external-id go with --api')
+      throw new UsageError('--key and --external-id need --api')
     if (namespaceName === undefined && given.list('identifier').length > 0)
-      throw new UsageError('--identifier goes with --namespace')
+      throw new UsageError('--identifier needs --namespace')
     const query = rangeOf(given)
     const client = await given.client()
     if (apiId !== undefined) {
@@ -61,13 +64,13 @@ function rangeOf(given: Arguments): { start: number; end: number; groupBy: strin
   const [hours, days] = [given.whole('hours', 1), given.whole('days', 1)]
   const since = given.time('since', 'back')
   if ([hours, days, since].filter((each) => each !== undefined).length > 1)
-    throw new UsageError('one of --since, --hours and --days, not several')
+    throw new UsageError('give only one of --since, --hours and --days')
   const end = given.time('until', 'back') ?? given.now
   const start = since ?? end - (days === undefined ? (hours ?? 24) * HOUR_MS : days * 24 * HOUR_MS)
   if (start >= end) throw new UsageError('--since must be before --until')
   const isLong = days !== undefined || (since !== undefined && end - start >= DAYS_FROM_MS)
   const groupBy = given.text('by') ?? (isLong ? 'day' : 'hour')
-  if (!['hour', 'day', 'month'].includes(groupBy)) throw new UsageError('--by wants hour, day or month')
+  if (!['hour', 'day', 'month'].includes(groupBy)) throw new UsageError('--by must be hour, day or month')
   return { start, end, groupBy }
 }
 

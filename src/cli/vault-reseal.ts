@@ -2,7 +2,8 @@ import type { Command } from './arguments.ts'
 
 export const vaultResealCommand: Command = {
   name: 'vault reseal',
-  about: 'seal recoverable keys with the first of the server’s vault keys (operator root key only)',
+  about:
+    're-encrypt recoverable keys with the first vault key of TOLLGATE_VAULT_KEY (operator root key only)',
   example: 'vault reseal',
   async run(given) {
     const reply = await (await given.client()).post<{ resealed: number; total: number }>('vault.reseal', {})

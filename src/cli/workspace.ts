@@ -28,13 +28,13 @@ export const workspaceCommands: Command[] = [
           .map(([bound, value]) => `${bound}=${value}`)
           .join(','),
       ])
-      given.print(tableText(['id', 'name', 'enabled', 'made', 'own bounds'], rows), workspaces)
+      given.print(tableText(['id', 'name', 'enabled', 'created', 'own bounds'], rows), workspaces)
     },
   },
   {
     name: 'workspace create',
-    about: 'make a workspace and its first root key (operator root key only)',
-    arguments: { name: 'for people, 3 to 256 characters' },
+    about: 'create a workspace and its first root key (operator root key only)',
+    arguments: { name: 'display name, 3 to 256 characters' },
     options: { name: { value: '<text>', about: 'the same as <name>', standsFor: 'name' } },
     example: 'workspace create acme',
     async run(given) {
@@ -46,15 +46,15 @@ export const workspaceCommands: Command[] = [
   },
   {
     name: 'workspace update',
-    about: 'change a workspace; what is not given stays (operator root key only)',
-    arguments: { 'workspace id': 'from workspace create or workspace list' },
+    about: 'change a workspace; fields without an option stay as they are (operator root key only)',
+    arguments: { 'workspace id': 'id of the workspace, from workspace create or workspace list' },
     options: {
-      name: { value: '<text>', about: 'for people' },
+      name: { value: '<text>', about: 'display name' },
       enable: { value: null, about: 'accept its keys and root keys again' },
-      disable: { value: null, about: 'refuse every key and root key of it' },
+      disable: { value: null, about: 'refuse all of its keys and root keys' },
       bound: {
         value: '<name>=<n>',
-        about: 'its own bounds are exactly these from now on; empty: those of the server',
+        about: 'replaces its own bounds; empty: the bounds of the server',
         isList: true,
       },
     },
@@ -82,7 +82,7 @@ function readBounds(given: Arguments): Record<string, number> | null | undefined
     texts.map((text) => {
       const [, name = '', value = ''] = /^([A-Za-z]+)=(\d+)$/.exec(text) ?? []
       if (name === '')
-        throw new UsageError(`--bound is ${quoted(text)}; it wants a name and a number such as keys=50000`)
+        throw new UsageError(`--bound is ${quoted(text)}; it must be a name and a number such as keys=50000`)
       return [name, Number(value)]
     }),
   )

@@ -38,7 +38,7 @@ export function explain(cause: unknown, url: Pick<DatabaseUrl, 'hosts' | 'user' 
       return `${where} does not answer as a Postgres within the time; look at host and port, firewalls, and whether it is overloaded`
     case 'ECONNRESET':
     case 'CONNECTION_CLOSED':
-      return `${where} closes the connection; is it a Postgres, and does it want TLS (?sslmode=require)?`
+      return `${where} closes the connection; check that it is a Postgres, and whether it needs TLS (?sslmode=require)`
     case 'NO_TLS':
       return `DATABASE_URL asks for TLS and ${where} has none; turn on ssl there, or say ?sslmode=disable where the network is safe`
     case 'CERT_HAS_EXPIRED':

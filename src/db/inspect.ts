@@ -177,7 +177,10 @@ export function lookAtServer(server: ServerFacts): Finding[] {
   const { version, versionText, role, database } = server
   if (version < 140_000)
     return [
-      problem('version', `the server is Postgres ${versionText}; Tollgate wants 14 or newer: upgrade it`),
+      problem(
+        'version',
+        `the server is Postgres ${versionText}; Tollgate needs 14 or newer: upgrade Postgres`,
+      ),
     ]
   const found = [ok('version', `Postgres ${versionText}, database ${database}, role ${role}`)]
   found.push(

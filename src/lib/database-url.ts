@@ -134,7 +134,7 @@ function splitUrl(text: string): { authority: string; path: string; query: strin
   const [, scheme = '', afterScheme = ''] = /^([a-z]+):\/\/(.*)$/is.exec(text.trim()) ?? []
   if (!/^postgres(ql)?$/i.test(scheme)) {
     const begins = JSON.stringify(/^[a-z]+:/i.exec(text)?.[0] ?? 'something without a scheme')
-    throw new UrlError(`begins with ${begins}; it wants postgres://user:password@host:port/database`)
+    throw new UrlError(`begins with ${begins}; it must be postgres://user:password@host:port/database`)
   }
   const rest = afterScheme.replace(/#[^@]*$/, '')
   // Names contain none of these characters unencoded. A password may, by mistake: then it ends at the last @.
@@ -185,7 +185,7 @@ function readHosts(
   const ports = given.ports?.split(',') ?? []
   const count = Math.max(chosen?.length ?? inUrl.length, 1)
   if (ports.length > 1 && ports.length !== count)
-    throw new UrlError(`has ${ports.length} ports for ${count} hosts; it wants one, or one for each`)
+    throw new UrlError(`has ${ports.length} ports for ${count} hosts; give one port, or one per host`)
   return Array.from({ length: count }, (_, index) => {
     const own = inUrl[index] ?? inUrl[0]
     const host =
@@ -228,15 +228,15 @@ function readTls(take: (name: string) => string | undefined): Tls {
   const accepts = take('sslaccept') // used by Prisma
   if (mode !== undefined && MODES[mode] === undefined)
     throw new UrlError(
-      `has sslmode=${mode}; it wants disable, allow, prefer, require, verify-ca or verify-full`,
+      `has sslmode=${mode}; it must be disable, allow, prefer, require, verify-ca or verify-full`,
     )
   const negotiation = take('sslnegotiation')
   if (negotiation !== undefined && !['postgres', 'direct'].includes(negotiation))
-    throw new UrlError(`has sslnegotiation=${negotiation}; it wants postgres or direct`)
+    throw new UrlError(`has sslnegotiation=${negotiation}; it must be postgres or direct`)
   const version = take('ssl_min_protocol_version')
   const minVersion = TLS_VERSIONS.find((each) => each === version) ?? null
   if (version !== undefined && minVersion === null)
-    throw new UrlError(`has ssl_min_protocol_version=${version}; it wants ${TLS_VERSIONS.join(', ')}`)
+    throw new UrlError(`has ssl_min_protocol_version=${version}; it must be ${TLS_VERSIONS.join(', ')}`)
   const root = take('sslrootcert')
   const rootFile = root === undefined || root === 'system' ? null : root
   const isAsked =
@@ -247,7 +247,7 @@ function readTls(take: (name: string) => string | undefined): Tls {
   else if (rootFile !== null && chosen === 'require') chosen = 'verify-ca'
   const isDirect = negotiation === 'direct'
   if (isDirect && (chosen === 'disable' || chosen === 'prefer'))
-    throw new UrlError('has sslnegotiation=direct; it wants sslmode=require, verify-ca or verify-full then')
+    throw new UrlError('has sslnegotiation=direct; that needs sslmode=require, verify-ca or verify-full')
   const [certFile, keyFile] = [take('sslcert') ?? null, take('sslkey') ?? null]
   return {
     mode: chosen,
@@ -269,7 +269,7 @@ const isTrue = (text: string | undefined) => text !== undefined && /^(1|true|on|
 function readSeconds(text: string | undefined, name: string): number {
   if (text === undefined) return 0
   if (/^\d{1,6}$/.test(text)) return Number(text)
-  throw new UrlError(`has ${name}=${text}; it wants a number of seconds`)
+  throw new UrlError(`has ${name}=${text}; it must be a number of seconds`)
 }
 
 function readKeepAlive(take: (name: string) => string | undefined): number {
@@ -282,7 +282,9 @@ function readKeepAlive(take: (name: string) => string | undefined): number {
 function readTarget(text: string | undefined): boolean {
   if (text === undefined || text === 'read-write' || text === 'primary') return true
   if (text === 'any' || text === 'prefer-standby') return false
-  throw new UrlError(`has target_session_attrs=${text}; it wants read-write, primary or any: Tollgate writes`)
+  throw new UrlError(
+    `has target_session_attrs=${text}; it must be read-write, primary or any, because Tollgate writes`,
+  )
 }
 
 /** From Prisma's `schema`, Java's `currentSchema`, or a search path. */
@@ -297,5 +299,5 @@ function readSchema(
   const [, quoted, plain = ''] = /^\s*(?:"((?:[^"]|"")+)"|([^",]+))/.exec(text) ?? []
   const name = quoted?.replaceAll('""', '"') ?? (text === path ? plain.toLowerCase() : plain).trim()
   if (name !== '') return name
-  throw new UrlError(`has the schema ${JSON.stringify(text)}; it wants the name of one`)
+  throw new UrlError(`has the schema ${JSON.stringify(text)}; it must be the name of one schema`)
 }

@@ -8,12 +8,12 @@ export function fileProblem(cause: unknown): string {
 }
 
 const PROBLEMS: Record<string, string> = {
-  ENOENT: 'it, or the folder that it should be in, does not exist',
+  ENOENT: 'the file or its folder does not exist',
   EISDIR: 'it is a folder, not a file',
   ENOTDIR: 'a part of its path is a file, not a folder',
-  EEXIST: 'a file of that name is in its place',
-  EACCES: 'this user may not use it',
-  EPERM: 'this user may not use it',
+  EEXIST: 'a file with this name already exists',
+  EACCES: 'permission denied',
+  EPERM: 'permission denied',
   EROFS: 'it is on a read-only file system',
   ENOSPC: 'the disk is full',
 }

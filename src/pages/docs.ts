@@ -159,7 +159,7 @@ ${entriesOf(api).map(indexItem).join('\n')}
 function readDoc(slug: string, text: string): Doc {
   const [, title, about] = /^# (.+)\n\n((?:.+\n)+)/.exec(text) ?? []
   if (title === undefined || about === undefined)
-    throw new Error(`docs: ${slug}.md wants a title and a paragraph`)
+    throw new Error(`docs: ${slug}.md needs a title and a paragraph`)
   return { slug, text, title, about: about.trim().replaceAll('\n', ' ').replaceAll('`', '') }
 }
 

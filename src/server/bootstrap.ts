@@ -73,7 +73,9 @@ async function registerOperatorKey(
   if (known?.isOperator && !known.isDeleted) return
   if (known !== null) {
     const why = known.isDeleted ? 'was deleted' : 'belongs to another key'
-    throw new ConfigError(`TOLLGATE_ROOT_KEY is a text that ${why}; it wants one that was never used here`)
+    throw new ConfigError(
+      `TOLLGATE_ROOT_KEY is a text that ${why}; it must be one that this database has never seen`,
+    )
   }
   await insertRootKey(tx, {
     id: newId('key'),

@@ -21,6 +21,6 @@ export function readVaultKeys(config: Config, dataDir: Pick<DataDir, 'secret'>):
   const bytes = new Uint8Array(Buffer.from(text, 'base64'))
   if (bytes.length === 32) return [bytes]
   throw new StartError(
-    `the file ${join(config.dataDir, VAULT_KEY_FILE)} holds ${bytes.length} bytes of base64; it wants the 32 that recoverable keys were sealed with`,
+    `the file ${join(config.dataDir, VAULT_KEY_FILE)} contains ${bytes.length} bytes of base64; it must contain the 32 bytes that recoverable keys were sealed with`,
   )
 }

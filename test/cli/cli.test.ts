@@ -68,13 +68,13 @@ async function json(rootKey: string, words: string[], code = 0) {
 }
 
 describe('a usage error ends with status 2, one line with the problem, and one hint', () => {
-  const helpOf = (command: string) => `tollgate help ${command} shows how it is used`
+  const helpOf = (command: string) => `tollgate help ${command} shows its usage`
   const cases: [string, string[], string, string?][] = [
     [
       'an unknown command',
       ['key', 'steal'],
       'unknown command "key steal"',
-      'tollgate help key lists what may follow key',
+      'tollgate help key lists the commands that begin with key',
     ],
     ['a mistyped command', ['key', 'lst'], 'unknown command "key lst"', 'did you mean "tollgate key list"?'],
     [
@@ -107,12 +107,17 @@ describe('a usage error ends with status 2, one line with the problem, and one h
       'unknown command "frobnicate"',
       'tollgate help lists the commands',
     ],
-    ['half a command', ['api'], 'api is half a command', 'tollgate help api lists what may follow'],
+    [
+      'half a command',
+      ['api'],
+      'api is not a complete command',
+      'tollgate help api lists the commands that begin like this',
+    ],
     [
       'half of three words',
       ['namespace', 'override'],
-      'namespace override is half a command',
-      'tollgate help namespace override lists what may follow',
+      'namespace override is not a complete command',
+      'tollgate help namespace override lists the commands that begin like this',
     ],
     ['an unknown option', ['api', 'list', '--nonsense'], 'unknown option --nonsense\n', helpOf('api list')],
     [
@@ -125,7 +130,7 @@ describe('a usage error ends with status 2, one line with the problem, and one h
       'a root key as an option',
       ['api', 'list', '--root-key=tollgate_secret'],
       'unknown option --root-key\n',
-      'whoever may list processes would see it there: use --root-key-file <path>, - for stdin, or TOLLGATE_ROOT_KEY',
+      'other users of this machine could see a root key on the command line: use --root-key-file <path>, --root-key-file - (stdin), or TOLLGATE_ROOT_KEY',
     ],
     ['an unknown letter', ['api', 'list', '-x'], 'unknown option -x\n'],
     ['a name that every object has', ['api', 'list', '--constructor'], 'unknown option --constructor\n'],
@@ -133,71 +138,71 @@ describe('a usage error ends with status 2, one line with the problem, and one h
     [
       'an option and its older name',
       ['key', 'create', '--api', 'a', '--credits', '1', '--remaining', '2'],
-      '--credits and --remaining are the same; give one\n',
+      '--credits and --remaining are the same option; give one\n',
     ],
-    [
-      'an option in place of a value',
-      ['api', 'create', '--name', '--json-lines'],
-      'written --name=<value>\n',
-    ],
+    ['an option in place of a value', ['api', 'create', '--name', '--json-lines'], 'as --name=<value>\n'],
     ['a switch with a value', ['limit', 'a', '--json=1'], '--json takes no value\n'],
     ['a missing option', ['key', 'create'], '--api is required\n', helpOf('key create')],
     ['a missing argument that an option may stand for', ['api', 'create'], '<name> is missing\n'],
     ['a missing word', ['key', 'verify'], '<key> is missing'],
-    ['a word too many', ['key', 'verify', 'a', 'b'], 'one word too many; it takes <key>\n'],
-    ['words where none is wanted', ['api', 'list', 'a', 'b'], '2 words too many; it takes no argument\n'],
+    ['a word too many', ['key', 'verify', 'a', 'b'], 'one argument too many; the command takes <key>\n'],
+    [
+      'words where none is wanted',
+      ['api', 'list', 'a', 'b'],
+      '2 arguments too many; the command takes no argument\n',
+    ],
     [
       'no number',
       ['limit', 'a', '--limit', 'x', '--duration', '1000'],
-      '--limit is "x"; it wants a whole number',
+      '--limit is "x"; it must be a whole number',
     ],
     [
       'no duration',
       ['limit', 'a', '--limit', '1', '--duration', 'soon'],
-      '--duration is "soon"; it wants a duration: 30s, 15m,',
+      '--duration is "soon"; it must be a duration: 30s, 15m,',
     ],
     [
       'a duration of nothing',
       ['limit', 'a', '--limit', '1', '--duration', '0s'],
-      '--duration is "0s"; it wants a duration',
+      '--duration is "0s"; it must be a duration',
     ],
     [
       'no time',
       ['key', 'create', '--api', 'a', '--expires', 'soon'],
-      '--expires is "soon"; it wants a time: 2026-12-31,',
+      '--expires is "soon"; it must be a time: 2026-12-31,',
     ],
     [
       'a day that is none',
       ['key', 'update', 'k', '--expires', '2026-02-30'],
-      '--expires is "2026-02-30"; it wants a time',
+      '--expires is "2026-02-30"; it must be a time',
     ],
     [
       'no rate',
       ['key', 'create', '--api', 'a', '--ratelimit', '100'],
-      '--ratelimit is "100"; it wants a rate such as 100/1m',
+      '--ratelimit is "100"; it must be a rate such as 100/1m',
     ],
     [
       'no named rate',
       ['identity', 'create', 'user_1', '--ratelimit', '100/1m'],
-      'it wants a name and a rate such as requests=100/1m',
+      'it must be a name and a rate such as requests=100/1m',
     ],
     [
       'no refill',
       ['key', 'create', '--api', 'a', '--refill', '10/week'],
-      '--refill is "10/week"; it wants an amount such as 1000/day',
+      '--refill is "10/week"; it must be an amount such as 1000/day',
     ],
     [
       'a day of no month',
       ['key', 'create', '--api', 'a', '--refill', '1/day', '--refill-day', '3'],
-      '--refill-day goes with --refill <n>/month',
+      '--refill-day needs --refill <n>/month',
     ],
     [
       'no JSON',
       ['key', 'create', '--api', 'a', '--meta', 'secret'],
-      `--meta is no JSON object; it wants one such as '{"plan":"pro"}'`,
+      `--meta is not a JSON object; write one such as '{"plan":"pro"}'`,
     ],
-    ['JSON that is no object', ['key', 'update', 'k', '--meta', '[1]'], '--meta is no JSON object'],
-    ['nothing to change', ['key', 'update', 'key_1'], 'nothing to change: give at least one option\n'],
+    ['JSON that is no object', ['key', 'update', 'k', '--meta', '[1]'], '--meta is not a JSON object'],
+    ['nothing to change', ['key', 'update', 'key_1'], 'nothing to change; give at least one option\n'],
     [
       'two opposites',
       ['key', 'update', 'key_1', '--enable', '--disable'],
@@ -206,12 +211,12 @@ describe('a usage error ends with status 2, one line with the problem, and one h
     [
       'two changes at once',
       ['key', 'credits', 'key_1', '--add', '1', '--set', '2'],
-      'one of --add, --take and --set is required\n',
+      'give one of --add, --take and --set\n',
     ],
     [
       'two kinds at once',
       ['key', 'grant', 'key_1', '--role', 'a', '--permission', 'b'],
-      'either --permission or --role is required, not both\n',
+      'give --permission or --role, not both\n',
     ],
     [
       'an end before the beginning',
@@ -221,14 +226,14 @@ describe('a usage error ends with status 2, one line with the problem, and one h
     [
       'a bound without a number',
       ['workspace', 'update', 'ws_1', '--bound', 'keys'],
-      '--bound is "keys"; it wants a name and a number',
+      '--bound is "keys"; it must be a name and a number',
     ],
     [
       'no URL',
       ['api', 'list', '--url', 'nowhere'],
-      '--url is "nowhere"; it wants a URL that starts with http:// or https://\n',
+      '--url is "nowhere"; it must be a URL that starts with http:// or https://\n',
     ],
-    ['nobody to ask', ['api', 'delete', 'api_1'], '--yes is required where nobody can be asked\n'],
+    ['nobody to ask', ['api', 'delete', 'api_1'], '--yes is required when stdin is not a terminal\n'],
   ]
   test.each(cases)('%s', async (_, words, message, hint = '') => {
     const { code, err, out } = await run(OPERATOR_KEY, words)
@@ -266,11 +271,11 @@ test('a refusal, an unreachable server and a wrong variable end with status 1, o
   )
   const nobody = await run('', ['api', 'list'])
   expect(nobody.err).toMatch(
-    /^403 UNAUTHORIZED: .+\nhint: no root key was sent; set TOLLGATE_ROOT_KEY, or .+\n$/,
+    /^403 UNAUTHORIZED: .+\nhint: no root key was sent; set TOLLGATE_ROOT_KEY or .+\n$/,
   )
   const absent = await run(OPERATOR_KEY, ['api', 'get', 'api_none'])
   expect(absent.err).toMatch(
-    /^404 NOT_FOUND: .+ \(request req_\w+\)\nhint: tollgate api list shows what there is\n$/,
+    /^404 NOT_FOUND: .+ \(request req_\w+\)\nhint: tollgate api list shows what exists\n$/,
   )
   const away = await run(OPERATOR_KEY, ['api', 'list'], { TOLLGATE_URL: 'http://127.0.0.1:1' })
   expect(away.code).toBe(1)
@@ -298,7 +303,7 @@ test('a refusal, an unreachable server and a wrong variable end with status 1, o
     err: {
       error: {
         message: '<name> is missing',
-        hint: 'tollgate help api create shows how it is used',
+        hint: 'tollgate help api create shows its usage',
         code: null,
         status: null,
         requestId: null,
@@ -513,11 +518,11 @@ describe('the root key can be given outside the command line', () => {
     writeFileSync(wrong, 'secret text of another file')
     const refused = await run('', ['api', 'list', '--root-key-file', wrong])
     expect([refused.code, refused.out]).toEqual([2, ''])
-    expect(refused.err).toContain(`${wrong} holds no root key`)
+    expect(refused.err).toContain(`${wrong} does not contain a root key`)
     expect(refused.err).not.toContain('secret text')
     expect(await run('', ['api', 'list', '--root-key-file', join(folder, 'absent')])).toMatchObject({
       code: 1,
-      err: `--root-key-file: ${join(folder, 'absent')} cannot be read: it, or the folder that it should be in, does not exist\n`,
+      err: `--root-key-file: ${join(folder, 'absent')} cannot be read: the file or its folder does not exist\n`,
     })
     expect(await run('', ['api', 'list', '--root-key-file', folder])).toMatchObject({
       code: 1,
@@ -525,7 +530,7 @@ describe('the root key can be given outside the command line', () => {
     })
     expect(await run('', ['key', 'verify', '-', '--root-key-file', '-'])).toMatchObject({
       code: 2,
-      err: expect.stringContaining('both want stdin'),
+      err: expect.stringContaining('both read stdin'),
     })
   })
 
@@ -598,7 +603,7 @@ test('identity erase and key erase require --yes when nobody can be asked, and s
   expect(erased).toMatchObject({
     code: 0,
     err: '',
-    out: expect.stringMatching(/^erased; known as erased_\w+ from now on\n$/),
+    out: expect.stringMatching(/^erased; replaced by erased_\w+ in usage and audit events\n$/),
   })
   expect(await codeOf(first.key)).toBe('NOT_FOUND')
   expect(await codeOf(second.key)).toBe('VALID')
@@ -693,7 +698,7 @@ describe('import', () => {
     expect(await totalOf(workspace, apiId)).toBe(count - 1)
     expect(await valid('many-0')).toMatchObject({ valid: true })
     expect(await valid(`many-${count - 1}`)).toMatchObject({ valid: true })
-    expect(readFileSync(`${path}.refused`, 'utf8')).toBe('{"line":11,"reason":"it is no JSON"}\n')
+    expect(readFileSync(`${path}.refused`, 'utf8')).toBe('{"line":11,"reason":"it is not valid JSON"}\n')
   })
 
   /** The example of finding 7.1: one line was reported, three were lost. */
@@ -717,13 +722,13 @@ describe('import', () => {
     const first = await run(workspace.rootKey, ['import', path, '--api', apiId])
     expect(first).toEqual({
       code: 1,
-      out: `imported 4, there already 1, refused 2, skipped 3, of 10 lines; see ${path}.refused; 1 have the key of an earlier line; 1 have expired already\n`,
+      out: `imported 4, there already 1, refused 2, skipped 3, of 10 lines; see ${path}.refused; 1 repeat the key of an earlier line; 1 have already expired\n`,
       err: '',
     })
     expect(readFileSync(`${path}.refused`, 'utf8')).toBe(
       [
-        '{"line":5,"reason":"a cell begins with a quote and does not end with one"}',
-        '{"line":10,"reason":"plaintext: begins or ends with a blank or a line end"}',
+        '{"line":5,"reason":"a cell begins with a quote but does not end with one"}',
+        '{"line":10,"reason":"plaintext: begins or ends with white space"}',
         '',
       ].join('\n'),
     )
@@ -788,7 +793,7 @@ describe('import', () => {
     stopped.terminal?.write('\x03')
     expect(await stopped.exited).toBe(130)
     const [, line = ''] =
-      /\nstopped behind line (\d+); the same command goes on from there\r\n$/.exec(seen) ?? []
+      /\nstopped after line (\d+); run the same command again to continue from there\r\n$/.exec(seen) ?? []
     expect(Number(line)).toBeWithin(0, count)
 
     expect(await start().exited).toBe(0)
@@ -909,9 +914,9 @@ describe('import', () => {
     const apiId = await makeApi(workspace)
     const path = join(folder, 'wrong.csv')
     const refusals: [string, RegExp][] = [
-      ['hash,toString\na,b\n', /^column "toString" is unknown; known are .*hash.*\n$/],
-      ['plaintext,plaintext\na,b\n', /^column "plaintext" is there twice\n$/],
-      ['\uFFFEplaintext\na\n', /^the head line has neither column .*; known are .*\n$/],
+      ['hash,toString\na,b\n', /^column "toString" is unknown; known columns are .*hash.*\n$/],
+      ['plaintext,plaintext\na,b\n', /^column "plaintext" appears twice\n$/],
+      ['\uFFFEplaintext\na\n', /^the header line has no column .*; known columns are .*\n$/],
     ]
     for (const [text, message] of refusals) {
       writeFileSync(path, text)

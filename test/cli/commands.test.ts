@@ -68,7 +68,7 @@ describe('keys', () => {
     expect(await json('key', 'list', '--api', apiId, '--external-id', 'user_7')).toHaveLength(3)
     const shown = await text('key', 'list', '--api', apiId, '--owner', 'user_7')
     const [head, ...rows] = shown.trimEnd().split('\n')
-    expect(head).toMatch(/^id +name +start +external id +enabled +credits +expires +made$/)
+    expect(head).toMatch(/^id +name +start +external id +enabled +credits +expires +created$/)
     expect(rows.map((row) => row.includes('user_7'))).toEqual([true, true, true])
     expect((await run(['key', 'list', '--api', 'api_none'])).err).toStartWith('404 NOT_FOUND')
   })
@@ -130,7 +130,7 @@ describe('keys', () => {
     await update('--remaining', '10')
     expect(await json('key', 'credits', keyId, '--add', '5')).toEqual({ remaining: 15 })
     expect(await text('key', 'credits', keyId, '--take', '20')).toBe('0 credits left\n')
-    expect(await text('key', 'credits', keyId, '--set', 'unlimited')).toBe('credits are not counted\n')
+    expect(await text('key', 'credits', keyId, '--set', 'unlimited')).toBe('unlimited credits\n')
     await text('key', 'grant', keyId, '--permission', 'documents.read', '--permission', 'documents.edit')
     await text('key', 'grant', keyId, '--role', 'editor')
     await text('key', 'ungrant', keyId, '--permission', 'documents.edit')
@@ -236,7 +236,7 @@ test('permissions and roles are found by slug and name, or by id', async () => {
   expect(await run(['role', 'delete', 'editor'])).toEqual({
     code: 1,
     out: '',
-    err: 'there is no role of this name\nhint: tollgate role list shows what there is; --id takes an id\n',
+    err: 'there is no role with this name\nhint: tollgate role list shows what exists; with --id, the argument is an id\n',
   })
 })
 
@@ -305,12 +305,11 @@ test('usage is counted from a time on, by hour, day or month, for some keys or i
 test('root-key create shows the permissions of the root key, even when it has none', async () => {
   const { run, json } = await openTerminal()
   const { out } = await run(['root-key', 'create'])
-  const [, id = ''] =
-    /^\S+\n\(id (\S+)\)\nit may do nothing: no --permission was given; .+\n$/.exec(out) ?? []
+  const [, id = ''] = /^\S+\n\(id (\S+)\)\npermissions: none; add some with .+\n$/.exec(out) ?? []
   expect(await json('root-key', 'create')).toMatchObject({ permissions: [] })
   await json('root-key', 'update', id, '--permission', 'api.*.read_api', '--expires', '90d')
   const able = await run(['root-key', 'create', '--permission', 'api.*.read_api', '--expires', '2030-01-01'])
-  expect(able.out).toMatch(/\nit may: api\.\*\.read_api\nit ends 2030-01-01 00:00 UTC\n$/)
+  expect(able.out).toMatch(/\npermissions: api\.\*\.read_api\nexpires: 2030-01-01 00:00 UTC\n$/)
   const listed: { id: string; permissions: string[] }[] = await json('root-key', 'list')
   expect(listed.find((each) => each.id === id)?.permissions).toEqual(['api.*.read_api'])
   await json('root-key', 'delete', id)
@@ -366,8 +365,8 @@ describe('the reason for a missing answer is in Tollgate’s words, without a se
       'http://user:secret@127.0.0.1:1',
       'http://127.0.0.1:1 (--url) does not answer: nothing listens',
     ],
-    ['no such host', 'http://nowhere.invalid', 'its host is not known here'],
-    ['no such port', 'http://127.0.0.1:99999', 'wants a URL'],
+    ['no such host', 'http://nowhere.invalid', 'the host name cannot be resolved'],
+    ['no such port', 'http://127.0.0.1:99999', 'must be a URL'],
   ])('%s', async (_, url, message) => {
     if (URL.canParse(url)) expect(await outcomes(url)).toContain(message)
     else expect(await runHere(['api', 'list', '--url', url])).toMatchObject({ code: 2 })
@@ -375,8 +374,8 @@ describe('the reason for a missing answer is in Tollgate’s words, without a se
 
   test('when the other end is not Tollgate, or has no TLS', async () => {
     await using page = answering(() => new Response('<html>secret', { status: 502 }))
-    expect(await outcomes(page.url.origin)).toContain('what answers there is not Tollgate')
-    expect(await outcomes(page.url.origin.replace('http:', 'https:'))).toContain('does not speak TLS')
+    expect(await outcomes(page.url.origin)).toContain('the program that answers is not Tollgate')
+    expect(await outcomes(page.url.origin.replace('http:', 'https:'))).toContain('does not use TLS')
     await using other = answering(() => Response.json(null, { status: 500 }))
     expect(await outcomes(other.url.origin)).toStartWith('500 ')
   })
@@ -409,10 +408,10 @@ describe.skipIf(Bun.which('openssl') === null)('an untrusted certificate is repo
     const { code, err } = await runHere(['health', '--url', secure.url.origin])
     expect(code).toBe(1)
     expect(err).toMatch(
-      /does not answer: its certificate is not trusted here \(\w+\)\nhint: put .+NODE_EXTRA_CA_CERTS/,
+      /does not answer: its certificate is not trusted here \(\w+\)\nhint: set NODE_EXTRA_CA_CERTS/,
     )
     const plain = await runHere(['health', '--url', secure.url.origin.replace('https:', 'http:')])
-    expect(plain.err).toContain('is it http:// or https:// as it wants?')
+    expect(plain.err).toContain('check that the address is a Tollgate server')
   })
 })
 

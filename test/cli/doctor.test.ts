@@ -47,8 +47,8 @@ test('a correct installation has no findings, and the check creates nothing', as
   const env = { PORT: String(await freePort()), TOLLGATE_DATA_DIR: join(folder, 'new') }
   const { isWell, of } = await doctor(env)
   expect(isWell).toBe(true)
-  expect(of('data dir')[0]?.text).toContain('which the first start makes')
-  expect(of('database')[0]?.text).toContain('embedded, to be made')
+  expect(of('data dir')[0]?.text).toContain('which the first start creates')
+  expect(of('database')[0]?.text).toContain('embedded, not created yet')
   expect(of('server')[0]?.text).toContain('is free')
   expect(existsSync(env.TOLLGATE_DATA_DIR)).toBe(false)
   const { code, out, err } = await spawn([], env)
@@ -60,7 +60,7 @@ test('a running server is found by TOLLGATE_URL, or at HOST and PORT', async () 
   for (const env of [{ TOLLGATE_URL: server.url }, { PORT: new URL(server.url).port }]) {
     const { isWell, of } = await doctor({ ...env, TOLLGATE_DATA_DIR: server.server.deps.config.dataDir })
     expect(isWell).toBe(true)
-    expect(of('server')[0]?.text).toBe(`one runs at ${server.url}; its database is ok`)
+    expect(of('server')[0]?.text).toBe(`Tollgate runs at ${server.url}; its database is ok`)
   }
 })
 

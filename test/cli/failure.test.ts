@@ -34,10 +34,10 @@ test('a message of the server stays on one line, and cannot move the cursor', ()
 test('a bug is one line with its place in the source, without a stack', () => {
   const text = told(new TypeError('undefined is not a function'))
   expect(text).toStartWith(
-    'a bug of Tollgate: TypeError: undefined is not a function\nhint: report it with this place: ',
+    'bug in Tollgate: TypeError: undefined is not a function\nhint: please report it with this location: ',
   )
   expect(text.trimEnd().split('\n')).toHaveLength(2)
-  expect(told('thrown text')).toContain('a bug of Tollgate: thrown text')
+  expect(told('thrown text')).toContain('bug in Tollgate: thrown text')
 })
 
 /** A mistyped command line must never look like a bug, and never be repeated. */
@@ -91,7 +91,7 @@ describe('in a process that hits a bug', () => {
       code: 1,
       out: '',
       err: expect.stringMatching(
-        /^a bug of Tollgate: RangeError: made up\nhint: report it with this place: src\/config\.ts:\d+\n$/,
+        /^bug in Tollgate: RangeError: made up\nhint: please report it with this location: src\/config\.ts:\d+\n$/,
       ),
     })
   })

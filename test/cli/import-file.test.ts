@@ -129,10 +129,10 @@ describe('a quote opens only at the start of a cell, and no line is lost', () =>
 describe('a file in another format is refused in one line', () => {
   const utf16 = Buffer.from('\uFEFFplaintext\na', 'utf16le')
   const cases: [string | Uint8Array, RegExp, boolean?][] = [
-    ['plaintext,name,name\na,b,c', /column "name" is there twice/],
+    ['plaintext,name,name\na,b,c', /column "name" appears twice/],
     ['plaintext;name\na;b', /separated by ";"/],
     ['plaintext\tname\na\tb', /separated by "\\t"/],
-    ['name,meta\na,{}', /neither column "hash" nor "plaintext"/],
+    ['name,meta\na,{}', /no column "hash" or "plaintext"/],
     ['plaintext,secret\na,b', /column "secret" is unknown/],
     ['"plaintext\na', /begins with a quote/],
     ['plaintext\na', /no column "apiId"/, false],
@@ -140,7 +140,7 @@ describe('a file in another format is refused in one line', () => {
     [utf16.swap16(), /UTF-16/],
     [Buffer.from('plaintext', 'utf16le'), /UTF-16/],
     [Bun.gzipSync('plaintext\na'), /gzip/],
-    [Buffer.from('PK\x03\x04…'), /workbook/],
+    [Buffer.from('PK\x03\x04…'), /spreadsheet/],
   ]
   for (const [bytes, message, hasApi = true] of cases)
     test(String(message), async () => {
@@ -200,7 +200,7 @@ describe('a key that no verification could find is refused', () => {
     const key = 'sk_live_some_key'
     for (const bytes of [`${key}\n${key}2\n`, `${key},laptop\n`, `Ann,${key}\n`, `"${key}"`]) {
       const failure = await read(bytes).catch(String)
-      expect(failure).toMatch(/neither column "hash" nor "plaintext"; if there is none, add one/)
+      expect(failure).toMatch(/no column "hash" or "plaintext"; if the file has no header line, add one/)
       expect(failure).not.toContain(key)
     }
     for (const field of ['expires', 'remaining', 'enabled', 'meta', 'refill']) {
@@ -216,14 +216,14 @@ describe('a key that no verification could find is refused', () => {
 
   test('a text that no client can send unchanged is refused', async () => {
     const refused: [object, RegExp][] = [
-      [{ plaintext: 'trailing\n' }, /blank or a line end/],
-      [{ plaintext: 'trailing\r' }, /blank or a line end/],
-      [{ plaintext: ' blank' }, /blank or a line end/],
+      [{ plaintext: 'trailing\n' }, /begins or ends with white space/],
+      [{ plaintext: 'trailing\r' }, /begins or ends with white space/],
+      [{ plaintext: ' blank' }, /begins or ends with white space/],
       [{ plaintext: 'in\nside' }, /control character/],
-      [{ plaintext: 'x'.repeat(4097) }, /no key has more than 4096/],
+      [{ plaintext: 'x'.repeat(4097) }, /a key has at most 4096/],
       [
         { plaintext: 'some key', hash: { value: hashKey('another'), variant: 'sha256_base64' } },
-        /not that of plaintext/,
+        /does not match plaintext/,
       ],
       [{ name: 'neither' }, /either hash or plaintext/],
       [{ plaintext: '' }, /either hash or plaintext/],
@@ -241,7 +241,7 @@ describe('a key that no verification could find is refused', () => {
 
   test('bytes that are not UTF-8 are refused with their line, as another text would be hashed', async () => {
     const latin1 = Buffer.from('plaintext\nschlüssel\nkey\n', 'latin1')
-    expect(reasonsOf(await read(latin1))).toEqual(['2: it holds bytes that are not UTF-8'])
+    expect(reasonsOf(await read(latin1))).toEqual(['2: it contains bytes that are not UTF-8'])
     expect(fates(await read(latin1))).toBe('-xk')
   })
 })

@@ -41,7 +41,7 @@ const wrongWith = (facts: Partial<ServerFacts>) =>
 test('a version before 14 is a problem, and a version newer than the tested ones is not', () => {
   expect(wrongWith({})).toEqual([])
   expect(wrongWith({ version: 130_018, versionText: '13.18', encoding: 'LATIN1' })).toEqual([
-    'problem: the server is Postgres 13.18; Tollgate wants 14 or newer: upgrade it',
+    'problem: the server is Postgres 13.18; Tollgate needs 14 or newer: upgrade Postgres',
   ])
   expect(wrongWith({ version: 140_000, versionText: '14.0' })).toEqual([])
   expect(wrongWith({ version: 260_000, versionText: '26beta1' })).toEqual([])

@@ -350,9 +350,9 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
       ],
       ['security', { 'root-key create': /tollgate_/ }],
       ['tuning', { 'bench load': /500 of 500 requests answered/, '/metrics': /tollgate_cache_hits_total/ }],
-      ['erasure', { 'identity erase': /erased; known as erased_/ }],
+      ['erasure', { 'identity erase': /erased; replaced by erased_/ }],
       ['bounds', { 'workspaces.updateWorkspace': /{}/ }],
-      ['postgres', { doctor: /one runs at .*no problems/s }],
+      ['postgres', { doctor: /Tollgate runs at .*no problems/s }],
     ]
     test.each(documents)('%s', async (doc, expected) => {
       const commands = commandsOf(doc)
@@ -413,7 +413,7 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
     ]
     const written = await copy.run(script, SYSTEMCTL)
     expectWritten(script, written, {
-      'tollgate migrate': /nothing to apply/,
+      'tollgate migrate': /no migrations to apply/,
       'vault reseal': /resealed 1 of 1 data keys/,
       $BEFORE: /"valid":true/,
       $AFTER: /"code":"NOT_FOUND"/,

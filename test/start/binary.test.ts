@@ -141,7 +141,7 @@ test('it migrates, serves, imports, and keeps everything over kill -9 and a stop
     out: `${JSON.stringify({ applied: migrations })}\n`,
     err: '',
   })
-  expect(await run(['migrate'])).toEqual({ code: 0, out: 'nothing to apply\n', err: '' })
+  expect(await run(['migrate'])).toEqual({ code: 0, out: 'no migrations to apply\n', err: '' })
 
   const path = join(machine, 'keys.ndjson')
   const lines = Array.from({ length: 300 }, (_, index) =>

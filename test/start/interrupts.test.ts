@@ -39,7 +39,9 @@ test('an interrupted import prints where it continues, continues there, and crea
     await started.shown(/[1-9]\d* keys/)
     started.interrupt()
     expect(await started.ended(), started.output()).toBe(130)
-    expect(started.output()).toMatch(/stopped behind line \d+; the same command goes on from there/)
+    expect(started.output()).toMatch(
+      /stopped after line \d+; run the same command again to continue from there/,
+    )
   }
   await using again = spawnOnTerminal([...command.slice(0, -1), '4'], env)
   expect(await again.ended(), again.output()).toBe(0)

@@ -83,7 +83,7 @@ test('on a terminal an event is one readable line', () => {
 
 test('wrong values are refused with the valid ones', () => {
   expect(() => readConfig({ TOLLGATE_LOG_LEVEL: 'loud' })).toThrow(
-    'TOLLGATE_LOG_LEVEL is "loud"; it wants one of debug, info, warn, error',
+    'TOLLGATE_LOG_LEVEL is "loud"; it must be one of debug, info, warn, error',
   )
   expect(() => readConfig({ TOLLGATE_SLOW_MS: '-1' })).toThrow('TOLLGATE_SLOW_MS')
 })

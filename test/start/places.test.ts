@@ -81,7 +81,7 @@ test('another machine’s address, a missing folder and a repeated port are refu
     `TOLLGATE_SOCKET ${path} cannot be made: its folder does not exist\n`,
   )
   expect(() => readConfig({ PORT: '3000', TOLLGATE_METRICS_PORT: '3000' })).toThrow(
-    'TOLLGATE_METRICS_PORT is "3000"; it wants another port than PORT',
+    'TOLLGATE_METRICS_PORT is "3000"; it must not be the same port as PORT',
   )
 })
 

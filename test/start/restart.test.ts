@@ -154,13 +154,13 @@ describe('the operator root key', () => {
 
 test('a wrong variable ends the start with one line that names it, its value and the wanted form', async () => {
   const wrong: [Record<string, string>, RegExp][] = [
-    [{ PORT: 'http' }, /PORT is "http"; it wants a whole number from 0 to 65535/],
+    [{ PORT: 'http' }, /PORT is "http"; it must be a whole number from 0 to 65535/],
     [{ TOLLGATE_FLUSH_MS: '0' }, /TOLLGATE_FLUSH_MS is "0"/],
     [{ TOLLGATE_SHARDS: '1.5' }, /TOLLGATE_SHARDS is "1.5"/],
     [{ TOLLGATE_HTTP_THREADS: '0' }, /TOLLGATE_HTTP_THREADS is "0"/],
     [
       { TOLLGATE_SHARDS: '0', TOLLGATE_HTTP_THREADS: '2' },
-      /TOLLGATE_SHARDS is "0"; it wants at least 1 with 2 threads of TOLLGATE_HTTP_THREADS/,
+      /TOLLGATE_SHARDS is "0"; it must be at least 1 because TOLLGATE_HTTP_THREADS is 2/,
     ],
     [{ TOLLGATE_PUBLIC_URL: 'example.org' }, /TOLLGATE_PUBLIC_URL is "example.org"/],
     [{ DATABASE_URL: 'mysql://user:secret@host/db' }, /DATABASE_URL begins with "mysql:"/],
@@ -168,7 +168,7 @@ test('a wrong variable ends the start with one line that names it, its value and
     [{ TOLLGATE_VAULT_KEY: 'AAAA' }, /TOLLGATE_VAULT_KEY has 3 bytes of base64 in entry 1/],
     [
       { TOLLGATE_TRUSTED_PROXIES: '10.0.0.0/8, proxy' },
-      /TOLLGATE_TRUSTED_PROXIES has "proxy"; it wants addresses or CIDR ranges/,
+      /TOLLGATE_TRUSTED_PROXIES has "proxy"; it must be addresses or CIDR ranges/,
     ],
   ]
   for (const [settings, line] of wrong) {

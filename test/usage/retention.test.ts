@@ -136,7 +136,7 @@ test('the setting is a whole number of months from 1 to 1200, or unset', () => {
   for (const wrong of ['0', '1201', '1.5', '-1', 'all'])
     expect(() => read(wrong)).toThrow(
       new ConfigError(
-        `TOLLGATE_USAGE_RETENTION_MONTHS is ${JSON.stringify(wrong)}; it wants a whole number from 1 to 1200`,
+        `TOLLGATE_USAGE_RETENTION_MONTHS is ${JSON.stringify(wrong)}; it must be a whole number from 1 to 1200`,
       ),
     )
 })

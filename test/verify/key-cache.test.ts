@@ -42,7 +42,7 @@ test('the setting is a whole number of mebibytes', () => {
   for (const wrong of ['0', '1.5', '-1', 'much', '1048577'])
     expect(() => read(wrong)).toThrow(
       new ConfigError(
-        `TOLLGATE_KEY_CACHE_MIB is ${JSON.stringify(wrong)}; it wants a whole number from 1 to 1048576`,
+        `TOLLGATE_KEY_CACHE_MIB is ${JSON.stringify(wrong)}; it must be a whole number from 1 to 1048576`,
       ),
     )
 })

@@ -46,7 +46,7 @@ test('without the variable there are no such headers, and a wrong value ends the
   const body = { identifier: 'user_1', limit: 2, duration: 60_000 }
   expect(fieldsOf(await plain.post('ratelimits.limit', body, rootKey))).toEqual([null, null])
   expect(() => readConfig({ TOLLGATE_RATELIMIT_HEADERS: 'yes' })).toThrow(
-    'TOLLGATE_RATELIMIT_HEADERS is "yes"; it wants 1 or 0',
+    'TOLLGATE_RATELIMIT_HEADERS is "yes"; it must be 1 or 0',
   )
 })
 

@@ -405,7 +405,7 @@ test('the variable sets the named bounds; a wrong name or value ends the start a
     'keys=99999999999999999',
   ])
     expect(() => read(`apis=1,${wrong}`)).toThrow(
-      `TOLLGATE_BOUNDS has ${JSON.stringify(wrong)}; it wants name=number, separated by commas, with names of apis, keys,`,
+      `TOLLGATE_BOUNDS has ${JSON.stringify(wrong)}; it must be name=number pairs, separated by commas; names are apis, keys,`,
     )
 })
 

@@ -283,14 +283,14 @@ describe('the variables', () => {
       'OTEL_EXPORTER_OTLP_ENDPOINT is',
     )
     expect(messageOf({ OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' })).toBe(
-      'OTEL_EXPORTER_OTLP_PROTOCOL is "grpc"; it wants http/json',
+      'OTEL_EXPORTER_OTLP_PROTOCOL is "grpc"; it must be http/json',
     )
     expect(messageOf({ OTEL_TRACES_EXPORTER: 'jaeger' })).toContain('otlp or none')
     expect(messageOf({ OTEL_TRACES_SAMPLER: 'sometimes' })).toContain('OTEL_TRACES_SAMPLER is "sometimes"')
     const ratio = { OTEL_TRACES_SAMPLER: 'traceidratio', OTEL_TRACES_SAMPLER_ARG: '2' }
-    expect(messageOf(ratio)).toBe('OTEL_TRACES_SAMPLER_ARG is "2"; it wants a number from 0 to 1')
+    expect(messageOf(ratio)).toBe('OTEL_TRACES_SAMPLER_ARG is "2"; it must be a number from 0 to 1')
     expect(messageOf({ OTEL_EXPORTER_OTLP_HEADERS: 'a=1,secret' })).toBe(
-      'OTEL_EXPORTER_OTLP_HEADERS has no key=value in entry 2; it wants them separated by commas',
+      'OTEL_EXPORTER_OTLP_HEADERS has no key=value in entry 2; it must be key=value pairs, separated by commas',
     )
   })
 })
