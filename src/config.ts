@@ -201,7 +201,7 @@ export const VARIABLES = {
     otherwise: 'unlimited',
   }),
   TOLLGATE_AUDIT_RETENTION_MONTHS: wholeOrUnset({
-    about: 'whole months of the audit log to keep besides the begun one',
+    about: 'full months of audit events to keep in addition to the current month',
     min: 1,
     max: 1200,
     otherwise: 'unlimited',
