@@ -143,7 +143,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
   },
 )
 
-test.skipIf(TEST_DATABASE_URL === null)('another database at the same address changes nothing', async () => {
+test.skipIf(TEST_DATABASE_URL === null)('another database at the same address drops nothing', async () => {
   await using polling = await openPolling()
   const { poller, taken, sql } = polling
   await poller.start()

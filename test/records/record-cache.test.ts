@@ -232,7 +232,7 @@ function ownedCache(options: { bytesMax: number; partBytes?: number; timers?: Ti
 }
 
 /** Findings of November 2026, 3.4: 70 large keys of one workspace evicted everybody's keys. */
-test('a workspace with less than half as many records keeps them, whatever another reads', async () => {
+test('a workspace that uses less than half as much as another keeps its records, whatever that one reads', async () => {
   for (const partBytes of [20_000, 160_000]) {
     const { read, cached } = ownedCache({ bytesMax: 160_000, partBytes })
     const small = await read('small', 200)

@@ -148,7 +148,7 @@ describe('apis.deleteApi', () => {
 })
 
 describe('apis.deleteKeys', () => {
-  test('an unknown API is not found, an API without keyspace has no keys', async () => {
+  test('an unknown API is not found, and an API without keyspace is a 412', async () => {
     const workspace = await server.workspace()
     const unknown = await server.post('apis.deleteKeys', { apiId: 'api_unknown' }, workspace.rootKey)
     expect([unknown.status, unknown.body.error.message]).toEqual([404, 'api api_unknown not found'])

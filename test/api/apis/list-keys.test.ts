@@ -25,7 +25,7 @@ async function prepare() {
 }
 const idsOf = (keys: Json[]) => keys.map(({ id }) => id)
 
-test('an unknown API and an API of another workspace are not found, an API without keyspace has no keys', async () => {
+test('an unknown API and an API of another workspace are not found, and an API without keyspace is a 412', async () => {
   const { workspace } = await prepare()
   for (const apiId of ['api_unknown', await makeApi(await server.workspace())]) {
     const rootKey = await workspace.rootKeyWith(`api.${apiId}.read_api`, `api.${apiId}.read_key`)
