@@ -38,13 +38,13 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
     sql: read,
     history: sql(deps.history, trace.spanId),
     limiter: over(limiter, {
-      ask: (call) => {
-        const asked = limiter.ask(call)
-        void wait('limiter.take', () => asked.answered)
-        return asked
+      submit: (call) => {
+        const pending = limiter.submit(call)
+        void wait('limiter.take', () => pending.answered)
+        return pending
       },
-      takeAll: (calls) => wait('limiter.take', () => limiter.takeAll(calls)),
-      takeAsync: (call) => limiter.takeAsync(call),
+      submitAll: (calls) => wait('limiter.take', () => limiter.submitAll(calls)),
+      chargeLater: (call) => limiter.chargeLater(call),
     }),
     keys: over(keys, {
       find: (key, asking) => wait('keys.find', () => keys.find(key, asking)),

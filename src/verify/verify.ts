@@ -1,7 +1,7 @@
 import type { AnySql } from '../db/connect.ts'
 import { ApiError, badRequest } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
-import type { LimiterRouter, Take, Taken } from '../limiter/threads/router.ts'
+import type { Charge, Decision, LimiterRouter } from '../limiter/threads/router.ts'
 import type { Outcome, UsageRecorder } from '../usage/recorder.ts'
 import {
   checkPermissions,
@@ -97,11 +97,11 @@ function check(
   const limits = selectLimits(record, presented.limits)
   if ('missing' in limits) throw unknownLimit(limits.missing, record)
   if (limits.selected.length === 0 && !record.hasCredits) return answer(verifier, verification, 'VALID')
-  return take(verifier, verification, limits.selected)
+  return charge(verifier, verification, limits.selected)
 }
 
 /** Charges rate limits, then credits. */
-async function take(
+async function charge(
   verifier: Verifier,
   verification: Verification,
   selected: readonly SelectedLimit[],
@@ -109,7 +109,7 @@ async function take(
   const { record } = verification
   const counted =
     selected.length === 0 ? [] : await countLimits(verifier.limiter, record.workspaceId, selected)
-  const denying = counted.find(({ taken }) => !taken.passed)
+  const denying = counted.find(({ decision }) => !decision.passed)
   if (denying !== undefined) return answer(verifier, verification, 'RATE_LIMITED', denying)
   const reported = counted[0] ?? null
   if (!record.hasCredits) return answer(verifier, verification, 'VALID', reported)
@@ -153,7 +153,7 @@ function readPermissionQuery(value: unknown): PermissionQuery | null {
   return query
 }
 
-type CountedLimit = { selected: SelectedLimit; taken: Taken }
+type CountedLimit = { selected: SelectedLimit; decision: Decision }
 
 /**
  * All at once, in one message to each shard. The counter's name does not contain the limit's value, so changing that keeps
@@ -166,15 +166,18 @@ async function countLimits(
 ): Promise<CountedLimit[]> {
   const [only] = selected
   if (only !== undefined && selected.length === 1) {
-    const asked = limiter.ask(takeOf(workspaceId, only))
-    await asked.answered
-    return [{ selected: only, taken: asked.taken }]
+    const pending = limiter.submit(chargeOf(workspaceId, only))
+    await pending.answered
+    return [{ selected: only, decision: pending.decision }]
   }
-  const taken = await limiter.takeAll(selected.map((limit) => takeOf(workspaceId, limit)))
-  return selected.map((limit, i) => ({ selected: limit, taken: taken[i] as Taken })) // one for each limit
+  const decisions = await limiter.submitAll(selected.map((limit) => chargeOf(workspaceId, limit)))
+  return selected.map((limit, i) => ({ selected: limit, decision: decisions[i] as Decision })) // one for each limit
 }
 
-const takeOf = (workspaceId: string, { name, limit, durationMs, cost, ownerId }: SelectedLimit): Take => ({
+const chargeOf = (
+  workspaceId: string,
+  { name, limit, durationMs, cost, ownerId }: SelectedLimit,
+): Charge => ({
   counter: `${ownerId}\n${durationMs}\n${name}`,
   workspaceId,
   limit,
@@ -182,12 +185,12 @@ const takeOf = (workspaceId: string, { name, limit, durationMs, cost, ownerId }:
   cost,
 })
 
-const report = ({ selected, taken }: CountedLimit) => ({
+const report = ({ selected, decision }: CountedLimit) => ({
   name: selected.name,
   limit: selected.limit,
   durationMs: selected.durationMs,
-  remaining: Math.max(0, selected.limit - taken.used),
-  resetAtMs: taken.resetAtMs,
+  remaining: Math.max(0, selected.limit - decision.used),
+  resetAtMs: decision.resetAtMs,
 })
 
 function unknownLimit(name: string, record: KeyRecord): ApiError {

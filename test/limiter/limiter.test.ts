@@ -6,7 +6,7 @@ import { openSpills } from '../../src/data-dir/spill.ts'
 import type { DatabaseAddress } from '../../src/db/connect.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { toLink } from '../../src/lib/link.ts'
-import { LimiterRouter, type Take, type Taken } from '../../src/limiter/threads/router.ts'
+import { type Charge, type Decision, LimiterRouter } from '../../src/limiter/threads/router.ts'
 import { type Shards, startShards } from '../../src/limiter/threads/shards.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -78,12 +78,13 @@ async function startLimiter(
 
 /** A counter that no other test uses. */
 const newCounter = () => `counter ${crypto.randomUUID()}`
-const times = (count: number, take: () => Promise<Taken>) => Promise.all(Array.from({ length: count }, take))
-const passedOf = (taken: Taken[]) => taken.filter(({ passed }) => passed).length
-const ask = async (router: LimiterRouter, call: Take): Promise<Taken> => {
-  const asked = router.ask(call)
+const times = (count: number, take: () => Promise<Decision>) =>
+  Promise.all(Array.from({ length: count }, take))
+const passedOf = (taken: Decision[]) => taken.filter(({ passed }) => passed).length
+const ask = async (router: LimiterRouter, call: Charge): Promise<Decision> => {
+  const asked = router.submit(call)
   await asked.answered
-  return asked.taken
+  return asked.decision
 }
 const take = (router: LimiterRouter, counter: string, options: { limit?: number; cost?: number } = {}) =>
   ask(router, { counter, limit: options.limit ?? 100, durationMs: HOUR, cost: options.cost ?? 1 })
@@ -140,9 +141,11 @@ describe('exactness', () => {
       prefix: name.slice(0, at),
       counter: name.slice(at),
     }))
-    const taken = await limiter.router.takeAll([{ ...call, counter: name }, ...divided, ...divided])
+    const taken = await limiter.router.submitAll([{ ...call, counter: name }, ...divided, ...divided])
     expect(taken.map(({ used }) => used)).toEqual(Array.from(taken, (_, i) => i + 1))
-    const known = [{ ...call, counter: name }, ...divided].map((each) => limiter.router.takeAsync(each).used)
+    const known = [{ ...call, counter: name }, ...divided].map(
+      (each) => limiter.router.chargeLater(each).used,
+    )
     expect(known).toEqual(Array.from(known, (_, i) => i + 1))
   })
 
@@ -422,7 +425,7 @@ describe('dead and late shards', () => {
       )
     }
     expect(String(error)).toContain('shard is dead')
-    let back: Taken | null = null
+    let back: Decision | null = null
     while (back === null) {
       back = await look().catch(() => null)
       await Bun.sleep(1)
@@ -471,9 +474,14 @@ describe('async: true', () => {
     const counter = newCounter()
     const resetAtMs = NOW + HOUR / 2
     for (const used of [1, 2, 3]) {
-      expect(limiter.router.takeAsync(asked(counter))).toEqual({ passed: true, used, resetAtMs, atMs: NOW })
+      expect(limiter.router.chargeLater(asked(counter))).toEqual({ passed: true, used, resetAtMs, atMs: NOW })
     }
-    expect(limiter.router.takeAsync(asked(counter))).toEqual({ passed: false, used: 3, resetAtMs, atMs: NOW })
+    expect(limiter.router.chargeLater(asked(counter))).toEqual({
+      passed: false,
+      used: 3,
+      resetAtMs,
+      atMs: NOW,
+    })
     expect(await take(limiter.router, counter, { cost: 0 })).toMatchObject({ used: 3 })
   })
 
@@ -482,11 +490,11 @@ describe('async: true', () => {
     await using limiter = await startLimiter({ clock: () => now })
     const counter = newCounter()
     await take(limiter.anotherRouter(), counter, { cost: 2 })
-    expect(limiter.router.takeAsync(asked(counter))).toMatchObject({ passed: true, used: 1 }) // nothing known yet
+    expect(limiter.router.chargeLater(asked(counter))).toMatchObject({ passed: true, used: 1 }) // nothing known yet
     await take(limiter.router, counter, { cost: 0 }) // a round trip: the answer to the charge is in
-    expect(limiter.router.takeAsync(asked(counter))).toMatchObject({ passed: false, used: 3 })
+    expect(limiter.router.chargeLater(asked(counter))).toMatchObject({ passed: false, used: 3 })
     now += HOUR
-    expect(limiter.router.takeAsync(asked(counter))).toMatchObject({ passed: true, used: 1 })
+    expect(limiter.router.chargeLater(asked(counter))).toMatchObject({ passed: true, used: 1 })
   })
 
   test('a dead shard is an error for async limits too', async () => {
@@ -500,7 +508,7 @@ describe('async: true', () => {
     })
     silent.port2.close()
     await Bun.sleep(5)
-    expect(() => router.takeAsync(asked('c'))).toThrow('dead')
+    expect(() => router.chargeLater(asked('c'))).toThrow('dead')
     await router.stop()
     control.port2.close()
   })

@@ -1,7 +1,7 @@
 import { softDeleteKey } from '../../src/api/keys/store.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
 import { SPILL_KIND, type SpilledWindows } from '../../src/limiter/flush/spilled-windows.ts'
-import type { Take } from '../../src/limiter/threads/router.ts'
+import type { Charge } from '../../src/limiter/threads/router.ts'
 import type { UsageBatch } from '../../src/usage/batch.ts'
 import { KeyLocked } from '../../src/verify/credits.ts'
 import { hashKey } from '../../src/verify/secret.ts'
@@ -322,30 +322,30 @@ class Simulation {
     const { world } = this
     const count = world.chance(0.1) ? world.integer(50, 200) : world.integer(1, 40)
     const counters: Counter[] = []
-    const takes: Take[] = []
+    const charges: Charge[] = []
     const focus = world.chance(0.3) ? this.counters[world.integer(0, this.counters.length - 1)] : undefined
     for (let i = 0; i < count; i++) {
       const counter = focus ?? this.randomCounter()
       counters.push(counter)
-      takes.push(this.takeOf(counter))
+      charges.push(this.chargeOf(counter))
     }
     const deaths = http.server.shardDeaths
     const atMs = http.clock()
-    let taken: Awaited<ReturnType<typeof http.limiter.takeAll>>
+    let decisions: Awaited<ReturnType<typeof http.limiter.submitAll>>
     try {
       if (count === 1) {
-        const asked = http.limiter.ask(takes[0] as Take) // it is not empty
-        await asked.answered
-        taken = [asked.taken]
-      } else taken = await http.limiter.takeAll(takes)
+        const pending = http.limiter.submit(charges[0] as Charge) // it is not empty
+        await pending.answered
+        decisions = [pending.decision]
+      } else decisions = await http.limiter.submitAll(charges)
     } catch (cause) {
       world.note(() => `${http.thread.name}: ${count} limits fail: ${describe(cause)}`)
       return
     }
     this.decisions += count
-    for (const [i, { passed, used, resetAtMs }] of taken.entries()) {
+    for (const [i, { passed, used, resetAtMs }] of decisions.entries()) {
       const counter = counters[i] as Counter // one for each
-      const { limit, cost, durationMs } = takes[i] as Take // one for each
+      const { limit, cost, durationMs } = charges[i] as Charge // one for each
       const { identifier } = counter
       record(http, identifier, passed)
       if (passed && cost > 0 && (used > limit || used < cost))
@@ -380,7 +380,7 @@ class Simulation {
     for (let i = 0; i < count; i++) {
       const counter = this.randomCounter()
       try {
-        const { passed } = http.limiter.takeAsync(this.takeOf(counter))
+        const { passed } = http.limiter.chargeLater(this.chargeOf(counter))
         record(http, counter.identifier, passed)
         this.decisions++
       } catch (cause) {
@@ -509,7 +509,7 @@ class Simulation {
     return this.keys[this.world.integer(0, this.keys.length - 1)] as Key // in range
   }
 
-  private takeOf({ name, workspaceId, limit, durationMs }: Counter): Take {
+  private chargeOf({ name, workspaceId, limit, durationMs }: Counter): Charge {
     const { world } = this
     const dice = world.random()
     const cost = dice < 0.75 ? 1 : dice < 0.85 ? 0 : world.integer(2, Math.max(2, limit))

@@ -2,7 +2,7 @@ import { type AuditEntry, type AuditResource, audit } from '../../audit/log.ts'
 import { InvalidInput, notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import { readMeta } from '../../lib/meta.ts'
-import type { Take, Taken } from '../../limiter/threads/router.ts'
+import type { Charge, Decision } from '../../limiter/threads/router.ts'
 import { holdsPermissions } from '../../verify/permission-query.ts'
 import type { Services } from '../parts.ts'
 import { type Actor, anyOf, requireOn, requirePermission } from '../root-keys/authorize.ts'
@@ -34,18 +34,18 @@ export type LimitServices = NamespaceServices &
   Pick<Services, 'config' | 'sql' | 'limiter' | 'usage' | 'measures'>
 
 /** A decision, with the namespace and the charge that it was made for. */
-export type Decision = { namespace: Namespace; take: Take; taken: Taken }
+export type LimitDecision = { namespace: Namespace; charge: Charge; decision: Decision }
 
 /**
  * Takes `cost` tokens from a window. A refused call is a normal result, not an error.
  * @param answerOf Turns the decision into the caller's answer. Done here to save a promise for each call.
- * @throws ApiError as {@link findNamespace} and {@link takeFor}.
+ * @throws ApiError as {@link findNamespace} and {@link chargeFor}.
  */
 export async function limit<A>(
   services: LimitServices,
   actor: Actor,
   input: LimitInput,
-  answerOf: (decision: Decision) => A,
+  answerOf: (decision: LimitDecision) => A,
 ): Promise<A> {
   // No `await` on a cached namespace: such a call waits for its shard only.
   const found = findNamespace(services, actor, input.namespace)
@@ -56,17 +56,17 @@ export async function limit<A>(
     await createNamespaces(services, actor, [name])
     namespace = await findCreated(services, actor, name)
   }
-  const take = takeFor(services, actor, namespace, input)
-  let taken: Taken
-  if (input.async === true) taken = services.limiter.takeAsync(take)
+  const charge = chargeFor(services, actor, namespace, input)
+  let decision: Decision
+  if (input.async === true) decision = services.limiter.chargeLater(charge)
   else {
-    const asked = services.limiter.ask(take)
-    await asked.answered
-    taken = asked.taken
+    const pending = services.limiter.submit(charge)
+    await pending.answered
+    decision = pending.decision
   }
-  recordDecision(services, actor, namespace, input, taken)
-  if (isAudited(input)) await audit(services.sql, actor, [decisionEntry(namespace, input, taken.passed)])
-  return answerOf({ namespace, take, taken })
+  recordDecision(services, actor, namespace, input, decision)
+  if (isAudited(input)) await audit(services.sql, actor, [decisionEntry(namespace, input, decision.passed)])
+  return answerOf({ namespace, charge, decision })
 }
 
 export const DEFAULT_NAMESPACE = 'default'
@@ -129,13 +129,13 @@ export function requireLimit(
  * @param index Position of the input among several; null = there is only one.
  * @throws InvalidInput as {@link requireLimit}.
  */
-export function takeFor(
+export function chargeFor(
   services: Pick<Services, 'config'>,
   { workspaceId }: Actor,
   { counterPrefix, overrides }: Namespace,
   body: LimitInput,
   index: number | null = null,
-): Take {
+): Charge {
   const override = findOverride(overrides, body.identifier)
   requireLimit(services, body, override, index)
   const durationMs = override?.durationMs ?? body.duration
@@ -155,7 +155,7 @@ export function recordDecision(
   { workspaceId }: Actor,
   namespace: Namespace,
   { identifier, cost }: LimitInput,
-  { passed, atMs }: Taken,
+  { passed, atMs }: Decision,
 ): void {
   if (cost === 0) return
   measures.decided(workspaceId, namespace, passed)

@@ -1,20 +1,20 @@
 import { type AuditEntry, audit } from '../../audit/log.ts'
 import { Turns } from '../../lib/turns.ts'
-import type { Take, Taken } from '../../limiter/threads/router.ts'
+import type { Charge, Decision } from '../../limiter/threads/router.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import {
+  chargeFor,
   createNamespaces,
   DEFAULT_NAMESPACE,
-  type Decision,
   decisionEntry,
   findCreated,
   findNamespace,
   isAudited,
+  type LimitDecision,
   type LimitInput,
   type LimitServices,
   recordDecision,
   requireLimit,
-  takeFor,
 } from './limit.ts'
 import type { Namespace } from './namespaces.ts'
 import { findOverride } from './overrides.ts'
@@ -29,28 +29,28 @@ export async function multiLimit(
   services: LimitServices,
   actor: Actor,
   inputs: readonly LimitInput[],
-): Promise<Decision[]> {
+): Promise<LimitDecision[]> {
   const namespaces = await namespacesOf(services, actor, inputs)
   const turns = new Turns()
-  const calls: { each: LimitInput; namespace: Namespace; take: Take }[] = []
+  const calls: { each: LimitInput; namespace: Namespace; charge: Charge }[] = []
   for (const [i, each] of inputs.entries()) {
     const namespace = namespaces.get(each.namespace ?? DEFAULT_NAMESPACE)
     if (namespace === undefined) throw new Error('every namespace was looked up above')
-    calls.push({ each, namespace, take: takeFor(services, actor, namespace, each, i) })
+    calls.push({ each, namespace, charge: chargeFor(services, actor, namespace, each, i) })
     const turn = turns.next()
     if (turn !== null) await turn
   }
-  const takes = calls.map(({ take }) => take)
+  const charges = calls.map(({ charge }) => charge)
   const answers = inputs.every(({ async }) => async === true)
-    ? takes.map((take) => services.limiter.takeAsync(take))
-    : await services.limiter.takeAll(takes)
+    ? charges.map((charge) => services.limiter.chargeLater(charge))
+    : await services.limiter.submitAll(charges)
   const entries: AuditEntry[] = []
-  const decisions: Decision[] = []
-  for (const [i, { each, namespace, take }] of calls.entries()) {
-    const taken = answers[i] as Taken // one for each charge
-    recordDecision(services, actor, namespace, each, taken)
-    if (isAudited(each)) entries.push(decisionEntry(namespace, each, taken.passed))
-    decisions.push({ namespace, take, taken })
+  const decisions: LimitDecision[] = []
+  for (const [i, { each, namespace, charge }] of calls.entries()) {
+    const decision = answers[i] as Decision // one for each charge
+    recordDecision(services, actor, namespace, each, decision)
+    if (isAudited(each)) entries.push(decisionEntry(namespace, each, decision.passed))
+    decisions.push({ namespace, charge, decision })
     const turn = turns.next()
     if (turn !== null) await turn
   }

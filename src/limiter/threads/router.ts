@@ -17,13 +17,13 @@ import {
 } from './protocol.ts'
 import { shardOf } from './shard-ranges.ts'
 
-/** A call for some of a counter's window. */
-export type Take = {
-  /** What the names of many counters begin with: the same string for all of them, which is hashed once. */
+/** What one call asks of a counter's window. */
+export type Charge = {
+  /** The beginning of the name, where many counters share it: it is hashed once. */
   prefix?: string
-  /** The name of the counter, or the rest of it: complete and unambiguous, duration included. The limit is not part of its count. */
+  /** The counter's name, or the rest of it: unambiguous, duration included. Calls with another limit share the count. */
   counter: string
-  /** Whose memory a window of it takes: above its share a workspace gives way to others. Absent = nobody's. */
+  /** Owns the window: a workspace with more than its share of memory gives way to others. Absent = no owner. */
   workspaceId?: string
   /** 0 to 2^53 - 1. */
   limit: number
@@ -33,22 +33,21 @@ export type Take = {
   cost: number
 }
 
-export type Taken = {
+export type Decision = {
   passed: boolean
-  /** Of the window, after the decision; a refused cost is not included. Can exceed a limit that was lowered. */
+  /** Count of the window after the decision, without a refused cost. Exceeds the limit where that was lowered. */
   used: number
   /** When the window ends, Unix ms. */
   resetAtMs: number
-  /** When it was asked for, which is what decided in which window; Unix ms, never before that of an earlier call. */
+  /** When the call was made; decides which window counts. Unix ms, never before that of an earlier call. */
   atMs: number
 }
 
 /**
- * An HTTP thread's way to the shards; `protocol.ts` has the path of a call. One instance a thread.
+ * Sends an HTTP thread's charges to the shards; `protocol.ts` has the path of a call. One instance a thread.
  *
- * Late calls: one coarse interval for the thread, counting its ticks. A batch fails after three of them, that is after
- * one to one and a half `replyTimeoutMs`; counting ticks instead of reading a clock, a thread that was itself blocked
- * does not take its own pause for a late answer.
+ * Late answers: the thread has one coarse interval and counts its ticks. A batch fails after three ticks, which is one to one
+ * and a half `replyTimeoutMs`. Ticks, not a clock: a thread that was blocked must not mistake its own pause for a late answer.
  */
 export class LimiterRouter {
   private readonly queues: ShardQueue[]
@@ -58,16 +57,16 @@ export class LimiterRouter {
   private readonly tickMs: number
   private readonly timers: Timers
   private readonly sendQueued = () => this.send()
-  /** Numbers of workspaces, as every shard has been told. */
+  /** Workspaces and their numbers. Every shard has been told of them. */
   private readonly owners = new Map<string, number>()
-  /** The one that called last: mostly calls again. */
+  /** The workspace of the last call: mostly the next call is from the same one. */
   private lastWorkspaceId = ''
   private lastOwner = UNKNOWN_OWNER
   private ticks = 0
   private stopTicking: Cancel | null = null
   private isSendDue = false
   private isStopped = false
-  /** What this thread knows of the counters used with `takeAsync`. */
+  /** What this thread knows of the counters used with {@link chargeLater}. */
   private readonly known = new KnownCounters(KNOWN_BYTES_MAX)
 
   /**
@@ -95,40 +94,40 @@ export class LimiterRouter {
   }
 
   /**
-   * Asks the counter's shard. No promise of the answer itself: one more of those for each call took 4 to 8 % of all that
-   * `ratelimits.limit` takes past its socket.
-   * @throws Error when the shard is dead, or more calls wait than is bearable.
+   * Sends a charge to the counter's shard. Returns no promise: one promise for each call cost 4 to 8 % of the CPU that
+   * `ratelimits.limit` uses behind its socket.
+   * @throws Error when the shard is dead, or too many calls wait for it.
    */
-  ask(call: Take): Asked {
-    const asked = this.queue(call, this.clock())
+  submit(charge: Charge): PendingDecision {
+    const pending = this.queue(charge, this.clock())
     this.sendFull()
-    return asked
+    return pending
   }
 
   /**
-   * Many calls at one moment, each decided by itself in the order given. Many at once are a message of their own, sent
-   * without waiting for others in this turn: 32 requests of a thousand, all in memory at a time, took a fifth to a quarter
-   * more CPU than one after the other.
-   * @throws as {@link ask} and {@link Asked.answered}, for all of them.
+   * Many charges at one moment, each decided by itself in the order given. From {@link MANY_CALLS} on they are sent at once,
+   * not at the end of the turn: 32 requests with a thousand each, all in memory together, used 20 to 25 % more CPU than one
+   * after the other.
+   * @throws as {@link submit} and {@link PendingDecision.answered}, for all of them.
    */
-  async takeAll(calls: readonly Take[]): Promise<Taken[]> {
+  async submitAll(charges: readonly Charge[]): Promise<Decision[]> {
     const nowMs = this.clock()
-    const asked = calls.map((call) => this.queue(call, nowMs))
-    if (calls.length >= MANY_CALLS) this.send()
+    const pending = charges.map((charge) => this.queue(charge, nowMs))
+    if (charges.length >= MANY_CALLS) this.send()
     else this.sendFull()
-    for (const answered of new Set(asked.map((each) => each.answered))) await answered
-    return asked.map((each) => each.taken)
+    for (const answered of new Set(pending.map((each) => each.answered))) await answered
+    return pending.map((each) => each.decision)
   }
 
   /**
-   * Answers at once from what this thread knows of the counter: the last answer of its shard and what was let through
-   * since. What passes is charged afterwards. May let through too much until the shard has answered.
+   * Decides at once, from what this thread knows: the last answer of the counter's shard, and what this thread let through
+   * since. What passes is charged afterwards. Until the shard has answered, too much may pass.
    * @throws Error when the shard is known to be dead.
    */
-  takeAsync(call: Take): Taken {
+  chargeLater(charge: Charge): Decision {
     const nowMs = this.clock()
-    const endMs = (Math.floor(nowMs / call.durationMs) + 1) * call.durationMs
-    const { prefix = '', counter, workspaceId = '' } = call
+    const endMs = (Math.floor(nowMs / charge.durationMs) + 1) * charge.durationMs
+    const { prefix = '', counter, workspaceId = '' } = charge
     const name = prefix + counter
     let known = this.known.get(workspaceId, name)
     if (known === undefined || known.endMs < endMs) {
@@ -136,14 +135,14 @@ export class LimiterRouter {
       this.known.set(workspaceId, name, known)
     }
     const used = known.used + known.unanswered
-    if (used + call.cost > call.limit) return { passed: false, used, resetAtMs: known.endMs, atMs: nowMs }
-    const batch = this.enqueue(call, nowMs)
-    batch.charge(new Charge(batch.calls - 1, known, call.cost))
-    known.unanswered += call.cost
-    return { passed: true, used: used + call.cost, resetAtMs: known.endMs, atMs: nowMs }
+    if (used + charge.cost > charge.limit) return { passed: false, used, resetAtMs: known.endMs, atMs: nowMs }
+    const batch = this.enqueue(charge, nowMs)
+    batch.add(new AsyncCharge(batch.calls - 1, known, charge.cost))
+    known.unanswered += charge.cost
+    return { passed: true, used: used + charge.cost, resetAtMs: known.endMs, atMs: nowMs }
   }
 
-  /** How many there are, and how many of them do not wait to be started again. */
+  /** How many shards there are, and how many of them are not dead. */
   get shards(): { all: number; running: number } {
     return { all: this.queues.length, running: this.queues.filter((queue) => queue.isConnected).length }
   }
@@ -158,25 +157,25 @@ export class LimiterRouter {
     this.control.close()
   }
 
-  private queue(call: Take, nowMs: number): Asked {
-    const batch = this.enqueue(call, nowMs)
-    return new Asked(batch, batch.calls - 1)
+  private queue(charge: Charge, nowMs: number): PendingDecision {
+    const batch = this.enqueue(charge, nowMs)
+    return new PendingDecision(batch, batch.calls - 1)
   }
 
   /** @returns the batch it joins, as its last call. */
-  private enqueue(call: Take, nowMs: number): Batch {
-    const { limit, durationMs, cost } = call
+  private enqueue(charge: Charge, nowMs: number): Batch {
+    const { limit, durationMs, cost } = charge
     if (
       !(limit >= 0 && limit <= COUNT_MAX && cost >= 0 && cost <= COUNT_MAX) ||
       !(durationMs >= 1 && durationMs <= WINDOW_MS_MAX)
     ) {
-      throw new Error(`a take out of bounds: limit ${limit}, cost ${cost}, duration ${durationMs} ms`)
+      throw new Error(`a charge out of bounds: limit ${limit}, cost ${cost}, duration ${durationMs} ms`)
     }
     if (this.isStopped) throw new Error('the limiter is stopped')
-    const owner = call.workspaceId === undefined ? UNKNOWN_OWNER : this.ownerOf(call.workspaceId)
+    const owner = charge.workspaceId === undefined ? UNKNOWN_OWNER : this.ownerOf(charge.workspaceId)
     const hash = this.hash
-    if (call.prefix === undefined) hash.update(call.counter)
-    else hash.updateAfter(call.prefix, call.counter)
+    if (charge.prefix === undefined) hash.update(charge.counter)
+    else hash.updateAfter(charge.prefix, charge.counter)
     const queue = this.queues[shardOf(hash.h0, this.queues.length)] as ShardQueue // a shard's index is below their number
     const batch = queue.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs, owner)
     if (!this.isSendDue) {
@@ -224,8 +223,8 @@ export class LimiterRouter {
   }
 }
 
-/** A call on its way. */
-export class Asked {
+/** A charge that was sent. */
+export class PendingDecision {
   constructor(
     private readonly batch: Batch,
     private readonly index: number,
@@ -236,8 +235,8 @@ export class Asked {
     return this.batch.answered
   }
   /** What was decided, once `answered` has resolved. */
-  get taken(): Taken {
-    return this.batch.taken(this.index)
+  get decision(): Decision {
+    return this.batch.decision(this.index)
   }
 }
 
@@ -251,7 +250,7 @@ class Batch {
   readonly message: Calls
   sentAtTick = 0
   /** Calls nobody waits for, in their order. */
-  private charges: Charge[] | null = null
+  private asyncCharges: AsyncCharge[] | null = null
   private readonly waiting = Promise.withResolvers<void>()
   private answers: Answers | null = null
 
@@ -263,25 +262,26 @@ class Batch {
     return this.waiting.promise
   }
 
-  charge(charge: Charge): void {
-    this.charges ??= []
-    this.charges.push(charge)
+  add(charge: AsyncCharge): void {
+    this.asyncCharges ??= []
+    this.asyncCharges.push(charge)
   }
 
   resolve(answers: Answers): void {
     this.answers = answers
-    if (this.charges !== null) for (const charge of this.charges) charge.resolve(this.taken(charge.index))
+    if (this.asyncCharges !== null)
+      for (const charge of this.asyncCharges) charge.resolve(this.decision(charge.index))
     this.waiting.resolve()
   }
 
   reject(error: Error): void {
-    if (this.charges !== null) for (const charge of this.charges) charge.reject()
+    if (this.asyncCharges !== null) for (const charge of this.asyncCharges) charge.reject()
     this.waiting.promise.catch(() => {}) // nobody need be waiting
     this.waiting.reject(error)
   }
 
   /** The answer to a call, once `answered` has resolved. */
-  taken(index: number): Taken {
+  decision(index: number): Decision {
     const answers = this.answers as Answers // it has resolved
     const used = answers[1 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
     const resetAtMs = answers[2 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
@@ -409,8 +409,8 @@ class ShardQueue {
   }
 }
 
-/** A cost let through by `takeAsync`, until the shard has answered. */
-class Charge {
+/** A cost that {@link LimiterRouter.chargeLater} let through, until the shard has answered. */
+class AsyncCharge {
   private readonly endMs: number
   constructor(
     /** Which call of its batch. */
@@ -421,12 +421,12 @@ class Charge {
     this.endMs = known.endMs
   }
 
-  resolve(taken: Taken): void {
+  resolve(decision: Decision): void {
     const { known } = this
     known.unanswered -= this.cost
-    if (taken.resetAtMs < known.endMs) return
-    known.endMs = taken.resetAtMs
-    known.used = taken.used
+    if (decision.resetAtMs < known.endMs) return
+    known.endMs = decision.resetAtMs
+    known.used = decision.used
   }
 
   /** Not charged, as far as we know; here it still counts as used, since it was let through. */
@@ -445,5 +445,5 @@ const SAME_THREAD_CALLS_MAX = 32
 const WAITING_MAX = 100_000
 /** Of some 150 bytes. */
 const OWNERS_KNOWN_MAX = 10_000
-/** For what is known for `takeAsync`: some 50 000 counters. */
+/** Enough for some 50 000 counters of {@link LimiterRouter.chargeLater}. */
 const KNOWN_BYTES_MAX = 16 * 2 ** 20

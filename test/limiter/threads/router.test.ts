@@ -3,10 +3,10 @@ import { directLinks } from '../../../src/lib/link.ts'
 import { systemTimers } from '../../../src/lib/timers.ts'
 import type { Answers, Calls, RouterEnds } from '../../../src/limiter/threads/protocol.ts'
 import { NUMBERS_PER_CALL } from '../../../src/limiter/threads/protocol.ts'
-import { type Asked, LimiterRouter, type Take } from '../../../src/limiter/threads/router.ts'
+import { type Charge, LimiterRouter, type PendingDecision } from '../../../src/limiter/threads/router.ts'
 
 const HOUR = 3_600_000
-const call = (i: number): Take => ({ counter: `c${i}`, limit: 10, durationMs: HOUR, cost: 1 })
+const call = (i: number): Charge => ({ counter: `c${i}`, limit: 10, durationMs: HOUR, cost: 1 })
 
 /** How many calls each message had, for a shard that lets all through and numbers them from 1. */
 let messages: number[]
@@ -23,10 +23,11 @@ function receive(message: Calls): Answers {
 
 const openRouter = (ends: RouterEnds) =>
   new LimiterRouter({ ends, hashSecret: 'secret', clock: () => 0, replyTimeoutMs: 5_000 })
-const askFor = (count: number): Asked[] => Array.from({ length: count }, (_, i) => router.ask(call(i)))
-const answersTo = async (asked: Asked[]) => {
-  for (const each of asked) await each.answered
-  return asked.map(({ taken }) => taken.used)
+const submitCalls = (count: number): PendingDecision[] =>
+  Array.from({ length: count }, (_, i) => router.submit(call(i)))
+const answersTo = async (pending: PendingDecision[]) => {
+  for (const each of pending) await each.answered
+  return pending.map(({ decision }) => decision.used)
 }
 const numbers = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i)
 
@@ -48,27 +49,27 @@ describe('to a shard on the same thread', () => {
   })
 
   test('a message leaves with its 32nd call, the rest at the end of the turn, and each gets its own answer', async () => {
-    const asked = askFor(70)
+    const pending = submitCalls(70)
     expect(messages).toEqual([32, 32])
-    expect(await answersTo(asked)).toEqual(numbers(1, 70))
+    expect(await answersTo(pending)).toEqual(numbers(1, 70))
     expect(messages).toEqual([32, 32, 6])
   })
 
   test('fewer wait for the end of the turn', async () => {
-    const asked = askFor(31)
+    const pending = submitCalls(31)
     expect(messages).toEqual([])
-    expect(await answersTo(asked)).toEqual(numbers(1, 31))
+    expect(await answersTo(pending)).toEqual(numbers(1, 31))
     expect(messages).toEqual([31])
   })
 
   test('the limits of one request stay together, however many', async () => {
-    const all = router.takeAll(Array.from({ length: 1000 }, (_, i) => call(i)))
+    const all = router.submitAll(Array.from({ length: 1000 }, (_, i) => call(i)))
     expect(messages).toEqual([1000])
     expect((await all).map(({ used }) => used)).toEqual(numbers(1, 1000))
   })
 
   test('the few limits of many requests leave early too', async () => {
-    const requests = Array.from({ length: 20 }, () => router.takeAll([call(1), call(2)]))
+    const requests = Array.from({ length: 20 }, () => router.submitAll([call(1), call(2)]))
     expect(messages).toEqual([32])
     await Promise.all(requests)
     expect(messages).toEqual([32, 8])
@@ -76,12 +77,12 @@ describe('to a shard on the same thread', () => {
 
   test('a call that nobody waits for is charged with the message that others fill', async () => {
     const alone = { ...call(0), limit: 40 }
-    for (let used = 1; used <= 10; used++) expect(router.takeAsync(alone)).toMatchObject({ used })
-    const asked = askFor(22)
+    for (let used = 1; used <= 10; used++) expect(router.chargeLater(alone)).toMatchObject({ used })
+    const pending = submitCalls(22)
     expect(messages).toEqual([32])
-    expect(await answersTo(asked)).toEqual(numbers(11, 32))
+    expect(await answersTo(pending)).toEqual(numbers(11, 32))
     // Ten are used by the shard's last answer, and none is on its way any more.
-    expect(router.takeAsync(alone)).toMatchObject({ passed: true, used: 11 })
+    expect(router.chargeLater(alone)).toMatchObject({ passed: true, used: 11 })
   })
 })
 
@@ -93,7 +94,7 @@ test('to a shard with a thread of its own, all calls of a turn are one message',
     lane.port2.close()
     control.port2.close()
   }
-  const asked = askFor(70)
-  expect(await answersTo(asked)).toEqual(numbers(1, 70))
+  const pending = submitCalls(70)
+  expect(await answersTo(pending)).toEqual(numbers(1, 70))
   expect(messages).toEqual([70])
 })

@@ -1,4 +1,4 @@
-import { type Decision, limit } from '../../../api/ratelimits/limit.ts'
+import { type LimitDecision, limit } from '../../../api/ratelimits/limit.ts'
 import { multiLimit } from '../../../api/ratelimits/multi-limit.ts'
 import { authenticate } from '../../../api/root-keys/authorize.ts'
 import { ratelimitHeaders } from '../../../lib/ratelimit-headers.ts'
@@ -7,7 +7,7 @@ import type { LimitBody, LimitReply, MultiLimitBody } from './schema.ts'
 
 /** Checks the root key, then finds the namespace, then checks the right to limit in it. The order is contract. */
 export function limitEndpoint(services: DoorServices, call: HttpCall, body: LimitBody): Promise<LimitReply> {
-  const answerOf = (decision: Decision): LimitReply => {
+  const answerOf = (decision: LimitDecision): LimitReply => {
     const reply = replyOf(decision)
     if (services.config.sendsRatelimitHeaders) addHeaders(services, call, decision, reply)
     return reply
@@ -21,10 +21,10 @@ export function limitEndpoint(services: DoorServices, call: HttpCall, body: Limi
 function addHeaders(
   { clock }: Pick<DoorServices, 'clock'>,
   { headers }: HttpCall,
-  { namespace, take }: Decision,
+  { namespace, charge }: LimitDecision,
   { limit, remaining, reset: resetAtMs }: LimitReply,
 ): void {
-  const state = { name: namespace.name, limit, remaining, resetAtMs, durationMs: take.durationMs }
+  const state = { name: namespace.name, limit, remaining, resetAtMs, durationMs: charge.durationMs }
   Object.assign(headers, ratelimitHeaders(state, clock()))
 }
 
@@ -37,9 +37,9 @@ export async function multiLimitEndpoint(
   return decisions.map(replyOf)
 }
 
-const replyOf = ({ take, taken }: Pick<Decision, 'take' | 'taken'>): LimitReply => ({
-  success: taken.passed,
-  limit: take.limit,
-  remaining: Math.max(0, take.limit - taken.used),
-  reset: taken.resetAtMs,
+const replyOf = ({ charge, decision }: Pick<LimitDecision, 'charge' | 'decision'>): LimitReply => ({
+  success: decision.passed,
+  limit: charge.limit,
+  remaining: Math.max(0, charge.limit - decision.used),
+  reset: decision.resetAtMs,
 })
