@@ -81,8 +81,6 @@ export const apiRoutes: Endpoint[] = [
       input: DeleteApiBody,
       reply: EmptyReply,
       summary: 'Delete an API and its keys',
-      description:
-        'In force for the next verification, however many keys there are. The rows of very many keys are marked as deleted in the background.',
       errors: ['NOT_FOUND', 'DELETE_PROTECTED'],
     },
     async (services, call, { apiId }) => {
@@ -107,8 +105,6 @@ export const apiRoutes: Endpoint[] = [
       input: DeleteKeysBody,
       reply: DeleteKeysReply,
       summary: 'Delete all keys of an API',
-      description:
-        'In force for the next verification, however many keys there are. The rows of very many keys follow in the background; until then their hashes cannot be imported again.',
       errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
     async (services, call, { apiId, permanent: isPermanent = false }) => {

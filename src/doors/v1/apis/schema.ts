@@ -118,7 +118,7 @@ export const DeleteKeysBody = Type.Object({
     Type.Boolean({
       default: false,
       description:
-        'True also removes the records of all keys, including keys deleted before, so that the same keys can be imported again. Default false.',
+        'True also removes the records of all keys, including keys deleted before, so that the same keys can be imported again; the records of very many keys are removed in the background. Default false.',
     }),
   ),
 })
