@@ -55,7 +55,7 @@ export async function windowsOf(sql: AnySql, nodeId: string): Promise<Map<string
 /** What overflow sketches have in common; `name` is what they know of a counter. */
 export type Sketch<Name extends readonly number[]> = {
   estimate(...asked: [...name: Name, endMs: number]): number
-  raise(...raised: [...name: Name, endMs: number, used: number, nowMs: number]): void
+  recordAtLeast(...raised: [...name: Name, endMs: number, used: number, nowMs: number]): void
   expire(most: number, nowMs: number): boolean
 }
 
@@ -90,7 +90,7 @@ export function expectNoUnderCount<Name extends readonly number[]>(
     const estimate = expectAtLeast(id, endMs, used, `step ${step}`)
     const after = Math.min(estimate + Math.ceil(random() * costMax), Number.MAX_SAFE_INTEGER)
     if (after > used) {
-      sketch.raise(...nameOf(id), endMs, after, nowMs)
+      sketch.recordAtLeast(...nameOf(id), endMs, after, nowMs)
       charged.set(window, after)
     }
     if (random() < 0.1) sketch.expire(1 + Math.floor(random() * 700), nowMs)

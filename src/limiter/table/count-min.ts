@@ -40,7 +40,7 @@ export class CountMin {
   }
 
   /** Makes sure that the counter is estimated at `used` or more until `endMs`. */
-  raise(h2: number, h3: number, endMs: number, used: number, nowMs: number): void {
+  recordAtLeast(h2: number, h3: number, endMs: number, used: number, nowMs: number): void {
     const { ends } = this.tags
     const tag = this.tags.tagFor(endMs) || this.tags.shareFor(endMs, nowMs)
     const tagEndMs = ends[tag] as number // a tag in use

@@ -45,12 +45,12 @@ export class OverflowSketch {
   }
 
   /** Makes sure that the counter is estimated at `used` or more until `endMs`. */
-  raise(h1: number, h2: number, h3: number, endMs: number, used: number, nowMs: number): void {
+  recordAtLeast(h1: number, h2: number, h3: number, endMs: number, used: number, nowMs: number): void {
     this.chargesTotal++
     this.isActive = true
-    if (used >= COUNT_MASK) this.rest.raise(h2, h3, endMs, used, nowMs)
+    if (used >= COUNT_MASK) this.rest.recordAtLeast(h2, h3, endMs, used, nowMs)
     if (this.raiseCell(h1, h2, h3, endMs, Math.min(used, COUNT_MASK), nowMs)) return
-    if (used < COUNT_MASK) this.rest.raise(h2, h3, endMs, used, nowMs)
+    if (used < COUNT_MASK) this.rest.recordAtLeast(h2, h3, endMs, used, nowMs)
     this.marked[this.bucketOf(h2)] = 1
     this.marked[this.bucketOf(h3)] = 1
   }
@@ -118,7 +118,7 @@ export class OverflowSketch {
           cellEndMs >= endMs &&
           (cell & COUNT_MASK) > best
         ) {
-          // Several are rare. The highest is the one that `estimate` told, so it is the one to raise.
+          // Several are rare. The highest is the one that `estimate` told, so it is the one to write.
           best = cell & COUNT_MASK
           bestAt = at
         }

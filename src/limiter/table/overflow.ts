@@ -50,7 +50,7 @@ export class Overflow {
   }
 
   /** Makes sure that the counter is estimated at `used` or more until `endMs`. */
-  raise(
+  recordAtLeast(
     owner: number,
     isLarge: boolean,
     h1: number,
@@ -68,10 +68,10 @@ export class Overflow {
     own.charges++
     if (isLarge) {
       own.largeUntilMs = Math.max(own.largeUntilMs, endMs)
-      this.large.raise(h1, h2, h3, endMs, used, nowMs)
+      this.large.recordAtLeast(h1, h2, h3, endMs, used, nowMs)
     } else {
       own.smallUntilMs = Math.max(own.smallUntilMs, endMs)
-      this.small.raise(h1, h2, h3, endMs, used, nowMs)
+      this.small.recordAtLeast(h1, h2, h3, endMs, used, nowMs)
     }
   }
 

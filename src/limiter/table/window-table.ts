@@ -196,7 +196,7 @@ export class WindowTable {
     this.used = known + cost
     const at = this.makeCell(h0, h1, h2, h3, endMs, owner)
     if (at < 0) {
-      this.raise(owner, h1, h2, h3, endMs, this.used)
+      this.recordAtLeast(owner, h1, h2, h3, endMs, this.used)
       if (2 * this.used >= limit) this.snapshots.record(h0, h1, h2, h3, endMs, this.used, owner, this.nowMs)
     } else {
       this.counts[(at >> 1) + 3] = this.used
@@ -205,9 +205,16 @@ export class WindowTable {
     return true
   }
 
-  private raise(owner: number, h1: number, h2: number, h3: number, endMs: number, used: number): void {
+  private recordAtLeast(
+    owner: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    endMs: number,
+    used: number,
+  ): void {
     const isLarge = owner === UNKNOWN_OWNER || this.owners.isAverage(owner, this.live)
-    this.sketch.raise(owner, isLarge, h1, h2, h3, endMs, used, this.nowMs)
+    this.sketch.recordAtLeast(owner, isLarge, h1, h2, h3, endMs, used, this.nowMs)
   }
 
   /**
@@ -235,7 +242,7 @@ export class WindowTable {
         const added = this.snapshots.record(h0, h1, h2, h3, endMs, used, owner, this.nowMs)
         // Counts of other nodes are added up. Once the sketch holds any, what a copy adds to this node's has to be added too.
         const total = this.sketchKnowsOthers ? Math.min(known + added, COUNT_MAX) : Math.max(known, used)
-        if (added > 0) this.raise(owner, h1, h2, h3, endMs, total)
+        if (added > 0) this.recordAtLeast(owner, h1, h2, h3, endMs, total)
         return
       }
       this.setOthers(at, known)
@@ -472,7 +479,7 @@ export class WindowTable {
     const endMs = this.endOf(at)
     const own = this.counts[(at >> 1) + 3] as number // in range
     const used = Math.min(this.usedOf(at), COUNT_MAX)
-    if (used > 0) this.raise(owner, h1, h2, h3, endMs, used)
+    if (used > 0) this.recordAtLeast(owner, h1, h2, h3, endMs, used)
     if (own > 0) this.snapshots.record(h0, h1, h2, h3, endMs, own, owner, this.nowMs)
     if (((this.words[at + 5] as number) & DIRTY) !== 0) this.dirty-- // in range
     this.live--

@@ -31,7 +31,7 @@ test('no open window is under-counted, even when entries are shared or cleared a
 /** Else one flood would refuse newcomers for ever. */
 test('the sketch is empty once all its windows are over', () => {
   const sketch = new CountMin(8 * 1024)
-  for (let i = 0; i < 10_000; i++) sketch.raise(...name(i), 2_000 + (i % 9_000), 5, 1_000)
+  for (let i = 0; i < 10_000; i++) sketch.recordAtLeast(...name(i), 2_000 + (i % 9_000), 5, 1_000)
   for (let slice = 0; slice < 6; slice++) sketch.expire(1_000, 10_998)
   expect(sketch.isActive).toBe(true)
   for (let slice = 0; slice < 6; slice++) sketch.expire(1_000, 10_999)
@@ -46,7 +46,7 @@ test('the count of a lone counter is exact up to the highest limit, however ofte
     const counter = name(from)
     let used = from
     for (let charge = 0; charge < 3; charge++) {
-      sketch.raise(...counter, 2_000, ++used, 1_000)
+      sketch.recordAtLeast(...counter, 2_000, ++used, 1_000)
       expect(sketch.estimate(...counter, 2_000)).toBe(used)
     }
   }

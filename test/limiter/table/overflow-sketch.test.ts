@@ -61,7 +61,7 @@ describe('a newcomer', () => {
   test('is over-counted in at most one case of a thousand while nine cells of ten are taken', () => {
     const sketch = new OverflowSketch(2 ** 20)
     const counters = Math.floor((0.9 * 0.93 * sketch.bytes) / 4)
-    for (let i = 0; i < counters; i++) sketch.raise(...name(i), endMs, 5, 1_000)
+    for (let i = 0; i < counters; i++) sketch.recordAtLeast(...name(i), endMs, 5, 1_000)
     expect(overCounted(sketch)).toBeLessThanOrEqual(100)
     expect(between(counters, (i) => sketch.estimate(...name(i), endMs)).least).toBeGreaterThanOrEqual(5)
   })
@@ -69,17 +69,17 @@ describe('a newcomer', () => {
   test('is over-counted more often once buckets are full, but no counter is under-counted', () => {
     const sketch = new OverflowSketch(2 ** 20)
     const counters = Math.floor(sketch.bytes / 2)
-    for (let i = 0; i < counters; i++) sketch.raise(...name(i), endMs, 5, 1_000)
+    for (let i = 0; i < counters; i++) sketch.recordAtLeast(...name(i), endMs, 5, 1_000)
     expect(overCounted(sketch)).toBeGreaterThan(1_000)
     expect(between(counters, (i) => sketch.estimate(...name(i), endMs)).least).toBeGreaterThanOrEqual(5)
   })
 
   test('is not charged for ended windows, even before they are cleared', () => {
     const sketch = new OverflowSketch(2 ** 20)
-    for (let i = 0; i < 200_000; i++) sketch.raise(...name(i), endMs, 5, 1_000)
+    for (let i = 0; i < 200_000; i++) sketch.recordAtLeast(...name(i), endMs, 5, 1_000)
     expect(between(200_000, (i) => sketch.estimate(...name(i), 2 * endMs))).toEqual({ least: 0, most: 0 })
     // Their cells are free at once.
-    for (let i = 0; i < 150_000; i++) sketch.raise(...name(-1 - i), 2 * endMs, 1, endMs)
+    for (let i = 0; i < 150_000; i++) sketch.recordAtLeast(...name(-1 - i), 2 * endMs, 1, endMs)
     expect(between(150_000, (i) => sketch.estimate(...name(-1 - i), 2 * endMs)).most).toBeLessThan(5)
   })
 })
@@ -88,14 +88,15 @@ describe('a newcomer', () => {
 test('the sketch is empty once all its windows are over, wherever they were counted', () => {
   const sketch = new OverflowSketch(8 * 1024)
   // More counters than cells, more ends than tags, counts too high for a cell.
-  for (let i = 0; i < 10_000; i++) sketch.raise(...name(i), 2_000 + (i % 9_000), 1 + (i % 3_000), 1_000)
+  for (let i = 0; i < 10_000; i++)
+    sketch.recordAtLeast(...name(i), 2_000 + (i % 9_000), 1 + (i % 3_000), 1_000)
   for (let slice = 0; slice < 12; slice++) sketch.expire(1_000, 10_998)
   expect(sketch.isActive).toBe(true)
   for (let slice = 0; slice < 12; slice++) sketch.expire(1_000, 10_999)
   expect(sketch.isActive).toBe(false)
   for (let i = 0; i < 10_000; i++) expect(sketch.estimate(...name(i), 12_000)).toBe(0)
   for (let i = 0; i < 1_000; i++) {
-    sketch.raise(...name(i), 20_000, 7, 11_000)
+    sketch.recordAtLeast(...name(i), 20_000, 7, 11_000)
     expect(sketch.estimate(...name(i), 20_000)).toBe(7)
   }
 })
@@ -103,10 +104,10 @@ test('the sketch is empty once all its windows are over, wherever they were coun
 test('counts too high for a cell are kept in the count-min sketch', () => {
   const sketch = new OverflowSketch(64 * 1024)
   for (const used of [1, 1_022, 1_023, 1_024, 70_000, 2 ** 19 - 1]) {
-    sketch.raise(...name(1), 2_000, used, 1_000)
+    sketch.recordAtLeast(...name(1), 2_000, used, 1_000)
     expect(sketch.estimate(...name(1), 2_000)).toBe(used)
   }
-  sketch.raise(...name(1), 2_000, Number.MAX_SAFE_INTEGER, 1_000)
+  sketch.recordAtLeast(...name(1), 2_000, Number.MAX_SAFE_INTEGER, 1_000)
   expect(sketch.estimate(...name(1), 2_000)).toBeGreaterThanOrEqual(Number.MAX_SAFE_INTEGER)
   expect(sketch.estimate(...name(2), 2_000)).toBe(0)
 })
