@@ -42,7 +42,7 @@ export function serveWire(
   options: { socketPath: string; onDeath: (cause: unknown) => void; idleInTransactionMs?: number },
 ): WireServer {
   const { socketPath, idleInTransactionMs = IDLE_IN_TRANSACTION_MS } = options
-  const turns = new Turns(session, (cause) => {
+  const scheduler = new SessionScheduler(session, (cause) => {
     stop()
     options.onDeath(cause)
   })
@@ -51,16 +51,16 @@ export function serveWire(
     unix: socketPath,
     socket: {
       open(socket) {
-        socket.data = turns.open(socket)
+        socket.data = scheduler.open(socket)
       },
       data(socket, bytes) {
-        if (socket.data !== null) turns.receive(socket.data, bytes)
+        if (socket.data !== null) scheduler.receive(socket.data, bytes)
       },
       drain(socket) {
-        if (socket.data !== null) turns.drained(socket.data)
+        if (socket.data !== null) scheduler.drained(socket.data)
       },
       close(socket) {
-        if (socket.data !== null) turns.close(socket.data)
+        if (socket.data !== null) scheduler.close(socket.data)
       },
       error(_socket, error) {
         log('warn', 'embedded_connection_failed', 'a connection to the embedded database failed', {
@@ -72,12 +72,12 @@ export function serveWire(
   })
   chmodSync(socketPath, 0o600)
   const quietCheck = setInterval(
-    () => turns.endQuiet(performance.now() - idleInTransactionMs),
+    () => scheduler.endQuiet(performance.now() - idleInTransactionMs),
     idleInTransactionMs / 10,
   )
   const stop = () => {
     clearInterval(quietCheck)
-    turns.closeAll()
+    scheduler.closeAll()
     listener.stop(true)
     rmSync(socketPath, { force: true })
   }
@@ -107,7 +107,8 @@ type Connection = {
   prepared: Set<string>
 }
 
-class Turns {
+/** Gives the session to one connection at a time, in the order in which they ask for it. */
+class SessionScheduler {
   /** The connection that has the session: in a transaction, or within a unit. */
   #holder: Connection | null = null
   /** The holder's unit has not ended with a Sync yet. */
