@@ -40,37 +40,29 @@ export class OverflowSnapshots {
     owner: number,
     nowMs: number,
   ): number {
-    const { names, ends, used: counts, owners } = this.entries
-    const first = Math.floor(((h1 >>> 0) * this.buckets) / HASH_SPACE) * BUCKET_ENTRIES
-    let place = -1
+    const { ends, used: counts } = this.entries
     let known = 0
-    let most = this.shareOf(owner) + 1
-    for (let at = first; at < first + BUCKET_ENTRIES; at++) {
+    let at = this.find(h0, h1, h2, h3)
+    if (at < 0) at = this.placeFor(h1, owner, nowMs)
+    else {
       const knownMs = ends[at] as number // in range
-      const isSame =
-        names[4 * at] === h0 &&
-        names[4 * at + 1] === h1 &&
-        names[4 * at + 2] === h2 &&
-        names[4 * at + 3] === h3
-      if (isSame && knownMs > 0) {
-        if (endMs === knownMs) known = counts[at] as number // in range
-        if (endMs < knownMs || used < known) return 0
-        place = at
-        break
-      }
-      const share = knownMs <= nowMs ? Number.POSITIVE_INFINITY : this.shareOf(owners[at] as number) // in range
-      if (share <= most) continue
-      most = share
-      place = at
+      if (endMs === knownMs) known = counts[at] as number // in range
+      if (endMs < knownMs || used < known) return 0
     }
-    if (place < 0) return used
-    this.free(place)
-    this.entries.set(place, h0, h1, h2, h3, endMs, used, owner)
-    this.isDirty[place] = 1
+    if (at < 0) return used
+    this.free(at)
+    this.entries.set(at, h0, h1, h2, h3, endMs, used, owner)
+    this.isDirty[at] = 1
     this.dirty++
     this.count++
     this.shares.gain(owner)
     return used - known
+  }
+
+  /** When the counter's window ends, Unix ms; 0 = it has no entry. */
+  endOf(h0: number, h1: number, h2: number, h3: number): number {
+    const at = this.count === 0 ? -1 : this.find(h0, h1, h2, h3)
+    return at < 0 ? 0 : (this.entries.ends[at] as number) // in range
   }
 
   /**
@@ -107,6 +99,42 @@ export class OverflowSnapshots {
 
   clear(): void {
     for (let at = 0; at < this.isDirty.length && this.count > 0; at++) this.free(at)
+  }
+
+  private find(h0: number, h1: number, h2: number, h3: number): number {
+    const { names, ends } = this.entries
+    const first = this.firstOf(h1)
+    for (let at = first; at < first + BUCKET_ENTRIES; at++)
+      if (
+        names[4 * at + 1] === h1 &&
+        names[4 * at] === h0 &&
+        names[4 * at + 2] === h2 &&
+        names[4 * at + 3] === h3 &&
+        ends[at] !== 0
+      )
+        return at
+    return -1
+  }
+
+  /** A free place for a new entry, or the place of an owner that has more; -1 = none. */
+  private placeFor(h1: number, owner: number, nowMs: number): number {
+    const { ends, owners } = this.entries
+    const first = this.firstOf(h1)
+    let found = -1
+    let most = this.shareOf(owner) + 1
+    for (let at = first; at < first + BUCKET_ENTRIES; at++) {
+      if ((ends[at] as number) <= nowMs) return at // in range
+      const share = this.shareOf(owners[at] as number) // in range
+      if (share <= most) continue
+      most = share
+      found = at
+    }
+    return found
+  }
+
+  /** The first place of the counter's bucket. */
+  private firstOf(h1: number): number {
+    return Math.floor(((h1 >>> 0) * this.buckets) / HASH_SPACE) * BUCKET_ENTRIES
   }
 
   private free(at: number): void {

@@ -184,10 +184,12 @@ export class WindowTable {
     h3: number,
     limit: number,
     cost: number,
-    endMs: number,
+    windowEndMs: number,
     owner: number,
   ): boolean {
     const sketch = this.sketch
+    // As in `take`: after the clock was set back over a restart, a window goes on until its stored end.
+    const endMs = sketch.isActive ? Math.max(windowEndMs, this.snapshots.endOf(h0, h1, h2, h3)) : windowEndMs
     const known = sketch.isActive ? sketch.estimate(owner, h1, h2, h3, endMs) : 0
     this.resetAtMs = endMs
     this.used = known

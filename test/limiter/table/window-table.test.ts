@@ -233,6 +233,23 @@ test('copies of a window that has no cell count once for each node', () => {
   expect([own.count, own.used[0]]).toEqual([1, 3])
 })
 
+/** Found by simulation: seeds 500684, and 13 with a flood. */
+test('a restored window without a cell goes on until its end when the clock was set back', () => {
+  const table = newTable(1_000, MIB / 8)
+  const spread = (i: number) => Math.imul(i, 0x9e3779b1)
+  for (let i = 0; !table.sketch.isActive; i++) table.restore(spread(i), spread(i), i, i, 3_000, 1)
+  for (let i = 100; i < 200; i++) table.restore(i, spread(i), i, i, 3_000, 1) // its page is full
+  table.restore(7, 7, 7, 7, 60_000, 2)
+  const take = (atMs: number) => {
+    const passed = table.take(7, 7, 7, 7, 4, 10_000, 1, atMs)
+    return [passed, table.used, table.resetAtMs]
+  }
+  expect(take(2_000)).toEqual([true, 3, 60_000])
+  expect(take(4_000)).toEqual([true, 4, 60_000]) // the page has room now
+  expect(take(15_000)).toEqual([false, 4, 60_000])
+  expect(take(60_000)).toEqual([true, 1, 70_000])
+})
+
 test('unchanged windows are collected within the compaction range, and ranges in sequence cover the whole table', () => {
   const table = newTable(1_000, 4 * MIB)
   const take = (i: number) => table.take(Math.imul(i, 0x9e3779b1), i, i, i, 10, 100_000, 1, 1_000)
