@@ -112,6 +112,20 @@ test('rows outlast a flush, and end with their hour', () => {
   expect(Object.values(told(first))).toEqual([1])
 })
 
+test('tables are not kept beyond the flush in which their hour ends', () => {
+  const keys = new RowTable()
+  const kept = { keys, identifiers: new RowTable(), hour: HOUR, keysToken: {} }
+  const record = (usage: UsageAccumulator, keyId: string, atMs: number) => {
+    usage.addVerification(verification({ keyId, atMs }))
+    return usage.next()
+  }
+  const second = record(new UsageAccumulator({}, kept), 'key_1', HOUR)
+  const third = record(second, 'key_2', HOUR + 3_600_000)
+  expect(keys.size).toBe(2)
+  record(third, 'key_3', HOUR + 3_600_000)
+  expect(keys.size).toBe(2)
+})
+
 /** Keys come and go; what is kept must not grow with all that were ever verified in an hour. */
 test('rows are dropped when few of them are used, and their counts are not', () => {
   const refs = Array.from({ length: 5_000 }, newRef)
