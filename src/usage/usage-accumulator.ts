@@ -40,7 +40,7 @@ export type RatelimitEvent = {
 export const NAMED_IDENTIFIER_BYTES_MAX = 2_048
 
 /** Tables of one hour that outlast a flush. */
-type KeptRows = {
+type KeptTables = {
   keys: RowTable
   identifiers: RowTable
   hour: number
@@ -69,7 +69,7 @@ export class UsageAccumulator {
   #keysToken: object
 
   /** @param options.setsMax Sets of tags that are kept apart for each workspace, and a few times as many spellings of them. */
-  constructor({ setsMax = WORKSPACE_SETS_MAX } = {}, kept?: KeptRows) {
+  constructor({ setsMax = WORKSPACE_SETS_MAX } = {}, kept?: KeptTables) {
     this.#setsMax = setsMax
     this.#keys = new Counts(kept?.keys ?? new RowTable())
     this.#identifiers = new Counts(kept?.identifiers ?? new RowTable())
@@ -79,8 +79,8 @@ export class UsageAccumulator {
 
   /** An empty accumulator for the events after this one's. */
   next(): UsageAccumulator {
-    const keys = this.#rowsToKeep(this.#keys)
-    const identifiers = this.#rowsToKeep(this.#identifiers)
+    const keys = this.#tableToKeep(this.#keys)
+    const identifiers = this.#tableToKeep(this.#identifiers)
     return new UsageAccumulator(
       { setsMax: this.#setsMax },
       {
@@ -92,8 +92,8 @@ export class UsageAccumulator {
     )
   }
 
-  #rowsToKeep({ rows, isMostlyIdle }: Counts): RowTable | null {
-    return this.#hasTurned || isMostlyIdle || rows.bytes > KEPT_ROWS_BYTES_MAX ? null : rows
+  #tableToKeep({ rows, isMostlyIdle }: Counts): RowTable | null {
+    return this.#hasTurned || isMostlyIdle || rows.bytes > KEPT_BYTES_MAX ? null : rows
   }
 
   addVerification(event: VerificationEvent): void {
@@ -170,7 +170,7 @@ export class UsageAccumulator {
 }
 
 /** Of keys and of identifiers: some 150 000 rows of 20 characters each. */
-const KEPT_ROWS_BYTES_MAX = 32 * 2 ** 20
+const KEPT_BYTES_MAX = 32 * 2 ** 20
 
 /** UTF-8 takes at most three bytes for each unit of a text, so the short ones need no counting. */
 const isNameable = (identifier: string) =>
