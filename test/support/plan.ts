@@ -16,7 +16,7 @@ type Node = {
 /**
  * Runs each statement under `explain`, and describes how the last one ran. Its result is always empty.
  *
- * A table includes its partitions: names are compared by their beginning.
+ * A table includes its partitions, such as `audit_events_202611` and `audit_events_before`.
  */
 export function explaining(sql: AnySql) {
   let plan: Node | undefined
@@ -42,8 +42,10 @@ export function explaining(sql: AnySql) {
     return plan
   }
   const nodesOf = (node: Node): Node[] => [node, ...(node.Plans ?? []).flatMap(nodesOf)]
-  const nodesReading = (table: string) =>
-    nodesOf(top()).filter((node) => node['Relation Name']?.startsWith(table) ?? false)
+  const nodesReading = (table: string) => {
+    const isOfTable = new RegExp(`^${table}(_[0-9]+|_before|_unplaced|_default)?$`)
+    return nodesOf(top()).filter((node) => isOfTable.test(node['Relation Name'] ?? ''))
+  }
   return {
     sql: explained,
     /** Rows read from a table, including those that a condition removed. */

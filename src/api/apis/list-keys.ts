@@ -1,34 +1,32 @@
 import { cutPage, type Page } from '../../lib/page.ts'
 import { findIdentityIds } from '../identities/store.ts'
-import { countKeys, type KeyRow, listKeyRows } from '../keys/store.ts'
+import { countKeys, type KeyFilter, type KeyRow, listKeyRows } from '../keys/store.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 
-/** Filters of a list of keys. Null = no filter. */
-export type KeysWanted = {
-  /** External id of the identity that the keys are connected to. */
-  externalId: string | null
-  /** The owner id stored with the keys. */
-  ownerId: string | null
-}
+/** A filter of a list of keys: the external id of their identity, or the owner id stored with them. */
+export type KeysWanted = { externalId: string } | { ownerId: string }
 
 /**
  * One page of an API's keys by id, without deleted ones. A page holds fewer than `limit` keys where their meta is long.
  * @param api From `getApiWithKeys`.
- * @returns `total` counts all keys of the API, ignoring the filters; it is 0 when the wanted identity does not exist.
+ * @returns `total` counts all keys of the API, ignoring the filter; it is 0 when the wanted identity does not exist.
  */
 export async function listKeys(
   { sql }: Pick<Services, 'sql'>,
   { workspaceId }: Pick<Actor, 'workspaceId'>,
   { keyspaceId }: { keyspaceId: string },
-  { externalId, ownerId }: KeysWanted,
+  wanted: KeysWanted | null,
   page: Page,
 ): Promise<{ items: KeyRow[]; cursor?: string; total: number }> {
-  const identityId =
-    externalId === null ? null : (await findIdentityIds(sql, workspaceId, [externalId])).get(externalId)
-  if (identityId === undefined) return { items: [], total: 0 }
+  let filter: KeyFilter | null
+  if (wanted !== null && 'externalId' in wanted) {
+    const identityId = (await findIdentityIds(sql, workspaceId, [wanted.externalId])).get(wanted.externalId)
+    if (identityId === undefined) return { items: [], total: 0 }
+    filter = { identityId }
+  } else filter = wanted
   const [{ rows, isCut }, total] = await Promise.all([
-    listKeyRows(sql, workspaceId, { keyspaceId, identityId, ownerId }, page),
+    listKeyRows(sql, workspaceId, keyspaceId, filter, page),
     countKeys(sql, workspaceId, keyspaceId),
   ])
   return { ...cutPage(rows, page.limit, { isCut }), total }

@@ -1,4 +1,5 @@
 import type { AnySql } from '../../db/connect.ts'
+import { idsOfPage, totalOf } from '../../db/lists.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
 export type ApiRow = {
@@ -177,16 +178,16 @@ export async function listApiRows(
   workspaceId: WorkspaceId,
   { limit, cursor }: { limit: number; cursor: string },
 ): Promise<{ id: string; name: string }[]> {
+  const index = { table: 'apis', of: { workspace_id: workspaceId }, where: 'deleted_at is null' }
   return await sql<{ id: string; name: string }[]>`
-    select id, name from apis
-     where workspace_id = ${workspaceId} and id > ${cursor} and deleted_at is null
-     order by id limit ${limit + 1}`
+    select a.id, a.name
+      from ${idsOfPage(sql, index, { cursor, rows: limit + 1 })}
+     cross join lateral (select id, name from apis where id = page.id offset 0) as a
+     order by a.id`
 }
 
 export async function countApis(sql: AnySql, workspaceId: WorkspaceId): Promise<number> {
-  const [row] = await sql<{ total: number }[]>`
-    select count(*)::integer as total from apis where workspace_id = ${workspaceId} and deleted_at is null`
-  return row?.total ?? 0
+  return await totalOf(sql, workspaceId, 'apis')
 }
 
 /** Several APIs by id, without deleted ones, each with its keyspace's settings. */

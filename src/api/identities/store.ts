@@ -1,4 +1,5 @@
 import type { AnySql } from '../../db/connect.ts'
+import { idsOfPage, totalOf } from '../../db/lists.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
 /** Ids by external id, of the identities that exist. */
@@ -78,11 +79,12 @@ export async function listIdentityRows(
   workspaceId: WorkspaceId,
   { limit, cursor }: { limit: number; cursor: string },
 ): Promise<Omit<IdentityRow, 'meta'>[]> {
+  const index = { table: 'identities', of: { workspace_id: workspaceId } }
   return await sql<IdentityRow[]>`
     select i.id, i.external_id as "externalId", ${limitsOf(sql)} as limits
-      from identities i
-     where i.workspace_id = ${workspaceId} and i.id > ${cursor}
-     order by i.id limit ${limit + 1}`
+      from ${idsOfPage(sql, index, { cursor, rows: limit + 1 })}
+     cross join lateral (select id, external_id from identities where id = page.id offset 0) as i
+     order by i.id`
 }
 
 /** Limits of the identity `i` of the enclosing query. */
@@ -92,9 +94,7 @@ const limitsOf = (sql: AnySql) => sql`
               from ratelimits l where l.identity_id = i.id), '[]')`
 
 export async function countIdentities(sql: AnySql, workspaceId: WorkspaceId): Promise<number> {
-  const [row] = await sql<{ total: number }[]>`
-    select count(*)::integer as total from identities where workspace_id = ${workspaceId}`
-  return row?.total ?? 0
+  return await totalOf(sql, workspaceId, 'identities')
 }
 
 /** @returns false when the workspace already has an identity with that external id. */

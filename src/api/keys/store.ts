@@ -1,6 +1,7 @@
 import { countGone } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
 import { HEAVY_LINKS, keyLinks, LINK_BYTES } from '../../db/key-links.ts'
+import { idsOfPage, type ListIndex, totalOf } from '../../db/lists.ts'
 import { COUNT_MAX } from '../../lib/bounds.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
@@ -233,12 +234,7 @@ export async function findKeyByHash(
   return row ?? null
 }
 
-export type KeyFilter = {
-  keyspaceId: string
-  /** Null = with any identity or with none. */
-  identityId: string | null
-  ownerId: string | null
-}
+export type KeyFilter = { identityId: string } | { ownerId: string }
 
 /**
  * Keys by id, after `cursor`: up to `limit + 1`, or fewer where meta, roles and permissions are long, so that a page does
@@ -248,23 +244,24 @@ export type KeyFilter = {
 export async function listKeyRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
-  { keyspaceId, identityId, ownerId }: KeyFilter,
+  keyspaceId: string,
+  filter: KeyFilter | null,
   { limit, cursor }: { limit: number; cursor: string },
 ): Promise<{ rows: KeyRow[]; isCut: boolean }> {
   const rows = await sql<(KeyRow & { wanted: number })[]>`
-    with wanted as (
-      select k.id, coalesce(octet_length(k.meta), 0) + coalesce(octet_length(i.meta), 0) as bytes
-        from keys k left join identities i on i.id = k.identity_id
-       where k.workspace_id = ${workspaceId} and k.keyspace_id = ${keyspaceId} and k.id > ${cursor}
-         and k.deleted_at is null
-         ${identityId === null ? sql`` : sql`and k.identity_id = ${identityId}`}
-         ${ownerId === null ? sql`` : sql`and k.owner_id = ${ownerId}`}
-       order by k.id limit ${limit + 1}
+    with wanted as materialized (
+      select k.id, k.identity_id, k.bytes
+        from ${idsOfPage(sql, listIndex(workspaceId, keyspaceId, filter), { cursor, rows: limit + 1 })}
+       cross join lateral (select id, identity_id, coalesce(octet_length(meta), 0) as bytes
+                             from keys where id = page.id offset 0) as k
     ), weighed as (
       select k.id,
-             k.bytes + case when links.total < ${HEAVY_LINKS}::integer then links.total * ${LINK_BYTES}::integer
-                            else ${PAGE_BYTES_MAX / 2}::integer end as bytes
-        from wanted k cross join lateral (select ${keyLinks(sql)} as total) as links
+             k.bytes + coalesce(octet_length(i.meta), 0)
+             + case when links.total < ${HEAVY_LINKS}::integer then links.total * ${LINK_BYTES}::integer
+                    else ${PAGE_BYTES_MAX / 2}::integer end as bytes
+        from wanted k
+        left join identities i on i.id = k.identity_id
+       cross join lateral (select ${keyLinks(sql)} as total) as links
     ), page as (
       select id from (select id, sum(bytes) over (order by id) - bytes as before from weighed) as sized
        where before < ${PAGE_BYTES_MAX}
@@ -279,15 +276,27 @@ export async function listKeyRows(
   }
 }
 
+function listIndex(workspaceId: WorkspaceId, keyspaceId: string, filter: KeyFilter | null): ListIndex {
+  if (filter === null) return { table: 'keys', of: { keyspace_id: keyspaceId }, where: 'deleted_at is null' }
+  if ('identityId' in filter)
+    return {
+      table: 'keys',
+      of: { identity_id: filter.identityId, keyspace_id: keyspaceId },
+      where: 'identity_id is not null and deleted_at is null',
+    }
+  return {
+    table: 'keys',
+    of: { workspace_id: workspaceId, owner_id: filter.ownerId, keyspace_id: keyspaceId },
+    where: 'owner_id is not null and deleted_at is null',
+  }
+}
+
 /** A page ends with the key whose meta, roles and permissions take it past this: about 4 ms of a thread. */
 const PAGE_BYTES_MAX = 500_000
 
 /** Exact number of keys of a keyspace, without deleted ones. */
 export async function countKeys(sql: AnySql, workspaceId: WorkspaceId, keyspaceId: string): Promise<number> {
-  const [row] = await sql<{ total: number }[]>`
-    select count(*)::integer as total from keys
-     where workspace_id = ${workspaceId} and keyspace_id = ${keyspaceId} and deleted_at is null`
-  return row?.total ?? 0
+  return await totalOf(sql, workspaceId, `keys/${keyspaceId}`)
 }
 
 /** Exact number of rows of keys, with deleted ones. Reads an index of all of them. */

@@ -1,4 +1,5 @@
 import type { AnySql } from '../../db/connect.ts'
+import { idsOfPage, totalOf } from '../../db/lists.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
 /** Compares digests, which are indexed (sql/0017): an identifier may be longer than an index entry. */
@@ -83,17 +84,20 @@ export async function listNamespaceRows(
   workspaceId: WorkspaceId,
   { limit, cursor }: { limit: number; cursor: string },
 ): Promise<{ id: string; name: string }[]> {
+  const index = {
+    table: 'ratelimit_namespaces',
+    of: { workspace_id: workspaceId },
+    where: 'deleted_at is null',
+  }
   return await sql<{ id: string; name: string }[]>`
-    select id, name from ratelimit_namespaces
-     where workspace_id = ${workspaceId} and id > ${cursor} and deleted_at is null
-     order by id limit ${limit + 1}`
+    select n.id, n.name
+      from ${idsOfPage(sql, index, { cursor, rows: limit + 1 })}
+     cross join lateral (select id, name from ratelimit_namespaces where id = page.id offset 0) as n
+     order by n.id`
 }
 
 export async function countNamespaces(sql: AnySql, workspaceId: WorkspaceId): Promise<number> {
-  const [row] = await sql<{ total: number }[]>`
-    select count(*)::integer as total from ratelimit_namespaces
-     where workspace_id = ${workspaceId} and deleted_at is null`
-  return row?.total ?? 0
+  return await totalOf(sql, workspaceId, 'namespaces')
 }
 
 /** Also deletes its overrides. @returns its name; null when there is no such namespace. */
@@ -158,10 +162,18 @@ export async function listOverrideRows(
   namespaceId: string,
   { limit, cursor }: { limit: number; cursor: string },
 ): Promise<OverrideRow[]> {
+  const index = {
+    table: 'ratelimit_overrides',
+    of: { namespace_id: namespaceId },
+    where: 'deleted_at is null',
+  }
   return await sql<OverrideRow[]>`
-    select id, identifier, "limit", duration_ms as "durationMs", async from ratelimit_overrides
-     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and id > ${cursor} and deleted_at is null
-     order by id limit ${limit + 1}`
+    select o.id, o.identifier, o."limit", o.duration_ms as "durationMs", o.async
+      from ${idsOfPage(sql, index, { cursor, rows: limit + 1 })}
+     cross join lateral (select id, workspace_id, identifier, "limit", duration_ms, async
+                           from ratelimit_overrides where id = page.id offset 0) as o
+     where o.workspace_id = ${workspaceId}
+     order by o.id`
 }
 
 export async function countOverrides(
@@ -169,10 +181,7 @@ export async function countOverrides(
   workspaceId: WorkspaceId,
   namespaceId: string,
 ): Promise<number> {
-  const [row] = await sql<{ total: number }[]>`
-    select count(*)::integer as total from ratelimit_overrides
-     where workspace_id = ${workspaceId} and namespace_id = ${namespaceId} and deleted_at is null`
-  return row?.total ?? 0
+  return await totalOf(sql, workspaceId, `overrides/${namespaceId}`)
 }
 
 /** Overrides with text between two stars, without deleted ones. */

@@ -1,5 +1,6 @@
 import { countGone } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
+import { idsOfPage, type ListIndex } from '../../db/lists.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
 /** The workspace that holds the rows of all root keys (sql/0001). */
@@ -121,22 +122,35 @@ export async function listRootKeyRows(
   workspaceId: WorkspaceId,
   { limit, cursor, grantedBy = null }: { limit: number; cursor: string; grantedBy?: string | null },
 ): Promise<RootKeyRow[]> {
+  const index: ListIndex =
+    grantedBy === null
+      ? {
+          table: 'keys',
+          of: { for_workspace_id: workspaceId },
+          where: 'for_workspace_id is not null and deleted_at is null',
+        }
+      : {
+          table: 'keys',
+          of: { for_workspace_id: workspaceId, granted_by: grantedBy },
+          where: 'granted_by is not null and deleted_at is null',
+        }
   return await sql<RootKeyRow[]>`
-    select ${rootKeyColumns(sql)} from keys
-     where for_workspace_id = ${workspaceId} and id > ${cursor} and deleted_at is null
-       ${grantedBy === null ? sql`` : sql`and granted_by = ${grantedBy}`}
-     order by id limit ${limit + 1}`
+    select k.*
+      from ${idsOfPage(sql, index, { cursor, rows: limit + 1 })}
+     cross join lateral (select ${rootKeyColumns(sql)} from keys where id = page.id offset 0) as k
+     order by k.id`
 }
 
+/** Of a filter it counts what the filter finds, which is bounded as root keys are. */
 export async function countRootKeys(
   sql: AnySql,
   workspaceId: WorkspaceId,
   grantedBy: string | null = null,
 ): Promise<number> {
   const [row] = await sql<{ total: number }[]>`
-    select count(*)::integer as total from keys
+    select ${grantedBy === null ? sql`total_of(${workspaceId}, 'rootKeys') +` : sql``} count(*)::integer as total from keys
      where for_workspace_id = ${workspaceId} and deleted_at is null
-       ${grantedBy === null ? sql`` : sql`and granted_by = ${grantedBy}`}`
+       and ${grantedBy === null ? sql`is_operator` : sql`granted_by = ${grantedBy}`}`
   return row?.total ?? 0
 }
 

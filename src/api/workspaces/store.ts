@@ -1,4 +1,5 @@
 import type { AnySql } from '../../db/connect.ts'
+import { totalOf } from '../../db/lists.ts'
 import type { Bounds } from '../../lib/workspace-bounds.ts'
 
 export type WorkspaceRow = {
@@ -55,7 +56,5 @@ export async function listWorkspaceRows(
 }
 
 export async function countWorkspaces(sql: AnySql): Promise<number> {
-  const [row] = await sql<{ total: number }[]>`
-    select count(*)::integer as total from workspaces where id <> 'ws_root'`
-  return row?.total ?? 0
+  return await totalOf(sql, 'ws_root', 'workspaces')
 }

@@ -44,15 +44,14 @@ afterAll(() => database[Symbol.asyncDispose]())
 
 /** Bug: with many created and deleted keys the list became slower each day, because it read all that ever existed. */
 test('keys are listed without reading deleted ones', async () => {
-  const filter = { keyspaceId: 'ks_1', identityId: null, ownerId: null }
   const page = { limit: 100, cursor: '' }
-  expect((await listKeyRows(database.sql, workspaceId, filter, page)).rows).toHaveLength(10)
+  expect((await listKeyRows(database.sql, workspaceId, 'ks_1', null, page)).rows).toHaveLength(10)
   expect(await countKeys(database.sql, workspaceId, 'ks_1')).toBe(10)
   const { sql, rowsRead } = explaining(database.sql)
-  await listKeyRows(sql, workspaceId, filter, page)
+  await listKeyRows(sql, workspaceId, 'ks_1', null, page)
   expect(rowsRead('keys')).toBe(20) // once for the sizes of the page, once for the page
   await countKeys(sql, workspaceId, 'ks_1')
-  expect(rowsRead('keys')).toBe(10)
+  expect(rowsRead('keys')).toBe(0)
 })
 
 test('root keys and the keys of an owner are listed without reading deleted ones', async () => {
@@ -60,8 +59,9 @@ test('root keys and the keys of an owner are listed without reading deleted ones
   expect(await listRootKeyRows(database.sql, workspaceId, { limit: 100, cursor: '' })).toHaveLength(10)
   await listRootKeyRows(sql, workspaceId, { limit: 100, cursor: '' })
   expect(rowsRead('keys')).toBe(10)
+  expect(await countRootKeys(database.sql, workspaceId)).toBe(10)
   await countRootKeys(sql, workspaceId)
-  expect(rowsRead('keys')).toBe(10)
+  expect(rowsRead('keys')).toBe(0)
   await findKeysOfOwner(sql, 'ws_root' as WorkspaceId, 'one owner') // only the statements are tested, without an actor
   expect(rowsRead('keys')).toBe(10)
 })
@@ -72,8 +72,9 @@ test('overrides are listed and applied without reading deleted ones', async () =
   const { sql, rowsRead } = explaining(database.sql)
   await listOverrideRows(sql, workspaceId, 'rlns_1', page)
   expect(rowsRead('ratelimit_overrides')).toBe(10)
+  expect(await countOverrides(database.sql, workspaceId, 'rlns_1')).toBe(10)
   await countOverrides(sql, workspaceId, 'rlns_1')
-  expect(rowsRead('ratelimit_overrides')).toBe(10)
+  expect(rowsRead('ratelimit_overrides')).toBe(0)
   await findNamespaceByName(sql, workspaceId, 'one')
   expect(rowsRead('ratelimit_overrides')).toBe(10)
 })

@@ -426,8 +426,11 @@ test('the counts match the rows after everything that was done to this server', 
        union all select workspace_id, 'permissions' from permissions
        union all select workspace_id, 'queuedImports' from key_imports where failed_at is null
        union all select 'ws_root', 'workspaces' from workspaces where id <> 'ws_root'
+       union all select workspace_id, 'keys/' || keyspace_id from keys where deleted_at is null and for_workspace_id is null
+       union all select workspace_id, 'overrides/' || namespace_id from ratelimit_overrides where deleted_at is null
     ), counted as (select workspace_id, name, count(*)::integer as there from there group by 1, 2),
-       used as (select workspace_id, name, used::integer as used from workspace_used)
+       names as (select workspace_id, name from workspace_counts union select workspace_id, name from workspace_returns),
+       used as (select workspace_id, name, total_of(workspace_id, name)::integer as used from names)
     select coalesce(counted.name, used.name) as name, coalesce(counted.workspace_id, used.workspace_id) as workspace,
            coalesce(used.used, 0) as used, coalesce(counted.there, 0) as there
       from counted full join used using (workspace_id, name)

@@ -26,10 +26,8 @@ export async function listKeysEndpoint(
   const api = await getApiWithKeys(services, actor, apiId)
   if (decrypt)
     requireRight(actor, anyOf('*', 'api.*.decrypt_key', `api.${apiId}.decrypt_key`), 'decrypt keys')
-  const wanted = {
-    externalId: externalId ?? null,
-    ownerId: externalId === undefined ? (ownerId ?? null) : null,
-  }
+  const byOwner = ownerId === undefined ? null : { ownerId }
+  const wanted = externalId === undefined ? byOwner : { externalId }
   const { items, ...page } = await listKeys(services, actor, api, wanted, pageOf(query))
   const plaintexts = decrypt ? await decryptKeys(services, actor, apiId, items) : null
   return { keys: items.map((row) => keyObject(row, plaintexts?.get(row.id))), ...page }
