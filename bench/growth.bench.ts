@@ -1,6 +1,6 @@
 import { connect, type Sql } from '../src/db/connect.ts'
 import { openTestDatabase } from '../test/support/database.ts'
-import { callsTo, OPERATOR_KEY } from '../test/support/server.ts'
+import { callsTo, type Json, OPERATOR_KEY } from '../test/support/server.ts'
 import { machine, median, printTable } from './support/table.ts'
 import { startTarget } from './support/target.ts'
 
@@ -42,14 +42,12 @@ export async function run({ tiny = false }: { tiny?: boolean } = {}): Promise<vo
 type Filled = {
   size: number
   apiId: string
-  post: (path: string, body: unknown) => Promise<Answer>
-  get: (path: string, query?: Record<string, unknown>) => Promise<Answer>
+  post: (path: string, body: unknown) => Promise<Json>
+  get: (path: string, query?: Record<string, unknown>) => Promise<Json>
   /** Text of the nth key. */
   keyOf: (n: number) => string
   ids: Record<'identityId' | 'bigIdentityId' | 'roleId' | 'permissionId' | 'namespaceId', string>
 }
-// biome-ignore lint/suspicious/noExplicitAny: answers of many shapes
-type Answer = any
 
 /** In the order in which they run: the deletions come last. */
 const OPERATIONS: {
@@ -189,7 +187,7 @@ async function startFilled(size: number, closing: AsyncDisposableStack): Promise
     }),
   )
   const calls = callsTo(target.url)
-  const answerOf = ({ status, body }: { status: number; body: Answer }): Answer => {
+  const answerOf = ({ status, body }: { status: number; body: Json }): Json => {
     if (status >= 500) throw new Error(`answered ${status}: ${JSON.stringify(body)}`)
     return body
   }
