@@ -90,7 +90,7 @@ export function logUnhandledRejections(): void {
   process.on('unhandledRejection', (cause) => {
     // Part of an outage that is already logged.
     if (outage.isOn && unavailablePart(cause) === 'database') return
-    log('error', 'unhandled_rejection', 'a promise failed that nobody awaited', { cause })
+    log('error', 'unhandled_rejection', 'a background task failed; the server continues', { cause })
   })
 }
 

@@ -29,20 +29,20 @@ export const auditMonths = (keepMonths: number | null): MonthlyWork => ({
       { tables },
     ),
   onRecovered: (tables) =>
-    log('info', 'audit_retention_recovered', 'months of the audit log are made and dropped again', {
+    log('info', 'audit_retention_recovered', 'months of the audit log can be created and dropped again', {
       tables,
     }),
   onWaiting: () =>
     log(
       'info',
       'audit_retention_waiting',
-      'a long query holds the audit log; its months are made and dropped within five minutes after it',
+      'a long query blocks changing the months of the audit log; they are created and dropped within five minutes after it ends',
     ),
   onFailing: (cause) =>
     log(
       'error',
       'audit_retention_failing',
-      'making or dropping months of the audit log failed; it is tried again every five minutes',
+      'months of the audit log could not be created or dropped; the next attempt is in five minutes',
       { cause },
     ),
 })

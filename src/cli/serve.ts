@@ -29,13 +29,13 @@ async function serve(isJson: boolean): Promise<void> {
     const config = readConfig()
     configureLog({ level: config.log.level, isPretty: !isJson && process.stdout.isTTY === true })
     for (const fields of unknownVariables())
-      log('warn', 'unknown_variable', 'an environment variable is not known and has no effect', fields)
+      log('warn', 'unknown_variable', 'unknown environment variable; it has no effect', fields)
     server = await startServer(config, { signal: stopping.signal })
   } catch (cause) {
     if (stopping.signal.aborted && cause === stopping.signal.reason) return stopping.startAborted()
     // A bug: the log gets the stack.
     if (!(cause instanceof ConfigError || cause instanceof StartError))
-      log('error', 'start_failed', 'the start failed, which is a bug of Tollgate', { cause })
+      log('error', 'start_failed', 'the start failed because of a bug in Tollgate', { cause })
     else
       process.stderr.write(failureText(failureOf(cause, { command: 'serve', listCommand: null }), { isJson }))
     process.exit(1)

@@ -58,9 +58,16 @@ export class Stopping {
     const now = this.#timers.now()
     if (this.#since === null) {
       this.#since = now
-      log('info', 'stopping', 'stopping', { signal })
+      log('info', 'stopping', 'received a signal; answering in-flight requests and writing counts', {
+        signal,
+      })
       this.#timers.after(STOP_MS, () => {
-        log('error', 'stop_timed_out', 'the stop took too long and was cut off', { afterMs: STOP_MS })
+        log(
+          'error',
+          'stop_timed_out',
+          'the stop took too long and was ended; counts that were not written may be lost',
+          { afterMs: STOP_MS },
+        )
         this.#exit(1)
       })
       this.#aborting.abort()
@@ -69,10 +76,15 @@ export class Stopping {
     }
     const afterMs = Math.round(now - this.#since)
     if (afterMs < ONE_WISH_MS) return
-    log('warn', 'stop_cut_short', 'a further signal cut the stop short; what was not written is lost', {
-      signal,
-      afterMs,
-    })
+    log(
+      'warn',
+      'stop_cut_short',
+      'a second signal ended the stop early; counts that were not written are lost',
+      {
+        signal,
+        afterMs,
+      },
+    )
     this.#exit(1)
   }
 

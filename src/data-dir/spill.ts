@@ -125,11 +125,16 @@ export function listSpills(dataDir: string, kind: string, of: SpillsOf = {}): Un
   const folder = join(dataDir, 'spill')
   const { own, others } = namesOf(folder, kind, of)
   if (others > 0)
-    log('warn', 'spill_of_other_database', 'spill files of another database stay in the data dir', {
-      folder,
-      kind,
-      files: others,
-    })
+    log(
+      'warn',
+      'spill_of_other_database',
+      'the data dir has spill files of another database; they stay there',
+      {
+        folder,
+        kind,
+        files: others,
+      },
+    )
   return own.map((name) => unread(join(folder, name)))
 }
 
@@ -148,7 +153,10 @@ const unread = (path: string): UnreadSpill => ({
       return { value: unpack(readFileSync(path)), done: () => rmSync(path, { force: true }) }
     } catch (cause) {
       if (isMissing(cause)) return null
-      log('error', 'spill_unreadable', 'a spill file cannot be read and was set aside', { path, cause })
+      log('error', 'spill_unreadable', 'a spill file cannot be read; it was renamed to .unreadable', {
+        path,
+        cause,
+      })
       renameSync(path, `${path}.unreadable`)
       return null
     }

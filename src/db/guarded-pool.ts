@@ -296,7 +296,7 @@ export class GuardedPool {
         log(
           'warn',
           'database_unavailable',
-          'the database does not answer; what needs it fails at once until it does',
+          'the database does not answer; calls that need it fail at once, rate limits and cached keys work',
           { cause: failure },
         )
       if (this.#state !== 'down') {
@@ -343,7 +343,7 @@ export class GuardedPool {
           log(
             'warn',
             'database_read_only',
-            'the database takes no writes; reads, limits and cached keys go on',
+            'the database is read only; reads, rate limits and cached keys without credits work',
           )
       }
       await Bun.sleep(WRITES_PROBE_EVERY_MS)

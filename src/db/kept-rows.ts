@@ -56,16 +56,21 @@ export class KeptRows {
       await removeEmptyKeyspaces(sql)
       this.fullest = await findFullest(sql)
       for (const { workspaceId, bound, rows } of await removeOldest(sql))
-        log('info', 'old_rows_removed', 'the oldest rows beyond the bound of a workspace were removed', {
+        log('info', 'old_rows_removed', 'a workspace had more rows than its bound; the oldest were removed', {
           workspaceId,
           bound,
           rows,
         })
     } catch (cause) {
       if (!this.#isStopped)
-        log('warn', 'old_rows_not_removed', 'old rows beyond the bounds of workspaces could not be removed', {
-          cause,
-        })
+        log(
+          'warn',
+          'old_rows_not_removed',
+          'old rows beyond a workspace bound could not be removed; the next attempt is within five minutes',
+          {
+            cause,
+          },
+        )
     } finally {
       await sql.end({ timeout: 1 })
       this.#sql = null

@@ -272,7 +272,7 @@ export class Eraser {
         log(
           'warn',
           'erasure_unfinished',
-          'an erasure could not be finished; it is tried again within an hour',
+          'an erasure could not be finished; the next attempt is within an hour',
           { cause },
         )
     }

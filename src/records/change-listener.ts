@@ -80,7 +80,7 @@ export class ChangeListener {
       else if (!(await this.#isDoneWithin(PATIENCE_MS, heard))) await this.#replaceEar()
       else if (this.#isDeaf) {
         this.#isDeaf = false
-        log('info', 'changes_heard', 'changes made by other servers arrive again')
+        log('info', 'changes_heard', 'changes made through other servers arrive again')
       }
     }
   }
@@ -104,7 +104,7 @@ export class ChangeListener {
       log(
         'warn',
         'changes_unheard',
-        'changes made by other servers did not arrive; all caches were emptied and a new connection listens',
+        'changes made through other servers may have been missed; all caches were emptied and the listener reconnected',
       )
     this.#isDeaf = true
     const old = this.#ear

@@ -80,9 +80,14 @@ export class Changes {
    */
   relay(touched: readonly string[] | null): void {
     this.publish(touched).catch((cause: unknown) =>
-      log('error', 'change_not_passed_on', 'a change was not passed on to other threads or servers', {
-        cause,
-      }),
+      log(
+        'error',
+        'change_not_passed_on',
+        'a change could not be sent to other threads or servers; they may use the old state for some seconds',
+        {
+          cause,
+        },
+      ),
     )
   }
 

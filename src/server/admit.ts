@@ -19,7 +19,7 @@ export async function admitDatabase(url: string, options: { connections: number 
   }
   for (const { check, status, text } of findings)
     if (status === 'warning')
-      log('warn', 'database_warning', 'the database is not as it should be', { check, text })
+      log('warn', 'database_warning', 'the database has a setting that should be changed', { check, text })
   return address
 }
 

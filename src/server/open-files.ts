@@ -15,7 +15,7 @@ export function withinOpenFiles(config: Config, filesMax: number | null = openFi
   log(
     'warn',
     'connections_lowered',
-    'fewer connections are taken than TOLLGATE_CONNECTIONS_MAX: the limit of open files (ulimit -n) allows no more',
+    'the server accepts fewer connections than TOLLGATE_CONNECTIONS_MAX: the limit of open files (ulimit -n) is too low',
     { openFilesMax: filesMax, ownFiles, asked: listen.connectionsMax, connectionsMax },
   )
   return { ...config, listen: { ...listen, connectionsMax } }

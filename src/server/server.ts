@@ -282,7 +282,7 @@ async function prepareDatabase(
       const { applied } = await migrate(sql)
       onReached()
       if (applied.length > 0)
-        log('info', 'database_migrated', 'the database was brought up to date', { applied })
+        log('info', 'database_migrated', 'database migrations were applied', { applied })
       const made = await bootstrap(sql, {
         rootKey: config.rootKey,
         keyFile,

@@ -82,17 +82,17 @@ class HttpThread {
         log(
           'error',
           'http_thread_died',
-          'an HTTP thread died and is started again; what it counted since its last flush is lost',
+          'an HTTP thread died and restarts; its usage since the last flush is lost',
           { thread: index, cause },
         )
       },
       onRestarted: () =>
-        log('info', 'http_thread_restarted', 'the HTTP thread runs again', { thread: index }),
+        log('info', 'http_thread_restarted', 'the HTTP thread was restarted', { thread: index }),
       onRestartFailing: (cause) =>
         log(
           'error',
           'http_thread_restart_failing',
-          'an HTTP thread does not start again; the others answer for it',
+          'an HTTP thread cannot be restarted; the other threads answer requests',
           { thread: index, cause },
         ),
     })

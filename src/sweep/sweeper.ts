@@ -95,7 +95,7 @@ export class Sweeper {
     log(
       'warn',
       'sweep_unfinished',
-      'rows of something deleted could not be removed; they are out of use, and it is tried again',
+      'rows of deleted resources could not be removed; they have no effect, and the next attempt is within a minute',
       {
         cause,
       },

@@ -242,7 +242,7 @@ export class UsageRecorder {
       log(
         'error',
         'usage_batch_refused',
-        'the database refuses a batch of usage; the batch is kept in the data dir',
+        'the database rejects a batch of usage; the batch is kept in the data dir',
         { cause },
       )
     }
@@ -273,7 +273,7 @@ export class UsageRecorder {
       log(
         'error',
         'usage_file_invalid',
-        'a spill file of usage does not hold a batch of usage; it is left where it is',
+        'a spill file of usage has invalid content; it stays in the data dir',
       )
       return false
     }
@@ -307,13 +307,18 @@ export class UsageRecorder {
         } catch (cause) {
           this.#spilled.unshift(batch) // first, to free memory
           if (spillFailing.begin())
-            log('error', 'usage_spill_failing', 'usage cannot be moved to the data dir; it stays in memory', {
-              cause,
-            })
+            log(
+              'error',
+              'usage_spill_failing',
+              'usage cannot be written to the database or to a spill file; it stays in memory',
+              {
+                cause,
+              },
+            )
           return
         }
         if (spillFailing.end() !== null)
-          log('info', 'usage_spill_recovered', 'usage can be moved to the data dir again')
+          log('info', 'usage_spill_recovered', 'usage can be written to spill files again')
         await this.#nextTurn()
       }
     } while (this.#current.size > this.#countsMax && this.#drain())

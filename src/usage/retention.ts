@@ -19,13 +19,13 @@ export const usageRetention = (keepMonths: number): MonthlyWork => ({
     log(
       'info',
       'usage_retention_waiting',
-      'a long query holds old months of usage; they are dropped within five minutes after it',
+      'a long query blocks dropping old months of usage; they are dropped within five minutes after it ends',
     ),
   onFailing: (cause) =>
     log(
       'error',
       'usage_retention_failing',
-      'dropping old months of usage failed; it is tried again every five minutes',
+      'old months of usage could not be dropped; the next attempt is in five minutes',
       { cause },
     ),
 })

@@ -63,16 +63,22 @@ export class RefillSchedule {
   async #round(): Promise<boolean> {
     try {
       const { refilled, left } = await this.runRound()
-      if (refilled > 0) log('info', 'keys_refilled', 'keys were refilled on schedule', { refilled })
+      if (refilled > 0)
+        log('info', 'keys_refilled', 'credits of keys were refilled on schedule', { refilled })
       if (failing.end() !== null)
-        log('info', 'refill_recovered', 'the scheduled refill works again', { refilled })
+        log('info', 'refill_recovered', 'the scheduled refill of credits works again', { refilled })
       // A transaction that holds a key is not always refilling it, so skipped keys need another round.
       return !this.#isStopped && left === 0
     } catch (cause) {
       if (failing.begin())
-        log('error', 'refill_failing', 'the scheduled refill failed; it is tried again every five minutes', {
-          cause,
-        })
+        log(
+          'error',
+          'refill_failing',
+          'the scheduled refill of credits failed; the next attempt is in five minutes',
+          {
+            cause,
+          },
+        )
       return false
     }
   }

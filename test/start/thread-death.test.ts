@@ -177,7 +177,7 @@ once(
     const killedAt = performance.now()
     server.process.kill('SIGUSR2')
     // Calls that need no limit are not affected. Liveness stays 200, because half of the limits can be decided.
-    while (server.output().split('limiter shard started').length < 4) {
+    while (server.output().split('a limiter shard started').length < 4) {
       for (const column of ['warm', 'cold', 'credits', 'writes'] as const)
         expect((await columns.ask(column)).status).toBe(200)
       expect((await server.get('liveness')).status).toBe(200)

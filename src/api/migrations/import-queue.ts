@@ -113,7 +113,7 @@ export class KeyImporter {
         log(
           'warn',
           'key_import_batch_failed',
-          'a batch of enqueued keys could not be made; each is tried alone',
+          'a batch of enqueued keys could not be imported; each key is tried alone',
           { cause, keys: ids.length },
         )
       for (let rest = ids; rest.length > 0; rest = rest.slice(1)) {
@@ -131,13 +131,16 @@ export class KeyImporter {
     } catch (cause) {
       if (cause instanceof BoundReached) return cause
       if (outage.isOn) throw cause // not the key's fault
-      log('error', 'key_import_failed', 'an enqueued key could not be made', { cause, import: id })
+      log('error', 'key_import_failed', 'an enqueued key could not be imported; it is tried again', {
+        cause,
+        import: id,
+      })
       const now = this.#services.clock()
       await this.#services.database.write(async (tx) => {
         const rows = await claimKeyImports(tx, { ids: [id], now })
         await failKeyImports(
           tx,
-          failuresOf(rows, () => 'it could not be stored; the log says why', now),
+          failuresOf(rows, () => 'the key could not be stored; the cause is in the log of the server', now),
           now,
         )
       })
@@ -175,7 +178,7 @@ export class KeyImporter {
       log(
         'warn',
         'keys_not_imported',
-        'enqueued keys were given up; they are kept with the reason in the table key_imports',
+        'enqueued keys failed after ten retries; the table key_imports has the reasons',
         { keys: givenUp },
       )
   }

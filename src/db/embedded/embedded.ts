@@ -48,13 +48,13 @@ export async function startEmbedded(dataDirPath: string, signal?: AbortSignal): 
   const isNew = !existsSync(folder)
   const began = performance.now()
   if (isNew)
-    log('info', 'database_creating', 'the embedded database is created, which takes some seconds', { folder })
+    log('info', 'database_creating', 'creating the embedded database, which takes some seconds', { folder })
   const thread = new ManagedThread<DatabaseRequests>({
     open: () => workerLink(new Worker(new URL('./embedded.worker.ts', import.meta.url))),
     setUp: (starting) => starting.ask('start', { folder, socketPath: socket.path }, { timeoutMs: START_MS }),
     restartDelaysMs: RESTART_DELAYS_MS,
     onDeath: (cause) =>
-      log('error', 'embedded_database_died', 'the embedded database died and is started again', { cause }),
+      log('error', 'embedded_database_died', 'the embedded database crashed and restarts', { cause }),
     onRestarted: (attempts) => {
       restartFailing.end()
       log('info', 'embedded_database_restarted', 'the embedded database runs again', { attempts })
@@ -64,7 +64,7 @@ export async function startEmbedded(dataDirPath: string, signal?: AbortSignal): 
         log(
           'error',
           'embedded_database_restart_failing',
-          'the embedded database does not start again; the attempts go on',
+          'the embedded database cannot be restarted; attempts continue',
           { cause },
         )
     },
@@ -76,7 +76,7 @@ export async function startEmbedded(dataDirPath: string, signal?: AbortSignal): 
     await thread.start()
     if (isNew) {
       const tookMs = Math.round(performance.now() - began)
-      log('info', 'database_created', 'the embedded database is there', { tookMs })
+      log('info', 'database_created', 'the embedded database was created', { tookMs })
     }
   } catch (cause) {
     socket.remove()
@@ -98,7 +98,7 @@ export async function startEmbedded(dataDirPath: string, signal?: AbortSignal): 
           log(
             'warn',
             'embedded_database_unclean',
-            'the embedded database did not close cleanly; its next start recovers it',
+            'the embedded database did not close in time; its next start recovers it',
             { cause },
           ),
         )

@@ -26,20 +26,15 @@ export function startHousekeeping(address: DatabaseAddress): { stop(): void } {
       await vacuumDue(sql, { logBytesMax: LOG_BYTES_MAX })
       const ended = failing.end()
       if (ended !== null)
-        log(
-          'info',
-          'housekeeping_recovered',
-          'vacuum and checkpoint of the embedded database are done again',
-          {
-            lastedMs: ended.lastedMs,
-          },
-        )
+        log('info', 'housekeeping_recovered', 'vacuum and checkpoint of the embedded database work again', {
+          lastedMs: ended.lastedMs,
+        })
     } catch (cause) {
       if (!isStopped && failing.begin())
         log(
           'warn',
           'housekeeping_failing',
-          'vacuum or checkpoint of the embedded database failed; it is tried again',
+          'vacuum or checkpoint of the embedded database failed; the next attempt is in 30 seconds',
           {
             cause,
           },

@@ -63,7 +63,7 @@ export function serveWire(
         if (socket.data !== null) scheduler.close(socket.data)
       },
       error(_socket, error) {
-        log('warn', 'embedded_connection_failed', 'a connection to the embedded database failed', {
+        log('warn', 'embedded_connection_failed', 'a connection to the embedded database broke', {
           cause: error,
         })
       },
@@ -206,11 +206,7 @@ class SessionScheduler {
   endQuiet(since: number): void {
     const holder = this.#holder
     if (holder === null || this.#holderSeenAt > since) return
-    log(
-      'warn',
-      'embedded_transaction_ended',
-      'a transaction on the embedded database was ended: its client had gone quiet',
-    )
+    log('warn', 'embedded_transaction_ended', 'an idle transaction on the embedded database was rolled back')
     this.#refuse(holder, '25P03', 'terminating connection due to idle-in-transaction timeout')
   }
 

@@ -43,7 +43,10 @@ export class Failures {
   report(cause: unknown, fields: LogFields): void {
     const part = unavailablePart(cause)
     if (part === null) {
-      log('error', 'request_failed', 'a request failed', { ...fields, cause })
+      log('error', 'request_failed', 'a request failed because of a fault in the server', {
+        ...fields,
+        cause,
+      })
       return
     }
     const now = this.#now()
@@ -78,11 +81,16 @@ export class Failures {
       const now = this.#now()
       const ended = now - failing.lastAt < QUIET_MS ? null : failing.end(now)
       if (ended === null) return this.#lookLater(reason)
-      log('info', 'requests_recovered', 'no request failed for that reason for ten seconds', {
-        part: reason === 'limiter' ? reason : 'database',
-        failed: ended.counted,
-        lastedMs: ended.lastedMs,
-      })
+      log(
+        'info',
+        'requests_recovered',
+        'requests succeed again: none failed for this reason for ten seconds',
+        {
+          part: reason === 'limiter' ? reason : 'database',
+          failed: ended.counted,
+          lastedMs: ended.lastedMs,
+        },
+      )
     })
   }
 }

@@ -72,10 +72,15 @@ export class HttpServer {
     if (!refusing.isOn || Date.now() - refusing.lastAt < CALM_MS) return
     const ended = refusing.end()
     if (ended !== null)
-      log('info', 'connections_accepted', 'no connection was refused for ten seconds', {
-        refused: ended.counted,
-        lastedMs: ended.lastedMs,
-      })
+      log(
+        'info',
+        'connections_accepted',
+        'client connections are accepted again: none was refused for ten seconds',
+        {
+          refused: ended.counted,
+          lastedMs: ended.lastedMs,
+        },
+      )
   }
 
   /**
@@ -112,7 +117,7 @@ export class HttpServer {
         log(
           'warn',
           'connections_refused',
-          'connections are refused: TOLLGATE_CONNECTIONS_MAX of them are open',
+          'client connections are refused: TOLLGATE_CONNECTIONS_MAX are open',
           { connectionsMax },
         )
       refusing.count()

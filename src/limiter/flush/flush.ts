@@ -316,7 +316,7 @@ export class Flusher {
     log(
       'warn',
       'window_flush_failing',
-      'rate limit windows cannot be written to the database; limits go on from memory',
+      'rate limit windows cannot be written to the database; rate limits continue in memory',
       { cause },
     )
   }

@@ -24,7 +24,7 @@ export async function replaySpills(
     const open = segments.filter(({ endsAt }) => endsAt > nowMs)
     for (const segment of open) await store.writeSegment(nodeId, generation, segment)
     done()
-    log('info', 'spilled_windows_sent', 'rate limit windows of a spill file are in the database', {
+    log('info', 'spilled_windows_sent', 'rate limit windows of a spill file were written to the database', {
       windows: open.reduce((sum, { cells }) => sum + cells.length / (2 * CELL_BYTES), 0),
     })
   }

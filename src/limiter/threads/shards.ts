@@ -138,22 +138,27 @@ class ShardThread {
       open: () => platform.startThread(),
       setUp: async (thread) => {
         const windowsRestored = await thread.ask('start', setup, { timeoutMs: START_MS })
-        log('info', 'shard_started', 'limiter shard started', { shard: index, windowsRestored })
+        log('info', 'shard_started', 'a limiter shard started', { shard: index, windowsRestored })
       },
       restartDelaysMs: RESTART_DELAYS_MS,
       onDeath: (cause) =>
         log(
           'error',
           'shard_died',
-          'a limiter shard died; it is started again with its windows as last flushed',
+          'a limiter shard died and restarts; its counts since the last flush are lost',
           { shard: index, cause },
         ),
       onRestarted: () => this.onRestarted(),
       onRestartFailing: (cause) =>
-        log('error', 'shard_restart_failing', 'a limiter shard does not start again; its calls fail', {
-          shard: index,
-          cause,
-        }),
+        log(
+          'error',
+          'shard_restart_failing',
+          'a limiter shard cannot be restarted; calls for its rate limits fail',
+          {
+            shard: index,
+            cause,
+          },
+        ),
     })
   }
 
@@ -190,14 +195,14 @@ class ShardThread {
         log(
           'warn',
           'windows_spilled',
-          'rate limit windows could not be written to the database and are in a spill file until the next start',
+          'rate limit windows could not be written to the database; they are in a spill file, and the next start sends them',
           { shard: this.index, windows },
         )
     } catch (cause) {
       log(
         'error',
         'shard_stop_failed',
-        'a limiter shard did not stop by itself; its last counts may be lost',
+        'a limiter shard did not stop in time; its counts since the last flush may be lost',
         { cause },
       )
     }

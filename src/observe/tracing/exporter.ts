@@ -85,7 +85,7 @@ export class SpanExporter {
     await within(this.#timers, STOP_MS, this.flush(), { late: () => {} })
     this.#cancelNext?.()
     if (this.#queue.length > 0)
-      log('warn', 'spans_lost_at_stop', 'spans were not exported before the stop', {
+      log('warn', 'spans_lost_at_stop', 'some trace spans were not exported before the stop and are lost', {
         spans: this.#queue.length,
       })
   }
@@ -122,11 +122,16 @@ export class SpanExporter {
     for (let attempt = 1; ; attempt++) {
       const { rejected, retryAfterMs, reason } = await this.#post(body)
       if (reason === null) {
-        if (failing.end() !== null) log('info', 'span_export_recovered', 'spans are exported again')
+        if (failing.end() !== null) log('info', 'span_export_recovered', 'trace spans are exported again')
         return rejected
       }
       if (failing.begin())
-        log('warn', 'span_export_failing', 'the collector does not take spans; requests go on', { reason })
+        log(
+          'warn',
+          'span_export_failing',
+          'the collector does not accept trace spans; requests are not affected',
+          { reason },
+        )
       if (retryAfterMs === null || attempt >= ATTEMPTS_MAX || this.#stopping.signal.aborted)
         return spans.length
       // With jitter, so that servers that failed together do not retry together.
