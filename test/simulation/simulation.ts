@@ -65,7 +65,7 @@ export function simulate(seed: number, options: { isTraced: boolean }): Outcome 
  * 1. Each answer of a shard agrees with a simple model of its windows: never over the limit, a refusal charges nothing, a
  *    count only grows until the window's end (`limiter-model.ts`). All passed calls together stay within the limit.
  * 2. While the database answers, counts are stored one flush interval later. After a clean stop all are stored, in the
- *    database or in the data directory.
+ *    database or in the data directory. In a flood this holds for counters at half of their limit or more.
  * 3. Usage in the database never exceeds the decisions, includes them one flush interval later, and equals them after a
  *    clean stop once the data directory has been sent.
  * 4. Credits: no more calls are answered VALID than credits were spent, no more are spent than there were, and none for a
