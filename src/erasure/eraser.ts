@@ -4,8 +4,8 @@ import { type Clock, DAY_MS, HOUR_MS } from '../lib/clock.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
 import { systemTimers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
-import type { Changes } from '../records/changes.ts'
-import type { Database, Touch } from '../records/database.ts'
+import type { Database, Invalidate } from '../records/database.ts'
+import type { Invalidations } from '../records/invalidations.ts'
 import { type Erased, patternsOf, withoutNames } from './audit-events.ts'
 import { eraseFromSpills } from './spills.ts'
 import {
@@ -31,7 +31,7 @@ import {
   rewriteAuditEvents,
 } from './store.ts'
 
-/** The id that an erasure touches: servers then check their data directories; see `records/changes.ts`. */
+/** The id that an erasure touches: servers then check their data directories; see `records/invalidations.ts`. */
 export const ERASURES = 'erasures'
 
 /** How long a call waits for the sweep at most, ms. */
@@ -59,7 +59,7 @@ type Name = { kind: ErasedKind; name: string; pseudonym: string }
  */
 export class Eraser {
   readonly #database: Database
-  readonly #changes: Changes
+  readonly #invalidations: Invalidations
   readonly #spills: () => Iterable<SpillFile>
   readonly #clock: Clock
   readonly #batchRows: number
@@ -70,7 +70,7 @@ export class Eraser {
 
   constructor(options: {
     database: Database
-    changes: Changes
+    invalidations: Invalidations
     /** All files in the data directory that wait to be sent or were refused. */
     spills: () => Iterable<SpillFile>
     clock: Clock
@@ -78,7 +78,7 @@ export class Eraser {
     batchRows?: number
   }) {
     this.#database = options.database
-    this.#changes = options.changes
+    this.#invalidations = options.invalidations
     this.#spills = options.spills
     this.#clock = options.clock
     this.#batchRows = options.batchRows ?? 500
@@ -86,7 +86,7 @@ export class Eraser {
 
   /** Called on one thread of a process: resumes unfinished sweeps, and erases names in the data directory. */
   start(): void {
-    this.#changes.onChange((touched) => {
+    this.#invalidations.onChange((touched) => {
       if (touched?.includes(ERASURES)) void this.#logged(() => this.#eraseFromSpills())
     })
     // At start it resumes all: one that this server's stop interrupted may be only a second old.
@@ -141,11 +141,11 @@ export class Eraser {
         if (name.kind === 'external') await this.#write((tx) => renameTags(tx, workspaceId, name))
       }
       await this.#moveIdentifierCounts(workspaceId, left)
-      await this.#write(async (tx, touch) => {
+      await this.#write(async (tx, invalidate) => {
         const names = left.map(({ name }) => name)
         await deleteIdentities(tx, workspaceId, names)
         await markSwept(tx, workspaceId, names)
-        touch(ERASURES)
+        invalidate(ERASURES)
       })
       await this.#sweepKeys(workspaceId, subject)
       left = await this.#unswept(workspaceId, subject)
@@ -155,7 +155,7 @@ export class Eraser {
 
   /** @returns false when no keys were left. */
   async #deleteKeys(workspaceId: WorkspaceId, subject: string): Promise<boolean> {
-    return await this.#write(async (tx, touch) => {
+    return await this.#write(async (tx, invalidate) => {
       const names = await listUnsweptNames(tx, workspaceId, subject, NAMES_MAX)
       const namesOf = (kind: ErasedKind) => names.filter((name) => name.kind === kind).map(({ name }) => name)
       const keysOf = { identityIds: namesOf('identity'), ownerIds: namesOf('external') }
@@ -174,7 +174,7 @@ export class Eraser {
       const ids = keys.map(({ id }) => id)
       await deleteImportsOf(tx, workspaceId, ids)
       await deleteKeys(tx, workspaceId, ids)
-      touch(...ids)
+      invalidate(...ids)
       return true
     })
   }
@@ -255,7 +255,7 @@ export class Eraser {
     while ((await this.#write(step)) >= this.#batchRows);
   }
 
-  async #write<T>(work: (tx: Transaction, touch: Touch) => Promise<T>): Promise<T> {
+  async #write<T>(work: (tx: Transaction, invalidate: Invalidate) => Promise<T>): Promise<T> {
     if (this.#isStopped) throw new Error('the server stops; its next start goes on with the erasure')
     return await this.#database.write(work, { timeoutMs: STEP_MS })
   }

@@ -1,47 +1,45 @@
 import { connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
 import { pause, systemTimers, type Timers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
-import type { Changes } from './changes.ts'
+import type { Invalidations } from './invalidations.ts'
 
 /**
- * Hears what other processes on one database change, and makes sure that it does. A connection that only listens cannot
- * tell silence from a flow that a firewall forgot or a failover moved: it would be deaf until TCP gives up, a minute or
- * more, or for ever where it ended up at another database, and keys revoked elsewhere would go on here.
+ * Hears the changes that other processes make in the same database, and checks that it can hear. A connection that only
+ * listens cannot tell silence from a lost connection, which a firewall forgot or a failover moved: it would be deaf for
+ * minutes, or for ever at another database, and keys revoked elsewhere would go on working here.
  *
- * 1. Every {@link BEAT_EVERY_MS} this process sends itself a notice, a beat, on another connection.
- * 2. That connection says it was sent, and by the database of the start. If it does not in {@link PATIENCE_MS}, it is
- *    replaced and nothing is concluded: a database that is away or slow is no reason to forget what is known.
- * 3. A beat that was sent and is not heard in the same time shows that the listening connection is deaf or at another
- *    database. It is replaced, and since anything may have been missed, everything is taken as changed (`changes.ts`).
+ * 1. Every {@link BEAT_EVERY_MS} this process sends itself a notice, the beat, on the heartbeat connection.
+ * 2. If that fails, takes {@link PATIENCE_MS}, or another database answers, the heartbeat connection is replaced. Caches stay:
+ *    a slow database is no reason to empty them.
+ * 3. A beat that was sent and not heard in the same time: the listening connection is deaf. It is replaced, and as anything
+ *    may have been missed, everything is invalidated.
  *
- * So a change that was missed counts at most four of these times after the database can be reached again, 8 s, and what it
- * takes to connect. Refused: beats through the requests' pool, which is judged by them and whose statements are counted.
+ * So a missed change takes effect within 8 s of the database's return, plus the time to connect. Refused: beats through the
+ * pool of requests, which is judged by its statements.
  */
 export class ChangeListener {
-  readonly #changes: Changes
+  readonly #invalidations: Invalidations
   readonly #address: DatabaseAddress & { databaseId: string }
   readonly #timers: Timers
-  /** Where notices are heard. */
-  #ear: Sql
-  /** Where beats are sent. */
-  #voice: Sql
+  #listenConnection: Sql
+  #heartbeatConnection: Sql
   #beats = 0
-  /** Told of each beat of ours that the connection of the moment hears. */
+  /** Called with each beat of this process that the current connection hears. */
   #onBeat: (beat: number) => void = () => {}
   #isDeaf = false
   readonly #stopping = new AbortController()
 
   /** @param address With the id of its database: what answers there later may be another one. */
   constructor(
-    changes: Changes,
+    invalidations: Invalidations,
     address: DatabaseAddress & { databaseId: string },
     options: { timers?: Timers } = {},
   ) {
-    this.#changes = changes
+    this.#invalidations = invalidations
     this.#address = address
     this.#timers = options.timers ?? systemTimers
-    this.#ear = this.#connect()
-    this.#voice = this.#connect()
+    this.#listenConnection = this.#connect()
+    this.#heartbeatConnection = this.#connect()
   }
 
   /** @throws the driver's error when the first connection cannot be had. */
@@ -52,7 +50,10 @@ export class ChangeListener {
 
   async stop(): Promise<void> {
     this.#stopping.abort()
-    await Promise.all([this.#ear.end({ timeout: 0 }), this.#voice.end({ timeout: 0 })])
+    await Promise.all([
+      this.#listenConnection.end({ timeout: 0 }),
+      this.#heartbeatConnection.end({ timeout: 0 }),
+    ])
   }
 
   #connect(): Sql {
@@ -60,9 +61,9 @@ export class ChangeListener {
   }
 
   async #listen(): Promise<void> {
-    const ear = this.#ear
-    await this.#changes.listen(ear, (beat) => {
-      if (ear === this.#ear) this.#onBeat(beat)
+    const listening = this.#listenConnection
+    await this.#invalidations.listen(listening, (beat) => {
+      if (listening === this.#listenConnection) this.#onBeat(beat)
     })
   }
 
@@ -76,8 +77,8 @@ export class ChangeListener {
           if (each === beat) resolve()
         }
       })
-      if (!(await this.#isDoneWithin(PATIENCE_MS, this.#send(beat)))) await this.#replaceVoice()
-      else if (!(await this.#isDoneWithin(PATIENCE_MS, heard))) await this.#replaceEar()
+      if (!(await this.#isDoneWithin(PATIENCE_MS, this.#send(beat)))) await this.#replaceHeartbeatConnection()
+      else if (!(await this.#isDoneWithin(PATIENCE_MS, heard))) await this.#replaceListenConnection()
       else if (this.#isDeaf) {
         this.#isDeaf = false
         log('info', 'changes_heard', 'changes made through other servers arrive again')
@@ -87,18 +88,18 @@ export class ChangeListener {
 
   /** @throws the driver's error, or Error when it is another database: nothing was sent then. */
   async #send(beat: number): Promise<void> {
-    if (!(await this.#changes.beat(this.#voice, beat, this.#address.databaseId)))
+    if (!(await this.#invalidations.beat(this.#heartbeatConnection, beat, this.#address.databaseId)))
       throw new Error('another database answers at this address than at the start')
   }
 
-  async #replaceVoice(): Promise<void> {
+  async #replaceHeartbeatConnection(): Promise<void> {
     if (this.#stopping.signal.aborted) return
-    const old = this.#voice
-    this.#voice = this.#connect()
+    const old = this.#heartbeatConnection
+    this.#heartbeatConnection = this.#connect()
     await old.end({ timeout: 0 }).catch(() => {}) // it is given up, whatever it says to that
   }
 
-  async #replaceEar(): Promise<void> {
+  async #replaceListenConnection(): Promise<void> {
     if (this.#stopping.signal.aborted) return
     if (!this.#isDeaf)
       log(
@@ -107,8 +108,8 @@ export class ChangeListener {
         'changes made through other servers may have been missed; all caches were emptied and the listener reconnected',
       )
     this.#isDeaf = true
-    const old = this.#ear
-    this.#ear = this.#connect()
+    const old = this.#listenConnection
+    this.#listenConnection = this.#connect()
     old.end({ timeout: 0 }).catch(() => {}) // as above
     // One that does not come about hears no beat either, and is replaced in its turn.
     await this.#isDoneWithin(LISTEN_MS, this.#listen())

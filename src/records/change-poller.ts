@@ -1,12 +1,12 @@
 import { type AnySql, connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
 import { pause, systemTimers, type Timers, within } from '../lib/timers.ts'
-import type { Changes } from './changes.ts'
+import type { Invalidations } from './invalidations.ts'
 
 /**
  * Asks every {@link POLL_EVERY_MS} what other processes on one database changed, where a pooler shares connections between
  * transactions: LISTEN belongs to a connection, and none is ours there.
  *
- * 1. It says in `change_polling` that it asks; writes that see this leave a notice in `change_notices` (`changes.ts`).
+ * 1. It says in `change_polling` that it asks; writes that see this leave a notice in `change_notices` (`invalidations.ts`).
  * 2. Each time it reads the notices of transactions that were not over at the last time, by the snapshot of then: exact,
  *    however long they took and in whatever order they committed.
  * 3. A write that had begun before it was said leaves none. Until all of those are over, everything counts as changed each time.
@@ -17,7 +17,7 @@ import type { Changes } from './changes.ts'
  * cost more than the question, so one is kept and replaced when it fails.
  */
 export class ChangePoller {
-  readonly #changes: Changes
+  readonly #invalidations: Invalidations
   readonly #address: DatabaseAddress & { databaseId: string }
   readonly #timers: Timers
   #sql: Sql
@@ -27,11 +27,11 @@ export class ChangePoller {
 
   /** @param address With the id of its database: what answers there later may be another one. */
   constructor(
-    changes: Changes,
+    invalidations: Invalidations,
     address: DatabaseAddress & { databaseId: string },
     options: { timers?: Timers } = {},
   ) {
-    this.#changes = changes
+    this.#invalidations = invalidations
     this.#address = address
     this.#timers = options.timers ?? systemTimers
     this.#sql = this.#connect()
@@ -39,7 +39,7 @@ export class ChangePoller {
 
   /** @throws the driver's error when the database does not answer. */
   async start(): Promise<void> {
-    this.#changes.startHearing()
+    this.#invalidations.startHearing()
     await this.poll()
     void this.#run()
   }
@@ -57,7 +57,7 @@ export class ChangePoller {
     if (this.#seen === null) {
       const snapshot = await this.#snapshot()
       this.#seen = { snapshot, at: now, unsure: { snapshot, until: now + UNSURE_MS } }
-      this.#changes.relay(null)
+      this.#invalidations.broadcast(null)
       return
     }
     const { snapshot, unsure } = this.#seen
@@ -78,8 +78,8 @@ export class ChangePoller {
     }
     const isUnsure = unsure !== null && row.isUnsure && now < unsure.until
     // Once more when they are over: the last of them may have committed since.
-    if (unsure !== null) this.#changes.relay(null)
-    else for (const payload of row.payloads) this.#changes.hear(payload)
+    if (unsure !== null) this.#invalidations.broadcast(null)
+    else for (const payload of row.payloads) this.#invalidations.hear(payload)
     this.#seen = { snapshot: row.snapshot, at: now, unsure: isUnsure ? unsure : null }
   }
 

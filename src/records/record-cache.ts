@@ -1,11 +1,11 @@
 import { LRUCache } from 'lru-cache'
 import { systemTimers, type Timers, within } from '../lib/timers.ts'
-import type { Changes } from './changes.ts'
+import type { Invalidations } from './invalidations.ts'
 import { type RecordChanges, readOwnerChange } from './owner-changes.ts'
 
 /**
  * One thread's cache of records read from the database. Entries do not age: a write names what it touched
- * (`changes.ts`), and every entry that depends on it is dropped before the write is answered. When there is no room, the
+ * (`invalidations.ts`), and every entry that depends on it is dropped before the write is answered. When there is no room, the
  * workspaces that have the most give it: what one reads pushes out its own.
  *
  * When everything may have changed, which is said after the way to other processes was broken, entries stay but are read
@@ -39,7 +39,7 @@ export class RecordCache<V extends object, Asking = null> {
    * @param options.ownerChanges For changes that name an owner's records by something else than an id.
    */
   constructor(
-    changes: Changes,
+    invalidations: Invalidations,
     options: {
       load: (key: string, asking: Asking | null) => Promise<V | null>
       dependenciesOf: (record: V) => string[]
@@ -60,7 +60,7 @@ export class RecordCache<V extends object, Asking = null> {
     const parts = 2 ** Math.floor(Math.log2(Math.min(PARTS_MAX, Math.max(1, bytesMax / partBytes))))
     const partOptions = { ...options, bytesMax: bytesMax / parts, missingMax: options.missingMax / parts }
     this.#parts = Array.from({ length: parts }, () => new Part(partOptions))
-    changes.onChange((touched) => this.drop(touched))
+    invalidations.onChange((touched) => this.drop(touched))
   }
 
   /** The record at once when it is cached, else a promise of it; null = there is none. */

@@ -13,8 +13,8 @@ import type { RouterEnds } from '../limiter/threads/protocol.ts'
 import { LimiterRouter } from '../limiter/threads/router.ts'
 import { Measures, type ThreadReport } from '../observe/measures.ts'
 import { Tracer } from '../observe/tracing/tracer.ts'
-import { Changes } from '../records/changes.ts'
 import { Database } from '../records/database.ts'
+import { Invalidations } from '../records/invalidations.ts'
 import { Sweeper } from '../sweep/sweeper.ts'
 import { UsageRecorder } from '../usage/recorder.ts'
 import { Vault } from '../vault/vault.ts'
@@ -25,7 +25,7 @@ import { KeyLookup } from '../verify/lookup.ts'
 export type Deps = Services &
   HttpParts & {
     readonly config: Config
-    readonly changes: Changes
+    readonly invalidations: Invalidations
     readonly measures: Measures
     /** Metrics of the whole process in Prometheus' text format. Asks every thread. */
     readonly metricsText: () => Promise<string>
@@ -92,14 +92,14 @@ export function openDeps(
   })
   // Usage may wait longer than requests, and neither should wait behind the other.
   const usagePool = new GuardedPool(address, { connectionsMax: 1, timeoutMs: 10_000 })
-  const changes = new Changes({ processId, confirmTimeoutMs: 2000 })
-  for (const port of peerPorts) changes.addPeer(port)
+  const invalidations = new Invalidations({ processId, confirmTimeoutMs: 2000 })
+  for (const port of peerPorts) invalidations.addPeer(port)
   const measures = new Measures()
-  const database = new Database(pool, changes, {
+  const database = new Database(pool, invalidations, {
     notifies: address.kind === 'url',
     onBoundReached: ({ workspaceId, bound }) => measures.boundReached(workspaceId, bound),
   })
-  const keys = new KeyLookup(sql, changes, { bytesMax: config.keyCacheBytesMax, missingMax: 100_000 })
+  const keys = new KeyLookup(sql, invalidations, { bytesMax: config.keyCacheBytesMax, missingMax: 100_000 })
   const limiter = new LimiterRouter({ ends: shardEnds, hashSecret, clock, replyTimeoutMs: 2000 })
   const credits = new CreditSpender(sql, clock, { timeoutMs: config.databaseTimeoutMs })
   const usage = new UsageRecorder({
@@ -111,10 +111,10 @@ export function openDeps(
     recovers: recoversUsage,
   })
   // About 200 000 overrides. A namespace larger than this could not be cached, and every call would read it.
-  const namespaces = new Namespaces(sql, changes, { bytesMax: 64 * 2 ** 20 })
+  const namespaces = new Namespaces(sql, invalidations, { bytesMax: 64 * 2 ** 20 })
   const eraser = new Eraser({
     database,
-    changes,
+    invalidations: invalidations,
     spills: () => readAllSpills(config.dataDir, address),
     clock,
   })
@@ -131,7 +131,7 @@ export function openDeps(
     database,
     // A server without other writes still writes usage, so that pool notices first that the database is read-only.
     databaseCondition: () => (usagePool.isReadOnly && !pool.isAway ? 'read-only' : pool.condition()),
-    changes,
+    invalidations: invalidations,
     keys,
     limiter,
     credits,
@@ -150,7 +150,7 @@ export function openDeps(
     measures.stop()
     await limiter.stop()
     await Promise.all([usage.stop(), tracer?.stop(), eraser.stop(), sweeper.stop(), beside()])
-    changes.stop()
+    invalidations.stop()
     await Promise.all([pool, historyPool, usagePool].map((each) => each.end({ timeout: 1 })))
   }
   return { deps, close }

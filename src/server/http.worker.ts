@@ -50,7 +50,7 @@ const { notify } = serveOwner<HttpRequests, HttpNotice>(self, {
     opened = { deps, listener, close }
   },
   measure: () => reportThread(started().deps),
-  meet: (port) => started().deps.changes.addPeer(port),
+  meet: (port) => started().deps.invalidations.addPeer(port),
   scraped({ id, text }) {
     scrapes.get(id)?.(text)
   },

@@ -194,7 +194,7 @@ export async function startServer(
   threads = await startHttpThreads({
     count: config.threads.http - 1,
     makeSetup,
-    addPeer: (each) => deps.changes.addPeer(each),
+    addPeer: (each) => deps.invalidations.addPeer(each),
     host,
     port: port ?? 0,
     publicUrl: config.publicUrl ?? url,
@@ -202,7 +202,7 @@ export async function startServer(
   })
   if (address.kind === 'url') {
     const Hearing = address.isPooled === true ? ChangePoller : ChangeListener
-    const hearing = new Hearing(deps.changes, { ...address, databaseId })
+    const hearing = new Hearing(deps.invalidations, { ...address, databaseId })
     opening.defer(() => hearing.stop())
     await hearing.start()
   }

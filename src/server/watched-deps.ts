@@ -58,7 +58,7 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
       sql: read,
       write: (work, options) =>
         wait('database.write', (spanId) =>
-          database.write((tx, touch) => work(sql(tx, spanId), touch), options),
+          database.write((tx, invalidate) => work(sql(tx, spanId), invalidate), options),
         ),
     }),
   }

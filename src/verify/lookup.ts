@@ -1,7 +1,7 @@
 import type { AnySql } from '../db/connect.ts'
 import { SmallCache } from '../lib/small-cache.ts'
 import { systemTimers, type Timers } from '../lib/timers.ts'
-import type { Changes } from '../records/changes.ts'
+import type { Invalidations } from '../records/invalidations.ts'
 import { RecordCache } from '../records/record-cache.ts'
 import { type Asking, ColdLookups } from './cold-lookups.ts'
 import { openKeyChanges } from './key-changes.ts'
@@ -20,12 +20,12 @@ export class KeyLookup {
 
   constructor(
     sql: AnySql,
-    changes: Changes,
+    invalidations: Invalidations,
     options: { bytesMax: number; missingMax: number },
     timers: Timers = systemTimers,
   ) {
     const cold = new ColdLookups(sql, timers)
-    this.cache = new RecordCache(changes, {
+    this.cache = new RecordCache(invalidations, {
       load: (hash, asking) => cold.find(hash, asking),
       dependenciesOf,
       bytesOf,

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { duringRequest } from '../../src/db/deadline.ts'
 import { GuardedPool } from '../../src/db/guarded-pool.ts'
 import { databaseIdOnce } from '../../src/db/settings.ts'
-import { Changes } from '../../src/records/changes.ts'
 import { Database } from '../../src/records/database.ts'
+import { Invalidations } from '../../src/records/invalidations.ts'
 import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { openWire, type Wire } from '../support/wire.ts'
@@ -161,13 +161,13 @@ onRealPostgres('a given-up transaction is rolled back, not finished later', asyn
 onRealPostgres('caches drop what a given-up write touched once the write has ended', async () => {
   await using guarded = await openGuarded()
   const { pool, wire } = guarded
-  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const changes = new Invalidations({ processId: 'test', confirmTimeoutMs: 1000 })
   const drops: string[] = []
   changes.onChange((touched) => drops.push(...(touched ?? ['everything'])))
   const writer = new Database(pool, changes, { notifies: false })
   await failing(() =>
-    writer.write(async (tx, touch) => {
-      touch('key_1')
+    writer.write(async (tx, invalidate) => {
+      invalidate('key_1')
       await tx`select 1`
       wire.freeze()
       await tx`select 2`

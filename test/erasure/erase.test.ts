@@ -780,7 +780,7 @@ describe('a sweep', () => {
       })
       const eraser = new Eraser({
         database: dying,
-        changes: deps.changes,
+        invalidations: deps.invalidations,
         spills: () => [],
         clock: deps.clock,
         batchRows: 1,
@@ -806,7 +806,7 @@ describe('a sweep', () => {
       values (${workspace.workspaceId}, erased_hash(${externalId}), erased_mark(${externalId}), 'external', ${externalId}, 'erased_left', 'erased_left', 0)`
     const eraser = new Eraser({
       database: deps.database,
-      changes: deps.changes,
+      invalidations: deps.invalidations,
       spills: () => [],
       clock: deps.clock,
     })
@@ -818,7 +818,7 @@ describe('a sweep', () => {
     await eraser.stop()
     const again = new Eraser({
       database: deps.database,
-      changes: deps.changes,
+      invalidations: deps.invalidations,
       spills: () => [],
       clock: deps.clock,
     })

@@ -19,7 +19,7 @@ afterAll(async () => await server[Symbol.asyncDispose]())
 
 /** The time of a comparison of texts shows how much of a guess was right. A look-up by hash does not. */
 test('only the hash of a presented key reaches the database', async () => {
-  const { sql, changes } = server.server.deps
+  const { sql, invalidations: changes } = server.server.deps
   const values: unknown[] = []
   const heard = new Proxy(sql, {
     apply: (target, self, args: unknown[]) => {

@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from 'bun:test'
 import { databaseIdOnce } from '../../src/db/settings.ts'
 import type { Timers } from '../../src/lib/timers.ts'
 import { ChangeListener } from '../../src/records/change-listener.ts'
-import { Changes } from '../../src/records/changes.ts'
+import { Invalidations } from '../../src/records/invalidations.ts'
 import { openTestSql, TEST_DATABASE_URL } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { openWire } from '../support/wire.ts'
@@ -52,9 +52,9 @@ test.skipIf(TEST_DATABASE_URL === null)(
     await using wire = await openWire(database.address)
     const timers = new ChosenTimers()
     const drops: string[] = []
-    const here = new Changes({ processId: 'here', confirmTimeoutMs: 1_000 })
+    const here = new Invalidations({ processId: 'here', confirmTimeoutMs: 1_000 })
     here.onChange((touched) => drops.push(...(touched ?? ['everything'])))
-    const there = new Changes({ processId: 'there', confirmTimeoutMs: 1_000 })
+    const there = new Invalidations({ processId: 'there', confirmTimeoutMs: 1_000 })
     const changed = (name: string) => there.notify(database.sql, [name], 1)
     const dropped = async (name: string) => {
       while (!drops.includes(name)) await Bun.sleep(5)
@@ -102,10 +102,10 @@ test.skipIf(TEST_DATABASE_URL === null)(
     await using wire = await openWire(database.address)
     const timers = new ChosenTimers()
     const drops: unknown[] = []
-    const changes = new Changes({ processId: 'here', confirmTimeoutMs: 1_000 })
-    changes.onChange((touched) => drops.push(touched))
+    const invalidations = new Invalidations({ processId: 'here', confirmTimeoutMs: 1_000 })
+    invalidations.onChange((touched) => drops.push(touched))
     await using listening = {
-      listener: new ChangeListener(changes, { ...wire.address, databaseId }, { timers }),
+      listener: new ChangeListener(invalidations, { ...wire.address, databaseId }, { timers }),
       [Symbol.asyncDispose]: () => listening.listener.stop(),
     }
     await listening.listener.start()

@@ -3,7 +3,7 @@ import { connect } from '../../src/db/connect.ts'
 import { databaseIdOnce } from '../../src/db/settings.ts'
 import type { Timers } from '../../src/lib/timers.ts'
 import { ChangePoller, deleteOldNotices } from '../../src/records/change-poller.ts'
-import { Changes } from '../../src/records/changes.ts'
+import { Invalidations } from '../../src/records/invalidations.ts'
 import { openTestSql, TEST_DATABASE_URL } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -21,9 +21,9 @@ async function openPolling() {
     soon: (run) => void setImmediate(run),
   }
   const drops: string[] = []
-  const here = new Changes({ processId: 'here', confirmTimeoutMs: 1_000, timers })
+  const here = new Invalidations({ processId: 'here', confirmTimeoutMs: 1_000, timers })
   here.onChange((touched) => drops.push(...(touched ?? ['everything'])))
-  const there = new Changes({ processId: 'there', confirmTimeoutMs: 1_000, timers })
+  const there = new Invalidations({ processId: 'there', confirmTimeoutMs: 1_000, timers })
   const databaseId = await databaseIdOnce(database.sql)
   const poller = new ChangePoller(here, { ...database.address, databaseId }, { timers })
   opening.defer(() => poller.stop())
@@ -65,7 +65,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
     await poller.poll()
     expect(taken()).toEqual([])
     await sql.begin((tx) => here.notify(tx, ['key_3'], 2))
-    await here.publish(['key_3'], 2)
+    await here.broadcastAndWait(['key_3'], 2)
     await poller.poll()
     expect(taken()).toEqual(['key_3'])
   },

@@ -1,14 +1,14 @@
 import { expect, test } from 'bun:test'
 import { systemTimers, type Timers } from '../../src/lib/timers.ts'
-import { Changes } from '../../src/records/changes.ts'
+import { Invalidations } from '../../src/records/invalidations.ts'
 import { RecordCache } from '../../src/records/record-cache.ts'
 
 /** A cache over records that the test changes, with a source that the test can stop. */
 function makeCache(timers: Timers = systemTimers) {
-  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const invalidations = new Invalidations({ processId: 'test', confirmTimeoutMs: 1000 })
   const stored = new Map<string, { id: string; text: string }>()
   const source = { isAway: false, loads: 0, answers: Promise.resolve() }
-  const cache = new RecordCache<{ id: string; text: string }>(changes, {
+  const cache = new RecordCache<{ id: string; text: string }>(invalidations, {
     load: async (key) => {
       source.loads++
       await source.answers
@@ -23,19 +23,19 @@ function makeCache(timers: Timers = systemTimers) {
     timers,
   })
   stored.set('a', { id: 'id_a', text: 'first' })
-  return { cache, changes, stored, source }
+  return { cache, invalidations, stored, source }
 }
 
 test('when everything may have changed, each entry is read again once before it is used', async () => {
-  const { cache, changes, stored, source } = makeCache()
+  const { cache, invalidations, stored, source } = makeCache()
   await cache.find('a')
-  await changes.publish(null)
+  await invalidations.broadcastAndWait(null)
   stored.set('a', { id: 'id_a', text: 'second' })
   const both = await Promise.all([cache.find('a'), cache.find('a')])
   expect(both.map((record) => record?.text)).toEqual(['second', 'second'])
   expect(source.loads).toBe(2)
   expect(cache.find('a')).toMatchObject({ text: 'second' }) // not a promise: it is cached
-  await changes.publish(null)
+  await invalidations.broadcastAndWait(null)
   stored.delete('a')
   expect(await cache.find('a')).toBeNull()
   expect(cache.find('a')).toBeNull()
@@ -43,11 +43,11 @@ test('when everything may have changed, each entry is read again once before it 
 
 /** Otherwise a short outage would evict keys that were cached all along. */
 test('an entry that cannot be read again is used unchanged until it can be, or is known to have changed', async () => {
-  const { cache, changes, stored, source } = makeCache()
+  const { cache, invalidations, stored, source } = makeCache()
   await cache.find('a')
   expect(await cache.find('b')).toBeNull()
   source.isAway = true
-  await changes.publish(null)
+  await invalidations.broadcastAndWait(null)
   for (let i = 0; i < 2; i++) expect(await cache.find('a')).toMatchObject({ text: 'first' })
   // That the key is missing is no longer known.
   expect(Promise.resolve(cache.find('b'))).rejects.toThrow('away')
@@ -55,8 +55,8 @@ test('an entry that cannot be read again is used unchanged until it can be, or i
   stored.set('a', { id: 'id_a', text: 'second' })
   expect(await cache.find('a')).toMatchObject({ text: 'second' })
   source.isAway = true
-  await changes.publish(null)
-  await changes.publish(['id_a'])
+  await invalidations.broadcastAndWait(null)
+  await invalidations.broadcastAndWait(['id_a'])
   expect(Promise.resolve(cache.find('a'))).rejects.toThrow('away')
 })
 
@@ -68,7 +68,7 @@ test('while the source hangs, one call waits for a record, and later calls get t
     now += ms
     for (const { untilMs, run } of waits) if (untilMs <= now) run()
   }
-  const { cache, changes, stored, source } = makeCache({
+  const { cache, invalidations, stored, source } = makeCache({
     ...systemTimers,
     now: () => now,
     after: (ms, run) => {
@@ -81,7 +81,7 @@ test('while the source hangs, one call waits for a record, and later calls get t
   const answer = Promise.withResolvers<void>()
   source.answers = answer.promise
   stored.set('a', { id: 'id_a', text: 'second' })
-  await changes.publish(null)
+  await invalidations.broadcastAndWait(null)
   const first = cache.find('a')
   pass(30)
   const second = cache.find('a')
@@ -93,7 +93,7 @@ test('while the source hangs, one call waits for a record, and later calls get t
   expect(waits.size).toBe(0)
 
   // Once it is known to have changed it is not used, however long the read takes.
-  await changes.publish(['id_a'])
+  await invalidations.broadcastAndWait(['id_a'])
   const third = cache.find('a')
   pass(1_000)
   answer.resolve()
@@ -103,19 +103,19 @@ test('while the source hangs, one call waits for a record, and later calls get t
 
 /** Made by another process whose notice is late, then changed by this one: it must not stay missing here. */
 test('a change that names the key of a missing record has it looked up again; other missing ones stay', async () => {
-  const { cache, changes, stored, source } = makeCache()
+  const { cache, invalidations, stored, source } = makeCache()
   for (const key of ['b', 'x']) expect(await cache.find(key)).toBeNull()
   await cache.find('a')
-  await changes.publish(['id_a', 'something else'])
+  await invalidations.broadcastAndWait(['id_a', 'something else'])
   for (const key of ['b', 'x']) expect(cache.find(key)).toBeNull() // no promise: it is known to be missing
   stored.set('b', { id: 'id_b', text: 'changed' })
-  await changes.publish(['id_b', 'b'])
+  await invalidations.broadcastAndWait(['id_b', 'b'])
   expect(await cache.find('b')).toMatchObject({ text: 'changed' })
   expect(cache.find('x')).toBeNull()
 
   expect(source.loads).toBe(4)
   const loading = cache.find('c')
-  await changes.publish(['id_c', 'c'])
+  await invalidations.broadcastAndWait(['id_c', 'c'])
   await loading
   stored.set('c', { id: 'id_c', text: 'made meanwhile' })
   expect(await cache.find('c')).toMatchObject({ text: 'made meanwhile' })
@@ -125,10 +125,10 @@ const hashOf = (text: string) => new Bun.CryptoHasher('sha256').update(text).dig
 
 /** A part that does not drop a changed record would keep a revoked key valid. */
 test('a cache in parts finds entries that depend on a change in all of them', async () => {
-  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const invalidations = new Invalidations({ processId: 'test', confirmTimeoutMs: 1000 })
   const stored = new Map<string, { id: string; of: string; text: string }>()
   let loads = 0
-  const cache = new RecordCache<{ id: string; of: string; text: string }>(changes, {
+  const cache = new RecordCache<{ id: string; of: string; text: string }>(invalidations, {
     load: async (key) => {
       loads++
       const record = stored.get(key)
@@ -155,7 +155,7 @@ test('a cache in parts finds entries that depend on a change in all of them', as
 
   const change = async (names: string[] | null, text: string) => {
     for (const each of stored.values()) each.text = text
-    await changes.publish(names)
+    await invalidations.broadcastAndWait(names)
   }
   await change(['id_7', 'id_8'], 'a')
   expect(await readAll([...keys, ...strangers])).toBe(2)
@@ -172,7 +172,7 @@ test('a cache in parts finds entries that depend on a change in all of them', as
   const [first = '', second = ''] = keys
   stored.set(first, { id: 'large', of: 'of_0', text: 'x'.repeat(300) })
   stored.set(second, { id: 'too large', of: 'of_0', text: 'x'.repeat(301) })
-  await changes.publish(['of_0', 'of_1'])
+  await invalidations.broadcastAndWait(['of_0', 'of_1'])
   expect(await readAll([first, second])).toBe(2)
   expect(await readAll([first, second])).toBe(1)
 })
@@ -180,18 +180,21 @@ test('a cache in parts finds entries that depend on a change in all of them', as
 /** A part with more than its share evicts records for which the whole cache has room. */
 test.each(['base64', 'hex'] as const)('hashes in %s fill the parts of a cache evenly', async (encoding) => {
   let loads = 0
-  const cache = new RecordCache<{ id: string }>(new Changes({ processId: 'test', confirmTimeoutMs: 1000 }), {
-    load: async (id) => {
-      loads++
-      return loads % 2 === 0 ? { id } : null
+  const cache = new RecordCache<{ id: string }>(
+    new Invalidations({ processId: 'test', confirmTimeoutMs: 1000 }),
+    {
+      load: async (id) => {
+        loads++
+        return loads % 2 === 0 ? { id } : null
+      },
+      dependenciesOf: ({ id }) => [id],
+      bytesOf: () => 100,
+      ownerOf: () => 'ws',
+      bytesMax: 64 * 30_000,
+      partBytes: 30_000,
+      missingMax: 64 * 300,
     },
-    dependenciesOf: ({ id }) => [id],
-    bytesOf: () => 100,
-    ownerOf: () => 'ws',
-    bytesMax: 64 * 30_000,
-    partBytes: 30_000,
-    missingMax: 64 * 300,
-  })
+  )
   // Four fifths of 300 of each kind and part: by chance alone no part gets more.
   const keys = Array.from({ length: 2 * 64 * 240 }, (_, i) =>
     new Bun.CryptoHasher('sha256').update(`key ${i}`).digest(encoding),
@@ -204,10 +207,10 @@ test.each(['base64', 'hex'] as const)('hashes in %s fill the parts of a cache ev
 
 type Owned = { id: string; owner: string; bytes: number }
 function ownedCache(options: { bytesMax: number; partBytes?: number; timers?: Timers }) {
-  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1000 })
+  const invalidations = new Invalidations({ processId: 'test', confirmTimeoutMs: 1000 })
   const stored = new Map<string, Owned>()
   const source = { loads: 0 }
-  const cache = new RecordCache<Owned>(changes, {
+  const cache = new RecordCache<Owned>(invalidations, {
     load: async (key) => {
       source.loads++
       return stored.get(key) ?? null
@@ -228,7 +231,7 @@ function ownedCache(options: { bytesMax: number; partBytes?: number; timers?: Ti
   }
   const cached = (keys: readonly string[]) =>
     keys.filter((key) => !(cache.find(key) instanceof Promise)).length
-  return { cache, changes, stored, source, read, cached }
+  return { cache, invalidations, stored, source, read, cached }
 }
 
 /** Findings of November 2026, 3.4: 70 large keys of one workspace evicted everybody's keys. */
@@ -268,10 +271,10 @@ test('a single workspace may use the whole cache', async () => {
 test('many records dropped by one change are gone at once, and their room is freed in slices', async () => {
   const turns: (() => void)[] = []
   const timers = { ...systemTimers, soon: (run: () => void) => void turns.push(run) }
-  const { cache, changes, stored, source, read, cached } = ownedCache({ bytesMax: 2_000_000, timers })
+  const { cache, invalidations, stored, source, read, cached } = ownedCache({ bytesMax: 2_000_000, timers })
   const others = await read('other', 100)
   const keys = await read('ws', 5_000)
-  await changes.publish(['ws'])
+  await invalidations.broadcastAndWait(['ws'])
   expect(turns).toHaveLength(1) // nothing was freed in this turn
   const loads = source.loads
   const [first = '', second = ''] = keys
@@ -288,7 +291,7 @@ test('many records dropped by one change are gone at once, and their room is fre
   expect(slices).toBeGreaterThan(10)
   expect(cached([first, second])).toBe(2)
   expect(cached(others)).toBe(100)
-  await changes.publish(['changed'])
+  await invalidations.broadcastAndWait(['changed'])
   expect(cached([first, second])).toBe(0)
   for (const key of keys.slice(10)) expect(cached([key])).toBe(0)
 })

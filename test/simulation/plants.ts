@@ -1,7 +1,7 @@
 import { OverflowSnapshots } from '../../src/limiter/table/overflow-snapshots.ts'
 import { WindowTable } from '../../src/limiter/table/window-table.ts'
 import { Shard } from '../../src/limiter/threads/shard.ts'
-import { Changes } from '../../src/records/changes.ts'
+import { Invalidations } from '../../src/records/invalidations.ts'
 import { CreditSpender, KeyLocked } from '../../src/verify/credits.ts'
 
 /**
@@ -75,9 +75,9 @@ export const PLANTS: Record<string, { what: string; plant(): void }> = {
   'stale-cache': {
     what: 'a write is answered before the other threads have dropped what it touched',
     plant() {
-      const { publish } = Changes.prototype
-      Changes.prototype.publish = async function (touched) {
-        void publish.call(this, touched).catch(() => {})
+      const { broadcastAndWait } = Invalidations.prototype
+      Invalidations.prototype.broadcastAndWait = async function (touched) {
+        void broadcastAndWait.call(this, touched).catch(() => {})
       }
     },
   },

@@ -6,8 +6,8 @@ import { LimiterRouter } from '../../src/limiter/threads/router.ts'
 import { SameThread } from '../../src/limiter/threads/same-thread.ts'
 import { Shard } from '../../src/limiter/threads/shard.ts'
 import { type Shards, startShards } from '../../src/limiter/threads/shards.ts'
-import { Changes } from '../../src/records/changes.ts'
 import { Database } from '../../src/records/database.ts'
+import { Invalidations } from '../../src/records/invalidations.ts'
 import { UsageRecorder } from '../../src/usage/recorder.ts'
 import { CreditSpender } from '../../src/verify/credits.ts'
 import { KeyLookup } from '../../src/verify/lookup.ts'
@@ -160,7 +160,7 @@ export class Server {
     const clock = neverBackwards(this.clock)
     const timeoutMs = 2_000
     const pool = postgres.pool(thread, timeoutMs)
-    const changes = new Changes({ processId: this.name, confirmTimeoutMs: 2_000, timers })
+    const changes = new Invalidations({ processId: this.name, confirmTimeoutMs: 2_000, timers })
     const ends = shards.connect()
     for (const end of [...ends.shards, ends.control]) if (end instanceof Port) end.giveTo(thread)
     const limiter = new LimiterRouter({ ends, hashSecret: 'secret', clock, replyTimeoutMs: 2_000, timers })
@@ -259,7 +259,7 @@ export type HttpThread = {
   readonly server: Server
   readonly thread: Thread
   readonly clock: () => number
-  readonly changes: Changes
+  readonly changes: Invalidations
   readonly limiter: LimiterRouter
   readonly recorder: UsageRecorder
   readonly usage: Pick<UsageRecorder, 'recordVerification' | 'recordRatelimit'>

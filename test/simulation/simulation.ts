@@ -459,11 +459,11 @@ class Simulation {
     const isDeleting = isMade && world.chance(0.25)
     let version = 0
     try {
-      await http.database.write(async (tx, touch) => {
+      await http.database.write(async (tx, invalidate) => {
         version = 0
         if (isDeleting) {
           await softDeleteKey(tx, 'ws_1' as WorkspaceId, row.id, http.clock()) // the only workspace
-          touch(row.id)
+          invalidate(row.id)
           return
         }
         const change = () => {
@@ -474,7 +474,7 @@ class Simulation {
           version = row.version
         }
         await tx.unsafe(SIMULATED, [change as unknown as string]) // the simulation's own
-        touch(row.id, hashKey(row.text))
+        invalidate(row.id, hashKey(row.text))
       })
       if (isDeleting) version = row.deletedVersion
       world.note(() => `${http.thread.name}: the write of ${row.id} was answered, version ${version}`)

@@ -17,7 +17,7 @@ export async function deleteApi(
   apiId: string,
 ): Promise<void> {
   const now = services.clock()
-  const keyspaceId = await services.database.write(async (tx, touch) => {
+  const keyspaceId = await services.database.write(async (tx, invalidate) => {
     const api = await lockApi(tx, actor.workspaceId, apiId)
     if (api === null) throw notFound(`api ${apiId}`)
     if (api.deleteProtection)
@@ -38,7 +38,7 @@ export async function deleteApi(
         resources: [{ type: 'api', id: apiId, name: api.name }],
       },
     ])
-    touch(apiId)
+    invalidate(apiId)
     return api.keyspaceId
   })
   if (keyspaceId !== null) await services.sweeper.finishWithin(SWEEP_WAIT_MS, [keyspaceId])

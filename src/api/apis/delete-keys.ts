@@ -2,7 +2,7 @@ import { audit } from '../../audit/log.ts'
 import type { Transaction } from '../../db/connect.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
-import { MANY_KEYS_MS, type Touch } from '../../records/database.ts'
+import { type Invalidate, MANY_KEYS_MS } from '../../records/database.ts'
 import { insertKeyspaceSweeps } from '../../sweep/store.ts'
 import { SWEEP_WAIT_MS } from '../../sweep/sweeper.ts'
 import { countKeyRows, countKeys } from '../keys/store.ts'
@@ -27,7 +27,7 @@ export async function deleteKeys(
 ): Promise<number> {
   const { workspaceId } = actor
   const now = services.clock()
-  const deletion = async (tx: Transaction, touch: Touch) => {
+  const deletion = async (tx: Transaction, invalidate: Invalidate) => {
     const api = await lockApi(tx, workspaceId, apiId)
     if (api === null) throw notFound(`api ${apiId}`)
     const { keyspaceId } = api
@@ -53,7 +53,7 @@ export async function deleteKeys(
         ],
       },
     ])
-    touch(apiId)
+    invalidate(apiId)
     return { total, keyspaceIds }
   }
   // A permanent deletion counts all rows, which may take seconds for millions. Only the creation of keys in this API waits

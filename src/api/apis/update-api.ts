@@ -40,7 +40,7 @@ export async function updateApi(
   if (settings.defaultPrefix !== undefined) ofKeyspace.default_prefix = settings.defaultPrefix
   if (settings.defaultBytes !== undefined) ofKeyspace.default_bytes = settings.defaultBytes
 
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     const api = await lockApi(tx, actor.workspaceId, apiId)
     if (api === null) throw notFound(`api ${apiId}`)
     const now = services.clock()
@@ -63,7 +63,7 @@ export async function updateApi(
         ],
       },
     ])
-    if (settings.ipWhitelist !== undefined) touch(apiId) // the only setting that verifications read
+    if (settings.ipWhitelist !== undefined) invalidate(apiId) // the only setting that verifications read
   })
 }
 

@@ -16,7 +16,7 @@ export async function deleteIdentity(
   actor: Actor,
   id: string,
 ): Promise<void> {
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     await holdIdentity(tx, actor.workspaceId, { id })
     const identity = await findIdentity(tx, actor.workspaceId, { id })
     if (identity === null) throw notFound(`identity ${id}`)
@@ -29,7 +29,7 @@ export async function deleteIdentity(
       },
       ...identity.limits.map((limit) => limitEntry(id, { before: limit, after: null })),
     ])
-    touch(id)
+    invalidate(id)
   })
   await services.sweeper.finishWithin(SWEEP_WAIT_MS, [id])
 }

@@ -60,18 +60,21 @@ export async function eraseIdentity(
     return subject
   })
   await services.database.write(
-    async (tx, touch) => {
+    async (tx, invalidate) => {
       const identityIds = person.id === null ? [] : [person.id]
       const ownerIds = person.externalId === null ? [] : [person.externalId]
       for (const id of identityIds)
         if ((await holdIdentity(tx, workspaceId, { id })) !== null)
           await emptyIdentity(tx, workspaceId, { id, externalId: newId('erased'), now })
       const revoked = await revokeKeysOf(tx, workspaceId, { identityIds, ownerIds }, now)
-      touch(...identityIds, ...revoked.filter(({ identityId }) => identityId === null).map(({ id }) => id))
-      for (const owner of ownerIds) touch(...(await clearOwner(tx, workspaceId, owner)))
-      touch(...(await deleteOverridesOf(tx, workspaceId, [...identityIds, ...ownerIds])))
+      invalidate(
+        ...identityIds,
+        ...revoked.filter(({ identityId }) => identityId === null).map(({ id }) => id),
+      )
+      for (const owner of ownerIds) invalidate(...(await clearOwner(tx, workspaceId, owner)))
+      invalidate(...(await deleteOverridesOf(tx, workspaceId, [...identityIds, ...ownerIds])))
       await deleteImportsOf(tx, workspaceId, ownerIds)
-      touch(ERASURES)
+      invalidate(ERASURES)
     },
     { timeoutMs: MANY_KEYS_MS },
   )

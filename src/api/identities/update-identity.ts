@@ -40,7 +40,7 @@ export async function updateIdentity(
 ): Promise<IdentityRow> {
   const { workspaceId } = actor
   const now = services.clock()
-  return await services.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, invalidate) => {
     const id = await holdIdentity(tx, workspaceId, by)
     const before = id === null ? null : await findIdentity(tx, workspaceId, { id })
     if (before === null) throw notFound(`identity ${'id' in by ? by.id : by.externalId}`)
@@ -70,7 +70,7 @@ export async function updateIdentity(
       ...plan.changed.map(({ was, ...is }) => limitEntry(before.id, { before: was, after: is })),
       ...plan.created.map((limit) => limitEntry(before.id, { before: null, after: limit })),
     ])
-    touch(before.id)
+    invalidate(before.id)
     return { ...before, meta: meta ?? before.meta, limits: plan.after }
   })
 }

@@ -49,7 +49,9 @@ export async function createKey(
   const sealed = isRecoverable
     ? await services.vault.seal(actor.workspaceId, [{ keyId: id, plaintext: secret.key }])
     : []
-  await services.database.write((tx, touch) => writeNewKeys(tx, actor, [key], { sealed, touch, now }))
+  await services.database.write((tx, invalidate) =>
+    writeNewKeys(tx, actor, [key], { sealed, invalidate, now }),
+  )
   return { id, text: secret.key }
 }
 

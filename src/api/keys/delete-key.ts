@@ -17,7 +17,7 @@ export async function deleteKey(
   { isPermanent }: { isPermanent: boolean },
 ): Promise<void> {
   const { workspaceId } = actor
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     const owner = isPermanent
       ? await removeKey(tx, workspaceId, id)
       : await softDeleteKey(tx, workspaceId, id, services.clock())
@@ -29,6 +29,6 @@ export async function deleteKey(
         resources: deletedKeyResources(id, apiId, owner),
       },
     ])
-    touch(id)
+    invalidate(id)
   })
 }

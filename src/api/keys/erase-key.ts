@@ -60,7 +60,7 @@ async function beginErasure(
   { id, apiId }: KeyToErase,
 ): Promise<{ pseudonym: string; subject: string }> {
   const { workspaceId } = actor
-  return await services.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, invalidate) => {
     // No usage can be written while this lock is held. Usage written afterwards gets the pseudonym.
     await holdCounts(tx)
     // Of several calls at once, the later ones find the name that the first recorded.
@@ -79,7 +79,7 @@ async function beginErasure(
         resources: [{ type: 'key', id: pseudonym }, ...(apiId === null ? [] : [{ type: 'api', id: apiId }])],
       },
     ])
-    touch(id, ERASURES)
+    invalidate(id, ERASURES)
     return { pseudonym, subject }
   })
 }

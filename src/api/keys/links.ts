@@ -81,7 +81,7 @@ export async function addLinks(
   { mayCreate }: Pick<LinkRules, 'mayCreate'>,
 ): Promise<Linked[]> {
   const { keyId, references } = request
-  return await services.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, invalidate) => {
     const hash = await holdKey(tx, actor.workspaceId, keyId)
     if (hash === null) throw notFound(`key ${keyId}`)
     const { found, attached } = await readState(kind, tx, actor, request)
@@ -90,7 +90,7 @@ export async function addLinks(
     if (plan.create.length > 0) mayCreate()
     await kind.requireBounds(tx, actor.workspaceId, textsBeforeAndAfter(attached, plan))
     const linked = await applyPlan(kind, tx, actor, request, { found, plan, now: services.clock() })
-    touch(keyId, hash)
+    invalidate(keyId, hash)
     return linked
   })
 }
@@ -108,14 +108,14 @@ export async function setLinks(
   rules: LinkRules,
 ): Promise<Linked[]> {
   const { keyId } = request
-  return await services.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, invalidate) => {
     const hash = await holdKey(tx, actor.workspaceId, keyId)
     if (hash === null) {
       rules.mayChange(null)
       throw notFound(`key ${keyId}`)
     }
     const linked = await replaceLinks(kind, tx, actor, request, { rules, now: services.clock() })
-    touch(keyId, hash)
+    invalidate(keyId, hash)
     return linked
   })
 }
@@ -147,7 +147,7 @@ export async function removeLinks(
   kind: LinkKind,
   { keyId, references }: LinkRequest,
 ): Promise<void> {
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     const hash = await holdKey(tx, actor.workspaceId, keyId)
     if (hash === null) throw notFound(`key ${keyId}`)
     const attached = await kind.listAttached(tx, actor.workspaceId, keyId)
@@ -157,7 +157,7 @@ export async function removeLinks(
       const entries = detach.map((link) => disconnected(kind, keyId, link))
       await audit(tx, actor, entries)
     }
-    touch(keyId, hash)
+    invalidate(keyId, hash)
   })
 }
 

@@ -4,7 +4,7 @@ import type { AnySql } from '../../db/connect.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import { listed } from '../../lib/listed.ts'
-import type { Touch } from '../../records/database.ts'
+import type { Invalidate } from '../../records/database.ts'
 import { insertEncryptedKeys } from '../../vault/store.ts'
 import type { SealedKey } from '../../vault/vault.ts'
 import { holdKeyspaces } from '../apis/store.ts'
@@ -54,7 +54,7 @@ export async function writeNewKeys(
   tx: AnySql,
   actor: AuditActor,
   keys: readonly NewKey[],
-  { sealed, touch, now }: { sealed: readonly SealedKey[]; touch: Touch; now: number },
+  { sealed, invalidate, now }: { sealed: readonly SealedKey[]; invalidate: Invalidate; now: number },
 ): Promise<void> {
   const { workspaceId } = actor
   const keyspaces = await requireKeyspaces(tx, workspaceId, keys)
@@ -103,7 +103,7 @@ export async function writeNewKeys(
   )
   await audit(tx, actor, keys.flatMap(auditEntries))
   // An earlier verification of the text may have cached "not found" under its hash.
-  touch(...keys.map(({ hash }) => hash))
+  invalidate(...keys.map(({ hash }) => hash))
 }
 
 /**

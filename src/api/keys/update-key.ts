@@ -69,7 +69,7 @@ export async function updateKey(
   const now = services.clock()
   const change = plainChange(update, now)
 
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     const owner = await ownerChange(tx, actor, update, now)
     const hash = await holdKey(tx, workspaceId, keyId)
     const before = hash === null ? null : await findKey(tx, workspaceId, keyId)
@@ -100,7 +100,7 @@ export async function updateKey(
         ],
       },
     ])
-    touch(keyId, hash)
+    invalidate(keyId, hash)
   })
 }
 

@@ -28,7 +28,7 @@ export async function updateRemaining(
   { op, value }: RemainingChange,
 ): Promise<number | null | RemainingRefusal> {
   const { workspaceId } = actor
-  return await services.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, invalidate) => {
     const hash = await holdKey(tx, workspaceId, id)
     const before = hash === null ? null : await findKey(tx, workspaceId, id)
     if (hash === null || before === null) throw notFound(`key ${id}`)
@@ -48,7 +48,7 @@ export async function updateRemaining(
         ],
       },
     ])
-    touch(id, hash)
+    invalidate(id, hash)
     return remaining
   })
 }

@@ -22,6 +22,8 @@ export async function createKeys(
   const sealed = await sealTexts(services, actor.workspaceId, imported)
   const keys = imported.map(({ api, key }) => resolveImport(key, api, context))
   const now = services.clock()
-  await services.database.write((tx, touch) => writeNewKeys(tx, actor, keys, { sealed, touch, now }))
+  await services.database.write((tx, invalidate) =>
+    writeNewKeys(tx, actor, keys, { sealed, invalidate, now }),
+  )
   return keys.map(({ id }) => id)
 }

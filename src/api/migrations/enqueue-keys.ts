@@ -22,7 +22,7 @@ export async function enqueueKeys(
   const imported = inputs.map(importedKey)
   const sealed = await sealTexts(services, workspaceId, imported)
   const sealedByKey = new Map(sealed.map((one) => [one.keyId, one]))
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     await requireKeyBounds(
       tx,
       workspaceId,
@@ -37,6 +37,6 @@ export async function enqueueKeys(
       imported.map(({ key }) => ({ migrationId, apiId, key, sealed: sealedByKey.get(key.id) ?? null })),
       services.clock(),
     )
-    touch(KEY_IMPORTS) // wakes the importers of all processes
+    invalidate(KEY_IMPORTS) // wakes the importers of all processes
   })
 }

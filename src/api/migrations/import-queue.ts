@@ -6,8 +6,8 @@ import { ApiError } from '../../errors.ts'
 import { listed } from '../../lib/listed.ts'
 import { systemTimers, within } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
-import type { Changes } from '../../records/changes.ts'
-import type { Touch } from '../../records/database.ts'
+import type { Invalidate } from '../../records/database.ts'
+import type { Invalidations } from '../../records/invalidations.ts'
 import { type NewKey, writeNewKeys } from '../keys/new-keys.ts'
 import type { Services } from '../parts.ts'
 import { missingOf, readImportContext, resolveImport } from './imports.ts'
@@ -21,9 +21,9 @@ import {
   type KeyImportRow,
 } from './store.ts'
 
-type ImportServices = Pick<Services, 'sql' | 'database' | 'clock'> & { readonly changes: Changes }
+type ImportServices = Pick<Services, 'sql' | 'database' | 'clock'> & { readonly invalidations: Invalidations }
 
-/** The id that enqueueing touches; see `records/changes.ts`. */
+/** The id that enqueueing touches; see `records/invalidations.ts`. */
 export const KEY_IMPORTS = 'key imports'
 
 /**
@@ -50,7 +50,7 @@ export class KeyImporter {
 
   /** Processes the queue now, and again whenever keys are added or due. */
   start(): void {
-    this.#services.changes.onChange((touched) => {
+    this.#services.invalidations.onChange((touched) => {
       if (touched === null || touched.includes(KEY_IMPORTS)) this.#wake()
     })
     this.#wake()
@@ -165,13 +165,13 @@ export class KeyImporter {
   async #import(ids: readonly number[]): Promise<void> {
     const { database, clock } = this.#services
     const now = clock()
-    const givenUp = await database.write(async (tx, touch) => {
+    const givenUp = await database.write(async (tx, invalidate) => {
       const rows = await claimKeyImports(tx, { ids, now })
       const actors = Map.groupBy(rows, ({ workspaceId, rootKeyId, location, userAgent }) =>
         JSON.stringify([workspaceId, rootKeyId, location, userAgent]),
       )
       let count = 0
-      for (const group of actors.values()) count += await importOf(tx, group, { touch, now })
+      for (const group of actors.values()) count += await importOf(tx, group, { invalidate, now })
       return count
     })
     if (givenUp > 0)
@@ -191,7 +191,7 @@ export class KeyImporter {
 async function importOf(
   tx: Transaction,
   rows: readonly KeyImportRow[],
-  { touch, now }: { touch: Touch; now: number },
+  { invalidate, now }: { invalidate: Invalidate; now: number },
 ): Promise<number> {
   const [actor] = rows satisfies readonly AuditActor[]
   if (actor === undefined) return 0
@@ -218,7 +218,7 @@ async function importOf(
   }
   const made = rows.filter(({ id }) => !reasons.has(id))
   const sealed = made.flatMap((row) => row.sealed ?? [])
-  if (keys.length > 0) await writeNewKeys(tx, actor, keys, { sealed, touch, now })
+  if (keys.length > 0) await writeNewKeys(tx, actor, keys, { sealed, invalidate, now })
   await deleteKeyImports(
     tx,
     made.map(({ id }) => id),

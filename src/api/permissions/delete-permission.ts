@@ -16,7 +16,7 @@ export async function deletePermission(
   actor: Actor,
   id: string,
 ): Promise<void> {
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     const removed = await removePermission(tx, actor.workspaceId, id)
     if (removed === null) throw notFound(`permission ${id}`)
     await audit(tx, actor, [
@@ -26,7 +26,7 @@ export async function deletePermission(
         resources: [{ type: 'permission', id, name: removed.name }],
       },
     ])
-    touch(permissionName(actor.workspaceId, removed.slug))
+    invalidate(permissionName(actor.workspaceId, removed.slug))
   })
   await services.sweeper.finishWithin(SWEEP_WAIT_MS, [id])
 }

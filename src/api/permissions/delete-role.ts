@@ -15,7 +15,7 @@ export async function deleteRole(
   actor: Actor,
   id: string,
 ): Promise<void> {
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     const removed = await removeRole(tx, actor.workspaceId, id)
     if (removed === null) throw notFound(`role ${id}`)
     await audit(tx, actor, [
@@ -25,7 +25,7 @@ export async function deleteRole(
         resources: [{ type: 'role', id, name: removed.name }],
       },
     ])
-    touch(roleName(actor.workspaceId, removed.name))
+    invalidate(roleName(actor.workspaceId, removed.name))
   })
   await services.sweeper.finishWithin(SWEEP_WAIT_MS, [id])
 }

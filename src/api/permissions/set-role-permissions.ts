@@ -42,7 +42,7 @@ export async function setRolePermissions(
 ): Promise<Linked[]> {
   const { workspaceId } = actor
   const now = services.clock()
-  return await services.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, invalidate) => {
     const role = await holdRole(tx, workspaceId, roleId)
     if (role === null) throw notFound(`role ${roleId}`)
     const found = await holdPermissions(tx, workspaceId, {
@@ -71,7 +71,7 @@ export async function setRolePermissions(
       ...made.map(created),
       ...connect.map((link) => connected(roleId, link)),
     ])
-    touch(roleName(workspaceId, role.name))
+    invalidate(roleName(workspaceId, role.name))
     const all = [...found.map(candidate), ...made, ...others]
     return resolveReferences(references, all).map(({ id, name }) => ({ id, name }))
   })

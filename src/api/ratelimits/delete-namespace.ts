@@ -13,7 +13,7 @@ export async function deleteNamespace(
   actor: Actor,
   id: string,
 ): Promise<void> {
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     const deleted = await softDeleteNamespace(tx, actor.workspaceId, id, services.clock())
     if (deleted === null) throw notFound(`namespace ${id}`)
     await audit(tx, actor, [
@@ -23,6 +23,6 @@ export async function deleteNamespace(
         resources: [{ type: 'ratelimitNamespace', id, name: deleted.name }],
       },
     ])
-    touch(id)
+    invalidate(id)
   })
 }

@@ -18,7 +18,7 @@ export async function deleteOverride(
   identifier: string,
 ): Promise<void> {
   const { workspaceId } = actor
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     const found = await holdNamespace(tx, workspaceId, by)
     const namespace = requireNamespace(actor, { found, by, action: 'delete_override' })
     const deleted = await softDeleteOverride(tx, workspaceId, namespace.id, identifier, services.clock())
@@ -38,6 +38,6 @@ export async function deleteOverride(
         ],
       },
     ])
-    touch(namespace.id)
+    invalidate(namespace.id)
   })
 }

@@ -1,6 +1,6 @@
 import type { AnySql } from '../../db/connect.ts'
 import { SmallCache } from '../../lib/small-cache.ts'
-import type { Changes } from '../../records/changes.ts'
+import type { Invalidations } from '../../records/invalidations.ts'
 import { RecordCache } from '../../records/record-cache.ts'
 import type { PermissionQuery } from '../../verify/permission-query.ts'
 import { CounterPrefix } from './counter-prefix.ts'
@@ -28,8 +28,8 @@ export class Namespaces {
   /** Namespaces being created on first use, by cache key. */
   readonly #making = new Map<string, Promise<void>>()
 
-  constructor(sql: AnySql, changes: Changes, options: { bytesMax: number }) {
-    this.cache = new RecordCache<Namespace>(changes, {
+  constructor(sql: AnySql, invalidations: Invalidations, options: { bytesMax: number }) {
+    this.cache = new RecordCache<Namespace>(invalidations, {
       load: async (key) => {
         // Ids contain no line feed, so the first one ends the workspace's id.
         const split = key.indexOf('\n')

@@ -28,7 +28,7 @@ export async function setOverride(
   { identifier, limit, durationMs, async }: Omit<OverrideRow, 'id'> & { async: boolean },
 ): Promise<string> {
   const { workspaceId } = actor
-  return await services.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, invalidate) => {
     const found = await holdNamespace(tx, workspaceId, by)
     const namespace = requireNamespace(actor, { found, by, action: 'set_override' })
     const before = await lockOverrideRow(tx, workspaceId, namespace.id, identifier)
@@ -57,7 +57,7 @@ export async function setOverride(
         ],
       },
     ])
-    touch(namespace.id)
+    invalidate(namespace.id)
     return id
   })
 }

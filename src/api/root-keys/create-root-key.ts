@@ -47,7 +47,7 @@ export async function createRootKey(
   const id = newId('key')
   const { key: secret, start, hash } = makeRootSecret()
   const now = services.clock()
-  return await services.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, invalidate) => {
     const workspaceId = await workspaceFor(tx, actor, forWorkspaceId)
     await holdRootKey(tx, actor.rootKeyId)
     const granter = await findGranter(tx, actor, { right, now })
@@ -69,7 +69,7 @@ export async function createRootKey(
     await audit(tx, actor, [event])
     // The event is also in the audit log of the workspace that the root key is for.
     if (workspaceId !== actor.workspaceId) await audit(tx, elsewhere(actor, workspaceId), [event])
-    touch(hash)
+    invalidate(hash)
     return { id, secret, expiresAt }
   })
 }

@@ -24,7 +24,7 @@ export async function deleteRootKey(
 ): Promise<void> {
   const now = services.clock()
   await services.database.write(
-    async (tx, touch) => {
+    async (tx, invalidate) => {
       await lockRootKeys(tx, actor.workspaceId, { id, actorId: actor.rootKeyId })
       const rootKey = await findRootKey(tx, actor.workspaceId, id)
       if (rootKey === null) throw notFound(`root key ${id}`)
@@ -44,8 +44,8 @@ export async function deleteRootKey(
           resources: [{ type: 'rootKey', id, ...changesOf(fieldsOf(rootKey), null) }],
         },
       ])
-      if (isGrantedToo) await deleteGranted({ tx, touch, actor, now }, granter, id)
-      touch(id)
+      if (isGrantedToo) await deleteGranted({ tx, invalidate, actor, now }, granter, id)
+      invalidate(id)
     },
     isGrantedToo ? { timeoutMs: MANY_KEYS_MS } : {},
   )

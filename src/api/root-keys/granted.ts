@@ -1,7 +1,7 @@
 import { changesOf } from '../../audit/changes.ts'
 import { type AuditEntry, audit } from '../../audit/log.ts'
 import type { AnySql } from '../../db/connect.ts'
-import type { Touch } from '../../records/database.ts'
+import type { Invalidate } from '../../records/database.ts'
 import { elsewhere, fieldsOf } from './audit.ts'
 import { type Actor, inWorkspace } from './authorize.ts'
 import { endsLater, type Granter, requireMayChange } from './granter.ts'
@@ -18,7 +18,7 @@ import {
  * A change of all root keys that one root key created, directly or through others. There may be many thousands: each
  * function makes a few statements for all of them.
  */
-type Change = { tx: AnySql; touch: Touch; actor: Actor; now: number }
+type Change = { tx: AnySql; invalidate: Invalidate; actor: Actor; now: number }
 
 /**
  * Ends the root keys that a root key created in its workspace, directly or through others, no later than itself. Root keys
@@ -57,7 +57,7 @@ const idsOf = (rows: readonly GrantedRow[]) => rows.map(({ id }) => id)
 
 /** Writes an audit event in the workspace of each root key. */
 async function record(
-  { tx, touch, actor }: Change,
+  { tx, invalidate, actor }: Change,
   rows: readonly GrantedRow[],
   { verb, after }: { verb: 'update' | 'delete'; after: (row: GrantedRow) => RootKeyChange | null },
 ): Promise<void> {
@@ -76,5 +76,5 @@ async function record(
     })
     await audit(tx, auditActor, entries)
   }
-  touch(...idsOf(rows))
+  invalidate(...idsOf(rows))
 }

@@ -45,7 +45,7 @@ export async function updateRootKey(
   const now = services.clock()
   const mayReachMany = isGrantedToo || typeof edit.expiresAt === 'number'
   await services.database.write(
-    async (tx, touch) => {
+    async (tx, invalidate) => {
       await lockRootKeys(tx, actor.workspaceId, { id, actorId: actor.rootKeyId })
       const rootKey = await findRootKey(tx, actor.workspaceId, id)
       if (rootKey === null) throw notFound(`root key ${id}`)
@@ -81,11 +81,11 @@ export async function updateRootKey(
           resources: [{ type: 'rootKey', id, ...changesOf(fieldsOf(rootKey), fieldsOf(change)) }],
         },
       ])
-      const written = { tx, touch, actor, now }
+      const written = { tx, invalidate, actor, now }
       if (change.expiresAt !== null && endsLater(rootKey.expiresAt, change.expiresAt))
         await shortenGranted(written, id, change.expiresAt)
       if (isGrantedToo) await disableGranted(written, granter, id)
-      touch(id, ...(hash === null ? [] : [hash]))
+      invalidate(id, ...(hash === null ? [] : [hash]))
     },
     mayReachMany ? { timeoutMs: MANY_KEYS_MS } : {},
   )

@@ -33,7 +33,7 @@ export async function createWorkspace(
   const rootKeyId = newId('key')
   const { key: secret, start, hash } = makeRootSecret()
   const now = services.clock()
-  return await services.database.write(async (tx, touch) => {
+  return await services.database.write(async (tx, invalidate) => {
     await holdRootKey(tx, operator.rootKeyId)
     const { id: grantedBy, expiresAt } = await findGranter(tx, operator, { right: '*', now })
     await insertWorkspace(tx, { id: workspaceId, name, now })
@@ -59,7 +59,7 @@ export async function createWorkspace(
         ],
       },
     ])
-    touch(hash)
+    invalidate(hash)
     return { id: workspaceId, rootKey: { id: rootKeyId, secret, expiresAt } }
   })
 }

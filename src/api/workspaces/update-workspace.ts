@@ -32,7 +32,7 @@ export async function updateWorkspace(
       'PRECONDITION_FAILED',
       `workspace ${id} belongs to the operator and cannot be disabled: nobody could enable it again`,
     )
-  await services.database.write(async (tx, touch) => {
+  await services.database.write(async (tx, invalidate) => {
     const workspace = await lockWorkspace(tx, id)
     if (workspace === null) throw notFound(`workspace ${id}`)
     const { name = workspace.name, enabled = workspace.enabled, bounds } = change
@@ -55,6 +55,6 @@ export async function updateWorkspace(
         ],
       },
     ])
-    touch(id)
+    invalidate(id)
   })
 }

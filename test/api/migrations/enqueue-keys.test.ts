@@ -101,13 +101,13 @@ test('a key that cannot be created is retried after 2, 4, 8 … seconds, ten tim
   const text = newText()
   await send([{ hash: hashOf(text), roles: ['missing'] }, { hash: hashOf(newText()) }])
   for (let attempt = 1; attempt <= 11; attempt++) {
-    await server.server.deps.changes.publish([KEY_IMPORTS])
+    await server.server.deps.invalidations.broadcastAndWait([KEY_IMPORTS])
     await until(async () => (await waiting(workspace))[0]?.attempts === attempt)
     const [row] = await waiting(workspace)
     expect(row).toMatchObject({ reason: 'roles not found: missing', failed: attempt === 11 })
     expect(row?.nextAt).toBe(now + 1000 * 2 ** attempt)
     now += 1000 * 2 ** attempt - 1
-    await server.server.deps.changes.publish([KEY_IMPORTS])
+    await server.server.deps.invalidations.broadcastAndWait([KEY_IMPORTS])
     await Bun.sleep(30)
     expect((await waiting(workspace))[0]?.attempts).toBe(attempt) // one millisecond early: not yet
     now += 1
@@ -123,7 +123,7 @@ test('a key is created once what it lacked exists, and a taken hash is the store
   await send([{ hash: hashOf(newText()) }, { hash: hashOf(newText()) }])
   await workspace.post('permissions.createPermission', { name: 'later.on' })
   now += 2000
-  await server.server.deps.changes.publish([KEY_IMPORTS])
+  await server.server.deps.invalidations.broadcastAndWait([KEY_IMPORTS])
   await until(isDone)
   expect(await keys()).toHaveLength(3)
 

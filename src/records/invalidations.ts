@@ -4,31 +4,32 @@ import { systemTimers, type Timers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 
 /**
- * Tells every cache what a write touched, so that a write is seen by the next verification.
+ * Invalidates cached records in every thread and process after a write, so that the next verification sees the write.
  *
  * 1. A write commits and names what it touched: ids of keys, identities, APIs, workspaces, namespaces; hashes of new keys.
- * 2. This thread's caches drop it at once.
+ * 2. The caches of this thread drop it at once.
  * 3. The other HTTP threads of this process get a message, drop it, and confirm. Only then is the write answered.
- * 4. Other processes hear it through NOTIFY, sent inside the transaction, so it arrives if and only if that commits.
- * 5. So does this one: a commit on its way when its connection breaks may be carried out after its write has failed, and
- *    after what it touched was dropped. A notice of a write of ours that was not answered is passed on like another's.
+ * 4. Other processes hear of it through NOTIFY, sent inside the transaction: it arrives if and only if that commits.
+ * 5. This process hears its own notices too. Those of answered writes are ignored. Others count: a commit that was under way
+ *    when its connection broke may be carried out after its write failed, and after the caches dropped what it touched.
  *
- * Refused: expiry times alone. They are simpler, and a revoked key would work until they pass.
+ * Refused: expiry times alone. They are simpler, but a revoked key would work until they pass.
  */
-export class Changes {
-  /** Run on each change with what was touched; null = everything may have changed. */
+export class Invalidations {
+  /** Called with what each change touched; null = everything may have changed. */
   #listeners: ((touched: readonly string[] | null) => void)[] = []
   #peers = new Set<Peer>()
-  /** Publications some peer has not confirmed yet. */
+  /** Broadcasts that some peer has not confirmed yet. */
   #waiting = new Map<number, { peers: Set<Peer>; resolve: () => void }>()
   #lastId = 0
   /**
-   * Writes of this process that were answered, the latest of them: their own notices tell nothing new. Numbers, since ten
-   * thousand texts, each as old as its write, would lie all over the heap and keep what is around them from being freed.
+   * The latest writes of this process that were answered: their own notices tell nothing new. To drop twice instead would cost
+   * a look-up for each write (0.8 ms of CPU), and the statements of a call would depend on when a notice arrives. Numbers, as
+   * ten thousand strings of different ages would fragment the heap.
    */
   readonly #answered = new Set<number>()
   #isListening = false
-  /** Names this process among those on one database. */
+  /** The name of this process among those on the same database. */
   readonly #processId: string
   readonly #confirmTimeoutMs: number
   readonly #timers: Timers
@@ -44,7 +45,7 @@ export class Changes {
     this.#listeners.push(listener)
   }
 
-  /** Connects another HTTP thread of this process, whose Changes has the other end. */
+  /** Connects another HTTP thread of this process, whose `Invalidations` has the other end. */
   addPeer(end: LinkEnd): void {
     const peer: Peer = toLink(end)
     this.#peers.add(peer)
@@ -53,11 +54,11 @@ export class Changes {
   }
 
   /**
-   * Drops what was touched here and on every other HTTP thread.
-   * @param writeId Of the write that is about to be answered; null = its commit is not certain, or it is not ours.
-   * @throws Error when a thread does not confirm in time: then it may still hold what was dropped.
+   * Drops what was touched from the caches of every HTTP thread of this process.
+   * @param writeId Of the write that is about to be answered; null = the commit is not certain, or another process made it.
+   * @throws Error when a thread does not confirm in time: it may still hold the old records.
    */
-  async publish(touched: readonly string[] | null, writeId: number | null = null): Promise<void> {
+  async broadcastAndWait(touched: readonly string[] | null, writeId: number | null = null): Promise<void> {
     this.#drop(touched)
     this.#remember(writeId)
     if (this.#peers.size === 0) return
@@ -75,25 +76,22 @@ export class Changes {
   }
 
   /**
-   * Drops as {@link publish} does, for a change whose write has been answered already: nobody waits for it, and that a
-   * thread does not confirm is logged.
+   * The same for a change whose write has been answered already: nobody waits. A thread that does not confirm is logged.
    */
-  relay(touched: readonly string[] | null): void {
-    this.publish(touched).catch((cause: unknown) =>
+  broadcast(touched: readonly string[] | null): void {
+    this.broadcastAndWait(touched).catch((cause: unknown) =>
       log(
         'error',
         'change_not_passed_on',
         'a change could not be sent to other threads or servers; they may use the old state for some seconds',
-        {
-          cause,
-        },
+        { cause },
       ),
     )
   }
 
   /**
-   * The statement that tells other processes; run it inside the transaction that makes the change.
-   * @param writeId Different for every write of this process; given to {@link publish} too, once it has committed.
+   * Tells other processes. Runs inside the transaction that makes the change.
+   * @param writeId Different for every write of this process. After the commit {@link broadcastAndWait} gets it too.
    */
   async notify(tx: AnySql, touched: readonly string[], writeId: number): Promise<void> {
     for (const payload of payloadsOf([this.#processId, writeId], touched))
@@ -101,8 +99,8 @@ export class Changes {
   }
 
   /**
-   * Sends this process a notice that names nothing, for {@link listen} to hear: see `change-listener.ts`.
-   * @returns false when it is not the database with that id; then nothing was sent.
+   * Sends this process a notice without names, which {@link listen} hears: see `change-listener.ts`.
+   * @returns false when another database answers: then nothing was sent.
    */
   async beat(sql: AnySql, beat: number, databaseId: string): Promise<boolean> {
     const payload = JSON.stringify([this.#processId, beat])
@@ -112,8 +110,8 @@ export class Changes {
   }
 
   /**
-   * Hears the other processes on one database, on a connection of its own that is made again when it breaks.
-   * @param onBeat Told of each {@link beat} of this process.
+   * Hears the other processes on the same database, on a connection of its own that is reopened when it breaks.
+   * @param onBeat Called with each {@link beat} of this process.
    */
   async listen(sql: Sql, onBeat: (beat: number) => void = () => {}): Promise<void> {
     this.startHearing()
@@ -121,11 +119,11 @@ export class Changes {
     await sql.listen(
       CHANNEL,
       (payload) => this.hear(payload, onBeat),
-      () => this.relay(null),
+      () => this.broadcast(null),
     )
   }
 
-  /** Remembers from now on which writes were answered: their notices are about to be heard. */
+  /** From now on the answered writes are remembered, as their notices are about to be heard. */
   startHearing(): void {
     this.#isListening = true
   }
@@ -135,11 +133,11 @@ export class Changes {
     const [processId, writeId, ...touched] = JSON.parse(payload) as [string, number, ...string[]] // by notify() above
     if (touched.length === 0) {
       if (processId === this.#processId) onBeat(writeId)
-    } else if (processId !== this.#processId) this.relay(touched)
-    // Its answer comes another way, and perhaps later: from another thread, or not at all.
+    } else if (processId !== this.#processId) this.broadcast(touched)
+    // That the write was answered is known from its thread, perhaps after its notice.
     else if (!this.#answered.has(writeId))
       this.#timers.after(ANSWERED_WITHIN_MS, () => {
-        if (!this.#answered.has(writeId)) this.relay(touched)
+        if (!this.#answered.has(writeId)) this.broadcast(touched)
       })
   }
 
@@ -148,7 +146,7 @@ export class Changes {
     this.#peers.clear()
   }
 
-  /** Where notices are heard only, and not for ever: one that is forgotten costs a lookup. */
+  /** Only where notices are heard, and only the latest: a forgotten one costs a look-up. */
   #remember(writeId: number | null): void {
     if (writeId === null || !this.#isListening) return
     this.#answered.add(writeId)
@@ -184,7 +182,7 @@ export class Changes {
     if (publication?.peers.size === 0) publication.resolve()
   }
 
-  /** A thread that is gone holds no cache: what waits for it need not. */
+  /** A thread that has ended has no cache: nothing needs to wait for it. */
   #removePeer(peer: Peer): void {
     this.#peers.delete(peer)
     for (const id of [...this.#waiting.keys()]) this.#confirm(id, peer)
@@ -197,8 +195,8 @@ type PeerMessage =
   | { kind: 'dropped'; id: number }
 
 /**
- * JSON lists that each begin with `head` and hold as many of the names as Postgres takes in one notice. By bytes, not by
- * their number: the hash of an imported key may have 256 characters, and each of them takes up to six bytes as JSON.
+ * JSON lists that begin with `head` and hold as many names as fit into one notice. Counted in bytes: the hash of an imported
+ * key may have 256 characters, each of up to six bytes as JSON.
  */
 function* payloadsOf(head: readonly [string, number], names: readonly string[]): Generator<string> {
   const start = JSON.stringify(head).slice(0, -1)
@@ -222,7 +220,7 @@ function* payloadsOf(head: readonly [string, number], names: readonly string[]):
 const PAYLOAD_BYTES_MAX = 7999
 
 const CHANNEL = 'tollgate_changed'
-/** Kept as a row, too, while a server asks that cannot listen (`change-poller.ts`): for twice as long as it may be silent. */
+/** Also kept as a row while a server polls that cannot listen (`change-poller.ts`): for twice as long as that may be silent. */
 const NOTIFY = `
   with kept as (
     insert into change_notices (at, payload)

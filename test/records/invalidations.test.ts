@@ -1,17 +1,17 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import { type AnySql, connect, type Transaction } from '../../src/db/connect.ts'
 import { QueryGivenUp } from '../../src/db/guarded-pool.ts'
-import { Changes } from '../../src/records/changes.ts'
 import { Database } from '../../src/records/database.ts'
+import { Invalidations } from '../../src/records/invalidations.ts'
 import { openTestSql, TEST_DATABASE_URL } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
 /** The ids that a cache would drop, in order. */
-function droppedBy(changes: Changes): string[] {
+function droppedBy(invalidations: Invalidations): string[] {
   const drops: string[] = []
-  changes.onChange((touched) => drops.push(...(touched ?? ['everything'])))
+  invalidations.onChange((touched) => drops.push(...(touched ?? ['everything'])))
   return drops
 }
 
@@ -19,24 +19,26 @@ const noSql = null as unknown as AnySql // no statement is made in this case
 
 /** Found by the simulation: after the first failure the end of the write was no longer awaited. */
 test('the cache drops a given-up write once it has ended, even if another thread did not confirm', async () => {
-  const changes = new Changes({ processId: 'test', confirmTimeoutMs: 20 })
-  const drops = droppedBy(changes)
+  const invalidations = new Invalidations({ processId: 'test', confirmTimeoutMs: 20 })
+  const drops = droppedBy(invalidations)
   const { port1, port2 } = new MessageChannel()
-  changes.addPeer(port1) // nothing listens at the other end
+  invalidations.addPeer(port1) // nothing listens at the other end
   const running = Promise.withResolvers<void>()
   const transaction = async (work: (tx: Transaction) => unknown) => {
     await work(noSql)
     throw new QueryGivenUp('no answer', running.promise)
   }
-  const writer = new Database({ sql: noSql, transaction }, changes, { notifies: false })
-  const failure = await writer.write(async (_, touch) => touch('key_1')).catch((cause: unknown) => cause)
+  const writer = new Database({ sql: noSql, transaction }, invalidations, { notifies: false })
+  const failure = await writer
+    .write(async (_, invalidate) => invalidate('key_1'))
+    .catch((cause: unknown) => cause)
   expect(failure).toBeInstanceOf(Error)
   expect(drops).toEqual(['key_1'])
   running.resolve()
   while (drops.length < 2) await Bun.sleep(5)
   await Bun.sleep(50) // this one is not confirmed either, and nothing waits for it
   expect(drops).toEqual(['key_1', 'key_1'])
-  changes.stop()
+  invalidations.stop()
   port2.close()
 })
 
@@ -48,13 +50,13 @@ test.skipIf(TEST_DATABASE_URL === null)(
   'a commit that arrives after its connection broke is heard and dropped; an answered one is dropped once',
   async () => {
     await using database = await openTestSql()
-    const changes = new Changes({ processId: 'test', confirmTimeoutMs: 1_000 })
-    const drops = droppedBy(changes)
+    const invalidations = new Invalidations({ processId: 'test', confirmTimeoutMs: 1_000 })
+    const drops = droppedBy(invalidations)
     await using listening = {
       sql: connect(database.address, { connectionsMax: 1 }),
       [Symbol.asyncDispose]: () => listening.sql.end({ timeout: 0 }),
     }
-    await changes.listen(listening.sql)
+    await invalidations.listen(listening.sql)
     while (!drops.includes('everything')) await Bun.sleep(5)
     drops.length = 0
 
@@ -71,8 +73,8 @@ test.skipIf(TEST_DATABASE_URL === null)(
       await committed
       return value
     }
-    const writer = new Database({ sql: database.sql, transaction }, changes, { notifies: true })
-    const write = (name: string) => writer.write(async (_, touch) => touch(name))
+    const writer = new Database({ sql: database.sql, transaction }, invalidations, { notifies: true })
+    const write = (name: string) => writer.write(async (_, invalidate) => invalidate(name))
 
     expect(await write('key_1').catch((cause: unknown) => cause)).toBeInstanceOf(Error)
     expect(drops).toEqual(['key_1'])
@@ -96,8 +98,8 @@ test.skipIf(TEST_DATABASE_URL === null)(
   async () => {
     await using database = await openTestSql()
     const [writing, hearing] = ['writer', 'hearer'].map(
-      (processId) => new Changes({ processId, confirmTimeoutMs: 1_000 }),
-    ) as [Changes, Changes] // one for each name
+      (processId) => new Invalidations({ processId, confirmTimeoutMs: 1_000 }),
+    ) as [Invalidations, Invalidations] // one for each name
     const drops = droppedBy(hearing)
     await using listening = {
       sql: connect(database.address, { connectionsMax: 1 }),
