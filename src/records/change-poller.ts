@@ -3,18 +3,17 @@ import { pause, systemTimers, type Timers, within } from '../lib/timers.ts'
 import type { Invalidations } from './invalidations.ts'
 
 /**
- * Asks every {@link POLL_EVERY_MS} what other processes on one database changed, where a pooler shares connections between
- * transactions: LISTEN belongs to a connection, and none is ours there.
+ * Polls for the changes of other processes, behind a pooler that shares connections between transactions: LISTEN needs a
+ * connection of its own. A change takes effect here within {@link POLL_EVERY_MS} and the time of a query.
  *
- * 1. It says in `change_polling` that it asks; writes that see this leave a notice in `change_notices` (`invalidations.ts`).
- * 2. Each time it reads the notices of transactions that were not over at the last time, by the snapshot of then: exact,
- *    however long they took and in whatever order they committed.
- * 3. A write that had begun before it was said leaves none. Until all of those are over, everything counts as changed each time.
- * 4. While the database does not answer nothing is concluded. Where it failed to, or was silent for {@link GAP_MS}, or has
- *    gone back in time, another may have taken over: once it answers, everything counts as changed and it begins anew.
+ * 1. A row in `change_polling` says that somebody polls. Writes that see it leave a notice (`invalidations.ts`).
+ * 2. Each poll reads the notices of transactions that were not committed in the last poll's snapshot. That is exact, however
+ *    long transactions take and in whatever order they commit.
+ * 3. A write that began before the row was written leaves no notice. Until those writes are over, every poll invalidates all.
+ * 4. After a failed poll, {@link GAP_MS} of silence, or a database that went back in time, another database may have taken
+ *    over: the next successful poll invalidates everything and starts again at 1.
  *
- * So a change counts here within {@link POLL_EVERY_MS} and what it takes to ask. A fresh connection for each question would
- * cost more than the question, so one is kept and replaced when it fails.
+ * One connection is kept, and replaced when it fails: a fresh one for each poll would cost more than the query.
  */
 export class ChangePoller {
   readonly #invalidations: Invalidations

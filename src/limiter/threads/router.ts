@@ -230,26 +230,26 @@ export class PendingDecision {
     private readonly index: number,
   ) {}
 
-  /** Rejects when the shard is dead or late: the call is then perhaps charged. */
+  /** Rejects when the shard is dead or late: then the call may have been charged. */
   get answered(): Promise<void> {
     return this.batch.answered
   }
-  /** What was decided, once `answered` has resolved. */
+  /** Only once `answered` has resolved. */
   get decision(): Decision {
     return this.batch.decision(this.index)
   }
 }
 
 /**
- * The calls of one message. Who asked waits for the one promise of the batch and then looks at its own place. For single
- * calls a promise each was as quick (0.86 against 0.91 µs, within the noise); this is for a thousand in one request.
+ * The calls of one message. All callers wait for the batch's one promise; then each reads its own place. A promise for each
+ * call would be as fast for single calls (0.86 against 0.91 µs), but not for a thousand in one request.
  */
 class Batch {
-  /** How many. */
+  /** Number of calls. */
   calls = 0
   readonly message: Calls
   sentAtTick = 0
-  /** Calls nobody waits for, in their order. */
+  /** Of {@link LimiterRouter.chargeLater}, which nobody waits for. */
   private asyncCharges: AsyncCharge[] | null = null
   private readonly waiting = Promise.withResolvers<void>()
   private answers: Answers | null = null
@@ -276,11 +276,11 @@ class Batch {
 
   reject(error: Error): void {
     if (this.asyncCharges !== null) for (const charge of this.asyncCharges) charge.reject()
-    this.waiting.promise.catch(() => {}) // nobody need be waiting
+    this.waiting.promise.catch(() => {}) // there may be no caller that waits
     this.waiting.reject(error)
   }
 
-  /** The answer to a call, once `answered` has resolved. */
+  /** The decision on one of the calls, once `answered` has resolved. */
   decision(index: number): Decision {
     const answers = this.answers as Answers // it has resolved
     const used = answers[1 + NUMBERS_PER_ANSWER * index] as number // an answer for each call
@@ -297,10 +297,10 @@ class ShardQueue {
   callsInFlight = 0
   /** Null while the shard is dead. */
   private link: Link<Calls | OwnerNamed, Answers> | null = null
-  /** With so many, those queued do not wait for the end of the turn. */
+  /** With this many queued calls, a message is sent before the end of the turn. */
   private callsMax = Number.POSITIVE_INFINITY
   private queued = new Batch(1)
-  /** In the order sent. */
+  /** Oldest first. */
   private inFlight: Batch[] = []
   private onDrained: (() => void)[] = []
 
@@ -329,7 +329,7 @@ class ShardQueue {
     return this.link !== null
   }
 
-  /** @returns the batch it is now the last call of. */
+  /** Queues a call. @returns its batch, of which it is the last call for now. */
   add(
     h0: number,
     h1: number,
@@ -349,7 +349,7 @@ class ShardQueue {
     return this.queued
   }
 
-  /** Tells the shard of a workspace; one that is dead hears of it when it runs again. */
+  /** Tells the shard the number of a workspace. A dead shard is told when it runs again. */
   name(owner: OwnerNamed): void {
     this.link?.post(owner)
   }
@@ -389,7 +389,7 @@ class ShardQueue {
 
   private receive(answers: Answers): void {
     const batch = this.inFlight[0]
-    if (batch === undefined || batch.id !== answers[0]) return // given up before
+    if (batch === undefined || batch.id !== answers[0]) return // it was given up
     this.inFlight.shift()
     batch.resolve(answers)
     this.settled(batch.calls)
@@ -413,7 +413,7 @@ class ShardQueue {
 class AsyncCharge {
   private readonly endMs: number
   constructor(
-    /** Which call of its batch. */
+    /** Its place in the batch. */
     readonly index: number,
     private readonly known: Known,
     private readonly cost: number,
@@ -429,7 +429,7 @@ class AsyncCharge {
     known.used = decision.used
   }
 
-  /** Not charged, as far as we know; here it still counts as used, since it was let through. */
+  /** It may not have been charged. This thread still counts it, as it was let through. */
   reject(): void {
     this.known.unanswered -= this.cost
     if (this.known.endMs === this.endMs) this.known.used += this.cost
@@ -437,13 +437,13 @@ class AsyncCharge {
 }
 
 const WINDOW_MS_MAX = 2 ** 45
-/** A message of so many costs each of them hardly more than a longer one would (`protocol.ts`). */
+/** Larger messages hardly make a call cheaper. */
 const MANY_CALLS = 64
-/** The figures are at `SameThread`. */
+/** Why 32: docs/decisions/0006. */
 const SAME_THREAD_CALLS_MAX = 32
-/** Calls of one thread waiting for one shard; more would only all be late. */
+/** Calls of one thread that wait for one shard. With more, all would be late. */
 const WAITING_MAX = 100_000
-/** Of some 150 bytes. */
+/** Each takes some 150 bytes. */
 const OWNERS_KNOWN_MAX = 10_000
 /** Enough for some 50 000 counters of {@link LimiterRouter.chargeLater}. */
 const KNOWN_BYTES_MAX = 16 * 2 ** 20

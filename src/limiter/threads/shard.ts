@@ -22,12 +22,12 @@ import {
 } from './protocol.ts'
 import { firstHashOf } from './shard-ranges.ts'
 
-/** What a shard works with. */
+/** What a shard works with; the simulation and tests pass their own. */
 export type ShardParts = {
   timers: Timers
   openStore(address: DatabaseAddress): Store
   openSpills(dataDir: string, of: DatabaseAddress): Pick<Spills, 'write'>
-  /** Called now and then, when batches have left garbage behind. */
+  /** Called from time to time, as batches become garbage. */
   collectGarbage(): void
 }
 type Store = FlushStore & Pick<WindowStore, 'list' | 'readRows' | 'readSegments'>
@@ -40,16 +40,16 @@ const OF_THE_SYSTEM: ShardParts = {
 }
 
 /**
- * One shard: the only one that touches its windows. Calls bring their time, so it never reads a clock to decide.
+ * One shard. No other thread has its windows. Each call carries its time, so that decisions do not depend on a clock here.
  */
 export class Shard implements Handlers<ShardRequests> {
   private running: { table: WindowTable; flusher: Flusher } | undefined
   private readonly routers = new Set<Link<Answers, Calls | OwnerNamed>>()
   private readonly lag: LoopLag
-  /** Open from the start on. */
+  /** Open since `start`. */
   private store: Store | undefined
   private numbersReceived = 0
-  /** By owner. As many as workspaces call. */
+  /** By owner's number. One for each workspace that has called. */
   private readonly workspaceIds = new Map<number, string>()
   private isOverflowing = false
   private isAbandoned = false
@@ -69,7 +69,7 @@ export class Shard implements Handlers<ShardRequests> {
     const restoring = new Restoring(table, store, { hashes, nodeId: setup.nodeId, nowMs }, working)
     const lastGeneration = await restoring.run()
     if (this.isAbandoned) {
-      await store.close() // reading on has opened it again
+      await store.close() // `abandon` closed it, but reading opened it again
       throw new Error('the shard was given up while it started')
     }
     const flusher = new Flusher({
@@ -120,13 +120,13 @@ export class Shard implements Handlers<ShardRequests> {
     return (await this.running?.flusher.stop()) ?? 0
   }
 
-  /** Ends it where it stands, as the end of its thread does: nothing is answered or written any more. */
+  /** Ends the shard as the end of its thread would: it answers and writes nothing more. */
   abandon(): void {
     this.isAbandoned = true
     this.lag.stop()
     for (const router of this.routers) router.close()
     this.running?.flusher.abandon()
-    void this.store?.close().catch(() => {}) // nobody waits for it
+    void this.store?.close().catch(() => {}) // it is of no use any more
   }
 
   private started(): { table: WindowTable; flusher: Flusher } {
@@ -160,9 +160,9 @@ export class Shard implements Handlers<ShardRequests> {
   }
 
   /**
-   * The collector sees a heap as large as the whole memory budget and would let batches pile up in proportion: with
-   * 64 MiB the process wavered between 100 and 220 MiB. Asked every million numbers, that is every 16 MB of batches or so,
-   * it stays at 100 ± 2; asking takes 0.1 ms, the collecting is done on another thread.
+   * Asks for a collection every million numbers, which is every 16 MB of batches. By itself the collector waits until the
+   * garbage is in proportion to the heap, which holds the whole memory budget: with 64 MiB the process varied between 100 and
+   * 220 MiB, now 100 ± 2. Asking takes 0.1 ms; the collection runs on another thread.
    */
   private collectGarbage(numbers: number): void {
     this.numbersReceived += numbers
@@ -171,7 +171,7 @@ export class Shard implements Handlers<ShardRequests> {
     this.thread.collectGarbage()
   }
 
-  /** One line when the memory budget is reached and one when all windows have a cell of their own again. */
+  /** Logs when the memory budget is reached, and when every window has its own cell again. */
   private reportOverflow(table: WindowTable): void {
     if (table.sketch.isActive === this.isOverflowing) return
     this.isOverflowing = table.sketch.isActive

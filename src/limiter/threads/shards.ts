@@ -10,19 +10,19 @@ import type { RouterEnds, ShardLink, ShardRequests, ShardSetup, ShardStats, ToRo
 import { SameThread } from './same-thread.ts'
 import { Shard } from './shard.ts'
 
-/** The shards of this process, as the main thread holds them. */
+/** The shards of this process, for the main thread. */
 export type Shards = {
-  /** For the `LimiterRouter` of one more HTTP thread. Where shards have threads, all are ports. */
+  /** Connects one more `LimiterRouter`. Where shards have threads, all ends are ports. */
   connect(): RouterEnds
-  /** Last flush, else a spill file in the data dir. Ends the threads within `STOP_MS` in any case. */
+  /** Flushes, or writes a spill file, and ends the threads within {@link STOP_MS} in any case. */
   stop(): Promise<void>
-  /** Flushes now; resolves when everything counted so far is in Postgres. For tests. */
+  /** Resolves when everything counted so far is in Postgres. For tests. */
   flush(): Promise<void>
-  /** One entry a shard; null = it is dead. Windows that end up to then are over. For metrics. */
+  /** One entry a shard, null = it is dead. Windows that end up to `nowMs` are over. For metrics. */
   stats(nowMs: number): Promise<(ShardStats | null)[]>
 }
 
-/** What the main thread starts shards with and talks to them through. */
+/** How shards are started and connected; the simulation and tests have their own. */
 export type ShardPlatform = {
   timers: Timers
   startThread(): ShardLink
@@ -50,11 +50,11 @@ const noThread: ShardPlatform = {
 }
 
 /**
- * Sends what earlier stops could not, then starts the shards with their open windows restored.
- * @param options.count How many threads. 0 = one shard on the calling thread, which alone may have a router then.
+ * Sends the windows of spill files, then starts the shards, which restore open windows.
+ * @param options.count Number of threads. 0 = one shard on the calling thread; then only that thread may have a router.
  * @param options.memoryBytes Of all shards together.
- * @param options.now Unix ms; windows over by then are left behind.
- * @throws Error when Postgres is not available or a shard does not start; nothing is left running then.
+ * @param options.now Unix ms. Windows that ended before are not restored.
+ * @throws Error when Postgres is not available or a shard does not start. No shard is left running then.
  */
 export async function startShards(
   options: {
@@ -91,7 +91,7 @@ export async function startShards(
     throw cause
   }
 
-  // To the routers, which get a new link to each shard that was restarted.
+  // Links to the routers. After a shard's restart each router gets a new link to it.
   const controls = new Set<Link<ToRouter>>()
   for (const [index, shard] of shards.entries()) {
     shard.onRestarted = () => {
@@ -120,9 +120,9 @@ export async function startShards(
   }
 }
 
-/** One shard. While it is dead its calls fail in the routers, whose links have closed. */
+/** One shard and its thread. While it is dead, its links are closed and the routers fail its calls. */
 class ShardThread {
-  /** Called each time it runs again after a failure. */
+  /** Called when it runs again after a death. */
   onRestarted = () => {}
   private readonly thread: ManagedThread<ShardRequests>
   private readonly index: number
@@ -172,7 +172,7 @@ class ShardThread {
   /** @returns the router's end of a new link. */
   connect(): LinkEnd {
     const [router, shard] = this.platform.makeLink()
-    // Of a dead shard the other end is closed at once, which tells the router.
+    // For a dead shard the other end is closed at once, which tells the router.
     if (this.thread.isRunning) this.thread.send('connect', shard, [shard])
     else shard.close()
     return router
@@ -226,7 +226,7 @@ async function sendSpilledWindows(
   }
 }
 
-/** Without a word of how far it is: restoring a million windows takes seconds, and there may be many. */
+/** Renewed while the shard restores windows: a million take seconds, and there may be many millions. */
 const START_MS = 90_000
 const FLUSH_MS = 30_000
 const STATS_MS = 1_000
