@@ -20,6 +20,10 @@ export const idsOfPage = (
 ) => sql`
   ids_of_page(${table}, ${Object.keys(of)}::text[], ${Object.values(of)}::text[], ${where}, ${cursor}, ${rows}) as page (id)`
 
+/** Ids of any `rows` rows with these values, in no order, as the table `found (id)` of a statement. Reads no others. */
+export const someIds = (sql: AnySql, { table, of, where = 'true' }: ListIndex, rows: number) => sql`
+  ids_of_page(${table}, ${Object.keys(of)}::text[], ${Object.values(of)}::text[], ${where}, null, ${rows}) as found (id)`
+
 /** Live rows of a kind: those of a workspace, or in one place of it. Kept by the writes (sql/0012, sql/0021). */
 export async function totalOf(
   sql: AnySql,

@@ -1,6 +1,7 @@
 import { type AuditActor, auditDeletedKeys } from '../audit/log.ts'
 import { countGone } from '../db/bounds.ts'
 import type { AnySql, Transaction } from '../db/connect.ts'
+import { someIds } from '../db/lists.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 
 /** What is left to remove after a deletion. The deleted thing itself is out of reach already. */
@@ -46,7 +47,10 @@ export async function deleteSweep(tx: AnySql, id: number): Promise<void> {
   await tx`delete from sweeps where id = ${id}`
 }
 
-/** Removes up to `limit` rows that refer to the deleted thing. @returns how many; fewer than `limit` = there are no more. */
+/**
+ * Removes up to `limit` rows that refer to the deleted thing.
+ * @returns how many it found, also those that another sweep removed meanwhile; fewer than `limit` = there are no more.
+ */
 export async function sweepSlice(
   tx: Transaction,
   sweep: Sweep,
@@ -90,12 +94,17 @@ async function sweepKeys(
 ): Promise<number> {
   const { apiId, isPermanent, actor } = detail
   const audited = auditDeletedKeys(tx, { workspaceId, ...actor }, apiId)
-  const held = tx`
-    select id, deleted_at from keys
-     where workspace_id = ${workspaceId} and keyspace_id = ${subject} ${isPermanent ? tx`` : tx`and deleted_at is null`}
-     order by id limit ${limit} for update`
-  const [row] = await tx<{ rows: number }[]>`
-    with held as materialized (${held}), gone as (
+  const ofKeyspace = {
+    table: 'keys',
+    of: { keyspace_id: subject },
+    ...(isPermanent ? {} : { where: 'deleted_at is null' }),
+  }
+  const [row] = await tx<{ rows: number; chosen: number }[]>`
+    with chosen as materialized (select id from ${someIds(tx, ofKeyspace, limit)}), held as materialized (
+      select id, deleted_at from keys
+       where id in (select id from chosen) ${isPermanent ? tx`` : tx`and deleted_at is null`}
+       order by id for update
+    ), gone as (
       ${isPermanent ? tx`delete from keys using held` : tx`update keys set deleted_at = ${now}, updated_at = ${now} from held`}
        where keys.id = held.id
       returning keys.id, keys.identity_id, keys.owner_id, held.deleted_at
@@ -103,23 +112,26 @@ async function sweepKeys(
       select id, identity_id, owner_id from gone
        where deleted_at is null and (identity_id is not null or owner_id is not null)
     ), audited as (${audited})
-    select count(*)::integer as rows from gone`
-  const rows = row?.rows ?? 0
+    select (select count(*) from gone)::integer as rows, (select count(*) from chosen)::integer as chosen`
+  const { rows, chosen } = row ?? { rows: 0, chosen: 0 }
   // A deleted row is counted by the trigger of `keys`.
   if (!isPermanent) await countGone(tx, workspaceId, { name: 'keys', rows })
-  return rows
+  return chosen
 }
 
 /** Locks keys in the order of their ids, as `spend_credits` does, so that neither can deadlock the other. */
 async function sweepIdentity(
   tx: Transaction,
-  { workspaceId, subject }: Sweep,
+  { subject }: Sweep,
   { limit, now }: { limit: number; now: number },
 ): Promise<number> {
-  const rows = await tx`
-    update keys set identity_id = null, updated_at = ${now}
-      from (select id from keys where workspace_id = ${workspaceId} and identity_id = ${subject}
-             order by id limit ${limit} for update) held
-     where keys.id = held.id`
-  return rows.count
+  const ofIdentity = { table: 'keys', of: { identity_id: subject }, where: 'identity_id is not null' }
+  const [row] = await tx<{ chosen: number }[]>`
+    with chosen as materialized (select id from ${someIds(tx, ofIdentity, limit)}), held as materialized (
+      select id from keys where id in (select id from chosen) order by id for update
+    ), freed as (
+      update keys set identity_id = nullif(identity_id, ${subject}), updated_at = ${now} from held where keys.id = held.id
+    )
+    select count(*)::integer as chosen from chosen`
+  return row?.chosen ?? 0
 }

@@ -12,6 +12,7 @@ import { countRootKeys, listRootKeyRows } from '../../src/api/root-keys/store.ts
 import { countWorkspaces } from '../../src/api/workspaces/store.ts'
 import type { AnySql } from '../../src/db/connect.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
+import { sweepSlice } from '../../src/sweep/store.ts'
 import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
 import { explaining } from '../support/plan.ts'
 
@@ -186,5 +187,22 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
     await expectCheapKeys('ks_3', null)
     await expectCheapKeys('ks_3', { identityId: 'id_busy' })
     await expectCheapKeys('ks_3', { ownerId: 'busy owner' })
+  })
+
+  /** Slices of a deletion hold their locks for as long as they read. */
+  test('a slice of a sweep reads the keys that it changes, and no others', async () => {
+    const actor = { rootKeyId: 'root_100000', location: null, userAgent: null }
+    const keyspace = (isPermanent: boolean) =>
+      ({ kind: 'keyspace', subject: 'ks_3', detail: { apiId: 'api_late_3', isPermanent, actor } }) as const
+    const { sql, rowsRead, waysTo } = explaining(database.sql)
+    for (const swept of [
+      keyspace(false),
+      keyspace(true),
+      { kind: 'identity', subject: 'id_busy', detail: null } as const,
+    ]) {
+      await sweepSlice(sql, { id: 0, workspaceId, ...swept }, { limit: 100, now: 1 })
+      expect([swept.kind, rowsRead('keys')]).toEqual([swept.kind, 200])
+      expect(waysTo('keys')).toEqual(['Index Scan keys_pkey'])
+    }
   })
 })

@@ -44,7 +44,9 @@ export function explaining(sql: AnySql) {
   const nodesOf = (node: Node): Node[] => [node, ...(node.Plans ?? []).flatMap(nodesOf)]
   const nodesReading = (table: string) => {
     const isOfTable = new RegExp(`^${table}(_[0-9]+|_before|_unplaced|_default)?$`)
-    return nodesOf(top()).filter((node) => isOfTable.test(node['Relation Name'] ?? ''))
+    return nodesOf(top()).filter(
+      (node) => node['Node Type'] !== 'ModifyTable' && isOfTable.test(node['Relation Name'] ?? ''),
+    )
   }
   return {
     sql: explained,
