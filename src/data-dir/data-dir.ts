@@ -58,7 +58,7 @@ export function openDataDir(path: string, options: { exclusive: boolean }): Data
     mkdirSync(path, { recursive: true, mode: 0o700 })
   } catch (cause) {
     throw new StartError(
-      `the data directory ${path} cannot be made: ${fileProblem(cause)}; set TOLLGATE_DATA_DIR to another folder`,
+      `the data directory ${path} cannot be created: ${fileProblem(cause)}; set TOLLGATE_DATA_DIR to another folder`,
       { cause },
     )
   }
@@ -90,7 +90,7 @@ export function openDataDir(path: string, options: { exclusive: boolean }): Data
   throw new StartError(
     options.exclusive
       ? `the data directory ${path} is in use by another server${holder(join(path, 'node-0.pid'))}; stop it, or set TOLLGATE_DATA_DIR to another folder`
-      : `the data directory ${path} has ${SLOTS_MAX} servers already; set TOLLGATE_DATA_DIR to another folder`,
+      : `the data directory ${path} is already used by ${SLOTS_MAX} servers; set TOLLGATE_DATA_DIR to another folder`,
   )
 }
 
@@ -126,7 +126,7 @@ function readOrMake(path: string, make: () => string): string {
     return readText(path) ?? makeText(path, make()) ?? readText(path) ?? ''
   } catch (cause) {
     if (cause instanceof StartError) throw cause
-    throw new StartError(`the file ${path} cannot be read or made: ${reason(cause)}`, { cause })
+    throw new StartError(`the file ${path} cannot be read or created: ${reason(cause)}`, { cause })
   }
 }
 
@@ -146,7 +146,9 @@ function readText(path: string): string | null {
     if (hasCode(cause, 'ENOENT')) return null
     throw cause
   }
-  throw new StartError(`the file ${path} is empty; put its text back, or remove it to have a new one made`)
+  throw new StartError(
+    `the file ${path} is empty; restore its content, or delete the file to generate a new one`,
+  )
 }
 
 /**

@@ -25,7 +25,7 @@ export function explain(cause: unknown, url: Pick<DatabaseUrl, 'hosts' | 'user' 
     case 'EAI_AGAIN':
     case 'EAI_NONAME':
     case 'DNS_ENOTFOUND':
-      return `the host of ${where} is not known here; correct its name in DATABASE_URL, or the DNS of this machine`
+      return `the host of ${where} cannot be resolved; correct its name in DATABASE_URL, or the DNS of this machine`
     case 'ECONNREFUSED':
       return `nothing listens at ${where}${address}; start Postgres there, or correct host and port in DATABASE_URL`
     case 'ENOENT':
@@ -35,39 +35,39 @@ export function explain(cause: unknown, url: Pick<DatabaseUrl, 'hosts' | 'user' 
     case 'ETIMEDOUT':
     case 'EHOSTUNREACH':
     case 'ENETUNREACH':
-      return `${where} does not answer as a Postgres within the time; look at host and port, firewalls, and whether it is overloaded`
+      return `${where} did not answer in time; check host and port, firewalls, and whether Postgres is overloaded`
     case 'ECONNRESET':
     case 'CONNECTION_CLOSED':
       return `${where} closes the connection; check that it is a Postgres, and whether it needs TLS (?sslmode=require)`
     case 'NO_TLS':
-      return `DATABASE_URL asks for TLS and ${where} has none; turn on ssl there, or say ?sslmode=disable where the network is safe`
+      return `DATABASE_URL requires TLS, but ${where} does not support it; switch on ssl there, or use ?sslmode=disable if the network is safe`
     case 'CERT_HAS_EXPIRED':
       return `the certificate of ${where} has expired; renew it there`
     case 'ERR_TLS_CERT_ALTNAME_INVALID':
-      return `the certificate of ${where} is for another name; connect by the name in it, or say ?sslmode=verify-ca`
+      return `the certificate of ${where} is for another host name; connect by the host name in it, or use ?sslmode=verify-ca`
     case '28P01':
-      return `the password for ${role} is wrong; correct it in DATABASE_URL, where signs like @ : / ? # % are percent-encoded`
+      return `the password for ${role} is wrong; correct it in DATABASE_URL; percent-encode characters such as @ : / ? # %`
     case '28000':
       return /no encryption|SSL off/.test(said)
-        ? `${where} takes no connection without TLS; add ?sslmode=require to DATABASE_URL (${said})`
-        : `${where} does not let ${role} in: ${said}`
+        ? `${where} accepts no connection without TLS; add ?sslmode=require to DATABASE_URL (${said})`
+        : `${where} does not accept ${role}: ${said}`
     case '3D000':
       return `${said}; create it, or correct its name at the end of DATABASE_URL`
     case '57P03':
-      return `${where} takes no connections yet: ${said}; wait until it does`
+      return `${where} does not accept connections yet: ${said}; wait and try again`
     case '53300':
-      return `${where} has no connection left for ${role} (${said}); raise max_connections or the role's limit, or end others`
+      return `${where} has no connection left for ${role} (${said}); raise max_connections or the limit of the role, or close other connections`
     case '42501':
-      return `${role} lacks a right: ${said}; grant it, or connect as the owner of Tollgate's tables`
+      return `${role} lacks a permission: ${said}; grant it, or connect as the owner of Tollgate's tables`
     case '25006':
       return `${where} is read only: ${said}; connect to the primary`
     // Used by poolers for various errors.
     case '08P01':
       if (/SSL required|TLS required/i.test(said))
-        return `${where} takes no connection without TLS; add ?sslmode=require to DATABASE_URL (${said})`
+        return `${where} accepts no connection without TLS; add ?sslmode=require to DATABASE_URL (${said})`
       return `${where} refuses the connection: ${said}; if that is a pooler, look at its configuration and log`
   }
   if (/SELF_SIGNED|UNABLE_TO|CERT_/.test(code))
-    return `the certificate of ${where} cannot be verified (${code}); name the file of its authority with ?sslrootcert=, or say ?sslmode=require, which does not verify`
+    return `the certificate of ${where} cannot be verified (${code}); give the file of its authority with ?sslrootcert=, or use ?sslmode=require, which does not verify certificates`
   return said === '' ? `${where} cannot be used (${code})` : said
 }

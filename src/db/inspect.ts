@@ -188,11 +188,11 @@ export function lookAtServer(server: ServerFacts): Finding[] {
       ? ok('encoding', 'UTF8')
       : problem(
           'encoding',
-          `database ${database} is encoded in ${server.encoding}, which cannot keep all texts; make one with: create database … encoding 'UTF8' template template0`,
+          `database ${database} is encoded in ${server.encoding}, which cannot store all texts; create a database with: create database … encoding 'UTF8' template template0`,
         ),
   )
   if (server.isStandby)
-    found.push(problem('writable', 'the server is a standby and takes no writes; connect to the primary'))
+    found.push(problem('writable', 'the server is a standby and read only; connect to the primary'))
   else if (server.isReadOnly)
     found.push(
       problem(
@@ -205,23 +205,23 @@ export function lookAtServer(server: ServerFacts): Finding[] {
     found.push(
       problem(
         'triggers',
-        `session_replication_role of role ${role} in database ${database} is replica: no trigger runs, so nothing is counted against a bound; as a superuser run: alter database ${inSql(database)} reset session_replication_role, and the same for the role`,
+        `session_replication_role of role ${role} in database ${database} is replica: triggers do not run, so bounds are not enforced; as a superuser run: alter database ${inSql(database)} reset session_replication_role, and the same for the role`,
       ),
     )
   const seconds = Math.round(Math.abs(server.clockAheadMs) / 100) / 10
   found.push(
     seconds < CLOCK_APART_SECONDS
-      ? ok('clock', 'as here')
+      ? ok('clock', 'same time as on this machine')
       : warning(
           'clock',
-          `the clock of the database is ${seconds} s ${server.clockAheadMs > 0 ? 'ahead of' : 'behind'} the clock here; let NTP set both, or hours, expiries and refills are decided by the wrong one`,
+          `the clock of the database is ${seconds} s ${server.clockAheadMs > 0 ? 'ahead of' : 'behind'} the clock here; synchronise both with NTP: otherwise expiries, refills and hours of usage are wrong`,
         ),
   )
   if (server.synchronousCommit === 'off')
     found.push(
       warning(
         'durability',
-        'synchronous_commit is off: a crash of Postgres forgets the last half second of answered changes, such as new or revoked keys and spent credits; turn it on',
+        'synchronous_commit is off: a crash of Postgres loses up to half a second of answered changes, such as new or revoked keys and spent credits; switch it on',
       ),
     )
   for (const [name, value] of Object.entries({
@@ -230,7 +230,10 @@ export function lookAtServer(server: ServerFacts): Finding[] {
   }))
     if (value === 'off')
       found.push(
-        warning('durability', `${name} is off: a crash of its machine can destroy the database; turn it on`),
+        warning(
+          'durability',
+          `${name} is off: a crash of the machine can destroy the database; switch it on`,
+        ),
       )
   return found
 }
@@ -289,7 +292,7 @@ function lookAtSession(server: ServerFacts, pooler: Pooler): Finding[] {
     return [
       problem(
         'pooler',
-        'the pooler is in pool_mode=statement, which has no transactions; set pool_mode=transaction, or connect to Postgres itself',
+        'the pooler is in pool_mode=statement, which does not support transactions; set pool_mode=transaction, or connect directly to Postgres',
       ),
     ]
   const found: Finding[] = []
@@ -301,11 +304,11 @@ function lookAtSession(server: ServerFacts, pooler: Pooler): Finding[] {
         `transaction_timeout is ${server.transactionTimeout}: deleting very many keys takes up to two minutes and may fail; for role ${server.role}, set it to 0`,
       ),
     )
-  if (pooler === 'none') return [ok('pooler', 'none in between'), ...found]
+  if (pooler === 'none') return [ok('pooler', 'no pooler'), ...found]
   found.unshift(
     ok(
       'pooler',
-      'one is in between: statements are not prepared by name, and changes of other servers are asked for every second instead of heard at once',
+      'connected through a pooler: no prepared statements, and changes of other servers are polled every second instead of received at once',
     ),
   )
   for (const [name, value] of Object.entries(server.settings)) {
@@ -329,7 +332,7 @@ function lookAtSession(server: ServerFacts, pooler: Pooler): Finding[] {
     found.push(
       warning(
         'timeouts',
-        `idle_in_transaction_session_timeout is ${server.idleTimeout}, which may end transactions of a busy server; for role ${server.role}, set it to 60s`,
+        `idle_in_transaction_session_timeout is ${server.idleTimeout}, which can end transactions of a busy server; for role ${server.role}, set it to 60s`,
       ),
     )
   return found
@@ -350,10 +353,10 @@ function lookAtConnections(server: ServerFacts, options: { connections: number }
   const least = limits.reduce((a, b) => (b.left < a.left ? b : a))
   return [
     least.left >= options.connections
-      ? ok('connections', `${least.left} to be had, at most ${options.connections} needed`)
+      ? ok('connections', `${least.left} available, at most ${options.connections} needed`)
       : warning(
           'connections',
-          `${least.name} leaves ${Math.max(0, least.left)} connections and Tollgate may open ${options.connections}; raise it, or lower TOLLGATE_HTTP_THREADS`,
+          `${least.name} leaves ${Math.max(0, least.left)} connections, but Tollgate may open ${options.connections}; raise it, or lower TOLLGATE_HTTP_THREADS`,
         ),
   ]
 }
@@ -423,23 +426,23 @@ function lookAtPlace(place: Place, { role, database }: ServerFacts, isPooled: bo
     return [
       problem(
         'schema',
-        `Tollgate's tables are in schema ${elsewhere}, which the search path of role ${role} (${shownPath}) does not name; add ?schema=${encodeURIComponent(elsewhere)} to DATABASE_URL to use them, or ?schema=${encodeURIComponent(schema ?? 'tollgate')} to make new ones`,
+        `Tollgate's tables are in schema ${elsewhere}, which is not in the search path of role ${role} (${shownPath}); add ?schema=${encodeURIComponent(elsewhere)} to DATABASE_URL to use them, or ?schema=${encodeURIComponent(schema ?? 'tollgate')} to create new ones`,
       ),
     ]
   if (schema === null)
     return [
       problem(
         'schema',
-        `the search path of role ${role} (${shownPath}) names no schema that exists and that it may use; add ?schema=tollgate to DATABASE_URL`,
+        `the search path of role ${role} (${shownPath}) has no schema that exists and that the role may use; add ?schema=tollgate to DATABASE_URL`,
       ),
     ]
   if (!place.isThere)
     return place.canMake
-      ? [...pinned(place, role, isPooled), ok('schema', `${schema}, which is to be made`)]
+      ? [...pinned(place, role, isPooled), ok('schema', `${schema}, which the first start creates`)]
       : [
           problem(
             'schema',
-            `there is no schema ${schema}, and role ${role} may not make it; as a superuser run: create schema ${inSql(schema)} authorization ${inSql(role)}`,
+            `schema ${schema} does not exist, and role ${role} may not create it; as a superuser run: create schema ${inSql(schema)} authorization ${inSql(role)}`,
           ),
         ]
   if (place.canUse !== true || place.canCreate !== true)
@@ -460,7 +463,7 @@ function lookAtPlace(place: Place, { role, database }: ServerFacts, isPooled: bo
     return [
       problem(
         'rights',
-        `Tollgate's tables in schema ${schema} belong to ${place.owners.join(', ')}, and role ${role} is no member of it; run: grant ${inSql(place.owners[0] ?? '')} to ${inSql(role)}`,
+        `Tollgate's tables in schema ${schema} belong to ${place.owners.join(', ')}, and role ${role} is not a member of it; run: grant ${inSql(place.owners[0] ?? '')} to ${inSql(role)}`,
       ),
     ]
   const found = pinned(place, role, isPooled)
@@ -468,10 +471,10 @@ function lookAtPlace(place: Place, { role, database }: ServerFacts, isPooled: bo
     found.push(
       warning(
         'schema',
-        `Tollgate's tables are in schema ${schema} and new ones would go to ${currentSchema}, so schema ${schema} is used; add ?schema=${encodeURIComponent(schema)} to DATABASE_URL to say so`,
+        `Tollgate's tables are in schema ${schema} and new ones would go to ${currentSchema}, so schema ${schema} is used; make that explicit: add ?schema=${encodeURIComponent(schema)} to DATABASE_URL`,
       ),
     )
-  return [...found, ok('schema', schema), ok('rights', `role ${role} may make and change tables there`)]
+  return [...found, ok('schema', schema), ok('rights', `role ${role} may create and change tables there`)]
 }
 
 /** A schema that is not first in the search path is set on each connection, which poolers do not allow. */
@@ -490,11 +493,12 @@ async function lookAtCollation(sql: AnySql): Promise<Finding[]> {
   const [row] = await sql<{ database: string; made: string | null; now: string | null }[]>`
     select datname::text as database, datcollversion as made, pg_database_collation_actual_version(oid) as now
       from pg_database where datname = current_database()`
-  if (row === undefined || row.made === row.now) return [ok('collation', 'as the indexes were built')]
+  if (row === undefined || row.made === row.now)
+    return [ok('collation', 'same version as when the indexes were built')]
   return [
     warning(
       'collation',
-      `database ${row.database} was made with version ${row.made} of its collation and the system has ${row.now}; run: reindex database ${inSql(row.database)}, then: alter database ${inSql(row.database)} refresh collation version`,
+      `database ${row.database} was created with collation version ${row.made}, but the system has version ${row.now}; run: reindex database ${inSql(row.database)}, then: alter database ${inSql(row.database)} refresh collation version`,
     ),
   ]
 }

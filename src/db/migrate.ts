@@ -49,7 +49,7 @@ async function applyOnce(tx: AnySql, files: MigrationFile[], file: MigrationFile
     await tx.unsafe(file.text)
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause)
-    throw new StartError(`migration ${file.name} fails, nothing of it was kept: ${reason}`, { cause })
+    throw new StartError(`migration ${file.name} failed and was rolled back: ${reason}`, { cause })
   }
   await tx`
     insert into tollgate_migrations (number, name, checksum, applied_at)
@@ -64,12 +64,12 @@ function checkRecord(
   const file = files.find(({ number }) => number === record.number)
   if (file === undefined) {
     throw new StartError(
-      `the database is newer than this version of Tollgate: it has migration ${record.name}, which this version does not know`,
+      `the database is newer than this version of Tollgate: it has migration ${record.name}, which this version does not know; start the newer version`,
     )
   }
   if (file.name !== record.name || file.checksum !== record.checksum) {
     throw new StartError(
-      `migration ${file.name} is not the one that was applied to the database (${record.name}): a released file must not be edited, add another`,
+      `migration ${file.name} differs from the migration that was applied to the database (${record.name}): a released file must not be edited; add a new file`,
     )
   }
 }
@@ -93,7 +93,7 @@ async function readFiles(folder: string): Promise<MigrationFile[]> {
     names.map(async (name, index) => {
       const number = numbers[index] ?? Number.NaN
       if (Number.isNaN(number) || number === numbers[index - 1]) {
-        throw new StartError(`the migration ${join(folder, name)} has no number of its own (NNNN_name.sql)`)
+        throw new StartError(`the migration ${join(folder, name)} needs a unique number (NNNN_name.sql)`)
       }
       const text = await Bun.file(join(folder, name)).text()
       return { number, name, text, checksum: new Bun.CryptoHasher('sha256').update(text).digest('hex') }

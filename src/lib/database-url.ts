@@ -143,7 +143,7 @@ function splitUrl(text: string): { authority: string; path: string; query: strin
   const slash = beforeQuery.indexOf('/', beforeQuery.lastIndexOf('@') + 1)
   const authority = slash === -1 ? beforeQuery : beforeQuery.slice(0, slash)
   if (!authority.includes('@') && /:[^@/]*[?#][^=&@]*@/.test(afterScheme))
-    throw new UrlError('has a ? or # in its password, which ends it there; write %3F for ? and %23 for #')
+    throw new UrlError('has an unencoded ? or # in its password; write %3F for ? and %23 for #')
   return {
     authority,
     path: slash === -1 ? '' : beforeQuery.slice(slash + 1).replace(/\/$/, ''),
@@ -168,7 +168,7 @@ function decode(text: string, what: string): string {
   try {
     return decodeURIComponent(text)
   } catch {
-    throw new UrlError(`has a % in its ${what} that begins no percent-encoding; write %25 for %`)
+    throw new UrlError(`has a % in its ${what} that is not part of a percent-encoding; write %25 for %`)
   }
 }
 
@@ -208,7 +208,7 @@ function readPort(text: string): number {
   if (port >= 1 && port <= 65_535) return port
   // The text is not repeated: it may be the rest of a password.
   throw new UrlError(
-    'has a port that is no number from 1 to 65535; if the password holds one of : / ? # @, write it percent-encoded',
+    'has a port that is not a number from 1 to 65535; if the password contains : / ? # or @, percent-encode it',
   )
 }
 

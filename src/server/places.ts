@@ -66,18 +66,18 @@ export function listenError(
   function lineOf(): string {
     switch (code) {
       case 'EADDRINUSE':
-        return `${what} is in use by another program on ${host ?? 'this machine'}; stop that, or set ${variable} to another ${path === undefined ? 'port' : 'path'}`
+        return `${what} is in use by another program on ${host ?? 'this machine'}; stop that program, or set ${variable} to another ${path === undefined ? 'port' : 'path'}`
       case 'EADDRNOTAVAIL':
-        return `HOST ${host} is no address of this machine; set HOST to one that is, or to 0.0.0.0 for all`
+        return `HOST ${host} is not an address of this machine; set HOST to one of its addresses, or to 0.0.0.0 for all`
       case 'EACCES':
         return path === undefined
-          ? `${what} may not be used by this user, as ports below 1024 mostly; set ${variable} to another port`
-          : `${what} cannot be made: this user may not write there; set ${variable} to another path`
+          ? `${what} cannot be used by this user (ports below 1024 mostly need root); set ${variable} to another port`
+          : `${what} cannot be created: permission denied; set ${variable} to another path`
       case 'ENOENT':
-        return `${what} cannot be made: its folder does not exist`
+        return `${what} cannot be created: its folder does not exist`
       default: {
         if (host !== undefined && cause instanceof Error && cause.message === `Failed to listen at ${host}`)
-          return `HOST ${host} is no address of this machine; set HOST to one that is, or to 0.0.0.0 for all`
+          return `HOST ${host} is not an address of this machine; set HOST to one of its addresses, or to 0.0.0.0 for all`
         const reason = cause instanceof Error ? cause.message : String(cause)
         return `cannot listen on ${host === undefined ? '' : `HOST ${host}, `}${what}: ${reason}`
       }

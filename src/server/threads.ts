@@ -52,7 +52,7 @@ export async function startHttpThreads(options: Options): Promise<HttpThreads> {
   } catch (cause) {
     await stop()
     const reason = cause instanceof Error ? cause.message : cause
-    throw new StartError(`an HTTP thread does not start: ${reason}`, { cause })
+    throw new StartError(`an HTTP thread cannot be started: ${reason}`, { cause })
   }
   return { stop, report: () => Promise.all(threads.map((thread) => thread.report())) }
 }

@@ -150,7 +150,7 @@ test('a folder that cannot be created is an error that names it', () => {
   const file = join(mkdtempSync(join(scratch, 'one-')), 'file')
   writeFileSync(file, '')
   expect(() => openDataDir(join(file, 'data'), { exclusive: true })).toThrow(
-    `the data directory ${join(file, 'data')} cannot be made: a part of its path is a file, not a folder`,
+    `the data directory ${join(file, 'data')} cannot be created: a part of its path is a file, not a folder`,
   )
 })
 

@@ -98,7 +98,7 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
       'cannot be verified',
     )
     expect(await connected(at('127.0.0.1'), `?sslmode=verify-full&sslrootcert=${authority}`)).toContain(
-      'is for another name',
+      'is for another host name',
     )
     expect(await connected(at('127.0.0.1'), `?sslmode=verify-ca&sslrootcert=${authority}`)).toBe(true)
     expect(await connected(at('localhost'), '?sslmode=verify-ca&sslrootcert=/no/such')).toContain('/no/such')

@@ -109,7 +109,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
     await cluster.query('create role visitor login', 'postgres')
     const visitor = `postgres://visitor@127.0.0.1:${cluster.port}/${name}?schema=gate`
     const [line = ''] = await told(visitor)
-    expect(line).toContain('there is no schema gate')
+    expect(line).toContain('schema gate does not exist')
     await cluster.query(/run: (.+)$/.exec(line)?.[1] ?? '', name)
     expect(await told(visitor)).toEqual([expect.stringContaining(DURABILITY)])
     await cluster.query('create schema theirs', name)
@@ -122,7 +122,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
   test('a search path without a schema, or hiding Tollgate’s tables, is reported; one with another schema first is overridden', async () => {
     const { name, url } = await makeDatabase()
     await cluster.query(`alter role ${name} set search_path = ''`, name)
-    expect(await told(url)).toEqual([expect.stringContaining('names no schema that exists')])
+    expect(await told(url)).toEqual([expect.stringContaining('has no schema that exists')])
     await cluster.query(`alter role ${name} reset search_path`, name)
     await migrated(url)
     await cluster.query(`create schema elsewhere authorization ${name}`, name)
@@ -214,7 +214,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
     const { name, url } = await makeDatabase()
     await cluster.query(`alter role ${name} connection limit 8`, name)
     expect((await told(url)).join()).toContain(
-      `the limit of role ${name} leaves 8 connections and Tollgate may open 14`,
+      `the limit of role ${name} leaves 8 connections, but Tollgate may open 14`,
     )
     await cluster.query(`alter role ${name} connection limit 1`, name)
     expect((await told(url)).join()).toContain('has no connection left')
@@ -222,14 +222,14 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
 
   const AWAY: [says: string, url: (port: number) => string][] = [
     ['nothing listens at 127.0.0.1:1', () => 'postgres://u@127.0.0.1:1/db'],
-    ['is not known here', () => 'postgres://u@no-such-host.invalid/db'],
+    ['cannot be resolved', () => 'postgres://u@no-such-host.invalid/db'],
     ['the socket /no/such/.s.PGSQL.5432 cannot be used', () => 'postgres:///db?host=/no/such'],
     [
       'role "nobody at all" does not exist',
       (port) => `postgres://nobody%20at%20all@127.0.0.1:${port}/tollgate`,
     ],
     ['database "nowhere" does not exist', (port) => `postgres://tollgate@127.0.0.1:${port}/nowhere`],
-    ['asks for TLS', (port) => `postgres://tollgate@127.0.0.1:${port}/tollgate?sslmode=require`],
+    ['requires TLS', (port) => `postgres://tollgate@127.0.0.1:${port}/tollgate?sslmode=require`],
     [
       'unrecognized configuration parameter',
       (port) => `postgres://tollgate@127.0.0.1:${port}/tollgate?options=-cno_such=1`,
@@ -297,7 +297,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
       await using closing = new AsyncDisposableStack()
       const { url } = await makeDatabase()
       expect(await told(await startPgBouncer(url, { pool_mode: 'statement' }, closing))).toEqual([
-        expect.stringContaining('pool_mode=statement, which has no transactions'),
+        expect.stringContaining('pool_mode=statement, which does not support transactions'),
       ])
     })
 

@@ -70,7 +70,7 @@ test('a failing file is an error that names it, and none of its changes stay', a
   const failing = migrate(sql, folder)
   expect(failing).rejects.toBeInstanceOf(StartError)
   expect(failing).rejects.toThrow(
-    'migration 0003_bad.sql fails, nothing of it was kept: column "no_such_column"',
+    'migration 0003_bad.sql failed and was rolled back: column "no_such_column"',
   )
   await failing.catch(() => {})
   expect((await sql`select to_regclass('third') as third`)[0]?.third).toBeNull()
@@ -87,7 +87,9 @@ test('an applied file that was edited is an error that names it', async () => {
   const folder = folderOf(TWO)
   await migrate(sql, folder)
   writeFileSync(join(folder, '0001_first.sql'), 'create table first (id bigint)')
-  expect(migrate(sql, folder)).rejects.toThrow('migration 0001_first.sql is not the one that was applied')
+  expect(migrate(sql, folder)).rejects.toThrow(
+    'migration 0001_first.sql differs from the migration that was applied',
+  )
 })
 
 /** An old version would use tables that it does not know. */
@@ -101,5 +103,5 @@ test('a database newer than the code is an error that says so', async () => {
 
 test('two files with one number are an error that names one of them', async () => {
   const folder = folderOf({ '0001_first.sql': '', '0001_second.sql': '' })
-  expect(migrate(sql, folder)).rejects.toThrow('0001_second.sql has no number of its own')
+  expect(migrate(sql, folder)).rejects.toThrow('0001_second.sql needs a unique number')
 })

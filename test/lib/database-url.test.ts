@@ -143,7 +143,7 @@ const REFUSED: [url: string, says: string][] = [
   ['h/db', 'without a scheme'],
   ['postgres://u:SECRET%@h/db', 'write %25'],
   ['postgres://u:SECRET?x@h/db', 'write %3F'],
-  ['postgres://u@h:SECRET/db', 'a port that is no number'],
+  ['postgres://u@h:SECRET/db', 'a port that is not a number'],
   ['postgres://u@::1/db', 'without brackets; write [::1]'],
   ['postgres://u@h/db?sslmode=maybe', 'sslmode=maybe; it must be disable'],
   ['postgres://u@h/db?sslnegotiation=direct', 'needs sslmode=require'],

@@ -44,7 +44,7 @@ async function refusal(env: Record<string, string>) {
 }
 
 const inUse = (variable: string, port: number) =>
-  `${variable} ${port} is in use by another program on 127.0.0.1; stop that, or set ${variable} to another port\n`
+  `${variable} ${port} is in use by another program on 127.0.0.1; stop that program, or set ${variable} to another port\n`
 
 test('a port in use is reported before a database is created', async () => {
   expect(await refusal({ PORT: String(other.port) })).toEqual({
@@ -71,14 +71,14 @@ test('a port that another server shares between its threads is in use, also for 
 
 test('another machine’s address, a missing folder and a repeated port are refused with one line', async () => {
   expect((await refusal({ HOST: '203.0.113.7', PORT: '3000' })).err).toBe(
-    'HOST 203.0.113.7 is no address of this machine; set HOST to one that is, or to 0.0.0.0 for all\n',
+    'HOST 203.0.113.7 is not an address of this machine; set HOST to one of its addresses, or to 0.0.0.0 for all\n',
   )
   expect((await refusal({ HOST: 'nonsense', PORT: '3000' })).err).toBe(
-    'HOST nonsense is no address of this machine; set HOST to one that is, or to 0.0.0.0 for all\n',
+    'HOST nonsense is not an address of this machine; set HOST to one of its addresses, or to 0.0.0.0 for all\n',
   )
   const path = join(folder, 'nowhere/http.sock')
   expect((await refusal({ TOLLGATE_SOCKET: path })).err).toBe(
-    `TOLLGATE_SOCKET ${path} cannot be made: its folder does not exist\n`,
+    `TOLLGATE_SOCKET ${path} cannot be created: its folder does not exist\n`,
   )
   expect(() => readConfig({ PORT: '3000', TOLLGATE_METRICS_PORT: '3000' })).toThrow(
     'TOLLGATE_METRICS_PORT is "3000"; it must not be the same port as PORT',

@@ -102,6 +102,6 @@ test('a socket in use, or a file that is not a socket, ends the start with one l
   }
   const file = `${other.dataDir}/file`
   writeFileSync(file, 'something')
-  expect(await refusal({ ...elsewhere, TOLLGATE_SOCKET: file })).toContain('is a file that is no socket')
+  expect(await refusal({ ...elsewhere, TOLLGATE_SOCKET: file })).toContain('is a file but not a socket')
   expect(await refusal({ ...elsewhere, TOLLGATE_SOCKET: '', PORT: 'none' })).toContain('PORT is "none"')
 })

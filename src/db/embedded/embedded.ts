@@ -82,7 +82,7 @@ export async function startEmbedded(dataDirPath: string, signal?: AbortSignal): 
     socket.remove()
     signal?.throwIfAborted()
     const reason = cause instanceof Error ? cause.message : String(cause)
-    throw new StartError(`the embedded database in ${dataDirPath} does not start: ${reason}`, { cause })
+    throw new StartError(`the embedded database in ${dataDirPath} cannot be started: ${reason}`, { cause })
   } finally {
     signal?.removeEventListener('abort', giveUp)
   }

@@ -6,7 +6,10 @@ import { StartError } from '../../errors.ts'
 export async function removeStaleSocket(path: string): Promise<void> {
   const file = statSync(path, { throwIfNoEntry: false })
   if (file === undefined) return
-  if (!file.isSocket()) throw new StartError(`TOLLGATE_SOCKET ${path} is a file that is no socket`)
+  if (!file.isSocket())
+    throw new StartError(
+      `TOLLGATE_SOCKET ${path} is a file but not a socket; delete it, or set TOLLGATE_SOCKET to another path`,
+    )
   const answers = await new Promise<boolean>((resolve) => {
     const socket = connect(path)
     socket.once('connect', () => {
@@ -17,7 +20,7 @@ export async function removeStaleSocket(path: string): Promise<void> {
   })
   if (answers)
     throw new StartError(
-      `another server listens on TOLLGATE_SOCKET ${path}; stop that, or set TOLLGATE_SOCKET to another path`,
+      `another server listens on TOLLGATE_SOCKET ${path}; stop it, or set TOLLGATE_SOCKET to another path`,
     )
   rmSync(path, { force: true })
 }
