@@ -37,8 +37,8 @@ export type OnStatement = (text: string) => void
  * @param options.connectionsMax Largest number of connections. The embedded database has one session, so more than two only
  *   wait for each other.
  * @param options.statementTimeoutMs Postgres itself ends longer statements, and a connection sends the next statement only
- *   after the answer to the last, so queued statements can be cancelled. Not for the embedded database, whose connections
- *   share a session.
+ *   after the answer to the last, so queued statements can be cancelled. It plans each statement for its values. Not for the
+ *   embedded database, whose connections share a session.
  * @param options.onClose Called for each connection that closes, for any reason.
  */
 export function connect(
@@ -121,6 +121,8 @@ function startupParameters(
   const ours = {
     ...SESSION_SETTINGS,
     statement_timeout: String(statementTimeoutMs),
+    // These statements read a lot or a little depending on their values. A plan for all values can read a whole log for one page.
+    ...(statementTimeoutMs === 0 ? {} : { plan_cache_mode: 'force_custom_plan' }),
     ...(schema === undefined ? {} : { search_path: quoted(schema) }),
   }
   const all: Record<string, string> = isPooled === true ? asked : { ...asked, ...ours }

@@ -168,8 +168,10 @@ export async function findTraces(
   resource: { type: string; id: string },
 ): Promise<AuditResource[]> {
   const rows = await sql<{ resources: AuditResource[] }[]>`
-    select resources from audit_events
-     where workspace_id = ${workspaceId} and resources @> ${JSON.stringify([resource])}::text::jsonb
+    select resources
+      from (select resources, seq, id from audit_events
+             where workspace_id = ${workspaceId} and resources @> ${JSON.stringify([resource])}::text::jsonb
+            offset 0) as found -- all of them by the index: in order, months without one would be read to their end
      order by seq desc, id desc limit 100`
   return rows.flatMap(({ resources }) => resources)
 }

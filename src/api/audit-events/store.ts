@@ -1,5 +1,6 @@
 import type { AuditResource } from '../../audit/log.ts'
 import type { AnySql } from '../../db/connect.ts'
+import { startOfMonth } from '../../lib/buckets.ts'
 import { HOUR_MS } from '../../lib/clock.ts'
 import { firstIdAt, type WorkspaceId } from '../../lib/ids.ts'
 
@@ -48,21 +49,10 @@ export async function listAuditEventRows(
   // A cursor that names no event of this workspace stands where an event of that id would.
   const upTo = (id: string) => sql`
     (select seq, id from audit_events where workspace_id = ${workspaceId} and id <= ${id} order by id desc limit 1)`
-  const rows = await sql<(AuditEventRow & { wanted: number })[]>`
-      with before_page as materialized (
-           select seq, id from (${upTo(cursor)} union all ${upTo(startId)}) as p order by seq desc, id desc limit 1
-           ),
-           after_range as materialized (
-           select seq, id from audit_events where workspace_id = ${workspaceId} and id >= ${beforeId} order by id limit 1
-           )
-    select id, event, "actorType", "actorId", resources, description, location, "userAgent", "occurredAt", wanted
-      from (select page.*, sum(bytes) over (order by seq, id) - bytes as bytes_before, count(*) over ()::integer as wanted
-              from (
-    select id, event, actor_type as "actorType", actor_id as "actorId", resources, description, location,
-           user_agent as "userAgent", occurred_at as "occurredAt",
-           seq, octet_length(resources::text) as bytes
+  const pageOf = (part: Part | null) => sql`
+   (select id, event, actor_type, actor_id, resources, description, location, user_agent, occurred_at, seq
       from audit_events
-     where workspace_id = ${workspaceId}
+     where workspace_id = ${workspaceId} ${isIn(part)}
        ${hasFirst ? sql`and (seq, id) > (coalesce((select seq from before_page), -1), coalesce((select id from before_page), ''))` : sql``}
        ${isOver ? sql`and (seq, id) < (coalesce((select seq from after_range), ${SEQ_MAX}), coalesce((select id from after_range), ''))` : sql``}
        ${event === null ? sql`` : sql`and event = ${event}`}
@@ -71,9 +61,34 @@ export async function listAuditEventRows(
        ${pairs === null ? sql`` : sql`and audit_pairs(event, actor_id, resources) @> ${JSON.stringify(pairs)}::text::jsonb`}
        ${start === null ? sql`` : sql`and occurred_at >= ${start}`}
        ${end === null ? sql`` : sql`and occurred_at < ${end}`}
-     order by seq, id limit ${limit + 1}
-                   ) as page
-           ) as sized
+     order by seq, id limit ${limit + 1})`
+  const isIn = (part: Part | null) => {
+    if (part === null) return sql``
+    if (part === 'before months') return sql`and era = 0`
+    return sql`and era is null and occurred_at >= ${sql.unsafe(`${part.from}`)} and occurred_at < ${sql.unsafe(`${part.to}`)}`
+  }
+  const isFoundInOrder = resourceId === null && pairs === null
+  const parts = isFoundInOrder ? [null] : await listParts(sql, { start, end })
+  const pages = parts.map(pageOf).reduce((all, page) => sql`${all} union all ${page}`)
+  const rows = await sql<(AuditEventRow & { wanted: number })[]>`
+      with before_page as materialized (
+           select seq, id from (${upTo(cursor)} union all ${upTo(startId)}) as p order by seq desc, id desc limit 1
+           ),
+           after_range as materialized (
+           select seq, id from audit_events where workspace_id = ${workspaceId} and id >= ${beforeId} order by id limit 1
+           ),
+           page as (
+           select * from (${pages}) as found
+            order by seq, id limit ${limit + 1}
+           ),
+           sized as (
+           select page.*, sum(octet_length(resources::text)) over (order by seq, id) - octet_length(resources::text) as bytes_before,
+                  count(*) over ()::integer as wanted
+             from page
+           )
+    select id, event, actor_type as "actorType", actor_id as "actorId", resources, description, location,
+           user_agent as "userAgent", occurred_at as "occurredAt", wanted
+      from sized
      where bytes_before < ${PAGE_BYTES_MAX}
      order by seq, id`
   const [first] = rows
@@ -82,6 +97,43 @@ export async function listAuditEventRows(
     rows: rows.map(({ wanted: _, ...row }) => row),
   }
 }
+
+/** A part of the log; the others by time, Unix ms. */
+type Part = 'before months' | { from: number; to: number }
+
+/**
+ * The parts of the log that may hold events of that time: what was there before the log had months, each month, and what is
+ * between them.
+ *
+ * Indexes for a resource or several filters have no order. Postgres decides for all months in a statement alike whether to
+ * use these or to walk through the events in order, and for a resource that was busy last month and unknown before, both
+ * read too much. So each part gets its own page, and its own plan. Their bounds are no parameters, as a plan for all bounds
+ * would be of no part.
+ */
+async function listParts(
+  sql: AnySql,
+  { start, end }: Pick<AuditEventFilter, 'start' | 'end'>,
+): Promise<Part[]> {
+  const rows = await sql<{ month: string }[]>`
+    select right(c.relname::text, 6) as month
+      from pg_inherits i join pg_class c on c.oid = i.inhrelid
+     where i.inhparent = 'audit_events_by_month'::regclass
+     order by 1`
+  const starts = rows
+    .filter(({ month }) => /^\d{6}$/.test(month))
+    .map(({ month }) => Date.UTC(Number(month.slice(0, 4)), Number(month.slice(4)) - 1))
+  const edges = [...new Set([FIRST_MS, ...starts.flatMap((at) => [at, startOfMonth(at, 1)]), LAST_MS])]
+  return [
+    'before months',
+    ...edges
+      .map((from, index) => ({ from, to: edges[index + 1] ?? from }))
+      .filter(({ from, to }) => from < to && from < (end ?? LAST_MS) && to > (start ?? FIRST_MS)),
+  ]
+}
+
+/** Before and after every event. */
+const FIRST_MS = Number.MIN_SAFE_INTEGER
+const LAST_MS = Number.MAX_SAFE_INTEGER
 
 /**
  * What events that match two or three filters have in `audit_pairs` (sql/0022); null = at most one is set. Without it, two

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { type AuditEventFilter, listAuditEventRows } from '../../../src/api/audit-events/store.ts'
+import { connect } from '../../../src/db/connect.ts'
 import { DAY_MS } from '../../../src/lib/clock.ts'
 import type { WorkspaceId } from '../../../src/lib/ids.ts'
 import { fillAuditMonths, pastMonths } from '../../support/audit-months.ts'
@@ -27,7 +28,12 @@ describe.if(TEST_DATABASE_URL !== null)('in a log of a million events in four mo
     const page = { limit, cursor }
     const filter = { ...ANY, ...some }
     const { rows } = await listAuditEventRows(database.sql, workspaceId, filter, page)
-    const { sql, rowsRead, pagesRead } = explaining(database.sql)
+    const { sql: explained, rowsRead, pagesRead } = explaining(database.sql)
+    // Which months there are must be answered, for the page to be asked.
+    const sql = new Proxy(database.sql, {
+      apply: (target, self, args) =>
+        Reflect.apply(String(args[0]).includes('pg_inherits') ? target : explained, self, args),
+    })
     await listAuditEventRows(sql, workspaceId, filter, page)
     return { rows, read: rowsRead('audit_events'), pages: pagesRead() }
   }
@@ -79,6 +85,27 @@ describe.if(TEST_DATABASE_URL !== null)('in a log of a million events in four mo
       }
   })
 
+  /** Earlier months were walked through for it, as walking was right for the month in which it was busy. */
+  test('a resource of one month costs nothing in the others', async () => {
+    const { first } = await around(months[3] ?? 0)
+    const inLast = [
+      { resourceId: 'api_new' },
+      { resourceId: 'api_new', event: 'key.update' },
+      { resourceId: 'api_new', actorId: 'key_2' },
+      { resourceId: 'api_new', event: 'key.delete', actorId: 'key_2' },
+    ]
+    for (const filter of inLast) {
+      const page = await read(filter)
+      expect({ filter, rows: page.rows.length }).toEqual({ filter, rows: 101 })
+      expect(page.read).toBeLessThan(700)
+    }
+    for (const filter of [{ resourceId: 'api_b' }, { resourceId: 'api_b', event: 'key.update' }]) {
+      const page = await read(filter, { cursor: first })
+      expect(page.rows).toEqual([])
+      expect(page.read).toBeLessThan(20)
+    }
+  })
+
   test('what happened to one key is found whatever else is asked', async () => {
     const { key } = await around(months[2] ?? 0)
     for (const [filter, count] of [
@@ -90,6 +117,17 @@ describe.if(TEST_DATABASE_URL !== null)('in a log of a million events in four mo
       expect(page.rows).toHaveLength(count)
       expect(page.read).toBeLessThan(20)
     }
+  })
+
+  /** After five executions Postgres may choose a plan for all values, and one that suits a busy API reads all for a rare one. */
+  test('reads of history are planned for their values each time', async () => {
+    const modeOf = async (statementTimeoutMs?: number) => {
+      const sql = connect(database.address, { connectionsMax: 1, statementTimeoutMs })
+      const [row] = await sql<{ mode: string }[]>`select current_setting('plan_cache_mode') as mode`
+      await sql.end()
+      return row?.mode
+    }
+    expect([await modeOf(), await modeOf(1000)]).toEqual(['auto', 'force_custom_plan'])
   })
 
   test('pages go on from one month to the next', async () => {
