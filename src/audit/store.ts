@@ -7,9 +7,9 @@ export async function makeAuditMonth(sql: AnySql, at: number): Promise<void> {
   await sql`select make_audit_month(${at})`
 }
 
-/** @returns the tables dropped. */
+/** Waits for a moment only, as every change waits with it. @returns the tables dropped. */
 export async function dropAuditMonths(sql: AnySql, before: number): Promise<string[]> {
-  return await dropMonths(sql, 'audit_events_by_month', before)
+  return await dropMonths(sql, 'audit_events_by_month', { before, waitMs: 200 })
 }
 
 /**

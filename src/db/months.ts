@@ -92,11 +92,17 @@ export async function oldestMonthKept(sql: AnySql, keepMonths: number, now: numb
 
 /**
  * Drops the partitions of a table whose months end at or before `before`.
+ * @param waitMs How long it may wait for queries of the table, and hold up later ones.
  * @returns their names.
- * @throws when a long query holds one of them for over 2 s; call it again later.
+ * @throws when a query takes longer; call it again later.
  */
-export async function dropMonths(sql: AnySql, table: string, before: number): Promise<string[]> {
-  const rows = await sql<{ name: string }[]>`select name from drop_usage_months(${table}, ${before}) as name`
+export async function dropMonths(
+  sql: AnySql,
+  table: string,
+  { before, waitMs }: { before: number; waitMs: number },
+): Promise<string[]> {
+  const rows = await sql<{ name: string }[]>`
+    select name from drop_months(${table}, ${before}, ${waitMs}) as name`
   return rows.map(({ name }) => name)
 }
 

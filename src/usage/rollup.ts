@@ -86,7 +86,7 @@ const TABLES = [
 export async function dropOldPartitions(sql: AnySql, keepMonths: number, now: number): Promise<string[]> {
   const before = await oldestMonthKept(sql, keepMonths, now)
   const dropped: string[] = []
-  for (const table of TABLES) dropped.push(...(await dropMonths(sql, table, before)))
+  for (const table of TABLES) dropped.push(...(await dropMonths(sql, table, { before, waitMs: 2000 })))
   await sql`delete from usage_writers where seen_at < ${before}`
   return dropped
 }
