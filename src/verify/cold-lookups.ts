@@ -17,8 +17,8 @@ type Waiting = {
 
 /**
  * Reads keys that are not cached. Strangers can present unknown keys at any rate, so each thread runs at most
- * {@link UNDER_WAY_MAX} statements at a time and starts {@link STARTS_MAX} in {@link PERIOD_MS}. Look-ups that wait share
- * the next statement; a single look-up does not wait. When more wait than fit into one statement, client addresses take
+ * {@link UNDER_WAY_MAX} statements at a time and starts {@link STARTS_MAX} in {@link PERIOD_MS}; a statement that finds at
+ * least half of its keys does not count. Look-ups that wait share the next statement; a single look-up does not wait. When more wait than fit into one statement, client addresses take
  * turns.
  *
  * Statements that take longer than a period count as slow. Look-ups waiting behind them then get one more statement a
@@ -83,14 +83,20 @@ export class ColdLookups {
     const batch = this.#takeBatch()
     this.#starts++
     this.#underWay++
-    await this.#settle(batch)
+    const period = this.#periodStartedAt
+    const found = await this.#settle(batch)
+    // Only statements for unknown keys are bounded. Keys that exist are cached from now on.
+    if (2 * found >= batch.length && period === this.#periodStartedAt) this.#starts--
     this.#underWay--
     this.#startNext()
     void this.#readHeavy()
   }
 
-  /** @param tries Statements left for this batch and its halves. */
-  async #settle(batch: readonly Waiting[], tries = { left: TRIES_MAX }): Promise<void> {
+  /**
+   * @param tries Statements left for this batch and its halves.
+   * @returns how many of the keys exist.
+   */
+  async #settle(batch: readonly Waiting[], tries = { left: TRIES_MAX }): Promise<number> {
     tries.left--
     try {
       const { found, heavy } = await findKeysByHash(
@@ -102,14 +108,15 @@ export class ColdLookups {
         if (left === undefined) each.resolve(found.get(each.hash) ?? null)
         else this.#putOff({ ...each, ...left })
       }
+      return found.size + heavy.size
     } catch (cause) {
       if (batch.length === 1 || tries.left <= 0 || unavailablePart(cause) !== null) {
         for (const { reject } of batch) reject(cause)
-        return
+        return 0
       }
       const middle = Math.ceil(batch.length / 2)
-      await this.#settle(batch.slice(0, middle), tries)
-      await this.#settle(batch.slice(middle), tries)
+      const found = await this.#settle(batch.slice(0, middle), tries)
+      return found + (await this.#settle(batch.slice(middle), tries))
     }
   }
 

@@ -39,6 +39,35 @@ test('when more look-ups wait than fit into one statement, clients take turns', 
   expect(asked[2]?.filter((hash) => hash.startsWith('junk'))).toEqual(flood.slice(0, HASHES_MAX - 3))
 })
 
+/** The bound on statements for unknown keys made 64 clients with real keys wait 20 ms for a statement of 0.7. */
+test('statements for unknown keys are bounded in a period, those for keys that exist are not', async () => {
+  const asked: string[] = []
+  const sql = ((_: TemplateStringsArray, hashes: unknown) => {
+    if (!Array.isArray(hashes)) return // a fragment
+    asked.push(...hashes)
+    const key = { id: 'key_1', workspaceId: 'ws_1', keyspaceId: 'ks_1', apiId: 'api_1', meta: null, identityMeta: null }
+    const rows = hashes.flatMap((hash: string, i: number) =>
+      hash.startsWith('real')
+        ? [{ at: i + 1, weight: 1, isLeft: false, ...key, limits: [], roles: [], permissions: [] }]
+        : [],
+    )
+    return Promise.resolve(rows)
+  }) as unknown as AnySql // all that a look-up uses of it
+  const cold = new ColdLookups(sql, { ...systemTimers, now: () => 0, after: () => () => {} })
+  for (let i = 0; i < 20; i++) {
+    void cold.find(`unknown ${i}`)
+    await Bun.sleep(0)
+  }
+  expect(asked).toEqual(['unknown 0', 'unknown 1', 'unknown 2', 'unknown 3'])
+  asked.length = 0
+  const others = new ColdLookups(sql, { ...systemTimers, now: () => 0, after: () => () => {} })
+  for (let i = 0; i < 20; i++) {
+    void others.find(`real ${i}`)
+    await Bun.sleep(0)
+  }
+  for (let i = 0; i < 20; i++) expect(asked).toContain(`real ${i}`)
+})
+
 type Outcome = { at: number; weight: number; heavyOf: string; isLeft: boolean; id: null }
 
 /** A database that answers each statement at once with `outcome`. */
