@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from '
 import { countApis, listApiRows } from '../../src/api/apis/store.ts'
 import { countIdentities, listIdentityRows } from '../../src/api/identities/store.ts'
 import { countKeys, type KeyFilter, listKeyRows } from '../../src/api/keys/store.ts'
+import { listPermissionRows, listRoleRows } from '../../src/api/permissions/store.ts'
 import {
   countNamespaces,
   countOverrides,
@@ -61,6 +62,14 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
     await sql`
       insert into apis (id, workspace_id, name, keyspace_id, created_at)
       select 'api_late_' || n, ${workspaceId}, 'one', 'ks_' || n, 0 from generate_series(1, 3) as n`
+    await sql`
+      insert into permissions (id, workspace_id, name, slug, created_at)
+      select 'perm_' || lpad(n::text, 6, '0'), case when n < 200000 then 'ws_1' else ${workspaceId} end, 'a', n::text, 0
+        from generate_series(1, 200100) as n`
+    await sql`
+      insert into roles (id, workspace_id, name, created_at)
+      select 'role_' || lpad(n::text, 6, '0'), case when n < 200000 then 'ws_1' else ${workspaceId} end, n::text, 0
+        from generate_series(1, 200100) as n`
     for (const [otherWorkspaceId, first, rows] of [
       ['ws_1', 0, MILLION],
       [workspaceId, MILLION, 150],
@@ -152,6 +161,15 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
 
     test.each(lists)('%s are listed without reading others', async (_, table, list) => {
       await expectCheap(table, list)
+    })
+
+    test('all permissions and roles of a workspace are listed without reading others', async () => {
+      const { sql, rowsRead } = explaining(database.sql)
+      expect(await listPermissionRows(database.sql, workspaceId)).toHaveLength(101)
+      await listPermissionRows(sql, workspaceId)
+      expect(rowsRead('permissions')).toBe(101)
+      await listRoleRows(sql, workspaceId)
+      expect(rowsRead('roles')).toBe(101)
     })
 
     test('totals are read from the counts', async () => {

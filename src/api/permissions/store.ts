@@ -110,16 +110,18 @@ export async function findPermission(
   return row ?? null
 }
 
-/** All roles of the workspace, by id. */
+/** All roles of the workspace, by id. Sorted after they are found: by id alone, those of all workspaces would be read. */
 export async function listRoleRows(sql: AnySql, workspaceId: WorkspaceId): Promise<RoleRow[]> {
   return await sql<RoleRow[]>`
-    select id, name, description from roles where workspace_id = ${workspaceId} order by id`
+    with own as materialized (select id, name, description from roles where workspace_id = ${workspaceId})
+    select id, name, description from own order by id`
 }
 
-/** All permissions of the workspace, by id. */
+/** All permissions of the workspace, as {@link listRoleRows}. */
 export async function listPermissionRows(sql: AnySql, workspaceId: WorkspaceId): Promise<PermissionRow[]> {
   return await sql<PermissionRow[]>`
-    select id, name, slug, description from permissions where workspace_id = ${workspaceId} order by id`
+    with own as materialized (select id, name, slug, description from permissions where workspace_id = ${workspaceId})
+    select id, name, slug, description from own order by id`
 }
 
 /** A sweep removes its links to keys (sql/0020). @returns its name; null when there is no such role. */

@@ -1,5 +1,6 @@
 import { STATUS_CODES } from 'node:http'
 import { ALL_ERRORS, type AnyErrorCode, ApiError } from '../../errors.ts'
+import { Turns } from '../../lib/turns.ts'
 import { VERSION } from '../../lib/version.ts'
 import type { Dialect } from './dialect.ts'
 import { failures } from './failures.ts'
@@ -32,7 +33,8 @@ export type AddableEnvelope = Envelope & { readonly headers: Record<string, stri
 /** A JSON answer. {@link responseOf} turns it into a Response, `ResponseEncoder` into an HTTP message. */
 export type Answer = {
   readonly status: number
-  readonly text: string
+  /** The JSON; of a long list, encoded already. */
+  readonly text: string | Buffer
   readonly envelope: Envelope
   /** Ms since the request arrived. */
   readonly tookMs: number
@@ -44,6 +46,39 @@ export const jsonAnswer = (envelope: Envelope, status: number, body: unknown): A
   envelope,
   tookMs: performance.now() - envelope.startedAt,
 })
+
+/**
+ * As {@link jsonAnswer}, for lists that would hold the thread: it writes some elements at a time and lets others have their
+ * turn in between. Only few lists come in one answer, as v1 has them; most have pages.
+ */
+export async function listAnswer(
+  envelope: Envelope,
+  status: number,
+  list: readonly unknown[],
+): Promise<Answer> {
+  const turns = new Turns()
+  const { isPretty } = envelope
+  const parts: Buffer[] = []
+  for (let from = 0; from < list.length; from += SLICE_ITEMS) {
+    const slice = list.slice(from, from + SLICE_ITEMS)
+    const text = isPretty ? JSON.stringify(slice, null, 2).slice(2, -2) : JSON.stringify(slice).slice(1, -1)
+    parts.push(Buffer.from(from === 0 ? text : (isPretty ? ',\n' : ',') + text))
+    const turn = turns.next()
+    if (turn !== null) await turn
+  }
+  const [start, end] = isPretty ? ['[\n', '\n]'] : ['[', ']']
+  return {
+    status,
+    text: Buffer.concat([Buffer.from(start), ...parts, Buffer.from(end)]),
+    envelope,
+    tookMs: performance.now() - envelope.startedAt,
+  }
+}
+
+/** Longer lists are written by {@link listAnswer}: the shortest take a millisecond. */
+export const LONG_LIST_ITEMS = 1_000
+/** {@link Turns} looks at the clock after some of these. */
+const SLICE_ITEMS = 20
 
 /** For Elysia. */
 export const responseOf = ({ status, text, envelope, tookMs }: Answer): Response =>

@@ -6,7 +6,15 @@ import { log } from '../../log.ts'
 import type { Measures } from '../../observe/measures.ts'
 import { newTraceHex, readTraceContext, traceparentOf } from '../../observe/trace-context.ts'
 import { SPAN_KIND, type Trace, type Tracer } from '../../observe/tracing/tracer.ts'
-import { type AddableEnvelope, type Answer, errorAnswer, jsonAnswer, traceFields } from './answer.ts'
+import {
+  type AddableEnvelope,
+  type Answer,
+  errorAnswer,
+  jsonAnswer,
+  LONG_LIST_ITEMS,
+  listAnswer,
+  traceFields,
+} from './answer.ts'
 import { parseBody, readBody } from './body.ts'
 import { clientAddress } from './client-address.ts'
 import type { Dialect } from './dialect.ts'
@@ -72,7 +80,11 @@ export function handlerOf(
       if (read instanceof Promise) exchange.waitsSince = performance.now()
       const reply = await duringRequest(exchange, endpoint.run, parts, exchange, input)
       exchange.isAnswered = true
-      const answer = jsonAnswer(exchange, endpoint.status, dialect.success(reply, exchange))
+      const body = dialect.success(reply, exchange)
+      const isLong = Array.isArray(body) && body.length > LONG_LIST_ITEMS
+      const answer = isLong
+        ? await listAnswer(exchange, endpoint.status, body)
+        : jsonAnswer(exchange, endpoint.status, body)
       finish(answer)
       return answer
     } catch (cause) {

@@ -11,7 +11,12 @@ export type MessageForm = {
 
 /** A JSON answer as an HTTP/1.1 message. Fast endpoints use `response-encoder.ts` instead. */
 export const messageOf = ({ status, text, envelope, tookMs }: Answer, form: MessageForm): Buffer =>
-  message(status, Object.entries(headersOf(envelope, 'application/json', tookMs)), Buffer.from(text), form)
+  message(
+    status,
+    Object.entries(headersOf(envelope, 'application/json', tookMs)),
+    typeof text === 'string' ? Buffer.from(text) : text,
+    form,
+  )
 
 export const messageOfResponse = async (response: Response, form: MessageForm): Promise<Buffer> =>
   message(response.status, response.headers, Buffer.from(await response.arrayBuffer()), form)

@@ -25,7 +25,7 @@ export class ResponseEncoder {
   write({ status, text, envelope, tookMs }: Answer, isLast: boolean): number {
     const { requestId } = envelope
     const lines = addedLines(envelope, isLast)
-    const textBytes = Buffer.byteLength(text)
+    const textBytes = typeof text === 'string' ? Buffer.byteLength(text) : text.length
     if (HEAD_BYTES_MAX + lines.length + textBytes > this.bytes.length) {
       this.bytes = Buffer.allocUnsafeSlow(2 * (HEAD_BYTES_MAX + lines.length + textBytes))
       this.status = 0 // the buffer holds no message
@@ -40,7 +40,7 @@ export class ResponseEncoder {
     at = this.put(LINE_END, at)
     if (lines !== '') at = this.put(lines, at)
     at = this.put(LINE_END, at)
-    return at + this.bytes.write(text, at)
+    return at + (typeof text === 'string' ? this.bytes.write(text, at) : text.copy(this.bytes, at))
   }
 
   private begin(status: number, date: string, idLength: number): void {
