@@ -117,13 +117,19 @@ export async function findFullest(sql: AnySql): Promise<Fullness[]> {
      limit ${FULLEST_MAX}`
 }
 
+/** A workspace with more rows than the bound. */
+type Over = {
+  workspaceId: string
+  /** The newest row that must go, where that is found at the same time. */
+  last?: { seq: number; id: string }
+}
+
 /** A kind of rows of which only the newest are kept. */
 type Kind = {
   bound: BoundName
-  /** Workspaces with more rows than the bound. */
-  over: (sql: AnySql) => Promise<{ workspaceId: string }[]>
+  over: (sql: AnySql) => Promise<Over[]>
   /** Removes the oldest rows beyond the bound, at most `rowsMax`. @returns how many. */
-  remove: (sql: AnySql, workspaceId: string, rowsMax: number) => Promise<number>
+  remove: (sql: AnySql, over: Over, rowsMax: number) => Promise<number>
 }
 
 /** @returns how many rows were removed, by kind and workspace. */
@@ -133,11 +139,11 @@ export async function removeOldest(
 ): Promise<{ workspaceId: string; bound: BoundName; rows: number }[]> {
   const removed: { workspaceId: string; bound: BoundName; rows: number }[] = []
   for (const { bound, over, remove } of KINDS)
-    for (const { workspaceId } of await over(sql)) {
+    for (const found of await over(sql)) {
       let rows = 0
       for (let slice = sliceRows; slice === sliceRows; rows += slice)
-        slice = await remove(sql, workspaceId, sliceRows)
-      if (rows > 0) removed.push({ workspaceId, bound, rows })
+        slice = await remove(sql, found, sliceRows)
+      if (rows > 0) removed.push({ workspaceId: found.workspaceId, bound, rows })
     }
   return removed
 }
@@ -149,19 +155,14 @@ export async function removeOldest(
 const KINDS: readonly Kind[] = [
   {
     bound: 'auditEvents',
-    over: (sql) => sql<{ workspaceId: string }[]>`
-      select w.id as "workspaceId" from workspaces w
-       where exists (select from audit_events e where e.workspace_id = w.id
-                      order by e.seq desc, e.id desc offset bound_of(w.id, 'auditEvents') limit 1)`,
-    remove: async (sql, workspaceId, rowsMax) => {
+    over: findOverAuditEvents,
+    // What must go is found once: skipping ten million entries for each slice would cost more than removing it.
+    remove: async (sql, { workspaceId, last }, rowsMax) => {
+      if (last === undefined) return 0
       const rows = await sql`
-        with last as (
-          select e.seq, e.id from audit_events e where e.workspace_id = ${workspaceId}
-           order by e.seq desc, e.id desc offset bound_of(${workspaceId}, 'auditEvents') limit 1
-        )
         delete from audit_events
-         using (select e.id, e.occurred_at from audit_events e, last
-                 where e.workspace_id = ${workspaceId} and (e.seq, e.id) <= (last.seq, last.id)
+         using (select e.id, e.occurred_at from audit_events e
+                 where e.workspace_id = ${workspaceId} and (e.seq, e.id) <= (${last.seq}, ${last.id})
                  order by e.seq, e.id limit ${rowsMax}) oldest
          -- By the time, too: of the months only the event's own is looked into.
          where audit_events.id = oldest.id and audit_events.occurred_at = oldest.occurred_at`
@@ -177,7 +178,7 @@ const KINDS: readonly Kind[] = [
                         where coalesce(k.for_workspace_id, k.workspace_id) = w.id and (k.for_workspace_id is not null) = ${isRoot}
                           and k.deleted_at is not null and not k.is_operator
                         order by k.deleted_at desc, k.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
-      remove: async (sql, workspaceId, rowsMax) => {
+      remove: async (sql, { workspaceId }, rowsMax) => {
         const rows = await sql`
           with kept as (
             select k.deleted_at, k.id from keys k
@@ -203,7 +204,7 @@ const KINDS: readonly Kind[] = [
       select w.id as "workspaceId" from workspaces w
        where exists (select from ratelimit_overrides o where o.workspace_id = w.id and o.deleted_at is not null
                       order by o.deleted_at desc, o.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
-    remove: async (sql, workspaceId, rowsMax) => {
+    remove: async (sql, { workspaceId }, rowsMax) => {
       const rows = await sql`
         with last as (
           select o.deleted_at, o.id from ratelimit_overrides o
@@ -225,7 +226,7 @@ const KINDS: readonly Kind[] = [
        where exists (select from ratelimit_namespaces n where n.workspace_id = w.id and n.deleted_at is not null
                       order by n.deleted_at desc, n.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
     // Its overrides were soft-deleted with it. Their rows are removed here.
-    remove: async (sql, workspaceId, rowsMax) => {
+    remove: async (sql, { workspaceId }, rowsMax) => {
       const rows = await sql<{ id: string }[]>`
         with last as (
           select n.deleted_at, n.id from ratelimit_namespaces n
@@ -249,7 +250,7 @@ const KINDS: readonly Kind[] = [
        where exists (select from apis a where a.workspace_id = w.id and a.deleted_at is not null
                       order by a.deleted_at desc, a.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
     // An API whose deleted keys are still kept stays until they are gone.
-    remove: async (sql, workspaceId, rowsMax) => {
+    remove: async (sql, { workspaceId }, rowsMax) => {
       const rows = await sql`
         with last as (
           select a.deleted_at, a.id from apis a where a.workspace_id = ${workspaceId} and a.deleted_at is not null
@@ -280,7 +281,7 @@ const KINDS: readonly Kind[] = [
       select w.id as "workspaceId" from workspaces w
        where exists (select from key_imports i where i.workspace_id = w.id and i.failed_at is not null
                       order by i.id desc offset bound_of(w.id, 'failedImports') limit 1)`,
-    remove: async (sql, workspaceId, rowsMax) => {
+    remove: async (sql, { workspaceId }, rowsMax) => {
       const rows = await sql`
         with last as (
           select i.id from key_imports i where i.workspace_id = ${workspaceId} and i.failed_at is not null
@@ -294,3 +295,21 @@ const KINDS: readonly Kind[] = [
     },
   },
 ]
+
+/**
+ * The log of most servers is too small for any workspace to be over: that is told by its size on disk, without looking at
+ * the events.
+ */
+export async function findOverAuditEvents(sql: AnySql): Promise<Over[]> {
+  return await sql<Over[]>`
+    select w.id as "workspaceId", json_build_object('seq', last.seq, 'id', last.id) as last
+      from workspaces w
+     cross join lateral (
+           select e.seq, e.id from audit_events e where e.workspace_id = w.id
+            order by e.seq desc, e.id desc offset bound_of(w.id, 'auditEvents') limit 1) as last
+     where bound_of(w.id, 'auditEvents') <= (select sum(pg_relation_size(relid)) / ${EVENT_BYTES_MIN}::integer
+                                               from pg_partition_tree('audit_events') where isleaf)`
+}
+
+/** On disk, with an empty description and no resource. */
+const EVENT_BYTES_MIN = 64

@@ -45,7 +45,14 @@ test('statements for unknown keys are bounded in a period, those for keys that e
   const sql = ((_: TemplateStringsArray, hashes: unknown) => {
     if (!Array.isArray(hashes)) return // a fragment
     asked.push(...hashes)
-    const key = { id: 'key_1', workspaceId: 'ws_1', keyspaceId: 'ks_1', apiId: 'api_1', meta: null, identityMeta: null }
+    const key = {
+      id: 'key_1',
+      workspaceId: 'ws_1',
+      keyspaceId: 'ks_1',
+      apiId: 'api_1',
+      meta: null,
+      identityMeta: null,
+    }
     const rows = hashes.flatMap((hash: string, i: number) =>
       hash.startsWith('real')
         ? [{ at: i + 1, weight: 1, isLeft: false, ...key, limits: [], roles: [], permissions: [] }]

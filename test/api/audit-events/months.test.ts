@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { type AuditEventFilter, listAuditEventRows } from '../../../src/api/audit-events/store.ts'
 import { connect } from '../../../src/db/connect.ts'
+import { findOverAuditEvents } from '../../../src/db/kept-rows.ts'
 import { DAY_MS } from '../../../src/lib/clock.ts'
 import type { WorkspaceId } from '../../../src/lib/ids.ts'
 import { fillAuditMonths, pastMonths } from '../../support/audit-months.ts'
@@ -143,8 +144,14 @@ describe.if(TEST_DATABASE_URL !== null)('in a log of a million events in four mo
     expect(ids).toEqual(ids.toSorted())
   })
 
-  /** What keeps the newest of each workspace goes by the same order. */
-  test('and a range of time opens no other month', async () => {
+  test('whether a workspace has too many events is known without reading them', async () => {
+    const { sql, rowsRead } = explaining(database.sql)
+    await database.sql`update workspaces set bounds = '{"auditEvents": 10000000}' where id = ${workspaceId}`
+    await findOverAuditEvents(sql)
+    expect(rowsRead('audit_events')).toBe(0)
+  })
+
+  test('a range of time opens no other month', async () => {
     const [start, end] = [months[1] ?? 0, (months[1] ?? 0) + DAY_MS]
     const explained = await database.sql<{ 'QUERY PLAN': string }[]>`
       explain select id from audit_events where workspace_id = 'ws_1' and occurred_at >= ${start} and occurred_at < ${end} order by seq, id`
