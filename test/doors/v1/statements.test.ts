@@ -10,6 +10,8 @@ setDefaultTimeout(2 * SLOW_MS)
 let server: TestServer
 beforeAll(async () => {
   server = await startTestServer()
+  // It removes rows of large deletions in slices, in the background of other calls too (test/sweep).
+  await server.server.deps.sweeper.stop()
 })
 afterAll(async () => await server[Symbol.asyncDispose]())
 
