@@ -32,25 +32,32 @@ alter table keys_roles drop constraint keys_roles_role_id_fkey;
 alter table keys_permissions drop constraint keys_permissions_permission_id_fkey;
 alter table roles_permissions drop constraint roles_permissions_permission_id_fkey;
 
--- Records a sweep for each deleted row that something refers to. A trigger, so that no deletion can leave references behind.
+-- Records a sweep for each deleted row that something refers to. A trigger, so that no deletion can leave references behind. Row by
+-- row, each by an index: joined with the deleted rows, whose number it does not know, the planner may read whole tables.
 create function sweep_references() returns trigger
 language plpgsql as $$
+declare
+  gone record;
+  is_used boolean;
 begin
-  execute format($sql$
-    insert into sweeps (workspace_id, kind, subject, created_at)
-    select workspace_id, %L, id, floor(extract(epoch from clock_timestamp()) * 1000) from lost where %s
-     order by id
-  $sql$, tg_argv[0], tg_argv[1]);
+  for gone in select workspace_id, id from lost order by id loop
+    is_used := case tg_argv[0]
+      when 'identity' then exists (select from keys where identity_id = gone.id)
+      when 'role' then exists (select from keys_roles where role_id = gone.id)
+      else exists (select from keys_permissions where permission_id = gone.id)
+        or exists (select from roles_permissions where permission_id = gone.id)
+    end;
+    if is_used then
+      insert into sweeps (workspace_id, kind, subject, created_at)
+      values (gone.workspace_id, tg_argv[0], gone.id, floor(extract(epoch from clock_timestamp()) * 1000));
+    end if;
+  end loop;
   return null;
 end
 $$;
 create trigger sweep_references after delete on identities referencing old table as lost
-  for each statement execute function sweep_references(
-    'identity', 'exists (select from keys k where k.identity_id = lost.id)');
+  for each statement execute function sweep_references('identity');
 create trigger sweep_references after delete on roles referencing old table as lost
-  for each statement execute function sweep_references(
-    'role', 'exists (select from keys_roles l where l.role_id = lost.id)');
+  for each statement execute function sweep_references('role');
 create trigger sweep_references after delete on permissions referencing old table as lost
-  for each statement execute function sweep_references(
-    'permission', 'exists (select from keys_permissions l where l.permission_id = lost.id)
-                or exists (select from roles_permissions l where l.permission_id = lost.id)');
+  for each statement execute function sweep_references('permission');
