@@ -144,11 +144,35 @@ export async function lockKeysOf(
   limit: number,
 ): Promise<{ id: string; apiId: string | null }[]> {
   return await tx<{ id: string; apiId: string | null }[]>`
+    with chosen as materialized (
+      select id from (${idsOfIdentities(tx, keysOf.identityIds, limit)}
+                       union all
+                      ${idsOfOwners(tx, workspaceId, keysOf.ownerIds, { where: 'identity_id is null', limit })}) as found
+       limit ${limit}
+    )
     select k.id, api_of_keyspace(k.keyspace_id) as "apiId"
       from keys k
-     where k.workspace_id = ${workspaceId} and ${isKeyOf(tx, keysOf)}
-     order by k.id limit ${limit} for update`
+     where k.id in (select id from chosen) and k.workspace_id = ${workspaceId} and ${isKeyOf(tx, keysOf)}
+     order by k.id for update`
 }
+
+const idsOfIdentities = (sql: AnySql, identityIds: readonly string[], limit: number) => sql`
+  select found.id
+    from unnest(${identityIds as string[]}::text[]) as i (id)
+   cross join lateral ids_of_page('keys', '{identity_id}', array[i.id], 'identity_id is not null', null, ${limit}) as found (id)`
+
+/** Live and deleted keys have an index each. */
+const idsOfOwners = (
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  ownerIds: readonly string[],
+  { where, limit }: { where: string; limit: number | null },
+) => sql`
+  select found.id
+    from unnest(${ownerIds as string[]}::text[]) as o (id)
+   cross join unnest(array['deleted_at is null', 'deleted_at is not null']) as half (condition)
+   cross join lateral ids_of_page('keys', '{workspace_id,owner_id}', array[${workspaceId}::text, o.id],
+                                  'owner_id is not null and ' || half.condition || ' and ' || ${where}::text, null, ${limit}) as found (id)`
 
 /** A key, also a deleted one, with its API. Null when it has no row. */
 export async function findAnyKey(
@@ -189,7 +213,9 @@ export async function deleteKeys(
 export async function clearOwner(tx: AnySql, workspaceId: WorkspaceId, owner: string): Promise<string[]> {
   const rows = await tx<{ id: string }[]>`
     update keys set owner_id = null
-      from (select id from keys where workspace_id = ${workspaceId} and owner_id = ${owner} and identity_id is not null
+      from (select id from keys
+             where id in (${idsOfOwners(tx, workspaceId, [owner], { where: 'identity_id is not null', limit: null })})
+               and workspace_id = ${workspaceId} and owner_id = ${owner} and identity_id is not null
              order by id for update) held
      where keys.id = held.id
  returning keys.id`

@@ -12,6 +12,7 @@ import {
 import { countRootKeys, listRootKeyRows } from '../../src/api/root-keys/store.ts'
 import { countWorkspaces } from '../../src/api/workspaces/store.ts'
 import type { AnySql } from '../../src/db/connect.ts'
+import { clearOwner, lockKeysOf } from '../../src/erasure/store.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
 import { sweepSlice } from '../../src/sweep/store.ts'
 import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
@@ -222,5 +223,28 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
       expect([swept.kind, rowsRead('keys')]).toEqual([swept.kind, 200])
       expect(waysTo('keys')).toEqual(['Index Scan keys_pkey'])
     }
+  })
+
+  /** Deleted keys of an owner were in no index: each slice of an erasure read all keys of the server. */
+  test('an erasure finds the keys of a person, also deleted ones, without reading others', async () => {
+    const person = { identityIds: ['id_erased'], ownerIds: ['erased owner'] }
+    const { sql, rowsRead } = explaining(database.sql)
+    await withoutTriggers(async (tx) => {
+      for (const [at, identityId, ownerId, deletedAt] of [
+        [1, 'id_erased', 'erased owner', null],
+        [2, 'id_erased', null, 1],
+        [3, null, 'erased owner', null],
+        [4, null, 'erased owner', 1],
+      ] as const)
+        await tx`
+          insert into keys (id, workspace_id, keyspace_id, hash, start, created_at, deleted_at, identity_id, owner_id)
+          values (${`key_erased_${at}`}, ${workspaceId}, 'ks_1', ${`erased hash ${at}`}, '', 0, ${deletedAt}, ${identityId}, ${ownerId})`
+    })
+    const found = await lockKeysOf(database.sql, workspaceId, person, 100)
+    expect(found.map(({ id }) => id)).toEqual([1, 2, 3, 4].map((at) => `key_erased_${at}`))
+    await lockKeysOf(sql, workspaceId, person, 100)
+    expect(rowsRead('keys')).toBe(4)
+    await clearOwner(sql, workspaceId, 'erased owner')
+    expect(rowsRead('keys')).toBe(2)
   })
 })
