@@ -9,7 +9,12 @@ import {
   listNamespaceRows,
   listOverrideRows,
 } from '../../src/api/ratelimits/store.ts'
-import { countRootKeys, listRootKeyRows } from '../../src/api/root-keys/store.ts'
+import {
+  countOtherOperatorKeys,
+  countRootKeys,
+  hasOperatorKey,
+  listRootKeyRows,
+} from '../../src/api/root-keys/store.ts'
 import { countWorkspaces } from '../../src/api/workspaces/store.ts'
 import type { AnySql } from '../../src/db/connect.ts'
 import { clearOwner, lockKeysOf } from '../../src/erasure/store.ts'
@@ -197,6 +202,10 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
       }
       await countRootKeys(sql, workspaceId, 'root_20000')
       expect(rowsRead('keys')).toBe(150)
+      await countOtherOperatorKeys(sql, 'none')
+      expect(rowsRead('keys')).toBe(0)
+      await hasOperatorKey(sql)
+      expect(rowsRead('keys')).toBe(0)
     })
   })
 
