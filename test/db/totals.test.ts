@@ -113,6 +113,26 @@ test('a thousand single deletions leave few rows behind', async () => {
   expect(left.length).toBeLessThan(900) // a thousand with a chance of one in a million
 })
 
+/** Each connection adds to a part of its own, and deletions merge each other's rows. */
+test('connections that create and delete keys of one keyspace at once lose none', async () => {
+  const keyspaceId = await newKeyspace()
+  const pools = Array.from({ length: 4 }, () => database.anotherPool())
+  await Promise.all(
+    pools.flatMap((sql, pool) =>
+      [0, 1].map(async (half) => {
+        for (let at = 0; at < 60; at++) {
+          const id = `key_${pool}_${half}_${at}`
+          await sql`
+            insert into keys (id, workspace_id, keyspace_id, hash, start, created_at) values (${id}, 'ws_1', ${keyspaceId}, ${id}, '', 0)`
+          if (at % 3 > 0) await sql`update keys set deleted_at = 1 where id = ${id}`
+        }
+      }),
+    ),
+  )
+  expect(await keysOf(keyspaceId)).toBe(160)
+  expect(await countLive(keyspaceId)).toBe(160)
+})
+
 test('the overrides of a namespace are counted, deleted and restored', async () => {
   const { sql } = database
   await sql`insert into ratelimit_namespaces (id, workspace_id, name, created_at) values ('rlns_1', 'ws_1', 'one', 0)`
