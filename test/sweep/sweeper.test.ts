@@ -280,3 +280,16 @@ test('a keyspace that an API had before is removed once no key and no usage refe
   expect(await keyspaces()).toBe(2)
   expect((await server.post('keys.verifyKey', { key })).body.code).toBe('NOT_FOUND')
 })
+
+/** Counts are kept by triggers, which a partial restore may have left out. A deletion must not rely on them. */
+test('all keys of an API are deleted also where their kept total is wrong', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const { key } = await makeKey(workspace, apiId)
+  await sql`delete from workspace_counts where workspace_id = ${workspace.workspaceId}`
+  expect(await workspace.post('apis.deleteKeys', { apiId })).toEqual({ deletedKeys: 0 })
+  expect(await workspace.post('keys.verifyKey', { apiId, key })).toMatchObject({
+    valid: false,
+    code: 'NOT_FOUND',
+  })
+})

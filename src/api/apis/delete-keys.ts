@@ -5,7 +5,7 @@ import { newId } from '../../lib/ids.ts'
 import { type Invalidate, MANY_KEYS_MS } from '../../records/database.ts'
 import { insertKeyspaceSweeps } from '../../sweep/store.ts'
 import { SWEEP_WAIT_MS } from '../../sweep/sweeper.ts'
-import { countKeyRows, countKeys } from '../keys/store.ts'
+import { countKeyRows, countKeys, hasKeys } from '../keys/store.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { sweepActorOf } from './delete-api.ts'
@@ -39,7 +39,8 @@ export async function deleteKeys(
     const total = isPermanent
       ? await countKeyRows(tx, workspaceId, keyspaceIds)
       : await countKeys(tx, workspaceId, keyspaceId)
-    if (total === 0) return { total, keyspaceIds: [] }
+    // Not asked of the total: were it ever wrong, keys would stay valid.
+    if (!(await hasKeys(tx, keyspaceIds, { alsoDeleted: isPermanent }))) return { total: 0, keyspaceIds: [] }
     await deleteKeyspace(tx, workspaceId, { keyspaceId, apiId, now })
     await replaceKeyspace(tx, workspaceId, { keyspaceId, by: newId('ks'), apiId, now })
     const detail = { apiId, isPermanent, actor: sweepActorOf(actor) }

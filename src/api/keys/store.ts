@@ -299,6 +299,20 @@ export async function countKeys(sql: AnySql, workspaceId: WorkspaceId, keyspaceI
   return await totalOf(sql, workspaceId, `keys/${keyspaceId}`)
 }
 
+/** Whether there are keys in any of these keyspaces. */
+export async function hasKeys(
+  sql: AnySql,
+  keyspaceIds: readonly string[],
+  { alsoDeleted }: { alsoDeleted: boolean },
+): Promise<boolean> {
+  const rows = await sql`
+    select 1
+      from unnest(${keyspaceIds as string[]}::text[]) as s (id)
+     cross join lateral ids_of_page('keys', '{keyspace_id}', array[s.id], ${alsoDeleted ? 'true' : 'deleted_at is null'}, null, 1)
+     limit 1`
+  return rows.length > 0
+}
+
 /** Exact number of rows of keys, with deleted ones. Reads an index of all of them. */
 export async function countKeyRows(
   sql: AnySql,
