@@ -14,16 +14,17 @@ import { type RecordChanges, readOwnerChange } from './owner-changes.ts'
  * reading is already that late does not wait for it.
  */
 export class RecordCache<V extends object, Asking = null> {
-  readonly #load: (key: string, asking: Asking | null) => Promise<V | null>
+  readonly #load: (key: string, asking: Asking | null, base: V | null) => Promise<V | null>
   readonly #timers: Timers
   /** Names of everything whose change can alter the record. */
   readonly #dependenciesOf: (record: V) => string[]
   readonly #ownerChanges: RecordChanges<V> | null
   /** A power of two of them. */
   readonly #parts: Part<V>[]
-  /** Loads under way, shared by all who ask for the same key meanwhile. */
+  readonly #keepsBases: boolean
+  /** Loads under way, shared by all callers that ask for the same key meanwhile. */
   #loading = new Map<string, Loading<V>>()
-  /** Told of what changed while a load was under way: its result may predate the change and is then not kept. */
+  /** Told of what changed while a load was under way: its result may predate the change. */
   readonly #observers = new Set<(touched: readonly string[] | null) => void>()
   #isSweeping = false
   hits = 0
@@ -36,18 +37,21 @@ export class RecordCache<V extends object, Asking = null> {
    * @param options.missingMax How many keys without a record are remembered; 0 = none.
    * @param options.partBytes What a part of it should be able to hold at least, as no larger record is kept; in one piece
    *   where it is not given. For caches of many records (see {@link Part}).
+   * @param options.keepsBases True for records that are expensive to read as a whole: a changed record is no longer found, but it
+   *   is passed to `load` as the base of the next reading, which may then read only what changed.
    * @param options.ownerChanges For changes that name an owner's records by something else than an id.
    */
   constructor(
     invalidations: Invalidations,
     options: {
-      load: (key: string, asking: Asking | null) => Promise<V | null>
+      load: (key: string, asking: Asking | null, base: V | null) => Promise<V | null>
       dependenciesOf: (record: V) => string[]
       bytesOf: (record: V) => number
       ownerOf: (record: V) => string
       bytesMax: number
       missingMax: number
       partBytes?: number
+      keepsBases?: boolean
       ownerChanges?: RecordChanges<V>
       timers?: Timers
     },
@@ -56,6 +60,7 @@ export class RecordCache<V extends object, Asking = null> {
     this.#timers = options.timers ?? systemTimers
     this.#dependenciesOf = options.dependenciesOf
     this.#ownerChanges = options.ownerChanges ?? null
+    this.#keepsBases = options.keepsBases ?? false
     const { bytesMax, partBytes = bytesMax } = options
     const parts = 2 ** Math.floor(Math.log2(Math.min(PARTS_MAX, Math.max(1, bytesMax / partBytes))))
     const partOptions = { ...options, bytesMax: bytesMax / parts, missingMax: options.missingMax / parts }
@@ -81,15 +86,14 @@ export class RecordCache<V extends object, Asking = null> {
       return null
     }
     this.misses++
-    return (this.#loading.get(key) ?? this.#startLoad(key, asking)).record
+    return this.#read(key, asking, this.#loading.get(key) ?? this.#startLoad(key, asking))
   }
 
-  /** Drops what depends on the names, on this thread alone; null = everything may have changed. */
+  /** Drops what depends on the names, or keeps it as a base, on this thread alone; null = everything may have changed. */
   drop(touched: readonly string[] | null): void {
-    // Who asks from now on must not join a load that began before the change.
-    this.#loading = new Map()
     for (const observer of this.#observers) observer(touched)
     if (touched === null) {
+      this.#loading = new Map() // later callers must not join a load that began before
       for (const part of this.#parts) part.suspectAll()
       return
     }
@@ -123,7 +127,16 @@ export class RecordCache<V extends object, Asking = null> {
       return known
     }
     this.misses++
-    return this.#inTime(key, loading, leftMs)
+    return this.#inTime(key, this.#read(key, asking, loading), leftMs)
+  }
+
+  /** The record of a load. A load that began before the caller asked may predate a change: then the record is read again. */
+  async #read(key: string, asking: Asking | null, { record, changes }: Loading<V>): Promise<V | null> {
+    const before = changes.length
+    if (before === 0) return await record
+    const read = await record
+    const isOld = changes.slice(0, before).some((touched) => this.#concerns(touched, key, read))
+    return isOld ? await this.find(key, asking) : read
   }
 
   /** Frees what was dropped at once in slices, so that a workspace with many records does not hold up the thread. */
@@ -138,9 +151,9 @@ export class RecordCache<V extends object, Asking = null> {
     })
   }
 
-  async #inTime(key: string, loading: Loading<V>, leftMs: number): Promise<V | null> {
+  async #inTime(key: string, reading: Promise<V | null>, leftMs: number): Promise<V | null> {
     try {
-      return await within(this.#timers, leftMs, loading.record)
+      return await within(this.#timers, leftMs, reading)
     } catch (cause) {
       const known = this.#partOf(key).peek(key)
       // Dropped meanwhile, or concerned by a change: the old record must not be used.
@@ -153,11 +166,16 @@ export class RecordCache<V extends object, Asking = null> {
     const changes: (readonly string[] | null)[] = []
     const observer = (touched: readonly string[] | null) => changes.push(touched)
     this.#observers.add(observer)
-    const record = this.#load(key, asking)
+    const part = this.#partOf(key)
+    const record = this.#load(key, asking, part.baseOf(key))
       .then((record) => {
-        if (changes.every((touched) => !this.#concerns(touched, key, record))) {
+        const concerning = changes.filter((touched) => this.#concerns(touched, key, record))
+        if (concerning.length === 0) {
           if (record !== null) this.#ownerChanges?.admit(record)
-          this.#partOf(key).keep(key, record)
+          part.keep(key, record)
+        } else if (this.#keepsBases && record !== null && !concerning.includes(null)) {
+          part.keep(key, record)
+          part.outdate(key)
         }
         return record
       })
@@ -165,7 +183,7 @@ export class RecordCache<V extends object, Asking = null> {
         this.#observers.delete(observer)
         if (this.#loading.get(key) === loading) this.#loading.delete(key)
       })
-    const loading = { record, lateAt: this.#timers.now() + CONFIRM_MS }
+    const loading = { record, changes, lateAt: this.#timers.now() + CONFIRM_MS }
     this.#loading.set(key, loading)
     return loading
   }
@@ -208,6 +226,9 @@ class Part<V extends object> {
   readonly #dependents = new Map<string, string | Set<string>>()
   /** Entries read since everything may have changed: the others are to be read again before use. Null = none is. */
   #confirmed: Set<string> | null = null
+  readonly #keepsBases: boolean
+  /** Keys of entries that have changed: no longer found, only the base of their next reading. */
+  readonly #outdated = new Set<string>()
   /** Keys of entries that are dropped and still take room: many at once, each set as it was in {@link #dependents}. */
   #dropped: Set<string>[] = []
 
@@ -217,7 +238,9 @@ class Part<V extends object> {
     ownerOf: (record: V) => string
     bytesMax: number
     missingMax: number
+    keepsBases?: boolean
   }) {
+    this.#keepsBases = options.keepsBases ?? false
     this.#dependenciesOf = options.dependenciesOf
     this.#bytesOf = options.bytesOf
     this.#ownerOf = options.ownerOf
@@ -226,6 +249,7 @@ class Part<V extends object> {
       maxSize: this.#bytesMax,
       dispose: (record, key) => {
         this.#confirmed?.delete(key)
+        this.#outdated.delete(key)
         this.#unlink(key, record)
         this.#own(record, -this.#bytesOf(record))
       },
@@ -236,12 +260,23 @@ class Part<V extends object> {
 
   find(key: string): V | undefined {
     if (this.#dropped.length > 0) this.#forget(key)
+    if (this.#outdated.size > 0 && this.#outdated.has(key)) return undefined
     return this.found.get(key)
   }
 
   peek(key: string): V | undefined {
     if (this.#dropped.length > 0) this.#forget(key)
-    return this.found.peek(key)
+    return this.#outdated.has(key) ? undefined : this.found.peek(key)
+  }
+
+  /** A changed record that a reading may begin with. Not after everything may have changed: then all of it is read again. */
+  baseOf(key: string): V | null {
+    return this.#outdated.has(key) && !this.isSuspect(key) ? (this.found.peek(key) ?? null) : null
+  }
+
+  outdate(key: string): void {
+    if (!this.#keepsBases) this.found.delete(key)
+    else if (this.found.peek(key) !== undefined) this.#outdated.add(key)
   }
 
   isSuspect(key: string): boolean {
@@ -256,8 +291,8 @@ class Part<V extends object> {
   dropDependents(name: string): void {
     const keys = this.#dependents.get(name)
     if (keys === undefined) return
-    if (typeof keys === 'string') this.found.delete(keys)
-    else if (keys.size <= DROPPED_AT_ONCE) for (const key of [...keys]) this.found.delete(key)
+    if (typeof keys === 'string') this.outdate(keys)
+    else if (keys.size <= DROPPED_AT_ONCE || this.#keepsBases) for (const key of [...keys]) this.outdate(key)
     else {
       this.#dependents.delete(name)
       this.#dropped.push(keys)
@@ -361,8 +396,13 @@ const DROPPED_AT_ONCE = 20
 /** Entries freed in a turn: some 0.3 ms. */
 const SWEEP_SLICE = 300
 
-/** `lateAt`: by the timers' clock, when nobody waits for it any more who has an old record. */
-type Loading<V> = { record: Promise<V | null>; lateAt: number }
+type Loading<V> = {
+  record: Promise<V | null>
+  /** What was touched since it began; null = everything may have changed. */
+  changes: readonly (readonly string[] | null)[]
+  /** From then on, by the timers' clock, callers that have an old record do not wait for it. */
+  lateAt: number
+}
 
 /** A database in health answers long before; one that does not shall not slow down keys that are known. */
 const CONFIRM_MS = 50

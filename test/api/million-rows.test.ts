@@ -4,8 +4,13 @@ import { countIdentities, listIdentityRows } from '../../src/api/identities/stor
 import { countKeys, type KeyFilter, listKeyRows } from '../../src/api/keys/store.ts'
 import { listPermissionRows, listRoleRows } from '../../src/api/permissions/store.ts'
 import {
+  countInnerPatterns,
   countNamespaces,
   countOverrides,
+  findChangedOverrides,
+  findNamespaceByName,
+  findOverrideRow,
+  findOverridesAfter,
   listNamespaceRows,
   listOverrideRows,
 } from '../../src/api/ratelimits/store.ts'
@@ -85,14 +90,17 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
         select 'id_' || lpad(n::text, 7, '0'), ${otherWorkspaceId}, lpad(n::text, 7, '0'), 0
           from generate_series(${first}::integer, ${first + rows - 1}::integer) as n`
       await sql`
-        insert into ratelimit_overrides (id, workspace_id, namespace_id, identifier, "limit", duration_ms, created_at)
-        select 'rlor_' || lpad(n::text, 7, '0'), ${workspaceId}, ${`rlns_of_${otherWorkspaceId}`}, lpad(n::text, 7, '0'), 1, 1000, 0
+        insert into ratelimit_overrides (id, workspace_id, namespace_id, identifier, "limit", duration_ms, created_at, revision)
+        select 'rlor_' || lpad(n::text, 7, '0'), ${workspaceId}, ${`rlns_of_${otherWorkspaceId}`}, lpad(n::text, 7, '0'), 1, 1000, 0, n
           from generate_series(${first}::integer, ${first + rows - 1}::integer) as n`
       await sql`
         insert into ratelimit_namespaces (id, workspace_id, name, created_at)
         select 'rlns_' || lpad(n::text, 7, '0'), ${otherWorkspaceId}, lpad(n::text, 7, '0'), 0
           from generate_series(${first}::integer, ${first + Math.min(rows, 200_000) - 1}::integer) as n`
     }
+    await sql`
+      insert into ratelimit_namespaces (id, workspace_id, name, created_at)
+      select 'rlns_of_ws_' || n, ${workspaceId}, 'of ws_' || n, 0 from generate_series(1, 2) as n`
     await insertKeys(sql, 'ks_1', { first: 0, rows: MILLION })
     await insertKeys(sql, 'ks_2', { first: MILLION, rows: 20_000, deletedAt: 1 })
     await insertKeys(sql, 'ks_2', { first: MILLION + 20_000, rows: 1_000 })
@@ -176,6 +184,28 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
       expect(rowsRead('permissions')).toBe(101)
       await listRoleRows(sql, workspaceId)
       expect(rowsRead('roles')).toBe(101)
+    })
+
+    const overrideReads: [string, (sql: AnySql) => Promise<unknown>][] = [
+      ['the first page of a namespace', (sql) => findNamespaceByName(sql, workspaceId, 'of ws_1', 100)],
+      ['a small namespace', (sql) => findNamespaceByName(sql, workspaceId, 'of ws_2', 500)],
+      ['a later page', (sql) => findOverridesAfter(sql, 'rlns_of_ws_1', 'rlor_0700000', 100)],
+      [
+        'what changed after a revision',
+        (sql) => {
+          const namespace = { id: 'rlns_of_ws_1', name: 'of ws_1', revision: 700_000 }
+          return findChangedOverrides(sql, workspaceId, namespace, 100)
+        },
+      ],
+      ['an override', (sql) => findOverrideRow(sql, workspaceId, 'rlns_of_ws_1', '0700000')],
+      ['patterns with inner text', (sql) => countInnerPatterns(sql, workspaceId, 'rlns_of_ws_1')],
+    ]
+    /** Functions read what is in order. Their plans are not shown, so the pages tell that they read nothing else. */
+    test.each(overrideReads)('of overrides, %s is read without others', async (_, read) => {
+      const { sql, rowsRead, pagesRead } = explaining(database.sql)
+      await read(sql)
+      expect(rowsRead('ratelimit_overrides')).toBeLessThan(2)
+      expect(pagesRead()).toBeLessThan(1_000)
     })
 
     test('totals are read from the counts', async () => {

@@ -295,3 +295,100 @@ test('many records dropped by one change are gone at once, and their room is fre
   expect(cached([first, second])).toBe(0)
   for (const key of keys.slice(10)) expect(cached([key])).toBe(0)
 })
+
+test('a caller that joins a load reads again if a change concerned the record before it asked', async () => {
+  const { cache, invalidations, source } = makeCache()
+  const answer = Promise.withResolvers<void>()
+  source.answers = answer.promise
+  const early = cache.find('a')
+  await invalidations.broadcastAndWait(['id_of another'])
+  const joined = cache.find('a')
+  expect(source.loads).toBe(1)
+  await invalidations.broadcastAndWait(['id_a'])
+  const late = [cache.find('a'), cache.find('a')]
+  answer.resolve()
+  const [first, other] = await Promise.all([early, joined])
+  expect(first === other).toBe(true) // the change came after they asked
+  const [second, third] = await Promise.all(late)
+  expect(second).toMatchObject({ text: 'first' })
+  expect(second === third).toBe(true)
+  expect(source.loads).toBe(2) // one for both
+  expect(cache.find('a') === second).toBe(true)
+})
+
+/** Records that are read from a base: what they were, and what has changed since. */
+function makeBasedCache() {
+  const invalidations = new Invalidations({ processId: 'test', confirmTimeoutMs: 1000 })
+  const bases: (number | null)[] = []
+  const source = { version: 1, isMissing: false, answers: Promise.resolve(), bases }
+  const cache = new RecordCache<{ version: number }>(invalidations, {
+    load: async (_key, _asking, base) => {
+      const { version, isMissing } = source
+      source.bases.push(base?.version ?? null)
+      await source.answers
+      return isMissing ? null : { version }
+    },
+    dependenciesOf: () => ['id_a'],
+    bytesOf: () => 100,
+    ownerOf: () => 'ws',
+    bytesMax: 1000,
+    missingMax: 0,
+    keepsBases: true,
+  })
+  const change = async (names: string[] | null = ['id_a']) => {
+    source.version++
+    await invalidations.broadcastAndWait(names)
+  }
+  return { cache, source, change }
+}
+
+test('a changed record is the base of its next reading, and is not found until then', async () => {
+  const { cache, source, change } = makeBasedCache()
+  await cache.find('a')
+  await change()
+  await change()
+  expect(await cache.find('a')).toEqual({ version: 3 })
+  expect(cache.find('a')).toEqual({ version: 3 }) // not a promise: it is cached
+  expect(source.bases).toEqual([null, 1])
+  source.isMissing = true
+  await change()
+  expect(await cache.find('a')).toBeNull()
+  source.isMissing = false
+  expect(await cache.find('a')).toEqual({ version: 4 })
+  expect(source.bases).toEqual([null, 1, 3, null])
+})
+
+/** Otherwise a record that changes more often than it can be read would be read as a whole each time. */
+test('a record that changes while it is read is the base of the next reading', async () => {
+  const { cache, source, change } = makeBasedCache()
+  const answer = Promise.withResolvers<void>()
+  source.answers = answer.promise
+  const first = cache.find('a')
+  await change()
+  const second = cache.find('a')
+  answer.resolve()
+  expect([await first, await second]).toEqual([{ version: 1 }, { version: 2 }])
+  expect(source.bases).toEqual([null, 1])
+})
+
+/** After a failover to a database that lost commits, a base may hold changes that nobody made. */
+test('when everything may have changed, a record is read without a base', async () => {
+  const { cache, source, change } = makeBasedCache()
+  await cache.find('a')
+  await change()
+  await change(null)
+  expect(await cache.find('a')).toEqual({ version: 3 })
+  await change(null)
+  expect(await cache.find('a')).toEqual({ version: 4 })
+  expect(source.bases).toEqual([null, null, null])
+
+  const answer = Promise.withResolvers<void>()
+  source.answers = answer.promise
+  await change()
+  const loading = cache.find('a') // from a base
+  await change(null)
+  answer.resolve()
+  await loading
+  expect(await cache.find('a')).toEqual({ version: 6 })
+  expect(source.bases).toEqual([null, null, null, 4, null])
+})

@@ -7,7 +7,7 @@ import { holdsPermissions } from '../../verify/permission-query.ts'
 import type { Services } from '../parts.ts'
 import { type Actor, anyOf, requireOn, requirePermission } from '../root-keys/authorize.ts'
 import type { Namespace } from './namespaces.ts'
-import { findOverride, type Override } from './overrides.ts'
+import type { Override } from './overrides.ts'
 import { insertNamespace } from './store.ts'
 
 /** A call of `ratelimits.limit`. */
@@ -136,7 +136,7 @@ export function chargeFor(
   body: LimitInput,
   index: number | null = null,
 ): Charge {
-  const override = findOverride(overrides, body.identifier)
+  const override = overrides.find(body.identifier)
   requireLimit(services, body, override, index)
   const durationMs = override?.durationMs ?? body.duration
   return {

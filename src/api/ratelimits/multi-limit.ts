@@ -17,7 +17,6 @@ import {
   requireLimit,
 } from './limit.ts'
 import type { Namespace } from './namespaces.ts'
-import { findOverride } from './overrides.ts'
 
 /**
  * Decides several `ratelimits.limit` calls, in order and each by itself: a refused call does not undo the others. Answers
@@ -76,7 +75,7 @@ async function namespacesOf(
   const turns = new Turns()
   for (const [i, each] of inputs.entries()) {
     const namespace = namespaces.get(each.namespace ?? DEFAULT_NAMESPACE)
-    const override = namespace === undefined ? null : findOverride(namespace.overrides, each.identifier)
+    const override = namespace?.overrides.find(each.identifier) ?? null
     requireLimit(services, each, override, i)
     const turn = turns.next()
     if (turn !== null) await turn

@@ -4,8 +4,8 @@ import type { Invalidations } from '../../records/invalidations.ts'
 import { RecordCache } from '../../records/record-cache.ts'
 import type { PermissionQuery } from '../../verify/permission-query.ts'
 import { CounterPrefix } from './counter-prefix.ts'
-import { arrangeOverrides, type Overrides } from './overrides.ts'
-import { findNamespaceByName } from './store.ts'
+import { Overrides } from './overrides.ts'
+import { findChangedOverrides, findNamespaceByName, findOverridesAfter, type OverrideRow } from './store.ts'
 
 export type Namespace = {
   id: string
@@ -15,6 +15,8 @@ export type Namespace = {
   /** The permissions that allow limiting in it. */
   mayLimit: PermissionQuery
   counterPrefix: CounterPrefix
+  /** Approximate memory of it. */
+  bytes: number
 }
 
 /** Namespaces with their overrides, cached by workspace and name. A missing namespace is never cached. */
@@ -30,27 +32,12 @@ export class Namespaces {
 
   constructor(sql: AnySql, invalidations: Invalidations, options: { bytesMax: number }) {
     this.cache = new RecordCache<Namespace>(invalidations, {
-      load: async (key) => {
-        // Ids contain no line feed, so the first one ends the workspace's id.
-        const split = key.indexOf('\n')
-        const row = await findNamespaceByName(sql, key.slice(0, split), key.slice(split + 1))
-        if (row === null) return null
-        // Loading and arranging thousands of overrides are two turns of the event loop.
-        if (row.overrides.length > TURN_OVERRIDES) await new Promise((resolve) => setImmediate(resolve))
-        const mayLimit: PermissionQuery = { or: ['*', 'ratelimit.*.limit', `ratelimit.${row.id}.limit`] }
-        return {
-          id: row.id,
-          workspaceId: key.slice(0, split),
-          name: row.name,
-          overrides: arrangeOverrides(row.overrides),
-          mayLimit,
-          counterPrefix: new CounterPrefix(row.id),
-        }
-      },
+      load: (key, _, base) => load(sql, key, base),
       dependenciesOf: ({ id }) => [id],
       ownerOf: ({ workspaceId }) => workspaceId,
-      bytesOf: ({ name, overrides }) => 700 + 2 * name.length + overrides.bytes,
+      bytesOf: ({ bytes }) => bytes,
       bytesMax: options.bytesMax,
+      keepsBases: true,
       missingMax: 0,
     })
   }
@@ -100,7 +87,48 @@ export class Namespaces {
   }
 }
 
+/**
+ * Reads a namespace with all its overrides, in pages: one of 200 000 overrides holds up neither the thread nor other
+ * statements for long. Up to {@link PAGE_OVERRIDES} take one statement.
+ * @param base The namespace as it was. Only what changed since is read, and is changed in its overrides.
+ */
+async function load(sql: AnySql, key: string, base: Namespace | null): Promise<Namespace | null> {
+  const split = key.indexOf('\n') // ids contain no line feed, so the first one ends the workspace's id
+  const [workspaceId, name] = [key.slice(0, split), key.slice(split + 1)]
+  if (base !== null && (await catchUp(sql, base))) return sized(base)
+  const row = await findNamespaceByName(sql, workspaceId, name, PAGE_OVERRIDES)
+  if (row === null) return null
+  const { id } = row
+  const mayLimit: PermissionQuery = { or: ['*', 'ratelimit.*.limit', `ratelimit.${id}.limit`] }
+  const overrides = new Overrides(row.overrides, row.revision)
+  const read = { id, workspaceId, name, overrides, mayLimit, counterPrefix: new CounterPrefix(id), bytes: 0 }
+  if (row.overrides.length < PAGE_OVERRIDES) return sized(read)
+  for (let page = row.overrides; page.length === PAGE_OVERRIDES; ) {
+    const cursor = (page.at(-1) as OverrideRow).id // a full page is not empty
+    page = await findOverridesAfter(sql, id, cursor, PAGE_OVERRIDES)
+    for (const override of page) overrides.set(override)
+  }
+  // What changed between two pages.
+  return (await catchUp(sql, read)) ? sized(read) : await load(sql, key, null)
+}
+
+/** @returns false when the namespace has to be read anew. */
+async function catchUp(sql: AnySql, { id, workspaceId, name, overrides }: Namespace): Promise<boolean> {
+  for (;;) {
+    const { revision } = overrides
+    const changed = await findChangedOverrides(sql, workspaceId, { id, name, revision }, PAGE_OVERRIDES)
+    if (changed === null) return false
+    for (const override of changed) overrides.change(override)
+    if (changed.length < PAGE_OVERRIDES) return true
+  }
+}
+
+const sized = (namespace: Namespace): Namespace => ({
+  ...namespace,
+  bytes: 700 + 2 * namespace.name.length + namespace.overrides.bytes,
+})
+
 const keyOf = (workspaceId: string, name: string) => `${workspaceId}\n${name}`
 type CacheKey = { workspaceId: string; text: string }
 const KEYS_MAX = 1000
-const TURN_OVERRIDES = 1000
+const PAGE_OVERRIDES = 2_000

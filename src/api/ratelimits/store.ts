@@ -13,23 +13,63 @@ export type OverrideRow = {
   durationMs: number
   async: boolean | null
 }
-export type NamespaceRow = { id: string; name: string; overrides: OverrideRow[] }
+export type NamespaceRow = {
+  id: string
+  /** That of the last change of an override, or 0: `overrides` has all changes up to it. */
+  revision: number
+  overrides: OverrideRow[]
+}
 
-/** A namespace by name with its overrides, without deleted ones, in one round trip. */
+/** A namespace by name with the first of its overrides by id, at most `rows`, without deleted ones, in one round trip. */
 export async function findNamespaceByName(
   sql: AnySql,
   workspaceId: string,
   name: string,
+  rows: number,
 ): Promise<NamespaceRow | null> {
   const [row] = await sql<NamespaceRow[]>`
-    select n.id, n.name,
+    select n.id, greatest(n.overrides_lost, override_revision_of(n.id)) as revision,
            coalesce((select json_agg(json_build_object('id', o.id, 'identifier', o.identifier, 'limit', o."limit",
                                                        'durationMs', o.duration_ms, 'async', o.async) order by o.id)
-                       from ratelimit_overrides o
-                      where o.namespace_id = n.id and o.deleted_at is null), '[]') as overrides
+                       from overrides_after(n.id, '', ${rows}) as o), '[]') as overrides
       from ratelimit_namespaces n
      where n.workspace_id = ${workspaceId} and n.name = ${name} and n.deleted_at is null`
   return row ?? null
+}
+
+/** Further overrides of a namespace by id, without deleted ones. A page costs the same wherever it begins. */
+export async function findOverridesAfter(
+  sql: AnySql,
+  namespaceId: string,
+  cursor: string,
+  rows: number,
+): Promise<OverrideRow[]> {
+  return await sql<OverrideRow[]>`
+    select id, identifier, "limit", duration_ms as "durationMs", async
+      from overrides_after(${namespaceId}, ${cursor}, ${rows})`
+}
+
+export type ChangedOverride = OverrideRow & { revision: number; isDeleted: boolean }
+
+/**
+ * Overrides that changed after a revision, deleted ones included, oldest change first, at most `rows`.
+ * @returns null when that cannot be told, as rows were removed for good, or when the name is not this namespace's any more.
+ */
+export async function findChangedOverrides(
+  sql: AnySql,
+  workspaceId: string,
+  { id, name, revision }: { id: string; name: string; revision: number },
+  rows: number,
+): Promise<ChangedOverride[] | null> {
+  const [row] = await sql<{ changed: ChangedOverride[] }[]>`
+    select coalesce((select json_agg(json_build_object('id', o.id, 'identifier', o.identifier, 'limit', o."limit",
+                                                       'durationMs', o.duration_ms, 'async', o.async, 'revision', o.revision,
+                                                       'isDeleted', o.deleted_at is not null) order by o.revision)
+                       from overrides_changed_after(n.id, ${revision}, ${rows}) as o), '[]') as changed
+      from ratelimit_namespaces n
+     where n.id = ${id} and n.workspace_id = ${workspaceId} and n.name = ${name} and n.deleted_at is null
+       and n.overrides_lost <= ${revision}`
+  return row?.changed ?? null
 }
 
 /** @returns false when a namespace of that name exists. */

@@ -1,6 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
 import fc from 'fast-check'
-import { arrangeOverrides, findOverride } from '../../../src/api/ratelimits/overrides.ts'
+import { Overrides } from '../../../src/api/ratelimits/overrides.ts'
 import { startTestServer } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
@@ -27,10 +27,32 @@ test('the same pattern decides as by the simple rule', () => {
   const patterns = fc.uniqueArray(word, { maxLength: 9 })
   fc.assert(
     fc.property(patterns, word, (patterns, text) => {
-      const found = findOverride(arrangeOverrides(rowsOf(patterns)), text)
+      const found = new Overrides(rowsOf(patterns), 0).find(text)
       expect(found?.limit ?? null).toBe(obviously(patterns, text))
     }),
     { numRuns: 20_000 },
+  )
+})
+
+test('overrides that were set and deleted one by one decide as those that are left', () => {
+  const word = fc.string({ unit: fc.constantFrom('a', 'b', '*'), maxLength: 5 })
+  const steps = fc.array(fc.record({ identifier: word, isDeleted: fc.boolean() }), { maxLength: 20 })
+  fc.assert(
+    fc.property(steps, word, (steps, text) => {
+      const [changed, left] = [new Overrides([], 0), new Map<string, ReturnType<typeof rowsOf>[number]>()]
+      for (const [i, { identifier, isDeleted }] of steps.entries()) {
+        const row = { id: `rlor_${identifier}`, identifier, limit: i, durationMs: 1_000, async: null }
+        changed.change({ ...row, isDeleted, revision: i + 1 })
+        if (isDeleted) left.delete(identifier)
+        else left.set(identifier, row)
+        changed.change({ ...row, isDeleted: !isDeleted, revision: i }) // an earlier one that comes late
+        changed.find(text)
+      }
+      const fresh = new Overrides([...left.values()], 0)
+      expect(changed.bytes).toBe(fresh.bytes)
+      expect(changed.find(text)?.limit).toBe(fresh.find(text)?.limit)
+    }),
+    { numRuns: 5_000 },
   )
 })
 
@@ -75,9 +97,9 @@ describe('patterns and identifiers of any kind are looked up fast', () => {
   ]
   for (const [what, patterns, identifier] of cases)
     test(what, () => {
-      const overrides = arrangeOverrides(rowsOf(patterns))
+      const overrides = new Overrides(rowsOf(patterns), 0)
       const ms = cpuMsOf(() => {
-        for (let i = 0; i < 100; i++) expect(findOverride(overrides, identifier)).toBeNull()
+        for (let i = 0; i < 100; i++) expect(overrides.find(identifier)).toBeNull()
       })
       expect(ms).toBeLessThan(100) // a millisecond each; it was 41
     })
