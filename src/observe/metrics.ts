@@ -200,8 +200,8 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   )
   yield gauge(
     'tollgate_limiter_flush_lag_seconds',
-    'Time since windows could last be written to the database; 0 while flushes succeed.',
-    shards(({ flushAwayMs }) => flushAwayMs / 1000),
+    'Age of the oldest change of a window that is not in the database yet: what a crash would lose.',
+    shards(({ flushLagMs }) => flushLagMs / 1000),
   )
   yield gauge(
     'tollgate_usage_buffered_cells',

@@ -537,7 +537,7 @@ describe('memory', () => {
       expect(stats?.isOverBudget).toBe(true)
       expect(stats?.chargesOverBudget).toBeGreaterThan(1_000)
       expect(stats?.tableBytes).toBeLessThan(2 ** 21)
-      expect(stats?.flushAwayMs).toBe(0)
+      expect(stats?.flushLagMs).toBeLessThan(10_000)
     }
   })
 

@@ -154,10 +154,13 @@ export class Postgres {
       this.deleteSegments(rowsMax, ({ segment }) => segment.endsAt < beforeMs) < rowsMax
     return {
       connections: 1,
-      writeSegment: (nodeId, generation, segment) =>
-        run('segment', () => {
-          const copies = copiesOf(nodeId, segment)
-          this.segments.set(++this.lastSegment, { nodeId, generation, segment, copies })
+      segmentsMax: 2,
+      writeSegments: (nodeId, generation, segments) =>
+        run('segments', () => {
+          for (const segment of segments) {
+            const copies = copiesOf(nodeId, segment)
+            this.segments.set(++this.lastSegment, { nodeId, generation, segment, copies })
+          }
         }),
       deleteSuperseded: ({ nodeId, hashes, generation, rowsMax }) =>
         run('supersede', () => {

@@ -4,19 +4,20 @@ import type { Cancel, Timers } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
 import { CellBatch, type CompactionRange, HASH_SPACE } from '../table/cell-batch.ts'
 import type { WindowTable } from '../table/window-table.ts'
-import { CELLS_PER_SEGMENT, packSegment, SEGMENT_FORMAT } from './segment.ts'
+import { CELLS_PER_SEGMENT, packSegment, SEGMENT_FORMAT, type Segment, unpackSegment } from './segment.ts'
 import { SPILL_KIND, type SpilledWindows } from './spilled-windows.ts'
 import type { HashRange, WindowStore } from './store.ts'
 
 /** What a flusher needs of the store. */
 export type FlushStore = Pick<
   WindowStore,
-  'connections' | 'writeSegment' | 'deleteSuperseded' | 'deleteEnded' | 'close'
+  'connections' | 'segmentsMax' | 'writeSegments' | 'deleteSuperseded' | 'deleteEnded' | 'close'
 >
 
 /**
  * Writes the changed windows of one shard to Postgres every `everyMs`, in segments of up to a thousand, and frees ended ones
- * in the same walk. The walk goes in slices of well under a millisecond and lets messages in between.
+ * in the same walk. The walk goes in slices of well under a millisecond and lets messages in between. With many segments due, one
+ * statement writes several.
  *
  * A segment never changes; a window that changes is written again. So that old segments can be deleted, each flush also
  * writes about as many unchanged windows, going on where the flush before ended. Once it has come through all of them, a
@@ -29,6 +30,8 @@ export type FlushStore = Pick<
 export class Flusher {
   private readonly changed = new CellBatch(CELLS_PER_SEGMENT)
   private readonly unchanged = new CellBatch(CELLS_PER_SEGMENT)
+  /** Packed, to be written by the next statement. */
+  private readonly due: { segment: Segment; changed: number }[] = []
   /** The generation being written, and up to where in the hash range it has come; see {@link CompactionRange}. */
   private generation: number
   private compactedTo = 0
@@ -48,10 +51,13 @@ export class Flusher {
   private isStopped = false
   /** When the last flush began. */
   private beganMs: number
+  /** All that changed before is written. */
+  private writtenUpToMs: number
   /** For how long the flush under way has rested so far. */
   private restedMs = 0
   /** From the beginning of one segment to the next; 0 = as fast as possible. */
   private msPerSegment = 0
+  private segmentsPerWrite = 1
   /** Callers of `flush` that wait: no rests meanwhile. */
   private waiters = 0
   /** No more writes: the time of the last flush is up, or the flusher was abandoned. */
@@ -76,6 +82,7 @@ export class Flusher {
     this.generation = options.firstGeneration
     this.connection = options.store.connections
     this.beganMs = options.timers.now()
+    this.writtenUpToMs = this.beganMs
   }
 
   start(): void {
@@ -108,6 +115,10 @@ export class Flusher {
       this.restedMs = 0
       const segments = (2 * table.unwritten) / CELLS_PER_SEGMENT
       this.msPerSegment = isPaced && segments > 4 ? (PACED_SHARE * everyMs) / segments : 0
+      this.segmentsPerWrite = Math.min(
+        Math.max(1, Math.floor(segments / PACED_WRITES)),
+        this.options.store.segmentsMax,
+      )
       await this.flushOnce().finally(() => {
         this.tookMs = timers.now() - this.beganMs - this.restedMs
       })
@@ -143,9 +154,12 @@ export class Flusher {
     this.cancelNext?.()
   }
 
-  /** For how long Postgres has taken no windows, ms; 0 while it does. */
-  get awayMs(): number {
-    return this.awaySinceMs === null ? 0 : Math.ceil(this.options.timers.now() - this.awaySinceMs)
+  /** At most so old is the oldest change that is not written, ms; 0 when all are and Postgres takes windows. */
+  get lagMs(): number {
+    const { table, timers } = this.options
+    const isWritten = table.unwritten === 0 && this.changed.count === 0 && this.due.length === 0
+    const sinceMs = isWritten ? this.awaySinceMs : this.writtenUpToMs
+    return sinceMs === null ? 0 : Math.ceil(timers.now() - sinceMs)
   }
 
   private async flushOnce(): Promise<void> {
@@ -157,12 +171,14 @@ export class Flusher {
       await this.writeCells(range)
     } catch (cause) {
       table.markChanged(this.changed)
+      this.changed.count = 0
+      await this.markDueAsChanged()
       this.reportAway(cause)
       throw cause
     } finally {
-      this.changed.count = 0
       this.unchanged.count = 0
     }
+    this.writtenUpToMs = this.beganMs
     // Everything is written, or nothing was left to write: a crash costs no count.
     if (!this.options.deletesEnded) this.reportBack()
     this.advanceCompaction(range.until)
@@ -198,22 +214,27 @@ export class Flusher {
   private async writeCells(range: CompactionRange): Promise<void> {
     const { table } = this.options
     const { changed, unchanged } = this
-    let segments = 0
+    let written = 0
     let from = table.collectChanges(0, PAGES_PER_SLICE, changed, range)
     while (from !== -1) {
       for (const cells of [changed, unchanged]) {
-        if (cells.hasRoom(CELLS_PER_SLICE)) continue
-        await this.writeSegment(cells)
-        await this.rest(++segments)
+        if (!cells.hasRoom(CELLS_PER_SLICE)) this.pack(cells)
+      }
+      if (this.due.length >= this.segmentsPerWrite) {
+        written += this.due.length
+        await this.writeDue()
+        await this.rest(written)
       }
       await this.nextTurn()
       from = table.collectChanges(from, PAGES_PER_SLICE, changed, range)
     }
     // The rest of both, in one segment if it fits.
-    if (changed.count + unchanged.count <= CELLS_PER_SEGMENT)
-      return await this.writeSegment(changed, unchanged)
-    await this.writeSegment(changed)
-    await this.writeSegment(unchanged)
+    if (changed.count + unchanged.count <= CELLS_PER_SEGMENT) this.pack(changed, unchanged)
+    else {
+      this.pack(changed)
+      this.pack(unchanged)
+    }
+    await this.writeDue()
   }
 
   /**
@@ -232,16 +253,31 @@ export class Flusher {
   }
 
   /** Empties the batches; they fit into one segment. */
-  private async writeSegment(...batches: CellBatch[]): Promise<void> {
+  private pack(...batches: CellBatch[]): void {
     if (batches.every(({ count }) => count === 0)) return
+    const changed = batches.includes(this.changed) ? this.changed.count : 0
+    this.due.push({ segment: packSegment(batches), changed })
+    for (const batch of batches) batch.count = 0
+  }
+
+  private async writeDue(): Promise<void> {
+    if (this.due.length === 0) return
     if (this.isLate) throw new Error('no time left to flush')
     const { store, nodeId } = this.options
-    await store.writeSegment(nodeId, this.generation, packSegment(batches))
-    for (const batch of batches) {
-      if (batch === this.changed) this.cellsWritten += batch.count
-      batch.count = 0
-    }
+    const segments = this.due.map(({ segment }) => segment)
+    await store.writeSegments(nodeId, this.generation, segments)
+    for (const { changed } of this.due.splice(0)) this.cellsWritten += changed
     this.reportBack()
+  }
+
+  /** They were not written. In slices, as it unpacks them. */
+  private async markDueAsChanged(): Promise<void> {
+    const { table } = this.options
+    for (const { segment, changed } of this.due.splice(0)) {
+      if (changed === 0) continue
+      unpackSegment(Buffer.from(segment.cells, 'hex'), (...cell) => table.markCellChanged(...cell))
+      await this.nextTurn()
+    }
   }
 
   private nextTurn(): Promise<void> {
@@ -341,6 +377,8 @@ const ENTRIES_PER_SLICE = 65_536
 /** With fewer, a large table in which little changes would have many segments of a few cells each. */
 const CELLS_REWRITTEN_MIN = 250
 const PACED_SHARE = 0.5
+/** With twice as many segments, a statement writes two of them, and so on. */
+const PACED_WRITES = 25
 /** A stop waits no longer. */
 const REST_MS_MAX = 20
 const RETRY_MS = 500

@@ -16,13 +16,14 @@ export type SpilledWindows = { nodeId: string; generation: number; format: numbe
  * @throws Error when Postgres is not available, or a file is of a newer release.
  */
 export async function replaySpills(
-  store: Pick<WindowStore, 'writeSegment' | 'list'>,
+  store: Pick<WindowStore, 'segmentsMax' | 'writeSegments' | 'list'>,
   spills: Pick<Spills, 'read'>,
   nowMs: number,
 ): Promise<void> {
   const send = async ({ nodeId, generation, segments }: SpilledWindows, done: () => void) => {
     const open = segments.filter(({ endsAt }) => endsAt > nowMs)
-    for (const segment of open) await store.writeSegment(nodeId, generation, segment)
+    for (let from = 0; from < open.length; from += store.segmentsMax)
+      await store.writeSegments(nodeId, generation, open.slice(from, from + store.segmentsMax))
     done()
     log('info', 'spilled_windows_sent', 'rate limit windows of a spill file were written to the database', {
       windows: open.reduce((sum, { cells }) => sum + cells.length / (2 * CELL_BYTES), 0),

@@ -315,16 +315,26 @@ export class WindowTable {
   markChanged(cells: CellBatch): void {
     for (let i = 0; i < cells.count; i++) {
       const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = cells.names.subarray(4 * i, 4 * i + 4)
-      const at = this.find(h0, h1, h2, h3)
-      if (at < 0) {
-        const [endMs = 0, used = 0, owner = UNKNOWN_OWNER] = [cells.ends[i], cells.used[i], cells.owners[i]]
-        // Its cell may have been given to another counter since: then it is written as what has none.
-        if (endMs > this.nowMs) this.snapshots.record(h0, h1, h2, h3, endMs, used, owner, this.nowMs)
-        continue
-      }
-      if (this.endOf(at) !== cells.ends[i]) continue
-      this.changed(at)
+      const [endMs = 0, used = 0, owner = UNKNOWN_OWNER] = [cells.ends[i], cells.used[i], cells.owners[i]]
+      this.markCellChanged(h0, h1, h2, h3, endMs, used, owner)
     }
+  }
+
+  /** See {@link markChanged}. */
+  markCellChanged(
+    h0: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    endMs: number,
+    used: number,
+    owner: number,
+  ): void {
+    const at = this.find(h0, h1, h2, h3)
+    if (at >= 0) {
+      if (this.endOf(at) === endMs) this.changed(at)
+      // Its cell may have been given to another counter since: then it is written as what has none.
+    } else if (endMs > this.nowMs) this.snapshots.record(h0, h1, h2, h3, endMs, used, owner, this.nowMs)
   }
 
   /** Windows that the next walk copies out: changed cells and snapshots. */

@@ -79,8 +79,8 @@ export type ShardStats = {
   chargesOverBudget: number
   /** The workspaces with the most windows in memory, most first: no more than {@link LARGEST_OWNERS}. */
   largest: WorkspaceShare[]
-  /** Since when Postgres has not taken windows, in ms; 0 while it does. */
-  flushAwayMs: number
+  /** At most so old is the oldest change that is not written, in ms; 0 when all are. */
+  flushLagMs: number
   /** Changed windows written since the start. */
   cellsFlushed: number
   /** What the last flush took, in ms, waiting for Postgres included. */

@@ -108,7 +108,7 @@ export class Shard implements Handlers<ShardRequests> {
       isOverBudget: table.sketch.isActive,
       chargesOverBudget: table.sketch.chargesTotal,
       largest: this.largest(table),
-      flushAwayMs: flusher.awayMs,
+      flushLagMs: flusher.lagMs,
       cellsFlushed: flusher.cellsWritten,
       flushTookMs: flusher.tookMs,
     }

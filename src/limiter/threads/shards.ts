@@ -28,7 +28,7 @@ export type ShardPlatform = {
   startThread(): ShardLink
   /** Both ends of a new link. */
   makeLink(): [LinkEnd, LinkEnd]
-  openStore(address: DatabaseAddress): Pick<WindowStore, 'writeSegment' | 'list' | 'close'>
+  openStore(address: DatabaseAddress): Pick<WindowStore, 'segmentsMax' | 'writeSegments' | 'list' | 'close'>
   openSpills(dataDir: string, of: DatabaseAddress): Pick<Spills, 'read'>
 }
 

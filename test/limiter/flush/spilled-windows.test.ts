@@ -9,8 +9,9 @@ async function replay(kind: string, value: unknown, segments: { id: number; gene
   const written: { nodeId: string; generation: number; segment: Segment }[] = []
   let isDone = false
   const store = {
-    writeSegment: async (nodeId: string, generation: number, segment: Segment) =>
-      void written.push({ nodeId, generation, segment }),
+    segmentsMax: 2,
+    writeSegments: async (nodeId: string, generation: number, segments: readonly Segment[]) =>
+      void written.push(...segments.map((segment) => ({ nodeId, generation, segment }))),
     list: async () => [
       { nodeId: 'node_other', rows: 0, segments: [{ id: 9, generation: 99, bytes: 32 }] },
       { nodeId: 'node_old', rows: 3, segments: segments.map((segment) => ({ ...segment, bytes: 32 })) },

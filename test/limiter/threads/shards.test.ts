@@ -53,7 +53,12 @@ const platformOf = (puppets: Puppet[], timers: Timers = systemTimers): ShardPlat
     return puppet
   },
   makeLink: () => directLinks(timers),
-  openStore: () => ({ writeSegment: async () => {}, list: async () => [], close: async () => {} }),
+  openStore: () => ({
+    segmentsMax: 16,
+    writeSegments: async () => {},
+    list: async () => [],
+    close: async () => {},
+  }),
   openSpills: () => ({ read: () => [] }),
 })
 
