@@ -73,6 +73,7 @@ export const LOG_EVENTS = {
   usage_retention_waiting: 'info',
   usage_retention_failing: 'error',
   usage_retention_recovered: 'info',
+  usage_upkeep_failing: 'warn',
   // Audit log
   audit_months_dropped: 'info',
   audit_retention_waiting: 'info',

@@ -335,12 +335,16 @@ export async function moveIdentityCounts(
   )
 }
 
-/** The pseudonym may already have rows, of usage that arrived late. Then the counts are added. */
+/**
+ * The pseudonym may already have rows, of usage that arrived late. Then the counts are added. A trigger moves the daily rows;
+ * its lock is taken before those of the rows, as by a batch (sql/0023).
+ */
 async function moveCounts(
   tx: AnySql,
   found: ReturnType<AnySql>,
   { keyId, identityId }: { keyId: ReturnType<AnySql>; identityId: ReturnType<AnySql> },
 ): Promise<number> {
+  await tx`select hold_usage_days(0)`
   const [row] = await tx<{ moved: number }[]>`
     with found as (${found}), moved as (
       delete from usage_verifications v using found f

@@ -55,6 +55,7 @@ export const connectionsOf = ({ threads, usageRetentionMonths }: Config): number
   threads.http * (2 * POOL_CONNECTIONS + HISTORY_CONNECTIONS + 1) +
   threads.shards +
   2 + // for listening to changes (change-listener.ts)
+  1 + // upkeep of usage (usage/upkeep.ts)
   (usageRetentionMonths === null ? 1 : 2) // months (db/months.ts)
 
 /** The same number again is for transactions. */

@@ -20,6 +20,7 @@ import { metricFamilies } from '../observe/metrics.ts'
 import { ChangeListener } from '../records/change-listener.ts'
 import { ChangePoller, deleteOldNotices } from '../records/change-poller.ts'
 import { usageRetention } from '../usage/retention.ts'
+import { UsageUpkeep } from '../usage/upkeep.ts'
 import { readVaultKeys } from '../vault/vault-keys.ts'
 import { RefillSchedule } from '../verify/refill-schedule.ts'
 import { admitDatabase, explained } from './admit.ts'
@@ -171,6 +172,9 @@ export async function startServer(
   const keptRows = new KeptRows(address)
   keptRows.start()
   opening.defer(() => keptRows.stop())
+  const upkeep = new UsageUpkeep(address, clock)
+  upkeep.start()
+  opening.defer(() => upkeep.stop())
   const months = [auditMonths(config.auditRetentionMonths)]
   if (config.usageRetentionMonths !== null) months.push(usageRetention(config.usageRetentionMonths))
   for (const work of months) {

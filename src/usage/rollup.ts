@@ -1,6 +1,6 @@
 import type { AnySql } from '../db/connect.ts'
 import { databaseNow, dropMonths, oldestMonthKept } from '../db/months.ts'
-import { startOfMonth } from '../lib/buckets.ts'
+import { bucketOf, startOfMonth } from '../lib/buckets.ts'
 import { HOUR_MS } from '../lib/clock.ts'
 import type { UsageBatch } from './batch.ts'
 
@@ -10,7 +10,7 @@ export const IDENTIFIERS_OPEN_MAX = 100_000
 export const IDENTIFIERS_KEPT_MAX = 1_000
 
 /**
- * Counts a batch, whole or not at all, in one statement; see `apply_usage_batch` in sql/0004. Its months must exist. Names
+ * Counts a batch, whole or not at all, in one statement; see `apply_usage_batch` in sql/0004 and 0023. Its months must exist. Names
  * that were erased meanwhile become pseudonyms; see `erased_names` in sql/0018.
  * @returns false when this batch was counted before: then nothing is added.
  */
@@ -70,6 +70,7 @@ export async function makeMonth(sql: AnySql, month: number): Promise<void> {
 
 const TABLES = [
   'usage_verifications',
+  'usage_verification_days',
   'usage_keyspace_hours',
   'usage_tag_sets',
   'usage_tag_set_hours',
@@ -98,20 +99,53 @@ const CLOSED_AFTER_HOURS = 2
 export const openHoursFrom = (now: number): number => Math.floor(now / HOUR_MS - CLOSED_AFTER_HOURS) * HOUR_MS
 
 /**
- * Cuts the identifiers of hours that are over to the {@link IDENTIFIERS_KEPT_MAX} with the most traffic. An hour that another
- * server is closing is left to it.
+ * Cuts the identifiers of hours that are over to the {@link IDENTIFIERS_KEPT_MAX} with the most traffic, some hours a
+ * statement. Hours that another server is closing are left to it.
  * @param before Unix ms: closes hours that began earlier. If the database's clock is behind, its time is used: a wrong clock
  *   must not close the hour that other servers still count in.
+ * @param pause Waits between statements. @returns false = stop here.
  */
-export async function closeRatelimitHours(sql: AnySql, before: number): Promise<void> {
-  const hoursMax = 100
+export async function closeRatelimitHours(
+  sql: AnySql,
+  before: number,
+  pause: Pause = async () => true,
+): Promise<void> {
   const overBefore = Math.min(before, openHoursFrom(await databaseNow(sql)))
+  let last = { hour: 0, namespaceId: '' }
   for (;;) {
-    const [row] = await sql<{ closed: number }[]>`
-      select close_ratelimit_hours(${overBefore}, ${IDENTIFIERS_KEPT_MAX}, ${hoursMax}) as closed`
-    if ((row?.closed ?? 0) < hoursMax) return
+    const [row] = await sql<{ hour: number; namespaceId: string }[]>`
+      select hour, namespace_id as "namespaceId"
+        from close_ratelimit_hours(${overBefore}, ${IDENTIFIERS_KEPT_MAX}, ${HOURS_CLOSED_AT_ONCE}, ${last.hour}, ${last.namespaceId})`
+    if (row === undefined || !(await pause())) return
+    last = row
   }
 }
+const HOURS_CLOSED_AT_ONCE = 100
+
+/** Between the slices of long work. @returns false = leave the rest. */
+export type Pause = () => Promise<boolean>
+
+/**
+ * Makes the daily rows of days that are over, in slices: see `make_usage_days` in sql/0023. What another server is making is
+ * left to it.
+ * @param now Unix ms; the database's time, if that is behind.
+ * @param pause As in {@link closeRatelimitHours}.
+ */
+export async function makeUsageDays(
+  sql: AnySql,
+  now: number,
+  pause: Pause = async () => true,
+): Promise<void> {
+  const before = bucketOf(openHoursFrom(Math.min(now, await databaseNow(sql))), 'day')
+  for (;;) {
+    const [row] = await sql<
+      { goesOn: boolean }[]
+    >`select make_usage_days(${before}, ${DAY_ROWS_AT_ONCE}) as "goesOn"`
+    if (row?.goesOn !== true || !(await pause())) return
+  }
+}
+/** Keys, each of them up to 24 rows to read. */
+const DAY_ROWS_AT_ONCE = 200
 
 /** Postgres's code of a failure; empty for any other failure. */
 export const codeOf = (cause: unknown): string =>

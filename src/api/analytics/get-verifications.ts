@@ -9,6 +9,7 @@ import { completeSeries, type Range, rowsToRead } from './series.ts'
 import {
   bucketsWithVerifications,
   countVerifications,
+  daysMadeBefore,
   type VerificationCount,
   type VerificationGroups,
   type VerificationOrder,
@@ -47,7 +48,7 @@ export type VerificationDatapoint = Record<VerificationCount, number> & {
 }
 
 /**
- * Verifications of an API's keys, by outcome. Makes at most five statements.
+ * Verifications of an API's keys, by outcome. Makes at most six statements.
  * @throws ApiError NOT_FOUND for the API or the identity, PRECONDITION_FAILED for an API without keys; BAD_REQUEST for too
  *   many datapoints.
  */
@@ -60,14 +61,15 @@ export async function getVerifications(
   if (api === null) throw notFound(`api ${apiId}`)
   const { keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${api.id} has no keys`)
-  const [keyspaceIds, identityId] = await Promise.all([
+  const [keyspaceIds, identityId, daysBefore] = await Promise.all([
     listKeyspaceIds(services.sql, workspaceId, { apiId, keyspaceId }),
     externalId === null ? null : findIdentity(services.sql, workspaceId, externalId),
+    daysMadeBefore(services.history),
   ])
 
   const { time } = groups
   const { from, to } = range
-  const filter = { workspaceId, keyspaceIds, identityId, keyIds, tags, from, to }
+  const filter = { workspaceId, keyspaceIds, identityId, keyIds, tags, from, to, daysBefore }
   // Read before the rows: a bucket that gets its first row between the two reads must not count as an empty one.
   const bucketsWithData =
     time !== null && limit !== undefined

@@ -16,6 +16,8 @@ export type VerificationFilter = {
   /** Whole hours, `from <= t < to`. */
   from: number
   to: number
+  /** From {@link daysMadeBefore}. */
+  daysBefore: number
 }
 
 export type VerificationGroups = {
@@ -58,8 +60,16 @@ export type VerificationRow = {
 } & Record<Exclude<VerificationCount, 'notFound' | 'unauthorized'>, number>
 
 /**
+ * Start of the first day (Unix ms) without daily rows; see sql/0023. It only grows, so it may be read before the counts.
+ */
+export async function daysMadeBefore(sql: AnySql): Promise<number> {
+  const [row] = await sql<{ before: number }[]>`select made_before as before from usage_days_made`
+  return row?.before ?? 0
+}
+
+/**
  * Counts by group, sorted by the given order, then by time, key, identity and tags: the same question cuts at the same row.
- * Sums hourly rows first, by the wanted columns only. Tags and names are looked up for the sums.
+ * Sums stored rows first, by the wanted columns only. Tags and names are looked up for the sums.
  */
 export async function countVerifications(
   sql: AnySql,
@@ -85,7 +95,7 @@ export async function countVerifications(
              ${groups.tags === null ? sql`''::bytea` : sql`tag_set`} as tag_set,
              ${groups.tags === null ? sql`` : sql`min(hour) as set_hour,`}
              ${sums(sql)}
-        from ${isOfAllKeys(filter, groups) ? sql`usage_keyspace_hours` : sql`usage_verifications`}
+        from ${storedCounts(sql, filter, groups)}
        where ${isAsked(sql, filter, groups)}
        group by ${grouping}
     ), named as (
@@ -100,6 +110,30 @@ export async function countVerifications(
            valid, rate_limited as "rateLimited", expired, disabled, forbidden, usage_exceeded as "usageExceeded",
            insufficient_permissions as "insufficientPermissions", total
       from cut ${inOrder}`
+}
+
+/** The table that answers with the fewest rows. A day is one row, at the hour of its start. */
+const storedCounts = (sql: AnySql, filter: VerificationFilter, groups: VerificationGroups) => {
+  if (isOfAllKeys(filter, groups)) return sql`usage_keyspace_hours`
+  return groups.time === 'hour' ? sql`usage_verifications` : hoursAndDays(sql, filter)
+}
+
+/** Verifications in the range: days that have daily rows from those, what is before and after them by hours. */
+function hoursAndDays(
+  sql: AnySql,
+  { from, to, daysBefore }: Pick<VerificationFilter, 'from' | 'to' | 'daysBefore'>,
+) {
+  const firstDay = bucketOf(from + DAY_MS - 1, 'day')
+  const lastDay = bucketOf(Math.min(to, daysBefore), 'day')
+  if (firstDay >= lastDay) return sql`usage_verifications`
+  const columns = sql`
+    workspace_id, keyspace_id, key_id, identity_id, tag_set,
+    valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions`
+  return sql`
+    (select day as hour, ${columns} from usage_verification_days where day >= ${firstDay} and day < ${lastDay}
+      ${from < firstDay ? sql`union all select hour, ${columns} from usage_verifications where hour < ${firstDay}` : sql``}
+      ${lastDay < to ? sql`union all select hour, ${columns} from usage_verifications where hour >= ${lastDay}` : sql``}
+    ) as stored`
 }
 
 /** True when the hourly sums by keyspace can answer: one row an hour, however many keys the keyspace has. */
@@ -137,7 +171,7 @@ export async function bucketsWithVerifications(
   const buckets = { ...groups, key: false, tags: groups.tags === 'each' ? groups.tags : null }
   const rows = await sql<{ bucket: number }[]>`
     select distinct ${bucketColumn(sql, groups.time)} as bucket
-      from ${isOfAllKeys(filter, buckets) ? sql`usage_keyspace_hours` : sql`usage_verifications`}
+      from ${storedCounts(sql, filter, buckets)}
      where ${isAsked(sql, filter, buckets)}`
   return new Set(rows.map(({ bucket }) => bucketOf(bucket, groups.time)))
 }
@@ -157,16 +191,17 @@ export async function dailyCountsOfKeys(
   {
     workspaceId,
     keyIds,
-    from,
-    to,
-  }: { workspaceId: WorkspaceId; keyIds: readonly string[]; from: number; to: number },
+    ...range
+  }: Pick<VerificationFilter, 'workspaceId' | 'keyIds' | 'from' | 'to' | 'daysBefore'>,
 ): Promise<DailyCounts[]> {
+  const from = bucketOf(range.from, 'hour')
+  const to = bucketOf(range.to, 'hour') + HOUR_MS
   return await sql<DailyCounts[]>`
     select hour - hour % ${DAY_MS}::bigint as time, sum(valid)::bigint as success,
            sum(rate_limited)::bigint as "rateLimited", sum(usage_exceeded)::bigint as "usageExceeded"
-      from usage_verifications
+      from ${hoursAndDays(sql, { from, to, daysBefore: range.daysBefore })}
      where workspace_id = ${workspaceId} and key_id = any(${keyIds as string[]}::text[])
-       and hour >= ${from - (from % HOUR_MS)} and hour <= ${to}
+       and hour >= ${from} and hour < ${to}
      group by 1
      order by 1`
 }
@@ -270,7 +305,7 @@ export async function findNamespace(
 const isAsked = (sql: AnySql, filter: VerificationFilter, groups: VerificationGroups) => sql`
   workspace_id = ${filter.workspaceId} and ${isOfKeyspaces(sql, filter)}
   and hour >= ${filter.from} and hour < ${filter.to}
-  ${filter.identityId === null ? sql`` : sql`and identity_id = ${filter.identityId}`}
+  ${filter.identityId === null ? sql`` : sql`and identity_id = ${filter.identityId} and identity_id <> ''`}
   ${filter.keyIds.length === 0 ? sql`` : sql`and key_id = any(${filter.keyIds as string[]}::text[])`}
   ${
     filter.tags.length === 0

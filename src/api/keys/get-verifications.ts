@@ -1,4 +1,4 @@
-import { dailyCountsOfKeys } from '../analytics/store.ts'
+import { dailyCountsOfKeys, daysMadeBefore } from '../analytics/store.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { findKeysOfOwner } from './store.ts'
@@ -14,7 +14,9 @@ export async function getKeyVerifications(
   keyIds: readonly string[],
   { fromMs, toMs }: { fromMs: number; toMs: number },
 ) {
-  return await dailyCountsOfKeys(services.history, { workspaceId, keyIds, from: fromMs, to: toMs })
+  const { history } = services
+  const daysBefore = await daysMadeBefore(history)
+  return await dailyCountsOfKeys(history, { workspaceId, keyIds, from: fromMs, to: toMs, daysBefore })
 }
 
 /** Keys of an owner with their APIs, without deleted ones. Empty when there is no such owner. */
