@@ -56,6 +56,7 @@ export const LOG_EVENTS = {
   shard_restart_failing: 'error',
   shard_stop_failed: 'error',
   // Rate limits
+  windows_restoring: 'info',
   limiter_memory_full: 'warn',
   limiter_memory_recovered: 'info',
   window_flush_failing: 'warn',

@@ -66,7 +66,8 @@ export class Shard implements Handlers<ShardRequests> {
     const table = new WindowTable({ memoryBytes, nowMs, shards: count })
     const first = firstHashOf(setup.index, count)
     const hashes = { first, last: firstHashOf(setup.index + 1, count) - 1 }
-    const restoring = new Restoring(table, store, { hashes, nodeId: setup.nodeId, nowMs }, working)
+    const which = { shard: setup.index, hashes, nodeId: setup.nodeId, nowMs }
+    const restoring = new Restoring(table, store, which, timers, working)
     const lastGeneration = await restoring.run()
     if (this.isAbandoned) {
       await store.close() // `abandon` closed it, but reading opened it again
@@ -225,18 +226,27 @@ function decide(table: WindowTable, calls: Calls): Answers {
  * same window over and over.
  */
 class Restoring {
+  /** At the beginning. */
+  private segments = 0
+  private segmentsRead = 0
+  private loggedMs: number
+
   /** @param working Called after each part. */
   constructor(
     private readonly table: WindowTable,
     private readonly store: Store,
-    private readonly which: { hashes: HashRange; nodeId: string; nowMs: number },
+    private readonly which: { shard: number; hashes: HashRange; nodeId: string; nowMs: number },
+    private readonly timers: Timers,
     private readonly working: () => void,
-  ) {}
+  ) {
+    this.loggedMs = timers.now()
+  }
 
   /** @returns the last generation that this node began, 0 where it never did. */
   async run(): Promise<number> {
     const { hashes, nodeId, nowMs } = this.which
     const nodes = await this.store.list(hashes, nowMs)
+    for (const { segments } of nodes) this.segments += segments.length
     for (const node of nodes) {
       if (node.nodeId === nodeId) continue
       await this.load(node)
@@ -276,7 +286,7 @@ class Restoring {
         const word = (i: number) => Number.parseInt(digits.slice(8 * i, 8 * i + 8), 16) | 0
         this.table.restore(word(0), word(1), word(2), word(3), ends_at, used, owner)
       }
-      this.working()
+      this.report()
     }
   }
 
@@ -303,11 +313,27 @@ class Restoring {
           },
           format,
         )
-      this.working()
+      this.segmentsRead += ids.length
+      this.report()
     }
     return areAllThere
+  }
+
+  /** Nothing is answered until all windows are there, so a long start says how far it is. */
+  private report(): void {
+    this.working()
+    const nowMs = this.timers.now()
+    if (nowMs - this.loggedMs < REPORT_EVERY_MS) return
+    this.loggedMs = nowMs
+    log('info', 'windows_restoring', 'a limiter shard restores its open windows before it starts', {
+      shard: this.which.shard,
+      windowsRestored: this.table.live,
+      segmentsRead: this.segmentsRead,
+      segments: Math.max(this.segments, this.segmentsRead), // another server may write meanwhile
+    })
   }
 }
 
 const RESTORE_ROWS = 20_000
 const RESTORE_BYTES = 2 ** 20
+const REPORT_EVERY_MS = 5_000

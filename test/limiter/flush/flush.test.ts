@@ -1,12 +1,19 @@
-import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { afterAll, beforeAll, expect, setDefaultTimeout, spyOn, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openSpills } from '../../../src/data-dir/spill.ts'
 import { systemTimers, type Timers } from '../../../src/lib/timers.ts'
 import { Flusher, type FlushStore } from '../../../src/limiter/flush/flush.ts'
-import { CELL_BYTES, type Segment, unpackSegment } from '../../../src/limiter/flush/segment.ts'
+import {
+  CELL_BYTES,
+  packSegment,
+  SEGMENT_FORMAT,
+  type Segment,
+  unpackSegment,
+} from '../../../src/limiter/flush/segment.ts'
 import { WindowStore } from '../../../src/limiter/flush/store.ts'
+import { CellBatch } from '../../../src/limiter/table/cell-batch.ts'
 import { WindowTable } from '../../../src/limiter/table/window-table.ts'
 import { Shard } from '../../../src/limiter/threads/shard.ts'
 import { startShards } from '../../../src/limiter/threads/shards.ts'
@@ -222,6 +229,60 @@ test('a start misses no count of a server that replaces its segments meanwhile',
   await shard.stop()
   port1.close()
   await other.stop()
+})
+
+/** Twenty million windows take 39 seconds, and nothing is answered meanwhile. */
+test('a long start says every five seconds how far it is', async () => {
+  let now = 0
+  const lines: Record<string, unknown>[] = []
+  const written = spyOn(process.stdout, 'write').mockImplementation((line) => {
+    lines.push(JSON.parse(String(line)))
+    return true
+  })
+  const cells = new CellBatch(1)
+  const segments = Array.from({ length: 6 }, (_, id) => ({ id, generation: 1, bytes: 2 ** 20 }))
+  const store = {
+    ...awayStore,
+    list: async () => [{ nodeId: 'node_long', rows: 0, segments }],
+    readRows: async () => [],
+    readSegments: async (ids: number[]) => {
+      now += 2_000
+      return ids.map((id) => {
+        cells.count = 0
+        cells.add(id, id, id, id, NOW + 1_000, 1, 1)
+        return { format: SEGMENT_FORMAT, cells: Buffer.from(packSegment([cells]).cells, 'hex') }
+      })
+    },
+  }
+  const shard = new Shard({
+    timers: { ...systemTimers, now: () => now },
+    openStore: () => store,
+    openSpills,
+    collectGarbage: () => {},
+  })
+  const setup = {
+    index: 0,
+    count: 1,
+    address: database.address,
+    nodeId: 'node_long',
+    flushEveryMs: 3_600_000,
+  }
+  let steps = 0
+  await shard.start({ ...setup, dataDir: '', memoryBytes: 2 ** 22, nowMs: NOW }, () => steps++)
+  written.mockRestore()
+  expect(steps).toBe(6)
+  expect(
+    lines.map(({ event, windowsRestored, segmentsRead, segments }) => [
+      event,
+      windowsRestored,
+      segmentsRead,
+      segments,
+    ]),
+  ).toEqual([
+    ['windows_restoring', 3, 3, 6],
+    ['windows_restoring', 6, 6, 6],
+  ])
+  shard.abandon()
 })
 
 /** It has a snapshot and a cell. */
