@@ -7,7 +7,7 @@ import type { WorkspaceId } from '../lib/ids.ts'
 /** What is left to remove after a deletion. The deleted thing itself is out of reach already. */
 export type Sweep = { id: number; workspaceId: WorkspaceId; subject: string } & (
   | { kind: 'keyspace'; detail: KeyspaceSweep }
-  | { kind: 'identity' | 'role' | 'permission'; detail: null }
+  | { kind: 'identity' | 'role' | 'permission' | 'namespace'; detail: null }
 )
 
 /** The keys of a keyspace, deleted together. */
@@ -29,6 +29,25 @@ export async function insertKeyspaceSweeps(
       from unnest(${keyspaceIds as string[]}::text[]) as k (id)
      where exists (select from keys where keyspace_id = k.id)`
 }
+
+/** @returns false when the namespace has no overrides to sweep. */
+export async function insertNamespaceSweep(
+  tx: Transaction,
+  workspaceId: WorkspaceId,
+  { namespaceId, now }: { namespaceId: string; now: number },
+): Promise<boolean> {
+  const { count } = await tx`
+    insert into sweeps (workspace_id, kind, subject, created_at)
+    select ${workspaceId}, 'namespace', ${namespaceId}, ${now}
+     where exists (select from ${someIds(tx, liveOverridesOf(namespaceId), 1)})`
+  return count > 0
+}
+
+const liveOverridesOf = (namespaceId: string) => ({
+  table: 'ratelimit_overrides',
+  of: { namespace_id: namespaceId },
+  where: 'deleted_at is null',
+})
 
 /** @param filter.createdBefore Unix ms; younger sweeps may be running on another server. */
 export async function listSweeps(
@@ -66,6 +85,12 @@ export async function sweepSlice(
         await tx`
         delete from keys_roles where (key_id, role_id) in (
           select key_id, role_id from keys_roles where role_id = ${sweep.subject} limit ${limit})`
+      ).count
+    case 'namespace':
+      return (
+        await tx`
+        update ratelimit_overrides set deleted_at = ${now}, updated_at = ${now}
+         where id in (select id from ${someIds(tx, liveOverridesOf(sweep.subject), limit)})`
       ).count
     case 'permission': {
       const { count } = await tx`

@@ -10,8 +10,8 @@ export const SWEEP_WAIT_MS = 1_000
 /**
  * Removes the rows that large deletions leave behind, in the background of the deleting call.
  *
- * 1. The operation detaches the thing (an API, its keyspace, an identity, a role, a permission) and records a sweep, in one
- *    transaction. The next verification finds nothing of it.
+ * 1. The operation detaches the thing (an API, its keyspace, an identity, a role, a permission, a namespace) and records a
+ *    sweep, in one transaction. The next verification finds nothing of it.
  * 2. The sweep removes rows in transactions of about {@link SLICE_MS}, with a pause of the same length after each, so that
  *    neither the embedded database nor a lock is held for longer.
  * 3. The last slice finds no row and deletes the record. After a crash the next start or another server continues.

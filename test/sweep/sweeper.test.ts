@@ -14,7 +14,7 @@ let sql: AnySql
 beforeAll(async () => {
   server = await startTestServer()
   sql = server.server.deps.sql
-  // While `held` has a row, no row of keys or linked to a key can be changed.
+  // While `held` has a row, no override, no key and no row linked to a key can be changed.
   await sql`create table held (workspace_id text)`
   await sql`
     create function refuse() returns trigger language plpgsql as $$
@@ -23,7 +23,7 @@ beforeAll(async () => {
       return coalesce(new, old);
     end
     $$`
-  for (const table of ['keys', 'keys_roles', 'keys_permissions'])
+  for (const table of ['keys', 'keys_roles', 'keys_permissions', 'ratelimit_overrides'])
     await sql`create trigger refuse before update or delete on ${sql(table)} for each row execute function refuse()`
 })
 afterAll(() => server[Symbol.asyncDispose]())
@@ -177,6 +177,33 @@ describe.each(DELETIONS)('$name', ({ remove, answer, left }) => {
     expect(await left(many)).toHaveLength(0)
     expect(await sweepsOf(many.workspace)).toBe(0)
   })
+})
+
+test('a namespace is gone before its overrides are marked as deleted, which the next start does', async () => {
+  const workspace = await server.workspace()
+  const { namespaceId } = await workspace.post('ratelimits.createNamespace', { name: 'large' })
+  await sql`
+    insert into ratelimit_overrides (id, workspace_id, namespace_id, identifier, "limit", duration_ms, created_at)
+    select ${namespaceId} || n, ${workspace.workspaceId}, ${namespaceId}, 'user ' || n, 5, 1000, 0
+      from generate_series(1, ${KEYS}::integer) as n`
+  const limit = async () => {
+    const body = { namespace: 'large', identifier: 'user 1', limit: 9, duration: 1_000 }
+    return (await workspace.post('ratelimits.limit', body)).limit
+  }
+  const left = () =>
+    sql`select from ratelimit_overrides where namespace_id = ${namespaceId} and deleted_at is null`
+  expect(await limit()).toBe(5)
+  {
+    await using _ = await hold(workspace)
+    await workspace.post('ratelimits.deleteNamespace', { namespaceId })
+    expect(await limit()).toBe(9)
+    expect(await left()).toHaveLength(KEYS)
+    expect(await sweepsOf(workspace)).toBe(1)
+  }
+  await sweepAll(workspace)
+  expect(await left()).toHaveLength(0)
+  expect(await sweepsOf(workspace)).toBe(0)
+  expect(await limit()).toBe(9)
 })
 
 test('an interrupted sweep continues where it stopped', async () => {

@@ -140,7 +140,7 @@ export async function countNamespaces(sql: AnySql, workspaceId: WorkspaceId): Pr
   return await totalOf(sql, workspaceId, 'namespaces')
 }
 
-/** Also deletes its overrides. @returns its name; null when there is no such namespace. */
+/** Its overrides are out of reach then. @returns its name; null when there is no such namespace. */
 export async function softDeleteNamespace(
   sql: AnySql,
   workspaceId: WorkspaceId,
@@ -151,11 +151,7 @@ export async function softDeleteNamespace(
     update ratelimit_namespaces set deleted_at = ${now}, updated_at = ${now}
      where workspace_id = ${workspaceId} and id = ${id} and deleted_at is null
     returning name`
-  if (row === undefined) return null
-  await sql`
-    update ratelimit_overrides set deleted_at = ${now}, updated_at = ${now}
-     where workspace_id = ${workspaceId} and namespace_id = ${id} and deleted_at is null`
-  return row
+  return row ?? null
 }
 
 /**
