@@ -119,6 +119,14 @@ const OPERATIONS: {
       ),
   },
   {
+    name: 'ratelimits.setOverride, and the next ratelimits.limit',
+    call: async ({ post, ids }, round) => {
+      const override = { identifier: `new_${round}`, limit: 7, duration: 60_000 }
+      await post('ratelimits.setOverride', { ...override, namespaceId: ids.namespaceId })
+      must((await post('ratelimits.limit', { ...override, namespace: 'measured', limit: 9 })).limit === 7)
+    },
+  },
+  {
     name: 'audit.listEvents',
     call: async ({ get }) => must((await get('audit.listEvents')).events.length > 0),
   },
@@ -163,6 +171,15 @@ const OPERATIONS: {
     },
   },
   {
+    name: 'ratelimits.deleteNamespace, in force',
+    once: true,
+    call: async ({ post, ids }) => {
+      void post('ratelimits.deleteNamespace', { namespaceId: ids.namespaceId })
+      const body = { namespace: 'measured', identifier: 'user_1', limit: 9, duration: 60_000 }
+      await until(async () => (await post('ratelimits.limit', body)).limit === 9)
+    },
+  },
+  {
     name: 'apis.deleteKeys of all keys, in force',
     once: true,
     call: async ({ post, apiId, keyOf }) => {
@@ -182,7 +199,8 @@ async function startFilled(size: number, closing: AsyncDisposableStack): Promise
       DATABASE_URL: database.databaseUrl,
       TOLLGATE_DATA_DIR: database.dataDir,
       TOLLGATE_ROOT_KEY: OPERATOR_KEY,
-      TOLLGATE_BOUNDS: 'keys=100000000,identities=100000000,overrides=100000000,auditEvents=100000000',
+      TOLLGATE_BOUNDS:
+        'keys=100000000,identities=100000000,overrides=100000000,overridesPerNamespace=100000000,auditEvents=100000000',
       TOLLGATE_DB_TIMEOUT_MS: '60000', // slow answers are measured, not refused
     }),
   )
