@@ -81,11 +81,7 @@ export async function sweepSlice(
     case 'identity':
       return await sweepIdentity(tx, sweep, { limit, now })
     case 'role':
-      return (
-        await tx`
-        delete from keys_roles where (key_id, role_id) in (
-          select key_id, role_id from keys_roles where role_id = ${sweep.subject} limit ${limit})`
-      ).count
+      return await sweepLinks(tx, { table: 'keys_roles', from: 'key_id', to: 'role_id', sweep, limit })
     case 'namespace':
       return (
         await tx`
@@ -93,19 +89,44 @@ export async function sweepSlice(
          where id in (select id from ${someIds(tx, liveOverridesOf(sweep.subject), limit)})`
       ).count
     case 'permission': {
-      const { count } = await tx`
-        delete from keys_permissions where (key_id, permission_id) in (
-          select key_id, permission_id from keys_permissions where permission_id = ${sweep.subject} limit ${limit})`
-      if (count === limit) return count
-      const ofRoles = await tx`
-        delete from roles_permissions where (role_id, permission_id) in (
-          select role_id, permission_id from roles_permissions where permission_id = ${sweep.subject}
-           limit ${limit - count})`
-      return count + ofRoles.count
+      const links = { to: 'permission_id', sweep } as const
+      const ofKeys = await sweepLinks(tx, { ...links, table: 'keys_permissions', from: 'key_id', limit })
+      if (ofKeys === limit) return ofKeys
+      const left = { table: 'roles_permissions', from: 'role_id', limit: limit - ofKeys } as const
+      return ofKeys + (await sweepLinks(tx, { ...links, ...left }))
     }
     default:
       throw new Error(`no such sweep: ${sweep satisfies never}`)
   }
+}
+
+/**
+ * Deletes links to a role or permission, found by its index: in the table they stand behind all that earlier slices
+ * removed.
+ */
+async function sweepLinks(
+  tx: Transaction,
+  {
+    table,
+    from,
+    to,
+    sweep: { subject },
+    limit,
+  }: {
+    table: 'keys_roles' | 'keys_permissions' | 'roles_permissions'
+    from: 'key_id' | 'role_id'
+    to: 'role_id' | 'permission_id'
+    sweep: Sweep
+    limit: number
+  },
+): Promise<number> {
+  const links = { table: `(select ${from} as id, ${to} from ${table}) as links`, of: { [to]: subject } }
+  const [row] = await tx<{ chosen: number }[]>`
+    with chosen as materialized (select id, ${subject}::text as subject from ${someIds(tx, links, limit)}), gone as (
+      delete from ${tx(table)} where (${tx(from)}, ${tx(to)}) in (select id, subject from chosen)
+    )
+    select count(*)::integer as chosen from chosen`
+  return row?.chosen ?? 0
 }
 
 /**

@@ -264,6 +264,24 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
     }
   })
 
+  /** A slice that reads the table from its beginning passes over all that the slices before it removed. */
+  test('a slice of a sweep of links reads these links alone', async () => {
+    await withoutTriggers(
+      (tx) => tx`
+        insert into keys_roles (key_id, role_id, workspace_id, created_at)
+        select 'key_' || lpad(n::text, 7, '0'), 'role_busy', ${workspaceId}, 0 from generate_series(1, 200000) as n`,
+    )
+    await database.sql`vacuum analyze keys_roles`
+    await database.sql`delete from keys_roles where key_id < 'key_0100000'`
+    const sweep = { id: 0, workspaceId, kind: 'role', subject: 'role_busy', detail: null } as const
+    expect(await sweepSlice(database.sql, sweep, { limit: 100, now: 1 })).toBe(100) // its index passes over them once
+    const { sql, rowsRead, waysTo, pagesRead } = explaining(database.sql)
+    await sweepSlice(sql, sweep, { limit: 100, now: 1 })
+    expect(rowsRead('keys_roles')).toBe(100)
+    expect(waysTo('keys_roles')).toEqual(['Index Scan keys_roles_pkey'])
+    expect(pagesRead()).toBeLessThan(700)
+  })
+
   /** Deleted keys of an owner were in no index: each slice of an erasure read all keys of the server. */
   test('an erasure finds the keys of a person, also deleted ones, without reading others', async () => {
     const person = { identityIds: ['id_erased'], ownerIds: ['erased owner'] }
