@@ -7,7 +7,7 @@ import type { Clock } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import { UsageBatch, type UsageColumns } from './batch.ts'
-import { closeRatelimitHours, codeOf, countBatch, makeMonth, monthsOf, openHoursFrom } from './rollup.ts'
+import { codeOf, countBatch, makeMonth, monthsOf } from './rollup.ts'
 import { type RatelimitEvent, UsageAccumulator, type VerificationEvent } from './usage-accumulator.ts'
 
 export type { Outcome } from './batch.ts'
@@ -62,8 +62,6 @@ export class UsageRecorder {
   #ownWriters = 0
   /** Months whose partitions exist, as far as this thread knows. */
   readonly #months = new Set<number>()
-  /** This thread has closed the hours that began earlier. */
-  #closedBefore = 0
   /** Since when flushes fail; null = they do not. */
   #awaySinceMs: number | null = null
   #flushTookMs = 0
@@ -282,16 +280,11 @@ export class UsageRecorder {
     return true
   }
 
-  /** Makes this month's and the next month's partitions, and closes hours that are over. */
+  /** Makes this month's and the next month's partitions. */
   async #maintainPartitions(): Promise<void> {
     const now = this.#clock()
     await this.#haveMonth(startOfMonth(now))
-    await this.#haveMonth(startOfMonth(now, 1))
-    const before = openHoursFrom(now)
-    if (before <= this.#closedBefore) return
-    await this.#answered(() => closeRatelimitHours(this.#sql, before))
-    this.#closedBefore = before
-  }
+    await this.#haveMonth(startOfMonth(now, 1))  }
 
   /** Frees memory while Postgres is away or too slow. The thread answers requests meanwhile. */
   async #spill(): Promise<void> {
