@@ -1,5 +1,6 @@
 import { startOfMonth } from '../lib/buckets.ts'
 import { BATCH_ROWS_MAX, emptyColumns, OUTCOME_COLUMNS, put, type UsageColumns } from './batch.ts'
+import type { FullNamespaces } from './full-namespaces.ts'
 import type { Counts, Group } from './row-table.ts'
 import type { TagSet } from './tag-sets.ts'
 
@@ -14,10 +15,17 @@ export class ColumnBuilder {
   columns = emptyColumns()
   /** Of all tables together. */
   #rows = 0
+  /** Rows looked at and left out since the last pause. */
+  #leftOut = 0
   #pauseAt = SLICE_ROWS
+  readonly #full: FullNamespaces
   /** Their positions in the columns, from 1. */
   readonly #scopes = new Map<string, number>()
   readonly #sets = new Map<string, number>()
+
+  constructor(full: FullNamespaces) {
+    this.#full = full
+  }
 
   get isEmpty(): boolean {
     return this.#rows === 0
@@ -25,8 +33,9 @@ export class ColumnBuilder {
 
   /** Also when it is full. */
   isPauseDue(): boolean {
-    if (this.#rows < this.#pauseAt) return false
-    this.#pauseAt = this.#rows + SLICE_ROWS
+    if (this.#rows + this.#leftOut < this.#pauseAt) return false
+    this.#leftOut = 0
+    this.#pauseAt = Math.min(this.#rows + SLICE_ROWS, BATCH_ROWS_MAX)
     return true
   }
 
@@ -77,10 +86,13 @@ export class ColumnBuilder {
 
   /**
    * As {@link addKeys}. Totals of a batch cover its own identifiers, so that a total is never less than the sum of its parts.
+   * Identifiers that cannot get a row any more count in the total alone.
    */
   addIdentifiers(counts: Counts, group: Group, rows: readonly number[], from: number): number {
     const { totals, identifiers } = this.columns
-    const added = Math.min(rows.length - from, Math.max(1, this.#pauseAt - this.#rows - 1))
+    const room = this.#pauseAt - this.#rows - this.#leftOut
+    const added = Math.min(rows.length - from, Math.max(1, room - 1))
+    const known = this.#full.knownOf(group.id, group.hour)
     let total = totals.hour.length
     const isSame = totals.hour[total - 1] === group.hour && totals.namespaceId[total - 1] === group.id
     if (!isSame) {
@@ -101,9 +113,14 @@ export class ColumnBuilder {
       const denied = ofDenied?.[row] ?? 0
       allPassed += passed
       allDenied += denied
+      const identifier = counts.rows.textOf(row)
       if (counts.rows.detailOf(row) === UNNAMED) continue
+      if (known?.has(identifier) === false) {
+        this.#leftOut++
+        continue
+      }
       identifiers.total.push(total)
-      identifiers.identifier.push(counts.rows.textOf(row))
+      identifiers.identifier.push(identifier)
       identifiers.passed.push(passed)
       identifiers.denied.push(denied)
       this.#rows++

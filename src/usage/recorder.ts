@@ -6,8 +6,9 @@ import { startOfMonth } from '../lib/buckets.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
-import { UsageBatch, type UsageColumns } from './batch.ts'
-import { codeOf, countBatch, makeMonth, monthsOf } from './rollup.ts'
+import { BATCH_ROWS_MAX, UsageBatch, type UsageColumns } from './batch.ts'
+import { FullNamespaces, KnownIdentifiers } from './full-namespaces.ts'
+import { codeOf, countBatch, findFull, listNamed, makeMonth, monthsOf, type NamespaceHour } from './rollup.ts'
 import { type RatelimitEvent, UsageAccumulator, type VerificationEvent } from './usage-accumulator.ts'
 
 export type { Outcome } from './batch.ts'
@@ -35,7 +36,8 @@ export type { CounterRef } from './usage-accumulator.ts'
  *    sent again, unchanged, before anything else.
  * 4. While Postgres is away or too slow, counts stay in the accumulator. Beyond `countsMax` they are spilled to files, and so
  *    are the counts that a stop cannot send. A spilled batch is the last of its writer, so spilled ones have no order.
- * 5. Each flush sends new counts first, then spilled batches until a flush interval is over. One recorder of a process also
+ * 5. When the database takes in no more identifiers of a namespace in this hour, new ones count in its total alone.
+ * 6. Each flush sends new counts first, then spilled batches until a flush interval is over. One recorder of a process also
  *    sends the spill files of earlier processes.
  */
 export class UsageRecorder {
@@ -49,7 +51,8 @@ export class UsageRecorder {
   readonly #timers: Timers
   readonly #countsMax: number
   /** Counts new events. Each flush replaces it, so the one being drained no longer changes. */
-  #current = new UsageAccumulator()
+  #current: UsageAccumulator
+  readonly #full = new FullNamespaces()
   /** Columns of the accumulator that is being drained; null = none. */
   #draining: Iterator<UsageColumns | null, void> | null = null
   /** Its size at the beginning. */
@@ -87,6 +90,7 @@ export class UsageRecorder {
     /** Also sends the spill files that earlier processes left. One thread of a process does. */
     recovers?: boolean
   }) {
+    this.#current = new UsageAccumulator({ full: this.#full })
     this.#sql = options.sql
     this.#writerId = options.writerId
     this.#writer = options.writerId
@@ -222,8 +226,10 @@ export class UsageRecorder {
         // successor is drained next, and a file would have to be sent as well.
         if (this.#current.size > this.#countsMax) await this.#spill()
       }
+      const { columns } = this.#pending
       await this.#send(this.#pending)
       this.#pending = null
+      await this.#findFull(columns)
     }
   }
 
@@ -243,6 +249,31 @@ export class UsageRecorder {
         'the database rejects a batch of usage; the batch is kept in the data dir',
         { cause },
       )
+    }
+  }
+
+  /**
+   * After a batch of many identifiers: whether their hours take in no more. Then new identifiers count in totals alone, also those
+   * that wait to be sent.
+   */
+  async #findFull({ totals, identifiers }: UsageColumns): Promise<void> {
+    if (identifiers.total.length < BATCH_ROWS_MAX / 2) return
+    const counts = totals.hour.map(() => 0)
+    for (const total of identifiers.total) counts[total - 1] = (counts[total - 1] ?? 0) + 1
+    const asked = totals.hour
+      .map((hour, at): NamespaceHour => ({ namespaceId: totals.namespaceId[at] ?? '', hour }))
+      .filter(({ namespaceId, hour }, at) => {
+        const isMany = (counts[at] ?? 0) >= IDENTIFIERS_MANY
+        return isMany && this.#full.knownOf(namespaceId, hour) === null
+      })
+    if (asked.length === 0) return
+    for (const { namespaceId, hour } of await this.#answered(() => findFull(this.#sql, asked))) {
+      const named: string[] = []
+      for (let page = [''], after = ''; page.length > 0; after = page.at(-1) ?? '') {
+        page = await this.#answered(() => listNamed(this.#sql, { namespaceId, hour }, after, NAMES_PAGE))
+        named.push(...page)
+      }
+      this.#full.set(namespaceId, hour, new KnownIdentifiers(named))
     }
   }
 
@@ -284,7 +315,8 @@ export class UsageRecorder {
   async #maintainPartitions(): Promise<void> {
     const now = this.#clock()
     await this.#haveMonth(startOfMonth(now))
-    await this.#haveMonth(startOfMonth(now, 1))  }
+    await this.#haveMonth(startOfMonth(now, 1))
+  }
 
   /** Frees memory while Postgres is away or too slow. The thread answers requests meanwhile. */
   async #spill(): Promise<void> {
@@ -385,6 +417,10 @@ const spillFailing = new Episode('usage spill')
 export const SEND_TIMEOUT_MS = 10_000
 const STOP_TIMEOUT_MS = 3_000
 const UNANSWERED_MAX = 2
+/** Of one namespace in one batch. Fewer fill no memory. */
+const IDENTIFIERS_MANY = 20
+/** Names read in one statement: some milliseconds. */
+const NAMES_PAGE = 2_000
 
 /** File names of earlier versions begin with it too (`usage-<id>-…`). */
 const SPILL_KIND = 'usage'

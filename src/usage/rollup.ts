@@ -56,6 +56,55 @@ export async function countBatch(
   return row?.counted ?? false
 }
 
+/** A namespace in one hour. */
+export type NamespaceHour = { namespaceId: string; hour: number }
+
+/**
+ * Of these, the ones that take in no more identifiers: they have {@link IDENTIFIERS_OPEN_MAX}, or the workspace has all of its
+ * bound. From then on they stay full, also when the bound is raised.
+ */
+export async function findFull(
+  sql: AnySql,
+  asked: readonly NamespaceHour[],
+  { identifiersMax = IDENTIFIERS_OPEN_MAX } = {},
+): Promise<NamespaceHour[]> {
+  // Rows are locked in the order of `apply_usage_batch`.
+  return await sql<NamespaceHour[]>`
+    with held as materialized (
+      select t.namespace_id, t.hour, t.workspace_id, t.identifiers
+        from unnest(${asked.map(({ namespaceId }) => namespaceId)}::text[], ${asked.map(({ hour }) => hour)}::bigint[]) as a (namespace_id, hour)
+        join usage_ratelimits t on t.namespace_id = a.namespace_id and t.hour = a.hour
+       order by t.namespace_id collate "C", t.hour for update of t
+    ), rooms as (
+      select w.workspace_id, w.hour,
+             bound_of(w.workspace_id, 'usageIdentifiers')
+               - (select sum(t.identifiers) from usage_ratelimits t where t.workspace_id = w.workspace_id and t.hour = w.hour) as room
+        from (select distinct workspace_id, hour from held) as w
+    ), full_hours as (
+      select held.* from held join rooms using (workspace_id, hour)
+       where held.identifiers >= ${identifiersMax}::integer or rooms.room <= 0
+    ), marked as (
+      update usage_ratelimits t set identifiers = ${identifiersMax}::integer
+        from full_hours f
+       where t.namespace_id = f.namespace_id and t.hour = f.hour and t.identifiers < ${identifiersMax}::integer
+    )
+    select namespace_id as "namespaceId", hour from full_hours`
+}
+
+/** Identifiers with rows, in order. @param after The last one of the page before; empty = from the beginning. */
+export async function listNamed(
+  sql: AnySql,
+  of: NamespaceHour,
+  after: string,
+  limit: number,
+): Promise<string[]> {
+  const rows = await sql<{ identifier: string }[]>`
+    select identifier from usage_ratelimit_identifiers
+     where namespace_id = ${of.namespaceId} and hour = ${of.hour} and identifier > ${after}
+     order by identifier limit ${limit}`
+  return rows.map(({ identifier }) => identifier)
+}
+
 /** Starts of the months that a batch writes to. */
 export function monthsOf({ columns }: UsageBatch): Set<number> {
   const hours = new Set(columns.verifications.hour)

@@ -1,6 +1,7 @@
 import { HOUR_MS } from '../lib/clock.ts'
 import { COLUMN_OF, type Outcome, type UsageColumns } from './batch.ts'
 import { ColumnBuilder, DENIED, PASSED, UNNAMED } from './column-builder.ts'
+import { FullNamespaces } from './full-namespaces.ts'
 import { Counts, RowTable } from './row-table.ts'
 import { WORKSPACE_SETS_MAX, WorkspaceTags } from './tag-sets.ts'
 
@@ -63,14 +64,16 @@ export class UsageAccumulator {
   /** By workspace: a flood of tags in one takes no room from another. */
   readonly #tags = new Map<string, WorkspaceTags>()
   readonly #setsMax: number
+  readonly #full: FullNamespaces
   #hour: number
   /** It has events of more than one hour, so its tables are not kept. */
   #hasTurned = false
   #keysToken: object
 
   /** @param options.setsMax Sets of tags that are kept apart for each workspace, and a few times as many spellings of them. */
-  constructor({ setsMax = WORKSPACE_SETS_MAX } = {}, kept?: KeptTables) {
+  constructor({ setsMax = WORKSPACE_SETS_MAX, full = new FullNamespaces() } = {}, kept?: KeptTables) {
     this.#setsMax = setsMax
+    this.#full = full
     this.#keys = new Counts(kept?.keys ?? new RowTable())
     this.#identifiers = new Counts(kept?.identifiers ?? new RowTable())
     this.#hour = kept?.hour ?? Number.NEGATIVE_INFINITY
@@ -82,7 +85,7 @@ export class UsageAccumulator {
     const keys = this.#tableToKeep(this.#keys)
     const identifiers = this.#tableToKeep(this.#identifiers)
     return new UsageAccumulator(
-      { setsMax: this.#setsMax },
+      { setsMax: this.#setsMax, full: this.#full },
       {
         keys: keys ?? new RowTable(),
         identifiers: identifiers ?? new RowTable(),
@@ -135,7 +138,9 @@ export class UsageAccumulator {
     this.#turnTo(atMs)
     const { rows } = this.#identifiers
     const group = rows.groups.of(workspaceId, namespaceId, this.#hour)
-    const row = isNameable(identifier) ? rows.rowOf(group, identifier) : rows.rowOf(group, '', UNNAMED)
+    const isNamed =
+      isNameable(identifier) && (this.#full.knownOf(namespaceId, this.#hour)?.has(identifier) ?? true)
+    const row = isNamed ? rows.rowOf(group, identifier) : rows.rowOf(group, '', UNNAMED)
     if (this.#identifiers.add(row, passed ? PASSED : DENIED)) this.size++
   }
 
@@ -144,7 +149,7 @@ export class UsageAccumulator {
    * let the thread do other work now. Nothing may be added meanwhile.
    */
   *columns(): Generator<UsageColumns | null, void> {
-    const builder = new ColumnBuilder()
+    const builder = new ColumnBuilder(this.#full)
     for (const counts of [this.#keys, this.#taggedKeys])
       for (const [group, rows] of counts.byGroup)
         for (let from = 0; from < rows.length; ) {

@@ -703,6 +703,39 @@ describe('identifiers of a namespace', () => {
     expect(await named(namespaceId)).toEqual({ first: 1, ahead: 1, late: 1 })
   })
 
+  /** Bug: a flood of new identifiers was buffered and sent, only for the database to drop it: 1.6 GB for six million. */
+  test('once an hour is full, new identifiers take no memory, and named ones stay exact on every thread', async () => {
+    const namespaceId = unique('rlns')
+    const workspaceId = unique('ws')
+    await sql`insert into workspaces (id, name, bounds, created_at) values (${workspaceId}, 'full', '{"usageIdentifiers": 3000}', 0)`
+    const [one, two] = [makeRecorder(), makeRecorder()]
+    let recorded = 0
+    const record = (recorder: UsageRecorder, prefix: string, count: number) => {
+      for (let i = 0; i < count; i++)
+        recorder.recordRatelimit({ ...ratelimit({ namespaceId, identifier: `${prefix}_${i}` }), workspaceId })
+      recorded += count
+    }
+    record(one, 'named', 3_000)
+    await one.flush()
+    // Counted before this thread knows that the hour is full, and sent after it knows.
+    record(two, 'early', 6_000)
+    record(two, 'named', 1_000)
+    await two.flush()
+    for (const recorder of [one, two]) {
+      record(recorder, 'fresh', 1_000_000)
+      expect(recorder.stats().countsBuffered).toBeLessThan(3_000)
+      record(recorder, 'named', 2_000)
+      await recorder.flush()
+    }
+    const expected = Array.from({ length: 3_000 }, (_, i): [string, number] => [
+      `named_${i}`,
+      i < 1_000 ? 4 : i < 2_000 ? 3 : 1,
+    ])
+    expect(await named(namespaceId)).toEqual(Object.fromEntries(expected))
+    const [total] = await sql`select passed from usage_ratelimits where namespace_id = ${namespaceId}`
+    expect(total?.passed).toBe(recorded)
+  })
+
   test('an identifier too long for a row of its own counts in the total', async () => {
     const namespaceId = unique('rlns')
     const recorder = makeRecorder()
