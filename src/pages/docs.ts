@@ -1,6 +1,7 @@
 import failures from '../../docs/explanation/failures.md' with { type: 'text' }
 import rateLimits from '../../docs/explanation/rate-limits.md' with { type: 'text' }
 import security from '../../docs/explanation/security.md' with { type: 'text' }
+import sizing from '../../docs/explanation/sizing.md' with { type: 'text' }
 import faq from '../../docs/faq.md' with { type: 'text' }
 import glossary from '../../docs/glossary.md' with { type: 'text' }
 import backups from '../../docs/how-to/backups.md' with { type: 'text' }
@@ -110,7 +111,12 @@ export const PURPOSES: readonly { name: string; about: string; docs: readonly Do
   {
     name: 'Explanation',
     about: 'How it works, and why.',
-    docs: [readDoc('rate-limits', rateLimits), readDoc('failures', failures), readDoc('security', security)],
+    docs: [
+      readDoc('rate-limits', rateLimits),
+      readDoc('failures', failures),
+      readDoc('sizing', sizing),
+      readDoc('security', security),
+    ],
   },
 ]
 export const DOCS: readonly Doc[] = PURPOSES.flatMap(({ docs }) => docs)

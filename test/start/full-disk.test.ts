@@ -47,7 +47,7 @@ describe.if(MAY_MOUNT)('a data directory', () => {
   const once = test.if(TEST_DATABASE_URL === null)
 
   once('that fills up under an embedded database fails writes until there is room again', async () => {
-    await using disk = await mountSmall({ mebibytes: 160 })
+    await using disk = await mountSmall({ mebibytes: 240 })
     await copyEmbedded(disk.path)
     await using server = await spawnServer({ TOLLGATE_DATA_DIR: disk.path, TOLLGATE_FLUSH_MS: '200' })
     const columns = await Columns.open(server, { stock: 200 })

@@ -203,7 +203,7 @@ test('a folder that is not a database ends the start with an error that names it
   writeFileSync(join(broken, 'postgres', 'PG_VERSION'), '9\n')
   const start = startEmbedded(broken)
   expect(start).rejects.toBeInstanceOf(StartError)
-  expect(start).rejects.toThrow(`the embedded database in ${broken} does not start`)
+  expect(start).rejects.toThrow(`the embedded database in ${broken} cannot be started`)
   await start.catch(() => {})
 })
 
