@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import type { Sql } from '../../src/db/connect.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { StartError } from '../../src/errors.ts'
-import { openTestSql, type TestSql } from '../support/database.ts'
+import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 
@@ -52,6 +52,33 @@ test('the files of this version apply to an empty database once, and a second ru
   expect((await migrate(sql)).applied.length).toBeGreaterThan(0)
   expect((await migrate(sql)).applied).toEqual([])
 })
+
+/** Bug: a batch of usage locked one table and waited for the other, and the migration the other way round. The embedded database runs one transaction at a time. */
+test.skipIf(TEST_DATABASE_URL === null)(
+  'a migration lets a batch of usage end before it locks a table',
+  async () => {
+    const files = { '0001_tables.sql': 'create table first (id int); create table second (id int);' }
+    await migrate(sql, folderOf(files))
+    const changed = {
+      ...files,
+      '0002_indexes.sql': 'create index on second (id); create index on first (id);',
+    }
+    const { migrated } = await database.anotherPool().begin(async (tx) => {
+      await tx`select pg_advisory_xact_lock_shared(8317504812)`
+      await tx`insert into first values (1)`
+      const migrated = migrate(sql, folderOf(changed))
+      for (let isWaiting = false; !isWaiting; await Bun.sleep(5)) {
+        await tx`select pg_stat_clear_snapshot()`
+        const rows =
+          await tx`select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+        isWaiting = rows.length > 0
+      }
+      await tx`insert into second values (1)`
+      return { migrated } // wrapped, so that it is not awaited here: it ends only after this transaction
+    })
+    expect(await migrated).toEqual({ applied: ['0002_indexes.sql'] })
+  },
+)
 
 /** During a rolling deployment several servers start on one database. */
 test('two concurrent runs on two pools share the work, and each file is applied by one of them', async () => {
