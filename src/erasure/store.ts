@@ -228,10 +228,17 @@ export async function deleteOverridesOf(
   workspaceId: WorkspaceId,
   identifiers: readonly string[],
 ): Promise<string[]> {
+  const texts = identifiers as string[] // the driver's type is not readonly
+  const isOne = tx`workspace_id = ${workspaceId} and identifier = any(${texts}::text[])
+       and md5(workspace_id || ' ' || identifier)
+           = any(array(select md5(${workspaceId}::text || ' ' || t.text) from unnest(${texts}::text[]) as t (text)))`
+  // Namespaces first, as a call does that changes an override: neither can deadlock the other.
+  const { count } = await tx`
+    select id from ratelimit_namespaces where id in (select namespace_id from ratelimit_overrides where ${isOne})
+     order by id for no key update`
+  if (count === 0) return []
   const rows = await tx<{ namespaceId: string }[]>`
-    delete from ratelimit_overrides
-     where workspace_id = ${workspaceId} and identifier = any(${identifiers as string[]}::text[])
- returning namespace_id as "namespaceId"`
+    delete from ratelimit_overrides where ${isOne} returning namespace_id as "namespaceId"`
   return [...new Set(rows.map(({ namespaceId }) => namespaceId))]
 }
 

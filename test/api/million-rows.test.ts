@@ -22,7 +22,7 @@ import {
 } from '../../src/api/root-keys/store.ts'
 import { countWorkspaces } from '../../src/api/workspaces/store.ts'
 import type { AnySql } from '../../src/db/connect.ts'
-import { clearOwner, lockKeysOf } from '../../src/erasure/store.ts'
+import { clearOwner, deleteOverridesOf, lockKeysOf } from '../../src/erasure/store.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
 import { sweepSlice } from '../../src/sweep/store.ts'
 import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
@@ -198,6 +198,7 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
         },
       ],
       ['an override', (sql) => findOverrideRow(sql, workspaceId, 'rlns_of_ws_1', '0700000')],
+      ['those of a person without any', (sql) => deleteOverridesOf(sql, workspaceId, ['nobody', 'id_1'])],
       ['patterns with inner text', (sql) => countInnerPatterns(sql, workspaceId, 'rlns_of_ws_1')],
     ]
     /** Functions read what is in order. Their plans are not shown, so the pages tell that they read nothing else. */
