@@ -225,7 +225,7 @@ const KINDS: readonly Kind[] = [
       select w.id as "workspaceId" from workspaces w
        where exists (select from ratelimit_namespaces n where n.workspace_id = w.id and n.deleted_at is not null
                       order by n.deleted_at desc, n.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
-    // Its overrides were soft-deleted with it. Their rows are removed here.
+    // Its overrides go first, in slices too: they may be many.
     remove: async (sql, { workspaceId }, rowsMax) => {
       const rows = await sql<{ id: string }[]>`
         with last as (
@@ -238,7 +238,10 @@ const KINDS: readonly Kind[] = [
            and (n.deleted_at, n.id) <= (last.deleted_at, last.id)
          order by n.deleted_at, n.id limit ${rowsMax}`
       const ids = rows.map(({ id }) => id)
-      await sql`delete from ratelimit_overrides where namespace_id = any(${ids}::text[])`
+      const { count } = await sql`
+        delete from ratelimit_overrides
+         where id in (select id from ratelimit_overrides where namespace_id = any(${ids}::text[]) limit ${rowsMax})`
+      if (count === rowsMax) return count
       await sql`delete from ratelimit_namespaces where id = any(${ids}::text[])`
       return ids.length
     },

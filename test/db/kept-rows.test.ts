@@ -90,6 +90,31 @@ test('the keys, root keys, APIs, namespaces and overrides that were deleted last
   expect((await server.post('keys.verifyKey', { key: live.key })).body.valid).toBe(true)
 })
 
+/** A statement that removed all of them held up writers, and everybody on the embedded database. */
+test('the overrides of a removed namespace go in slices', async () => {
+  const { workspaceId, post } = await bounded({ deletedRecords: 0 })
+  const { sql } = server.server.deps
+  const { namespaceId } = await post('ratelimits.createNamespace', { name: 'large' })
+  await sql`
+    insert into ratelimit_overrides (id, workspace_id, namespace_id, identifier, "limit", duration_ms, created_at)
+    select ${namespaceId} || n, ${workspaceId}, ${namespaceId}, 'user ' || n, 1, 1000, 0 from generate_series(1, 7) as n`
+  // As while its sweep is under way.
+  await sql`update ratelimit_namespaces set deleted_at = 1 where id = ${namespaceId}`
+  await sql`create table removed_at_once (rows bigint)`
+  await sql`
+    create function note_removed() returns trigger language plpgsql as $$
+    begin insert into removed_at_once select count(*) from lost; return null; end $$`
+  await sql`
+    create trigger note_removed after delete on ratelimit_overrides referencing old table as lost
+      for each statement execute function note_removed()`
+  await remove(2)
+  const slices = await sql<{ rows: number }[]>`select rows from removed_at_once where rows > 0`
+  expect(slices.map(({ rows }) => rows)).toEqual([2, 2, 2, 1])
+  expect(await sql`select from ratelimit_overrides where namespace_id = ${namespaceId}`).toHaveLength(0)
+  expect(await sql`select from ratelimit_namespaces where id = ${namespaceId}`).toHaveLength(0)
+  await sql`drop trigger note_removed on ratelimit_overrides`
+})
+
 test('an API with kept deleted keys stays until they go', async () => {
   const workspace = await bounded({ deletedRecords: 3 })
   const { post } = workspace
