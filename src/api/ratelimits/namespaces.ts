@@ -90,6 +90,7 @@ export class Namespaces {
 /**
  * Reads a namespace with all its overrides, in pages: one of 200 000 overrides holds up neither the thread nor other
  * statements for long. Up to {@link PAGE_OVERRIDES} take one statement.
+ * [Decision](../../../docs/decisions/0025-a-changed-override-is-read-alone.md)
  * @param base The namespace as it was. Only what changed since is read, and is changed in its overrides.
  */
 async function load(sql: AnySql, key: string, base: Namespace | null): Promise<Namespace | null> {
