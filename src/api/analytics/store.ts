@@ -1,5 +1,5 @@
 import type { AnySql } from '../../db/connect.ts'
-import { bucketOf, type TimeGroup } from '../../lib/buckets.ts'
+import { bucketAfter, bucketOf, type TimeGroup } from '../../lib/buckets.ts'
 import { DAY_MS, HOUR_MS } from '../../lib/clock.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 
@@ -89,7 +89,7 @@ export async function countVerifications(
   const grouping = columns.length === 0 ? sql`()` : columns.reduce((list, column) => sql`${list}, ${column}`)
   return await sql<VerificationRow[]>`
     with counts as (
-      select ${bucketColumn(sql, groups.time)} as bucket,
+      select ${bucketColumn(sql, filter, groups.time)} as bucket,
              ${groups.key ? sql`key_id` : sql`''`} as key_id,
              ${groups.identity ? sql`identity_id` : sql`''`} as identity_id,
              ${groups.tags === null ? sql`''::bytea` : sql`tag_set`} as tag_set,
@@ -99,7 +99,7 @@ export async function countVerifications(
        where ${isAsked(sql, filter, groups)}
        group by ${grouping}
     ), named as (
-      ${groups.time === 'month' || groups.tags === 'each' ? summedAgain(sql, filter, groups) : named(sql, filter, groups)}
+      ${groups.tags === 'each' ? summedByTag(sql, filter) : named(sql, filter, groups)}
     ), cut as (
       select *, valid + rate_limited + expired + disabled + forbidden + usage_exceeded + insufficient_permissions as total
         from named ${inOrder} limit ${limit}
@@ -151,15 +151,13 @@ const named = (sql: AnySql, filter: VerificationFilter, { tags }: VerificationGr
          '' as tag, valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions
     from counts ${tags === 'set' ? sql`left join ${tagSetsOf(sql, filter)} as sets on id = tag_set` : sql``}`
 
-/** Sums again where several rows of `counts` are one row of the answer: days of a month, tag sets with a common tag. */
-const summedAgain = (sql: AnySql, filter: VerificationFilter, { time, tags }: VerificationGroups) => sql`
-  select ${timeColumn(sql, time)} as time, key_id, identity_id,
-         ${tags === 'set' ? sql`coalesce(set_tags, '{}')` : sql`'{}'::text[]`} as tags,
-         ${tags === 'each' ? sql`tag` : sql`''`} as tag, ${sums(sql)}
+/** A row for each tag, summed over the tag sets that have it. */
+const summedByTag = (sql: AnySql, filter: VerificationFilter) => sql`
+  select bucket as time, key_id, identity_id, '{}'::text[] as tags, tag, ${sums(sql)}
     from counts
-         ${tags === null ? sql`` : sql`left join ${tagSetsOf(sql, filter)} as sets on id = tag_set`}
-         ${tags === 'each' ? sql`cross join unnest(set_tags) as tag` : sql``}
-   group by 1, 2, 3, 4, 5`
+         left join ${tagSetsOf(sql, filter)} as sets on id = tag_set
+         cross join unnest(set_tags) as tag
+   group by 1, 2, 3, 5`
 
 /** Starts of the buckets in which {@link countVerifications} has rows, whatever the other groups are. */
 export async function bucketsWithVerifications(
@@ -170,7 +168,7 @@ export async function bucketsWithVerifications(
   // The keys and sets of tags in a bucket do not matter here, only whether it has any.
   const buckets = { ...groups, key: false, tags: groups.tags === 'each' ? groups.tags : null }
   const rows = await sql<{ bucket: number }[]>`
-    select distinct ${bucketColumn(sql, groups.time)} as bucket
+    select distinct ${bucketColumn(sql, filter, groups.time)} as bucket
       from ${storedCounts(sql, filter, buckets)}
      where ${isAsked(sql, filter, buckets)}`
   return new Set(rows.map(({ bucket }) => bucketOf(bucket, groups.time)))
@@ -245,7 +243,7 @@ export async function countRatelimits(
   limit: number,
 ): Promise<RatelimitRow[]> {
   const { identifiers } = filter
-  const bucket = bucketColumn(sql, groups.time)
+  const bucket = bucketColumn(sql, filter, groups.time)
   const passedDenied = sql`sum(passed)::bigint as passed, sum(denied)::bigint as denied`
   const totals = sql`
     select ${bucket} as bucket, null as identifier, ${passedDenied}
@@ -267,7 +265,7 @@ export async function countRatelimits(
     ), complete as (
       select * from counts ${groups.identifier && identifiers.length === 0 ? sql`union all ${rest}` : sql``}
     ), named as (
-      select ${timeColumn(sql, groups.time)} as time, identifier, ${passedDenied} from complete group by 1, 2
+      select bucket as time, identifier, ${passedDenied} from complete group by 1, 2
     )
     select time, identifier, passed, denied, passed + denied as total
       from named
@@ -283,7 +281,7 @@ export async function bucketsWithRatelimits(
 ): Promise<Set<number>> {
   const isNamed = filter.identifiers.length > 0
   const rows = await sql<{ bucket: number }[]>`
-    select distinct ${bucketColumn(sql, time)} as bucket
+    select distinct ${bucketColumn(sql, filter, time)} as bucket
       from ${isNamed ? sql`usage_ratelimit_identifiers` : sql`usage_ratelimits`}
      where ${isAskedOf(sql, filter)} ${isNamed ? isOneOf(sql, filter) : sql``}`
   return new Set(rows.map(({ bucket }) => bucketOf(bucket, time)))
@@ -344,14 +342,26 @@ const isAskedOf = (sql: AnySql, { workspaceId, namespaceId, from, to }: Ratelimi
 const isOneOf = (sql: AnySql, { identifiers }: RatelimitFilter) => sql`
   and identifier = any(${identifiers as string[]}::text[])`
 
-/** A month is summed from its days: computing the month of every hour is slow, computing its day is not. */
-function bucketColumn(sql: AnySql, time: TimeGroup | null) {
+/** The start of the bucket of `hour`. A month is found among those of the range: computing it for each row is slow. */
+function bucketColumn(
+  sql: AnySql,
+  { from, to }: Pick<VerificationFilter, 'from' | 'to'>,
+  time: TimeGroup | null,
+) {
   if (time === null) return sql`0::bigint`
-  return time === 'hour' ? sql`hour` : sql`hour - hour % ${DAY_MS}::bigint`
+  if (time === 'hour') return sql`hour`
+  if (time === 'day') return sql`hour - hour % ${DAY_MS}::bigint`
+  const months: number[] = []
+  for (let month = bucketOf(from, 'month'); month < to; month = bucketAfter(month, 'month', 1)) {
+    if (months.length === MONTHS_MAX) return monthOf(sql, sql`hour`)
+    months.push(month)
+  }
+  const list = sql`${months}::bigint[]`
+  return sql`(${list})[width_bucket(hour, ${list})]`
 }
 
-const timeColumn = (sql: AnySql, time: TimeGroup | null) =>
-  time === 'month' ? monthOf(sql, sql`bucket`) : sql`bucket`
+/** A range of centuries, as a typing error makes it, is not listed. */
+const MONTHS_MAX = 1_200
 
 const monthOf = (sql: AnySql, time: ReturnType<AnySql>) => sql`
   extract(epoch from date_trunc('month', to_timestamp(${time} / 1000) at time zone 'UTC'))::bigint * 1000`

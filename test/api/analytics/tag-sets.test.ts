@@ -81,3 +81,20 @@ test('tags are found whichever month first used them, and untagged events are a 
     ]),
   )
 })
+
+test('months of a range of centuries are counted as those of a short one', async () => {
+  const of = async (range: { from: number; to: number }) => {
+    const rows = await countVerifications(
+      database.sql,
+      { ...filter, ...range },
+      { ...groups, tags: null, key: true, time: 'month' },
+      null,
+      1000,
+    )
+    return rows.map(({ time, valid }) => [time, valid])
+  }
+  const expected = MONTHS.map((month) => [month, 30])
+  expect(await of(filter)).toEqual(expected)
+  expect(await of({ from: 0, to: Date.UTC(2027, 0) })).toEqual(expected)
+  expect(await of({ from: 0, to: Date.UTC(9000, 0) })).toEqual(expected)
+})
