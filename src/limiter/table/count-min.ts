@@ -18,11 +18,12 @@ export class CountMin {
   private readonly entryTags: Uint16Array
   private readonly tags = new WindowEndTable(TAGS)
 
-  constructor(bytesMax: number) {
+  /** @param memory Where to be, from `offset` on: all zeroes. */
+  constructor(bytesMax: number, memory: ArrayBufferLike = new ArrayBuffer(bytesMax), offset = 0) {
     const entries = Math.max(1, Math.floor(bytesMax / ENTRY_BYTES))
     this.bytes = ENTRY_BYTES * entries
-    this.counts = new Float64Array(entries)
-    this.entryTags = new Uint16Array(entries)
+    this.counts = new Float64Array(memory, offset, entries)
+    this.entryTags = new Uint16Array(memory, offset + this.counts.byteLength, entries)
   }
 
   /** The most that can have been used of the window that ends at `endMs`. */

@@ -11,13 +11,13 @@ import { WindowEndTable } from './window-end-table.ts'
  * 1023, counters whose two buckets are full, and windows whose end gets no tag.
  *
  * Error: at most 32 / 65 536 = 0.05 % of new counters are limited too early when every cell is taken.
- * Memory is reserved at once; the system backs it only when the first flood touches it. Why this way: docs/decisions/0005.
+ * The system backs its memory only when the first flood touches it. Why this way: docs/decisions/0005.
  */
 export class OverflowSketch {
   /** Some window counted here is open, or was at the last `expire`. */
   isActive = false
-  /** Charges counted here instead of in a cell with a name, since the start. */
-  chargesTotal = 0
+  /** Of windows that are open, or were at the last `expire`. */
+  cellsUsed = 0
   readonly bytes: number
   private readonly rest: CountMin
   private readonly cells: Int32Array
@@ -26,12 +26,27 @@ export class OverflowSketch {
   private readonly marked: Uint8Array
   private readonly tags = new WindowEndTable(TAGS)
 
-  constructor(bytesMax: number) {
-    this.rest = new CountMin(bytesMax / SKETCH_SHARE)
-    this.buckets = Math.floor((bytesMax - this.rest.bytes) / (4 * BUCKET_CELLS + 1))
-    this.cells = new Int32Array(this.buckets * BUCKET_CELLS)
-    this.marked = new Uint8Array(this.buckets)
-    this.bytes = this.cells.byteLength + this.marked.byteLength + this.rest.bytes
+  /** @param memory Where to be, from `offset` on: all zeroes. */
+  constructor(bytesMax: number, memory: ArrayBufferLike = new ArrayBuffer(bytesMax), offset = 0) {
+    this.rest = new CountMin(bytesMax / SKETCH_SHARE, memory, offset)
+    const restBytes = 8 * Math.ceil(this.rest.bytes / 8)
+    this.buckets = Math.floor((bytesMax - restBytes) / (4 * BUCKET_CELLS + 1))
+    this.cells = new Int32Array(memory, offset + restBytes, this.buckets * BUCKET_CELLS)
+    this.marked = new Uint8Array(memory, offset + restBytes + this.cells.byteLength, this.buckets)
+    this.bytes = restBytes + this.cells.byteLength + this.marked.byteLength
+  }
+
+  get cellsMax(): number {
+    return this.cells.length
+  }
+
+  /** Whether a cell may be the counter's. */
+  holds(h1: number, h2: number, h3: number, endMs: number): boolean {
+    const fingerprint = h1 & FINGERPRINT_MASK
+    return (
+      this.mostIn(this.bucketOf(h2), fingerprint, endMs) > 0 ||
+      this.mostIn(this.bucketOf(h3), fingerprint, endMs) > 0
+    )
   }
 
   /** The most that can have been used of the window that ends at `endMs`. */
@@ -46,7 +61,6 @@ export class OverflowSketch {
 
   /** Makes sure that the counter is estimated at `used` or more until `endMs`. */
   recordAtLeast(h1: number, h2: number, h3: number, endMs: number, used: number, nowMs: number): void {
-    this.chargesTotal++
     this.isActive = true
     if (used >= COUNT_MASK) this.rest.recordAtLeast(h2, h3, endMs, used, nowMs)
     if (this.raiseCell(h1, h2, h3, endMs, Math.min(used, COUNT_MASK), nowMs)) return
@@ -65,7 +79,9 @@ export class OverflowSketch {
     const isDone = tags.expire(cells.length, cellsMax, nowMs, (from, until, endMs) => {
       for (let at = from; at < until; at++) {
         const cell = cells[at] as number // in range
-        if (cell !== 0 && this.endOf(cell) <= endMs) cells[at] = 0
+        if (cell === 0 || this.endOf(cell) > endMs) continue
+        cells[at] = 0
+        this.cellsUsed--
       }
     })
     if (!isDone || !rest.expire(cellsMax, nowMs)) return false
@@ -135,6 +151,7 @@ export class OverflowSketch {
     if (roomAt < 0) return false
     const tag = this.tags.tagFor(endMs)
     if (tag === 0) return false
+    if (cells[roomAt] === 0) this.cellsUsed++
     cells[roomAt] = (fingerprint << FINGERPRINT_SHIFT) | (tag << TAG_SHIFT) | count
     return true
   }

@@ -3,7 +3,8 @@ import { OwnerShares } from './owners.ts'
 
 /**
  * Counts of the overflow sketch that a restart must not forget: counters near their limit, and those that lost their cell.
- * Each is here once, with its latest count, until its window ends. A flush collects them like cells.
+ * Each is here once, with its latest count, until its window ends. A flush collects them like cells. Those that lost it
+ * because the table shrank are many, and few are near their limit: such an entry gives way to any other.
  *
  * Memory is fixed. A counter has a place in one bucket of 16. In a full bucket an owner takes the place of the owner with
  * the most entries, if that has more; else the counter is not stored. So one owner alone may have all places, and each that
@@ -15,7 +16,8 @@ export class OverflowSnapshots {
   /** Of them, changed since they were last collected. */
   dirty = 0
   private readonly entries: CellBatch
-  private readonly isDirty: Uint8Array
+  /** {@link DIRTY}, {@link GIVES_WAY} or both. */
+  private readonly flags: Uint8Array
   private readonly buckets: number
   private readonly shares = new OwnerShares()
 
@@ -23,7 +25,7 @@ export class OverflowSnapshots {
     this.buckets = Math.max(1, Math.floor(bytesMax / (ENTRY_BYTES * BUCKET_ENTRIES)))
     const places = this.buckets * BUCKET_ENTRIES
     this.entries = new CellBatch(places)
-    this.isDirty = new Uint8Array(places)
+    this.flags = new Uint8Array(places)
   }
 
   /**
@@ -39,11 +41,12 @@ export class OverflowSnapshots {
     used: number,
     owner: number,
     nowMs: number,
+    givesWay = false,
   ): number {
     const { ends, used: counts } = this.entries
     let known = 0
     let at = this.find(h0, h1, h2, h3)
-    if (at < 0) at = this.placeFor(h1, owner, nowMs)
+    if (at < 0) at = this.placeFor(h1, owner, nowMs, givesWay)
     else {
       const knownMs = ends[at] as number // in range
       if (endMs === knownMs) known = counts[at] as number // in range
@@ -52,7 +55,7 @@ export class OverflowSnapshots {
     if (at < 0) return used
     this.free(at)
     this.entries.set(at, h0, h1, h2, h3, endMs, used, owner)
-    this.isDirty[at] = 1
+    this.flags[at] = givesWay ? DIRTY | GIVES_WAY : DIRTY
     this.dirty++
     this.count++
     this.shares.gain(owner)
@@ -87,8 +90,8 @@ export class OverflowSnapshots {
       for (let at = BUCKET_ENTRIES * bucket; at < BUCKET_ENTRIES * (bucket + 1); at++) {
         const endMs = this.entries.ends[at] as number // in range
         if (endMs <= nowMs) this.free(at)
-        else if (this.isDirty[at] === 1) {
-          this.isDirty[at] = 0
+        else if (this.has(at, DIRTY)) {
+          this.flags[at] = (this.flags[at] as number) & ~DIRTY // in range
           this.dirty--
           changed.copy(this.entries, at)
         } else if (isRewritten) rewrite.unchanged.copy(this.entries, at)
@@ -98,7 +101,7 @@ export class OverflowSnapshots {
   }
 
   clear(): void {
-    for (let at = 0; at < this.isDirty.length && this.count > 0; at++) this.free(at)
+    for (let at = 0; at < this.flags.length && this.count > 0; at++) this.free(at)
   }
 
   private find(h0: number, h1: number, h2: number, h3: number): number {
@@ -116,20 +119,22 @@ export class OverflowSnapshots {
     return -1
   }
 
-  /** A free place for a new entry, or the place of an owner that has more; -1 = none. */
-  private placeFor(h1: number, owner: number, nowMs: number): number {
+  /** A free place for a new entry, or one that gives way, or the place of an owner that has more; -1 = none. */
+  private placeFor(h1: number, owner: number, nowMs: number, givesWay: boolean): number {
     const { ends, owners } = this.entries
     const first = this.firstOf(h1)
     let found = -1
+    let weak = -1
     let most = this.shareOf(owner) + 1
     for (let at = first; at < first + BUCKET_ENTRIES; at++) {
       if ((ends[at] as number) <= nowMs) return at // in range
+      if (this.has(at, GIVES_WAY)) weak = at
       const share = this.shareOf(owners[at] as number) // in range
       if (share <= most) continue
       most = share
       found = at
     }
-    return found
+    return weak >= 0 && !givesWay ? weak : found
   }
 
   /** The first place of the counter's bucket. */
@@ -142,9 +147,12 @@ export class OverflowSnapshots {
     this.entries.ends[at] = 0
     this.count--
     this.shares.lose(this.entries.owners[at] as number) // in range
-    if (this.isDirty[at] === 0) return
-    this.isDirty[at] = 0
-    this.dirty--
+    if (this.has(at, DIRTY)) this.dirty--
+    this.flags[at] = 0
+  }
+
+  private has(at: number, flag: number): boolean {
+    return ((this.flags[at] as number) & flag) !== 0 // in range
   }
 
   private shareOf(owner: number): number {
@@ -153,5 +161,7 @@ export class OverflowSnapshots {
 }
 
 const BUCKET_ENTRIES = 16
-/** With a byte for whether it changed. */
+const DIRTY = 1
+const GIVES_WAY = 2
+/** With its flags. */
 export const ENTRY_BYTES = CellBatch.bytesPerCell + 1

@@ -14,7 +14,8 @@ import { OWNERS, OwnerShares, UNKNOWN_OWNER } from './owners.ts'
  * Owners are workspaces, as small numbers (`owners.ts`). When there is no page left and the own page is full, a new counter
  * takes the place of a counter of an owner that has more cells than its own. That one goes on in the overflow sketch, as
  * does the new one where nobody has more. The sketch over-counts and never under-counts, so no flood makes the table
- * forget a count, and a flood costs its own workspace first.
+ * forget a count, and a flood costs its own workspace first. When many windows overflow, most of the table becomes sketch
+ * until no window is counted there: docs/decisions/0027.
  */
 export class WindowTable {
   /** Result of the last `take`: used of the window after the decision. A refused cost is not included. */
@@ -27,7 +28,7 @@ export class WindowTable {
   live = 0
   /** Of them, changed since they were last copied out. */
   dirty = 0
-  /** In use; only ever more. */
+  /** All in use lie below. */
   pages: number
 
   readonly sketch: Overflow
@@ -41,7 +42,16 @@ export class WindowTable {
   private readonly words: Int32Array
   /** The same memory: a cell's fourth double is what this node used; a page ends with what others used of its cells. */
   private readonly counts: Float64Array
-  private readonly pagesMax: number
+  private pagesMax: number
+  /** `pagesMax` while the sketch has none of the memory, and while it has. */
+  private readonly pagesWhole: number
+  private readonly pagesShrunk: number
+  /** Below `pages`, and not in use. */
+  private readonly freePages: number[] = []
+  /** How far shrinking has come: a place of its first or second walk; null = it is not under way. */
+  private shrinking: { isSecondWalk: boolean; place: number } | null = null
+  /** Counted while it is. */
+  private callsOfShrinking = 0
   private readonly depthMax: number
   /** What `warm` read, so that the compiler must keep the reads. */
   private warmed = 0
@@ -62,10 +72,13 @@ export class WindowTable {
     this.shards = options.shards ?? 1
     const budget = Math.min(Math.max(options.memoryBytes, MEMORY_BYTES_MIN), MEMORY_BYTES_MAX)
     this.nowMs = options.nowMs
-    this.sketch = new Overflow(budget * SKETCH_SHARE)
+    const sketchBytes = { largeBytes: budget * SKETCH_SHARE, smallBytes: budget * SMALL_SKETCH_SHARE }
+    this.sketch = new Overflow(sketchBytes)
     const snapshotBytes = budget * SNAPSHOT_SHARE
     this.snapshots = new OverflowSnapshots(Math.max(snapshotBytes, SNAPSHOTS_MIN * ENTRY_BYTES))
-    this.pagesMax = Math.floor((budget - this.sketch.bytes - snapshotBytes) / PAGE_BYTES_ALL)
+    this.pagesWhole = Math.floor((budget - this.sketch.bytes - snapshotBytes) / PAGE_BYTES_ALL)
+    this.pagesShrunk = Math.floor((budget * SHRUNK_SHARE) / PAGE_BYTES_ALL)
+    this.pagesMax = this.pagesWhole
     this.depthMax = Math.floor(Math.log2(this.pagesMax)) + 3
     this.words = new Int32Array(this.pagesMax * PAGE_WORDS)
     this.counts = new Float64Array(this.words.buffer)
@@ -188,6 +201,7 @@ export class WindowTable {
     owner: number,
   ): boolean {
     const sketch = this.sketch
+    if (this.shrinking !== null || sketch.needsExtension) this.shrink()
     // As in `take`: after the clock was set back over a restart, a window goes on until its stored end.
     const endMs = sketch.isActive ? Math.max(windowEndMs, this.snapshots.endOf(h0, h1, h2, h3)) : windowEndMs
     const known = sketch.isActive ? sketch.estimate(owner, h1, h2, h3, endMs) : 0
@@ -238,6 +252,7 @@ export class WindowTable {
     const counts = this.counts
     let at = this.find(h0, h1, h2, h3)
     if (at < 0) {
+      if (this.shrinking !== null || this.sketch.needsExtension) this.shrink()
       const known = this.sketch.isActive ? this.sketch.estimate(owner, h1, h2, h3, endMs) : 0
       at = this.makeCell(h0, h1, h2, h3, endMs, owner)
       if (at < 0) {
@@ -247,7 +262,8 @@ export class WindowTable {
         if (added > 0) this.recordAtLeast(owner, h1, h2, h3, endMs, total)
         return
       }
-      this.setOthers(at, known)
+      if (this.sketchKnowsOthers) this.setOthers(at, known)
+      else counts[(at >> 1) + 3] = known
     }
     const own = (at >> 1) + 3
     const cellEndMs = this.endOf(at)
@@ -293,14 +309,17 @@ export class WindowTable {
     let place = from
     for (let pages = 0; pages < pagesMax; pages++) {
       const page = this.directory[place >>> (32 - this.depth)] as number // in range
-      const isRewritten = place >= rewrite.from && place < rewrite.until
+      // After the table has shrunk, a slice or a range of rewriting may begin in the middle of a page.
+      const size = 2 ** (32 - (this.pageDepths[page] as number)) // in range
+      const end = place - (place % size) + size
+      const isRewritten = rewrite.from < rewrite.until && end > rewrite.from && end - size < rewrite.until
       if (isRewritten || this.pageDirty[page] === 1) {
         if (!changed.hasRoom(PAGE_CELLS)) return place
         if (isRewritten && !rewrite.unchanged.hasRoom(PAGE_CELLS)) return place
         this.copyCells(page, changed, isRewritten ? rewrite.unchanged : null)
       }
       if ((this.pageEndsFrom[page] as number) <= this.nowMs) this.rebuild(page, page, 0) // in range
-      place += 2 ** (32 - (this.pageDepths[page] as number)) // in range
+      place = end
       if (place === HASH_SPACE) return this.snapshots.count === 0 ? -1 : HASH_SPACE
     }
     return place
@@ -344,7 +363,7 @@ export class WindowTable {
 
   /** Bytes in use of cells and directory, without the sketch. */
   get bytes(): number {
-    return this.pages * PAGE_BYTES + this.directory.byteLength
+    return (this.pages - this.freePages.length) * PAGE_BYTES + this.directory.byteLength
   }
 
   private copyCells(page: number, changed: CellBatch, unchanged: CellBatch | null): void {
@@ -485,14 +504,17 @@ export class WindowTable {
   }
 
   /** Moves the counter of a cell to the sketch. The page must stay full, or its other cells would not be found. */
-  private giveUp(at: number): void {
-    const [h0 = 0, h1 = 0, h2 = 0, h3 = 0] = this.words.subarray(at, at + 4)
+  private giveUp(at: number, isShrinking = false): void {
+    const h0 = this.words[at] as number // in range, here and below
+    const h1 = this.words[at + 1] as number // in range
+    const h2 = this.words[at + 2] as number // in range
+    const h3 = this.words[at + 3] as number // in range
     const owner = this.ownerOf(at)
     const endMs = this.endOf(at)
     const own = this.counts[(at >> 1) + 3] as number // in range
     const used = Math.min(this.usedOf(at), COUNT_MAX)
     if (used > 0) this.recordAtLeast(owner, h1, h2, h3, endMs, used)
-    if (own > 0) this.snapshots.record(h0, h1, h2, h3, endMs, own, owner, this.nowMs)
+    if (own > 0) this.snapshots.record(h0, h1, h2, h3, endMs, own, owner, this.nowMs, isShrinking)
     if (((this.words[at + 5] as number) & DIRTY) !== 0) this.dirty-- // in range
     this.live--
     this.owners.lose(owner)
@@ -511,7 +533,7 @@ export class WindowTable {
 
   /** Moves half of a page, the cells with the next bit of their place set, to a new one. @returns false at the budget. */
   private split(page: number, place: number): boolean {
-    if (this.pages === this.pagesMax) return false
+    if (!this.hasPage()) return false
     const bits = (this.pageDepths[page] as number) + 1 // in range
     if (bits > this.depth) {
       if (this.depth === this.depthMax) return false
@@ -524,7 +546,8 @@ export class WindowTable {
       this.directory = doubled
       this.depth++
     }
-    const newPage = this.pages++
+    const newPage = this.freePages.pop() ?? this.pages++
+    this.words.fill(0, newPage * PAGE_WORDS, (newPage + 1) * PAGE_WORDS) // it may have been sketch
     this.pageDepths[page] = bits
     this.pageDepths[newPage] = bits
     this.pageDirty[newPage] = this.pageDirty[page] as number // in range
@@ -554,13 +577,132 @@ export class WindowTable {
         continue
       }
       const place = placeOf(old[from] as number, this.shards) // in range
-      const target = (place >>> bit) & 1 ? pageOfOnes : page
-      const at = this.freeCellOf(target, old[from + 2] as number) // in range
-      for (let i = 0; i < CELL_WORDS; i++) words[at + i] = old[from + i] as number // in range
-      if ((endHigh & HAS_OTHERS) !== 0)
-        this.counts[othersAt(at)] = this.scratchCounts[othersAt(from)] as number // in range
-      if (endMs < (this.pageEndsFrom[target] as number)) this.pageEndsFrom[target] = endMs // in range
+      this.put(from, endMs, (place >>> bit) & 1 ? pageOfOnes : page)
     }
+  }
+
+  /** Copies a cell of the scratch page to a page with room. */
+  private put(from: number, endMs: number, page: number): void {
+    const old = this.scratchWords
+    const at = this.freeCellOf(page, old[from + 2] as number) // in range
+    for (let i = 0; i < CELL_WORDS; i++) this.words[at + i] = old[from + i] as number // in range
+    const endHigh = old[from + 5] as number // in range
+    if ((endHigh & HAS_OTHERS) !== 0) this.counts[othersAt(at)] = this.scratchCounts[othersAt(from)] as number // in range
+    if (endMs < (this.pageEndsFrom[page] as number)) this.pageEndsFrom[page] = endMs // in range
+  }
+
+  /** Whether there is a page to split into. Takes back what the sketch has and needs no more. */
+  private hasPage(): boolean {
+    if (this.shrinking !== null) return false // each page freed is for the sketch, or for one that must make way
+    if (this.freePages.length > 0 || this.pages < this.pagesMax) return true
+    if (!this.sketch.isExtended || this.sketch.isActive) return false
+    this.sketch.returnExtension()
+    this.pagesMax = this.pagesWhole
+    return true
+  }
+
+  /**
+   * One step of giving two thirds of the pages to the sketch, once in several calls, so that no message takes long. The first
+   * walk merges pages until so many are left as fit below `pagesShrunk`. The second moves those that lie above.
+   */
+  private shrink(): void {
+    this.shrinking ??= { isSecondWalk: false, place: 0 }
+    if (++this.callsOfShrinking % CALLS_PER_STEP !== 0) return
+    const { shrinking } = this
+    if (!shrinking.isSecondWalk) shrinking.place = this.mergeAt(shrinking.place)
+    else
+      for (let pages = 0; pages < MOVES_PER_STEP && shrinking.place < HASH_SPACE; pages++)
+        shrinking.place = this.moveAt(shrinking.place)
+    if (shrinking.place < HASH_SPACE) return
+    if (!shrinking.isSecondWalk) {
+      this.shrinking = { isSecondWalk: true, place: 0 }
+      return
+    }
+    this.shrinking = null
+    this.pages = this.pagesShrunk
+    this.pagesMax = this.pagesShrunk
+    const bytes = (this.pagesWhole - this.pagesShrunk) * PAGE_BYTES
+    this.sketch.extend(bytes, this.words.buffer, this.pagesShrunk * PAGE_BYTES)
+  }
+
+  /**
+   * Merges the pages of one part of the hash range, of as many equal ones as the shrunk table has pages; some are half as large.
+   * Keeps the cells that fit into one page: those of the owners with the fewest, and of one owner the most used.
+   * @returns where the next part begins.
+   */
+  private mergeAt(place: number): number {
+    const bitsLeast = Math.floor(Math.log2(this.pagesShrunk))
+    const isHalf = place >>> (32 - bitsLeast) < this.pagesShrunk - 2 ** bitsLeast
+    const bits = isHalf ? bitsLeast + 1 : bitsLeast
+    const firstPage = this.directory[place >>> (32 - this.depth)] as number // in range
+    const depth = this.pageDepths[firstPage] as number // in range
+    if (depth <= bits) return place + 2 ** (32 - depth)
+    const end = place + 2 ** (32 - bits)
+    const pages: number[] = []
+    const cells: number[] = []
+    for (let from = place; from < end; ) {
+      const page = this.directory[from >>> (32 - this.depth)] as number // in range
+      pages.push(page)
+      if ((this.pageEndsFrom[page] as number) <= this.nowMs) this.rebuild(page, page, 0) // in range
+      for (let at = page * PAGE_WORDS; at < page * PAGE_WORDS + CELLS_WORDS; at += CELL_WORDS)
+        if (this.endOf(at) !== 0) cells.push(at)
+      from += 2 ** (32 - (this.pageDepths[page] as number)) // in range
+    }
+    if (cells.length > PAGE_CELLS) {
+      cells.sort((a, b) => this.sizeOfOwner(a) - this.sizeOfOwner(b) || this.usedOf(b) - this.usedOf(a))
+      for (const at of cells.splice(PAGE_CELLS)) this.giveUp(at, true)
+    }
+    for (const [i, at] of cells.entries()) {
+      for (let word = 0; word < CELL_WORDS; word++)
+        this.scratchWords[i * CELL_WORDS + word] = this.words[at + word] as number // in range
+      this.scratchCounts[othersAt(i * CELL_WORDS)] = this.othersOf(at)
+    }
+    for (const page of pages) this.clear(page)
+    const target = this.freePages.pop() ?? firstPage
+    this.pageDepths[target] = bits
+    this.directory.fill(
+      target,
+      place >>> (32 - this.depth),
+      (place >>> (32 - this.depth)) + 2 ** (this.depth - bits),
+    )
+    for (let from = 0; from < cells.length * CELL_WORDS; from += CELL_WORDS) {
+      const endHigh = this.scratchWords[from + 5] as number // in range
+      const endLow = this.scratchWords[from + 4] as number // in range
+      if ((endHigh & DIRTY) !== 0) this.pageDirty[target] = 1
+      this.put(from, (endHigh & END_HIGH_MASK) * 2 ** 32 + (endLow >>> 0), target)
+    }
+    return end
+  }
+
+  /** Moves the page there below `pagesShrunk`. @returns where the next page begins. */
+  private moveAt(place: number): number {
+    const page = this.directory[place >>> (32 - this.depth)] as number // in range
+    const depth = this.pageDepths[page] as number // in range
+    if (page >= this.pagesShrunk) {
+      const target = this.freePages.pop() as number // as many as lie above: merging left `pagesShrunk` at most
+      this.words.copyWithin(target * PAGE_WORDS, page * PAGE_WORDS, (page + 1) * PAGE_WORDS)
+      this.pageDepths[target] = depth
+      this.pageDirty[target] = this.pageDirty[page] as number // in range
+      this.pageEndsFrom[target] = this.pageEndsFrom[page] as number // in range
+      const from = place >>> (32 - this.depth)
+      this.directory.fill(target, from, from + 2 ** (this.depth - depth))
+      this.clear(page)
+    }
+    return place + 2 ** (32 - depth)
+  }
+
+  /** Frees a page while the table shrinks. Those above stay unused, all zeroes, for the sketch. */
+  private clear(page: number): void {
+    this.words.fill(0, page * PAGE_WORDS, (page + 1) * PAGE_WORDS)
+    this.pageEndsFrom[page] = Number.POSITIVE_INFINITY
+    this.pageDirty[page] = 0
+    if (page < this.pagesShrunk) this.freePages.push(page)
+  }
+
+  /** 0 for the unknown owner, whose cells stay if they can: see {@link cellToGive}. */
+  private sizeOfOwner(at: number): number {
+    const owner = this.ownerOf(at)
+    return owner === UNKNOWN_OWNER ? 0 : (this.owners.cells[owner] as number) // below OWNERS
   }
 }
 
@@ -598,7 +740,13 @@ const DEPTH_AT_START = 2
 const SNAPSHOT_SHARE = 1 / 64
 /** With less memory than this takes, it comes on top. */
 const SNAPSHOTS_MIN = 8_192
-const SKETCH_SHARE = 2 / 3 - SNAPSHOT_SHARE
+const SKETCH_SHARE = 1 / 12
+const SMALL_SKETCH_SHARE = 1 / 96
+/** Of cells, once the rest became sketch. */
+const SHRUNK_SHARE = 0.27
+/** 10 to 50 µs each. */
+const CALLS_PER_STEP = 8
+const MOVES_PER_STEP = 16
 const MEMORY_BYTES_MIN = 128 * 1024
 /** More than 4 GiB no array may have. */
-const MEMORY_BYTES_MAX = (4 * 1024 ** 3) / SKETCH_SHARE
+const MEMORY_BYTES_MAX = (4 * 1024 ** 3) / (1 - SKETCH_SHARE - SMALL_SKETCH_SHARE - SNAPSHOT_SHARE)

@@ -94,3 +94,13 @@ test('an entry stays until its window ends, and its place is free then', () => {
   expect([list.count, list.dirty]).toEqual([0, 0])
   expect(collect(list, { until: HASH_SPACE })).toEqual({ changed: [], unchanged: [] })
 })
+
+test('what gave up its cell to the sketch takes free places only, and gives way to a counter near its limit', () => {
+  const list = snapshotsOf(16) // one bucket
+  for (let i = 0; i < 20; i++) list.record(i, i, i, i, 1_000, 1, 1, 0, true)
+  expect(list.count).toBe(16)
+  for (let i = 100; i < 116; i++) expect(list.record(i, i, i, i, 1_000, 5, 1, 0)).toBe(5)
+  for (let i = 100; i < 116; i++) expect(list.endOf(i, i, i, i)).toBe(1_000)
+  list.record(7, 7, 7, 7, 1_000, 1, 1, 0, true)
+  expect(list.endOf(7, 7, 7, 7)).toBe(0)
+})

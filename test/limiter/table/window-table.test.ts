@@ -341,3 +341,77 @@ test('the counts of live and dirty windows are right as windows come, change, ar
   table.collectChanges(0, Number.MAX_SAFE_INTEGER, changed)
   expect([table.live, table.dirty, changed.count]).toEqual([0, 0, 0])
 })
+
+/** Before, 5/8 of the memory were kept for the sketch: 120 bytes a window. */
+test('windows have cells of their own until nearly all of the memory is used', () => {
+  const table = newTable(0, 4 * MIB)
+  let windows = 0
+  for (; !table.sketch.isActive; windows++)
+    takeFrom(table, { counter: `c${windows}`, limit: 1, durationMs: 1e6, cost: 1, atMs: 0 })
+  expect((4 * MIB) / windows).toBeLessThan(68)
+})
+
+/** Floods end, and the memory must then hold cells again, with nothing left in it of the flood. */
+test('a flood turns cells into sketch, forgets no count, and afterwards all memory is for cells again', () => {
+  const table = newTable(0, MIB)
+  const regulars = Array.from({ length: 500 }, (_, i) => `regular ${i}`)
+  const exact: number[] = []
+  for (let round = 0; round < 3; round++) {
+    const atMs = round * 10_000
+    const take = (counter: string, limit: number, cost = 1) =>
+      takeFrom(table, { counter, limit, durationMs: 10_000, cost, atMs })
+    let windows = 0
+    for (; !table.sketch.isActive; windows++) take(`${round} cell ${windows}`, 10)
+    exact.push(windows)
+    const pagesMost = table.pages
+    for (const counter of regulars) for (let call = 0; call < 3; call++) take(counter, 5)
+    const changed = new CellBatch(60)
+    let from = 0
+    let flooded = 0
+    for (; !table.sketch.isExtended; flooded++) {
+      take(`${round} flood ${flooded}`, 10)
+      // A flush goes on meanwhile, slice by slice, while pages are merged and moved.
+      if (from !== -1 && flooded % 4 === 0) {
+        changed.count = 0
+        from = table.collectChanges(from, 1, changed)
+      }
+    }
+    expect(table.pages).toBeLessThan(pagesMost / 3 + 1)
+    expect(table.bytes + table.sketch.bytes).toBeLessThanOrEqual(MIB)
+    for (; flooded < 60_000; flooded++) take(`${round} flood ${flooded}`, 10)
+    // Nobody gets more than its limit, and nearly nobody less.
+    let early = 0
+    for (const counter of regulars) {
+      expect(take(counter, 5, 0).used).toBeGreaterThanOrEqual(3)
+      expect(take(counter, 5, 3).passed).toBe(false)
+      if (!take(counter, 5, 2).passed) early++
+    }
+    for (let i = 0; i < windows; i++) expect(take(`${round} cell ${i}`, 10, 0).used).toBeGreaterThanOrEqual(1)
+    for (let i = 0; i < 1_000; i++) if (!take(`${round} newcomer ${i}`, 1).passed) early++
+    expect(early).toBeLessThan(10)
+    table.advance(atMs + 10_000)
+    while (!table.sketch.expire(50_000, table.nowMs));
+    expect<boolean>(table.sketch.isActive).toBe(false)
+  }
+  expect(Math.min(...exact)).toBeGreaterThan(0.95 * (exact[0] ?? 0))
+})
+
+/** Merged pages begin before the place where a flush went on: what lies behind it must come into the generation too. */
+test('cells of merged pages are rewritten by a range that begins in the middle of the page', () => {
+  const table = newTable(0, MIB)
+  for (let i = 0; !table.sketch.isExtended; i++)
+    takeFrom(table, { counter: `c${i}`, limit: 10, durationMs: 10_000, cost: 1, atMs: 0 })
+  const walk = (from: number, until: number) => {
+    const changed = new CellBatch(100_000)
+    const unchanged = new CellBatch(100_000)
+    for (let at = 0; at !== -1; ) at = table.collectChanges(at, 128, changed, { from, until, unchanged })
+    return [changed, unchanged].flatMap((batch) =>
+      Array.from({ length: batch.count }, (_, i) => batch.names.subarray(4 * i, 4 * i + 4).join()),
+    )
+  }
+  walk(0, 0)
+  const middle = 2 ** 31 + 12_345
+  const names = new Set([...walk(0, middle), ...walk(middle, 2 ** 32)])
+  expect(names.size).toBe(table.live + table.snapshots.count)
+  expect(walk(middle, middle)).toEqual([])
+})
