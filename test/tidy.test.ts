@@ -346,16 +346,10 @@ test('a test file that starts a server or a database sets its own timeout', () =
   expect([...new Set(missing.map(({ from }) => `${from} lacks setDefaultTimeout(60_000)`))]).toEqual([])
 })
 
-/** Given to migrations that are being written; empty once they are here. */
-const NUMBERS_GIVEN_OUT = new Set([23, 24])
-
 test('migrations are numbered from 0001 without gaps', () => {
   const names = readdirSync(join(root, 'sql')).sort()
   const numbers = names.map((name) => Number(/^(\d{4})_[a-z0-9_]+\.sql$/.exec(name)?.[1]))
-  const wanted = Array.from({ length: Math.max(...numbers) }, (_, index) => index + 1)
-  expect(numbers).toEqual(
-    wanted.filter((number) => numbers.includes(number) || !NUMBERS_GIVEN_OUT.has(number)),
-  )
+  expect(numbers).toEqual(Array.from({ length: Math.max(...numbers) }, (_, index) => index + 1))
 })
 
 const place = ({ file, line }: Finding) => `${file}:${line}`
