@@ -101,7 +101,7 @@ class Simulation {
       httpThreads: world.integer(1, 3),
       flushEveryMs: world.pick([200, 1_000, 3_000]),
       usageCellsMax: world.pick([10, 1_000]),
-      memoryBytes: isFlood ? 128 * 1024 : world.pick([128 * 1024, 2 ** 18]),
+      memoryBytes: isFlood ? MEMORY_LEAST : world.pick([128 * 1024, 2 ** 18]),
       callsEveryMs: world.pick([80, 200, 400]),
       lastsMs: world.chance(0.1) ? 30_000 : world.integer(4_000, 14_000),
       faultsEveryMs: world.pick([400, 1_000, 3_000]),
@@ -821,4 +821,4 @@ const DELETED_AFTER_MS = 60_000
 const ANSWER_WITHIN_MS = 20_000
 /** Of about two thousand. */
 const LOST_OF_A_FLOOD = 3
-const MEMORY_LEAST = 128 * 1024
+const MEMORY_LEAST = 16 * 1024

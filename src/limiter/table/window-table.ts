@@ -67,7 +67,7 @@ export class WindowTable {
   private readonly scratchWords = new Int32Array(PAGE_WORDS)
   private readonly scratchCounts = new Float64Array(this.scratchWords.buffer)
 
-  /** @param options.memoryBytes For cells, directory and sketch together; at least 128 KiB are used. */
+  /** @param options.memoryBytes For cells, directory and sketch together; at least 16 KiB are used. */
   constructor(options: { memoryBytes: number; nowMs: number; shards?: number }) {
     this.shards = options.shards ?? 1
     const budget = Math.min(Math.max(options.memoryBytes, MEMORY_BYTES_MIN), MEMORY_BYTES_MAX)
@@ -747,6 +747,6 @@ const SHRUNK_SHARE = 0.27
 /** 10 to 50 µs each. */
 const CALLS_PER_STEP = 8
 const MOVES_PER_STEP = 16
-const MEMORY_BYTES_MIN = 128 * 1024
+const MEMORY_BYTES_MIN = 16 * 1024
 /** More than 4 GiB no array may have. */
 const MEMORY_BYTES_MAX = (4 * 1024 ** 3) / (1 - SKETCH_SHARE - SMALL_SKETCH_SHARE - SNAPSHOT_SHARE)
