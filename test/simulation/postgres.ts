@@ -265,7 +265,7 @@ export class Postgres {
       return { name: 'spend', execute: () => this.spend(...(values as [string[], number[]])) } // see above
     if (text.includes('with weighed as materialized'))
       return { name: 'find keys', execute: () => this.findKeys(values[0] as string[]) } // as the program types it
-    if (text.includes('full_hours')) return { name: 'full hours', execute: () => [] } // an hour has room for all there are
+    if (text.includes('with held as materialized')) return { name: 'full hours', execute: () => [] } // an hour has room for all there are
     if (text.includes('with held as')) return { name: 'refill', execute: () => this.refill(values) }
     if (text.includes('apply_usage_batch'))
       return { name: 'usage', execute: () => [{ counted: this.applyBatch(values as UsageValues) }] } // see countBatch
