@@ -5,7 +5,7 @@ import { DAY_MS } from './lib/clock.ts'
 import { readDatabaseUrl, UrlError } from './lib/database-url.ts'
 import { editDistance } from './lib/nearest.ts'
 import { BOUND_NAMES, type Bounds, defaultBounds, isBoundName } from './lib/workspace-bounds.ts'
-import { LOG_LEVELS, type LogLevel } from './log.ts'
+import { LOG_LEVELS, type LogLevel } from './log-events.ts'
 
 /*
  * All settings from the environment, which nothing else reads. To add a variable: a row in VARIABLES, a field in Config

@@ -1,4 +1,5 @@
-import type { LogLevel } from './log.ts'
+export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
+export type LogLevel = (typeof LOG_LEVELS)[number]
 
 /**
  * Every logged event with its level. Names are contract, as people alert on them: add one, never rename one. The table of

@@ -1,10 +1,7 @@
 import { getEnvironmentData, setEnvironmentData } from 'node:worker_threads'
 import { Episode } from './episodes.ts'
 import { unavailablePart } from './errors.ts'
-import type { LOG_EVENTS, LogEvent } from './log-events.ts'
-
-export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
-export type LogLevel = (typeof LOG_LEVELS)[number]
+import { type LOG_EVENTS, LOG_LEVELS, type LogEvent, type LogLevel } from './log-events.ts'
 
 export type LogOptions = {
   /** Events below this level are not written. */

@@ -1,4 +1,5 @@
-import type { JsonSchema, OpenApiDocument, Operation } from './openapi.ts'
+import type { JsonSchema } from './json-schema.ts'
+import type { OpenApiDocument, Operation } from './openapi.ts'
 import { pageOf } from './page.ts'
 
 /*

@@ -1,4 +1,4 @@
-import type { JsonSchema } from './openapi.ts'
+import type { JsonSchema } from './json-schema.ts'
 
 /*
  * Example values for the reference, made from the schemas so that they stay up to date. A value is looked up by the field's

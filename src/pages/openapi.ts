@@ -5,6 +5,7 @@ import { STATUSES } from '../doors/v1/statuses.ts'
 import { type AnyErrorCode, ERRORS, type ErrorCode } from '../errors.ts'
 import { VERSION } from '../lib/version.ts'
 import { replyExample, requestExample } from './examples.ts'
+import type { JsonSchema } from './json-schema.ts'
 import { NEEDS } from './needs.ts'
 
 /*
@@ -38,27 +39,6 @@ export type Parameter = {
   style?: 'form'
   explode?: true
   schema: JsonSchema
-}
-/** The part of JSON Schema that the page reads. Other keywords are passed on. */
-export type JsonSchema = {
-  type?: string | string[]
-  description?: string
-  deprecated?: boolean
-  default?: unknown
-  enum?: unknown[]
-  const?: unknown
-  minimum?: number
-  maximum?: number
-  exclusiveMinimum?: number
-  minLength?: number
-  maxLength?: number
-  minItems?: number
-  maxItems?: number
-  properties?: Record<string, JsonSchema>
-  required?: string[]
-  items?: JsonSchema
-  anyOf?: JsonSchema[]
-  [keyword: string]: unknown
 }
 type AnswerObject = {
   description: string

@@ -1,13 +1,7 @@
 import { Elysia } from 'elysia'
 import { authRoutes } from '../doors/forward-auth/routes.ts'
-import {
-  type Answer,
-  type Envelope,
-  errorAnswer,
-  headersOf,
-  optionsAnswer,
-  responseOf,
-} from '../doors/http/answer.ts'
+import { type Answer, errorAnswer, headersOf, optionsAnswer, responseOf } from '../doors/http/answer.ts'
+import type { Envelope } from '../doors/http/dialect.ts'
 import type { Endpoint } from '../doors/http/endpoint.ts'
 import { type Handler, handlerOf, openEnvelope, shortPath, unroutedAnswer } from '../doors/http/handle.ts'
 import type { Refused } from '../doors/http/request-head.ts'

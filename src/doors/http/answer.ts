@@ -2,33 +2,11 @@ import { STATUS_CODES } from 'node:http'
 import { ALL_ERRORS, type AnyErrorCode, ApiError } from '../../errors.ts'
 import { Turns } from '../../lib/turns.ts'
 import { VERSION } from '../../lib/version.ts'
-import type { Dialect } from './dialect.ts'
+import type { AddableEnvelope, Dialect, Envelope } from './dialect.ts'
 import { failures } from './failures.ts'
 
 /** Value of the `Unkey-Version` header. */
 const PRODUCT = `tollgate/${VERSION}`
-
-/** Data for the headers that every answer has, and for its body. */
-export type Envelope = Readonly<{
-  requestId: string
-  /** `performance.now()` when the request arrived. */
-  startedAt: number
-  /** Headers that the endpoint added; null = none. */
-  addedHeaders: Readonly<Record<string, string>> | null
-  /** True when the request has an `Origin`: a page of another origin sent it. */
-  isCrossOrigin: boolean
-  /** True below `/v1/`, which pages of any origin may read. */
-  isApi: boolean
-  /** Indent the JSON: the URL has `?pretty`. */
-  isPretty: boolean
-  /** Base of the links in errors. */
-  publicUrl: string
-  /** The request's trace and span, for log lines; null = none. */
-  trace: { traceId: string; spanId: string } | null
-}>
-
-/** An envelope to which headers can still be added. */
-export type AddableEnvelope = Envelope & { readonly headers: Record<string, string> }
 
 /** A JSON answer. {@link responseOf} turns it into a Response, `ResponseEncoder` into an HTTP message. */
 export type Answer = {

@@ -1,6 +1,27 @@
 import type { TSchema } from '@sinclair/typebox'
 import type { ApiError } from '../../errors.ts'
-import type { Envelope } from './answer.ts'
+
+/** Data for the headers that every answer has, and for its body. */
+export type Envelope = Readonly<{
+  requestId: string
+  /** `performance.now()` when the request arrived. */
+  startedAt: number
+  /** Headers that the endpoint added; null = none. */
+  addedHeaders: Readonly<Record<string, string>> | null
+  /** True when the request has an `Origin`: a page of another origin sent it. */
+  isCrossOrigin: boolean
+  /** True below `/v1/`, which pages of any origin may read. */
+  isApi: boolean
+  /** Indent the JSON: the URL has `?pretty`. */
+  isPretty: boolean
+  /** Base of the links in errors. */
+  publicUrl: string
+  /** The request's trace and span, for log lines; null = none. */
+  trace: { traceId: string; spanId: string } | null
+}>
+
+/** An envelope to which headers can still be added. */
+export type AddableEnvelope = Envelope & { readonly headers: Record<string, string> }
 
 /**
  * The differences between the APIs that one server speaks: how input is read and refused, and the bodies of answers. Wire,

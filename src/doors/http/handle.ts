@@ -6,18 +6,10 @@ import { log } from '../../log.ts'
 import type { Measures } from '../../observe/measures.ts'
 import { newTraceHex, readTraceContext, traceparentOf } from '../../observe/trace-context.ts'
 import { SPAN_KIND, type Trace, type Tracer } from '../../observe/tracing/tracer.ts'
-import {
-  type AddableEnvelope,
-  type Answer,
-  errorAnswer,
-  jsonAnswer,
-  LONG_LIST_ITEMS,
-  listAnswer,
-  traceFields,
-} from './answer.ts'
+import { type Answer, errorAnswer, jsonAnswer, LONG_LIST_ITEMS, listAnswer, traceFields } from './answer.ts'
 import { parseBody, readBody } from './body.ts'
 import { clientAddress } from './client-address.ts'
-import type { Dialect } from './dialect.ts'
+import type { AddableEnvelope, Dialect } from './dialect.ts'
 import type { DoorServices, Endpoint, HttpCall } from './endpoint.ts'
 import type { RequestReader } from './request-reader.ts'
 

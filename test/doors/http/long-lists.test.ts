@@ -1,5 +1,6 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
-import { type Envelope, listAnswer } from '../../../src/doors/http/answer.ts'
+import { listAnswer } from '../../../src/doors/http/answer.ts'
+import type { Envelope } from '../../../src/doors/http/dialect.ts'
 import { type Json, startTestServer } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 

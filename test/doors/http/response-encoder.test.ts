@@ -1,5 +1,6 @@
 import { expect, test } from 'bun:test'
-import type { Answer, Envelope } from '../../../src/doors/http/answer.ts'
+import type { Answer } from '../../../src/doors/http/answer.ts'
+import type { Envelope } from '../../../src/doors/http/dialect.ts'
 import { ResponseEncoder } from '../../../src/doors/http/response-encoder.ts'
 import { newRequestId } from '../../../src/lib/ids.ts'
 import { randomNumbers } from '../../support/random.ts'
