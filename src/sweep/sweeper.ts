@@ -106,9 +106,10 @@ export class Sweeper {
 /** Duration of a slice: others wait no longer for a lock, or for the embedded database. */
 const SLICE_MS = 10
 const ROWS_FIRST = 100
-const ROWS_MIN = 20
+/** Some 10 ms of the database's CPU. With fewer, a database whose commits are slow would take hours for a million rows. */
+const ROWS_MIN = 100
 const ROWS_MAX = 1_000
-const REST_MS_MAX = 250
+const REST_MS_MAX = 50
 const ROUND_MS = 60_000
 /** Younger sweeps may be running on another server or thread. */
 const YOUNG_MS = 60_000
