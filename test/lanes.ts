@@ -44,7 +44,7 @@ export const BOTH = [
   // Every endpoint with the official client, every statement, and requests of all kinds.
   'doors/v1/statements.test.ts',
   'hostile/generated.test.ts',
-  'sdk/*.test.ts',
+  'sdk/**/*.test.ts',
   // Statements that do more than read a row by its id.
   'api/ratelimits/limit.test.ts',
   'api/keys/verify-key.test.ts',

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, spyOn, test } from 'bun:test'
-import { Unkey, verifyKey } from '@unkey/api'
-import { hashKey } from '../../src/verify/secret.ts'
-import { makeApi, makeKey } from '../support/fixtures.ts'
-import { startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
-import { SLOW_MS } from '../support/timeout.ts'
+import { Unkey, verifyKey } from 'unkey-api-v1'
+import { hashKey } from '../../../src/verify/secret.ts'
+import { makeApi, makeKey } from '../../support/fixtures.ts'
+import { startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
 
 /** The published official client of the v1 API. A program that uses it changes only its base URL. */
 
