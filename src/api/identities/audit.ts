@@ -11,6 +11,13 @@ export function limitEntry(
   }: { before: IdentityLimitRow; after: IdentityLimitRow | null } | { before: null; after: IdentityLimitRow },
 ): AuditEntry {
   const { id, name } = before ?? after
+  // v1 does not know it: only where a limit has or had it.
+  const hasAutoApply = before?.autoApply === true || after?.autoApply === true
+  const valuesOf = ({ limit, durationMs, autoApply }: IdentityLimitRow) => ({
+    limit,
+    duration: durationMs,
+    ...(hasAutoApply ? { autoApply } : {}),
+  })
   const action = before === null ? 'create' : after === null ? 'delete' : 'update'
   return {
     event: `ratelimit.${action}`,
@@ -21,5 +28,3 @@ export function limitEntry(
     ],
   }
 }
-
-const valuesOf = ({ limit, durationMs }: IdentityLimitRow) => ({ limit, duration: durationMs })

@@ -4,8 +4,8 @@ import { newId } from '../../lib/ids.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
-import { newLimits } from './new-limits.ts'
-import { type IdentityLimit, insertIdentity, insertIdentityLimits } from './store.ts'
+import { newLimits, type WantedLimit } from './new-limits.ts'
+import { insertIdentity, insertIdentityLimits } from './store.ts'
 
 export type NewIdentity = {
   /** Unique in the workspace. */
@@ -13,7 +13,7 @@ export type NewIdentity = {
   /** JSON text of an object, from `readMeta`; null = none. */
   meta: string | null
   /** Their names are distinct. */
-  limits: readonly IdentityLimit[]
+  limits: readonly WantedLimit[]
 }
 
 /**

@@ -4,7 +4,7 @@ import { SWEEP_WAIT_MS } from '../../sweep/sweeper.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
-import { findIdentity, holdIdentity, removeIdentity } from './store.ts'
+import { findIdentity, holdIdentity, type IdentityName, removeIdentity, textOf } from './store.ts'
 
 /**
  * Deletes an identity and its limits for good, at the same cost however many keys it has. Its keys stay valid, without an
@@ -14,12 +14,12 @@ import { findIdentity, holdIdentity, removeIdentity } from './store.ts'
 export async function deleteIdentity(
   services: Pick<Services, 'database' | 'sweeper'>,
   actor: Actor,
-  id: string,
+  by: IdentityName,
 ): Promise<void> {
-  await services.database.write(async (tx, invalidate) => {
-    await holdIdentity(tx, actor.workspaceId, { id })
-    const identity = await findIdentity(tx, actor.workspaceId, { id })
-    if (identity === null) throw notFound(`identity ${id}`)
+  const deletedId = await services.database.write(async (tx, invalidate) => {
+    const id = await holdIdentity(tx, actor.workspaceId, by)
+    const identity = id === null ? null : await findIdentity(tx, actor.workspaceId, { id })
+    if (id === null || identity === null) throw notFound(`identity ${textOf(by)}`)
     await removeIdentity(tx, actor.workspaceId, id)
     await audit(tx, actor, [
       {
@@ -30,6 +30,7 @@ export async function deleteIdentity(
       ...identity.limits.map((limit) => limitEntry(id, { before: limit, after: null })),
     ])
     invalidate(id)
+    return id
   })
-  await services.sweeper.finishWithin(SWEEP_WAIT_MS, [id])
+  await services.sweeper.finishWithin(SWEEP_WAIT_MS, [deletedId])
 }

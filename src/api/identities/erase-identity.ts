@@ -16,7 +16,7 @@ import { newId } from '../../lib/ids.ts'
 import { MANY_KEYS_MS } from '../../records/database.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
-import { holdIdentity, type IdentityName, type IdentityRow } from './store.ts'
+import { type ExactIdentityName, holdIdentity, type IdentityRow } from './store.ts'
 
 /**
  * Erases a person: the identity, its keys, and every name of the person in stored data. A repeated call continues the
@@ -28,7 +28,7 @@ import { holdIdentity, type IdentityName, type IdentityRow } from './store.ts'
 export async function eraseIdentity(
   services: Pick<Services, 'sql' | 'history' | 'database' | 'clock' | 'eraser'>,
   actor: Actor,
-  by: IdentityName,
+  by: ExactIdentityName,
   identity: IdentityRow | null,
 ): Promise<Erasure> {
   const { workspaceId } = actor
@@ -91,7 +91,7 @@ type Person = { id: string | null; externalId: string | null }
 async function findPerson(
   { sql, history }: Pick<Services, 'sql' | 'history'>,
   { workspaceId }: Pick<Actor, 'workspaceId'>,
-  by: IdentityName,
+  by: ExactIdentityName,
   identity: IdentityRow | null,
 ): Promise<Person> {
   const id = 'id' in by ? by.id : (identity?.id ?? null)

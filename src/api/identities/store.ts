@@ -45,10 +45,21 @@ export async function insertMissingIdentities(
 }
 
 /** The name of an identity: its id, or the caller's own id of the person. */
-export type IdentityName = { id: string } | { externalId: string }
+export type ExactIdentityName = { id: string } | { externalId: string }
+/** Or a text that may be either. The identity with that id wins over one with that external id. */
+export type IdentityName = ExactIdentityName | { idOrExternalId: string }
+
+export const textOf = (by: IdentityName): string =>
+  'id' in by ? by.id : 'externalId' in by ? by.externalId : by.idOrExternalId
 
 /** `limit` tokens in a window of `durationMs`. */
-export type IdentityLimit = { name: string; limit: number; durationMs: number }
+export type IdentityLimit = {
+  name: string
+  limit: number
+  durationMs: number
+  /** Every verification counts it, also one that does not name it. */
+  autoApply: boolean
+}
 export type IdentityLimitRow = IdentityLimit & { id: string }
 export type IdentityRow = {
   id: string
@@ -68,9 +79,20 @@ export async function findIdentity(
   const [row] = await sql<IdentityRow[]>`
     select i.id, i.external_id as "externalId", i.meta, ${limitsOf(sql)} as limits
       from identities i
-     where i.workspace_id = ${workspaceId}
-       and ${'id' in by ? sql`i.id = ${by.id}` : sql`i.external_id = ${by.externalId}`}`
+     where i.workspace_id = ${workspaceId} and ${isNamed(sql, workspaceId, by)}`
   return row ?? null
+}
+
+/** Whether the identity `i` of the enclosing query has that name. Each name is found by its index. */
+function isNamed(sql: AnySql, workspaceId: WorkspaceId, by: IdentityName) {
+  if ('id' in by) return sql`i.id = ${by.id}`
+  if ('externalId' in by) return sql`i.external_id = ${by.externalId}`
+  const text = by.idOrExternalId
+  // The second condition is for a row that changed while its lock was waited for: the ids were looked up before.
+  return sql`
+    i.id = coalesce((select id from identities where workspace_id = ${workspaceId} and id = ${text}),
+                    (select id from identities where workspace_id = ${workspaceId} and external_id = ${text}))
+    and (i.id = ${text} or i.external_id = ${text})`
 }
 
 /** By id, after `cursor`, up to `limit + 1` rows, each with its limits: the extra one shows that there is another page. */
@@ -90,7 +112,7 @@ export async function listIdentityRows(
 /** Limits of the identity `i` of the enclosing query. */
 const limitsOf = (sql: AnySql) => sql`
   coalesce((select json_agg(json_build_object('id', l.id, 'name', l.name, 'limit', l."limit",
-                                              'durationMs', l.duration_ms) order by l.id)
+                                              'durationMs', l.duration_ms, 'autoApply', l.auto_apply) order by l.id)
               from ratelimits l where l.identity_id = i.id), '[]')`
 
 export async function countIdentities(sql: AnySql, workspaceId: WorkspaceId): Promise<number> {
@@ -123,8 +145,7 @@ export async function holdIdentity(
 ): Promise<string | null> {
   const [row] = await tx<{ id: string }[]>`
     select i.id from identities i
-     where i.workspace_id = ${workspaceId}
-       and ${'id' in by ? tx`i.id = ${by.id}` : tx`i.external_id = ${by.externalId}`}
+     where i.workspace_id = ${workspaceId} and ${isNamed(tx, workspaceId, by)}
        for update`
   return row?.id ?? null
 }
@@ -149,11 +170,13 @@ export async function insertIdentityLimits(
 ): Promise<void> {
   if (limits.length === 0) return
   await sql`
-    insert into ratelimits (id, workspace_id, name, identity_id, "limit", duration_ms, created_at)
-    select l.id, ${workspaceId}, l.name, ${identityId}, l."limit", l.duration_ms, ${now}
+    insert into ratelimits (id, workspace_id, name, identity_id, "limit", duration_ms, auto_apply, created_at)
+    select l.id, ${workspaceId}, l.name, ${identityId}, l."limit", l.duration_ms, l.auto_apply, ${now}
       from unnest(${limits.map(({ id }) => id)}::text[], ${limits.map(({ name }) => name)}::text[],
                   ${limits.map(({ limit }) => limit)}::bigint[],
-                  ${limits.map(({ durationMs }) => durationMs)}::bigint[]) as l (id, name, "limit", duration_ms)`
+                  ${limits.map(({ durationMs }) => durationMs)}::bigint[],
+                  ${limits.map(({ autoApply }) => String(autoApply))}::text[]::boolean[])
+        as l (id, name, "limit", duration_ms, auto_apply)`
 }
 
 export async function changeIdentityLimits(
@@ -165,9 +188,12 @@ export async function changeIdentityLimits(
 ): Promise<void> {
   if (limits.length === 0) return
   await sql`
-    update ratelimits r set "limit" = l."limit", duration_ms = l.duration_ms, updated_at = ${now}
+    update ratelimits r
+       set "limit" = l."limit", duration_ms = l.duration_ms, auto_apply = l.auto_apply, updated_at = ${now}
       from unnest(${limits.map(({ id }) => id)}::text[], ${limits.map(({ limit }) => limit)}::bigint[],
-                  ${limits.map(({ durationMs }) => durationMs)}::bigint[]) as l (id, "limit", duration_ms)
+                  ${limits.map(({ durationMs }) => durationMs)}::bigint[],
+                  ${limits.map(({ autoApply }) => String(autoApply))}::text[]::boolean[])
+        as l (id, "limit", duration_ms, auto_apply)
      where r.workspace_id = ${workspaceId} and r.identity_id = ${identityId} and r.id = l.id`
 }
 

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import { notFound } from '../../errors.ts'
@@ -5,25 +6,25 @@ import { parseMeta } from '../../lib/meta.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
-import { newLimits } from './new-limits.ts'
+import { newLimits, type WantedLimit } from './new-limits.ts'
 import {
   changeIdentity,
   changeIdentityLimits,
   deleteIdentityLimits,
   findIdentity,
   holdIdentity,
-  type IdentityLimit,
   type IdentityLimitRow,
   type IdentityName,
   type IdentityRow,
   insertIdentityLimits,
+  textOf,
 } from './store.ts'
 
 export type IdentityChange = {
   /** JSON text of an object, from `readMeta`; null = leave it unchanged. */
   meta: string | null
   /** All limits that it then has, with distinct names; null = leave them unchanged. */
-  limits: readonly IdentityLimit[] | null
+  limits: readonly WantedLimit[] | null
 }
 
 /**
@@ -43,7 +44,7 @@ export async function updateIdentity(
   return await services.database.write(async (tx, invalidate) => {
     const id = await holdIdentity(tx, workspaceId, by)
     const before = id === null ? null : await findIdentity(tx, workspaceId, { id })
-    if (before === null) throw notFound(`identity ${'id' in by ? by.id : by.externalId}`)
+    if (before === null) throw notFound(`identity ${textOf(by)}`)
     const plan = planLimits(before.limits, limits)
     await changeIdentity(tx, workspaceId, { id: before.id, meta, now })
     await deleteIdentityLimits(
@@ -85,10 +86,7 @@ type LimitsPlan = {
 }
 
 /** @param wanted All limits after the change, with distinct names; null = unchanged. */
-function planLimits(
-  before: readonly IdentityLimitRow[],
-  wanted: readonly IdentityLimit[] | null,
-): LimitsPlan {
+function planLimits(before: readonly IdentityLimitRow[], wanted: readonly WantedLimit[] | null): LimitsPlan {
   if (wanted === null) return { deleted: [], changed: [], created: [], after: [...before] }
   const wantedByName = new Map(wanted.map((limit) => [limit.name, limit]))
   const deleted: IdentityLimitRow[] = []
@@ -100,9 +98,14 @@ function planLimits(
       deleted.push(row)
       continue
     }
-    const after = { ...row, limit: limit.limit, durationMs: limit.durationMs }
+    const after = {
+      ...row,
+      limit: limit.limit,
+      durationMs: limit.durationMs,
+      autoApply: limit.autoApply ?? row.autoApply,
+    }
     kept.push(after)
-    if (after.limit !== row.limit || after.durationMs !== row.durationMs) changed.push({ ...after, was: row })
+    if (!isDeepStrictEqual(after, row)) changed.push({ ...after, was: row })
   }
   const names = new Set(before.map((row) => row.name))
   const created = newLimits(wanted.filter(({ name }) => !names.has(name)))

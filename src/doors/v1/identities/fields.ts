@@ -1,4 +1,5 @@
-import type { IdentityLimit, IdentityName, IdentityRow } from '../../../api/identities/store.ts'
+import type { WantedLimit } from '../../../api/identities/new-limits.ts'
+import type { ExactIdentityName, IdentityLimit, IdentityRow } from '../../../api/identities/store.ts'
 import { ApiError, badRequest } from '../../../errors.ts'
 import { parseMeta } from '../../../lib/meta.ts'
 import type { IdentityReply, Ratelimit } from './schema.ts'
@@ -13,19 +14,19 @@ export function readIdentityName({
 }: {
   identityId?: string
   externalId?: string
-}): IdentityName {
+}): ExactIdentityName {
   if (identityId !== undefined) return { id: identityId }
   if (externalId !== undefined) return { externalId }
   throw badRequest('either identityId or externalId is required')
 }
 
-/** @throws ApiError CONFLICT for a repeated name. */
-export function readLimits(ratelimits: readonly Ratelimit[]): IdentityLimit[] {
+/** v1 does not know `autoApply`, and leaves it as it is. @throws ApiError CONFLICT for a repeated name. */
+export function readLimits(ratelimits: readonly Ratelimit[]): WantedLimit[] {
   const names = new Set<string>()
   return ratelimits.map(({ name, limit, duration: durationMs }) => {
     if (names.has(name)) throw new ApiError('CONFLICT', `ratelimit ${name} is listed more than once`)
     names.add(name)
-    return { name, limit, durationMs }
+    return { name, limit, durationMs, autoApply: null }
   })
 }
 

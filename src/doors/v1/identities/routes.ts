@@ -3,7 +3,7 @@ import { deleteIdentity } from '../../../api/identities/delete-identity.ts'
 import { eraseIdentity } from '../../../api/identities/erase-identity.ts'
 import { getIdentity } from '../../../api/identities/get-identity.ts'
 import { listIdentities } from '../../../api/identities/list-identities.ts'
-import type { IdentityName } from '../../../api/identities/store.ts'
+import { type ExactIdentityName, textOf } from '../../../api/identities/store.ts'
 import { updateIdentity } from '../../../api/identities/update-identity.ts'
 import {
   type Actor,
@@ -58,7 +58,7 @@ export const identityRoutes: Endpoint[] = [
       const identity = await getIdentity(services, actor, by)
       // The permission names the identity's id, which a request by externalId does not have.
       requireOn(actor, READ, identity?.id ?? ('id' in by ? by.id : null))
-      if (identity === null) throw notFound(`identity ${'id' in by ? by.id : by.externalId}`)
+      if (identity === null) throw notFound(`identity ${textOf(by)}`)
       return presentIdentity(identity)
     },
   ),
@@ -105,7 +105,7 @@ export const identityRoutes: Endpoint[] = [
     { input: DeleteIdentityBody, reply: EmptyReply, summary: 'Delete an identity', errors: ['NOT_FOUND'] },
     async (services, call, { identityId }) => {
       const rights = anyOf('*', 'identity.*.delete_identity', `identity.${identityId}.delete_identity`)
-      await deleteIdentity(services, await authenticate(services, call, rights), identityId)
+      await deleteIdentity(services, await authenticate(services, call, rights), { id: identityId })
       return {}
     },
   ),
@@ -130,7 +130,7 @@ export const identityRoutes: Endpoint[] = [
 const READ: Right = { resource: 'identity', action: 'read_identity' }
 
 /** A root key without the right must learn neither whether the identity exists nor its id. */
-function requireErase(actor: Actor, by: IdentityName, foundId: string | null): void {
+function requireErase(actor: Actor, by: ExactIdentityName, foundId: string | null): void {
   const own = `identity.${'id' in by ? by.id : foundId}.erase_identity`
   const isNamed = 'id' in by || actor.permissions.has(own)
   requirePermission(actor, anyOf('*', 'identity.*.erase_identity', ...(isNamed ? [own] : [])))
