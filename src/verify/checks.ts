@@ -36,24 +36,26 @@ export type RequestedLimit = {
   isOptional: boolean
 }
 
-export type SelectedLimit = { name: string; cost: number; limit: number; durationMs: number; ownerId: string }
+/** A limit that a verification counts. `id` is empty when only the request defines it. */
+export type SelectedLimit = ConfiguredLimit & { cost: number }
 
 /**
  * The limits that a verification counts: every auto-applied one with cost 1, then the requested ones in their order. Naming
- * an auto-applied limit replaces its cost; no limit is counted twice. A limit defined by the request counts for the
- * identity, or for the key when it has none.
+ * an auto-applied limit replaces its cost; no limit is counted twice.
+ * @param ownerId Of limits that the request defines.
  * @returns `missing` = a requested limit that is neither configured nor fully given.
  */
 export function selectLimits(
   record: KeyRecord,
   requested: readonly RequestedLimit[],
+  ownerId: string,
 ): { selected: readonly SelectedLimit[] } | { missing: string } {
   if (requested.length === 0) return record.limits.length === 0 ? NONE : { selected: autoApplied(record) }
   const selected = new Map<string, SelectedLimit>()
   for (const limit of record.limits) if (limit.autoApply) selected.set(limit.name, select(limit, 1))
   for (const { name, cost, limit, durationMs, isOptional } of requested) {
     if (limit !== null && durationMs !== null) {
-      selected.set(name, { name, cost, limit, durationMs, ownerId: record.identity?.id ?? record.id })
+      selected.set(name, { id: '', name, limit, durationMs, autoApply: false, ownerId, cost })
       continue
     }
     const configured = record.limits.find((candidate) => candidate.name === name)
@@ -74,10 +76,7 @@ function autoApplied({ limits }: KeyRecord): SelectedLimit[] {
   return selected
 }
 
-const select = ({ name, limit, durationMs, ownerId }: ConfiguredLimit, cost: number): SelectedLimit => ({
-  name,
-  cost,
-  limit,
-  durationMs,
-  ownerId,
-})
+const select = (
+  { id, name, limit, durationMs, autoApply, ownerId }: ConfiguredLimit,
+  cost: number,
+): SelectedLimit => ({ id, name, limit, durationMs, autoApply, ownerId, cost })

@@ -1,7 +1,8 @@
 import type { CounterRef } from '../usage/recorder.ts'
 
 /**
- * A key as verification needs it. Read once from the database, then shared, and unchanged but for `changesSeen` and its counter reference.
+ * A key as verification needs it. Read once from the database, then shared, and unchanged but for `changesSeen`,
+ * `creditsSeen` and its counter reference.
  */
 export type KeyRecord = CounterRef & {
   id: string
@@ -26,10 +27,14 @@ export type KeyRecord = CounterRef & {
   ipWhitelist: string[] | null
   /** Whether the key has credits. Their number is never cached: the database decides each spend. */
   hasCredits: boolean
+  /** Credits left when this thread last saw them, for answers to calls that read none; null = not counted. */
+  creditsSeen: number | null
   refill: Refill | null
   identity: { id: string; externalId: string; meta: Record<string, unknown> } | null
-  /** Limits of the key and of its identity, with distinct names. */
+  /** Limits that count, of the key and of its identity, with distinct names: the key's wins over one of its identity. */
   limits: ConfiguredLimit[]
+  /** All limits of the identity, also those that do not count because the key has one of that name. */
+  identityLimits: ConfiguredLimit[]
   roles: string[]
   /** Slugs held directly and through roles. On a root key, its rights. */
   permissions: ReadonlySet<string>
@@ -38,6 +43,7 @@ export type KeyRecord = CounterRef & {
 }
 
 export type ConfiguredLimit = {
+  id: string
   name: string
   limit: number
   durationMs: number

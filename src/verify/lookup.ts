@@ -84,7 +84,8 @@ function bytesOf(record: KeyRecord): number {
     JSON.stringify(record.meta ?? '').length + JSON.stringify(record.identity?.meta ?? '').length
   for (const permission of record.permissions) characters += permission.length + 40
   for (const role of record.roles) characters += role.length + 20
-  return 1300 + (record.identity === null ? 0 : 400) + 120 * record.limits.length + 2 * characters
+  const limits = Math.max(record.limits.length, record.identityLimits.length)
+  return 1300 + (record.identity === null ? 0 : 400) + 180 * limits + 2 * characters
 }
 
 /** Above the largest key that the default bounds allow, which is 2.6 MiB by this estimate. */

@@ -1,3 +1,6 @@
+import { ApiError } from '../errors.ts'
+import { cutText } from '../lib/cut-text.ts'
+
 /** One permission, or a list of which all (`and`) or at least one (`or`) must hold. Lists can be nested. */
 export type PermissionQuery = string | { and: PermissionQuery[] } | { or: PermissionQuery[] }
 
@@ -35,44 +38,116 @@ function parseList(list: unknown, depth: number): PermissionQuery[] | null {
  * @returns null when it is neither.
  */
 export function readPermissionText(text: string): PermissionQuery | null {
-  if (!text.trimStart().startsWith('{')) return parseWords(text.match(/[()]|[^\s()]+/g) ?? [])
   try {
-    return parsePermissionQuery(JSON.parse(text))
-  } catch {
-    return null
+    if (text.trimStart().startsWith('{')) return parsePermissionQuery(JSON.parse(text))
+    return new WordsParser(text, ANY_SLUGS).parse()
+  } catch (cause) {
+    if (cause instanceof SyntaxError || cause instanceof PermissionSyntaxError) return null
+    throw cause
   }
 }
 
-function parseWords(tokens: readonly string[]): PermissionQuery | null {
-  let next = 0
-  const parts = (word: 'and' | 'or', part: () => PermissionQuery | null): PermissionQuery[] | null => {
-    const list: PermissionQuery[] = []
-    for (;;) {
-      const one = part()
-      if (one === null) return null
-      list.push(one)
-      if (tokens[next]?.toLowerCase() !== word) return list
-      next++
-    }
+/**
+ * Parses a query in words whose slugs have only letters, digits and `. _ - * : /`. The length of the text bounds how deep it nests.
+ * @throws {@link PermissionSyntaxError}
+ */
+export const parsePermissionWords = (text: string): PermissionQuery =>
+  new WordsParser(text, PLAIN_SLUGS).parse()
+
+/** A permission query in words that cannot be parsed. */
+export class PermissionSyntaxError extends ApiError {
+  override name = 'PermissionSyntaxError'
+  /** @param position Where in the text, from 0. */
+  constructor(
+    reason: string,
+    readonly position: number,
+  ) {
+    super('BAD_REQUEST', `the permission query has a syntax error at position ${position}: ${reason}`)
   }
-  const either = (depth: number): PermissionQuery | null => {
-    const list = parts('or', () => all(depth))
-    return list === null ? null : list.length === 1 ? (list[0] ?? null) : { or: list }
-  }
-  const all = (depth: number): PermissionQuery | null => {
-    const list = parts('and', () => single(depth))
-    return list === null ? null : list.length === 1 ? (list[0] ?? null) : { and: list }
-  }
-  const single = (depth: number): PermissionQuery | null => {
-    const token = tokens[next++]
-    if (token === undefined || /^(\)|and|or)$/i.test(token) || depth >= DEPTH_MAX) return null
-    if (token !== '(') return token
-    const inner = either(depth + 1)
-    return tokens[next++] === ')' ? inner : null
-  }
-  const query = either(0)
-  return next === tokens.length ? query : null
 }
+
+type Grammar = {
+  /** Finds one token: a parenthesis, a slug or word, or a character that is neither. */
+  token: RegExp
+  /** Whether a token that is no parenthesis and no word is a slug. */
+  slug: RegExp
+  depthMax: number
+}
+const ANY_SLUGS: Grammar = { token: /[()]|[^\s()]+/g, slug: /./s, depthMax: DEPTH_MAX }
+const PLAIN_SLUGS: Grammar = {
+  token: /[()]|[A-Za-z0-9._\-*:/]+|\S/gu,
+  slug: /^[A-Za-z0-9._\-*:/]/,
+  depthMax: Number.POSITIVE_INFINITY,
+}
+
+class WordsParser {
+  readonly #text: string
+  readonly #grammar: Grammar
+  readonly #tokens: RegExpExecArray[]
+  #next = 0
+
+  constructor(text: string, grammar: Grammar) {
+    this.#text = text
+    this.#grammar = grammar
+    this.#tokens = [...text.matchAll(grammar.token)]
+  }
+
+  parse(): PermissionQuery {
+    const query = this.#either(0)
+    if (this.#next < this.#tokens.length) throw this.#unexpected('AND, OR or the end')
+    return query
+  }
+
+  #either(depth: number): PermissionQuery {
+    const first = this.#all(depth)
+    if (!this.#takesWord('or')) return first
+    const or = [first]
+    do or.push(this.#all(depth))
+    while (this.#takesWord('or'))
+    return { or }
+  }
+
+  #all(depth: number): PermissionQuery {
+    const first = this.#single(depth)
+    if (!this.#takesWord('and')) return first
+    const and = [first]
+    do and.push(this.#single(depth))
+    while (this.#takesWord('and'))
+    return { and }
+  }
+
+  #single(depth: number): PermissionQuery {
+    const token = this.#tokens[this.#next]?.[0]
+    if (token === undefined || depth >= this.#grammar.depthMax || !this.#beginsOperand(token))
+      throw this.#unexpected('a permission or (')
+    this.#next++
+    if (token !== '(') return token
+    const inner = this.#either(depth + 1)
+    if (this.#tokens[this.#next]?.[0] !== ')') throw this.#unexpected('AND, OR or )')
+    this.#next++
+    return inner
+  }
+
+  #beginsOperand(token: string): boolean {
+    return token === '(' || (!/^(\)|and|or)$/i.test(token) && this.#grammar.slug.test(token))
+  }
+
+  #takesWord(word: 'and' | 'or'): boolean {
+    if (this.#tokens[this.#next]?.[0].toLowerCase() !== word) return false
+    this.#next++
+    return true
+  }
+
+  #unexpected(expected: string): PermissionSyntaxError {
+    const token = this.#tokens[this.#next]
+    const found = token === undefined ? 'the end' : JSON.stringify(cutText(token[0], FOUND_CHARACTERS_MAX))
+    return new PermissionSyntaxError(
+      `expected ${expected}, found ${found}`,
+      token?.index ?? this.#text.length,
+    )
+  }
+}
+const FOUND_CHARACTERS_MAX = 40
 
 /** Compares texts exactly: `*` and patterns have no special meaning. */
 export function holdsPermissions(held: ReadonlySet<string>, query: PermissionQuery): boolean {

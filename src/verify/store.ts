@@ -2,9 +2,19 @@ import type { AnySql } from '../db/connect.ts'
 import { HEAVY_LINKS, keyLinks, LINK_BYTES } from '../db/key-links.ts'
 import { COUNT_MAX } from '../lib/bounds.ts'
 import type { CounterRef } from '../usage/recorder.ts'
-import type { KeyRecord } from './key-record.ts'
+import type { ConfiguredLimit, KeyRecord } from './key-record.ts'
 
-type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'limits' | keyof CounterRef> & {
+type Row = Omit<
+  KeyRecord,
+  | 'permissions'
+  | 'meta'
+  | 'identity'
+  | 'refill'
+  | 'limits'
+  | 'identityLimits'
+  | 'hasCredits'
+  | keyof CounterRef
+> & {
   meta: string | null
   permissions: string[]
   identityId: string | null
@@ -14,7 +24,7 @@ type Row = Omit<KeyRecord, 'permissions' | 'meta' | 'identity' | 'refill' | 'lim
   refillDay: number | null
   lastRefillAt: number | null
   createdAt: number
-  limits: { name: string; limit: number; durationMs: number; autoApply: boolean; owner: 'key' | 'identity' }[]
+  limits: (Omit<ConfiguredLimit, 'ownerId'> & { owner: 'key' | 'identity' })[]
 }
 
 /** A key too large to be read with the rest of its batch. */
@@ -64,11 +74,11 @@ export async function findKeysByHash(
                w.enabled and coalesce(fw.enabled, true) as "workspaceEnabled",
                k.name, k.owner_id as "ownerId", k.meta, k.environment, k.enabled, k.expires_at as "expiresAt",
                a.ip_whitelist as "ipWhitelist",
-               k.remaining is not null as "hasCredits", k.refill_amount as "refillAmount", k.refill_day as "refillDay",
+               k.remaining as "creditsSeen", k.refill_amount as "refillAmount", k.refill_day as "refillDay",
                k.last_refill_at as "lastRefillAt", k.created_at as "createdAt",
                i.id as "identityId", i.external_id as "identityExternalId", i.meta as "identityMeta",
-               coalesce((select json_agg(json_build_object('name', l.name, 'limit', l."limit", 'durationMs', l.duration_ms,
-                                                           'autoApply', l.auto_apply,
+               coalesce((select json_agg(json_build_object('id', l.id, 'name', l.name, 'limit', l."limit",
+                                                           'durationMs', l.duration_ms, 'autoApply', l.auto_apply,
                                                            'owner', case when l.key_id is null then 'identity' else 'key' end)
                                          order by l.id)
                            from (select * from ratelimits where key_id = k.id
@@ -112,6 +122,7 @@ function toRecord(row: Row, hash: string): KeyRecord {
     identityId === null || identityExternalId === null
       ? null
       : { id: identityId, externalId: identityExternalId, meta: parseMeta(identityMeta) ?? {} }
+  const { limits, identityLimits } = limitsOf(row)
   return {
     id: row.id,
     hash,
@@ -131,30 +142,39 @@ function toRecord(row: Row, hash: string): KeyRecord {
     enabled: row.enabled,
     expiresAt: row.expiresAt,
     ipWhitelist: row.ipWhitelist,
-    hasCredits: row.hasCredits,
+    hasCredits: row.creditsSeen !== null,
+    creditsSeen: row.creditsSeen,
     refill:
       refillAmount === null
         ? null
         : { amount: refillAmount, day: refillDay, lastAt: lastRefillAt, baseAt: lastRefillAt ?? createdAt },
     identity,
-    // The key's own limit wins over one of the identity with the same name.
-    limits: row.limits
-      .filter(
-        ({ name, owner }) => owner === 'key' || !row.limits.some((l) => l.owner === 'key' && l.name === name),
-      )
-      .map(({ name, limit, durationMs, autoApply, owner }) => ({
-        name: shared(name),
-        limit,
-        durationMs,
-        autoApply,
-        ownerId: owner === 'identity' && identityId !== null ? identityId : row.id,
-      })),
+    limits,
+    identityLimits,
     roles: row.roles.length === 0 ? NO_ROLES : row.roles.map(shared),
     permissions: row.permissions.length === 0 ? NO_PERMISSIONS : new Set(row.permissions.map(shared)),
   }
 }
 
-// Shared empty values: most keys have no roles or permissions, and an empty list and set would be a tenth of a record.
+function limitsOf(row: Row): Pick<KeyRecord, 'limits' | 'identityLimits'> {
+  if (row.limits.length === 0) return { limits: NO_LIMITS, identityLimits: NO_LIMITS }
+  const all = row.limits.map(({ id, name, limit, durationMs, autoApply, owner }) => ({
+    id,
+    name: shared(name),
+    limit,
+    durationMs,
+    autoApply,
+    ownerId: owner === 'identity' && row.identityId !== null ? row.identityId : row.id,
+  }))
+  const identityLimits = all.filter(({ ownerId }) => ownerId !== row.id)
+  if (identityLimits.length === 0) return { limits: all, identityLimits: NO_LIMITS }
+  const own = new Set(all.filter(({ ownerId }) => ownerId === row.id).map(({ name }) => name))
+  const limits = all.filter(({ ownerId, name }) => ownerId === row.id || !own.has(name))
+  return { limits, identityLimits }
+}
+
+// Shared empty values: most keys have no limits, roles or permissions, and empty lists and a set would be a tenth of a record.
+const NO_LIMITS: ConfiguredLimit[] = []
 const NO_ROLES: string[] = []
 const NO_PERMISSIONS: ReadonlySet<string> = new Set()
 

@@ -1,5 +1,5 @@
 import type { AnySql } from '../db/connect.ts'
-import { ApiError, badRequest } from '../errors.ts'
+import { ApiError } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Charge, Decision, LimiterRouter } from '../limiter/threads/router.ts'
 import type { Outcome, UsageRecorder } from '../usage/recorder.ts'
@@ -13,18 +13,17 @@ import {
 import { type CreditSpender, KeyLocked, type Spent } from './credits.ts'
 import type { KeyRecord } from './key-record.ts'
 import type { KeyLookup } from './lookup.ts'
-import { type PermissionQuery, parsePermissionQuery } from './permission-query.ts'
 import { isRefillDue } from './refill.ts'
+import type { Rules } from './rules.ts'
 import { applyRefill } from './store.ts'
 
 /** A verification request: the key, and the conditions that it must meet. */
 export type Presented = {
+  rules: Rules
   key: string
   /** The API that the key must belong to. Null = any. */
   apiId: string | null
-  /**
-   * A permission query, not yet parsed: a malformed one is refused only after the key's state was checked. Null = no check.
-   */
+  /** A permission query as it was sent; null = no check. */
   permissions: unknown
   /** Credits to take; 0 takes nothing and returns the credits left. */
   cost: number
@@ -33,20 +32,37 @@ export type Presented = {
   caller: { clientAddress(): string | null }
   /** True for root keys, which come with every call: `key` is then the value of the Authorization header. */
   isRoot?: true
+  /** False: whoever asks must not learn of the key, so it is not found. Absent = true. */
+  isVisible?: (record: KeyRecord) => boolean
   /** Called when the key may be used, before anything is charged. Throws to refuse the key. */
   admit?: (record: KeyRecord) => void
 }
 
 export type Verdict =
-  | { outcome: 'NOT_FOUND'; record: null; limit: null; remaining: null }
+  | { outcome: 'NOT_FOUND'; record: null; limits: readonly LimitReport[]; limit: null; remaining: null }
   | {
       outcome: Outcome
       record: KeyRecord
-      /** The limit that refused, or the first one counted. Null when none was counted. */
-      limit: { name: string; limit: number; durationMs: number; remaining: number; resetAtMs: number } | null
+      /** All limits that were asked. */
+      limits: readonly LimitReport[]
+      /** The limit that refused, or the first one. Null when none was asked. */
+      limit: LimitReport | null
       /** Credits left. Null when they were not read. */
       remaining: number | null
     }
+
+/** A limit after its answer. */
+export type LimitReport = {
+  /** Empty when only the request defines the limit. */
+  id: string
+  name: string
+  limit: number
+  durationMs: number
+  autoApply: boolean
+  passed: boolean
+  remaining: number
+  resetAtMs: number
+}
 
 /** Services that verification uses. */
 export type Verifier = {
@@ -60,12 +76,13 @@ export type Verifier = {
 
 /**
  * Verifies API keys and root keys. Checks that cost nothing come first, those that cannot be undone last: state,
- * permissions, rate limits, credits. When a limit refuses, charges of other limits stay. Credits are touched only when all
- * limits passed. Every outcome but NOT_FOUND is recorded.
+ * permissions, rate limits, credits. Credits are touched only when all limits passed; when they refuse, charges of limits
+ * stay. Every outcome but NOT_FOUND is recorded. `presented.rules` says what differs between APIs.
  *
  * @returns no promise when the key is cached and neither limits nor credits are charged.
- * @throws the error of `presented.admit`; ApiError FORBIDDEN when a workspace is disabled; BAD_REQUEST for a malformed
- *   permission query, or a limit that is neither configured nor fully given. After any other error the outcome is unknown.
+ * @throws the error of `presented.admit`; ApiError FORBIDDEN when a workspace is disabled; that of the
+ *   rules for a malformed permission query, and for a limit that is neither configured nor fully given. After any other
+ *   error the outcome is unknown.
  */
 export function verify(verifier: Verifier, presented: Presented): Verdict | Promise<Verdict> {
   const { keys } = verifier
@@ -85,17 +102,23 @@ function check(
 ): Verdict | Promise<Verdict> {
   // A root key that is presented as an API key is not found, like any unknown text.
   if (record === null || (record.forWorkspaceId !== null && presented.isRoot !== true)) return NOT_FOUND
+  if (presented.isVisible?.(record) === false) return NOT_FOUND
+  const { rules } = presented
+  const early = rules.readsPermissionsFirst ? rules.readPermissions(presented.permissions) : undefined
   if (!record.workspaceEnabled) throw new ApiError('FORBIDDEN', 'workspace is disabled')
 
   const verification = { presented, record, now: verifier.clock() }
   const refused = checkState(record, presented, verification.now)
   if (refused !== null) return answer(verifier, verification, refused)
-  const insufficient = checkPermissions(record, readPermissionQuery(presented.permissions))
+  const query = early === undefined ? rules.readPermissions(presented.permissions) : early
+  const insufficient = checkPermissions(record, query)
   if (insufficient !== null) return answer(verifier, verification, insufficient)
   presented.admit?.(record)
 
-  const limits = selectLimits(record, presented.limits)
-  if ('missing' in limits) throw unknownLimit(limits.missing, record)
+  const adHocOwnerId =
+    rules.countsAdHocFor === 'identity' && record.identity !== null ? record.identity.id : record.id
+  const limits = selectLimits(record, presented.limits, adHocOwnerId)
+  if ('missing' in limits) throw unknownLimit(limits.missing, record, rules)
   if (limits.selected.length === 0 && !record.hasCredits) return answer(verifier, verification, 'VALID')
   return charge(verifier, verification, limits.selected)
 }
@@ -107,16 +130,14 @@ async function charge(
   selected: readonly SelectedLimit[],
 ): Promise<Verdict> {
   const { record } = verification
-  const counted =
-    selected.length === 0 ? [] : await countLimits(verifier.limiter, record.workspaceId, selected)
-  const denying = counted.find(({ decision }) => !decision.passed)
-  if (denying !== undefined) return answer(verifier, verification, 'RATE_LIMITED', denying)
-  const reported = counted[0] ?? null
-  if (!record.hasCredits) return answer(verifier, verification, 'VALID', reported)
+  const limits = selected.length === 0 ? NO_LIMITS : await countLimits(verifier.limiter, record, selected)
+  if (limits.some(({ passed }) => !passed)) return answer(verifier, verification, 'RATE_LIMITED', limits)
+  if (!record.hasCredits) return answer(verifier, verification, 'VALID', limits)
 
   const spent = await spendRefilled(verifier, verification)
   if (spent === null) return NOT_FOUND // deleted meanwhile
-  return answer(verifier, verification, spent.passed ? 'VALID' : 'USAGE_EXCEEDED', reported, spent.remaining)
+  record.creditsSeen = spent.remaining
+  return answer(verifier, verification, spent.passed ? 'VALID' : 'USAGE_EXCEEDED', limits, spent.remaining)
 }
 
 type Verification = { presented: Presented; record: KeyRecord; now: number }
@@ -126,7 +147,7 @@ function answer(
   verifier: Verifier,
   { presented, record, now }: Verification,
   outcome: Outcome,
-  limit: CountedLimit | null = null,
+  limits = NO_LIMITS,
   remaining: number | null = null,
 ): Verdict {
   const { workspaceId, keyspaceId, id: keyId, identity } = record
@@ -140,20 +161,18 @@ function answer(
     atMs: now,
     counterRef: record,
   })
-  return { outcome, record, limit: limit === null ? null : report(limit), remaining }
+  const limit = limits.find(({ passed }) => !passed) ?? limits[0] ?? null
+  return { outcome, record, limits, limit, remaining }
 }
 
-const NOT_FOUND: Verdict = { outcome: 'NOT_FOUND', record: null, limit: null, remaining: null }
-
-/** Absent, null, the empty text, 0 and false mean: no check. */
-function readPermissionQuery(value: unknown): PermissionQuery | null {
-  if (!value) return null
-  const query = parsePermissionQuery(value)
-  if (query === null) throw badRequest('authorization.permissions: Invalid permission query')
-  return query
+const NO_LIMITS: readonly LimitReport[] = []
+const NOT_FOUND: Verdict = {
+  outcome: 'NOT_FOUND',
+  record: null,
+  limits: NO_LIMITS,
+  limit: null,
+  remaining: null,
 }
-
-type CountedLimit = { selected: SelectedLimit; decision: Decision }
 
 /**
  * All at once, in one message to each shard. The counter's name does not contain the limit's value, so changing that keeps
@@ -161,17 +180,18 @@ type CountedLimit = { selected: SelectedLimit; decision: Decision }
  */
 async function countLimits(
   limiter: LimiterRouter,
-  workspaceId: string,
+  { workspaceId }: KeyRecord,
   selected: readonly SelectedLimit[],
-): Promise<CountedLimit[]> {
+): Promise<LimitReport[]> {
   const [only] = selected
   if (only !== undefined && selected.length === 1) {
     const pending = limiter.submit(chargeOf(workspaceId, only))
     await pending.answered
-    return [{ selected: only, decision: pending.decision }]
+    return [report(only, pending.decision)]
   }
-  const decisions = await limiter.submitAll(selected.map((limit) => chargeOf(workspaceId, limit)))
-  return selected.map((limit, i) => ({ selected: limit, decision: decisions[i] as Decision })) // one for each limit
+  const charges = selected.map((limit) => chargeOf(workspaceId, limit))
+  const decisions = await limiter.submitAll(charges)
+  return selected.map((limit, i) => report(limit, decisions[i] as Decision)) // one for each limit
 }
 
 const chargeOf = (
@@ -185,20 +205,27 @@ const chargeOf = (
   cost,
 })
 
-const report = ({ selected, decision }: CountedLimit) => ({
-  name: selected.name,
-  limit: selected.limit,
-  durationMs: selected.durationMs,
-  remaining: Math.max(0, selected.limit - decision.used),
-  resetAtMs: decision.resetAtMs,
+const report = (
+  { id, name, limit, durationMs, autoApply }: SelectedLimit,
+  { passed, used, resetAtMs }: Decision,
+): LimitReport => ({
+  id,
+  name,
+  limit,
+  durationMs,
+  autoApply,
+  passed,
+  remaining: Math.max(0, limit - used),
+  resetAtMs,
 })
 
-function unknownLimit(name: string, record: KeyRecord): ApiError {
+function unknownLimit(name: string, record: KeyRecord, rules: Rules): ApiError {
   const owner =
     record.identity === null
       ? 'it has no identity'
       : `identity ${record.identity.id} (externalId ${record.identity.externalId})`
-  return badRequest(
+  return new ApiError(
+    rules.unknownLimit,
     `ratelimit "${name}" was requested without limit and duration, but neither key ${record.id} nor its identity has a limit of that name: ${owner}`,
   )
 }

@@ -313,7 +313,7 @@ export class Postgres {
         enabled: key.enabled,
         expiresAt: null,
         ipWhitelist: null,
-        hasCredits: remaining !== null,
+        creditsSeen: remaining,
         refillAmount,
         refillDay: null,
         lastRefillAt,
@@ -458,7 +458,7 @@ export type KeyRow = {
   lastRefillAt: number | null
   /** Locked by a transaction outside of the simulation. */
   lockedUntilMs: number
-  limits: { name: string; limit: number; durationMs: number; autoApply: boolean; owner: 'key' }[]
+  limits: { id: string; name: string; limit: number; durationMs: number; autoApply: boolean; owner: 'key' }[]
   /** Credits spent and number of refills since the key's creation. */
   spent: number
   refills: number

@@ -4,6 +4,7 @@ import { SPILL_KIND, type SpilledWindows } from '../../src/limiter/flush/spilled
 import type { Charge } from '../../src/limiter/threads/router.ts'
 import type { UsageBatch } from '../../src/usage/batch.ts'
 import { KeyLocked } from '../../src/verify/credits.ts'
+import { V1_RULES } from '../../src/verify/rules.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { verify } from '../../src/verify/verify.ts'
 import { cellsOfBatch } from './ledger.ts'
@@ -399,6 +400,7 @@ class Simulation {
     key.inDoubt += cost
     try {
       const verdict = await verify(http.verifier, {
+        rules: V1_RULES,
         key: row.text,
         apiId: 'api_1',
         permissions: null,
@@ -560,7 +562,14 @@ class Simulation {
       deletedVersion: 0,
     }
     if (world.chance(0.3))
-      row.limits.push({ name: 'all', limit: 20, durationMs: 5_000, autoApply: true, owner: 'key' })
+      row.limits.push({
+        id: 'rl_all',
+        name: 'all',
+        limit: 20,
+        durationMs: 5_000,
+        autoApply: true,
+        owner: 'key',
+      })
     postgres.keys.set(row.id, row)
     if (isMade) postgres.keyByHash.set(hashKey(row.text), row)
     return {

@@ -3,7 +3,9 @@ import {
   describePermissionQuery,
   holdsPermissions,
   type PermissionQuery,
+  PermissionSyntaxError,
   parsePermissionQuery,
+  parsePermissionWords,
   readPermissionText,
 } from '../../src/verify/permission-query.ts'
 
@@ -128,5 +130,58 @@ describe('a query in words', () => {
       '{"and":[]}',
     ]
     for (const text of wrong) expect([text, readPermissionText(text)]).toEqual([text, null])
+  })
+})
+
+describe('a query in words with plain slugs', () => {
+  test('is parsed as it is written, however deep it nests', () => {
+    const cases: [string, PermissionQuery][] = [
+      ['a', 'a'],
+      ['a AND b', and('a', 'b')],
+      ['a or b And c', or('a', and('b', 'c'))],
+      ['a AND (b OR c)', and('a', or('b', 'c'))],
+      ['(a)\tAND\n((b))', and('a', 'b')],
+      ['documents.* OR api:v1/read_all-2', or('documents.*', 'api:v1/read_all-2')],
+      [p(1, 30).join(' AND '), and(...p(1, 30))],
+      ['android OR Order', or('android', 'Order')],
+      [`${'('.repeat(499)}a${')'.repeat(499)}`, 'a'],
+    ]
+    for (const [text, query] of cases) expect([text, parsePermissionWords(text)]).toEqual([text, query])
+  })
+
+  test('that is malformed is refused with the position of the first token that does not fit', () => {
+    const cases: [string, number][] = [
+      [' ', 1],
+      ['a AND', 5],
+      ['a AND  ', 7],
+      ['AND a', 0],
+      ['a OR OR b', 5],
+      ['(a', 2],
+      ['(a OR (b)', 9],
+      ['a)', 1],
+      ['()', 1],
+      ['a (b)', 2],
+      ['a b', 2],
+      ['a & b', 2],
+      ['a&b', 1],
+      ['& a', 0],
+      ['a AND é', 6],
+      ['a AND 😀', 6],
+      ['{"and":["a"]}', 0],
+      ['"a"', 0],
+      ['not', -1],
+      ['a AND not b', 10],
+    ]
+    const positionOf = (text: string) => {
+      try {
+        parsePermissionWords(text)
+        return -1
+      } catch (cause) {
+        if (!(cause instanceof PermissionSyntaxError)) throw cause
+        expect(cause.message).toContain(`position ${cause.position}`)
+        return cause.position
+      }
+    }
+    for (const [text, position] of cases) expect([text, positionOf(text)]).toEqual([text, position])
   })
 })

@@ -26,6 +26,31 @@ test('the limits of a key and of its identity are found without reading those of
   await sql.end({ timeout: 1 })
 })
 
+test('a limit of the key hides its identity’s of the same name from counting, not from the identity’s list', async () => {
+  await using database = await openTestSql()
+  const sql = connect(database.address, { connectionsMax: 1 })
+  await makeKeysWithLimits(sql, 2)
+  await sql`
+    insert into ratelimits (id, workspace_id, name, identity_id, "limit", duration_ms, auto_apply, created_at)
+    values ('rl_3', 'ws_1', 'of the key', 'id_100', 5, 2000, true, 0)`
+  const { found } = await findKeysByHash(sql, ['hash 100', 'hash 101'])
+  const ofKey = { id: 'rl_1_100', name: 'of the key', limit: 1, durationMs: 1000, autoApply: false }
+  const ofIdentity = { ...ofKey, id: 'rl_2_100', name: 'of the identity', ownerId: 'id_100' }
+  const hidden = {
+    ...ofIdentity,
+    id: 'rl_3',
+    name: 'of the key',
+    limit: 5,
+    durationMs: 2000,
+    autoApply: true,
+  }
+  const record = found.get('hash 100')
+  expect(record?.limits).toEqual([{ ...ofKey, ownerId: 'key_100' }, ofIdentity])
+  expect(record?.identityLimits).toEqual([ofIdentity, hidden])
+  expect(found.get('hash 101')?.identityLimits).toMatchObject([{ id: 'rl_2_101', ownerId: 'id_101' }])
+  await sql.end({ timeout: 1 })
+})
+
 /** Keys with an identity each, which has a limit too. */
 async function makeKeysWithLimits(sql: AnySql, count: number): Promise<void> {
   await sql`insert into workspaces (id, name, created_at) values ('ws_1', 'one', 0)`

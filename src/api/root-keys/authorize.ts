@@ -7,6 +7,7 @@ import {
   holdsPermissions,
   type PermissionQuery,
 } from '../../verify/permission-query.ts'
+import { V1_RULES } from '../../verify/rules.ts'
 import { bearer } from '../../verify/secret.ts'
 import { type Presented, type Verdict, type Verifier, verify } from '../../verify/verify.ts'
 import type { Call } from '../call.ts'
@@ -155,6 +156,7 @@ export function requireRight(actor: Pick<Actor, 'permissions'>, query: Permissio
 
 const NO_LIMITS: Presented['limits'] = []
 const presentRootKey = (authorization: string, query: PermissionQuery | null, call: Call): Presented => ({
+  rules: V1_RULES,
   key: authorization,
   apiId: null,
   permissions: query,

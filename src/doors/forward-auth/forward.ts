@@ -7,6 +7,7 @@ import {
   type PermissionQuery,
   readPermissionText,
 } from '../../verify/permission-query.ts'
+import { V1_RULES } from '../../verify/rules.ts'
 import { type Verdict, type Verifier, verify } from '../../verify/verify.ts'
 import type { DoorServices, HttpCall } from '../http/endpoint.ts'
 import type { ForwardQuery } from './schema.ts'
@@ -30,6 +31,7 @@ export async function forward(
   if (key === null) throw unauthenticated(call, 'Bearer', 'API key required')
 
   const verdict = await verify(services, {
+    rules: V1_RULES,
     key,
     apiId: query.apiId ?? null,
     permissions,

@@ -2,6 +2,7 @@ import { badRequest } from '../../../errors.ts'
 import { headerText } from '../../../lib/header-text.ts'
 import { ratelimitHeaders } from '../../../lib/ratelimit-headers.ts'
 import type { RequestedLimit } from '../../../verify/checks.ts'
+import { V1_RULES } from '../../../verify/rules.ts'
 import { type Verifier, verify } from '../../../verify/verify.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import type { VerifyKeyBody, VerifyKeyReply } from './schema.ts'
@@ -13,6 +14,7 @@ export async function verifyKey(
   body: VerifyKeyBody,
 ): Promise<VerifyKeyReply> {
   const { outcome, record, limit, remaining } = await verify(services, {
+    rules: V1_RULES,
     key: body.key,
     apiId: body.apiId === undefined || body.apiId === '' ? null : body.apiId,
     permissions: body.authorization?.permissions,
