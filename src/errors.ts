@@ -65,6 +65,11 @@ export const ERRORS = {
       'A resource with this name, external id or key hash already exists, or the request names one twice.',
     remedy: 'Use the existing resource, or choose another name.',
   },
+  GONE: {
+    fault: 'caller',
+    about: 'The rate limit namespace was deleted. The v2 API does not create it again.',
+    remedy: 'Use another namespace, or create this one again with ratelimits.createNamespace of the v1 API.',
+  },
   PRECONDITION_FAILED: {
     fault: 'caller',
     about: 'The request is valid, but something that it needs is missing, switched off or full.',
@@ -141,15 +146,42 @@ export type ErrorCode = keyof typeof ERRORS
 export type AnyErrorCode = ErrorCode | keyof typeof WIRE_ERRORS
 export const ALL_ERRORS: Record<AnyErrorCode, Row> = { ...ERRORS, ...WIRE_ERRORS }
 
+/** A kind of thing that an error can be about. v2 has an error type for most of them. */
+export type Resource =
+  | 'api'
+  | 'identity'
+  | 'key'
+  | 'migration'
+  | 'namespace'
+  | 'override'
+  | 'permission'
+  | 'role'
+  | 'root key'
+  | 'workspace'
+
 /** An error for the client. `message` is public; anything private goes into `cause`, which is logged and never sent. */
 export class ApiError extends Error {
   override name = 'ApiError'
+  /** What is missing, there already or gone; null = the error is about something else. */
+  readonly resource: Resource | null
   constructor(
     readonly code: AnyErrorCode,
     message: string,
-    options?: ErrorOptions,
+    { resource = null, ...options }: ErrorOptions & { resource?: Resource | null } = {},
   ) {
     super(message, options)
+    this.resource = resource
+  }
+}
+
+/** The body of a request cannot be read. */
+export class UnreadableBody extends ApiError {
+  override name = 'UnreadableBody'
+  constructor(
+    readonly reason: 'too-large' | 'encoded' | 'empty' | 'malformed' | 'unstorable',
+    message: string,
+  ) {
+    super(reason === 'encoded' ? 'UNSUPPORTED_MEDIA_TYPE' : 'BAD_REQUEST', message)
   }
 }
 
@@ -194,8 +226,14 @@ export class InvalidInput extends ApiError {
 }
 
 export const badRequest = (message: string) => new ApiError('BAD_REQUEST', message)
-/** @param what The resource as the message names it: `api api_123`. */
-export const notFound = (what: string) => new ApiError('NOT_FOUND', `${what} not found`)
+/** @param name Its id or name, as the request has it. */
+export const notFound = (resource: Resource, name: string) =>
+  new ApiError('NOT_FOUND', `${resource} ${name} not found`, { resource })
+/** @param name As {@link notFound}. */
+export const alreadyExists = (resource: Resource, name: string) =>
+  new ApiError('CONFLICT', `${resource} ${name} already exists`, { resource })
+/** For a path or page, which is no resource. */
+export const notFoundAt = (path: string) => new ApiError('NOT_FOUND', `${path} not found`)
 
 /** The environment keeps the program from starting. The message is the last line of the start. */
 export class StartError extends Error {

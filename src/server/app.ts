@@ -18,7 +18,8 @@ import { ratelimitRoutes } from '../doors/v1/ratelimits/routes.ts'
 import { rootKeyRoutes } from '../doors/v1/root-keys/routes.ts'
 import { vaultRoutes } from '../doors/v1/vault/routes.ts'
 import { workspaceRoutes } from '../doors/v1/workspaces/routes.ts'
-import { ApiError, notFound } from '../errors.ts'
+import { v2Routes } from '../doors/v2/routes.ts'
+import { ApiError, notFoundAt } from '../errors.ts'
 import { EXPOSITION_TYPE } from '../observe/exposition.ts'
 import type { Trace, Tracer } from '../observe/tracing/tracer.ts'
 import { apiPage } from '../pages/api-page.ts'
@@ -29,7 +30,7 @@ import { PAGE_POLICY } from '../pages/page.ts'
 import type { Deps } from './deps.ts'
 import { watchedDeps } from './watched-deps.ts'
 
-/** All endpoints of the API, in the order of its description. */
+/** All endpoints of the v1 API, in the order of its description. */
 export const endpoints: readonly Endpoint[] = [
   ...keyRoutes,
   ...migrationRoutes,
@@ -45,6 +46,9 @@ export const endpoints: readonly Endpoint[] = [
   ...workspaceRoutes,
   ...livenessRoutes,
 ]
+
+/** Those of the v1 API, and of the v2 API. */
+export const allEndpoints: readonly Endpoint[] = [...endpoints, ...v2Routes]
 
 /**
  * The HTTP functions of one thread. Does not listen; `doors/http/listen.ts` does.
@@ -67,7 +71,7 @@ export function createApp(deps: Deps) {
   /** The request object for Elysia → the request as received. */
   const came = new WeakMap<Request, RequestReader>()
   const incomingOf = (request: Request): RequestReader => came.get(request) ?? new CopiedRequest(request)
-  for (const endpoint of endpoints) {
+  for (const endpoint of allEndpoints) {
     const handle = handlerOf(endpoint, deps, traced)
     const [get, post] = [endpoint.method === 'GET', endpoint.method === 'POST' || endpoint.answersPostToo]
     methods.set(endpoint.path, [...(get ? GET : []), ...(post ? ['POST'] : []), 'OPTIONS'].join(', '))
@@ -111,7 +115,7 @@ export function createApp(deps: Deps) {
   const cold = (incoming: RequestReader): Answer | Response | Promise<Response> => {
     const { method, path } = incoming
     const allow = methods.get(path) ?? (PAGE.test(path) ? PAGE_METHODS : null)
-    if (method === 'OPTIONS' && (allow !== null || path === '*' || path.startsWith('/v1/')))
+    if (method === 'OPTIONS' && (allow !== null || path === '*' || /^\/v[12]\//.test(path)))
       return optionsAnswer(openEnvelope(incoming, deps), allow ?? ALL_METHODS)
     if (allow === null) return unknownAnswer(incoming, deps)
     if (!allow.split(', ').includes(method)) return notAllowed(incoming, allow, deps)
@@ -129,7 +133,7 @@ export function createMetricsApp(deps: Deps) {
     if (path !== '/metrics' && !(path === '*' && method === 'OPTIONS'))
       return unroutedAnswer(
         incoming,
-        notFound(`this port serves only /metrics: ${shortPath(incoming)}`),
+        notFoundAt(`this port serves only /metrics: ${shortPath(incoming)}`),
         deps,
         {
           isApi: false,
@@ -150,7 +154,7 @@ const refuserOf =
 function unknownAnswer(incoming: RequestReader, deps: Deps): Answer {
   // The answer to HEAD has the length of the answer to GET.
   const method = incoming.method === 'HEAD' ? 'GET' : incoming.method
-  return unroutedAnswer(incoming, notFound(`${method} ${shortPath(incoming)}`), deps)
+  return unroutedAnswer(incoming, notFoundAt(`${method} ${shortPath(incoming)}`), deps)
 }
 
 function notAllowed(incoming: RequestReader, allow: string, deps: Deps): Answer {
@@ -214,7 +218,7 @@ function pageAnswer(
 ): Response {
   const envelope = openEnvelope(incoming, deps)
   if (page === null)
-    return responseOf(errorAnswer(deps.dialectOf(incoming.path), envelope, notFound(what), 'a page'))
+    return responseOf(errorAnswer(deps.dialectOf(incoming.path), envelope, notFoundAt(what), 'a page'))
   const headers = {
     ...headersOf(envelope, 'text/html; charset=utf-8'),
     'Content-Security-Policy': PAGE_POLICY,

@@ -6,6 +6,7 @@ import type { DatabaseAddress, OnStatement } from '../db/connect.ts'
 import { GuardedPool } from '../db/guarded-pool.ts'
 import type { HttpParts } from '../doors/http/handle.ts'
 import { v1 } from '../doors/v1/dialect.ts'
+import { v2 } from '../doors/v2/dialect.ts'
 import { Eraser } from '../erasure/eraser.ts'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
 import { VERSION } from '../lib/version.ts'
@@ -145,7 +146,7 @@ export function openDeps(
     tracer,
     metricsText: options.metricsText,
     publicUrl: options.publicUrl,
-    dialectOf: () => v1,
+    dialectOf: (path) => (path.startsWith(v2.prefix) ? v2 : v1),
   }
   const close = async (beside = async () => {}) => {
     measures.stop()

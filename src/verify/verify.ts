@@ -105,7 +105,8 @@ function check(
   if (presented.isVisible?.(record) === false) return NOT_FOUND
   const { rules } = presented
   const early = rules.readsPermissionsFirst ? rules.readPermissions(presented.permissions) : undefined
-  if (!record.workspaceEnabled) throw new ApiError('FORBIDDEN', 'workspace is disabled')
+  if (!record.workspaceEnabled)
+    throw new ApiError('FORBIDDEN', 'workspace is disabled', { resource: 'workspace' })
 
   const verification = { presented, record, now: verifier.clock() }
   const refused = checkState(record, presented, verification.now)

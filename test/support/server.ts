@@ -1,7 +1,10 @@
 import { Value } from '@sinclair/typebox/value'
 import { type Config, readConfig } from '../../src/config.ts'
+import type { Envelope } from '../../src/doors/http/dialect.ts'
+import { v2 } from '../../src/doors/v2/dialect.ts'
+import { ApiError, type ErrorCode } from '../../src/errors.ts'
 import type { Clock } from '../../src/lib/clock.ts'
-import { endpoints } from '../../src/server/app.ts'
+import { allEndpoints } from '../../src/server/app.ts'
 import { type Server, startServer } from '../../src/server/server.ts'
 import { openTestDatabase, type TestDatabase } from './database.ts'
 
@@ -105,17 +108,17 @@ export function callsTo(url: string): Calls {
     if (rootKey !== null) headers.set('authorization', `Bearer ${rootKey}`)
     const response = await fetch(`${url}${path}`, { ...init, headers })
     const text = await response.text()
-    const isJson = response.headers.get('content-type')?.startsWith('application/json') ?? false
+    const isJson = /^application\/(problem\+)?json/.test(response.headers.get('content-type') ?? '')
     const body = isJson ? JSON.parse(text) : text
     requireDescribed(path, init.method ?? 'GET', response.status, body)
     return { status: response.status, body, headers: response.headers }
   }
   return {
     get: (method, query = {}, rootKey = null, headers = {}) =>
-      send(`/v1/${method}${searchOf(query)}`, { headers }, rootKey),
+      send(`${pathOf(method)}${searchOf(query)}`, { headers }, rootKey),
     post: (method, body = {}, rootKey = null, headers = {}) =>
       send(
-        `/v1/${method}`,
+        pathOf(method),
         {
           method: 'POST',
           body: typeof body === 'string' ? body : JSON.stringify(body),
@@ -128,15 +131,38 @@ export function callsTo(url: string): Calls {
 
 /** Checks every answer in every test against /openapi.json. */
 function requireDescribed(path: string, method: string, status: number, body: Json): void {
-  const endpoint = endpoints.find((each) => each.method === method && each.path === path.split('?')[0])
+  const endpoint = allEndpoints.find((each) => each.method === method && each.path === path.split('?')[0])
   if (endpoint === undefined) return
   const isDescribed =
     status < 300
       ? status === endpoint.status && Value.Check(endpoint.reply, body)
-      : endpoint.errors.includes(body.error?.code)
+      : endpoint.dialect === v2
+        ? endpoint.errors.some((code) => v2StatusesOf(code).includes(status))
+        : endpoint.errors.includes(body.error?.code)
   if (!isDescribed)
     throw new Error(`${endpoint.path} is not described to answer ${status} ${JSON.stringify(body)}`)
 }
+
+/** In the v2 API a code is a status, and several types. */
+function v2StatusesOf(code: ErrorCode): number[] {
+  const { status } = v2.failure(new ApiError(code, ''), NO_ENVELOPE)
+  return code === 'BAD_REQUEST' ? [status, 413] : code === 'CONFLICT' ? [status, 409] : [status]
+}
+const NO_ENVELOPE: Envelope = {
+  requestId: '',
+  startedAt: 0,
+  addedHeaders: null,
+  isCrossOrigin: false,
+  path: '',
+  accept: null,
+  isApi: true,
+  isPretty: false,
+  publicUrl: '',
+  trace: null,
+}
+
+/** A method of the v1 API, or a whole path. */
+const pathOf = (method: string) => (method.startsWith('/') ? method : `/v1/${method}`)
 
 function searchOf(query: Record<string, unknown>): string {
   const search = new URLSearchParams()

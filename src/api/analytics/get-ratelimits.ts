@@ -45,7 +45,7 @@ export async function getRatelimits(
   // The right is checked before NOT_FOUND is thrown: a caller without the right must not learn whether the namespace
   // exists.
   requireOn(actor, { resource: 'ratelimit', action: 'read_namespace' }, namespace?.id ?? id)
-  if (namespace === null) throw notFound(`namespace ${name}`)
+  if (namespace === null) throw notFound('namespace', name)
 
   const { from, to } = range
   const groups = { time, identifier: byIdentifier }

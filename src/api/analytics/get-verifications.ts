@@ -58,7 +58,7 @@ export async function getVerifications(
   { apiId, externalId, keyIds, tags, range, groups, order, limit }: VerificationQuestion,
 ): Promise<VerificationDatapoint[]> {
   const api = await findApi(services.sql, workspaceId, apiId)
-  if (api === null) throw notFound(`api ${apiId}`)
+  if (api === null) throw notFound('api', apiId)
   const { keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${api.id} has no keys`)
   const [keyspaceIds, identityId, daysBefore] = await Promise.all([
@@ -89,7 +89,7 @@ export async function getVerifications(
 
 async function findIdentity(sql: AnySql, workspaceId: WorkspaceId, externalId: string): Promise<string> {
   const id = (await findIdentityIds(sql, workspaceId, [externalId])).get(externalId)
-  if (id === undefined) throw notFound(`identity with externalId ${externalId}`)
+  if (id === undefined) throw notFound('identity', `with externalId ${externalId}`)
   return id
 }
 

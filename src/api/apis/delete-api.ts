@@ -19,7 +19,7 @@ export async function deleteApi(
   const now = services.clock()
   const keyspaceId = await services.database.write(async (tx, invalidate) => {
     const api = await lockApi(tx, actor.workspaceId, apiId)
-    if (api === null) throw notFound(`api ${apiId}`)
+    if (api === null) throw notFound('api', apiId)
     if (api.deleteProtection)
       throw new ApiError('DELETE_PROTECTED', `api ${apiId} is protected against deletion`)
     await softDeleteApi(tx, actor.workspaceId, apiId, now)

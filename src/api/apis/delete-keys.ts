@@ -29,7 +29,7 @@ export async function deleteKeys(
   const now = services.clock()
   const deletion = async (tx: Transaction, invalidate: Invalidate) => {
     const api = await lockApi(tx, workspaceId, apiId)
-    if (api === null) throw notFound(`api ${apiId}`)
+    if (api === null) throw notFound('api', apiId)
     const { keyspaceId } = api
     if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${apiId} has no keyspace`)
     await lockKeyspace(tx, workspaceId, keyspaceId)

@@ -10,7 +10,7 @@ export async function getApi(
   id: string,
 ): Promise<ApiRow> {
   const api = await findApi(sql, workspaceId, id)
-  if (api === null) throw notFound(`api ${id}`)
+  if (api === null) throw notFound('api', id)
   return api
 }
 

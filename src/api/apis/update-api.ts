@@ -42,7 +42,7 @@ export async function updateApi(
 
   await services.database.write(async (tx, invalidate) => {
     const api = await lockApi(tx, actor.workspaceId, apiId)
-    if (api === null) throw notFound(`api ${apiId}`)
+    if (api === null) throw notFound('api', apiId)
     const now = services.clock()
     await changeApi(tx, actor.workspaceId, apiId, ofApi, now)
     if (Object.keys(ofKeyspace).length > 0) {

@@ -1,5 +1,5 @@
 import { audit } from '../../audit/log.ts'
-import { ApiError } from '../../errors.ts'
+import { alreadyExists } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
@@ -31,7 +31,7 @@ export async function createIdentity(
   const now = services.clock()
   await services.database.write(async (tx) => {
     if (!(await insertIdentity(tx, actor.workspaceId, { id, externalId, meta, now })))
-      throw new ApiError('CONFLICT', `identity with externalId ${externalId} already exists`)
+      throw alreadyExists('identity', `with externalId ${externalId}`)
     await insertIdentityLimits(tx, actor.workspaceId, id, limits, now)
     await audit(tx, actor, [
       {

@@ -19,7 +19,7 @@ export async function deleteIdentity(
   const deletedId = await services.database.write(async (tx, invalidate) => {
     const id = await holdIdentity(tx, actor.workspaceId, by)
     const identity = id === null ? null : await findIdentity(tx, actor.workspaceId, { id })
-    if (id === null || identity === null) throw notFound(`identity ${textOf(by)}`)
+    if (id === null || identity === null) throw notFound('identity', textOf(by))
     await removeIdentity(tx, actor.workspaceId, id)
     await audit(tx, actor, [
       {

@@ -101,7 +101,7 @@ async function findPerson(
   if (isErased) return { id: by.id, externalId: null }
   if (identity !== null) return { id: by.id, externalId: identity.externalId }
   const traces = await findTraces(history, workspaceId, { type: 'identity', id: by.id })
-  if (traces.length === 0) throw notFound(`identity ${by.id}`)
+  if (traces.length === 0) throw notFound('identity', by.id)
   const named = traces.find((trace) => trace.id === by.id && typeof trace.meta?.externalId === 'string')
   const externalId = named?.meta?.externalId
   return { id: by.id, externalId: typeof externalId === 'string' ? externalId : null }

@@ -44,7 +44,7 @@ export async function updateIdentity(
   return await services.database.write(async (tx, invalidate) => {
     const id = await holdIdentity(tx, workspaceId, by)
     const before = id === null ? null : await findIdentity(tx, workspaceId, { id })
-    if (before === null) throw notFound(`identity ${textOf(by)}`)
+    if (before === null) throw notFound('identity', textOf(by))
     const plan = planLimits(before.limits, limits)
     await changeIdentity(tx, workspaceId, { id: before.id, meta, now })
     await deleteIdentityLimits(

@@ -21,7 +21,7 @@ export async function deleteKey(
     const owner = isPermanent
       ? await removeKey(tx, workspaceId, id)
       : await softDeleteKey(tx, workspaceId, id, services.clock())
-    if (owner === null) throw notFound(`key ${id}`)
+    if (owner === null) throw notFound('key', id)
     await audit(tx, actor, [
       {
         event: 'key.delete',

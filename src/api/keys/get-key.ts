@@ -10,6 +10,6 @@ export async function getKey(
   keyId: string,
 ): Promise<KeyRow> {
   const key = await findKey(services.sql, workspaceId, keyId)
-  if (key === null) throw notFound(`key ${keyId}`)
+  if (key === null) throw notFound('key', keyId)
   return key
 }

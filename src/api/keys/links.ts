@@ -83,7 +83,7 @@ export async function addLinks(
   const { keyId, references } = request
   return await services.database.write(async (tx, invalidate) => {
     const hash = await holdKey(tx, actor.workspaceId, keyId)
-    if (hash === null) throw notFound(`key ${keyId}`)
+    if (hash === null) throw notFound('key', keyId)
     const { found, attached } = await readState(kind, tx, actor, request)
     const plan = { ...planLinks(references, found, attached), detach: [] }
     requireFound(kind, plan)
@@ -112,7 +112,7 @@ export async function setLinks(
     const hash = await holdKey(tx, actor.workspaceId, keyId)
     if (hash === null) {
       rules.mayChange(null)
-      throw notFound(`key ${keyId}`)
+      throw notFound('key', keyId)
     }
     const linked = await replaceLinks(kind, tx, actor, request, { rules, now: services.clock() })
     invalidate(keyId, hash)
@@ -149,7 +149,7 @@ export async function removeLinks(
 ): Promise<void> {
   await services.database.write(async (tx, invalidate) => {
     const hash = await holdKey(tx, actor.workspaceId, keyId)
-    if (hash === null) throw notFound(`key ${keyId}`)
+    if (hash === null) throw notFound('key', keyId)
     const attached = await kind.listAttached(tx, actor.workspaceId, keyId)
     const detach = resolveReferences(references, attached)
     if (detach.length > 0) {
@@ -176,7 +176,7 @@ async function readState(
 }
 
 function requireFound({ noun }: LinkKind, { missing: [first] }: LinkPlan): void {
-  if (first !== undefined) throw notFound(`${noun} ${'id' in first ? first.id : first.text}`)
+  if (first !== undefined) throw notFound(noun, 'id' in first ? first.id : first.text)
 }
 
 async function applyPlan(

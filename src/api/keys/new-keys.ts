@@ -158,7 +158,7 @@ async function requireKeyspaces(
   const apiIds = [...new Set(keys.map(({ apiId }) => apiId))]
   const keyspaces = await holdKeyspaces(tx, workspaceId, apiIds)
   const gone = apiIds.find((id) => !keyspaces.has(id))
-  if (gone !== undefined) throw notFound(`api ${gone}`)
+  if (gone !== undefined) throw notFound('api', gone)
   return keyspaces
 }
 

@@ -73,7 +73,7 @@ export async function updateKey(
     const owner = await ownerChange(tx, actor, update, now)
     const hash = await holdKey(tx, workspaceId, keyId)
     const before = hash === null ? null : await findKey(tx, workspaceId, keyId)
-    if (hash === null || before === null) throw notFound(`key ${keyId}`)
+    if (hash === null || before === null) throw notFound('key', keyId)
     await changeKey(tx, workspaceId, keyId, { ...change, ...owner }, now)
     if (!(await changeLimit(tx, actor, keyId, update, now))) rules.refuseMissingDuration()
     if (roles) {

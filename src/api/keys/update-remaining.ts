@@ -31,7 +31,7 @@ export async function updateRemaining(
   return await services.database.write(async (tx, invalidate) => {
     const hash = await holdKey(tx, workspaceId, id)
     const before = hash === null ? null : await findKey(tx, workspaceId, id)
-    if (hash === null || before === null) throw notFound(`key ${id}`)
+    if (hash === null || before === null) throw notFound('key', id)
     const now = services.clock()
     const remaining =
       op === 'set'
@@ -61,7 +61,7 @@ async function set(
   now: number,
 ): Promise<number | null> {
   const remaining = value === null ? null : Math.max(0, value)
-  if (!(await changeKey(tx, workspaceId, keyId, { remaining }, now))) throw notFound(`key ${keyId}`)
+  if (!(await changeKey(tx, workspaceId, keyId, { remaining }, now))) throw notFound('key', keyId)
   return remaining
 }
 
@@ -73,6 +73,6 @@ async function move(
   now: number,
 ): Promise<number | RemainingRefusal> {
   const remaining = await moveRemaining(tx, workspaceId, keyId, by, now)
-  if (remaining === undefined) throw notFound(`key ${keyId}`)
+  if (remaining === undefined) throw notFound('key', keyId)
   return remaining ?? 'uncounted'
 }

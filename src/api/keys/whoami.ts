@@ -1,4 +1,4 @@
-import { notFound } from '../../errors.ts'
+import { ApiError } from '../../errors.ts'
 import { hashKey } from '../../verify/secret.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
@@ -14,6 +14,6 @@ export async function whoami(
   text: string,
 ): Promise<KeyRow> {
   const key = await findKeyByHash(services.sql, workspaceId, hashKey(text))
-  if (key === null) throw notFound('Key')
+  if (key === null) throw new ApiError('NOT_FOUND', 'Key not found', { resource: 'key' })
   return key
 }

@@ -93,7 +93,7 @@ export const LINKS_MAX = 10_000
 /** The API, if keys can be made in it. @throws ApiError NOT_FOUND; PRECONDITION_FAILED when it has none. */
 export function requireApi({ apis }: ImportContext, id: string): { id: string } {
   const api = apis.get(id)
-  if (api === undefined) throw notFound(`api ${id}`)
+  if (api === undefined) throw notFound('api', id)
   const { keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${id} has no keyspace`)
   return { id }

@@ -1,5 +1,5 @@
 import { audit } from '../../audit/log.ts'
-import { ApiError } from '../../errors.ts'
+import { alreadyExists } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
@@ -23,7 +23,7 @@ export async function createPermission(
       [{ id, name, slug, description }],
       services.clock(),
     )
-    if (inserted.length === 0) throw new ApiError('CONFLICT', `permission ${slug} already exists`)
+    if (inserted.length === 0) throw alreadyExists('permission', slug)
     await audit(tx, actor, [
       {
         event: 'permission.create',

@@ -1,5 +1,5 @@
 import { audit } from '../../audit/log.ts'
-import { ApiError } from '../../errors.ts'
+import { alreadyExists } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
@@ -18,7 +18,7 @@ export async function createRole(
   const id = newId('role')
   await services.database.write(async (tx) => {
     const inserted = await insertRoles(tx, actor.workspaceId, [{ id, name, description }], services.clock())
-    if (inserted.length === 0) throw new ApiError('CONFLICT', `role ${name} already exists`)
+    if (inserted.length === 0) throw alreadyExists('role', name)
     await audit(tx, actor, [
       { event: 'role.create', description: `created role ${id}`, resources: [{ type: 'role', id, name }] },
     ])

@@ -18,7 +18,7 @@ export async function deletePermission(
 ): Promise<void> {
   await services.database.write(async (tx, invalidate) => {
     const removed = await removePermission(tx, actor.workspaceId, id)
-    if (removed === null) throw notFound(`permission ${id}`)
+    if (removed === null) throw notFound('permission', id)
     await audit(tx, actor, [
       {
         event: 'permission.delete',

@@ -17,7 +17,7 @@ export async function deleteRole(
 ): Promise<void> {
   await services.database.write(async (tx, invalidate) => {
     const removed = await removeRole(tx, actor.workspaceId, id)
-    if (removed === null) throw notFound(`role ${id}`)
+    if (removed === null) throw notFound('role', id)
     await audit(tx, actor, [
       {
         event: 'role.delete',

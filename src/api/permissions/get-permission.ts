@@ -10,6 +10,6 @@ export async function getPermission(
   id: string,
 ): Promise<PermissionRow> {
   const permission = await findPermission(sql, workspaceId, id)
-  if (permission === null) throw notFound(`permission ${id}`)
+  if (permission === null) throw notFound('permission', id)
   return permission
 }

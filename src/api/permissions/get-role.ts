@@ -10,6 +10,6 @@ export async function getRole(
   id: string,
 ): Promise<RoleRow> {
   const role = await findRole(sql, workspaceId, id)
-  if (role === null) throw notFound(`role ${id}`)
+  if (role === null) throw notFound('role', id)
   return role
 }

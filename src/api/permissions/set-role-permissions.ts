@@ -44,7 +44,7 @@ export async function setRolePermissions(
   const now = services.clock()
   return await services.database.write(async (tx, invalidate) => {
     const role = await holdRole(tx, workspaceId, roleId)
-    if (role === null) throw notFound(`role ${roleId}`)
+    if (role === null) throw notFound('role', roleId)
     const found = await holdPermissions(tx, workspaceId, {
       ids: references.flatMap((reference) => ('id' in reference ? [reference.id] : [])),
       slugs: references.flatMap((reference) => ('text' in reference ? [reference.text] : [])),
@@ -52,7 +52,7 @@ export async function setRolePermissions(
     const attached = await listRolePermissions(tx, workspaceId, roleId)
     const plan = planLinks(references, found.map(candidate), attached.map(candidate))
     const [missing] = plan.missing
-    if (missing !== undefined) throw notFound(`permission ${'id' in missing ? missing.id : missing.text}`)
+    if (missing !== undefined) throw notFound('permission', 'id' in missing ? missing.id : missing.text)
     mayChange(plan)
 
     const { before, after } = textsBeforeAndAfter(attached.map(candidate), plan)

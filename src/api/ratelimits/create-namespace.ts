@@ -1,5 +1,5 @@
 import { audit } from '../../audit/log.ts'
-import { ApiError } from '../../errors.ts'
+import { alreadyExists } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
@@ -23,7 +23,7 @@ export async function createNamespace(
       name,
       now: services.clock(),
     })
-    if (!isNew) throw new ApiError('CONFLICT', `namespace ${name} already exists`)
+    if (!isNew) throw alreadyExists('namespace', name)
     await audit(tx, actor, [
       {
         event: 'ratelimitNamespace.create',

@@ -19,7 +19,7 @@ export async function deleteNamespace(
   const now = services.clock()
   const isSwept = await services.database.write(async (tx, invalidate) => {
     const deleted = await softDeleteNamespace(tx, actor.workspaceId, id, now)
-    if (deleted === null) throw notFound(`namespace ${id}`)
+    if (deleted === null) throw notFound('namespace', id)
     await audit(tx, actor, [
       {
         event: 'ratelimitNamespace.delete',

@@ -22,7 +22,7 @@ export async function deleteOverride(
     const found = await holdNamespace(tx, workspaceId, by)
     const namespace = requireNamespace(actor, { found, by, action: 'delete_override' })
     const deleted = await softDeleteOverride(tx, workspaceId, namespace.id, identifier, services.clock())
-    if (deleted === null) throw notFound(`override ${identifier}`)
+    if (deleted === null) throw notFound('override', identifier)
     await audit(tx, actor, [
       {
         event: 'ratelimit.delete_override',

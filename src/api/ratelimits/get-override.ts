@@ -17,6 +17,6 @@ export async function getOverride(
   const found = await findNamespace(sql, actor.workspaceId, by)
   const namespace = requireNamespace(actor, { found, by, action: 'read_override' })
   const override = await findOverrideRow(sql, actor.workspaceId, namespace.id, identifier)
-  if (override === null) throw notFound(`override ${identifier}`)
+  if (override === null) throw notFound('override', identifier)
   return override
 }

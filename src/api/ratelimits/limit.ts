@@ -99,7 +99,7 @@ function requireCreation(actor: Actor, name: string): void {
   // First, and the same as for an existing namespace: a caller without the right on all must not learn that it is missing.
   requireOn(actor, { resource: 'ratelimit', action: 'limit' }, null)
   if (!holdsPermissions(actor.permissions, anyOf('*', 'ratelimit.*.create_namespace')))
-    throw notFound(`namespace ${name}`)
+    throw notFound('namespace', name)
 }
 
 /**
@@ -180,7 +180,7 @@ export async function findCreated(
   name: string,
 ): Promise<Namespace> {
   const namespace = await services.namespaces.find(actor.workspaceId, name)
-  if (namespace === null) throw notFound(`namespace ${name}`)
+  if (namespace === null) throw notFound('namespace', name)
   return namespace
 }
 

@@ -2,8 +2,7 @@ import { type ApiError, notFound } from '../../errors.ts'
 import { type Actor, requireOn } from '../root-keys/authorize.ts'
 import type { NamespaceName } from './store.ts'
 
-const namespaceNotFound = (by: NamespaceName): ApiError =>
-  notFound(`namespace ${'id' in by ? by.id : by.name}`)
+const namespaceNotFound = (by: NamespaceName): ApiError => notFound('namespace', 'id' in by ? by.id : by.name)
 
 /**
  * Checks the right on a namespace, then its existence: a caller without the right must not learn whether it exists. The

@@ -176,19 +176,21 @@ export class RootKeyLimited extends ApiError {
   }
 }
 
+/** Its resource is `key` for a key that is no root key: the v2 API answers as for an unknown one. */
 function refusal(verdict: Verdict, query: PermissionQuery | null): ApiError {
   const { outcome, record, limit } = verdict
+  const resource = record !== null && record.forWorkspaceId === null ? 'key' : null
   switch (outcome) {
     case 'NOT_FOUND':
       return new ApiError('UNAUTHORIZED', 'key not found')
     case 'DISABLED':
-      return new ApiError('DISABLED', 'the root key is disabled')
+      return new ApiError('DISABLED', 'the root key is disabled', { resource })
     case 'EXPIRED':
-      return new ApiError('EXPIRED', `the root key expired at ${expiryOf(record)}`)
+      return new ApiError('EXPIRED', `the root key expired at ${expiryOf(record)}`, { resource })
     case 'FORBIDDEN':
-      return new ApiError('FORBIDDEN', 'the root key may not be used from this IP address')
+      return new ApiError('FORBIDDEN', 'the root key may not be used from this IP address', { resource })
     case 'INSUFFICIENT_PERMISSIONS':
-      return insufficientPermissions(query ?? '', record.permissions)
+      return insufficientPermissions(query ?? '', record.permissions, resource)
     case 'RATE_LIMITED':
       return new RootKeyLimited(limit?.name ?? '')
     case 'USAGE_EXCEEDED':
@@ -202,14 +204,19 @@ function refusal(verdict: Verdict, query: PermissionQuery | null): ApiError {
 
 const expiryOf = ({ expiresAt }: KeyRecord) => new Date(expiresAt ?? 0).toISOString()
 
-function insufficientPermissions(query: PermissionQuery, held: ReadonlySet<string>): ApiError {
+function insufficientPermissions(
+  query: PermissionQuery,
+  held: ReadonlySet<string>,
+  resource: ApiError['resource'] = null,
+): ApiError {
   const needed = describePermissionQuery(withoutIds(query))
   if (typeof query === 'string')
-    return new ApiError('INSUFFICIENT_PERMISSIONS', `missing permission: ${needed}`)
+    return new ApiError('INSUFFICIENT_PERMISSIONS', `missing permission: ${needed}`, { resource })
   const has = held.size === 0 ? 'none' : [...held].slice(0, 20).join(', ')
   return new ApiError(
     'INSUFFICIENT_PERMISSIONS',
     `missing permission: needs ${needed}; the root key has ${has}`,
+    { resource },
   )
 }
 

@@ -77,6 +77,6 @@ export async function createRootKey(
 async function workspaceFor(tx: AnySql, actor: Actor, id: string | null): Promise<WorkspaceId> {
   if (id === null) return actor.workspaceId
   const workspace = await lockWorkspace(tx, id)
-  if (workspace === null) throw notFound(`workspace ${id}`)
+  if (workspace === null) throw notFound('workspace', id)
   return inWorkspace(actor, workspace)
 }

@@ -27,7 +27,7 @@ export async function deleteRootKey(
     async (tx, invalidate) => {
       await lockRootKeys(tx, actor.workspaceId, { id, actorId: actor.rootKeyId })
       const rootKey = await findRootKey(tx, actor.workspaceId, id)
-      if (rootKey === null) throw notFound(`root key ${id}`)
+      if (rootKey === null) throw notFound('root key', id)
       requireMayChange(asAsked(actor), actor, rootKey)
       if (rootKey.isOperator && (await countOtherOperatorKeys(tx, id)) === 0)
         throw new ApiError(

@@ -48,7 +48,7 @@ export async function updateRootKey(
     async (tx, invalidate) => {
       await lockRootKeys(tx, actor.workspaceId, { id, actorId: actor.rootKeyId })
       const rootKey = await findRootKey(tx, actor.workspaceId, id)
-      if (rootKey === null) throw notFound(`root key ${id}`)
+      if (rootKey === null) throw notFound('root key', id)
       requireMayChange(asAsked(actor), actor, rootKey)
       const permissions = [...new Set(edit.permissions ?? rootKey.permissions)]
       const change = {

@@ -34,7 +34,7 @@ export async function updateWorkspace(
     )
   await services.database.write(async (tx, invalidate) => {
     const workspace = await lockWorkspace(tx, id)
-    if (workspace === null) throw notFound(`workspace ${id}`)
+    if (workspace === null) throw notFound('workspace', id)
     const { name = workspace.name, enabled = workspace.enabled, bounds } = change
     await changeWorkspace(tx, id, { name, enabled, now: services.clock() })
     if (bounds !== undefined) await setOwnBounds(tx, id, bounds)

@@ -2,7 +2,7 @@ import { STATUS_CODES } from 'node:http'
 import { ALL_ERRORS, type AnyErrorCode, ApiError } from '../../errors.ts'
 import { Turns } from '../../lib/turns.ts'
 import { VERSION } from '../../lib/version.ts'
-import type { AddableEnvelope, Dialect, Envelope } from './dialect.ts'
+import type { AddableEnvelope, Dialect, Envelope, JsonType } from './dialect.ts'
 import { failures } from './failures.ts'
 
 /** Value of the `Unkey-Version` header. */
@@ -11,6 +11,7 @@ const PRODUCT = `tollgate/${VERSION}`
 /** A JSON answer. {@link responseOf} turns it into a Response, `ResponseEncoder` into an HTTP message. */
 export type Answer = {
   readonly status: number
+  readonly contentType: JsonType
   /** The JSON; of a long list, encoded already. */
   readonly text: string | Buffer
   readonly envelope: Envelope
@@ -18,8 +19,14 @@ export type Answer = {
   readonly tookMs: number
 }
 
-export const jsonAnswer = (envelope: Envelope, status: number, body: unknown): Answer => ({
+export const jsonAnswer = (
+  envelope: Envelope,
+  status: number,
+  body: unknown,
+  contentType: JsonType = 'application/json',
+): Answer => ({
   status,
+  contentType,
   text: envelope.isPretty ? JSON.stringify(body, null, 2) : JSON.stringify(body),
   envelope,
   tookMs: performance.now() - envelope.startedAt,
@@ -47,6 +54,7 @@ export async function listAnswer(
   const [start, end] = isPretty ? ['[\n', '\n]'] : ['[', ']']
   return {
     status,
+    contentType: 'application/json',
     text: Buffer.concat([Buffer.from(start), ...parts, Buffer.from(end)]),
     envelope,
     tookMs: performance.now() - envelope.startedAt,
@@ -59,8 +67,8 @@ export const LONG_LIST_ITEMS = 1_000
 const SLICE_ITEMS = 20
 
 /** For Elysia. */
-export const responseOf = ({ status, text, envelope, tookMs }: Answer): Response =>
-  new Response(text, { status, headers: headersOf(envelope, 'application/json', tookMs) })
+export const responseOf = ({ status, contentType, text, envelope, tookMs }: Answer): Response =>
+  new Response(text, { status, headers: headersOf(envelope, contentType, tookMs) })
 
 /**
  * Header lines that only some answers have, for an HTTP/1.1 message (`response-encoder.ts`).
@@ -92,9 +100,9 @@ export function errorAnswer(
   const { requestId } = envelope
   if (ALL_ERRORS[error.code].fault === 'ours')
     failures.report(error.cause, { requestId, ...traceFields(envelope), route, reason: error.message })
-  const { status, body, headers } = dialect.failure(error, envelope)
+  const { status, contentType, body, headers } = dialect.failure(error, envelope)
   if (headers !== null) Object.assign(envelope.headers, headers)
-  return jsonAnswer(envelope, status, body)
+  return jsonAnswer(envelope, status, body, contentType)
 }
 
 /** Fields that connect a log line with its trace. */
@@ -149,15 +157,14 @@ export const SECURITY = {
   'Cross-Origin-Resource-Policy': 'same-origin',
 }
 const CONSTANT_LINES = Object.entries({
-  'Content-Type': 'application/json',
   'Unkey-Version': PRODUCT,
   ...CORS,
 })
   .map(([name, value]) => `${name}: ${value}\r\n`)
   .join('')
 /** The first lines of an HTTP/1.1 message with JSON: the status and the constant headers. */
-export const startLines = (status: number): string =>
-  `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Unknown'}\r\n${CONSTANT_LINES}`
+export const startLines = (status: number, contentType: JsonType): string =>
+  `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Unknown'}\r\nContent-Type: ${contentType}\r\n${CONSTANT_LINES}`
 
 /**
  * @throws Error for a value that cannot be sent as one line. Endpoints encode text of callers first (`lib/header-text.ts`).
@@ -172,7 +179,7 @@ const EXPOSE = 'Access-Control-Expose-Headers'
 const EXPOSED_HEADERS =
   'Unkey-Request-Id, Unkey-Latency, Unkey-Version, Unkey-Ratelimit-Triggered, RateLimit, RateLimit-Policy'
 
-/** The answer to OPTIONS. Below `/v1/` it allows any origin and the API's methods and headers. */
+/** The answer to OPTIONS. Below the API's prefixes it allows any origin and the API's methods and headers. */
 export const optionsAnswer = (envelope: Envelope, allow: string): Response =>
   new Response(null, {
     status: 204,

@@ -1,4 +1,4 @@
-import { ApiError, badRequest } from '../../errors.ts'
+import { UnreadableBody } from '../../errors.ts'
 import { shown } from '../../lib/cut-text.ts'
 import { findUnstorable, mayBeUnstorable } from '../../lib/json.ts'
 import type { RequestReader } from './request-reader.ts'
@@ -17,8 +17,8 @@ export const BODY_BYTES_MAX = 1_048_576
 export function readBody(incoming: RequestReader): string | Promise<string> {
   const coding = incoming.header('content-encoding')
   if (coding !== null && !/^[ \t,]*(identity[ \t]*(,[ \t,]*|$))*$/i.test(coding))
-    throw new ApiError(
-      'UNSUPPORTED_MEDIA_TYPE',
+    throw new UnreadableBody(
+      'encoded',
       'Content-Encoding: encoded bodies are not supported; send uncompressed JSON',
     )
   const text = incoming.text(BODY_BYTES_MAX, tooLarge)
@@ -32,19 +32,20 @@ export function parseBody(text: string): unknown {
     // Some editors and languages put a byte order mark before the text. It is not part of the JSON.
     body = JSON.parse(text.charCodeAt(0) === BYTE_ORDER_MARK ? text.slice(1) : text)
   } catch {
-    throw badRequest('the JSON in the body is malformed')
+    throw new UnreadableBody(text.trim() === '' ? 'empty' : 'malformed', 'the JSON in the body is malformed')
   }
   if (mayBeUnstorable(text, body)) {
     const problem = findUnstorable(body)
-    if (problem !== null) throw badRequest(`${shown(problem.path)}: ${problem.reason}`)
+    if (problem !== null) throw new UnreadableBody('unstorable', `${shown(problem.path)}: ${problem.reason}`)
   }
   return body
 }
 
-const tooLarge = () => badRequest(`the body is larger than ${BODY_BYTES_MAX} bytes`)
+const tooLarge = () => new UnreadableBody('too-large', `the body is larger than ${BODY_BYTES_MAX} bytes`)
 
 const BYTE_ORDER_MARK = 0xfeff
 
-const isJson = (type: string | null): boolean =>
+/** Whether a content type says JSON. */
+export const isJson = (type: string | null): boolean =>
   type === 'application/json' ||
   (type !== null && /^application\/([\w.+-]+\+)?json\s*(;|$)/i.test(type.trim()))

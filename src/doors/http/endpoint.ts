@@ -3,7 +3,7 @@ import type { Call } from '../../api/call.ts'
 import type { Services } from '../../api/parts.ts'
 import type { Config } from '../../config.ts'
 import type { ErrorCode } from '../../errors.ts'
-import type { Dialect } from './dialect.ts'
+import type { Access, Dialect } from './dialect.ts'
 
 /** An HTTP request, as far as an endpoint may know it. */
 export type HttpCall = Call & {
@@ -49,5 +49,3 @@ export type Endpoint = {
   readonly answerHeaders: Readonly<Record<string, string>>
   readonly run: (services: DoorServices, call: HttpCall, input: unknown) => unknown
 }
-
-export type Access = 'root-key' | 'public' | 'key'

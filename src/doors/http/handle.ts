@@ -42,6 +42,7 @@ export function handlerOf(
 ): Handler {
   const { dialect } = endpoint
   const readInput = dialect.reader(endpoint)
+  const { checkHeaders } = dialect
   const measured = deps.measures.route(endpoint.path)
   const { hasAccess, slowMs } = deps.config.log
   const finish = ({ status, envelope, tookMs }: Answer) => {
@@ -64,6 +65,7 @@ export function handlerOf(
     parts: DoorServices,
   ): Promise<Answer> => {
     try {
+      checkHeaders?.(incoming, endpoint)
       const read = endpoint.method === 'GET' ? searchOf(incoming) : readBody(incoming)
       const raw =
         typeof read === 'string' ? parseBody(read) : read instanceof Promise ? parseBody(await read) : read
@@ -226,6 +228,12 @@ class RequestContext implements AddableEnvelope, HttpCall, AskingRequest {
   }
   get isCrossOrigin() {
     return this.incoming.header('origin') !== null
+  }
+  get path() {
+    return this.incoming.path
+  }
+  get accept() {
+    return this.incoming.header('accept')
   }
   get isApi() {
     return this.mayBeApi && this.incoming.path.startsWith(this.dialect.prefix)

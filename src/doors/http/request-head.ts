@@ -4,7 +4,7 @@ import type { AnyErrorCode } from '../../errors.ts'
 /** The head of an HTTP/1 request, parsed strictly: anything ambiguous is refused. */
 export type RequestHead = {
   readonly method: string
-  /** Path and query as sent. Scheme and host of an absolute URL are removed, and a leading `//v1/` becomes `/v1/`. */
+  /** Path and query as sent. Scheme and host of an absolute URL are removed, and a leading `//v1/` or `//v2/` loses a slash. */
   readonly target: string
   /** The target without its query. Compared byte by byte with the known paths, neither decoded nor normalised. */
   readonly path: string
@@ -135,9 +135,9 @@ function readTarget(text: string, method: string): string | null {
   return withoutDoubledSlash(rest.startsWith('/') ? rest : `/${rest}`)
 }
 
-/** A client whose base URL ends in a slash asks for `//v1/…`. This is the only other accepted spelling of a path. */
+/** A client whose base URL ends in a slash asks for `//v1/…` or `//v2/…`. This is the only other accepted spelling of a path. */
 const withoutDoubledSlash = (target: string): string =>
-  target.startsWith('//v1/') ? target.slice(1) : target
+  target.startsWith('//v1/') || target.startsWith('//v2/') ? target.slice(1) : target
 
 /** RFC 9110 7.2: a host name, an IPv4 address or an IPv6 address in brackets, optionally with a port. */
 function isHost(text: string): boolean {

@@ -12,6 +12,7 @@ export class ResponseEncoder {
   bytes: Buffer = Buffer.allocUnsafeSlow(BYTES_FIRST)
   // The values that the buffer begins with.
   private status = 0
+  private contentType: Answer['contentType'] = 'application/json'
   private date = ''
   private idLength = 0
   private idAt = 0
@@ -22,7 +23,7 @@ export class ResponseEncoder {
    * @returns how many bytes it has.
    * @throws Error for a header value that could not be sent as one line.
    */
-  write({ status, text, envelope, tookMs }: Answer, isLast: boolean): number {
+  write({ status, contentType, text, envelope, tookMs }: Answer, isLast: boolean): number {
     const { requestId } = envelope
     const lines = addedLines(envelope, isLast)
     const textBytes = typeof text === 'string' ? Buffer.byteLength(text) : text.length
@@ -31,8 +32,15 @@ export class ResponseEncoder {
       this.status = 0 // the buffer holds no message
     }
     const date = httpDate(envelope.startedAt + tookMs)
-    if (status !== this.status || date !== this.date || requestId.length !== this.idLength)
+    if (
+      status !== this.status ||
+      contentType !== this.contentType ||
+      date !== this.date ||
+      requestId.length !== this.idLength
+    ) {
+      this.contentType = contentType
       this.begin(status, date, requestId.length)
+    }
     this.put(requestId, this.idAt)
     let at = this.putLatency(tookMs, this.restAt)
     at = this.put(BEFORE_LENGTH, at)
@@ -47,7 +55,7 @@ export class ResponseEncoder {
     this.status = status
     this.date = date
     this.idLength = idLength
-    this.idAt = this.put(`${startLines(status)}Unkey-Request-Id: `, 0)
+    this.idAt = this.put(`${startLines(status, this.contentType)}Unkey-Request-Id: `, 0)
     this.restAt = this.put(`\r\nDate: ${date}\r\nUnkey-Latency: service=`, this.idAt + idLength)
   }
 

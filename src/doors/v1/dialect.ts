@@ -4,7 +4,7 @@ import { type ApiError, badRequest, InvalidInput } from '../../errors.ts'
 import { headerText } from '../../lib/header-text.ts'
 import { docsUrl } from '../http/answer.ts'
 import type { Dialect } from '../http/dialect.ts'
-import { knownFieldsOf } from './known-fields.ts'
+import { knownFieldsOf } from '../http/known-fields.ts'
 import { readQuery } from './query.ts'
 import { STATUSES } from './statuses.ts'
 import { validationMessage } from './validation-message.ts'
@@ -12,6 +12,7 @@ import { validationMessage } from './validation-message.ts'
 /** Unkey's v1 API on the wire: bare results, one error shape, unknown fields dropped, its own validation texts. */
 export const v1: Dialect = {
   prefix: '/v1/',
+  checkHeaders: null,
 
   reader({ method, input, isFastPath }) {
     const checker = TypeCompiler.Compile(input)
@@ -36,6 +37,7 @@ export const v1: Dialect = {
 
   failure: (error, { requestId, publicUrl }) => ({
     status: STATUSES[error.code],
+    contentType: 'application/json',
     body: {
       error: {
         code: error.code,

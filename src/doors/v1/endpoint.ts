@@ -1,6 +1,7 @@
 import type { Static, TSchema } from '@sinclair/typebox'
 import type { ErrorCode } from '../../errors.ts'
-import type { Access, DoorServices, Endpoint, HttpCall } from '../http/endpoint.ts'
+import type { Access } from '../http/dialect.ts'
+import type { DoorServices, Endpoint, HttpCall } from '../http/endpoint.ts'
 import { v1 } from './dialect.ts'
 
 type Path = `/v1/${string}`

@@ -15,6 +15,7 @@ export const STATUSES: Readonly<Record<AnyErrorCode, number>> = {
     NOT_FOUND: 404,
     METHOD_NOT_ALLOWED: 405,
     CONFLICT: 409,
+    GONE: 410,
     PRECONDITION_FAILED: 412,
     DELETE_PROTECTED: 412,
     UNSUPPORTED_MEDIA_TYPE: 415,

@@ -211,6 +211,7 @@ describe('bounds of a connection', () => {
 
   const answerOf = (status: number, text: string): Answer => ({
     status,
+    contentType: 'application/json',
     text,
     tookMs: 1,
     envelope: {
@@ -218,6 +219,8 @@ describe('bounds of a connection', () => {
       startedAt: performance.now(),
       addedHeaders: null,
       isCrossOrigin: false,
+      path: '/v1/liveness',
+      accept: null,
       isApi: true,
       isPretty: false,
       publicUrl: '',

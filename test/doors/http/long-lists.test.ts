@@ -11,6 +11,8 @@ const envelope = (isPretty: boolean): Envelope => ({
   startedAt: performance.now(),
   addedHeaders: null,
   isCrossOrigin: false,
+  path: '/v1/liveness',
+  accept: null,
   isApi: true,
   isPretty,
   publicUrl: '',

@@ -20,6 +20,7 @@ afterEach(async () => {
 
 const answerOf = (status: number, text: string): Answer => ({
   status,
+  contentType: 'application/json',
   text,
   tookMs: 1,
   envelope: {
@@ -27,6 +28,8 @@ const answerOf = (status: number, text: string): Answer => ({
     startedAt: performance.now(),
     addedHeaders: null,
     isCrossOrigin: false,
+    path: '/v1/liveness',
+    accept: null,
     isApi: true,
     isPretty: false,
     publicUrl: '',

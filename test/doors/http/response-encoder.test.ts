@@ -7,6 +7,7 @@ import { randomNumbers } from '../../support/random.ts'
 
 const answerOf = (status: number, text: string, tookMs: number, more: Partial<Envelope> = {}): Answer => ({
   status,
+  contentType: 'application/json',
   text,
   tookMs,
   envelope: {
@@ -14,6 +15,8 @@ const answerOf = (status: number, text: string, tookMs: number, more: Partial<En
     startedAt: performance.now() - tookMs,
     addedHeaders: null,
     isCrossOrigin: false,
+    path: '/v1/liveness',
+    accept: null,
     isApi: true,
     isPretty: false,
     publicUrl: '',

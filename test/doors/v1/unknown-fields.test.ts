@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { type TSchema, Type } from '@sinclair/typebox'
 import fc from 'fast-check'
-import { knownFieldsOf } from '../../../src/doors/v1/known-fields.ts'
+import { knownFieldsOf } from '../../../src/doors/http/known-fields.ts'
 import { endpoints } from '../../../src/server/app.ts'
 import { hashKey } from '../../../src/verify/secret.ts'
 import { arbitraryOf } from '../../hostile/requests.ts'

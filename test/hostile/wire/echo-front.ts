@@ -40,12 +40,15 @@ const refusal = (status: number, reason: string): Answer =>
 
 const answerOf = (status: number, addedHeaders: Record<string, string>): Answer => ({
   status,
+  contentType: 'application/json',
   text: '',
   envelope: {
     requestId: 'req_1',
     startedAt: 0,
     addedHeaders,
     isCrossOrigin: false,
+    path: '/v1/liveness',
+    accept: null,
     isApi: false,
     isPretty: false,
     publicUrl: '',

@@ -58,7 +58,7 @@ export const identityRoutes: Endpoint[] = [
       const identity = await getIdentity(services, actor, by)
       // The permission names the identity's id, which a request by externalId does not have.
       requireOn(actor, READ, identity?.id ?? ('id' in by ? by.id : null))
-      if (identity === null) throw notFound(`identity ${textOf(by)}`)
+      if (identity === null) throw notFound('identity', textOf(by))
       return presentIdentity(identity)
     },
   ),

@@ -14,7 +14,7 @@ export async function eraseKeyEndpoint(
   const actor = await authenticate(services, call)
   const key = await findKeyToErase(services, actor, keyId)
   requireErase(actor, key?.apiId ?? null)
-  if (key === null) throw notFound(`key ${keyId}`)
+  if (key === null) throw notFound('key', keyId)
   return await eraseKey(services, actor, key)
 }
 

@@ -51,5 +51,5 @@ async function selectKeys(
   const keys = await listKeysOfOwner(services, actor, ownerId)
   if (keys.length > 0) return keys
   requireOn(actor, RIGHT, null)
-  throw notFound(`key of owner ${ownerId}`)
+  throw notFound('key', `of owner ${ownerId}`)
 }

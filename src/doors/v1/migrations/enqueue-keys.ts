@@ -1,7 +1,7 @@
 import { getApi } from '../../../api/apis/get-api.ts'
 import { enqueueKeys } from '../../../api/migrations/enqueue-keys.ts'
 import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
-import { notFound } from '../../../errors.ts'
+import { ApiError } from '../../../errors.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
 import { readImport, requireFewLinks } from './read-import.ts'
 import type { EnqueueKeysBody } from './schema.ts'
@@ -19,7 +19,7 @@ export async function enqueueKeysEndpoint(
   const rights = anyOf('*', hasPlaintext ? { and: [create, encrypt] } : create)
   const actor = await authenticate(services, call, rights)
   const { keyspaceId } = await getApi(services, actor, apiId)
-  if (keyspaceId === null) throw notFound(`keyspace of api ${apiId}`)
+  if (keyspaceId === null) throw new ApiError('NOT_FOUND', `keyspace of api ${apiId} not found`)
   const imports = keys.map((element, index) => readImport(element, `keys.${index}`))
   await enqueueKeys(services, actor, { migrationId, apiId }, imports)
   return {}
