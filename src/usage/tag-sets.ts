@@ -20,6 +20,8 @@ export class WorkspaceTags {
   readonly #sets = new Map<string, TagSet>()
   /** Sets and steps of spellings. */
   size = 0
+  #charactersOfSets = 0
+  #charactersOfSpellings = 0
   readonly #spellings = new Spelling()
   readonly #setsMax: number
 
@@ -41,14 +43,20 @@ export class WorkspaceTags {
     const sorted = [...new Set(tags)].sort()
     const name = JSON.stringify(sorted)
     const known = this.#sets.get(name)
-    const set = known ?? (this.#sets.size < this.#setsMax ? this.#add(name, sorted) : this.#others())
+    const set = known ?? (this.#hasRoomFor(name) ? this.#add(name, sorted) : this.#others())
     // No spellings are kept of sets beyond the bound, and not every order of one set.
     if (set.name !== name || this.size > STEPS_A_SET * this.#setsMax) return set
+    if (this.#charactersOfSpellings + name.length > WORKSPACE_CHARACTERS_MAX) return set
+    this.#charactersOfSpellings += name.length
     let spelling = this.#spellings
     for (const tag of tags) spelling = spelling.next(tag)
     spelling.set = set
     this.size += tags.length
     return set
+  }
+
+  #hasRoomFor(name: string): boolean {
+    return this.#sets.size < this.#setsMax && this.#charactersOfSets + name.length <= WORKSPACE_CHARACTERS_MAX
   }
 
   #others(): TagSet {
@@ -59,13 +67,16 @@ export class WorkspaceTags {
   #add(name: string, tags: readonly string[]): TagSet {
     const set = new TagSet(name, tags)
     this.#sets.set(name, set)
+    this.#charactersOfSets += name.length
     this.size++
     return set
   }
 }
 
-/** Several times the bound of an hour (`tagSets`), so that the most used sets are among them: 10 MB of the longest tags. */
+/** Several times the bound of an hour (`tagSets`), so that the most used sets are among them. */
 export const WORKSPACE_SETS_MAX = 4_000
+/** Of all sets, and as many of their spellings: 10 MB each. It is reached with more than 1 250 characters a set. */
+const WORKSPACE_CHARACTERS_MAX = 5_000_000
 /** Tags of spellings for each set: one order of 20 tags, or ten orders of two. */
 const STEPS_A_SET = 20
 

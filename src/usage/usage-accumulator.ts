@@ -21,7 +21,7 @@ export type VerificationEvent = {
   keyId: string
   identityId: string | null
   outcome: Outcome
-  /** Up to 10 of up to 128 characters; their order and repetitions do not matter. Null = none. Too many sets are `OTHER_TAGS`. */
+  /** Up to 20 of up to 512 characters; their order and repetitions do not matter. Null = none. Too many sets are `OTHER_TAGS`. */
   tags: readonly string[] | null
   /** Time of the decision (Unix ms). Its hour is counted, whenever it is written. */
   atMs: number

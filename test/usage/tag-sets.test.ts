@@ -176,6 +176,26 @@ test('tag sets and spellings in memory are bounded for each workspace', () => {
   expect(sets).toContainEqual([...OTHER_TAGS])
 })
 
+/** 20 tags of 512 characters each: as many sets as of short tags would take some 80 MB a workspace. */
+test('characters of tags are bounded, in memory for each workspace and in one statement', () => {
+  const usage = new UsageAccumulator()
+  const tagsOf = (i: number) => Array.from({ length: 20 }, (_, at) => `${i} ${at} `.padEnd(512, 'x'))
+  for (let i = 0; i < 1_000; i++) usage.addVerification(verification({ tags: tagsOf(i) }))
+  usage.addVerification({ ...verification({ tags: ['mine'] }), workspaceId: 'ws_2' })
+  const batches = [...usage.columns()].filter((columns) => columns !== null)
+  const lengths = batches.map(({ sets }) => JSON.stringify(sets.tags).length)
+  const all = lengths.reduce((sum, length) => sum + length, 0)
+  expect(all).toBeGreaterThan(4_900_000)
+  expect(all).toBeLessThan(5_100_000)
+  expect(Math.max(...lengths)).toBeLessThan(2_300_000)
+  const sets = batches.flatMap((columns) => columns.sets.tags)
+  expect(sets).toContainEqual(tagsOf(0).toSorted())
+  expect(sets).toContainEqual([...OTHER_TAGS])
+  expect(sets).toContainEqual(['mine'])
+  const counted = batches.flatMap((columns) => columns.verifications.valid)
+  expect(counted.reduce((sum, count) => sum + count, 0)).toBe(1_001)
+})
+
 /** A namespace has its own bound, but there may be thousands of them. */
 test('the identifiers of an hour are bounded over all namespaces of a workspace, totals stay exact', async () => {
   await setBounds(database.sql, { ...defaultBounds(), tagSets: KEPT, usageIdentifiers: 40 })
