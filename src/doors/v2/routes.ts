@@ -1,6 +1,7 @@
 import type { Endpoint } from '../http/endpoint.ts'
+import { analyticsRoutes } from './analytics/routes.ts'
 import { apiRoutes } from './apis/routes.ts'
 import { livenessRoutes } from './liveness.ts'
 
 /** All endpoints of the v2 API, in the order of its description. */
-export const v2Routes: readonly Endpoint[] = [...apiRoutes, ...livenessRoutes]
+export const v2Routes: readonly Endpoint[] = [...apiRoutes, ...analyticsRoutes, ...livenessRoutes]
