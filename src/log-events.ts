@@ -12,6 +12,7 @@ export const LOG_EVENTS = {
   database_creating: 'info',
   database_created: 'info',
   database_migrated: 'info',
+  schema_ahead: 'warn',
   shard_started: 'info',
   start_failed: 'error',
   stopping: 'info',

@@ -18,6 +18,7 @@ import {
   isTypeReferenceNode,
 } from 'typescript/unstable/ast/is'
 import { API } from 'typescript/unstable/async'
+import { type MigrationFile, readMigrations, statementsOf } from '../src/db/migration-file.ts'
 import { BOTH, EMBEDDED_ONLY, filesOf, LANES, testFiles } from './lanes.ts'
 
 setDefaultTimeout(60_000) // the compiler reads the whole program
@@ -352,6 +353,105 @@ test('migrations are numbered, and no number is used twice', () => {
   expect(numbers).toEqual([...new Set(numbers)])
   expect(numbers.filter(Number.isNaN)).toEqual([])
 })
+
+/** The last migration of before the rules that follow. */
+const LAST_WITHOUT_RULES = 32
+
+/** A server of the release before works on the database meanwhile and afterwards: docs/decisions/0031. */
+test('a migration says which servers can live with it, and takes nothing from them', async () => {
+  const files = await readMigrations(join(root, 'sql'))
+  const made = new Set<string>()
+  const wrong = files.flatMap((file) => {
+    const rules = file.number > LAST_WITHOUT_RULES ? wrongInMigration(file, made) : []
+    for (const table of tablesMadeIn(file.text)) made.add(table)
+    return rules.map((rule) => `sql/${file.name}: ${rule}`)
+  })
+  expect(wrong).toEqual([])
+})
+
+test('the rules for migrations refuse what they are for', () => {
+  const old = new Set(['keys'])
+  const rulesOf = (text: string) => {
+    const head = { number: 99, name: '0099_x.sql', checksum: '', transaction: 'one' } as const
+    const phase = text.includes('-- phase: contract') ? 'contract' : 'expand'
+    const oldestServer = text.startsWith('-- oldest server: ') ? '0.1' : null
+    return wrongInMigration({ ...head, text, phase, oldestServer }, old)
+  }
+  const headed = (text: string) => rulesOf(`-- oldest server: 0.1\n${text}`).length
+  expect(rulesOf('create table new (id text);')).toEqual([
+    'the first line must be: -- oldest server: <version>, the oldest release whose servers work on after it',
+  ])
+  expect(headed('create table new (id text); create index new_by_id on new (id);')).toBe(0)
+  expect(headed('create index keys_by_x on keys (x);')).toBe(1)
+  expect(headed('create unique index if not exists keys_by_x on only keys (x);')).toBe(1)
+  expect(headed('create index concurrently keys_by_x on keys (x);')).toBe(0)
+  for (const text of [
+    'drop table keys',
+    'drop function f(text)',
+    'drop index keys_by_x',
+    'alter table keys drop x',
+    'alter table keys drop column x',
+    'alter table keys rename column x to y',
+    'alter function f rename to g',
+    'alter table keys alter column x set not null',
+    'alter table keys alter x type bigint',
+    'alter table keys add column x text not null',
+  ]) {
+    expect([text, headed(`${text};`)]).toEqual([text, 1])
+    expect([text, headed(`-- phase: contract\n${text};`)]).toEqual([text, 0])
+  }
+  for (const text of [
+    "insert into settings values ('drop table keys', 'x')",
+    'create function f() returns void language sql as $$ drop table if exists x $$',
+    'alter table sweeps drop constraint c, add constraint c check (true)',
+    'alter table keys add column x text not null default 1',
+    'alter table keys alter column x drop not null',
+    'drop trigger a on keys',
+  ])
+    expect([text, headed(`${text};`)]).toEqual([text, 0])
+})
+
+const tablesMadeIn = (text: string) =>
+  statementsOf(text).flatMap((each) => /^create table (?:if not exists )?(\w+)/i.exec(each)?.[1] ?? [])
+
+/** What a statement takes from servers that know nothing of the migration. A trigger may be dropped and made anew. */
+const TAKING = [
+  /^drop (?!trigger\b)/i,
+  /^alter .*\brename\b/i,
+  /^alter table .*\bdrop (?!constraint\b|not null\b|default\b)/i,
+  /^alter table .*\bset not null\b/i,
+  /^alter table .*\balter (?:column )?\w+ (?:set data )?type\b/i,
+]
+
+/** @param old Tables of earlier migrations. */
+function wrongInMigration(file: MigrationFile, old: ReadonlySet<string>): string[] {
+  const made = new Set(tablesMadeIn(file.text))
+  const wrong: string[] = []
+  if (file.oldestServer === null)
+    wrong.push(
+      'the first line must be: -- oldest server: <version>, the oldest release whose servers work on after it',
+    )
+  for (const statement of statementsOf(file.text)) {
+    const shown = statement.length > 80 ? `${statement.slice(0, 80)}…` : statement
+    const isTaking = TAKING.some((pattern) => pattern.test(statement)) || addsDemanding(statement)
+    if (isTaking && file.phase !== 'contract')
+      wrong.push(`older servers need what this takes: let a file "-- phase: contract" do it later: ${shown}`)
+    const [, indexed = ''] =
+      /^create (?:unique )?index (?:if not exists )?\w+ on (?:only )?(\w+)/i.exec(statement) ?? []
+    if (old.has(indexed) && !made.has(indexed))
+      wrong.push(
+        `writes wait while an index is made: use "create index concurrently" in a file with "-- transaction: none": ${shown}`,
+      )
+  }
+  return wrong
+}
+
+/** A new column that an older server's insert does not fill. */
+const addsDemanding = (statement: string) =>
+  /^alter table /i.test(statement) &&
+  statement
+    .split(/,(?![^(]*\))/)
+    .some((part) => /\badd (?:column )?.*\bnot null\b/i.test(part) && !/\b(default|generated)\b/i.test(part))
 
 const place = ({ file, line }: Finding) => `${file}:${line}`
 const inProgram = (findings: Finding[]) => findings.filter(({ file }) => file.startsWith('src/')).map(place)

@@ -25,6 +25,7 @@ import postgres from '../../docs/how-to/postgres.md' with { type: 'text' }
 import sidecar from '../../docs/how-to/sidecar.md' with { type: 'text' }
 import tenants from '../../docs/how-to/tenants.md' with { type: 'text' }
 import tuning from '../../docs/how-to/tuning.md' with { type: 'text' }
+import upgrade from '../../docs/how-to/upgrade.md' with { type: 'text' }
 import bounds from '../../docs/reference/bounds.md' with { type: 'text' }
 import cli from '../../docs/reference/cli.md' with { type: 'text' }
 import configuration from '../../docs/reference/configuration.md' with { type: 'text' }
@@ -91,6 +92,7 @@ export const PURPOSES: readonly { name: string; about: string; docs: readonly Do
     docs: [
       readDoc('monitoring', monitoring),
       readDoc('backups', backups),
+      readDoc('upgrade', upgrade),
       readDoc('key-rotation', keyRotation),
       readDoc('erasure', erasure),
       readDoc('tuning', tuning),

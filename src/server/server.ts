@@ -7,8 +7,9 @@ import { connect, type DatabaseAddress, type OnStatement, type Sql } from '../db
 import { startEmbedded } from '../db/embedded/embedded.ts'
 import { ensureSchema } from '../db/inspect.ts'
 import { KeptRows } from '../db/kept-rows.ts'
-import { migrate } from '../db/migrate.ts'
+import { joinServers, migrate } from '../db/migrate.ts'
 import { MonthlyJob } from '../db/months.ts'
+import { Presence } from '../db/servers.ts'
 import { listen, listenForMetrics } from '../doors/http/listen.ts'
 import { type Clock, systemClock } from '../lib/clock.ts'
 import { databaseName } from '../lib/database-url.ts'
@@ -94,6 +95,7 @@ export async function startServer(
   const found = await openDatabase(asked, opening, signal)
   const preparing = prepareDatabase(found, {
     config: asked,
+    nodeId: dataDir.nodeId,
     keyFile: (make) => dataDir.secret(ROOT_KEY_FILE, make),
     foundKey: () => dataDir.found(ROOT_KEY_FILE),
     now: clock(),
@@ -169,6 +171,11 @@ export async function startServer(
   const refills = new RefillSchedule(deps.sql, deps.clock)
   refills.start()
   opening.defer(() => refills.stop())
+  if (address.kind === 'url') {
+    const presence = new Presence(deps.sql, dataDir.nodeId)
+    presence.start()
+    opening.defer(() => presence.stop())
+  }
   const keptRows = new KeptRows(address)
   keptRows.start()
   opening.defer(() => keptRows.stop())
@@ -267,12 +274,14 @@ async function prepareDatabase(
   address: DatabaseAddress,
   {
     config,
+    nodeId,
     keyFile,
     foundKey,
     now,
     onReached,
   }: {
     config: Config
+    nodeId: string
     keyFile: (make: () => string) => string
     foundKey: () => string | null
     now: number
@@ -283,7 +292,8 @@ async function prepareDatabase(
   try {
     return await explained(address, async () => {
       if (address.kind === 'url') await ensureSchema(sql, address)
-      const { applied } = await migrate(sql)
+      const isPooled = address.kind === 'url' && address.isPooled === true
+      const { applied } = await migrate(sql, { isPooled })
       onReached()
       if (applied.length > 0)
         log('info', 'database_migrated', 'database migrations were applied', { applied })
@@ -294,7 +304,10 @@ async function prepareDatabase(
         bounds: config.bounds,
         now,
       })
-      if (address.kind === 'url') await deleteOldNotices(sql)
+      if (address.kind === 'url') {
+        await deleteOldNotices(sql)
+        await joinServers(sql, nodeId)
+      }
       return made
     })
   } finally {

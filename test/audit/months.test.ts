@@ -162,7 +162,7 @@ test('events from before the partitions stay in order, are removed in small step
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-migrations-'))
   cpSync(join(import.meta.dir, '../../sql'), folder, { recursive: true })
   for (const name of readdirSync(folder)) if (name >= '0022') rmSync(join(folder, name))
-  await migrate(sql, folder)
+  await migrate(sql, { folder })
   rmSync(folder, { recursive: true })
   const workspaceId = await addEvents(sql, [1, 2, 2, 3])
   const ids = (await listAsBefore(sql)).map(({ id }) => id)

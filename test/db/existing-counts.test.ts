@@ -26,7 +26,7 @@ test('rows from before the upgrade are counted after it', async () => {
   await sql`drop schema public cascade`
   await sql`create schema public`
   for (const file of readdirSync(SQL)) if (file < '0012') cpSync(join(SQL, file), join(scratch, file))
-  await migrate(sql, scratch)
+  await migrate(sql, { folder: scratch })
   await sql.unsafe(`
     insert into workspaces (id, name, created_at) values ('ws_1', 'one', 0), ('ws_2', 'two', 0);
     insert into keyspaces (id, workspace_id, created_at) values ('ks_1', 'ws_1', 0);

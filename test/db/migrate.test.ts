@@ -41,10 +41,10 @@ const TWO = {
 
 test('files run once, in order, and never again', async () => {
   const folder = folderOf(TWO)
-  expect(await migrate(sql, folder)).toEqual({ applied: ['0001_first.sql', '0002_second.sql'] })
-  expect(await migrate(sql, folder)).toEqual({ applied: [] })
+  expect(await migrate(sql, { folder })).toEqual({ applied: ['0001_first.sql', '0002_second.sql'] })
+  expect(await migrate(sql, { folder })).toEqual({ applied: [] })
   writeFileSync(join(folder, '0003_third.sql'), 'insert into first values (2)')
-  expect(await migrate(sql, folder)).toEqual({ applied: ['0003_third.sql'] })
+  expect(await migrate(sql, { folder })).toEqual({ applied: ['0003_third.sql'] })
   expect(await sql`select id from first order by id`).toMatchObject([{ id: 1 }, { id: 2 }])
 })
 
@@ -58,7 +58,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
   'a migration lets a batch of usage end before it locks a table',
   async () => {
     const files = { '0001_tables.sql': 'create table first (id int); create table second (id int);' }
-    await migrate(sql, folderOf(files))
+    await migrate(sql, { folder: folderOf(files) })
     const changed = {
       ...files,
       '0002_indexes.sql': 'create index on second (id); create index on first (id);',
@@ -66,7 +66,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
     const { migrated } = await database.anotherPool().begin(async (tx) => {
       await tx`select pg_advisory_xact_lock_shared(8317504812)`
       await tx`insert into first values (1)`
-      const migrated = migrate(sql, folderOf(changed))
+      const migrated = migrate(sql, { folder: folderOf(changed) })
       for (let isWaiting = false; !isWaiting; await Bun.sleep(5)) {
         await tx`select pg_stat_clear_snapshot()`
         const rows =
@@ -87,14 +87,14 @@ test('two concurrent runs on two pools share the work, and each file is applied 
   )
   const folder = folderOf(files)
   const starters = [sql, database.anotherPool(), database.anotherPool()]
-  const results = await Promise.all(starters.map((pool) => migrate(pool, folder)))
+  const results = await Promise.all(starters.map((pool) => migrate(pool, { folder })))
   expect(results.flatMap((result) => result.applied).sort()).toEqual(Object.keys(files))
 })
 
 /** With half a migration neither the old version works nor the new one starts. */
 test('a failing file is an error that names it, and none of its changes stay', async () => {
   const folder = folderOf({ ...TWO, '0003_bad.sql': 'create table third (id int); select no_such_column;' })
-  const failing = migrate(sql, folder)
+  const failing = migrate(sql, { folder })
   expect(failing).rejects.toBeInstanceOf(StartError)
   expect(failing).rejects.toThrow(
     'migration 0003_bad.sql failed and was rolled back: column "no_such_column"',
@@ -107,28 +107,58 @@ test('a failing file is an error that names it, and none of its changes stay', a
   ])
 
   writeFileSync(join(folder, '0003_bad.sql'), 'create table third (id int)')
-  expect(await migrate(sql, folder)).toEqual({ applied: ['0003_bad.sql'] })
+  expect(await migrate(sql, { folder })).toEqual({ applied: ['0003_bad.sql'] })
 })
 
 test('an applied file that was edited is an error that names it', async () => {
   const folder = folderOf(TWO)
-  await migrate(sql, folder)
+  await migrate(sql, { folder })
   writeFileSync(join(folder, '0001_first.sql'), 'create table first (id bigint)')
-  expect(migrate(sql, folder)).rejects.toThrow(
+  expect(migrate(sql, { folder })).rejects.toThrow(
     'migration 0001_first.sql differs from the migration that was applied',
   )
 })
 
-/** An old version would use tables that it does not know. */
-test('a database newer than the code is an error that says so', async () => {
-  await migrate(sql, folderOf(TWO))
-  const older = folderOf({ '0001_first.sql': TWO['0001_first.sql'] })
-  expect(migrate(sql, older)).rejects.toThrow(
-    'the database is newer than this version of Tollgate: it has migration 0002_second.sql, which this version does not know',
-  )
+/** Builds beside traffic and backfills in parts are for a real Postgres; the embedded database takes the same files. */
+test('an index is built outside a transaction, and a batch is repeated until it changes nothing', async () => {
+  const folder = folderOf({
+    '0001_rows.sql': 'create table rows (id int, twice int); insert into rows select generate_series(1, 25);',
+    '0002_rows_by_id.sql': `-- oldest server: 0.1
+-- transaction: none
+-- Found by id.
+create index concurrently rows_by_id on rows (id);`,
+    '0003_twice.sql': `-- oldest server: 0.1
+-- transaction: batches
+update rows set twice = 2 * id where id in (select id from rows where twice is null order by id limit 10);`,
+  })
+  const applied = ['0001_rows.sql', '0002_rows_by_id.sql', '0003_twice.sql']
+  expect(await migrate(sql, { folder })).toEqual({ applied })
+  expect(await sql`select indisvalid from pg_index where indexrelid = 'rows_by_id'::regclass`).toMatchObject([
+    { indisvalid: true },
+  ])
+  expect(
+    await sql`select sum(twice)::integer as sum, count(twice)::integer as count from rows`,
+  ).toMatchObject([{ sum: 650, count: 25 }])
+  expect(await migrate(sql, { folder })).toEqual({ applied: [] })
+})
+
+test('a first line that means nothing, and files that cannot run as they say, are refused by name', async () => {
+  for (const [text, problem] of [
+    [
+      '-- oldest server: soon',
+      '0001_first.sql begins with a line that means nothing: -- oldest server: soon',
+    ],
+    ['-- phase: contrakt', '0001_first.sql begins with a line that means nothing: -- phase: contrakt'],
+    [
+      '-- transaction: none\nselect 1',
+      '0001_first.sql without a transaction is not one create index concurrently',
+    ],
+    ['-- transaction: batches\nselect 1; select 2', '0001_first.sql in batches is not one statement'],
+  ] as const)
+    expect(migrate(sql, { folder: folderOf({ '0001_first.sql': text }) })).rejects.toThrow(problem)
 })
 
 test('two files with one number are an error that names one of them', async () => {
   const folder = folderOf({ '0001_first.sql': '', '0001_second.sql': '' })
-  expect(migrate(sql, folder)).rejects.toThrow('0001_second.sql needs a unique number')
+  expect(migrate(sql, { folder })).rejects.toThrow('0001_second.sql needs a unique number')
 })

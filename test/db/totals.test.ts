@@ -170,13 +170,13 @@ test('rows from before the upgrade count, also those that change while it is und
     for (const file of readdirSync(SQL)) if (file <= last) cpSync(join(SQL, file), join(scratch, file))
   }
   copyUpTo('0020')
-  await migrate(sql, scratch)
+  await migrate(sql, { folder: scratch })
   await sql`insert into workspaces (id, name, created_at) values ('ws_1', 'one', 0)`
   const [one, other] = [await newKeyspace(), await newKeyspace()]
   await insertKeys([one, other], 10)
   await sql`update keys set deleted_at = 1 where id in (select id from keys where keyspace_id = ${one} limit 2)`
   copyUpTo('0022')
-  await migrate(sql, scratch)
+  await migrate(sql, { folder: scratch })
   await insertKeys([one], 5)
   await sql`update keys set deleted_at = 1 where keyspace_id = ${other}`
   await migrate(sql)

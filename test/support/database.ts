@@ -135,7 +135,7 @@ async function postgresTemplate(sql: Sql, suiteUrl: string): Promise<string> {
   await sql`create database ${sql(part)}`
   const url = new URL(suiteUrl)
   url.pathname = `/${part}`
-  await administer(url.href, migrate)
+  await administer(url.href, (admin) => migrate(admin))
   await sql`comment on database ${sql(part)} is ${sql.unsafe(`'${Math.floor(Date.now() / 1000)}'`)}`
   await sql`alter database ${sql(part)} rename to ${sql(name)}`
   return name
