@@ -13,6 +13,7 @@ export const LOG_EVENTS = {
   database_created: 'info',
   database_migrated: 'info',
   schema_ahead: 'warn',
+  unknown_format: 'warn',
   shard_started: 'info',
   start_failed: 'error',
   stopping: 'info',

@@ -46,6 +46,18 @@ export function log<Event extends LogEvent>(
   else process.stdout.write(`${line}\n`)
 }
 
+/**
+ * Says once in a thread that something is of a newer release and was left alone.
+ * @param what From a fixed list: it is remembered.
+ */
+export function logUnknownFormat(what: string, format: unknown): void {
+  if (unknownFormats.has(what)) return
+  unknownFormats.add(what)
+  log('warn', 'unknown_format', 'something that a newer release wrote was left alone', { what, format })
+}
+
+const unknownFormats = new Set<string>()
+
 /** The text of one event, without the line end. */
 export function logLine({
   at,

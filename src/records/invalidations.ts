@@ -1,7 +1,7 @@
 import type { AnySql, Sql } from '../db/connect.ts'
 import { type Link, type LinkEnd, toLink } from '../lib/link.ts'
 import { systemTimers, type Timers, within } from '../lib/timers.ts'
-import { log } from '../log.ts'
+import { log, logUnknownFormat } from '../log.ts'
 
 /**
  * Invalidates cached records in every thread and process after a write, so that the next verification sees the write.
@@ -29,6 +29,8 @@ export class Invalidations {
    */
   readonly #answered = new Set<number>()
   #isListening = false
+  /** Caches are about to be emptied because of a notice that was not understood. */
+  #isForgetting = false
   /** The name of this process among those on the same database. */
   readonly #processId: string
   readonly #confirmTimeoutMs: number
@@ -130,7 +132,12 @@ export class Invalidations {
 
   /** @param payload Of a notice, by {@link notify} of any process. */
   hear(payload: string, onBeat: (beat: number) => void = () => {}): void {
-    const [processId, writeId, ...touched] = JSON.parse(payload) as [string, number, ...string[]] // by notify() above
+    const notice = readNotice(payload)
+    if (notice === null) {
+      this.#hearUnknown(payload)
+      return
+    }
+    const { processId, writeId, touched } = notice
     if (touched.length === 0) {
       if (processId === this.#processId) onBeat(writeId)
     } else if (processId !== this.#processId) this.broadcast(touched)
@@ -139,6 +146,17 @@ export class Invalidations {
       this.#timers.after(ANSWERED_WITHIN_MS, () => {
         if (!this.#answered.has(writeId)) this.broadcast(touched)
       })
+  }
+
+  /** A newer release changed something: it may be anything, but caches are emptied a few times a second at most. */
+  #hearUnknown(payload: string): void {
+    logUnknownFormat('notice of a change', payload.slice(0, 20))
+    if (this.#isForgetting) return
+    this.#isForgetting = true
+    this.#timers.after(FORGET_EVERY_MS, () => {
+      this.#isForgetting = false
+      this.broadcast(null)
+    })
   }
 
   stop(): void {
@@ -195,6 +213,24 @@ type PeerMessage =
   | { kind: 'dropped'; id: number }
 
 /**
+ * A notice of {@link Invalidations.notify}: format 1 is a list that begins with the process, which is a text. Another format
+ * begins with its number; names of a new kind need one too.
+ * @returns null when a newer release made it.
+ */
+function readNotice(payload: string): { processId: string; writeId: number; touched: string[] } | null {
+  let list: unknown
+  try {
+    list = JSON.parse(payload)
+  } catch {
+    return null
+  }
+  if (!Array.isArray(list)) return null
+  const [processId, writeId, ...touched]: unknown[] = list
+  if (typeof processId !== 'string' || typeof writeId !== 'number') return null
+  return touched.every((name) => typeof name === 'string') ? { processId, writeId, touched } : null
+}
+
+/**
  * JSON lists that begin with `head` and hold as many names as fit into one notice. Counted in bytes: the hash of an imported
  * key may have 256 characters, each of up to six bytes as JSON.
  */
@@ -230,4 +266,5 @@ const NOTIFY = `
   )
   select pg_notify($1, $2)`
 const ANSWERED_WITHIN_MS = 1_000
+const FORGET_EVERY_MS = 200
 const ANSWERED_MAX = 10_000

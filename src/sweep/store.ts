@@ -49,6 +49,16 @@ const liveOverridesOf = (namespaceId: string) => ({
   where: 'deleted_at is null',
 })
 
+/** The kinds that this release can sweep. Others are of a newer one and wait for it. */
+const KINDS: readonly Sweep['kind'][] = ['keyspace', 'identity', 'role', 'permission', 'namespace']
+
+/** A kind of a newer release; null = there is none. */
+export async function findUnknownKind(sql: AnySql): Promise<string | null> {
+  const [row] = await sql<{ kind: string }[]>`
+    select kind from sweeps where kind <> all(${KINDS as string[]}::text[]) limit 1`
+  return row?.kind ?? null
+}
+
 /** @param filter.createdBefore Unix ms; younger sweeps may be running on another server. */
 export async function listSweeps(
   sql: AnySql,
@@ -56,7 +66,8 @@ export async function listSweeps(
 ): Promise<Sweep[]> {
   return await sql<Sweep[]>`
     select id, workspace_id as "workspaceId", kind, subject, detail from sweeps
-     where ${'subjects' in filter ? sql`subject = any(${filter.subjects as string[]}::text[])` : sql`created_at < ${filter.createdBefore}`}
+     where kind = any(${KINDS as string[]}::text[])
+       and ${'subjects' in filter ? sql`subject = any(${filter.subjects as string[]}::text[])` : sql`created_at < ${filter.createdBefore}`}
      order by id limit ${SWEEPS_MAX}`
 }
 

@@ -1,8 +1,8 @@
 import type { Clock } from '../lib/clock.ts'
 import { systemTimers, type Timers, within } from '../lib/timers.ts'
-import { log } from '../log.ts'
+import { log, logUnknownFormat } from '../log.ts'
 import type { Database } from '../records/database.ts'
-import { deleteSweep, listSweeps, type Sweep, sweepSlice } from './store.ts'
+import { deleteSweep, findUnknownKind, listSweeps, type Sweep, sweepSlice } from './store.ts'
 
 /** How long a deletion waits for its sweep at most, ms. Small ones are complete when the call is answered. */
 export const SWEEP_WAIT_MS = 1_000
@@ -42,6 +42,8 @@ export class Sweeper {
         const left = await listSweeps(this.#database.sql, { createdBefore: this.#clock() - youngestMs + 1 })
         youngestMs = YOUNG_MS
         for (const sweep of left) await this.#run(sweep)
+        const unknown = await findUnknownKind(this.#database.sql)
+        if (unknown !== null) logUnknownFormat('sweep of deleted rows', unknown)
       } catch (cause) {
         this.#report(cause)
       }

@@ -79,10 +79,23 @@ export const UsageColumns = Type.Object({
  */
 export type UsageBatch = Static<typeof UsageBatch>
 export const UsageBatch = Type.Object({
+  /** Absent = {@link BATCH_FORMAT}. Written into spill files, so that a release knows what it cannot read as a whole. */
+  format: Type.Optional(Type.Literal(1)),
   writer: Type.String(),
   number: Type.Integer({ minimum: 1 }),
   columns: UsageColumns,
 })
+
+const BATCH_FORMAT = 1
+
+/** What a spill file holds of a batch. */
+export const spilledBatch = (batch: UsageBatch): UsageBatch => ({ ...batch, format: BATCH_FORMAT })
+
+/** The format of a spill file of a newer release; null = it is of this one or damaged. */
+export function newerFormatOf(value: unknown): number | null {
+  if (typeof value !== 'object' || value === null || !('format' in value)) return null
+  return typeof value.format === 'number' && value.format > BATCH_FORMAT ? value.format : null
+}
 
 export const emptyColumns = (): UsageColumns => ({
   scopes: { workspaceId: [], keyspaceId: [] },

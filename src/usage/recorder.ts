@@ -5,8 +5,8 @@ import { Episode } from '../episodes.ts'
 import { startOfMonth } from '../lib/buckets.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers, within } from '../lib/timers.ts'
-import { log } from '../log.ts'
-import { BATCH_ROWS_MAX, UsageBatch, type UsageColumns } from './batch.ts'
+import { log, logUnknownFormat } from '../log.ts'
+import { BATCH_ROWS_MAX, newerFormatOf, spilledBatch, UsageBatch, type UsageColumns } from './batch.ts'
 import { FullNamespaces, KnownIdentifiers } from './full-namespaces.ts'
 import { codeOf, countBatch, findFull, listNamed, makeMonth, monthsOf, type NamespaceHour } from './rollup.ts'
 import { type RatelimitEvent, UsageAccumulator, type VerificationEvent } from './usage-accumulator.ts'
@@ -167,17 +167,17 @@ export class UsageRecorder {
     cancelDeadline()
     this.#giveUp = new AbortController()
     if (this.#pending !== null) {
-      this.#spilled.push(this.#spills.write(SPILL_KIND, this.#pending))
+      this.#spilled.push(this.#spills.write(SPILL_KIND, spilledBatch(this.#pending)))
       this.#pending = null
       // If a later number of this writer were counted first, the spilled batch would look as if it had been counted.
       this.#writer = this.#ownWriter()
       this.#lastNumber = 0
     }
     for (const [at, spilled] of this.#spilled.entries())
-      if (isInMemory(spilled)) this.#spilled[at] = this.#spills.write(SPILL_KIND, spilled)
+      if (isInMemory(spilled)) this.#spilled[at] = this.#spills.write(SPILL_KIND, spilledBatch(spilled))
     do {
       for (let columns = this.#nextColumns(); columns !== null; columns = this.#nextColumns())
-        this.#spilled.push(this.#spills.write(SPILL_KIND, this.#ownBatch(columns)))
+        this.#spilled.push(this.#spills.write(SPILL_KIND, spilledBatch(this.#ownBatch(columns))))
     } while (this.#drain())
   }
 
@@ -242,7 +242,7 @@ export class UsageRecorder {
       if (isMonthMissing(cause)) this.#months.clear()
       if (!isRefusedData(cause)) throw cause
       // In a file for a person to see; otherwise it would hold up all later batches for ever.
-      this.#spills.write('rejected-usage', batch)
+      this.#spills.write('rejected-usage', spilledBatch(batch))
       log(
         'error',
         'usage_batch_refused',
@@ -296,8 +296,13 @@ export class UsageRecorder {
     }
   }
 
-  /** @returns false when it is no batch. */
+  /** @returns false when it is no batch, or one of a newer release, whose next start sends it. */
   async #sendSpill({ value, done }: Spill): Promise<boolean> {
+    const newer = newerFormatOf(value)
+    if (newer !== null) {
+      logUnknownFormat('spill file of usage', newer)
+      return false
+    }
     if (!Value.Check(UsageBatch, value)) {
       log(
         'error',
@@ -328,7 +333,7 @@ export class UsageRecorder {
       ) {
         const batch = this.#ownBatch(columns)
         try {
-          this.#spilled.push(await this.#spills.writeAsync(SPILL_KIND, batch))
+          this.#spilled.push(await this.#spills.writeAsync(SPILL_KIND, spilledBatch(batch)))
         } catch (cause) {
           this.#spilled.unshift(batch) // first, to free memory
           if (spillFailing.begin())

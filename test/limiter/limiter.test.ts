@@ -291,6 +291,29 @@ describe('restart', () => {
     expect(await take(limiter.router, counter)).toMatchObject({ used: 3 + 3 + 5 + 7 + 1 })
   })
 
+  /** A server that goes back to the release before must not take from the newer one what it counted. */
+  test('a segment of a newer release is neither read nor deleted while its windows are open', async () => {
+    const counter = newCounter()
+    {
+      await using limiter = await startLimiter({ nodeId: 'node_back' })
+      await take(limiter.router, counter, { cost: 3 })
+    }
+    await database.sql`
+      update ratelimit_segments set format = 2, cells = '\\x00' where node_id = 'node_back'`
+    const newer = () =>
+      database.sql`select from ratelimit_segments where node_id = 'node_back' and format = 2`
+    const before = (await newer()).length
+    expect(before).toBeGreaterThan(0)
+    for (let restart = 1; restart <= 3; restart++) {
+      await using limiter = await startLimiter({ nodeId: 'node_back', shards: 1 })
+      expect(await take(limiter.router, counter)).toMatchObject({ used: restart })
+      await limiter.shards.flush()
+      await limiter.shards.flush()
+      expect(await newer()).toHaveLength(before)
+    }
+    await database.sql`delete from ratelimit_segments where node_id = 'node_back'`
+  })
+
   test('an ended window is not restored', async () => {
     const counter = newCounter()
     {

@@ -125,3 +125,19 @@ test.skipIf(TEST_DATABASE_URL === null)(
       }
   },
 )
+
+/** A newer release says what changed in a way that this one does not read. Old records must not stay in the caches. */
+test('a notice of an unknown format empties the caches once for all that come together, and breaks nothing', async () => {
+  const invalidations = new Invalidations({ processId: 'test', confirmTimeoutMs: 20 })
+  const drops = droppedBy(invalidations)
+  for (const payload of ['[2,"other",7,["key_1"]]', '{"format":3}', 'not JSON', 'null', '["other",1,{}]'])
+    invalidations.hear(payload)
+  invalidations.hear('["other",8,"key_2"]')
+  expect(drops).toEqual(['key_2'])
+  while (drops.length < 2) await Bun.sleep(5)
+  await Bun.sleep(300)
+  expect(drops).toEqual(['key_2', 'everything'])
+  invalidations.hear('[2]')
+  while (drops.length < 3) await Bun.sleep(5)
+  expect(drops.at(-1)).toBe('everything')
+})

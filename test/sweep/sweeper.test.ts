@@ -320,3 +320,25 @@ test('all keys of an API are deleted also where their kept total is wrong', asyn
     code: 'NOT_FOUND',
   })
 })
+
+/** It would hold up all sweeps after it, or be taken for done. */
+test('a sweep of a newer release stays, and those after it are done', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  await makeKey(workspace, apiId)
+  await sql`alter table sweeps drop constraint sweeps_kind_check`
+  await sql`insert into sweeps (workspace_id, kind, subject, created_at) values (${workspace.workspaceId}, 'later', 'x_1', 0)`
+  const [keyspace] = await sql<{ id: string }[]>`select keyspace_id as id from apis where id = ${apiId}`
+  await sql`
+    insert into sweeps (workspace_id, kind, subject, detail, created_at)
+    values (${workspace.workspaceId}, 'keyspace', ${keyspace?.id ?? ''},
+            ${JSON.stringify({ apiId, isPermanent: true, actor: { rootKeyId: 'key_1', location: null, userAgent: null } })}::text::jsonb, 1)`
+  const sweeper = new Sweeper({ database: server.server.deps.database, clock: Date.now })
+  sweeper.start()
+  while ((await sweepsOf(workspace)) > 1) await Bun.sleep(5)
+  await sweeper.stop()
+  expect(await sql`select kind from sweeps where workspace_id = ${workspace.workspaceId}`).toMatchObject([
+    { kind: 'later' },
+  ])
+  expect(await sql`select from keys where keyspace_id = ${keyspace?.id ?? ''}`).toHaveLength(0)
+})

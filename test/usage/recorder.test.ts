@@ -403,6 +403,27 @@ describe('while Postgres is away', () => {
     expect([...rows]).toEqual([{ denied: 1 }])
   })
 
+  /** Its columns are not those of this release: sent, they would be counted in part, and the file would be gone. */
+  test('a spill file of a newer release stays, and those after it are sent', async () => {
+    const keyId = unique('key')
+    using dataDir = makeDataDir()
+    await using wire = await openWire(database.address)
+    const wired = connect(wire.address, { connectionsMax: 2 })
+    await wire.cut()
+    const recorder = makeRecorder({ sql: wired, dataDir: dataDir.path })
+    recorder.recordVerification(verification({ keyId }))
+    await recorder.stop()
+    const [spilled] = [...openSpills(dataDir.path).read('usage')]
+    expect(spilled?.value).toMatchObject({ format: 1 })
+    const newer = { ...(spilled?.value as object), format: 2 } // a batch, by the line above
+    openSpills(dataDir.path).write('usage', newer)
+    await recover(dataDir.path)
+    expect(await validByHour(sql, keyId)).toEqual({ [HOUR]: 1 })
+    const left = [...openSpills(dataDir.path).read('usage')]
+    expect(left.map(({ value }) => value)).toEqual([newer])
+    await wired.end({ timeout: 1 })
+  })
+
   test('only a recovering recorder sends the files of earlier processes, once each, and skips an invalid one', async () => {
     const keyId = unique('key')
     using dataDir = makeDataDir()

@@ -44,14 +44,16 @@ export function packSegment(batches: readonly CellBatch[]): Segment {
   return { firstHash, lastHash, endsAt, cells: packed.toString('hex', 0, at) }
 }
 
+/** Whether a segment can be unpacked here. One of a newer release stays as it is. */
+export const isKnownFormat = (format: number): boolean => format === 0 || format === SEGMENT_FORMAT
+
 /** @throws Error when it is not made of whole cells of a known format. */
 export function unpackSegment(
   cells: Uint8Array,
   each: (h0: number, h1: number, h2: number, h3: number, endMs: number, used: number, owner: number) => void,
   format: number = SEGMENT_FORMAT,
 ): void {
-  if (format !== 0 && format !== SEGMENT_FORMAT)
-    throw new Error(`a segment of windows has format ${format}, of a newer version`)
+  if (!isKnownFormat(format)) throw new Error(`a segment of windows has format ${format}, of a newer version`)
   const cellBytes = format === 0 ? CELL_BYTES_BEFORE : CELL_BYTES
   if (cells.length % cellBytes !== 0) throw new Error(`a segment of windows has ${cells.length} bytes`)
   const view = new DataView(cells.buffer, cells.byteOffset, cells.byteLength)

@@ -1,5 +1,5 @@
 import type { Spills } from '../../data-dir/spill.ts'
-import { log } from '../../log.ts'
+import { log, logUnknownFormat } from '../../log.ts'
 import { CellBatch } from '../table/cell-batch.ts'
 import { UNKNOWN_OWNER } from '../table/owners.ts'
 import { CELL_BYTES, CELLS_PER_SEGMENT, packSegment, SEGMENT_FORMAT, type Segment } from './segment.ts'
@@ -13,7 +13,7 @@ export type SpilledWindows = { nodeId: string; generation: number; format: numbe
 
 /**
  * Writes the windows that earlier stops left in the data dir. Twice is harmless: counts are absolute.
- * @throws Error when Postgres is not available, or a file is of a newer release.
+ * @throws Error when Postgres is not available, or a file has an unknown shape.
  */
 export async function replaySpills(
   store: Pick<WindowStore, 'segmentsMax' | 'writeSegments' | 'list'>,
@@ -29,7 +29,10 @@ export async function replaySpills(
       windows: open.reduce((sum, { cells }) => sum + cells.length / (2 * CELL_BYTES), 0),
     })
   }
-  for (const { value, done } of spills.read(SPILL_KIND)) await send(checkSpill(value), done)
+  for (const { value, done } of spills.read(SPILL_KIND)) {
+    const spill = checkSpill(value)
+    if (spill !== null) await send(spill, done)
+  }
   for (const { value, done } of spills.read(OLD_SPILL_KIND)) {
     const spill = checkOldSpill(value)
     const nodes = await store.list(ALL_HASHES, nowMs)
@@ -40,8 +43,13 @@ export async function replaySpills(
   }
 }
 
-function checkSpill(value: unknown): SpilledWindows {
+/** @returns null when it is of a newer release, whose next start sends it. */
+function checkSpill(value: unknown): SpilledWindows | null {
   const spill = value as SpilledWindows // its kind says so, and the format is checked
+  if (Number.isInteger(spill.format) && spill.format > SEGMENT_FORMAT) {
+    logUnknownFormat('spill file of rate limit windows', spill.format)
+    return null
+  }
   if (spill.format !== SEGMENT_FORMAT || !Array.isArray(spill.segments))
     throw new Error('a spill file of rate limit windows has an unknown shape')
   return spill

@@ -65,7 +65,8 @@ export class WindowStore {
   }
 
   /**
-   * Deletes up to `rowsMax` segments that a node wrote in generations before that one. A segment with cells outside of the
+   * Deletes up to `rowsMax` segments that a node wrote in generations before that one, but none of a newer release, which is
+   * not superseded: it was not read. A segment with cells outside of the
    * range, as after a change of the number of shards, stays until its windows are over.
    * @returns whether there are no more.
    */
@@ -211,7 +212,7 @@ async function deleteSuperseded(
     delete from ratelimit_segments
      where id in (
        select id from ratelimit_segments
-        where node_id = ${nodeId} and pass < ${generation} and first_hash >= ${hashes.first} and last_hash <= ${hashes.last}
+        where node_id = ${nodeId} and pass < ${generation} and format <= ${SEGMENT_FORMAT} and first_hash >= ${hashes.first} and last_hash <= ${hashes.last}
         limit ${rowsMax})`
   return deleted.count
 }

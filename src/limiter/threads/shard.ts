@@ -4,9 +4,9 @@ import { type Link, type LinkEnd, toLink } from '../../lib/link.ts'
 import { LoopLag } from '../../lib/loop-lag.ts'
 import type { Handlers } from '../../lib/managed-thread.ts'
 import { systemTimers, type Timers } from '../../lib/timers.ts'
-import { log } from '../../log.ts'
+import { log, logUnknownFormat } from '../../log.ts'
 import { Flusher, type FlushStore } from '../flush/flush.ts'
-import { unpackSegment } from '../flush/segment.ts'
+import { isKnownFormat, unpackSegment } from '../flush/segment.ts'
 import { type HashRange, type StoredNode, WindowStore } from '../flush/store.ts'
 import { CELL_BYTES, WindowTable } from '../table/window-table.ts'
 import {
@@ -304,7 +304,11 @@ class Restoring {
       }
       const read = await this.store.readSegments(ids)
       if (read.length < ids.length) areAllThere = false
-      for (const { format, cells } of read)
+      for (const { format, cells } of read) {
+        if (!isKnownFormat(format)) {
+          logUnknownFormat('windows of rate limits', format)
+          continue
+        }
         unpackSegment(
           cells,
           (h0, h1, h2, h3, endMs, used, owner) => {
@@ -313,6 +317,7 @@ class Restoring {
           },
           format,
         )
+      }
       this.segmentsRead += ids.length
       this.report()
     }
