@@ -44,6 +44,7 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
         return pending
       },
       submitAll: (calls) => wait('limiter.take', () => limiter.submitAll(calls)),
+      chargeTogether: (calls) => wait('limiter.take', () => limiter.chargeTogether(calls)),
       chargeLater: (call) => limiter.chargeLater(call),
     }),
     keys: over(keys, {

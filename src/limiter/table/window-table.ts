@@ -1,5 +1,6 @@
 import { COUNT_MAX } from '../../lib/bounds.ts'
 import { CellBatch, type CompactionRange, HASH_SPACE } from './cell-batch.ts'
+import { type Hold, Holds } from './holds.ts'
 import { Overflow } from './overflow.ts'
 import { ENTRY_BYTES, OverflowSnapshots } from './overflow-snapshots.ts'
 import { OWNERS, OwnerShares, UNKNOWN_OWNER } from './owners.ts'
@@ -35,6 +36,11 @@ export class WindowTable {
   readonly owners = new OwnerShares()
   /** Counters of the sketch that a charge brought to half of their limit or beyond, or that gave up their cell. */
   readonly snapshots: OverflowSnapshots
+  /** Charges of counters without a cell that may still be taken back. */
+  private readonly holds = new Holds()
+  /** The charge under way may be taken back, so a counter without a cell is held; and then that hold. */
+  private isHolding = false
+  private held: Hold | null = null
   /** How many shards there are: every `h0` here lies in one of so many equal ranges. */
   private readonly shards: number
   /** The sketch holds counts of other nodes. */
@@ -160,7 +166,76 @@ export class WindowTable {
       }
       if (endHigh === 0 && words[at + 4] === 0) break
     }
-    return this.takeNew(h0, h1, h2, h3, limit, cost, endMs, owner)
+    return this.takeNew(h0, h1, h2, h3, limit, durationMs, cost, endMs, owner)
+  }
+
+  /**
+   * Charges what a look has let pass just now, by itself or together with others.
+   * @param mayBeUndone A counter without a cell is held: see {@link settle}.
+   * @returns the hold, or null when the cost is counted.
+   */
+  charge(
+    h0: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    limit: number,
+    durationMs: number,
+    cost: number,
+    atMs: number,
+    owner: number,
+    mayBeUndone: boolean,
+  ): Hold | null {
+    this.held = null
+    this.isHolding = mayBeUndone && this.holds.hasRoom
+    const { isHolding } = this
+    const passed = this.take(h0, h1, h2, h3, limit, durationMs, cost, atMs, owner)
+    this.isHolding = false
+    if (!passed && cost > 0) {
+      // Another counter of the same call has raised the sketch's estimate of this one since: it counts too much.
+      const endMs = this.resetAtMs
+      const known = this.sketch.estimate(owner, h1, h2, h3, endMs)
+      this.used = Math.min(this.used + cost, COUNT_MAX)
+      if (isHolding) this.hold(h0, h1, h2, h3, limit, durationMs, cost, owner)
+      else this.recordAtLeast(owner, h1, h2, h3, endMs, Math.min(known + cost, COUNT_MAX))
+    }
+    return this.held
+  }
+
+  /** Takes back what was charged to a cell. A window that has moved on has nothing to take back. */
+  undo(h0: number, h1: number, h2: number, h3: number, endMs: number, cost: number): void {
+    const at = this.find(h0, h1, h2, h3)
+    if (at < 0 || this.endOf(at) !== endMs) return
+    const own = (at >> 1) + 3
+    this.counts[own] = Math.max(0, (this.counts[own] as number) - cost) // in range
+    this.changed(at)
+  }
+
+  /** The outcome of what was held is known: now it is counted, or not. */
+  settle(hold: Hold, isKept: boolean): void {
+    const { h0, h1, h2, h3, limit, durationMs, cost, owner, endMs } = hold
+    if (hold.isInCell) {
+      if (!isKept) this.undo(h0, h1, h2, h3, endMs, cost)
+      return
+    }
+    this.holds.remove(hold)
+    if (isKept && endMs > this.nowMs)
+      this.charge(h0, h1, h2, h3, limit, durationMs, cost, this.nowMs, owner, false)
+  }
+
+  private hold(
+    h0: number,
+    h1: number,
+    h2: number,
+    h3: number,
+    limit: number,
+    durationMs: number,
+    cost: number,
+    owner: number,
+  ): void {
+    const endMs = this.resetAtMs
+    this.held = { h0, h1, h2, h3, limit, durationMs, cost, owner, endMs, isInCell: false }
+    this.holds.add(this.held)
   }
 
   /**
@@ -196,6 +271,7 @@ export class WindowTable {
     h2: number,
     h3: number,
     limit: number,
+    durationMs: number,
     cost: number,
     windowEndMs: number,
     owner: number,
@@ -205,18 +281,22 @@ export class WindowTable {
     // As in `take`: after the clock was set back over a restart, a window goes on until its stored end.
     const endMs = sketch.isActive ? Math.max(windowEndMs, this.snapshots.endOf(h0, h1, h2, h3)) : windowEndMs
     const known = sketch.isActive ? sketch.estimate(owner, h1, h2, h3, endMs) : 0
+    const held = this.holds.count > 0 ? this.holds.costOf(h0, h1, h2, h3, endMs) : 0
     this.resetAtMs = endMs
-    this.used = known
-    if (known + cost > limit) return false
+    this.used = Math.min(known + held, COUNT_MAX)
+    if (known + held + cost > limit) return false
     if (cost === 0) return true
-    this.used = known + cost
+    this.used = known + held + cost
     const at = this.makeCell(h0, h1, h2, h3, endMs, owner)
-    if (at < 0) {
-      this.recordAtLeast(owner, h1, h2, h3, endMs, this.used)
-      if (2 * this.used >= limit) this.snapshots.record(h0, h1, h2, h3, endMs, this.used, owner, this.nowMs)
-    } else {
+    if (at >= 0) {
       this.counts[(at >> 1) + 3] = this.used
       this.changed(at)
+      if (held > 0) this.holds.moveToCell(h0, h1, h2, h3, endMs)
+    } else if (this.isHolding) this.hold(h0, h1, h2, h3, limit, durationMs, cost, owner)
+    else {
+      const used = known + cost
+      this.recordAtLeast(owner, h1, h2, h3, endMs, used)
+      if (2 * used >= limit) this.snapshots.record(h0, h1, h2, h3, endMs, used, owner, this.nowMs)
     }
     return true
   }
@@ -381,7 +461,8 @@ export class WindowTable {
       const endMs = this.endOf(at)
       if (endMs <= this.nowMs) continue // free too
       const used = this.counts[(at >> 1) + 3] as number // in range
-      if (used === 0) continue // only other nodes used it
+      // Only other nodes used it. What was undone is written once: a copy with the charge may be stored.
+      if (used === 0 && !isDirty) continue
       const into = isDirty || unchanged === null ? changed : unchanged
       into.add(
         words[at] as number, // h0, in range as `at`

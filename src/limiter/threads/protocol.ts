@@ -24,8 +24,34 @@ import type { ThreadLink } from '../../lib/managed-thread.ts'
 export type Calls = number[]
 /** Router → shard, before the first call of a workspace: which one an owner's number stands for. For metrics and the log. */
 export type OwnerNamed = { owner: number; workspaceId: string }
-/** Shard → router. The batch's id, then two numbers a call: used if passed, else -1 - used; the window's end (Unix ms). */
+/** Shard → router. The batch's id, then two numbers a record: used if passed, else -1 - used; the window's end (Unix ms). */
 export type Answers = number[]
+
+/**
+ * What a record is instead of a call, in the place of the limit. A record is as long as a call; numbers that it does not need
+ * are 0. The calls of a part are decided together. A later batch undoes what it charged, or keeps or releases what it holds.
+ */
+export const KIND = {
+  /** A part follows: how many calls it has, its number on this link, its {@link MODE}. */
+  part: -1,
+  /** h0, h1, h2, h3, the kind, end of the window (Unix ms), the cost to take back, Unix ms. */
+  undo: -2,
+  /** 0, the number of a part: what it holds is counted now. */
+  keep: -3,
+  /** 0, the number of a part: what it holds is given up. */
+  release: -4,
+  /** An outcome for a shard that died meanwhile. */
+  nothing: -5,
+} as const
+/** What to do with a part all of whose calls pass; otherwise nothing is charged. */
+export const MODE = {
+  /** Charge it: the call has no other part. */
+  whole: 0,
+  /** Charge it so that it can be undone: a counter without a cell is held, and its answer has a negative end of the window. */
+  undoable: 1,
+  /** Only answer. */
+  look: 2,
+} as const
 
 export const NUMBERS_PER_CALL = 9
 export const NUMBERS_PER_ANSWER = 2

@@ -9,11 +9,11 @@ import { Flusher, type FlushStore } from '../flush/flush.ts'
 import { isKnownFormat, unpackSegment } from '../flush/segment.ts'
 import { type HashRange, type StoredNode, WindowStore } from '../flush/store.ts'
 import { CELL_BYTES, WindowTable } from '../table/window-table.ts'
+import { Decider } from './decider.ts'
 import {
   type Answers,
   type Calls,
   LARGEST_OWNERS,
-  NUMBERS_PER_CALL,
   type OwnerNamed,
   type ShardRequests,
   type ShardSetup,
@@ -44,7 +44,8 @@ const OF_THE_SYSTEM: ShardParts = {
  */
 export class Shard implements Handlers<ShardRequests> {
   private running: { table: WindowTable; flusher: Flusher } | undefined
-  private readonly routers = new Set<Link<Answers, Calls | OwnerNamed>>()
+  /** With what decides their batches. */
+  private readonly routers = new Map<Link<Answers, Calls | OwnerNamed>, Decider>()
   private readonly lag: LoopLag
   /** Open since `start`. */
   private store: Store | undefined
@@ -117,7 +118,10 @@ export class Shard implements Handlers<ShardRequests> {
 
   async stop(): Promise<number> {
     this.lag.stop()
-    for (const router of this.routers) router.close()
+    for (const [router, decider] of this.routers) {
+      router.close()
+      decider.close()
+    }
     return (await this.running?.flusher.stop()) ?? 0
   }
 
@@ -125,7 +129,7 @@ export class Shard implements Handlers<ShardRequests> {
   abandon(): void {
     this.isAbandoned = true
     this.lag.stop()
-    for (const router of this.routers) router.close()
+    for (const router of this.routers.keys()) router.close()
     this.running?.flusher.abandon()
     void this.store?.close().catch(() => {}) // it is of no use any more
   }
@@ -147,14 +151,18 @@ export class Shard implements Handlers<ShardRequests> {
   /** Answers the batches of one HTTP thread. */
   private serve(table: WindowTable, end: LinkEnd): void {
     const router = toLink<Answers, Calls | OwnerNamed>(end)
-    this.routers.add(router)
-    router.onClosed = () => this.routers.delete(router)
+    const decider = new Decider(table)
+    this.routers.set(router, decider)
+    router.onClosed = () => {
+      this.routers.delete(router)
+      decider.close()
+    }
     router.onMessage = (message) => {
       if (!Array.isArray(message)) {
         this.workspaceIds.set(message.owner, message.workspaceId)
         return
       }
-      router.post(decide(table, message))
+      router.post(decider.decide(message))
       this.reportOverflow(table)
       this.collectGarbage(message.length)
     }
@@ -197,28 +205,6 @@ export class Shard implements Handlers<ShardRequests> {
         fields,
       )
   }
-}
-
-function decide(table: WindowTable, calls: Calls): Answers {
-  const answers = [calls[0] as number] // a batch begins with its id, then come whole calls of nine numbers
-  for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
-    table.warm(calls[at] as number, calls[at + 2] as number) // h0, h2
-  }
-  for (let at = 1; at < calls.length; at += NUMBERS_PER_CALL) {
-    const passed = table.take(
-      calls[at] as number, // h0
-      calls[at + 1] as number, // h1
-      calls[at + 2] as number, // h2
-      calls[at + 3] as number, // h3
-      calls[at + 4] as number, // limit
-      calls[at + 5] as number, // durationMs
-      calls[at + 6] as number, // cost
-      calls[at + 7] as number, // atMs
-      calls[at + 8] as number, // owner
-    )
-    answers.push(passed ? table.used : -1 - table.used, table.resetAtMs)
-  }
-  return answers
 }
 
 /**

@@ -4,7 +4,7 @@ import { CellBatch } from '../../../src/limiter/table/cell-batch.ts'
 import { WindowTable } from '../../../src/limiter/table/window-table.ts'
 import { firstHashOf } from '../../../src/limiter/threads/shard-ranges.ts'
 import { randomNumbers } from '../../support/random.ts'
-import { takeFrom } from '../support.ts'
+import { takeFrom, wordsOf } from '../support.ts'
 
 const MIB = 2 ** 20
 const newTable = (nowMs = 0, memoryBytes = MIB) => new WindowTable({ memoryBytes, nowMs })
@@ -414,4 +414,38 @@ test('cells of merged pages are rewritten by a range that begins in the middle o
   const names = new Set([...walk(0, middle), ...walk(middle, 2 ** 32)])
   expect(names.size).toBe(table.live + table.snapshots.count)
   expect(walk(middle, middle)).toEqual([])
+})
+
+/** Else the copy with the charge would be restored, and the window never given back what it had refused. */
+test('a window that was flushed with a charge is written again when the charge is undone, also down to nothing', () => {
+  const table = newTable()
+  const take = (counter: string, cost: number) =>
+    takeFrom(table, { counter, limit: 10, durationMs: 10_000, cost, atMs: 0 })
+  const written = () => {
+    const changed = new CellBatch(64)
+    for (let at = 0; at !== -1; ) at = table.collectChanges(at, 128, changed)
+    return [...changed.used.subarray(0, changed.count)]
+  }
+  take('some', 5)
+  take('none', 3)
+  expect(written().sort()).toEqual([3, 5])
+  table.undo(...wordsOf('some'), 10_000, 2)
+  table.undo(...wordsOf('none'), 10_000, 3)
+  expect(table.unwritten).toBe(2)
+  expect(written().sort()).toEqual([0, 3])
+  expect(written()).toEqual([])
+  expect([take('some', 0).used, take('none', 0).used]).toEqual([3, 0])
+})
+
+test('an undo of another window, of a counter that is not there, or of more than there is takes nothing from others', () => {
+  const table = newTable()
+  const take = (cost: number, atMs: number) =>
+    takeFrom(table, { counter: 'c', limit: 10, durationMs: 10_000, cost, atMs })
+  take(5, 0)
+  take(4, 10_000)
+  table.undo(...wordsOf('c'), 10_000, 5)
+  table.undo(...wordsOf('absent'), 20_000, 5)
+  expect(take(0, 10_000).used).toBe(4)
+  table.undo(...wordsOf('c'), 20_000, 9)
+  expect(take(0, 10_000).used).toBe(0)
 })
