@@ -17,15 +17,20 @@ export function apiPage(document: OpenApiDocument): string {
       .map((operation) => ({ path, method, operation }))
   })
   const base = document.servers[0]?.url ?? ''
-  const groups = document.tags.map((tag) => ({
-    ...tag,
-    members: operations.filter(({ operation }) => operation.tags.includes(tag.name)),
+  const membersOf = (tag: string) => operations.filter(({ operation }) => operation.tags.includes(tag))
+  const apis = document['x-tagGroups'].map(({ name, description, tags }) => ({
+    name,
+    description,
+    groups: document.tags
+      .filter((tag) => tags.includes(tag.name))
+      .map((tag) => ({ ...tag, members: membersOf(tag.name) })),
   }))
   return pageOf({
     title: 'API',
     section: '/docs/api',
     side: `<div class="filter" id="filter" hidden><input type="search" placeholder="Filter methods and fields  /" aria-label="Filter methods and fields"><output></output></div>
-${groups
+${apis
+  .flatMap(({ groups }) => groups)
   .map(
     ({ name, members }) => `<div data-group>
 <h2>${escapeHtml(name)}</h2>
@@ -43,17 +48,33 @@ ${members
 ${document.info.description.split('\n\n').map(paragraph).join('\n')}
 <p>Base URL: <code>${escapeHtml(base)}</code>. For programs, as OpenAPI 3.1: <a href="/openapi.json">openapi.json</a>.</p>
 </div>
-${groups
+${apis
   .map(
-    ({ name, description, members }) => `<div data-group>
-<h2 class="tag" id="${escapeHtml(name)}"><a href="#${escapeHtml(name)}">${escapeHtml(name)}</a></h2>
-${paragraph(description)}
-${members.map(({ path, method, operation }) => section({ path, method, operation, base })).join('\n')}
+    ({ name, description, groups }) => `<div data-group>
+<h2 class="api" id="${escapeHtml(name)}"><a href="#${escapeHtml(name)}">${escapeHtml(name)}</a></h2>
+<div class="prose">
+${description.split('\n\n').map(paragraph).join('\n')}
+</div>
+${groups.map((group) => groupOf(group, base)).join('\n')}
 </div>`,
   )
   .join('\n')}`,
   })
 }
+
+type Group = { name: string; description: string; members: Omit<Shown, 'base'>[] }
+
+function groupOf({ name, description, members }: Group, base: string): string {
+  const id = idOf(name)
+  return `<div data-group>
+<h3 class="tag" id="${id}"><a href="#${id}">${escapeHtml(name)}</a></h3>
+${paragraph(description)}
+${members.map(({ path, method, operation }) => section({ path, method, operation, base })).join('\n')}
+</div>`
+}
+
+/** `v2-keys` of the tag `v2 keys`. */
+const idOf = (tag: string) => escapeHtml(tag.replaceAll(' ', '-'))
 
 type Shown = { path: string; method: string; operation: Operation; base: string }
 
@@ -73,7 +94,7 @@ function section({ path, method, operation, base }: Shown): string {
   const words = [operationId, path, summary, ...fields.map(({ name }) => name)].join(' ').toLowerCase()
   return `<section class="method" id="${operationId}" data-words="${escapeHtml(words)}">
 <header>
-<h3><a href="#${operationId}">${escapeHtml(summary)}</a></h3>
+<h4 class="summary"><a href="#${operationId}">${escapeHtml(summary)}</a></h4>
 <p class="path"><b class="${method}">${method}</b><code>${path}</code></p>
 <p class="facts">${inline(description)}</p>
 </header>

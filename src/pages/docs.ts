@@ -34,6 +34,7 @@ import logs from '../../docs/reference/logs.md' with { type: 'text' }
 import metrics from '../../docs/reference/metrics.md' with { type: 'text' }
 import tutorial from '../../docs/tutorial.md' with { type: 'text' }
 import { STATUSES } from '../doors/v1/statuses.ts'
+import { PROBLEMS } from '../doors/v2/problems.ts'
 import { ALL_ERRORS, type AnyErrorCode } from '../errors.ts'
 import type { OpenApiDocument } from './openapi.ts'
 import { pageOf } from './page.ts'
@@ -177,13 +178,16 @@ const methodsOf = ({ paths }: OpenApiDocument): ReadonlySet<string> =>
 function htmlOf({ text }: Doc, methods: ReadonlySet<string>): string {
   return render(text)
     .replace('<p>', '<p class="lead">')
-    .replace(HEADING_LINK_OR_CODE, (part, name?: string) =>
-      name !== undefined && methods.has(name) ? `<a href="/docs/api#${name}">${part}</a>` : part,
-    )
+    .replace(HEADING_LINK_OR_CODE, (part, prefix?: string, name?: string) => {
+      // A method that only the v2 API has is named without its path too.
+      const id = [prefix === '/v2/' ? '' : name, `v2.${name}`].find((each) => methods.has(each ?? ''))
+      return id === undefined ? part : `<a href="/docs/api#${id}">${part}</a>`
+    })
 }
 
 /** Finds names of methods, to link them. Headings and links are skipped, as they lead somewhere already. */
-const HEADING_LINK_OR_CODE = /<h[1-6].*?<\/h[1-6]>|<a .*?<\/a>|<code>([a-zA-Z]+\.[a-zA-Z]+)<\/code>/g
+const HEADING_LINK_OR_CODE =
+  /<h[1-6].*?<\/h[1-6]>|<a .*?<\/a>|<code>(\/v[12]\/)?([a-zA-Z]+\.[a-zA-Z]+)<\/code>/g
 
 /** Turns links between files into links between pages. */
 const render = (text: string): string =>
@@ -200,17 +204,25 @@ const cardsOf = (docs: readonly Doc[]): string =>
     .join('\n')}\n</ul>`
 
 /** Each method has the same id as in the reference, so a link that leads here by mistake is one click away from it. */
-function methodList(api: OpenApiDocument): string {
-  const groups = Map.groupBy(methodsOf(api), (name) => name.split('.')[0] ?? name)
-  return `<dl class="methods">\n${[...groups]
-    .map(
-      ([group, names]) =>
-        `<dt>${group}</dt><dd>${names
-          .filter((name) => !name.endsWith('.post'))
-          .map((name) => `<a id="${name}" href="/docs/api#${name}">${name.split('.')[1] ?? name}</a>`)
-          .join(' ')}</dd>`,
-    )
-    .join('\n')}\n</dl>`
+function methodList({ 'x-tagGroups': apis, tags, paths }: OpenApiDocument): string {
+  const operations = Object.values(paths).flatMap((path) => Object.values(path).slice(0, 1))
+  return apis
+    .map(({ name, tags: own }) => {
+      const groups = tags.filter((tag) => own.includes(tag.name))
+      return `<h3>${name}</h3>\n<dl class="methods">\n${groups
+        .map(
+          (tag) =>
+            `<dt>${escapeHtml(tag.name)}</dt><dd>${operations
+              .filter((operation) => operation.tags.includes(tag.name))
+              .map(
+                ({ operationId }) =>
+                  `<a id="${operationId}" href="/docs/api#${operationId}">${operationId.split('.').at(-1)}</a>`,
+              )
+              .join(' ')}</dd>`,
+        )
+        .join('\n')}\n</dl>`
+    })
+    .join('\n')
 }
 
 /** A result of the search: a section of a page, a method, an error code. */
@@ -222,8 +234,8 @@ function entriesOf(api: OpenApiDocument): Entry[] {
       .slice(0, 1)
       .map(({ operationId, summary, description = '', parameters = [], requestBody }) => ({
         href: `/docs/api#${operationId}`,
-        page: 'API',
-        title: operationId,
+        page: `API ${operationId.startsWith('v2.') ? 'v2' : 'v1'}`,
+        title: operationId.replace(/^v2\./, ''),
         text: [
           `${summary}.`,
           description,
@@ -241,7 +253,13 @@ function entriesOf(api: OpenApiDocument): Entry[] {
     title: code,
     text: `${STATUSES[code as AnyErrorCode]}. ${about} ${remedy}`, // a code of the object
   }))
-  return [...DOCS.flatMap(sectionsOf), ...methods, ...errors]
+  const problems = Object.entries(PROBLEMS).map(([type, { status, about, remedy }]) => ({
+    href: `/errors/${type}`,
+    page: 'Errors of v2',
+    title: type,
+    text: `${status}. ${about} ${remedy}`.replaceAll('`', ''),
+  }))
+  return [...DOCS.flatMap(sectionsOf), ...methods, ...errors, ...problems]
 }
 
 /** The page up to its first part, then each part. */

@@ -1,12 +1,15 @@
 import { KindGuard, type TSchema } from '@sinclair/typebox'
-import { docsUrl } from '../doors/http/answer.ts'
+import type { Dialect } from '../doors/http/dialect.ts'
 import type { Endpoint } from '../doors/http/endpoint.ts'
-import { STATUSES } from '../doors/v1/statuses.ts'
-import { type AnyErrorCode, ERRORS, type ErrorCode } from '../errors.ts'
+import { v1 } from '../doors/v1/dialect.ts'
+import { v2 } from '../doors/v2/dialect.ts'
+import { ERRORS, type ErrorCode } from '../errors.ts'
 import { VERSION } from '../lib/version.ts'
+import type { ApiDescription, DescribedError } from './api-description.ts'
 import { replyExample, requestExample } from './examples.ts'
 import type { JsonSchema } from './json-schema.ts'
-import { NEEDS } from './needs.ts'
+import { describedError, V1 } from './v1-description.ts'
+import { V2 } from './v2-description.ts'
 
 /*
  * The OpenAPI 3.1 description, made from the definitions that route and validate. TypeBox schemas are JSON Schema, as 3.1
@@ -58,6 +61,8 @@ export type OpenApiDocument = {
   info: { title: string; version: string; description: string; license: { name: string; identifier: string } }
   servers: { url: string }[]
   tags: { name: string; description: string }[]
+  /** The tags of each API. Several viewers of descriptions show them. */
+  'x-tagGroups': { name: string; description: string; tags: string[] }[]
   paths: Record<string, Partial<Record<'get' | 'post', Operation>>>
   components: {
     securitySchemes: Record<string, unknown>
@@ -81,6 +86,13 @@ export function openApiDocument(endpoints: readonly Endpoint[], publicUrl: strin
         post: { ...operation, operationId: `${operation.operationId}.post` },
       }
   }
+  const apis = Object.entries(API_DESCRIPTIONS).map(([prefix, api]) => ({
+    api,
+    tags: tagsOf(
+      api,
+      endpoints.filter((endpoint) => endpoint.dialect.prefix === prefix),
+    ),
+  }))
   return {
     openapi: '3.1.1',
     info: {
@@ -90,78 +102,70 @@ export function openApiDocument(endpoints: readonly Endpoint[], publicUrl: strin
       license: { name: 'Apache License 2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: publicUrl }],
-    tags: [...new Set(endpoints.map(tagOf))].map((name) => ({ name, description: TAGS[name] ?? name })),
+    tags: apis.flatMap(({ tags }) => tags),
+    'x-tagGroups': apis.map(({ api: { name, about }, tags }) => ({
+      name,
+      description: about,
+      tags: tags.map(({ name }) => name),
+    })),
     paths,
     components: {
-      securitySchemes: {
-        rootKey: {
-          type: 'http',
-          scheme: 'bearer',
-          description: 'A root key of the workspace, as `Authorization: Bearer <root key>`.',
-        },
-        key: {
-          type: 'http',
-          scheme: 'bearer',
-          description: 'The key to check, as `Authorization: Bearer <key>`.',
-        },
-        keyHeader: {
-          type: 'apiKey',
-          in: 'header',
-          name: 'X-API-Key',
-          description: 'The key to check. If this header is present, `Authorization` is ignored.',
-        },
-      },
+      securitySchemes: SECURITY_SCHEMES,
       headers: HEADERS,
-      examples: Object.fromEntries(CODES.map((code) => [code, errorExample(code, publicUrl)])),
-      schemas: { Error: ERROR_SCHEMA },
+      examples: Object.fromEntries(CODES.map((code) => [code, exampleOf(describedError(code, publicUrl))])),
+      schemas: Object.fromEntries(apis.map(({ api }) => api.errorSchema)),
     },
   }
 }
-
 const ABOUT = `API keys, rate limits and usage.
 
-Reads are \`GET\` with a query string, everything else is \`POST\` with a JSON body. Times are Unix milliseconds. Fields
-that an endpoint does not know are ignored. \`?pretty\` indents the answer. Lists are paged: send the \`cursor\` of one
-page to get the next; it is absent on the last.
+One server answers two APIs. Both work on the same keys, limits and identities. \`/v2\` is for Unkey’s current clients;
+\`/v1\` is for its earlier ones and for what operators do. Times are Unix milliseconds. \`?pretty\` indents the answer. A
+rate limit or a key that is refused is not a failure: those answer 200 and say so in the body.`
 
-A failure has one shape, \`{"error": {"code", "docs", "message", "requestId"}}\`, and its status is the code's. A rate
-limit or a key that is refused is not a failure: those answer 200 and say so in the body.`
-
-const TAGS: Record<string, string> = {
-  keys: 'Keys of your users: create, verify, change and revoke them.',
-  auth: 'Key checks for nginx, Caddy, Traefik and other reverse proxies.',
-  migrations: 'Import existing keys, as hashes or as plain text.',
-  permissions: 'Permissions and the roles that bundle them.',
-  identities: 'Users and organisations that keys belong to, with rate limits that their keys share.',
-  ratelimits: 'Rate limits for any identifier, and overrides for single identifiers.',
-  apis: 'APIs: sets of keys, for example all keys of one product.',
-  analytics: 'Usage: counts of verifications and rate limit decisions by hour.',
-  audit: 'Audit events: who changed what.',
-  rootKeys: 'Root keys: what your backend calls Tollgate with, each with its own permissions.',
-  vault: 'Encryption of recoverable keys. Needs an operator root key.',
-  workspaces: 'Tenants of this server. Needs an operator root key.',
-  server: 'State of the server.',
+const API_DESCRIPTIONS: Readonly<Record<Dialect['prefix'], ApiDescription>> = {
+  [v2.prefix]: V2,
+  [v1.prefix]: V1,
 }
+
+const descriptionOf = ({ dialect, path }: Endpoint): ApiDescription => {
+  const description = API_DESCRIPTIONS[dialect.prefix]
+  if (description === undefined) throw new Error(`${path} is of an API that is not described`)
+  return description
+}
+
+/** `keys.createKey` of `/v1/keys.createKey`. */
+const methodOf = ({ path, dialect }: Endpoint): string => path.slice(dialect.prefix.length)
 
 /** `keys` of `/v1/keys.createKey`. */
-function tagOf({ path }: Endpoint): string {
-  const [name = '', method] = path.slice('/v1/'.length).split('.')
-  return method === undefined ? 'server' : name
+function tagOf(endpoint: Endpoint): string {
+  const [group = '', method] = methodOf(endpoint).split('.')
+  return descriptionOf(endpoint).tagPrefix + (method === undefined ? 'server' : group)
 }
 
+/** The groups that have methods, in the order of the first method of each. */
+const tagsOf = ({ groups, tagPrefix }: ApiDescription, endpoints: readonly Endpoint[]) =>
+  [...new Set(endpoints.map(tagOf))].map((name) => ({
+    name,
+    description: groups[name.slice(tagPrefix.length)] ?? name,
+  }))
+
 function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
-  const { method, path, input, reply, summary, status, access, introduced, errors } = endpoint
-  const name = path.slice('/v1/'.length)
+  const { method, input, reply, summary, status, access, introduced } = endpoint
+  const name = methodOf(endpoint)
+  const description = descriptionOf(endpoint)
+  const { samples } = description
   const properties = KindGuard.IsObject(input) ? Object.entries(input.properties) : []
-  const body: JsonContent = {
-    'application/json': { schema: jsonSchemaOf(input), example: requestExample(name, jsonSchemaOf(input)) },
-  }
+  const request = jsonSchemaOf(input)
   const answer = jsonSchemaOf(reply)
+  const body: JsonContent = {
+    'application/json': { schema: request, example: requestExample(samples, name, request) },
+  }
   return {
-    operationId: name,
+    operationId: description.idPrefix + name,
     tags: [tagOf(endpoint)],
     summary,
-    description: descriptionOf(endpoint),
+    description: sentencesOf(endpoint, description),
     security: SECURITY[access],
     ...(method === 'GET' && properties.length > 0
       ? { parameters: properties.map(([name, schema]) => parameterOf(name, schema, input)) }
@@ -171,49 +175,23 @@ function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
       [status]: {
         description: status === 202 ? 'Accepted: the work is done later.' : 'Success.',
         headers: headersOf(endpoint),
-        content: { 'application/json': { schema: answer, example: replyExample(name, answer) } },
+        content: { 'application/json': { schema: answer, example: replyExample(samples, name, answer) } },
       },
-      ...errorAnswers(errors, publicUrl, headersOf(endpoint)),
+      ...errorAnswers(description.errorsOf(name, endpoint, publicUrl), description, headersOf(endpoint)),
     },
     ...(introduced === null ? {} : { 'x-introduced': introduced }),
   }
 }
 
-function descriptionOf({ path, access, introduced }: Endpoint): string {
-  const name = path.slice('/v1/'.length)
-  const needs = NEEDS[name]
-  return [
-    access !== 'root-key' ? 'Needs no root key.' : `Needs a root key with ${needs ?? 'some permission.'}`,
-    introduced === null ? '' : `In Unkey’s v1 API since ${introduced}.`,
-    OWN.has(name) ? 'Added by Tollgate; not part of Unkey’s v1 API.' : '',
+const sentencesOf = (endpoint: Endpoint, { needs, remarksOn }: ApiDescription): string =>
+  [
+    endpoint.access !== 'root-key'
+      ? 'Needs no root key.'
+      : `Needs a root key with ${needs[methodOf(endpoint)] ?? 'some permission.'}`,
+    ...remarksOn(methodOf(endpoint), endpoint),
   ]
     .filter((sentence) => sentence !== '')
     .join(' ')
-}
-
-/** Methods that Unkey's v1 API does not have: its dashboard did this, or nothing did. */
-const OWN: ReadonlySet<string> = new Set([
-  'analytics.getRatelimits',
-  'apis.listApis',
-  'apis.updateApi',
-  'audit.listEvents',
-  'auth.forward',
-  'identities.eraseIdentity',
-  'keys.eraseKey',
-  'permissions.setRolePermissions',
-  'ratelimits.createNamespace',
-  'ratelimits.deleteNamespace',
-  'ratelimits.listNamespaces',
-  'ratelimits.multiLimit',
-  'rootKeys.createRootKey',
-  'rootKeys.deleteRootKey',
-  'rootKeys.listRootKeys',
-  'rootKeys.updateRootKey',
-  'vault.reseal',
-  'workspaces.createWorkspace',
-  'workspaces.listWorkspaces',
-  'workspaces.updateWorkspace',
-])
 
 const headersOf = ({ answerHeaders }: Endpoint): AnswerObject['headers'] => ({
   ...ANSWER_HEADERS,
@@ -230,6 +208,24 @@ const SECURITY: Record<Endpoint['access'], Operation['security']> = {
   key: [{ key: [] }, { keyHeader: [] }],
   public: [],
 }
+const SECURITY_SCHEMES = {
+  rootKey: {
+    type: 'http',
+    scheme: 'bearer',
+    description: 'A root key of the workspace, as `Authorization: Bearer <root key>`.',
+  },
+  key: {
+    type: 'http',
+    scheme: 'bearer',
+    description: 'The key to check, as `Authorization: Bearer <key>`.',
+  },
+  keyHeader: {
+    type: 'apiKey',
+    in: 'header',
+    name: 'X-API-Key',
+    description: 'The key to check. If this header is present, `Authorization` is ignored.',
+  },
+}
 
 function parameterOf(name: string, schema: TSchema, input: TSchema): Parameter {
   const { description = '', deprecated, ...rest } = jsonSchemaOf(schema)
@@ -244,23 +240,23 @@ function parameterOf(name: string, schema: TSchema, input: TSchema): Parameter {
   }
 }
 
-/** One answer for each status, with an example for each code of that status. */
+/** One answer for each status, with an example for each error of that status. */
 function errorAnswers(
-  codes: readonly ErrorCode[],
-  publicUrl: string,
+  errors: readonly DescribedError[],
+  { errorSchema: [schemaName] }: ApiDescription,
   headers: AnswerObject['headers'],
 ): Record<string, AnswerObject> {
-  const byStatus = Map.groupBy(codes, (code) => STATUSES[code])
+  const byStatus = Map.groupBy(errors, ({ status }) => status)
   return Object.fromEntries(
     [...byStatus].map(([status, those]) => [
       status,
       {
-        description: those.map((code) => `\`${code}\`: ${ERRORS[code].about}`).join('\n\n'),
+        description: those.map(({ name, about }) => `\`${name}\`: ${about}`).join('\n\n'),
         headers,
         content: {
           'application/json': {
-            schema: { $ref: '#/components/schemas/Error' },
-            examples: Object.fromEntries(those.map((code) => [code, errorExample(code, publicUrl)])),
+            schema: { $ref: `#/components/schemas/${schemaName}` },
+            examples: Object.fromEntries(those.map((error) => [error.name, exampleOf(error)])),
           },
         },
       },
@@ -269,69 +265,7 @@ function errorAnswers(
 }
 
 const CODES = Object.keys(ERRORS) as ErrorCode[] // the names of the object
-const errorExample = (code: ErrorCode, publicUrl: string): ErrorExample => ({
-  summary: ERRORS[code].about,
-  value: exampleOf(code, publicUrl),
-})
-
-/** An error with this code, as it is answered. */
-export const exampleOf = (code: AnyErrorCode, publicUrl: string) => ({
-  error: {
-    code,
-    docs: docsUrl(publicUrl, code),
-    message: EXAMPLE_MESSAGES[code],
-    requestId: 'req_4aBcDeFgHjKmNpQr',
-  },
-})
-
-const EXAMPLE_MESSAGES: Record<AnyErrorCode, string> = {
-  UNAUTHENTICATED: 'API key required',
-  BAD_REQUEST: 'limit: Number must be greater than 0',
-  UNAUTHORIZED: 'key not found',
-  FORBIDDEN: 'the root key may not be used from this IP address',
-  DISABLED: 'the root key is disabled',
-  EXPIRED: 'the root key expired at 2026-01-01T00:00:00.000Z',
-  USAGE_EXCEEDED: 'the root key has no credits left',
-  INSUFFICIENT_PERMISSIONS: 'missing permission: needs * or api.*.read_api; the root key has none',
-  NOT_FOUND: 'api api_4aBcDeFgHjKmNpQr not found',
-  METHOD_NOT_ALLOWED: '/v1/keys.verifyKey does not support PUT; it supports POST, OPTIONS',
-  REQUEST_TIMEOUT: 'the request did not arrive completely within 30 seconds',
-  CONFLICT: 'permission documents.read already exists',
-  GONE: 'namespace email.send was deleted',
-  PRECONDITION_FAILED: 'roles not found: admin',
-  DELETE_PROTECTED: 'api api_4aBcDeFgHjKmNpQr has delete protection; switch it off with apis.updateApi first',
-  URI_TOO_LONG: 'the request line has more than 16384 bytes',
-  UNSUPPORTED_MEDIA_TYPE: 'Content-Encoding: encoded bodies are not supported; send uncompressed JSON',
-  EXPECTATION_FAILED: 'Expect: only 100-continue is supported',
-  RATE_LIMITED: 'the root key is rate limited',
-  HEADERS_TOO_LARGE: 'the request headers have more than 16384 bytes',
-  INTERNAL_SERVER_ERROR: 'internal error',
-  NOT_IMPLEMENTED: 'Transfer-Encoding: only chunked is supported',
-  SERVICE_UNAVAILABLE: 'too many unfinished requests: this request was dropped and not carried out',
-  HTTP_VERSION_NOT_SUPPORTED: 'HTTP/2.0 is not supported: send HTTP/1.1',
-}
-
-const ERROR_SCHEMA: JsonSchema = {
-  type: 'object',
-  required: ['error'],
-  properties: {
-    error: {
-      type: 'object',
-      description: 'The error.',
-      required: ['code', 'docs', 'message', 'requestId'],
-      properties: {
-        code: {
-          type: 'string',
-          enum: Object.keys(ERRORS),
-          description: 'Error code, for programs. Codes are never renamed.',
-        },
-        docs: { type: 'string', format: 'uri', description: 'Address of a page that says what to do.' },
-        message: { type: 'string', description: 'What is wrong, for people.' },
-        requestId: { type: 'string', description: 'Id of this request in the server’s log.' },
-      },
-    },
-  },
-}
+const exampleOf = ({ about, example }: DescribedError): ErrorExample => ({ summary: about, value: example })
 
 const HEADERS = {
   'Unkey-Request-Id': {

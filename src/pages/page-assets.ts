@@ -60,8 +60,8 @@ th, td { border-bottom: 1px solid var(--line); padding: .5rem .9rem .5rem 0; ver
 mark { background: var(--mark); color: inherit }
 
 .prose { max-width: 60rem } .prose > :is(p, ul, ol, h2, h3, .next) { max-width: 48rem } .prose h2 { font-size: 1.3rem; margin: 2.5rem 0 .6rem } .prose h3 { font-size: 1.05rem; margin: 1.8rem 0 .4rem }
-.prose h1 a, .prose h2 a, .prose h3 a, .tag a, .method > header a { color: inherit; text-decoration: none }
-.prose :is(h2, h3) a:hover::after, .tag a:hover::after, .method h3 a:hover::after { content: ' #'; color: var(--soft); font-weight: 400 }
+.prose h1 a, .prose h2 a, .prose h3 a, .api a, .tag a, .method > header a { color: inherit; text-decoration: none }
+.prose :is(h2, h3) a:hover::after, :is(.api, .tag, .summary) a:hover::after { content: ' #'; color: var(--soft); font-weight: 400 }
 .lead { font-size: 1.1rem; color: var(--soft) }
 .next { display: flex; justify-content: space-between; gap: 1rem; margin-top: 4rem; padding-top: 1rem; border-top: 1px solid var(--line) }
 
@@ -80,10 +80,10 @@ mark { background: var(--mark); color: inherit }
 .index ul { columns: 20rem; font-size: .925rem } .index small { color: var(--soft) }
 .side .find { border: 1px solid var(--line); background: var(--paper); color: var(--soft); margin: 0 0 1.25rem -.5rem; padding: .35rem .6rem }
 
-.tag { font-size: 1.5rem; margin: 4rem 0 0; padding-top: 1.5rem; border-top: 2px solid var(--line) }
+.api { font-size: 1.8rem; margin: 4rem 0 .6rem }
+.tag { font-size: 1.4rem; margin: 4rem 0 0; padding-top: 1.5rem; border-top: 2px solid var(--line) }
 .method { padding: 2rem 0; border-bottom: 1px solid var(--line); scroll-margin-top: 3.5rem }
-.method h3 { margin: 0 0 .3rem; font-size: 1.25rem }
-.method h4 { margin: 1.5rem 0 .2rem; font-size: .9rem }
+.method h4 { margin: 1.5rem 0 .2rem; font-size: .9rem } .method .summary { margin: 0 0 .3rem; font-size: 1.2rem }
 .path { margin: 0; font-family: var(--mono); font-size: .9rem; overflow-wrap: anywhere } .path b { font-size: .75rem; margin-right: .4rem }
 .GET { color: var(--green) } .POST { color: var(--accent) }
 .facts { color: var(--soft); font-size: .9rem; margin: .5rem 0 0 }

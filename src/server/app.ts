@@ -84,9 +84,11 @@ export function createApp(deps: Deps) {
     }
   }
   const pages = pagesOf(deps)
-  app.get('/errors/:code', ({ request, params: { code } }) =>
-    pageAnswer(incomingOf(request), { page: pages.error(code), what: `error code ${code}` }, deps),
-  )
+  for (const path of ['/errors/:name', '/errors/:name/:category/:code'])
+    app.get(path, ({ request, path }) => {
+      const name = path.slice('/errors/'.length)
+      return pageAnswer(incomingOf(request), { page: pages.error(name), what: `error ${name}` }, deps)
+    })
   app.get('/docs/:slug', ({ request, params: { slug } }) =>
     pageAnswer(incomingOf(request), { page: pages.doc(slug), what: `page ${slug} of the docs` }, deps),
   )
@@ -166,7 +168,7 @@ function notAllowed(incoming: RequestReader, allow: string, deps: Deps): Answer 
 const GET = ['GET', 'HEAD']
 const PAGE_METHODS = 'GET, HEAD, OPTIONS'
 const ALL_METHODS = 'GET, HEAD, POST, OPTIONS'
-const PAGE = /^\/(errors|docs)\/[\w-]+$/
+const PAGE = /^\/(errors|docs)\/[\w-]+$|^\/errors(\/\w+){3}$/
 
 /** Stands for bytes that were refused before they were a request. */
 const NO_REQUEST: RequestReader = {
@@ -194,7 +196,7 @@ function pagesOf(deps: Deps) {
   }
   let document: OpenApiDocument | null = null
   const described = () => {
-    document ??= openApiDocument(endpoints, deps.publicUrl())
+    document ??= openApiDocument(allEndpoints, deps.publicUrl())
     return document
   }
   return {

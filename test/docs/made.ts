@@ -4,11 +4,12 @@ import type { Command } from '../../src/cli/arguments.ts'
 import { GROUPS } from '../../src/cli/commands.ts'
 import { argumentRows, capitalized, optionRows, usageOf } from '../../src/cli/help.ts'
 import { STATUSES } from '../../src/doors/v1/statuses.ts'
+import { PROBLEMS, TYPE_BASE } from '../../src/doors/v2/problems.ts'
 import { ALL_ERRORS } from '../../src/errors.ts'
 import type { Family } from '../../src/observe/exposition.ts'
 import { metricFamilies } from '../../src/observe/metrics.ts'
 import { openApiDocument } from '../../src/pages/openapi.ts'
-import { endpoints } from '../../src/server/app.ts'
+import { allEndpoints } from '../../src/server/app.ts'
 import { ROOT } from './blocks.ts'
 
 /**
@@ -31,7 +32,7 @@ export function pageWithMadePart(path: string): string {
   return text.replace(PART, () => `\n${make()}\n\n`)
 }
 
-const METHODS = new Set(endpoints.map(({ path }) => path.slice('/v1/'.length)))
+const METHODS = new Set(allEndpoints.map(({ path }) => path.slice('/v1/'.length)))
 
 const tableOf = (head: string[], rows: string[][]): string =>
   [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.map(cellOf).join(' | ')} |`).join('\n')
@@ -52,32 +53,50 @@ const cellOf = (text: string): string =>
 
 function errorRows(): string {
   const statuses: Record<string, number> = STATUSES
-  const rows = Object.entries(ALL_ERRORS)
-    .map(([code, row]) => ({ code, status: statuses[code] ?? 0, ...row }))
-    .sort((one, other) => one.status - other.status)
-  return tableOf(
-    ['Code', 'Status', 'Meaning', 'What to do'],
-    rows.map(({ code, status, about, remedy }) => [`\`${code}\``, String(status), about, remedy]),
-  )
+  const codes = Object.entries(ALL_ERRORS).map(([code, row]) => ({
+    code,
+    status: statuses[code] ?? 0,
+    ...row,
+  }))
+  const types = Object.entries(PROBLEMS).map(([code, row]) => ({ code, ...row }))
+  const table = (name: string, rows: { code: string; status: number; about: string; remedy: string }[]) =>
+    tableOf(
+      [name, 'Status', 'Meaning', 'What to do'],
+      rows
+        .toSorted((one, other) => one.status - other.status)
+        .map(({ code, status, about, remedy }) => [`\`${code}\``, String(status), about, remedy]),
+    )
+  return [
+    '## Codes of v1',
+    table('Code', codes),
+    '## Types of v2',
+    `Each follows \`${TYPE_BASE}\`. Your server has a page about it below \`/errors/\`, such as \`/errors/unkey/data/key_not_found\`.`,
+    table('Type', types),
+  ].join('\n\n')
 }
 
 function methodRows(): string {
-  const { paths, tags } = openApiDocument(endpoints, 'http://127.0.0.1:3000')
+  const { paths, tags, 'x-tagGroups': apis } = openApiDocument(allEndpoints, 'http://127.0.0.1:3000')
   const operations = Object.entries(paths).map(([path, { get, post }]) => {
     const operation = get ?? post
     if (operation === undefined) throw new Error(`${path} has no method`)
-    return { operation, http: [get && 'GET', post && 'POST'].filter(Boolean).join(', ') }
+    return { path, operation, http: [get && 'GET', post && 'POST'].filter(Boolean).join(', ') }
   })
-  return tags
-    .map(({ name, description }) => {
-      const those = operations.filter(({ operation }) => operation.tags.includes(name))
-      const rows = those.map(({ operation: { operationId, summary }, http }) => [
-        `\`${operationId}\``,
-        http,
-        summary,
-      ])
-      return `## ${name}\n\n${description}\n\n${tableOf(['Method', 'HTTP', 'What it does'], rows)}`
-    })
+  const groupOf = ({ name, description }: { name: string; description: string }) => {
+    const those = operations.filter(({ operation }) => operation.tags.includes(name))
+    const rows = those.map(({ path, operation: { summary }, http }) => [
+      `\`${path.replace(/^\/v\d\//, '')}\``,
+      http,
+      summary,
+    ])
+    return `### ${name}\n\n${description}\n\n${tableOf(['Method', 'HTTP', 'What it does'], rows)}`
+  }
+  return apis
+    .flatMap(({ name, description, tags: own }) => [
+      `## ${name}`,
+      description,
+      ...tags.filter((tag) => own.includes(tag.name)).map(groupOf),
+    ])
     .join('\n\n')
 }
 

@@ -2,9 +2,10 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from '
 import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { VARIABLES } from '../../src/config.ts'
+import { PROBLEMS, TYPE_BASE } from '../../src/doors/v2/problems.ts'
 import { ALL_ERRORS } from '../../src/errors.ts'
 import { DOCS as PAGES } from '../../src/pages/docs.ts'
-import { endpoints } from '../../src/server/app.ts'
+import { allEndpoints } from '../../src/server/app.ts'
 import { runHere } from '../support/command-line.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -12,6 +13,9 @@ import { ALL_BLOCKS, DOCS, PATHS, ROOT } from './blocks.ts'
 import { METRIC_FAMILIES } from './made.ts'
 
 setDefaultTimeout(SLOW_MS)
+
+/** Codes of v1, and types of v2. */
+const ERROR_NAMES = [...Object.keys(ALL_ERRORS), ...Object.keys(PROBLEMS)]
 
 let server: TestServer
 /** Every page of the server, by path. */
@@ -23,7 +27,7 @@ beforeAll(async () => {
     '/docs/api',
     '/docs/guides', // earlier address of the list of pages
     ...PAGES.map(({ slug }) => `/docs/${slug}`),
-    ...Object.keys(ALL_ERRORS).map((code) => `/errors/${code}`),
+    ...ERROR_NAMES.map((name) => `/errors/${name}`),
   ]
   for (const path of paths) {
     const response = await fetch(`${server.url}${path}`)
@@ -97,8 +101,9 @@ describe('search', () => {
     for (const [path, page] of pages)
       if (PAGES.some(({ slug }) => path === `/docs/${slug}`))
         for (const [, id] of page.matchAll(/<h2 id="([^"]+)">/g)) expect(places).toContain(`${path}#${id}`)
-    for (const { path } of endpoints) expect(places).toContain(`/docs/api#${path.slice('/v1/'.length)}`)
-    for (const code of Object.keys(ALL_ERRORS)) expect(places).toContain(`/errors/${code}`)
+    for (const { path } of allEndpoints)
+      expect(places).toContain(`/docs/api#${path.slice(1).replace(/^v1\//, '').replace('/', '.')}`)
+    for (const name of ERROR_NAMES) expect(places).toContain(`/errors/${name}`)
   })
 
   test('covers all words of a page, and no markup', () => {
@@ -133,6 +138,17 @@ test('the page of an error has an example in the form that the server answers', 
   expect(page).toContain(Bun.escapeHTML(`"docs": "${docs}"`))
 })
 
+test('the page of a type of v2 is at its last three parts, with an example in the form that the server answers', async () => {
+  const { rootKey } = await server.workspace()
+  const { body } = await server.post('/v2/apis.getApi', { apiId: 'api_12345678' }, rootKey)
+  const { type, title } = body.error
+  const page = pages.get(`/errors/${type.slice(TYPE_BASE.length)}`) ?? ''
+  for (const line of [`"type": "${type}"`, `"title": "${title}"`])
+    expect(page).toContain(Bun.escapeHTML(line))
+  for (const path of ['unkey/data/nothing', 'unkey/data', 'unkey/data/key_not_found/more'])
+    expect((await fetch(`${server.url}/errors/${path}`)).status).toBe(404)
+})
+
 /** An outdated name sends the reader looking for something that does not exist. */
 describe('things named in README and the docs exist', () => {
   const texts = Object.entries(DOCS)
@@ -142,11 +158,12 @@ describe('things named in README and the docs exist', () => {
     )
 
   test('methods', () => {
-    const methods = endpoints.map(({ path }) => path.slice('/v1/'.length))
+    const paths = allEndpoints.map(({ path }): string => path)
+    const methods = paths.map((path) => path.slice('/v1/'.length))
     const groups = new Set(methods.map((name) => name.split('.')[0] ?? ''))
     const isKnown = (name: string) => methods.includes(name) || !groups.has(name.split('.')[0] ?? '')
     expect(unknownIn(/`([a-zA-Z]+\.[a-zA-Z]+)`/g, isKnown)).toEqual([])
-    expect(unknownIn(/\/v1\/([a-zA-Z]+\.[a-zA-Z]+)/g, isKnown)).toEqual([])
+    expect(unknownIn(/(\/v[12]\/[a-zA-Z]+\.[a-zA-Z]+)/g, (path) => paths.includes(path))).toEqual([])
   })
 
   test('variables', () => {

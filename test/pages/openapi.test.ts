@@ -2,10 +2,11 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from '
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { Value } from '@sinclair/typebox/value'
 import { STATUSES } from '../../src/doors/v1/statuses.ts'
+import { PROBLEMS, type ProblemType, TYPE_BASE } from '../../src/doors/v2/problems.ts'
 import { ERRORS } from '../../src/errors.ts'
 import type { JsonSchema } from '../../src/pages/json-schema.ts'
 import type { OpenApiDocument, Operation } from '../../src/pages/openapi.ts'
-import { endpoints } from '../../src/server/app.ts'
+import { allEndpoints as endpoints } from '../../src/server/app.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -42,6 +43,9 @@ test('the description is valid OpenAPI 3.1, and is served without a root key', a
   expect(document.servers).toEqual([{ url: server.url }])
 })
 
+/** `v2.keys.createKey` of `/v2/keys.createKey`, and `keys.createKey` of `/v1/keys.createKey`. */
+const idOf = (path: string) => path.slice(1).replace(/^v1\//, '').replace('/', '.')
+
 test('every endpoint is described, under its own id, with a summary and an explained tag', () => {
   const answered = endpoints.flatMap(({ path, answersPostToo }) => (answersPostToo ? [path, path] : [path]))
   expect(operations.map(([path]) => path).sort()).toEqual(answered.sort())
@@ -49,10 +53,16 @@ test('every endpoint is described, under its own id, with a summary and an expla
   expect(new Set(ids).size).toBe(ids.length)
   const tags = new Map(document.tags.map(({ name, description }) => [name, description]))
   for (const [path, { operationId, summary, tags: names }] of operations) {
-    expect(operationId).toBeOneOf([path.slice('/v1/'.length), `${path.slice('/v1/'.length)}.post`])
+    expect(operationId).toBeOneOf([idOf(path), `${idOf(path)}.post`])
     expect(summary).not.toBe('')
     for (const name of names) expect(tags.get(name)).toEndWith('.')
   }
+  // Each API has its tags, and each tag one API.
+  const grouped = document['x-tagGroups'].flatMap(({ tags }) => tags)
+  expect(grouped).toEqual([...tags.keys()])
+  expect(document['x-tagGroups'].map(({ name }) => name)).toEqual(['v2', 'v1'])
+  for (const [path, { tags: names }] of operations)
+    expect(names.map((name) => name.startsWith('v2 '))).toEqual([path.startsWith('/v2/')])
 })
 
 /** Findings of November 2026, 9.5: clients generated from it get other names than from Unkey's description. */
@@ -219,17 +229,16 @@ test('old fields and the dates of the v1 API are marked', () => {
   })
 })
 
-test('every error code is described, each with an example under its own status', () => {
+test('every error code of v1 is described, each with an example under its own status', () => {
   const seen = new Set<string>()
-  for (const [, { responses }] of operations)
-    for (const [status, { content }] of Object.entries(responses))
-      for (const [code, { value }] of Object.entries(content['application/json'].examples ?? {})) {
-        seen.add(code)
-        expect(STATUSES).toHaveProperty(code, Number(status))
-        expect(value).toMatchObject({
-          error: { code, docs: `${server.url}/errors/${code}`, message: expect.any(String) },
-        })
-      }
+  for (const [path, operation] of operations.filter(([path]) => path.startsWith('/v1/')))
+    for (const [status, code, value] of errorExamples(operation)) {
+      seen.add(code)
+      expect([path, STATUSES]).toEqual([path, expect.objectContaining({ [code]: Number(status) })])
+      expect(value).toMatchObject({
+        error: { code, docs: `${server.url}/errors/${code}`, message: expect.any(String) },
+      })
+    }
   const examples = Object.entries(document.components.examples)
   expect(examples.map(([code]) => code).sort()).toEqual(Object.keys(ERRORS).sort())
   for (const [code, { value }] of examples) expect(value).toMatchObject({ error: { code } })
@@ -241,9 +250,39 @@ test('every error code is described, each with an example under its own status',
   )
 })
 
+test('every method of v2 describes its errors by type, each with an example under its own status', () => {
+  for (const [path, operation] of operations.filter(([path]) => path.startsWith('/v2/'))) {
+    const types = errorExamples(operation).map(([status, type, value]) => {
+      const { title, status: own } = PROBLEMS[type as ProblemType] // else the next line fails
+      expect(own).toBe(Number(status))
+      expect(value).toMatchObject({
+        meta: { requestId: expect.stringMatching(/^req_/) },
+        error: { title, status: own, type: `${TYPE_BASE}${type}`, detail: expect.any(String) },
+      })
+      return type
+    })
+    // A code that says only "not found" or "there already" is one of several types.
+    const codes = endpoints.find((endpoint) => endpoint.path === path)?.errors ?? []
+    const has = (ending: RegExp) => types.some((type) => ending.test(type) && type.startsWith('unkey/data/'))
+    expect({ path, isFound: has(/_not_found$/), isTaken: has(/_already_exists$/) }).toEqual({
+      path,
+      isFound: codes.includes('NOT_FOUND'),
+      isTaken: codes.includes('CONFLICT'),
+    })
+  }
+})
+
+/** Status, name and value of each example of an error. */
+const errorExamples = ({ responses }: Operation): [status: string, name: string, value: unknown][] =>
+  Object.entries(responses).flatMap(([status, { content }]) =>
+    Object.entries(content['application/json'].examples ?? {}).map(
+      ([name, { value }]): [string, string, unknown] => [status, name, value],
+    ),
+  )
+
 test('exactly the endpoints that need no root key are marked as such', () => {
   const open = operations.filter(([, { security }]) => security.length === 0).map(([path]) => path)
-  expect(open.sort()).toEqual(['/v1/keys.verifyKey', '/v1/liveness'])
+  expect(open.sort()).toEqual(['/v1/keys.verifyKey', '/v1/liveness', '/v2/liveness'])
 })
 
 describe('/docs/api', () => {

@@ -22,7 +22,7 @@ export const post = <I extends TSchema, R extends TSchema>(
   path: Path,
   { reply, ...definition }: Definition<I> & { reply: R },
   run: Run<I, Static<R>>,
-): Endpoint => define('POST', path, { ...definition, reply: Type.Object({ meta: Meta, data: reply }) }, run)
+): Endpoint => define('POST', path, { ...definition, reply: envelopeOf(reply) }, run)
 
 /** An endpoint that answers a page of a list. */
 export const list = <I extends TSchema, R extends TSchema>(
@@ -43,7 +43,7 @@ export const publicGet = <R extends TSchema>(
     path,
     {
       input: Type.Object({}),
-      reply: Type.Object({ meta: Meta, data: reply }),
+      reply: envelopeOf(reply),
       summary,
       access: 'public',
       ...(errors === undefined ? {} : { errors }),
@@ -51,9 +51,12 @@ export const publicGet = <R extends TSchema>(
     run,
   )
 
-const Meta = Type.Object({
-  requestId: Type.String({ description: 'Id of the request, also in the logs.' }),
-})
+const Meta = Type.Object(
+  { requestId: Type.String({ description: 'Id of the request, also in the logs.' }) },
+  { description: 'About the request.' },
+)
+const envelopeOf = <R extends TSchema>(reply: R) =>
+  Type.Object({ meta: Meta, data: { description: 'The answer.', ...reply } })
 
 function define<I extends TSchema>(
   method: Endpoint['method'],
