@@ -1,15 +1,11 @@
-import {
-  countVerifications,
-  dailyCountsOfKeys,
-  daysMadeBefore,
-  type VerificationFilter,
-} from '../src/api/analytics/store.ts'
+import { countVerifications, dailyCountsOfKeys, type VerificationFilter } from '../src/api/analytics/store.ts'
 import { openSpills } from '../src/data-dir/spill.ts'
 import type { Sql } from '../src/db/connect.ts'
 import { bucketOf, startOfMonth } from '../src/lib/buckets.ts'
 import type { WorkspaceId } from '../src/lib/ids.ts'
 import { UsageRecorder } from '../src/usage/recorder.ts'
-import { makeMonth, makeUsageDays } from '../src/usage/rollup.ts'
+import { makeMonth, sumUpUsage } from '../src/usage/rollup.ts'
+import { type Made, readMade } from '../src/usage/sums.ts'
 import { openTestSql } from '../test/support/database.ts'
 import { randomNumbers } from '../test/support/random.ts'
 import { machine } from './support/table.ts'
@@ -114,22 +110,23 @@ async function queries(sql: Sql, kind: string, isTiny: boolean): Promise<void> {
     await makeMonth(sql, from)
   await sql`delete from usage_verifications where keyspace_id = ${KEYSPACE}`
   await sql`delete from usage_keyspace_hours where keyspace_id = ${KEYSPACE}`
-  await sql`truncate usage_verification_days`
+  await sql`truncate usage_verification_days, usage_verification_months`
   for (const history of [months / 2, months]) {
     // The second round adds what is older than the first.
     const [newest, oldest] = history === months ? [hours / 2, hours] : [0, hours / 2]
     await load(sql, { lastHour, newest, oldest, rowsPerHour })
     const firstDay = bucketOf(lastHour - oldest * HOUR_MS, 'day')
-    await sql`update usage_days_made set made_before = ${firstDay}, open_from = ${firstDay}`
-    await makeUsageDays(sql, NOW)
-    await sql`vacuum analyze usage_verifications, usage_verification_days, usage_keyspace_hours`
-    const daysBefore = await daysMadeBefore(sql)
+    for (const table of ['usage_days_made', 'usage_months_made'])
+      await sql`update ${sql(table)} set made_before = ${firstDay}, open_from = ${firstDay}`
+    await sumUpUsage(sql, NOW)
+    await sql`vacuum analyze usage_verifications, usage_verification_days, usage_verification_months, usage_keyspace_hours`
+    const made = await readMade(sql, async (is) => is, { isEmpty: () => false })
     const [total] = await sql<{ rows: number; verifications: number }[]>`
       select count(*) as rows, sum(valid)::bigint as verifications from usage_verifications`
     console.log(
       `  ${total?.rows} hourly rows, ${total?.verifications} verifications, ${history} months, ${kind}`,
     )
-    for (const [name, ask] of questions(sql, lastHour, daysBefore)) {
+    for (const [name, ask] of questions(sql, lastHour, made)) {
       const times: number[] = []
       for (let i = 0; i < repeats; i++) {
         const before = performance.now()
@@ -144,7 +141,7 @@ async function queries(sql: Sql, kind: string, isTiny: boolean): Promise<void> {
   }
 }
 
-function questions(sql: Sql, lastHour: number, daysBefore: number): [string, () => Promise<number>][] {
+function questions(sql: Sql, lastHour: number, made: Made): [string, () => Promise<number>][] {
   const month: VerificationFilter = {
     workspaceId: WORKSPACE,
     keyspaceIds: [KEYSPACE],
@@ -153,7 +150,7 @@ function questions(sql: Sql, lastHour: number, daysBefore: number): [string, () 
     tags: [],
     from: lastHour - 30 * DAY_MS,
     to: lastHour + HOUR_MS,
-    daysBefore,
+    made,
   }
   const nothing = { time: null, key: false, identity: false, tags: null } as const
   const keyIds = [idOf('key', 42)]

@@ -1,6 +1,6 @@
 import type { AnySql } from '../db/connect.ts'
 import { databaseNow, dropMonths, oldestMonthKept } from '../db/months.ts'
-import { bucketOf, startOfMonth } from '../lib/buckets.ts'
+import { startOfMonth } from '../lib/buckets.ts'
 import { HOUR_MS } from '../lib/clock.ts'
 import type { UsageBatch } from './batch.ts'
 
@@ -120,6 +120,7 @@ export async function makeMonth(sql: AnySql, month: number): Promise<void> {
 const TABLES = [
   'usage_verifications',
   'usage_verification_days',
+  'usage_verification_months',
   'usage_keyspace_hours',
   'usage_tag_sets',
   'usage_tag_set_hours',
@@ -175,26 +176,27 @@ const HOURS_CLOSED_AT_ONCE = 100
 export type Pause = () => Promise<boolean>
 
 /**
- * Makes the daily rows of days that are over, in slices: see `make_usage_days` in sql/0023. What another server is making is
- * left to it.
+ * Adds hours that are over to the rows of their day, and days to those of their month, in slices: see sql/0040. What another
+ * server is adding is left to it.
  * @param now Unix ms; the database's time, if that is behind.
  * @param pause As in {@link closeRatelimitHours}.
  */
-export async function makeUsageDays(
-  sql: AnySql,
-  now: number,
-  pause: Pause = async () => true,
-): Promise<void> {
-  const before = bucketOf(openHoursFrom(Math.min(now, await databaseNow(sql))), 'day')
+export async function sumUpUsage(sql: AnySql, now: number, pause: Pause = async () => true): Promise<void> {
+  const before = openHoursFrom(Math.min(now, await databaseNow(sql)))
+  for (;;) {
+    const [row] = await sql<{ goesOn: boolean }[]>`
+      select make_usage_days(${before}, ${ROWS_SUMMED_AT_ONCE}) as "goesOn"`
+    if (row?.goesOn !== true) break
+    if (!(await pause())) return
+  }
   for (;;) {
     const [row] = await sql<
       { goesOn: boolean }[]
-    >`select make_usage_days(${before}, ${DAY_ROWS_AT_ONCE}) as "goesOn"`
+    >`select make_usage_months(${ROWS_SUMMED_AT_ONCE}) as "goesOn"`
     if (row?.goesOn !== true || !(await pause())) return
   }
 }
-/** Keys, each of them up to 24 rows to read. */
-const DAY_ROWS_AT_ONCE = 200
+const ROWS_SUMMED_AT_ONCE = 500
 
 /** Postgres's code of a failure; empty for any other failure. */
 export const codeOf = (cause: unknown): string =>

@@ -2,12 +2,12 @@ import { connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
-import { closeRatelimitHours, codeOf, makeUsageDays, openHoursFrom } from './rollup.ts'
+import { closeRatelimitHours, codeOf, openHoursFrom, sumUpUsage } from './rollup.ts'
 
 /**
- * Makes the daily rows of verifications for days that are over, and closes the hours of rate limits that are over. In the
- * background, once for each process, in small statements with a rest after each. Several servers on one database may do this at the
- * same time: what one of them is at, the others leave to it.
+ * Adds hours of verifications that are over to the rows of their day and month, and closes the hours of rate limits that are over. In
+ * the background, once for each process, in small statements with a rest after each. Several servers on one database may do this at
+ * the same time: what one of them is at, the others leave to it.
  */
 export class UsageUpkeep {
   readonly #address: DatabaseAddress
@@ -64,13 +64,13 @@ export class UsageUpkeep {
     try {
       const now = this.#clock()
       await closeRatelimitHours(sql, openHoursFrom(now), pause)
-      await makeUsageDays(sql, now, pause)
+      await sumUpUsage(sql, now, pause)
     } catch (cause) {
       if (!this.#isStopped && codeOf(cause) !== LOCK_NOT_AVAILABLE)
         log(
           'warn',
           'usage_upkeep_failing',
-          'usage could not be summed up by day, or old hours of rate limits could not be closed; answers stay exact, and the next attempt is within a minute',
+          'usage could not be summed up by day and month, or old hours of rate limits could not be closed; answers stay exact, and the next attempt is within a minute',
           { cause },
         )
     } finally {

@@ -38,22 +38,23 @@ async function count(sql: AnySql, months: number[]): Promise<void> {
   await recorder.flush() // the first may find a month dropped since
 }
 
-/** Months of 2020 that still hold counts, by the rows, their sums, their tag sets and their days. */
+/** Months of 2020 that still hold counts, by the rows, their sums, their tag sets, their days and their months. */
 async function monthsOf(sql: AnySql): Promise<number[][]> {
   const rows = await sql<{ table: string; month: number }[]>`
     select distinct "table", extract(month from to_timestamp(at / 1000) at time zone 'UTC')::integer as month
       from (select 1 as "table", hour as at from usage_verifications
             union all select 2, hour from usage_keyspace_hours
             union all select 3, month from usage_tag_sets
-            union all select 4, day from usage_verification_days) as rows
+            union all select 4, day from usage_verification_days
+            union all select 5, month from usage_verification_months) as rows
      where at < ${Date.UTC(2021, 0)}
      order by month`
-  return [1, 2, 3, 4].map((table) =>
+  return [1, 2, 3, 4, 5].map((table) =>
     rows.filter((row) => Number(row.table) === table).map(({ month }) => month),
   )
 }
 
-const everywhere = (...months: number[]) => [months, months, months, months]
+const everywhere = (...months: number[]) => [months, months, months, months, months]
 
 test('once a day months older than the setting are dropped, and whole months remain', async () => {
   const { sql } = database

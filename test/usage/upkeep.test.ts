@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import type { AnySql, Sql } from '../../src/db/connect.ts'
 import { DAY_MS, HOUR_MS } from '../../src/lib/clock.ts'
-import { closeRatelimitHours, makeMonth, makeUsageDays } from '../../src/usage/rollup.ts'
+import { closeRatelimitHours, makeMonth, sumUpUsage } from '../../src/usage/rollup.ts'
 import { UsageUpkeep } from '../../src/usage/upkeep.ts'
 import { openTestSql, type TestSql } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -73,7 +73,7 @@ test('a slice of a day reads its own rows, and not the rest of the day or other 
   for (let i = 0; i < 5; i++) reads.push(await rowsRead('usage_verifications', slice))
   // Two hours a day of 500 keys: to find the keys and to sum them up.
   expect(Math.max(...reads)).toBeLessThanOrEqual(2 * 2 * 500 + 100)
-  await makeUsageDays(sql, NOW)
+  await sumUpUsage(sql, NOW)
   const [row] = await sql`
     select count(*)::integer as rows, sum(valid)::integer as valid from usage_verification_days where key_id like 'key_%'`
   expect([row?.rows, row?.valid]).toEqual([2 * keys, 4 * keys])

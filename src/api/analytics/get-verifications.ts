@@ -1,6 +1,7 @@
 import type { AnySql } from '../../db/connect.ts'
 import { ApiError, notFound } from '../../errors.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
+import { readMade } from '../../usage/sums.ts'
 import { findApi, listKeyspaceIds } from '../apis/store.ts'
 import { findIdentityIds } from '../identities/store.ts'
 import type { Services } from '../parts.ts'
@@ -9,7 +10,6 @@ import { completeSeries, type Range, rowsToRead } from './series.ts'
 import {
   bucketsWithVerifications,
   countVerifications,
-  daysMadeBefore,
   type VerificationCount,
   type VerificationGroups,
   type VerificationOrder,
@@ -48,7 +48,7 @@ export type VerificationDatapoint = Record<VerificationCount, number> & {
 }
 
 /**
- * Verifications of an API's keys, by outcome. Makes at most six statements.
+ * Verifications of an API's keys, by outcome. Makes at most seven statements, and some more while usage is summed up.
  * @throws ApiError NOT_FOUND for the API or the identity, PRECONDITION_FAILED for an API without keys; BAD_REQUEST for too
  *   many datapoints.
  */
@@ -61,21 +61,27 @@ export async function getVerifications(
   if (api === null) throw notFound('api', apiId)
   const { keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${api.id} has no keys`)
-  const [keyspaceIds, identityId, daysBefore] = await Promise.all([
+  const [keyspaceIds, identityId] = await Promise.all([
     listKeyspaceIds(services.sql, workspaceId, { apiId, keyspaceId }),
     externalId === null ? null : findIdentity(services.sql, workspaceId, externalId),
-    daysMadeBefore(services.history),
   ])
 
   const { time } = groups
   const { from, to } = range
-  const filter = { workspaceId, keyspaceIds, identityId, keyIds, tags, from, to, daysBefore }
-  // Read before the rows: a bucket that gets its first row between the two reads must not count as an empty one.
-  const bucketsWithData =
-    time !== null && limit !== undefined
-      ? await bucketsWithVerifications(services.history, filter, { ...groups, time })
-      : new Set<number>()
-  const rows = await countVerifications(services.history, filter, groups, order, rowsToRead(limit))
+  const { rows, bucketsWithData } = await readMade(
+    services.history,
+    async (made) => {
+      const filter = { workspaceId, keyspaceIds, identityId, keyIds, tags, from, to, made }
+      // Read before the rows: a bucket that gets its first row between the two reads must not count as an empty one.
+      const bucketsWithData =
+        time !== null && limit !== undefined
+          ? await bucketsWithVerifications(services.history, filter, { ...groups, time })
+          : new Set<number>()
+      const rows = await countVerifications(services.history, filter, groups, order, rowsToRead(limit))
+      return { rows, bucketsWithData }
+    },
+    { isEmpty: (found) => found.rows.every(({ total }) => total === 0) },
+  )
   const datapoints = rows.map((row) => toDatapoint(row, groups))
   return completeSeries(datapoints, {
     range,

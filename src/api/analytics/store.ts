@@ -2,6 +2,7 @@ import type { AnySql } from '../../db/connect.ts'
 import { bucketAfter, bucketOf, type TimeGroup } from '../../lib/buckets.ts'
 import { DAY_MS, HOUR_MS } from '../../lib/clock.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
+import { isOfGrowingRows, type Made, type Part, partsOf, rowsOf, stillMade } from '../../usage/sums.ts'
 
 /** Verifications that meet every condition. An empty list is no condition. */
 export type VerificationFilter = {
@@ -16,8 +17,8 @@ export type VerificationFilter = {
   /** Whole hours, `from <= t < to`. */
   from: number
   to: number
-  /** From {@link daysMadeBefore}. */
-  daysBefore: number
+  /** From {@link readMade}. */
+  made: Made
 }
 
 export type VerificationGroups = {
@@ -60,14 +61,6 @@ export type VerificationRow = {
 } & Record<Exclude<VerificationCount, 'notFound' | 'unauthorized'>, number>
 
 /**
- * Start of the first day (Unix ms) without daily rows; see sql/0023. It only grows, so it may be read before the counts.
- */
-export async function daysMadeBefore(sql: AnySql): Promise<number> {
-  const [row] = await sql<{ before: number }[]>`select made_before as before from usage_days_made`
-  return row?.before ?? 0
-}
-
-/**
  * Counts by group, sorted by the given order, then by time, key, identity and tags: the same question cuts at the same row.
  * Sums stored rows first, by the wanted columns only. Tags and names are looked up for the sums.
  */
@@ -86,6 +79,7 @@ export async function countVerifications(
     groups.identity ? sql`identity_id` : null,
     groups.tags === null ? null : sql`tag_set`,
   ].filter((column) => column !== null)
+  const parts = partsFor(filter, groups)
   const grouping = columns.length === 0 ? sql`()` : columns.reduce((list, column) => sql`${list}, ${column}`)
   return await sql<VerificationRow[]>`
     with counts as (
@@ -95,8 +89,8 @@ export async function countVerifications(
              ${groups.tags === null ? sql`''::bytea` : sql`tag_set`} as tag_set,
              ${groups.tags === null ? sql`` : sql`min(hour) as set_hour,`}
              ${sums(sql)}
-        from ${storedCounts(sql, filter, groups)}
-       where ${isAsked(sql, filter, groups)}
+        from ${storedCounts(sql, parts)}
+       where ${isAsked(sql, filter, groups)} ${isExact(sql, parts, filter.made)}
        group by ${grouping}
     ), named as (
       ${groups.tags === 'each' ? summedByTag(sql, filter) : named(sql, filter, groups)}
@@ -112,29 +106,12 @@ export async function countVerifications(
       from cut ${inOrder}`
 }
 
-/** The table that answers with the fewest rows. A day is one row, at the hour of its start. */
-const storedCounts = (sql: AnySql, filter: VerificationFilter, groups: VerificationGroups) => {
-  if (isOfAllKeys(filter, groups)) return sql`usage_keyspace_hours`
-  return groups.time === 'hour' ? sql`usage_verifications` : hoursAndDays(sql, filter)
-}
+/** The rows that answer a question: the fewest there are. */
+const partsFor = (filter: VerificationFilter, groups: VerificationGroups): Part[] | 'keyspaces' =>
+  isOfAllKeys(filter, groups) ? 'keyspaces' : partsOf(filter, groups.time ?? 'month', filter.made)
 
-/** Verifications in the range: days that have daily rows from those, what is before and after them by hours. */
-function hoursAndDays(
-  sql: AnySql,
-  { from, to, daysBefore }: Pick<VerificationFilter, 'from' | 'to' | 'daysBefore'>,
-) {
-  const firstDay = bucketOf(from + DAY_MS - 1, 'day')
-  const lastDay = bucketOf(Math.min(to, daysBefore), 'day')
-  if (firstDay >= lastDay) return sql`usage_verifications`
-  const columns = sql`
-    workspace_id, keyspace_id, key_id, identity_id, tag_set,
-    valid, rate_limited, expired, disabled, forbidden, usage_exceeded, insufficient_permissions`
-  return sql`
-    (select day as hour, ${columns} from usage_verification_days where day >= ${firstDay} and day < ${lastDay}
-      ${from < firstDay ? sql`union all select hour, ${columns} from usage_verifications where hour < ${firstDay}` : sql``}
-      ${lastDay < to ? sql`union all select hour, ${columns} from usage_verifications where hour >= ${lastDay}` : sql``}
-    ) as stored`
-}
+const storedCounts = (sql: AnySql, parts: Part[] | 'keyspaces') =>
+  parts === 'keyspaces' ? sql`usage_keyspace_hours` : rowsOf(sql, parts)
 
 /** True when the hourly sums by keyspace can answer: one row an hour, however many keys the keyspace has. */
 const isOfAllKeys = (filter: VerificationFilter, groups: VerificationGroups): boolean =>
@@ -167,10 +144,11 @@ export async function bucketsWithVerifications(
 ): Promise<Set<number>> {
   // The keys and sets of tags in a bucket do not matter here, only whether it has any.
   const buckets = { ...groups, key: false, tags: groups.tags === 'each' ? groups.tags : null }
+  const parts = partsFor(filter, buckets)
   const rows = await sql<{ bucket: number }[]>`
     select distinct ${bucketColumn(sql, filter, groups.time)} as bucket
-      from ${storedCounts(sql, filter, buckets)}
-     where ${isAsked(sql, filter, buckets)}`
+      from ${storedCounts(sql, parts)}
+     where ${isAsked(sql, filter, buckets)} ${isExact(sql, parts, filter.made)}`
   return new Set(rows.map(({ bucket }) => bucketOf(bucket, groups.time)))
 }
 
@@ -190,16 +168,17 @@ export async function dailyCountsOfKeys(
     workspaceId,
     keyIds,
     ...range
-  }: Pick<VerificationFilter, 'workspaceId' | 'keyIds' | 'from' | 'to' | 'daysBefore'>,
+  }: Pick<VerificationFilter, 'workspaceId' | 'keyIds' | 'from' | 'to' | 'made'>,
 ): Promise<DailyCounts[]> {
   const from = bucketOf(range.from, 'hour')
   const to = bucketOf(range.to, 'hour') + HOUR_MS
+  const parts = partsOf({ from, to }, 'day', range.made)
   return await sql<DailyCounts[]>`
     select hour - hour % ${DAY_MS}::bigint as time, sum(valid)::bigint as success,
            sum(rate_limited)::bigint as "rateLimited", sum(usage_exceeded)::bigint as "usageExceeded"
-      from ${hoursAndDays(sql, { from, to, daysBefore: range.daysBefore })}
+      from ${rowsOf(sql, parts)}
      where workspace_id = ${workspaceId} and key_id = any(${keyIds as string[]}::text[])
-       and hour >= ${from} and hour < ${to}
+       and hour >= ${from} and hour < ${to} ${isExact(sql, parts, range.made)}
      group by 1
      order by 1`
 }
@@ -313,6 +292,9 @@ const isAsked = (sql: AnySql, filter: VerificationFilter, groups: VerificationGr
   }
   ${groups.identity ? sql`and identity_id <> ''` : sql``}
   ${groups.tags === 'each' ? sql`and tag_set <> ''` : sql``}`
+
+const isExact = (sql: AnySql, parts: Part[] | 'keyspaces', made: Made) =>
+  parts !== 'keyspaces' && isOfGrowingRows(parts, made) ? sql`and ${stillMade(sql, made)}` : sql``
 
 /** As an equality where there is one, as a rule: the planner then knows best how many rows it means. */
 const isOfKeyspaces = (sql: AnySql, { keyspaceIds }: VerificationFilter) => {

@@ -1,4 +1,5 @@
-import { dailyCountsOfKeys, daysMadeBefore } from '../analytics/store.ts'
+import { readMade } from '../../usage/sums.ts'
+import { dailyCountsOfKeys } from '../analytics/store.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { findKeysOfOwner } from './store.ts'
@@ -15,8 +16,11 @@ export async function getKeyVerifications(
   { fromMs, toMs }: { fromMs: number; toMs: number },
 ) {
   const { history } = services
-  const daysBefore = await daysMadeBefore(history)
-  return await dailyCountsOfKeys(history, { workspaceId, keyIds, from: fromMs, to: toMs, daysBefore })
+  return await readMade(
+    history,
+    (made) => dailyCountsOfKeys(history, { workspaceId, keyIds, from: fromMs, to: toMs, made }),
+    { isEmpty: (days) => days.length === 0 },
+  )
 }
 
 /** Keys of an owner with their APIs, without deleted ones. Empty when there is no such owner. */

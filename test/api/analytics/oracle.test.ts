@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { dailyCountsOfKeys } from '../../../src/api/analytics/store.ts'
 import type { AnySql } from '../../../src/db/connect.ts'
 import { bucketOf } from '../../../src/lib/buckets.ts'
 import type { Outcome } from '../../../src/usage/recorder.ts'
+import { readMade } from '../../../src/usage/sums.ts'
 import { randomNumbers } from '../../support/random.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
@@ -11,8 +13,8 @@ setDefaultTimeout(SLOW_MS)
 
 /**
  * A generator makes verifications with random outcomes, tags, keys, identities and times, and this file counts them in the
- * simplest way. The server must give the same numbers for every grouping, filter and order, from hourly and from daily rows.
- * Half of the events arrive after their days were made.
+ * simplest way. The server must give the same numbers for every grouping, filter and order, from rows of hours, of days and of
+ * months, also while an hour and a day are being added to these. Half of the events arrive after that.
  */
 
 const HOUR = 3_600_000
@@ -54,7 +56,17 @@ beforeAll(async () => {
   const random = randomNumbers(SEED)
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T // never empty
   const outcomes = Object.keys(OUTCOMES) as Outcome[] // the keys are outcomes
-  await sql`update usage_days_made set made_before = ${FIRST_DAY}, open_from = ${FIRST_DAY}`
+  // The server must not go on where this test is.
+  for (const [name, parameters] of [
+    ['days', 'p_before bigint, p_rows integer'],
+    ['months', 'p_rows integer'],
+  ]) {
+    await sql.unsafe(`alter function make_usage_${name} rename to test_usage_${name}`)
+    await sql.unsafe(
+      `create function make_usage_${name}(${parameters}) returns boolean language sql as 'select false'`,
+    )
+  }
+  await read('hours')
   for (let i = 0; i < 6000; i++) {
     // Most within two days, some months back, a few beyond the end of the wanted ranges.
     const back = random() < 0.8 ? random() * 2 * DAY : random() * 70 * DAY
@@ -80,24 +92,47 @@ beforeAll(async () => {
       keyId: `o${event.keyId}`,
     })
     if (i % 1500 === 1499) await usage.flush()
-    if (i === 2999) await makeDays(sql)
+    if (i === 2999) await sumUp(sql, { hoursTo: ADDED_HOUR, daysTo: ADDED_DAY })
   }
   await usage.flush()
 }, 60_000)
 
-/** In small slices. Days that are over by the test's clock are, by the clock of the database, perhaps not. */
-async function makeDays(sql: AnySql): Promise<void> {
-  for (let goesOn = true; goesOn; ) {
-    const [row] = await sql<{ goesOn: boolean }[]>`select make_usage_days(${TODAY}, 7) as "goesOn"`
-    goesOn = row?.goesOn === true
-  }
-  const [made] = await sql<{ before: number }[]>`select made_before as before from usage_days_made`
-  expect(made?.before).toBe(TODAY)
+/** They are in the wanted range, and half of their rows are in those of their day and month. */
+const ADDED_HOUR = TODAY - 8 * HOUR
+const ADDED_DAY = TODAY - 2 * DAY
+
+type State = { before: number; upTo: number; keyspace: string; key: string }
+/** How far rows of days and months are made when the questions are asked. */
+let reached: { days: State; months: State }
+
+/** In small slices, until this hour and this day are begun and have some rows. */
+async function sumUp(sql: AnySql, { hoursTo, daysTo }: { hoursTo: number; daysTo: number }): Promise<void> {
+  const days = (before: number, slices: number) => sql<{ goesOn: boolean }[]>`
+    select test_usage_days(${before}, 7) as "goesOn" from generate_series(1, ${slices})`
+  while ((await days(hoursTo, 100)).at(-1)?.goesOn === true);
+  while ((await stateOf(sql, 'usage_days_made')).key < 'key_1') await days(hoursTo + HOUR, 1)
+  const isBegun = ({ before, key }: State) => before === daysTo && key >= 'key_1'
+  while (!isBegun(await stateOf(sql, 'usage_months_made'))) await sql`select test_usage_months(7)`
+  reached = { days: await stateOf(sql, 'usage_days_made'), months: await stateOf(sql, 'usage_months_made') }
+  expect([reached.days.before, reached.months.before]).toEqual([hoursTo, daysTo])
 }
 
-/** Makes the server read hourly rows alone, or daily rows where there are any. */
-const read = (rows: 'hours' | 'days') =>
-  server.server.deps.sql`update usage_days_made set made_before = ${rows === 'days' ? TODAY : FIRST_DAY}`
+async function stateOf(sql: AnySql, table: 'usage_days_made' | 'usage_months_made'): Promise<State> {
+  const [row] = await sql<State[]>`
+    select made_before as before, open_from as "upTo", keyspace_id as keyspace, key_id as key from ${sql(table)}`
+  if (row === undefined) throw new Error('no state')
+  return row
+}
+
+/** Makes the server read hourly rows alone, or those of days too, or of months. */
+async function read(rows: 'hours' | 'days' | 'months'): Promise<void> {
+  const { sql } = server.server.deps
+  const none = { before: FIRST_DAY, upTo: FIRST_DAY, keyspace: '', key: '' }
+  const write = (table: string, { before, upTo, keyspace, key }: State) => sql`
+    update ${sql(table)} set made_before = ${before}, open_from = ${upTo}, keyspace_id = ${keyspace}, key_id = ${key}`
+  await write('usage_days_made', rows === 'hours' ? none : reached.days)
+  await write('usage_months_made', rows === 'months' ? reached.months : none)
+}
 
 afterAll(() => server[Symbol.asyncDispose]())
 
@@ -118,6 +153,11 @@ const FILTERS: Question['filter'][] = [
   { tag: 'never used' },
 ]
 
+const rowsFor = (time: readonly string[]) => {
+  if (time.includes('hour')) return ['months'] as const
+  return time.includes('day') ? (['hours', 'days'] as const) : (['hours', 'days', 'months'] as const)
+}
+
 for (const filter of FILTERS) {
   test(`every grouping counts exactly with the filter ${JSON.stringify(filter)}`, async () => {
     for (const time of TIMES) {
@@ -125,7 +165,7 @@ for (const filter of FILTERS) {
         for (const others of [[], ['key'], ['identity'], ['key', 'identity']]) {
           const groupBy = [...others, ...time, ...tagging]
           const rows = expectedRows(events, { filter, groupBy, range: RANGE, externalIds }).map(asText).sort()
-          for (const from of time.includes('hour') ? (['days'] as const) : (['hours', 'days'] as const)) {
+          for (const from of rowsFor(time)) {
             await read(from)
             const { status, body } = await ask({
               ...RANGE,
@@ -142,7 +182,7 @@ for (const filter of FILTERS) {
 }
 
 test('every order sorts, and a limit cuts the same series', async () => {
-  await read('days')
+  await read('months')
   for (const orderBy of ['time', ...COUNTS]) {
     for (const order of ['asc', 'desc']) {
       for (const groupBy of [['day'], ['hour', 'key'], ['identity'], ['tag', 'key'], ['month', 'tags']]) {
@@ -167,12 +207,14 @@ test('every order sorts, and a limit cuts the same series', async () => {
 }, 60_000)
 
 test('the daily counts of keys add up the same events', async () => {
-  const { dailyCountsOfKeys } = await import('../../../src/api/analytics/store.ts')
   const workspaceId = workspace.workspaceId as Parameters<typeof dailyCountsOfKeys>[1]['workspaceId'] // a test may cast one
   const keyIds = ['key_1', 'key_5', 'key_none']
   const [from, to] = [NOW - 10 * DAY, NOW]
-  const daysOf = (daysBefore: number) =>
-    dailyCountsOfKeys(server.server.deps.sql, { workspaceId, keyIds, from, to, daysBefore })
+  const { sql } = server.server.deps
+  const daysOf = () =>
+    readMade(sql, (made) => dailyCountsOfKeys(sql, { workspaceId, keyIds, from, to, made }), {
+      isEmpty: (days) => days.length === 0,
+    })
   const byDay = new Map<
     number,
     { time: number; success: number; rateLimited: number; usageExceeded: number }
@@ -187,5 +229,8 @@ test('the daily counts of keys add up the same events', async () => {
     if (outcome === 'USAGE_EXCEEDED') day.usageExceeded++
   }
   const expected = [...byDay.values()].sort((a, b) => a.time - b.time)
-  for (const daysBefore of [FIRST_DAY, TODAY]) expect([...(await daysOf(daysBefore))]).toEqual(expected)
+  for (const rows of ['hours', 'days'] as const) {
+    await read(rows)
+    expect([...(await daysOf())]).toEqual(expected)
+  }
 })

@@ -21,7 +21,7 @@ const filter = {
   tags: [],
   from: MONTHS[0] ?? 0,
   to: Date.UTC(2026, 11),
-  daysBefore: 0,
+  made: { days: { before: 0, adding: null }, months: { before: 0, adding: null } },
 }
 const groups: VerificationGroups = { time: null, key: false, identity: false, tags: 'set' }
 
