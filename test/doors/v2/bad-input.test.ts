@@ -123,7 +123,8 @@ describe.each(posts.map((endpoint) => [endpoint.path, endpoint.input] as const))
 
   test('an unknown field is refused where the object is closed, and dropped elsewhere', async () => {
     const objects = sites.filter(({ schema }) => schema.type === 'object' && schema.properties !== undefined)
-    const whole = input.type === 'object' ? [{ path: [] as string[], schema: input }] : []
+    const whole: Pick<(typeof sites)[number], 'path' | 'schema'>[] =
+      input.type === 'object' ? [{ path: [], schema: input }] : []
     for (const { path: at, schema } of [...whole, ...objects]) {
       const value = { ...Object(sampleOf(schema)), unknown_field: 1 }
       const problem = await problemOf(path, requestWith(input, at, value))
