@@ -1,6 +1,7 @@
 import { OverflowSnapshots } from '../../src/limiter/table/overflow-snapshots.ts'
 import { WindowTable } from '../../src/limiter/table/window-table.ts'
 import { Shard } from '../../src/limiter/threads/shard.ts'
+import { ShardQueue } from '../../src/limiter/threads/shard-queue.ts'
 import { Invalidations } from '../../src/records/invalidations.ts'
 import { CreditSpender, KeyLocked } from '../../src/verify/credits.ts'
 
@@ -70,6 +71,24 @@ export const PLANTS: Record<string, { what: string; plant(): void }> = {
         this.resetAtMs = resetAtMs
         return false
       }
+    },
+  },
+  'no-undo': {
+    what: 'what was charged for a call that another shard refused is not taken back',
+    plant() {
+      WindowTable.prototype.undo = () => {}
+    },
+  },
+  'undo-unsent': {
+    what: 'a router forgets to tell what a refused call is to give back',
+    plant() {
+      ShardQueue.prototype.stillServes = () => false
+    },
+  },
+  'undo-anyone': {
+    what: 'a shard that was started again is told to undo what the one before it had charged',
+    plant() {
+      ShardQueue.prototype.stillServes = () => true
     },
   },
   'stale-cache': {

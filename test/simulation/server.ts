@@ -250,7 +250,7 @@ export class Server {
     const wrong =
       calls === undefined || shard.model === null
         ? 'answers that nobody asked for'
-        : shard.model.check(calls, message)
+        : shard.model.check(from, calls, message)
     if (wrong !== null) this.world.fail(`${shard.name}: ${wrong}`)
   }
 }

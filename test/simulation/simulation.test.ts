@@ -32,6 +32,7 @@ const PLANTS: Plant[] = [
   ['window-edge', '1', /expected .* used until .*, got/],
   ['stale-cache', '1', /had to see version/],
   ['credits-for-free', '1', /credits were answered/],
+  ['undo-unsent', '1', /passed together until .*, and .* are counted/],
 ]
 const PLANTS_OF_THE_NIGHT: Plant[] = [
   ['flush-forgets', '1', /stopped cleanly: .* used until|the database has/],
@@ -40,6 +41,8 @@ const PLANTS_OF_THE_NIGHT: Plant[] = [
   ['restore-doubles', '1', /expected .* used until .*, got/],
   ['failed-goes-on', '60', /more than its limit|answers that nobody asked for|expected .* used until/],
   ['refusal-charges', '1', /expected .* used until .*, got/],
+  ['no-undo', '1', /expected .* used until .*, got/],
+  ['undo-anyone', '80', /told to undo/],
   ['locked-charges', '150', /credits are spent, .* were answered/],
 ]
 

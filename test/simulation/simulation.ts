@@ -1,7 +1,10 @@
 import { softDeleteKey } from '../../src/api/keys/store.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
+import { KeyedHash } from '../../src/lib/keyed-hash.ts'
 import { SPILL_KIND, type SpilledWindows } from '../../src/limiter/flush/spilled-windows.ts'
+import { nameOf } from '../../src/limiter/table/holds.ts'
 import type { Charge } from '../../src/limiter/threads/router.ts'
+import { shardOf } from '../../src/limiter/threads/shard-ranges.ts'
 import type { UsageBatch } from '../../src/usage/batch.ts'
 import { KeyLocked } from '../../src/verify/credits.ts'
 import { V1_RULES } from '../../src/verify/rules.ts'
@@ -64,7 +67,8 @@ export function simulate(seed: number, options: { isTraced: boolean }): Outcome 
  * One or two servers on one database, their callers and all faults, from one seed. Checked while it runs:
  *
  * 1. Each answer of a shard agrees with a simple model of its windows: never over the limit, a refusal charges nothing, a
- *    count only grows until the window's end (`limiter-model.ts`). All passed calls together stay within the limit.
+ *    count only grows until the window's end (`limiter-model.ts`). All passed calls together stay within the limit. After a
+ *    clean stop, calls that charge several counters have left what they were told, and nothing where one refused.
  * 2. While the database answers, counts are stored one flush interval later. After a clean stop all are stored, in the
  *    database or in the data directory. In a flood this holds for counters at half of their limit or more.
  * 3. Usage in the database never exceeds the decisions, includes them one flush interval later, and equals them after a
@@ -249,6 +253,7 @@ class Simulation {
       .map(cellsOfBatch)
     const missing = server.usage.missing(waiting)
     if (missing !== null) world.fail(`${server.name} has stopped cleanly: ${missing}`)
+    this.checkTogether(server)
     const lost: string[] = []
     for (const { model, hasCrashed } of server.shardLives) {
       if (model === null || hasCrashed) continue
@@ -300,9 +305,12 @@ class Simulation {
     const { world } = this
     if (http.server.state !== 'serving') return
     const kind = world.random()
-    if (kind < 0.7) {
+    if (kind < 0.5) {
       const bursts = world.chance(0.2) ? world.integer(1, 6) : 1
       for (let i = 0; i < bursts; i++) this.ask(http, 'limits', () => this.limitMany(http))
+    } else if (kind < 0.7) {
+      const count = world.integer(1, 6)
+      for (let i = 0; i < count; i++) this.ask(http, 'limits together', () => this.limitTogether(http))
     } else if (kind < 0.75) this.limitAsync(http)
     else if (kind < 0.95) {
       const count = world.integer(1, 12)
@@ -355,6 +363,67 @@ class Simulation {
         world.fail(`${identifier}: asked at ${atMs} and told of a window that ended at ${resetAtMs}`)
       if (passed && !this.admit(http.server, counter, cost, resetAtMs, deaths))
         world.fail(`${identifier}: more than its limit of ${limit} let through until ${resetAtMs}`)
+    }
+  }
+
+  /** All of them, or none; often with the same counter twice, or with one that always refuses. */
+  private async limitTogether(http: HttpThread): Promise<void> {
+    const { world } = this
+    const counters = Array.from({ length: world.integer(1, 6) }, () => this.randomCounter())
+    const charges = counters.map((counter) => this.chargeOf(counter))
+    if (world.chance(0.2)) {
+      const hopeless = this.randomCounter()
+      counters.push(hopeless)
+      charges.push({ ...this.chargeOf(hopeless), limit: 0, cost: 1 })
+    }
+    const deaths = http.server.shardDeaths
+    let decisions: Awaited<ReturnType<typeof http.limiter.chargeTogether>>
+    try {
+      decisions = await http.limiter.chargeTogether(charges)
+    } catch (cause) {
+      world.note(() => `${http.thread.name}: ${charges.length} limits together fail: ${describe(cause)}`)
+      // A dead shard may have told of it before, and a late one may do so yet: undone, unless it was not heard of.
+      for (const [i, { inDoubt }] of counters.entries())
+        inDoubt.set(http.server, (inDoubt.get(http.server) ?? 0) + (charges[i] as Charge).cost) // one for each
+      return
+    }
+    this.decisions += charges.length
+    const havePassed = decisions.every(({ passed }) => passed)
+    for (const [i, { passed, used, resetAtMs }] of decisions.entries()) {
+      const counter = counters[i] as Counter // one for each
+      const { limit, cost } = charges[i] as Charge // one for each
+      const { identifier } = counter
+      record(http, identifier, havePassed)
+      if (used < 0 || (passed && havePassed && cost > 0 && (used > limit || used < cost)))
+        world.fail(`${identifier}: ${used} of ${limit} used, together with others`)
+      if (!havePassed || charges.length === 1) continue
+      const told = counter.together.get(http.server)
+      if (told?.endMs === resetAtMs) told.cost += cost
+      else if (told === undefined || told.endMs < resetAtMs)
+        counter.together.set(http.server, { endMs: resetAtMs, cost })
+    }
+    if (!havePassed) return
+    for (const [i, { resetAtMs }] of decisions.entries())
+      if (!this.admit(http.server, counters[i] as Counter, (charges[i] as Charge).cost, resetAtMs, deaths))
+        // one for each
+        world.fail(`${counters[i]?.identifier}: more than its limit let through together until ${resetAtMs}`)
+  }
+
+  /** At rest, counters have what calls that charged several of them were told, and nothing of those that were refused. */
+  private checkTogether(server: Server): void {
+    if (this.profile.isFlood) return
+    for (const counter of this.counters) {
+      hash.update(counter.name)
+      const index = shardOf(hash.h0, Math.max(1, server.options.shards))
+      const lives = server.shardLives.filter(({ model }) => model?.setup.index === index)
+      const cell = lives[0]?.model?.cells.get(nameOf(hash.h0, hash.h1))
+      if (lives.length > 1 || lives[0]?.hasCrashed !== false || cell === undefined) continue
+      const told = counter.together.get(server)
+      const cost = told?.endMs === cell.endMs ? told.cost : 0
+      if (cell.together < cost || cell.together > cost + (counter.inDoubt.get(server) ?? 0))
+        this.world.fail(
+          `${counter.identifier}: ${cost} passed together until ${cell.endMs}, and ${cell.together} are counted`,
+        )
     }
   }
 
@@ -538,6 +607,8 @@ class Simulation {
       limit,
       durationMs,
       admitted: new Map(),
+      together: new Map(),
+      inDoubt: new Map(),
     }
   }
 
@@ -691,7 +762,7 @@ class Simulation {
     const windows = server.shardLives
       .filter(({ model, isDead }) => model !== null && !isDead)
       .flatMap(({ model }) => model?.toStore() ?? [])
-      .map((window) => ({ ...window, cellEndMs: window.cell.endMs }))
+      .map((window) => ({ ...window, cellEndMs: window.cell.endMs, undone: window.cell.undone }))
     world.after(withinMs, null, () => {
       const wasWell =
         server.state === 'serving' &&
@@ -704,11 +775,11 @@ class Simulation {
           `${server.name}: ${recorded} decisions ${withinMs} ms ago, ${server.usage.countedTotal} counted in the database`,
         )
       const lost: string[] = []
-      for (const { cell, cellEndMs, endMs, own } of windows) {
+      for (const { cell, cellEndMs, endMs, own, undone } of windows) {
         if (cell.endMs !== cellEndMs || this.isOver(server, endMs)) continue
         const name = cellNameOf(cell.words)
         const copy = postgres.windowOf(name, server.machine.nodeId)
-        if (!isKept(copy, endMs, own))
+        if (own > cell.undone - undone && !isKept(copy, endMs, own - (cell.undone - undone)))
           lost.push(
             `${own} used of ${name} until ${endMs}, ${withinMs} ms ago; the database has ${JSON.stringify(copy)}`,
           )
@@ -772,6 +843,10 @@ type Counter = {
   readonly limit: number
   readonly durationMs: number
   readonly admitted: Map<Machine, { server: Server; deaths: number; endMs: number; cost: number }>
+  /** What calls that charge several counters together were told to have passed, in the latest window. */
+  readonly together: Map<Server, { endMs: number; cost: number }>
+  /** Costs of such calls that failed. */
+  readonly inDoubt: Map<Server, number>
 }
 
 type Key = {
@@ -813,6 +888,9 @@ function mustSee(key: Key, from: Map<Server, number>, server: Server, version: n
   key.isKnown ||= version > 0
   from.set(server, Math.max(version, from.get(server) ?? 0))
 }
+
+/** As the servers name counters. */
+const hash = new KeyedHash('secret')
 
 const hasEnded = ({ state }: Server) => state === 'dead' || state === 'stopped'
 
