@@ -200,17 +200,25 @@ const parseMeta = (text: string | null): Record<string, unknown> | null =>
 export type SpentRow = { call: number; passed: boolean | null; remaining: number | null }
 
 /**
- * Spends for several calls in one statement and one commit; see sql/0014. A key that is gone has no row.
+ * Spends for several calls in one statement and one commit; see sql/0014. A key that is gone has no row. A migration may hold
+ * the whole table for longer than the statement waits: then it is as if each key were held.
  * @param options.waits Wait some milliseconds for keys that other transactions hold.
  */
 export async function spendCredits(
   sql: AnySql,
   { keyIds, costs, now, waits }: { keyIds: string[]; costs: number[]; now: number; waits: boolean },
 ): Promise<SpentRow[]> {
-  return await sql<SpentRow[]>`
-    select call, passed, remaining
-      from spend_credits(${keyIds}::text[], ${costs}::bigint[], ${now}, ${waits}::boolean)`
+  try {
+    return await sql<SpentRow[]>`
+      select call, passed, remaining
+        from spend_credits(${keyIds}::text[], ${costs}::bigint[], ${now}, ${waits}::boolean)`
+  } catch (cause) {
+    if (!(cause instanceof Error && 'code' in cause && cause.code === LOCK_NOT_AVAILABLE)) throw cause
+    return keyIds.map((_, call) => ({ call, passed: null, remaining: null }))
+  }
 }
+
+const LOCK_NOT_AVAILABLE = '55P03'
 
 /**
  * Adds a refill if `lastAt` is still the caller's value, so that servers, verifications and the schedule add it only once.

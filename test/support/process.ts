@@ -18,6 +18,7 @@ export type ServerProcess = AsyncDisposable &
 
 /**
  * Starts `serve` with these variables and waits until it listens.
+ * @param options.main Its main file, where it is of another release.
  * @param options.preload A module that runs in the process before anything else.
  * @param options.core The only core it may use; needs `taskset`.
  * @param options.openFilesMax Its limit of open files.
@@ -25,7 +26,7 @@ export type ServerProcess = AsyncDisposable &
  */
 export async function spawnServer(
   env: Record<string, string>,
-  options: { preload?: string; core?: number; openFilesMax?: number } = {},
+  options: { main?: string; preload?: string; core?: number; openFilesMax?: number } = {},
 ): Promise<ServerProcess> {
   const began = performance.now()
   const preload = options.preload === undefined ? [] : ['--preload', options.preload]
@@ -34,7 +35,7 @@ export async function spawnServer(
     options.openFilesMax === undefined
       ? []
       : ['sh', '-c', 'ulimit -n "$0" && exec "$@"', String(options.openFilesMax)]
-  const main = `${import.meta.dir}/../../src/main.ts`
+  const { main = `${import.meta.dir}/../../src/main.ts` } = options
   const child = Bun.spawn([...files, ...pin, process.execPath, ...preload, main, 'serve'], {
     env: {
       PATH: process.env.PATH ?? '',
