@@ -53,6 +53,7 @@ const SHARED: Record<string, readonly string[]> = {
   'src/api/root-keys/authorize.ts': ['*'],
   'src/api/root-keys/granter.ts': ['workspaces'],
   'src/api/identities/ensure-identities.ts': ['keys'],
+  'src/api/permissions/ensure-permissions.ts': ['keys'],
   'src/api/keys/new-keys.ts': ['migrations'],
 }
 /** All files may import these; they import lib/ and each other. */

@@ -19,3 +19,11 @@ export const keyLinks = (sql: AnySql) => sql`
             cross join lateral (select 1 from roles_permissions rp where rp.role_id = kr.role_id offset 0) as p
             where kr.key_id = k.id
             limit ${HEAVY_LINKS}) as links)`
+
+/** Bytes that one limit is assumed to take in an answer, with the longest name that v2 takes. */
+export const LIMIT_BYTES = 300
+
+/** Number of limits of the key `k` and of its identity. Bounded by what one call may set, so all are counted. */
+export const keyLimits = (sql: AnySql) => sql`
+  (select count(*) from ratelimits l where l.key_id = k.id)
+  + (select count(*) from ratelimits l where l.identity_id = k.identity_id)`

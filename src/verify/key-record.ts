@@ -53,8 +53,9 @@ export type ConfiguredLimit = {
   ownerId: string
 }
 
+/** Whether a refill adds the amount or sets the credits to it is decided by the database, when it refills. */
 export type Refill = {
-  /** Credits added by one refill. */
+  /** Credits of one refill. */
   amount: number
   /** 1 to 31, in shorter months their last day; null = daily. */
   day: number | null

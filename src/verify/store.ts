@@ -1,5 +1,5 @@
 import type { AnySql } from '../db/connect.ts'
-import { HEAVY_LINKS, keyLinks, LINK_BYTES } from '../db/key-links.ts'
+import { HEAVY_LINKS, keyLimits, keyLinks, LIMIT_BYTES, LINK_BYTES } from '../db/key-links.ts'
 import { COUNT_MAX } from '../lib/bounds.ts'
 import type { CounterRef } from '../usage/recorder.ts'
 import type { ConfiguredLimit, KeyRecord } from './key-record.ts'
@@ -55,6 +55,7 @@ export async function findKeysByHash(
        cross join lateral (
           select k.id, coalesce(k.for_workspace_id, k.workspace_id) as owner,
                  1000 + coalesce(octet_length(k.meta), 0) + coalesce(octet_length(i.meta), 0)
+                 + (${keyLimits(sql)}) * ${LIMIT_BYTES}::integer
                  + (links.total + coalesce(cardinality(k.root_permissions), 0)) * ${LINK_BYTES}::integer
                  + case when links.total >= ${HEAVY_LINKS}::integer then ${READ_WEIGHT_MAX}::integer else 0 end as weight
             from keys k
@@ -220,6 +221,11 @@ export async function spendCredits(
 
 const LOCK_NOT_AVAILABLE = '55P03'
 
+/** Credits of the key `k` after a refill. The only place that knows the two modes. */
+const refilled = (sql: AnySql) => sql`
+  (case when k.refill_sets then greatest(k.remaining, k.refill_amount)
+        else least(k.remaining + k.refill_amount, ${COUNT_MAX}::bigint) end)`
+
 /**
  * Adds a refill if `lastAt` is still the caller's value, so that servers, verifications and the schedule add it only once.
  * Does not wait for a key that another transaction holds.
@@ -234,8 +240,7 @@ export async function applyRefill(
       select id from keys where id = ${keyId} and deleted_at is null for no key update skip locked
     ), refilled as (
       update keys k
-         set remaining = least(k.remaining + ${amount}::bigint, ${COUNT_MAX}::bigint), last_refill_at = ${now},
-             updated_at = ${now}
+         set remaining = ${refilled(sql)}, last_refill_at = ${now}, updated_at = ${now}
         from held
        where k.id = held.id and k.remaining is not null and k.refill_amount = ${amount}
          and k.last_refill_at is not distinct from ${lastAt}
@@ -273,8 +278,7 @@ export async function refillDueKeys(
          for no key update of k skip locked
     ), refilled as (
       update keys k
-         set remaining = least(k.remaining + k.refill_amount, ${COUNT_MAX}::bigint), last_refill_at = ${now},
-             updated_at = ${now}
+         set remaining = ${refilled(sql)}, last_refill_at = ${now}, updated_at = ${now}
         from held
        where k.id = held.id
       returning 1

@@ -353,9 +353,9 @@ export class Postgres {
     return rows
   }
 
-  /** The values in the order of `applyRefill`. */
+  /** The values in the order of `applyRefill`; the second is the fragment that adds. */
   private refill(values: readonly unknown[]): unknown[] {
-    const [id, amount, now, , , lastAt] = values as [string, number, number, number, number, number | null] // see above
+    const [id, , now, , amount, lastAt] = values as [string, null, number, number, number, number | null] // see above
     const key = this.keys.get(id)
     if (key === undefined || key.deletedAt !== null || key.lockedUntilMs > this.world.nowMs)
       return [{ isHeld: false }]

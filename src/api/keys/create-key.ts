@@ -5,7 +5,8 @@ import type { ApiRow } from '../apis/store.ts'
 import type { Services } from '../parts.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 import type { Actor } from '../root-keys/authorize.ts'
-import { type NewKey, type Refill, writeNewKeys } from './new-keys.ts'
+import { type NewKey, writeNewKeys } from './new-keys.ts'
+import type { Refill } from './refill.ts'
 
 /** A key to create. Its roles and permissions are already looked up. */
 export type KeyToCreate = Omit<NewKey, 'id' | 'apiId' | 'hash' | 'start' | 'ownerId' | 'refill'> & {

@@ -9,17 +9,11 @@ import { insertEncryptedKeys } from '../../vault/store.ts'
 import type { SealedKey } from '../../vault/vault.ts'
 import { holdKeyspaces } from '../apis/store.ts'
 import { ensureIdentities } from '../identities/ensure-identities.ts'
+import { ensurePermissions } from '../permissions/ensure-permissions.ts'
 import { holdPermissions, holdRoles } from '../permissions/store.ts'
-import {
-  insertDefaultLimits,
-  insertKeyPermissions,
-  insertKeyRoles,
-  insertKeys,
-  type NewKeyRow,
-} from './store.ts'
-
-/** A repeated addition of credits. `day` is a day of the month (in a shorter month, its last day); null = daily. */
-export type Refill = { amount: number; day: number | null }
+import { type KeyLimit, writeKeyLimits } from './limits/store.ts'
+import { type Refill, refillColumns } from './refill.ts'
+import { insertKeyPermissions, insertKeyRoles, insertKeys, type NewKeyRow } from './store.ts'
 
 /** A key to create, after all checks, with names resolved to ids. */
 export type NewKey = {
@@ -38,10 +32,12 @@ export type NewKey = {
   remaining: number | null
   /** `lastAt`: Unix ms of the last refill; null = none yet. */
   refill: (Refill & { lastAt: number | null }) | null
-  /** The limit `default`. */
-  ratelimit: { limit: number; durationMs: number } | null
+  /** With distinct names. */
+  limits: readonly KeyLimit[]
   roles: readonly { id: string; name: string }[]
   permissions: readonly { id: string; name: string; slug: string }[]
+  /** Slugs of further permissions, each once. Those that do not exist are created. */
+  ensuredSlugs: readonly string[]
 }
 
 /**
@@ -62,10 +58,19 @@ export async function writeNewKeys(
   await requireKeyBounds(
     tx,
     workspaceId,
-    keys.map(({ roles, permissions }) => ({ roles, permissions: permissions.map(({ slug }) => slug) })),
+    keys.map(({ roles, permissions, ensuredSlugs }) => ({
+      roles,
+      permissions: [...permissions.map(({ slug }) => slug), ...ensuredSlugs],
+    })),
   )
   const externalIds = keys.flatMap(({ externalId }) => externalId ?? [])
   const identities = await ensureIdentities(tx, actor, externalIds, now)
+  const slugs = keys.flatMap(({ ensuredSlugs }) => ensuredSlugs)
+  const ensured = await ensurePermissions(tx, actor, slugs, now)
+  const permissionsOf = ({ permissions, ensuredSlugs }: NewKey) => [
+    ...permissions,
+    ...ensuredSlugs.flatMap((slug) => ensured.get(slug) ?? []),
+  ]
   const rows = keys.map((key) => rowOf(key, { keyspaces, identities }))
   const inserted = new Set(await insertKeys(tx, workspaceId, rows, now))
   const duplicates = keys.flatMap(({ id }, index) => (inserted.has(id) ? [] : [index]))
@@ -78,12 +83,10 @@ export async function writeNewKeys(
         : `elements ${duplicates.join(', ')}: keys with these hashes already exist`,
     )
 
-  await insertDefaultLimits(
+  await writeKeyLimits(
     tx,
     workspaceId,
-    keys.flatMap(({ id, ratelimit }) =>
-      ratelimit === null ? [] : [{ id: newId('rl'), keyId: id, ...ratelimit }],
-    ),
+    keys.flatMap(({ id, limits }) => limits.map((limit) => ({ ...limit, id: newId('rl'), keyId: id }))),
     now,
   )
   await insertEncryptedKeys(tx, workspaceId, sealed, now)
@@ -96,12 +99,14 @@ export async function writeNewKeys(
   await insertKeyPermissions(
     tx,
     workspaceId,
-    keys.flatMap(({ id, permissions }) =>
-      permissions.map((permission) => ({ keyId: id, permissionId: permission.id })),
-    ),
+    keys.flatMap((key) => permissionsOf(key).map(({ id }) => ({ keyId: key.id, permissionId: id }))),
     now,
   )
-  await audit(tx, actor, keys.flatMap(auditEntries))
+  await audit(
+    tx,
+    actor,
+    keys.flatMap((key) => auditEntries({ ...key, permissions: permissionsOf(key) })),
+  )
   // An earlier verification of the text may have cached "not found" under its hash.
   invalidate(...keys.map(({ hash }) => hash))
 }
@@ -178,9 +183,7 @@ const rowOf = (
   enabled: key.enabled,
   expires_at: key.expiresAt,
   remaining: key.remaining,
-  refill_amount: key.refill?.amount ?? null,
-  refill_day: key.refill?.day ?? null,
-  last_refill_at: key.refill?.lastAt ?? null,
+  ...refillColumns(key.refill, key.refill?.lastAt ?? null),
 })
 
 function auditEntries({ id, apiId, roles, permissions }: NewKey): AuditEntry[] {

@@ -1,9 +1,10 @@
 import { countGone } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
-import { HEAVY_LINKS, keyLinks, LINK_BYTES } from '../../db/key-links.ts'
+import { HEAVY_LINKS, keyLimits, keyLinks, LIMIT_BYTES, LINK_BYTES } from '../../db/key-links.ts'
 import { idsOfPage, type ListIndex, totalOf } from '../../db/lists.ts'
 import { COUNT_MAX } from '../../lib/bounds.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
+import { DEFAULT_LIMIT, type KeyLimitRow } from './limits/store.ts'
 
 /** A new row of `keys`, for keys that are not root keys. */
 export type NewKeyRow = {
@@ -22,6 +23,7 @@ export type NewKeyRow = {
   remaining: number | null
   refill_amount: number | null
   refill_day: number | null
+  refill_sets: boolean
   last_refill_at: number | null
 }
 
@@ -38,33 +40,18 @@ export async function insertKeys(
 ): Promise<string[]> {
   const inserted = await sql<{ id: string }[]>`
     insert into keys (id, workspace_id, keyspace_id, hash, start, name, owner_id, identity_id, meta, environment,
-                      enabled, expires_at, remaining, refill_amount, refill_day, last_refill_at, created_at)
+                      enabled, expires_at, remaining, refill_amount, refill_day, refill_sets, last_refill_at, created_at)
     select k.id, ${workspaceId}, k.keyspace_id, k.hash, k.start, k.name, k.owner_id, k.identity_id, k.meta,
-           k.environment, k.enabled, k.expires_at, k.remaining, k.refill_amount, k.refill_day, k.last_refill_at, ${now}
+           k.environment, k.enabled, k.expires_at, k.remaining, k.refill_amount, k.refill_day, k.refill_sets,
+           k.last_refill_at, ${now}
       from json_to_recordset((${JSON.stringify(rows.map((row, at) => ({ ...row, at })))}::text)::json)
         as k (at integer, id text, keyspace_id text, hash text, start text, name text, owner_id text, identity_id text, meta text,
               environment text, enabled boolean, expires_at bigint, remaining bigint, refill_amount bigint,
-              refill_day smallint, last_refill_at bigint)
+              refill_day smallint, refill_sets boolean, last_refill_at bigint)
      order by k.hash collate "C", k.at
     on conflict (hash) do nothing
     returning id`
   return inserted.map(({ id }) => id)
-}
-
-/** The limit `default` of new keys. Every verification counts it. */
-export async function insertDefaultLimits(
-  sql: AnySql,
-  workspaceId: WorkspaceId,
-  limits: readonly { id: string; keyId: string; limit: number; durationMs: number }[],
-  now: number,
-): Promise<void> {
-  if (limits.length === 0) return
-  await sql`
-    insert into ratelimits (id, workspace_id, name, key_id, "limit", duration_ms, auto_apply, created_at)
-    select l.id, ${workspaceId}, 'default', l.key_id, l."limit", l.duration_ms, true, ${now}
-      from unnest(${limits.map(({ id }) => id)}::text[], ${limits.map(({ keyId }) => keyId)}::text[],
-                  ${limits.map(({ limit }) => limit)}::bigint[], ${limits.map(({ durationMs }) => durationMs)}::bigint[])
-        as l (id, key_id, "limit", duration_ms)`
 }
 
 /** Links inserted by one statement. Building a longer one would hold the thread. */
@@ -196,11 +183,15 @@ export type KeyRow = {
   remaining: number | null
   refillAmount: number | null
   refillDay: number | null
+  /** True: a refill sets the credits to its amount if fewer are left. False: it adds the amount. */
+  refillSets: boolean
   lastRefillAt: number | null
   createdAt: number
   updatedAt: number | null
-  /** The key's own limit `default`. */
-  ratelimit: { limit: number; durationMs: number } | null
+  /** The key's own limits, oldest first; see {@link LimitsRead}. */
+  limits: KeyLimitRow[]
+  /** Those of its identity, also where the key has one of the same name. */
+  identityLimits: KeyLimitRow[]
   identityId: string | null
   externalId: string | null
   /** JSON text. */
@@ -214,10 +205,13 @@ export type KeyRow = {
   encryptionKeyId: string | null
 }
 
+/** The limits that a list of keys reads: all of keys and identities, or of keys those named `default` and no other. */
+export type LimitsRead = 'all' | 'default'
+
 /** A key. Null when the key or its API is deleted, and when it is absent or of another workspace. */
 export async function findKey(sql: AnySql, workspaceId: WorkspaceId, keyId: string): Promise<KeyRow | null> {
   const [row] = await sql<KeyRow[]>`
-    select ${keyColumns(sql)} from ${keyTables(sql)}
+    select ${keyColumns(sql, 'all')} from ${keyTables(sql)}
      where k.workspace_id = ${workspaceId} and k.id = ${keyId} and k.deleted_at is null`
   return row ?? null
 }
@@ -229,7 +223,7 @@ export async function findKeyByHash(
   hash: string,
 ): Promise<KeyRow | null> {
   const [row] = await sql<KeyRow[]>`
-    select ${keyColumns(sql)} from ${keyTables(sql)}
+    select ${keyColumns(sql, 'all')} from ${keyTables(sql)}
      where k.workspace_id = ${workspaceId} and k.hash = ${hash} and k.deleted_at is null`
   return row ?? null
 }
@@ -246,7 +240,7 @@ export async function listKeyRows(
   workspaceId: WorkspaceId,
   keyspaceId: string,
   filter: KeyFilter | null,
-  { limit, cursor }: { limit: number; cursor: string },
+  { limit, cursor, limits }: { limit: number; cursor: string; limits: LimitsRead },
 ): Promise<{ rows: KeyRow[]; isCut: boolean }> {
   const rows = await sql<(KeyRow & { wanted: number })[]>`
     with wanted as materialized (
@@ -257,16 +251,18 @@ export async function listKeyRows(
     ), weighed as (
       select k.id,
              k.bytes + coalesce(octet_length(i.meta), 0)
+             ${limits === 'all' ? sql`+ limits.total * ${LIMIT_BYTES}::integer` : sql``}
              + case when links.total < ${HEAVY_LINKS}::integer then links.total * ${LINK_BYTES}::integer
                     else ${PAGE_BYTES_MAX / 2}::integer end as bytes
         from wanted k
         left join identities i on i.id = k.identity_id
        cross join lateral (select ${keyLinks(sql)} as total) as links
+       ${limits === 'all' ? sql`cross join lateral (select ${keyLimits(sql)} as total) as limits` : sql``}
     ), page as (
       select id from (select id, sum(bytes) over (order by id) - bytes as before from weighed) as sized
        where before < ${PAGE_BYTES_MAX}
     )
-    select ${keyColumns(sql)}, (select count(*)::integer from wanted) as wanted from ${keyTables(sql)}
+    select ${keyColumns(sql, limits)}, (select count(*)::integer from wanted) as wanted from ${keyTables(sql)}
      where k.id in (select id from page) and k.workspace_id = ${workspaceId}
      order by k.id`
   const [first] = rows
@@ -343,13 +339,13 @@ const keyTables = (sql: AnySql) => sql`
   left join identities i on i.id = k.identity_id
   left join encrypted_keys e on e.key_id = k.id`
 
-const keyColumns = (sql: AnySql) => sql`
+const keyColumns = (sql: AnySql, limits: LimitsRead) => sql`
   k.id, a.id as "apiId", k.keyspace_id as "keyspaceId", k.workspace_id as "workspaceId", k.start, k.name,
   k.owner_id as "ownerId", k.meta, k.environment, k.enabled, k.expires_at as "expiresAt", k.remaining,
-  k.refill_amount as "refillAmount", k.refill_day as "refillDay", k.last_refill_at as "lastRefillAt",
-  k.created_at as "createdAt", k.updated_at as "updatedAt",
-  (select json_build_object('limit', l."limit", 'durationMs', l.duration_ms)
-     from ratelimits l where l.key_id = k.id and l.name = 'default') as ratelimit,
+  k.refill_amount as "refillAmount", k.refill_day as "refillDay", k.refill_sets as "refillSets",
+  k.last_refill_at as "lastRefillAt", k.created_at as "createdAt", k.updated_at as "updatedAt",
+  ${limitsOf(sql, limits === 'all' ? sql`l.key_id = k.id` : sql`l.key_id = k.id and l.name = ${DEFAULT_LIMIT}`)} as limits,
+  ${limits === 'all' ? limitsOf(sql, sql`l.identity_id = i.id`) : sql`'[]'::json`} as "identityLimits",
   i.id as "identityId", i.external_id as "externalId", i.meta as "identityMeta",
   array(select r.name from keys_roles kr join roles r on r.id = kr.role_id
          where kr.key_id = k.id order by r.name) as roles,
@@ -363,6 +359,11 @@ const keyColumns = (sql: AnySql) => sql`
         order by 1) as permissions,
   e.ciphertext, e.encryption_key_id as "encryptionKeyId"`
 
+const limitsOf = (sql: AnySql, isWanted: ReturnType<AnySql>) => sql`
+  coalesce((select json_agg(json_build_object('id', l.id, 'name', l.name, 'limit', l."limit",
+                                              'durationMs', l.duration_ms, 'autoApply', l.auto_apply) order by l.id)
+              from ratelimits l where ${isWanted}), '[]')`
+
 /** Columns that an update sets. Absent columns stay. */
 export type KeyChange = {
   name?: string | null
@@ -373,6 +374,7 @@ export type KeyChange = {
   remaining?: number | null
   refill_amount?: number | null
   refill_day?: number | null
+  refill_sets?: boolean
   last_refill_at?: number | null
   enabled?: boolean
 }
@@ -420,42 +422,6 @@ export async function moveRemaining(
   const [unchanged] = await sql<{ remaining: number | null }[]>`
     select remaining from keys where workspace_id = ${workspaceId} and id = ${keyId} and deleted_at is null`
   return unchanged === undefined || unchanged.remaining === null ? unchanged?.remaining : 'beyond'
-}
-
-/** Creates the key's limit `default`, or changes it in place. Every verification counts it. */
-export async function upsertDefaultLimit(
-  sql: AnySql,
-  workspaceId: WorkspaceId,
-  { id, keyId, limit, durationMs }: { id: string; keyId: string; limit: number; durationMs: number },
-  now: number,
-): Promise<void> {
-  await sql`
-    insert into ratelimits (id, workspace_id, name, key_id, "limit", duration_ms, auto_apply, created_at)
-    values (${id}, ${workspaceId}, 'default', ${keyId}, ${limit}, ${durationMs}, true, ${now})
-    on conflict (key_id, name)
-    do update set "limit" = excluded."limit", duration_ms = excluded.duration_ms, updated_at = ${now}`
-}
-
-/** Changes the limit `default` but not its duration. @returns false when the key has none. */
-export async function changeDefaultLimit(
-  sql: AnySql,
-  workspaceId: WorkspaceId,
-  { keyId, limit }: { keyId: string; limit: number },
-  now: number,
-): Promise<boolean> {
-  const rows = await sql`
-    update ratelimits set "limit" = ${limit}, updated_at = ${now}
-     where workspace_id = ${workspaceId} and key_id = ${keyId} and name = 'default'
- returning 1`
-  return rows.length > 0
-}
-
-export async function deleteDefaultLimit(
-  sql: AnySql,
-  workspaceId: WorkspaceId,
-  keyId: string,
-): Promise<void> {
-  await sql`delete from ratelimits where workspace_id = ${workspaceId} and key_id = ${keyId} and name = 'default'`
 }
 
 /** The owner of a key at the time of its deletion. */

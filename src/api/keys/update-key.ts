@@ -8,20 +8,21 @@ import { parseMeta } from '../../lib/meta.ts'
 import { ensureIdentities } from '../identities/ensure-identities.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
-import { type LinkRules, replaceLinks } from './links.ts'
-import type { Refill } from './new-keys.ts'
-import { permissionLinks } from './permission-links.ts'
-import { roleLinks } from './role-links.ts'
 import {
-  changeDefaultLimit,
-  changeKey,
-  deleteDefaultLimit,
-  findKey,
-  holdKey,
-  type KeyChange,
-  type KeyRow,
-  upsertDefaultLimit,
-} from './store.ts'
+  changeKeyLimit,
+  DEFAULT_LIMIT,
+  defaultLimit,
+  deleteKeyLimits,
+  type KeyLimit,
+  type KeyLimitRow,
+  writeKeyLimits,
+} from './limits/store.ts'
+import { type LinkRules, replaceLinks } from './links.ts'
+
+import { permissionLinks } from './permission-links.ts'
+import { type Refill, refillChange, refillColumns, refillOf } from './refill.ts'
+import { roleLinks } from './role-links.ts'
+import { changeKey, findKey, holdKey, type KeyChange, type KeyRow } from './store.ts'
 
 /** Fields that an update changes. Absent fields stay, null clears. */
 export type KeyUpdate = {
@@ -34,8 +35,10 @@ export type KeyUpdate = {
   /** Credits left; null = the key has no credits and no end of use. */
   remaining?: number | null | undefined
   refill?: Refill | null | undefined
-  /** The limit `default`. A null `durationMs` keeps the duration of the existing limit. */
+  /** The limit `default` alone. A null `durationMs` keeps the duration of the existing limit. */
   ratelimit?: { limit: number; durationMs: number | null } | null | undefined
+  /** Replaces all limits, `default` included. Limits that stay keep their ids. Names are distinct. */
+  limits?: readonly KeyLimit[] | undefined
   enabled?: boolean | undefined
   /** Replaces all roles. */
   roles?: readonly Reference[] | undefined
@@ -49,6 +52,8 @@ export type KeyUpdateRules = {
   readonly permissions: LinkRules
   /** Refuses a limit without a duration on a key that has no limit yet. */
   readonly refuseMissingDuration: () => never
+  /** Called for a refill on a key without credits, which would never do anything. May throw. */
+  readonly mayRefillUncounted: () => void
 }
 
 /**
@@ -74,8 +79,11 @@ export async function updateKey(
     const hash = await holdKey(tx, workspaceId, keyId)
     const before = hash === null ? null : await findKey(tx, workspaceId, keyId)
     if (hash === null || before === null) throw notFound('key', keyId)
+    const remaining = update.remaining === undefined ? before.remaining : update.remaining
+    if (update.refill && remaining === null) rules.mayRefillUncounted()
     await changeKey(tx, workspaceId, keyId, { ...change, ...owner }, now)
-    if (!(await changeLimit(tx, actor, keyId, update, now))) rules.refuseMissingDuration()
+    if (update.limits) await replaceLimits(tx, actor, { keyId, before: before.limits }, update.limits, now)
+    else if (!(await changeLimit(tx, actor, keyId, update, now))) rules.refuseMissingDuration()
     if (roles) {
       const request = { keyId, references: roles }
       await replaceLinks(roleLinks, tx, actor, request, { rules: rules.roles, now })
@@ -91,7 +99,11 @@ export async function updateKey(
         event: 'key.update',
         description: `updated key ${keyId}: ${fieldNames.join(', ')}`,
         resources: [
-          { type: 'key', id: keyId, ...changesOf(fieldsOf(before), after && fieldsOf(after)) },
+          {
+            type: 'key',
+            id: keyId,
+            ...changesOf(fieldsOf(before, update), after && fieldsOf(after, update)),
+          },
           { type: 'api', id: apiId },
           // Both the old and the new identity, so that a search for either finds the event.
           ...(identityIds.size === 1
@@ -105,19 +117,28 @@ export async function updateKey(
 }
 
 /** Fields that an update can change. Roles and permissions have audit events of their own. */
-const fieldsOf = (row: KeyRow) => ({
+const fieldsOf = (row: KeyRow, { limits }: KeyUpdate) => ({
   name: row.name,
   meta: parseMeta(row.meta),
   ownerId: row.ownerId,
   identityId: row.identityId,
   expires: row.expiresAt,
   remaining: row.remaining,
-  refill:
-    row.refillAmount === null
-      ? null
-      : { amount: row.refillAmount, ...(row.refillDay === null ? {} : { refillDay: row.refillDay }) },
-  ratelimit: row.ratelimit && { limit: row.ratelimit.limit, duration: row.ratelimit.durationMs },
+  refill: refillChange(refillOf(row)),
+  ...(limits === undefined ? { ratelimit: defaultOf(row) } : { ratelimits: row.limits.map(limitFields) }),
   enabled: row.enabled,
+})
+
+function defaultOf({ limits }: KeyRow) {
+  const found = limits.find(({ name }) => name === DEFAULT_LIMIT)
+  return found === undefined ? null : { limit: found.limit, duration: found.durationMs }
+}
+
+const limitFields = ({ name, limit, durationMs, autoApply }: KeyLimit) => ({
+  name,
+  limit,
+  duration: durationMs,
+  autoApply,
 })
 
 /** Changes that need no look-up. */
@@ -130,11 +151,7 @@ function plainChange(
   if (meta !== undefined) change.meta = meta === null ? null : JSON.stringify(meta)
   if (expiresAt !== undefined) change.expires_at = expiresAt
   if (remaining !== undefined) change.remaining = remaining
-  if (refill !== undefined) {
-    change.refill_amount = refill === null ? null : refill.amount
-    change.refill_day = refill === null ? null : refill.day
-    change.last_refill_at = refill === null ? null : now
-  }
+  if (refill !== undefined) Object.assign(change, refillColumns(refill, now))
   if (enabled !== undefined) change.enabled = enabled
   return change
 }
@@ -152,8 +169,28 @@ async function ownerChange(
   return { owner_id: externalId, identity_id: identities.get(externalId) ?? null }
 }
 
+/** Under the key's lock, so that of several replacements at once one is there as a whole. */
+async function replaceLimits(
+  tx: Transaction,
+  { workspaceId }: Actor,
+  { keyId, before }: { keyId: string; before: readonly KeyLimitRow[] },
+  limits: readonly KeyLimit[],
+  now: number,
+): Promise<void> {
+  const wanted = new Set(limits.map(({ name }) => name))
+  const gone = before.filter(({ name }) => !wanted.has(name))
+  await deleteKeyLimits(
+    tx,
+    workspaceId,
+    keyId,
+    gone.map(({ name }) => name),
+  )
+  const rows = limits.map((limit) => ({ ...limit, id: newId('rl'), keyId }))
+  await writeKeyLimits(tx, workspaceId, rows, now)
+}
+
 /**
- * Changes the limit `default`, the only one managed here.
+ * Changes the limit `default` alone.
  * @returns false when the duration is missing and the key has none.
  */
 async function changeLimit(
@@ -165,11 +202,13 @@ async function changeLimit(
 ): Promise<boolean> {
   if (ratelimit === undefined) return true
   if (ratelimit === null) {
-    await deleteDefaultLimit(tx, workspaceId, keyId)
+    await deleteKeyLimits(tx, workspaceId, keyId, [DEFAULT_LIMIT])
     return true
   }
   const { limit, durationMs } = ratelimit
-  if (durationMs === null) return await changeDefaultLimit(tx, workspaceId, { keyId, limit }, now)
-  await upsertDefaultLimit(tx, workspaceId, { id: newId('rl'), keyId, limit, durationMs }, now)
+  if (durationMs === null)
+    return await changeKeyLimit(tx, workspaceId, { keyId, name: DEFAULT_LIMIT, limit }, now)
+  const row = { ...defaultLimit({ limit, durationMs }), id: newId('rl'), keyId }
+  await writeKeyLimits(tx, workspaceId, [row], now)
   return true
 }

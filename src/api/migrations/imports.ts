@@ -6,15 +6,27 @@ import { listed } from '../../lib/listed.ts'
 import type { SealedKey } from '../../vault/vault.ts'
 import { hashKey } from '../../verify/secret.ts'
 import { type ApiRow, findApis } from '../apis/store.ts'
-import type { NewKey, Refill } from '../keys/new-keys.ts'
+import { defaultLimit, type Ratelimit } from '../keys/limits/store.ts'
+import type { NewKey } from '../keys/new-keys.ts'
+import type { Refill } from '../keys/refill.ts'
 import type { Services } from '../parts.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 
-/** A validated key to import, its names not yet looked up. Plain data, so that it can be queued. */
-export type ImportedKey = Omit<NewKey, 'apiId' | 'roles' | 'permissions'> & {
+/**
+ * A validated key to import, its names not yet looked up. Plain data, so that it can be queued; servers of other versions
+ * read what is queued.
+ */
+export type ImportedKey = Omit<
+  NewKey,
+  'apiId' | 'refill' | 'limits' | 'roles' | 'permissions' | 'ensuredSlugs'
+> & {
+  /** Adds credits. `lastAt` as in a new key. */
+  refill: ImportedRefill | null
+  ratelimit: Ratelimit | null
   roles: readonly string[]
   permissions: readonly string[]
 }
+type ImportedRefill = Pick<Refill, 'amount' | 'day'> & { lastAt: number | null }
 
 /** A key as the system that it comes from knows it. */
 export type KeyToImport = Omit<ImportedKey, 'id' | 'hash' | 'start' | 'refill'> & {
@@ -24,7 +36,7 @@ export type KeyToImport = Omit<ImportedKey, 'id' | 'hash' | 'start' | 'refill'> 
   start: string | null
   /** Shown in `start` before the first characters, where the text begins with it and an underscore. Empty = none. */
   prefix: string
-  refill: Refill | null
+  refill: Pick<Refill, 'amount' | 'day'> | null
 }
 
 /** Gives the key its id and, if its text was sent, its text. */
@@ -35,7 +47,7 @@ export function importedKey({ secret, start, prefix, refill, ...fields }: KeyToI
     hash: 'hash' in secret ? secret.hash : hashKey(secret.plaintext),
     start: start ?? startOf(plaintext ?? '', prefix),
     ...fields,
-    refill: refill && { ...refill, lastAt: null },
+    refill: refill && { amount: refill.amount, day: refill.day, lastAt: null },
   }
   return { key, plaintext }
 }
@@ -121,12 +133,15 @@ export const missingOf = (names: readonly string[], known: ReadonlyMap<string, u
 
 /** The key with its names looked up. Unknown names are left out; `requireNamed` refuses them. */
 export const resolveImport = (
-  key: ImportedKey,
+  { ratelimit, refill, ...key }: ImportedKey,
   api: { id: string },
   { roles, permissions }: ImportContext,
 ): NewKey => ({
   ...key,
   apiId: api.id,
+  refill: refill && { ...refill, mode: 'add' },
+  limits: ratelimit === null ? [] : [defaultLimit(ratelimit)],
   roles: [...new Set(key.roles)].flatMap((name) => roles.get(name) ?? []),
   permissions: [...new Set(key.permissions)].flatMap((slug) => permissions.get(slug) ?? []),
+  ensuredSlugs: [],
 })

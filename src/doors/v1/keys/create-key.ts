@@ -6,6 +6,7 @@ import {
   type Named,
   requireRecoverable,
 } from '../../../api/keys/create-key.ts'
+import { defaultLimit } from '../../../api/keys/limits/store.ts'
 import { type Actor, anyOf, authenticate, requirePermission } from '../../../api/root-keys/authorize.ts'
 import { ApiError } from '../../../errors.ts'
 import { listed } from '../../../lib/listed.ts'
@@ -46,9 +47,10 @@ export async function createKeyEndpoint(
     expiresAt: expiryOf(body.expires),
     remaining: body.remaining ?? null,
     refill,
-    ratelimit,
+    limits: ratelimit === null ? [] : [defaultLimit(ratelimit)],
     roles,
     permissions,
+    ensuredSlugs: [],
   })
   return { keyId: id, key: text }
 }

@@ -1,4 +1,5 @@
-import type { NewKey, Refill } from '../../../api/keys/new-keys.ts'
+import type { Ratelimit } from '../../../api/keys/limits/store.ts'
+import type { Refill } from '../../../api/keys/refill.ts'
 import { badRequest } from '../../../errors.ts'
 
 type RefillField = { interval: 'daily' | 'monthly'; amount: number; refillDay?: number | undefined }
@@ -16,7 +17,7 @@ export function readRefill(
 ): Refill | null {
   if (refill === undefined) return null
   if (remaining === undefined) throw badRequest(`${path}: needs remaining to be set`)
-  return { amount: refill.amount, day: refillDayOf(refill, path) }
+  return { amount: refill.amount, day: refillDayOf(refill, path), mode: 'add' }
 }
 
 /** @returns null = daily. @throws ApiError BAD_REQUEST for a day on a daily refill. */
@@ -28,7 +29,7 @@ export function refillDayOf({ interval, refillDay }: RefillField, path: string):
 }
 
 /** The limit of a new key. @throws ApiError BAD_REQUEST when neither duration nor refillInterval is given. */
-export function readRatelimit(ratelimit: RatelimitField | undefined, path: string): NewKey['ratelimit'] {
+export function readRatelimit(ratelimit: RatelimitField | undefined, path: string): Ratelimit | null {
   if (ratelimit === undefined) return null
   const durationMs = ratelimit.duration ?? ratelimit.refillInterval
   if (durationMs === undefined) throw badRequest(`${path}.duration: Required`)

@@ -1,3 +1,4 @@
+import { DEFAULT_LIMIT } from '../../../api/keys/limits/store.ts'
 import type { KeyRow } from '../../../api/keys/store.ts'
 import { parseMeta } from '../../../lib/meta.ts'
 import type { KeyObject, WhoamiReply } from './schema.ts'
@@ -29,8 +30,9 @@ export function keyObject(row: KeyRow, plaintext?: string): KeyObject {
       ...(row.lastRefillAt === null ? {} : { lastRefillAt: row.lastRefillAt }),
     }
   }
-  if (row.ratelimit !== null) {
-    const { limit, durationMs: duration } = row.ratelimit
+  const ratelimit = row.limits.find(({ name }) => name === DEFAULT_LIMIT)
+  if (ratelimit !== undefined) {
+    const { limit, durationMs: duration } = ratelimit
     key.ratelimit = { async: false, limit, duration, refillRate: limit, refillInterval: duration }
   }
   if (row.environment !== null) key.environment = row.environment

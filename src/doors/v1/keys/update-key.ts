@@ -25,6 +25,7 @@ export async function updateKeyEndpoint(
     refuseMissingDuration() {
       throw badRequest('ratelimit.duration: Required')
     },
+    mayRefillUncounted() {},
   })
   return {}
 }
@@ -40,7 +41,7 @@ function readUpdate(body: UpdateKeyBody): KeyUpdate {
     externalId: owner === '' ? null : owner,
     expiresAt: expires === 0 ? null : expires,
     remaining,
-    refill: refill && { amount: refill.amount, day: refillDayOf(refill, 'refill') },
+    refill: refill && { amount: refill.amount, day: refillDayOf(refill, 'refill'), mode: 'add' },
     ratelimit: ratelimit && {
       limit: ratelimit.limit,
       durationMs: ratelimit.duration ?? ratelimit.refillInterval ?? null,

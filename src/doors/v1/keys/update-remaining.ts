@@ -13,17 +13,17 @@ export async function updateRemainingEndpoint(
   const { keyId, op } = body
   const change = readChange(body)
   const { actor, key } = await authenticateOnKey(services, call, 'update_key', keyId)
-  const remaining = await updateRemaining(services, actor, key, change)
-  if (remaining === 'beyond')
+  const changed = await updateRemaining(services, actor, key, change)
+  if (changed === 'beyond')
     throw badRequest(`value: remaining would exceed ${COUNT_MAX}; nothing was changed`)
-  if (remaining === 'uncounted')
+  if (changed === 'uncounted')
     throw badRequest(`op: key ${keyId} has unlimited credits; use op set before ${op}`)
-  return { remaining }
+  return { remaining: changed.remaining }
 }
 
 /** @throws ApiError BAD_REQUEST for an increment or decrement without a number. */
 function readChange({ op, value }: UpdateRemainingBody): RemainingChange {
-  if (op === 'set') return { op, value }
+  if (op === 'set') return value === null ? { op, value, endsRefill: false } : { op, value }
   if (value === null) throw badRequest('value: Expected number, received null')
   return { op, value }
 }
