@@ -137,7 +137,8 @@ const ID = '4aBcDeFgHjKmNpQr'
 const DETAILS: Readonly<Record<ProblemType, string>> = {
   'unkey/application/invalid_input': "POST request body for '/v2/apis.createApi' failed to validate schema",
   'unkey/authentication/malformed': 'the Authorization header must be "Bearer " and a root key',
-  'user/bad_request/permissions_query_syntax_error': 'permissions: an operand is missing at position 15',
+  'user/bad_request/permissions_query_syntax_error':
+    'the permission query has a syntax error at position 15: expected a permission or (, found the end',
   'user/bad_request/request_timeout': 'the request did not arrive completely within 30 seconds',
   'user/bad_request/request_body_too_large': 'the body is larger than 1048576 bytes',
   'user/too_many_requests/workspace_rate_limited': 'the root key is rate limited',

@@ -11,6 +11,8 @@ export type Rules = {
   readonly readPermissions: (value: unknown) => PermissionQuery | null
   /** True: a malformed query is refused even when the key's state refuses the key. */
   readonly readsPermissionsFirst: boolean
+  /** True: when a limit refuses, no limit is charged. False: each is charged by itself. */
+  readonly chargesTogether: boolean
   /** Whom a limit counts for that only the request defines; the key when it has no identity. */
   readonly countsAdHocFor: 'key' | 'identity'
   /** The error for a requested limit that is neither configured nor fully given. */
@@ -26,6 +28,7 @@ export const V1_RULES: Rules = {
     return query
   },
   readsPermissionsFirst: false,
+  chargesTogether: false,
   countsAdHocFor: 'identity',
   unknownLimit: 'BAD_REQUEST',
 }
@@ -34,6 +37,7 @@ export const V1_RULES: Rules = {
 export const V2_RULES: Rules = {
   readPermissions: (value) => (typeof value === 'string' ? parsePermissionWords(value) : null),
   readsPermissionsFirst: true,
+  chargesTogether: true,
   countsAdHocFor: 'key',
   unknownLimit: 'PRECONDITION_FAILED',
 }

@@ -130,8 +130,9 @@ async function charge(
   verification: Verification,
   selected: readonly SelectedLimit[],
 ): Promise<Verdict> {
-  const { record } = verification
-  const limits = selected.length === 0 ? NO_LIMITS : await countLimits(verifier.limiter, record, selected)
+  const { record, presented } = verification
+  const limits =
+    selected.length === 0 ? NO_LIMITS : await countLimits(verifier.limiter, record, selected, presented.rules)
   if (limits.some(({ passed }) => !passed)) return answer(verifier, verification, 'RATE_LIMITED', limits)
   if (!record.hasCredits) return answer(verifier, verification, 'VALID', limits)
 
@@ -183,6 +184,7 @@ async function countLimits(
   limiter: LimiterRouter,
   { workspaceId }: KeyRecord,
   selected: readonly SelectedLimit[],
+  { chargesTogether }: Rules,
 ): Promise<LimitReport[]> {
   const [only] = selected
   if (only !== undefined && selected.length === 1) {
@@ -191,7 +193,7 @@ async function countLimits(
     return [report(only, pending.decision)]
   }
   const charges = selected.map((limit) => chargeOf(workspaceId, limit))
-  const decisions = await limiter.submitAll(charges)
+  const decisions = await (chargesTogether ? limiter.chargeTogether(charges) : limiter.submitAll(charges))
   return selected.map((limit, i) => report(limit, decisions[i] as Decision)) // one for each limit
 }
 

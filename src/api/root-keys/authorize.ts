@@ -136,13 +136,22 @@ export function requireOnAny(actor: Pick<Actor, 'permissions'>, right: Right): v
  * @throws ApiError INSUFFICIENT_PERMISSIONS. The message names no id and does not depend on what exists.
  */
 export function requireOn(actor: Pick<Actor, 'permissions'>, right: Right, id: string | null): void {
+  if (holdsOn(actor, right, id)) return
   const { permissions } = actor
-  if (permissions.has('*') || permissions.has(onAll(right))) return
-  if (id !== null && permissions.has(onOne(right, id))) return
   throw insufficientPermissions(
     anyOf('*', onAll(right), onOne(right, id ?? ID_PLACES[right.resource])),
     permissions,
   )
+}
+
+/** As {@link requireOn}, where a refusal is no error. */
+export function holdsOn(
+  { permissions }: Pick<Actor, 'permissions'>,
+  right: Right,
+  id: string | null,
+): boolean {
+  if (permissions.has('*') || permissions.has(onAll(right))) return true
+  return id !== null && permissions.has(onOne(right, id))
 }
 
 /** For rights whose absence the v1 API answers with UNAUTHORIZED. @throws ApiError UNAUTHORIZED */

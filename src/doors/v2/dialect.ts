@@ -2,6 +2,7 @@ import { STATUS_CODES } from 'node:http'
 import { TypeCompiler } from '@sinclair/typebox/compiler'
 import { type ApiError, InvalidInput, UnreadableBody } from '../../errors.ts'
 import { cutText } from '../../lib/cut-text.ts'
+import { PermissionSyntaxError } from '../../verify/permission-query.ts'
 import { isJson } from '../http/body.ts'
 import type { Dialect, Envelope, JsonType } from '../http/dialect.ts'
 import { knownFieldsOf } from '../http/known-fields.ts'
@@ -102,6 +103,8 @@ function detailsOf(error: ApiError): readonly ErrorDetail[] {
       { message, location: `${index === null ? '' : '/items'}/properties/${field.replaceAll('.', '/')}` },
     ]
   }
+  if (error instanceof PermissionSyntaxError)
+    return [{ message: error.message, location: '/properties/permissions' }]
   if (!(error instanceof UnreadableBody)) return NONE
   return [{ message: error.message, location: 'requestBody', fix: FIXES[error.reason] }]
 }

@@ -1,4 +1,5 @@
 import { ApiError, type Resource, UnreadableBody } from '../../errors.ts'
+import { PermissionSyntaxError } from '../../verify/permission-query.ts'
 import type { ProblemType } from './problems.ts'
 
 /** One of the things that are wrong with a request. */
@@ -37,6 +38,7 @@ export function problemTypeOf(error: ApiError): ProblemType | null {
   if (error instanceof V2Error) return error.type
   if (error instanceof UnreadableBody && error.reason === 'too-large')
     return 'user/bad_request/request_body_too_large'
+  if (error instanceof PermissionSyntaxError) return 'user/bad_request/permissions_query_syntax_error'
   switch (error.code) {
     case 'BAD_REQUEST':
     case 'UNSUPPORTED_MEDIA_TYPE':

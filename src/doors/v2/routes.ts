@@ -1,7 +1,13 @@
 import type { Endpoint } from '../http/endpoint.ts'
 import { analyticsRoutes } from './analytics/routes.ts'
 import { apiRoutes } from './apis/routes.ts'
+import { keyRoutes } from './keys/routes.ts'
 import { livenessRoutes } from './liveness.ts'
 
 /** All endpoints of the v2 API, in the order of its description. */
-export const v2Routes: readonly Endpoint[] = [...apiRoutes, ...analyticsRoutes, ...livenessRoutes]
+export const v2Routes: readonly Endpoint[] = [
+  ...apiRoutes,
+  ...keyRoutes,
+  ...analyticsRoutes,
+  ...livenessRoutes,
+]

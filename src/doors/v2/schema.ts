@@ -2,8 +2,10 @@ import { type TObject, type TProperties, Type } from '@sinclair/typebox'
 import { COUNT_MAX } from '../../lib/bounds.ts'
 
 /** An object whose unknown fields are refused. Those of a `Type.Object` are dropped. */
-export const Closed = <P extends TProperties>(properties: P): TObject<P> =>
-  Type.Object(properties, { additionalProperties: false })
+export const Closed = <P extends TProperties>(
+  properties: P,
+  options: { description?: string } = {},
+): TObject<P> => Type.Object(properties, { additionalProperties: false, ...options })
 
 const ID_PATTERN = '^[a-zA-Z0-9_]+$'
 
