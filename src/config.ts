@@ -61,6 +61,10 @@ export type Config = {
   windowMsMax: number
   /** Largest memory for cached keys in one HTTP thread, in bytes. */
   keyCacheBytesMax: number
+  /** How long a stop goes on answering while readiness says 503, ms. */
+  drainMs: number
+  /** Readiness is 503 while the database does not take writes. */
+  readyNeedsDatabase: boolean
   /** Whole months of usage to keep besides the current one; null = all. */
   usageRetentionMonths: number | null
   /** Whole months of the audit log to keep besides the current one; null = all. */
@@ -126,6 +130,16 @@ export const VARIABLES = {
     max: 1_048_576,
     otherwise: 64,
   }),
+  TOLLGATE_DRAIN_MS: whole({
+    about:
+      'milliseconds after a stop signal in which readiness answers 503 and requests are still answered; longer than a balancer needs to notice',
+    min: 0,
+    max: 600_000,
+    otherwise: 0,
+  }),
+  TOLLGATE_READY_NEEDS_DATABASE: flag(
+    '1 = readiness also answers 503 while the database is away or read-only',
+  ),
   DATABASE_URL: {
     about: 'URL of a Postgres, 14 or newer; unset = embedded database in the data dir',
     otherwise: 'unset',
@@ -278,6 +292,8 @@ export function readConfig(environment: Environment = process.env): Config {
     throw new ConfigError(`TOLLGATE_METRICS_PORT is "${metricsPort}"; it must not be the same port as PORT`)
   return {
     listen: readListen(value),
+    drainMs: value('TOLLGATE_DRAIN_MS'),
+    readyNeedsDatabase: value('TOLLGATE_READY_NEEDS_DATABASE'),
     publicUrl: value('TOLLGATE_PUBLIC_URL'),
     databaseUrl: value('DATABASE_URL'),
     dataDir: value('TOLLGATE_DATA_DIR'),

@@ -91,6 +91,12 @@ export const ERRORS = {
     about: 'The key or root key has reached its rate limit in the current window.',
     remedy: 'Wait until the window ends, or raise the limit.',
   },
+  NOT_READY: {
+    fault: 'caller',
+    about: 'The server is starting or stopping, or its database is away. Only /v1/readiness answers this.',
+    remedy:
+      'Send requests to another server. A load balancer does that by itself when it checks /v1/readiness.',
+  },
   INTERNAL_SERVER_ERROR: {
     fault: 'ours',
     about: 'The server failed. A write may still have happened.',

@@ -17,6 +17,7 @@ export const LOG_EVENTS = {
   shard_started: 'info',
   start_failed: 'error',
   stopping: 'info',
+  draining: 'info',
   stopped: 'info',
   stop_cut_short: 'warn',
   stop_failed: 'error',

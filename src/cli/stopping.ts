@@ -3,15 +3,23 @@ import { systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
 
 /** A running server. */
-type Stoppable = { stop(): Promise<void> }
+type Stoppable = {
+  /** @param signal Ends it early. @returns null when the server is not configured to drain. */
+  drain(signal: AbortSignal): Promise<void> | null
+  stop(): Promise<void>
+}
 
 /**
  * Ends the process on SIGTERM, SIGINT (Ctrl-C) or SIGHUP (the terminal was closed). States:
  *
  * 1. Starting: a signal aborts {@link signal}; the start then closes what it has opened.
- * 2. Running: a signal stops the server, which answers requests in flight and writes its counts.
- * 3. Stopping: further signals within {@link ONE_WISH_MS} are repetitions, as a terminal signals the whole process group
- *    and `bun run`, `npm` and supervisors pass signals on. A later signal cuts the stop short, and so does {@link STOP_MS}.
+ * 2. Running: a signal lets the server drain, for as long as it is configured to.
+ * 3. Draining: a later signal ends it early.
+ * 4. Stopping: the server answers requests in flight and writes its counts. A later signal cuts that short, and so does
+ *    {@link STOP_MS}.
+ *
+ * Later: further signals within {@link ONE_WISH_MS} are repetitions, as a terminal signals the whole process group and
+ * `bun run`, `npm` and supervisors pass signals on.
  *
  * Exit status: 0 after a clean stop, 1 when it failed or was cut short.
  */
@@ -19,7 +27,11 @@ export class Stopping {
   readonly #aborting = new AbortController()
   readonly #timers: Pick<Timers, 'now' | 'after'>
   readonly #exit: (code: number) => void
+  readonly #endingDrain = new AbortController()
+  /** When the last signal came that was no repetition. */
   #since: number | null = null
+  #isDraining = false
+  #isLimited = false
   #server: Stoppable | null = null
 
   constructor(options: { timers?: Pick<Timers, 'now' | 'after'>; exit?: (code: number) => void } = {}) {
@@ -44,7 +56,7 @@ export class Stopping {
   started(server: Stoppable): boolean {
     this.#server = server
     if (this.#since === null) return false
-    this.#stop(server)
+    void this.#stop(server, null)
     return true
   }
 
@@ -61,21 +73,18 @@ export class Stopping {
       log('info', 'stopping', 'received a signal; answering in-flight requests and writing counts', {
         signal,
       })
-      this.#timers.after(STOP_MS, () => {
-        log(
-          'error',
-          'stop_timed_out',
-          'the stop took too long and was ended; counts that were not written may be lost',
-          { afterMs: STOP_MS },
-        )
-        this.#exit(1)
-      })
       this.#aborting.abort()
-      if (this.#server !== null) this.#stop(this.#server)
+      if (this.#server === null) this.#limit()
+      else void this.#stop(this.#server, this.#server.drain(this.#endingDrain.signal))
       return
     }
     const afterMs = Math.round(now - this.#since)
     if (afterMs < ONE_WISH_MS) return
+    if (this.#isDraining) {
+      this.#since = now
+      this.#endingDrain.abort()
+      return
+    }
     log(
       'warn',
       'stop_cut_short',
@@ -88,17 +97,36 @@ export class Stopping {
     this.#exit(1)
   }
 
-  #stop(server: Stoppable): void {
-    server.stop().then(
-      () => {
-        log('info', 'stopped', 'stopped')
-        this.#exit(0)
-      },
-      (cause: unknown) => {
-        log('error', 'stop_failed', 'the stop failed', { cause })
-        this.#exit(1)
-      },
-    )
+  async #stop(server: Stoppable, draining: Promise<void> | null): Promise<void> {
+    try {
+      if (draining !== null) {
+        this.#isDraining = true
+        await draining
+        this.#isDraining = false
+      }
+      this.#limit()
+      await server.stop()
+      log('info', 'stopped', 'stopped')
+      this.#exit(0)
+    } catch (cause) {
+      log('error', 'stop_failed', 'the stop failed', { cause })
+      this.#exit(1)
+    }
+  }
+
+  /** Ends the process when the stop takes too long. */
+  #limit(): void {
+    if (this.#isLimited) return
+    this.#isLimited = true
+    this.#timers.after(STOP_MS, () => {
+      log(
+        'error',
+        'stop_timed_out',
+        'the stop took too long and was ended; counts that were not written may be lost',
+        { afterMs: STOP_MS },
+      )
+      this.#exit(1)
+    })
   }
 }
 

@@ -97,6 +97,7 @@ const EXAMPLE_MESSAGES: Record<AnyErrorCode, string> = {
   REQUEST_TIMEOUT: 'the request did not arrive completely within 30 seconds',
   CONFLICT: 'permission documents.read already exists',
   GONE: 'namespace email.send was deleted',
+  NOT_READY: 'the server is draining',
   PRECONDITION_FAILED: 'roles not found: admin',
   DELETE_PROTECTED: 'api api_4aBcDeFgHjKmNpQr has delete protection; switch it off with apis.updateApi first',
   URI_TOO_LONG: 'the request line has more than 16384 bytes',

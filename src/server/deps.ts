@@ -9,6 +9,7 @@ import { v1 } from '../doors/v1/dialect.ts'
 import { v2 } from '../doors/v2/dialect.ts'
 import { Eraser } from '../erasure/eraser.ts'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
+import type { ServerState } from '../lib/server-state.ts'
 import { VERSION } from '../lib/version.ts'
 import type { RouterEnds } from '../limiter/threads/protocol.ts'
 import { LimiterRouter } from '../limiter/threads/router.ts'
@@ -26,6 +27,8 @@ import { KeyLookup } from '../verify/lookup.ts'
 export type Deps = Services &
   HttpParts & {
     readonly config: Config
+    /** Changed by `server.ts`, in every thread. */
+    readonly life: { state: ServerState }
     readonly invalidations: Invalidations
     readonly measures: Measures
     /** Metrics of the whole process in Prometheus' text format. Asks every thread. */
@@ -127,6 +130,7 @@ export function openDeps(
   usage.start()
   const deps: Deps = {
     config,
+    life: { state: 'starting' },
     clock,
     sql,
     history: historyPool.sql,

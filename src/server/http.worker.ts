@@ -14,6 +14,8 @@ export type HttpRequests = {
   /** Answered when it listens. */
   start(input: { setup: ThreadSetup; host: string; port: number; publicUrl: string }): void
   measure(input: null): ThreadReport
+  /** The server drains: answers are the last of their connections. */
+  drain(input: null): void
   /** Connects to the caches of another HTTP thread. */
   meet(port: MessagePort): void
   /** The reply to {@link HttpNotice}; null = it failed. */
@@ -47,7 +49,13 @@ const { notify } = serveOwner<HttpRequests, HttpNotice>(self, {
       isShared: true,
       counts: deps.measures.connections,
     })
+    deps.life.state = 'ready'
     opened = { deps, listener, close }
+  },
+  drain() {
+    const { deps, listener } = started()
+    deps.life.state = 'draining'
+    listener.drain()
   },
   measure: () => reportThread(started().deps),
   meet: (port) => started().deps.invalidations.addPeer(port),

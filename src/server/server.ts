@@ -13,6 +13,7 @@ import { Presence } from '../db/servers.ts'
 import { listen, listenForMetrics } from '../doors/http/listen.ts'
 import { type Clock, systemClock } from '../lib/clock.ts'
 import { databaseName } from '../lib/database-url.ts'
+import { pause, systemTimers } from '../lib/timers.ts'
 import { VERSION } from '../lib/version.ts'
 import { type Shards, startShards } from '../limiter/threads/shards.ts'
 import { log } from '../log.ts'
@@ -59,6 +60,12 @@ export type Server = AsyncDisposable & {
   /** The main thread's parts, for tests and benchmarks. */
   deps: Deps
   shards: Shards
+  /**
+   * Readiness answers 503 and every answer ends its connection, for TOLLGATE_DRAIN_MS. Call it before {@link stop}.
+   * @param signal Ends it early.
+   * @returns null when TOLLGATE_DRAIN_MS is 0.
+   */
+  drain(signal: AbortSignal): Promise<void> | null
   /** Answers requests in flight, flushes windows and usage, closes everything. */
   stop(): Promise<void>
 }
@@ -224,8 +231,22 @@ export async function startServer(
     metricsUrl = metrics.url
   }
 
+  deps.life.state = 'ready'
   const opened = opening.move()
-  const stop = () => opened.disposeAsync()
+  const drainAll = async (signal: AbortSignal) => {
+    log('info', 'draining', 'readiness answers 503; requests are answered until the drain ends', {
+      drainMs: config.drainMs,
+    })
+    deps.life.state = 'draining'
+    listener.drain()
+    await threads?.drain()
+    await pause(systemTimers, config.drainMs, signal)
+  }
+  const drain = (signal: AbortSignal) => (config.drainMs === 0 ? null : drainAll(signal))
+  const stop = () => {
+    deps.life.state = 'stopping'
+    return opened.disposeAsync()
+  }
   const rootKeyFile = keyFile === null ? null : `${config.dataDir}/${ROOT_KEY_FILE}`
   return {
     url,
@@ -236,6 +257,7 @@ export async function startServer(
     facts,
     deps,
     shards,
+    drain,
     stop,
     [Symbol.asyncDispose]: stop,
   }

@@ -9,6 +9,8 @@ import type { HttpNotice, HttpRequests } from './http.worker.ts'
 
 /** The HTTP threads besides the main thread. */
 export type HttpThreads = {
+  /** As {@link Listener.drain}, in every thread. One that is restarted meanwhile drains too. */
+  drain(): Promise<void>
   stop(): Promise<void>
   /** Counts of each thread. For a dead or silent thread, its last known counts. */
   report(): Promise<ThreadState[]>
@@ -54,11 +56,15 @@ export async function startHttpThreads(options: Options): Promise<HttpThreads> {
     const reason = cause instanceof Error ? cause.message : cause
     throw new StartError(`an HTTP thread cannot be started: ${reason}`, { cause })
   }
-  return { stop, report: () => Promise.all(threads.map((thread) => thread.report())) }
+  const drain = async () => {
+    await Promise.all(threads.map((thread) => thread.drain()))
+  }
+  return { drain, stop, report: () => Promise.all(threads.map((thread) => thread.report())) }
 }
 
 class HttpThread {
   isListening = false
+  private isDraining = false
   private starts = 0
   /** Its last report, including {@link countedBefore}. */
   private counted: ThreadReport | null = null
@@ -102,6 +108,11 @@ class HttpThread {
     return this.thread.start()
   }
 
+  async drain(): Promise<void> {
+    this.isDraining = true
+    if (this.isListening) await this.thread.ask('drain', null, { timeoutMs: REPORT_MS }).catch(() => {}) // it died
+  }
+
   async stop(): Promise<void> {
     await this.thread.stop(STOP_MS).catch(() => {}) // it has ended, and its counts since its last flush are lost
   }
@@ -133,6 +144,7 @@ class HttpThread {
         { timeoutMs: START_MS, transfer: [...shards, control, ...peerPorts] },
       )
       this.isListening = true
+      if (this.isDraining) await this.drain()
     } catch (cause) {
       for (const each of peerPorts) each.close() // otherwise peers wait for it to confirm changes
       throw cause

@@ -5,7 +5,8 @@ import { configureLog } from '../../src/log.ts'
 configureLog({ level: 'error', isPretty: false })
 
 /** A process with simulated time and exit. */
-function chosenProcess() {
+/** @param drainMs Null = it does not drain. */
+function chosenProcess(drainMs: number | null = null) {
   let now = 0
   const due: { atMs: number; run(): void }[] = []
   const exits: number[] = []
@@ -26,6 +27,13 @@ function chosenProcess() {
     exits,
     stops: () => stops,
     server: {
+      drain: (signal: AbortSignal) => {
+        if (drainMs === null) return null
+        return new Promise<void>((resolve) => {
+          due.push({ atMs: now + drainMs, run: resolve })
+          signal.addEventListener('abort', () => resolve())
+        })
+      },
       stop: () => {
         stops++
         return server.promise
@@ -100,4 +108,51 @@ test('a signal aborts a start, and stops a server that already serves', async ()
   const unasked = chosenProcess()
   expect(unasked.stopping.started(unasked.server)).toBe(false)
   expect(unasked.stops()).toBe(0)
+})
+
+/** The promises that a drain and a stop wait for. */
+const settled = async () => {
+  for (let turn = 0; turn < 5; turn++) await Promise.resolve()
+}
+
+test('a drain comes before the stop, whose time begins after it', async () => {
+  const process = chosenProcess(60_000)
+  process.stopping.started(process.server)
+  process.stopping.receive('SIGTERM')
+  process.pass(59_999)
+  await settled()
+  expect([process.stops(), process.exits]).toEqual([0, []])
+  process.pass(1)
+  await settled()
+  expect(process.stops()).toBe(1)
+  process.pass(STOP_MS - 1)
+  expect(process.exits).toEqual([])
+  process.pass(1)
+  expect(process.exits).toEqual([1])
+})
+
+test('a second signal ends the drain and stops cleanly; only a third cuts the stop short', async () => {
+  const process = chosenProcess(60_000)
+  process.stopping.started(process.server)
+  process.stopping.receive('SIGTERM')
+  process.stopping.receive('SIGTERM') // a repetition
+  await settled()
+  expect(process.stops()).toBe(0)
+  process.pass(ONE_WISH_MS)
+  process.stopping.receive('SIGTERM')
+  await settled()
+  expect([process.stops(), process.exits]).toEqual([1, []])
+  process.stopping.receive('SIGTERM') // a repetition
+  expect(process.exits).toEqual([])
+  process.pass(ONE_WISH_MS)
+  process.stopping.receive('SIGTERM')
+  expect(process.exits).toEqual([1])
+})
+
+test('a server that a signal reached during its start does not drain', async () => {
+  const process = chosenProcess(60_000)
+  process.stopping.receive('SIGTERM')
+  expect(process.stopping.started(process.server)).toBe(true)
+  await settled()
+  expect(process.stops()).toBe(1)
 })

@@ -3,6 +3,7 @@ import type { Call } from '../../api/call.ts'
 import type { Services } from '../../api/parts.ts'
 import type { Config } from '../../config.ts'
 import type { ErrorCode } from '../../errors.ts'
+import type { ServerState } from '../../lib/server-state.ts'
 import type { Access, Dialect } from './dialect.ts'
 
 /** An HTTP request, as far as an endpoint may know it. */
@@ -14,7 +15,10 @@ export type HttpCall = Call & {
 }
 
 /** Services of the operations, and the settings that answers depend on. */
-export type DoorServices = Services & { readonly config: Pick<Config, 'sendsRatelimitHeaders'> }
+export type DoorServices = Services & {
+  readonly config: Pick<Config, 'sendsRatelimitHeaders' | 'readyNeedsDatabase'>
+  readonly life: { readonly state: ServerState }
+}
 
 /**
  * One endpoint of an API. Routing, validation and the OpenAPI description all use this definition. `input` is the schema of

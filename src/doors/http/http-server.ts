@@ -32,6 +32,7 @@ export class HttpServer {
   private readonly listener: Bun.TCPSocketListener<Connection> | Bun.UnixSocketListener<Connection>
   private readonly sweeper: Timer
   private isStopping = false
+  private isDraining = false
   readonly heads = new HeadCache()
   readonly writer = new ResponseEncoder()
 
@@ -83,9 +84,15 @@ export class HttpServer {
       )
   }
 
+  /** From now on every answer is the last of its connection. New connections are accepted. */
+  drain(): void {
+    this.isDraining = true
+  }
+
   /**
    * Answers received requests and those still arriving, the last of each connection with `Connection: close`. Idle
-   * connections are closed after {@link QUIET_MS}, as a request may be on its way. The rest is cut off after `patienceMs`.
+   * connections are closed after {@link QUIET_MS}, as a request may be on its way; after {@link DRAINED_QUIET_MS} when the
+   * server drained, as a proxy sends requests until it is refused. The rest is cut off after `patienceMs`.
    */
   async stop(patienceMs: number): Promise<void> {
     const { where } = this.options
@@ -98,10 +105,11 @@ export class HttpServer {
     if (patienceMs > 0 && 'reusePort' in where && where.reusePort) await Bun.sleep(OTHER_THREADS_MS)
     this.isStopping = true
     const startedMs = performance.now()
+    const quietMs = this.isDraining ? DRAINED_QUIET_MS : QUIET_MS
     for (;;) {
       const waitedMs = performance.now() - startedMs
       if (this.connections.size === 0 || waitedMs >= patienceMs) break
-      if (waitedMs >= QUIET_MS) for (const connection of this.connections) connection.finish()
+      if (waitedMs >= quietMs) for (const connection of this.connections) connection.finish()
       await Bun.sleep(5)
     }
     for (const connection of this.connections) connection.terminate()
@@ -134,7 +142,7 @@ export class HttpServer {
   }
 
   get isClosing(): boolean {
-    return this.isStopping
+    return this.isStopping || this.isDraining
   }
 }
 
@@ -167,5 +175,6 @@ export type HttpServerOptions = HttpApp & {
 
 /** Longer than a request takes from a client nearby, ms. */
 const QUIET_MS = 150
+const DRAINED_QUIET_MS = 500
 /** Time for the other threads to stop listening, ms. */
 const OTHER_THREADS_MS = 50

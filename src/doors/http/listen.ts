@@ -16,6 +16,11 @@ export type Listener = {
   port: number | null
   /** Where it listens, for people: a URL, the path of a Unix socket, or both. */
   places: string[]
+  /**
+   * Goes on accepting and answering, each answer the last of its connection, so that a load balancer and clients turn to
+   * other servers without a broken call.
+   */
+  drain(): void
   /** Stops accepting, answers requests in flight, then closes. Cuts off the rest after {@link STOP_MS}. */
   stop(): Promise<void>
 }
@@ -69,6 +74,9 @@ export async function listen(
     url: url ?? 'http://localhost',
     port: boundPort,
     places: [url, socketPath].filter((place) => place !== null),
+    drain: () => {
+      for (const server of servers) server.drain()
+    },
     stop: async () => {
       // Bun removes a Unix socket's path when it stops listening. Later the path may belong to the next server.
       await Promise.all(servers.map((server) => server.stop(STOP_MS)))

@@ -1,10 +1,22 @@
 import { Type } from '@sinclair/typebox'
 import { ApiError } from '../../errors.ts'
+import { VERSION } from '../../lib/version.ts'
 import type { DoorServices, Endpoint } from '../http/endpoint.ts'
 import { get } from './endpoint.ts'
 
+const State = Type.Union(
+  [Type.Literal('starting'), Type.Literal('ready'), Type.Literal('draining'), Type.Literal('stopping')],
+  {
+    description:
+      '`draining`: the server was told to stop and still answers. Load balancers should ask /v1/readiness.',
+  },
+)
+const ReadinessReply = Type.Object({ state: Type.Literal('ready', { description: 'Always `ready`.' }) })
+
 const LivenessReply = Type.Object({
   status: Type.String({ description: 'Always `serving`.' }),
+  version: Type.String({ description: 'Version of the server.' }),
+  state: State,
   services: Type.Object(
     {
       metrics: Type.String({ description: 'Always `memory`: metrics are kept in memory.' }),
@@ -36,20 +48,55 @@ export const livenessRoutes: Endpoint[] = [
     },
     liveness,
   ),
+  get(
+    '/v1/readiness',
+    {
+      input: Type.Object({}),
+      reply: ReadinessReply,
+      summary: 'Check whether a load balancer should send requests to the server',
+      access: 'public',
+      errors: ['NOT_READY'],
+    },
+    readiness,
+  ),
 ]
+
+/**
+ * 503 while the server starts or stops. The database counts only if TOLLGATE_READY_NEEDS_DATABASE says so: without it known
+ * keys and limits go on, and if all servers were taken out at once, nothing would.
+ * @throws ApiError NOT_READY
+ */
+async function readiness({
+  life: { state },
+  config,
+  databaseCondition,
+}: Pick<DoorServices, 'life' | 'config' | 'databaseCondition'>) {
+  if (state !== 'ready') throw new ApiError('NOT_READY', `the server is ${state}`)
+  if (config.readyNeedsDatabase) {
+    const database = await databaseCondition()
+    if (database !== 'ok') throw new ApiError('NOT_READY', `the database is ${database}`)
+  }
+  return { state }
+}
 
 /**
  * 200 as long as limits can be decided; degraded parts are named in the body. Cheap enough for frequent probes: asks the
  * database at most once a second, and not at all while other requests do.
  * @throws ApiError INTERNAL_SERVER_ERROR when no shard runs.
  */
-async function liveness({ databaseCondition, limiter }: Pick<DoorServices, 'databaseCondition' | 'limiter'>) {
+async function liveness({
+  databaseCondition,
+  limiter,
+  life: { state },
+}: Pick<DoorServices, 'databaseCondition' | 'limiter' | 'life'>) {
   const { running, all } = limiter.shards
   if (running === 0)
     throw new ApiError('INTERNAL_SERVER_ERROR', 'no limiter shard is running: rate limits cannot be decided')
   const database = await databaseCondition()
   return {
     status: 'serving',
+    version: VERSION,
+    state,
     services: {
       metrics: 'memory',
       logger: 'stdout',

@@ -21,6 +21,7 @@ export const STATUSES: Readonly<Record<AnyErrorCode, number>> = {
     UNSUPPORTED_MEDIA_TYPE: 415,
     RATE_LIMITED: 429,
     INTERNAL_SERVER_ERROR: 500,
+    NOT_READY: 503,
   } as const satisfies Record<ErrorCode, number>),
   ...WIRE_STATUSES,
 }
