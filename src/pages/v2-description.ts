@@ -61,6 +61,7 @@ const TYPES: Readonly<Record<ErrorCode, readonly ProblemType[]>> = {
   PRECONDITION_FAILED: ['unkey/application/precondition_failed'],
   DELETE_PROTECTED: ['unkey/application/protected_resource'],
   INTERNAL_SERVER_ERROR: ['unkey/application/unexpected_error'],
+  NOT_READY: [], // only the v1 API has readiness
 }
 
 const API = 'unkey/data/api_not_found'

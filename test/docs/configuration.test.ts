@@ -165,6 +165,7 @@ describe('the Ingress for Kubernetes', () => {
     )
     expect(paths).toEqual([
       ['/v1', 'Prefix'],
+      ['/v2', 'Prefix'],
       ['/docs', 'Prefix'],
       ['/errors', 'Prefix'],
       ['/openapi.json', 'Exact'],
@@ -204,9 +205,17 @@ describe('the manifest for Kubernetes', () => {
     expect(config.metricsPort).toBe(portOf('metrics'))
     expect(set.spec.template.metadata.annotations['prometheus.io/port']).toBe(String(config.metricsPort))
     expect(service.spec.ports[0].targetPort).toBe('http')
-    for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'])
-      expect(container[probe].httpGet).toEqual({ path: '/v1/liveness', port: 'http' })
-    expect(endpoints.some(({ path }) => path === '/v1/liveness')).toBe(true)
+    for (const [probe, path] of Object.entries({
+      startupProbe: '/v1/liveness',
+      livenessProbe: '/v1/liveness',
+      readinessProbe: '/v1/readiness',
+    })) {
+      expect(container[probe].httpGet).toEqual({ path, port: 'http' })
+      expect(endpoints.some((endpoint) => endpoint.path === path)).toBe(true)
+    }
+    // A stop takes ten seconds at most, after the drain.
+    expect(spec.terminationGracePeriodSeconds * 1000).toBeGreaterThan(config.drainMs + 10_000)
+    expect(config.drainMs).toBeGreaterThan(2000 * container.readinessProbe.periodSeconds)
     const [mount] = container.volumeMounts
     expect([mount.mountPath, mount.name]).toEqual([
       config.dataDir,

@@ -31,7 +31,7 @@ export type Places = {
 
 const OPENSSL = Bun.which('openssl')
 const UPSTREAM = /^upstream tollgate \{\n[^}]*\}\n/m
-const V1 = /^ *location \/v1\/ \{.*\}\n/m
+const V1 = /^ *location ~ \^\/v\[12\]\/ \{.*\}\n/m
 const RETRIES: [RegExp, string] = [/proxy_next_upstream off;/, 'proxy_next_upstream error;']
 
 /** In front of Tollgate. */
@@ -40,7 +40,7 @@ export const IN_FRONT: readonly Configuration[] = [
   nginxInFront('nginx, few methods', [V1, blockWith('nginx', 'nginx', 'deny all')]),
   haproxyInFront('HAProxy'),
   haproxyInFront('HAProxy, few methods', blockWith('haproxy', 'haproxy', 'acl for_all')),
-  caddyWith('Caddy', blockWith('caddy', 'caddyfile', '@open path /v1/*')),
+  caddyWith('Caddy', blockWith('caddy', 'caddyfile', '@open path /v1/* /v2/*')),
   caddyWith('Caddy, few methods', blockWith('caddy', 'caddyfile', 'remote_ip')),
 ]
 
