@@ -39,11 +39,18 @@ const CREATE: Closed = {
   body: '{"permissions":[]}',
 }
 const VERIFY: Closed = { method: 'POST', path: '/v1/keys.verifyKey', body: '{"key":"unknown"}' }
+const CREATE_IN_V2: Closed = {
+  method: 'POST',
+  path: '/v2/apis.createApi',
+  headers: [`Authorization: Bearer ${OPERATOR_KEY}`],
+  body: '{"name":"from outside"}',
+}
 /** Texts that only the answer of each path contains. */
 const MARKS = new Map([
   [METRICS, '# TYPE tollgate_'],
   [CREATE, '"rootKeyId"'],
   [VERIFY, '"valid":'],
+  [CREATE_IN_V2, '"apiId"'],
 ])
 
 /** Proxies do not depend on the kind of database, so one suite is enough. */
@@ -106,6 +113,10 @@ function tests(configuration: Configuration): void {
     )
     expect([chunked.status, chunked.text.includes('"success":true')]).toEqual([200, true])
     expect((await call('/v1/liveness')).status).toBe(200)
+    for (const path of ['/v2/liveness', '//v2/liveness']) {
+      const request = `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`
+      expect([path, (await sendRaw(url, request)).status]).toEqual([path, 200])
+    }
     expect(await (await call('/v1/liveness')).json()).toHaveProperty('status')
     for (const host of ['api', 'd', 'a:1', 'keys.example.com']) {
       const { status, text } = await sendRaw(
@@ -164,7 +175,7 @@ function tests(configuration: Configuration): void {
   test('a closed path is never served, however it is written', async () => {
     expect((await fetch(`${server.url}/metrics`)).status).toBe(200)
     const before = await rootKeys()
-    for (const closed of isForFew ? [METRICS, CREATE, VERIFY] : [METRICS]) {
+    for (const closed of isForFew ? [METRICS, CREATE, VERIFY, CREATE_IN_V2] : [METRICS]) {
       const mark = MARKS.get(closed) ?? ''
       for (const batch of batchesOf(hostileRequests(closed, '/v1/liveness'), 25))
         await Promise.all(
@@ -192,10 +203,11 @@ function tests(configuration: Configuration): void {
   const rootKeys = async () => (await server.get('rootKeys.listRootKeys', {}, OPERATOR_KEY)).body.total
 
   if (isForFew)
-    test('clients from inside may call everything under /v1/, and nothing else', async () => {
+    test('clients from inside may call everything under /v1/ and /v2/, and nothing else', async () => {
       const inside = await configuration.start({ ...places, inside: '127.0.0.0/8' }, closing)
       const { status, text } = await sendRaw(inside, requestFor(VERIFY))
       expect([status, text.includes('"valid":false')]).toEqual([200, true])
+      expect((await sendRaw(inside, requestFor(CREATE_IN_V2))).text).toContain('"apiId"')
       expect((await sendRaw(inside, requestFor(METRICS))).status).toBe(404)
     })
 }
