@@ -13,12 +13,13 @@ import {
   limitsOf,
   MULTI_LIMIT_PATH,
   startTollgate,
+  V2_VERIFY_PATH,
   VERIFY_PATH,
 } from './support/tollgate.ts'
 
 /**
- * What a call costs over HTTP, next to the least Bun can do: `ratelimits.limit` and `keys.verifyKey` (cached, with one rate
- * limit, usage recorded) against a bare Elysia route with the same schema and a bare `Bun.serve`; and, where `bun install`
+ * What a call costs over HTTP, next to the least Bun can do: limiting, and verifying a key in v1 and v2 (cached, with one rate
+ * limit, usage recorded) against a bare Elysia route with v1's schema and a bare `Bun.serve`; and, where `bun install`
  * was run in bench/peers, against what a user would take instead. Then `ratelimits.multiLimit`, in decisions.
  *
  * All in one run and in turn: each warms up and is measured while the others stand still. Read the ratios of CPU.
@@ -46,29 +47,41 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const all = [tollgate, threaded, ...peers, elysia, bare]
   using turns = new Turns(all)
   const keys = await makeKeys(tollgate.url)
+  const limits = LIMITS.map((body) => JSON.stringify(body))
+  const limit = (target: Target): Row => ({ name: target.name, target, path: LIMIT_PATH, bodies: limits })
+  const verify = (target: Target, name = target.name, path = VERIFY_PATH): Row => ({
+    name,
+    target,
+    path,
+    bodies: keys.map((key) => JSON.stringify({ key })),
+  })
   const cases: Case[] = [
     {
-      path: LIMIT_PATH,
-      bodies: LIMITS.map((body) => JSON.stringify(body)),
-      targets: all,
+      what: 'limiting',
+      rows: all.map(limit),
       checked: [tollgate, threaded],
       counted: ({ url }) => countedByLimits(url, LIMITS),
       perRequest: 1,
       connections,
     },
     {
-      path: VERIFY_PATH,
-      bodies: keys.map((key) => JSON.stringify({ key })),
-      targets: [tollgate, elysia, bare],
+      what: 'verifying keys',
+      rows: [
+        verify(tollgate),
+        verify(tollgate, 'Tollgate, v2', V2_VERIFY_PATH),
+        verify(elysia),
+        verify(bare),
+      ],
       checked: [tollgate],
       counted: ({ url }) => countedByKeys(url, keys),
       perRequest: 1,
       connections,
     },
     {
-      path: MULTI_LIMIT_PATH,
-      bodies: [JSON.stringify(LIMITS)],
-      targets: [tollgate],
+      what: 'many limits in a call',
+      rows: [
+        { name: tollgate.name, target: tollgate, path: MULTI_LIMIT_PATH, bodies: [JSON.stringify(LIMITS)] },
+      ],
       checked: [tollgate],
       counted: ({ url }) => countedByLimits(url, LIMITS),
       perRequest: LIMITS.length,
@@ -83,13 +96,14 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
 const IDENTIFIERS = 1000
 const KEYS = 100
 const LIMITS = limitsOf(IDENTIFIERS)
+/** What is measured: calls of one path of a server. */
+type Row = { name: string; target: Target; path: string; bodies: string[] }
 
 type Case = {
-  path: string
-  bodies: string[]
-  /** Tollgate first, the least there is last. */
-  targets: Target[]
-  /** Those of them that count. */
+  what: string
+  /** v1 of Tollgate first, the least there is last. */
+  rows: Row[]
+  /** The servers among them that count. */
   checked: Target[]
   /** How many tokens one of these has taken so far. */
   counted: (target: Target) => Promise<number>
@@ -99,7 +113,7 @@ type Case = {
 }
 
 async function compare(
-  { path, bodies, targets, checked, counted, perRequest, connections }: Case,
+  { what, rows, checked, counted, perRequest, connections }: Case,
   {
     rounds,
     seconds,
@@ -107,26 +121,26 @@ async function compare(
     turns,
   }: { rounds: number; seconds: number; warmSeconds: number; turns: Turns },
 ): Promise<void> {
-  const results = new Map<Target, Measured[]>(targets.map((target) => [target, []]))
+  const results = new Map<Row, Measured[]>(rows.map((row) => [row, []]))
   const countedBefore = new Map<Target, number>()
   for (const target of checked) countedBefore.set(target, await counted(target))
-  const loads = new Map<Target, LoadResult[]>(targets.map((target) => [target, []]))
-  const load = async (target: Target, seconds: number): Promise<LoadResult> => {
+  const loads = new Map<Target, LoadResult[]>(rows.map(({ target }) => [target, []]))
+  const load = async ({ name, target, path, bodies }: Row, seconds: number): Promise<LoadResult> => {
     const result = await sendLoad({ url: target.url, path, headers: HEADERS, bodies, connections, seconds })
-    if (result.failed > 0) throw new Error(`${target.name}: ${result.failed} calls of ${path} failed`)
+    if (result.failed > 0) throw new Error(`${name}: ${result.failed} calls of ${path} failed`)
     loads.get(target)?.push(result)
     return result
   }
-  const measure = async (target: Target): Promise<Measured> => {
-    if (warmSeconds > 0) await load(target, warmSeconds)
-    const cpuBefore = target.cpuMicroseconds()
-    const result = await load(target, seconds)
-    return { ...result, cpu: (target.cpuMicroseconds() - cpuBefore) / result.answered }
+  const measure = async (row: Row): Promise<Measured> => {
+    if (warmSeconds > 0) await load(row, warmSeconds)
+    const cpuBefore = row.target.cpuMicroseconds()
+    const result = await load(row, seconds)
+    return { ...result, cpu: (row.target.cpuMicroseconds() - cpuBefore) / result.answered }
   }
   for (let round = 0; round < rounds; round++)
-    for (const target of targets) {
-      await turns.give(target)
-      results.get(target)?.push(await measure(target))
+    for (const row of rows) {
+      await turns.give(row.target)
+      results.get(row)?.push(await measure(row))
     }
   turns.end()
   for (const [target, before] of countedBefore) {
@@ -134,11 +148,11 @@ async function compare(
     const answered = cut.reduce((sum, result) => sum + result.answered, 0)
     const surplus = (await counted(target)) - before - answered * perRequest
     if (surplus < 0 || surplus > connections * cut.length * perRequest)
-      throw new Error(`${target.name}: ${answered} calls of ${path} answered, ${surplus} more tokens taken`)
+      throw new Error(`${target.name}: ${answered} calls for ${what} answered, ${surplus} more tokens taken`)
   }
-  report(path, results)
+  report(what, results)
   if (perRequest > 1) {
-    const own = checked.flatMap((target) => results.get(target) ?? [])
+    const own = [...results.values()].flat()
     const rate = median(own.map(({ requestsPerSecond }) => requestsPerSecond)) * perRequest
     const cpu = median(own.map((result) => result.cpu)) / perRequest
     console.log(
@@ -163,22 +177,25 @@ async function startPeers(): Promise<Target[]> {
 /** With the server's CPU time for each call, microseconds. */
 type Measured = LoadResult & { cpu: number }
 
-function report(path: string, results: Map<Target, Measured[]>): void {
-  const of = (target: Target, field: keyof LoadResult | 'cpu') =>
-    median((results.get(target) ?? []).map((r) => r[field]))
-  const targets = [...results.keys()]
-  const bare = targets.at(-1)
-  console.log(`\n  ${path}`)
+function report(what: string, results: Map<Row, Measured[]>): void {
+  const of = (row: Row, field: keyof LoadResult | 'cpu') =>
+    median((results.get(row) ?? []).map((r) => r[field]))
+  const rows = [...results.keys()]
+  const [first, bare] = [rows[0], rows.at(-1)]
+  const ratio = (row: Row, to: Row | undefined) =>
+    to === undefined ? Number.NaN : of(row, 'cpu') / of(to, 'cpu')
+  console.log(`\n  ${what}: ${[...new Set(rows.map(({ path }) => path))].join(', ')}`)
   printTable(
-    ['', 'requests/s', 'p50 ms', 'p99 ms', 'p99.9 ms', 'CPU µs/request', '× bare CPU'],
-    targets.map((target) => [
-      target.name,
-      of(target, 'requestsPerSecond'),
-      of(target, 'p50'),
-      of(target, 'p99'),
-      of(target, 'p999'),
-      of(target, 'cpu'),
-      bare === undefined ? Number.NaN : of(target, 'cpu') / of(bare, 'cpu'),
+    ['', 'requests/s', 'p50 ms', 'p99 ms', 'p99.9 ms', 'CPU µs/request', '× first CPU', '× bare CPU'],
+    rows.map((row) => [
+      row.name,
+      of(row, 'requestsPerSecond'),
+      of(row, 'p50'),
+      of(row, 'p99'),
+      of(row, 'p999'),
+      of(row, 'cpu'),
+      ratio(row, first),
+      ratio(row, bare),
     ]),
   )
 }

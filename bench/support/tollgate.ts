@@ -9,6 +9,7 @@ export const HEADERS = { 'Content-Type': 'application/json', Authorization: `Bea
 export const LIMIT_PATH = '/v1/ratelimits.limit'
 export const MULTI_LIMIT_PATH = '/v1/ratelimits.multiLimit'
 export const VERIFY_PATH = '/v1/keys.verifyKey'
+export const V2_VERIFY_PATH = '/v2/keys.verifyKey'
 /** So long that no run sees it end. */
 export const DURATION_MS = 86_400_000 * 365
 export const LIMIT_MAX = 2_000_000_000
