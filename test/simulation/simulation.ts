@@ -403,10 +403,12 @@ class Simulation {
         counter.together.set(http.server, { endMs: resetAtMs, cost })
     }
     if (!havePassed) return
-    for (const [i, { resetAtMs }] of decisions.entries())
-      if (!this.admit(http.server, counters[i] as Counter, (charges[i] as Charge).cost, resetAtMs, deaths))
-        // one for each
-        world.fail(`${counters[i]?.identifier}: more than its limit let through together until ${resetAtMs}`)
+    for (const [i, { resetAtMs }] of decisions.entries()) {
+      const counter = counters[i] as Counter // one for each decision
+      const { cost } = charges[i] as Charge // one for each decision
+      if (!this.admit(http.server, counter, cost, resetAtMs, deaths))
+        world.fail(`${counter.identifier}: more than its limit let through together until ${resetAtMs}`)
+    }
   }
 
   /** At rest, counters have what calls that charged several of them were told, and nothing of those that were refused. */
