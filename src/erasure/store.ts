@@ -457,15 +457,15 @@ async function moveIdentifiers(
        where i.namespace_id = f.namespace_id and i.hour = f.hour and i.identifier = f.identifier
       returning i.*
     ), added as (
-      insert into usage_ratelimit_identifiers as i (workspace_id, namespace_id, hour, identifier, passed, denied)
-      select m.workspace_id, m.namespace_id, m.hour, n.pseudonym, sum(m.passed)::bigint, sum(m.denied)::bigint
+      insert into usage_ratelimit_identifiers as i (workspace_id, namespace_id, hour, identifier, passed, denied, is_kept)
+      select m.workspace_id, m.namespace_id, m.hour, n.pseudonym, sum(m.passed)::bigint, sum(m.denied)::bigint, bool_or(m.is_kept)
         from moved m
         join unnest(${names.map(({ name }) => name)}::text[], ${names.map(({ pseudonym }) => pseudonym)}::text[])
           as n (name, pseudonym) on n.name = m.identifier
        group by m.workspace_id, m.namespace_id, m.hour, n.pseudonym
        order by m.namespace_id, m.hour, n.pseudonym
           on conflict (namespace_id, hour, identifier) do update
-         set passed = i.passed + excluded.passed, denied = i.denied + excluded.denied
+         set passed = i.passed + excluded.passed, denied = i.denied + excluded.denied, is_kept = i.is_kept or excluded.is_kept
     )
     select 1`
   return rows.length

@@ -1,13 +1,11 @@
 import type { AnySql } from '../db/connect.ts'
 import { databaseNow, dropMonths, oldestMonthKept } from '../db/months.ts'
 import { startOfMonth } from '../lib/buckets.ts'
-import { HOUR_MS } from '../lib/clock.ts'
 import type { UsageBatch } from './batch.ts'
+import { openHoursFrom, type Pause } from './close-hours.ts'
 
 /** Identifiers of one namespace that get a row of their own while their hour runs: the first so many to appear. */
 export const IDENTIFIERS_OPEN_MAX = 100_000
-/** Of these, how many keep their row once the hour is closed: those with the most traffic. */
-export const IDENTIFIERS_KEPT_MAX = 1_000
 
 /**
  * Counts a batch, whole or not at all, in one statement; see `apply_usage_batch` in sql/0004 and 0023. Its months must exist. Names
@@ -142,44 +140,11 @@ export async function dropOldPartitions(sql: AnySql, keepMonths: number, now: nu
   return dropped
 }
 
-/** Other servers have this long to send their counts of an hour before its identifiers are cut. */
-const CLOSED_AFTER_HOURS = 2
-
-/** Start of the first hour that stays open. */
-export const openHoursFrom = (now: number): number => Math.floor(now / HOUR_MS - CLOSED_AFTER_HOURS) * HOUR_MS
-
-/**
- * Cuts the identifiers of hours that are over to the {@link IDENTIFIERS_KEPT_MAX} with the most traffic, some hours a
- * statement. Hours that another server is closing are left to it.
- * @param before Unix ms: closes hours that began earlier. If the database's clock is behind, its time is used: a wrong clock
- *   must not close the hour that other servers still count in.
- * @param pause Waits between statements. @returns false = stop here.
- */
-export async function closeRatelimitHours(
-  sql: AnySql,
-  before: number,
-  pause: Pause = async () => true,
-): Promise<void> {
-  const overBefore = Math.min(before, openHoursFrom(await databaseNow(sql)))
-  let last = { hour: 0, namespaceId: '' }
-  for (;;) {
-    const [row] = await sql<{ hour: number; namespaceId: string }[]>`
-      select hour, namespace_id as "namespaceId"
-        from close_ratelimit_hours(${overBefore}, ${IDENTIFIERS_KEPT_MAX}, ${HOURS_CLOSED_AT_ONCE}, ${last.hour}, ${last.namespaceId})`
-    if (row === undefined || !(await pause())) return
-    last = row
-  }
-}
-const HOURS_CLOSED_AT_ONCE = 100
-
-/** Between the slices of long work. @returns false = leave the rest. */
-export type Pause = () => Promise<boolean>
-
 /**
  * Adds hours that are over to the rows of their day, and days to those of their month, in slices: see sql/0040. What another
  * server is adding is left to it.
  * @param now Unix ms; the database's time, if that is behind.
- * @param pause As in {@link closeRatelimitHours}.
+ * @param pause Waits between statements. @returns false = stop here.
  */
 export async function sumUpUsage(sql: AnySql, now: number, pause: Pause = async () => true): Promise<void> {
   const before = openHoursFrom(Math.min(now, await databaseNow(sql)))

@@ -2,7 +2,8 @@ import { connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type Cancel, systemTimers, type Timers } from '../lib/timers.ts'
 import { log } from '../log.ts'
-import { closeRatelimitHours, codeOf, openHoursFrom, sumUpUsage } from './rollup.ts'
+import { closeRatelimitHours, openHoursFrom } from './close-hours.ts'
+import { codeOf, sumUpUsage } from './rollup.ts'
 
 /**
  * Adds hours of verifications that are over to the rows of their day and month, and closes the hours of rate limits that are over. In

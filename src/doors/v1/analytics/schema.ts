@@ -1,6 +1,6 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { ROWS_MAX } from '../../../api/analytics/series.ts'
-import { IDENTIFIERS_KEPT_MAX } from '../../../usage/rollup.ts'
+import { IDENTIFIERS_KEPT_MAX } from '../../../usage/close-hours.ts'
 import { UnixMs } from '../unix-ms.ts'
 
 const nullable = <S extends TSchema>(schema: S, description: string) =>
