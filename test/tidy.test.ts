@@ -55,6 +55,7 @@ const SHARED: Record<string, readonly string[]> = {
   'src/api/identities/ensure-identities.ts': ['keys'],
   'src/api/permissions/ensure-permissions.ts': ['keys'],
   'src/api/keys/new-keys.ts': ['migrations'],
+  'src/api/rerolls/succession.ts': ['keys', 'root-keys'],
 }
 /** All files may import these; they import lib/ and each other. */
 const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts', 'src/log-events.ts', 'src/episodes.ts']

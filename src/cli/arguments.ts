@@ -131,12 +131,12 @@ export class Arguments {
     return this.text(name) === word ? null : this.whole(name)
   }
 
-  /** A duration in ms, at least 1. @throws UsageError */
-  duration(name: string): number | undefined {
+  /** A duration in ms. @throws UsageError */
+  duration(name: string, min = 1): number | undefined {
     const text = this.text(name)
     if (text === undefined) return undefined
     const ms = parseDuration(text)
-    if (ms !== null && ms > 0) return ms
+    if (ms !== null && ms >= min) return ms
     throw new UsageError(`--${name} is ${quoted(text)}; it must be a duration: ${DURATION_EXAMPLES}`)
   }
 

@@ -5,11 +5,12 @@ import { readRate } from './rate.ts'
 import type {
   CreateKeyReply,
   KeyObject,
+  RerollKeyReply,
   UpdateRemainingReply,
   VerifyKeyReply,
   WhoamiReply,
 } from './replies.ts'
-import { MAX_ITEMS, META, NAME, requireChange, YES } from './shared-options.ts'
+import { MAX_ITEMS, META, NAME, OVERLAP, requireChange, YES } from './shared-options.ts'
 import { fieldsText, tableText, timeText, timeTextOr, yesOrNo } from './text.ts'
 import { UsageError } from './usage-error.ts'
 
@@ -244,6 +245,21 @@ export const keyCommands: Command[] = [
         }),
         reply,
       )
+    },
+  },
+  {
+    name: 'key reroll',
+    about: 'replace a key with a new one that has all that it has; the new key is shown only once',
+    arguments: KEY_ID,
+    options: OVERLAP,
+    example: 'key reroll key_1234 --overlap 24h',
+    async run(given) {
+      const overlap = given.duration('overlap', 0)
+      const client = await given.client()
+      const body = { keyId: given.argument('key id'), overlap }
+      const reply = await client.post<RerollKeyReply>('keys.rerollKey', body)
+      const end = `the old key expires: ${timeText(reply.oldKeyExpires)} UTC`
+      given.print(`${reply.key}\n(id ${reply.keyId})\n${end}`, reply)
     },
   },
   {

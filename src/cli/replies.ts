@@ -6,6 +6,7 @@ export type { IdentityReply, ListIdentitiesReply } from '../doors/v1/identities/
 export type {
   CreateKeyReply,
   KeyObject,
+  RerollKeyReply,
   UpdateRemainingReply,
   VerifyKeyReply,
   WhoamiReply,
@@ -23,5 +24,9 @@ export type {
   ListNamespacesReply,
   ListOverridesReply,
 } from '../doors/v1/ratelimits/schema.ts'
-export type { CreateRootKeyReply, ListRootKeysReply } from '../doors/v1/root-keys/schema.ts'
+export type {
+  CreateRootKeyReply,
+  ListRootKeysReply,
+  RerollRootKeyReply,
+} from '../doors/v1/root-keys/schema.ts'
 export type { CreateWorkspaceReply, ListWorkspacesReply } from '../doors/v1/workspaces/schema.ts'

@@ -1,6 +1,6 @@
 import type { Command, Option } from './arguments.ts'
-import type { CreateRootKeyReply, ListRootKeysReply } from './replies.ts'
-import { MAX_ITEMS, NAME } from './shared-options.ts'
+import type { CreateRootKeyReply, ListRootKeysReply, RerollRootKeyReply } from './replies.ts'
+import { MAX_ITEMS, NAME, OVERLAP } from './shared-options.ts'
 import { tableText, timeText, timeTextOr, yesOrNo } from './text.ts'
 import { UsageError } from './usage-error.ts'
 
@@ -11,7 +11,7 @@ const ID = { id: { value: '<id>', about: 'the same as <root key id>', standsFor:
 const granted = (what: string, when = ''): Record<string, Option> => ({
   granted: {
     value: null,
-    about: `${when}also ${what} every root key that descends from it: those it created, and those that they created`,
+    about: `${when}also ${what} every root key that descends from it: those it created, those that they created, and what any of them was rerolled into`,
   },
 })
 
@@ -115,6 +115,21 @@ export const rootKeyCommands: Command[] = [
       }
       await (await given.client()).post('rootKeys.updateRootKey', body)
       given.print('changed', {})
+    },
+  },
+  {
+    name: 'root-key reroll',
+    about: 'replace a root key with a new one that has all that it has; the new root key is shown only once',
+    arguments: ROOT_KEY_ID,
+    options: { ...ID, ...OVERLAP },
+    example: 'root-key reroll rk_1234 --overlap 24h',
+    async run(given) {
+      const overlap = given.duration('overlap', 0)
+      const client = await given.client()
+      const body = { rootKeyId: given.argument('root key id'), overlap }
+      const reply = await client.post<RerollRootKeyReply>('rootKeys.rerollRootKey', body)
+      const end = `the old root key expires: ${timeText(reply.oldRootKeyExpires)} UTC`
+      given.print(`${reply.rootKey}\n(id ${reply.rootKeyId})\n${end}`, reply)
     },
   },
   {

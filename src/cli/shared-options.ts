@@ -17,6 +17,14 @@ export const DESCRIPTION = {
   description: { value: '<text>', about: 'free text' },
 } satisfies Record<string, Option>
 
+export const OVERLAP = {
+  overlap: {
+    value: '<duration>',
+    about: 'how long the old one still works; 0: it is refused at once',
+    isRequired: true,
+  },
+} satisfies Record<string, Option>
+
 export const YES = { yes: { value: null, about: 'do not ask for confirmation' } } satisfies Record<
   string,
   Option

@@ -200,13 +200,23 @@ export async function findTraces(
   return rows.flatMap(({ resources }) => resources)
 }
 
-/** Deletes keys with everything attached to them. */
+/**
+ * Deletes keys with everything attached to them. Keys that they were rerolled into, and those rerolled into them, no longer
+ * name them: the windows of such a successor begin anew.
+ */
 export async function deleteKeys(
   tx: AnySql,
   workspaceId: WorkspaceId,
   ids: readonly string[],
 ): Promise<void> {
-  await tx`delete from keys where workspace_id = ${workspaceId} and id = any(${ids as string[]}::text[])`
+  const list = ids as string[] // the driver's types refuse a readonly list
+  await tx`
+    update keys set successor_id = null
+     where workspace_id = ${workspaceId} and successor_id = any(${list}::text[])`
+  await tx`
+    update keys set counts_as = null
+     where workspace_id = ${workspaceId} and counts_as = any(${list}::text[])`
+  await tx`delete from keys where workspace_id = ${workspaceId} and id = any(${list}::text[])`
 }
 
 /** Clears the owner id of keys that belong to other identities. @returns the ids of the keys. */

@@ -10,6 +10,8 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'keys.updateKey':
     '`*`, `api.*.update_key` or `api.{apiId}.update_key`. With `roles` or `permissions` also what `keys.setRoles` or `keys.setPermissions` needs.',
   'keys.deleteKey': '`*`, `api.*.delete_key` or `api.{apiId}.delete_key`.',
+  'keys.rerollKey':
+    '`*`, `api.*.create_key` or `api.{apiId}.create_key`. For a recoverable key also `api.*.encrypt_key` or `api.{apiId}.encrypt_key`.',
   'keys.eraseKey': '`*`, `api.*.erase_key` or `api.{apiId}.erase_key`.',
   'keys.updateRemaining': '`*`, `api.*.update_key` or `api.{apiId}.update_key`.',
   'keys.whoami': '`*`, `api.*.read_key` or `api.{apiId}.read_key`.',
@@ -72,6 +74,8 @@ export const NEEDS: Readonly<Record<string, string>> = {
   'rootKeys.listRootKeys': '`*` or `root_key.*.read_root_key`.',
   'rootKeys.updateRootKey':
     '`*` or `root_key.*.update_root_key`, every permission that the changed root key has, and every permission that is added.',
+  'rootKeys.rerollRootKey':
+    '`*`, or both `root_key.*.create_root_key` and `root_key.*.update_root_key`; and every permission that the root key has.',
   'rootKeys.deleteRootKey':
     '`*` or `root_key.*.delete_root_key`, and every permission that the deleted root key has.',
   'vault.reseal': '`*` that is an operator root key.',

@@ -49,7 +49,7 @@ export type ConfiguredLimit = {
   durationMs: number
   /** True: every verification counts it. False: only those that name it. */
   autoApply: boolean
-  /** Id of the key or identity that the limit counts for. */
+  /** Id of the identity or key that the limit counts for; of a key's successor the first key's, so that windows go on. */
   ownerId: string
 }
 

@@ -24,6 +24,8 @@ type Row = Omit<
   refillDay: number | null
   lastRefillAt: number | null
   createdAt: number
+  /** Under this id the key's own limits are counted. */
+  countsAs: string
   limits: (Omit<ConfiguredLimit, 'ownerId'> & { owner: 'key' | 'identity' })[]
 }
 
@@ -75,8 +77,11 @@ export async function findKeysByHash(
                w.enabled and coalesce(fw.enabled, true) as "workspaceEnabled",
                k.name, k.owner_id as "ownerId", k.meta, k.environment, k.enabled, k.expires_at as "expiresAt",
                a.ip_whitelist as "ipWhitelist",
-               k.remaining as "creditsSeen", k.refill_amount as "refillAmount", k.refill_day as "refillDay",
+               case when k.successor_id is null or k.remaining is null then k.remaining
+                    else coalesce((select s.remaining from keys s where s.id = k.successor_id and s.deleted_at is null), k.remaining)
+               end as "creditsSeen", k.refill_amount as "refillAmount", k.refill_day as "refillDay",
                k.last_refill_at as "lastRefillAt", k.created_at as "createdAt",
+               coalesce(k.counts_as, k.id) as "countsAs",
                i.id as "identityId", i.external_id as "identityExternalId", i.meta as "identityMeta",
                coalesce((select json_agg(json_build_object('id', l.id, 'name', l.name, 'limit', l."limit",
                                                            'durationMs', l.duration_ms, 'autoApply', l.auto_apply,
@@ -165,12 +170,12 @@ function limitsOf(row: Row): Pick<KeyRecord, 'limits' | 'identityLimits'> {
     limit,
     durationMs,
     autoApply,
-    ownerId: owner === 'identity' && row.identityId !== null ? row.identityId : row.id,
+    ownerId: owner === 'identity' && row.identityId !== null ? row.identityId : row.countsAs,
   }))
-  const identityLimits = all.filter(({ ownerId }) => ownerId !== row.id)
+  const identityLimits = all.filter(({ ownerId }) => ownerId !== row.countsAs)
   if (identityLimits.length === 0) return { limits: all, identityLimits: NO_LIMITS }
-  const own = new Set(all.filter(({ ownerId }) => ownerId === row.id).map(({ name }) => name))
-  const limits = all.filter(({ ownerId, name }) => ownerId === row.id || !own.has(name))
+  const own = new Set(all.filter(({ ownerId }) => ownerId === row.countsAs).map(({ name }) => name))
+  const limits = all.filter(({ ownerId, name }) => ownerId === row.countsAs || !own.has(name))
   return { limits, identityLimits }
 }
 

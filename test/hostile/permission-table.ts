@@ -212,6 +212,7 @@ export const ROWS: readonly Row[] = [
     'making a role',
   ),
   row('keys.deleteKey', [onApi('delete_key')], ({ keyId }) => ({ keyId })),
+  row('keys.rerollKey', [onApi('create_key'), onApi('encrypt_key')], ({ keyId }) => ({ keyId, overlap: 0 })),
   row('keys.eraseKey', [onApi('erase_key')], ({ keyId }) => ({ keyId })),
   row('keys.updateRemaining', [onApi('update_key')], ({ keyId }) => ({ keyId, op: 'set', value: 1 })),
   row('keys.getVerifications', [onApi('read_key')], ({ keyId }) => ({ keyId })),
@@ -531,6 +532,11 @@ export const ROWS: readonly Row[] = [
     [['root_key.*.update_root_key'], ['api.*.read_key']],
     ({ rootKeyId }) => ({ rootKeyId, permissions: ['api.*.read_key'] }),
     'giving it something',
+  ),
+  row(
+    'rootKeys.rerollRootKey',
+    [['root_key.*.create_root_key'], ['root_key.*.update_root_key']],
+    ({ rootKeyId }) => ({ rootKeyId, overlap: 0 }),
   ),
   row('rootKeys.deleteRootKey', [['root_key.*.delete_root_key']], ({ rootKeyId }) => ({ rootKeyId })),
 

@@ -180,7 +180,10 @@ export type KeyRow = {
   environment: string | null
   enabled: boolean
   expiresAt: number | null
+  /** Of a rerolled key: those of its successor. */
   remaining: number | null
+  /** The successor whose credits a rerolled key spends; null = its own, or it has none. */
+  creditsOf: string | null
   refillAmount: number | null
   refillDay: number | null
   /** True: a refill sets the credits to its amount if fewer are left. False: it adds the amount. */
@@ -337,11 +340,14 @@ const keyTables = (sql: AnySql) => sql`
   keys k
   join apis a on a.keyspace_id = k.keyspace_id and a.deleted_at is null
   left join identities i on i.id = k.identity_id
-  left join encrypted_keys e on e.key_id = k.id`
+  left join encrypted_keys e on e.key_id = k.id
+  left join keys successor on successor.id = k.successor_id and successor.deleted_at is null`
 
 const keyColumns = (sql: AnySql, limits: LimitsRead) => sql`
   k.id, a.id as "apiId", k.keyspace_id as "keyspaceId", k.workspace_id as "workspaceId", k.start, k.name,
-  k.owner_id as "ownerId", k.meta, k.environment, k.enabled, k.expires_at as "expiresAt", k.remaining,
+  k.owner_id as "ownerId", k.meta, k.environment, k.enabled, k.expires_at as "expiresAt",
+  case when k.remaining is null or successor.id is null then k.remaining else successor.remaining end as remaining,
+  case when k.remaining is null then null else successor.id end as "creditsOf",
   k.refill_amount as "refillAmount", k.refill_day as "refillDay", k.refill_sets as "refillSets",
   k.last_refill_at as "lastRefillAt", k.created_at as "createdAt", k.updated_at as "updatedAt",
   ${limitsOf(sql, limits === 'all' ? sql`l.key_id = k.id` : sql`l.key_id = k.id and l.name = ${DEFAULT_LIMIT}`)} as limits,

@@ -18,6 +18,7 @@ import {
   writeKeyLimits,
 } from './limits/store.ts'
 import { type LinkRules, replaceLinks } from './links.ts'
+import { requireOwnCredits } from './own-credits.ts'
 
 import { permissionLinks } from './permission-links.ts'
 import { type Refill, refillChange, refillColumns, refillOf } from './refill.ts'
@@ -81,6 +82,7 @@ export async function updateKey(
     if (hash === null || before === null) throw notFound('key', keyId)
     const remaining = update.remaining === undefined ? before.remaining : update.remaining
     if (update.refill && remaining === null) rules.mayRefillUncounted()
+    if (update.remaining !== undefined || update.refill !== undefined) requireOwnCredits(before)
     await changeKey(tx, workspaceId, keyId, { ...change, ...owner }, now)
     if (update.limits) await replaceLimits(tx, actor, { keyId, before: before.limits }, update.limits, now)
     else if (!(await changeLimit(tx, actor, keyId, update, now))) rules.refuseMissingDuration()

@@ -5,6 +5,7 @@ import { notFound } from '../../errors.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
+import { requireOwnCredits } from './own-credits.ts'
 import { type Refill, refillChange, refillColumns, refillOf } from './refill.ts'
 import { changeKey, findKey, holdKey, moveRemaining } from './store.ts'
 
@@ -27,7 +28,7 @@ export type RemainingRefusal = 'beyond' | 'uncounted'
  * Changes the credits left in one statement, which is safe beside verifications that spend them. Never goes below 0.
  * @param key From `getKey`.
  * @returns the credits after the change, or why nothing changed.
- * @throws ApiError NOT_FOUND when the key was deleted meanwhile.
+ * @throws ApiError NOT_FOUND when the key was deleted meanwhile; PRECONDITION_FAILED for a rerolled key.
  */
 export async function updateRemaining(
   services: Pick<Services, 'database' | 'clock'>,
@@ -42,6 +43,7 @@ export async function updateRemaining(
     const hash = await holdKey(tx, workspaceId, id)
     const before = hash === null ? null : await findKey(tx, workspaceId, id)
     if (hash === null || before === null) throw notFound('key', id)
+    requireOwnCredits(before)
     const now = services.clock()
     const remaining =
       op === 'set'

@@ -15,8 +15,9 @@ import {
 } from './store.ts'
 
 /**
- * A change of all root keys that one root key created, directly or through others. There may be many thousands: each
- * function makes a few statements for all of them.
+ * A change of all root keys that descend from one root key: that it created, directly or through others, and, where the
+ * change revokes, what it was rerolled into. There may be many thousands: each function makes a few statements for all of
+ * them.
  */
 type Change = { tx: AnySql; invalidate: Invalidate; actor: Actor; now: number }
 
@@ -26,31 +27,31 @@ type Change = { tx: AnySql; invalidate: Invalidate; actor: Actor; now: number }
  */
 export async function shortenGranted(change: Change, id: string, expiresAt: number): Promise<void> {
   const { tx, actor, now } = change
-  const rows = (await lockGranted(tx, id)).filter(
+  const rows = (await lockGranted(tx, id, { withSuccessors: false })).filter(
     (row) => row.workspaceId === actor.workspaceId && endsLater(row.expiresAt, expiresAt),
   )
   await endRootKeys(tx, idsOf(rows), { expiresAt, now })
-  await record(change, rows, { verb: 'update', after: (row) => ({ ...row, expiresAt }) })
+  await record(change, id, rows, { verb: 'update', after: (row) => ({ ...row, expiresAt }) })
 }
 
 /**
- * Disables the root keys that a root key created, directly or through others, in every workspace.
+ * Disables the root keys that descend from a root key, in every workspace.
  * @throws as {@link requireMayChange}.
  */
 export async function disableGranted(change: Change, granter: Granter, id: string): Promise<void> {
-  const granted = await lockGranted(change.tx, id)
+  const granted = await lockGranted(change.tx, id, { withSuccessors: true })
   for (const row of granted) requireMayChange(granter, change.actor, row)
   const rows = granted.filter(({ enabled }) => enabled)
   await disableRootKeys(change.tx, idsOf(rows), change.now)
-  await record(change, rows, { verb: 'update', after: (row) => ({ ...row, enabled: false }) })
+  await record(change, id, rows, { verb: 'update', after: (row) => ({ ...row, enabled: false }) })
 }
 
 /** As {@link disableGranted}, but deletes them. */
 export async function deleteGranted(change: Change, granter: Granter, id: string): Promise<void> {
-  const rows = await lockGranted(change.tx, id)
+  const rows = await lockGranted(change.tx, id, { withSuccessors: true })
   for (const row of rows) requireMayChange(granter, change.actor, row)
   await softDeleteRootKeys(change.tx, idsOf(rows), change.now)
-  await record(change, rows, { verb: 'delete', after: () => null })
+  await record(change, id, rows, { verb: 'delete', after: () => null })
 }
 
 const idsOf = (rows: readonly GrantedRow[]) => rows.map(({ id }) => id)
@@ -58,6 +59,7 @@ const idsOf = (rows: readonly GrantedRow[]) => rows.map(({ id }) => id)
 /** Writes an audit event in the workspace of each root key. */
 async function record(
   { tx, invalidate, actor }: Change,
+  id: string,
   rows: readonly GrantedRow[],
   { verb, after }: { verb: 'update' | 'delete'; after: (row: GrantedRow) => RootKeyChange | null },
 ): Promise<void> {
@@ -68,7 +70,7 @@ async function record(
       const then = after(row)
       return {
         event: `rootKey.${verb}`,
-        description: `${verb}d root key ${row.id} with root key ${row.grantedBy}, which granted it`,
+        description: `${verb}d root key ${row.id} with root key ${id}, from which it descends`,
         resources: [
           { type: 'rootKey', id: row.id, ...changesOf(fieldsOf(row), then === null ? null : fieldsOf(then)) },
         ],

@@ -72,20 +72,32 @@ export async function lockRootKeys(
        for update`
 }
 
-export type GrantedRow = RootKeyRow & { workspaceId: string; grantedBy: string }
+/** A root key that descends from another. */
+export type GrantedRow = RootKeyRow & { workspaceId: string }
 
 /**
- * Locks the root keys that this one created, directly or through others (also through deleted ones), and returns those not
- * deleted. A root key that is being created holds its creator's lock, so the search waits for it, and repeats until it
- * finds no more.
+ * Locks the root keys that descend from this one: that it created, directly or through others (also through deleted ones),
+ * and returns those not deleted. A root key that is being created holds its creator's lock, so the search waits for it, and
+ * repeats until it finds no more.
+ * @param options.withSuccessors Also what it and they were rerolled into.
  */
-export async function lockGranted(tx: AnySql, id: string): Promise<GrantedRow[]> {
+export async function lockGranted(
+  tx: AnySql,
+  id: string,
+  { withSuccessors }: { withSuccessors: boolean },
+): Promise<GrantedRow[]> {
   for (let known = 0; ; ) {
     const ids = await tx<{ id: string }[]>`
       with recursive granted as (
-        select id from keys where granted_by = ${id}
+        select ${id}::text collate "C" as id
          union
-        select k.id from keys k join granted g on k.granted_by = g.id
+        select next.id
+          from granted
+         cross join lateral (
+            select k.id from keys k where k.granted_by = granted.id
+             union all
+            select k.successor_id from keys k
+             where k.id = granted.id and k.successor_id is not null and ${withSuccessors}::boolean) as next
       )
       select id from granted order by id`
     if (ids.length === known)
@@ -95,6 +107,11 @@ export async function lockGranted(tx: AnySql, id: string): Promise<GrantedRow[]>
     known = ids.length
     await tx`select 1 from keys where id = any(${ids.map((row) => row.id)}::text[]) order by id for update`
   }
+}
+
+/** What this root key created counts as created by its successor from now on. */
+export async function moveGranted(tx: AnySql, id: string, successorId: string): Promise<void> {
+  await tx`update keys set granted_by = ${successorId} where granted_by = ${id} and id <> ${successorId}`
 }
 
 const rootKeyColumns = (sql: AnySql) => sql`

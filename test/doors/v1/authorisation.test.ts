@@ -112,6 +112,11 @@ const ROWS: Record<string, Row> = {
     foreign: 404,
     accepts: [['api.*.delete_key'], ['api.{A}.delete_key']],
   },
+  'keys.rerollKey': {
+    input: ({ keyId }) => ({ keyId, overlap: 0 }),
+    foreign: 404,
+    accepts: [['api.*.create_key'], ['api.{A}.create_key']],
+  },
   'keys.eraseKey': {
     input: ({ keyId }) => ({ keyId }),
     foreign: 404,
@@ -340,6 +345,11 @@ const ROWS: Record<string, Row> = {
     input: ({ rootKeyId }) => ({ rootKeyId, name: 'new' }),
     foreign: 404,
     accepts: [['root_key.*.update_root_key']],
+  },
+  'rootKeys.rerollRootKey': {
+    input: ({ rootKeyId }) => ({ rootKeyId, overlap: 0 }),
+    foreign: 404,
+    accepts: [['root_key.*.create_root_key', 'root_key.*.update_root_key']],
   },
   'rootKeys.deleteRootKey': {
     input: ({ rootKeyId }) => ({ rootKeyId }),

@@ -18,7 +18,7 @@ import type { HttpCall } from '../../http/endpoint.ts'
 export async function authenticateOnKey(
   verifier: Verifier,
   call: HttpCall,
-  action: 'read_key' | 'update_key' | 'delete_key',
+  action: 'create_key' | 'read_key' | 'update_key' | 'delete_key',
   keyId: string,
 ): Promise<{ actor: Actor; key: KeyRow }> {
   const right: Right = { resource: 'api', action }

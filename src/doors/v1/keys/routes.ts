@@ -18,6 +18,7 @@ import { eraseKeyEndpoint } from './erase-key.ts'
 import { keyVerifications } from './get-verifications.ts'
 import { keyObject, whoamiObject } from './key-object.ts'
 import { addEndpoint, PERMISSIONS, ROLES, removeEndpoint, setEndpoint } from './links.ts'
+import { rerollKeyEndpoint } from './reroll-key.ts'
 import { authenticateOnKey } from './right-on-key.ts'
 import {
   AttachPermissionsBody,
@@ -33,6 +34,8 @@ import {
   LinkedReply,
   RemovePermissionsBody,
   RemoveRolesBody,
+  RerollKeyBody,
+  RerollKeyReply,
   UpdateKeyBody,
   UpdateRemainingBody,
   UpdateRemainingReply,
@@ -92,6 +95,16 @@ export const keyRoutes: Endpoint[] = [
     },
   ),
   post(
+    '/v1/keys.rerollKey',
+    {
+      input: RerollKeyBody,
+      reply: RerollKeyReply,
+      summary: 'Replace a key with a new one that is equal to it',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
+    rerollKeyEndpoint,
+  ),
+  post(
     '/v1/keys.eraseKey',
     {
       input: EraseKeyBody,
@@ -107,7 +120,7 @@ export const keyRoutes: Endpoint[] = [
       input: UpdateRemainingBody,
       reply: UpdateRemainingReply,
       summary: 'Change the credits of a key',
-      errors: ['NOT_FOUND'],
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
     updateRemainingEndpoint,
   ),

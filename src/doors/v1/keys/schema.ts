@@ -1,5 +1,6 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { COUNT_MAX, DURATION_MS_MAX, TIME_MS_MAX } from '../../../lib/bounds.ts'
+import { Overlap } from '../overlap.ts'
 import { Nullable } from '../page.ts'
 import { UnixMs } from '../unix-ms.ts'
 
@@ -356,6 +357,17 @@ export type DeleteKeyBody = Static<typeof DeleteKeyBody>
 
 export const EraseKeyBody = Type.Object({ keyId: KeyId })
 export type EraseKeyBody = Static<typeof EraseKeyBody>
+
+export const RerollKeyBody = Type.Object({ keyId: KeyId, overlap: Overlap })
+export type RerollKeyBody = Static<typeof RerollKeyBody>
+export const RerollKeyReply = Type.Object({
+  keyId: Type.String({ description: 'Id of the new key for later calls. Not secret.' }),
+  key: Type.String({
+    description: 'The new key itself, returned only here. Pass it to its user now: only its hash is stored.',
+  }),
+  oldKeyExpires: Type.Integer({ description: 'When the old key expires, Unix milliseconds.' }),
+})
+export type RerollKeyReply = Static<typeof RerollKeyReply>
 
 export const UpdateRemainingBody = Type.Object({
   keyId: KeyId,

@@ -2,6 +2,7 @@ import { anyOf, authenticate, authenticateOperator } from '../../../api/root-key
 import { createRootKey } from '../../../api/root-keys/create-root-key.ts'
 import { deleteRootKey } from '../../../api/root-keys/delete-root-key.ts'
 import { listRootKeys } from '../../../api/root-keys/list-root-keys.ts'
+import { rerollRootKey } from '../../../api/root-keys/reroll-root-key.ts'
 import { updateRootKey } from '../../../api/root-keys/update-root-key.ts'
 import { badRequest } from '../../../errors.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
@@ -13,6 +14,8 @@ import {
   DeleteRootKeyBody,
   ListRootKeysQuery,
   ListRootKeysReply,
+  RerollRootKeyBody,
+  RerollRootKeyReply,
   UpdateRootKeyBody,
 } from './schema.ts'
 
@@ -71,6 +74,26 @@ export const rootKeyRoutes: Endpoint[] = [
       const options = { right: UPDATE, isGrantedToo, fieldNames: Object.keys(fields) }
       await updateRootKey(services, actor, rootKeyId, edit, options)
       return {}
+    },
+  ),
+  post(
+    '/v1/rootKeys.rerollRootKey',
+    {
+      input: RerollRootKeyBody,
+      reply: RerollRootKeyReply,
+      summary: 'Replace a root key with a new one that is equal to it',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
+    async (services, call, { rootKeyId, overlap: overlapMs }) => {
+      const actor = await authenticate(services, call, anyOf('*', { and: [CREATE, UPDATE] }))
+      const made = await rerollRootKey(services, actor, rootKeyId, { rights: [CREATE, UPDATE], overlapMs })
+      const { id, secret, expiresAt, oldExpiresAt } = made
+      return {
+        rootKeyId: id,
+        rootKey: secret,
+        ...(expiresAt === null ? {} : { expires: expiresAt }),
+        oldRootKeyExpires: oldExpiresAt,
+      }
     },
   ),
   post(

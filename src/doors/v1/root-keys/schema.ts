@@ -1,4 +1,5 @@
 import { type Static, Type } from '@sinclair/typebox'
+import { Overlap } from '../overlap.ts'
 import { Nullable, PageQuery, PageReply } from '../page.ts'
 import { UnixMs } from '../unix-ms.ts'
 
@@ -86,11 +87,27 @@ export const UpdateRootKeyBody = Type.Object({
     Type.Boolean({
       default: false,
       description:
-        'With `enabled: false`: also disable every root key that descends from this one. Default false.',
+        'With `enabled: false`: also disable every root key that descends from this one, its successors from rootKeys.rerollRootKey included. Default false.',
     }),
   ),
 })
 export type UpdateRootKeyBody = Static<typeof UpdateRootKeyBody>
+
+export const RerollRootKeyBody = Type.Object({ rootKeyId: RootKeyId, overlap: Overlap })
+export type RerollRootKeyBody = Static<typeof RerollRootKeyBody>
+export const RerollRootKeyReply = Type.Object({
+  rootKeyId: Type.String({ description: 'Id of the new root key for later calls. Not secret.' }),
+  rootKey: Type.String({
+    description: 'The new root key itself, returned only here. Only its hash is stored.',
+  }),
+  expires: Type.Optional(
+    Type.Integer({
+      description: 'When the new root key expires, Unix milliseconds: as the old one did; absent = never.',
+    }),
+  ),
+  oldRootKeyExpires: Type.Integer({ description: 'When the old root key expires, Unix milliseconds.' }),
+})
+export type RerollRootKeyReply = Static<typeof RerollRootKeyReply>
 
 export const DeleteRootKeyBody = Type.Object({
   rootKeyId: RootKeyId,
@@ -98,7 +115,7 @@ export const DeleteRootKeyBody = Type.Object({
     Type.Boolean({
       default: false,
       description:
-        'Also delete every root key that descends from this one: those it created, and those that they created. Default false.',
+        'Also delete every root key that descends from this one: those it created, those that they created, and the successors of all of them from rootKeys.rerollRootKey, its own included. Default false.',
     }),
   ),
 })
