@@ -23,8 +23,12 @@ export async function getApiWithKeys(
   actor: Pick<Actor, 'workspaceId'>,
   id: string,
 ): Promise<ApiRow & { keyspaceId: string }> {
-  const api = await getApi(services, actor, id)
-  const { keyspaceId } = api
+  return requireKeyspace(await getApi(services, actor, id))
+}
+
+/** @throws ApiError PRECONDITION_FAILED when the API has no keyspace. */
+export function requireKeyspace(api: ApiRow): ApiRow & { keyspaceId: string } {
+  const { id, keyspaceId } = api
   if (keyspaceId === null) throw new ApiError('PRECONDITION_FAILED', `api ${id} has no keyspace`)
   return { ...api, keyspaceId }
 }

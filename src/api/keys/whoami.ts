@@ -14,6 +14,9 @@ export async function whoami(
   text: string,
 ): Promise<KeyRow> {
   const key = await findKeyByHash(services.sql, workspaceId, hashKey(text))
-  if (key === null) throw new ApiError('NOT_FOUND', 'Key not found', { resource: 'key' })
+  if (key === null) throw textNotFound()
   return key
 }
+
+/** For a key that is not shown by its text. */
+export const textNotFound = () => new ApiError('NOT_FOUND', 'Key not found', { resource: 'key' })

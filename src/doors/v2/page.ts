@@ -37,12 +37,17 @@ export class Listed<T> {
 export const listOf = <T extends TSchema>(item: T) =>
   Type.Object({
     data: Type.Array(item, { description: 'One page of the list, oldest first.' }),
-    pagination: Type.Object({
-      hasMore: Type.Boolean({ description: 'True when more items follow this page.' }),
-      cursor: Type.Optional(
-        Type.String({ description: 'Send this as `cursor` to get the next page. Absent on the last page.' }),
-      ),
-    }),
+    pagination: Type.Object(
+      {
+        hasMore: Type.Boolean({ description: 'True when more items follow this page.' }),
+        cursor: Type.Optional(
+          Type.String({
+            description: 'Send this as `cursor` to get the next page. Absent on the last page.',
+          }),
+        ),
+      },
+      { description: 'Whether and where the list goes on.' },
+    ),
   })
 
 /** The page that a body asks for, with defaults. */

@@ -13,7 +13,7 @@ export function schemaProblems(schema: TSchema, errors: Iterable<ValueError>): E
   /** Missing and additional fields of one object are one problem each. */
   const fields = new Map<string, string[]>()
   let looked = 0
-  for (const error of errors) {
+  for (const error of withoutUnions(errors)) {
     if (details.size >= DETAILS_MAX || ++looked > PROBLEMS_MAX) break
     const { type, path } = error
     const isMissing = type === ValueErrorType.ObjectRequiredProperty
@@ -31,10 +31,9 @@ export function schemaProblems(schema: TSchema, errors: Iterable<ValueError>): E
       continue
     }
     if (error.value === undefined) continue // the field is missing, which has an error of its own
-    for (const { keyword, message, path: at } of problemsOf(error)) {
-      const location = `${locationOf(schema, at)}/${keyword}`
-      if (!details.has(at + location)) details.set(at + location, { message, location })
-    }
+    const { keyword, message } = problemOf(error)
+    const location = `${locationOf(schema, path)}/${keyword}`
+    if (!details.has(path + location)) details.set(path + location, { message, location })
   }
   return [...details.values()]
 }
@@ -60,15 +59,21 @@ const isLongOnly = ({ type, value, schema }: Pick<ValueError, 'type' | 'value' |
   String(value).length <= 2 * schema.maxLength &&
   lengthOf(String(value)) <= schema.maxLength
 
-type FoundProblem = { keyword: string; message: string; path: string }
+/** In place of the problem of a value that may be null, those that it has with the other type. */
+function* withoutUnions(errors: Iterable<ValueError>): Iterable<ValueError> {
+  for (const error of errors) {
+    const inside = error.type === ValueErrorType.Union ? insideNullable(error) : null
+    if (inside === null) yield error
+    else yield* withoutUnions(inside)
+  }
+}
 
-/** @returns several for a value that may be null: the problems of the other type. */
-function problemsOf(error: ValueError): FoundProblem[] {
-  const inside = error.type === ValueErrorType.Union ? insideNullable(error) : null
-  if (inside !== null) return inside.flatMap(problemsOf)
-  const { schema, value, path } = error
-  const problem = (keyword: string, message: string): FoundProblem[] => [{ keyword, message, path }]
-  const bound = (keyword: string, got: number | string): FoundProblem[] =>
+type FoundProblem = { keyword: string; message: string }
+
+function problemOf(error: ValueError): FoundProblem {
+  const { schema, value } = error
+  const problem = (keyword: string, message: string): FoundProblem => ({ keyword, message })
+  const bound = (keyword: string, got: number | string): FoundProblem =>
     problem(keyword, `${keyword}: got ${got}, want ${schema[keyword]}`)
   switch (error.type) {
     case ValueErrorType.StringMinLength:

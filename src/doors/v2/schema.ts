@@ -1,11 +1,15 @@
-import { type TObject, type TProperties, Type } from '@sinclair/typebox'
-import { COUNT_MAX } from '../../lib/bounds.ts'
+import { type TObject, type TProperties, type TSchema, Type } from '@sinclair/typebox'
+import { COUNT_MAX, DURATION_MS_MAX } from '../../lib/bounds.ts'
 
 /** An object whose unknown fields are refused. Those of a `Type.Object` are dropped. */
 export const Closed = <P extends TProperties>(
   properties: P,
   options: { description?: string } = {},
 ): TObject<P> => Type.Object(properties, { additionalProperties: false, ...options })
+
+/** A value that may be null. */
+export const Nullable = <S extends TSchema>(schema: S, description: string) =>
+  Type.Union([schema, Type.Null()], { description })
 
 const ID_PATTERN = '^[a-zA-Z0-9_]+$'
 
@@ -50,7 +54,11 @@ export const RatelimitRequest = Type.Object({
     description: 'Name of the limit, unique for its owner.',
   }),
   limit: Count({ minimum: 1, description: 'Calls allowed in a window.' }),
-  duration: Count({ minimum: 1000, description: 'Length of a window in milliseconds.' }),
+  duration: Type.Integer({
+    minimum: 1000,
+    maximum: DURATION_MS_MAX,
+    description: 'Length of a window in milliseconds; at most 100 years.',
+  }),
   autoApply: Type.Optional(
     Type.Boolean({
       default: false,
@@ -68,12 +76,15 @@ export const Ratelimit = Type.Object({
   autoApply: Type.Boolean({ description: 'Whether it counts at every verification.' }),
 })
 
-export const Identity = Type.Object({
-  id: Type.String({ description: 'Id of the identity.' }),
-  externalId: Type.String({ description: 'Your own id of the user or organisation.' }),
-  meta: Type.Optional(Meta('Your own data about the identity. Absent when empty.')),
-  ratelimits: Type.Optional(Type.Array(Ratelimit, { description: 'Its limits. Absent when it has none.' })),
-})
+export const Identity = Type.Object(
+  {
+    id: Type.String({ description: 'Id of the identity.' }),
+    externalId: Type.String({ description: 'Your own id of the user or organisation.' }),
+    meta: Type.Optional(Meta('Your own data about the identity. Absent when empty.')),
+    ratelimits: Type.Optional(Type.Array(Ratelimit, { description: 'Its limits. Absent when it has none.' })),
+  },
+  { description: 'The user or organisation that keys belong to.' },
+)
 
 export const Permission = Type.Object({
   id: Type.String({ description: 'Id of the permission.' }),

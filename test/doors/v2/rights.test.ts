@@ -87,7 +87,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     accepts: ofApi('update_key'),
   },
   'keys.deleteKey': { input: onKey({}), accepts: ofApi('delete_key'), isDestructive: true },
-  'keys.updateCredits': { input: onKey({ operation: 'set', value: 1 }), accepts: ofApi('update_key') },
+  'keys.updateCredits': { input: onKey({ operation: 'set', value: 1000 }), accepts: ofApi('update_key') },
   'keys.rerollKey': { input: onKey({ expiration: 60_000 }), accepts: ofApi('create_key') },
   'keys.addPermissions': {
     input: onKey({ permissions: ['a.permission'] }),

@@ -5,6 +5,7 @@ import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { post } from '../endpoint.ts'
 import { EmptyReply } from '../schema.ts'
+import { listKeysEndpoint } from './list-keys.ts'
 import { ApiBody, CreateApiBody, CreateApiData, GetApiData } from './schema.ts'
 
 export const apiRoutes: Endpoint[] = [
@@ -44,4 +45,5 @@ export const apiRoutes: Endpoint[] = [
       return {}
     },
   ),
+  listKeysEndpoint,
 ]
