@@ -72,6 +72,7 @@ const VALUES: Samples['values'] = {
   async: false,
   createdAt: NOON,
   database: 'ok',
+  version: '0.1.0',
   deletedKeys: 1,
   description: 'May read documents',
   duration: 60_000,

@@ -282,7 +282,7 @@ const errorExamples = ({ responses }: Operation): [status: string, name: string,
 
 test('exactly the endpoints that need no root key are marked as such', () => {
   const open = operations.filter(([, { security }]) => security.length === 0).map(([path]) => path)
-  expect(open.sort()).toEqual(['/v1/keys.verifyKey', '/v1/liveness', '/v2/liveness'])
+  expect(open.sort()).toEqual(['/v1/keys.verifyKey', '/v1/liveness', '/v1/readiness', '/v2/liveness'])
 })
 
 describe('/docs/api', () => {
