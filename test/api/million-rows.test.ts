@@ -1,8 +1,20 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { countApis, listApiRows } from '../../src/api/apis/store.ts'
-import { countIdentities, listIdentityRows } from '../../src/api/identities/store.ts'
+import {
+  countIdentities,
+  identityList,
+  listIdentityRows,
+  readIdentities,
+} from '../../src/api/identities/store.ts'
 import { countKeys, type KeyFilter, listKeyRows } from '../../src/api/keys/store.ts'
-import { listPermissionRows, listRoleRows } from '../../src/api/permissions/store.ts'
+import {
+  listPermissionRows,
+  listRoleRows,
+  permissionList,
+  readPermissions,
+  readRoles,
+  roleList,
+} from '../../src/api/permissions/store.ts'
 import {
   countInnerPatterns,
   countNamespaces,
@@ -22,6 +34,7 @@ import {
 } from '../../src/api/root-keys/store.ts'
 import { countWorkspaces } from '../../src/api/workspaces/store.ts'
 import type { AnySql } from '../../src/db/connect.ts'
+import { findPage, type SearchedList, SLICE_ROWS } from '../../src/db/search.ts'
 import { clearOwner, deleteOverridesOf, lockKeysOf } from '../../src/erasure/store.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
 import { sweepSlice } from '../../src/sweep/store.ts'
@@ -81,6 +94,11 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
       insert into roles (id, workspace_id, name, created_at)
       select 'role_' || lpad(n::text, 6, '0'), case when n < 200000 then 'ws_1' else ${workspaceId} end, n::text, 0
         from generate_series(1, 200100) as n`
+    await sql`
+      insert into roles_permissions (role_id, permission_id, workspace_id, created_at)
+      select r.id, p.id, r.workspace_id, 0
+        from roles r cross join (select id from permissions where workspace_id = ${workspaceId} order by id limit 10) as p
+       where r.workspace_id = ${workspaceId} or r.id < 'role_010000'`
     for (const [otherWorkspaceId, first, rows] of [
       ['ws_1', 0, MILLION],
       [workspaceId, MILLION, 150],
@@ -186,6 +204,37 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
       expect(rowsRead('permissions')).toBe(101)
       await listRoleRows(sql, workspaceId)
       expect(rowsRead('roles')).toBe(101)
+    })
+
+    /** Searches of other workspaces must not be paid by this one: `ws_1` has a million identities. */
+    const searches: [string, SearchedList, number][] = [
+      ['identities among a million', identityList('ws_1' as WorkspaceId), SLICE_ROWS], // as above
+      ['identities', identityList(workspaceId), 150],
+      ['permissions', permissionList(workspaceId), 101],
+      ['roles', roleList(workspaceId), 101],
+    ]
+    test.each(searches)('a search of %s reads a slice of them, and no others', async (_, list, rows) => {
+      const { sql, rowsRead, waysTo, pagesRead } = explaining(database.sql)
+      await findPage(sql, list, page, 'nowhere')
+      expect(rowsRead(list.table)).toBe(rows)
+      expect(waysTo(list.table)).toEqual([`Index Scan ${list.table}_pkey`])
+      expect(pagesRead()).toBeLessThan(5 * SLICE_ROWS)
+    })
+
+    test('identities with meta, permissions, and roles with permissions are read by their ids', async () => {
+      const idsOf = async (list: SearchedList) => (await findPage(database.sql, list, page, '')).ids
+      const { sql, rowsRead, pagesRead } = explaining(database.sql)
+      for (const [list, read, times] of [
+        [identityList(workspaceId), readIdentities, 2],
+        [permissionList(workspaceId), readPermissions, 1],
+        [roleList(workspaceId), readRoles, 2],
+      ] as const) {
+        await read(sql, workspaceId, await idsOf(list))
+        expect([list.table, rowsRead(list.table)]).toEqual([list.table, 100 * times])
+        expect(pagesRead()).toBeLessThan(20_000)
+      }
+      // Ten of each role for its weight, but the last, and ten for the answer.
+      expect([rowsRead('roles_permissions'), rowsRead('permissions')]).toEqual([1990, 1990])
     })
 
     const overrideReads: [string, (sql: AnySql) => Promise<unknown>][] = [

@@ -1,6 +1,8 @@
 import type { AnySql } from '../../db/connect.ts'
 import { idsOfPage, totalOf } from '../../db/lists.ts'
+import type { SearchedList } from '../../db/search.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
+import { PAGE_BYTES_MAX } from '../../lib/page.ts'
 
 /** Ids by external id, of the identities that exist. */
 export async function findIdentityIds(
@@ -108,6 +110,48 @@ export async function listIdentityRows(
      cross join lateral (select id, external_id from identities where id = page.id offset 0) as i
      order by i.id`
 }
+
+/** A search looks at the id and the external id. */
+export const identityList = (workspaceId: WorkspaceId): SearchedList => ({
+  table: 'identities',
+  of: { workspace_id: workspaceId },
+  columns: ['id', 'external_id'],
+})
+
+/**
+ * These identities by id, with meta and limits; those that are gone are left out. Fewer where meta are long, so that a page
+ * does not hold the thread.
+ * @returns `isCut` = the page ended early because of its length; more of these identities follow.
+ */
+export async function readIdentities(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  ids: readonly string[],
+): Promise<{ rows: IdentityRow[]; isCut: boolean }> {
+  if (ids.length === 0) return { rows: [], isCut: false }
+  const rows = await sql<(IdentityRow & { wanted: number })[]>`
+    with weighed as materialized (
+      select i.id, coalesce(octet_length(i.meta), 0)
+             + (select coalesce(sum(${LIMIT_BYTES}::integer + octet_length(name)), 0) from ratelimits where identity_id = i.id) as bytes
+        from unnest(${ids as string[]}::text[]) as wanted (id)
+       cross join lateral (select id, meta from identities
+                            where workspace_id = ${workspaceId} and id = wanted.id offset 0) as i
+    ), page as (
+      select id, count(*) over ()::integer as wanted, sum(bytes) over (order by id) - bytes as before from weighed
+    )
+    select i.id, i.external_id as "externalId", i.meta, ${limitsOf(sql)} as limits, page.wanted
+      from page
+     cross join lateral (select id, external_id, meta from identities where id = page.id offset 0) as i
+     where page.before < ${PAGE_BYTES_MAX}
+     order by i.id`
+  return {
+    isCut: rows.length < (rows[0]?.wanted ?? 0),
+    rows: rows.map(({ wanted: _, ...row }) => row),
+  }
+}
+
+/** About what a limit takes in an answer, without its name. */
+const LIMIT_BYTES = 120
 
 /** Limits of the identity `i` of the enclosing query. */
 const limitsOf = (sql: AnySql) => sql`

@@ -4,7 +4,7 @@ import { SWEEP_WAIT_MS } from '../../sweep/sweeper.ts'
 import { permissionName } from '../../verify/key-changes.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
-import { removePermission } from './store.ts'
+import { type LinkName, removePermission, textOf } from './store.ts'
 
 /**
  * Deletes a permission for good, at the same cost however many keys and roles have it. The next verification finds it on none
@@ -14,11 +14,12 @@ import { removePermission } from './store.ts'
 export async function deletePermission(
   services: Pick<Services, 'database' | 'sweeper'>,
   actor: Actor,
-  id: string,
+  by: LinkName,
 ): Promise<void> {
-  await services.database.write(async (tx, invalidate) => {
-    const removed = await removePermission(tx, actor.workspaceId, id)
-    if (removed === null) throw notFound('permission', id)
+  const deletedId = await services.database.write(async (tx, invalidate) => {
+    const removed = await removePermission(tx, actor.workspaceId, by)
+    if (removed === null) throw notFound('permission', textOf(by))
+    const { id } = removed
     await audit(tx, actor, [
       {
         event: 'permission.delete',
@@ -27,6 +28,7 @@ export async function deletePermission(
       },
     ])
     invalidate(permissionName(actor.workspaceId, removed.slug))
+    return id
   })
-  await services.sweeper.finishWithin(SWEEP_WAIT_MS, [id])
+  await services.sweeper.finishWithin(SWEEP_WAIT_MS, [deletedId])
 }

@@ -4,7 +4,7 @@ import { SWEEP_WAIT_MS } from '../../sweep/sweeper.ts'
 import { roleName } from '../../verify/key-changes.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
-import { removeRole } from './store.ts'
+import { type LinkName, removeRole, textOf } from './store.ts'
 
 /**
  * Deletes a role for good, at the same cost however many keys have it. The next verification finds it on none of them.
@@ -13,11 +13,12 @@ import { removeRole } from './store.ts'
 export async function deleteRole(
   services: Pick<Services, 'database' | 'sweeper'>,
   actor: Actor,
-  id: string,
+  by: LinkName,
 ): Promise<void> {
-  await services.database.write(async (tx, invalidate) => {
-    const removed = await removeRole(tx, actor.workspaceId, id)
-    if (removed === null) throw notFound('role', id)
+  const deletedId = await services.database.write(async (tx, invalidate) => {
+    const removed = await removeRole(tx, actor.workspaceId, by)
+    if (removed === null) throw notFound('role', textOf(by))
+    const { id } = removed
     await audit(tx, actor, [
       {
         event: 'role.delete',
@@ -26,6 +27,7 @@ export async function deleteRole(
       },
     ])
     invalidate(roleName(actor.workspaceId, removed.name))
+    return id
   })
-  await services.sweeper.finishWithin(SWEEP_WAIT_MS, [id])
+  await services.sweeper.finishWithin(SWEEP_WAIT_MS, [deletedId])
 }

@@ -1,15 +1,15 @@
 import { notFound } from '../../errors.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
-import { findPermission, type PermissionRow } from './store.ts'
+import { findPermission, type LinkName, type PermissionRow, textOf } from './store.ts'
 
 /** @throws ApiError NOT_FOUND */
 export async function getPermission(
   { sql }: Pick<Services, 'sql'>,
   { workspaceId }: Pick<Actor, 'workspaceId'>,
-  id: string,
+  by: LinkName,
 ): Promise<PermissionRow> {
-  const permission = await findPermission(sql, workspaceId, id)
-  if (permission === null) throw notFound('permission', id)
+  const permission = await findPermission(sql, workspaceId, by)
+  if (permission === null) throw notFound('permission', textOf(by))
   return permission
 }

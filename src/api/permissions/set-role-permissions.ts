@@ -1,11 +1,8 @@
-import { type AuditEntry, audit } from '../../audit/log.ts'
+import { audit } from '../../audit/log.ts'
 import { requirePermissionBounds, sizeOfSlugs } from '../../db/bounds.ts'
-import type { Transaction } from '../../db/connect.ts'
 import { notFound } from '../../errors.ts'
-import { newId, type WorkspaceId } from '../../lib/ids.ts'
 import {
   idsOf,
-  type Linked,
   type LinkPlan,
   planLinks,
   type Reference,
@@ -15,11 +12,11 @@ import {
 import { roleName } from '../../verify/key-changes.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
+import { connected, createdForRole, disconnected, makePermissions } from './role-permissions.ts'
 import {
   deleteRolePermissions,
   holdPermissions,
   holdRole,
-  insertPermissions,
   insertRolePermissions,
   listRolePermissions,
   type PermissionRow,
@@ -39,7 +36,7 @@ export async function setRolePermissions(
   roleId: string,
   references: readonly Reference[],
   { mayChange }: { mayChange: (plan: Pick<LinkPlan, 'create' | 'detach'>) => void },
-): Promise<Linked[]> {
+): Promise<PermissionRow[]> {
   const { workspaceId } = actor
   const now = services.clock()
   return await services.database.write(async (tx, invalidate) => {
@@ -62,55 +59,20 @@ export async function setRolePermissions(
       after: sizeOfSlugs(after),
     })
 
-    const { made, others } = await makeMissing(tx, workspaceId, plan.create, now)
+    const { made, others } = await makePermissions(tx, workspaceId, plan.create, now)
     const connect = [...plan.attach, ...made, ...others]
     await deleteRolePermissions(tx, workspaceId, { roleId, permissionIds: idsOf(plan.detach) })
     await insertRolePermissions(tx, workspaceId, { roleId, permissionIds: idsOf(connect), now })
     await audit(tx, actor, [
       ...plan.detach.map((link) => disconnected(roleId, link)),
-      ...made.map(created),
+      ...made.map(createdForRole),
       ...connect.map((link) => connected(roleId, link)),
     ])
     invalidate(roleName(workspaceId, role.name))
-    const all = [...found.map(candidate), ...made, ...others]
-    return resolveReferences(references, all).map(({ id, name }) => ({ id, name }))
+    const all = [...found, ...made, ...others]
+    const byId = new Map(all.map((row) => [row.id, row]))
+    return resolveReferences(references, all.map(candidate)).flatMap(({ id }) => byId.get(id) ?? [])
   })
 }
 
 const candidate = ({ id, name, slug }: PermissionRow) => ({ id, name, text: slug })
-
-/** @returns those created here, and those that another transaction created meanwhile. */
-async function makeMissing(tx: Transaction, workspaceId: WorkspaceId, slugs: string[], now: number) {
-  if (slugs.length === 0) return { made: [], others: [] }
-  const wanted = slugs.map((slug) => ({ id: newId('perm'), name: slug, slug, description: null }))
-  const insertedIds = new Set(await insertPermissions(tx, workspaceId, wanted, now))
-  const raced = wanted.filter(({ id }) => !insertedIds.has(id)).map(({ slug }) => slug)
-  return {
-    made: wanted.filter(({ id }) => insertedIds.has(id)).map(candidate),
-    others: (await holdPermissions(tx, workspaceId, { ids: [], slugs: raced })).map(candidate),
-  }
-}
-
-const created = ({ id, name }: Linked): AuditEntry => ({
-  event: 'permission.create',
-  description: `created permission ${id} for a role`,
-  resources: [{ type: 'permission', id, name }],
-})
-
-const connected = (roleId: string, { id, name }: Linked): AuditEntry => ({
-  event: 'authorization.connect_permission_and_role',
-  description: `connected permission ${id} and role ${roleId}`,
-  resources: [
-    { type: 'role', id: roleId },
-    { type: 'permission', id, name },
-  ],
-})
-
-const disconnected = (roleId: string, { id, name }: Linked): AuditEntry => ({
-  event: 'authorization.disconnect_permission_and_role',
-  description: `disconnected permission ${id} and role ${roleId}`,
-  resources: [
-    { type: 'role', id: roleId },
-    { type: 'permission', id, name },
-  ],
-})

@@ -1,8 +1,20 @@
 import type { AnySql } from '../../db/connect.ts'
+import type { SearchedList } from '../../db/search.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
+import { PAGE_BYTES_MAX } from '../../lib/page.ts'
 
 export type RoleRow = { id: string; name: string; description: string | null }
 export type PermissionRow = { id: string; name: string; slug: string; description: string | null }
+/** Sorted by slug. */
+export type RoleWithPermissions = RoleRow & { permissions: PermissionRow[] }
+
+/**
+ * The name of a role or permission: its id, or a text that is its id or its unique text (a role's name, a permission's slug).
+ * The one with that id wins.
+ */
+export type LinkName = { id: string } | { idOrText: string }
+
+export const textOf = (by: LinkName): string => ('id' in by ? by.id : by.idOrText)
 
 export async function findRolesByName(
   sql: AnySql,
@@ -94,19 +106,33 @@ export async function insertPermissions(
   return rows.map(({ id }) => id)
 }
 
-export async function findRole(sql: AnySql, workspaceId: WorkspaceId, id: string): Promise<RoleRow | null> {
+const idOfRole = (sql: AnySql, workspaceId: WorkspaceId, by: LinkName) =>
+  'id' in by
+    ? sql`${by.id}`
+    : sql`coalesce((select id from roles where workspace_id = ${workspaceId} and id = ${by.idOrText}),
+                   (select id from roles where workspace_id = ${workspaceId} and name = ${by.idOrText}))`
+
+const idOfPermission = (sql: AnySql, workspaceId: WorkspaceId, by: LinkName) =>
+  'id' in by
+    ? sql`${by.id}`
+    : sql`coalesce((select id from permissions where workspace_id = ${workspaceId} and id = ${by.idOrText}),
+                   (select id from permissions where workspace_id = ${workspaceId} and slug = ${by.idOrText}))`
+
+export async function findRole(sql: AnySql, workspaceId: WorkspaceId, by: LinkName): Promise<RoleRow | null> {
   const [row] = await sql<RoleRow[]>`
-    select id, name, description from roles where workspace_id = ${workspaceId} and id = ${id}`
+    select id, name, description from roles
+     where workspace_id = ${workspaceId} and id = ${idOfRole(sql, workspaceId, by)}`
   return row ?? null
 }
 
 export async function findPermission(
   sql: AnySql,
   workspaceId: WorkspaceId,
-  id: string,
+  by: LinkName,
 ): Promise<PermissionRow | null> {
   const [row] = await sql<PermissionRow[]>`
-    select id, name, slug, description from permissions where workspace_id = ${workspaceId} and id = ${id}`
+    select id, name, slug, description from permissions
+     where workspace_id = ${workspaceId} and id = ${idOfPermission(sql, workspaceId, by)}`
   return row ?? null
 }
 
@@ -124,14 +150,96 @@ export async function listPermissionRows(sql: AnySql, workspaceId: WorkspaceId):
     select id, name, slug, description from own order by id`
 }
 
+/** A search looks at id, name, slug and description. */
+export const permissionList = (workspaceId: WorkspaceId): SearchedList => ({
+  table: 'permissions',
+  of: { workspace_id: workspaceId },
+  columns: ['id', 'name', 'slug', 'description'],
+})
+
+/** These permissions by id; those that are gone are left out. */
+export async function readPermissions(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  ids: readonly string[],
+): Promise<PermissionRow[]> {
+  if (ids.length === 0) return []
+  return await sql<PermissionRow[]>`
+    select p.id, p.name, p.slug, p.description
+      from unnest(${ids as string[]}::text[]) as wanted (id)
+     cross join lateral (select id, name, slug, description from permissions
+                          where workspace_id = ${workspaceId} and id = wanted.id offset 0) as p
+     order by p.id`
+}
+
+/** A search looks at id, name and description. */
+export const roleList = (workspaceId: WorkspaceId): SearchedList => ({
+  table: 'roles',
+  of: { workspace_id: workspaceId },
+  columns: ['id', 'name', 'description'],
+})
+
+/**
+ * These roles by id, with their permissions; those that are gone are left out. Fewer where they have many permissions, so that
+ * a page does not hold the thread: they are weighed one after the other, until there are enough.
+ * @param ids Ascending.
+ * @returns `isCut` = the page ended early because of its length; more of these roles follow.
+ */
+export async function readRoles(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  ids: readonly string[],
+): Promise<{ rows: RoleWithPermissions[]; isCut: boolean }> {
+  if (ids.length === 0) return { rows: [], isCut: false }
+  const rows = await sql<(RoleWithPermissions & { wanted: number })[]>`
+    with recursive wanted as materialized (
+      select array_agg(r.id order by r.id) as ids
+        from unnest(${ids as string[]}::text[]) as wanted (id)
+       cross join lateral (select id from roles where workspace_id = ${workspaceId} and id = wanted.id offset 0) as r
+    ), page (at, before) as (
+      select 1, 0::bigint from wanted where ids is not null
+      union all
+      select page.at + 1, page.before + sized.bytes
+        from page
+       cross join wanted
+       cross join lateral (
+         select coalesce(sum(${PERMISSION_BYTES}::integer + octet_length(p.name) + octet_length(p.slug)
+                             + coalesce(octet_length(p.description), 0)), 0)::bigint as bytes
+           from ${permissionsOf(sql, sql`wanted.ids[page.at]`)}
+         offset 0) as sized
+       where page.at < cardinality(wanted.ids) and page.before + sized.bytes < ${PAGE_BYTES_MAX}
+    )
+    select r.id, r.name, r.description, cardinality(wanted.ids) as wanted,
+           coalesce((select json_agg(json_build_object('id', p.id, 'name', p.name, 'slug', p.slug, 'description', p.description)
+                                     order by p.slug)
+                       from ${permissionsOf(sql, sql`r.id`)}), '[]') as permissions
+      from page
+     cross join wanted
+     cross join lateral (select id, name, description from roles where id = wanted.ids[page.at] offset 0) as r
+     order by r.id`
+  return {
+    isCut: rows.length < (rows[0]?.wanted ?? 0),
+    rows: rows.map(({ wanted: _, ...row }) => row),
+  }
+}
+
+/** Permissions of one role, each found by its id, as the table `p` of a statement. */
+const permissionsOf = (sql: AnySql, roleId: ReturnType<AnySql>) => sql`
+  (select permission_id from roles_permissions where role_id = ${roleId} offset 0) as link
+  cross join lateral (select id, name, slug, description from permissions where id = link.permission_id offset 0) as p`
+
+/** About what a permission takes in an answer, without its texts. */
+const PERMISSION_BYTES = 80
+
 /** A sweep removes its links to keys (sql/0020). @returns its name; null when there is no such role. */
 export async function removeRole(
   sql: AnySql,
   workspaceId: WorkspaceId,
-  id: string,
-): Promise<{ name: string } | null> {
-  const [row] = await sql<{ name: string }[]>`
-    delete from roles where workspace_id = ${workspaceId} and id = ${id} returning name`
+  by: LinkName,
+): Promise<{ id: string; name: string } | null> {
+  const [row] = await sql<{ id: string; name: string }[]>`
+    delete from roles
+     where workspace_id = ${workspaceId} and id = ${idOfRole(sql, workspaceId, by)} returning id, name`
   return row ?? null
 }
 
@@ -139,10 +247,11 @@ export async function removeRole(
 export async function removePermission(
   sql: AnySql,
   workspaceId: WorkspaceId,
-  id: string,
-): Promise<{ name: string; slug: string } | null> {
-  const [row] = await sql<{ name: string; slug: string }[]>`
-    delete from permissions where workspace_id = ${workspaceId} and id = ${id} returning name, slug`
+  by: LinkName,
+): Promise<{ id: string; name: string; slug: string } | null> {
+  const [row] = await sql<{ id: string; name: string; slug: string }[]>`
+    delete from permissions
+     where workspace_id = ${workspaceId} and id = ${idOfPermission(sql, workspaceId, by)} returning id, name, slug`
   return row ?? null
 }
 

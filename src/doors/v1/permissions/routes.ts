@@ -54,7 +54,7 @@ export const permissionRoutes: Endpoint[] = [
     { input: GetPermissionQuery, reply: PermissionReply, summary: 'Get a permission', errors: ['NOT_FOUND'] },
     async (services, call, { permissionId }) => {
       const actor = await authenticate(services, call, anyOf('*', 'rbac.*.read_permission'))
-      return presentPermission(await getPermission(services, actor, permissionId))
+      return presentPermission(await getPermission(services, actor, { id: permissionId }))
     },
   ),
   get(
@@ -70,7 +70,7 @@ export const permissionRoutes: Endpoint[] = [
     { input: DeletePermissionBody, reply: EmptyReply, summary: 'Delete a permission', errors: ['NOT_FOUND'] },
     async (services, call, { permissionId }) => {
       const actor = await authenticate(services, call, anyOf('*', 'rbac.*.delete_permission'))
-      await deletePermission(services, actor, permissionId)
+      await deletePermission(services, actor, { id: permissionId })
       return {}
     },
   ),
@@ -92,7 +92,7 @@ export const permissionRoutes: Endpoint[] = [
     { input: GetRoleQuery, reply: RoleReply, summary: 'Get a role', errors: ['NOT_FOUND'] },
     async (services, call, { roleId }) => {
       const actor = await authenticate(services, call, anyOf('*', 'rbac.*.read_role'))
-      return presentRole(await getRole(services, actor, roleId))
+      return presentRole(await getRole(services, actor, { id: roleId }))
     },
   ),
   get(
@@ -108,7 +108,7 @@ export const permissionRoutes: Endpoint[] = [
     { input: DeleteRoleBody, reply: EmptyReply, summary: 'Delete a role', errors: ['NOT_FOUND'] },
     async (services, call, { roleId }) => {
       const actor = await authenticate(services, call, anyOf('*', 'rbac.*.delete_role'))
-      await deleteRole(services, actor, roleId)
+      await deleteRole(services, actor, { id: roleId })
       return {}
     },
   ),
@@ -123,9 +123,10 @@ export const permissionRoutes: Endpoint[] = [
     async (services, call, { roleId, permissions }) => {
       const references = readReferences(permissions, 'permissions')
       const actor = await authenticate(services, call, anyOf('*', 'rbac.*.add_permission_to_role'))
-      return await setRolePermissions(services, actor, roleId, references, {
+      const held = await setRolePermissions(services, actor, roleId, references, {
         mayChange: (plan) => requireRightsFor(actor, plan),
       })
+      return held.map(({ id, name }) => ({ id, name }))
     },
   ),
 ]
