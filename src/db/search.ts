@@ -80,7 +80,7 @@ async function searchSlice(
       )} as is_found
         from ${idsOfPage(sql, list, { cursor: after, rows: SLICE_ROWS })}
        cross join wanted
-       cross join lateral (select ${sql(columns as string[])} from ${sql(table)} where id = page.id offset 0) as row
+       cross join lateral (select ${sql([...columns])} from ${sql(table)} where id = page.id offset 0) as row
     )
     select count(*)::integer as rows, coalesce(max(id), '') as last,
            array(select id from listed where is_found order by id limit ${rows}) as found

@@ -124,7 +124,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     accepts: [['identity.*.read_identity'], ['identity.{I}.read_identity']],
   },
   'identities.listIdentities': {
-    input: () => ({}),
+    input: () => ({ search: 'user_1' }), // createIdentity makes others in the same workspace
     accepts: [['identity.*.read_identity'], ['identity.{I}.read_identity']],
   },
   'identities.updateIdentity': {
