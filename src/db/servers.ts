@@ -70,4 +70,5 @@ const SEEN_MS = 60_000
 /** Later than {@link SEEN_MS}: a row that counts is not removed by a server whose look took long. */
 const DEAD_MS = 120_000
 const SERVERS_MAX = 10_000
-const STOP_MS = 1_000
+/** A stop has ten seconds in all, and where the database does not answer, others have used them. */
+const STOP_MS = 300

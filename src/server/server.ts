@@ -169,7 +169,13 @@ export async function startServer(
     },
   )
   // The last windows and the last usage are written at the same time, because a stop has ten seconds in all.
-  opening.defer(() => close(() => shards.stop()))
+  const presence = address.kind === 'url' ? new Presence(deps.sql, dataDir.nodeId) : null
+  const closeShards = async () => {
+    await shards.stop()
+    await presence?.stop() // after the last windows: until then the server needs what it knows of the database
+  }
+  opening.defer(() => close(closeShards))
+  presence?.start()
   const importer = new KeyImporter(deps)
   importer.start()
   opening.defer(() => importer.stop())
@@ -178,11 +184,6 @@ export async function startServer(
   const refills = new RefillSchedule(deps.sql, deps.clock)
   refills.start()
   opening.defer(() => refills.stop())
-  if (address.kind === 'url') {
-    const presence = new Presence(deps.sql, dataDir.nodeId)
-    presence.start()
-    opening.defer(() => presence.stop())
-  }
   const keptRows = new KeptRows(address)
   keptRows.start()
   opening.defer(() => keptRows.stop())
