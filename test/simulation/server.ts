@@ -55,6 +55,8 @@ export class Server {
   readonly shardLives: ShardLife[] = []
   /** Until when one of its threads is, or was, paused. */
   pausedUntilMs = Number.NEGATIVE_INFINITY
+  /** When its stop began. */
+  stoppingSinceMs = Number.POSITIVE_INFINITY
   /** Number of shards that died. */
   shardDeaths = 0
   private readonly waitingCalls = new WeakMap<object, number[][]>()
@@ -117,6 +119,7 @@ export class Server {
   /** In the order of a real stop. */
   async stop(): Promise<void> {
     this.state = 'stopping'
+    this.stoppingSinceMs = this.world.nowMs
     this.world.note(() => `${this.name}: stops`)
     // A stopping listener accepts no calls and waits for the running ones.
     while (this.http.some(({ waiting }) => waiting.size > 0))

@@ -92,6 +92,8 @@ class Simulation {
   private readonly lives = new Map<string, Server>()
   private readonly profile: Profile
   private messageDelay: { least: number; most: number; lateChance: number } = CALM
+  /** When the last of the messages that take very long arrives. */
+  private lateUntilMs = 0
   private hasEnded = false
   private mayStart = true
 
@@ -413,7 +415,9 @@ class Simulation {
 
   /** At rest, counters have what calls that charged several of them were told, and nothing of those that were refused. */
   private checkTogether(server: Server): void {
-    if (this.profile.isFlood) return
+    // A stop does not wait for ever: an undo that takes longer is lost.
+    const isLate = Math.max(this.lateUntilMs, server.pausedUntilMs) > server.stoppingSinceMs
+    if (this.profile.isFlood || isLate) return
     for (const counter of this.counters) {
       hash.update(counter.name)
       const index = shardOf(hash.h0, Math.max(1, server.options.shards))
@@ -737,7 +741,10 @@ class Simulation {
   private delay(): number {
     const { world } = this
     const { least, most, lateChance } = this.messageDelay
-    return lateChance > 0 && world.chance(lateChance) ? world.between(500, 4_000) : world.between(least, most)
+    if (lateChance === 0 || !world.chance(lateChance)) return world.between(least, most)
+    const ms = world.between(500, 4_000)
+    this.lateUntilMs = Math.max(this.lateUntilMs, world.nowMs + ms)
+    return ms
   }
 
   // Checks from outside, now and then.
