@@ -2,7 +2,7 @@ import { type AuditActor, type AuditEntry, audit } from '../../audit/log.ts'
 import { bytesOfSlugs, requireBound, requirePermissionBounds } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
 import { ApiError, notFound } from '../../errors.ts'
-import { newId, type WorkspaceId } from '../../lib/ids.ts'
+import type { WorkspaceId } from '../../lib/ids.ts'
 import { listed } from '../../lib/listed.ts'
 import type { Invalidate } from '../../records/database.ts'
 import { insertEncryptedKeys } from '../../vault/store.ts'
@@ -11,7 +11,7 @@ import { holdKeyspaces } from '../apis/store.ts'
 import { ensureIdentities } from '../identities/ensure-identities.ts'
 import { ensurePermissions } from '../permissions/ensure-permissions.ts'
 import { holdPermissions, holdRoles } from '../permissions/store.ts'
-import { type KeyLimit, writeKeyLimits } from './limits/store.ts'
+import { type KeyLimit, newLimitRows, writeKeyLimits } from './limits/store.ts'
 import { type Refill, refillColumns } from './refill.ts'
 import { insertKeyPermissions, insertKeyRoles, insertKeys, type NewKeyRow } from './store.ts'
 
@@ -86,7 +86,7 @@ export async function writeNewKeys(
   await writeKeyLimits(
     tx,
     workspaceId,
-    keys.flatMap(({ id, limits }) => limits.map((limit) => ({ ...limit, id: newId('rl'), keyId: id }))),
+    keys.flatMap(({ id, limits }) => newLimitRows(id, limits)),
     now,
   )
   await insertEncryptedKeys(tx, workspaceId, sealed, now)

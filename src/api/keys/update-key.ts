@@ -2,7 +2,6 @@ import { changesOf } from '../../audit/changes.ts'
 import { audit } from '../../audit/log.ts'
 import type { Transaction } from '../../db/connect.ts'
 import { notFound } from '../../errors.ts'
-import { newId } from '../../lib/ids.ts'
 import type { Reference } from '../../lib/link-plan.ts'
 import { parseMeta } from '../../lib/meta.ts'
 import { ensureIdentities } from '../identities/ensure-identities.ts'
@@ -15,6 +14,7 @@ import {
   deleteKeyLimits,
   type KeyLimit,
   type KeyLimitRow,
+  newLimitRows,
   writeKeyLimits,
 } from './limits/store.ts'
 import { type LinkRules, replaceLinks } from './links.ts'
@@ -187,8 +187,7 @@ async function replaceLimits(
     keyId,
     gone.map(({ name }) => name),
   )
-  const rows = limits.map((limit) => ({ ...limit, id: newId('rl'), keyId }))
-  await writeKeyLimits(tx, workspaceId, rows, now)
+  await writeKeyLimits(tx, workspaceId, newLimitRows(keyId, limits), now)
 }
 
 /**
@@ -210,7 +209,7 @@ async function changeLimit(
   const { limit, durationMs } = ratelimit
   if (durationMs === null)
     return await changeKeyLimit(tx, workspaceId, { keyId, name: DEFAULT_LIMIT, limit }, now)
-  const row = { ...defaultLimit({ limit, durationMs }), id: newId('rl'), keyId }
-  await writeKeyLimits(tx, workspaceId, [row], now)
+  const rows = newLimitRows(keyId, [defaultLimit({ limit, durationMs })])
+  await writeKeyLimits(tx, workspaceId, rows, now)
   return true
 }

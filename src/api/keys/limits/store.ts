@@ -1,5 +1,5 @@
 import type { AnySql } from '../../../db/connect.ts'
-import type { WorkspaceId } from '../../../lib/ids.ts'
+import { newId, type WorkspaceId } from '../../../lib/ids.ts'
 
 /** `limit` tokens in a window of `durationMs`. The names of a key's limits are distinct. */
 export type KeyLimit = {
@@ -24,6 +24,13 @@ export const defaultLimit = (ratelimit: Ratelimit): KeyLimit => ({
   autoApply: true,
 })
 
+/** Gives limits of one key their ids, for {@link writeKeyLimits}. By id they are in the order of the list. */
+export function newLimitRows(keyId: string, limits: readonly KeyLimit[]): NewKeyLimitRow[] {
+  const ids = limits.map(() => newId('rl')).sort()
+  return limits.map((limit, index) => ({ ...limit, id: ids[index] as string, keyId })) // as many ids as limits
+}
+export type NewKeyLimitRow = KeyLimitRow & { keyId: string }
+
 /**
  * Creates limits of keys, or changes those of the same name in place, which keep their ids. No two may have one key and
  * name. Call it under the lock of existing keys.
@@ -31,7 +38,7 @@ export const defaultLimit = (ratelimit: Ratelimit): KeyLimit => ({
 export async function writeKeyLimits(
   sql: AnySql,
   workspaceId: WorkspaceId,
-  limits: readonly (KeyLimitRow & { keyId: string })[],
+  limits: readonly NewKeyLimitRow[],
   now: number,
 ): Promise<void> {
   if (limits.length === 0) return
