@@ -53,6 +53,8 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
     }),
     namespaces: over(namespaces, {
       find: (workspaceId, name) => wait('namespaces.find', () => namespaces.find(workspaceId, name)),
+      findByIdOrName: (workspaceId, text) =>
+        wait('namespaces.find', () => namespaces.findByIdOrName(workspaceId, text)),
     }),
     credits: over(credits, { spend: (id, cost) => wait('credits.spend', () => credits.spend(id, cost)) }),
     database: over(database, {

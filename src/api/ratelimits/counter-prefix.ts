@@ -6,6 +6,8 @@ export class CounterPrefix {
   private limit = Number.NaN
   private durationMs = Number.NaN
   private text = ''
+  private sharedDurationMs = Number.NaN
+  private sharedText = ''
 
   constructor(private readonly namespaceId: string) {}
 
@@ -17,5 +19,14 @@ export class CounterPrefix {
       this.text = `${this.namespaceId}\n${limit}\n${durationMs}\n`
     }
     return this.text
+  }
+
+  /** For counters that calls with any limit share. No limit is empty, so these names are none of the others. */
+  ofAnyLimit(durationMs: number): string {
+    if (durationMs !== this.sharedDurationMs) {
+      this.sharedDurationMs = durationMs
+      this.sharedText = `${this.namespaceId}\n\n${durationMs}\n`
+    }
+    return this.sharedText
   }
 }

@@ -1,11 +1,19 @@
 import type { AnySql } from '../../db/connect.ts'
+import type { WorkspaceId } from '../../lib/ids.ts'
 import { SmallCache } from '../../lib/small-cache.ts'
 import type { Invalidations } from '../../records/invalidations.ts'
 import { RecordCache } from '../../records/record-cache.ts'
 import type { PermissionQuery } from '../../verify/permission-query.ts'
 import { CounterPrefix } from './counter-prefix.ts'
 import { Overrides } from './overrides.ts'
-import { findChangedOverrides, findNamespaceByName, findOverridesAfter, type OverrideRow } from './store.ts'
+import {
+  findChangedOverrides,
+  findNamespace,
+  findNamespaceByName,
+  findOverridesAfter,
+  mayBeNamespaceId,
+  type OverrideRow,
+} from './store.ts'
 
 export type Namespace = {
   id: string
@@ -27,6 +35,8 @@ export class Namespaces {
    * take 0.2 µs of its 4.
    */
   readonly #keys = new SmallCache<string, CacheKey>(KEYS_MAX)
+  /** The same for texts that may be ids. */
+  readonly #idKeys = new SmallCache<string, CacheKey>(KEYS_MAX)
   /** Namespaces being created on first use, by cache key. */
   readonly #making = new Map<string, Promise<void>>()
 
@@ -51,6 +61,17 @@ export class Namespaces {
     // Wait for the creation: a read before it ends would have to be repeated.
     const making = this.#making.size === 0 ? undefined : this.#making.get(key.text)
     return making === undefined ? this.cache.find(key.text) : this.#findAfter(making, key.text)
+  }
+
+  /** By id, or by name where no id is that text. */
+  findByIdOrName(workspaceId: string, text: string): Namespace | null | Promise<Namespace | null> {
+    if (!mayBeNamespaceId(text)) return this.find(workspaceId, text)
+    let key = this.#idKeys.get(text)
+    if (key === undefined || key.workspaceId !== workspaceId) {
+      key = { workspaceId, text: `${workspaceId}${ID_OR_NAME}${text}` }
+      this.#idKeys.set(text, key)
+    }
+    return this.cache.find(key.text)
   }
 
   /** Ignores the creation's error, which its own callers get. */
@@ -94,9 +115,14 @@ export class Namespaces {
  * @param base The namespace as it was. Only what changed since is read, and is changed in its overrides.
  */
 async function load(sql: AnySql, key: string, base: Namespace | null): Promise<Namespace | null> {
-  const split = key.indexOf('\n') // ids contain no line feed, so the first one ends the workspace's id
-  const [workspaceId, name] = [key.slice(0, split), key.slice(split + 1)]
+  const split = key.search(/[\n\r]/) // the workspace's id contains neither
+  const [workspaceId, text] = [key.slice(0, split), key.slice(split + 1)]
   if (base !== null && (await catchUp(sql, base))) return sized(base)
+  const isName = key[split] !== ID_OR_NAME
+  const name = isName
+    ? text
+    : (await findNamespace(sql, workspaceId as WorkspaceId, { idOrName: text }))?.name // of an actor
+  if (name === undefined) return null
   const row = await findNamespaceByName(sql, workspaceId, name, PAGE_OVERRIDES)
   if (row === null) return null
   const { id } = row
@@ -129,6 +155,8 @@ const sized = (namespace: Namespace): Namespace => ({
   bytes: 700 + 2 * namespace.name.length + namespace.overrides.bytes,
 })
 
+/** Between a workspace's id and what may be a namespace's id; a line feed is before a name. */
+const ID_OR_NAME = '\r'
 const keyOf = (workspaceId: string, name: string) => `${workspaceId}\n${name}`
 type CacheKey = { workspaceId: string; text: string }
 const KEYS_MAX = 1000

@@ -2,7 +2,13 @@ import { compileWildcard, matchesWildcard, type Wildcard } from '../../lib/wildc
 import type { ChangedOverride, OverrideRow } from './store.ts'
 
 /** The values that replace the caller's own. */
-export type Override = { limit: number; durationMs: number }
+export type Override = {
+  id: string
+  /** Exact, or a pattern. */
+  identifier: string
+  limit: number
+  durationMs: number
+}
 
 /** A namespace's overrides, arranged for lookup. A change costs what it changes, however many overrides there are. */
 export class Overrides {
@@ -36,8 +42,9 @@ export class Overrides {
 
   set({ id, identifier, limit, durationMs }: OverrideRow): void {
     this.delete(identifier)
-    if (isPattern(identifier)) this.#patterns.add(identifier, { id, limit, durationMs })
-    else this.#exact.set(identifier, { limit, durationMs })
+    const override = { id, identifier, limit, durationMs }
+    if (isPattern(identifier)) this.#patterns.add(override)
+    else this.#exact.set(identifier, override)
     this.bytes += bytesOf(identifier)
   }
 
@@ -52,9 +59,9 @@ export const isPattern = (identifier: string) => identifier.includes('*')
 /** True for text between two stars. It can be anywhere in an identifier, so finding it takes a pass over the identifier. */
 export const hasInnerText = (pattern: string) => /\*[^*]+\*/.test(pattern)
 
-/** Measured: 134 bytes for an exact identifier of 17 characters, some 400 for a pattern. */
+/** Measured: 198 bytes for an exact identifier of 17 characters, some 400 for a pattern. */
 const bytesOf = (identifier: string) =>
-  isPattern(identifier) ? 400 + 4 * identifier.length : 150 + 2 * identifier.length
+  isPattern(identifier) ? 400 + 4 * identifier.length : 200 + 2 * identifier.length
 
 /**
  * The patterns of a namespace. The longest matching one decides; of equally long ones, the one with the lowest id.
@@ -74,8 +81,9 @@ class PatternOverrides {
   /** Number of patterns. */
   count = 0
 
-  /** @param pattern One that is not there. */
-  add(pattern: string, override: Override & { id: string }): void {
+  /** @param override With a pattern that is not there. */
+  add(override: Override): void {
+    const pattern = override.identifier
     const wildcard = compileWildcard(pattern)
     const shapes = getOrMake(this.#shapes, pattern.length, () => new Map<number, Shape>())
     const lengths = lengthsOf(wildcard)
@@ -86,7 +94,7 @@ class PatternOverrides {
       shapes.set(lengths, shape)
       this.#groups = null
     }
-    getOrMake(shape.byHash, hashOfEnds(wildcard), () => []).push({ ...override, text: pattern, wildcard })
+    getOrMake(shape.byHash, hashOfEnds(wildcard), () => []).push({ ...override, wildcard })
     this.count++
   }
 
@@ -97,7 +105,7 @@ class PatternOverrides {
     const shapes = this.#shapes.get(pattern.length)
     const shape = shapes?.get(lengths)
     const patterns = shape?.byHash.get(hash)
-    const at = patterns?.findIndex(({ text }) => text === pattern) ?? -1
+    const at = patterns?.findIndex(({ identifier }) => identifier === pattern) ?? -1
     if (shapes === undefined || shape === undefined || patterns === undefined || at < 0) return false
     patterns.splice(at, 1)
     this.count--
@@ -146,7 +154,7 @@ class PatternOverrides {
 
 /** Patterns of one length with equally long prefixes and suffixes, by the hash of both. */
 type Shape = { prefixLength: number; suffixLength: number; byHash: Map<number, Pattern[]> }
-type Pattern = Override & { id: string; text: string; wildcard: Wildcard }
+type Pattern = Override & { wildcard: Wildcard }
 
 const lengthsOf = ({ prefix, suffix }: Wildcard) => 2 ** 16 * prefix.length + suffix.length
 const hashOfEnds = ({ prefix, suffix }: Wildcard) => joined(hashOf(prefix), hashOfEnd(suffix))

@@ -85,8 +85,11 @@ export async function insertNamespace(
   return rows.length > 0
 }
 
-/** A namespace as a request names it. */
-export type NamespaceName = { id: string } | { name: string }
+/** A namespace as a request names it. With `idOrName` an id wins over a name of the same text. */
+export type NamespaceName = { id: string } | { name: string } | { idOrName: string }
+
+/** Other texts are names only, and need no look-up by id. */
+export const mayBeNamespaceId = (text: string) => text.startsWith('rlns_')
 
 /** A namespace that is not deleted, without its overrides. */
 export async function findNamespace(
@@ -94,6 +97,7 @@ export async function findNamespace(
   workspaceId: WorkspaceId,
   by: NamespaceName,
 ): Promise<{ id: string; name: string } | null> {
+  if ('idOrName' in by) return await byIdOrName(by.idOrName, (one) => findNamespace(sql, workspaceId, one))
   const [row] = await sql<{ id: string; name: string }[]>`
     select n.id, n.name from ratelimit_namespaces n
      where n.workspace_id = ${workspaceId} and n.deleted_at is null
@@ -110,6 +114,7 @@ export async function holdNamespace(
   workspaceId: WorkspaceId,
   by: NamespaceName,
 ): Promise<{ id: string; name: string } | null> {
+  if ('idOrName' in by) return await byIdOrName(by.idOrName, (one) => holdNamespace(tx, workspaceId, one))
   const [row] = await tx<{ id: string; name: string }[]>`
     select n.id, n.name from ratelimit_namespaces n
      where n.workspace_id = ${workspaceId} and n.deleted_at is null
@@ -117,6 +122,43 @@ export async function holdNamespace(
        for no key update`
   return row ?? null
 }
+
+async function byIdOrName<T>(
+  text: string,
+  find: (by: { id: string } | { name: string }) => Promise<T | null>,
+): Promise<T | null> {
+  const found = mayBeNamespaceId(text) ? await find({ id: text }) : null
+  return found ?? (await find({ name: text }))
+}
+
+/**
+ * The id of a deleted namespace with that id or name, the one deleted last. Of names, only those of the
+ * {@link DELETED_NAMES_MAX} namespaces that the workspace deleted last are known, so that a look-up reads no more rows.
+ */
+export async function findDeletedNamespaceId(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  idOrName: string,
+): Promise<string | null> {
+  return await byIdOrName(idOrName, async (by) => {
+    const [row] =
+      'id' in by
+        ? await sql<{ id: string }[]>`
+            select id from ratelimit_namespaces
+             where workspace_id = ${workspaceId} and id = ${by.id} and deleted_at is not null`
+        : await sql<{ id: string }[]>`
+            select id
+              from (select id, name, deleted_at from ratelimit_namespaces
+                     where workspace_id = ${workspaceId} and deleted_at is not null
+                     order by deleted_at desc, id desc limit ${DELETED_NAMES_MAX}) as deleted
+             where name = ${by.name}
+             order by deleted_at desc
+             limit 1`
+    return row?.id ?? null
+  })
+}
+
+const DELETED_NAMES_MAX = 10_000
 
 /** By id, after `cursor`, up to `limit + 1` rows: the extra one shows that there is another page. */
 export async function listNamespaceRows(

@@ -5,6 +5,7 @@ import { identityRoutes } from './identities/routes.ts'
 import { keyRoutes } from './keys/routes.ts'
 import { livenessRoutes } from './liveness.ts'
 import { permissionRoutes } from './permissions/routes.ts'
+import { ratelimitRoutes } from './ratelimit/routes.ts'
 
 /** All endpoints of the v2 API, in the order of its description. */
 export const v2Routes: readonly Endpoint[] = [
@@ -12,6 +13,7 @@ export const v2Routes: readonly Endpoint[] = [
   ...keyRoutes,
   ...identityRoutes,
   ...permissionRoutes,
+  ...ratelimitRoutes,
   ...analyticsRoutes,
   ...livenessRoutes,
 ]

@@ -8,7 +8,7 @@ export type Charge = {
   workspaceId?: string
   /** 0 to 2^53 - 1. */
   limit: number
-  /** 1 to 2^45. Windows start at whole multiples since the epoch. */
+  /** 1 to 2^53 - 1; above 2^45, a thousand years, as that. Windows start at whole multiples since the epoch. */
   durationMs: number
   /** 0 to 2^53 - 1; 0 only looks. */
   cost: number

@@ -120,7 +120,8 @@ export class LimiterRouter {
    */
   chargeLater(charge: Charge): Decision {
     const nowMs = this.clock()
-    const endMs = (Math.floor(nowMs / charge.durationMs) + 1) * charge.durationMs
+    const durationMs = Math.min(charge.durationMs, WINDOW_MS_MAX)
+    const endMs = (Math.floor(nowMs / durationMs) + 1) * durationMs
     const { prefix = '', counter, workspaceId = '' } = charge
     const name = prefix + counter
     let known = this.known.get(workspaceId, name)
@@ -163,7 +164,8 @@ export class LimiterRouter {
   private enqueue(charge: Charge, nowMs: number): Batch {
     const owner = this.admit(charge)
     const { h0, h1, h2, h3 } = this.hash
-    const { limit, durationMs, cost } = charge
+    const { limit, cost } = charge
+    const durationMs = Math.min(charge.durationMs, WINDOW_MS_MAX)
     const batch = this.queueOf(h0).add(h0, h1, h2, h3, limit, durationMs, cost, nowMs, owner)
     this.sendSoon()
     return batch
@@ -172,7 +174,8 @@ export class LimiterRouter {
   private place(charge: Charge): PlacedCharge {
     const owner = this.admit(charge)
     const { h0, h1, h2, h3 } = this.hash
-    const { limit, durationMs, cost } = charge
+    const { limit, cost } = charge
+    const durationMs = Math.min(charge.durationMs, WINDOW_MS_MAX)
     return { queue: this.queueOf(h0), h0, h1, h2, h3, limit, durationMs, cost, owner }
   }
 
@@ -181,7 +184,7 @@ export class LimiterRouter {
     const { limit, durationMs, cost } = charge
     if (
       !(limit >= 0 && limit <= COUNT_MAX && cost >= 0 && cost <= COUNT_MAX) ||
-      !(durationMs >= 1 && durationMs <= WINDOW_MS_MAX)
+      !(durationMs >= 1 && durationMs <= COUNT_MAX)
     ) {
       throw new Error(`a charge out of bounds: limit ${limit}, cost ${cost}, duration ${durationMs} ms`)
     }
@@ -240,6 +243,7 @@ export class LimiterRouter {
   }
 }
 
+/** Longer windows end when this one does, in a thousand years: the end must fit into a cell. */
 const WINDOW_MS_MAX = 2 ** 45
 /** Larger messages hardly make a call cheaper. */
 const MANY_CALLS = 64
