@@ -37,7 +37,9 @@ test.skipIf(TEST_DATABASE_URL === null)(
     await using both = await openBoth()
     const { balancer, start, sql } = both
     await start.old('a')
+    const fillingAt = performance.now()
     await fill(sql)
+    const filledMs = performance.now() - fillingAt
     const load = await Load.start(balancer)
     await balancer.settle()
     balancer.slowestMs = 0
@@ -58,7 +60,8 @@ update keys set added_later = 'x'
 
     expect([balancer.broken, load.wrong]).toEqual([[], []])
     expect(balancer.slowestMs).toBeLessThan(PATIENCE_MS)
-    expect(tookMs).toBeLessThan(30_000)
+    // A migration that walks all keys in batches, or rewrites the table with its indexes, takes several times as long.
+    expect(tookMs).toBeLessThan(15_000 + 2 * filledMs)
     expect(await sql`select count(*)::integer as done from keys where added_later = 'x'`).toMatchObject([
       { done: BACKFILLED },
     ])
