@@ -5,11 +5,14 @@ import { getIdentity } from '../../../api/identities/get-identity.ts'
 import { updateIdentity } from '../../../api/identities/update-identity.ts'
 import { anyOf, authenticate, type Right, requireOn, requireOnAny } from '../../../api/root-keys/authorize.ts'
 import { notFound } from '../../../errors.ts'
+import { readMeta } from '../../../lib/meta.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { list, post } from '../endpoint.ts'
+import { readLimits } from '../limits.ts'
+import { requireShortMeta } from '../meta.ts'
 import { Listed, pageOf } from '../page.ts'
 import { EmptyReply, Identity } from '../schema.ts'
-import { presentIdentity, readLimits, readMeta } from './fields.ts'
+import { identityObject } from './identity-object.ts'
 import {
   CreateIdentityBody,
   CreateIdentityData,
@@ -30,6 +33,7 @@ export const identityRoutes: Endpoint[] = [
     async (services, call, { externalId, meta, ratelimits = [] }) => {
       const actor = await authenticate(services, call, anyOf('*', 'identity.*.create_identity'))
       const limits = readLimits(ratelimits)
+      requireShortMeta(meta)
       const identity = { externalId, meta: readMeta(meta), limits }
       return { identityId: await createIdentity(services, actor, identity) }
     },
@@ -44,7 +48,7 @@ export const identityRoutes: Endpoint[] = [
       if (identity === null) throw notFound('identity', name)
       // The permission names the id, which a request by external id does not have.
       requireOn(actor, READ, identity.id)
-      return presentIdentity(identity)
+      return identityObject(identity)
     },
   ),
   list(
@@ -55,7 +59,7 @@ export const identityRoutes: Endpoint[] = [
       requireOnAny(actor, READ)
       const { items, ...page } = await findIdentities(services, actor, search.trim(), pageOf(body))
       for (const { id } of items) requireOn(actor, READ, id)
-      return new Listed(items.map(presentIdentity), page)
+      return new Listed(items.map(identityObject), page)
     },
   ),
   post(
@@ -64,8 +68,9 @@ export const identityRoutes: Endpoint[] = [
     async (services, call, { identity: name, meta, ratelimits }) => {
       const actor = await authenticate(services, call, anyOf('*', 'identity.*.update_identity'))
       const limits = ratelimits === undefined ? null : readLimits(ratelimits)
+      requireShortMeta(meta)
       const change = { meta: readMeta(meta), limits }
-      return presentIdentity(await updateIdentity(services, actor, { idOrExternalId: name }, change))
+      return identityObject(await updateIdentity(services, actor, { idOrExternalId: name }, change))
     },
   ),
   post(

@@ -3,7 +3,9 @@ import { createKey, findNamedRoles, requireRecoverable } from '../../../api/keys
 import { type Actor, authenticate, holdsOn } from '../../../api/root-keys/authorize.ts'
 import { notFound } from '../../../errors.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
-import { readLimits, readNewCredits, requireShortMeta } from './fields.ts'
+import { readLimits } from '../limits.ts'
+import { requireShortMeta } from '../meta.ts'
+import { readNewCredits } from './fields.ts'
 import type { CreateKeyBody, CreateKeyData } from './schema.ts'
 
 /** The order of checks is contract. Without the right to create keys in it, an API is not found. */

@@ -1,30 +1,6 @@
-import type { Static } from '@sinclair/typebox'
-import type { KeyLimit } from '../../../api/keys/limits/store.ts'
 import type { Refill } from '../../../api/keys/refill.ts'
 import { InvalidInput } from '../../../errors.ts'
-import { META_CHARACTERS_MAX } from '../../../lib/meta.ts'
-import type { RatelimitRequest } from '../schema.ts'
 import type { CreditsRequest, UpdateKeyBody } from './schema.ts'
-
-/** @throws InvalidInput when it is too long. */
-export function requireShortMeta(meta: object | null | undefined): void {
-  const length = meta ? JSON.stringify(meta).length : 0
-  if (length > META_CHARACTERS_MAX)
-    throw new InvalidInput(
-      'meta',
-      `too large: ${length} characters of JSON, at most ${META_CHARACTERS_MAX} are allowed`,
-    )
-}
-
-/** @throws InvalidInput for a repeated name. */
-export function readLimits(ratelimits: readonly Static<typeof RatelimitRequest>[]): KeyLimit[] {
-  const names = new Set<string>()
-  return ratelimits.map(({ name, limit, duration: durationMs, autoApply = false }) => {
-    if (names.has(name)) throw new InvalidInput('ratelimits', `the name ${name} is there more than once`)
-    names.add(name)
-    return { name, limit, durationMs, autoApply }
-  })
-}
 
 type Credits = { remaining: number | null; refill: Refill | null }
 

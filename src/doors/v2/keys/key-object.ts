@@ -1,8 +1,10 @@
 import type { Static } from '@sinclair/typebox'
 import { type Refill, refillOf } from '../../../api/keys/refill.ts'
 import type { KeyRow } from '../../../api/keys/store.ts'
-import { parseMeta } from '../../../lib/meta.ts'
-import type { Identity, Ratelimit } from '../schema.ts'
+import { identityObject } from '../identities/identity-object.ts'
+import { limitObject } from '../limits.ts'
+import { metaOf } from '../meta.ts'
+import type { Identity } from '../schema.ts'
 import type { Credits, KeyObject } from './schema.ts'
 
 /** A key without what is empty: clients refuse a null, and an expiry of 0 counts as none. */
@@ -39,26 +41,6 @@ export function creditsObject(remaining: number | null, refill: Refill | null): 
 }
 
 function identityOf(row: KeyRow): Static<typeof Identity> | null {
-  if (row.identityId === null || row.externalId === null) return null
-  const meta = metaOf(row.identityMeta)
-  return {
-    id: row.identityId,
-    externalId: row.externalId,
-    ...(meta === null ? {} : { meta }),
-    ...(row.identityLimits.length === 0 ? {} : { ratelimits: row.identityLimits.map(limitObject) }),
-  }
-}
-
-const limitObject = ({
-  id,
-  name,
-  limit,
-  durationMs: duration,
-  autoApply,
-}: KeyRow['limits'][number]): Static<typeof Ratelimit> => ({ id, name, limit, duration, autoApply })
-
-/** Null when empty. */
-function metaOf(text: string | null): Record<string, unknown> | null {
-  const meta = parseMeta(text)
-  return meta === null || Object.keys(meta).length === 0 ? null : meta
+  const { identityId: id, externalId, identityMeta: meta, identityLimits: limits } = row
+  return id === null || externalId === null ? null : identityObject({ id, externalId, meta, limits })
 }

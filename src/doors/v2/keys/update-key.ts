@@ -1,6 +1,8 @@
 import { updateKey } from '../../../api/keys/update-key.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
-import { readChangedCredits, readLimits, refillWithoutCredits, requireShortMeta } from './fields.ts'
+import { readLimits } from '../limits.ts'
+import { requireShortMeta } from '../meta.ts'
+import { readChangedCredits, refillWithoutCredits } from './fields.ts'
 import { keyWithRight } from './key-with-right.ts'
 import type { UpdateKeyBody } from './schema.ts'
 

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { DURATION_MS_MAX } from '../../../../src/lib/bounds.ts'
 import { META_CHARACTERS_MAX } from '../../../../src/lib/meta.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../../support/server.ts'
 import { SLOW_MS } from '../../../support/timeout.ts'
@@ -86,7 +87,7 @@ describe('createIdentity', () => {
       expect(await create(externalId)).toBe(400)
   })
 
-  test('limits have names of 3 to 128 characters, a limit from 1 and a duration from a second', async () => {
+  test('limits have names of 3 to 128 characters, a limit from 1 and a duration of a second to a century', async () => {
     const create = async (limit: Json) => {
       const body = { externalId: newName(), ratelimits: [{ ...requests, ...limit }] }
       return (await call('createIdentity', body)).status
@@ -98,10 +99,11 @@ describe('createIdentity', () => {
       { name: undefined },
       { name: 'ab' },
       { limit: 2 ** 53 },
+      { duration: DURATION_MS_MAX + 1 },
       { autoApply: null },
     ])
       expect([wrong, await create(wrong)]).toEqual([wrong, 400])
-    expect(await create({ limit: 2 ** 53 - 1, duration: 2 ** 53 - 1 })).toBe(200)
+    expect(await create({ limit: 2 ** 53 - 1, duration: DURATION_MS_MAX })).toBe(200)
     const many = (length: number) => Array.from({ length }, (_, n) => ({ ...requests, name: `limit_${n}` }))
     const statusOf = async (length: number) =>
       (await call('createIdentity', { externalId: newName(), ratelimits: many(length) })).status
