@@ -13,13 +13,14 @@ import {
   limitsOf,
   MULTI_LIMIT_PATH,
   startTollgate,
+  V2_LIMIT_PATH,
   V2_VERIFY_PATH,
   VERIFY_PATH,
 } from './support/tollgate.ts'
 
 /**
- * What a call costs over HTTP, next to the least Bun can do: limiting, and verifying a key in v1 and v2 (cached, with one rate
- * limit, usage recorded) against a bare Elysia route with v1's schema and a bare `Bun.serve`; and, where `bun install`
+ * What a call costs over HTTP, next to the least Bun can do: limiting, and verifying a key (cached, with one rate limit, usage
+ * recorded), each in v1 and v2, against a bare Elysia route with v1's schema and a bare `Bun.serve`; and, where `bun install`
  * was run in bench/peers, against what a user would take instead. Then `ratelimits.multiLimit`, in decisions.
  *
  * All in one run and in turn: each warms up and is measured while the others stand still. Read the ratios of CPU.
@@ -55,23 +56,24 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
     path,
     bodies: keys.map((key) => JSON.stringify({ key })),
   })
+  const limitV2: Row = {
+    name: 'Tollgate, v2',
+    target: tollgate,
+    path: V2_LIMIT_PATH,
+    bodies: V2_LIMITS.map((body) => JSON.stringify(body)),
+  }
   const cases: Case[] = [
     {
       what: 'limiting',
-      rows: all.map(limit),
+      rows: [limit(tollgate), limitV2, ...[threaded, ...peers, elysia, bare].map(limit)],
       checked: [tollgate, threaded],
-      counted: ({ url }) => countedByLimits(url, LIMITS),
+      counted: async ({ url }) => (await countedByLimits(url, LIMITS)) + (await countedByV2Limits(url)),
       perRequest: 1,
       connections,
     },
     {
       what: 'verifying keys',
-      rows: [
-        verify(tollgate),
-        verify(tollgate, 'Tollgate, v2', V2_VERIFY_PATH),
-        verify(elysia),
-        verify(bare),
-      ],
+      rows: [verify(tollgate), verify(tollgate, limitV2.name, V2_VERIFY_PATH), verify(elysia), verify(bare)],
       checked: [tollgate],
       counted: ({ url }) => countedByKeys(url, keys),
       perRequest: 1,
@@ -96,6 +98,9 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
 const IDENTIFIERS = 1000
 const KEYS = 100
 const LIMITS = limitsOf(IDENTIFIERS)
+/** v2's windows last thirty days at most. */
+const V2_LIMITS = LIMITS.map((body) => ({ ...body, duration: 30 * 86_400_000 }))
+
 /** What is measured: calls of one path of a server. */
 type Row = { name: string; target: Target; path: string; bodies: string[] }
 
@@ -215,4 +220,10 @@ async function countedByKeys(url: string, keys: string[]): Promise<number> {
     keys.map(async (key) => (await call(url, VERIFY_PATH, { key, ...look })).ratelimit.remaining),
   )
   return left.reduce((sum, remaining) => sum + LIMIT_MAX - remaining, 0)
+}
+
+/** As `countedByLimits`, of the counters of v2. */
+async function countedByV2Limits(url: string): Promise<number> {
+  const looks = await Promise.all(V2_LIMITS.map((body) => call(url, V2_LIMIT_PATH, { ...body, cost: 0 })))
+  return looks.reduce((sum, { data }) => sum + LIMIT_MAX - data.remaining, 0)
 }

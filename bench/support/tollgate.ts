@@ -9,6 +9,7 @@ export const HEADERS = { 'Content-Type': 'application/json', Authorization: `Bea
 export const LIMIT_PATH = '/v1/ratelimits.limit'
 export const MULTI_LIMIT_PATH = '/v1/ratelimits.multiLimit'
 export const VERIFY_PATH = '/v1/keys.verifyKey'
+export const V2_LIMIT_PATH = '/v2/ratelimit.limit'
 export const V2_VERIFY_PATH = '/v2/keys.verifyKey'
 /** So long that no run sees it end. */
 export const DURATION_MS = 86_400_000 * 365
@@ -81,6 +82,7 @@ type Answer = Record<string, string> & {
   remaining: number
   success: boolean
   ratelimit: { remaining: number }
+  data: { remaining: number }
 }
 
 /** One call outside of the load. @throws when it is no 200. */
