@@ -138,19 +138,26 @@ export async function replaceLinks(
 }
 
 /**
- * Detaches the requested roles or permissions. Unknown and unattached ones are ignored.
- * @throws ApiError NOT_FOUND for a key that does not exist.
+ * Detaches the requested roles or permissions. Unattached ones are ignored.
+ * @param options.requiresAll False = ones that do not exist are ignored too.
+ * @throws ApiError NOT_FOUND for a key that does not exist, and for a role or permission that must exist.
  */
 export async function removeLinks(
   services: Pick<Services, 'database'>,
   actor: Actor,
   kind: LinkKind,
-  { keyId, references }: LinkRequest,
+  request: LinkRequest,
+  { requiresAll }: { requiresAll: boolean },
 ): Promise<void> {
+  const { keyId, references } = request
   await services.database.write(async (tx, invalidate) => {
     const hash = await holdKey(tx, actor.workspaceId, keyId)
     if (hash === null) throw notFound('key', keyId)
     const attached = await kind.listAttached(tx, actor.workspaceId, keyId)
+    if (requiresAll) {
+      const { found } = await readState(kind, tx, actor, request)
+      requireFound(kind, planLinks(references, found, attached))
+    }
     const detach = resolveReferences(references, attached)
     if (detach.length > 0) {
       await kind.detach(tx, actor.workspaceId, keyId, idsOf(detach))

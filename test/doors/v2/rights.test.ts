@@ -88,7 +88,11 @@ const ROWS: Readonly<Record<string, Row>> = {
   },
   'keys.deleteKey': { input: onKey({}), accepts: ofApi('delete_key'), isDestructive: true },
   'keys.updateCredits': { input: onKey({ operation: 'set', value: 1000 }), accepts: ofApi('update_key') },
-  'keys.rerollKey': { input: onKey({ expiration: 60_000 }), accepts: ofApi('create_key') },
+  'keys.rerollKey': {
+    input: onKey({ expiration: 60_000 }),
+    accepts: ofApi('create_key'),
+    isDestructive: true, // a key has one successor
+  },
   'keys.addPermissions': {
     input: onKey({ permissions: ['a.permission'] }),
     accepts: andUpdate('rbac.*.add_permission_to_key'),

@@ -73,7 +73,7 @@ export async function removeEndpoint(
 ): Promise<Record<string, never>> {
   const references = readReferences(elements, field)
   const actor = await authenticate(services, call, anyOf('*', `rbac.*.remove_${kind.noun}_from_key`))
-  await removeLinks(services, actor, kind, { keyId, references })
+  await removeLinks(services, actor, kind, { keyId, references }, { requiresAll: false })
   return {}
 }
 

@@ -9,6 +9,7 @@ import { createKeyEndpoint } from './create-key.ts'
 import { plaintextsOf, requireDecryption } from './decryption.ts'
 import { keyObject } from './key-object.ts'
 import { keyWithRight } from './key-with-right.ts'
+import { RerollKeyBody, rerollKeyEndpoint } from './reroll-key.ts'
 import {
   CreateKeyBody,
   CreateKeyData,
@@ -91,8 +92,18 @@ export const keyRecordRoutes: Endpoint[] = [
       input: UpdateCreditsBody,
       reply: Credits,
       summary: 'Change the credits of a key',
-      errors: ['NOT_FOUND'],
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
     },
     updateCreditsEndpoint,
+  ),
+  post(
+    '/v2/keys.rerollKey',
+    {
+      input: RerollKeyBody,
+      reply: CreateKeyData,
+      summary: 'Replace a key with a new one that is equal to it',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
+    rerollKeyEndpoint,
   ),
 ]

@@ -1,5 +1,6 @@
 import type { Endpoint } from '../../http/endpoint.ts'
 import { keyRecordRoutes } from './key-routes.ts'
+import { keyLinkRoutes } from './links.ts'
 import { verifyKeyEndpoint } from './verify-key.ts'
 
-export const keyRoutes: Endpoint[] = [...keyRecordRoutes, verifyKeyEndpoint]
+export const keyRoutes: Endpoint[] = [...keyRecordRoutes, ...keyLinkRoutes, verifyKeyEndpoint]
