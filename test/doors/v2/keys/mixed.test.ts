@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { RefillSchedule } from '../../../../src/verify/refill-schedule.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../../support/server.ts'
 import { SLOW_MS } from '../../../support/timeout.ts'
-import { callV2, dataOf } from '../common-cases.ts'
+import { callV2, dataOf, refusalOf } from '../common-cases.ts'
 
 /** One key, changed and read through both APIs. */
 setDefaultTimeout(SLOW_MS)
@@ -127,6 +127,26 @@ test('at the due instant, verifications at once and the schedule refill once', a
   expect(answers.every(({ code }) => code === 'VALID')).toBe(true)
   expect((await shownByV2(setting.keyId)).credits.remaining).toBe(90)
   expect((await shownByV2(adding.keyId)).credits.remaining).toBe(109)
+})
+
+test('a rerolled key keeps all its limits and the mode of its refill; its credits are changed on its successor', async () => {
+  const refill = { interval: 'daily', amount: 10 }
+  const ratelimits = ['aaa', 'bbb'].map((name) => ({ name, limit: 5, duration: 1000, autoApply: false }))
+  const { keyId } = await v2('keys.createKey', { apiId, credits: { remaining: 5, refill }, ratelimits })
+  const made = await mine.post('keys.rerollKey', { keyId, overlap: 2 * DAY_MS })
+  const names = (await shownByV2(made.keyId)).ratelimits.map(({ name }: Json) => name)
+  expect(names.sort()).toEqual(['aaa', 'bbb'])
+  for (const body of [
+    { operation: 'set', value: 1 },
+    { operation: 'set', value: null },
+  ]) {
+    const answer = callV2(server, 'keys.updateCredits', { keyId, ...body }, mine.rootKey)
+    expect(await refusalOf(answer)).toEqual([412, 'unkey/application/precondition_failed'])
+  }
+  const answer = callV2(server, 'keys.updateKey', { keyId, credits: null }, mine.rootKey)
+  expect(await refusalOf(answer)).toEqual([412, 'unkey/application/precondition_failed'])
+  now += DAY_MS
+  expect((await verify(made.key)).remaining).toBe(9)
 })
 
 test('v2 ends credits and refill, where v1 keeps the refill for later', async () => {
