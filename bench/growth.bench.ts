@@ -20,10 +20,11 @@ export async function run({ tiny = false }: { tiny?: boolean } = {}): Promise<vo
   const large = await startFilled(many, closing)
 
   const rows: (string | number)[][] = []
-  for (const { name, call, once = false } of OPERATIONS) {
+  for (const { name, call, times = rounds, alone = false } of OPERATIONS) {
     const took: [number[], number[]] = [[], []]
-    for (let round = 0; round < (once ? 1 : rounds); round++)
+    for (let round = 0; round < times; round++)
       for (const [i, filled] of [small, large].entries()) {
+        if (alone) await Promise.all([small, large].map((each) => each.swept()))
         const beganAt = performance.now()
         await call(filled, round)
         took[i]?.push(performance.now() - beganAt)
@@ -46,15 +47,23 @@ type Filled = {
   get: (path: string, query?: Record<string, unknown>) => Promise<Json>
   /** Text of the nth key. */
   keyOf: (n: number) => string
-  ids: Record<'identityId' | 'bigIdentityId' | 'roleId' | 'permissionId' | 'namespaceId', string>
+  ids: Record<'identityId' | 'roleId' | 'permissionId' | 'namespaceId', string>
+  /** Identities with a tenth of the keys each, from the middle on. */
+  bigIdentityIds: string[]
+  /** Waits until no deletion has rows left to remove. */
+  swept: () => Promise<void>
 }
+
+const BIG_IDENTITIES = 3
 
 /** In the order in which they run: the deletions come last. */
 const OPERATIONS: {
   name: string
   call: (filled: Filled, round: number) => Promise<unknown>
-  /** Changes what it measures, so it runs a single time. */
-  once?: boolean
+  /** How often it can run, where it changes what it measures. */
+  times?: number
+  /** Not while rows of an earlier deletion are being removed. */
+  alone?: boolean
 }[] = [
   {
     name: 'keys.verifyKey, not cached',
@@ -147,8 +156,19 @@ const OPERATIONS: {
       ),
   },
   {
+    name: 'identities.deleteIdentity with a tenth of the keys, in force',
+    times: BIG_IDENTITIES,
+    alone: true,
+    call: async ({ post, bigIdentityIds, keyOf, size }, round) => {
+      void post('identities.deleteIdentity', { identityId: bigIdentityIds[round] })
+      await until(
+        async () => !(await post('keys.verifyKey', { key: keyOf(size / 2 + (round * size) / 10) })).identity,
+      )
+    },
+  },
+  {
     name: 'permissions.deletePermission that all keys have, in force',
-    once: true,
+    times: 1,
     call: async ({ post, ids, keyOf }) => {
       void post('permissions.deletePermission', { permissionId: ids.permissionId })
       await until(async () => !(await post('keys.verifyKey', { key: keyOf(1) })).permissions.includes('read'))
@@ -156,23 +176,15 @@ const OPERATIONS: {
   },
   {
     name: 'permissions.deleteRole that all keys have, in force',
-    once: true,
+    times: 1,
     call: async ({ post, ids, get }) => {
       void post('permissions.deleteRole', { roleId: ids.roleId })
       await until(async () => !((await get('keys.getKey', { keyId: idOf(1) })).roles ?? []).includes('all'))
     },
   },
   {
-    name: 'identities.deleteIdentity with a tenth of the keys, in force',
-    once: true,
-    call: async ({ post, ids, keyOf, size }) => {
-      void post('identities.deleteIdentity', { identityId: ids.bigIdentityId })
-      await until(async () => !(await post('keys.verifyKey', { key: keyOf(size >> 1) })).identity)
-    },
-  },
-  {
     name: 'ratelimits.deleteNamespace, in force',
-    once: true,
+    times: 1,
     call: async ({ post, ids }) => {
       void post('ratelimits.deleteNamespace', { namespaceId: ids.namespaceId })
       const body = { namespace: 'measured', identifier: 'user_1', limit: 9, duration: 60_000 }
@@ -181,7 +193,7 @@ const OPERATIONS: {
   },
   {
     name: 'apis.deleteKeys of all keys, in force',
-    once: true,
+    times: 1,
     call: async ({ post, apiId, keyOf }) => {
       void post('apis.deleteKeys', { apiId })
       await until(async () => (await post('keys.verifyKey', { key: keyOf(2) })).code === 'NOT_FOUND')
@@ -214,19 +226,28 @@ async function startFilled(size: number, closing: AsyncDisposableStack): Promise
   const { apiId: earlierApiId } = await post('apis.createApi', { name: 'made before' })
   const { apiId } = await post('apis.createApi', { name: 'measured' })
   const { identityId } = await post('identities.createIdentity', { externalId: 'user_1' })
-  const { identityId: bigIdentityId } = await post('identities.createIdentity', { externalId: 'user_2' })
+  const bigIdentityIds: string[] = []
+  for (let i = 0; i < BIG_IDENTITIES; i++)
+    bigIdentityIds.push((await post('identities.createIdentity', { externalId: `big_${i}` })).identityId)
   const { roleId } = await post('permissions.createRole', { name: 'all' })
   const { permissionId } = await post('permissions.createPermission', { name: 'read' })
   await post('permissions.setRolePermissions', { roleId, permissions: [{ id: permissionId }] })
   const { namespaceId } = await post('ratelimits.createNamespace', { name: 'measured' })
-  const ids = { identityId, bigIdentityId, roleId, permissionId, namespaceId }
+  const ids = { identityId, roleId, permissionId, namespaceId }
   const sql = connect({ kind: 'url', url: database.databaseUrl }, { connectionsMax: 1 })
-  await fill(sql, size, { ...ids, apiId, earlierApiId })
-  await sql.end()
-  return { size, apiId, post, get, ids, keyOf: (n) => `measured_${n}` }
+  closing.defer(() => sql.end())
+  await fill(sql, size, { ...ids, bigIdentityIds, apiId, earlierApiId })
+  const swept = async () => {
+    while ((await sql`select from sweeps limit 1`).length > 0) await Bun.sleep(50)
+  }
+  return { size, apiId, post, get, ids, bigIdentityIds, swept, keyOf: (n) => `measured_${n}` }
 }
 
-async function fill(sql: Sql, size: number, ids: Filled['ids'] & { apiId: string; earlierApiId: string }) {
+async function fill(
+  sql: Sql,
+  size: number,
+  ids: Filled['ids'] & { bigIdentityIds: string[]; apiId: string; earlierApiId: string },
+) {
   for (const [apiId, prefix, text] of [
     [ids.earlierApiId, 'kea_', 'earlier_'],
     [ids.apiId, 'key_', 'measured_'],
@@ -237,7 +258,8 @@ async function fill(sql: Sql, size: number, ids: Filled['ids'] & { apiId: string
              encode(sha256(convert_to(${text} || n, 'UTF8')), 'base64'), '',
              case when ${prefix} = 'key_' and n < 10 then 'user_1' end,
              case when ${prefix} = 'key_' and n < 10 then ${ids.identityId}
-                  when ${prefix} = 'key_' and n >= ${size / 2}::integer and n < ${0.6 * size}::integer then ${ids.bigIdentityId} end, n
+                  when ${prefix} = 'key_' and n >= ${size / 2}::integer
+                  then (${ids.bigIdentityIds}::text[])[1 + (n - ${size / 2}::integer) / ${size / 10}::integer] end, n
         from apis a, generate_series(0, ${size - 1}::integer) as n where a.id = ${apiId}`
   await sql`
     insert into keys_roles (key_id, role_id, workspace_id, created_at)

@@ -117,12 +117,11 @@ export async function findFullest(sql: AnySql): Promise<Fullness[]> {
      limit ${FULLEST_MAX}`
 }
 
-/** A workspace with more rows than the bound. */
-type Over = {
-  workspaceId: string
-  /** The newest row that must go, where that is found at the same time. */
-  last?: { seq: number; id: string }
-}
+/**
+ * A workspace with more rows than the bound, and the newest row that must go. That row is found once: skipping as many rows as the
+ * bound for each slice would cost more than removing them.
+ */
+type Over = { workspaceId: string; last: { at: number; id: string } }
 
 /** A kind of rows of which only the newest are kept. */
 type Kind = {
@@ -150,19 +149,17 @@ export async function removeOldest(
 
 /*
  * Whether a workspace has too many rows is read from an index by skipping as many entries as the bound: almost free for
- * workspaces with few rows. The newest row that must go is found the same way.
+ * workspaces with few rows. The newest row that must go is found at the same time.
  */
 const KINDS: readonly Kind[] = [
   {
     bound: 'auditEvents',
     over: findOverAuditEvents,
-    // What must go is found once: skipping ten million entries for each slice would cost more than removing it.
     remove: async (sql, { workspaceId, last }, rowsMax) => {
-      if (last === undefined) return 0
       const rows = await sql`
         delete from audit_events
          using (select e.id, e.occurred_at from audit_events e
-                 where e.workspace_id = ${workspaceId} and (e.seq, e.id) <= (${last.seq}, ${last.id})
+                 where e.workspace_id = ${workspaceId} and (e.seq, e.id) <= (${last.at}, ${last.id})
                  order by e.seq, e.id limit ${rowsMax}) oldest
          -- By the time, too: of the months only the event's own is looked into.
          where audit_events.id = oldest.id and audit_events.occurred_at = oldest.occurred_at`
@@ -172,25 +169,21 @@ const KINDS: readonly Kind[] = [
   ...[false, true].map(
     (isRoot): Kind => ({
       bound: 'deletedRecords',
-      over: (sql) => sql<{ workspaceId: string }[]>`
-        select w.id as "workspaceId" from workspaces w
-         where exists (select from keys k
-                        where coalesce(k.for_workspace_id, k.workspace_id) = w.id and (k.for_workspace_id is not null) = ${isRoot}
-                          and k.deleted_at is not null and not k.is_operator
-                        order by k.deleted_at desc, k.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
-      remove: async (sql, { workspaceId }, rowsMax) => {
+      over: (sql) => sql<Over[]>`
+        select w.id as "workspaceId", json_build_object('at', last.deleted_at, 'id', last.id) as last
+          from workspaces w
+         cross join lateral (
+               select k.deleted_at, k.id from keys k
+                where coalesce(k.for_workspace_id, k.workspace_id) = w.id and (k.for_workspace_id is not null) = ${isRoot}
+                  and k.deleted_at is not null and not k.is_operator
+                order by k.deleted_at desc, k.id desc offset bound_of(w.id, 'deletedRecords') limit 1) as last`,
+      remove: async (sql, { workspaceId, last }, rowsMax) => {
         const rows = await sql`
-          with kept as (
-            select k.deleted_at, k.id from keys k
-             where coalesce(k.for_workspace_id, k.workspace_id) = ${workspaceId} and (k.for_workspace_id is not null) = ${isRoot}
-               and k.deleted_at is not null and not k.is_operator
-             order by k.deleted_at desc, k.id desc offset bound_of(${workspaceId}, 'deletedRecords') limit 1
-          )
           delete from keys
-           where id in (select k.id from keys k, kept
+           where id in (select k.id from keys k
                          where coalesce(k.for_workspace_id, k.workspace_id) = ${workspaceId}
                            and (k.for_workspace_id is not null) = ${isRoot} and k.deleted_at is not null and not k.is_operator
-                           and (k.deleted_at, k.id) <= (kept.deleted_at, kept.id)
+                           and (k.deleted_at, k.id) <= (${last.at}, ${last.id})
                            -- One that made others stays as long as they do: what revokes its maker finds them through it.
                            and not (${isRoot} and exists (select from keys made where made.granted_by = k.id))
                          order by k.deleted_at, k.id limit ${rowsMax})`
@@ -200,42 +193,36 @@ const KINDS: readonly Kind[] = [
   ),
   {
     bound: 'deletedRecords',
-    over: (sql) => sql<{ workspaceId: string }[]>`
-      select w.id as "workspaceId" from workspaces w
-       where exists (select from ratelimit_overrides o where o.workspace_id = w.id and o.deleted_at is not null
-                      order by o.deleted_at desc, o.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
-    remove: async (sql, { workspaceId }, rowsMax) => {
+    over: (sql) => sql<Over[]>`
+      select w.id as "workspaceId", json_build_object('at', last.deleted_at, 'id', last.id) as last
+        from workspaces w
+       cross join lateral (
+             select o.deleted_at, o.id from ratelimit_overrides o where o.workspace_id = w.id and o.deleted_at is not null
+              order by o.deleted_at desc, o.id desc offset bound_of(w.id, 'deletedRecords') limit 1) as last`,
+    remove: async (sql, { workspaceId, last }, rowsMax) => {
       const rows = await sql`
-        with last as (
-          select o.deleted_at, o.id from ratelimit_overrides o
-           where o.workspace_id = ${workspaceId} and o.deleted_at is not null
-           order by o.deleted_at desc, o.id desc offset bound_of(${workspaceId}, 'deletedRecords') limit 1
-        )
         delete from ratelimit_overrides
-         where id in (select o.id from ratelimit_overrides o, last
+         where id in (select o.id from ratelimit_overrides o
                        where o.workspace_id = ${workspaceId} and o.deleted_at is not null
-                         and (o.deleted_at, o.id) <= (last.deleted_at, last.id)
+                         and (o.deleted_at, o.id) <= (${last.at}, ${last.id})
                        order by o.deleted_at, o.id limit ${rowsMax})`
       return rows.count
     },
   },
   {
     bound: 'deletedRecords',
-    over: (sql) => sql<{ workspaceId: string }[]>`
-      select w.id as "workspaceId" from workspaces w
-       where exists (select from ratelimit_namespaces n where n.workspace_id = w.id and n.deleted_at is not null
-                      order by n.deleted_at desc, n.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
+    over: (sql) => sql<Over[]>`
+      select w.id as "workspaceId", json_build_object('at', last.deleted_at, 'id', last.id) as last
+        from workspaces w
+       cross join lateral (
+             select n.deleted_at, n.id from ratelimit_namespaces n where n.workspace_id = w.id and n.deleted_at is not null
+              order by n.deleted_at desc, n.id desc offset bound_of(w.id, 'deletedRecords') limit 1) as last`,
     // Its overrides go first, in slices too: they may be many.
-    remove: async (sql, { workspaceId }, rowsMax) => {
+    remove: async (sql, { workspaceId, last }, rowsMax) => {
       const rows = await sql<{ id: string }[]>`
-        with last as (
-          select n.deleted_at, n.id from ratelimit_namespaces n
-           where n.workspace_id = ${workspaceId} and n.deleted_at is not null
-           order by n.deleted_at desc, n.id desc offset bound_of(${workspaceId}, 'deletedRecords') limit 1
-        )
-        select n.id from ratelimit_namespaces n, last
+        select n.id from ratelimit_namespaces n
          where n.workspace_id = ${workspaceId} and n.deleted_at is not null
-           and (n.deleted_at, n.id) <= (last.deleted_at, last.id)
+           and (n.deleted_at, n.id) <= (${last.at}, ${last.id})
          order by n.deleted_at, n.id limit ${rowsMax}`
       const ids = rows.map(({ id }) => id)
       const { count } = await sql`
@@ -248,21 +235,20 @@ const KINDS: readonly Kind[] = [
   },
   {
     bound: 'deletedRecords',
-    over: (sql) => sql<{ workspaceId: string }[]>`
-      select w.id as "workspaceId" from workspaces w
-       where exists (select from apis a where a.workspace_id = w.id and a.deleted_at is not null
-                      order by a.deleted_at desc, a.id desc offset bound_of(w.id, 'deletedRecords') limit 1)`,
+    over: (sql) => sql<Over[]>`
+      select w.id as "workspaceId", json_build_object('at', last.deleted_at, 'id', last.id) as last
+        from workspaces w
+       cross join lateral (
+             select a.deleted_at, a.id from apis a where a.workspace_id = w.id and a.deleted_at is not null
+              order by a.deleted_at desc, a.id desc offset bound_of(w.id, 'deletedRecords') limit 1) as last`,
     // An API whose deleted keys are still kept stays until they are gone.
-    remove: async (sql, { workspaceId }, rowsMax) => {
+    remove: async (sql, { workspaceId, last }, rowsMax) => {
       const rows = await sql`
-        with last as (
-          select a.deleted_at, a.id from apis a where a.workspace_id = ${workspaceId} and a.deleted_at is not null
-           order by a.deleted_at desc, a.id desc offset bound_of(${workspaceId}, 'deletedRecords') limit 1
-        ), gone as (
+        with gone as (
           delete from apis
-           where id in (select a.id from apis a, last
+           where id in (select a.id from apis a
                          where a.workspace_id = ${workspaceId} and a.deleted_at is not null
-                           and (a.deleted_at, a.id) <= (last.deleted_at, last.id)
+                           and (a.deleted_at, a.id) <= (${last.at}, ${last.id})
                            and not exists (select from keys k where k.keyspace_id = a.keyspace_id)
                            and not exists (select from keyspaces s join keys k on k.keyspace_id = s.id where s.api_id = a.id)
                          order by a.deleted_at, a.id limit ${rowsMax})
@@ -280,19 +266,17 @@ const KINDS: readonly Kind[] = [
   },
   {
     bound: 'failedImports',
-    over: (sql) => sql<{ workspaceId: string }[]>`
-      select w.id as "workspaceId" from workspaces w
-       where exists (select from key_imports i where i.workspace_id = w.id and i.failed_at is not null
-                      order by i.id desc offset bound_of(w.id, 'failedImports') limit 1)`,
-    remove: async (sql, { workspaceId }, rowsMax) => {
+    over: (sql) => sql<Over[]>`
+      select w.id as "workspaceId", json_build_object('at', last.id, 'id', '') as last
+        from workspaces w
+       cross join lateral (
+             select i.id from key_imports i where i.workspace_id = w.id and i.failed_at is not null
+              order by i.id desc offset bound_of(w.id, 'failedImports') limit 1) as last`,
+    remove: async (sql, { workspaceId, last }, rowsMax) => {
       const rows = await sql`
-        with last as (
-          select i.id from key_imports i where i.workspace_id = ${workspaceId} and i.failed_at is not null
-           order by i.id desc offset bound_of(${workspaceId}, 'failedImports') limit 1
-        )
         delete from key_imports
-         where id in (select i.id from key_imports i, last
-                       where i.workspace_id = ${workspaceId} and i.failed_at is not null and i.id <= last.id
+         where id in (select i.id from key_imports i
+                       where i.workspace_id = ${workspaceId} and i.failed_at is not null and i.id <= ${last.at}
                        order by i.id limit ${rowsMax})`
       return rows.count
     },
@@ -305,7 +289,7 @@ const KINDS: readonly Kind[] = [
  */
 export async function findOverAuditEvents(sql: AnySql): Promise<Over[]> {
   return await sql<Over[]>`
-    select w.id as "workspaceId", json_build_object('seq', last.seq, 'id', last.id) as last
+    select w.id as "workspaceId", json_build_object('at', last.seq, 'id', last.id) as last
       from workspaces w
      cross join lateral (
            select e.seq, e.id from audit_events e where e.workspace_id = w.id

@@ -10,7 +10,7 @@ import { type Erased, patternsOf, withoutNames } from './audit-events.ts'
 import { eraseFromSpills } from './spills.ts'
 import {
   deleteIdentities,
-  deleteImportsOf,
+  deleteImportsOfKeys,
   deleteKeys,
   type ErasedKind,
   forgetErasures,
@@ -172,7 +172,7 @@ export class Eraser {
       }))
       await insertErasedNames(tx, workspaceId, erased, this.#clock())
       const ids = keys.map(({ id }) => id)
-      await deleteImportsOf(tx, workspaceId, ids)
+      await deleteImportsOfKeys(tx, workspaceId, ids)
       await deleteKeys(tx, workspaceId, ids)
       invalidate(...ids)
       return true

@@ -118,22 +118,38 @@ const isKeyOf = (sql: AnySql, { identityIds, ownerIds }: KeysOf) => sql`
   (k.identity_id = any(${identityIds as string[]}::text[])
    or k.identity_id is null and k.owner_id = any(${ownerIds as string[]}::text[]))`
 
-/** Revokes all of them at once; erasing takes longer. @returns the keys that were not deleted before. */
-export async function revokeKeysOf(
+/**
+ * Revokes some live keys of the person, and clears the owner id of some that belong to other identities.
+ * @returns those it changed; null = there are no more.
+ */
+export async function revokeSomeKeysOf(
   tx: AnySql,
   workspaceId: WorkspaceId,
-  keysOf: KeysOf,
-  now: number,
-): Promise<{ id: string; identityId: string | null }[]> {
-  const rows = await tx<{ id: string; identityId: string | null }[]>`
-    update keys set deleted_at = ${now}, updated_at = ${now}
-      from (select k.id from keys k
-             where k.workspace_id = ${workspaceId} and ${isKeyOf(tx, keysOf)} and k.deleted_at is null
-             order by k.id for update) held
-     where keys.id = held.id
- returning keys.id, keys.identity_id as "identityId"`
-  await countGone(tx, workspaceId, { name: 'keys', rows: rows.length })
-  return rows
+  { identityIds, ownerIds }: KeysOf,
+  { limit, now }: { limit: number; now: number },
+): Promise<{ id: string; identityId: string | null }[] | null> {
+  const isLive = 'deleted_at is null'
+  const found = await tx<{ id: string }[]>`
+    select id from (${idsOfIdentities(tx, identityIds, { where: isLive, limit })}
+                     union all
+                    select found.id
+                      from unnest(${ownerIds as string[]}::text[]) as o (id)
+                     cross join lateral ids_of_page('keys', '{workspace_id,owner_id}', array[${workspaceId}::text, o.id],
+                                                    'owner_id is not null and deleted_at is null', null, ${limit}) as found (id)) as found
+     limit ${limit}`
+  if (found.length === 0) return null
+  const held = await tx<{ id: string; identityId: string | null }[]>`
+    select id, identity_id as "identityId" from keys
+     where id = any(${found.map(({ id }) => id)}::text[]) and workspace_id = ${workspaceId} and deleted_at is null
+     order by id for update`
+  const isOwn = ({ identityId }: { identityId: string | null }) =>
+    identityId === null || identityIds.includes(identityId)
+  const own = held.filter(isOwn).map(({ id }) => id)
+  await tx`update keys set deleted_at = ${now}, updated_at = ${now} where id = any(${own}::text[])`
+  await countGone(tx, workspaceId, { name: 'keys', rows: own.length })
+  const others = held.filter((key) => !isOwn(key)).map(({ id }) => id)
+  await tx`update keys set owner_id = null where id = any(${others}::text[])`
+  return held
 }
 
 /** Locks the next of these keys, including deleted ones. */
@@ -145,7 +161,7 @@ export async function lockKeysOf(
 ): Promise<{ id: string; apiId: string | null }[]> {
   return await tx<{ id: string; apiId: string | null }[]>`
     with chosen as materialized (
-      select id from (${idsOfIdentities(tx, keysOf.identityIds, limit)}
+      select id from (${idsOfIdentities(tx, keysOf.identityIds, { where: 'true', limit })}
                        union all
                       ${idsOfOwners(tx, workspaceId, keysOf.ownerIds, { where: 'identity_id is null', limit })}) as found
        limit ${limit}
@@ -156,17 +172,22 @@ export async function lockKeysOf(
      order by k.id for update`
 }
 
-const idsOfIdentities = (sql: AnySql, identityIds: readonly string[], limit: number) => sql`
+const idsOfIdentities = (
+  sql: AnySql,
+  identityIds: readonly string[],
+  { where, limit }: { where: string; limit: number },
+) => sql`
   select found.id
     from unnest(${identityIds as string[]}::text[]) as i (id)
-   cross join lateral ids_of_page('keys', '{identity_id}', array[i.id], 'identity_id is not null', null, ${limit}) as found (id)`
+   cross join lateral ids_of_page('keys', '{identity_id}', array[i.id],
+                                  'identity_id is not null and ' || ${where}::text, null, ${limit}) as found (id)`
 
 /** Live and deleted keys have an index each. */
 const idsOfOwners = (
   sql: AnySql,
   workspaceId: WorkspaceId,
   ownerIds: readonly string[],
-  { where, limit }: { where: string; limit: number | null },
+  { where, limit }: { where: string; limit: number },
 ) => sql`
   select found.id
     from unnest(${ownerIds as string[]}::text[]) as o (id)
@@ -219,17 +240,22 @@ export async function deleteKeys(
   await tx`delete from keys where workspace_id = ${workspaceId} and id = any(${list}::text[])`
 }
 
-/** Clears the owner id of keys that belong to other identities. @returns the ids of the keys. */
-export async function clearOwner(tx: AnySql, workspaceId: WorkspaceId, owner: string): Promise<string[]> {
-  const rows = await tx<{ id: string }[]>`
+/** Clears the owner id of deleted keys that belong to other identities. */
+export async function clearOwnerOfDeleted(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  owner: string,
+): Promise<void> {
+  const isForeign = 'owner_id is not null and deleted_at is not null and identity_id is not null'
+  await tx`
     update keys set owner_id = null
       from (select id from keys
-             where id in (${idsOfOwners(tx, workspaceId, [owner], { where: 'identity_id is not null', limit: null })})
+             where id in (select found.id
+                            from ids_of_page('keys', '{workspace_id,owner_id}', array[${workspaceId}::text, ${owner}::text],
+                                             ${isForeign}, null, null) as found (id))
                and workspace_id = ${workspaceId} and owner_id = ${owner} and identity_id is not null
              order by id for update) held
-     where keys.id = held.id
- returning keys.id`
-  return rows.map(({ id }) => id)
+     where keys.id = held.id`
 }
 
 /** Deletes overrides of these identifiers, including soft-deleted ones. @returns the ids of their namespaces. */
@@ -252,18 +278,27 @@ export async function deleteOverridesOf(
   return [...new Set(rows.map(({ namespaceId }) => namespaceId))]
 }
 
-/** Deletes queued imports of these names, including failed ones. */
-export async function deleteImportsOf(
+/** Deletes queued imports of these keys, including failed ones. */
+export async function deleteImportsOfKeys(
   tx: AnySql,
   workspaceId: WorkspaceId,
-  names: readonly string[],
+  keyIds: readonly string[],
 ): Promise<void> {
-  const list = names as string[] // the driver's types refuse a readonly list
+  await tx`delete from key_imports where workspace_id = ${workspaceId} and key_id = any(${keyIds as string[]}::text[])`
+}
+
+/** Deletes queued imports of these people, including failed ones. It reads the whole queue of the workspace. */
+export async function deleteImportsOfOwners(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  ownerIds: readonly string[],
+): Promise<void> {
+  if (ownerIds.length === 0) return
+  const list = ownerIds as string[] // the driver's types refuse a readonly list
   await tx`
     delete from key_imports
      where workspace_id = ${workspaceId}
-       and (key_id = any(${list}::text[]) or key::json ->> 'externalId' = any(${list}::text[])
-         or key::json ->> 'ownerId' = any(${list}::text[]))`
+       and (key::json ->> 'externalId' = any(${list}::text[]) or key::json ->> 'ownerId' = any(${list}::text[]))`
 }
 
 export type AuditRow = {

@@ -35,7 +35,12 @@ import {
 import { countWorkspaces } from '../../src/api/workspaces/store.ts'
 import type { AnySql } from '../../src/db/connect.ts'
 import { findPage, type SearchedList, SLICE_ROWS } from '../../src/db/search.ts'
-import { clearOwner, deleteOverridesOf, lockKeysOf } from '../../src/erasure/store.ts'
+import {
+  clearOwnerOfDeleted,
+  deleteOverridesOf,
+  lockKeysOf,
+  revokeSomeKeysOf,
+} from '../../src/erasure/store.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
 import { sweepSlice } from '../../src/sweep/store.ts'
 import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
@@ -344,6 +349,7 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
         [2, 'id_erased', null, 1],
         [3, null, 'erased owner', null],
         [4, null, 'erased owner', 1],
+        [5, 'id_other', 'erased owner', 1],
       ] as const)
         await tx`
           insert into keys (id, workspace_id, keyspace_id, hash, start, created_at, deleted_at, identity_id, owner_id)
@@ -353,7 +359,13 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
     expect(found.map(({ id }) => id)).toEqual([1, 2, 3, 4].map((at) => `key_erased_${at}`))
     await lockKeysOf(sql, workspaceId, person, 100)
     expect(rowsRead('keys')).toBe(4)
-    await clearOwner(sql, workspaceId, 'erased owner')
+    await clearOwnerOfDeleted(sql, workspaceId, 'erased owner')
     expect(rowsRead('keys')).toBe(2)
+    // What it revokes first: its own statements find nothing under explain.
+    await revokeSomeKeysOf(sql, workspaceId, person, { limit: 100, now: 1 })
+    expect(rowsRead('keys')).toBe(0)
+    const revoked = await revokeSomeKeysOf(database.sql, workspaceId, person, { limit: 100, now: 1 })
+    expect(revoked?.map(({ id }) => id)).toEqual(['key_erased_1', 'key_erased_3'])
+    expect(await revokeSomeKeysOf(database.sql, workspaceId, person, { limit: 100, now: 1 })).toBeNull()
   })
 })

@@ -711,6 +711,51 @@ test.skipIf(TEST_DATABASE_URL === null)(
   },
 )
 
+/** Bug: one statement revoked all keys of the person, and held up whoever needed one of them, or the embedded database. */
+test('a person of many keys is erased in short transactions, and the answer finds them all revoked', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const externalId = `slices-${crypto.randomUUID()}`
+  const { sql } = server.server.deps
+  const own = await workspace.post('keys.createKey', { apiId, externalId })
+  const owned = await workspace.post('keys.createKey', { apiId, ownerId: externalId })
+  const foreign = await workspace.post('keys.createKey', { apiId, externalId: `other-${externalId}` })
+  await sql`update keys set owner_id = ${externalId}, identity_id = null where id = ${owned.keyId}`
+  await sql`update keys set owner_id = ${externalId} where id = ${foreign.keyId}`
+  for (const id of [own.keyId, owned.keyId, foreign.keyId])
+    await sql`
+      insert into keys (id, workspace_id, keyspace_id, identity_id, owner_id, hash, start, created_at)
+      select k.id || i, k.workspace_id, k.keyspace_id, k.identity_id, k.owner_id, k.id || i, '', 0
+        from keys k, generate_series(1, 300::integer) as i where k.id = ${id}`
+  await sql`create table changed_at_once (rows bigint)`
+  await sql`
+    create function note_changed() returns trigger language plpgsql as $$
+    begin insert into changed_at_once select count(*) from changed; return null; end $$`
+  await sql`
+    create trigger note_changed after update on keys referencing new table as changed
+      for each statement execute function note_changed()`
+  const { deps } = server.server
+  const actor = await authenticate(deps, callWith(workspace.rootKey))
+  // Nothing is swept: what is revoked when it is answered is told.
+  const eraser = Object.assign(Object.create(deps.eraser), { finishWithin: async () => false })
+  const identity = await getIdentity(deps, actor, { externalId })
+  await eraseIdentity({ ...deps, eraser }, actor, { externalId }, identity)
+  await sql`drop trigger note_changed on keys`
+  const rows = await sql<{ rows: number }[]>`select rows from changed_at_once where rows > 0`
+  expect(Math.max(...rows.map(({ rows }) => rows))).toBeLessThanOrEqual(200)
+  expect(rows.reduce((sum, { rows }) => sum + rows, 0)).toBe(3 * 301)
+  const [left] = await sql`
+    select count(*) filter (where deleted_at is null and id like ${`${foreign.keyId}%`})::integer as foreign_keys,
+           count(*) filter (where deleted_at is null and id not like ${`${foreign.keyId}%`})::integer as keys,
+           count(*) filter (where owner_id = ${externalId} and id like ${`${foreign.keyId}%`})::integer as named
+      from keys k where k.workspace_id = ${workspace.workspaceId} and keyspace_id = (select keyspace_id from apis where id = ${apiId})`
+  expect(left).toEqual({ foreign_keys: 301, keys: 0, named: 0 })
+  for (const { key } of [own, owned])
+    expect((await server.post('keys.verifyKey', { key })).body.code).toBe('NOT_FOUND')
+  expect((await server.post('keys.verifyKey', { key: foreign.key })).body.valid).toBe(true)
+  expect((await workspace.post('identities.eraseIdentity', { externalId })).complete).toBe(true)
+})
+
 describe('a sweep', () => {
   test('of many keys moves the counts of each to its own pseudonym', async () => {
     const workspace = await server.workspace()

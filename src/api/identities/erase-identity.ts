@@ -1,15 +1,16 @@
 import { audit } from '../../audit/log.ts'
 import { ERASE_WAIT_MS, ERASURES, type Erasure } from '../../erasure/eraser.ts'
 import {
-  clearOwner,
-  deleteImportsOf,
+  clearOwnerOfDeleted,
+  deleteImportsOfOwners,
   deleteOverridesOf,
   emptyIdentity,
   findErasedName,
   findTraces,
   holdCounts,
   insertErasedNames,
-  revokeKeysOf,
+  type KeysOf,
+  revokeSomeKeysOf,
 } from '../../erasure/store.ts'
 import { notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
@@ -59,28 +60,47 @@ export async function eraseIdentity(
       ])
     return subject
   })
+  const identityIds = person.id === null ? [] : [person.id]
+  const ownerIds = person.externalId === null ? [] : [person.externalId]
   await services.database.write(
     async (tx, invalidate) => {
-      const identityIds = person.id === null ? [] : [person.id]
-      const ownerIds = person.externalId === null ? [] : [person.externalId]
       for (const id of identityIds)
         if ((await holdIdentity(tx, workspaceId, { id })) !== null)
           await emptyIdentity(tx, workspaceId, { id, externalId: newId('erased'), now })
-      const revoked = await revokeKeysOf(tx, workspaceId, { identityIds, ownerIds }, now)
-      invalidate(
-        ...identityIds,
-        ...revoked.filter(({ identityId }) => identityId === null).map(({ id }) => id),
-      )
-      for (const owner of ownerIds) invalidate(...(await clearOwner(tx, workspaceId, owner)))
+      invalidate(...identityIds)
+      for (const owner of ownerIds) await clearOwnerOfDeleted(tx, workspaceId, owner)
       invalidate(...(await deleteOverridesOf(tx, workspaceId, [...identityIds, ...ownerIds])))
-      await deleteImportsOf(tx, workspaceId, ownerIds)
+      await deleteImportsOfOwners(tx, workspaceId, ownerIds)
       invalidate(ERASURES)
     },
     { timeoutMs: MANY_KEYS_MS },
   )
+  await revokeKeys(services, workspaceId, { identityIds, ownerIds })
   const complete = await services.eraser.finishWithin(ERASE_WAIT_MS, workspaceId, subject)
   return { pseudonym: subject, complete }
 }
+
+/** Revokes all keys of the person, in transactions so short that nobody else waits for them. */
+async function revokeKeys(
+  { database, clock }: Pick<Services, 'database' | 'clock'>,
+  workspaceId: Actor['workspaceId'],
+  keysOf: KeysOf,
+): Promise<void> {
+  const slice = () =>
+    database.write(async (tx, invalidate) => {
+      const changed = await revokeSomeKeysOf(tx, workspaceId, keysOf, { limit: KEYS_AT_ONCE, now: clock() })
+      if (changed === null) return false
+      // Keys of the person's identity are dropped with it.
+      const known = changed.flatMap(({ identityId }) =>
+        identityId !== null && keysOf.identityIds.includes(identityId) ? [identityId] : [],
+      )
+      const others = changed.filter(({ identityId }) => !known.includes(identityId ?? ''))
+      invalidate(...new Set(known), ...others.map(({ id }) => id))
+      return true
+    })
+  while (await slice());
+}
+const KEYS_AT_ONCE = 200
 
 type Person = { id: string | null; externalId: string | null }
 

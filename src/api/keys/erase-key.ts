@@ -1,7 +1,7 @@
 import { audit } from '../../audit/log.ts'
 import { ERASE_WAIT_MS, ERASURES, type Erasure } from '../../erasure/eraser.ts'
 import {
-  deleteImportsOf,
+  deleteImportsOfKeys,
   deleteKeys,
   findAnyKey,
   findErasedName,
@@ -70,7 +70,7 @@ async function beginErasure(
     const subject = pseudonym
     const name = { kind: 'key' as const, name: id, pseudonym, subject, apiId }
     await insertErasedNames(tx, workspaceId, [name], services.clock())
-    await deleteImportsOf(tx, workspaceId, [id])
+    await deleteImportsOfKeys(tx, workspaceId, [id])
     await deleteKeys(tx, workspaceId, [id])
     await audit(tx, actor, [
       {
