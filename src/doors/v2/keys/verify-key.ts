@@ -6,6 +6,7 @@ import { type LimitReport, type Verdict, verify } from '../../../verify/verify.t
 import type { DoorServices, Endpoint, HttpCall } from '../../http/endpoint.ts'
 import { post } from '../endpoint.ts'
 import { InvalidRequest } from '../errors.ts'
+import { limitObject } from '../limits.ts'
 import { VerifyKeyBody, VerifyKeyData } from './verify-key-schema.ts'
 
 export const verifyKeyEndpoint: Endpoint = post(
@@ -82,14 +83,7 @@ function identityOf(
 ): NonNullable<VerifyKeyData['identity']> {
   const identity: NonNullable<VerifyKeyData['identity']> = { id, externalId }
   if (hasFields(meta)) identity.meta = meta
-  if (limits.length > 0)
-    identity.ratelimits = limits.map(({ id, name, limit, durationMs, autoApply }) => ({
-      id,
-      name,
-      limit,
-      duration: durationMs,
-      autoApply,
-    }))
+  if (limits.length > 0) identity.ratelimits = limits.map(limitObject)
   return identity
 }
 
