@@ -12,7 +12,7 @@ setDefaultTimeout(2 * SLOW_MS)
  * Benchmarks that also run on the embedded database. The others start servers repeatedly, which takes ten times as long
  * there.
  */
-const EMBEDDED = ['import-keys.bench.ts', 'overrides.bench.ts', 'window-table.bench.ts']
+const EMBEDDED = ['import-keys.bench.ts', 'overrides.bench.ts', 'together.bench.ts', 'window-table.bench.ts']
 
 /** Each benchmark checks its own answers and fails on a wrong one. The tiny runs show that all still work. */
 describe('the benchmark runs, and its results are checked:', () => {

@@ -163,11 +163,12 @@ export class LimiterRouter {
   /** @returns the batch it joins, as its last call. */
   private enqueue(charge: Charge, nowMs: number): Batch {
     const owner = this.admit(charge)
-    const { h0, h1, h2, h3 } = this.hash
-    const { limit, cost } = charge
+    const hash = this.hash
     const durationMs = Math.min(charge.durationMs, WINDOW_MS_MAX)
-    const batch = this.queueOf(h0).add(h0, h1, h2, h3, limit, durationMs, cost, nowMs, owner)
-    this.sendSoon()
+    const queue = this.queues[shardOf(hash.h0, this.queues.length)] as ShardQueue // a shard's index is below their number
+    const { limit, cost } = charge
+    const batch = queue.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs, owner)
+    if (!this.isSendDue) this.sendSoon()
     return batch
   }
 

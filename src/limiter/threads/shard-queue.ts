@@ -84,6 +84,12 @@ export class Batch {
     for (const run of this.onLate) run()
   }
 
+  /** As {@link decision}, without making one. */
+  hasPassed(index: number): boolean {
+    const answers = this.answers as Answers // it has resolved
+    return (answers[1 + NUMBERS_PER_ANSWER * index] as number) >= 0 // an answer for each call
+  }
+
   /** The shard keeps the charge of that call aside until it hears the outcome: its counter has no cell. */
   isHeld(index: number): boolean {
     const answers = this.answers as Answers // it has resolved
@@ -157,8 +163,10 @@ export class ShardQueue {
     nowMs: number,
     owner: number,
   ): Batch {
-    this.requireRoom(1)
-    return this.append(h0, h1, h2, h3, limit, durationMs, cost, nowMs, owner)
+    if (this.link === null || this.callsInFlight + this.queued.calls >= WAITING_MAX) this.requireRoom(1)
+    this.queued.message.push(h0, h1, h2, h3, limit, durationMs, cost, nowMs, owner)
+    this.queued.calls++
+    return this.queued
   }
 
   /** @throws Unavailable when it is dead, or when so many calls more are too many. */

@@ -84,8 +84,9 @@ export class Together {
       for (const part of parts) this.undoFailed(part)
       throw cause
     }
-    for (const part of parts) this.remember(part)
-    if (parts.every(({ passed }) => passed)) for (const part of parts) this.keep(part)
+    const doPass = parts.every(({ passed }) => passed)
+    if (!doPass || this.refusers.size > 0) for (const part of parts) this.remember(part)
+    if (doPass) for (const part of parts) this.keep(part)
     else for (const part of parts) this.undo(part)
   }
 
@@ -116,7 +117,7 @@ export class Together {
     for (const [i, { h0, h1 }] of calls.entries()) {
       const name = nameOf(h0, h1)
       this.refusers.delete(name)
-      if (batch.decision(first + i).passed) continue
+      if (batch.hasPassed(first + i)) continue
       this.refusers.add(name)
       for (const oldest of this.refusers) {
         if (this.refusers.size <= REFUSERS_MAX) break
@@ -152,7 +153,8 @@ class Part {
 
   /** All of it passes. */
   get passed(): boolean {
-    return this.calls.every((_, i) => this.batch.decision(this.first + i).passed)
+    for (let i = 0; i < this.calls.length; i++) if (!this.batch.hasPassed(this.first + i)) return false
+    return true
   }
 
   ask(number: number, mode: number, nowMs: number): void {
@@ -229,8 +231,14 @@ function partsOf(charges: readonly Charge[], place: (charge: Charge) => PlacedCh
 
 /** Waits for all of them. @throws Error the first that has none. */
 async function answersOf(parts: readonly Part[]): Promise<void> {
-  const waiting = await Promise.allSettled(parts.map(({ batch }) => batch.answered))
-  for (const each of waiting) if (each.status === 'rejected') throw each.reason
+  let failure: unknown = null
+  for (const { batch } of parts)
+    try {
+      await batch.answered
+    } catch (cause) {
+      failure ??= cause
+    }
+  if (failure !== null) throw failure
 }
 
 /** In the order of the request. */
