@@ -58,8 +58,8 @@ type Row = {
   hiddenAs?: string | null
   /** The success, where it is no 200. */
   status?: number
-  /** The call takes something away, so each success needs a fixture of its own. */
-  isDestructive?: true
+  /** Each success needs a fixture of its own: the call takes something away, or answers with all that is there. */
+  isAlone?: true
   /** The request names no API and no namespace, so the right on any of them is enough. */
   isForAny?: true
 }
@@ -86,7 +86,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     input: onKey({ roles: ['a role'], permissions: ['made.here'] }),
     accepts: ofApi('update_key'),
   },
-  'keys.deleteKey': { input: onKey({}), accepts: ofApi('delete_key'), isDestructive: true },
+  'keys.deleteKey': { input: onKey({}), accepts: ofApi('delete_key'), isAlone: true },
   'keys.updateCredits': { input: onKey({ operation: 'set', value: 1000 }), accepts: ofApi('update_key') },
   'keys.rerollKey': {
     input: onKey({ expiration: 60_000 }),
@@ -110,7 +110,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   'keys.removeRoles': { input: onKey({ roles: ['a role'] }), accepts: ofApi('update_key') },
   'apis.createApi': { input: () => ({ name: 'an api' }), accepts: [['api.*.create_api']] },
   'apis.getApi': { input: ({ apiId }) => ({ apiId }), accepts: ofApi('read_api') },
-  'apis.deleteApi': { input: ({ apiId }) => ({ apiId }), accepts: ofApi('delete_api'), isDestructive: true },
+  'apis.deleteApi': { input: ({ apiId }) => ({ apiId }), accepts: ofApi('delete_api'), isAlone: true },
   'apis.listKeys': {
     input: ({ apiId }) => ({ apiId }),
     accepts: [
@@ -130,6 +130,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   'identities.listIdentities': {
     input: () => ({ search: 'user_1' }), // createIdentity makes others in the same workspace
     accepts: [['identity.*.read_identity'], ['identity.{I}.read_identity']],
+    isAlone: true,
   },
   'identities.updateIdentity': {
     input: ({ identityId }) => ({ identity: identityId, meta: {} }),
@@ -138,7 +139,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   'identities.deleteIdentity': {
     input: ({ identityId }) => ({ identity: identityId }),
     accepts: [['identity.*.delete_identity']],
-    isDestructive: true,
+    isAlone: true,
   },
   'permissions.createPermission': {
     input: () => ({ name: 'new', slug: crypto.randomUUID() }),
@@ -152,7 +153,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   'permissions.deletePermission': {
     input: () => ({ permission: 'a.permission' }),
     accepts: [['rbac.*.delete_permission']],
-    isDestructive: true,
+    isAlone: true,
   },
   'permissions.createRole': {
     input: () => ({ name: crypto.randomUUID(), permissions: ['a.permission'] }),
@@ -163,7 +164,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   'permissions.deleteRole': {
     input: () => ({ role: 'a role' }),
     accepts: [['rbac.*.delete_role']],
-    isDestructive: true,
+    isAlone: true,
   },
   'permissions.setRolePermissions': {
     input: ({ roleId }) => ({ roleId, permissions: ['a.permission'] }),
@@ -193,7 +194,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   'ratelimit.deleteOverride': {
     input: onOverride,
     accepts: ofNamespace('delete_override'),
-    isDestructive: true,
+    isAlone: true,
   },
   'analytics.getVerifications': {
     input: () => ({ query: 'SELECT 1' }),
@@ -219,13 +220,13 @@ const permissionsOf = (set: readonly string[], { apiId, identityId, namespaceId 
 describe.each(methods)('%s', (method) => {
   const row = ROWS[method]
   if (row === undefined) throw new Error(`${method} has no row`)
-  const { input, accepts, hiddenAs, status: success = 200, isDestructive = false, isForAny = false } = row
+  const { input, accepts, hiddenAs, status: success = 200, isAlone = false, isForAny = false } = row
   const call = async (fixture: Fixture, rootKey: string): Promise<Answer> =>
     await callV2(server, method, input(fixture), rootKey)
 
   test('each of its sets of rights opens it, and so does `*`', async () => {
     for (const set of [['*'], ...accepts]) {
-      const fixture = isDestructive ? await makeFixture() : shared
+      const fixture = isAlone ? await makeFixture() : shared
       const rootKey = await fixture.workspace.rootKeyWith(...permissionsOf(set, fixture))
       const { status, body } = await call(fixture, rootKey)
       expect({ set, status, error: body.error }).toEqual({
