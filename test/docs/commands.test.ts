@@ -312,8 +312,8 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
         'README',
         {
           'for i in 1 2 3': /("success":true[\s\S]*){2}"success":false/,
-          'keys.verifyKey': /"valid":true.*"remaining":9/,
-          'analytics.getVerifications': /"valid": 1\b/,
+          'keys.verifyKey': /"valid":true.*"credits":9/,
+          'tollgate usage': / 1 +0 +1\b/,
           'tollgate --help': /usage: tollgate/,
         },
       ],
@@ -338,7 +338,7 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
       ['tenants', { 'workspace create': /acme/, 'api create': /acme-api/ }],
       ['key-rotation', { 'key revoke': /revoked|deleted/i, 'root-key create': /backend-2026/ }],
       ['monitoring', { liveness: /"database":"ok"/ }],
-      ['clients', { 'ratelimits.limit': /"success":true/, 'apis.listApis': /"apis": \[/ }],
+      ['clients', { 'ratelimit.limit': /"success":true/, 'apis.listApis': /"apis": \[/ }],
       [
         'from-unkey',
         {
