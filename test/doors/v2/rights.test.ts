@@ -91,7 +91,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   'keys.rerollKey': {
     input: onKey({ expiration: 60_000 }),
     accepts: ofApi('create_key'),
-    isDestructive: true, // a key has one successor
+    isAlone: true, // a key has one successor
   },
   'keys.addPermissions': {
     input: onKey({ permissions: ['a.permission'] }),
