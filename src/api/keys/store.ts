@@ -251,7 +251,7 @@ export async function listKeyRows(
         from ${idsOfPage(sql, listIndex(workspaceId, keyspaceId, filter), { cursor, rows: limit + 1 })}
        cross join lateral (select id, identity_id, coalesce(octet_length(meta), 0) as bytes
                              from keys where id = page.id offset 0) as k
-    ), weighed as (
+    ), weighed as materialized (
       select k.id,
              k.bytes + coalesce(octet_length(i.meta), 0)
              ${limits === 'all' ? sql`+ limits.total * ${LIMIT_BYTES}::integer` : sql``}

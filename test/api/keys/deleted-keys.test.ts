@@ -36,6 +36,9 @@ beforeAll(async () => {
     select 'rlor_' || number, ${workspaceId}, 'rlns_1', 'visitor ' || number, 1, 1000, 0,
            case when number < 100000 + ${DELETED} then 1 end
       from generate_series(100000, 100000 + ${DELETED} + 9) as number`
+  await sql`
+    insert into ratelimits (id, workspace_id, name, key_id, "limit", duration_ms, created_at)
+    select 'rl_' || id, workspace_id, 'requests', id, 1, 1000, 0 from keys where keyspace_id = 'ks_1'`
   await sql`vacuum analyze keys`
   await sql`vacuum analyze apis`
   await sql`vacuum analyze ratelimit_overrides`
@@ -80,4 +83,12 @@ test('overrides are listed and applied without reading deleted ones', async () =
   const [{ pages = 0 } = {}] = await database.sql<{ pages: number }[]>`
     select relpages as pages from pg_class where relname = 'ratelimit_overrides'`
   expect(read).toBeLessThan(pages / 2)
+})
+
+test('limits are read of the keys of a page only, once for its size, once to show them', async () => {
+  const { sql, rowsRead } = explaining(database.sql)
+  await listKeyRows(sql, workspaceId, 'ks_1', null, { limit: 100, cursor: '', limits: 'all' })
+  expect(rowsRead('ratelimits')).toBe(20)
+  await listKeyRows(sql, workspaceId, 'ks_1', null, { limit: 100, cursor: '', limits: 'default' })
+  expect(rowsRead('ratelimits')).toBe(0) // none has that name
 })
