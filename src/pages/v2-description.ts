@@ -82,7 +82,7 @@ const OWN_TYPES: Readonly<Record<string, readonly ProblemType[]>> = {
   'keys.deleteKey': [KEY],
   'keys.updateCredits': [KEY],
   'keys.rerollKey': [KEY],
-  'keys.migrateKeys': [API, 'unkey/data/migration_not_found'],
+  'keys.migrateKeys': [API],
   'keys.addPermissions': [KEY],
   'keys.setPermissions': [KEY],
   'keys.removePermissions': [KEY, PERMISSION],

@@ -43,15 +43,27 @@ export type NewKey = {
 /**
  * Writes keys with everything attached to them inside the caller's transaction, with a fixed number of statements.
  * @param options.sealed Encrypted texts of recoverable keys.
- * @throws ApiError NOT_FOUND for a deleted API; CONFLICT naming the keys whose hash exists already, in the database or earlier in the list;
+ * @param options.duplicates What to do with a key whose hash exists already, in the database or earlier in the list.
+ * @returns the keys that were written.
+ * @throws ApiError NOT_FOUND for a deleted API; CONFLICT naming the keys whose hash exists already, unless they are skipped;
  *   PRECONDITION_FAILED when a role or permission was deleted meanwhile. The caller must then roll back.
  */
 export async function writeNewKeys(
   tx: AnySql,
   actor: AuditActor,
   keys: readonly NewKey[],
-  { sealed, invalidate, now }: { sealed: readonly SealedKey[]; invalidate: Invalidate; now: number },
-): Promise<void> {
+  {
+    sealed,
+    invalidate,
+    now,
+    duplicates = 'refuse',
+  }: {
+    sealed: readonly SealedKey[]
+    invalidate: Invalidate
+    now: number
+    duplicates?: 'refuse' | 'skip'
+  },
+): Promise<NewKey[]> {
   const { workspaceId } = actor
   const keyspaces = await requireKeyspaces(tx, workspaceId, keys)
   await holdNamed(tx, workspaceId, keys)
@@ -73,42 +85,44 @@ export async function writeNewKeys(
   ]
   const rows = keys.map((key) => rowOf(key, { keyspaces, identities }))
   const inserted = new Set(await insertKeys(tx, workspaceId, rows, now))
-  const duplicates = keys.flatMap(({ id }, index) => (inserted.has(id) ? [] : [index]))
-  if (duplicates.length > 0)
+  const written = keys.filter(({ id }) => inserted.has(id))
+  const left = keys.flatMap(({ id }, index) => (inserted.has(id) ? [] : [index]))
+  if (left.length > 0 && duplicates === 'refuse')
     throw new ApiError(
       'CONFLICT',
       // Names all of them, so that an import can leave them out and try again. `tollgate import` parses this message.
-      duplicates.length === 1
-        ? `element ${duplicates[0]}: a key with this hash already exists`
-        : `elements ${duplicates.join(', ')}: keys with these hashes already exist`,
+      left.length === 1
+        ? `element ${left[0]}: a key with this hash already exists`
+        : `elements ${left.join(', ')}: keys with these hashes already exist`,
     )
 
   await writeKeyLimits(
     tx,
     workspaceId,
-    keys.flatMap(({ id, limits }) => newLimitRows(id, limits)),
+    written.flatMap(({ id, limits }) => newLimitRows(id, limits)),
     now,
   )
   await insertEncryptedKeys(tx, workspaceId, sealed, now)
   await insertKeyRoles(
     tx,
     workspaceId,
-    keys.flatMap(({ id, roles }) => roles.map((role) => ({ keyId: id, roleId: role.id }))),
+    written.flatMap(({ id, roles }) => roles.map((role) => ({ keyId: id, roleId: role.id }))),
     now,
   )
   await insertKeyPermissions(
     tx,
     workspaceId,
-    keys.flatMap((key) => permissionsOf(key).map(({ id }) => ({ keyId: key.id, permissionId: id }))),
+    written.flatMap((key) => permissionsOf(key).map(({ id }) => ({ keyId: key.id, permissionId: id }))),
     now,
   )
   await audit(
     tx,
     actor,
-    keys.flatMap((key) => auditEntries({ ...key, permissions: permissionsOf(key) })),
+    written.flatMap((key) => auditEntries({ ...key, permissions: permissionsOf(key) })),
   )
   // An earlier verification of the text may have cached "not found" under its hash.
-  invalidate(...keys.map(({ hash }) => hash))
+  invalidate(...written.map(({ hash }) => hash))
+  return written
 }
 
 /**

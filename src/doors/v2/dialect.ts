@@ -99,15 +99,20 @@ function detailsOf(error: ApiError): readonly ErrorDetail[] {
   if (error instanceof InvalidRequest) return error.details
   if (error instanceof InvalidInput) {
     const { index, field, message } = error
-    return [
-      { message, location: `${index === null ? '' : '/items'}/properties/${field.replaceAll('.', '/')}` },
-    ]
+    return [{ message, location: `${index === null ? '' : '/items'}${pointerOf(field)}` }]
   }
   if (error instanceof PermissionSyntaxError)
     return [{ message: error.message, location: '/properties/permissions' }]
   if (!(error instanceof UnreadableBody)) return NONE
   return [{ message: error.message, location: 'requestBody', fix: FIXES[error.reason] }]
 }
+
+/** `keys.0.hash` is at `/properties/keys/items/properties/hash`. */
+const pointerOf = (field: string): string =>
+  field
+    .split('.')
+    .map((part) => (/^\d+$/.test(part) ? '/items' : `/properties/${part}`))
+    .join('')
 
 const NONE: readonly ErrorDetail[] = []
 const FIXES: Record<UnreadableBody['reason'], string> = {
