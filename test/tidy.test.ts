@@ -53,7 +53,7 @@ const SHARED: Record<string, readonly string[]> = {
   'src/api/root-keys/authorize.ts': ['*'],
   'src/api/root-keys/granter.ts': ['workspaces'],
   'src/api/identities/ensure-identities.ts': ['keys'],
-  'src/api/permissions/ensure-permissions.ts': ['keys'],
+  'src/api/permissions/ensure-permissions.ts': ['keys', 'migrations'],
   'src/api/keys/new-keys.ts': ['migrations'],
   'src/api/rerolls/succession.ts': ['keys', 'root-keys'],
 }

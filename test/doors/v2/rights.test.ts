@@ -93,6 +93,14 @@ const ROWS: Readonly<Record<string, Row>> = {
     accepts: ofApi('create_key'),
     isAlone: true, // a key has one successor
   },
+  'keys.migrateKeys': {
+    input: ({ apiId }) => ({
+      migrationId: 'a migration',
+      apiId,
+      keys: [{ hash: Bun.SHA256.hash(crypto.randomUUID(), 'base64') }],
+    }),
+    accepts: ofApi('create_key'),
+  },
   'keys.addPermissions': {
     input: onKey({ permissions: ['a.permission'] }),
     accepts: andUpdate('rbac.*.add_permission_to_key'),
