@@ -49,8 +49,8 @@ export function requestsTo(endpoints: readonly Endpoint[], pool: Pool): fc.Arbit
   return fc.oneof(
     ...endpoints.map((endpoint) => ({
       arbitrary: requestTo(endpoint, source),
-      // Rare, because later requests do not find deleted things.
-      weight: /\.(delete|erase)/.test(endpoint.path) ? 1 : 8,
+      // Rare, because later requests do not find deleted things, and keys that were rerolled end.
+      weight: /\.(delete|erase|reroll)/.test(endpoint.path) ? 1 : 8,
     })),
   )
 }
