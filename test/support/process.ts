@@ -42,6 +42,8 @@ export async function spawnServer(
       HOME: process.env.HOME ?? '',
       PORT: '0',
       TOLLGATE_ROOT_KEY: OPERATOR_KEY,
+      // Long, because a slow machine is not an outage. Tests of outages set their own.
+      TOLLGATE_DB_TIMEOUT_MS: '20000',
       ...env,
     },
     stdin: 'ignore',
