@@ -66,7 +66,7 @@ export async function spawnServer(
     await read
     reject(new Error(`the server ended with ${code}: ${text}`))
   })
-  const timer = setTimeout(() => reject(new Error(`the server does not listen: ${text}`)), 30_000)
+  const timer = setTimeout(() => reject(new Error(`the server does not listen: ${text}`)), 60_000)
   let url: string
   try {
     url = await listening

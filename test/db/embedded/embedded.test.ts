@@ -20,7 +20,7 @@ import { copyEmbedded, TEST_DATABASE_URL } from '../../support/database.ts'
 import { spawnServer } from '../../support/process.ts'
 import { randomNumbers } from '../../support/random.ts'
 
-setDefaultTimeout(60_000) // real threads, processes and databases
+setDefaultTimeout(120_000) // real threads, processes and databases
 
 /** Runs once, as the embedded database is the same whatever the suite runs on. */
 const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
