@@ -6,7 +6,7 @@ import { endpoints } from '../../../src/server/app.ts'
 import type { Deps } from '../../../src/server/deps.ts'
 
 /** Answer without a root key on purpose. Adding one is a decision. */
-const PUBLIC: string[] = ['/v1/auth.forward', '/v1/keys.verifyKey', '/v1/liveness']
+const PUBLIC: string[] = ['/v1/auth.forward', '/v1/keys.verifyKey', '/v1/liveness', '/v1/readiness']
 
 test('only these endpoints answer without a root key', () => {
   const open = endpoints.filter(({ access }) => access !== 'root-key').map(({ path }) => String(path))
