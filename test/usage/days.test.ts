@@ -6,7 +6,7 @@ import { holdCounts, insertErasedNames, moveIdentityCounts, moveKeyCounts } from
 import { DAY_MS, HOUR_MS } from '../../src/lib/clock.ts'
 import type { WorkspaceId } from '../../src/lib/ids.ts'
 import { emptyColumns } from '../../src/usage/batch.ts'
-import { countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
+import { codeOf, countBatch, dropOldPartitions, makeMonth } from '../../src/usage/rollup.ts'
 import { readMade } from '../../src/usage/sums.ts'
 import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
 import { randomNumbers } from '../support/random.ts'
@@ -178,6 +178,22 @@ test('rows that move to a pseudonym or to the tag set "(other)" move by day and 
   }
 })
 
+test('hours of a key that move leave the sums of its hours that stay', async () => {
+  const day = DAY + 3 * DAY_MS
+  await sumUp(day)
+  const key = { keyspace: 1, key: 'half moved', identity: 'id_1', tag: 'half folded' }
+  const [inMonth, inDay, inNone] = [day, day + DAY_MS, day + DAY_MS + 5 * HOUR_MS]
+  for (const hour of [inMonth, inMonth + HOUR_MS, inDay, inDay + HOUR_MS, inNone])
+    await count(sql, [{ ...key, hour }])
+  await sumUp(day + DAY_MS + 2 * HOUR_MS)
+  expect(await wrongSums()).toEqual([])
+  const [set] = await sql<{ id: Buffer }[]>`select id from usage_tag_sets where tags = '{"half folded"}'`
+  await sql`select fold_tag_set('ws_1', ${inDay}, ${DAY}, ${set?.id ?? Buffer.of()})`
+  expect(await wrongSums()).toEqual([])
+  await sql`delete from usage_verifications where key_id = 'half moved' and hour in (${inMonth}, ${inNone})`
+  expect(await wrongSums()).toEqual([])
+})
+
 test('while an hour and a day are being added, changes of all their keys are exact, and so is what is read', async () => {
   const from = DAY + 5 * DAY_MS
   await sumUp(from)
@@ -325,7 +341,10 @@ test.skipIf(TEST_DATABASE_URL === null)(
       while (
         !(await dropOldPartitions(on, 1, Date.UTC(2026, 9, 1)).then(
           () => true,
-          () => false,
+          (cause: unknown) => {
+            if (codeOf(cause) !== '55P03') throw cause // a question holds the table: again
+            return false
+          },
         ))
       );
     }
