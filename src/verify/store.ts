@@ -43,7 +43,8 @@ export const READ_WEIGHT_MAX = 4_000_000
  *
  * Keys are weighed first and the lightest are read, at least one, so that a large key does not delay others. Keys beyond
  * {@link READ_WEIGHT_MAX} are returned as `heavy`.
- * @returns hash → record. No entry when the key is absent, or when it, its keyspace or its API is deleted.
+ * @returns hash → record. No entry when the key is absent, when it, its keyspace or its API is deleted, or when its person is
+ * being erased: the erasure deletes such keys in short transactions, and may have been interrupted.
  */
 export async function findKeysByHash(
   sql: AnySql,
@@ -64,6 +65,9 @@ export async function findKeysByHash(
             left join identities i on i.id = k.identity_id
            cross join lateral (select ${keyLinks(sql)} as total) as links
            where k.hash = wanted.hash collate "C" and k.deleted_at is null
+             and not exists (select from erasures e
+                              where e.workspace_id = k.workspace_id and e.name = coalesce(k.identity_id, k.owner_id)
+                                and e.kind = case when k.identity_id is null then 'external' else 'identity' end)
           offset 0) as k
     ), cut as (
       select at, id, owner, weight, before > 0 and before + weight > ${READ_WEIGHT_MAX}::integer as is_left

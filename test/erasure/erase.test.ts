@@ -756,6 +756,40 @@ test('a person of many keys is erased in short transactions, and the answer find
   expect((await workspace.post('identities.eraseIdentity', { externalId })).complete).toBe(true)
 })
 
+test('from its first transaction on no key of the person works, wherever the erasure is interrupted', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const externalId = `interrupted-${crypto.randomUUID()}`
+  const make = async (fields: object) => await workspace.post('keys.createKey', { apiId, ...fields })
+  const [known, unread, owned] = [
+    await make({ externalId }),
+    await make({ externalId }),
+    await make({ ownerId: externalId }),
+  ]
+  const foreign = await make({ externalId: `other-${externalId}` })
+  const { deps } = server.server
+  await deps.sql`update keys set owner_id = ${externalId}, identity_id = null where id = ${owned.keyId}`
+  const codeOf = async ({ key }: { key: string }) => (await server.post('keys.verifyKey', { key })).body.code
+  expect(await codeOf(known)).toBe('VALID')
+  const actor = await authenticate(deps, callWith(workspace.rootKey))
+  const by = { externalId }
+  const identity = await getIdentity(deps, actor, by)
+  let isFirst = true
+  const write = async (...args: Parameters<typeof deps.database.write>) => {
+    if (!isFirst) throw new Error('killed')
+    isFirst = false
+    return await deps.database.write(...args)
+  }
+  const dying = Object.create(deps.database, { write: { value: write } })
+  await expect(eraseIdentity({ ...deps, database: dying }, actor, by, identity)).rejects.toThrow('killed')
+  for (const key of [known, unread, owned]) expect(await codeOf(key)).toBe('NOT_FOUND')
+  expect(await codeOf(foreign)).toBe('VALID')
+  expect((await workspace.post('identities.eraseIdentity', { externalId })).complete).toBe(true)
+  const [left] = await deps.sql`
+    select count(*)::integer as keys from keys where id in (${known.keyId}, ${unread.keyId}, ${owned.keyId})`
+  expect(left).toEqual({ keys: 0 })
+})
+
 describe('a sweep', () => {
   test('of many keys moves the counts of each to its own pseudonym', async () => {
     const workspace = await server.workspace()

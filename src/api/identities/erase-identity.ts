@@ -36,8 +36,9 @@ export async function eraseIdentity(
   const person = await findPerson(services, actor, by, identity)
   const now = services.clock()
 
-  // In a transaction of its own, because no usage can be written meanwhile. Usage written afterwards gets the pseudonym.
-  const subject = await services.database.write(async (tx) => {
+  // In a transaction of its own, because no usage can be written meanwhile. Usage written afterwards gets the pseudonym, and
+  // the keys of the identity are not found any more.
+  const subject = await services.database.write(async (tx, invalidate) => {
     await holdCounts(tx)
     // Only now, under the lock: of several calls at once, the later ones find the name that the first recorded.
     const erased = await findErasedName(tx, workspaceId, person.externalId ?? person.id ?? '')
@@ -50,6 +51,7 @@ export async function eraseIdentity(
       ...(person.externalId === null ? [] : [{ kind: 'external' as const, name: person.externalId }]),
     ].map((name) => ({ ...name, pseudonym: subject, subject, apiId: null }))
     await insertErasedNames(tx, workspaceId, names, now)
+    if (person.id !== null) invalidate(person.id)
     if (isNew)
       await audit(tx, actor, [
         {
