@@ -101,14 +101,17 @@ async function answeredBy(calling: ReturnType<typeof load>, more: number): Promi
 }
 
 /** Removes a server as its readiness fails, after as long as a balancer may take. */
-async function removeOnceUnready(member: Member, remove: (port: number) => void): Promise<void> {
+async function removeOnceUnready(
+  member: Member,
+  remove: (port: number) => void | Promise<void>,
+): Promise<void> {
   for (;;) {
     const { status } = await fetch(`http://127.0.0.1:${member.port}/v1/readiness`)
     if (status === 503) break
     await Bun.sleep(CHECK_MS)
   }
   await Bun.sleep(2 * CHECK_MS)
-  remove(member.port)
+  await remove(member.port)
 }
 
 /** What stands in front. @returns its URL, and what must be done while the first server drains. */
@@ -122,10 +125,16 @@ const layer4: Front = async (members, closing) => {
   return { url: balancer.url, duringDrain: () => removeOnceUnready(members[0], balancer.remove) }
 }
 
-/** As in the guide: no upstream is ever counted out, and a refused connection goes to the next. */
+/**
+ * nginx asks for no readiness. As in the guide, the server is marked `down` before it stops: a connection that the kernel
+ * holds for a socket that closes is reset, and nginx does not send a POST again. The client opens a connection for each call,
+ * because nginx closes idle ones when it reads its configuration again.
+ */
 const nginx: Front = async (members, closing) => {
-  const port = await startNginx(
-    ({ port: own }) => `
+  let place = ''
+  const port = await startNginx(({ port: own, folder }) => {
+    place = folder
+    return `
   upstream tollgate {
     ${members.map((member) => `server 127.0.0.1:${member.port} max_fails=0;`).join(' ')}
     keepalive 16;
@@ -138,10 +147,15 @@ const nginx: Front = async (members, closing) => {
       proxy_set_header Connection "";
       proxy_next_upstream error;
     }
-  }`,
-    closing,
-  )
-  return { url: `http://127.0.0.1:${port}` }
+  }`
+  }, closing)
+  const remove = async (member: number) => {
+    const of = `server 127.0.0.1:${member} max_fails=0`
+    const file = `${place}/nginx.conf`
+    await Bun.write(file, (await Bun.file(file).text()).replace(of, `${of} down`))
+    process.kill(Number(await Bun.file(`${place}/pid`).text()), 'SIGHUP')
+  }
+  return { url: `http://127.0.0.1:${port}`, duringDrain: () => removeOnceUnready(members[0], remove) }
 }
 
 const haproxy: Front = async (members, closing) => {
@@ -170,7 +184,7 @@ ${members.map((member, index) => `  server s${index} 127.0.0.1:${member.port}`).
 const fronts: [name: string, front: Front, keepsAlive: boolean, isInstalled: boolean][] = [
   ['a TCP balancer, connections kept', layer4, true, true],
   ['a TCP balancer, a connection for each call', layer4, false, true],
-  ['nginx', nginx, true, NGINX !== null],
+  ['nginx', nginx, false, NGINX !== null],
   ['HAProxy', haproxy, true, HAPROXY !== null],
 ]
 

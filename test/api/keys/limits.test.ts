@@ -113,8 +113,8 @@ test('v1 shows and changes the limit `default` only, and what it writes counts w
   expect(await shown()).toMatchObject({ limit: 7, duration: 2000 })
   await workspace.post('keys.updateKey', { keyId, ratelimit: { limit: 8 } })
   expect(await read()).toMatchObject([
-    limitOf('heavy'),
     { name: 'default', limit: 8, durationMs: 2000, autoApply: true },
+    limitOf('heavy'),
   ])
   await workspace.post('keys.updateKey', { keyId, ratelimit: null })
   expect(await read()).toMatchObject([limitOf('heavy')])
