@@ -52,6 +52,7 @@ const TIERS: readonly (readonly string[])[] = [
 const SHARED: Record<string, readonly string[]> = {
   'src/api/root-keys/authorize.ts': ['*'],
   'src/api/root-keys/granter.ts': ['workspaces'],
+  'src/api/idempotency/answers.ts': ['*'],
   'src/api/identities/ensure-identities.ts': ['keys'],
   'src/api/permissions/ensure-permissions.ts': ['keys', 'migrations'],
   'src/api/keys/new-keys.ts': ['migrations'],

@@ -1,3 +1,5 @@
+import type { WorkspaceId } from '../lib/ids.ts'
+
 /** A call, as far as an operation may know it: nothing of the protocol. */
 export type Call = {
   /** `req_…`; the same in answers and in logs. */
@@ -7,4 +9,6 @@ export type Call = {
   readonly userAgent: string | null
   /** The client's address as text, for allow lists and the audit log. Null when unknown. */
   clientAddress(): string | null
+  /** Runs once the caller is known, before anything that the call asks for. What it throws ends the call. */
+  admit?: ((workspaceId: WorkspaceId) => Promise<void>) | undefined
 }

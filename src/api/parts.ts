@@ -11,6 +11,7 @@ import type { UsageRecorder } from '../usage/recorder.ts'
 import type { Vault } from '../vault/vault.ts'
 import type { CreditSpender } from '../verify/credits.ts'
 import type { KeyLookup } from '../verify/lookup.ts'
+import type { CreateAnswers } from './idempotency/answers.ts'
 import type { Namespaces } from './ratelimits/namespaces.ts'
 
 /** Services that operations use. An operation names those it needs: `Pick<Services, 'database' | 'clock'>`. */
@@ -31,6 +32,7 @@ export type Services = {
   readonly vault: Vault
   readonly eraser: Eraser
   readonly sweeper: Sweeper
+  readonly creates: CreateAnswers
   /** Counts decisions and outcomes for metrics. */
   readonly measures: Pick<Measures, 'decided' | 'verified'>
 }

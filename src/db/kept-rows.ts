@@ -54,6 +54,7 @@ export class KeptRows {
     try {
       await takeReturns(sql)
       await removeEmptyKeyspaces(sql)
+      await removeExpiredAnswers(sql)
       this.fullest = await findFullest(sql)
       for (const { workspaceId, bound, rows } of await removeOldest(sql))
         log('info', 'old_rows_removed', 'a workspace had more rows than its bound; the oldest were removed', {
@@ -105,6 +106,11 @@ export async function removeEmptyKeyspaces(sql: AnySql): Promise<void> {
        and not exists (select from apis a where a.keyspace_id = s.id)
        and not exists (select from keys k where k.keyspace_id = s.id)
        and not exists (select from usage_keyspace_hours h where h.keyspace_id = s.id)`
+}
+
+/** Removes what creates were answered with, once no repeated call asks for it. */
+export async function removeExpiredAnswers(sql: AnySql): Promise<void> {
+  await sql`delete from create_answers where expires_at <= extract(epoch from now()) * 1000`
 }
 
 /** Workspaces that use half of a bound or more, at most {@link FULLEST_MAX}. */
@@ -278,6 +284,24 @@ const KINDS: readonly Kind[] = [
          where id in (select i.id from key_imports i
                        where i.workspace_id = ${workspaceId} and i.failed_at is not null and i.id <= ${last.at}
                        order by i.id limit ${rowsMax})`
+      return rows.count
+    },
+  },
+  {
+    bound: 'createAnswers',
+    over: (sql) => sql<Over[]>`
+      select w.id as "workspaceId", json_build_object('at', last.expires_at, 'id', '') as last
+        from workspaces w
+       cross join lateral (
+             select a.expires_at from create_answers a where a.workspace_id = w.id
+              order by a.expires_at desc offset bound_of(w.id, 'createAnswers') limit 1) as last`,
+    remove: async (sql, { workspaceId, last }, rowsMax) => {
+      const rows = await sql`
+        delete from create_answers
+         where (workspace_id, fingerprint, attempt) in (
+               select a.workspace_id, a.fingerprint, a.attempt from create_answers a
+                where a.workspace_id = ${workspaceId} and a.expires_at <= ${last.at}
+                order by a.expires_at limit ${rowsMax})`
       return rows.count
     },
   },

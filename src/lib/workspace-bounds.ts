@@ -33,6 +33,8 @@ export const WORKSPACE_BOUNDS = {
   deletedRecords: { value: 1_000_000, refuses: false },
   /** Queued keys that could not be created, kept with the reason. */
   failedImports: { value: 100_000, refuses: false },
+  /** Of creates, for calls that are sent again. */
+  createAnswers: { value: 10_000, refuses: false },
 } as const satisfies Record<string, { value: number; refuses: boolean }>
 
 export type BoundName = keyof typeof WORKSPACE_BOUNDS

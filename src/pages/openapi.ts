@@ -35,7 +35,7 @@ export type Operation = {
 }
 export type Parameter = {
   name: string
-  in: 'query'
+  in: 'query' | 'header'
   required: boolean
   description: string
   deprecated?: true
@@ -156,6 +156,10 @@ function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
   const description = descriptionOf(endpoint)
   const { samples } = description
   const properties = KindGuard.IsObject(input) ? Object.entries(input.properties) : []
+  const parameters = [
+    ...(method === 'GET' ? properties.map(([name, schema]) => parameterOf(name, schema, input)) : []),
+    ...Object.entries(endpoint.requestHeaders).map(([name, header]) => headerOf(name, header)),
+  ]
   const request = jsonSchemaOf(input)
   const answer = jsonSchemaOf(reply)
   const body: JsonContent = {
@@ -167,9 +171,7 @@ function operationOf(endpoint: Endpoint, publicUrl: string): Operation {
     summary,
     description: sentencesOf(endpoint, description),
     security: SECURITY[access],
-    ...(method === 'GET' && properties.length > 0
-      ? { parameters: properties.map(([name, schema]) => parameterOf(name, schema, input)) }
-      : {}),
+    ...(parameters.length > 0 ? { parameters } : {}),
     ...(method === 'POST' ? { requestBody: { required: true as const, content: body } } : {}),
     responses: {
       [status]: {
@@ -192,6 +194,11 @@ const sentencesOf = (endpoint: Endpoint, { needs, remarksOn }: ApiDescription): 
   ]
     .filter((sentence) => sentence !== '')
     .join(' ')
+
+const headerOf = (
+  name: string,
+  { description, ...lengths }: Endpoint['requestHeaders'][string],
+): Parameter => ({ name, in: 'header', required: false, description, schema: { type: 'string', ...lengths } })
 
 const headersOf = ({ answerHeaders }: Endpoint): AnswerObject['headers'] => ({
   ...ANSWER_HEADERS,

@@ -28,7 +28,12 @@ with its \`location\`. The \`type\` is the same text as Unkey’s, because progr
   tagPrefix: 'v2 ',
   idPrefix: 'v2.',
   needs: V2_NEEDS,
-  remarksOn: () => [],
+  remarksOn: (_, { requestHeaders }) =>
+    'Idempotency-Key' in requestHeaders
+      ? [
+          'With an `Idempotency-Key` it is carried out once, and a call that is sent again gets the same answer for ten minutes.',
+        ]
+      : [],
   samples: V2_SAMPLES,
   errorsOf: (method, { errors, access, method: verb }) => {
     const types = new Set([

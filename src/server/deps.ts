@@ -1,3 +1,4 @@
+import { CreateAnswers } from '../api/idempotency/answers.ts'
 import type { Services } from '../api/parts.ts'
 import { Namespaces } from '../api/ratelimits/namespaces.ts'
 import type { Config, TracingConfig } from '../config.ts'
@@ -124,6 +125,7 @@ export function openDeps(
     clock,
   })
   const sweeper = new Sweeper({ database, clock })
+  const creates = new CreateAnswers({ sql, clock })
   const vault = new Vault(sql, { vaultKeys: setup.vaultKeys, clock })
   const tracer = config.tracing === null ? null : openTracer(config.tracing, processId)
   measures.start()
@@ -146,6 +148,7 @@ export function openDeps(
     vault,
     eraser,
     sweeper,
+    creates,
     measures,
     tracer,
     metricsText: options.metricsText,

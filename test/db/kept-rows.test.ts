@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
-import { findFullest, removeOldest } from '../../src/db/kept-rows.ts'
+import { findFullest, removeExpiredAnswers, removeOldest } from '../../src/db/kept-rows.ts'
+import { HOUR_MS } from '../../src/lib/clock.ts'
 import {
   type Json,
   OPERATOR_KEY,
@@ -150,4 +151,28 @@ test('workspaces that use half of a bound or more are listed, the fullest first'
     { workspaceId: workspace.workspaceId, bound: 'roles', used: 3, value: 4 },
     { workspaceId: workspace.workspaceId, bound: 'permissions', used: 5, value: 10 },
   ])
+})
+
+test('answers of creates go once nobody can ask for them, and beyond the bound those that end first', async () => {
+  const workspace = await bounded({ createAnswers: 2 })
+  const other = await server.workspace()
+  const { sql } = server.server.deps
+  const left = async () => {
+    const rows = await sql<{ workspaceId: string; attempt: string }[]>`
+      select workspace_id as "workspaceId", attempt from create_answers order by attempt`
+    return rows.map(
+      ({ workspaceId, attempt }) => `${workspaceId === other.workspaceId ? 'other ' : ''}${attempt}`,
+    )
+  }
+  const inAnHour = Date.now() + HOUR_MS
+  for (const { workspaceId } of [workspace, other])
+    await sql`
+      insert into create_answers (workspace_id, fingerprint, attempt, writer, body, sealed, expires_at)
+      select ${workspaceId}, ''::bytea, attempt, '', ''::bytea, ''::bytea, expires_at
+        from unnest(array['1', '2', '3', '4', '5', 'past'], array[1, 2, 3, 4, 5, -${inAnHour}::bigint]) as a (attempt, later)
+       cross join lateral (select ${inAnHour}::bigint + later as expires_at) as times`
+  await removeExpiredAnswers(sql)
+  expect(await left()).not.toContain('past')
+  expect(await remove(2)).toEqual([{ workspaceId: workspace.workspaceId, bound: 'createAnswers', rows: 3 }])
+  expect(await left()).toEqual(['other 1', 'other 2', 'other 3', '4', 'other 4', '5', 'other 5'])
 })

@@ -1,5 +1,6 @@
 import { audit } from '../../audit/log.ts'
 import { newId } from '../../lib/ids.ts'
+import { type Keep, keepNothing } from '../idempotency/answers.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { insertApi } from './store.ts'
@@ -13,6 +14,7 @@ export async function createApi(
   services: Pick<Services, 'database' | 'clock'>,
   actor: Actor,
   name: string,
+  keep: Keep<string> = keepNothing,
 ): Promise<string> {
   const id = newId('api')
   await services.database.write(async (tx) => {
@@ -26,6 +28,7 @@ export async function createApi(
     await audit(tx, actor, [
       { event: 'api.create', description: `created API ${id}`, resources: [{ type: 'api', id, name }] },
     ])
+    await keep(tx, id)
   })
   return id
 }

@@ -1,6 +1,7 @@
 import { audit } from '../../audit/log.ts'
 import { alreadyExists } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
+import { type Keep, keepNothing } from '../idempotency/answers.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { limitEntry } from './audit.ts'
@@ -25,6 +26,7 @@ export async function createIdentity(
   services: Pick<Services, 'database' | 'clock'>,
   actor: Actor,
   { externalId, meta, limits: wanted }: NewIdentity,
+  keep: Keep<string> = keepNothing,
 ): Promise<string> {
   const id = newId('id')
   const limits = newLimits(wanted)
@@ -41,6 +43,7 @@ export async function createIdentity(
       },
       ...limits.map((limit) => limitEntry(id, { before: null, after: limit })),
     ])
+    await keep(tx, id)
   })
   return id
 }

@@ -2,6 +2,7 @@ import { ApiError } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import { makeSecret } from '../../verify/secret.ts'
 import type { ApiRow } from '../apis/store.ts'
+import { type Keep, keepNothing } from '../idempotency/answers.ts'
 import type { Services } from '../parts.ts'
 import { findPermissionsBySlug, findRolesByName } from '../permissions/store.ts'
 import type { Actor } from '../root-keys/authorize.ts'
@@ -30,6 +31,7 @@ export async function createKey(
   actor: Actor,
   api: Pick<ApiRow, 'id' | 'defaultPrefix' | 'defaultBytes'>,
   { prefix, byteLength, isRecoverable, refill, ...fields }: KeyToCreate,
+  keep: Keep<{ id: string; text: string }> = keepNothing,
 ): Promise<{ id: string; text: string }> {
   const now = services.clock()
   const id = newId('key')
@@ -50,10 +52,12 @@ export async function createKey(
   const sealed = isRecoverable
     ? await services.vault.seal(actor.workspaceId, [{ keyId: id, plaintext: secret.key }])
     : []
-  await services.database.write((tx, invalidate) =>
-    writeNewKeys(tx, actor, [key], { sealed, invalidate, now }),
-  )
-  return { id, text: secret.key }
+  const made = { id, text: secret.key }
+  await services.database.write(async (tx, invalidate) => {
+    await writeNewKeys(tx, actor, [key], { sealed, invalidate, now })
+    await keep(tx, made)
+  })
+  return made
 }
 
 /** Checks that keys of this API can be stored encrypted. @throws ApiError PRECONDITION_FAILED */

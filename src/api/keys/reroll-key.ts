@@ -5,6 +5,7 @@ import { newId } from '../../lib/ids.ts'
 import { insertEncryptedKeys } from '../../vault/store.ts'
 import { makeSecret } from '../../verify/secret.ts'
 import type { ApiRow } from '../apis/store.ts'
+import { type Keep, keepNothing } from '../idempotency/answers.ts'
 import type { Services } from '../parts.ts'
 import { endSource, insertSuccessor } from '../rerolls/store.ts'
 import { endOfSource, requireRerollable } from '../rerolls/succession.ts'
@@ -43,6 +44,7 @@ export async function rerollKey(
   source: Pick<KeyRow, 'id' | 'start' | 'ciphertext'>,
   api: Pick<ApiRow, 'id' | 'defaultPrefix' | 'defaultBytes'>,
   { overlapMs }: { overlapMs: number },
+  keep: Keep<{ id: string; text: string }> = keepNothing,
 ): Promise<RerolledKey> {
   const { workspaceId } = actor
   const now = services.clock()
@@ -90,6 +92,7 @@ export async function rerollKey(
         ],
       },
     ])
+    await keep(tx, { id, text })
     invalidate(source.id, oldHash, secret.hash, ...predecessors)
     return expiresAt
   })

@@ -1,4 +1,5 @@
 import { newId } from '../../lib/ids.ts'
+import { type Keep, keepNothing } from '../idempotency/answers.ts'
 import { type NewKey, writeNewKeys } from '../keys/new-keys.ts'
 import type { Services } from '../parts.ts'
 import { ensureRoles } from '../permissions/ensure-permissions.ts'
@@ -27,6 +28,7 @@ export async function migrateKeys(
   actor: Actor,
   api: { id: string },
   keys: readonly KeyToMigrate[],
+  keep: Keep<ReadonlyMap<string, string>> = keepNothing,
 ): Promise<Map<string, string>> {
   const now = services.clock()
   const withIds = keys.map((key) => ({ ...key, id: newId('key') }))
@@ -51,6 +53,8 @@ export async function migrateKeys(
       }),
     )
     const written = await writeNewKeys(tx, actor, rows, { sealed: [], invalidate, now, duplicates: 'skip' })
-    return new Map(written.map(({ id, hash }) => [hash, id]))
+    const ids = new Map(written.map(({ id, hash }) => [hash, id]))
+    await keep(tx, ids)
+    return ids
   })
 }

@@ -1,6 +1,7 @@
 import { audit } from '../../audit/log.ts'
 import { alreadyExists } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
+import { type Keep, keepNothing } from '../idempotency/answers.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { insertPermissions, type NewPermission } from './store.ts'
@@ -14,6 +15,7 @@ export async function createPermission(
   services: Pick<Services, 'database' | 'clock'>,
   actor: Actor,
   { name, slug, description }: Omit<NewPermission, 'id'>,
+  keep: Keep<string> = keepNothing,
 ): Promise<string> {
   const id = newId('perm')
   await services.database.write(async (tx) => {
@@ -31,6 +33,7 @@ export async function createPermission(
         resources: [{ type: 'permission', id, name, meta: { slug } }],
       },
     ])
+    await keep(tx, id)
   })
   return id
 }

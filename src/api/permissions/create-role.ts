@@ -2,6 +2,7 @@ import { audit } from '../../audit/log.ts'
 import { requirePermissionBounds, sizeOfSlugs } from '../../db/bounds.ts'
 import { alreadyExists } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
+import { type Keep, keepNothing } from '../idempotency/answers.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import { connected, createdForRole, makePermissions } from './role-permissions.ts'
@@ -25,6 +26,7 @@ export async function createRole(
   actor: Actor,
   { name, description }: Omit<NewRole, 'id'>,
   { slugs, mayCreate }: PermissionsOfNewRole = { slugs: [], mayCreate: () => {} },
+  keep: Keep<string> = keepNothing,
 ): Promise<string> {
   const { workspaceId } = actor
   const id = newId('role')
@@ -52,6 +54,7 @@ export async function createRole(
       ...made.map(createdForRole),
       ...links.map((permission) => connected(id, permission)),
     ])
+    await keep(tx, id)
   })
   return id
 }

@@ -30,7 +30,7 @@ export const anyOf = (...permissions: PermissionQuery[]): PermissionQuery => ({ 
  * Turns the Authorization header into an actor. This is the only way to a {@link WorkspaceId}. A root key is verified like
  * any key, in the same order. That it is a root key is checked before limits or credits are charged.
  * @param query Permissions that it must hold; null = none.
- * @returns no promise when the root key is cached.
+ * @returns no promise when the root key is cached and the call has no `admit`.
  * @throws ApiError UNAUTHORIZED, FORBIDDEN, DISABLED, EXPIRED, INSUFFICIENT_PERMISSIONS, RATE_LIMITED, USAGE_EXCEEDED.
  */
 export function authenticate(
@@ -43,11 +43,15 @@ export function authenticate(
   if (authorization === null || (authorization.length < 8 && bearer(authorization) === ''))
     throw new ApiError('UNAUTHORIZED', 'key required')
   const verdict = verify(verifier, presentRootKey(authorization, query, call))
-  return verdict instanceof Promise ? actorLater(verdict, query, call) : actorOf(verdict, query, call)
+  if (verdict instanceof Promise || call.admit !== undefined) return actorLater(verdict, query, call)
+  return actorOf(verdict, query, call)
 }
 
-const actorLater = async (verdict: Promise<Verdict>, query: PermissionQuery | null, call: Call) =>
-  actorOf(await verdict, query, call)
+async function actorLater(verdict: Verdict | Promise<Verdict>, query: PermissionQuery | null, call: Call) {
+  const actor = actorOf(await verdict, query, call)
+  await call.admit?.(actor.workspaceId)
+  return actor
+}
 
 function actorOf(verdict: Verdict, query: PermissionQuery | null, call: Call): Actor {
   if (verdict.outcome !== 'VALID') throw refusal(verdict, query)

@@ -49,6 +49,10 @@ export type Endpoint = {
   readonly introduced: string | null
   /** Every error code that it may answer with. The tests' client checks all answers against it. */
   readonly errors: readonly ErrorCode[]
+  /** Optional request headers of its own, by name. */
+  readonly requestHeaders: Readonly<
+    Record<string, { description: string; minLength: number; maxLength: number }>
+  >
   /** Its own response headers: name → description. */
   readonly answerHeaders: Readonly<Record<string, string>>
   readonly run: (services: DoorServices, call: HttpCall, input: unknown) => unknown

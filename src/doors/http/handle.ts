@@ -189,6 +189,7 @@ class RequestContext implements AddableEnvelope, HttpCall, AskingRequest {
   isAnswered = false
   addedHeaders: Record<string, string> | null = null
   trace: { traceId: string; spanId: string } | null = null
+  admit: HttpCall['admit'] = undefined
 
   constructor(
     private readonly incoming: RequestReader,

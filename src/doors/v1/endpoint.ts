@@ -65,6 +65,7 @@ function define<I extends TSchema, R extends TSchema>(
       ...(method === 'POST' ? BODY_ERRORS : []),
       ...errors,
     ],
+    requestHeaders: {},
     answerHeaders,
     run: run as Endpoint['run'], // the boundary: doors/http/handle.ts has checked the input against the schema
   }

@@ -1,5 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
-import type { ErrorCode } from '../../errors.ts'
+import type { Keep } from '../../api/idempotency/answers.ts'
+import { ApiError, type ErrorCode } from '../../errors.ts'
+import { bearer } from '../../verify/secret.ts'
 import type { Access } from '../http/dialect.ts'
 import type { DoorServices, Endpoint, HttpCall } from '../http/endpoint.ts'
 import { v2 } from './dialect.ts'
@@ -13,6 +15,7 @@ type Definition<I extends TSchema> = {
   input: I
   summary: string
   isFastPath?: boolean
+  requestHeaders?: Endpoint['requestHeaders']
   /** Error codes besides those that all endpoints share. */
   errors?: readonly ErrorCode[]
 }
@@ -23,6 +26,47 @@ export const post = <I extends TSchema, R extends TSchema>(
   { reply, ...definition }: Definition<I> & { reply: R },
   run: Run<I, Static<R>>,
 ): Endpoint => define('POST', path, { ...definition, reply: envelopeOf(reply) }, run)
+
+/**
+ * A {@link post} that makes something. A call that is sent again gets the first one's answer: see `CreateAnswers`.
+ * @param run Passes `keep` to the operation, for the transaction that makes it.
+ */
+export const create = <I extends TSchema, R extends TSchema>(
+  path: Path,
+  definition: Definition<I> & { reply: R },
+  run: (
+    services: DoorServices,
+    call: HttpCall,
+    input: Static<I>,
+    keep: Keep<Static<R>>,
+  ) => Promise<Static<R>>,
+): Endpoint =>
+  post(path, { ...definition, requestHeaders: IDEMPOTENCY_KEY }, async (services, call, input) => {
+    const key = readIdempotencyKey(call)
+    const rootKey = bearer(call.authorization ?? '')
+    const attempt = services.creates.attempt<Static<R>>(rootKey, { path, key, body: JSON.stringify(input) })
+    call.admit = (workspaceId) => attempt.find(workspaceId)
+    return await attempt.carryOut(() => run(services, call, input, attempt.keep))
+  })
+
+/** The header's bytes as sent. @throws ApiError BAD_REQUEST */
+function readIdempotencyKey(call: HttpCall): string | null {
+  const key = call.header('idempotency-key')
+  if (key !== null && (key.length === 0 || key.length > IDEMPOTENCY_KEY_MAX))
+    throw new ApiError(
+      'BAD_REQUEST',
+      `the Idempotency-Key header must have 1 to ${IDEMPOTENCY_KEY_MAX} characters`,
+    )
+  return key
+}
+const IDEMPOTENCY_KEY_MAX = 255
+const IDEMPOTENCY_KEY = {
+  'Idempotency-Key': {
+    description: 'Your name for this call. A call that is sent again with it gets the same answer.',
+    minLength: 1,
+    maxLength: IDEMPOTENCY_KEY_MAX,
+  },
+}
 
 /** An endpoint that answers a page of a list. */
 export const list = <I extends TSchema, R extends TSchema>(
@@ -64,7 +108,8 @@ function define<I extends TSchema>(
   definition: Definition<I> & { reply: TSchema; access?: Access },
   run: Run<I, unknown>,
 ): Endpoint {
-  const { input, reply, summary, access = 'root-key', isFastPath = false, errors = [] } = definition
+  const { input, reply, summary, access = 'root-key', isFastPath = false } = definition
+  const { requestHeaders = {}, errors = [] } = definition
   return {
     method,
     dialect: v2,
@@ -83,6 +128,7 @@ function define<I extends TSchema>(
       ...(method === 'POST' ? BODY_ERRORS : []),
       ...errors,
     ],
+    requestHeaders,
     answerHeaders: {},
     run: (access === 'root-key' ? afterBearer(run) : run) as Endpoint['run'], // the boundary: doors/http/handle.ts has checked the input against the schema
   }

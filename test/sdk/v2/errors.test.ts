@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { Unkey } from '@unkey/api'
 import { HTTPClient } from '@unkey/api/lib/http.js'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
+import { failBehindCommits } from '../../support/lost-answers.ts'
 import { startTestServer } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 import {
@@ -99,6 +100,18 @@ test('a failure of the server is repeated by the client until the server is well
   expect(statuses).toEqual([500, 200])
   const rows = await sql`select id from apis where name = 'made once'`
   expect(rows.map(({ id }) => id)).toEqual([data.apiId])
+})
+
+test('a create that was carried out and then failed is made once, and the repetition gets its answer', async () => {
+  const { server, workspace } = setting
+  const { unkey, statuses, afterEach } = watched(workspace.rootKey)
+  const stop = failBehindCommits(server)
+  afterEach(async () => stop())
+  const { data } = await unkey.keys.createKey({ apiId, name: 'carried out once' })
+  expect(statuses).toEqual([500, 200])
+  const rows = await server.server.deps.sql`select id from keys where name = 'carried out once'`
+  expect(rows.map(({ id }) => id)).toEqual([data.keyId])
+  expect((await unkey.keys.verifyKey({ key: data.key })).data.valid).toBe(true)
 })
 
 test('a failure that lasts is an error of its own class', async () => {

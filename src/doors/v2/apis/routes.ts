@@ -3,13 +3,13 @@ import { deleteApi } from '../../../api/apis/delete-api.ts'
 import { getApi } from '../../../api/apis/get-api.ts'
 import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
-import { post } from '../endpoint.ts'
+import { create, post } from '../endpoint.ts'
 import { EmptyReply } from '../schema.ts'
 import { listKeysEndpoint } from './list-keys.ts'
 import { ApiBody, CreateApiBody, CreateApiData, GetApiData } from './schema.ts'
 
 export const apiRoutes: Endpoint[] = [
-  post(
+  create(
     '/v2/apis.createApi',
     {
       input: CreateApiBody,
@@ -17,9 +17,9 @@ export const apiRoutes: Endpoint[] = [
       summary: 'Create an API',
       errors: ['PRECONDITION_FAILED'],
     },
-    async (services, call, { name }) => {
+    async (services, call, { name }, keep) => {
       const actor = await authenticate(services, call, anyOf('*', 'api.*.create_api'))
-      return { apiId: await createApi(services, actor, name) }
+      return { apiId: await createApi(services, actor, name, (tx, apiId) => keep(tx, { apiId })) }
     },
   ),
   post(

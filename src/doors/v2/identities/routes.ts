@@ -7,7 +7,7 @@ import { anyOf, authenticate, type Right, requireOn, requireOnAny } from '../../
 import { notFound } from '../../../errors.ts'
 import { readMeta } from '../../../lib/meta.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
-import { list, post } from '../endpoint.ts'
+import { create, list, post } from '../endpoint.ts'
 import { readLimits } from '../limits.ts'
 import { requireShortMeta } from '../meta.ts'
 import { Listed, pageOf } from '../page.ts'
@@ -22,7 +22,7 @@ import {
 } from './schema.ts'
 
 export const identityRoutes: Endpoint[] = [
-  post(
+  create(
     '/v2/identities.createIdentity',
     {
       input: CreateIdentityBody,
@@ -30,12 +30,15 @@ export const identityRoutes: Endpoint[] = [
       summary: 'Create an identity',
       errors: ['CONFLICT', 'PRECONDITION_FAILED'],
     },
-    async (services, call, { externalId, meta, ratelimits = [] }) => {
+    async (services, call, { externalId, meta, ratelimits = [] }, keep) => {
       const actor = await authenticate(services, call, anyOf('*', 'identity.*.create_identity'))
       const limits = readLimits(ratelimits)
       requireShortMeta(meta)
       const identity = { externalId, meta: readMeta(meta), limits }
-      return { identityId: await createIdentity(services, actor, identity) }
+      const identityId = await createIdentity(services, actor, identity, (tx, identityId) =>
+        keep(tx, { identityId }),
+      )
+      return { identityId }
     },
   ),
   post(

@@ -1,4 +1,5 @@
 import { getApi, requireKeyspace } from '../../../api/apis/get-api.ts'
+import type { Keep } from '../../../api/idempotency/answers.ts'
 import { createKey, findNamedRoles, requireRecoverable } from '../../../api/keys/create-key.ts'
 import { type Actor, authenticate, holdsOn } from '../../../api/root-keys/authorize.ts'
 import { notFound } from '../../../errors.ts'
@@ -13,6 +14,7 @@ export async function createKeyEndpoint(
   services: DoorServices,
   call: HttpCall,
   body: CreateKeyBody,
+  keep: Keep<CreateKeyData>,
 ): Promise<CreateKeyData> {
   const { apiId, meta = null, permissions = [] } = body
   const actor = await authenticate(services, call)
@@ -30,7 +32,7 @@ export async function createKeyEndpoint(
   const { found: roles, missing } = await findNamedRoles(services, actor, body.roles ?? [])
   if (missing[0] !== undefined) throw notFound('role', missing[0])
 
-  const { id, text } = await createKey(services, actor, api, {
+  const key = {
     prefix: body.prefix ?? null,
     byteLength: body.byteLength ?? null,
     isRecoverable: body.recoverable ?? false,
@@ -45,9 +47,14 @@ export async function createKeyEndpoint(
     roles,
     permissions: [],
     ensuredSlugs: [...new Set(permissions)],
-  })
-  return { keyId: id, key: text }
+  }
+  return presentNew(await createKey(services, actor, api, key, (tx, made) => keep(tx, presentNew(made))))
 }
+
+export const presentNew = ({ id, text }: { id: string; text: string }): CreateKeyData => ({
+  keyId: id,
+  key: text,
+})
 
 function requireOrHide(actor: Actor, action: 'create_key' | 'encrypt_key', apiId: string): void {
   if (!holdsOn(actor, { resource: 'api', action }, apiId)) throw notFound('api', apiId)

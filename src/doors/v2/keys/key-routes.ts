@@ -3,7 +3,7 @@ import { deleteKey } from '../../../api/keys/delete-key.ts'
 import { textNotFound, whoami } from '../../../api/keys/whoami.ts'
 import { authenticate, holdsOn } from '../../../api/root-keys/authorize.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
-import { post } from '../endpoint.ts'
+import { create, post } from '../endpoint.ts'
 import { EmptyReply } from '../schema.ts'
 import { createKeyEndpoint } from './create-key.ts'
 import { plaintextsOf, requireDecryption } from './decryption.ts'
@@ -26,7 +26,7 @@ import { updateKeyEndpoint } from './update-key.ts'
 
 /** Endpoints that create, read, change and delete keys. */
 export const keyRecordRoutes: Endpoint[] = [
-  post(
+  create(
     '/v2/keys.createKey',
     {
       input: CreateKeyBody,
@@ -96,7 +96,7 @@ export const keyRecordRoutes: Endpoint[] = [
     },
     updateCreditsEndpoint,
   ),
-  post(
+  create(
     '/v2/keys.rerollKey',
     {
       input: RerollKeyBody,

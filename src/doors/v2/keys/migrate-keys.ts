@@ -1,12 +1,13 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { getApi, requireKeyspace } from '../../../api/apis/get-api.ts'
+import type { Keep } from '../../../api/idempotency/answers.ts'
 import { LINKS_MAX } from '../../../api/migrations/imports.ts'
 import { type KeyToMigrate, migrateKeys } from '../../../api/migrations/migrate-keys.ts'
 import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
 import { InvalidInput } from '../../../errors.ts'
 import { KEY_HASH_WANTED, readKeyHash } from '../../../lib/key-hash.ts'
 import type { DoorServices, Endpoint, HttpCall } from '../../http/endpoint.ts'
-import { post } from '../endpoint.ts'
+import { create } from '../endpoint.ts'
 import { readLimits } from '../limits.ts'
 import { requireShortMeta } from '../meta.ts'
 import { Closed, Expires, Id, Meta, RatelimitRequest, Slug } from '../schema.ts'
@@ -82,7 +83,7 @@ const MigrateKeysData = Type.Object({
 })
 type MigrateKeysData = Static<typeof MigrateKeysData>
 
-export const migrateKeysEndpoint: Endpoint = post(
+export const migrateKeysEndpoint: Endpoint = create(
   '/v2/keys.migrateKeys',
   {
     input: MigrateKeysBody,
@@ -97,6 +98,7 @@ async function migrate(
   services: DoorServices,
   call: HttpCall,
   body: MigrateKeysBody,
+  keep: Keep<MigrateKeysData>,
 ): Promise<MigrateKeysData> {
   const { apiId } = body
   const rights = anyOf('*', 'api.*.create_key', `api.${apiId}.create_key`)
@@ -104,16 +106,19 @@ async function migrate(
   const api = requireKeyspace(await getApi(services, actor, apiId))
   const keys = body.keys.map(readKey)
   requireFewLinks(keys)
-  const ids = await migrateKeys(services, actor, api, keys)
-  const data: MigrateKeysData = { migrated: [], failed: [] }
-  for (const [index, { hash: sent }] of body.keys.entries()) {
-    const { hash } = keys[index] as KeyToMigrate // one for each
-    const keyId = ids.get(hash)
-    if (keyId === undefined) data.failed.push(sent)
-    else data.migrated.push({ hash: sent, keyId })
-    ids.delete(hash) // a second one with this hash failed
+  const present = (ids: ReadonlyMap<string, string>): MigrateKeysData => {
+    const left = new Map(ids)
+    const data: MigrateKeysData = { migrated: [], failed: [] }
+    for (const [index, { hash: sent }] of body.keys.entries()) {
+      const { hash } = keys[index] as KeyToMigrate // one for each
+      const keyId = left.get(hash)
+      if (keyId === undefined) data.failed.push(sent)
+      else data.migrated.push({ hash: sent, keyId })
+      left.delete(hash) // a second one with this hash failed
+    }
+    return data
   }
-  return data
+  return present(await migrateKeys(services, actor, api, keys, (tx, ids) => keep(tx, present(ids))))
 }
 
 /** @throws InvalidInput naming the field of the key. */

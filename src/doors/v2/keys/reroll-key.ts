@@ -1,9 +1,11 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { getApi, requireKeyspace } from '../../../api/apis/get-api.ts'
+import type { Keep } from '../../../api/idempotency/answers.ts'
 import { requireRecoverable } from '../../../api/keys/create-key.ts'
 import { rerollKey } from '../../../api/keys/reroll-key.ts'
 import { requireOn } from '../../../api/root-keys/authorize.ts'
 import type { DoorServices, HttpCall } from '../../http/endpoint.ts'
+import { presentNew } from './create-key.ts'
 import { keyWithRight } from './key-with-right.ts'
 import { type CreateKeyData, KeyId } from './schema.ts'
 
@@ -21,6 +23,7 @@ export async function rerollKeyEndpoint(
   services: DoorServices,
   call: HttpCall,
   { keyId, expiration: overlapMs }: Static<typeof RerollKeyBody>,
+  keep: Keep<CreateKeyData>,
 ): Promise<CreateKeyData> {
   const { actor, key } = await keyWithRight(services, call, 'create_key', keyId)
   const found = await getApi(services, actor, key.apiId)
@@ -29,6 +32,7 @@ export async function rerollKeyEndpoint(
     requireRecoverable(services, found)
   }
   const api = requireKeyspace(found)
-  const { id, text } = await rerollKey(services, actor, key, api, { overlapMs })
-  return { keyId: id, key: text }
+  return presentNew(
+    await rerollKey(services, actor, key, api, { overlapMs }, (tx, made) => keep(tx, presentNew(made))),
+  )
 }

@@ -9,7 +9,7 @@ import { getRoleWithPermissions } from '../../../api/permissions/get-role.ts'
 import { setRolePermissions } from '../../../api/permissions/set-role-permissions.ts'
 import { anyOf, authenticate, requirePermission } from '../../../api/root-keys/authorize.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
-import { list, post } from '../endpoint.ts'
+import { create, list, post } from '../endpoint.ts'
 import { Listed, pageOf } from '../page.ts'
 import { EmptyReply, Permission } from '../schema.ts'
 import { presentPermission, presentRole } from './present.ts'
@@ -27,7 +27,7 @@ import {
 } from './schema.ts'
 
 export const permissionRoutes: Endpoint[] = [
-  post(
+  create(
     '/v2/permissions.createPermission',
     {
       input: CreatePermissionBody,
@@ -35,9 +35,13 @@ export const permissionRoutes: Endpoint[] = [
       summary: 'Create a permission',
       errors: ['CONFLICT', 'PRECONDITION_FAILED'],
     },
-    async (services, call, { name, slug, description = null }) => {
+    async (services, call, { name, slug, description = null }, keep) => {
       const actor = await authenticate(services, call, CREATE_PERMISSION)
-      return { permissionId: await createPermission(services, actor, { name, slug, description }) }
+      const permission = { name, slug, description }
+      const permissionId = await createPermission(services, actor, permission, (tx, permissionId) =>
+        keep(tx, { permissionId }),
+      )
+      return { permissionId }
     },
   ),
   post(
@@ -66,7 +70,7 @@ export const permissionRoutes: Endpoint[] = [
       return {}
     },
   ),
-  post(
+  create(
     '/v2/permissions.createRole',
     {
       input: CreateRoleBody,
@@ -74,11 +78,15 @@ export const permissionRoutes: Endpoint[] = [
       summary: 'Create a role',
       errors: ['CONFLICT', 'PRECONDITION_FAILED'],
     },
-    async (services, call, { name, description = null, permissions: slugs = [] }) => {
+    async (services, call, { name, description = null, permissions: slugs = [] }, keep) => {
       const actor = await authenticate(services, call, anyOf('*', 'rbac.*.create_role'))
       if (slugs.length > 0) requirePermission(actor, ADD)
       const mayCreate = () => requirePermission(actor, CREATE_PERMISSION)
-      return { roleId: await createRole(services, actor, { name, description }, { slugs, mayCreate }) }
+      const role = { name, description }
+      const roleId = await createRole(services, actor, role, { slugs, mayCreate }, (tx, roleId) =>
+        keep(tx, { roleId }),
+      )
+      return { roleId }
     },
   ),
   post(
