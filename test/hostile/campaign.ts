@@ -1,7 +1,10 @@
 import { parseArgs } from 'node:util'
 import fc from 'fast-check'
 import type { AnySql } from '../../src/db/connect.ts'
-import { createApp, endpoints } from '../../src/server/app.ts'
+import type { Endpoint } from '../../src/doors/http/endpoint.ts'
+import { TYPE_BASE } from '../../src/doors/v2/problems.ts'
+import { V2 } from '../../src/pages/v2-description.ts'
+import { allEndpoints, createApp } from '../../src/server/app.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { makeApi, makeKey } from '../support/fixtures.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer } from '../support/server.ts'
@@ -61,13 +64,13 @@ export async function runCampaign(
   const transport: Transport = watches ? fetch : async (url, init) => await app.fetch(new Request(url, init))
   const foreign = await makeFixture(server)
   const untouched = await rowsOfWorkspace(sql, foreign.workspaceId, { withoutUse: true })
-  const arbitrary = requestsTo(endpoints, POOL)
+  const arbitrary = requestsTo(allEndpoints, POOL)
   const startedAt = performance.now()
   const report: CampaignReport = {
     drawn: 0,
     sent: 0,
     byStatus: {},
-    accepted: Object.fromEntries(endpoints.map(({ path }) => [path, 0])),
+    accepted: Object.fromEntries(allEndpoints.map(({ path }) => [path, 0])),
     writesSeen: 0,
     refusedWatched: 0,
     heapMib: [],
@@ -245,6 +248,11 @@ const POOL: Pool = {
   identityId: either('identityId'),
   namespaceId: either('namespaceId'),
   rootKeyId: either('rootKeyId'),
+  identity: [...either('identityId'), 'user_1', 'user_2'],
+  permission: [...either('permissionId'), 'a.permission'],
+  role: [...either('roleId'), 'a role'],
+  override: ['some*', 'somebody'],
+  search: ['a', 'user', 'role'],
   workspaceId: [later('workspaceId')],
   id: either('permissionId', 'roleId'),
   cursor: IDS,
@@ -325,21 +333,49 @@ async function send(
   const text = await response.text()
   if (status >= 500) return { status, problem: `answered ${status} ${text}` }
   if (method === 'HEAD' || method === 'OPTIONS') return { status, problem: null }
-  let reply: { error?: { code?: string; message?: unknown; requestId?: unknown } }
+  let reply: Reply
   try {
-    reply = JSON.parse(text) as typeof reply // read field by field below
+    reply = JSON.parse(text) as Reply // read field by field below
   } catch {
     return { status, problem: `answered ${status} with what is no JSON: ${text.slice(0, 200)}` }
   }
   if (status < 300) return { status, problem: status === endpoint.status ? null : `answered ${status}` }
-  const { code = '', message, requestId } = reply.error ?? {}
+  const { name, says, requestId } = refusalOf(endpoint, reply)
   const isKnown =
-    endpoint.errors.some((each) => each === code) ||
-    (method !== endpoint.method && (status === 404 || status === 405))
+    namesOf(endpoint).has(name) || (method !== endpoint.method && (status === 404 || status === 405))
   const isWhole =
-    typeof message === 'string' && message !== '' && requestId === response.headers.get('unkey-request-id')
+    typeof says === 'string' && says !== '' && requestId === response.headers.get('unkey-request-id')
   return { status, problem: isKnown && isWhole ? null : `answered ${status} ${text.slice(0, 300)}` }
 }
+
+/** The body of a refusal, in either API. */
+type Reply = {
+  error?: { code?: string; message?: unknown; requestId?: unknown; type?: string; detail?: unknown }
+  meta?: { requestId?: unknown }
+}
+type Refusal = { name: string; says: unknown; requestId: unknown }
+
+const isV2 = ({ path }: Endpoint) => path.startsWith('/v2/')
+
+function refusalOf(endpoint: Endpoint, { error = {}, meta = {} }: Reply): Refusal {
+  if (isV2(endpoint))
+    return { name: error.type?.replace(TYPE_BASE, '') ?? '', says: error.detail, requestId: meta.requestId }
+  return { name: error.code ?? '', says: error.message, requestId: error.requestId }
+}
+
+/** Codes, in v2 types, of the errors that the description lists. */
+const namesOf = (endpoint: Endpoint): ReadonlySet<string> => {
+  let names = listed.get(endpoint)
+  if (names === undefined) {
+    const method = endpoint.path.replace(/^\/v\d\//, '')
+    names = new Set(
+      isV2(endpoint) ? V2.errorsOf(method, endpoint, '').map(({ name }) => name) : endpoint.errors,
+    )
+    listed.set(endpoint, names)
+  }
+  return names
+}
+const listed = new Map<Endpoint, ReadonlySet<string>>()
 
 const describe = ({ caller, method, target, contentType, body }: HostileRequest) =>
   `${method} ${target} as ${caller}, ${contentType}: ${String(body).slice(0, 2000)}`

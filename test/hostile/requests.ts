@@ -29,7 +29,8 @@ export type Pool = Readonly<Record<string, readonly string[]>>
  * A placeholder in a pool for a text that is known only later: `fillIn` inserts it. None of its characters is encoded in a
  * query.
  */
-export const later = (name: string) => `~~${name}~~`
+export const later = (name: string) => `${LATER}${name}~~`
+const LATER = '~~'
 
 /** The request with every {@link later} replaced. */
 export function fillIn(request: HostileRequest, texts: Readonly<Record<string, string>>): HostileRequest {
@@ -229,7 +230,13 @@ function listOf(schema: TSchema, source: Source, name: string): fc.Arbitrary<unk
 function textOfSchema(schema: TSchema, pool: Pool, name: string): fc.Arbitrary<string> {
   const { minLength = 0, maxLength = 256, pattern } = schema
   const fits = (text: string) => text.length >= minLength && text.length <= maxLength
-  if (typeof pattern === 'string') return fc.stringMatching(new RegExp(pattern))
+  if (typeof pattern === 'string') {
+    const matching = fc.stringMatching(new RegExp(pattern))
+    const known = (pool[name] ?? []).filter((text) => text.startsWith(LATER) || RegExp(pattern).test(text))
+    return known.length === 0
+      ? matching
+      : fc.oneof({ arbitrary: fc.constantFrom(...known), weight: 4 }, { arbitrary: matching, weight: 1 })
+  }
   const known = (pool[name] ?? []).filter(fits)
   const length = { minLength, maxLength: Math.min(maxLength, minLength + 12) }
   return fc.oneof(
