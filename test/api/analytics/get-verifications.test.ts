@@ -224,6 +224,14 @@ describe('rows', () => {
       expect(rows[i]).toEqual({ time: THIS_HOUR - i * HOUR, ...NO_COUNTS, total: 1, [field]: 1 })
   })
 
+  test('a tag of 512 characters, the longest that a verification takes, can be asked for', async () => {
+    const { record, ask } = await makeApi()
+    const tag = 't'.repeat(512)
+    record({ tags: [tag] })
+    record({ tags: ['another'] })
+    expect(await ask({ tag })).toMatchObject([{ total: 1 }])
+  })
+
   /** A verification may have at most ten tags, but the storage has no such bound. */
   test('sets of 1, 2, 10 and 100 tags are returned complete and sorted', async () => {
     const { record, ask } = await makeApi()

@@ -66,7 +66,7 @@ export const GetVerificationsQuery = Type.Object({
     }),
   ),
   tag: Type.Optional(
-    Type.Array(Type.String({ maxLength: 256 }), {
+    Type.Array(Type.String({ maxLength: 512 }), {
       maxItems: 100,
       description: 'Only verifications that have all of these tags. Repeat the parameter for several tags.',
     }),
