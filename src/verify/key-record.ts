@@ -6,6 +6,8 @@ import type { CounterRef } from '../usage/recorder.ts'
  */
 export type KeyRecord = CounterRef & {
   id: string
+  /** Limits of the key alone count for this id: its own, or of a successor the first key's, so that windows go on. */
+  countsAs: string
   /** SHA-256 of the key's text, base64. */
   hash: string
   workspaceId: string
@@ -49,7 +51,7 @@ export type ConfiguredLimit = {
   durationMs: number
   /** True: every verification counts it. False: only those that name it. */
   autoApply: boolean
-  /** Id of the identity or key that the limit counts for; of a key's successor the first key's, so that windows go on. */
+  /** Id of the identity that the limit counts for, or `countsAs` of the key. */
   ownerId: string
 }
 

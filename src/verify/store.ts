@@ -24,8 +24,6 @@ type Row = Omit<
   refillDay: number | null
   lastRefillAt: number | null
   createdAt: number
-  /** Under this id the key's own limits are counted. */
-  countsAs: string
   limits: (Omit<ConfiguredLimit, 'ownerId'> & { owner: 'key' | 'identity' })[]
 }
 
@@ -135,6 +133,7 @@ function toRecord(row: Row, hash: string): KeyRecord {
   const { limits, identityLimits } = limitsOf(row)
   return {
     id: row.id,
+    countsAs: row.countsAs === row.id ? row.id : row.countsAs,
     hash,
     workspaceId: shared(row.workspaceId),
     keyspaceId: shared(row.keyspaceId),

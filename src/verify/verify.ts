@@ -117,7 +117,7 @@ function check(
   presented.admit?.(record)
 
   const adHocOwnerId =
-    rules.countsAdHocFor === 'identity' && record.identity !== null ? record.identity.id : record.id
+    rules.countsAdHocFor === 'identity' && record.identity !== null ? record.identity.id : record.countsAs
   const limits = selectLimits(record, presented.limits, adHocOwnerId)
   if ('missing' in limits) throw unknownLimit(limits.missing, record, rules)
   if (limits.selected.length === 0 && !record.hasCredits) return answer(verifier, verification, 'VALID')

@@ -288,6 +288,27 @@ describe('limits', () => {
     expect(await verify(third.key)).toMatchObject({ valid: false, code: 'RATE_LIMITED' })
   })
 
+  test.each(['v1', 'v2'])('that a verification of %s brings with it go on as well', async (api) => {
+    const { workspace, keyId, key } = await prepare()
+    const ratelimits = [{ name: 'exports', limit: 2, duration: HOUR_MS }]
+    const codeOf = async (text: string) => {
+      const body = { key: text, ratelimits }
+      const answer = await server.post(
+        `/${api}/keys.verifyKey`,
+        body,
+        api === 'v2' ? workspace.rootKey : null,
+      )
+      return (api === 'v2' ? answer.body.data : answer.body).code
+    }
+    expect(await codeOf(key)).toBe('VALID')
+    const successor = await reroll(workspace, keyId)
+    expect([await codeOf(successor.key), await codeOf(key), await codeOf(successor.key)]).toEqual([
+      'VALID',
+      'RATE_LIMITED',
+      'RATE_LIMITED',
+    ])
+  })
+
   test('of a successor work on after the old key was erased, and nothing names that', async () => {
     const { workspace, keyId } = await prepare({ ratelimit: { limit: 3, duration: HOUR_MS } })
     const second = await reroll(workspace, keyId)
