@@ -39,11 +39,8 @@ export const BOTH = [
   'start/restart.test.ts',
   'start/stopping.test.ts',
   'start/thread-death.test.ts',
-  'usage/exactly-once.test.ts',
   'usage/kill.test.ts',
-  // Every endpoint with the official client, every statement, and requests of all kinds.
-  'doors/v1/statements.test.ts',
-  'hostile/generated.test.ts',
+  // Every endpoint with the official clients.
   'sdk/**/*.test.ts',
   // Statements that do more than read a row by its id.
   'api/ratelimits/limit.test.ts',
