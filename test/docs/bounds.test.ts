@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
 import { BOUND_NAMES, isBoundName, WORKSPACE_BOUNDS } from '../../src/lib/workspace-bounds.ts'
-import { endpoints } from '../../src/server/app.ts'
+import { allEndpoints } from '../../src/server/app.ts'
 import { DOCS } from './blocks.ts'
 
 const guide = DOCS.bounds ?? ''
@@ -21,7 +21,10 @@ test('every method that the guide says creates something is described with 412',
   )
   expect(named.length).toBeGreaterThan(10)
   for (const method of named) {
-    const endpoint = endpoints.find(({ path }) => path === `/v1/${method}`)
-    expect([method, endpoint?.errors.includes('PRECONDITION_FAILED')]).toEqual([method, true])
+    const paths = [`/v1/${method}`, `/v2/${method.replace(/^ratelimits/, 'ratelimit')}`]
+    const described = allEndpoints.filter(({ path }) => paths.includes(path))
+    expect(described.length).toBeGreaterThan(0)
+    for (const { path, errors } of described)
+      expect([path, errors.includes('PRECONDITION_FAILED')]).toEqual([path, true])
   }
 })
