@@ -288,19 +288,20 @@ const KINDS: readonly Kind[] = [
     },
   },
   {
+    // Those with an Idempotency-Key. Others are deleted when they are sent, or soon end.
     bound: 'createAnswers',
     over: (sql) => sql<Over[]>`
       select w.id as "workspaceId", json_build_object('at', last.expires_at, 'id', '') as last
         from workspaces w
        cross join lateral (
-             select a.expires_at from create_answers a where a.workspace_id = w.id
+             select a.expires_at from create_answers a where a.workspace_id = w.id and a.attempt = ''
               order by a.expires_at desc offset bound_of(w.id, 'createAnswers') limit 1) as last`,
     remove: async (sql, { workspaceId, last }, rowsMax) => {
       const rows = await sql`
         delete from create_answers
          where (workspace_id, fingerprint, attempt) in (
                select a.workspace_id, a.fingerprint, a.attempt from create_answers a
-                where a.workspace_id = ${workspaceId} and a.expires_at <= ${last.at}
+                where a.workspace_id = ${workspaceId} and a.expires_at <= ${last.at} and a.attempt = ''
                 order by a.expires_at limit ${rowsMax})`
       return rows.count
     },

@@ -158,21 +158,34 @@ test('answers of creates go once nobody can ask for them, and beyond the bound t
   const other = await server.workspace()
   const { sql } = server.server.deps
   const left = async () => {
-    const rows = await sql<{ workspaceId: string; attempt: string }[]>`
-      select workspace_id as "workspaceId", attempt from create_answers order by attempt`
-    return rows.map(
-      ({ workspaceId, attempt }) => `${workspaceId === other.workspaceId ? 'other ' : ''}${attempt}`,
+    const rows = await sql<{ workspaceId: string; name: string; attempt: string }[]>`
+      select workspace_id as "workspaceId", convert_from(fingerprint, 'UTF8') as name, attempt
+        from create_answers order by name, attempt, workspace_id = ${workspace.workspaceId} desc`
+    return rows.map(({ workspaceId, name, attempt }) =>
+      [...(workspaceId === other.workspaceId ? ['other'] : []), name, attempt].join(' ').trim(),
     )
   }
   const inAnHour = Date.now() + HOUR_MS
   for (const { workspaceId } of [workspace, other])
     await sql`
       insert into create_answers (workspace_id, fingerprint, attempt, writer, body, sealed, expires_at)
-      select ${workspaceId}, ''::bytea, attempt, '', ''::bytea, ''::bytea, expires_at
-        from unnest(array['1', '2', '3', '4', '5', 'past'], array[1, 2, 3, 4, 5, -${inAnHour}::bigint]) as a (attempt, later)
+      select ${workspaceId}, convert_to(name, 'UTF8'), attempt, '', ''::bytea, ''::bytea, expires_at
+        from unnest(array['1', '2', '3', '4', '5', '1', 'past'], array['', '', '', '', '', 'unanswered', ''],
+                    array[1, 2, 3, 4, 5, 1, -${inAnHour}::bigint]) as a (name, attempt, later)
        cross join lateral (select ${inAnHour}::bigint + later as expires_at) as times`
   await removeExpiredAnswers(sql)
   expect(await left()).not.toContain('past')
   expect(await remove(2)).toEqual([{ workspaceId: workspace.workspaceId, bound: 'createAnswers', rows: 3 }])
-  expect(await left()).toEqual(['other 1', 'other 2', 'other 3', '4', 'other 4', '5', 'other 5'])
+  const all = [
+    'other 1',
+    '1 unanswered',
+    'other 1 unanswered',
+    'other 2',
+    'other 3',
+    '4',
+    'other 4',
+    '5',
+    'other 5',
+  ]
+  expect(await left()).toEqual(all)
 })

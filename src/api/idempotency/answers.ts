@@ -94,12 +94,22 @@ export class CreateAttempt<T> {
   async carryOut(work: () => Promise<T>): Promise<T> {
     try {
       const answer = await this.#orEarlier(work)
-      // Whoever has the answer must not share it with the next equal call. So it is sent only when this succeeds.
-      if (this.#attempt !== null) await deleteAnswer(this.#thread.sql, this.#place, this.#attempt)
+      await this.#ownAnswer()
       return answer
     } finally {
       if (this.#attempt !== null) this.#thread.running.delete(this.#attempt)
     }
+  }
+
+  /**
+   * No other call may be answered with the same. So an answer is sent only once this succeeded.
+   * @throws Error when another thread took this call for lost, because it hung.
+   */
+  async #ownAnswer(): Promise<void> {
+    const { sql, writer } = this.#thread
+    const attempt = this.#attempt
+    if (attempt !== null && !(await deleteAnswer(sql, this.#place, { attempt, writer })))
+      throw new Error('an equal call took this one for lost and was answered in its place')
   }
 
   async #orEarlier(work: () => Promise<T>): Promise<T> {

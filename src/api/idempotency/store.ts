@@ -55,12 +55,14 @@ export async function claimAnswer(
   return rows.count === 1
 }
 
+/** @returns false when another thread has taken the attempt over. */
 export async function deleteAnswer(
   sql: AnySql,
   { workspaceId, fingerprint }: Place,
-  attempt: string,
-): Promise<void> {
-  await sql`
+  { attempt, writer }: { attempt: string; writer: string },
+): Promise<boolean> {
+  const rows = await sql`
     delete from create_answers
-     where workspace_id = ${workspaceId} and fingerprint = ${fingerprint} and attempt = ${attempt}`
+     where workspace_id = ${workspaceId} and fingerprint = ${fingerprint} and attempt = ${attempt} and writer = ${writer}`
+  return rows.count === 1
 }

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { KEYED_MS, UNANSWERED_MS } from '../../../src/api/idempotency/answers.ts'
+import { CreateAnswers, KEYED_MS, UNANSWERED_MS } from '../../../src/api/idempotency/answers.ts'
+import type { WorkspaceId } from '../../../src/lib/ids.ts'
 import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../../support/database.ts'
 import { makeApi } from '../../support/fixtures.ts'
 import { failBehindCommits } from '../../support/lost-answers.ts'
@@ -213,6 +214,29 @@ test('nothing that is kept can be read without the root key', async () => {
   )
   for (const secret of [key, keyId, body.name, 'readable?', mine.rootKey])
     expect(texts.filter((text) => text.includes(secret))).toEqual([])
+})
+
+test('a call that hangs so long that an equal one is answered in its place is not answered with the same', async () => {
+  const before = await unanswered()
+  const { sql, clock } = server.server.deps
+  const [one, other] = [new CreateAnswers({ sql, clock }), new CreateAnswers({ sql, clock })]
+  const call = { path: '/v2/apis.createApi', key: null, body: unique() }
+  const workspaceId = mine.workspaceId as WorkspaceId // as the server returned it
+  const hangs = one.attempt<string>('root key', call)
+  const next = other.attempt<string>('root key', call)
+  let answered: unknown = null
+  const hanging = hangs.carryOut(async () => {
+    await hangs.find(workspaceId)
+    await server.server.deps.database.write((tx) => hangs.keep(tx, 'made once'))
+    answered = await next.carryOut(async () => {
+      await next.find(workspaceId)
+      return 'made twice'
+    })
+    return 'made once'
+  })
+  await expect(hanging).rejects.toThrow('an equal call took this one for lost')
+  expect(answered).toBe('made once')
+  expect(await unanswered()).toBe(before)
 })
 
 /** The deletion of the answer hangs, so the server dies between the commit and the answer. */
