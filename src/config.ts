@@ -1,9 +1,11 @@
+import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
-import { resolve } from 'node:path'
+import { join, resolve } from 'node:path'
 import { isAddressOrRange, isLoopbackUrl } from './lib/address.ts'
 import { DAY_MS } from './lib/clock.ts'
 import { readDatabaseUrl, UrlError } from './lib/database-url.ts'
 import { editDistance } from './lib/nearest.ts'
+import { isReadByAll, readSecretFile } from './lib/secret-file.ts'
 import { BOUND_NAMES, type Bounds, defaultBounds, isBoundName } from './lib/workspace-bounds.ts'
 import { LOG_LEVELS, type LogLevel } from './log-events.ts'
 
@@ -145,6 +147,7 @@ export const VARIABLES = {
     otherwise: 'unset',
     read: databaseUrl,
   } satisfies Variable<string | null>,
+  DATABASE_URL_FILE: fileOf('DATABASE_URL'),
   TOLLGATE_DATA_DIR: {
     about: 'data directory: embedded database, generated secrets and spill files',
     otherwise: '.tollgate',
@@ -155,12 +158,14 @@ export const VARIABLES = {
     otherwise: 'unset',
     read: rootKey,
   } satisfies Variable<string | null>,
+  TOLLGATE_ROOT_KEY_FILE: fileOf('TOLLGATE_ROOT_KEY'),
   TOLLGATE_VAULT_KEY: {
     about:
       'vault key for recoverable keys, 32 bytes as base64; several, separated by commas: the first encrypts, all decrypt',
     otherwise: 'generated for the embedded database',
     read: vaultKeys,
   } satisfies Variable<Uint8Array[] | null>,
+  TOLLGATE_VAULT_KEY_FILE: fileOf('TOLLGATE_VAULT_KEY'),
   TOLLGATE_TRUSTED_PROXIES: {
     about: 'addresses and CIDR ranges of proxies whose X-Forwarded-For is trusted',
     otherwise: 'none',
@@ -269,9 +274,51 @@ export type Environment = Record<string, string | undefined>
 function readerOf(environment: Environment) {
   return <Name extends VariableName>(name: Name): ReturnType<(typeof VARIABLES)[Name]['read']> => {
     const { read } = VARIABLES[name]
+    const file = secretFileOf(environment, name)
+    const [text, from] =
+      file === null ? [textOf(environment, name), name] : [secretOf(file), `${file.from} ${file.path}`]
     // Each row's `read` has the type of its row, which the compiler loses in the union.
-    return read(textOf(environment, name), name) as ReturnType<(typeof VARIABLES)[Name]['read']> // see above
+    return read(text, from) as ReturnType<(typeof VARIABLES)[Name]['read']> // see above
   }
+}
+
+/** Variables whose text can come from a file, so that it stands in no environment, which children and lists of processes show. */
+const SECRETS: readonly string[] = ['DATABASE_URL', 'TOLLGATE_ROOT_KEY', 'TOLLGATE_VAULT_KEY']
+
+type SecretFile = { from: string; path: string }
+
+/**
+ * The file that a variable's text comes from: that of `<name>_FILE`, or, when neither is set, that of the same name in
+ * systemd's folder of credentials. Null = there is none.
+ * @throws ConfigError when the text and its file are both set.
+ */
+function secretFileOf(environment: Environment, name: string): SecretFile | null {
+  if (!SECRETS.includes(name)) return null
+  const isSet = textOf(environment, name) !== undefined
+  const path = textOf(environment, `${name}_FILE`)
+  if (path !== undefined) {
+    if (isSet) throw new ConfigError(`${name} and ${name}_FILE are both set; set one of them`)
+    return { from: `${name}_FILE`, path }
+  }
+  const folder = textOf(environment, 'CREDENTIALS_DIRECTORY')
+  if (isSet || folder === undefined || !existsSync(join(folder, name))) return null
+  return { from: 'CREDENTIALS_DIRECTORY', path: join(folder, name) }
+}
+
+/** @throws ConfigError naming the file. */
+function secretOf({ from, path }: SecretFile): string {
+  try {
+    return readSecretFile(path)
+  } catch (cause) {
+    throw new ConfigError(`${from} ${path} cannot be used: ${cause instanceof Error ? cause.message : cause}`)
+  }
+}
+
+/** Files of secrets that every user of this machine can read. @throws ConfigError */
+export function exposedSecretFiles(environment: Environment = process.env): SecretFile[] {
+  return SECRETS.flatMap((name) => secretFileOf(environment, name) ?? []).filter(({ path }) =>
+    isReadByAll(path),
+  )
 }
 
 /**
@@ -458,6 +505,14 @@ function wholeOrUnset({ about, otherwise, ...bounds }: WholeRow<string>): Variab
   }
 }
 
+function fileOf(name: string): Variable<string | null> {
+  return {
+    about: `file that contains ${name}, instead of the variable`,
+    otherwise: 'unset',
+    read: (text) => text ?? null,
+  }
+}
+
 function flag(about: string): Variable<boolean> {
   return { about, otherwise: '0', read: isOn }
 }
@@ -570,35 +625,35 @@ function httpUrl(name: string, text: string | undefined): string | null {
   )
 }
 
-function databaseUrl(text: string | undefined): string | null {
+function databaseUrl(text: string | undefined, name: string): string | null {
   if (text === undefined) return null
   try {
     readDatabaseUrl(text)
     return text
   } catch (cause) {
-    throw cause instanceof UrlError ? new ConfigError(`DATABASE_URL ${cause.message}`) : cause
+    throw cause instanceof UrlError ? new ConfigError(`${name} ${cause.message}`) : cause
   }
 }
 
 /** True for a text that can be a root key: 16 to 256 characters of printable ASCII without blanks. */
 export const isRootKeyText = (text: string): boolean => /^[\x21-\x7e]{16,256}$/.test(text)
 
-function rootKey(text: string | undefined): string | null {
+function rootKey(text: string | undefined, name: string): string | null {
   if (text === undefined) return null
   if (isRootKeyText(text)) return text
   throw new ConfigError(
-    `TOLLGATE_ROOT_KEY has ${text.length} characters; it must have 16 to 256 printable ASCII characters without blanks`,
+    `${name} has ${text.length} characters; it must have 16 to 256 printable ASCII characters without blanks`,
   )
 }
 
-function vaultKeys(text: string | undefined): Uint8Array[] | null {
+function vaultKeys(text: string | undefined, name: string): Uint8Array[] | null {
   if (text === undefined) return null
   return text.split(',').map((part, index) => {
     const encoded = part.trim()
     const bytes = /^[A-Za-z0-9+/]+={0,2}$/.test(encoded) ? Buffer.from(encoded, 'base64') : Buffer.alloc(0)
     if (bytes.length === 32) return new Uint8Array(bytes)
     throw new ConfigError(
-      `TOLLGATE_VAULT_KEY has ${bytes.length} bytes of base64 in entry ${index + 1}; each entry must have 32 bytes; separate entries with commas`,
+      `${name} has ${bytes.length} bytes of base64 in entry ${index + 1}; each entry must have 32 bytes; separate entries with commas`,
     )
   })
 }

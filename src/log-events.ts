@@ -8,6 +8,7 @@ export type LogLevel = (typeof LOG_LEVELS)[number]
 export const LOG_EVENTS = {
   // Start and stop
   unknown_variable: 'warn',
+  secret_file_exposed: 'warn',
   starting: 'info',
   database_creating: 'info',
   database_created: 'info',

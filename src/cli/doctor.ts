@@ -5,6 +5,7 @@ import {
   type Config,
   ConfigError,
   type Environment,
+  exposedSecretFiles,
   readClientConfig,
   readConfig,
   unknownVariables,
@@ -58,6 +59,13 @@ async function examine(environment: Environment | undefined): Promise<Finding[]>
   return [
     ...unknown,
     finding('ok', 'configuration', 'all variables are valid'),
+    ...exposedSecretFiles(environment).map(({ from, path }) =>
+      finding(
+        'warning',
+        'configuration',
+        `${from} ${path} can be read by every user of this machine; chmod 600 it`,
+      ),
+    ),
     lookAtDataDir(config),
     ...lookAtSpace(config),
     ...lookAtOpenFiles(config),

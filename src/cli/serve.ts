@@ -1,4 +1,4 @@
-import { ConfigError, readConfig, unknownVariables, VARIABLES } from '../config.ts'
+import { ConfigError, exposedSecretFiles, readConfig, unknownVariables, VARIABLES } from '../config.ts'
 import { StartError } from '../errors.ts'
 import { configureLog, log, logUnhandledRejections } from '../log.ts'
 import { type Server, startServer } from '../server/server.ts'
@@ -30,6 +30,8 @@ async function serve(isJson: boolean): Promise<void> {
     configureLog({ level: config.log.level, isPretty: !isJson && process.stdout.isTTY === true })
     for (const fields of unknownVariables())
       log('warn', 'unknown_variable', 'unknown environment variable; it has no effect', fields)
+    for (const fields of exposedSecretFiles())
+      log('warn', 'secret_file_exposed', 'every user of this machine can read a file with a secret', fields)
     server = await startServer(config, { signal: stopping.signal })
   } catch (cause) {
     if (stopping.signal.aborted && cause === stopping.signal.reason) return stopping.startAborted()
