@@ -1,7 +1,7 @@
 import { type AuditActor, auditDeletedKeys } from '../audit/log.ts'
 import { countGone } from '../db/bounds.ts'
 import type { AnySql, Transaction } from '../db/connect.ts'
-import { someIds } from '../db/lists.ts'
+import { idsOfPage, someIds } from '../db/lists.ts'
 import type { WorkspaceId } from '../lib/ids.ts'
 
 /** What is left to remove after a deletion. The deleted thing itself is out of reach already. */
@@ -77,18 +77,33 @@ export async function deleteSweep(tx: AnySql, id: number): Promise<void> {
   await tx`delete from sweeps where id = ${id}`
 }
 
+export type Slice = {
+  /** Found, also those that another sweep removed meanwhile; fewer than the limit = there are no more behind `after`. */
+  rows: number
+  /** Where the next slice goes on; empty = it looks from the beginning. */
+  last: string
+}
+
 /**
  * Removes up to `limit` rows that refer to the deleted thing.
- * @returns how many it found, also those that another sweep removed meanwhile; fewer than `limit` = there are no more.
+ * @param options.after The `last` of the slice before, so that none passes over what others removed.
  */
 export async function sweepSlice(
   tx: Transaction,
   sweep: Sweep,
+  { limit, now, after = '' }: { limit: number; now: number; after?: string },
+): Promise<Slice> {
+  if (sweep.kind === 'keyspace') return await sweepKeys(tx, sweep, { limit, now, after })
+  return { rows: await sweepUnordered(tx, sweep, { limit, now }), last: '' }
+}
+
+/** Rows whose entries in the index go with them. */
+async function sweepUnordered(
+  tx: Transaction,
+  sweep: Exclude<Sweep, { kind: 'keyspace' }>,
   { limit, now }: { limit: number; now: number },
 ): Promise<number> {
   switch (sweep.kind) {
-    case 'keyspace':
-      return await sweepKeys(tx, sweep, { limit, now })
     case 'identity':
       return await sweepIdentity(tx, sweep, { limit, now })
     case 'role':
@@ -107,7 +122,7 @@ export async function sweepSlice(
       return ofKeys + (await sweepLinks(tx, { ...links, ...left }))
     }
     default:
-      throw new Error(`no such sweep: ${sweep satisfies never}`)
+      throw new Error(`no such sweep: ${sweep.kind satisfies never}`)
   }
 }
 
@@ -147,17 +162,16 @@ async function sweepLinks(
 async function sweepKeys(
   tx: Transaction,
   { workspaceId, subject, detail }: Sweep & { kind: 'keyspace' },
-  { limit, now }: { limit: number; now: number },
-): Promise<number> {
+  { limit, now, after }: { limit: number; now: number; after: string },
+): Promise<Slice> {
   const { apiId, isPermanent, actor } = detail
   const audited = auditDeletedKeys(tx, { workspaceId, ...actor }, apiId)
-  const ofKeyspace = {
-    table: 'keys',
-    of: { keyspace_id: subject },
-    ...(isPermanent ? {} : { where: 'deleted_at is null' }),
-  }
-  const [row] = await tx<{ rows: number; chosen: number }[]>`
-    with chosen as materialized (select id from ${someIds(tx, ofKeyspace, limit)}), held as materialized (
+  const ofKeyspace = { table: 'keys', of: { keyspace_id: subject } }
+  const ids = isPermanent
+    ? someIds(tx, ofKeyspace, limit)
+    : idsOfPage(tx, { ...ofKeyspace, where: 'deleted_at is null' }, { cursor: after, rows: limit })
+  const [row] = await tx<{ rows: number; chosen: number; last: string | null }[]>`
+    with chosen as materialized (select id from ${ids}), held as materialized (
       select id, deleted_at from keys
        where id in (select id from chosen) ${isPermanent ? tx`` : tx`and deleted_at is null`}
        order by id for update
@@ -169,11 +183,11 @@ async function sweepKeys(
       select id, identity_id, owner_id from gone
        where deleted_at is null and (identity_id is not null or owner_id is not null)
     ), audited as (${audited})
-    select (select count(*) from gone)::integer as rows, (select count(*) from chosen)::integer as chosen`
-  const { rows, chosen } = row ?? { rows: 0, chosen: 0 }
+    select (select count(*) from gone)::integer as rows, count(*)::integer as chosen, max(id collate "C") as last from chosen`
+  const { rows, chosen, last } = row ?? { rows: 0, chosen: 0, last: null }
   // A deleted row is counted by the trigger of `keys`.
   if (!isPermanent) await countGone(tx, workspaceId, { name: 'keys', rows })
-  return chosen
+  return { rows: chosen, last: isPermanent ? '' : (last ?? '') }
 }
 
 /** Locks keys in the order of their ids, as `spend_credits` does, so that neither can deadlock the other. */

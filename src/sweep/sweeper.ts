@@ -82,10 +82,15 @@ export class Sweeper {
 
   async #sweep(sweep: Sweep): Promise<void> {
     let limit = ROWS_FIRST
+    let after = ''
     while (!this.#isStopped) {
       const beganAt = this.#timers.now()
-      const rows = await this.#database.write((tx) => sweepSlice(tx, sweep, { limit, now: this.#clock() }))
-      if (rows < limit) return await deleteSweep(this.#database.sql, sweep.id)
+      const slice = await this.#database.write((tx) =>
+        sweepSlice(tx, sweep, { limit, now: this.#clock(), after }),
+      )
+      if (slice.rows < limit && after === '') return await deleteSweep(this.#database.sql, sweep.id)
+      // At the end it looks once more from the beginning.
+      after = slice.rows < limit ? '' : slice.last
       const tookMs = this.#timers.now() - beganAt
       limit = Math.max(ROWS_MIN, Math.min(ROWS_MAX, Math.round((limit * SLICE_MS) / Math.max(1, tookMs))))
       await new Promise<void>((resolve) => this.#timers.after(Math.min(REST_MS_MAX, tookMs), resolve))
