@@ -4,8 +4,8 @@ import { log, logUnknownFormat } from '../log.ts'
 import type { Database } from '../records/database.ts'
 import { deleteSweep, findUnknownKind, listSweeps, type Sweep, sweepSlice } from './store.ts'
 
-/** How long a deletion waits for its sweep at most, ms. Small ones are complete when the call is answered. */
-export const SWEEP_WAIT_MS = 1_000
+/** How long a deletion waits for its sweep at most, ms: less than a slow request. Small ones are complete when it is answered. */
+export const SWEEP_WAIT_MS = 800
 
 /**
  * Removes the rows that large deletions leave behind, in the background of the deleting call.
