@@ -102,7 +102,10 @@ async function listCuts(sql: AnySql): Promise<NamespaceHour[]> {
     select namespace_id as "namespaceId", hour from usage_ratelimit_cuts order by hour, namespace_id limit 1000`
 }
 
-/** @returns false = `pause` ended it. */
+/**
+ * Does nothing to an hour that is still open: another server holds it, and nothing is marked yet.
+ * @returns false = `pause` ended it.
+ */
 async function deleteSurplus(
   sql: AnySql,
   { namespaceId, hour }: NamespaceHour,
@@ -110,24 +113,26 @@ async function deleteSurplus(
 ): Promise<boolean> {
   for (let after: string | null = ''; after !== null; ) {
     // The hour first, as an erasure locks it that moves an identifier.
-    const [slice]: { last: string | null }[] = await sql<{ last: string | null }[]>`
+    const [slice]: Surplus[] = await sql<Surplus[]>`
       with held as materialized (
-        select 1 from usage_ratelimits where namespace_id = ${namespaceId} and hour = ${hour} for update
+        select 1 from usage_ratelimits where namespace_id = ${namespaceId} and hour = ${hour} and is_closed for update
       ), slice as materialized (
         select identifier, is_kept from usage_ratelimit_identifiers
          where namespace_id = ${namespaceId} and hour = ${hour} and identifier > ${after}
-           and (select count(*) from held) >= 0
+           and exists (select from held)
          order by identifier limit ${ROWS_DELETED_AT_ONCE}
       ), gone as (
         delete from usage_ratelimit_identifiers i using slice
          where i.namespace_id = ${namespaceId} and i.hour = ${hour} and i.identifier = slice.identifier
            and i.is_kept is not true
       )
-      select max(identifier) as last from slice`
+      select max(identifier) as last, exists (select from held) as "isClosed" from slice`
+    if (slice?.isClosed !== true) return true
     after = slice?.last ?? null
     if (after !== null && !(await pause())) return false
   }
   await sql`delete from usage_ratelimit_cuts where namespace_id = ${namespaceId} and hour = ${hour}`
   return true
 }
+type Surplus = { last: string | null; isClosed: boolean }
 const ROWS_DELETED_AT_ONCE = 500

@@ -134,6 +134,29 @@ test('a cut that was interrupted goes on, with the same identifiers, and late co
   expect(after.names).toEqual(expected)
 })
 
+test('a server that finds the hour held by another deletes nothing, and closes it later', async () => {
+  const { namespaceId, total } = await fillHour()
+  const held = Promise.withResolvers<void>()
+  const holding = database.anotherPool().begin(async (tx) => {
+    await held.promise
+    await tx`select from usage_ratelimits where namespace_id = ${namespaceId} for update`
+    await Bun.sleep(300)
+  })
+  // Held from the moment on in which the identifiers to keep are looked for.
+  let rests = 0
+  await closeRatelimitHours(sql, Date.now(), async () => {
+    if (++rests === 3) {
+      held.resolve()
+      await Bun.sleep(100)
+    }
+    return true
+  })
+  await holding
+  await closeRatelimitHours(sql, Date.now())
+  const { named, sum, least } = await shown(namespaceId)
+  expect({ named, sum, least }).toEqual({ named: IDENTIFIERS_KEPT_MAX, sum: total, least: 5_002 })
+})
+
 test('two servers that close one hour at once keep the same identifiers', async () => {
   const { namespaceId, total } = await fillHour()
   const rest = () => Bun.sleep(1).then(() => true)
