@@ -1,7 +1,7 @@
 import { getEnvironmentData, setEnvironmentData } from 'node:worker_threads'
 import { Episode } from './episodes.ts'
 import { unavailablePart } from './errors.ts'
-import { type LOG_EVENTS, LOG_LEVELS, type LogEvent, type LogLevel } from './log-events.ts'
+import { type LevelOf, LOG_LEVELS, type LogEvent, type LogLevel } from './log-events.ts'
 
 export type LogOptions = {
   /** Events below this level are not written. */
@@ -35,7 +35,7 @@ for (const stream of [process.stdout, process.stderr]) stream.on('error', () => 
  * @param message A sentence for people, always the same: what varies is a field.
  */
 export function log<Event extends LogEvent>(
-  level: (typeof LOG_EVENTS)[Event],
+  level: LevelOf<Event>,
   event: Event,
   message: string,
   fields: LogFields = {},

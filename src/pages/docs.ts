@@ -22,6 +22,7 @@ import kubernetes from '../../docs/how-to/kubernetes.md' with { type: 'text' }
 import monitoring from '../../docs/how-to/monitoring.md' with { type: 'text' }
 import nginx from '../../docs/how-to/nginx.md' with { type: 'text' }
 import postgres from '../../docs/how-to/postgres.md' with { type: 'text' }
+import runbook from '../../docs/how-to/runbook.md' with { type: 'text' }
 import sidecar from '../../docs/how-to/sidecar.md' with { type: 'text' }
 import tenants from '../../docs/how-to/tenants.md' with { type: 'text' }
 import tuning from '../../docs/how-to/tuning.md' with { type: 'text' }
@@ -92,6 +93,7 @@ export const PURPOSES: readonly { name: string; about: string; docs: readonly Do
     about: 'How-to guides: run Tollgate in production.',
     docs: [
       readDoc('monitoring', monitoring),
+      readDoc('runbook', runbook),
       readDoc('backups', backups),
       readDoc('upgrade', upgrade),
       readDoc('key-rotation', keyRotation),
@@ -189,10 +191,14 @@ function htmlOf({ text }: Doc, methods: ReadonlySet<string>): string {
 const HEADING_LINK_OR_CODE =
   /<h[1-6].*?<\/h[1-6]>|<a .*?<\/a>|<code>(\/v[12]\/)?([a-zA-Z]+\.[a-zA-Z]+)<\/code>/g
 
-/** Turns links between files into links between pages. */
+/** Turns links between files into links between pages. The id of a heading that is one name of a log event is that name. */
 const render = (text: string): string =>
   Bun.markdown
     .html(text, { headings: true })
+    .replaceAll(
+      /<h3 id="[^"]+"><a href="[^"]+"><code>([a-z_]+)<\/code>/g,
+      '<h3 id="$1"><a href="#$1"><code>$1</code>',
+    )
     .replaceAll(/href="(?:[\w-]+\/|\.\.\/)*([\w-]+)\.md(#[^"]*)?"/g, 'href="/docs/$1$2"')
 
 const cardsOf = (docs: readonly Doc[]): string =>
@@ -262,14 +268,14 @@ function entriesOf(api: OpenApiDocument): Entry[] {
   return [...DOCS.flatMap(sectionsOf), ...methods, ...errors, ...problems]
 }
 
-/** The page up to its first part, then each part. */
+/** The page up to its first heading, then each part and each section. */
 function sectionsOf({ slug, title, text }: Doc): Entry[] {
-  const [head = '', ...parts] = render(text).split(/(?=<h2 id=)/)
+  const [head = '', ...parts] = render(text).split(/(?=<h[23] id=)/)
   const href = `/docs/${slug}`
   return [
     { href, page: title, title, text: textOf(head.replace(/<h1.*?<\/h1>/, '')) },
     ...parts.map((part) => {
-      const [heading = '', id = ''] = /^<h2 id="([^"]+)">.*?<\/h2>/.exec(part) ?? []
+      const [heading = '', id = ''] = /^<h[23] id="([^"]+)">.*?<\/h[23]>/.exec(part) ?? []
       return {
         href: `${href}#${id}`,
         page: title,

@@ -6,6 +6,7 @@ import { argumentRows, capitalized, optionRows, usageOf } from '../../src/cli/he
 import { STATUSES } from '../../src/doors/v1/statuses.ts'
 import { PROBLEMS, TYPE_BASE } from '../../src/doors/v2/problems.ts'
 import { ALL_ERRORS } from '../../src/errors.ts'
+import { LOG_EVENTS } from '../../src/log-events.ts'
 import type { Family } from '../../src/observe/exposition.ts'
 import { metricFamilies } from '../../src/observe/metrics.ts'
 import { openApiDocument } from '../../src/pages/openapi.ts'
@@ -20,6 +21,8 @@ export const MADE: Readonly<Record<string, () => string>> = {
   'docs/reference/errors.md': errorRows,
   'docs/reference/cli.md': commandSections,
   'docs/reference/api.md': methodRows,
+  'docs/reference/logs.md': eventRows,
+  'docs/how-to/runbook.md': eventSections,
 }
 
 const PART = /(?<=<!-- made -->\n)[\s\S]*(?=<!-- end -->\n)/
@@ -37,8 +40,10 @@ const METHODS = new Set(allEndpoints.map(({ path }) => path.slice('/v1/'.length)
 const tableOf = (head: string[], rows: string[][]): string =>
   [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.map(cellOf).join(' | ')} |`).join('\n')
 
+const cellOf = (text: string): string => markdownOf(text).replaceAll('|', '\\|')
+
 /** Program text as Markdown: special characters outside code are escaped, and names of methods are code. */
-const cellOf = (text: string): string =>
+const markdownOf = (text: string): string =>
   text
     .split(/(`[^`]*`)/)
     .map((part) =>
@@ -49,7 +54,6 @@ const cellOf = (text: string): string =>
             .replaceAll(/\b[a-zA-Z]+\.[a-zA-Z]+\b/g, (word) => (METHODS.has(word) ? `\`${word}\`` : word)),
     )
     .join('')
-    .replaceAll('|', '\\|')
 
 function errorRows(): string {
   const statuses: Record<string, number> = STATUSES
@@ -73,6 +77,27 @@ function errorRows(): string {
     `Each follows \`${TYPE_BASE}\`. Your server has a page about it below \`/errors/\`, such as \`/errors/unkey/data/key_not_found\`.`,
     table('Type', types),
   ].join('\n\n')
+}
+
+function eventRows(): string {
+  const rows = Object.entries(LOG_EVENTS).map(([event, { level, about, remedy }]) => [
+    `\`${event}\``,
+    level,
+    about,
+    remedy,
+  ])
+  return tableOf(['Event', 'Level', 'Meaning', 'What to do'], rows)
+}
+
+/** Of what a person may be asked to look at. */
+function eventSections(): string {
+  return Object.entries(LOG_EVENTS)
+    .flatMap(([event, { level, about, remedy }]) => {
+      if (level === 'info') return []
+      const kind = level === 'error' ? 'Error' : 'Warning'
+      return [`### \`${event}\``, `${kind}. ${markdownOf(about)}`, `**What to do:** ${markdownOf(remedy)}`]
+    })
+    .join('\n\n')
 }
 
 function methodRows(): string {

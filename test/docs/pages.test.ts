@@ -100,7 +100,7 @@ describe('search', () => {
     const places = new Set(items().map(([, , href]) => href))
     for (const [path, page] of pages)
       if (PAGES.some(({ slug }) => path === `/docs/${slug}`))
-        for (const [, id] of page.matchAll(/<h2 id="([^"]+)">/g)) expect(places).toContain(`${path}#${id}`)
+        for (const [, id] of page.matchAll(/<h[23] id="([^"]+)">/g)) expect(places).toContain(`${path}#${id}`)
     for (const { path } of allEndpoints)
       expect(places).toContain(`/docs/api#${path.slice(1).replace(/^v1\//, '').replace('/', '.')}`)
     for (const name of ERROR_NAMES) expect(places).toContain(`/errors/${name}`)
