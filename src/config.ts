@@ -379,17 +379,19 @@ export type ClientConfig = {
   socketPath: string | null
   /** Null = the one that a server wrote into the data directory, if any. */
   rootKey: string | null
-  dataDir: string
+  /** Null = no root key is looked for. */
+  dataDir: string | null
 }
 
 /**
  * Without `--url` and `TOLLGATE_URL`, the server that these variables would start here.
  * @param options.url Value of `--url`; null = not given.
+ * @param options.isAnonymous Without a root key. No file with a secret is read.
  * @throws ConfigError
  */
 export function readClientConfig(
   environment: Environment = process.env,
-  options: { url?: string | null } = {},
+  options: { url?: string | null; isAnonymous?: boolean } = {},
 ): ClientConfig {
   const value = readerOf(environment)
   const given = httpUrl('--url', options.url ?? undefined)
@@ -408,8 +410,8 @@ export function readClientConfig(
             : 'TOLLGATE_SOCKET',
     isHere: url === null || isLoopbackUrl(url),
     socketPath,
-    rootKey: value('TOLLGATE_ROOT_KEY'),
-    dataDir: value('TOLLGATE_DATA_DIR'),
+    rootKey: options.isAnonymous ? null : value('TOLLGATE_ROOT_KEY'),
+    dataDir: options.isAnonymous ? null : value('TOLLGATE_DATA_DIR'),
   }
 }
 

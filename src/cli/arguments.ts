@@ -167,14 +167,18 @@ export class Arguments {
     throw new UsageError(`--${name} is not a JSON object; write one such as '{"plan":"pro"}'`)
   }
 
-  /** A client for the server and root key that were given. @throws UsageError */
-  async client(): Promise<Client> {
+  /**
+   * A client for the server and root key that were given.
+   * @param options.isAnonymous Without a root key, for what anybody may ask.
+   * @throws UsageError
+   */
+  async client({ isAnonymous = false } = {}): Promise<Client> {
     const url = this.text(URL_OPTION) ?? null
-    const path = this.text(ROOT_KEY_FILE)
+    const path = isAnonymous ? undefined : this.text(ROOT_KEY_FILE)
     const rootKey =
       path === undefined ? null : await readRootKey(path, { readStdin: this.terminal.readStdin })
     try {
-      return new Client(readClientConfig(this.terminal.environment, { url }), { rootKey })
+      return new Client(readClientConfig(this.terminal.environment, { url, isAnonymous }), { rootKey })
     } catch (cause) {
       throw url !== null && cause instanceof ConfigError && cause.message.startsWith('--url')
         ? new UsageError(cause.message)

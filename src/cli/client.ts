@@ -40,7 +40,7 @@ export class Client {
     this.config = config
     if (options.rootKey !== null) this.#rootKey = { text: options.rootKey, from: '--root-key-file' }
     else if (config.rootKey !== null) this.#rootKey = { text: config.rootKey, from: 'TOLLGATE_ROOT_KEY' }
-    else this.#rootKey = config.isHere ? generatedRootKey(config.dataDir) : null
+    else this.#rootKey = config.isHere && config.dataDir !== null ? generatedRootKey(config.dataDir) : null
   }
 
   /** @throws CallError */
@@ -49,12 +49,12 @@ export class Client {
   }
 
   /** @throws CallError */
-  get<T>(method: string, query: Query = {}): Promise<T> {
+  get<T>(method: string, query: Query = {}, { timeoutMs = TIMEOUT_MS } = {}): Promise<T> {
     const search = new URLSearchParams()
     for (const [name, value] of Object.entries(query))
       for (const one of Array.isArray(value) ? value : [value])
         if (one !== undefined) search.append(name, String(one))
-    return this.#call(`${method}?${search}`, { method: 'GET' })
+    return this.#call(`${method}?${search}`, { method: 'GET' }, timeoutMs)
   }
 
   /**
@@ -83,7 +83,7 @@ export class Client {
     return items
   }
 
-  async #call<T>(path: string, init: { method: string; body?: string }): Promise<T> {
+  async #call<T>(path: string, init: { method: string; body?: string }, timeoutMs = TIMEOUT_MS): Promise<T> {
     const { url, isHere, socketPath } = this.config
     const headers: Record<string, string> = { 'Content-Type': 'application/json' }
     if (this.#rootKey !== null) headers.Authorization = `Bearer ${this.#rootKey.text}`
@@ -93,7 +93,7 @@ export class Client {
       const response = await fetch(`${url}/v1/${path}`, {
         ...init,
         headers,
-        signal: AbortSignal.timeout(TIMEOUT_MS),
+        signal: AbortSignal.timeout(timeoutMs),
         ...(isHere ? { proxy: false as const } : {}),
         ...(socketPath === null ? {} : { unix: socketPath }),
       })
@@ -101,7 +101,7 @@ export class Client {
       this.hasAnswered = true
       body = (await response.json()) as typeof body // every answer of the server is an object or a list
     } catch (cause) {
-      throw this.#noAnswer(cause, { isChange: init.method === 'POST' })
+      throw this.#noAnswer(cause, { isChange: init.method === 'POST', timeoutMs })
     }
     if (status < 300) return body as T // the method's reply, as /openapi.json describes it
     const { code = null, message = 'no error message in the response', requestId = null } = body?.error ?? {}
@@ -115,7 +115,7 @@ export class Client {
     return `the root key came from ${this.#rootKey.from}; check that it belongs to this server and has the permission for this call`
   }
 
-  #noAnswer(cause: unknown, options: { isChange: boolean }): CallError {
+  #noAnswer(cause: unknown, options: { isChange: boolean; timeoutMs: number }): CallError {
     const { url, from, socketPath } = this.config
     const where = socketPath === null ? withoutPassword(url) : socketPath
     const { reason, hint } = reasonOf(cause, options)
@@ -137,13 +137,13 @@ function withoutPassword(text: string): string {
 type Reason = { reason: string; hint: string }
 
 /** Why there was no answer, without the runtime's hints for its own users. */
-function reasonOf(cause: unknown, { isChange }: { isChange: boolean }): Reason {
+function reasonOf(cause: unknown, { isChange, timeoutMs }: { isChange: boolean; timeoutMs: number }): Reason {
   if (cause instanceof SyntaxError) return NOT_TOLLGATE
   const [name, code] =
     cause instanceof Error ? [cause.name, 'code' in cause ? String(cause.code) : ''] : ['', '']
   if (name === 'TimeoutError')
     return {
-      reason: `no answer within ${TIMEOUT_MS / 1000} seconds`,
+      reason: `no answer within ${timeoutMs < 2000 ? `${timeoutMs} ms` : `${timeoutMs / 1000} seconds`}`,
       hint: isChange
         ? 'the change may still have happened: check before you repeat it'
         : 'try again; if it persists, check the load of the server and the firewalls in between',
