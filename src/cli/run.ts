@@ -1,6 +1,6 @@
 import { unknownVariables } from '../config.ts'
 import { nearestWord } from '../lib/nearest.ts'
-import { VERSION } from '../lib/version.ts'
+import { COMMIT, VERSION } from '../lib/version.ts'
 import { CALL_OPTIONS, COMMON_OPTIONS, type Command, parse } from './arguments.ts'
 import { COMMANDS, GROUPS } from './commands.ts'
 import { failureOf, failureText } from './failure.ts'
@@ -41,7 +41,7 @@ export async function run(typed: readonly string[], terminal: Terminal = systemT
 function runWithout(words: readonly string[], terminal: Terminal): number {
   const [first = '', ...others] = words
   if (first === '--version' || first === '-v') {
-    terminal.out(`tollgate ${VERSION}\n`)
+    terminal.out(`tollgate ${VERSION} (commit ${COMMIT})\n`)
     return 0
   }
   const isHelp = ['help', '--help', '-h'].includes(first)

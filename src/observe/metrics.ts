@@ -1,6 +1,6 @@
 import type { DatabaseCondition } from '../db/guarded-pool.ts'
 import type { Fullness } from '../db/kept-rows.ts'
-import { VERSION } from '../lib/version.ts'
+import { COMMIT, VERSION } from '../lib/version.ts'
 import { LARGEST_OWNERS, type ShardStats } from '../limiter/threads/protocol.ts'
 import { type Family, histogramSamples, type Sample } from './exposition.ts'
 import { LATENCY_BOUNDS_MS, type ThreadReport } from './measures.ts'
@@ -56,9 +56,11 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
       return number === null ? [] : [{ labels: { thread: `shard-${index}` }, value: number }]
     })
 
-  yield gauge('tollgate_build_info', 'Always 1. The labels name the running versions of Tollgate and Bun.', [
-    { labels: { version: VERSION, bun: Bun.version }, value: 1 },
-  ])
+  yield gauge(
+    'tollgate_build_info',
+    'Always 1. The labels name the running version of Tollgate, its commit, and the version of Bun.',
+    [{ labels: { version: VERSION, commit: COMMIT, bun: Bun.version }, value: 1 }],
+  )
   yield gauge(
     'process_start_time_seconds',
     'Start time of the server, in Unix seconds.',

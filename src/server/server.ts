@@ -14,7 +14,7 @@ import { listen, listenForMetrics } from '../doors/http/listen.ts'
 import { type Clock, systemClock } from '../lib/clock.ts'
 import { databaseName } from '../lib/database-url.ts'
 import { pause, systemTimers } from '../lib/timers.ts'
-import { VERSION } from '../lib/version.ts'
+import { COMMIT, VERSION } from '../lib/version.ts'
 import { type Shards, startShards } from '../limiter/threads/shards.ts'
 import { log } from '../log.ts'
 import { exposition } from '../observe/exposition.ts'
@@ -36,6 +36,8 @@ import { type HttpThreads, startHttpThreads } from './threads.ts'
 /** Facts about a start, for people. Without secrets. */
 export type StartFacts = {
   version: string
+  /** Its first 12 digits, or `unknown`. */
+  commit: string
   dataDir: string
   /** `new`: no server has used the data directory before. */
   dataDirState: 'new' | 'found'
@@ -89,6 +91,7 @@ export async function startServer(
   const dataDir = opening.use(openDataDir(asked.dataDir, { exclusive: asked.databaseUrl === null }))
   const facts: StartFacts = {
     version: VERSION,
+    commit: COMMIT,
     dataDir: asked.dataDir,
     dataDirState: dataDir.isNew ? 'new' : 'found',
     database: asked.databaseUrl === null ? 'embedded' : databaseName(asked.databaseUrl),

@@ -576,6 +576,7 @@ test('serve --json writes only JSON', async () => {
     docs: `${listening?.places?.[0]}/docs`,
     rootKeyFile: null,
     version: packageJson.version,
+    commit: expect.stringMatching(/^([0-9a-f]{12}|unknown)$/),
     dataDir: database.dataDir,
     dataDirState: 'new',
     database: expect.any(String),

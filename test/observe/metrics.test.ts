@@ -1,6 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
 // @ts-expect-error the package brings no types
 import untyped from 'parse-prometheus-text-format'
+import { COMMIT, VERSION } from '../../src/lib/version.ts'
 import { exposition, histogramSamples, SAMPLES_PER_TURN } from '../../src/observe/exposition.ts'
 import { continuedFrom, Measures, NAMESPACES_MAX } from '../../src/observe/measures.ts'
 import { metricFamilies } from '../../src/observe/metrics.ts'
@@ -80,7 +81,9 @@ describe('three HTTP threads', () => {
       )
       expect(Math.min(...flushed)).toBe(0)
       expect(Math.max(...flushed)).toBeGreaterThan(0)
-      expect(numberOf(families, 'tollgate_build_info', { bun: Bun.version })).toBe(1)
+      expect(
+        numberOf(families, 'tollgate_build_info', { version: VERSION, commit: COMMIT, bun: Bun.version }),
+      ).toBe(1)
     }
   })
 })

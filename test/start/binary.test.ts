@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { connect } from '../../src/db/connect.ts'
+import { COMMIT } from '../../src/lib/version.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
 import { outcomeOf } from '../support/outcome.ts'
@@ -123,7 +124,8 @@ async function serve() {
 }
 
 test('it prints its version and reports usage errors', async () => {
-  expect(await run(['--version'])).toEqual({ code: 0, out: `tollgate ${packageJson.version}\n`, err: '' })
+  const out = `tollgate ${packageJson.version} (commit ${COMMIT})\n`
+  expect(await run(['--version'])).toEqual({ code: 0, out, err: '' })
   expect(await run(['nonsense'])).toMatchObject({
     code: 2,
     out: '',
@@ -133,6 +135,13 @@ test('it prints its version and reports usage errors', async () => {
     code: 1,
     err: expect.stringContaining('DATABASE_URL begins with'),
   })
+})
+
+/** Else two builds of one commit differ, and nobody can check a release. */
+test('it does not contain the folder in which it was built', () => {
+  const bytes = readFileSync(join(machine, 'tollgate'))
+  expect(bytes.includes('/$bunfs/root')).toBe(true)
+  expect(bytes.includes(root)).toBe(false)
 })
 
 test('it migrates, serves, imports, and keeps everything over kill -9 and a stop', async () => {

@@ -115,6 +115,7 @@ test('the first lines have version, data directory, database, threads, documenta
   const first = await firstLines()
   expect(first).toMatchObject({
     version: packageJson.version,
+    commit: expect.stringMatching(/^([0-9a-f]{12}|unknown)$/),
     dataDir,
     dataDirState: 'new',
     database: url === null ? 'embedded' : `postgres://${new URL(url).host}${new URL(url).pathname}`,
