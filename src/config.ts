@@ -261,7 +261,7 @@ export const VARIABLES = {
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,
   TOLLGATE_URL: {
-    about: 'URL of the server that all commands except serve, migrate and doctor call',
+    about: 'URL of the server that all commands except serve, migrate, doctor and root-key rescue call',
     otherwise: 'from HOST and PORT',
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,

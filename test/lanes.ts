@@ -40,6 +40,8 @@ export const BOTH = [
   'start/stopping.test.ts',
   'start/thread-death.test.ts',
   'usage/kill.test.ts',
+  // Commands on the database itself.
+  'cli/rescue.test.ts',
   // Every endpoint with the official clients.
   'sdk/**/*.test.ts',
   // Statements that do more than read a row by its id.

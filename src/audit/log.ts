@@ -37,6 +37,7 @@ export type AuditEventName =
   | 'role.delete'
   | 'rootKey.create'
   | 'rootKey.delete'
+  | 'rootKey.rescue'
   | 'rootKey.reroll'
   | 'rootKey.update'
   | 'vault.reseal'

@@ -14,6 +14,7 @@ import { namespaceCommands } from './namespace.ts'
 import { permissionCommands } from './permission.ts'
 import { roleCommands } from './role.ts'
 import { rootKeyCommands } from './root-key.ts'
+import { rootKeyRescueCommand } from './root-key-rescue.ts'
 import { serveCommand } from './serve.ts'
 import { usageCommand } from './usage.ts'
 import { vaultResealCommand } from './vault-reseal.ts'
@@ -29,7 +30,7 @@ export const GROUPS: readonly Group[] = [
   { title: 'Usage and audit log', commands: [usageCommand, ...auditCommands] },
   {
     title: 'Root keys and workspaces',
-    commands: [...rootKeyCommands, ...workspaceCommands, vaultResealCommand],
+    commands: [...rootKeyCommands, rootKeyRescueCommand, ...workspaceCommands, vaultResealCommand],
   },
 ]
 

@@ -1,12 +1,9 @@
-import { type Config, readConfig } from '../config.ts'
-import { openDataDir } from '../data-dir/data-dir.ts'
-import { connect, type DatabaseAddress, type Sql } from '../db/connect.ts'
-import { startEmbedded } from '../db/embedded/embedded.ts'
+import { readConfig } from '../config.ts'
 import { ensureSchema } from '../db/inspect.ts'
 import { migrate, type PlannedMigration, planMigrations } from '../db/migrate.ts'
 import { configureLog } from '../log.ts'
-import { admitDatabase, explained } from '../server/admit.ts'
 import type { Command } from './arguments.ts'
+import { withDatabase } from './database-here.ts'
 import { UsageError } from './usage-error.ts'
 
 /** Migrates the database without serving, for operators who want this step apart. A start does the same first. */
@@ -27,13 +24,14 @@ export const migrateCommand: Command = {
     configureLog({ level: 'warn', isPretty: false })
     const isContract = given.has('contract')
     const config = readConfig(given.terminal.environment)
+    const alone = { mayShare: false, mayCreate: true }
     if (given.has('plan')) {
       if (isContract)
         throw new UsageError('--plan shows what --contract would run too: give only one of them')
-      const pending = await withDatabase(config, (sql) => planMigrations(sql))
+      const pending = await withDatabase(config, alone, ({ sql }) => planMigrations(sql))
       return given.print(pending.length === 0 ? 'no migrations to apply' : planTable(pending), { pending })
     }
-    const { applied, later } = await withDatabase(config, async (sql, address) => {
+    const { applied, later } = await withDatabase(config, alone, async ({ sql, address }) => {
       if (address.kind === 'url') await ensureSchema(sql, address)
       const { applied } = await migrate(sql, {
         isPooled: address.kind === 'url' && address.isPooled === true,
@@ -60,21 +58,4 @@ function planTable(pending: PlannedMigration[]): string {
       return `${name.padEnd(width)}  ${phase.padEnd(8)}  servers from ${oldestServer}  locks ${locked}${how}`
     })
     .join('\n')
-}
-
-async function withDatabase<T>(
-  config: Config,
-  work: (sql: Sql, address: DatabaseAddress) => Promise<T>,
-): Promise<T> {
-  await using opening = new AsyncDisposableStack()
-  opening.use(openDataDir(config.dataDir, { exclusive: config.databaseUrl === null }))
-  let address: DatabaseAddress
-  if (config.databaseUrl === null) {
-    const embedded = await startEmbedded(config.dataDir)
-    opening.defer(() => embedded.stop())
-    address = embedded.address
-  } else address = await admitDatabase(config.databaseUrl, { connections: 1 })
-  const sql = connect(address, { connectionsMax: 1 })
-  opening.defer(() => sql.end({ timeout: 2 }))
-  return await explained(address, () => work(sql, address))
 }

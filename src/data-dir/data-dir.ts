@@ -43,6 +43,11 @@ export type DataDir = Disposable & {
   close(): void
 }
 
+/** Another server has the data directory for itself. */
+export class DataDirInUse extends StartError {
+  override name = 'DataDirInUse'
+}
+
 /** More servers on one folder are a mistake, most likely a loop that starts them. */
 const SLOTS_MAX = 64
 /** A killed server keeps its lock until the system has freed its memory. Its successor may start before. */
@@ -51,7 +56,7 @@ const DYING_MS = 1_000
 /**
  * Creates the folder if needed (mode 0700) and takes a slot in it. Keep the result referenced: it holds the lock.
  * @param options.exclusive Take slot 0 or fail, for the embedded database, which allows one server only.
- * @throws StartError when the folder cannot be used, or no slot is free.
+ * @throws DataDirInUse when slot 0 is taken; StartError when the folder cannot be used, or no slot is free.
  */
 export function openDataDir(path: string, options: { exclusive: boolean }): DataDir {
   try {
@@ -87,10 +92,12 @@ export function openDataDir(path: string, options: { exclusive: boolean }): Data
       throw new StartError(`the data directory ${path} cannot be written: ${fileProblem(cause)}`, { cause })
     }
   }
+  if (options.exclusive)
+    throw new DataDirInUse(
+      `the data directory ${path} is in use by another server${holder(join(path, 'node-0.pid'))}; stop it, or set TOLLGATE_DATA_DIR to another folder`,
+    )
   throw new StartError(
-    options.exclusive
-      ? `the data directory ${path} is in use by another server${holder(join(path, 'node-0.pid'))}; stop it, or set TOLLGATE_DATA_DIR to another folder`
-      : `the data directory ${path} is already used by ${SLOTS_MAX} servers; set TOLLGATE_DATA_DIR to another folder`,
+    `the data directory ${path} is already used by ${SLOTS_MAX} servers; set TOLLGATE_DATA_DIR to another folder`,
   )
 }
 

@@ -249,6 +249,20 @@ export async function findOperatorKeyByHash(
   return row ?? null
 }
 
+/** The workspace that a first start made; null = there was none. */
+export async function findDefaultWorkspace(sql: AnySql): Promise<WorkspaceId | null> {
+  const [row] = await sql<{ id: WorkspaceId }[]>`
+    select w.id from settings s join workspaces w on w.id = s.value where s.name = 'default_workspace_id'`
+  return row?.id ?? null
+}
+
+/** Locks all operator root keys until the transaction ends. */
+export async function lockOperatorKeys(tx: AnySql): Promise<RootKeyRow[]> {
+  return await tx<RootKeyRow[]>`
+    select ${rootKeyColumns(tx)} from keys
+     where keyspace_id = ${ROOT_KEYSPACE_ID} and is_operator and deleted_at is null order by id for update`
+}
+
 export async function hasOperatorKey(sql: AnySql): Promise<boolean> {
   const rows = await sql`select 1 from keys where is_operator and deleted_at is null limit 1`
   return rows.length > 0

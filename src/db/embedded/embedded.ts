@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { Episode } from '../../episodes.ts'
@@ -33,6 +33,8 @@ const START_MS = 120_000
 const STOP_MS = 5_000
 /** Pauses before the attempts to restart a dead database, ms; the last one repeats. */
 const RESTART_DELAYS_MS = [100, 1_000, 3_000]
+/** The Postgres inside PGlite, whose files no other major version reads. A test compares it with a new database. */
+export const EMBEDDED_POSTGRES = 18
 /** Longest path of a socket on Linux (108) and macOS (104), less the closing zero, in bytes. */
 const SOCKET_PATH_BYTES_MAX = 103
 
@@ -43,8 +45,9 @@ const SOCKET_PATH_BYTES_MAX = 103
  * @throws StartError when it does not start; the signal's reason.
  */
 export async function startEmbedded(dataDirPath: string, signal?: AbortSignal): Promise<EmbeddedDatabase> {
-  const socket = socketIn(dataDirPath)
   const folder = join(dataDirPath, 'postgres')
+  requireSameMajor(folder)
+  const socket = socketIn(dataDirPath)
   const isNew = !existsSync(folder)
   const began = performance.now()
   if (isNew)
@@ -108,6 +111,33 @@ export async function startEmbedded(dataDirPath: string, signal?: AbortSignal): 
 }
 
 const restartFailing = new Episode('embedded restart')
+
+/** @throws StartError when another major version of Postgres made the files: this one would not start on them. */
+function requireSameMajor(folder: string): void {
+  const major = majorOf(folder)
+  if (major === null || major === EMBEDDED_POSTGRES) return
+  throw new StartError(
+    `the embedded database in ${folder} is of Postgres ${major}, and this release reads Postgres ${EMBEDDED_POSTGRES}: make a backup with the release that wrote it (tollgate backup), and restore it with this one into a new data dir (tollgate restore)`,
+  )
+}
+
+/** The major version of Postgres that made the files; null = there are none. */
+function majorOf(folder: string): number | null {
+  try {
+    return Number(readFileSync(join(folder, 'PG_VERSION'), 'utf8').trim())
+  } catch {
+    return null // unreadable files end the start with their own message
+  }
+}
+
+/** Whether a data directory holds an embedded database. */
+export const hasEmbedded = (dataDirPath: string): boolean => majorOf(join(dataDirPath, 'postgres')) !== null
+
+/** Where a server that runs on the data directory can be reached; null = its socket is in a folder that only it knows. */
+export function runningEmbedded(dataDirPath: string): DatabaseAddress | null {
+  const socketPath = join(dataDirPath, 'postgres.sock')
+  return existsSync(socketPath) ? { kind: 'embedded', socketPath } : null
+}
 
 /** The socket's path: in the data directory, or in a private temporary folder when that path is too long. */
 function socketIn(dataDirPath: string): { path: string; remove(): void } {

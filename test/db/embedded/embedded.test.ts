@@ -5,6 +5,7 @@ import {
   mkdirSync,
   mkdtempSync,
   openSync,
+  readdirSync,
   readFileSync,
   readSync,
   rmSync,
@@ -14,7 +15,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect, type Sql } from '../../../src/db/connect.ts'
-import { type EmbeddedDatabase, startEmbedded } from '../../../src/db/embedded/embedded.ts'
+import { EMBEDDED_POSTGRES, type EmbeddedDatabase, startEmbedded } from '../../../src/db/embedded/embedded.ts'
 import { StartError } from '../../../src/errors.ts'
 import { copyEmbedded, TEST_DATABASE_URL } from '../../support/database.ts'
 import { spawnServer } from '../../support/process.ts'
@@ -200,11 +201,21 @@ test('a data directory whose path is too long for a socket works too', async () 
 test('a folder that is not a database ends the start with an error that names it', async () => {
   const broken = join(scratch, 'broken')
   mkdirSync(join(broken, 'postgres'), { recursive: true })
-  writeFileSync(join(broken, 'postgres', 'PG_VERSION'), '9\n')
+  writeFileSync(join(broken, 'postgres', 'PG_VERSION'), `${EMBEDDED_POSTGRES}\n`)
   const start = startEmbedded(broken)
   expect(start).rejects.toBeInstanceOf(StartError)
   expect(start).rejects.toThrow(`the embedded database in ${broken} cannot be started`)
   await start.catch(() => {})
+})
+
+test('files of another major version of Postgres are refused with what to do, and stay as they are', async () => {
+  const older = join(scratch, 'older')
+  mkdirSync(join(older, 'postgres'), { recursive: true })
+  writeFileSync(join(older, 'postgres', 'PG_VERSION'), '17\n')
+  expect(startEmbedded(older)).rejects.toThrow(
+    `the embedded database in ${join(older, 'postgres')} is of Postgres 17, and this release reads Postgres ${EMBEDDED_POSTGRES}: make a backup`,
+  )
+  expect(readdirSync(join(older, 'postgres'))).toEqual(['PG_VERSION'])
 })
 
 /** Creating the files takes seconds. A start killed meanwhile must not leave half of them for the next. */
@@ -218,6 +229,7 @@ test('a first start that was killed half-way is repeated from the beginning', as
   await sql.end()
   await started.stop()
   expect(existsSync(join(path, 'postgres.part'))).toBeFalse()
+  expect(readFileSync(join(path, 'postgres', 'PG_VERSION'), 'utf8')).toBe(`${EMBEDDED_POSTGRES}\n`)
 })
 
 /** Creating the files takes 1 GB, of which 350 MB stayed until a later collection; with little load, for good. */
