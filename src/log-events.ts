@@ -21,7 +21,7 @@ export const LOG_EVENTS = {
   starting: {
     level: 'info',
     about:
-      'The server starts. Fields: `version`, the data directory and whether it is `new` or `found`, the database, the number of threads.',
+      'The server starts. Fields: `version`, `commit`, the data directory and whether it is `new` or `found`, the database, the number of threads.',
     remedy:
       'Nothing. If it says `new` although you have data, the folder is the wrong one: set `TOLLGATE_DATA_DIR`.',
   },

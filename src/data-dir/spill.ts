@@ -9,7 +9,7 @@ import {
   rmSync,
   writeSync,
 } from 'node:fs'
-import { mkdir, open, rename, rm } from 'node:fs/promises'
+import { mkdir, open, readdir, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pack, unpack } from 'msgpackr'
 import type { DatabaseAddress } from '../db/connect.ts'
@@ -163,6 +163,38 @@ const unread = (path: string): UnreadSpill => ({
   },
 })
 
+/** Spill files by what becomes of them. */
+export type SpillCounts = {
+  /** Postgres takes them as soon as it can. */
+  waiting: number
+  /** Postgres refused them. */
+  rejected: number
+  /** Damaged. */
+  unreadable: number
+  /** Of another database. */
+  otherDatabase: number
+}
+
+/** Counts the files without blocking the thread. */
+export async function countSpills(dataDir: string, of: SpillsOf = {}): Promise<SpillCounts> {
+  const names = await readdir(join(dataDir, 'spill')).catch((cause) => {
+    if (isMissing(cause)) return []
+    throw cause
+  })
+  const files = names.filter((name) => name.endsWith('.msgpack'))
+  const own = files.filter((name) => isOf(name, of))
+  const rejected = own.filter((name) => name.startsWith(REJECTED)).length
+  return {
+    waiting: own.length - rejected,
+    rejected,
+    unreadable: names.filter((name) => name.endsWith('.unreadable')).length,
+    otherDatabase: files.length - own.length,
+  }
+}
+
+/** Begins the kinds of files that are kept for people to look at. */
+export const REJECTED = 'rejected-'
+
 /**
  * Reads every readable file of every kind. If a file is sent while it is rewritten, it reappears and is sent again, which
  * counts once.
@@ -188,19 +220,17 @@ export function* readAllSpills(dataDir: string, of: SpillsOf = {}): Generator<Sp
 }
 
 /** Names of a kind's files: `own` = of this database or of an unknown one; `others` = the number of the rest. */
-function namesOf(
-  folder: string,
-  kind: string | null,
-  { databaseId }: SpillsOf,
-): { own: string[]; others: number } {
+function namesOf(folder: string, kind: string | null, of: SpillsOf): { own: string[]; others: number } {
   const names = namesIn(folder).filter(
     (name) => (kind === null || name.startsWith(`${kind}-`)) && name.endsWith('.msgpack'),
   )
-  const own = names.filter((name) => {
-    const of = databaseOf(name)
-    return of === null || databaseId === undefined || of === databaseId
-  })
+  const own = names.filter((name) => isOf(name, of))
   return { own, others: names.length - own.length }
+}
+
+function isOf(name: string, { databaseId }: SpillsOf): boolean {
+  const of = databaseOf(name)
+  return of === null || databaseId === undefined || of === databaseId
 }
 
 /** Precedes the database's id in a file's name. Files of earlier releases have none. */

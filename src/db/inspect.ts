@@ -1,6 +1,7 @@
 import { readDatabaseUrl } from '../lib/database-url.ts'
 import { type AnySql, connect, type DatabaseAddress, SESSION_SETTINGS, type Sql } from './connect.ts'
 import { explain } from './explain.ts'
+import { clockAhead } from './status.ts'
 
 /**
  * Checks whether this program can run on a database. Each problem and each risk is one line with what to do; two things are
@@ -166,10 +167,7 @@ async function readServer(sql: AnySql) {
            (select rolconnlimit from pg_roles where rolname = current_user) as "roleLimit",
            (select datconnlimit from pg_database where datname = current_database()) as "databaseLimit"`
   if (row === undefined) throw new Error('the database does not say what it is')
-  const receivedAt = Date.now()
-  // Accurate to the time of the round trip.
-  const ahead = row.nowMs - (sentAt + receivedAt) / 2
-  return { ...row, clockAheadMs: Math.abs(ahead) <= (receivedAt - sentAt) / 2 ? 0 : ahead }
+  return { ...row, clockAheadMs: clockAhead({ sentAt, nowMs: row.nowMs, receivedAt: Date.now() }) }
 }
 
 /** Checks of the server itself. Exported for tests, which do not have every version. */

@@ -1,5 +1,8 @@
+import type { SpillCounts } from '../data-dir/spill.ts'
 import type { DatabaseCondition } from '../db/guarded-pool.ts'
 import type { Fullness } from '../db/kept-rows.ts'
+import { CONNECTION_STATES, type DatabaseStatus } from '../db/status.ts'
+import { SERVER_STATES, type ServerState } from '../lib/server-state.ts'
 import { COMMIT, VERSION } from '../lib/version.ts'
 import { LARGEST_OWNERS, type ShardStats } from '../limiter/threads/protocol.ts'
 import { type Family, histogramSamples, type Sample } from './exposition.ts'
@@ -14,9 +17,26 @@ export type ProcessReport = {
   database: DatabaseCondition
   /** Workspaces that use half of a bound or more. */
   fullest: readonly Fullness[]
-  startedAtMs: number
-  residentBytes: number
+  /** Null = the database does not answer. */
+  databaseStatus: DatabaseStatus | null
+  state: ServerState
+  process: ProcessFigures
+  /** Null = the folder cannot be read. */
+  dataDir: DataDirFigures | null
 }
+
+export type ProcessFigures = {
+  startedAtMs: number
+  /** Processor time of all threads since the start. */
+  cpuSeconds: number
+  residentBytes: number
+  /** Null = unknown on this system. */
+  openFiles: number | null
+  openFilesMax: number | null
+}
+
+/** Of the file system of the data directory, and of its spill files. */
+export type DataDirFigures = { freeBytes: number; sizeBytes: number; spills: SpillCounts }
 
 /** Of one HTTP thread. */
 export type ThreadState = {
@@ -64,13 +84,30 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
   yield gauge(
     'process_start_time_seconds',
     'Start time of the server, in Unix seconds.',
-    single(report.startedAtMs / 1000),
+    single(report.process.startedAtMs / 1000),
+  )
+  yield counter(
+    'process_cpu_seconds_total',
+    'Processor time of all threads, user and system.',
+    single(report.process.cpuSeconds),
   )
   yield gauge(
     'process_resident_memory_bytes',
     'Resident memory of the process.',
-    single(report.residentBytes),
+    single(report.process.residentBytes),
   )
+  yield gauge('process_open_fds', 'Open files and connections.', single(report.process.openFiles))
+  yield gauge(
+    'process_max_fds',
+    'Largest number of open files and connections (ulimit -n).',
+    single(report.process.openFilesMax),
+  )
+  yield gauge(
+    'tollgate_state',
+    '1 for the state that the server is in, 0 for the others.',
+    SERVER_STATES.map((state) => ({ labels: { state }, value: state === report.state ? 1 : 0 })),
+  )
+  yield* dataDirFamilies(report.dataDir)
   yield gauge(
     'tollgate_database_up',
     '1 while the database answers, else 0.',
@@ -81,6 +118,7 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     '1 while the database takes writes, else 0.',
     single(report.database === 'ok' ? 1 : 0),
   )
+  yield* statusFamilies(report.databaseStatus)
   yield gauge('tollgate_thread_up', '1 while the thread answers, else 0.', [
     ...report.threads.map((thread, index) => ({
       labels: { thread: `http-${index}` },
@@ -254,7 +292,49 @@ const counter = (name: string, help: string, samples: Iterable<Sample>): Family 
   type: 'counter',
   samples,
 })
-const single = (value: number): Sample[] => [{ value }]
+/** @param value Null = unknown: no sample. */
+const single = (value: number | null): Sample[] => (value === null ? [] : [{ value }])
+
+function* dataDirFamilies(dataDir: DataDirFigures | null): Generator<Family, void> {
+  yield gauge(
+    'tollgate_data_dir_free_bytes',
+    'Free space of the file system that holds the data directory.',
+    single(dataDir?.freeBytes ?? null),
+  )
+  yield gauge(
+    'tollgate_data_dir_size_bytes',
+    'Size of the file system that holds the data directory.',
+    single(dataDir?.sizeBytes ?? null),
+  )
+  const { waiting = 0, rejected = 0, unreadable = 0, otherDatabase = 0 } = dataDir?.spills ?? {}
+  const counts = { waiting, rejected, unreadable, other_database: otherDatabase }
+  yield gauge(
+    'tollgate_spill_files',
+    'Spill files in the data directory. waiting: sent when the database takes them. Others need a person.',
+    dataDir === null ? [] : Object.entries(counts).map(([state, value]) => ({ labels: { state }, value })),
+  )
+}
+
+function* statusFamilies(status: DatabaseStatus | null): Generator<Family, void> {
+  const { server = null } = status ?? {}
+  yield gauge(
+    'tollgate_schema_version',
+    'Number of the newest database migration.',
+    single(status?.schemaVersion ?? null),
+  )
+  yield gauge(
+    'tollgate_clock_offset_seconds',
+    'How far the clock of the database is ahead of the clock of this server.',
+    single(server && server.clockAheadMs / 1000),
+  )
+  yield gauge(
+    'tollgate_database_connections',
+    'Connections to the database with the role of this server, from all servers, by state.',
+    server === null
+      ? []
+      : CONNECTION_STATES.map((state) => ({ labels: { state }, value: server.connections[state] })),
+  )
+}
 
 function* requestFamilies(threads: readonly ThreadReport[]): Generator<Family, void> {
   const byRoute = Map.groupBy(

@@ -10,6 +10,7 @@ import { KeptRows } from '../db/kept-rows.ts'
 import { joinServers, migrate } from '../db/migrate.ts'
 import { MonthlyJob } from '../db/months.ts'
 import { Presence } from '../db/servers.ts'
+import { StatusReader } from '../db/status.ts'
 import { listen, listenForMetrics } from '../doors/http/listen.ts'
 import { type Clock, systemClock } from '../lib/clock.ts'
 import { databaseName } from '../lib/database-url.ts'
@@ -29,6 +30,7 @@ import { admitDatabase, explained } from './admit.ts'
 import { createApp, createMetricsApp } from './app.ts'
 import { bootstrap } from './bootstrap.ts'
 import { connectionsOf, type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
+import { readDataDir, readProcess } from './figures.ts'
 import { withinOpenFiles } from './open-files.ts'
 import { tryPlaces } from './places.ts'
 import { type HttpThreads, startHttpThreads } from './threads.ts'
@@ -146,19 +148,24 @@ export async function startServer(
   let threads: HttpThreads | null = null
   const startedAtMs = Date.now()
   const metricsText = async () => {
-    const [others, shardStats, database] = await Promise.all([
+    const [others, shardStats, database, databaseStatus, ofProcess, ofDataDir] = await Promise.all([
       threads?.report() ?? [],
       shards.stats(deps.clock()),
       deps.databaseCondition(),
+      statusReader.read(),
+      readProcess(startedAtMs),
+      readDataDir(config.dataDir, address),
     ])
     const families = metricFamilies({
       threads: [{ report: reportThread(deps), isUp: true }, ...others],
       shards: shardStats,
       limiterBytesMax: config.limiterBytesMax,
       database,
+      databaseStatus,
       fullest: keptRows.fullest,
-      startedAtMs,
-      residentBytes: process.memoryUsage.rss(),
+      state: deps.life.state,
+      process: ofProcess,
+      dataDir: ofDataDir,
     })
     return exposition(families)
   }
@@ -171,6 +178,7 @@ export async function startServer(
       onStatement: options.onStatement,
     },
   )
+  const statusReader = new StatusReader(deps.sql, address)
   // The last windows and the last usage are written at the same time, because a stop has ten seconds in all.
   const presence = address.kind === 'url' ? new Presence(deps.sql, dataDir.nodeId) : null
   const closeShards = async () => {

@@ -1,5 +1,5 @@
 import { Value } from '@sinclair/typebox/value'
-import type { Spill, Spills, UnreadSpill } from '../data-dir/spill.ts'
+import { REJECTED, type Spill, type Spills, type UnreadSpill } from '../data-dir/spill.ts'
 import type { AnySql } from '../db/connect.ts'
 import { Episode } from '../episodes.ts'
 import { startOfMonth } from '../lib/buckets.ts'
@@ -242,7 +242,7 @@ export class UsageRecorder {
       if (isMonthMissing(cause)) this.#months.clear()
       if (!isRefusedData(cause)) throw cause
       // In a file for a person to see; otherwise it would hold up all later batches for ever.
-      this.#spills.write('rejected-usage', spilledBatch(batch))
+      this.#spills.write(`${REJECTED}usage`, spilledBatch(batch))
       log(
         'error',
         'usage_batch_refused',

@@ -156,9 +156,11 @@ export const METRIC_FAMILIES: readonly Family[] = [
     shards: [],
     limiterBytesMax: 0,
     database: 'ok',
+    databaseStatus: null,
     fullest: [],
-    startedAtMs: 0,
-    residentBytes: 0,
+    state: 'ready',
+    process: { startedAtMs: 0, cpuSeconds: 0, residentBytes: 0, openFiles: null, openFilesMax: null },
+    dataDir: null,
   }),
 ]
 

@@ -1,11 +1,17 @@
-import { describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { closeSync, mkdtempSync, openSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 // @ts-expect-error the package brings no types
 import untyped from 'parse-prometheus-text-format'
+import { writeSpill } from '../../src/data-dir/spill.ts'
+import { clockAhead, StatusReader } from '../../src/db/status.ts'
 import { COMMIT, VERSION } from '../../src/lib/version.ts'
 import { exposition, histogramSamples, SAMPLES_PER_TURN } from '../../src/observe/exposition.ts'
 import { continuedFrom, Measures, NAMESPACES_MAX } from '../../src/observe/measures.ts'
-import { metricFamilies } from '../../src/observe/metrics.ts'
+import { metricFamilies, type ProcessReport } from '../../src/observe/metrics.ts'
 import { reportThread } from '../../src/server/deps.ts'
+import { readDataDir, readProcess } from '../../src/server/figures.ts'
 import { startTestServer, type TestServer } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -33,6 +39,19 @@ function numberOf(
   )
   expect(found).toHaveLength(1)
   return Number(found[0]?.value)
+}
+
+/** What a scrape tells besides the counts of threads. */
+const PROCESS: ProcessReport = {
+  threads: [],
+  shards: [],
+  limiterBytesMax: 1,
+  database: 'ok',
+  databaseStatus: null,
+  fullest: [],
+  state: 'ready',
+  process: { startedAtMs: 0, cpuSeconds: 1.5, residentBytes: 1, openFiles: null, openFilesMax: null },
+  dataDir: null,
 }
 
 /** Closes each connection: the kernel distributes new ones over the threads, so calls reach all of them. */
@@ -136,13 +155,9 @@ test('with every possible sample, a scrape lets requests run after every few sam
   const scrape = async () => {
     let began = performance.now()
     const families = metricFamilies({
+      ...PROCESS,
       threads: [{ report: reportThread(deps), isUp: true }],
       shards,
-      limiterBytesMax: 1,
-      database: 'ok',
-      fullest: [],
-      startedAtMs: 0,
-      residentBytes: 1,
     })
     const breathe = async () => {
       sliceMs.push(performance.now() - began)
@@ -168,17 +183,12 @@ test('a thread that does not answer is down, keeps its last counts, and has no c
   const textOf = (isUp: boolean) =>
     exposition(
       metricFamilies({
+        ...PROCESS,
         threads: [
           { report: reportThread(deps), isUp: true },
           { report: reportThread(deps), isUp },
           { report: null, isUp: false },
         ],
-        shards: [],
-        limiterBytesMax: 1,
-        database: 'ok',
-        fullest: [],
-        startedAtMs: 0,
-        residentBytes: 1,
       }),
     )
   for (const isUp of [true, false]) {
@@ -278,4 +288,137 @@ test('names given by callers cannot break the format, and a histogram adds up', 
       '',
     ].join('\n'),
   )
+})
+
+/** The sample of each state, by the label `state`. */
+const statesOf = (families: Map<string, Metric[]>, name: string) =>
+  Object.fromEntries(
+    (families.get(name) ?? []).map(({ labels, value }) => [labels?.state ?? '', Number(value)]),
+  )
+
+describe('besides the counts of threads, a scrape tells', () => {
+  let server: TestServer
+  beforeAll(async () => {
+    server = await startTestServer({ env: { TOLLGATE_DRAIN_MS: '60000', TOLLGATE_METRICS_PORT: '0' } })
+  })
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  test('open files, processor time, disk and schema', async () => {
+    const families = await scrape(server)
+    const numbers = (name: string) => numberOf(families, name)
+    const migrations = readdirSync(join(import.meta.dir, '../../sql')).map((name) => parseInt(name, 10))
+    expect(numbers('tollgate_schema_version')).toBe(Math.max(...migrations))
+    expect(numbers('process_cpu_seconds_total')).toBeGreaterThan(0)
+    expect(numbers('process_cpu_seconds_total')).toBeLessThan(100_000)
+    expect(numbers('process_open_fds')).toBeGreaterThan(3)
+    expect(numbers('process_open_fds')).toBeLessThanOrEqual(numbers('process_max_fds'))
+    const [free, size] = [numbers('tollgate_data_dir_free_bytes'), numbers('tollgate_data_dir_size_bytes')]
+    expect(free).toBeGreaterThan(2 ** 20)
+    expect(free).toBeLessThanOrEqual(size)
+  })
+
+  /** The embedded database has one session and the clock of the process. */
+  test('connections of the role by state, and how far the clocks are apart, with a Postgres', async () => {
+    const families = await scrape(server)
+    const connections = statesOf(families, 'tollgate_database_connections')
+    if (server.server.facts.database === 'embedded') {
+      expect([connections, families.has('tollgate_clock_offset_seconds')]).toEqual([{}, false])
+      return
+    }
+    expect(Object.keys(connections)).toEqual(['active', 'idle', 'idle_in_transaction', 'other'])
+    expect(connections.active).toBeGreaterThanOrEqual(1) // the one that asks
+    expect(Math.abs(numberOf(families, 'tollgate_clock_offset_seconds'))).toBeLessThan(60)
+
+    const isOpen = Promise.withResolvers<void>()
+    const ends = Promise.withResolvers<void>()
+    const transaction = server.server.deps.database.write(async (tx) => {
+      await tx`select 1`
+      isOpen.resolve()
+      await ends.promise
+    })
+    await isOpen.promise
+    const held = statesOf(await scrape(server), 'tollgate_database_connections')
+    ends.resolve()
+    await transaction
+    expect(held.idle_in_transaction).toBeGreaterThanOrEqual(1)
+  })
+
+  test('the state of the server, while it drains too', async () => {
+    const states = { starting: 0, ready: 0, draining: 0, stopping: 0 }
+    expect(statesOf(await scrape(server), 'tollgate_state')).toEqual({ ...states, ready: 1 })
+    const early = new AbortController()
+    const drained = server.server.drain(early.signal)
+    expect(statesOf(await scrape(server), 'tollgate_state')).toEqual({ ...states, draining: 1 })
+    early.abort()
+    await drained
+  })
+})
+
+test('open files follow what is opened', async () => {
+  const before = (await readProcess(0)).openFiles ?? 0
+  const files = Array.from({ length: 50 }, () => openSync('/dev/null', 'r'))
+  const open = (await readProcess(0)).openFiles ?? 0
+  for (const file of files) closeSync(file)
+  expect(open - before).toBeGreaterThanOrEqual(45) // other tests of this process may close some meanwhile
+})
+
+test('a clock is ahead or behind by more than the round trip, or equal', () => {
+  const at = (nowMs: number) => clockAhead({ sentAt: 1000, nowMs, receivedAt: 1040 })
+  expect([at(1000), at(1020), at(1040)]).toEqual([0, 0, 0])
+  expect([at(1041), at(61_020), at(999)]).toEqual([21, 60_000, -21])
+})
+
+/** Whether the database answers is in other metrics. These must not hold up the scrape. */
+test('a database that is away or hangs costs only the metrics that it would tell', async () => {
+  const status = { schemaVersion: 7, server: null }
+  const textOf = (databaseStatus: ProcessReport['databaseStatus']) =>
+    exposition(
+      metricFamilies({ ...PROCESS, database: databaseStatus === null ? 'away' : 'ok', databaseStatus }),
+    )
+  expect(await textOf(status)).toContain('tollgate_schema_version 7\n')
+  const text = await textOf(null)
+  expect(text).toContain('tollgate_database_up 0\n')
+  for (const name of ['schema_version', 'clock_offset_seconds', 'database_connections'])
+    expect(text).not.toContain(`tollgate_${name}`)
+
+  let asked = 0
+  const hanging = Promise.withResolvers<never>()
+  const sql = () => {
+    asked++
+    return hanging.promise
+  }
+  // biome-ignore lint/suspicious/noExplicitAny: only the call of a statement is needed
+  const reader = new StatusReader(sql as any, { kind: 'url' }) // see above
+  const reads = [reader.read(), reader.read()]
+  expect(asked).toBe(1)
+  hanging.reject(new Error('given up'))
+  expect(await Promise.all(reads)).toEqual([null, null])
+  expect([await reader.read(), asked]).toEqual([null, 2])
+})
+
+test('spill files are counted by what becomes of them', async () => {
+  const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-test-spills-'))
+  const address = { kind: 'url', url: '', databaseId: 'db_1' } as const
+  const spillsOf = async () => (await readDataDir(dataDir, address))?.spills
+  try {
+    expect(await spillsOf()).toEqual({ waiting: 0, rejected: 0, unreadable: 0, otherDatabase: 0 })
+    for (const kind of ['usage', 'windows', 'rejected-usage']) writeSpill(dataDir, kind, [], address)
+    for (const kind of ['usage', 'rejected-usage']) writeSpill(dataDir, kind, [], { databaseId: 'db_2' })
+    writeFileSync(join(dataDir, 'spill', 'usage-1.msgpack.unreadable'), '')
+    writeFileSync(join(dataDir, 'spill', 'usage-2.msgpack.part'), '')
+    const spills = { waiting: 2, rejected: 1, unreadable: 1, otherDatabase: 2 }
+    expect(await spillsOf()).toEqual(spills)
+    const figures = { freeBytes: 1, sizeBytes: 4, spills }
+    const text = await exposition(metricFamilies({ ...PROCESS, dataDir: figures }))
+    for (const [state, count] of Object.entries({
+      waiting: 2,
+      rejected: 1,
+      unreadable: 1,
+      other_database: 2,
+    }))
+      expect(text).toContain(`tollgate_spill_files{state="${state}"} ${count}\n`)
+  } finally {
+    rmSync(dataDir, { recursive: true })
+  }
+  expect(await readDataDir(dataDir, address)).toBeNull()
 })
