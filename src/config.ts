@@ -37,6 +37,8 @@ export type Config = {
   rootKey: string | null
   /** Vault keys, 32 bytes each: the first seals, all open. Null = generated, or none. */
   vaultKeys: Uint8Array[] | null
+  /** Go on without a vault key that sealed recoverable keys. */
+  isVaultLost: boolean
   /** Addresses and CIDR ranges of proxies whose headers about the client's address are trusted. */
   trustedProxies: readonly string[]
   /** No shards = one shard on the HTTP thread, of which there is only one then. */
@@ -166,6 +168,9 @@ export const VARIABLES = {
     read: vaultKeys,
   } satisfies Variable<Uint8Array[] | null>,
   TOLLGATE_VAULT_KEY_FILE: fileOf('TOLLGATE_VAULT_KEY'),
+  TOLLGATE_VAULT_LOST: flag(
+    '1 = start although the vault key of the database is lost: recoverable keys that it sealed cannot be shown any more',
+  ),
   TOLLGATE_TRUSTED_PROXIES: {
     about: 'addresses and CIDR ranges of proxies whose X-Forwarded-For is trusted',
     otherwise: 'none',
@@ -346,6 +351,7 @@ export function readConfig(environment: Environment = process.env): Config {
     dataDir: value('TOLLGATE_DATA_DIR'),
     rootKey: value('TOLLGATE_ROOT_KEY'),
     vaultKeys: value('TOLLGATE_VAULT_KEY'),
+    isVaultLost: value('TOLLGATE_VAULT_LOST'),
     trustedProxies: value('TOLLGATE_TRUSTED_PROXIES'),
     threads: readThreads(value),
     flushEveryMs: value('TOLLGATE_FLUSH_MS'),

@@ -18,6 +18,19 @@ export const LOG_EVENTS = {
     about: 'Every user of this machine can read a file with a secret (`path`, named by `from`).',
     remedy: '`chmod 600` it, or give it to the server’s group alone.',
   },
+  vault_key_missing: {
+    level: 'warn',
+    about:
+      'Something in the database is sealed by a vault key (`vaultKeyId`) that this server does not have: it cannot show recoverable keys of it.',
+    remedy:
+      'Nothing while you [change the vault key](../how-to/backups.md#change-the-vault-key) server by server. Else add that key to `TOLLGATE_VAULT_KEY`.',
+  },
+  vault_key_lost: {
+    level: 'warn',
+    about:
+      '`TOLLGATE_VAULT_LOST` gave up the vault keys `vaultKeyIds`: recoverable keys of `dataKeys` workspaces cannot be shown any more.',
+    remedy: 'Remove `TOLLGATE_VAULT_LOST`. [What is lost](../how-to/backups.md#when-the-vault-key-is-lost).',
+  },
   starting: {
     level: 'info',
     about:

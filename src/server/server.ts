@@ -10,6 +10,7 @@ import { KeptRows } from '../db/kept-rows.ts'
 import { joinServers, migrate } from '../db/migrate.ts'
 import { MonthlyJob } from '../db/months.ts'
 import { Presence } from '../db/servers.ts'
+import { lockStart } from '../db/settings.ts'
 import { StatusReader } from '../db/status.ts'
 import { listen, listenForMetrics } from '../doors/http/listen.ts'
 import { type Clock, systemClock } from '../lib/clock.ts'
@@ -24,7 +25,8 @@ import { ChangeListener } from '../records/change-listener.ts'
 import { ChangePoller, deleteOldNotices } from '../records/change-poller.ts'
 import { usageRetention } from '../usage/retention.ts'
 import { UsageUpkeep } from '../usage/upkeep.ts'
-import { readVaultKeys } from '../vault/vault-keys.ts'
+import { admitVault } from '../vault/admit.ts'
+import { findVaultKeys, type GivenVaultKeys } from '../vault/vault-keys.ts'
 import { RefillSchedule } from '../verify/refill-schedule.ts'
 import { admitDatabase, explained } from './admit.ts'
 import { createApp, createMetricsApp } from './app.ts'
@@ -103,19 +105,20 @@ export async function startServer(
   const sayStarting = () => log('info', 'starting', 'Tollgate starts', facts)
   // With an external Postgres nothing is printed before it was reached: a failed start then prints one line only.
   if (asked.databaseUrl === null) sayStarting()
-  const vaultKeys = readVaultKeys(asked, dataDir)
+  const givenVaultKeys = findVaultKeys(asked, dataDir)
   const found = await openDatabase(asked, opening, signal)
   const preparing = prepareDatabase(found, {
     config: asked,
     nodeId: dataDir.nodeId,
     keyFile: (make) => dataDir.secret(ROOT_KEY_FILE, make),
     foundKey: () => dataDir.found(ROOT_KEY_FILE),
+    givenVaultKeys,
     now: clock(),
     onReached: () => {
       if (asked.databaseUrl !== null) sayStarting()
     },
   })
-  const { hashSecret, databaseId, keyFile } = await untilAborted(preparing, signal)
+  const { hashSecret, databaseId, keyFile, vaultKeys } = await untilAborted(preparing, signal)
   // Here, so that a start that fails before prints only its error.
   const config = withinOpenFiles(asked)
   const address: DatabaseAddress = { ...found, databaseId }
@@ -311,6 +314,7 @@ async function prepareDatabase(
     nodeId,
     keyFile,
     foundKey,
+    givenVaultKeys,
     now,
     onReached,
   }: {
@@ -318,6 +322,7 @@ async function prepareDatabase(
     nodeId: string
     keyFile: (make: () => string) => string
     foundKey: () => string | null
+    givenVaultKeys: GivenVaultKeys
     now: number
     onReached: () => void
   },
@@ -342,9 +347,34 @@ async function prepareDatabase(
         await deleteOldNotices(sql)
         await joinServers(sql, nodeId)
       }
-      return made
+      const vaultKeys = await openVault(sql, givenVaultKeys, { isLost: config.isVaultLost, now })
+      return { ...made, vaultKeys }
     })
   } finally {
     await sql.end({ timeout: 2 })
   }
+}
+
+/** @returns the vault keys to use. @throws StartError when they are not those of the database. */
+async function openVault(
+  sql: Sql,
+  given: GivenVaultKeys,
+  options: { isLost: boolean; now: number },
+): Promise<readonly Uint8Array[]> {
+  const { vaultKeys, missing, lost } = await sql.begin(async (tx) => {
+    await lockStart(tx)
+    return await admitVault(tx, given, options)
+  })
+  if (lost !== null)
+    log(
+      'warn',
+      'vault_key_lost',
+      'recoverable keys that this vault key sealed cannot be shown any more; new ones can',
+      lost,
+    )
+  for (const vaultKeyId of missing)
+    log('warn', 'vault_key_missing', 'this server cannot show keys that this vault key sealed', {
+      vaultKeyId,
+    })
+  return vaultKeys
 }

@@ -1,11 +1,12 @@
 import type { Transaction } from '../db/connect.ts'
 import { ApiError } from '../errors.ts'
-import { changeSealedDataKeys, countDataKeys, findDataKeysNotSealedBy } from './store.ts'
-import { sealDataKey, unsealDataKey, type VaultKey } from './vault.ts'
+import { changeSealedDataKeys, countDataKeys, findDataKeysNotSealedBy, putCheck } from './store.ts'
+import { sealCheck, sealDataKey, unsealDataKey, type VaultKey } from './vault.ts'
 
 /**
- * Seals every data key with the first vault key, so that the others can be removed from the configuration. The data keys do
- * not change, so the texts sealed by them need no change.
+ * Seals every data key, and what a start checks, with the first vault key, so that the others can be removed from the
+ * configuration. The data keys do not change, so the texts sealed by them need no change. Data keys that only a lost vault
+ * key opens stay as they are.
  * @param tx Makes it all or nothing.
  * @param masters At least one. The first seals, all open.
  * @throws ApiError PRECONDITION_FAILED naming a data key that cannot be opened and its vault key.
@@ -19,7 +20,8 @@ export async function resealDataKeys(
   if (first === undefined) throw new Error('at least one vault key')
   const resealed = []
   for (const dataKey of await findDataKeysNotSealedBy(tx, first.id)) {
-    const { id, workspaceId } = dataKey
+    const { id, workspaceId, isLost, vaultKeyId } = dataKey
+    if (isLost && !masters.some((each) => each.id === vaultKeyId)) continue
     const bytes = await unsealDataKey(masters, dataKey).catch((cause: unknown) => {
       const reason = cause instanceof ApiError && cause.cause instanceof Error ? cause.cause.message : cause
       throw new ApiError('PRECONDITION_FAILED', `nothing was resealed: ${reason}`, { cause })
@@ -27,6 +29,12 @@ export async function resealDataKeys(
     resealed.push({ id, sealed: await sealDataKey(first, { id, workspaceId, bytes }), vaultKeyId: first.id })
     bytes.fill(0)
   }
+  // Counted before, while those that were lost still say which vault key opens them.
+  const total = await countDataKeys(
+    tx,
+    masters.map(({ id }) => id),
+  )
   if (resealed.length > 0) await changeSealedDataKeys(tx, resealed, now)
-  return { resealed: resealed.length, total: await countDataKeys(tx) }
+  await putCheck(tx, await sealCheck(first), now)
+  return { resealed: resealed.length, total }
 }

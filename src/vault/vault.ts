@@ -3,7 +3,7 @@ import type { AnySql } from '../db/connect.ts'
 import { ApiError } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
-import { findDataKey, insertDataKey, type SealedDataKey } from './store.ts'
+import { findDataKey, findDataKeys, insertDataKey, type SealedCheck, type SealedDataKey } from './store.ts'
 
 /** The encrypted text of a recoverable key, as stored. */
 export type SealedKey = { keyId: string; ciphertext: string; encryptionKeyId: string }
@@ -69,19 +69,26 @@ export class Vault {
   /**
    * Decrypts the texts of recoverable keys among these.
    * @returns texts by key id.
-   * @throws ApiError INTERNAL_SERVER_ERROR when one cannot be opened; its cause names the key, the data key and the vault
-   *   key.
+   * @throws ApiError PRECONDITION_FAILED when the vault key of one was declared lost; INTERNAL_SERVER_ERROR when one cannot be
+   *   opened for another reason: its cause names the key, the data key and the vault key.
    */
   async open(workspaceId: WorkspaceId, keys: readonly MaybeSealed[]): Promise<Map<string, string>> {
     const sealed = keys.flatMap(({ id, ciphertext, encryptionKeyId }) =>
       ciphertext === null || encryptionKeyId === null ? [] : { keyId: id, ciphertext, encryptionKeyId },
     )
     if (sealed.length === 0) return new Map()
-    const row = await findDataKey(this.#sql, workspaceId)
+    const rows = await findDataKeys(this.#sql, workspaceId)
+    const masters = await this.masters
     const texts = new Map<string, string>()
     for (const { keyId, ciphertext, encryptionKeyId } of sealed) {
-      if (row?.id !== encryptionKeyId)
+      const row = rows.find(({ id }) => id === encryptionKeyId)
+      if (row === undefined)
         throw failure(`key ${keyId} is sealed by data key ${encryptionKeyId}, which is missing`)
+      if (row.isLost && !masters.some(({ id }) => id === row.vaultKeyId))
+        throw new ApiError(
+          'PRECONDITION_FAILED',
+          `key ${keyId} cannot be shown any more, because the vault key that sealed it is lost; it still verifies: reroll it to get one that can be shown`,
+        )
       const key = await this.#openDataKey(workspaceId, row)
       try {
         texts.set(
@@ -158,6 +165,27 @@ export async function unsealDataKey(
       cause,
     )
   }
+}
+
+const CHECK_TEXT = 'tollgate vault check'
+
+export const sealCheck = async ({ id, key }: VaultKey): Promise<SealedCheck> => ({
+  sealed: await encrypt(key, new TextEncoder().encode(CHECK_TEXT), boundTo('check', id)),
+  vaultKeyId: id,
+})
+
+/** True when one of these vault keys sealed it. What a newer release wrote goes by its vault key's id, and is left alone. */
+export async function opensCheck(
+  masters: readonly VaultKey[],
+  { sealed, vaultKeyId }: SealedCheck,
+): Promise<boolean> {
+  const master = masters.find(({ id }) => id === vaultKeyId)
+  if (master === undefined) return false
+  if (!sealed.startsWith(FORMAT)) return true
+  return await decrypt(master.key, sealed, boundTo('check', vaultKeyId)).then(
+    (bytes) => new TextDecoder().decode(bytes) === CHECK_TEXT,
+    () => false,
+  )
 }
 
 const AES = { name: 'AES-GCM', length: 256 }

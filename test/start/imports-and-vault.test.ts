@@ -57,22 +57,15 @@ test('the vault key is changed by setting both, resealing, and removing the old 
   const read = async (server: ServerProcess) =>
     await server.get('keys.getKey', { keyId, decrypt: true }, OPERATOR_KEY)
 
-  const wrong = await withKeys(newKey)
-  const refused = await read(wrong)
-  expect(refused).toMatchObject({ status: 500, body: { error: { code: 'INTERNAL_SERVER_ERROR' } } })
-  expect((await wrong.post('keys.verifyKey', { key })).body.valid).toBe(true) // nothing else is affected
-  await wrong.end('SIGTERM')
-  expect(wrong.output()).toMatch(/sealed by vault key mk_[0-9a-f]{16}/)
-  expect(wrong.output()).not.toContain(key)
-
-  await using single = await withKeys(newKey)
-  expect(await reseal(single)).toMatchObject({
-    code: 1,
-    errors: expect.stringMatching(
-      /^412 PRECONDITION_FAILED: nothing was resealed: data key .* by vault key mk_/,
-    ),
-  })
-  await single.end('SIGTERM')
+  // The start is refused with one line, before anything can fail later.
+  const refused = await withKeys(newKey).then(
+    () => 'it started',
+    (cause: Error) => cause.message,
+  )
+  const [line = '', ...more] = refused.trim().split('\n').slice(-1)
+  expect(more).toEqual([])
+  expect(line).toMatch(/sealed by vault key mk_[0-9a-f]{16}, and TOLLGATE_VAULT_KEY holds mk_[0-9a-f]{16}/)
+  for (const secret of [oldKey, newKey, key]) expect(refused).not.toContain(secret)
 
   await using both = await withKeys(newKey, oldKey)
   expect((await read(both)).body.plaintext).toBe(key)

@@ -65,7 +65,12 @@ export const keyRoutes: Endpoint[] = [
   ),
   get(
     '/v1/keys.getKey',
-    { input: GetKeyQuery, reply: KeyObject, summary: 'Get a key', errors: ['NOT_FOUND'] },
+    {
+      input: GetKeyQuery,
+      reply: KeyObject,
+      summary: 'Get a key',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
     async (services, call, { keyId, decrypt = false }) => {
       const { actor, key } = await authenticateOnKey(services, call, 'read_key', keyId)
       if (!decrypt) return keyObject(key)
