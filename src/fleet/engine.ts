@@ -75,9 +75,14 @@ export type Entry = {
   limit: number
   /**
    * What this server holds of the window as the engine last told it, less `returned`. Said again with each entry: an engine
-   * that has forgotten takes it up, whatever the limit.
+   * that has forgotten takes it up, whatever the limit. 0 where the server `hasForgotten`.
    */
   given: number
+  /**
+   * The server has no memory for this cell and may have held some of the window before. Then it holds what the engine has for
+   * it, all of which counts as spent; an engine that counts by server adds the rest of the entry to that. Nothing is returned.
+   */
+  hasForgotten: boolean
   /** Was held and is not any more: the server took it off its own cell *before* it says so. Lowers given and sum. */
   returned: number
   /**
@@ -113,9 +118,11 @@ export type Answer = {
   endMs: number
   /**
    * What this server holds of that window now. In the entry's window: all of it, what an earlier failed exchange was given
-   * included, where the engine knows that. In a later window: only what this exchange was given, to be added.
+   * included, where the engine knows that. In a later window: only `gift`, to be added to what the server holds of that one.
    */
   given: number
+  /** What this exchange was given, for `asked` and `ahead`. */
+  gift: number
   /** What all servers hold, this one included. More than the limit where that was lowered, or something was owed. */
   sum: number
   /**
