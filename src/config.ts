@@ -3,9 +3,10 @@ import { availableParallelism } from 'node:os'
 import { join, resolve } from 'node:path'
 import { isAddressOrRange, isLoopbackUrl } from './lib/address.ts'
 import { DAY_MS } from './lib/clock.ts'
-import { readDatabaseUrl, UrlError } from './lib/database-url.ts'
+import { readDatabaseUrl, UrlError, withParameters } from './lib/database-url.ts'
 import { editDistance } from './lib/nearest.ts'
 import { isReadByAll, readSecretFile } from './lib/secret-file.ts'
+import { tlsFileProblem } from './lib/tls-files.ts'
 import { BOUND_NAMES, type Bounds, defaultBounds, isBoundName } from './lib/workspace-bounds.ts'
 import { LOG_LEVELS, type LogLevel } from './log-events.ts'
 
@@ -150,6 +151,10 @@ export const VARIABLES = {
     read: databaseUrl,
   } satisfies Variable<string | null>,
   DATABASE_URL_FILE: fileOf('DATABASE_URL'),
+  PGSSLMODE: libpq('sslmode'),
+  PGSSLROOTCERT: libpq('sslrootcert'),
+  PGSSLCERT: libpq('sslcert'),
+  PGSSLKEY: libpq('sslkey'),
   TOLLGATE_DATA_DIR: {
     about: 'data directory: embedded database, generated secrets and spill files',
     otherwise: '.tollgate',
@@ -321,9 +326,11 @@ function secretOf({ from, path }: SecretFile): string {
 
 /** Files of secrets that every user of this machine can read. @throws ConfigError */
 export function exposedSecretFiles(environment: Environment = process.env): SecretFile[] {
-  return SECRETS.flatMap((name) => secretFileOf(environment, name) ?? []).filter(({ path }) =>
-    isReadByAll(path),
-  )
+  const files = SECRETS.flatMap((name) => secretFileOf(environment, name) ?? [])
+  const url = readDatabase(readerOf(environment))
+  const keyFile = url === null ? null : readDatabaseUrl(url).tls.keyFile
+  if (keyFile !== null) files.push({ from: 'sslkey of DATABASE_URL', path: keyFile })
+  return files.filter(({ path }) => isReadByAll(path))
 }
 
 /**
@@ -347,7 +354,7 @@ export function readConfig(environment: Environment = process.env): Config {
     drainMs: value('TOLLGATE_DRAIN_MS'),
     readyNeedsDatabase: value('TOLLGATE_READY_NEEDS_DATABASE'),
     publicUrl: value('TOLLGATE_PUBLIC_URL'),
-    databaseUrl: value('DATABASE_URL'),
+    databaseUrl: readDatabase(value),
     dataDir: value('TOLLGATE_DATA_DIR'),
     rootKey: value('TOLLGATE_ROOT_KEY'),
     vaultKeys: value('TOLLGATE_VAULT_KEY'),
@@ -521,6 +528,14 @@ function fileOf(name: string): Variable<string | null> {
   }
 }
 
+function libpq(parameter: string): Variable<string | null> {
+  return {
+    about: `${parameter} of DATABASE_URL, where the URL does not have it`,
+    otherwise: 'unset',
+    read: (text) => text ?? null,
+  }
+}
+
 function flag(about: string): Variable<boolean> {
   return { about, otherwise: '0', read: isOn }
 }
@@ -641,6 +656,29 @@ function databaseUrl(text: string | undefined, name: string): string | null {
   } catch (cause) {
     throw cause instanceof UrlError ? new ConfigError(`${name} ${cause.message}`) : cause
   }
+}
+
+/** The URL with what libpq's variables add to it. Looks into its files once. */
+function readDatabase(value: ReturnType<typeof readerOf>): string | null {
+  const url = value('DATABASE_URL')
+  if (url === null) return null
+  const given = {
+    sslmode: value('PGSSLMODE'),
+    sslrootcert: value('PGSSLROOTCERT'),
+    sslcert: value('PGSSLCERT'),
+    sslkey: value('PGSSLKEY'),
+  }
+  const found = Object.entries(given).flatMap(([name, text]) =>
+    text === null ? [] : [[name, text] as const],
+  )
+  const whole = withParameters(url, Object.fromEntries(found))
+  const names = found.map(([name]) => `PG${name.toUpperCase()}`)
+  const name = whole === url ? 'DATABASE_URL' : `DATABASE_URL with ${names.join(' and ')}`
+  databaseUrl(whole, name)
+  const { tls } = readDatabaseUrl(whole)
+  const problem = tls.mode === 'disable' ? null : tlsFileProblem(tls)
+  if (problem !== null) throw new ConfigError(`${name} has ${problem}`)
+  return whole
 }
 
 /** True for a text that can be a root key: 16 to 256 characters of printable ASCII without blanks. */

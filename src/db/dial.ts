@@ -21,17 +21,25 @@ import { systemTimers, within } from '../lib/timers.ts'
  * 2. Read-only is known before the first ReadyForQuery: since version 14 Postgres reports `in_hot_standby` and
  *    `default_transaction_read_only`. A pooler may not report them; then it counts as writable.
  * 3. When all are skipped, a read-only host is taken; if there is none, the connection fails with the last host's error.
+ * 4. `sslmode=allow` begins without TLS and `prefer` with it. A host that refuses that way is asked in the other.
  */
 export function dialer(
   url: Pick<DatabaseUrl, 'hosts' | 'tls' | 'connectTimeoutSeconds' | 'wantsWritable'>,
 ): () => Socket {
-  const state: Dialing = { at: 0, passedOver: 0 }
+  const state: Dialing = { at: 0, passedOver: 0, turned: new Set() }
   // The driver uses nothing but an EventEmitter and the methods below.
   return () => new DialledSocket(url, state) as unknown as Socket // see above
 }
 
-/** State of one pool: the next host, and how many hosts in a row were skipped after they had answered. */
-type Dialing = { at: number; passedOver: number }
+/** State of one pool. */
+type Dialing = {
+  /** The next host. */
+  at: number
+  /** How many hosts in a row were skipped after they had answered. */
+  passedOver: number
+  /** Hosts that refused the way that `sslmode` tries first, with or without TLS. They are asked in the other way. */
+  turned: Set<number>
+}
 
 class DialledSocket extends EventEmitter {
   readyState: 'opening' | 'open' | 'closed' = 'opening'
@@ -45,6 +53,8 @@ class DialledSocket extends EventEmitter {
   private giveUp: () => void = () => {}
   /** Index of the dialled host, counted over all rounds. */
   private at = 0
+  /** This connection is the second attempt of `allow` or `prefer`. */
+  private isTurned = false
 
   constructor(
     private readonly url: Parameters<typeof dialer>[0],
@@ -117,7 +127,9 @@ class DialledSocket extends EventEmitter {
       this.host = place.host
       this.port = place.port
       try {
-        const socket = await open(place, tls, 1000 * connectTimeoutSeconds, (giveUp) => {
+        const index = this.at % hosts.length
+        this.isTurned = this.state.turned.has(index)
+        const socket = await open(place, this.wayOf(tls), 1000 * connectTimeoutSeconds, (giveUp) => {
           this.giveUp = giveUp
         })
         if (this.readyState === 'closed') socket.destroy()
@@ -136,7 +148,9 @@ class DialledSocket extends EventEmitter {
     this.inner = socket
     this.readyState = 'open'
     if (takesAny) this.state.passedOver = 0
-    else this.startup = new Startup(this.url)
+    const { mode } = this.url.tls
+    const hasTwoWays = (mode === 'allow' || mode === 'prefer') && !this.host.startsWith('/')
+    if (!takesAny || hasTwoWays) this.startup = new Startup({ ...this.url, takesAny, hasTwoWays })
     socket.on('data', (bytes: Buffer) => this.receive(bytes))
     socket.on('drain', () => this.emit('drain'))
     socket.on('error', (cause) => this.emit('error', cause))
@@ -146,10 +160,11 @@ class DialledSocket extends EventEmitter {
   }
 
   private receive(bytes: Buffer): void {
-    const verdict = this.startup?.read(bytes) ?? 'taken'
-    if (verdict === 'next') {
+    let verdict = this.startup?.read(bytes) ?? 'taken'
+    if (verdict === 'refused') verdict = this.turn() ? 'turned' : 'taken'
+    if (verdict === 'next' || verdict === 'turned') {
       // When a connection closes before it was ready, without an error, the driver connects again.
-      if (this.goOn()) this.state.passedOver++
+      if (verdict === 'next' && this.goOn()) this.state.passedOver++
       this.inner?.removeAllListeners()
       this.inner?.on('error', () => {}) // no longer used
       this.inner?.destroy()
@@ -161,6 +176,22 @@ class DialledSocket extends EventEmitter {
       this.state.passedOver = 0
     }
     this.emit('data', bytes)
+  }
+
+  /** The way to ask for TLS in this attempt. */
+  private wayOf(tls: Tls): Tls {
+    if (tls.mode !== 'allow' && tls.mode !== 'prefer') return tls
+    const isPlain = (tls.mode === 'allow') !== this.isTurned
+    // A second attempt of `allow` takes nothing but TLS, as it was refused without.
+    return { ...tls, mode: isPlain ? 'disable' : tls.mode === 'allow' ? 'require' : 'prefer' }
+  }
+
+  /** Notes that the host wants the other way. @returns false when it has refused both: its error is shown. */
+  private turn(): boolean {
+    const index = this.at % this.url.hosts.length
+    if (this.isTurned) this.state.turned.delete(index)
+    else this.state.turned.add(index)
+    return !this.isTurned
   }
 
   /** Moves to the next host, unless another connection already did. @returns whether this call moved. */
@@ -180,10 +211,13 @@ class DialledSocket extends EventEmitter {
 /** Reads the server's messages before its first ReadyForQuery. */
 class Startup {
   private held: Buffer = Buffer.alloc(0)
-  constructor(private readonly options: Pick<DatabaseUrl, 'wantsWritable'>) {}
+  constructor(
+    private readonly options: Pick<DatabaseUrl, 'wantsWritable'> & { takesAny: boolean; hasTwoWays: boolean },
+  ) {}
 
-  /** @returns whether to use the host, to try the next, or to read on. */
-  read(bytes: Buffer): 'taken' | 'next' | 'unknown' {
+  /** @returns whether to use the host, to try the next, to try the other way, or to read on. */
+  read(bytes: Buffer): 'taken' | 'next' | 'refused' | 'turned' | 'unknown' {
+    const { wantsWritable, takesAny, hasTwoWays } = this.options
     this.held = Buffer.concat([this.held, bytes])
     while (this.held.length >= 5) {
       const size = 1 + this.held.readUInt32BE(1)
@@ -192,11 +226,12 @@ class Startup {
       const body = this.held.toString('utf8', 5, size)
       this.held = this.held.subarray(size)
       if (type === 'Z') return 'taken'
-      // Code 57P03: the server is starting or stopping. Other errors concern the client and would be the same on every
-      // host.
-      if (type === 'E') return body.includes('C57P03\0') ? 'next' : 'taken'
+      // Code 57P03: the server is starting or stopping. 28000: no rule lets this client in, with TLS or without (08P01 of
+      // poolers). Other errors concern the client and would be the same on every host.
+      if (type === 'E' && !takesAny && body.includes('C57P03\0')) return 'next'
+      if (type === 'E') return hasTwoWays && /C(28000|08P01)\0/.test(body) ? 'refused' : 'taken'
       const isReadOnly = /^(in_hot_standby|default_transaction_read_only)\0on\0/.test(body)
-      if (type === 'S' && isReadOnly && this.options.wantsWritable) return 'next'
+      if (type === 'S' && isReadOnly && wantsWritable && !takesAny) return 'next'
     }
     return 'unknown'
   }
@@ -229,7 +264,9 @@ async function open(
     }
     socket.removeAllListeners()
     current = connectTls({ ...tlsOptions(tls, at.host), socket })
-    await event(current, 'secureConnect')
+    await event(current, 'secureConnect').catch((cause: unknown) => {
+      throw tls.mode === 'prefer' ? new TlsFailed('TLS failed', { cause }) : cause
+    })
     return current
   }
   try {
@@ -243,9 +280,13 @@ async function open(
       each.on('error', () => {}) // the error is already reported
       each.destroy()
     }
+    if (cause instanceof TlsFailed) return await open(at, { ...tls, mode: 'disable' }, timeoutMs, onBegun)
     throw cause
   }
 }
+
+/** The server has TLS, but not the wanted one, where none is as good. */
+class TlsFailed extends Error {}
 
 /** Sends Postgres' SSLRequest, eight bytes. The answer is one byte. */
 async function hasTls(socket: Socket): Promise<boolean> {
@@ -260,7 +301,8 @@ async function hasTls(socket: Socket): Promise<boolean> {
 }
 
 function tlsOptions(tls: Tls, host: string): ConnectionOptions {
-  const verifies = tls.mode === 'verify-ca' || tls.mode === 'verify-full'
+  // As in libpq: with a root certificate every mode verifies.
+  const verifies = tls.mode === 'verify-ca' || tls.mode === 'verify-full' || tls.rootFile !== null
   const compares = tls.mode === 'verify-full'
   return {
     ...(isIP(host) === 0 ? { servername: host } : {}),

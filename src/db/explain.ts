@@ -48,6 +48,8 @@ export function explain(cause: unknown, url: Pick<DatabaseUrl, 'hosts' | 'user' 
     case '28P01':
       return `the password for ${role} is wrong; correct it in DATABASE_URL; percent-encode characters such as @ : / ? # %`
     case '28000':
+      if (/client certificate|certificate authentication/.test(said))
+        return `${where} wants a certificate of ${role} that it trusts: ${said}; give it with ?sslcert= and ?sslkey=`
       return /no encryption|SSL off/.test(said)
         ? `${where} accepts no connection without TLS; add ?sslmode=require to DATABASE_URL (${said})`
         : `${where} does not accept ${role}: ${said}`
@@ -67,6 +69,8 @@ export function explain(cause: unknown, url: Pick<DatabaseUrl, 'hosts' | 'user' 
         return `${where} accepts no connection without TLS; add ?sslmode=require to DATABASE_URL (${said})`
       return `${where} refuses the connection: ${said}; if that is a pooler, look at its configuration and log`
   }
+  if (/ALERT/.test(code) || /alert/i.test(said))
+    return `${where} ended the TLS handshake (${said}); if it asks for a certificate, give one that it trusts with ?sslcert= and ?sslkey=`
   if (/SELF_SIGNED|UNABLE_TO|CERT_/.test(code))
     return `the certificate of ${where} cannot be verified (${code}); give the file of its authority with ?sslrootcert=, or use ?sslmode=require, which does not verify certificates`
   return said === '' ? `${where} cannot be used (${code})` : said

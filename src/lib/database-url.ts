@@ -34,8 +34,8 @@ export type DatabaseUrl = {
 }
 
 export type Tls = {
-  /** Value of `sslmode`; `allow` counts as `prefer`: TLS when the server has it. */
-  mode: 'disable' | 'prefer' | 'require' | 'verify-ca' | 'verify-full'
+  /** Value of `sslmode`. `allow` and `prefer` connect either way: the first without TLS if it can, the second with it. */
+  mode: 'disable' | 'allow' | 'prefer' | 'require' | 'verify-ca' | 'verify-full'
   /** TLS from the first byte (Postgres 17), without SSLRequest. */
   isDirect: boolean
   /** PEM files. No root file = the authorities that the system trusts. */
@@ -93,6 +93,20 @@ export function readDatabaseUrl(text: string): DatabaseUrl {
   }
   url.ignored = [...parameters.keys()].filter((name) => !MEANINGLESS.has(name))
   return url
+}
+
+/**
+ * The URL with parameters that it does not have itself, as libpq takes them from variables.
+ * @param given By name. `sslmode` is not added to a URL that says it by `ssl` or `sslaccept`.
+ */
+export function withParameters(text: string, given: Readonly<Record<string, string>>): string {
+  const has = readQuery(splitUrl(text).query)
+  const added = Object.entries(given)
+    .filter(([name]) => !has.has(name) && !(name === 'sslmode' && (has.has('ssl') || has.has('sslaccept'))))
+    .map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
+  if (added.length === 0) return text
+  const plain = text.trim().replace(/#[^@]*$/, '')
+  return `${plain}${plain.includes('?') ? '&' : '?'}${added.join('&')}`
 }
 
 /** Host and database for the log, without user, password and parameters. */
@@ -214,7 +228,7 @@ function readPort(text: string): number {
 
 const MODES: Record<string, Tls['mode']> = {
   disable: 'disable',
-  allow: 'prefer',
+  allow: 'allow',
   prefer: 'prefer',
   require: 'require',
   'no-verify': 'require', // node-pg
@@ -239,16 +253,33 @@ function readTls(take: (name: string) => string | undefined): Tls {
     throw new UrlError(`has ssl_min_protocol_version=${version}; it must be ${TLS_VERSIONS.join(', ')}`)
   const root = take('sslrootcert')
   const rootFile = root === undefined || root === 'system' ? null : root
+  const [certFile, keyFile] = [take('sslcert') ?? null, take('sslkey') ?? null]
   const isAsked =
     mode !== undefined ? MODES[mode] : ssl !== undefined ? (MODES[ssl] ?? modeOfBoolean(ssl)) : undefined
-  let chosen = isAsked ?? (isTrue(take('requiressl')) ? 'require' : 'disable')
+  // Whoever names an authority wants the server verified, and whoever names a certificate wants TLS.
+  const otherwise =
+    root !== undefined || accepts === 'strict'
+      ? 'verify-full'
+      : certFile !== null || isTrue(take('requiressl'))
+        ? 'require'
+        : 'disable'
+  let chosen = isAsked ?? otherwise
+  if (accepts === 'strict') chosen = 'verify-full'
+  if (root === 'system' && chosen !== 'verify-full')
+    throw new UrlError(
+      `has sslrootcert=system with sslmode=${chosen}; any public certificate would do there: use verify-full`,
+    )
   // As in libpq: a given root certificate is also verified.
-  if (root === 'system' || accepts === 'strict') chosen = 'verify-full'
-  else if (rootFile !== null && chosen === 'require') chosen = 'verify-ca'
+  if (rootFile !== null && chosen === 'require') chosen = 'verify-ca'
   const isDirect = negotiation === 'direct'
-  if (isDirect && (chosen === 'disable' || chosen === 'prefer'))
+  if (isDirect && ['disable', 'allow', 'prefer'].includes(chosen))
     throw new UrlError('has sslnegotiation=direct; that needs sslmode=require, verify-ca or verify-full')
-  const [certFile, keyFile] = [take('sslcert') ?? null, take('sslkey') ?? null]
+  if ((certFile === null) !== (keyFile === null))
+    throw new UrlError(
+      certFile === null
+        ? 'has sslkey without sslcert; give the certificate of the key too'
+        : 'has sslcert without sslkey; give the key of the certificate too',
+    )
   return {
     mode: chosen,
     isDirect,

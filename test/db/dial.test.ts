@@ -84,7 +84,7 @@ describe.if(POSTGRES_BIN !== null && OPENSSL !== null)('a connection by DATABASE
   test('sslmode decides whether it is encrypted and which part of the certificate is verified', async () => {
     expect(await connected(at('localhost'))).toBe(false)
     expect(await connected(at('localhost'), '?sslmode=disable')).toBe(false)
-    for (const mode of ['allow', 'prefer', 'require', 'no-verify'])
+    for (const mode of ['prefer', 'require', 'no-verify'])
       expect(await connected(at('127.0.0.1'), `?sslmode=${mode}&channel_binding=require`)).toBe(true)
     for (const mode of ['verify-ca', 'verify-full'])
       expect(await connected(at('localhost'), `?sslmode=${mode}&sslrootcert=${authority}`)).toBe(true)
