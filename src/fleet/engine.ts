@@ -8,8 +8,8 @@
  * 3. **The answer names the window that was charged.** It is the one asked for, or a later one.
  * 4. **Faults are values.** `exchange` rejects only for a mistake of its caller, and settles within `timeoutMs`.
  *
- * One engine object is one server (`EngineSetup.serverId`). It keeps its own connection; for each bucket also an epoch, which
- * it raises after each fault and with each connection, so that a message that is late cannot undo a newer one.
+ * One engine object is one server (`EngineSetup.serverId`). It keeps its own connection; for each bucket also an epoch, raised
+ * at least after each fault and with each connection: a message that is late or comes twice cannot undo a newer one.
  */
 export interface Engine {
   readonly kind: 'redis' | 'postgres'
