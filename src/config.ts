@@ -3,10 +3,11 @@ import { availableParallelism } from 'node:os'
 import { join, resolve } from 'node:path'
 import { isAddressOrRange, isLoopbackUrl } from './lib/address.ts'
 import { DAY_MS } from './lib/clock.ts'
-import { readDatabaseUrl, UrlError, withParameters } from './lib/database-url.ts'
+import { maskedUrl, readDatabaseUrl, UrlError, withParameters } from './lib/database-url.ts'
 import { editDistance } from './lib/nearest.ts'
 import { isReadByAll, readSecretFile } from './lib/secret-file.ts'
 import { tlsFileProblem } from './lib/tls-files.ts'
+import { vaultKeyId } from './lib/vault-key-id.ts'
 import { BOUND_NAMES, type Bounds, defaultBounds, isBoundName } from './lib/workspace-bounds.ts'
 import { LOG_LEVELS, type LogLevel } from './log-events.ts'
 
@@ -271,13 +272,15 @@ export const VARIABLES = {
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,
   TOLLGATE_URL: {
-    about: 'URL of the server that all commands except serve, migrate, doctor and root-key rescue call',
+    about:
+      'URL of the server that all commands except serve, migrate, config, doctor and root-key rescue call',
     otherwise: 'from HOST and PORT',
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,
 }
 
 type VariableName = keyof typeof VARIABLES
+const variableNames = Object.keys(VARIABLES) as VariableName[] // its own keys
 export type Environment = Record<string, string | undefined>
 
 /** Reads variables by name, by the rules of their rows. */
@@ -346,9 +349,6 @@ function textOf(environment: Environment, name: string): string | undefined {
 /** @throws ConfigError naming the variable, its value and the wanted form. Secrets are not repeated. */
 export function readConfig(environment: Environment = process.env): Config {
   const value = readerOf(environment)
-  const metricsPort = value('TOLLGATE_METRICS_PORT')
-  if (metricsPort !== null && metricsPort !== 0 && metricsPort === value('PORT'))
-    throw new ConfigError(`TOLLGATE_METRICS_PORT is "${metricsPort}"; it must not be the same port as PORT`)
   return {
     listen: readListen(value),
     drainMs: value('TOLLGATE_DRAIN_MS'),
@@ -370,7 +370,7 @@ export function readConfig(environment: Environment = process.env): Config {
       slowMs: value('TOLLGATE_SLOW_MS'),
     },
     tracing: readTracing((name) => textOf(environment, name)),
-    metricsPort,
+    metricsPort: readMetricsPort(value),
     limiterBytesMax: 2 ** 20 * value('TOLLGATE_LIMITER_MEMORY_MIB'),
     windowMsMax: DAY_MS * value('TOLLGATE_WINDOW_DAYS_MAX'),
     keyCacheBytesMax: 2 ** 20 * value('TOLLGATE_KEY_CACHE_MIB'),
@@ -378,6 +378,142 @@ export function readConfig(environment: Environment = process.env): Config {
     auditRetentionMonths: value('TOLLGATE_AUDIT_RETENTION_MONTHS'),
     bounds: value('TOLLGATE_BOUNDS'),
   }
+}
+
+function readMetricsPort(value: ReturnType<typeof readerOf>): number | null {
+  const port = value('TOLLGATE_METRICS_PORT')
+  if (port !== null && port !== 0 && port === value('PORT'))
+    throw new ConfigError(`TOLLGATE_METRICS_PORT is "${port}"; it must not be the same port as PORT`)
+  return port
+}
+
+/** Something wrong with the configuration. `variable` is where the message begins. */
+export type ConfigProblem = { variable: string; message: string }
+
+/** Everything that is wrong, where {@link readConfig} ends at the first; and unknown variables. */
+export function configProblems(environment: Environment = process.env): ConfigProblem[] {
+  const value = readerOf(environment)
+  const text = (name: string) => textOf(environment, name)
+  const reads: (() => unknown)[] = [
+    ...variableNames.map((name) => () => value(name)),
+    () => readListen(value),
+    () => readThreads(value),
+    () => readMetricsPort(value),
+    () => readDatabase(value),
+    () => readTracing(text),
+    ...tracingReads(text),
+  ]
+  const messages = new Set(reads.flatMap((read) => problemOf(read) ?? []))
+  for (const { variable, nearest } of unknownVariables(environment))
+    messages.add(`${variable} is not a variable of Tollgate; did you mean ${nearest}?`)
+  return [...messages].map((message) => ({ variable: /^\w+/.exec(message)?.[0] ?? '', message }))
+}
+
+/** The message of the ConfigError that a reading ends with; null = none. */
+function problemOf(read: () => unknown): string | null {
+  try {
+    read()
+    return null
+  } catch (cause) {
+    if (cause instanceof ConfigError) return cause.message
+    throw cause
+  }
+}
+
+/** One setting, for people. */
+export type Setting = {
+  name: string
+  /** What is in effect, passwords and secrets masked; null = nothing. */
+  value: string | null
+  /** The default, in words. */
+  otherwise: string
+  /** `file`: of a variable with that ending, of systemd's credentials, or generated into the data directory. */
+  source: 'environment' | 'file' | 'default'
+  /** Path of the file; null = it is none. */
+  path: string | null
+}
+
+/** Every setting, and those of OpenTelemetry that are set. What is wrong is shown as given, unless it may be a secret. */
+export function settingsOf(environment: Environment = process.env): Setting[] {
+  const effective = effectiveDefaults(environment)
+  const settings = Object.entries(VARIABLES).map(([name, { otherwise }]): Setting => {
+    const [text, path] = givenText(environment, name)
+    const shown = { name, otherwise, path }
+    if (text !== null)
+      return { ...shown, value: shownText(name, text), source: path === null ? 'environment' : 'file' }
+    const generated = name === 'TOLLGATE_VAULT_KEY' ? generatedVaultKey(environment) : null
+    if (generated !== null) return { ...shown, ...generated, source: 'file' }
+    return {
+      ...shown,
+      value: effective[name] ?? (/^[\d.]+$/.test(otherwise) ? otherwise : null),
+      source: 'default',
+    }
+  })
+  const tracing = TRACING_VARIABLES.flatMap((name): Setting[] => {
+    const text = textOf(environment, name)
+    return text === undefined
+      ? []
+      : [{ name, value: shownText(name, text), otherwise: 'unset', source: 'environment', path: null }]
+  })
+  return [...settings, ...tracing]
+}
+
+/** The text of a variable or of its file, and the file's path. A file that cannot be read has the text `***`. */
+function givenText(environment: Environment, name: string): [text: string | null, path: string | null] {
+  let file: SecretFile | null = null
+  try {
+    file = secretFileOf(environment, name)
+    return file === null ? [textOf(environment, name) ?? null, null] : [secretOf(file), file.path]
+  } catch (cause) {
+    if (!(cause instanceof ConfigError)) throw cause
+    return [MASK, file?.path ?? null]
+  }
+}
+
+const MASK = '***'
+
+function shownText(name: string, text: string): string {
+  if (text === MASK) return MASK
+  if (name === 'DATABASE_URL') return maskedUrl(text)
+  if (name === 'TOLLGATE_VAULT_KEY')
+    return problemOf(() => vaultKeys(text, name)) === null
+      ? (vaultKeys(text, name) ?? []).map(vaultKeyId).join(',')
+      : MASK
+  if (SECRETS.includes(name) || name.endsWith('_HEADERS')) return MASK
+  return text.replace(/\/\/[^/@]*@/, `//${MASK}@`)
+}
+
+/** Defaults that depend on the machine and on other variables, as far as those are right. */
+function effectiveDefaults(environment: Environment): Record<string, string> {
+  const value = readerOf(environment)
+  const found: Record<string, string> = {}
+  found.TOLLGATE_DATA_DIR = value('TOLLGATE_DATA_DIR')
+  found.TOLLGATE_LOG_LEVEL = 'info'
+  problemOf(() => {
+    const { shards, http } = readThreads(value)
+    found.TOLLGATE_SHARDS = String(shards)
+    found.TOLLGATE_HTTP_THREADS = String(http)
+  })
+  problemOf(() => {
+    const listen = readListen(value)
+    if (listen.port === null || listen.port === 0) return // known when it listens
+    found.TOLLGATE_PUBLIC_URL = localUrl(listen)
+    found.TOLLGATE_URL = localUrl(listen)
+  })
+  return found
+}
+
+/** The id of the vault key that an earlier start generated; null = there is none in use. */
+function generatedVaultKey(environment: Environment): { value: string; path: string } | null {
+  const value = readerOf(environment)
+  let found: { value: string; path: string } | null = null
+  problemOf(() => {
+    const path = join(value('TOLLGATE_DATA_DIR'), 'vault-key')
+    if (value('DATABASE_URL') !== null || !existsSync(path)) return
+    const text = secretOf({ from: 'TOLLGATE_DATA_DIR', path })
+    found = { value: shownText('TOLLGATE_VAULT_KEY', text), path }
+  })
+  return found
 }
 
 /** Settings for calling a running server. */
@@ -593,11 +729,45 @@ function readTracing(read: (name: string) => string | undefined): TracingConfig 
   return {
     url: endpoint === 'OTEL_EXPORTER_OTLP_ENDPOINT' ? `${base}/v1/traces` : (read(endpoint) ?? base),
     headers: pairs(own('HEADERS'), read(own('HEADERS'))),
-    timeoutMs: wholeNumber(own('TIMEOUT'), read(own('TIMEOUT')), { min: 1, max: 600_000, otherwise: 10_000 }),
+    timeoutMs: wholeNumber(own('TIMEOUT'), read(own('TIMEOUT')), TRACING_TIMEOUT),
     resource: { 'service.name': 'tollgate', ...resource, ...serviceName(read('OTEL_SERVICE_NAME')) },
     sampler: readSampler(read('OTEL_TRACES_SAMPLER'), read('OTEL_TRACES_SAMPLER_ARG')),
   }
 }
+
+/** The parts of {@link readTracing} that can be wrong each by itself. None where nothing is traced. */
+function tracingReads(read: (name: string) => string | undefined): (() => unknown)[] {
+  const own = ['', 'TRACES_'].map((infix) => `OTEL_EXPORTER_OTLP_${infix}`)
+  const isOn = own.some((name) => read(`${name}ENDPOINT`) !== undefined)
+  if (!isOn || read('OTEL_SDK_DISABLED')?.toLowerCase() === 'true' || read('OTEL_TRACES_EXPORTER') === 'none')
+    return []
+  return [
+    ...own.flatMap((name) => [
+      () => httpUrl(`${name}ENDPOINT`, read(`${name}ENDPOINT`)),
+      () => pairs(`${name}HEADERS`, read(`${name}HEADERS`)),
+      () => wholeNumber(`${name}TIMEOUT`, read(`${name}TIMEOUT`), TRACING_TIMEOUT),
+    ]),
+    () => pairs('OTEL_RESOURCE_ATTRIBUTES', read('OTEL_RESOURCE_ATTRIBUTES')),
+    () => readSampler(read('OTEL_TRACES_SAMPLER'), read('OTEL_TRACES_SAMPLER_ARG')),
+  ]
+}
+
+const TRACING_TIMEOUT = { min: 1, max: 600_000, otherwise: 10_000 }
+
+/** OpenTelemetry's variables that are read besides the one in VARIABLES. */
+const TRACING_VARIABLES = [
+  'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
+  ...['HEADERS', 'TIMEOUT', 'PROTOCOL'].flatMap((name) => [
+    `OTEL_EXPORTER_OTLP_${name}`,
+    `OTEL_EXPORTER_OTLP_TRACES_${name}`,
+  ]),
+  'OTEL_TRACES_EXPORTER',
+  'OTEL_SDK_DISABLED',
+  'OTEL_RESOURCE_ATTRIBUTES',
+  'OTEL_SERVICE_NAME',
+  'OTEL_TRACES_SAMPLER',
+  'OTEL_TRACES_SAMPLER_ARG',
+]
 
 const serviceName = (text: string | undefined) => (text === undefined ? {} : { 'service.name': text })
 

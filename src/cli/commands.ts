@@ -2,6 +2,7 @@ import { apiCommands } from './api.ts'
 import type { Command } from './arguments.ts'
 import { auditCommands } from './audit.ts'
 import { benchCommand } from './bench.ts'
+import { configCheckCommand, configCommand } from './config.ts'
 import { doctorCommand } from './doctor.ts'
 import { healthCommand } from './health.ts'
 import type { Group } from './help.ts'
@@ -22,7 +23,18 @@ import { workspaceCommands } from './workspace.ts'
 
 /** All commands, in the order of the help. */
 export const GROUPS: readonly Group[] = [
-  { title: 'Server', commands: [serveCommand, migrateCommand, doctorCommand, healthCommand, benchCommand] },
+  {
+    title: 'Server',
+    commands: [
+      serveCommand,
+      migrateCommand,
+      configCommand,
+      configCheckCommand,
+      doctorCommand,
+      healthCommand,
+      benchCommand,
+    ],
+  },
   { title: 'APIs and keys', commands: [...apiCommands, ...keyCommands, importCommand] },
   { title: 'Identities', commands: identityCommands },
   { title: 'Permissions and roles', commands: [...permissionCommands, ...roleCommands] },

@@ -17,7 +17,7 @@ import { UsageError } from './usage-error.ts'
 export async function run(typed: readonly string[], terminal: Terminal = systemTerminal): Promise<number> {
   const isJson = typed.includes('--json')
   const words = typed.length === 0 ? ['serve'] : withOptionsLast(typed)
-  const command = COMMANDS.find(({ name }) => startsWith(words, name)) ?? null
+  const [command = null] = COMMANDS.filter(({ name }) => startsWith(words, name)).sort(byLength)
   // A server continues when the reader of its log is gone (log.ts).
   if (command !== serveCommand) terminal.allowClosedReader()
   try {
@@ -92,6 +92,9 @@ const within = (words: readonly string[]) =>
 
 const startsWith = (words: readonly string[], name: string) =>
   words.slice(0, name.split(' ').length).join(' ') === name
+
+/** `config check` before `config`. */
+const byLength = (a: Command, b: Command) => b.name.length - a.name.length
 
 const isHelpAsked = (words: readonly string[]) => words.includes('--help') || words.includes('-h')
 

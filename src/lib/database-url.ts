@@ -109,6 +109,22 @@ export function withParameters(text: string, given: Readonly<Record<string, stri
   return `${plain}${plain.includes('?') ? '&' : '?'}${added.join('&')}`
 }
 
+/** The URL without its passwords, for people. `***` when it cannot be read: any part of it may be the password. */
+export function maskedUrl(text: string): string {
+  try {
+    readDatabaseUrl(text)
+    const { authority, path, query } = splitUrl(text)
+    const at = authority.lastIndexOf('@')
+    const [user = '', ...password] = authority.slice(0, Math.max(0, at)).split(':')
+    const userInfo = at === -1 ? '' : `${user}${password.length === 0 ? '' : ':***'}@`
+    const parameters = query.replace(/(^|&)([^=&]*password[^=&]*|options)=[^&]*/gi, '$1$2=***')
+    return `postgres://${userInfo}${authority.slice(at + 1)}${path === '' ? '' : `/${path}`}${query === '' ? '' : `?${parameters}`}`
+  } catch (cause) {
+    if (cause instanceof UrlError) return '***'
+    throw cause
+  }
+}
+
 /** Host and database for the log, without user, password and parameters. */
 export function databaseName(text: string): string {
   const { hosts, database } = readDatabaseUrl(text)

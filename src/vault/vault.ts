@@ -3,6 +3,7 @@ import type { AnySql } from '../db/connect.ts'
 import { ApiError } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { newId, type WorkspaceId } from '../lib/ids.ts'
+import { vaultKeyId } from '../lib/vault-key-id.ts'
 import { findDataKey, findDataKeys, insertDataKey, type SealedCheck, type SealedDataKey } from './store.ts'
 
 /** The encrypted text of a recoverable key, as stored. */
@@ -136,9 +137,8 @@ export class Vault {
 export type VaultKey = { id: string; key: CryptoKey }
 
 export async function importMaster(bytes: Uint8Array): Promise<VaultKey> {
-  const id = new Bun.CryptoHasher('sha256').update('tollgate master key').update(bytes).digest('hex')
   const key = await crypto.subtle.importKey('raw', new Uint8Array(bytes), AES, false, ['encrypt', 'decrypt'])
-  return { id: `mk_${id.slice(0, 16)}`, key }
+  return { id: vaultKeyId(bytes), key }
 }
 
 /** @returns the data key in its stored form. */
