@@ -350,9 +350,12 @@ function* requestFamilies(threads: readonly ThreadReport[]): Generator<Family, v
   }
 
   function* requests(): Generator<Sample, void> {
-    for (const [route, entries] of byRoute)
-      for (const [status, value] of summed(entries.flatMap(([, { statuses }]) => Object.entries(statuses))))
+    for (const [route, entries] of byRoute) {
+      const statuses = entries.flatMap(([, { statuses }]) => Object.entries(statuses))
+      // Every route has a 500, as Prometheus does not see a counter rise that was not there before.
+      for (const [status, value] of summed([...statuses, ['500', 0]]))
         yield { labels: { route, status }, value }
+    }
   }
 
   function* durations(): Generator<Sample, void> {

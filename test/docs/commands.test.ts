@@ -45,6 +45,16 @@ const NOT_RUN: {
     },
   },
   {
+    doc: 'monitoring',
+    text: 'promtool check rules',
+    reason: 'it changes the rules of this repository; test/observe/rules.test.ts checks them',
+    check: ({ text }) => {
+      for (const name of ['deploy/prometheus', 'deploy/prometheus/rules.yml'])
+        expect([name, existsSync(join(ROOT, name))]).toEqual([name, true])
+      expect(text.split('\n')[0]).toBe('cd deploy/prometheus')
+    },
+  },
+  {
     doc: 'kubernetes',
     text: 'docker build',
     reason: 'no engine runs here; test/start/container.test.ts takes the steps of the Dockerfile without one',

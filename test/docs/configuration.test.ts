@@ -1,5 +1,5 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { StatefulSet } from 'kubernetes-models/apps/v1'
@@ -8,6 +8,7 @@ import { Service } from 'kubernetes-models/v1'
 import { readConfig } from '../../src/config.ts'
 import { ForwardQuery } from '../../src/doors/forward-auth/schema.ts'
 import { endpoints } from '../../src/server/app.ts'
+import { ALERTS, PROMETHEUS } from '../observe/rules.ts'
 import { ASKING, IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND } from '../proxies/configurations.ts'
 import type { Json } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -27,7 +28,7 @@ const READ: [string, string, string][] = [
   ['sidecar', 'ini', '[Service]'],
   ['backups', 'ini', 'EnvironmentFile='],
   ['monitoring', 'yaml', 'scrape_configs'],
-  ['monitoring', 'yaml', 'alert:'],
+  ['monitoring', 'yaml', 'rule_files'],
 ]
 /** Run by the tests in `test/proxies/`. */
 const RUN: readonly Block[] = [...IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND, ...ASKING].flatMap(
@@ -94,52 +95,15 @@ test('each short example of asking has at most 20 lines', () => {
     expect(each.text.trimEnd().split('\n').length).toBeLessThanOrEqual(20)
 })
 
-describe('the Prometheus configuration', () => {
-  const scrape: Json = Bun.YAML.parse(blockWith('monitoring', 'yaml', 'scrape_configs').text)
-  const rules: Json = Bun.YAML.parse(blockWith('monitoring', 'yaml', 'alert:').text)
-  const alerts: { alert: string; expr: string; labels: Json; annotations: Json }[] = rules.groups.flatMap(
-    (group: Json) => group.rules,
-  )
-
-  test('scrapes the port that the page gives the metrics', () => {
-    const port = /TOLLGATE_METRICS_PORT=(\d+)/.exec(DOCS.monitoring ?? '')?.[1]
-    expect(scrape.scrape_configs[0].static_configs[0].targets).toEqual([`127.0.0.1:${port}`])
-  })
-
-  test('watches an existing metric by existing labels in every alert, and states the cost', () => {
-    const labels = new Map(
-      [...(DOCS.metrics ?? '').matchAll(/^\| `(\w+)` \| \w+ \| (.*?) \|/gm)].map(([, name, those = '']) => [
-        name,
-        [...those.matchAll(/`(\w+)`/g)].map(([, label]) => label),
-      ]),
-    )
-    expect(alerts.length).toBeGreaterThan(5)
-    for (const { alert, expr, labels: own, annotations } of alerts) {
-      const names = expr.match(/\btollgate_\w+/g) ?? []
-      expect([alert, names.filter((name) => !labels.has(name))]).toEqual([alert, []])
-      if (names.length === 0) expect(expr).toContain(`up{job="${scrape.scrape_configs[0].job_name}"}`)
-      const used = [
-        ...expr.matchAll(/tollgate_\w+\{(\w+)[=~!]/g),
-        ...String(annotations.summary).matchAll(/\$labels\.(\w+)/g),
-      ].map(([, label = '']) => label)
-      const has = names.flatMap((name) => labels.get(name) ?? [])
-      expect([alert, used.filter((label) => ![...has, 'instance'].includes(label))]).toEqual([alert, []])
-      expect(['page', 'ticket']).toContain(own.severity)
-    }
-  })
-
-  const PROMTOOL = Bun.which('promtool')
-  test.skipIf(PROMTOOL === null)('has no errors according to promtool', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-rules-'))
-    try {
-      const path = join(folder, 'rules.yml')
-      writeFileSync(path, blockWith('monitoring', 'yaml', 'alert:').text)
-      const checked = Bun.spawnSync([PROMTOOL ?? '', 'check', 'rules', path])
-      expect([checked.exitCode, checked.stderr.toString()]).toEqual([0, ''])
-    } finally {
-      rmSync(folder, { recursive: true })
-    }
-  })
+/** The rules themselves are tested in test/observe/rules.test.ts. */
+test('the Prometheus configuration scrapes the port that the page gives the metrics, as the job that the rules watch', () => {
+  const { scrape_configs }: Json = Bun.YAML.parse(blockWith('monitoring', 'yaml', 'scrape_configs').text)
+  const port = /TOLLGATE_METRICS_PORT=(\d+)/.exec(DOCS.monitoring ?? '')?.[1]
+  expect(scrape_configs[0].static_configs[0].targets).toEqual([`127.0.0.1:${port}`])
+  for (const { expr } of ALERTS)
+    for (const [, job] of expr.matchAll(/job="(\w+)"/g)) expect(job).toBe(scrape_configs[0].job_name)
+  const { rule_files }: Json = Bun.YAML.parse(blockWith('monitoring', 'yaml', 'rule_files').text)
+  for (const file of rule_files) expect(existsSync(join(PROMETHEUS, file))).toBe(true)
 })
 
 describe('the Ingress for Kubernetes', () => {

@@ -11,6 +11,7 @@ import type { Family } from '../../src/observe/exposition.ts'
 import { metricFamilies } from '../../src/observe/metrics.ts'
 import { openApiDocument } from '../../src/pages/openapi.ts'
 import { allEndpoints } from '../../src/server/app.ts'
+import { ALERTS } from '../observe/rules.ts'
 import { ROOT } from './blocks.ts'
 
 /**
@@ -23,6 +24,7 @@ export const MADE: Readonly<Record<string, () => string>> = {
   'docs/reference/api.md': methodRows,
   'docs/reference/logs.md': eventRows,
   'docs/how-to/runbook.md': eventSections,
+  'docs/how-to/monitoring.md': alertRows,
 }
 
 const PART = /(?<=<!-- made -->\n)[\s\S]*(?=<!-- end -->\n)/
@@ -98,6 +100,18 @@ function eventSections(): string {
       return [`### \`${event}\``, `${kind}. ${markdownOf(about)}`, `**What to do:** ${markdownOf(remedy)}`]
     })
     .join('\n\n')
+}
+
+/** Of deploy/prometheus/rules.yml. */
+function alertRows(): string {
+  const rows = ALERTS.map(({ alert, for: lasts, labels, annotations }) => {
+    const anchor = annotations.runbook_url.split('#')[1] ?? ''
+    const says = annotations.summary
+      .replaceAll(/\{\{ \$labels\.(\w+) \}\}/g, '`$1`')
+      .replaceAll(/\{\{ \$value [^}]*\}\}/g, '`n`')
+    return [`[${alert}](runbook.md#${anchor})`, labels.severity, lasts ?? 'at once', says]
+  })
+  return tableOf(['Alert', 'Severity', 'After', 'It says'], rows)
 }
 
 function methodRows(): string {
