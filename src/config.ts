@@ -296,7 +296,7 @@ function readerOf(environment: Environment) {
 }
 
 /** Variables whose text can come from a file, so that it stands in no environment, which children and lists of processes show. */
-const SECRETS: readonly string[] = ['DATABASE_URL', 'TOLLGATE_ROOT_KEY', 'TOLLGATE_VAULT_KEY']
+export const SECRETS: readonly string[] = ['DATABASE_URL', 'TOLLGATE_ROOT_KEY', 'TOLLGATE_VAULT_KEY']
 
 type SecretFile = { from: string; path: string }
 

@@ -1,9 +1,19 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
-import { readConfig } from '../../src/config.ts'
+import { readConfig, SECRETS } from '../../src/config.ts'
+import { baseObjects, ofKind } from '../deploy/manifests.ts'
 import { copyEmbedded, openTestDatabase, TEST_DATABASE_URL } from '../support/database.ts'
 import { freePort } from '../support/nginx.ts'
 import { callsTo } from '../support/server.ts'
@@ -83,8 +93,67 @@ const NOT_RUN: {
   {
     doc: 'kubernetes',
     text: 'kubectl apply',
-    reason: 'there is no cluster; the manifest is checked in configuration.test.ts',
-    check: ({ text }) => expect(text).toContain('statefulset/tollgate'),
+    reason: 'there is no cluster; the manifests are checked in test/deploy',
+    check: ({ text }) => {
+      const { kind, metadata } = ofKind(baseObjects(), 'StatefulSet')
+      expect(text).toContain(`${kind.toLowerCase()}/${metadata.name}`)
+    },
+  },
+  {
+    doc: 'install',
+    text: 'docker compose',
+    reason: 'no engine runs here; the script and the files are tried in test/deploy',
+    check: ({ text }) => {
+      const paths = text.match(/deploy\/\S+/g) ?? []
+      expect(paths.map((path) => [path, existsSync(join(ROOT, path))])).toEqual([
+        ['deploy/compose-secrets.sh', true],
+        ['deploy/compose.yaml', true],
+      ])
+    },
+  },
+  {
+    doc: 'install',
+    text: 'install -m 755 dist/tollgate',
+    reason: 'it would change this machine; what it copies is where the unit looks',
+    check: ({ text }) => {
+      const unit = readFileSync(join(ROOT, 'deploy/systemd/tollgate.service'), 'utf8')
+      const copies = [...text.matchAll(/^install (?:-D )?-m \d+ (\S+) (\S+)$/gm)].map(
+        ([, from = '', to = '']) => [from, to] as const,
+      )
+      const [program, service, settings] = copies.map(([, to]) => to)
+      expect(unit).toContain(`\nExecStart=${program} serve\n`)
+      expect(service).toBe('/etc/systemd/system/tollgate.service')
+      expect(unit).toContain(`\nEnvironmentFile=-${settings}\n`)
+      for (const [from] of copies.slice(1)) expect([from, existsSync(join(ROOT, from))]).toEqual([from, true])
+    },
+  },
+  {
+    doc: 'install',
+    text: '/etc/tollgate/secrets',
+    reason: 'it would change this machine; in another folder it makes what a server can start with',
+    check: ({ text }) => {
+      const addition = readFileSync(join(ROOT, 'deploy/systemd/postgres.conf'), 'utf8')
+      const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-secrets-'))
+      try {
+        const words = text.replaceAll('/etc/tollgate/secrets', folder).replace(/^install -D .*$/m, '')
+        expect(Bun.spawnSync(['bash', '-euc', words], { cwd: ROOT }).exitCode).toBe(0)
+        const names = readdirSync(folder).sort()
+        expect(names).toEqual([...SECRETS].sort())
+        for (const name of names) {
+          expect(statSync(join(folder, name)).mode & 0o777).toBe(0o600)
+          expect(addition).toContain(`\nLoadCredential=${name}:/etc/tollgate/secrets/${name}\n`)
+        }
+        const config = readConfig(
+          Object.fromEntries(names.map((name) => [`${name}_FILE`, join(folder, name)])),
+        )
+        expect([config.databaseUrl === null, config.vaultKeys?.length]).toEqual([false, 1])
+      } finally {
+        rmSync(folder, { recursive: true })
+      }
+      const [, from = ''] =
+        /^install -D -m 644 (\S+) \/etc\/systemd\/system\/tollgate\.service\.d\//m.exec(text) ?? []
+      expect(from).toBe('deploy/systemd/postgres.conf')
+    },
   },
 ]
 

@@ -1,13 +1,11 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { StatefulSet } from 'kubernetes-models/apps/v1'
 import { Ingress } from 'kubernetes-models/networking.k8s.io/v1'
-import { Service } from 'kubernetes-models/v1'
 import { readConfig } from '../../src/config.ts'
 import { ForwardQuery } from '../../src/doors/forward-auth/schema.ts'
 import { endpoints } from '../../src/server/app.ts'
+import { baseObjects, ofKind } from '../deploy/manifests.ts'
 import { ALERTS, PROMETHEUS } from '../observe/rules.ts'
 import { ASKING, IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND } from '../proxies/configurations.ts'
 import type { Json } from '../support/server.ts'
@@ -23,7 +21,7 @@ setDefaultTimeout(SLOW_MS)
 /** Checked below without running, because their programs are not installed. */
 const READ: [string, string, string][] = [
   ['forward-auth', 'yaml', 'forwardAuth'],
-  ['kubernetes', 'yaml', 'StatefulSet'],
+  ['kubernetes', 'yaml', 'kind: Kustomization'],
   ['kubernetes', 'yaml', 'kind: Ingress'],
   ['sidecar', 'ini', '[Service]'],
   ['backups', 'ini', 'EnvironmentFile='],
@@ -108,9 +106,9 @@ test('the Prometheus configuration scrapes the port that the page gives the metr
 
 describe('the Ingress for Kubernetes', () => {
   const ingress: Json = Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'kind: Ingress').text)
-  const [service]: Json[] = Object(Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'StatefulSet').text))
+  const service = ofKind(baseObjects(), 'Service')
 
-  test('is valid, and leads to the service of the manifest', () => {
+  test('is valid, and leads to the service of the manifests', () => {
     new Ingress(ingress).validate()
     expect([ingress.apiVersion, ingress.kind]).toEqual(['networking.k8s.io/v1', 'Ingress'])
     const [rule] = ingress.spec.rules
@@ -139,106 +137,25 @@ describe('the Ingress for Kubernetes', () => {
   })
 })
 
-describe('the manifest for Kubernetes', () => {
-  const [service, set]: Json[] = Object(Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'StatefulSet').text))
-  const { spec } = set.spec.template
-  const [container] = spec.containers
-  const env: Record<string, string> = Object.fromEntries(
-    container.env.map(({ name, value }: { name: string; value: string }) => [name, value]),
-  )
-
-  test('is valid', () => {
-    new Service(service).validate()
-    new StatefulSet(set).validate()
-    expect([service.apiVersion, service.kind, set.apiVersion, set.kind]).toEqual([
-      'v1',
-      'Service',
-      'apps/v1',
-      'StatefulSet',
-    ])
-  })
-
-  test('starts a server with its variables, which listens where service, probes and scraper expect it', async () => {
-    const dockerfile = await Bun.file(join(ROOT, 'Dockerfile')).text()
-    const [, variables = ''] = /^ENV (.+)$/m.exec(dockerfile) ?? []
-    const image = Object.fromEntries(variables.split(' ').map((each) => each.split('=')))
-    const config = readConfig({ ...image, ...env })
-    const portOf = (name: string) =>
-      container.ports.find((port: { name: string }) => port.name === name)?.containerPort
-    expect(config.listen).toMatchObject({ host: '0.0.0.0', port: portOf('http') })
-    expect(config.metricsPort).toBe(portOf('metrics'))
-    expect(set.spec.template.metadata.annotations['prometheus.io/port']).toBe(String(config.metricsPort))
-    expect(service.spec.ports[0].targetPort).toBe('http')
-    for (const [probe, path] of Object.entries({
-      startupProbe: '/v1/liveness',
-      livenessProbe: '/v1/liveness',
-      readinessProbe: '/v1/readiness',
-    })) {
-      expect(container[probe].httpGet).toEqual({ path, port: 'http' })
-      expect(endpoints.some((endpoint) => endpoint.path === path)).toBe(true)
-    }
-    // A stop takes ten seconds at most, after the drain.
-    expect(spec.terminationGracePeriodSeconds * 1000).toBeGreaterThan(config.drainMs + 10_000)
-    expect(config.drainMs).toBeGreaterThan(2000 * container.readinessProbe.periodSeconds)
-    const [mount] = container.volumeMounts
-    expect([mount.mountPath, mount.name]).toEqual([
-      config.dataDir,
-      set.spec.volumeClaimTemplates[0].metadata.name,
-    ])
-  })
-
-  test('has parts that refer to each other by name, and allows a stop its time', () => {
-    const { labels } = set.spec.template.metadata
-    expect([set.spec.selector.matchLabels, service.spec.selector]).toEqual([labels, labels])
-    expect(set.spec.serviceName).toBe(service.metadata.name)
-    expect(spec.terminationGracePeriodSeconds).toBeGreaterThan(10)
-    expect(spec.securityContext.runAsNonRoot).toBe(true)
-    const { text } = blockWith('kubernetes', 'sh', 'kubectl create secret')
-    expect(text).toContain(`create secret generic ${container.envFrom[0].secretRef.name} `)
-  })
-})
-
-describe('the unit for systemd', () => {
+/** The unit itself: test/deploy/systemd.test.ts. */
+describe('additions to the unit for systemd', () => {
+  const unit = readFileSync(join(ROOT, 'deploy/systemd/tollgate.service'), 'utf8')
   const { text } = blockWith('sidecar', 'ini', '[Service]')
 
-  test('has variables that a server starts with, and allows a stop its time', () => {
-    const variables = /^Environment=(.+)$/m.exec(text)?.[1]?.split(' ') ?? []
-    const config = readConfig(Object.fromEntries(variables.map((each) => each.split('='))))
+  test('of a sidecar make a server that listens at a socket alone, in a folder that systemd makes', () => {
+    const variables = [...`${unit}${text}`.matchAll(/^Environment=(.+)$/gm)].flatMap(([, list = '']) =>
+      list.split(' ').map((each) => each.split('=')),
+    )
+    const config = readConfig(Object.fromEntries(variables))
     expect(config.listen).toMatchObject({ port: null, socketPath: '/run/tollgate/http.sock' })
-    // systemd creates exactly the folders that are used.
-    expect(text).toContain('RuntimeDirectory=tollgate')
-    expect([config.dataDir, /^StateDirectory=(.+)$/m.exec(text)?.[1]]).toEqual([
-      '/var/lib/tollgate',
-      'tollgate',
-    ])
-    expect(Number(/^TimeoutStopSec=(\d+)$/m.exec(text)?.[1])).toBeGreaterThan(10)
+    expect(text).toContain('\nRuntimeDirectory=tollgate\n')
+    expect(DOCS.sidecar).toContain('`/etc/systemd/system/tollgate.service.d/sidecar.conf`')
   })
 
-  test('reads the file of variables that the guide to backups writes, in its working directory', () => {
+  test('of the guide to backups read the file that it writes', () => {
     const [, path] =
       /^EnvironmentFile=-(.+)$/m.exec(blockWith('backups', 'ini', 'EnvironmentFile=').text) ?? []
     const [, name] = />> (\S+)\)$/m.exec(blockWith('backups', 'sh', 'TOLLGATE_VAULT_KEY=').text) ?? []
-    expect(path).toBe(`${/^WorkingDirectory=(.+)$/m.exec(text)?.[1]}/${name}`)
-  })
-
-  const ANALYZE = Bun.which('systemd-analyze')
-  test.skipIf(ANALYZE === null)('has no errors according to systemd', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-unit-'))
-    try {
-      const path = join(folder, 'tollgate.service')
-      // The program's path and the user need not exist on this machine.
-      writeFileSync(
-        path,
-        text.replace('/usr/local/bin/bun', process.execPath).replace('User=tollgate', 'User=root'),
-      )
-      const checked = Bun.spawnSync([ANALYZE ?? '', 'verify', '--man=no', path])
-      const problems = checked.stderr
-        .toString()
-        .split('\n')
-        .filter((line) => line.includes('tollgate.service'))
-      expect(problems).toEqual([])
-    } finally {
-      rmSync(folder, { recursive: true })
-    }
+    expect(path).toBe(`/opt/tollgate/${name}`)
   })
 })

@@ -5,9 +5,16 @@ import { join } from 'node:path'
 import { Elysia } from 'elysia'
 import { Hono, type MiddlewareHandler } from 'hono'
 import packageJson from '../../package.json' with { type: 'json' }
+import { baseObjects } from '../deploy/manifests.ts'
 import { makeApi, makeKey } from '../support/fixtures.ts'
 import { sendRaw } from '../support/raw.ts'
-import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
+import {
+  type Json,
+  OPERATOR_KEY,
+  startTestServer,
+  type TestServer,
+  type TestWorkspace,
+} from '../support/server.ts'
 import { batchesOf, hostileRequests } from '../support/spellings.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { ALL_BLOCKS, type Block, blockWith, DOCS, PATIENT, ROOT } from './blocks.ts'
@@ -77,15 +84,22 @@ test('all of them compile, and the manifest is valid for Kubernetes', async () =
 
 /** The compiler knows the fields: a misspelt one is an excess property. */
 function manifestAsCode(): string {
-  const [service, set] = Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'StatefulSet').text) as unknown[] // compiled
   const ingress = Bun.YAML.parse(blockWith('kubernetes', 'yaml', 'kind: Ingress').text)
-  return `import type { IStatefulSet } from 'kubernetes-models/apps/v1'
-import type { IIngress } from 'kubernetes-models/networking.k8s.io/v1'
-import type { IService } from 'kubernetes-models/v1'
-export const ingress: IIngress = ${JSON.stringify(ingress)}
-export const service: IService = ${JSON.stringify(service)}
-export const set: IStatefulSet = ${JSON.stringify(set)}
-`
+  const types: Record<string, string> = {
+    Ingress: 'networking.k8s.io/v1',
+    NetworkPolicy: 'networking.k8s.io/v1',
+    PodDisruptionBudget: 'policy/v1',
+    Service: 'v1',
+    StatefulSet: 'apps/v1',
+  }
+  const objects = [...baseObjects(), ingress as Json] // compiled
+  return objects
+    .map(
+      (object, index) => `import type { I${object.kind} } from 'kubernetes-models/${types[object.kind]}'
+export const object${index}: I${object.kind} = ${JSON.stringify(object)}
+`,
+    )
+    .join('')
 }
 
 /** An Express or Fastify application in its own file beside the middleware. */

@@ -60,23 +60,6 @@ test('copied files exist, and nothing else is sent to the engine', () => {
   expect(sent.map((line) => line.slice(1)).sort()).toEqual([...new Set(copied)].sort())
 })
 
-test('the compose file starts the built image, and allows a stop its time', () => {
-  const compose = Bun.YAML.parse(readFileSync(join(root, 'compose.yaml'), 'utf8'))
-  expect(compose).toMatchObject({
-    services: {
-      tollgate: {
-        build: '.',
-        ports: [`127.0.0.1:3000:${variables.PORT}`],
-        volumes: [`tollgate:${variables.TOLLGATE_DATA_DIR}`],
-        stop_grace_period: '12s',
-        depends_on: { postgres: { condition: 'service_healthy' } },
-      },
-      postgres: { healthcheck: { test: ['CMD', 'pg_isready', '-U', 'tollgate'] } },
-    },
-    volumes: { tollgate: null, postgres: null },
-  })
-})
-
 /**
  * A package that only tests have, or a file that is not sent to the engine, would be missing at the first build or start.
  */
