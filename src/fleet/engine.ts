@@ -74,8 +74,10 @@ export type Entry = {
   /** Of the calls that ask. 0 with nothing asked is fine. */
   limit: number
   /**
-   * What this server holds of the window as the engine last told it, less `returned`. Said again with each entry: an engine
-   * that has forgotten takes it up, whatever the limit. 0 where the server `hasForgotten`.
+   * What this server holds of the window: what answers gave it, less what it returned. An engine that counts by server sets
+   * its count for this server to `given` + `owed`, up or down, whatever the limit: so what an answer gave that was lost is
+   * free again, and what the engine forgot is there again. While it learns it only raises its count, because it may have
+   * forgotten that others got what this server returned. 0 where the server `hasForgotten`.
    */
   given: number
   /**
@@ -83,7 +85,10 @@ export type Entry = {
    * it, all of which counts as spent; an engine that counts by server adds the rest of the entry to that. Nothing is returned.
    */
   hasForgotten: boolean
-  /** Was held and is not any more: the server took it off its own cell *before* it says so. Lowers given and sum. */
+  /**
+   * Was held and is not any more: the server took it off its own cell, and so off `given`, *before* it says so. Said once: an
+   * engine that counts by additions lowers its sum by it. One that counts by server needs only `given`.
+   */
   returned: number
   /**
    * What the server let through without holding it, by an outage rule. Adds to given and sum, whatever the limit. It is said
@@ -117,13 +122,14 @@ export type Answer = {
   /** The window that was charged. Later than the entry's: that one was over, and nothing but `asked` and `ahead` counted. */
   endMs: number
   /**
-   * What this server holds of that window now. In the entry's window: all of it, what an earlier failed exchange was given
-   * included, where the engine knows that. In a later window: only `gift`, to be added to what the server holds of that one.
+   * What the engine counts for this server in that window. In the entry's window the server holds `given` + `owed` of the
+   * entry + `gift`; that is this number, unless it is higher because the engine learns. In a later window it is `gift`, and
+   * is added to what the server holds of that one.
    */
   given: number
   /** What this exchange was given, for `asked` and `ahead`. */
   gift: number
-  /** What all servers hold, this one included. More than the limit where that was lowered, or something was owed. */
+  /** What the engine counts for all servers, this one included. More than the limit where that was lowered, or something was owed. */
   sum: number
   /**
    * A refusal is final until the window's end, unless `nowMs` is before this: then a server got more than its callers had

@@ -120,13 +120,13 @@ export class TotalsProcess implements Process {
       window = { sum: 0, given: new Map(), looseUntilMs: 0, expiresAtMs }
     }
     const stored = window.given.get(serverId) ?? 0
-    const said = entry.hasForgotten ? stored + entry.owed : entry.given + entry.owed
-    let given = entry.returned > 0 && !isLearning ? said : Math.max(stored, said)
+    const said = entry.given + entry.owed
+    let given = isLearning ? Math.max(stored, said) : said
+    if (entry.hasForgotten) given = stored + entry.owed
     if (this.plants.additions === true) given = stored - entry.returned + entry.owed
-    const held = this.plants.additions === true ? given : said
     let sum = window.sum + given - stored
     const free = isLearning ? 0 : Math.max(0, entry.limit - sum)
-    const { gift, isLoose } = giftOf(entry, { surplus: given - held, free, share: exchange.share })
+    const { gift, isLoose } = giftOf(entry, { free, share: exchange.share })
     given += gift
     sum += gift
     if (given !== stored) {
@@ -138,7 +138,7 @@ export class TotalsProcess implements Process {
     const { looseUntilMs } = window
     return {
       endMs: entry.endMs,
-      given: this.plants.additions === true ? entry.given + entry.owed + gift : given,
+      given,
       gift,
       sum: Math.min(sum, COUNT_MAX),
       looseUntilMs,
@@ -176,7 +176,7 @@ export class AdditionsProcess implements Process {
         ? Math.max(0, before.sum - entry.returned) + entry.owed
         : held
     const free = Math.max(0, entry.limit - counted)
-    const { gift, isLoose } = giftOf(entry, { surplus: 0, free, share: exchange.share })
+    const { gift, isLoose } = giftOf(entry, { free, share: exchange.share })
     const sum = Math.min(counted + gift, COUNT_MAX)
     const looseUntilMs = isLoose
       ? Math.max(before.looseUntilMs, exchange.nowMs + exchange.looseMs)
@@ -187,22 +187,15 @@ export class AdditionsProcess implements Process {
   }
 }
 
-/** @param surplus What the engine has for the server beyond what that knows of: it is given already. */
 function giftOf(
-  entry: Entry,
-  { surplus, free, share }: { surplus: number; free: number; share: number },
+  { asked, least, ahead, isTentative }: Entry,
+  { free, share }: { free: number; share: number },
 ): { gift: number; isLoose: boolean } {
-  const { asked, least, ahead, isTentative } = entry
-  const missing = Math.max(0, asked - surplus)
-  let forAsked = Math.min(missing, free)
-  if (asked > 0 && Math.min(surplus, asked) + forAsked < least) forAsked = 0
-  if (forAsked < missing) return { gift: forAsked, isLoose: forAsked > 0 }
-  const surplusAhead = Math.max(0, surplus - asked)
-  const forAhead = Math.min(Math.max(0, ahead - surplusAhead), Math.floor((free - forAsked) / share))
-  return {
-    gift: forAsked + forAhead,
-    isLoose: forAhead > 0 || surplusAhead > 0 || (isTentative && asked > 0),
-  }
+  const forAsked = Math.min(asked, free)
+  if (forAsked < least) return { gift: 0, isLoose: false }
+  if (forAsked < asked) return { gift: forAsked, isLoose: forAsked > 0 }
+  const forAhead = Math.min(ahead, Math.floor((free - forAsked) / share))
+  return { gift: forAsked + forAhead, isLoose: forAhead > 0 || (isTentative && asked > 0) }
 }
 
 /** The engine object of one server. */

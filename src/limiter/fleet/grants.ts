@@ -27,12 +27,14 @@ export class Grant {
   looseUntilMs = 0
   /** Given up and not told yet. It is told once: what is lost on the way is wasted. */
   returned = 0
+  /** The engine counts more for this server than it holds, and is to be told. */
+  isOverstated = false
   /** The engine has told of this window, and it was not learning. */
   isTold = false
   /** The entry under way. */
   entry: Entry | null = null
-  /** The limit for which the unspent part was given: calls with another one do not draw on it. */
-  private leaseLimit = 0
+  /** The limit for which the unspent part was given: calls with another one do not draw on it. {@link NO_LIMIT} = none do. */
+  private leaseLimit = NO_LIMIT
   /** When it was last given something, fleet time. */
   private leasedAtMs = 0
   /** What was unspent then. */
@@ -72,6 +74,7 @@ export class Grant {
     this.looseUntilMs = 0
     this.returned = 0
     this.isTold = false
+    this.isOverstated = false
     this.leased = 0
   }
 
@@ -146,7 +149,13 @@ export class Grant {
 
   /** Makes the entry that says what is held and owed, and what was given up. As {@link ask}. */
   tell(): Entry {
-    return this.entryOf({ limit: this.leaseLimit, asked: 0, least: 0, ahead: 0, isTentative: false })
+    return this.entryOf({
+      limit: Math.max(0, this.leaseLimit),
+      asked: 0,
+      least: 0,
+      ahead: 0,
+      isTentative: false,
+    })
   }
 
   /** Takes what is unspent off what is held, to be told with the next entry. Not while an entry is under way. */
@@ -163,22 +172,23 @@ export class Grant {
     if (entry === null) throw new Error('no entry of this cell is under way')
     this.entry = null
     const before = this.given
-    if (answer.endMs === this.endMs) {
-      if (this.hasForgotten) {
-        const spentSince = this.own - this.ownOfEntry
-        this.own = answer.given - answer.gift + spentSince
-        this.hasForgotten = false
-      }
-      this.given = answer.given
-    } else {
+    if (answer.endMs !== this.endMs) {
       this.enter(answer.endMs)
+      this.given = answer.gift
+    } else if (this.hasForgotten) {
+      const spentSince = this.own - this.ownOfEntry
+      this.own = answer.given - answer.gift + spentSince
       this.given = answer.given
-    }
+      this.hasForgotten = options.isLearning // then the engine does not know either
+    } else this.given = entry.given + entry.owed + answer.gift
+    this.isOverstated = answer.given > this.given
     this.others = Math.max(0, answer.sum - answer.given)
     this.looseUntilMs = Math.max(this.looseUntilMs, answer.looseUntilMs)
     this.isTold = !options.isLearning
     if (this.given > before || this.leaseLimit !== entry.limit) this.leasedAtMs = options.nowMs
-    this.leaseLimit = entry.limit
+    // Above the limit nobody gets more, so what an outage rule let through and is taken back is not spent again.
+    this.leaseLimit = answer.sum > entry.limit ? NO_LIMIT : entry.limit
+    if (this.leaseLimit === NO_LIMIT) this.giveUp()
   }
 
   /** After the calls that waited were decided: what is left is a lease. */
@@ -209,7 +219,7 @@ export class Grant {
     return this.entry === null && this.unspent > 0 && nowMs - this.leasedAtMs >= leaseMs
   }
 
-  /** For whom the lease is asked ahead. */
+  /** Calls with this limit may draw on what is unspent; those with another may not. */
   get limit(): number {
     return this.leaseLimit
   }
@@ -261,6 +271,8 @@ class Demand {
   }
 }
 
+/** What is unspent is to be returned. */
+const NO_LIMIT = -1
 const PERIOD_MS = 250
 /** Nothing below is asked ahead: leases of cells that are seldom used would mostly come back. */
 const AHEAD_LEAST = 4
