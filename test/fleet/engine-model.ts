@@ -1,16 +1,15 @@
-import { bucketOf } from '../../src/fleet/buckets.ts'
-import {
-  type Answer,
-  type Answered,
-  ENTRIES_MAX,
-  type Engine,
-  type EngineSetup,
-  type Entry,
-  type Exchange,
-  type Failed,
-  type Fault,
-  type Result,
+import type {
+  Answer,
+  Answered,
+  Engine,
+  EngineSetup,
+  Entry,
+  Exchange,
+  Failed,
+  Fault,
+  Result,
 } from '../../src/fleet/engine.ts'
+import { wrongWith } from '../../src/fleet/exchange-check.ts'
 import { COUNT_MAX } from '../../src/lib/bounds.ts'
 import type { Timers } from '../../src/lib/timers.ts'
 
@@ -265,26 +264,10 @@ export class ModelEngine implements Engine {
     return Promise.resolve()
   }
 
-  private wrongWith({ bucket, entries, share }: Exchange): string | null {
+  private wrongWith(exchange: Exchange): string | null {
     if (this.isClosed) return 'the engine is closed'
-    if (this.underWay.has(bucket)) return `an exchange of bucket ${bucket} is under way`
-    if (entries.length > ENTRIES_MAX) return `${entries.length} entries are too many`
-    if (!(share >= 2)) return `a share of ${share}`
-    const cells = new Set<string>()
-    for (const entry of entries) {
-      if (bucketOf(entry.h0, this.buckets) !== bucket) return 'an entry of another bucket'
-      const cell = cellName(entry)
-      if (cells.has(cell)) return 'a cell comes twice'
-      cells.add(cell)
-      const { limit, given, returned, owed, asked, least, ahead, endMs, hasForgotten } = entry
-      const counts = [limit, given, returned, owed, asked, least, ahead]
-      if (!counts.every((count) => Number.isSafeInteger(count) && count >= 0))
-        return `a count out of bounds: ${counts}`
-      if (least > asked) return `at least ${least} of ${asked}`
-      if (hasForgotten && given + returned > 0) return 'who has forgotten holds nothing and returns nothing'
-      if (!(Number.isSafeInteger(endMs) && endMs > 0 && endMs <= 2 ** 46)) return `an end of ${endMs}`
-    }
-    return null
+    if (this.underWay.has(exchange.bucket)) return `an exchange of bucket ${exchange.bucket} is under way`
+    return wrongWith(exchange, this.buckets)
   }
 }
 

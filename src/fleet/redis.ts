@@ -1,0 +1,203 @@
+import type { Redis } from 'ioredis'
+import { systemTimers, within } from '../lib/timers.ts'
+import { TAGS } from './buckets.ts'
+import type { Engine, EngineSetup, Exchange, Failed, Fault, Result } from './engine.ts'
+import { wrongWith } from './exchange-check.ts'
+import type { RedisAddress } from './fleet-url.ts'
+import { connectRedis, type RedisNodes } from './redis-nodes.ts'
+import { bucketKey, readReply, TAKE, TAKE_SHA, takeArguments } from './take-script.ts'
+
+/**
+ * The engine on Redis or Valkey: alone, behind Sentinels, or a cluster (`redis-nodes.ts`).
+ *
+ * 1. `exchange` finds the connection to the master that has the bucket; none that is ready = `away`.
+ * 2. One EVALSHA carries the message. NOSCRIPT = the script again, in full. MOVED = the same message once more, there.
+ *    Neither did anything, so both may be said again; nothing else is.
+ * 3. With `replicas`, WAIT goes out in the same write.
+ * 4. The bucket's epoch rises after each fault and with each new connection, so that what was said before does not count.
+ *
+ * Errors are made anew from their texts: those of the client have the command with them, and AUTH is one.
+ */
+export class RedisEngine implements Engine {
+  readonly kind = 'redis'
+  readonly buckets = TAGS.length
+  private readonly epochs = TAGS.map(() => 1)
+  private readonly underWay = new Map<number, (fault: Fault, cause: Error) => void>()
+  private fleetId = ''
+  private isClosed = false
+
+  /** @param setup.replicas A gift counts only when so many replicas have it. */
+  static async open(address: RedisAddress, setup: EngineSetup & { replicas: number }): Promise<RedisEngine> {
+    const raise = { call: () => {} }
+    const nodes = await connectRedis(address, {
+      timeoutMs: setup.timeoutMs,
+      onConnection: () => raise.call(),
+    })
+    const engine = new RedisEngine(nodes, setup)
+    raise.call = () => engine.raiseAll()
+    return engine
+  }
+
+  private constructor(
+    private readonly nodes: RedisNodes,
+    private readonly setup: EngineSetup & { replicas: number },
+  ) {}
+
+  exchange(exchange: Exchange): Promise<Result> {
+    const { bucket } = exchange
+    const wrong = this.isClosed ? 'the engine is closed' : wrongWith(exchange, this.buckets)
+    if (wrong !== null) return Promise.reject(new Error(wrong))
+    if (this.underWay.has(bucket))
+      return Promise.reject(new Error(`an exchange of bucket ${bucket} is under way`))
+    return new Promise((resolve) => {
+      const settle = (result: Result) => {
+        if (this.underWay.get(bucket) !== fail) return
+        this.underWay.delete(bucket)
+        clearTimeout(timer)
+        if (result.kind === 'failed') this.raise(bucket)
+        resolve(result)
+      }
+      const fail = (fault: Fault, cause: Error) => settle({ kind: 'failed', fault, cause })
+      this.underWay.set(bucket, fail)
+      const { timeoutMs } = this.setup
+      const timer = setTimeout(() => fail('late', new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+      const isOpen = () => this.underWay.get(bucket) === fail
+      this.take(exchange, isOpen).then(settle, (cause) => settle(failedWith(cause)))
+    })
+  }
+
+  async claim(fleetId: string): Promise<{ kind: 'claimed'; fleetId: string } | Failed> {
+    try {
+      await within(systemTimers, this.setup.timeoutMs, this.nodes.ready())
+      // The first bucket decides between two that claim at once. The others follow it.
+      const there = await this.claimBucket(0, fleetId)
+      const others = this.epochs.slice(1).map((_, i) => this.claimBucket(i + 1, fleetId))
+      const other = there === fleetId ? (await Promise.all(others)).find((id) => id !== fleetId) : there
+      if (other !== undefined) return { kind: 'claimed', fleetId: other }
+      this.fleetId = fleetId
+      return { kind: 'claimed', fleetId }
+    } catch (cause) {
+      return failedWith(this.nodes.problem() ?? cause)
+    }
+  }
+
+  async warnings(): Promise<string[]> {
+    const found = await Promise.all(this.nodes.all().map((node) => memoryWarning(node).catch(() => null)))
+    return [...new Set(found.filter((each) => each !== null))]
+  }
+
+  async close(): Promise<void> {
+    this.isClosed = true
+    for (const fail of [...this.underWay.values()]) fail('away', new Error('the engine is closed'))
+    await this.nodes.close()
+  }
+
+  private async take(exchange: Exchange, isOpen: () => boolean): Promise<Result> {
+    const { bucket, entries } = exchange
+    const node = this.nodes.of(bucket)
+    if (node === null)
+      return {
+        kind: 'failed',
+        fault: 'away',
+        cause: this.nodes.problem() ?? new Error('there is no connection'),
+      }
+    const epoch = this.epochs[bucket] ?? 1
+    const { serverId, learnMs } = this.setup
+    const words = takeArguments(exchange, { serverId, epoch, learnMs, fleetId: this.fleetId })
+    const { reply, replicas } = await this.say(bucket, node, words, isOpen)
+    const read = readReply(reply, entries)
+    if (read.kind === 'stale') {
+      this.epochs[bucket] = Math.max(this.epochs[bucket] ?? 1, read.epoch)
+      return {
+        kind: 'failed',
+        fault: 'stale',
+        cause: new Error(`the engine knows epoch ${read.epoch}, this was ${epoch}`),
+      }
+    }
+    if (read.kind === 'foreign')
+      return { kind: 'failed', fault: 'foreign', cause: new Error('the engine serves another fleet') }
+    if (replicas < this.setup.replicas)
+      return {
+        kind: 'failed',
+        fault: 'replicas',
+        cause: new Error(`${replicas} replicas have it, ${this.setup.replicas} must`),
+      }
+    return read
+  }
+
+  /** @param isOpen Whether somebody still waits: a message that is given up is not said again. */
+  private async say(
+    bucket: number,
+    node: Redis,
+    words: (string | number | Buffer)[],
+    isOpen: () => boolean,
+  ): Promise<Said> {
+    try {
+      return await this.send(node, 'evalsha', [TAKE_SHA, ...words])
+    } catch (cause) {
+      const [code] = messageOf(cause).split(' ', 1)
+      if (code === 'MOVED') {
+        const owner = await this.nodes.moved(bucket, messageOf(cause))
+        if (owner !== null && isOpen()) return await this.send(owner, 'eval', [TAKE, ...words])
+      }
+      if (code === 'READONLY') this.nodes.isReplica(node)
+      if (code !== 'NOSCRIPT' || !isOpen()) throw cause
+      return await this.send(node, 'eval', [TAKE, ...words])
+    }
+  }
+
+  private async send(
+    node: Redis,
+    command: 'eval' | 'evalsha',
+    words: (string | number | Buffer)[],
+  ): Promise<Said> {
+    const { replicas, timeoutMs } = this.setup
+    if (replicas === 0) return { reply: await node.callBuffer(command, words), replicas: 0 }
+    // Half the time, so that a replica that hangs is told from a master that hangs.
+    const waitMs = Math.max(1, Math.floor(timeoutMs / 2))
+    const both = await node
+      .pipeline([
+        [`${command}Buffer`, ...words],
+        ['wait', replicas, waitMs],
+      ])
+      .exec()
+    const [said, waited] = both ?? []
+    const cause = said?.[0] ?? waited?.[0]
+    if (cause != null) throw cause
+    return { reply: said?.[1], replicas: Number(waited?.[1]) }
+  }
+
+  private async claimBucket(bucket: number, fleetId: string): Promise<string> {
+    const node = this.nodes.of(bucket)
+    if (node === null) throw new Error('there is no connection')
+    await node.hsetnx(bucketKey(bucket), 'fleet', fleetId)
+    return (await node.hget(bucketKey(bucket), 'fleet')) ?? fleetId
+  }
+
+  private raise(bucket: number): void {
+    this.epochs[bucket] = (this.epochs[bucket] ?? 1) + 1
+  }
+
+  private raiseAll(): void {
+    for (const bucket of this.epochs.keys()) this.raise(bucket)
+  }
+}
+
+type Said = { reply: unknown; replicas: number }
+
+const messageOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))
+
+function failedWith(cause: unknown): Failed {
+  const message = messageOf(cause)
+  const fault =
+    message.startsWith('Command timed out') || message.startsWith('no answer within') ? 'late' : 'broken'
+  return { kind: 'failed', fault, cause: new Error(message) }
+}
+
+/** A window that is evicted is a budget handed out anew. */
+async function memoryWarning(node: Redis): Promise<string | null> {
+  const memory = await node.info('memory')
+  const policy = /^maxmemory_policy:(\S+)/m.exec(memory)?.[1] ?? 'noeviction'
+  if (policy === 'noeviction' || !/^maxmemory:[1-9]/m.test(memory)) return null
+  return `Redis may evict windows when its memory is full (maxmemory-policy is ${policy}), and an evicted window starts again at zero. Set maxmemory-policy to noeviction.`
+}

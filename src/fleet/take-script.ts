@@ -1,0 +1,195 @@
+import { createHash } from 'node:crypto'
+import { COUNT_MAX } from '../lib/bounds.ts'
+import { TAGS } from './buckets.ts'
+import type { Answer, Entry, Exchange, Result } from './engine.ts'
+
+/** A process that nobody spoke to for so long may have slept while another took over. */
+const SILENCE_MS = 1_000
+/** How long a window is kept after its end. */
+const GRACE_MS = 60_000
+/** A bucket that nobody spoke to for a week is of a fleet that has ended. */
+const BUCKET_MS = 7 * 86_400_000
+
+/**
+ * One exchange with Redis: the script that carries it out, and the words of its arguments.
+ *
+ * - Keys: the bucket's, then each entry's window. All have the bucket's tag, so that a cluster has them in one slot.
+ * - Arguments: server, epoch, now, loose ms, share, learn ms, the fleet's id ('' = do not ask), then all entries in one
+ *   string, nine doubles each.
+ * - Reply: `[0 or 1 = learns, answers]`, four doubles each: given, gift, sum, loose until; `[-1, epoch]` = stale; `[-2]` =
+ *   foreign. Doubles, because the client reads whole numbers wrong from 2^53 - 8 on.
+ *
+ * A bucket is a hash: `fleet`, `run` and `at` (which process counted here last, and when by its clock), `learn` (until when),
+ * and for each server its epoch with the day it last spoke. A window is a hash: `u` sum, `l` loose until, and what each
+ * server holds. Nothing is written for an entry that changes nothing. Windows expire by relative time, because the clock of
+ * a process may be wrong.
+ */
+export const TAKE = `
+local server, epoch = ARGV[1], tonumber(ARGV[2])
+local now, loose_ms, share = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local fleet, entries = ARGV[7], ARGV[8]
+local max, min, floor, format, call = math.max, math.min, math.floor, string.format, redis.call
+
+local bucket = KEYS[1]
+local time = call('TIME')
+local clock = time[1] * 1000 + floor(time[2] / 1000)
+local day = floor(clock / 86400000)
+local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
+local known = call('HMGET', bucket, 'fleet', 'run', 'at', 'learn', 'e' .. server)
+if fleet ~= '' and known[1] and known[1] ~= fleet then return {-2} end
+local known_epoch, known_day
+if known[5] then
+  known_epoch, known_day = string.match(known[5], '(%d+) (%d+)')
+  if epoch < tonumber(known_epoch) then return {-1, tonumber(known_epoch)} end
+end
+
+local write = {'at', clock}
+local learn_until = tonumber(known[4] or 0)
+local at = tonumber(known[3] or 0)
+if known[2] ~= run or clock - at > ${SILENCE_MS} or clock < at then
+  learn_until = clock + tonumber(ARGV[6])
+  write[3], write[4], write[5], write[6] = 'run', run, 'learn', learn_until
+end
+if fleet ~= '' and not known[1] then
+  write[#write + 1] = 'fleet'
+  write[#write + 1] = fleet
+end
+local is_new = epoch ~= tonumber(known_epoch) or day ~= tonumber(known_day)
+if is_new then
+  write[#write + 1] = 'e' .. server
+  write[#write + 1] = string.format('%d %d', epoch, day)
+end
+call('HSET', bucket, unpack(write))
+if is_new then
+  call('PEXPIRE', bucket, ${BUCKET_MS})
+  if not known_epoch then
+    -- Servers that nobody heard of for days have ended, and so have their messages.
+    local fields = call('HGETALL', bucket)
+    for i = 1, #fields, 2 do
+      local last = string.match(fields[i + 1], '^%d+ (%d+)$')
+      if last and tonumber(last) < day - 2 then call('HDEL', bucket, fields[i]) end
+    end
+  end
+end
+
+local learns = clock < learn_until
+local answers = {}
+local position = 1
+for i = 2, #KEYS do
+  local key = KEYS[i]
+  local rest, limit, said, returned, owed, asked, least, ahead, flags
+  rest, limit, said, returned, owed, asked, least, ahead, flags, position =
+    struct.unpack('<ddddddddd', entries, position)
+  local window = call('HMGET', key, 'u', server, 'l')
+  local sum, stored, loose = (window[1] or 0) + 0, (window[2] or 0) + 0, (window[3] or 0) + 0
+
+  if flags >= 2 then said = stored end
+  said = said + owed
+  local given = said
+  if returned == 0 or learns then given = max(stored, said) end
+  sum = sum + given - stored
+  local free = 0
+  if not learns then free = max(0, limit - sum) end
+
+  -- What is given already, beyond what the server knows of, comes first.
+  local surplus = given - said
+  local missing = max(0, asked - surplus)
+  local gift = min(missing, free)
+  if asked > 0 and min(surplus, asked) + gift < least then gift = 0 end
+  local is_loose = gift > 0
+  if gift == missing then
+    local surplus_ahead = max(0, surplus - asked)
+    local for_ahead = min(max(0, ahead - surplus_ahead), floor((free - gift) / share))
+    gift = gift + for_ahead
+    is_loose = for_ahead > 0 or surplus_ahead > 0 or (flags % 2 == 1 and asked > 0)
+  end
+  given = given + gift
+  sum = min(sum + gift, ${COUNT_MAX})
+
+  if given ~= stored then
+    if is_loose and now + loose_ms > loose then
+      loose = now + loose_ms
+      call('HSET', key, 'u', format('%d', sum), server, format('%d', given), 'l', loose)
+    else
+      call('HSET', key, 'u', format('%d', sum), server, format('%d', given))
+    end
+    if not window[1] then call('PEXPIRE', key, rest + ${GRACE_MS}) end
+  end
+  answers[i - 1] = struct.pack('<dddd', given, gift, sum, loose)
+end
+return {learns and 1 or 0, table.concat(answers)}
+`
+
+export const TAKE_SHA = createHash('sha1').update(TAKE).digest('hex')
+
+/** The hash of a bucket. */
+export const bucketKey = (bucket: number) => `t:{${TAGS[bucket]}}`
+
+/** The arguments of EVALSHA and EVAL after the script: the number of keys, the keys, and what the script's head lists. */
+export function takeArguments(
+  { bucket, nowMs, looseMs, share, entries }: Exchange,
+  {
+    serverId,
+    epoch,
+    learnMs,
+    fleetId,
+  }: { serverId: number; epoch: number; learnMs: number; fleetId: string },
+): (string | number | Buffer)[] {
+  const prefix = bucketKey(bucket)
+  const packed = new Float64Array(entries.length * NUMBERS)
+  const list: (string | number | Buffer)[] = [entries.length + 1, prefix]
+  for (const [i, entry] of entries.entries()) {
+    list.push(prefix + windowName(entry))
+    pack(entry, nowMs, packed, i * NUMBERS)
+  }
+  list.push(serverId, epoch, nowMs, looseMs, share, learnMs, fleetId, Buffer.from(packed.buffer))
+  return list
+}
+
+/** @throws Error when the reply makes no sense. */
+export function readReply(
+  reply: unknown,
+  entries: readonly Entry[],
+): Result | { kind: 'stale'; epoch: number } | { kind: 'foreign' } {
+  if (!Array.isArray(reply)) throw new Error('the reply of the script is no list')
+  const [first, second] = reply
+  if (first === -1) return { kind: 'stale', epoch: Number(second) }
+  if (first === -2) return { kind: 'foreign' }
+  const length = 4 * entries.length
+  if ((first !== 0 && first !== 1) || !Buffer.isBuffer(second) || second.length !== 8 * length)
+    throw new Error('the reply of the script makes no sense')
+  const numbers = new Float64Array(length)
+  new Uint8Array(numbers.buffer).set(second) // a copy, because doubles must be aligned
+  const answers: Answer[] = entries.map(({ endMs }, i) => answerAt(numbers, 4 * i, endMs))
+  return { kind: 'answered', isLearning: first === 1, answers }
+}
+
+function answerAt(numbers: Float64Array, at: number, endMs: number): Answer {
+  const [given = 0, gift = 0, sum = 0, looseUntilMs = 0] = numbers.subarray(at, at + 4)
+  return { endMs, given, gift, sum, looseUntilMs }
+}
+
+/** Doubles of an entry, in the order in which the script reads them. */
+const NUMBERS = 9
+
+function pack(entry: Entry, nowMs: number, packed: Float64Array, at: number): void {
+  packed[at] = Math.max(0, entry.endMs - nowMs)
+  packed[at + 1] = entry.limit
+  packed[at + 2] = entry.given
+  packed[at + 3] = entry.returned
+  packed[at + 4] = entry.owed
+  packed[at + 5] = entry.asked
+  packed[at + 6] = entry.least
+  packed[at + 7] = entry.ahead
+  packed[at + 8] = (entry.isTentative ? 1 : 0) + (entry.hasForgotten ? 2 : 0)
+}
+
+const cell = Buffer.alloc(16)
+
+function windowName({ h0, h1, h2, h3, endMs }: Entry): string {
+  cell.writeInt32BE(h0, 0)
+  cell.writeInt32BE(h1, 4)
+  cell.writeInt32BE(h2, 8)
+  cell.writeInt32BE(h3, 12)
+  return cell.toString('base64url') + endMs.toString(36)
+}
