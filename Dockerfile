@@ -5,11 +5,15 @@ RUN bun install --frozen-lockfile --production --ignore-scripts
 COPY sql ./sql
 COPY docs ./docs
 COPY src ./src
-RUN bun run build
+ARG COMMIT=unknown
+RUN bun run build --commit $COMMIT
 RUN mkdir data
 
 # The C library, certificates and one file: no shell, no packages. `nonroot` is user and group 65532.
 FROM gcr.io/distroless/base-debian12:nonroot
+ARG COMMIT=unknown
+LABEL org.opencontainers.image.title=tollgate org.opencontainers.image.licenses=Apache-2.0 \
+  org.opencontainers.image.version=0.1.0 org.opencontainers.image.revision=$COMMIT
 COPY --from=build /app/dist/tollgate /usr/local/bin/tollgate
 COPY --from=build --chown=nonroot:nonroot /app/data /data
 USER nonroot

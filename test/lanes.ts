@@ -25,6 +25,8 @@ export const EMBEDDED_ONLY = [
   'start/container.test.ts',
   'start/interrupts.test.ts',
   'start/script.test.ts',
+  // What a release is made of: files, git and Node.
+  'release/*.test.ts',
   // It has its own database, in simulated time.
   'simulation/*.test.ts',
 ]

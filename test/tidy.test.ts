@@ -95,7 +95,7 @@ const api = new API({ cwd: root })
 beforeAll(async () => {
   const snapshot = await api.updateSnapshot({ openProject: join(root, 'tsconfig.json') })
   const [project] = snapshot.getProjects()
-  found.files = [...new Bun.Glob('{src,test,bench}/**/*.ts').scanSync(root)]
+  found.files = [...new Bun.Glob('{src,test,bench,release}/**/*.ts').scanSync(root)]
     .filter((file) => !file.includes('node_modules/'))
     .sort()
   for (const file of found.files) {
@@ -239,7 +239,7 @@ test('operations know neither a wire schema nor the call', () => {
   expect([...schemas.map(place), ...calls.map(({ from, line }) => `${from}:${line}`)]).toEqual([])
 })
 
-test('the program imports neither tests nor benchmarks', () => {
+test('the program imports neither tests nor benchmarks nor what makes a release', () => {
   const wrong = found.imports.filter(
     ({ from, to }) => from.startsWith('src/') && !/^(src\/|package\.json$|docs\/.*\.md$)/.test(to),
   )
@@ -275,7 +275,9 @@ test('every file is imported by another', () => {
       .map(({ to }) => to),
   )
   const isEntry = (file: string) =>
-    ['src/main.ts', 'src/build.ts', 'test/hostile/main.ts', 'test/nightly.ts'].includes(file) ||
+    ['src/main.ts', 'src/build.ts', 'test/hostile/main.ts', 'test/nightly.ts', 'release/main.ts'].includes(
+      file,
+    ) ||
     /\.(test|child|d)\.ts$/.test(file) ||
     file.startsWith('bench/')
   const unused = found.files.filter((file) => !isEntry(file) && !imported.has(file))
@@ -311,7 +313,7 @@ test('CI runs every test file', () => {
 /** A comment has purpose, path or states, and invariant. The history of a choice is in docs/decisions/. */
 test('no comment is longer than fourteen lines', async () => {
   const long: string[] = []
-  for (const file of found.files.filter((name) => /^(src|bench)\//.test(name))) {
+  for (const file of found.files.filter((name) => /^(src|bench|release)\//.test(name))) {
     const text = await Bun.file(join(root, file)).text()
     for (const { 0: comment, index } of text.matchAll(/\/\*[\s\S]*?\*\//g)) {
       const lines = comment.split('\n').length

@@ -12,6 +12,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
+import { TARGETS } from '../../release/targets.ts'
 import { readConfig, SECRETS } from '../../src/config.ts'
 import { baseObjects, ofKind } from '../deploy/manifests.ts'
 import { copyEmbedded, openTestDatabase, TEST_DATABASE_URL } from '../support/database.ts'
@@ -62,6 +63,22 @@ const NOT_RUN: {
       for (const name of ['deploy/prometheus', 'deploy/prometheus/rules.yml'])
         expect([name, existsSync(join(ROOT, name))]).toEqual([name, true])
       expect(text.split('\n')[0]).toBe('cd deploy/prometheus')
+    },
+  },
+  {
+    doc: 'install',
+    text: 'npx tollgate',
+    reason:
+      'npm would fetch it from the registry; test/release/whole.test.ts installs it from what a release makes',
+    check: ({ text }) => expect(text).toBe(`npx ${packageJson.name} serve\n`),
+  },
+  {
+    doc: 'install',
+    text: 'sha256sum --check',
+    reason: 'only a release has these files; test/release/whole.test.ts makes one',
+    check: ({ text }) => {
+      const named = text.match(/tollgate-[\d.]+-[a-z0-9-]+(?=\.tar\.gz)/g)
+      expect(named).toEqual([`tollgate-${packageJson.version}-${TARGETS[0].name}`])
     },
   },
   {
@@ -405,7 +422,7 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
           'key revoke': /"valid":false.*"code":"NOT_FOUND"/,
         },
       ],
-      ['install', { doctor: /no problems/, 'bun run build': /tollgate 0\.1\.0/ }],
+      ['install', { doctor: /no problems/, 'bun run build': /tollgate \d+\.\d+\.\d+ \(commit / }],
       [
         'billing',
         {

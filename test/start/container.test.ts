@@ -32,6 +32,7 @@ const argumentsOf = (name: string, from: string[]) =>
 /** Elements of a line with a list, such as `CMD ["serve"]`. */
 const wordsOf = (name: string): string[] =>
   JSON.parse(/\[.*\]$/.exec(argumentsOf(name, lastStage)[0] ?? '')?.[0] ?? '[]')
+const COMMIT = 'c'.repeat(40)
 const copied = argumentsOf('COPY', buildStage).flatMap((line) => line.split(' ').slice(0, -1))
 const variables = Object.fromEntries(
   argumentsOf('ENV', lastStage).flatMap((line) => line.split(' ').map((each) => each.split('='))),
@@ -53,6 +54,20 @@ test('it is built by the tested Bun, runs as an unprivileged user, and has a hea
   expect(argumentsOf('EXPOSE', lastStage)).toEqual([String(config.listen.port)])
 })
 
+test('its labels name version and commit, and its server names them too', () => {
+  const labels = Object.fromEntries(
+    argumentsOf('LABEL', lastStage).flatMap((line) => line.split(/ +/).map((each) => each.split('='))),
+  )
+  expect(labels).toEqual({
+    'org.opencontainers.image.title': packageJson.name,
+    'org.opencontainers.image.licenses': packageJson.license,
+    'org.opencontainers.image.version': packageJson.version,
+    'org.opencontainers.image.revision': '$COMMIT',
+  })
+  for (const stage of [buildStage, lastStage]) expect(argumentsOf('ARG', stage)).toEqual(['COMMIT=unknown'])
+  expect(argumentsOf('RUN', buildStage)).toContain('bun run build --commit $COMMIT')
+})
+
 test('copied files exist, and nothing else is sent to the engine', () => {
   for (const path of copied) expect(existsSync(join(root, path))).toBe(true)
   const sent = readFileSync(join(root, '.dockerignore'), 'utf8').trim().split('\n')
@@ -70,7 +85,7 @@ test.skipIf(TEST_DATABASE_URL !== null)(
     try {
       for (const path of copied) cpSync(join(root, path), join(folder, path), { recursive: true })
       for (const step of argumentsOf('RUN', buildStage)) {
-        const words = step.replace(/^bun /, `${process.execPath} `).split(' ')
+        const words = step.replace('$COMMIT', COMMIT).replace(/^bun /, `${process.execPath} `).split(' ')
         const done = Bun.spawnSync(words, { cwd: folder, stdout: 'ignore', stderr: 'pipe' })
         expect({ step, code: done.exitCode, errors: /error/.test(done.stderr.toString()) }).toEqual({
           step,
@@ -112,6 +127,8 @@ test.skipIf(TEST_DATABASE_URL !== null)(
       expect(checker).toBe(program)
       const isHealthy = async () => (await start(check).exited) === 0
 
+      const version = await new Response(start(['--version']).stdout).text()
+      expect(version).toBe(`tollgate ${packageJson.version} (commit ${COMMIT.slice(0, 12)})\n`)
       expect(await isHealthy()).toBe(false)
       const server = start(wordsOf('CMD'))
       let output = ''
