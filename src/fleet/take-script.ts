@@ -15,7 +15,7 @@ const BUCKET_MS = 7 * 86_400_000
  *
  * - Keys: the bucket's, then each entry's window. All have the bucket's tag, so that a cluster has them in one slot.
  * - Arguments: server, epoch, now, loose ms, share, learn ms, the fleet's id ('' = do not ask), then all entries in one
- *   string, nine doubles each.
+ *   string, eight doubles each.
  * - Reply: `[0 or 1 = learns, answers]`, four doubles each: given, gift, sum, loose until; `[-1, epoch]` = stale; `[-2]` =
  *   foreign. Doubles, because the client reads whole numbers wrong from 2^53 - 8 on.
  *
@@ -77,31 +77,30 @@ local answers = {}
 local position = 1
 for i = 2, #KEYS do
   local key = KEYS[i]
-  local rest, limit, said, returned, owed, asked, least, ahead, flags
-  rest, limit, said, returned, owed, asked, least, ahead, flags, position =
-    struct.unpack('<ddddddddd', entries, position)
+  local rest, limit, said, owed, asked, least, ahead, flags
+  rest, limit, said, owed, asked, least, ahead, flags, position = struct.unpack('<dddddddd', entries, position)
   local window = call('HMGET', key, 'u', server, 'l')
   local sum, stored, loose = (window[1] or 0) + 0, (window[2] or 0) + 0, (window[3] or 0) + 0
 
-  if flags >= 2 then said = stored end
-  said = said + owed
-  local given = said
-  if returned == 0 or learns then given = max(stored, said) end
+  local given = said + owed
+  if flags >= 2 then
+    given = stored + owed
+  elseif learns then
+    given = max(stored, given)
+  end
   sum = sum + given - stored
   local free = 0
   if not learns then free = max(0, limit - sum) end
 
-  -- What is given already, beyond what the server knows of, comes first.
-  local surplus = given - said
-  local missing = max(0, asked - surplus)
-  local gift = min(missing, free)
-  if asked > 0 and min(surplus, asked) + gift < least then gift = 0 end
-  local is_loose = gift > 0
-  if gift == missing then
-    local surplus_ahead = max(0, surplus - asked)
-    local for_ahead = min(max(0, ahead - surplus_ahead), floor((free - gift) / share))
+  local gift, is_loose = min(asked, free), false
+  if gift < least then
+    gift = 0
+  elseif gift < asked then
+    is_loose = gift > 0
+  else
+    local for_ahead = min(ahead, floor((free - gift) / share))
     gift = gift + for_ahead
-    is_loose = for_ahead > 0 or surplus_ahead > 0 or (flags % 2 == 1 and asked > 0)
+    is_loose = for_ahead > 0 or (flags % 2 == 1 and asked > 0)
   end
   given = given + gift
   sum = min(sum + gift, ${COUNT_MAX})
@@ -170,18 +169,17 @@ function answerAt(numbers: Float64Array, at: number, endMs: number): Answer {
 }
 
 /** Doubles of an entry, in the order in which the script reads them. */
-const NUMBERS = 9
+const NUMBERS = 8
 
 function pack(entry: Entry, nowMs: number, packed: Float64Array, at: number): void {
   packed[at] = Math.max(0, entry.endMs - nowMs)
   packed[at + 1] = entry.limit
   packed[at + 2] = entry.given
-  packed[at + 3] = entry.returned
-  packed[at + 4] = entry.owed
-  packed[at + 5] = entry.asked
-  packed[at + 6] = entry.least
-  packed[at + 7] = entry.ahead
-  packed[at + 8] = (entry.isTentative ? 1 : 0) + (entry.hasForgotten ? 2 : 0)
+  packed[at + 3] = entry.owed
+  packed[at + 4] = entry.asked
+  packed[at + 5] = entry.least
+  packed[at + 6] = entry.ahead
+  packed[at + 7] = (entry.isTentative ? 1 : 0) + (entry.hasForgotten ? 2 : 0)
 }
 
 const cell = Buffer.alloc(16)
