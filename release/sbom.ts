@@ -113,7 +113,10 @@ export async function sbomOf(folder: string, { atSeconds }: { atSeconds: number 
     },
     components,
     dependencies: [
-      { ref: self, dependsOn: [refOf('bun'), ...lock.dependencies.map(refOf)].sort() },
+      {
+        ref: self,
+        dependsOn: ['bun', ...lock.dependencies.filter((name) => packages.includes(name))].map(refOf).sort(),
+      },
       { ref: refOf('bun') },
       ...packages.map((path) => ({ ref: refOf(path), dependsOn: needsOf(path).map(refOf).sort() })),
     ],
