@@ -273,7 +273,7 @@ export const VARIABLES = {
   } satisfies Variable<string | null>,
   TOLLGATE_URL: {
     about:
-      'URL of the server that all commands except serve, migrate, config, doctor and root-key rescue call',
+      'URL of the server that all commands except serve, migrate, config, doctor, backup, restore and root-key rescue call',
     otherwise: 'from HOST and PORT',
     read: (text, name) => httpUrl(name, text),
   } satisfies Variable<string | null>,

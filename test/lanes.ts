@@ -45,6 +45,7 @@ export const BOTH = [
   'start/thread-death.test.ts',
   'usage/kill.test.ts',
   // Commands on the database itself.
+  'cli/backup.test.ts',
   'cli/rescue.test.ts',
   // Every endpoint with the official clients.
   'sdk/**/*.test.ts',

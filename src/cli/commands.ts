@@ -1,6 +1,7 @@
 import { apiCommands } from './api.ts'
 import type { Command } from './arguments.ts'
 import { auditCommands } from './audit.ts'
+import { backupCommand, restoreCommand } from './backup.ts'
 import { benchCommand } from './bench.ts'
 import { configCheckCommand, configCommand } from './config.ts'
 import { doctorCommand } from './doctor.ts'
@@ -28,6 +29,8 @@ export const GROUPS: readonly Group[] = [
     commands: [
       serveCommand,
       migrateCommand,
+      backupCommand,
+      restoreCommand,
       configCommand,
       configCheckCommand,
       doctorCommand,

@@ -15,7 +15,7 @@ ${parts.join('\n\n')}
 tollgate help <command> shows its arguments, options and an example.
 tollgate serve --help lists every environment variable; tollgate --version shows the version.
 
-serve, migrate, config, doctor and root-key rescue run on this machine. The other commands call a running server:
+serve, migrate, config, doctor, backup, restore and root-key rescue run on this machine. The other commands call a running server:
   server:    --url, else TOLLGATE_URL, else HOST and PORT on this machine (http://127.0.0.1:3000)
   root key:  --root-key-file (- = stdin), else TOLLGATE_ROOT_KEY, else the root key that the first start
              wrote into the data dir

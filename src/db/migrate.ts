@@ -33,6 +33,8 @@ export type MigrateOptions = {
   version?: string
   /** Runs files of the phase `contract` too. Without, they only run on a database without any migration. */
   isContract?: boolean
+  /** Names of the files to run, whatever their phase; default: all. */
+  only?: readonly string[]
   /** A pooler is in between: nothing may be set for a session. */
   isPooled?: boolean
   /** How long a file is tried while others hold what it has to lock. */
@@ -85,6 +87,10 @@ export async function joinServers(
   })
 }
 
+/** Names of the migrations of this release. */
+export const knownMigrations = async (): Promise<string[]> =>
+  (await readMigrations(SQL_FOLDER)).map(({ name }) => name)
+
 /** The folder of migrations. In the binary it is beside the program's files (src/build.ts). */
 const SQL_FOLDER = import.meta.dir.startsWith('/$bunfs/')
   ? join(import.meta.dir, 'sql')
@@ -93,7 +99,7 @@ const SQL_FOLDER = import.meta.dir.startsWith('/$bunfs/')
 class Migration {
   readonly #sql: Sql
   readonly #files: MigrationFile[]
-  readonly #options: Required<Omit<MigrateOptions, 'folder'>>
+  readonly #options: Required<Omit<MigrateOptions, 'folder' | 'only'>> & Pick<MigrateOptions, 'only'>
   /** The index that was half-made when it was last looked at. */
   #leftover: number | null = null
 
@@ -123,10 +129,12 @@ class Migration {
           migrations: ahead,
         },
       )
-    const runsAll = this.#options.isContract || done.length === 0
+    const { only } = this.#options
+    const runsAll = this.#options.isContract || done.length === 0 || only !== undefined
     const applied: string[] = []
     for (const file of this.#files) {
       if (done.some(({ number }) => number === file.number)) continue
+      if (only?.includes(file.name) === false) continue
       if (file.phase === 'contract' && !runsAll) continue
       if (await this.#apply(file)) applied.push(file.name)
     }
