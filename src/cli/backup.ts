@@ -67,7 +67,7 @@ export const restoreCommand: Command = {
         isEmbedded: address.kind === 'embedded',
       })
     })
-    const vault = (rows.vault_data_keys ?? 0) > 0
+    const vault = (rows.vault_data_keys ?? 0) + (rows.vault_check ?? 0) > 0
     const hint = vault ? '\nrecoverable keys need the vault key that servers of the backup had' : ''
     given.print(`restored ${sumOf(rows)}, ${from}${hint}`, { ...backup.head, rows, needsVaultKey: vault })
   },

@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { TARGETS } from '../../release/targets.ts'
+import { COMMANDS } from '../../src/cli/commands.ts'
 import { readConfig, SECRETS } from '../../src/config.ts'
 import { baseObjects, ofKind } from '../deploy/manifests.ts'
 import { copyEmbedded, openTestDatabase, TEST_DATABASE_URL } from '../support/database.ts'
@@ -79,6 +80,15 @@ const NOT_RUN: {
     check: ({ text }) => {
       const named = text.match(/tollgate-[\d.]+-[a-z0-9-]+(?=\.tar\.gz)/g)
       expect(named).toEqual([`tollgate-${packageJson.version}-${TARGETS[0].name}`])
+    },
+  },
+  {
+    doc: 'backups',
+    text: 'move.backup',
+    reason: 'it needs both kinds of database; test/cli/backup.test.ts moves from one to the other and back',
+    check: ({ text }) => {
+      for (const [, command] of text.matchAll(/tollgate (\w+) move\.backup/g))
+        expect(COMMANDS.map(({ name }) => name)).toContain(command ?? '')
     },
   },
   {
@@ -529,18 +539,25 @@ describe.if(TEST_DATABASE_URL !== null && HAS_TOOLS)('on Postgres', () => {
   test('backups: a dump restores everything into an empty database', async () => {
     await using full = await openTestDatabase()
     await using empty = await openTestDatabase()
+    await emptied(empty.databaseUrl ?? '')
     await using copy = await Copy.make()
     const commands = shell.filter(isOnPostgres)
     expect(commands.map(({ text }) => text.split(' ')[0])).toEqual(ON_POSTGRES)
     const [dump, restore] = commands
     if (dump === undefined || restore === undefined) throw new Error('two commands')
     await copy.run([{ ...dump, text: `export DATABASE_URL=${full.databaseUrl}\n${dump.text}` }])
-    await copy.run([{ ...restore, text: `export DATABASE_URL=${empty.databaseUrl}\n${restore.text}` }])
+    await copy.run([{ ...restore, text: `export NEW_DATABASE_URL=${empty.databaseUrl}\n${restore.text}` }])
     const counts = await Promise.all([full, empty].map(({ databaseUrl }) => countTables(databaseUrl ?? '')))
     expect(counts[0]).toBeGreaterThan(10)
     expect(counts[1]).toBe(counts[0] ?? 0)
   })
 })
+
+async function emptied(url: string): Promise<void> {
+  const sql = new Bun.SQL(url, { max: 1 })
+  await sql.unsafe('drop schema public cascade; create schema public')
+  await sql.end()
+}
 
 async function countTables(url: string): Promise<number> {
   const sql = new Bun.SQL(url, { max: 1 })
