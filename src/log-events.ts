@@ -167,6 +167,19 @@ export const LOG_EVENTS = {
     about: 'The database answers again (`awayMs`); `refused` calls answered 500 in between.',
     remedy: 'Nothing.',
   },
+  database_replaced: {
+    level: 'warn',
+    about:
+      'The database is another copy of the one that the server used, or an older state of it (`what`): a dump was restored, a snapshot brought back, or a standby took over that lacked the last writes. Caches were emptied; open windows are written again.',
+    remedy:
+      'Nothing after a [restore](../how-to/backups.md#when-the-database-is-replaced-under-running-servers). Else find out who replaced it: what was written since is gone.',
+  },
+  database_replaced_unusable: {
+    level: 'error',
+    about:
+      'The database that replaced the one of this server cannot be used, for example because its migrations fail (`cause`). Attempts continue.',
+    remedy: 'Mend what `cause` says, or restart the server, which then says why it does not start.',
+  },
   database_read_only: {
     level: 'warn',
     about:

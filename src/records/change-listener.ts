@@ -21,6 +21,7 @@ export class ChangeListener {
   readonly #invalidations: Invalidations
   readonly #address: DatabaseAddress & { databaseId: string }
   readonly #timers: Timers
+  readonly #afterBeat: (sql: Sql) => Promise<void>
   #listenConnection: Sql
   #heartbeatConnection: Sql
   #beats = 0
@@ -29,15 +30,19 @@ export class ChangeListener {
   #isDeaf = false
   readonly #stopping = new AbortController()
 
-  /** @param address With the id of its database: what answers there later may be another one. */
+  /**
+   * @param address With the id of its database: what answers there later may be another one.
+   * @param options.afterBeat Asks more of the database that took the beat. What it throws is ignored.
+   */
   constructor(
     invalidations: Invalidations,
     address: DatabaseAddress & { databaseId: string },
-    options: { timers?: Timers } = {},
+    options: { timers?: Timers; afterBeat?: (sql: Sql) => Promise<void> } = {},
   ) {
     this.#invalidations = invalidations
     this.#address = address
     this.#timers = options.timers ?? systemTimers
+    this.#afterBeat = options.afterBeat ?? (() => Promise.resolve())
     this.#listenConnection = this.#connect()
     this.#heartbeatConnection = this.#connect()
   }
@@ -77,7 +82,9 @@ export class ChangeListener {
           if (each === beat) resolve()
         }
       })
-      if (!(await this.#isDoneWithin(PATIENCE_MS, this.#send(beat)))) await this.#replaceHeartbeatConnection()
+      const isSent = await this.#isDoneWithin(PATIENCE_MS, this.#send(beat))
+      if (isSent) await this.#isDoneWithin(PATIENCE_MS, this.#afterBeat(this.#heartbeatConnection))
+      if (!isSent) await this.#replaceHeartbeatConnection()
       else if (!(await this.#isDoneWithin(PATIENCE_MS, heard))) await this.#replaceListenConnection()
       else if (this.#isDeaf) {
         this.#isDeaf = false

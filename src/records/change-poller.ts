@@ -19,20 +19,25 @@ export class ChangePoller {
   readonly #invalidations: Invalidations
   readonly #address: DatabaseAddress & { databaseId: string }
   readonly #timers: Timers
+  readonly #afterBeat: (sql: Sql) => Promise<void>
   #sql: Sql
   #seen: Seen | null = null
   #saidAt = Number.NEGATIVE_INFINITY
   readonly #stopping = new AbortController()
 
-  /** @param address With the id of its database: what answers there later may be another one. */
+  /**
+   * @param address With the id of its database: what answers there later may be another one.
+   * @param options.afterBeat Asks more after each poll. What it throws is ignored.
+   */
   constructor(
     invalidations: Invalidations,
     address: DatabaseAddress & { databaseId: string },
-    options: { timers?: Timers } = {},
+    options: { timers?: Timers; afterBeat?: (sql: Sql) => Promise<void> } = {},
   ) {
     this.#invalidations = invalidations
     this.#address = address
     this.#timers = options.timers ?? systemTimers
+    this.#afterBeat = options.afterBeat ?? (() => Promise.resolve())
     this.#sql = this.#connect()
   }
 
@@ -91,7 +96,10 @@ export class ChangePoller {
         if (old === this.#sql) this.#seen = null
         throw cause
       })
-      if (await this.#isDoneWithin(PATIENCE_MS, asked)) continue
+      if (await this.#isDoneWithin(PATIENCE_MS, asked)) {
+        await this.#isDoneWithin(PATIENCE_MS, this.#afterBeat(old))
+        continue
+      }
       if (this.#stopping.signal.aborted) return
       this.#sql = this.#connect()
       old.end({ timeout: 0 }).catch(() => {}) // it is given up, whatever it says to that

@@ -23,6 +23,7 @@ import { exposition } from '../observe/exposition.ts'
 import { metricFamilies } from '../observe/metrics.ts'
 import { ChangeListener } from '../records/change-listener.ts'
 import { ChangePoller, deleteOldNotices } from '../records/change-poller.ts'
+import { deleteOldMarks } from '../records/continuity.ts'
 import { usageRetention } from '../usage/retention.ts'
 import { UsageUpkeep } from '../usage/upkeep.ts'
 import { admitVault } from '../vault/admit.ts'
@@ -35,6 +36,7 @@ import { connectionsOf, type Deps, openDeps, reportThread, type ThreadSetup } fr
 import { readDataDir, readProcess } from './figures.ts'
 import { withinOpenFiles } from './open-files.ts'
 import { tryPlaces } from './places.ts'
+import { ReplacedDatabase } from './replaced-database.ts'
 import { type HttpThreads, startHttpThreads } from './threads.ts'
 
 /** Facts about a start, for people. Without secrets. */
@@ -107,17 +109,18 @@ export async function startServer(
   if (asked.databaseUrl === null) sayStarting()
   const givenVaultKeys = findVaultKeys(asked, dataDir)
   const found = await openDatabase(asked, opening, signal)
-  const preparing = prepareDatabase(found, {
+  const preparations = {
     config: asked,
     nodeId: dataDir.nodeId,
-    keyFile: (make) => dataDir.secret(ROOT_KEY_FILE, make),
+    keyFile: (make: () => string) => dataDir.secret(ROOT_KEY_FILE, make),
     foundKey: () => dataDir.found(ROOT_KEY_FILE),
     givenVaultKeys,
     now: clock(),
     onReached: () => {
       if (asked.databaseUrl !== null) sayStarting()
     },
-  })
+  }
+  const preparing = prepareDatabase(found, preparations)
   const { hashSecret, databaseId, keyFile, vaultKeys } = await untilAborted(preparing, signal)
   // Here, so that a start that fails before prints only its error.
   const config = withinOpenFiles(asked)
@@ -235,7 +238,18 @@ export async function startServer(
   })
   if (address.kind === 'url') {
     const Hearing = address.isPooled === true ? ChangePoller : ChangeListener
-    const hearing = new Hearing(deps.invalidations, { ...address, databaseId })
+    const replaced = new ReplacedDatabase(processId, {
+      emptyCaches: () => deps.invalidations.broadcast(null),
+      rewriteWindows: () => shards.rewrite(),
+      prepare: async () =>
+        void (await prepareDatabase(found, { ...preparations, now: clock(), onReached: () => {} })),
+    })
+    opening.defer(() => replaced.stop(deps.sql))
+    const hearing = new Hearing(
+      deps.invalidations,
+      { ...address, databaseId },
+      { afterBeat: (sql) => replaced.check(sql) },
+    )
     opening.defer(() => hearing.stop())
     await hearing.start()
   }
@@ -345,6 +359,7 @@ async function prepareDatabase(
       })
       if (address.kind === 'url') {
         await deleteOldNotices(sql)
+        await deleteOldMarks(sql)
         await joinServers(sql, nodeId)
       }
       const vaultKeys = await openVault(sql, givenVaultKeys, { isLost: config.isVaultLost, now })

@@ -422,6 +422,7 @@ function handlersOf(
     },
     connect: (end) => shard.connect(end),
     flush: () => shard.flush(),
+    rewrite: () => shard.rewrite(),
     stats: (nowMs) => {
       life.model?.advance(nowMs)
       return shard.stats(nowMs)

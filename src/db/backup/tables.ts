@@ -46,7 +46,13 @@ export const BACKUP_TABLES = [
 ] as const
 
 /** About the servers of one database, and what they tell each other; and the record of its migrations, which the file's head has. */
-export const LEFT_OUT_TABLES = ['change_notices', 'change_polling', 'servers', 'tollgate_migrations'] as const
+export const LEFT_OUT_TABLES = [
+  'change_notices',
+  'change_polling',
+  'server_marks',
+  'servers',
+  'tollgate_migrations',
+] as const
 
 export const BACKUP_SEQUENCES = [
   'audit_events_seq',

@@ -82,6 +82,8 @@ export type ShardRequests = {
   connect(end: LinkEnd): void
   /** Writes everything counted so far. */
   flush(input: null): void
+  /** The database has lost windows that were written: all open ones are written again, by the next flushes. */
+  rewrite(input: null): void
   /** @param nowMs Unix ms. Windows that end up to then are over. */
   stats(nowMs: number): ShardStats
   /** Flushes or spills, and takes no more calls. @returns how many windows were spilled. */

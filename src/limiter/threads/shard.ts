@@ -99,6 +99,10 @@ export class Shard implements Handlers<ShardRequests> {
     await this.started().flusher.flush()
   }
 
+  rewrite(): void {
+    this.started().table.markAllChanged()
+  }
+
   stats(nowMs: number): ShardStats {
     const { table, flusher } = this.started()
     table.advance(nowMs)

@@ -18,6 +18,8 @@ export type Shards = {
   stop(): Promise<void>
   /** Resolves when everything counted so far is in Postgres. For tests. */
   flush(): Promise<void>
+  /** Marks all open windows as not written: the database has lost some that were. */
+  rewrite(): Promise<void>
   /** One entry a shard, null = it is dead. Windows that end up to `nowMs` are over. For metrics. */
   stats(nowMs: number): Promise<(ShardStats | null)[]>
 }
@@ -116,6 +118,9 @@ export async function startShards(
     async flush() {
       await Promise.all(shards.map((shard) => shard.flush()))
     },
+    async rewrite() {
+      await Promise.all(shards.map((shard) => shard.rewrite()))
+    },
     stats: (nowMs) => Promise.all(shards.map((shard) => shard.stats(nowMs))),
   }
 }
@@ -180,6 +185,11 @@ class ShardThread {
 
   flush(): Promise<void> {
     return this.thread.ask('flush', null, { timeoutMs: FLUSH_MS })
+  }
+
+  /** One that is dead, or does not answer in time, restores what the database has. */
+  async rewrite(): Promise<void> {
+    if (this.thread.isRunning) await this.thread.ask('rewrite', null, { timeoutMs: FLUSH_MS }).catch(() => {}) // see above
   }
 
   /** @returns null where it is dead or does not answer in time. */
