@@ -10,6 +10,8 @@ export type Load = {
   bodies: string[]
   connections: number
   seconds: number
+  /** On the second core alone. True unless said otherwise. */
+  isPinned?: boolean
 }
 
 /** Latencies in milliseconds. `answered` counts every answer, `failed` those that are no 200. */
@@ -32,7 +34,15 @@ export const pin = (core: 0 | 1): string[] =>
 export const sendLoad = (load: Load): Promise<LoadResult> =>
   generator === 'wrk' ? viaWrk(load) : viaAutocannon(load)
 
-async function viaWrk({ url, path, headers, bodies, connections, seconds }: Load): Promise<LoadResult> {
+async function viaWrk({
+  url,
+  path,
+  headers,
+  bodies,
+  connections,
+  seconds,
+  isPinned = true,
+}: Load): Promise<LoadResult> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
   const script = join(folder, 'load.lua')
   const text = (value: string) => `"${value.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n')}"`
@@ -62,7 +72,7 @@ end
   )
   try {
     const output = await run([
-      ...pin(1),
+      ...(isPinned ? pin(1) : []),
       'wrk',
       '-t1',
       `-c${connections}`,
@@ -86,7 +96,11 @@ const chunks = (bodies: string[], size: number): string[][] =>
 
 /** In a process of its own, so that what it costs is not counted as anything else. */
 async function viaAutocannon(load: Load): Promise<LoadResult> {
-  const command = [...pin(1), process.execPath, `${import.meta.dir}/autocannon.ts`]
+  const command = [
+    ...(load.isPinned === false ? [] : pin(1)),
+    process.execPath,
+    `${import.meta.dir}/autocannon.ts`,
+  ]
   const output = await run(command, JSON.stringify(load))
   return JSON.parse(/RESULT (.*)/.exec(output)?.[1] ?? 'null') as LoadResult // as autocannon.ts writes it
 }

@@ -15,16 +15,18 @@ export type Target = AsyncDisposable & {
 }
 
 /**
- * Starts a script that prints `listens on <url>` when it is ready; pinned to the first core.
+ * Starts a script that prints `listens on <url>` when it is ready; on the first core unless told otherwise.
  * @param program Runs it; Bun where none is given.
+ * @param options.isPinned False: it may use all cores.
  */
 export async function startTarget(
   name: string,
   script: string[],
   env: Record<string, string> = {},
   program: string = process.execPath,
+  { isPinned = true }: { isPinned?: boolean } = {},
 ): Promise<Target> {
-  const child = Bun.spawn([...pin(0), program, ...script], {
+  const child = Bun.spawn([...(isPinned ? pin(0) : []), program, ...script], {
     // The last one as `bun run start` sets it (src/doors/http/young-garbage.ts), for all that are compared.
     env: {
       PATH: process.env.PATH ?? '',

@@ -32,10 +32,11 @@ export async function startTollgate(
   name: string,
   env: Record<string, string> = {},
   script = 'src/main.ts',
+  options: { isPinned?: boolean } = {},
 ): Promise<Target & { databaseUrl: string | null }> {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
   const database = databaseServer === undefined ? null : await makeDatabase(databaseServer)
-  const target = await startTarget(name, [script, 'serve'], {
+  const variables = {
     PORT: '0',
     TOLLGATE_DATA_DIR: dataDir,
     TOLLGATE_ROOT_KEY: ROOT_KEY,
@@ -44,7 +45,8 @@ export async function startTollgate(
     TOLLGATE_DB_TIMEOUT_MS: '60000',
     ...(database === null ? {} : { DATABASE_URL: database.url }),
     ...env,
-  })
+  }
+  const target = await startTarget(name, [script, 'serve'], variables, process.execPath, options)
   return {
     ...target,
     databaseUrl: database?.url ?? null,
