@@ -1,184 +1,139 @@
-import { accessSync, constants, existsSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
-import { dirname, join } from 'node:path'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
 import {
   type Config,
-  ConfigError,
+  configProblems,
   type Environment,
   exposedSecretFiles,
-  readClientConfig,
   readConfig,
   unknownVariables,
 } from '../config.ts'
-import { type Finding, inspectDatabase, isProblem } from '../db/inspect.ts'
-import { fileProblem } from '../lib/file-problem.ts'
+import { connect } from '../db/connect.ts'
+import { examineDatabase, lookAtServers } from '../db/examine.ts'
+import { explain } from '../db/explain.ts'
+import { type Finding, finding, inspectDatabase, isFailure } from '../db/inspect.ts'
+import { foundDatabaseId } from '../db/settings.ts'
+import { readDatabaseUrl } from '../lib/database-url.ts'
+import { VERSION } from '../lib/version.ts'
 import { connectionsOf } from '../server/deps.ts'
-import { filesNeeded, openFilesMax } from '../server/open-files.ts'
+import { findSealedIfThere, type Sealed } from '../vault/admit.ts'
 import type { Command } from './arguments.ts'
-import { CallError, Client } from './client.ts'
+import { lookAtPort, lookAtPublicUrl, lookAtSpills } from './doctor/around.ts'
+import { examineMachine } from './doctor/machine.ts'
+import { lookAtVault } from './doctor/vault.ts'
 
-/** Checks everything that a start needs. Changes nothing. */
+type Area = 'configuration' | 'machine' | 'database' | 'around'
+/** One line of the result. Its fields are contract: docs/how-to/postgres.md. */
+export type DoctorFinding = { area: Area } & Finding
+
+/** Checks everything that a server needs. Changes nothing, so that it is safe beside servers. */
 export const doctorCommand: Command = {
   name: 'doctor',
-  about: 'check configuration, database, data dir and port; exit status 1 if there is a problem',
+  about: 'check configuration, machine, database and surroundings; exit status 1 if a server cannot run',
   isLocal: true,
   tellsUnknownVariables: true,
   example: 'doctor',
   async run(given) {
     const findings = await examine(given.terminal.environment)
-    const problems = findings.filter(isProblem).length
-    const warnings = findings.filter(({ status }) => status === 'warning').length
-    const width = Math.max(...findings.map(({ check }) => check.length))
+    const failures = findings.filter(isFailure).length
+    const warnings = findings.filter(({ status }) => status === 'warn').length
+    const widths = [AREA_WIDTH, Math.max(...findings.map(({ check }) => check.length))] as const
     const lines = findings.map(
-      ({ status, check, text }) => `${status.padEnd(7)}  ${check.padEnd(width)}  ${text}`,
+      ({ area, status, check, text }) =>
+        `${status.padEnd(4)}  ${area.padEnd(widths[0])}  ${check.padEnd(widths[1])}  ${text}`,
     )
-    const sum = `${counted(problems, 'problem')}, ${counted(warnings, 'warning')}`
-    given.print([...lines, '', sum].join('\n'), { isWell: problems === 0, findings })
-    return problems === 0 ? 0 : 1
+    const sum = `${counted(failures, 'problem')}, ${counted(warnings, 'warning')}`
+    given.print([...lines, '', sum].join('\n'), { version: VERSION, isWell: failures === 0, findings })
+    return failures === 0 ? 0 : 1
   },
 }
+
+const AREA_WIDTH = 'configuration'.length
 
 const counted = (count: number, what: string) =>
   `${count === 0 ? 'no' : count} ${what}${count === 1 ? '' : 's'}`
 
-async function examine(environment: Environment | undefined): Promise<Finding[]> {
-  const unknown = unknownVariables(environment).map(({ variable, nearest }) =>
-    finding(
-      'warning',
-      'configuration',
-      `${variable} is not a variable of Tollgate; did you mean ${nearest}?`,
-    ),
+async function examine(environment: Environment | undefined): Promise<DoctorFinding[]> {
+  const unknown = unknownVariables(environment)
+  const wrong = configProblems(environment).filter(
+    ({ variable }) => !unknown.some((each) => each.variable === variable),
   )
-  let config: Config
-  try {
-    config = readConfig(environment)
-  } catch (cause) {
-    if (!(cause instanceof ConfigError)) throw cause
-    return [...unknown, finding('problem', 'configuration', cause.message)]
-  }
-  return [
-    ...unknown,
-    finding('ok', 'configuration', 'all variables are valid'),
-    ...exposedSecretFiles(environment).map(({ from, path }) =>
+  const configuration = [
+    ...unknown.map(({ variable, nearest }) =>
       finding(
-        'warning',
-        'configuration',
-        `${from} ${path} can be read by every user of this machine; chmod 600 it`,
+        'warn',
+        'variables',
+        `${variable} is not a variable of Tollgate and has no effect; did you mean ${nearest}?`,
       ),
     ),
-    lookAtDataDir(config),
-    ...lookAtSpace(config),
-    ...lookAtOpenFiles(config),
-    await lookAtPort(config, environment),
-    ...(await lookAtDatabase(config)),
+    ...wrong.map(({ message }) => finding('fail', 'variables', message)),
   ]
-}
-
-const finding = (status: Finding['status'], check: string, text: string): Finding => ({ check, status, text })
-
-/** Tries to write: permissions say nothing about read-only file systems or the root user. */
-function lookAtDataDir({ dataDir }: Config): Finding {
-  try {
-    if (existsSync(dataDir)) {
-      if (!statSync(dataDir).isDirectory())
-        return finding('problem', 'data dir', `${dataDir} is a file; set TOLLGATE_DATA_DIR to a folder`)
-      const path = join(dataDir, `.doctor-${crypto.randomUUID()}`)
-      writeFileSync(path, '', { mode: 0o600 })
-      rmSync(path)
-      return finding('ok', 'data dir', dataDir)
-    }
-    const above = nearestFolder(dataDir)
-    if (!statSync(above).isDirectory())
-      return finding('problem', 'data dir', `${above} is a file; set TOLLGATE_DATA_DIR to a folder`)
-    accessSync(above, constants.W_OK)
-    return finding('ok', 'data dir', `${dataDir}, which the first start creates`)
-  } catch (cause) {
-    return finding(
-      'problem',
-      'data dir',
-      `${dataDir} cannot be written (${fileProblem(cause)}); make the user that runs Tollgate its owner, or set TOLLGATE_DATA_DIR`,
-    )
-  }
-}
-
-function nearestFolder(path: string): string {
-  return existsSync(path) || dirname(path) === path ? path : nearestFolder(dirname(path))
-}
-
-/** On a full disk an embedded database refuses changes, and spill files cannot be written. */
-function lookAtSpace({ dataDir }: Config): Finding[] {
-  const { bavail, bsize } = statfsSync(nearestFolder(dataDir))
-  const mebibytes = Math.floor((bavail * bsize) / 2 ** 20)
-  return mebibytes >= SPACE_MIB
-    ? []
-    : [
-        finding(
-          'warning',
-          'data dir',
-          `${dataDir} has ${mebibytes} MiB of free space; free at least ${SPACE_MIB} MiB`,
-        ),
-      ]
-}
-
-const SPACE_MIB = 512
-
-/** A server accepts only as many connections as it may open files. How many clients will come is unknown here. */
-function lookAtOpenFiles(config: Config): Finding[] {
-  const limit = openFilesMax()
-  const { all } = filesNeeded(config)
-  if (limit === null) return []
+  if (wrong.length > 0) return within('configuration', configuration)
+  const config = readConfig(environment)
+  const { findings, databaseId, sealed, servers } = await lookAtDatabase(config)
   return [
-    limit >= all
-      ? finding('ok', 'open files', `${limit} allowed, at most ${all} needed`)
-      : finding(
-          'warning',
-          'open files',
-          `the limit is ${limit} and ${all} may be needed, so the server accepts fewer connections; raise the limit (ulimit -n, LimitNOFILE), or lower TOLLGATE_CONNECTIONS_MAX`,
-        ),
+    ...within('configuration', [
+      ...configuration,
+      finding('ok', 'variables', 'all values are valid'),
+      ...lookAtSecretFiles(environment),
+    ]),
+    ...within('machine', [...examineMachine(config), await lookAtPort(config, environment)]),
+    ...within('database', findings),
+    ...within('around', [
+      await lookAtPublicUrl(config.publicUrl),
+      ...servers,
+      await lookAtSpills(config, databaseId),
+      ...(await lookAtVault(config, sealed)),
+    ]),
   ]
 }
 
-/** Checks that the port is free, or that Tollgate itself uses it. */
-async function lookAtPort(
-  { listen: { host, port, socketPath } }: Config,
-  environment: Environment | undefined,
-): Promise<Finding> {
-  const client = new Client(readClientConfig(environment))
-  const { url, socketPath: asked } = client.config
-  const place = asked ?? url
-  try {
-    const { services } = await client.get<{ services?: { database?: string } }>('liveness')
-    if (services?.database !== undefined)
-      return finding('ok', 'server', `Tollgate runs at ${place}; its database is ${services.database}`)
-    return finding('problem', 'server', `another program answers at ${place}; stop it, or set PORT`)
-  } catch (cause) {
-    if (!(cause instanceof CallError)) throw cause
-    if (cause.status !== null)
-      return finding('problem', 'server', `${place} answers, but not as a healthy Tollgate: ${cause.message}`)
-  }
-  if (port === null) return finding('ok', 'server', `Tollgate does not run at ${socketPath}`)
-  const failure = await new Promise<NodeJS.ErrnoException | null>((resolve) => {
-    const server = createServer()
-    server.once('error', resolve)
-    server.listen({ host, port }, () => server.close(() => resolve(null)))
-  })
-  if (failure === null)
-    return finding('ok', 'server', `Tollgate does not run at ${place}; HOST ${host}, PORT ${port} is free`)
-  const remedy =
-    failure.code === 'EADDRINUSE'
-      ? 'is used by another program; stop that program, or set PORT'
-      : `cannot be used (${failure.code}); set HOST to an address of this machine, or PORT to another port`
-  return finding('problem', 'server', `HOST ${host}, PORT ${port} ${remedy}`)
-}
+const within = (area: Area, findings: readonly Finding[]): DoctorFinding[] =>
+  findings.map((each) => ({ area, ...each }))
 
-async function lookAtDatabase(config: Config): Promise<Finding[]> {
+const lookAtSecretFiles = (environment: Environment | undefined): Finding[] =>
+  exposedSecretFiles(environment).map(({ from, path }) =>
+    finding(
+      'warn',
+      'secret files',
+      `${from} ${path} can be read by every user of this machine; run: chmod 600 ${path}`,
+    ),
+  )
+
+/** What the database says, and what other checks need of it. An embedded one is left alone: a server may have it open. */
+async function lookAtDatabase(config: Config): Promise<{
+  findings: Finding[]
+  databaseId: string | undefined
+  sealed: Sealed | null
+  servers: Finding[]
+}> {
+  const nothing = { databaseId: undefined, sealed: null, servers: [] }
   if (config.databaseUrl === null) {
     const folder = join(config.dataDir, 'postgres')
     const state = existsSync(folder) ? 'in' : 'not created yet; the first start creates it in'
-    return [
-      finding('ok', 'database', `embedded, ${state} ${folder}; set DATABASE_URL to use your own Postgres`),
-    ]
+    const text = `embedded, ${state} ${folder}; set DATABASE_URL to use your own Postgres`
+    return { ...nothing, findings: [finding('ok', 'database', text)] }
   }
-  const address = { kind: 'url' as const, url: config.databaseUrl }
-  return (await inspectDatabase(address, { connections: connectionsOf(config) })).findings
+  const { address, findings } = await inspectDatabase(
+    { kind: 'url', url: config.databaseUrl },
+    { connections: connectionsOf(config) },
+  )
+  if (findings.some(isFailure) || address.kind !== 'url') return { ...nothing, findings }
+  const sql = connect(address, { connectionsMax: 1 })
+  try {
+    const more = await examineDatabase(sql, address)
+    return {
+      findings: [...findings, ...more.findings],
+      databaseId: await foundDatabaseId(sql),
+      sealed: await findSealedIfThere(sql),
+      servers: [lookAtServers(more.servers)],
+    }
+  } catch (cause) {
+    const isTheirs = cause instanceof Error && 'code' in cause
+    if (!isTheirs) throw cause
+    const text = explain(cause, readDatabaseUrl(address.url))
+    return { ...nothing, findings: [...findings, finding('fail', 'connection', text)] }
+  } finally {
+    await sql.end({ timeout: 1 }).catch(() => {}) // it served only the checks
+  }
 }

@@ -14,8 +14,8 @@ export type Inspection = {
   findings: Finding[]
 }
 
-/** `problem`: a server cannot run on this database. `warning`: it can, and the text names the cost. */
-export type Finding = { check: string; status: 'ok' | 'warning' | 'problem'; text: string }
+/** `fail`: no server can run. `warn`: one can, and the text names the cost. The text also says what to do. */
+export type Finding = { check: string; status: 'ok' | 'warn' | 'fail'; text: string }
 
 /**
  * @param options.connections Largest number of connections that a server opens.
@@ -46,7 +46,7 @@ export async function inspectDatabase(
     return again.inspection
   const text =
     'statement_timeout is too short to ask anything, and through a pooler it cannot be set for a connection; set it to 0 for the role of DATABASE_URL, then restart the pooler’s connections'
-  return { address, findings: [problem('timeouts', text)] }
+  return { address, findings: [fail('timeouts', text)] }
 }
 
 const ATTEMPTS = 3
@@ -66,12 +66,12 @@ async function inspect(
   const url = readDatabaseUrl(address.url)
   const findings: Finding[] = []
   if (url.ignored.length > 0)
-    findings.push(warning('url', `DATABASE_URL has parameters that are ignored: ${url.ignored.join(', ')}`))
+    findings.push(warn('url', `DATABASE_URL has parameters that are ignored: ${url.ignored.join(', ')}`))
   const sql = connect(asking, { connectionsMax: 1 })
   try {
     const server = await readServer(sql)
     findings.push(...lookAtServer(server))
-    if (findings.some(isProblem)) return { inspection: { address, findings }, wasClosed: false }
+    if (findings.some(isFailure)) return { inspection: { address, findings }, wasClosed: false }
     const pooler = url.isPooled ? 'shared' : await findPooler(sql, asking, options)
     const isPooled = pooler !== 'none'
     findings.push(...lookAtSession(server, pooler))
@@ -88,7 +88,7 @@ async function inspect(
     return { inspection: { address: reached, findings }, wasClosed: false }
   } catch (cause) {
     if (isCanceled(cause)) throw cause
-    findings.push(problem('connection', explain(cause, url)))
+    findings.push(fail('connection', explain(cause, url)))
     const wasClosed = cause instanceof Error && 'code' in cause && cause.code === 'CONNECTION_CLOSED'
     return { inspection: { address, findings }, wasClosed }
   } finally {
@@ -103,16 +103,18 @@ export async function ensureSchema(sql: AnySql, { schema }: { schema?: string })
   if (row === undefined) await sql`create schema if not exists ${sql(schema)}`
 }
 
-const finding =
-  (status: Finding['status']) =>
-  (check: string, text: string): Finding => ({ check, status, text })
-const ok = finding('ok')
-const warning = finding('warning')
-const problem = finding('problem')
+export const finding = (status: Finding['status'], check: string, text: string): Finding => ({
+  check,
+  status,
+  text,
+})
+const ok = (check: string, text: string) => finding('ok', check, text)
+const warn = (check: string, text: string) => finding('warn', check, text)
+const fail = (check: string, text: string) => finding('fail', check, text)
 /** Quotes a name, where needed, so that it can be pasted into a statement. */
 const inSql = (name: string) => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`)
 
-export const isProblem = ({ status }: Finding) => status === 'problem'
+export const isFailure = ({ status }: Finding) => status === 'fail'
 
 /** Facts that a server reports about itself. */
 export type ServerFacts = Awaited<ReturnType<typeof readServer>>
@@ -175,25 +177,22 @@ export function lookAtServer(server: ServerFacts): Finding[] {
   const { version, versionText, role, database } = server
   if (version < 140_000)
     return [
-      problem(
-        'version',
-        `the server is Postgres ${versionText}; Tollgate needs 14 or newer: upgrade Postgres`,
-      ),
+      fail('version', `the server is Postgres ${versionText}; Tollgate needs 14 or newer: upgrade Postgres`),
     ]
   const found = [ok('version', `Postgres ${versionText}, database ${database}, role ${role}`)]
   found.push(
     server.encoding === 'UTF8'
       ? ok('encoding', 'UTF8')
-      : problem(
+      : fail(
           'encoding',
           `database ${database} is encoded in ${server.encoding}, which cannot store all texts; create a database with: create database … encoding 'UTF8' template template0`,
         ),
   )
   if (server.isStandby)
-    found.push(problem('writable', 'the server is a standby and read only; connect to the primary'))
+    found.push(fail('writable', 'the server is a standby and read only; connect to the primary'))
   else if (server.isReadOnly)
     found.push(
-      problem(
+      fail(
         'writable',
         `transactions of role ${role} in database ${database} are read only (default_transaction_read_only); connect to the primary, or: alter database ${inSql(database)} reset default_transaction_read_only`,
       ),
@@ -201,7 +200,7 @@ export function lookAtServer(server: ServerFacts): Finding[] {
   else found.push(ok('writable', 'takes writes'))
   if (server.replicationRole === 'replica')
     found.push(
-      problem(
+      fail(
         'triggers',
         `session_replication_role of role ${role} in database ${database} is replica: triggers do not run, so bounds are not enforced; as a superuser run: alter database ${inSql(database)} reset session_replication_role, and the same for the role`,
       ),
@@ -210,14 +209,14 @@ export function lookAtServer(server: ServerFacts): Finding[] {
   found.push(
     seconds < CLOCK_APART_SECONDS
       ? ok('clock', 'same time as on this machine')
-      : warning(
+      : warn(
           'clock',
           `the clock of the database is ${seconds} s ${server.clockAheadMs > 0 ? 'ahead of' : 'behind'} the clock here; synchronise both with NTP: otherwise expiries, refills and hours of usage are wrong`,
         ),
   )
   if (server.synchronousCommit === 'off')
     found.push(
-      warning(
+      warn(
         'durability',
         'synchronous_commit is off: a crash of Postgres loses up to half a second of answered changes, such as new or revoked keys and spent credits; switch it on',
       ),
@@ -228,10 +227,7 @@ export function lookAtServer(server: ServerFacts): Finding[] {
   }))
     if (value === 'off')
       found.push(
-        warning(
-          'durability',
-          `${name} is off: a crash of the machine can destroy the database; switch it on`,
-        ),
+        warn('durability', `${name} is off: a crash of the machine can destroy the database; switch it on`),
       )
   return found
 }
@@ -288,7 +284,7 @@ const pidOf = async (sql: Sql) => (await sql<{ pid: number }[]>`select pg_backen
 function lookAtSession(server: ServerFacts, pooler: Pooler): Finding[] {
   if (pooler === 'statement')
     return [
-      problem(
+      fail(
         'pooler',
         'the pooler is in pool_mode=statement, which does not support transactions; set pool_mode=transaction, or connect directly to Postgres',
       ),
@@ -297,7 +293,7 @@ function lookAtSession(server: ServerFacts, pooler: Pooler): Finding[] {
   const seconds = Number.parseFloat(server.transactionTimeout ?? '0')
   if (seconds > 0)
     found.push(
-      warning(
+      warn(
         'timeouts',
         `transaction_timeout is ${server.transactionTimeout}: deleting very many keys takes up to two minutes and may fail; for role ${server.role}, set it to 0`,
       ),
@@ -313,7 +309,7 @@ function lookAtSession(server: ServerFacts, pooler: Pooler): Finding[] {
     const wanted = Object.entries(SESSION_SETTINGS).find(([each]) => each === name)?.[1]
     if (value !== wanted)
       found.push(
-        problem(
+        fail(
           'settings',
           `${name} is ${value}, and through a pooler it cannot be set for a connection; run: alter role ${inSql(server.role)} set ${name} = '${wanted}', then restart the pooler's connections`,
         ),
@@ -321,14 +317,14 @@ function lookAtSession(server: ServerFacts, pooler: Pooler): Finding[] {
   }
   if (Number.parseFloat(server.statementTimeout) > 0)
     found.push(
-      warning(
+      warn(
         'timeouts',
         `statement_timeout is ${server.statementTimeout}: deleting very many keys takes up to two minutes and may fail; for role ${server.role}, set it to 0`,
       ),
     )
   if (/^\d+ms$|^[1-9]s$/.test(server.idleTimeout))
     found.push(
-      warning(
+      warn(
         'timeouts',
         `idle_in_transaction_session_timeout is ${server.idleTimeout}, which can end transactions of a busy server; for role ${server.role}, set it to 60s`,
       ),
@@ -352,7 +348,7 @@ function lookAtConnections(server: ServerFacts, options: { connections: number }
   return [
     least.left >= options.connections
       ? ok('connections', `${least.left} available, at most ${options.connections} needed`)
-      : warning(
+      : warn(
           'connections',
           `${least.name} leaves ${Math.max(0, least.left)} connections, but Tollgate may open ${options.connections}; raise it, or lower TOLLGATE_HTTP_THREADS`,
         ),
@@ -422,14 +418,14 @@ function lookAtPlace(place: Place, { role, database }: ServerFacts, isPooled: bo
   const shownPath = path === '' || path === '""' ? 'empty' : path
   if (asked === null && !place.isOurs && elsewhere !== undefined)
     return [
-      problem(
+      fail(
         'schema',
         `Tollgate's tables are in schema ${elsewhere}, which is not in the search path of role ${role} (${shownPath}); add ?schema=${encodeURIComponent(elsewhere)} to DATABASE_URL to use them, or ?schema=${encodeURIComponent(schema ?? 'tollgate')} to create new ones`,
       ),
     ]
   if (schema === null)
     return [
-      problem(
+      fail(
         'schema',
         `the search path of role ${role} (${shownPath}) has no schema that exists and that the role may use; add ?schema=tollgate to DATABASE_URL`,
       ),
@@ -438,28 +434,28 @@ function lookAtPlace(place: Place, { role, database }: ServerFacts, isPooled: bo
     return place.canMake
       ? [...pinned(place, role, isPooled), ok('schema', `${schema}, which the first start creates`)]
       : [
-          problem(
+          fail(
             'schema',
             `schema ${schema} does not exist, and role ${role} may not create it; as a superuser run: create schema ${inSql(schema)} authorization ${inSql(role)}`,
           ),
         ]
   if (place.canUse !== true || place.canCreate !== true)
     return [
-      problem(
+      fail(
         'rights',
         `role ${role} may not ${place.canUse === true ? 'create tables in' : 'use'} schema ${schema} of database ${database}; as its owner run: grant usage, create on schema ${inSql(schema)} to ${inSql(role)}${schema === 'public' ? ' (Postgres 15 and newer grant that to nobody)' : ''}`,
       ),
     ]
   if ((!place.isOurs && place.strangers.length > 0) || (place.isOurs && place.recordColumns < 4))
     return [
-      problem(
+      fail(
         'schema',
         `schema ${schema} of database ${database} has tables of another application (${place.isOurs ? RECORD : place.strangers.join(', ')}); give Tollgate a database of its own, or a schema: add ?schema=tollgate to DATABASE_URL`,
       ),
     ]
   if (place.owners.length > 0)
     return [
-      problem(
+      fail(
         'rights',
         `Tollgate's tables in schema ${schema} belong to ${place.owners.join(', ')}, and role ${role} is not a member of it; run: grant ${inSql(place.owners[0] ?? '')} to ${inSql(role)}`,
       ),
@@ -467,7 +463,7 @@ function lookAtPlace(place: Place, { role, database }: ServerFacts, isPooled: bo
   const found = pinned(place, role, isPooled)
   if (currentSchema !== schema && asked === null && found.length === 0)
     found.push(
-      warning(
+      warn(
         'schema',
         `Tollgate's tables are in schema ${schema} and new ones would go to ${currentSchema}, so schema ${schema} is used; make that explicit: add ?schema=${encodeURIComponent(schema)} to DATABASE_URL`,
       ),
@@ -479,7 +475,7 @@ function lookAtPlace(place: Place, { role, database }: ServerFacts, isPooled: bo
 const pinned = ({ schema, currentSchema }: Place, role: string, isPooled: boolean): Finding[] =>
   isPooled && schema !== currentSchema
     ? [
-        problem(
+        fail(
           'schema',
           `through a pooler the schema cannot be set for a connection; run: alter role ${inSql(role)} set search_path = ${inSql(schema ?? '')}, then restart the pooler's connections`,
         ),
@@ -494,7 +490,7 @@ async function lookAtCollation(sql: AnySql): Promise<Finding[]> {
   if (row === undefined || row.made === row.now)
     return [ok('collation', 'same version as when the indexes were built')]
   return [
-    warning(
+    warn(
       'collation',
       `database ${row.database} was created with collation version ${row.made}, but the system has version ${row.now}; run: reindex database ${inSql(row.database)}, then: alter database ${inSql(row.database)} refresh collation version`,
     ),

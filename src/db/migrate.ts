@@ -69,6 +69,21 @@ export async function planMigrations(sql: Sql, options: MigrateOptions = {}): Pr
 }
 
 /**
+ * Names of files that were not applied yet, and of applied ones that only a newer release knows. Changes nothing.
+ * @throws StartError as migrate does.
+ */
+export async function schemaState(
+  sql: Sql,
+  { folder = SQL_FOLDER, version = VERSION }: Pick<MigrateOptions, 'folder' | 'version'> = {},
+): Promise<{ isNew: boolean; pending: string[]; ahead: string[] }> {
+  const files = await readMigrations(folder)
+  const done = (await recordState(sql)).isThere ? await readRecord(sql) : []
+  const ahead = checkRecord(done, files, version)
+  const pending = files.filter(({ number }) => !done.some((record) => record.number === number))
+  return { isNew: done.length === 0, pending: pending.map(({ name }) => name), ahead }
+}
+
+/**
  * Says that a server of this version runs, before it serves. Under the lock of the record a migration that takes something
  * away either sees the server, or is seen by it.
  * @throws StartError when the database has such a migration by now.

@@ -54,15 +54,19 @@ async function leave(sql: AnySql, nodeId: string): Promise<void> {
   await sql`delete from servers where node_id = ${nodeId}`
 }
 
-/** Servers before a version that were seen within {@link SEEN_MS}. A database of before sql/0043 knows none. */
+/** Servers before a version that were seen within {@link SEEN_MS}. */
 export async function olderServers(sql: AnySql, version: string): Promise<SeenServer[]> {
+  return (await seenServers(sql)).filter((each) => isOlder(each.version, version))
+}
+
+/** Servers that were seen within {@link SEEN_MS}. A database of before sql/0043 knows none. */
+export async function seenServers(sql: AnySql): Promise<SeenServer[]> {
   const [table] = await sql<{ isThere: boolean }[]>`select to_regclass('servers') is not null as "isThere"`
   if (table?.isThere !== true) return []
-  const seen = await sql<SeenServer[]>`
+  return await sql<SeenServer[]>`
     select node_id as "nodeId", host, version from servers
      where seen_at >= floor(extract(epoch from clock_timestamp()) * 1000)::bigint - ${SEEN_MS}::bigint
      order by host, node_id limit ${SERVERS_MAX}`
-  return seen.filter((each) => isOlder(each.version, version))
 }
 
 const BEAT_MS = 20_000

@@ -15,6 +15,14 @@ export async function settingOnce(sql: AnySql, name: string, value: string): Pro
 export const databaseIdOnce = (sql: AnySql): Promise<string> =>
   settingOnce(sql, 'database_id', crypto.randomUUID())
 
+/** The id that a start has stored; undefined = none has. */
+export async function foundDatabaseId(sql: AnySql): Promise<string | undefined> {
+  const [table] = await sql<{ isThere: boolean }[]>`select to_regclass('settings') is not null as "isThere"`
+  if (table?.isThere !== true) return undefined
+  const [row] = await sql<{ value: string }[]>`select value from settings where name = 'database_id'`
+  return row?.value
+}
+
 /**
  * Checks that the database has the id in the address, if there is one: in an empty database every key would be unknown.
  * @throws the driver's error when it does not answer, Error when it is another database.

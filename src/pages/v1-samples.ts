@@ -70,6 +70,7 @@ const VALUES: Samples['values'] = {
   amount: 1000,
   apiId: `api_${ID}`,
   async: false,
+  clientAddress: '192.0.2.1',
   createdAt: NOON,
   database: 'ok',
   version: '0.1.0',

@@ -1,6 +1,6 @@
 import type { DatabaseAddress } from '../db/connect.ts'
 import { explain } from '../db/explain.ts'
-import { inspectDatabase, isProblem } from '../db/inspect.ts'
+import { inspectDatabase, isFailure } from '../db/inspect.ts'
 import { StartError } from '../errors.ts'
 import { readDatabaseUrl } from '../lib/database-url.ts'
 import { log } from '../log.ts'
@@ -12,13 +12,13 @@ import { log } from '../log.ts'
  */
 export async function admitDatabase(url: string, options: { connections: number }): Promise<DatabaseAddress> {
   const { address, findings } = await inspectDatabase({ kind: 'url', url }, options)
-  const [first, ...others] = findings.filter(isProblem)
+  const [first, ...others] = findings.filter(isFailure)
   if (first !== undefined) {
     const more = others.length === 0 ? '' : ` (${others.length} more: see tollgate doctor)`
     throw new StartError(`the database cannot be used: ${first.text}${more}`)
   }
   for (const { check, status, text } of findings)
-    if (status === 'warning')
+    if (status === 'warn')
       log('warn', 'database_warning', 'the database has a setting that should be changed', { check, text })
   return address
 }

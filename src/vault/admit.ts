@@ -1,6 +1,14 @@
-import type { Transaction } from '../db/connect.ts'
+import type { AnySql, Transaction } from '../db/connect.ts'
 import { StartError } from '../errors.ts'
-import { findCheck, findDataKeySamples, loseDataKeys, putCheck, type SealedDataKey } from './store.ts'
+import {
+  findCheck,
+  findDataKeySamples,
+  hasCheckTable,
+  loseDataKeys,
+  putCheck,
+  type SealedCheck,
+  type SealedDataKey,
+} from './store.ts'
 import { importMaster, opensCheck, sealCheck, unsealDataKey, type VaultKey } from './vault.ts'
 import type { GivenVaultKeys } from './vault-keys.ts'
 
@@ -33,40 +41,70 @@ export async function admitVault(
   given: GivenVaultKeys,
   { isLost, now }: { isLost: boolean; now: number },
 ): Promise<VaultAdmission> {
-  const check = await findCheck(tx)
-  const samples = await findDataKeySamples(tx)
-  const sealedBy = [...new Set([...(check === null ? [] : [check.vaultKeyId]), ...ids(samples)])]
-  if (given.keys === null && sealedBy.length > 0 && !isLost)
+  const found = await findSealed(tx)
+  if (given.keys === null && found.sealedBy.length > 0 && !isLost)
     throw new StartError(
-      `${given.from} is missing, which holds vault key ${sealedBy.join(' and ')} of this database; bring it back from your backup${OR_LOST}`,
+      `${given.from} is missing, which holds vault key ${found.sealedBy.join(' and ')} of this database; bring it back from your backup${OR_LOST}`,
     )
   const vaultKeys = given.keys ?? given.generate()
   const masters = await Promise.all(vaultKeys.map(importMaster))
+  const { isRight, missing, wanted, fitting } = await compareVaultKeys(masters, found)
   const own = masters.map(({ id }) => id)
-  const missing = sealedBy.filter((id) => !own.includes(id))
   const last = masters.at(-1)
   if (last === undefined) return { vaultKeys, missing, lost: null }
 
-  const opened = await openedBy(masters, samples)
-  const fitting = masters.filter(({ id }) => ids(opened).includes(id)).at(-1)
-  const isRight =
-    check === null
-      ? samples.length === 0 || opened.length > 0
-      : (await opensCheck(masters, check)) || (samples.length > 0 && opened.length === samples.length)
   if (!isRight && !isLost) {
-    const wanted = (missing.length > 0 ? missing : sealedBy).join(' and ')
     throw new StartError(
-      `this database is sealed by vault key ${wanted}, and ${given.from} holds ${own.join(', ')}, which cannot open it; add the key with that id${OR_LOST}`,
+      `this database is sealed by vault key ${wanted.join(' and ')}, and ${given.from} holds ${own.join(', ')}, which cannot open it; add the key with that id${OR_LOST}`,
     )
   }
   const dataKeys = isLost ? await loseDataKeys(tx, own, now) : 0
-  if (check === null || !(await opensCheck(masters, check)))
+  if (found.check === null || !(await opensCheck(masters, found.check)))
     await putCheck(tx, await sealCheck(fitting ?? last), now)
   const isGivenUp = isLost && missing.length > 0
   return {
     vaultKeys,
     missing: isGivenUp ? [] : missing,
     lost: isGivenUp ? { vaultKeyIds: missing, dataKeys } : null,
+  }
+}
+
+/** What vault keys have sealed in a database. */
+export type Sealed = {
+  check: SealedCheck | null
+  /** A data key of each vault key. */
+  samples: (SealedDataKey & { workspaceId: string })[]
+  /** Ids of all these vault keys. */
+  sealedBy: string[]
+}
+
+export async function findSealed(sql: AnySql): Promise<Sealed> {
+  const check = await findCheck(sql)
+  const samples = await findDataKeySamples(sql)
+  return {
+    check,
+    samples,
+    sealedBy: [...new Set([...(check === null ? [] : [check.vaultKeyId]), ...ids(samples)])],
+  }
+}
+
+/** For whoever asks before a start has migrated the database; null = it has not. */
+export const findSealedIfThere = async (sql: AnySql): Promise<Sealed | null> =>
+  (await hasCheckTable(sql)) ? await findSealed(sql) : null
+
+/** Whether vault keys are those of a database; {@link admitVault} says when. `fitting`: the last one that is in use. */
+export async function compareVaultKeys(masters: readonly VaultKey[], { check, samples, sealedBy }: Sealed) {
+  const missing = sealedBy.filter((id) => !masters.some((each) => each.id === id))
+  const opened = await openedBy(masters, samples)
+  const isRight =
+    check === null
+      ? samples.length === 0 || opened.length > 0
+      : (await opensCheck(masters, check)) || (samples.length > 0 && opened.length === samples.length)
+  return {
+    isRight,
+    missing,
+    wanted: missing.length > 0 ? missing : sealedBy,
+    fitting: masters.filter(({ id }) => ids(opened).includes(id)).at(-1),
   }
 }
 

@@ -135,3 +135,9 @@ export async function putCheck(sql: AnySql, { sealed, vaultKeyId }: SealedCheck,
     on conflict (is_only) do update
       set sealed = excluded.sealed, vault_key_id = excluded.vault_key_id, updated_at = excluded.created_at`
 }
+
+/** False before sql/0047. */
+export async function hasCheckTable(sql: AnySql): Promise<boolean> {
+  const [row] = await sql<{ isThere: boolean }[]>`select to_regclass('vault_check') is not null as "isThere"`
+  return row?.isThere === true
+}

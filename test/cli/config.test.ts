@@ -2,9 +2,9 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { run } from '../../src/cli/run.ts'
 import { type ConfigProblem, type Setting, VARIABLES } from '../../src/config.ts'
 import { vaultKeyId } from '../../src/lib/vault-key-id.ts'
+import { runHere } from '../support/command-line.ts'
 
 let folder: string
 beforeAll(() => {
@@ -12,22 +12,7 @@ beforeAll(() => {
 })
 afterAll(() => rmSync(folder, { recursive: true }))
 
-async function command(words: string[], environment: Record<string, string>) {
-  let [out, err] = ['', '']
-  const code = await run(words, {
-    out: (text) => {
-      out += text
-    },
-    err: (text) => {
-      err += text
-    },
-    readStdin: async () => '',
-    ask: () => null,
-    allowClosedReader: () => {},
-    environment,
-  })
-  return { code, out, err }
-}
+const command = (words: string[], env: Record<string, string>) => runHere(words, { env })
 
 async function config(environment: Record<string, string>) {
   const { code, out, err } = await command(['config', '--json'], environment)

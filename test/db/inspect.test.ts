@@ -41,7 +41,7 @@ const wrongWith = (facts: Partial<ServerFacts>) =>
 test('a version before 14 is a problem, and a version newer than the tested ones is not', () => {
   expect(wrongWith({})).toEqual([])
   expect(wrongWith({ version: 130_018, versionText: '13.18', encoding: 'LATIN1' })).toEqual([
-    'problem: the server is Postgres 13.18; Tollgate needs 14 or newer: upgrade Postgres',
+    'fail: the server is Postgres 13.18; Tollgate needs 14 or newer: upgrade Postgres',
   ])
   expect(wrongWith({ version: 140_000, versionText: '14.0' })).toEqual([])
   expect(wrongWith({ version: 260_000, versionText: '26beta1' })).toEqual([])
@@ -74,7 +74,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
     const { findings } = await inspect(url)
     for (const { text } of findings) expect(text).not.toContain('\n')
     const of = (status: string) => findings.filter((each) => each.status === status).map(({ text }) => text)
-    return of('problem').length > 0 ? of('problem') : of('warning')
+    return of('fail').length > 0 ? of('fail') : of('warn')
   }
   async function migrated(url: string): Promise<void> {
     const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
@@ -187,7 +187,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
     await cluster.query(`alter database ${name} set statement_timeout = '1ms'`, 'postgres')
     for (let attempt = 0; attempt < 3; attempt++) {
       const { findings } = await inspect(url)
-      expect(findings.filter(({ status }) => status === 'problem')).toEqual([])
+      expect(findings.filter(({ status }) => status === 'fail')).toEqual([])
     }
     const sql = connect({ kind: 'url', url }, { connectionsMax: 1 })
     await migrate(sql)
@@ -290,7 +290,7 @@ describe.if(POSTGRES_BIN !== null)('inspecting a database', () => {
         const through = await startPgBouncer(url, { pool_mode, ...settings }, closing)
         const { address, findings } = await inspect(through)
         expect(address).toEqual({ kind: 'url', url: through, isPooled: true })
-        expect(findings.filter(({ status }) => status === 'problem')).toEqual([])
+        expect(findings.filter(({ status }) => status === 'fail')).toEqual([])
       })
 
     test('pool_mode=statement is refused in one line', async () => {

@@ -1,7 +1,7 @@
 import { Type } from '@sinclair/typebox'
 import { ApiError } from '../../errors.ts'
 import { VERSION } from '../../lib/version.ts'
-import type { DoorServices, Endpoint } from '../http/endpoint.ts'
+import type { DoorServices, Endpoint, HttpCall } from '../http/endpoint.ts'
 import { get } from './endpoint.ts'
 
 const State = Type.Union(
@@ -17,6 +17,12 @@ const LivenessReply = Type.Object({
   status: Type.String({ description: 'Always `serving`.' }),
   version: Type.String({ description: 'Version of the server.' }),
   state: State,
+  clientAddress: Type.Optional(
+    Type.String({
+      description:
+        'Address that the server takes for that of whoever asks. Absent when it knows none. `tollgate doctor` sees by it whether your proxies are trusted.',
+    }),
+  ),
   services: Type.Object(
     {
       metrics: Type.String({ description: 'Always `memory`: metrics are kept in memory.' }),
@@ -84,19 +90,24 @@ async function readiness({
  * database at most once a second, and not at all while other requests do.
  * @throws ApiError INTERNAL_SERVER_ERROR when no shard runs.
  */
-async function liveness({
-  databaseCondition,
-  limiter,
-  life: { state },
-}: Pick<DoorServices, 'databaseCondition' | 'limiter' | 'life'>) {
+async function liveness(
+  {
+    databaseCondition,
+    limiter,
+    life: { state },
+  }: Pick<DoorServices, 'databaseCondition' | 'limiter' | 'life'>,
+  call: Pick<HttpCall, 'clientAddress'>,
+) {
   const { running, all } = limiter.shards
   if (running === 0)
     throw new ApiError('INTERNAL_SERVER_ERROR', 'no limiter shard is running: rate limits cannot be decided')
   const database = await databaseCondition()
+  const clientAddress = call.clientAddress()
   return {
     status: 'serving',
     version: VERSION,
     state,
+    ...(clientAddress === null ? {} : { clientAddress }),
     services: {
       metrics: 'memory',
       logger: 'stdout',
