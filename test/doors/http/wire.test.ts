@@ -589,7 +589,7 @@ describe('behaviour of the client', () => {
     const metrics = await (await fetch(`${server.url}/metrics`)).text()
     return metrics
       .split('\n')
-      .filter((line) => /^tollgate_http_requests_total.*status="5/.test(line))
+      .filter((line) => /^tollgate_http_requests_total.*status="5.* [1-9]\d*$/.test(line))
       .join('\n')
   }
 
