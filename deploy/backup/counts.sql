@@ -1,0 +1,10 @@
+select 'migration ' || name from tollgate_migrations order by number desc limit 1;
+select 'rows workspaces ' || count(*) from workspaces;
+select 'rows apis ' || count(*) from apis;
+select 'rows keys ' || count(*) from keys;
+select 'rows encrypted_keys ' || count(*) from encrypted_keys;
+select 'rows identities ' || count(*) from identities;
+select 'rows ratelimit_overrides ' || count(*) from ratelimit_overrides;
+select 'rows audit_events ' || count(*) from audit_events;
+select 'rows usage_verifications ' || count(*) from usage_verifications;
+select 'sum credits ' || coalesce(sum(remaining), 0) from keys;
