@@ -13,7 +13,7 @@ RUN mkdir data
 FROM gcr.io/distroless/base-debian12:nonroot
 ARG COMMIT=unknown
 LABEL org.opencontainers.image.title=tollgate org.opencontainers.image.licenses=Apache-2.0 \
-  org.opencontainers.image.version=0.1.0 org.opencontainers.image.revision=$COMMIT
+  org.opencontainers.image.version=0.2.0 org.opencontainers.image.revision=$COMMIT
 COPY --from=build /app/dist/tollgate /usr/local/bin/tollgate
 COPY --from=build --chown=nonroot:nonroot /app/data /data
 USER nonroot

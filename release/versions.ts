@@ -8,6 +8,7 @@ import { join } from 'node:path'
 const PLACES: readonly { files: string; pattern: RegExp }[] = [
   { files: 'package.json', pattern: /^( {2}"version": ")(\d+\.\d+\.\d+)(?=",$)/gm },
   { files: 'README.md', pattern: /(\*\*Stability\.\*\* Version )(\d+\.\d+(?:\.\d+)?)\b/g },
+  { files: 'docs/faq.md', pattern: /(\bTollgate is at )(\d+\.\d+(?:\.\d+)?)\b/g },
   { files: 'README.md', pattern: /(bun run release --dry-run )(\d+\.\d+\.\d+)\b/g },
   { files: 'Dockerfile', pattern: /(org\.opencontainers\.image\.version=)(\d+\.\d+\.\d+)\b/g },
   // Names of images and packages: tollgate:0.2.0, tollgate@0.2.0. Names of files: tollgate-0.2.0-linux-x64.

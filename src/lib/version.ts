@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { commitOf } from './git-commit.ts'
 
-/** Version of this program, from package.json: `0.1.0`. */
+/** Version of this program, from package.json: `0.2.0`. */
 export const VERSION: string = packageJson.version
 
 /** Written into the binary by build.ts. */

@@ -1,3 +1,4 @@
+import { VERSION } from '../lib/version.ts'
 import type { Samples } from './examples.ts'
 
 export const ID = '4aBcDeFgHjKmNpQr'
@@ -73,7 +74,7 @@ const VALUES: Samples['values'] = {
   clientAddress: '192.0.2.1',
   createdAt: NOON,
   database: 'ok',
-  version: '0.1.0',
+  version: VERSION,
   deletedKeys: 1,
   description: 'May read documents',
   duration: 60_000,

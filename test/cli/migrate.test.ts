@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { connect, type Sql } from '../../src/db/connect.ts'
+import { VERSION } from '../../src/lib/version.ts'
 import { runHere } from '../support/command-line.ts'
 import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -34,8 +35,8 @@ test.skipIf(TEST_DATABASE_URL === null)(
     await sql`delete from tollgate_migrations where number in (27, 32)`
     const planned = await run('--plan')
     expect(planned.out).toBe(
-      `0027_keys_by_owner.sql            expand    servers from 0.1.0  locks keys (share)
-0032_overrides_of_identifier.sql  expand    servers from 0.1.0  locks ratelimit_overrides (share)
+      `0027_keys_by_owner.sql            expand    servers from ${VERSION}  locks keys (share)
+0032_overrides_of_identifier.sql  expand    servers from ${VERSION}  locks ratelimit_overrides (share)
 `,
     )
     expect(JSON.parse((await run('--plan', '--json')).out).pending).toMatchObject([

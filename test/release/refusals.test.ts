@@ -183,7 +183,7 @@ describe('this clone', () => {
   test('says one version everywhere', () => {
     expect(otherVersions(root, packageJson.version)).toEqual([])
     const files = new Set(versionsIn(root).map(({ file }) => file))
-    for (const file of ['package.json', 'README.md', 'Dockerfile', 'docs/how-to/install.md'])
+    for (const file of ['package.json', 'README.md', 'Dockerfile', 'docs/how-to/install.md', 'docs/faq.md'])
       expect([...files]).toContain(file)
   })
 
