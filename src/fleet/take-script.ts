@@ -105,13 +105,12 @@ for i = 2, #KEYS do
   given = given + gift
   sum = min(sum + gift, ${COUNT_MAX})
 
-  if given ~= stored then
-    if is_loose and now + loose_ms > loose then
-      loose = now + loose_ms
-      call('HSET', key, 'u', format('%d', sum), server, format('%d', given), 'l', loose)
-    else
-      call('HSET', key, 'u', format('%d', sum), server, format('%d', given))
-    end
+  if is_loose and now + loose_ms > loose then
+    loose = now + loose_ms
+    call('HSET', key, 'u', format('%d', sum), server, format('%d', given), 'l', loose)
+    if not window[1] then call('PEXPIRE', key, rest + ${GRACE_MS}) end
+  elseif given ~= stored then
+    call('HSET', key, 'u', format('%d', sum), server, format('%d', given))
     if not window[1] then call('PEXPIRE', key, rest + ${GRACE_MS}) end
   end
   answers[i - 1] = struct.pack('<dddd', given, gift, sum, loose)

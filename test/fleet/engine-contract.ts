@@ -13,8 +13,9 @@ export type Subject = {
   model(): Process
 }
 
-const HOUR = 3_600_000
-export const NOW = 9 * HOUR + 1_700_000_000_000
+export const HOUR = 3_600_000
+/** In the future, so that no engine takes these windows for ended ones. */
+export const NOW = 9 * HOUR + 4_000_000_000_000
 let cells = 0
 
 /** A new cell for each test, so that tests do not share windows. All are in bucket 0. */
@@ -193,15 +194,15 @@ export function testEngine(name: string, subject: () => Subject, runIf = true): 
     })
   })
 
-  it(`${name}: twenty servers at once get exactly the limit`, async () => {
-    const engines = await Promise.all(Array.from({ length: 20 }, () => subject().open()))
+  it(`${name}: eight servers at once get exactly the limit`, async () => {
+    const engines = await Promise.all(Array.from({ length: 8 }, () => subject().open()))
     const names = Array.from({ length: 8 }, newCell)
     const gifts = names.map(() => 0)
     const run = async (engine: Engine, from: number) => {
       const held = names.map(() => 0)
       for (let round = 0; round < 5; round++) {
         const order = names.map((_, i) => (i + from + round) % names.length)
-        const entries = order.map((i) => entryOf(names[i] ?? newCell(), { given: held[i] ?? 0, asked: 3 }))
+        const entries = order.map((i) => entryOf(names[i] ?? newCell(), { given: held[i] ?? 0, asked: 7 }))
         for (const [at, { gift, given }] of (await answersOf(engine, entries)).entries()) {
           const i = order[at] ?? 0
           held[i] = given

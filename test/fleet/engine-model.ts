@@ -128,7 +128,7 @@ export class TotalsProcess implements Process {
     const { gift, isLoose } = giftOf(entry, { free, share: exchange.share })
     given += gift
     sum += gift
-    if (given !== stored) {
+    if (given !== stored || isLoose) {
       window.given.set(serverId, given)
       window.sum = Math.min(sum, COUNT_MAX)
       if (isLoose) window.looseUntilMs = Math.max(window.looseUntilMs, exchange.nowMs + exchange.looseMs)
@@ -181,7 +181,8 @@ export class AdditionsProcess implements Process {
       ? Math.max(before.looseUntilMs, exchange.nowMs + exchange.looseMs)
       : before.looseUntilMs
     const { endMs } = before
-    if (sum !== before.sum) this.cells.set(name, { endMs, sum, looseUntilMs })
+    if (sum !== before.sum || looseUntilMs !== before.looseUntilMs)
+      this.cells.set(name, { endMs, sum, looseUntilMs })
     return { endMs, given: held + gift, gift, sum, looseUntilMs }
   }
 }
