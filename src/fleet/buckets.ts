@@ -34,3 +34,6 @@ export function bucketsOfShard(shard: number, shards: number, buckets: number): 
   const last = Math.ceil(((shard + 1) * buckets) / shards) - 1
   return Array.from({ length: last - first + 1 }, (_, i) => first + i)
 }
+
+/** The slot in a Redis Cluster of a bucket's keys. */
+export const slotOf = (bucket: number) => 1024 * bucket + 512

@@ -70,10 +70,11 @@ export class RedisEngine implements Engine {
     try {
       await within(systemTimers, this.setup.timeoutMs, this.nodes.ready())
       // The first bucket decides between two that claim at once. The others follow it.
-      const there = await this.claimBucket(0, fleetId)
-      const others = this.epochs.slice(1).map((_, i) => this.claimBucket(i + 1, fleetId))
-      const other = there === fleetId ? (await Promise.all(others)).find((id) => id !== fleetId) : there
-      if (other !== undefined) return { kind: 'claimed', fleetId: other }
+      const first = await this.claimBucket(0, fleetId)
+      if (first !== fleetId) return { kind: 'claimed', fleetId: first }
+      const others = await Promise.all(TAGS.map((_, bucket) => this.claimBucket(bucket, fleetId)))
+      const foreign = others.find((id) => id !== fleetId)
+      if (foreign !== undefined) return { kind: 'claimed', fleetId: foreign }
       this.fleetId = fleetId
       return { kind: 'claimed', fleetId }
     } catch (cause) {
