@@ -20,6 +20,10 @@ const STEPS: { name: string; command: string[]; env?: Record<string, string> }[]
     command: ['bun', 'run', 'simulate', '--seconds', '3600', '--seeds', '10000000'],
   },
   {
+    name: 'servers that share limits, and failures of all of them',
+    command: ['bun', 'run', 'simulate', 'fleet', '--seed', '200000', '--seeds', '100000', '--jobs', '2'],
+  },
+  {
     name: 'a server under load for half an hour',
     command: ['bun', 'run', 'bench', 'soak', '--minutes', '30'],
     env: { TEST_DATABASE_URL: postgres },

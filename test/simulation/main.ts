@@ -1,16 +1,20 @@
 import { parseArgs } from 'node:util'
 import { configureLog } from '../../src/log.ts'
+import { simulateFleet } from './fleet.ts'
+import { FLEET_PLANTS } from './fleet-plants.ts'
 import { PLANTS } from './plants.ts'
 import { simulate } from './simulation.ts'
 
 /** `bun run simulate`: runs seeds one after the other, and shows the first failing one step by step. */
 
-const USAGE = `usage: bun run simulate [options]
+const USAGE = `usage: bun run simulate [fleet] [options]
+  fleet          servers that share limits, and the engine that they ask
   --seeds N      how many seeds to run (default 1000)
   --seed S       the first of them (default 1)
   --seconds T    stop after so many seconds
   --jobs J       on so many processes (default 1)
-  --plant NAME   with a bug planted: ${Object.keys(PLANTS).join(', ')}
+  --plant NAME   with a bug planted: ${Object.keys(PLANTS).join(', ')};
+                 of a fleet: ${Object.keys(FLEET_PLANTS).join(', ')}
   --steps N      how many of the last steps of a failure to show (default 60)
   --json         one line for programs instead`
 
@@ -23,7 +27,8 @@ export type Report = {
   failed: { seed: number; message: string } | null
 }
 
-const { values } = parseArgs({
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
   options: {
     seeds: { type: 'string', default: '1000' },
     seed: { type: 'string', default: '1' },
@@ -39,8 +44,11 @@ const first = Number(values.seed)
 const count = Number(values.seeds)
 const jobs = Number(values.jobs)
 const steps = Number(values.steps)
-const plant = values.plant === undefined ? undefined : PLANTS[values.plant]
+const isFleet = positionals[0] === 'fleet'
+const [run, plants] = isFleet ? [simulateFleet, FLEET_PLANTS] : [simulate, PLANTS]
+const plant = values.plant === undefined ? undefined : plants[values.plant]
 const isWrong =
+  positionals.length > (isFleet ? 1 : 0) ||
   ![first, count, jobs, steps].every((number) => Number.isSafeInteger(number) && number >= 0) ||
   (values.plant !== undefined && plant === undefined)
 if (values.help || isWrong) {
@@ -72,7 +80,7 @@ async function runSeeds(): Promise<Report> {
     seed < first + count && performance.now() < untilMs && report.failed === null;
     seed++
   ) {
-    const { decisions, faults, virtualMs, failure } = simulate(seed, { isTraced: false })
+    const { decisions, faults, virtualMs, failure } = run(seed, { isTraced: false })
     report.seeds++
     report.decisions += decisions
     report.faults += faults
@@ -104,7 +112,7 @@ async function runJobs(): Promise<Report> {
       const given = Object.entries(options).flatMap(([name, value]) =>
         value === undefined ? [] : [`--${name}`, String(value)],
       )
-      const child = Bun.spawn([process.execPath, import.meta.path, '--json', ...given], {
+      const child = Bun.spawn([process.execPath, import.meta.path, ...positionals, '--json', ...given], {
         stdout: 'pipe',
         stderr: 'inherit',
       })
@@ -137,7 +145,7 @@ function explain(report: Report, seed: number): void {
   if (jobs > 1) plant?.plant()
   Error.stackTraceLimit = 10
   configureLog({ level: 'info', isPretty: false })
-  const { failure, trace } = simulate(seed, { isTraced: true })
+  const { failure, trace } = run(seed, { isTraced: true })
   configureLog({ level: 'error', isPretty: false })
   console.log(
     `   virtual ms  the last ${Math.min(steps, trace.length)} of ${trace.length} steps of seed ${seed}`,
@@ -146,5 +154,7 @@ function explain(report: Report, seed: number): void {
   console.log(`\n${failure?.stack ?? 'It did not fail again.'}`)
   if (failure?.cause !== undefined) console.log('because of', failure.cause)
   const planted = values.plant === undefined ? '' : ` --plant ${values.plant}`
-  console.log(`\nafter ${summary(report)}\nagain: bun run simulate --seeds 1 --seed ${seed}${planted}`)
+  console.log(
+    `\nafter ${summary(report)}\nagain: bun run simulate ${positionals.map((each) => `${each} `).join('')}--seeds 1 --seed ${seed}${planted}`,
+  )
 }

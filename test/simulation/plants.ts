@@ -5,11 +5,13 @@ import { ShardQueue } from '../../src/limiter/threads/shard-queue.ts'
 import { Invalidations } from '../../src/records/invalidations.ts'
 import { CreditSpender, KeyLocked } from '../../src/verify/credits.ts'
 
+export type Plant = { what: string; plant(): void }
+
 /**
  * Bugs to be found by the simulation. Each changes the program's classes in this process only, so a planted bug needs a
  * process of its own.
  */
-export const PLANTS: Record<string, { what: string; plant(): void }> = {
+export const PLANTS: Record<string, Plant> = {
   'window-edge': {
     what: 'a call at the very end of a window still counts in it',
     plant() {
