@@ -8,7 +8,7 @@ import type { Answer, Entry } from '../../fleet/engine.ts'
  * - `own + reserved <= given`, but for what an outage rule let through: that is owed, and told with the next entry.
  * - What is returned is taken off `given` before it is told ({@link giveUp}), so that nobody here can still spend it.
  * - What an answer gives belongs to the window that the answer names ({@link answered}).
- * - What an exchange that failed may have given is not ours ({@link failed}).
+ * - What an exchange that failed may have given is not ours ({@link failed}), even if the engine says so: docs/decisions/0032.
  *
  * One entry at a time is under way. Until its end the window does not change and nothing is given up.
  */

@@ -53,6 +53,14 @@ export const MODE = {
   look: 2,
 } as const
 
+/**
+ * Where servers share limits, a call may wait for the engine: its record in the answers is NaN and this end. It comes later:
+ * minus the batch's id, then three numbers a record: the call's place, and the two of an answer.
+ */
+export const WAITS = 0
+/** The end of a call that nobody can decide; `used` is NaN. */
+export const UNDECIDED = 1
+
 export const NUMBERS_PER_CALL = 9
 export const NUMBERS_PER_ANSWER = 2
 

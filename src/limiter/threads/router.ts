@@ -3,6 +3,7 @@ import { type Clock, neverBackwards } from '../../lib/clock.ts'
 import { KeyedHash } from '../../lib/keyed-hash.ts'
 import { type Link, toLink } from '../../lib/link.ts'
 import { type Cancel, systemTimers, type Timers } from '../../lib/timers.ts'
+import { FleetQueue } from '../fleet/fleet-queue.ts'
 import { KnownCounters } from '../table/known-counters.ts'
 import { ownerNumber, UNKNOWN_OWNER } from '../table/owners.ts'
 import type { Charge, Decision } from './charge.ts'
@@ -54,12 +55,15 @@ export class LimiterRouter {
     clock: Clock
     replyTimeoutMs: number
     timers?: Timers
+    /** Servers share limits, so calls of one batch may be answered one after the other. */
+    isFleet?: boolean
   }) {
     this.hash = new KeyedHash(options.hashSecret)
     this.clock = neverBackwards(options.clock)
     this.timers = options.timers ?? systemTimers
     this.tickMs = Math.max(1, Math.ceil(options.replyTimeoutMs / 2))
-    this.queues = options.ends.shards.map((end) => new ShardQueue(end))
+    const Queue = options.isFleet === true ? FleetQueue : ShardQueue
+    this.queues = options.ends.shards.map((end) => new Queue(end))
     this.control = toLink(options.ends.control)
     this.control.onMessage = ({ shard, end }) => {
       const queue = this.queues[shard]

@@ -20,7 +20,7 @@ export class PendingDecision {
 
   /** Rejects when the shard is dead or late: then the call may have been charged. */
   get answered(): Promise<void> {
-    return this.batch.answered
+    return this.batch.answeredAt(this.index)
   }
   /** Only once `answered` has resolved. */
   get decision(): Decision {
@@ -44,9 +44,9 @@ export class Batch {
   /** Some of its calls are a part of a call that charges several counters together. */
   hasParts = false
   /** Of {@link LimiterRouter.chargeLater}, which nobody waits for. */
-  private asyncCharges: AsyncCharge[] | null = null
-  private readonly waiting = Promise.withResolvers<void>()
-  private answers: Answers | null = null
+  protected asyncCharges: AsyncCharge[] | null = null
+  protected readonly waiting = Promise.withResolvers<void>()
+  protected answers: Answers | null = null
 
   constructor(readonly id: number) {
     this.message = [id]
@@ -56,7 +56,12 @@ export class Batch {
     return this.waiting.promise
   }
 
-  get isAnswered(): boolean {
+  /** Of the call at that place. All calls of a batch are answered at once, but where servers share limits. */
+  answeredAt(_index: number): Promise<void> {
+    return this.waiting.promise
+  }
+
+  isAnsweredAt(_index: number): boolean {
     return this.answers !== null
   }
 
@@ -115,9 +120,9 @@ export class ShardQueue {
   private link: Link<Calls | OwnerNamed, Answers> | null = null
   /** With this many queued calls, a message is sent before the end of the turn. */
   private callsMax = Number.POSITIVE_INFINITY
-  private queued = new Batch(1)
+  private queued: Batch
   /** Oldest first. */
-  private inFlight: Batch[] = []
+  protected inFlight: Batch[] = []
   /** Given up as late, and of interest when they are answered after all. Oldest first, no more than {@link LATE_MAX}. */
   private late: Batch[] = []
   /** Grows with each new link. What is undone must be undone over the link over which it was charged. */
@@ -125,7 +130,12 @@ export class ShardQueue {
   private onDrained: (() => void)[] = []
 
   constructor(end: LinkEnd) {
+    this.queued = this.makeBatch(1)
     this.reconnect(end)
+  }
+
+  protected makeBatch(id: number): Batch {
+    return new Batch(id)
   }
 
   reconnect(end: LinkEnd): void {
@@ -136,14 +146,14 @@ export class ShardQueue {
     if (link.isDirect) this.callsMax = SAME_THREAD_CALLS_MAX
     if (old !== null) {
       old.close()
-      this.giveUp(this.inFlight.length, 'the limiter shard has been started again')
+      this.giveUpAll('the limiter shard has been started again')
     }
     link.onMessage = (answers) => this.receive(answers)
     link.onClosed = () => {
       if (this.link !== link) return
       this.link = null
       this.forgetCharges()
-      this.giveUp(this.inFlight.length, 'the limiter shard is dead')
+      this.giveUpAll('the limiter shard is dead')
     }
   }
 
@@ -206,12 +216,12 @@ export class ShardQueue {
   send(tick: number): void {
     const batch = this.queued
     if (batch.calls === 0) return
-    this.queued = new Batch(batch.id + 1)
+    this.queued = this.makeBatch(batch.id + 1)
     batch.sentAtTick = tick
     batch.connection = this.connection
     this.inFlight.push(batch)
     this.callsInFlight += batch.calls
-    if (this.link === null) this.giveUp(this.inFlight.length, 'the limiter shard is dead')
+    if (this.link === null) this.giveUpAll('the limiter shard is dead')
     else this.link.post(batch.message)
   }
 
@@ -240,7 +250,7 @@ export class ShardQueue {
     this.link = null
   }
 
-  private receive(answers: Answers): void {
+  protected receive(answers: Answers): void {
     const batch = this.inFlight[0]
     if (batch === undefined || batch.id !== answers[0]) {
       this.receiveLate(answers)
@@ -252,7 +262,7 @@ export class ShardQueue {
   }
 
   /** Answers to a batch that was given up. */
-  private receiveLate(answers: Answers): void {
+  protected receiveLate(answers: Answers): void {
     const at = this.late.findIndex(({ id }) => id === answers[0])
     if (at < 0) return
     const [batch] = this.late.splice(0, at + 1).slice(-1) // answers come in order: those before have none
@@ -270,14 +280,18 @@ export class ShardQueue {
     }
   }
 
-  private giveUp(batches: number, reason: string): void {
+  protected giveUpAll(reason: string): void {
+    this.giveUp(this.inFlight.length, reason)
+  }
+
+  protected giveUp(batches: number, reason: string): void {
     for (const batch of this.inFlight.splice(0, batches)) {
       batch.reject(new Unavailable('limiter', reason))
       this.settled(batch.calls)
     }
   }
 
-  private settled(calls: number): void {
+  protected settled(calls: number): void {
     this.callsInFlight -= calls
     if (this.callsInFlight > 0 || this.onDrained.length === 0) return
     for (const resolve of this.onDrained.splice(0)) resolve()

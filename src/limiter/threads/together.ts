@@ -55,7 +55,7 @@ export class Together {
       const [only] = parts
       if (only !== undefined && parts.length === 1) {
         this.ask(only, MODE.whole, nowMs)
-        await only.batch.answered
+        await only.answered
       } else await this.chargeParts(parts, nowMs)
       return decisionsOf(parts, charges.length)
     } finally {
@@ -148,7 +148,12 @@ class Part {
   }
 
   get isAnswered(): boolean {
-    return this.isAsked && this.batch.isAnswered
+    return this.isAsked && this.batch.isAnsweredAt(this.first)
+  }
+
+  /** All its calls are answered at once. */
+  get answered(): Promise<void> {
+    return this.batch.answeredAt(this.first)
   }
 
   /** All of it passes. */
@@ -232,9 +237,9 @@ function partsOf(charges: readonly Charge[], place: (charge: Charge) => PlacedCh
 /** Waits for all of them. @throws Error the first that has none. */
 async function answersOf(parts: readonly Part[]): Promise<void> {
   let failure: unknown = null
-  for (const { batch } of parts)
+  for (const part of parts)
     try {
-      await batch.answered
+      await part.answered
     } catch (cause) {
       failure ??= cause
     }

@@ -1,0 +1,202 @@
+import { afterEach, expect, test } from 'bun:test'
+import { directLinks, toLink } from '../../../src/lib/link.ts'
+import { systemTimers } from '../../../src/lib/timers.ts'
+import { FleetDecider } from '../../../src/limiter/fleet/fleet-decider.ts'
+import { FleetShard, type OutageRule } from '../../../src/limiter/fleet/fleet-shard.ts'
+import type { Answers, Calls } from '../../../src/limiter/threads/protocol.ts'
+import { LimiterRouter } from '../../../src/limiter/threads/router.ts'
+import type { Process, Reply } from '../../fleet/engine-model.ts'
+import { AdditionsProcess, ModelEngine, TotalsProcess } from '../../fleet/engine-model.ts'
+
+/** Routers, deciders and shards of several servers on one engine. Only the connections to the engine are not real. */
+
+const NOW_MS = 1_800_000_000_000
+const MINUTE = 60_000
+let lastServerId = 0
+const open: { stop(): Promise<void> }[] = []
+afterEach(async () => {
+  for (const each of open.splice(0)) await each.stop()
+})
+
+type Wire = { process: Process; isAway: boolean; delayMs: number }
+
+function startServer(wire: Wire, options: { shards?: number; outage?: OutageRule; servers?: number } = {}) {
+  const { shards: count = 2, outage = 'share', servers = 3 } = options
+  const kind = wire.process instanceof TotalsProcess ? 'redis' : 'postgres'
+  const buckets = kind === 'redis' ? 16 : 1
+  const shards = Array.from({ length: count }, () => {
+    const setup = { serverId: ++lastServerId, timeoutMs: 200, learnMs: 600 }
+    const engine = new ModelEngine(setup, {
+      kind,
+      buckets,
+      timers: systemTimers,
+      fleetId: { value: null },
+      wire: (message, replied) => {
+        if (wire.isAway) return false
+        const reply: Reply = wire.process.take(message)
+        systemTimers.after(wire.delayMs, () => replied(reply))
+        return true
+      },
+    })
+    return new FleetShard({
+      engine,
+      timers: systemTimers,
+      buckets: Array.from({ length: buckets }, (_, bucket) => bucket),
+      nowMs: NOW_MS,
+      leaseMs: 100,
+      timeoutMs: 200,
+      outage,
+      servers: () => servers,
+      cellsMax: 10_000,
+    })
+  })
+  const ends = shards.map((shard) => {
+    const [ours, theirs] = directLinks(systemTimers)
+    const link = toLink<Answers, Calls | object>(theirs)
+    const decider = new FleetDecider(shard, (answers) => link.post(answers))
+    link.onMessage = (message) => {
+      if (Array.isArray(message)) link.post(decider.decide(message))
+    }
+    return ours
+  })
+  const [control] = directLinks(systemTimers)
+  const router = new LimiterRouter({
+    ends: { shards: ends, control },
+    hashSecret: 'fleet',
+    clock: () => NOW_MS,
+    replyTimeoutMs: 2_000,
+    isFleet: true,
+  })
+  const server = {
+    router,
+    shards,
+    async stop() {
+      await router.stop()
+      await Promise.all(shards.map((shard) => shard.stop(100)))
+    },
+  }
+  open.push(server)
+  return server
+}
+
+/** A process that has learned all buckets. */
+function totals(): TotalsProcess {
+  const process = new TotalsProcess(1, () => NOW_MS)
+  for (let bucket = 0; bucket < 16; bucket++)
+    process.buckets.set(bucket, { runId: 1, usedAtMs: NOW_MS, learnsUntilMs: 0, epochs: new Map() })
+  return process
+}
+
+const charge = (counter: string, cost = 1, limit = 100) => ({ counter, limit, durationMs: MINUTE, cost })
+async function pass(router: LimiterRouter, counter: string, cost = 1, limit = 100): Promise<boolean> {
+  const pending = router.submit(charge(counter, cost, limit))
+  await pending.answered
+  return pending.decision.passed
+}
+
+for (const [kind, make] of [
+  ['counts by totals', totals],
+  ['adds', () => new AdditionsProcess()],
+] as const) {
+  test(`three servers on an engine that ${kind} pass exactly the limit of each counter`, async () => {
+    const wire = { process: make(), isAway: false, delayMs: 1 }
+    const servers = [startServer(wire), startServer(wire, { shards: 1 }), startServer(wire)]
+    const passed = new Map<string, number>()
+    const deadline = performance.now() + 10_000
+    // Leases of one server come back to the others, so demand goes on until the limit is reached.
+    while (performance.now() < deadline && [...passed.values()].filter((each) => each === 100).length < 5)
+      await Promise.all(
+        servers.flatMap(({ router }) =>
+          ['a', 'b', 'c', 'd', 'e'].flatMap((counter) =>
+            Array.from({ length: 10 }, async () => {
+              if (await pass(router, counter)) passed.set(counter, (passed.get(counter) ?? 0) + 1)
+            }),
+          ),
+        ),
+      )
+    expect([...passed.values()]).toEqual([100, 100, 100, 100, 100])
+  })
+
+  test(`a call that charges several counters, on an engine that ${kind}: all are charged or none`, async () => {
+    const wire = { process: make(), isAway: false, delayMs: 1 }
+    const [one, other] = [startServer(wire, { shards: 3 }), startServer(wire, { shards: 3 })]
+    const charges = ['narrow', 'w1', 'w2', 'w3'].map((name) => charge(name, 1, name === 'narrow' ? 5 : 20))
+    let all = 0
+    for (let round = 0; round < 6; round++)
+      for (const { router } of [one, other]) {
+        const decisions = await router.chargeTogether(charges)
+        if (decisions.every(({ passed }) => passed)) all++
+      }
+    expect(all).toBe(5)
+    await one.stop()
+    await other.stop()
+    open.length = 0
+    // What the refused calls held is back, so the others of the wide counters pass.
+    const last = startServer(wire, { shards: 3 })
+    for (const name of ['w1', 'w2', 'w3']) {
+      let passed = 0
+      for (let i = 0; i < 30; i++) if (await pass(last.router, name, 1, 20)) passed++
+      expect([name, passed]).toEqual([name, 15])
+    }
+  })
+}
+
+test('a hot counter is decided from its lease while the engine is slow, also in a batch with a counter that waits', async () => {
+  const wire = { process: totals(), isAway: false, delayMs: 1 }
+  const { router, shards } = startServer(wire, { shards: 1, servers: 1 })
+  await Promise.all(Array.from({ length: 40 }, () => pass(router, 'hot', 1, 10_000)))
+  await pass(router, 'hot', 1, 10_000) // with it comes a lease
+  wire.delayMs = 150
+  const order: string[] = []
+  const exchanges = shards[0]?.stats.exchanges
+  await Promise.all([
+    pass(router, 'cold').then(() => order.push('cold')),
+    pass(router, 'hot', 1, 10_000).then(() => order.push('hot')),
+  ])
+  expect(order).toEqual(['hot', 'cold'])
+  expect(exchanges).toBeGreaterThan(0)
+})
+
+test('an engine that is away: each rule does what it says', async () => {
+  const away = { process: totals(), isAway: true, delayMs: 1 }
+  const share = startServer(away, { outage: 'share' })
+  const passed = await Promise.all(Array.from({ length: 100 }, () => pass(share.router, 'a')))
+  expect(passed.filter(Boolean)).toHaveLength(33) // of three servers
+  const all = startServer(away, { outage: 'open' })
+  const each = await Promise.all(Array.from({ length: 120 }, () => pass(all.router, 'a')))
+  expect(each.filter(Boolean)).toHaveLength(100)
+  const refuse = startServer(away, { outage: 'refuse' })
+  expect(pass(refuse.router, 'a')).rejects.toThrow('the limiter cannot be asked')
+  expect(refuse.router.chargeTogether([charge('a'), charge('b')])).rejects.toThrow(
+    'the limiter cannot be asked',
+  )
+})
+
+test('a call that is answered at once is charged afterwards', async () => {
+  const wire = { process: totals(), isAway: false, delayMs: 1 }
+  const [one, other] = [startServer(wire), startServer(wire)]
+  const counters = ['a', 'b', 'c']
+  for (const counter of counters)
+    for (let i = 0; i < 40; i++) expect(one.router.chargeLater(charge(counter)).passed).toBe(true)
+  await one.router.stop() // waits for the answers
+  for (const counter of counters) {
+    let passed = 0
+    for (let i = 0; i < 70; i++) if (await pass(other.router, counter)) passed++
+    expect([counter, passed]).toEqual([counter, 60])
+  }
+})
+
+test('what was let through in an outage counts when the engine is back', async () => {
+  const wire = { process: totals(), isAway: true, delayMs: 1 }
+  const [one, other] = [startServer(wire, { servers: 2 }), startServer(wire, { servers: 2 })]
+  for (let i = 0; i < 60; i++) await pass(one.router, 'a')
+  wire.isAway = false
+  const untilMs = performance.now() + 5_000
+  while (one.shards.some(({ condition }) => condition === 'away') && performance.now() < untilMs)
+    await new Promise<void>((resolve) => setImmediate(resolve))
+  await pass(one.router, 'a')
+  let passed = 0
+  for (let i = 0; i < 100; i++) if (await pass(other.router, 'a')) passed++
+  expect(passed).toBeLessThanOrEqual(50)
+  expect(passed).toBeGreaterThan(0)
+})
