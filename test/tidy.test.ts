@@ -63,7 +63,12 @@ const OPEN_TO_ALL = ['src/errors.ts', 'src/log.ts', 'src/log-events.ts', 'src/ep
 /** All files may import its types; only `server/` and above may import its values. */
 const CONFIG = 'src/config.ts'
 /** Files whose first user is still to be written. Each leaves the list with it. */
-const AHEAD_OF_THEIR_USERS = ['src/fleet/fleet-time.ts', 'src/fleet/postgres.ts', 'src/fleet/redis.ts', 'src/limiter/fleet/fleet-decider.ts']
+const AHEAD_OF_THEIR_USERS = [
+  'src/fleet/fleet-time.ts',
+  'src/fleet/postgres.ts',
+  'src/fleet/redis.ts',
+  'src/limiter/fleet/fleet-decider.ts',
+]
 /** Where SQL is allowed, besides every `store.ts`. */
 const SQL_FOLDERS = ['src/db/', 'src/records/', 'src/usage/']
 const SQL_FILES = ['src/audit/log.ts']
