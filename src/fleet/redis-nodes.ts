@@ -37,6 +37,7 @@ export async function connectRedis(address: RedisAddress, setup: NodesSetup): Pr
 class OneNode implements RedisNodes {
   private readonly node: Redis
   private cause: Error | null = null
+  private isClosed = false
 
   constructor(Client: typeof Redis, address: RedisAddress, setup: NodesSetup) {
     const [first = { host: 'localhost', port: 6379 }] = address.hosts
@@ -48,6 +49,12 @@ class OneNode implements RedisNodes {
     this.node.on('ready', () => {
       this.cause = null
       setup.onConnection()
+    })
+    // The client gives up for good when a failover is announced while it asks a Sentinel.
+    this.node.on('end', () => {
+      setTimeout(() => {
+        if (!this.isClosed && this.node.status === 'end') this.node.connect().catch(() => {}) // the event of the error says it
+      }, RETRY_MS)
     })
   }
 
@@ -77,6 +84,7 @@ class OneNode implements RedisNodes {
   }
 
   close(): Promise<void> {
+    this.isClosed = true
     this.node.disconnect()
     return Promise.resolve()
   }
