@@ -46,7 +46,8 @@ begin
            lateral (select case when least(asked[p], f) < needed[p] then 0
                                 when f < asked[p] then f
                                 else asked[p] + least(ahead[p], (f - asked[p]) / share) end as g) as decided
-     where c + g > 0 or returned[p] > 0
+     where c + g > 0
+        or (returned[p] > 0 and exists (select from fleet_windows there where there.cell = cells[p]))
      order by cells[p]
     on conflict (cell) do update
        set (ends_at, used, loose_until, gift, place) = (
@@ -65,10 +66,10 @@ begin
                                      else asked[excluded.place]
                                           + least(ahead[excluded.place], (f - asked[excluded.place]) / share)
                                      end as g) as decided)
-     where w.ends_at < excluded.ends_at
+     where (w.ends_at < excluded.ends_at and excluded.used > 0)
         or (w.ends_at = excluded.ends_at and (returned[excluded.place] > 0 or owed[excluded.place] > 0))
-        or (asked[excluded.place] > 0 and limits[excluded.place] - w.used >= greatest(1, needed[excluded.place]))
-        or (asked[excluded.place] = 0 and ahead[excluded.place] > 0 and limits[excluded.place] - w.used >= share)
+        or (w.ends_at >= excluded.ends_at and asked[excluded.place] > 0 and limits[excluded.place] - w.used >= greatest(1, needed[excluded.place]))
+        or (w.ends_at >= excluded.ends_at and asked[excluded.place] = 0 and ahead[excluded.place] > 0 and limits[excluded.place] - w.used >= share)
     returning w.place, w.ends_at, w.gift, w.used, w.loose_until
   )
   select coalesce(array_agg(place), '{}'), array_agg(ends_at), array_agg(gift), array_agg(used), array_agg(loose_until)
