@@ -458,10 +458,14 @@ describe('the example in each help text works', () => {
       const { key, ids } = await makeNamed(workspace)
       const keyFile = join(folder, 'keys.csv')
       writeFileSync(keyFile, `plaintext\n${crypto.randomUUID()}\n`)
-      const named = new Map(Object.entries({ ...ids, 'keys.csv': keyFile }))
+      const files = { 'keys.csv': keyFile, 'tollgate.backup': join(folder, 'tollgate.backup') }
+      const named = new Map(Object.entries({ ...ids, ...files }))
       const { words, file } = wordsOf(command.example)
       expect([null, 'key.txt']).toContain(file)
       await using database = command.isLocal === true ? await openTestDatabase() : null
+      // A database without a server has no root key to lose.
+      if (database !== null && command.name === 'root-key rescue')
+        await (await startTestServer({ database }))[Symbol.asyncDispose]()
       const isOperators = command.name.startsWith('workspace') || command.name.startsWith('vault')
       const outcome = await runHere(
         words.map((word) => named.get(word) ?? word),
@@ -472,7 +476,11 @@ describe('the example in each help text works', () => {
             TOLLGATE_ROOT_KEY: isOperators ? OPERATOR_KEY : workspace.rootKey,
             ...(database === null
               ? {}
-              : { TOLLGATE_DATA_DIR: database.dataDir, DATABASE_URL: database.databaseUrl ?? '' }),
+              : {
+                  // An embedded database is restored into a new folder only.
+                  TOLLGATE_DATA_DIR: join(database.dataDir, command.name === 'restore' ? 'restored' : ''),
+                  DATABASE_URL: database.databaseUrl ?? '',
+                }),
           },
         },
       )
