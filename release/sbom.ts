@@ -25,7 +25,11 @@ export const BUN_LICENCE = 'MIT'
  * some packages use what happens to be installed.
  */
 async function bundledPackages(folder: string): Promise<string[]> {
-  const entrypoints = ['src/main.ts', ...new Bun.Glob('src/**/*.worker.ts').scanSync(folder)]
+  const entrypoints = [
+    'src/main.ts',
+    'src/dashboard/ui/main.tsx', // bundled first, and part of the binary as text
+    ...new Bun.Glob('src/**/*.worker.ts').scanSync(folder),
+  ]
   const { metafile } = await Bun.build({
     entrypoints: entrypoints.map((each) => join(folder, each)),
     target: 'bun',

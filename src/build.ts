@@ -2,11 +2,12 @@ import { rmSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { type BunPlugin, Glob } from 'bun'
+import { makeBundle } from './dashboard/bundle.ts'
 import { commitOf } from './lib/git-commit.ts'
 
 /*
- * `bun run build [file]` makes a single file, dist/tollgate by default, with Bun, the server, its workers, the SQL files
- * and the embedded database inside. It runs on machines of the same kind that have only a C library. The same sources and
+ * `bun run build [file]` makes a single file, dist/tollgate by default, with Bun, the server, its workers, the SQL files,
+ * the dashboard and the embedded database inside. It runs on machines of the same kind that have only a C library. The same sources and
  * commit give the same bytes in every folder.
  *
  * `--target bun-linux-arm64` builds for another kind of machine, on the Bun in the file `--runtime`. `--commit` names the
@@ -59,6 +60,20 @@ const withoutAddon: BunPlugin = {
   },
 }
 
+// Before the build: one that waits for another never ends.
+const bundle = await makeBundle()
+
+/** Puts the bundle in place of the null in the sources, with which a server bundles the dashboard itself. */
+const withDashboard: BunPlugin = {
+  name: 'the bundled dashboard',
+  setup(build) {
+    build.onLoad({ filter: /[/\\]dashboard[/\\]bundled\.ts$/ }, () => ({
+      contents: `export const BUNDLED = ${JSON.stringify(bundle)}`,
+      loader: 'ts',
+    }))
+  },
+}
+
 const { outputs } = await Bun.build({
   entrypoints: ['src/main.ts', ...new Glob('src/**/*.worker.ts').scanSync(), 'database-files.ts'],
   files: {
@@ -70,7 +85,7 @@ const { outputs } = await Bun.build({
       .join('\n'),
   },
   naming: { entry: '[name].[ext]', asset: '[name].[ext]' },
-  plugins: [withoutAddon],
+  plugins: [withoutAddon, withDashboard],
   define: { TOLLGATE_COMMIT: JSON.stringify(asked.commit || (commitOf(root) ?? 'unknown')) },
   sourcemap: 'inline', // logged errors name file and line of the sources
   compile: {

@@ -59,6 +59,13 @@ export type Config = {
   }
   /** Null = nothing is traced. */
   tracing: TracingConfig | null
+  /** Null = there is no dashboard. */
+  dashboard: {
+    /** A port for it and the documentation; null = served with the API. 0 = a free port. */
+    port: number | null
+    /** Sign in over plain HTTP from other machines. */
+    isInsecureAllowed: boolean
+  } | null
   /** A port for `/metrics` alone; null = served with the API. 0 = a free port. */
   metricsPort: number | null
   /** Largest memory for the windows of all shards together, in bytes. */
@@ -247,6 +254,20 @@ export const VARIABLES = {
     max: 65_535,
     otherwise: 'with the API',
   }),
+  TOLLGATE_DASHBOARD: {
+    about: 'on or off: whether the server has a dashboard at /dashboard',
+    otherwise: 'on',
+    read: onOrOff,
+  } satisfies Variable<boolean>,
+  TOLLGATE_DASHBOARD_PORT: wholeOrUnset({
+    about: 'separate port for the dashboard, which the API port then does not serve',
+    min: 0,
+    max: 65_535,
+    otherwise: 'with the API',
+  }),
+  TOLLGATE_DASHBOARD_INSECURE: flag(
+    '1 = the dashboard takes root keys over plain HTTP from other machines, where networks can read them',
+  ),
   TOLLGATE_LOG_LEVEL: {
     about: `lowest level that is logged: ${LOG_LEVELS.join(', ')}`,
     otherwise: 'info',
@@ -370,6 +391,7 @@ export function readConfig(environment: Environment = process.env): Config {
       slowMs: value('TOLLGATE_SLOW_MS'),
     },
     tracing: readTracing((name) => textOf(environment, name)),
+    dashboard: readDashboard(value),
     metricsPort: readMetricsPort(value),
     limiterBytesMax: 2 ** 20 * value('TOLLGATE_LIMITER_MEMORY_MIB'),
     windowMsMax: DAY_MS * value('TOLLGATE_WINDOW_DAYS_MAX'),
@@ -387,6 +409,15 @@ function readMetricsPort(value: ReturnType<typeof readerOf>): number | null {
   return port
 }
 
+function readDashboard(value: ReturnType<typeof readerOf>): Config['dashboard'] {
+  const port = value('TOLLGATE_DASHBOARD_PORT')
+  for (const name of ['PORT', 'TOLLGATE_METRICS_PORT'] as const)
+    if (port !== null && port !== 0 && port === value(name))
+      throw new ConfigError(`TOLLGATE_DASHBOARD_PORT is "${port}"; it must not be the same port as ${name}`)
+  const isInsecureAllowed = value('TOLLGATE_DASHBOARD_INSECURE')
+  return value('TOLLGATE_DASHBOARD') ? { port, isInsecureAllowed } : null
+}
+
 /** Something wrong with the configuration. `variable` is where the message begins. */
 export type ConfigProblem = { variable: string; message: string }
 
@@ -399,6 +430,7 @@ export function configProblems(environment: Environment = process.env): ConfigPr
     () => readListen(value),
     () => readThreads(value),
     () => readMetricsPort(value),
+    () => readDashboard(value),
     () => readDatabase(value),
     () => readTracing(text),
     ...tracingReads(text),
@@ -674,6 +706,12 @@ function libpq(parameter: string): Variable<string | null> {
 
 function flag(about: string): Variable<boolean> {
   return { about, otherwise: '0', read: isOn }
+}
+
+function onOrOff(text: string | undefined, name: string): boolean {
+  if (text === undefined || text === 'on') return true
+  if (text === 'off') return false
+  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it must be on or off`)
 }
 
 function wholeNumber(

@@ -11,8 +11,10 @@ export const ERRORS = {
   },
   UNAUTHENTICATED: {
     fault: 'caller',
-    about: 'The request has no API key, or its API key does not exist.',
-    remedy: 'Send an existing key as "Authorization: Bearer <key>" or "X-API-Key: <key>".',
+    about:
+      'The request has no API key, or its API key does not exist. In the dashboard: nobody is signed in, or the session has ended.',
+    remedy:
+      'Send an existing key as "Authorization: Bearer <key>" or "X-API-Key: <key>". In the dashboard: sign in again.',
   },
   UNAUTHORIZED: {
     fault: 'caller',

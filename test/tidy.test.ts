@@ -42,6 +42,7 @@ const TIERS: readonly (readonly string[])[] = [
   ['doors/v1', 'doors/v2'],
   ['doors/forward-auth'],
   ['pages'],
+  ['dashboard'],
   ['server'],
   ['cli'],
 ]
@@ -69,6 +70,8 @@ const AHEAD_OF_THEIR_USERS = [
   'src/fleet/redis.ts',
   'src/limiter/fleet/fleet-decider.ts',
 ]
+/** The program of the browser, which the server never loads. */
+const BROWSER = 'src/dashboard/ui/'
 /** Where SQL is allowed, besides every `store.ts`. */
 const SQL_FOLDERS = ['src/db/', 'src/records/', 'src/usage/']
 const SQL_FILES = ['src/audit/log.ts']
@@ -98,15 +101,20 @@ const found: Record<'casts' | 'anys' | 'sql' | 'environment' | 'only', Finding[]
 const api = new API({ cwd: root })
 
 beforeAll(async () => {
-  const snapshot = await api.updateSnapshot({ openProject: join(root, 'tsconfig.json') })
-  const [project] = snapshot.getProjects()
-  found.files = [...new Bun.Glob('{src,test,bench,release}/**/*.ts').scanSync(root)]
+  found.files = [...new Bun.Glob('{src,test,bench,release}/**/*.{ts,tsx}').scanSync(root)]
     .filter((file) => !file.includes('node_modules/'))
     .sort()
-  for (const file of found.files) {
-    const source = await project?.program.getSourceFile(join(root, file))
-    if (source === undefined) throw new Error(`${file} is not part of tsconfig.json`)
-    inspect(file, source)
+  for (const [config, isOf] of [
+    ['tsconfig.json', (file: string) => !file.startsWith(BROWSER)],
+    [`${BROWSER}tsconfig.json`, (file: string) => file.startsWith(BROWSER)],
+  ] as const) {
+    const snapshot = await api.updateSnapshot({ openProject: join(root, config) })
+    const project = snapshot.getProjects().find(({ configFileName }) => configFileName === join(root, config))
+    for (const file of found.files.filter(isOf)) {
+      const source = await project?.program.getSourceFile(join(root, file))
+      if (source === undefined) throw new Error(`${file} is not part of ${config}`)
+      inspect(file, source)
+    }
   }
 })
 afterAll(() => api.close())
@@ -251,6 +259,17 @@ test('the program imports neither tests nor benchmarks nor what makes a release'
   expect(wrong.map(({ from, to, line }) => `${from}:${line} imports ${to}`)).toEqual([])
 })
 
+/** What the browser loads of the server would be sent to everybody, and would not run there. */
+test('the browser’s program imports only types of the server, and the server nothing of it', () => {
+  const wrong = found.imports.filter(
+    ({ from, to, isType }) =>
+      from.startsWith('src/') &&
+      from.startsWith(BROWSER) !== to.startsWith(BROWSER) &&
+      (to.startsWith(BROWSER) || !isType),
+  )
+  expect(wrong.map(({ from, to, line }) => `${from}:${line} imports ${to}`)).toEqual([])
+})
+
 /** In a cycle the order of loading decides which values are still undefined. Types are erased and do not count. */
 test('imports form no cycle', () => {
   const targets = Map.groupBy(
@@ -269,6 +288,15 @@ test('imports form no cycle', () => {
   expect(cycles).toEqual([])
 })
 
+const ENTRIES = [
+  'src/main.ts',
+  'src/build.ts',
+  `${BROWSER}main.tsx`,
+  'test/hostile/main.ts',
+  'test/nightly.ts',
+  'release/main.ts',
+]
+
 /**
  * A file of the program that only tests import is dead code too. Benchmarks, and tests that kill a process (`*.child.ts`),
  * start their files by name; a declaration (`*.d.ts`) is for the compiler.
@@ -280,17 +308,13 @@ test('every file is imported by another', () => {
       .map(({ to }) => to),
   )
   const isEntry = (file: string) =>
-    ['src/main.ts', 'src/build.ts', 'test/hostile/main.ts', 'test/nightly.ts', 'release/main.ts'].includes(
-      file,
-    ) ||
-    /\.(test|child|d)\.ts$/.test(file) ||
-    file.startsWith('bench/')
+    ENTRIES.includes(file) || /\.(test|child|d)\.ts$/.test(file) || file.startsWith('bench/')
   const unused = found.files.filter((file) => !isEntry(file) && !imported.has(file))
   expect(unused).toEqual(AHEAD_OF_THEIR_USERS)
 })
 
 test('every import leads to a file', () => {
-  const wrong = found.imports.filter(({ to }) => to.endsWith('.ts') && !found.files.includes(to))
+  const wrong = found.imports.filter(({ to }) => /\.tsx?$/.test(to) && !found.files.includes(to))
   expect(wrong.map(({ from, to, line }) => `${from}:${line} imports ${to}`)).toEqual([])
 })
 

@@ -6,6 +6,8 @@ export type Call = {
   readonly requestId: string
   /** The Authorization header as sent, or its counterpart in the protocol. Null when absent. */
   readonly authorization: string | null
+  /** Hash of the root key of a session, which replaces the Authorization header. Such a call charges the root key nothing. */
+  readonly sessionHash?: string | null
   readonly userAgent: string | null
   /** The client's address as text, for allow lists and the audit log. Null when unknown. */
   clientAddress(): string | null

@@ -1,5 +1,6 @@
 /* Replies of the server's v1 API. */
 
+export type { GetOverviewReply } from '../doors/v1/analytics/schema.ts'
 export type { GetApiReply, ListApisReply } from '../doors/v1/apis/schema.ts'
 export type { ListEventsReply } from '../doors/v1/audit-events/schema.ts'
 export type { IdentityReply, ListIdentitiesReply } from '../doors/v1/identities/schema.ts'
@@ -28,5 +29,6 @@ export type {
   CreateRootKeyReply,
   ListRootKeysReply,
   RerollRootKeyReply,
+  WhoamiRootKeyReply,
 } from '../doors/v1/root-keys/schema.ts'
 export type { CreateWorkspaceReply, ListWorkspacesReply } from '../doors/v1/workspaces/schema.ts'

@@ -1,5 +1,10 @@
 import type { Command, Option } from './arguments.ts'
-import type { CreateRootKeyReply, ListRootKeysReply, RerollRootKeyReply } from './replies.ts'
+import type {
+  CreateRootKeyReply,
+  ListRootKeysReply,
+  RerollRootKeyReply,
+  WhoamiRootKeyReply,
+} from './replies.ts'
 import { MAX_ITEMS, NAME, OVERLAP } from './shared-options.ts'
 import { tableText, timeText, timeTextOr, yesOrNo } from './text.ts'
 import { UsageError } from './usage-error.ts'
@@ -16,6 +21,26 @@ const granted = (what: string, when = ''): Record<string, Option> => ({
 })
 
 export const rootKeyCommands: Command[] = [
+  {
+    name: 'root-key whoami',
+    about: 'show the root key that commands call with: its id, workspace, permissions and end',
+    example: 'root-key whoami',
+    async run(given) {
+      const client = await given.client()
+      const own = await client.get<WhoamiRootKeyReply>('rootKeys.whoami', {})
+      given.print(
+        [
+          `id: ${own.rootKeyId}`,
+          `name: ${own.name ?? 'none'}`,
+          `workspace: ${own.workspaceName} (${own.workspaceId})`,
+          `permissions: ${own.permissions.join(' ') || 'none'}`,
+          `operator: ${yesOrNo(own.isOperator)}`,
+          `expires: ${timeTextOr(own.expires, 'never')}`,
+        ].join('\n'),
+        own,
+      )
+    },
+  },
   {
     name: 'root-key list',
     about: 'list root keys',

@@ -46,17 +46,23 @@ async function serve(isJson: boolean): Promise<void> {
 }
 
 /** Printed last: a program that waits for it may send a signal at once. */
-function announce({ places, url, rootKeyFile, isKeyNew, facts }: Server, isJson: boolean): void {
+function announce(
+  { places, url, dashboardUrl, rootKeyFile, isKeyNew, facts }: Server,
+  isJson: boolean,
+): void {
   // Without a port no URL leads to the documentation.
   const docs = places.includes(url) ? `${url}/docs` : null
   if (isJson) {
-    process.stdout.write(`${JSON.stringify({ event: 'listening', places, docs, rootKeyFile, ...facts })}\n`)
+    process.stdout.write(
+      `${JSON.stringify({ event: 'listening', places, docs, dashboard: dashboardUrl, rootKeyFile, ...facts })}\n`,
+    )
     return
   }
   const lines = [
     rootKeyFile === null
       ? ''
       : `The ${isKeyNew ? 'operator root key is' : 'root key that an earlier start generated is'} in ${rootKeyFile}\n`,
+    dashboardUrl === null ? '' : `The dashboard is at ${dashboardUrl}\n`,
     docs === null ? '' : `Documentation is at ${docs}\n`,
     `Tollgate listens on ${places.join(' and ')}\n`,
   ]

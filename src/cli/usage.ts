@@ -1,4 +1,6 @@
+import { bucketOf, type TimeGroup } from '../lib/buckets.ts'
 import type { Arguments, Command } from './arguments.ts'
+import type { GetOverviewReply } from './replies.ts'
 import { barTexts, tableText, timeText } from './text.ts'
 import { UsageError } from './usage-error.ts'
 
@@ -7,8 +9,9 @@ type Decisions = { time: number; passed: number; denied: number; total: number }
 
 export const usageCommand: Command = {
   name: 'usage',
-  about: 'show usage by hour, day or month, of the keys of an API or of a namespace',
+  about: 'show usage by hour, day or month, of all keys, of the keys of an API or of a namespace',
   options: {
+    all: { value: null, about: 'verifications of the keys of all APIs (needs * or api.*.read_api)' },
     api: { value: '<id>', about: 'id of an API: verifications of its keys (needs * or api.*.read_api)' },
     namespace: { value: '<name>', about: 'name of a namespace: its rate limit decisions' },
     since: { value: '<time>', about: 'start of the range; 7d = 7 days ago; default: 24h' },
@@ -26,15 +29,24 @@ export const usageCommand: Command = {
   example: 'usage --api api_1234 --since 7d --by day',
   async run(given) {
     const [apiId, namespaceName] = [given.text('api'), given.text('namespace')]
-    if ((apiId === undefined) === (namespaceName === undefined))
-      throw new UsageError('give one of --api and --namespace')
+    const isAll = given.flag('all')
+    if ([isAll, apiId !== undefined, namespaceName !== undefined].filter(Boolean).length !== 1)
+      throw new UsageError('give one of --all, --api and --namespace')
     if (apiId === undefined && (given.list('key').length > 0 || given.text('external-id') !== undefined))
       throw new UsageError('--key and --external-id need --api')
     if (namespaceName === undefined && given.list('identifier').length > 0)
       throw new UsageError('--identifier needs --namespace')
     const query = rangeOf(given)
     const client = await given.client()
-    if (apiId !== undefined) {
+    if (isAll) {
+      const { start, end, groupBy } = query
+      const { hours } = await client.get<GetOverviewReply>('analytics.getOverview', { start, end })
+      const points = summed(hours, groupBy)
+      given.print(
+        show(['valid', 'refused'], points, ({ valid, total }) => [valid, total - valid]),
+        points,
+      )
+    } else if (apiId !== undefined) {
       const points = await client.get<Verifications[]>('analytics.getVerifications', {
         apiId,
         keyId: given.list('key'),
@@ -59,8 +71,19 @@ export const usageCommand: Command = {
   },
 }
 
+/** Hours added up by UTC day or month. */
+function summed(hours: GetOverviewReply['hours'], groupBy: TimeGroup): Verifications[] {
+  const points = new Map<number, Verifications>()
+  for (const { time, total, valid } of hours) {
+    const start = bucketOf(time, groupBy)
+    const point = points.get(start) ?? { time: start, total: 0, valid: 0 }
+    points.set(start, { ...point, total: point.total + total, valid: point.valid + valid })
+  }
+  return [...points.values()]
+}
+
 /** @throws UsageError */
-function rangeOf(given: Arguments): { start: number; end: number; groupBy: string } {
+function rangeOf(given: Arguments): { start: number; end: number; groupBy: TimeGroup } {
   const [hours, days] = [given.whole('hours', 1), given.whole('days', 1)]
   const since = given.time('since', 'back')
   if ([hours, days, since].filter((each) => each !== undefined).length > 1)
@@ -69,8 +92,9 @@ function rangeOf(given: Arguments): { start: number; end: number; groupBy: strin
   const start = since ?? end - (days === undefined ? (hours ?? 24) * HOUR_MS : days * 24 * HOUR_MS)
   if (start >= end) throw new UsageError('--since must be before --until')
   const isLong = days !== undefined || (since !== undefined && end - start >= DAYS_FROM_MS)
-  const groupBy = given.text('by') ?? (isLong ? 'day' : 'hour')
-  if (!['hour', 'day', 'month'].includes(groupBy)) throw new UsageError('--by must be hour, day or month')
+  const asked = given.text('by') ?? (isLong ? 'day' : 'hour')
+  const groupBy = (['hour', 'day', 'month'] as const).find((each) => each === asked)
+  if (groupBy === undefined) throw new UsageError('--by must be hour, day or month')
   return { start, end, groupBy }
 }
 

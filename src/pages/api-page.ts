@@ -7,8 +7,11 @@ import { pageOf } from './page.ts'
  * sends 4 MB of script for one page. It would add calls from the page; the `curl` line of each method does that as well.
  */
 
+/** A page that the filter finds too, by words in lower case. */
+export type Guide = { href: string; title: string; words: string }
+
 /** @param document The answer of `/openapi.json`, the page's only source. */
-export function apiPage(document: OpenApiDocument): string {
+export function apiPage(document: OpenApiDocument, guides: readonly Guide[]): string {
   // A path that answers two methods answers both in the same way, so it is described once.
   const operations = Object.entries(document.paths).flatMap(([path, methods]) => {
     const method = Object.keys(methods).join(' ').toUpperCase()
@@ -28,7 +31,7 @@ export function apiPage(document: OpenApiDocument): string {
   return pageOf({
     title: 'API',
     section: '/docs/api',
-    side: `<div class="filter" id="filter" hidden><input type="search" placeholder="Filter methods and fields  /" aria-label="Filter methods and fields"><output></output></div>
+    side: `<div class="filter" id="filter" hidden><input type="search" placeholder="Filter methods and guides  /" aria-label="Filter methods and guides"><output></output></div>
 ${apis
   .flatMap(({ groups }) => groups)
   .map(
@@ -42,7 +45,11 @@ ${members
   .join('\n')}
 </div>`,
   )
-  .join('\n')}`,
+  .join('\n')}
+<div data-group><h2>Guides</h2>
+${guides.map(({ href, title, words }) => `<a href="${href}" data-words="${escapeHtml(words)}" hidden>${escapeHtml(title)}</a>`).join('\n')}
+<p id="more" hidden><a href="/docs">Search all pages</a></p>
+</div>`,
     main: `<h1>Tollgate API</h1>
 <div class="prose">
 ${document.info.description.split('\n\n').map(paragraph).join('\n')}
@@ -91,7 +98,14 @@ function section({ path, method, operation, base }: Shown): string {
       : fieldsOf(requestBody.content['application/json'].schema)
   const [status = '200', success] = Object.entries(responses)[0] ?? []
   const reply = success?.content['application/json']
-  const words = [operationId, path, summary, ...fields.map(({ name }) => name)].join(' ').toLowerCase()
+  const codes = Object.values(responses).flatMap(({ content }) =>
+    Object.keys(content['application/json'].examples ?? {}),
+  )
+  const synonyms = SYNONYMS.flatMap(({ of, words }) => (of.test(operationId) ? [words] : []))
+  const texts = [...synonyms, operationId, summary, description, ...fields.flatMap(wordsOf), ...codes].join(
+    ' ',
+  )
+  const words = [...new Set([path, ...texts.split(/[^\w.]+/)])].join(' ').toLowerCase()
   return `<section class="method" id="${operationId}" data-words="${escapeHtml(words)}">
 <header>
 <h4 class="summary"><a href="#${operationId}">${escapeHtml(summary)}</a></h4>
@@ -125,6 +139,19 @@ ${fieldList(reply === undefined ? [] : fieldsOf(reply.schema), 'answer')}
 </div>
 </section>`
 }
+
+/** Words that people look for and that the descriptions do not use, because the glossary has another. */
+const SYNONYMS = [
+  { of: /\.(delete|update)(Key|RootKey)$/, words: 'revoke disable block' },
+  { of: /\.reroll/, words: 'rotate regenerate roll' },
+  { of: /atelimits?\.(limit|multiLimit)$/, words: 'throttle quota check' },
+  { of: /\.verifyKey$|^auth\./, words: 'check validate authenticate' },
+  { of: /Remaining|Credits/, words: 'credits quota' },
+  { of: /^(v2\.)?identities\./, words: 'user customer tenant organisation' },
+  { of: /\.erase/, words: 'gdpr privacy personal data' },
+]
+
+const wordsOf = ({ name, schema }: Field) => [name, schema.description ?? '']
 
 const listMark = (schema: JsonSchema | undefined) => (schema?.type === 'array' ? ', a list of' : '')
 

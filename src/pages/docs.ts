@@ -8,6 +8,7 @@ import backups from '../../docs/how-to/backups.md' with { type: 'text' }
 import billing from '../../docs/how-to/billing.md' with { type: 'text' }
 import caddy from '../../docs/how-to/caddy.md' with { type: 'text' }
 import clients from '../../docs/how-to/clients.md' with { type: 'text' }
+import dashboard from '../../docs/how-to/dashboard.md' with { type: 'text' }
 import elysia from '../../docs/how-to/elysia.md' with { type: 'text' }
 import erasure from '../../docs/how-to/erasure.md' with { type: 'text' }
 import express from '../../docs/how-to/express.md' with { type: 'text' }
@@ -92,6 +93,7 @@ export const PURPOSES: readonly { name: string; about: string; docs: readonly Do
     name: 'Operate',
     about: 'How-to guides: run Tollgate in production.',
     docs: [
+      readDoc('dashboard', dashboard),
       readDoc('monitoring', monitoring),
       readDoc('runbook', runbook),
       readDoc('backups', backups),
@@ -135,9 +137,24 @@ export function docPage(slug: string, api: OpenApiDocument): string | null {
     title: doc.title,
     section: '/docs',
     side: sideOf(doc),
-    main: `<article class="prose">\n${htmlOf(doc, methodsOf(api))}${neighbours(index)}</article>`,
+    main: `<article class="prose">\n${atHome(htmlOf(doc, methodsOf(api)), api)}${neighbours(index)}</article>`,
   })
 }
+
+/** Titles, purposes and headings of all pages, for the filter of the API reference. */
+export const guideWords = (): { href: string; title: string; words: string }[] =>
+  DOCS.map((doc) => ({
+    href: `/docs/${doc.slug}`,
+    title: doc.title,
+    words: [
+      doc.slug,
+      doc.title,
+      doc.about,
+      ...doc.text.matchAll(/^#{2,3} (.*)$/gm).map(([, heading]) => heading),
+    ]
+      .join(' ')
+      .toLowerCase(),
+  }))
 
 /** The page at `/docs`: search, all pages by purpose, all methods, all sections. */
 export function homePage(api: OpenApiDocument): string {
@@ -172,6 +189,17 @@ function readDoc(slug: string, text: string): Doc {
   if (title === undefined || about === undefined)
     throw new Error(`docs: ${slug}.md needs a title and a paragraph`)
   return { slug, text, title, about: about.trim().replaceAll('\n', ' ').replaceAll('`', '') }
+}
+
+/** Commands to copy ask this server, not the port that the texts are written for. */
+function atHome(html: string, { servers }: OpenApiDocument): string {
+  const base = servers[0]?.url ?? ''
+  const { protocol, port } = new URL(base)
+  const here = html.replaceAll(/http:\/\/(127\.0\.0\.1|localhost):3000/g, base)
+  // Behind a public address, what proxies ask is another one, which only the operator knows.
+  return protocol === 'http:' && port !== ''
+    ? here.replaceAll(/(127\.0\.0\.1|localhost):3000\b/g, `$1:${port}`)
+    : here
 }
 
 const methodsOf = ({ paths }: OpenApiDocument): ReadonlySet<string> =>

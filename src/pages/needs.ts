@@ -67,10 +67,12 @@ export const NEEDS: Readonly<Record<string, string>> = {
     '`*`, or both `api.*.read_key` or `api.{apiId}.read_key` and `api.*.read_api` or `api.{apiId}.read_api`. With `decrypt` also `api.*.decrypt_key` or `api.{apiId}.decrypt_key`.',
   'apis.deleteKeys': '`*`, `api.*.delete_key` or `api.{apiId}.delete_key`.',
   'analytics.getVerifications': '`*` or `api.*.read_api`.',
+  'analytics.getOverview': '`*` or `api.*.read_api`.',
   'analytics.getRatelimits': '`*`, `ratelimit.*.read_namespace` or `ratelimit.{namespaceId}.read_namespace`.',
   'audit.listEvents': '`*` or `audit.*.read_event`.',
   'rootKeys.createRootKey':
     '`*` or `root_key.*.create_root_key`, and every permission that the new root key gets. With `workspaceId`: an operator root key with `*`.',
+  'rootKeys.whoami': '`*`, or any other permission, or none: every root key may ask about itself.',
   'rootKeys.listRootKeys': '`*` or `root_key.*.read_root_key`.',
   'rootKeys.updateRootKey':
     '`*` or `root_key.*.update_root_key`, every permission that the changed root key has, and every permission that is added.',

@@ -1,21 +1,12 @@
+import { TOKENS } from './tokens.ts'
+
 /*
  * Style and script of every page. Both are part of the page and nothing is fetched, so pages work without internet access
  * and their policy can forbid everything else. Without the script a page is complete, only longer: it adds search, filter,
  * copy buttons and the switch between light and dark.
  */
 
-export const STYLE = `
-:root {
-  color-scheme: light dark;
-  --paper: light-dark(#fff, #14171c); --side: light-dark(#f7f8fa, #191d23); --code: light-dark(#f3f5f8, #1d2229);
-  --text: light-dark(#1f2630, #dde3ea); --soft: light-dark(#5a6675, #97a3b2); --line: light-dark(#e1e5ea, #2c333c);
-  --accent: light-dark(#0b62c4, #6cb2ff); --mark: light-dark(#fff3c4, #4a3f12);
-  --green: light-dark(#0f7b43, #57c98b); --red: light-dark(#b3261e, #ff8a80);
-  --mono: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
-  font: 16px/1.6 system-ui, sans-serif; scroll-padding-top: 4.5rem;
-}
-:root[data-theme=light] { color-scheme: light }
-:root[data-theme=dark] { color-scheme: dark }
+export const STYLE = `${TOKENS}:root { font: 16px/1.6 system-ui, sans-serif; scroll-padding-top: 4.5rem }
 * { box-sizing: border-box }
 [hidden] { display: none !important }
 body { margin: 0; color: var(--text); background: var(--paper) }
@@ -32,14 +23,14 @@ button:hover { border-color: var(--soft) }
 #menu { display: none } .bar button { font-size: .875rem }
 
 .layout { display: grid; grid-template-columns: 17.5rem minmax(0, 1fr) }
-.side { position: sticky; top: 3.5rem; height: calc(100vh - 3.5rem); overflow-y: auto; padding: 1.25rem 1rem 3rem 1.5rem; background: var(--side); border-right: 1px solid var(--line); font-size: .875rem }
+.side { position: sticky; top: 3.5rem; height: calc(100vh - 3.5rem); overflow-y: auto; padding: 1.25rem 1rem 3rem 1.5rem; background: var(--raised); border-right: 1px solid var(--line); font-size: .875rem }
 .side h2 { font-size: .75rem; font-weight: 600; color: var(--soft); margin: 1.5rem 0 .3rem; letter-spacing: .02em }
 .side > h2:first-child { margin-top: 0 }
 .side a { display: flex; justify-content: space-between; gap: .5rem; padding: .17rem .5rem; margin-left: -.5rem; border-radius: .3rem; color: var(--text); text-decoration: none }
-.side a:hover { background: var(--line) } .side a[aria-current] { color: var(--accent); font-weight: 600; background: var(--code) }
+.side a:hover { background: var(--line) } .side a[aria-current] { color: var(--accent); font-weight: 600; background: var(--sunken) }
 .side .sub { margin-left: .5rem; color: var(--soft) }
 .side i { font: 600 .625rem/2 var(--mono); color: var(--soft) }
-.filter { position: sticky; top: -1.25rem; z-index: 1; margin: -1.25rem -1rem 1rem -1.5rem; padding: 1.25rem 1rem .75rem 1.5rem; background: var(--side) }
+.filter { position: sticky; top: -1.25rem; z-index: 1; margin: -1.25rem -1rem 1rem -1.5rem; padding: 1.25rem 1rem .75rem 1.5rem; background: var(--raised) }
 .filter input { width: 100%; font: inherit; color: inherit; background: var(--paper); border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .6rem }
 .filter output { display: block; color: var(--soft); font-size: .8rem; padding-top: .3rem }
 
@@ -48,10 +39,10 @@ h1 { font-size: 2rem; line-height: 1.2; letter-spacing: -.015em; margin: 0 0 1re
 h2, h3, h4 { line-height: 1.3 }
 p, ul, ol { margin: .6rem 0 } li { margin: .2rem 0 } ul, ol { padding-left: 1.4rem }
 code, pre { font: .875em/1.55 var(--mono) }
-:not(pre) > code { background: var(--code); border-radius: .25rem; padding: .1em .3em; overflow-wrap: anywhere }
-pre { position: relative; background: var(--code); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1rem; margin: .8rem 0; overflow-x: auto; font-size: .8125rem; tab-size: 2 }
+:not(pre) > code { background: var(--sunken); border-radius: .25rem; padding: .1em .3em; overflow-wrap: anywhere }
+pre { position: relative; background: var(--sunken); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1rem; margin: .8rem 0; overflow-x: auto; font-size: .8125rem; tab-size: 2 }
 pre code { font-size: inherit }
-.copy { position: absolute; top: .4rem; right: .4rem; font: .75rem system-ui, sans-serif; background: var(--code); opacity: 0; transition: opacity .1s }
+.copy { position: absolute; top: .4rem; right: .4rem; font: .75rem system-ui, sans-serif; background: var(--sunken); opacity: 0; transition: opacity .1s }
 .block { position: relative } .block:hover .copy, .copy:focus-visible { opacity: 1 }
 @media (hover: none) { .copy { opacity: .85 } pre { padding-top: 2.2rem } }
 table { width: 100%; border-collapse: collapse; font-size: .925rem; margin: 1rem 0; display: block; overflow-x: auto }
@@ -85,7 +76,7 @@ mark { background: var(--mark); color: inherit }
 .method { padding: 2rem 0; border-bottom: 1px solid var(--line); scroll-margin-top: 3.5rem }
 .method h4 { margin: 1.5rem 0 .2rem; font-size: .9rem } .method .summary { margin: 0 0 .3rem; font-size: 1.2rem }
 .path { margin: 0; font-family: var(--mono); font-size: .9rem; overflow-wrap: anywhere } .path b { font-size: .75rem; margin-right: .4rem }
-.GET { color: var(--green) } .POST { color: var(--accent) }
+.GET { color: var(--ok) } .POST { color: var(--accent) }
 .facts { color: var(--soft); font-size: .9rem; margin: .5rem 0 0 }
 .halves { display: grid; grid-template-columns: minmax(0, 1fr); column-gap: 3rem; max-width: 84rem }
 .fields { margin: 0; padding: 0; list-style: none }
@@ -93,13 +84,13 @@ mark { background: var(--mark); color: inherit }
 .fields li.d1 { margin-left: 1.25rem } .fields li.d2 { margin-left: 2.5rem } .fields li.d3 { margin-left: 3.75rem }
 .fields p { margin: .1rem 0 0; font-size: .925rem }
 .name { font: 600 .85rem var(--mono); margin-right: .5rem } .type { color: var(--soft); font-size: .825rem; overflow-wrap: anywhere }
-.must { color: var(--red); font-size: .8rem; font-weight: 600; margin-left: .4rem } .old { color: var(--soft); font-size: .8rem; border: 1px solid var(--line); border-radius: .3rem; padding: 0 .3rem; margin-left: .4rem }
+.must { color: var(--bad); font-size: .8rem; font-weight: 600; margin-left: .4rem } .old { color: var(--soft); font-size: .8rem; border: 1px solid var(--line); border-radius: .3rem; padding: 0 .3rem; margin-left: .4rem }
 .empty { color: var(--soft); font-size: .925rem }
 .examples h4 { color: var(--soft); font-weight: 600; font-size: .8rem } .examples pre { max-height: 26rem; overflow: auto; margin-top: .3rem }
 details { margin-top: 1.5rem } summary { cursor: pointer; font-weight: 600; font-size: .9rem }
 .errors { margin: .4rem 0 0; padding: 0; list-style: none; font-size: .9rem } .errors li { padding: .45rem 0; border-top: 1px solid var(--line); margin: 0 }
 .errors a { font: .8rem var(--mono) } .errors b { font-weight: 600; margin-right: .4rem } .errors code { font-size: .8rem }
-.status { display: inline-block; font: 600 .85rem var(--mono); color: var(--red); border: 1px solid currentColor; border-radius: .4rem; padding: .1rem .5rem }
+.status { display: inline-block; font: 600 .85rem var(--mono); color: var(--bad); border: 1px solid currentColor; border-radius: .4rem; padding: .1rem .5rem }
 .code { font-family: var(--mono); overflow-wrap: anywhere; margin: .8rem 0 .5rem }
 
 @media (min-width: 80rem) { .halves { grid-template-columns: minmax(0, 1.1fr) minmax(0, 1fr) } .examples { position: sticky; top: 4.5rem; align-self: start } .examples h4:first-child { margin-top: 1.5rem } }
@@ -129,29 +120,58 @@ addEventListener('DOMContentLoaded', () => {
 
   const menu = document.getElementById('menu'), side = document.getElementById('side')
   const show = (isOpen) => { side?.classList.toggle('open', isOpen); menu.setAttribute('aria-expanded', isOpen) }
+  addEventListener('keydown', ({ key }) => { if (key === 'Escape' && side?.classList.contains('open') && getComputedStyle(menu).display !== 'none') { show(false); menu.focus() } })
   if (side) { menu.onclick = () => show(!side.classList.contains('open')); side.addEventListener('click', ({ target }) => { if (target.closest('a')) show(false) }) }
   else menu.remove()
 
+  // On plain HTTP from other machines browsers offer no clipboard, so a field is selected and copied.
+  const copied = async (text) => {
+    try { await navigator.clipboard.writeText(text); return true } catch {
+      const field = document.createElement('textarea'), before = document.activeElement
+      field.value = text
+      field.style.position = 'fixed'
+      document.body.append(field)
+      field.select()
+      const isCopied = document.execCommand('copy')
+      field.remove()
+      before?.focus()
+      return isCopied
+    }
+  }
   for (const pre of document.querySelectorAll('pre')) {
     const block = document.createElement('div'), button = document.createElement('button')
     block.className = 'block'
     button.className = 'copy'
     button.textContent = 'Copy'
-    button.onclick = async () => { await navigator.clipboard.writeText(pre.textContent.trimEnd()); button.textContent = 'Copied'; setTimeout(() => { button.textContent = 'Copy' }, 1500) }
+    button.onclick = async () => { button.textContent = await copied(pre.textContent.trimEnd()) ? 'Copied' : 'Cannot copy'; setTimeout(() => { button.textContent = 'Copy' }, 1500) }
     pre.replaceWith(block)
     block.append(pre, button)
   }
+
+  // What scrolls must be in reach of the keyboard, and nothing else.
+  const scrolling = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      const scrolls = target.scrollWidth > target.clientWidth || target.scrollHeight > target.clientHeight
+      if (scrolls) target.tabIndex = 0
+      else target.removeAttribute('tabindex')
+    }
+  })
+  for (const block of document.querySelectorAll('pre, table')) scrolling.observe(block)
 
   const filter = document.getElementById('filter')
   if (filter) {
     const input = filter.querySelector('input'), count = filter.querySelector('output')
     const methods = [...document.querySelectorAll('.method')]
+    const guides = [...side.querySelectorAll('[data-words]')], more = document.getElementById('more')
     const apply = () => {
       const words = input.value.toLowerCase().split(/\\s+/).filter(Boolean)
       const hits = new Set(methods.filter((each) => words.every((word) => each.dataset.words.includes(word))).map((each) => each.id))
       for (const each of methods) each.hidden = !hits.has(each.id)
       for (const link of side.querySelectorAll('a[href^="#"]')) link.hidden = !hits.has(link.hash.slice(1))
       for (const group of document.querySelectorAll('[data-group]')) group.hidden = !group.querySelector(group.closest('.side') ? 'a:not([hidden])' : '.method:not([hidden])')
+      for (const guide of guides) guide.hidden = !words.length || !words.every((word) => guide.dataset.words.includes(word))
+      more.hidden = !words.length
+      more.querySelector('a').href = '/docs?q=' + encodeURIComponent(input.value)
       count.textContent = words.length ? hits.size + ' of ' + methods.length + ' methods' : ''
     }
     filter.hidden = false

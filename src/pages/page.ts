@@ -25,7 +25,7 @@ export const pageOf = ({ title, section, side, main }: Page): string => `<!docty
 </head>
 <body>
 <a class="skip" href="#top">Skip to the text</a>
-<div class="bar">
+<header class="bar">
 <button id="menu" aria-controls="side" aria-expanded="false">Menu</button>
 <a class="home" href="/docs">Tollgate <small>${Bun.escapeHTML(VERSION)}</small></a>
 <nav aria-label="Pages">
@@ -33,7 +33,7 @@ ${SECTIONS.map(({ path, name }) => `<a href="${path}"${path === section ? ' aria
 <a class="extra" href="/openapi.json">openapi.json</a>
 </nav>
 <button id="theme" hidden></button>
-</div>
+</header>
 ${side === null ? '' : `<div class="layout">\n<nav class="side" id="side" aria-label="On this page">\n${side}\n</nav>`}
 <main id="top">
 ${main}
@@ -53,6 +53,7 @@ const POLICY = [
   "default-src 'none'",
   `script-src '${hashOf(SCRIPT)}'`,
   `style-src '${hashOf(STYLE)}'`,
+  "img-src 'self'",
   "base-uri 'none'",
   "form-action 'none'",
 ].join('; ')

@@ -43,6 +43,7 @@ A failure has one shape, \`{"error": {"code", "docs", "message", "requestId"}}\`
 
 /** Methods that Unkey's v1 API does not have: its dashboard did this, or nothing did. */
 const OWN: ReadonlySet<string> = new Set([
+  'analytics.getOverview',
   'analytics.getRatelimits',
   'apis.listApis',
   'apis.updateApi',
@@ -61,6 +62,7 @@ const OWN: ReadonlySet<string> = new Set([
   'rootKeys.listRootKeys',
   'rootKeys.rerollRootKey',
   'rootKeys.updateRootKey',
+  'rootKeys.whoami',
   'vault.reseal',
   'workspaces.createWorkspace',
   'workspaces.listWorkspaces',

@@ -6,6 +6,8 @@ export const NOON = Date.UTC(2026, 0, 31, 12)
 
 const VALUES: Samples['values'] = {
   'analytics:total': 42,
+  'analytics.getOverview:top': 10,
+  'analytics.getOverview:name': 'production',
   'analytics.getRatelimits:denied': 3,
   'analytics.getRatelimits:passed': 39,
   'actor.id': `key_${ID}`,
@@ -65,6 +67,9 @@ const VALUES: Samples['values'] = {
   'rootKeys:name': 'billing service',
   'rootKeys:permissions': ['api.*.create_key', 'api.*.read_key'],
   'rootKeys:start': 'tollgate_3ZWU',
+  'rootKeys.whoami:isOperator': false,
+  'rootKeys.whoami:name': 'billing service',
+  'rootKeys.whoami:workspaceName': 'acme',
   'services.ratelimit': 'shards',
   'workspaces:id': `ws_${ID}`,
   'workspaces:name': 'acme',

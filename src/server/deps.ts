@@ -32,6 +32,8 @@ export type Deps = Services &
     readonly life: { state: ServerState }
     readonly invalidations: Invalidations
     readonly measures: Measures
+    /** Secrets that seal sessions of the dashboard: the first seals, all open. */
+    readonly sessionSecrets: readonly Uint8Array[]
     /** Metrics of the whole process in Prometheus' text format. Asks every thread. */
     readonly metricsText: () => Promise<string>
   }
@@ -49,6 +51,8 @@ export type ThreadSetup = {
   hashSecret: string
   /** Vault keys: the first seals, all open. Empty = no recoverable keys. */
   vaultKeys: readonly Uint8Array[]
+  /** As {@link Deps.sessionSecrets}: the vault keys, or a secret of this process. */
+  sessionSecrets: readonly Uint8Array[]
   /** Links to the shards. With several HTTP threads all of them are ports. */
   shardEnds: RouterEnds
   /** One port to each other HTTP thread of the process. */
@@ -150,6 +154,7 @@ export function openDeps(
     sweeper,
     creates,
     measures,
+    sessionSecrets: setup.sessionSecrets,
     tracer,
     metricsText: options.metricsText,
     publicUrl: options.publicUrl,

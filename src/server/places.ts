@@ -6,7 +6,7 @@ import { StartError } from '../errors.ts'
 type Place = {
   where: { hostname: string; port: number } | { unix: string }
   /** The variable that sets it. */
-  variable: 'PORT' | 'TOLLGATE_METRICS_PORT' | 'TOLLGATE_SOCKET'
+  variable: 'PORT' | 'TOLLGATE_METRICS_PORT' | 'TOLLGATE_DASHBOARD_PORT' | 'TOLLGATE_SOCKET'
 }
 
 /**
@@ -14,12 +14,19 @@ type Place = {
  * may share the port later: with a second server on the port, each would get half of the connections.
  * @throws StartError: one line that names the variable to change.
  */
-export async function tryPlaces({ listen, metricsPort }: Pick<Config, 'listen' | 'metricsPort'>) {
+export async function tryPlaces({
+  listen,
+  metricsPort,
+  dashboard,
+}: Pick<Config, 'listen' | 'metricsPort' | 'dashboard'>) {
   const { host: hostname, port, socketPath } = listen
   const places: Place[] = []
   if (port !== null && port !== 0) places.push({ where: { hostname, port }, variable: 'PORT' })
   if (metricsPort !== null && metricsPort !== 0)
     places.push({ where: { hostname, port: metricsPort }, variable: 'TOLLGATE_METRICS_PORT' })
+  const dashboardPort = dashboard?.port ?? 0
+  if (dashboardPort !== 0)
+    places.push({ where: { hostname, port: dashboardPort }, variable: 'TOLLGATE_DASHBOARD_PORT' })
   if (socketPath !== null) {
     await removeStaleSocket(socketPath)
     places.push({ where: { unix: socketPath }, variable: 'TOLLGATE_SOCKET' })

@@ -12,7 +12,7 @@ import { MonthlyJob } from '../db/months.ts'
 import { Presence } from '../db/servers.ts'
 import { lockStart } from '../db/settings.ts'
 import { StatusReader } from '../db/status.ts'
-import { listen, listenForMetrics } from '../doors/http/listen.ts'
+import { listen, listenAside } from '../doors/http/listen.ts'
 import { type Clock, systemClock } from '../lib/clock.ts'
 import { databaseName } from '../lib/database-url.ts'
 import { pause, systemTimers } from '../lib/timers.ts'
@@ -30,7 +30,7 @@ import { admitVault } from '../vault/admit.ts'
 import { findVaultKeys, type GivenVaultKeys } from '../vault/vault-keys.ts'
 import { RefillSchedule } from '../verify/refill-schedule.ts'
 import { admitDatabase, explained } from './admit.ts'
-import { createApp, createMetricsApp } from './app.ts'
+import { createApp, createDashboardApp, createMetricsApp } from './app.ts'
 import { bootstrap } from './bootstrap.ts'
 import { connectionsOf, type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 import { readDataDir, readProcess } from './figures.ts'
@@ -57,6 +57,8 @@ export type Server = AsyncDisposable & {
   url: string
   /** URL of the metrics. */
   metricsUrl: string
+  /** URL of the dashboard; null = there is none, or no port leads to it. */
+  dashboardUrl: string | null
   /** Where it listens: a URL, the path of a Unix socket, or both. */
   places: string[]
   /** File with the generated operator root key; null = it holds none of this database. */
@@ -124,6 +126,8 @@ export async function startServer(
   const { hashSecret, databaseId, keyFile, vaultKeys } = await untilAborted(preparing, signal)
   // Here, so that a start that fails before prints only its error.
   const config = withinOpenFiles(asked)
+  // Without a vault key, which servers share, sessions of the dashboard end with this process.
+  const sessionSecrets = vaultKeys.length > 0 ? vaultKeys : [crypto.getRandomValues(new Uint8Array(32))]
   const address: DatabaseAddress = { ...found, databaseId }
 
   const shards = await startShards({
@@ -148,6 +152,7 @@ export async function startServer(
     processId,
     hashSecret,
     vaultKeys,
+    sessionSecrets,
     shardEnds: shards.connect(),
   })
   let url = ''
@@ -255,9 +260,23 @@ export async function startServer(
   }
   let metricsUrl = `${url}/metrics`
   if (config.metricsPort !== null) {
-    const metrics = listenForMetrics(createMetricsApp(deps), { host, port: config.metricsPort })
+    const metrics = listenAside(createMetricsApp(deps), {
+      host,
+      port: config.metricsPort,
+      variable: 'TOLLGATE_METRICS_PORT',
+    })
     opening.defer(() => metrics.stop())
-    metricsUrl = metrics.url
+    metricsUrl = `${metrics.url}/metrics`
+  }
+  let dashboardUrl = config.dashboard === null || port === null ? null : `${url}/dashboard`
+  if (config.dashboard !== null && config.dashboard.port !== null) {
+    const dashboard = listenAside(createDashboardApp(deps), {
+      host,
+      port: config.dashboard.port,
+      variable: 'TOLLGATE_DASHBOARD_PORT',
+    })
+    opening.defer(() => dashboard.stop())
+    dashboardUrl = `${dashboard.url}/dashboard`
   }
 
   deps.life.state = 'ready'
@@ -280,6 +299,7 @@ export async function startServer(
   return {
     url,
     metricsUrl,
+    dashboardUrl,
     places: listener.places,
     rootKeyFile,
     isKeyNew: keyFile === 'new',

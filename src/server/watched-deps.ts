@@ -49,6 +49,7 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
     }),
     keys: over(keys, {
       find: (key, asking) => wait('keys.find', () => keys.find(key, asking)),
+      findByHash: (hash, asking) => wait('keys.find', () => keys.findByHash(hash, asking)),
       findRoot: (authorization, asking) => wait('keys.find', () => keys.findRoot(authorization, asking)),
     }),
     namespaces: over(namespaces, {

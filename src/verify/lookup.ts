@@ -42,6 +42,11 @@ export class KeyLookup {
     return this.cache.find(hashKey(key), asking)
   }
 
+  /** As {@link find}, for the root key of a session. */
+  findByHash(hash: string, asking: Asking | null = null): KeyRecord | null | Promise<KeyRecord | null> {
+    return this.cache.find(hash, asking)
+  }
+
   /**
    * As {@link find}, for root keys, which come with every call. Stores header → hash of existing root keys. The head cache
    * (`doors/http/head-cache.ts`) yields the same string each time, whose own hash is cached, while a part of it would be a

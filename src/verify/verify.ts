@@ -32,6 +32,8 @@ export type Presented = {
   caller: { clientAddress(): string | null }
   /** True for root keys, which come with every call: `key` is then the value of the Authorization header. */
   isRoot?: true
+  /** True for the root key of a session: `key` is then its hash, and neither limits nor credits are charged. */
+  isSession?: true
   /** False: whoever asks must not learn of the key, so it is not found. Absent = true. */
   isVisible?: (record: KeyRecord) => boolean
   /** Called when the key may be used, before anything is charged. Throws to refuse the key. */
@@ -87,7 +89,12 @@ export type Verifier = {
 export function verify(verifier: Verifier, presented: Presented): Verdict | Promise<Verdict> {
   const { keys } = verifier
   const { key, caller } = presented
-  const found = presented.isRoot === true ? keys.findRoot(key, caller) : keys.find(key, caller)
+  const found =
+    presented.isSession === true
+      ? keys.findByHash(key, caller)
+      : presented.isRoot === true
+        ? keys.findRoot(key, caller)
+        : keys.find(key, caller)
   return found instanceof Promise ? checkLater(verifier, presented, found) : check(verifier, presented, found)
 }
 
@@ -115,6 +122,7 @@ function check(
   const insufficient = checkPermissions(record, query)
   if (insufficient !== null) return answer(verifier, verification, insufficient)
   presented.admit?.(record)
+  if (presented.isSession === true) return answer(verifier, verification, 'VALID')
 
   const adHocOwnerId =
     rules.countsAdHocFor === 'identity' && record.identity !== null ? record.identity.id : record.countsAs

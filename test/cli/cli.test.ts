@@ -574,6 +574,7 @@ test('serve --json writes only JSON', async () => {
     event: 'listening',
     places: [expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+$/)],
     docs: `${listening?.places?.[0]}/docs`,
+    dashboard: `${listening?.places?.[0]}/dashboard`,
     rootKeyFile: null,
     version: packageJson.version,
     commit: expect.stringMatching(/^([0-9a-f]{12}|unknown)$/),

@@ -298,8 +298,31 @@ test('usage is counted from a time on, by hour, day or month, for some keys or i
   expect(await sumOf('--since', '2h', '--by', 'month')).toEqual([1, 3])
   expect((await sumOf('--since', '7d', '--key', first.keyId))[1]).toBe(2)
   expect((await sumOf('--since', '7d'))[0]).toBeWithin(7, 10)
+  for (const words of [
+    ['--hours', '2'],
+    ['--days', '2'],
+    ['--since', '40d', '--by', 'month'],
+  ]) {
+    // The only API: all are as one.
+    const all: { valid: number; time: number }[] = await json('usage', '--all', ...words)
+    const one: { valid: number; time: number }[] = await json('usage', '--api', apiId, ...words)
+    const pairs = (points: typeof all) => points.map(({ time, valid }) => [time, valid])
+    expect(pairs(all)).toEqual(pairs(one))
+  }
+  expect(await run(['usage', '--all', '--api', apiId])).toMatchObject({ code: 2 })
   expect(await run(['usage', '--api', apiId, '--since', '1h', '--hours', '1'])).toMatchObject({ code: 2 })
   expect(await run(['usage', '--namespace', 'a', '--key', 'b'])).toMatchObject({ code: 2 })
+})
+
+test('root-key whoami shows the root key that commands call with', async () => {
+  const { workspace, json, text } = await openTerminal()
+  expect(await json('root-key', 'whoami')).toMatchObject({
+    rootKeyId: workspace.rootKeyId,
+    permissions: ['*'],
+  })
+  expect(await text('root-key', 'whoami')).toMatch(
+    /^id: key_\w+\nname: .+\nworkspace: test .+ \(ws_\w+\)\npermissions: \*\n/,
+  )
 })
 
 test('root-key create shows the permissions of the root key, even when it has none', async () => {

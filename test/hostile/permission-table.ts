@@ -516,6 +516,8 @@ export const ROWS: readonly Row[] = [
     ),
     isForOperator: true,
   },
+  row('rootKeys.whoami', [], none),
+  row('analytics.getOverview', [['api.*.read_api']], () => ({ top: 10 })),
   row('rootKeys.listRootKeys', [['root_key.*.read_root_key']], none),
   row(
     'rootKeys.listRootKeys',

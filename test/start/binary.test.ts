@@ -165,7 +165,7 @@ test('it migrates, serves, imports, and keeps everything over kill -9 and a stop
     const rootKey = readFileSync(join(machine, '.tollgate/root-key'), 'utf8').trim()
     expect((await server.get('liveness')).status).toBe(200)
     const texts: string[] = []
-    for (const page of ['/docs', '/docs/api', '/docs/nginx', '/openapi.json', '/metrics']) {
+    for (const page of ['/docs', '/docs/api', '/docs/nginx', '/openapi.json', '/metrics', '/dashboard']) {
       const answer = await fetch(`${server.url}${page}`)
       expect({ page, status: answer.status }).toEqual({ page, status: 200 })
       texts.push(await answer.text())

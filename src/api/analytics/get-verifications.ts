@@ -102,16 +102,7 @@ async function findIdentity(sql: AnySql, workspaceId: WorkspaceId, externalId: s
 function toDatapoint(row: VerificationRow, groups: VerificationGroups): VerificationDatapoint {
   const datapoint: VerificationDatapoint = {
     ...(groups.time !== null && { time: row.time }),
-    valid: row.valid,
-    notFound: 0,
-    forbidden: row.forbidden,
-    usageExceeded: row.usageExceeded,
-    rateLimited: row.rateLimited,
-    unauthorized: 0,
-    disabled: row.disabled,
-    insufficientPermissions: row.insufficientPermissions,
-    expired: row.expired,
-    total: row.total,
+    ...countsOf(row),
   }
   if (groups.tags === 'each') datapoint.tag = row.tag
   if (groups.tags === 'set') datapoint.tags = row.tags
@@ -124,8 +115,20 @@ function toDatapoint(row: VerificationRow, groups: VerificationGroups): Verifica
   return datapoint
 }
 
-/** A slice without verifications: zeros, and an empty value for every other group. */
-const emptyDatapoint = (groups: VerificationGroups): VerificationDatapoint => ({
+export const countsOf = (row: VerificationRow): Record<VerificationCount, number> => ({
+  valid: row.valid,
+  notFound: 0,
+  forbidden: row.forbidden,
+  usageExceeded: row.usageExceeded,
+  rateLimited: row.rateLimited,
+  unauthorized: 0,
+  disabled: row.disabled,
+  insufficientPermissions: row.insufficientPermissions,
+  expired: row.expired,
+  total: row.total,
+})
+
+export const NO_COUNTS: Record<VerificationCount, number> = {
   valid: 0,
   notFound: 0,
   forbidden: 0,
@@ -136,6 +139,11 @@ const emptyDatapoint = (groups: VerificationGroups): VerificationDatapoint => ({
   insufficientPermissions: 0,
   expired: 0,
   total: 0,
+}
+
+/** A slice without verifications: zeros, and an empty value for every other group. */
+const emptyDatapoint = (groups: VerificationGroups): VerificationDatapoint => ({
+  ...NO_COUNTS,
   ...(groups.tags === 'each' && { tag: '' }),
   ...(groups.tags === 'set' && { tags: [] }),
   ...(groups.key && { keyId: '' }),

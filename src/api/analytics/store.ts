@@ -35,6 +35,9 @@ export type VerificationOrder = {
   descending: boolean
 } | null
 
+/** By all that is not valid. */
+export type RefusedFirst = { by: 'refused'; descending: true }
+
 export const VERIFICATION_COUNTS = [
   'valid',
   'notFound',
@@ -68,7 +71,7 @@ export async function countVerifications(
   sql: AnySql,
   filter: VerificationFilter,
   groups: VerificationGroups,
-  order: VerificationOrder,
+  order: VerificationOrder | RefusedFirst,
   limit: number,
 ): Promise<VerificationRow[]> {
   const inOrder = sql`order by ${orderColumn(sql, order)}, time, key_id, identity_id, tags, tag`
@@ -95,7 +98,8 @@ export async function countVerifications(
     ), named as (
       ${groups.tags === 'each' ? summedByTag(sql, filter) : named(sql, filter, groups)}
     ), cut as (
-      select *, valid + rate_limited + expired + disabled + forbidden + usage_exceeded + insufficient_permissions as total
+      select *, valid + rate_limited + expired + disabled + forbidden + usage_exceeded + insufficient_permissions as total,
+             rate_limited + expired + disabled + forbidden + usage_exceeded + insufficient_permissions as refused
         from named ${inOrder} limit ${limit}
     )
     select time, key_id as "keyId", identity_id as "identityId", tags, tag,
@@ -181,6 +185,25 @@ export async function dailyCountsOfKeys(
        and hour >= ${from} and hour < ${to} ${isExact(sql, parts, range.made)}
      group by 1
      order by 1`
+}
+
+/** All keyspaces of a workspace, also of deleted APIs: for usage of the past. */
+export async function listAllKeyspaceIds(sql: AnySql, workspaceId: WorkspaceId): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    select id from keyspaces where workspace_id = ${workspaceId} order by id`
+  return rows.map(({ id }) => id)
+}
+
+/** What people recognise keys by. Keys that are gone are absent. */
+export async function nameKeys(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  ids: readonly string[],
+): Promise<Map<string, { name: string | null; start: string }>> {
+  const rows = await sql<{ id: string; name: string | null; start: string }[]>`
+    select id, name, start from keys
+     where workspace_id = ${workspaceId} and id = any(${ids as string[]}::text[]) and deleted_at is null`
+  return new Map(rows.map(({ id, name, start }) => [id, { name, start }]))
 }
 
 export type RatelimitFilter = {
@@ -359,7 +382,7 @@ const sums = (sql: AnySql) => sql`
   coalesce(sum(insufficient_permissions), 0)::bigint as insufficient_permissions`
 
 /** The column to sort by. Time when none is wanted, and when the wanted one is always 0. */
-function orderColumn(sql: AnySql, order: VerificationOrder | RatelimitOrder) {
+function orderColumn(sql: AnySql, order: VerificationOrder | RatelimitOrder | RefusedFirst) {
   if (order === null || order.by === 'notFound' || order.by === 'unauthorized') return sql`time`
   const column = sql(COLUMN_OF[order.by])
   return order.descending ? sql`${column} desc` : column
@@ -376,5 +399,6 @@ const COLUMN_OF = {
   expired: 'expired',
   passed: 'passed',
   denied: 'denied',
+  refused: 'refused',
   total: 'total',
 } as const

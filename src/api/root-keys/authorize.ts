@@ -40,8 +40,11 @@ export function authenticate(
 ): Actor | Promise<Actor> {
   const { authorization } = call
   // The cheap check of the length comes first: every call passes here.
-  if (authorization === null || (authorization.length < 8 && bearer(authorization) === ''))
-    throw new ApiError('UNAUTHORIZED', 'key required')
+  if (authorization === null || (authorization.length < 8 && bearer(authorization) === '')) {
+    const { sessionHash = null } = call
+    if (sessionHash === null) throw new ApiError('UNAUTHORIZED', 'key required')
+    return actorLater(verify(verifier, presentSession(sessionHash, query, call)), query, call)
+  }
   const verdict = verify(verifier, presentRootKey(authorization, query, call))
   if (verdict instanceof Promise || call.admit !== undefined) return actorLater(verdict, query, call)
   return actorOf(verdict, query, call)
@@ -179,6 +182,11 @@ const presentRootKey = (authorization: string, query: PermissionQuery | null, ca
   caller: call,
   isRoot: true,
   admit: requireRootKey,
+})
+
+const presentSession = (hash: string, query: PermissionQuery | null, call: Call): Presented => ({
+  ...presentRootKey(hash, query, call),
+  isSession: true,
 })
 
 /** The root key's own rate limit refused the call. */

@@ -22,6 +22,12 @@ export async function insertWorkspace(
   return rows.length > 0
 }
 
+export async function findWorkspace(sql: AnySql, id: string): Promise<WorkspaceRow | null> {
+  const [row] = await sql<WorkspaceRow[]>`
+    select id, name, enabled, created_at as "createdAt", bounds from workspaces where id = ${id}`
+  return row ?? null
+}
+
 /**
  * Locks a workspace until the transaction ends: the second of two changes at once sees the first. Creating things in the
  * workspace does not wait for this lock.

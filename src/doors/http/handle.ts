@@ -221,6 +221,9 @@ class RequestContext implements AddableEnvelope, HttpCall, AskingRequest {
   get authorization() {
     return this.incoming.header('authorization')
   }
+  get sessionHash() {
+    return this.incoming.sessionHash ?? null
+  }
   get userAgent() {
     return this.incoming.header('user-agent')
   }

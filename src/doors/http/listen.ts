@@ -86,36 +86,36 @@ export async function listen(
 }
 
 /**
- * Serves only `/metrics`, on a port of its own.
+ * Serves an app on a port of its own, beside the API's: for few clients, with little memory.
  * @throws StartError when the port is not available.
  */
-export function listenForMetrics(
+export function listenAside(
   { cold, refuse }: Omit<HttpApp, 'fastRoutes'>,
-  { host, port }: { host: string; port: number },
+  { host, port, variable }: { host: string; port: number; variable: string },
 ): { url: string; stop(): Promise<void> } {
   const counts = { open: 0, refused: 0, heldBytes: 0, givenUp: 0 }
   const turns = new Turns(systemTimers)
-  const server = start(`HOST ${host}, TOLLGATE_METRICS_PORT ${port}`, () => {
+  const server = start(`HOST ${host}, ${variable} ${port}`, () => {
     return new HttpServer({
       where: { hostname: host, port, reusePort: false },
       fastRoutes: new Map(),
       cold,
       refuse,
-      connectionsMax: METRICS_CONNECTIONS_MAX,
+      connectionsMax: ASIDE_CONNECTIONS_MAX,
       counts,
       garbage: { received: () => {} },
-      memory: new HeldMemory(METRICS_MEMORY_BYTES, counts, () => turns.retry()),
+      memory: new HeldMemory(ASIDE_MEMORY_BYTES, counts, () => turns.retry()),
       turns,
     })
   })
   return {
-    url: `http://${displayHost(host)}:${server.port}/metrics`,
+    url: `http://${displayHost(host)}:${server.port}`,
     stop: () => server.stop(STOP_MS),
   }
 }
 
-const METRICS_CONNECTIONS_MAX = 100
-const METRICS_MEMORY_BYTES = 4 * 2 ** 20
+const ASIDE_CONNECTIONS_MAX = 100
+const ASIDE_MEMORY_BYTES = 4 * 2 ** 20
 
 /** How long a stop waits for requests in flight, ms. */
 const STOP_MS = 2000

@@ -30,7 +30,8 @@ function message(
   let lines = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Unknown'}\r\n`
   for (const [name, value] of headers) lines += headerLine(name, value)
   if (isLast) lines += 'Connection: close\r\n'
-  if (status !== 204) lines += `Content-Length: ${content.length}\r\n`
+  // Neither has content, and the length of a 304 would be that of the content not sent.
+  if (status !== 204 && status !== 304) lines += `Content-Length: ${content.length}\r\n`
   lines += `Date: ${httpDate()}\r\n\r\n`
   const bytes = Buffer.allocUnsafeSlow(lines.length + (isHead ? 0 : content.length))
   bytes.write(lines, 'latin1')

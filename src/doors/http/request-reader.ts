@@ -14,6 +14,8 @@ export type RequestReader = {
   text(bytesMax: number, tooLarge: () => Error): string | Promise<string>
   /** The other end of the socket; null on a Unix socket. */
   peerAddress(): string | null
+  /** Hash of the root key of a session. Only the dashboard sets it. */
+  readonly sessionHash?: string
 }
 
 /** A request read by `http-server.ts`. */

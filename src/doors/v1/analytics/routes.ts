@@ -1,3 +1,4 @@
+import { getOverview } from '../../../api/analytics/get-overview.ts'
 import { getRatelimits } from '../../../api/analytics/get-ratelimits.ts'
 import { getVerifications } from '../../../api/analytics/get-verifications.ts'
 import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
@@ -6,6 +7,8 @@ import type { Endpoint } from '../../http/endpoint.ts'
 import { get } from '../endpoint.ts'
 import { orderOf, readRange, splitAtCommas, timeGroupOf } from './query.ts'
 import {
+  GetOverviewQuery,
+  GetOverviewReply,
   GetRatelimitsQuery,
   GetRatelimitsReply,
   GetVerificationsQuery,
@@ -48,6 +51,19 @@ export const analyticsRoutes: Endpoint[] = [
         order,
         limit,
       })
+    },
+  ),
+  get(
+    '/v1/analytics.getOverview',
+    {
+      input: GetOverviewQuery,
+      reply: GetOverviewReply,
+      summary: 'Count verifications of all APIs',
+    },
+    async (services, call, query) => {
+      const range = readRange(query, services.clock())
+      const actor = await authenticate(services, call, anyOf('*', 'api.*.read_api'))
+      return await getOverview(services, actor, { range, top: query.top ?? 0 })
     },
   ),
   get(

@@ -145,6 +145,65 @@ export const VerificationDatapoint = Type.Object({
 export type VerificationDatapoint = Static<typeof VerificationDatapoint>
 export const GetVerificationsReply = Type.Array(VerificationDatapoint)
 
+const Outcomes = Type.Omit(VerificationDatapoint, ['time', 'tag', 'tags', 'keyId', 'identity'])
+const UsedKey = Type.Composite([
+  Type.Object({
+    keyId: Type.String({ description: 'Id of the key.' }),
+    name: Type.Optional(
+      Type.String({ description: 'Name of the key; absent if it has none or was deleted.' }),
+    ),
+    start: Type.Optional(
+      Type.String({ description: 'The first characters of the key; absent if it was deleted.' }),
+    ),
+  }),
+  Outcomes,
+])
+export const GetOverviewQuery = Type.Object({
+  ...range,
+  top: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: 100,
+      default: 0,
+      description: 'How many keys and identities to name in each list. Default 0: the lists are empty.',
+    }),
+  ),
+})
+export type GetOverviewQuery = Static<typeof GetOverviewQuery>
+export const GetOverviewReply = Type.Object({
+  hours: Type.Array(
+    Type.Composite([
+      Type.Object({ time: Type.Integer({ description: 'Start of the hour, Unix milliseconds.' }) }),
+      Outcomes,
+    ]),
+    { description: 'One datapoint an hour, in order.' },
+  ),
+  mostUsed: Type.Array(UsedKey, { description: 'The keys with the most verifications, most first.' }),
+  mostRefused: Type.Array(UsedKey, {
+    description: 'The keys with the most refused verifications, most first.',
+  }),
+  identities: Type.Array(
+    Type.Composite([
+      Type.Object({
+        identity: Type.Object(
+          {
+            id: Type.String({ description: 'Id of the identity.' }),
+            externalId: Type.Optional(
+              Type.String({
+                description: 'Your id of the user or organisation; absent if the identity was deleted.',
+              }),
+            ),
+          },
+          { description: 'The identity.' },
+        ),
+      }),
+      Outcomes,
+    ]),
+    { description: 'The identities with the most verifications, most first.' },
+  ),
+})
+export type GetOverviewReply = Static<typeof GetOverviewReply>
+
 export const GetRatelimitsQuery = Type.Object({
   namespaceId: Type.Optional(
     Type.String({

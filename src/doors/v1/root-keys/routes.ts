@@ -1,9 +1,11 @@
+import { Type } from '@sinclair/typebox'
 import { anyOf, authenticate, authenticateOperator } from '../../../api/root-keys/authorize.ts'
 import { createRootKey } from '../../../api/root-keys/create-root-key.ts'
 import { deleteRootKey } from '../../../api/root-keys/delete-root-key.ts'
 import { listRootKeys } from '../../../api/root-keys/list-root-keys.ts'
 import { rerollRootKey } from '../../../api/root-keys/reroll-root-key.ts'
 import { updateRootKey } from '../../../api/root-keys/update-root-key.ts'
+import { type RootKeyIdentity, whoamiRootKey } from '../../../api/root-keys/whoami.ts'
 import { badRequest } from '../../../errors.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
@@ -17,6 +19,7 @@ import {
   RerollRootKeyBody,
   RerollRootKeyReply,
   UpdateRootKeyBody,
+  WhoamiRootKeyReply,
 } from './schema.ts'
 
 /** Schemas and rights of the root key endpoints. `api/root-keys/` does the work. */
@@ -39,6 +42,16 @@ export const rootKeyRoutes: Endpoint[] = [
       const { id, secret, expiresAt } = made
       return { rootKeyId: id, rootKey: secret, ...(expiresAt === null ? {} : { expires: expiresAt }) }
     },
+  ),
+  get(
+    '/v1/rootKeys.whoami',
+    {
+      input: Type.Object({}),
+      reply: WhoamiRootKeyReply,
+      summary: 'Get the record of the root key that is sent',
+      errors: ['NOT_FOUND'],
+    },
+    async (services, call) => whoamiReply(await whoamiRootKey(services, await authenticate(services, call))),
   ),
   get(
     '/v1/rootKeys.listRootKeys',
@@ -111,6 +124,25 @@ export const rootKeyRoutes: Endpoint[] = [
     },
   ),
 ]
+
+/** As `rootKeys.whoami` answers. */
+export const whoamiReply = ({
+  id,
+  name,
+  workspaceId,
+  workspaceName,
+  permissions,
+  isOperator,
+  expiresAt,
+}: RootKeyIdentity): WhoamiRootKeyReply => ({
+  rootKeyId: id,
+  ...(name === null ? {} : { name }),
+  workspaceId,
+  workspaceName,
+  permissions: [...permissions],
+  isOperator,
+  ...(expiresAt === null ? {} : { expires: expiresAt }),
+})
 
 /** Checked twice: when the call arrives, and on the locked row when the change is made. */
 const CREATE = 'root_key.*.create_root_key'

@@ -46,6 +46,19 @@ export const CreateRootKeyReply = Type.Object({
 })
 export type CreateRootKeyReply = Static<typeof CreateRootKeyReply>
 
+export const WhoamiRootKeyReply = Type.Object({
+  rootKeyId: Type.String({ description: 'Id of the root key.' }),
+  name: Type.Optional(Type.String({ description: 'Display name.' })),
+  workspaceId: Type.String({ description: 'Id of the workspace that it acts in.' }),
+  workspaceName: Type.String({ description: 'Name of that workspace.' }),
+  permissions: Type.Array(Type.String(), { description: 'Permissions of the root key.' }),
+  isOperator: Type.Boolean({ description: 'True = it may create and change workspaces.' }),
+  expires: Type.Optional(
+    Type.Integer({ description: 'When the root key expires, Unix milliseconds; absent = never.' }),
+  ),
+})
+export type WhoamiRootKeyReply = Static<typeof WhoamiRootKeyReply>
+
 export const ListRootKeysQuery = Type.Object({
   ...PageQuery,
   grantedBy: Type.Optional(

@@ -1,0 +1,93 @@
+import type { GetOverviewReply } from '../../doors/v1/analytics/schema.ts'
+import type { CreateApiReply, ListApisReply, ListKeysReply } from '../../doors/v1/apis/schema.ts'
+import type { CreateKeyReply } from '../../doors/v1/keys/schema.ts'
+import type { ListNamespacesReply } from '../../doors/v1/ratelimits/schema.ts'
+import type { CreateRootKeyReply, ListRootKeysReply } from '../../doors/v1/root-keys/schema.ts'
+import type { SessionReply } from '../schema.ts'
+
+/** Methods of the API that the dashboard calls, with their answers. Only types cross: a changed reply breaks the compile. */
+export type Replies = {
+  'session.state': SessionReply
+  'session.open': SessionReply
+  'session.close': SessionReply
+  liveness: Liveness
+  'analytics.getOverview': GetOverviewReply
+  'apis.createApi': CreateApiReply
+  'apis.listApis': ListApisReply
+  'apis.listKeys': ListKeysReply
+  'keys.createKey': CreateKeyReply
+  'ratelimits.listNamespaces': ListNamespacesReply
+  'rootKeys.createRootKey': CreateRootKeyReply
+  'rootKeys.listRootKeys': ListRootKeysReply
+}
+
+export type Liveness = {
+  state: string
+  version: string
+  services: { ratelimit: string; usagelimit: string; database: 'ok' | 'read-only' | 'away' }
+}
+
+/** The server refused a call, or did not answer. */
+export class CallFailed extends Error {
+  override name = 'CallFailed'
+  /** HTTP status; 0 = there was no answer. */
+  readonly status: number
+  readonly code: string
+  /** The request's id in the server's log; null = there was no answer. */
+  readonly requestId: string | null
+  constructor(message: string, facts: { status: number; code: string; requestId: string | null }) {
+    super(message)
+    this.status = facts.status
+    this.code = facts.code
+    this.requestId = facts.requestId
+  }
+}
+
+/** Told of every answer that says that the session has ended. */
+export const listeners = { sessionEnded: (_: CallFailed) => {} }
+
+/**
+ * Calls a method with the root key of a workspace.
+ * @param options.workspaceId Absent = of the session itself.
+ * @param options.isRefresh The page asks by itself: it does not keep the session from ending.
+ * @throws CallFailed
+ */
+export async function call<Name extends keyof Replies>(
+  method: Name,
+  input: object,
+  options: { workspaceId?: string; isRefresh?: boolean; signal?: AbortSignal } = {},
+): Promise<Replies[Name]> {
+  const { workspaceId, isRefresh = false, signal } = options
+  const response = await fetch(`/dashboard/api/${method}`, {
+    method: 'POST',
+    headers: {
+      'Content-Type': 'application/json',
+      'X-Tollgate-Dashboard': '1',
+      ...(workspaceId !== undefined && { 'X-Tollgate-Workspace': workspaceId }),
+      ...(isRefresh && { 'X-Tollgate-Refresh': '1' }),
+    },
+    body: JSON.stringify(input),
+    ...(signal !== undefined && { signal }),
+  }).catch((cause: unknown) => {
+    if (cause instanceof DOMException && cause.name === 'AbortError') throw cause
+    throw new CallFailed('The server does not answer.', { status: 0, code: 'NO_ANSWER', requestId: null })
+  })
+  const body: unknown = await response.json().catch(() => null)
+  if (response.ok) return body as Replies[Name] // the server's own schema, by its types
+  const failed = failureOf(response.status, body)
+  if (failed.code === 'UNAUTHENTICATED') listeners.sessionEnded(failed)
+  throw failed
+}
+
+function failureOf(status: number, body: unknown): CallFailed {
+  const error = typeof body === 'object' && body !== null && 'error' in body ? body.error : null
+  const text = (name: string): string | null => {
+    const value: unknown = typeof error === 'object' && error !== null ? Reflect.get(error, name) : null
+    return typeof value === 'string' ? value : null
+  }
+  return new CallFailed(text('message') ?? `The server answered ${status}.`, {
+    status,
+    code: text('code') ?? 'UNKNOWN',
+    requestId: text('requestId'),
+  })
+}

@@ -1,0 +1,56 @@
+import { signal } from '@preact/signals'
+import { useEffect } from 'preact/hooks'
+import { CallFailed } from './api.ts'
+import { Frame } from './frame.tsx'
+import { match } from './match.ts'
+import { Failure } from './parts/controls.tsx'
+import { go, place } from './route.ts'
+import { NotFound } from './screens/not-found.tsx'
+import { Overview } from './screens/overview.tsx'
+import { SignIn } from './screens/sign-in.tsx'
+import { own, session, workspaceId } from './session.ts'
+
+/** Why the page could not even ask who is signed in. */
+export const failedStart = signal<Error | null>(null)
+
+/** The screens of a workspace, by their paths in it. */
+const SCREENS = [{ path: 'overview', screen: Overview }] as const
+
+export function App() {
+  const { path } = place.value
+  const isHome = path.replace(/\/$/, '') === '/dashboard'
+  const latest = session.value?.sessions.at(-1)
+  useEffect(() => {
+    if (isHome && latest !== undefined) go(`/dashboard/w/${latest.workspaceId}/overview`, { replaces: true })
+  }, [isHome, latest])
+  if (session.value === null)
+    return failedStart.value === null ? null : (
+      <main class="sign-in" id="main">
+        <div class="card">
+          <h1>Tollgate</h1>
+          <Failure failed={asFailed(failedStart.value)} onRetry={() => location.reload()} />
+        </div>
+      </main>
+    )
+  if (isHome && latest !== undefined) return null
+  // A link into a workspace is kept in the address bar, and shown after the sign-in.
+  if (
+    isHome ||
+    match('/dashboard/sign-in', path) !== null ||
+    (workspaceId.value !== null && own.value === null)
+  )
+    return <SignIn />
+  if (own.value === null) return <SignIn />
+  const Screen =
+    SCREENS.find((each) => match(`/dashboard/w/:workspace/${each.path}`, path) !== null)?.screen ?? NotFound
+  return (
+    <Frame>
+      <Screen />
+    </Frame>
+  )
+}
+
+const asFailed = (cause: Error) =>
+  cause instanceof CallFailed
+    ? cause
+    : new CallFailed(cause.message, { status: 0, code: 'FAILED', requestId: null })

@@ -1,0 +1,281 @@
+import type { ComponentChildren } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import type { Liveness } from './api.ts'
+import { type Loaded, useData } from './data.ts'
+import { clock, dayAndTime } from './format.ts'
+import { shortcutsOn, useShortcuts } from './keyboard.ts'
+import { Button } from './parts/controls.tsx'
+import { Dialog } from './parts/dialog.tsx'
+import { Icon, type IconName } from './parts/icons.tsx'
+import { go, place } from './route.ts'
+import { ask, own, session, signOut, within, workspaceId } from './session.ts'
+import { setTheme, THEMES, theme } from './theme.ts'
+
+/** Screens in the rail, each with the letter that follows `g`. */
+export const SECTIONS: readonly { path: string; name: string; icon: IconName; letter: string }[] = [
+  { path: 'overview', name: 'Overview', icon: 'overview', letter: 'o' },
+]
+
+/** What all screens of a workspace share: the rail, the state of the server, and who is signed in. */
+export function Frame({ children }: { children: ComponentChildren }) {
+  const health = useData<Liveness>(
+    'liveness',
+    ({ isRefresh, signal }) => ask('liveness', {}, { isRefresh, signal }),
+    {
+      everyMs: 10_000,
+    },
+  )
+  const [isMenuOpen, setMenuOpen] = useState(false)
+  const [isHelpOpen, setHelpOpen] = useState(false)
+  useShortcuts({
+    '?': () => setHelpOpen(true),
+    ...Object.fromEntries(SECTIONS.map(({ letter, path }) => [`g ${letter}`, () => go(within(path))])),
+  })
+  return (
+    <>
+      <a class="skip" href="#main">
+        Skip to the content
+      </a>
+      <div class="frame">
+        <aside class="rail" aria-label="Workspace and screens">
+          <Rail />
+        </aside>
+        <div class="body">
+          <header class="top">
+            <div class="menu-button">
+              <Button icon="menu" onClick={() => setMenuOpen(true)}>
+                Menu
+              </Button>
+            </div>
+            <Health health={health} />
+          </header>
+          <Degraded health={health} />
+          <main id="main" tabIndex={-1}>
+            {children}
+          </main>
+        </div>
+      </div>
+      {isMenuOpen && <Menu onClose={() => setMenuOpen(false)} />}
+      {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
+    </>
+  )
+}
+
+function Rail() {
+  const { path } = place.value
+  return (
+    <>
+      <p class="brand">Tollgate</p>
+      <Workspaces />
+      <nav aria-label="Screens">
+        <ul>
+          {SECTIONS.map(({ path: to, name, icon }) => (
+            <li key={to}>
+              <a href={within(to)} aria-current={isIn(path, to) ? 'page' : undefined}>
+                <Icon name={icon} />
+                {name}
+              </a>
+            </li>
+          ))}
+          <li class="apart">
+            <a href="/docs" target="_blank" rel="noreferrer">
+              <Icon name="docs" />
+              Documentation
+            </a>
+          </li>
+        </ul>
+      </nav>
+      <SignedInAs />
+    </>
+  )
+}
+
+const isIn = (path: string, section: string) => `${path}/`.startsWith(`${within(section)}/`)
+
+/** The workspaces that this browser is signed in to. */
+function Workspaces() {
+  const sessions = session.value?.sessions ?? []
+  return (
+    <label class="workspaces">
+      <span class="visually-hidden">Workspace</span>
+      <select
+        value={workspaceId.value ?? ''}
+        onChange={(event) => {
+          const { value } = event.currentTarget
+          go(value === '' ? '/dashboard/sign-in' : `/dashboard/w/${value}/overview`)
+        }}
+      >
+        {sessions.map(({ workspaceId: id, workspaceName }) => (
+          <option key={id} value={id}>
+            {workspaceName}
+          </option>
+        ))}
+        <option value="">Sign in to another…</option>
+      </select>
+    </label>
+  )
+}
+
+function SignedInAs() {
+  const rootKey = own.value
+  if (rootKey === null) return null
+  const { name, rootKeyId, endsAt, expires, isOperator } = rootKey
+  return (
+    <div class="signed-in">
+      <p>
+        <b>{name ?? rootKeyId}</b>
+        {isOperator && <span class="tag">operator</span>}
+      </p>
+      <p class="secondary" title={dayAndTime(endsAt)}>
+        signed in until {clock(Math.min(endsAt, expires ?? endsAt))}
+      </p>
+      <label class="theme">
+        <Icon name="theme" />
+        <span class="visually-hidden">Colours</span>
+        <select
+          value={theme.value}
+          onChange={(event) => {
+            const to = THEMES.find((each) => each === event.currentTarget.value)
+            if (to !== undefined) setTheme(to)
+          }}
+        >
+          <option value="system">As the system</option>
+          <option value="light">Light</option>
+          <option value="dark">Dark</option>
+        </select>
+      </label>
+      <Button icon="signOut" onClick={() => void signOut()}>
+        Sign out
+      </Button>
+    </div>
+  )
+}
+
+/** The rail on a phone. A dialog keeps the focus in it, and Esc closes it. */
+function Menu({ onClose }: { onClose: () => void }) {
+  const ref = useRef<HTMLDialogElement>(null)
+  const { path } = place.value
+  const opened = useRef(path)
+  useEffect(() => {
+    ref.current?.showModal()
+  }, [])
+  useEffect(() => {
+    if (path !== opened.current) ref.current?.close()
+  }, [path])
+  return (
+    <dialog ref={ref} class="menu rail" aria-label="Menu" onClose={onClose}>
+      <Button kind="quiet" icon="cross" onClick={() => ref.current?.close()}>
+        Close
+      </Button>
+      <Rail />
+    </dialog>
+  )
+}
+
+function Help({ onClose }: { onClose: () => void }) {
+  return (
+    <Dialog title="Keyboard" onClose={onClose}>
+      <dl class="shortcuts">
+        {SECTIONS.map(({ letter, name }) => (
+          <div key={letter}>
+            <dt>
+              <kbd>g</kbd> <kbd>{letter}</kbd>
+            </dt>
+            <dd>{name}</dd>
+          </div>
+        ))}
+        <div>
+          <dt>
+            <kbd>?</kbd>
+          </dt>
+          <dd>These shortcuts</dd>
+        </div>
+        <div>
+          <dt>
+            <kbd>Esc</kbd>
+          </dt>
+          <dd>Close</dd>
+        </div>
+      </dl>
+      <label class="check">
+        <input
+          type="checkbox"
+          checked={shortcutsOn.value}
+          onChange={(event) => {
+            shortcutsOn.value = event.currentTarget.checked
+          }}
+        />
+        Single keys do something
+      </label>
+    </Dialog>
+  )
+}
+
+type State = { kind: 'ok' | 'warn' | 'bad'; word: string; sentence: string | null }
+
+/** What the server says of itself, and what still works: as the table of failures has it. */
+export function stateOf({ data, failed }: Pick<Loaded<Liveness>, 'data' | 'failed'>): State | null {
+  if (failed !== null && failed.status === 0)
+    return {
+      kind: 'bad',
+      word: 'No answer',
+      sentence: 'The server does not answer. What this page shows is from before.',
+    }
+  if (failed !== null)
+    return {
+      kind: 'bad',
+      word: 'Failing',
+      sentence: `The server answers, but cannot decide rate limits: ${failed.message}.`,
+    }
+  if (data === null) return null
+  const { database, ratelimit } = data.services
+  if (database === 'away')
+    return {
+      kind: 'bad',
+      word: 'Database away',
+      sentence:
+        'The database is away. Rate limits and cached keys without credits go on. Changes, credits and usage fail or wait until it is back.',
+    }
+  if (database === 'read-only')
+    return {
+      kind: 'warn',
+      word: 'Database read-only',
+      sentence:
+        'The database takes no writes. Reads, rate limits and cached keys without credits go on. Changes and credits fail until it takes writes again.',
+    }
+  if (ratelimit === 'degraded')
+    return {
+      kind: 'warn',
+      word: 'Shard restarting',
+      sentence:
+        'A limiter shard restarts. Calls for its counters fail until it runs again; all others go on.',
+    }
+  if (data.state === 'draining' || data.state === 'stopping')
+    return {
+      kind: 'warn',
+      word: 'Stopping',
+      sentence: 'The server was told to stop. It answers until its drain ends.',
+    }
+  return { kind: 'ok', word: 'All well', sentence: null }
+}
+
+function Health({ health }: { health: Loaded<Liveness> }) {
+  const state = stateOf(health)
+  return (
+    <p class={`chip ${state?.kind ?? ''}`} role="status">
+      {state !== null && <Icon name={state.kind === 'ok' ? 'check' : 'warning'} />}
+      {state?.word ?? 'Asking…'}
+    </p>
+  )
+}
+
+function Degraded({ health }: { health: Loaded<Liveness> }) {
+  const state = stateOf(health)
+  if (state === null || state.sentence === null) return null
+  return (
+    <div class={`bar-notice ${state.kind}`}>
+      <Icon name="warning" />
+      <p>{state.sentence}</p>
+    </div>
+  )
+}

@@ -1,0 +1,27 @@
+const PATHS = {
+  overview: 'M3 13h4v7H3zM10 4h4v16h-4zM17 9h4v11h-4z',
+  key: 'M14.5 3a6.5 6.5 0 0 0-6.2 8.4L3 16.7V21h4.3v-2.6H10V16l1.6-1.6A6.5 6.5 0 1 0 14.5 3zm2 4.5h.01',
+  docs: 'M5 4h10l4 4v12H5zM15 4v4h4M9 12h6M9 16h6',
+  menu: 'M4 7h16M4 12h16M4 17h16',
+  check: 'm5 12.5 4.5 4.5L19 7.5',
+  cross: 'm6 6 12 12M18 6 6 18',
+  warning: 'M12 4 2.8 20h18.4zM12 10v4.5M12 17.2v.1',
+  copy: 'M9 9h11v11H9zM5 15H4V4h11v1',
+  download: 'M12 4v11m-4.5-4.5L12 15l4.5-4.5M5 20h14',
+  plus: 'M12 5v14M5 12h14',
+  signOut: 'M14 4H5v16h9M10 12h11m-4-4 4 4-4 4',
+  theme: 'M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9z',
+  keyboard: 'M3 7h18v11H3zM7 11h.01M11 11h.01M15 11h.01M8 15h8',
+  search: 'M10.5 4a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM15.5 15.5 21 21',
+  refresh: 'M20 5v5h-5M4 19v-5h5M19 10a8 8 0 0 0-14-2M5 14a8 8 0 0 0 14 2',
+  more: 'M5 12h.01M12 12h.01M19 12h.01',
+} as const
+
+export type IconName = keyof typeof PATHS
+
+/** Always beside words, so readers of screens skip it. */
+export const Icon = ({ name }: { name: IconName }) => (
+  <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
+    <path d={PATHS[name]} />
+  </svg>
+)

@@ -1,0 +1,256 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import type { Browser, Page } from 'playwright-core'
+import { CHROMIUM, eachLook, SIZES, startBrowser, violationsOf } from '../../support/browser.ts'
+import { makeApi, makeKey } from '../../support/fixtures.ts'
+import { IS_NIGHTLY } from '../../support/nightly.ts'
+import { startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+
+/** The dashboard in a real browser: done in the page, proven by the API. */
+
+setDefaultTimeout(2 * SLOW_MS)
+
+let server: TestServer
+let browser: Browser
+/** What the browser complained of: its policy, scripts, failed loads. Each test leaves none. */
+let complaints: string[] = []
+let shared: Page | null = null
+beforeAll(async () => {
+  if (CHROMIUM === null) return
+  ;[server, browser] = await Promise.all([startTestServer(), startBrowser()])
+})
+afterAll(async () => {
+  await browser?.close()
+  await server?.[Symbol.asyncDispose]()
+})
+
+/** A page without cookies and storage, in a profile of its own: one for all tests, because making one takes long. */
+async function openPage(): Promise<Page> {
+  complaints = []
+  if (shared !== null) {
+    await shared.unrouteAll()
+    await shared.context().clearCookies()
+    await shared.evaluate('localStorage.clear()')
+    await shared.setViewportSize(SIZES.wide)
+    return shared
+  }
+  const context = await browser.newContext({ viewport: SIZES.wide, acceptDownloads: true })
+  const page = await context.newPage()
+  shared = page
+  page.on('pageerror', (cause) => complaints.push(`error: ${cause.message}`))
+  page.on('console', (message) => {
+    // Refused calls are logged by the browser itself; the page shows them.
+    const isRefusal = /Failed to load resource: the server responded with a status of (401|403|429)/
+    if (message.type() === 'error' && !isRefusal.test(message.text())) complaints.push(message.text())
+  })
+  page.on('request', (request) => {
+    const { origin, protocol } = new URL(request.url())
+    if (origin !== server.url && !/^(data|blob):$/.test(protocol)) complaints.push(`asked ${request.url()}`)
+  })
+  return page
+}
+
+async function signIn(page: Page, { rootKey }: { rootKey: string }): Promise<void> {
+  await page.goto(`${server.url}/dashboard`)
+  await page.getByLabel('Root key').fill(rootKey)
+  await page.keyboard.press('Enter')
+  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+}
+
+const BY_DAY = ['sign-in', 'filled', '/docs/nginx']
+
+/** Uses the keys of a new workspace, so that the overview has something to show. */
+async function useKeys(workspace: TestWorkspace): Promise<void> {
+  const apiId = await makeApi(workspace, { name: 'shop' })
+  const used = await makeKey(workspace, apiId, { name: 'web checkout', prefix: 'demo' })
+  const limited = await makeKey(workspace, apiId, {
+    name: '<img src=x onerror=alert(1)>',
+    prefix: 'demo',
+    ratelimit: { type: 'fast', limit: 2, refillRate: 2, refillInterval: 3_600_000 },
+  })
+  for (const { key } of [used, used, used, limited, limited, limited, limited])
+    await server.post('keys.verifyKey', { key })
+  for (;;) {
+    const { hours } = await workspace.get('analytics.getOverview')
+    if (hours.at(-1).total + (hours.at(-2)?.total ?? 0) === 7) return
+    await Bun.sleep(20)
+  }
+}
+
+describe.skipIf(CHROMIUM === null)('in a browser', () => {
+  test('a newcomer gets from the first page to a verified key and a root key, by the keyboard alone', async () => {
+    const workspace = await server.workspace()
+    const page = await openPage()
+    await signIn(page, workspace)
+    const open = page.locator('.checklist li.open')
+    const fill = async (step: string, text: string) => {
+      await open.getByText(step, { exact: true }).waitFor()
+      await open.getByLabel('Name').focus()
+      await page.keyboard.type(text)
+      await page.keyboard.press('Enter')
+    }
+    await fill('Create an API', 'my-api')
+    await fill('Create a key', 'first')
+    // The secret stays until it is taken: Esc does not close it.
+    const dialog = page.getByRole('dialog', { name: 'The new key' })
+    const key = (await dialog.locator('.secret').textContent()) ?? ''
+    await page.keyboard.press('Escape')
+    await page.keyboard.press('Escape')
+    expect(await dialog.isVisible()).toBe(true)
+    const download = page.waitForEvent('download')
+    await dialog.getByRole('link', { name: 'Download' }).press('Enter')
+    expect(await Bun.file(await (await download).path()).text()).toBe(`${key}\n`)
+    await dialog.getByRole('button', { name: 'I have it' }).press('Enter')
+    await dialog.waitFor({ state: 'hidden' })
+    await open.getByText('Verify it', { exact: true }).waitFor()
+    expect(await open.locator('pre').textContent()).toContain(key)
+
+    expect((await server.post('keys.verifyKey', { key })).body).toMatchObject({ valid: true })
+    await open.getByText('Limit something', { exact: true }).waitFor()
+    await workspace.post('ratelimits.limit', {
+      namespace: 'email.send',
+      identifier: 'user_1',
+      limit: 10,
+      duration: 60_000,
+    })
+    await fill('Create a root key for your application', 'checkout')
+    const made = page.getByRole('dialog', { name: 'The new root key' })
+    const rootKey = (await made.locator('.secret').textContent()) ?? ''
+    await made.getByRole('button', { name: 'I have it' }).press('Enter')
+    await page.locator('.checklist').waitFor({ state: 'hidden' })
+    const { body } = await server.get('rootKeys.whoami', {}, rootKey)
+    expect(body).toMatchObject({ name: 'checkout', isOperator: false })
+    expect(body.permissions).not.toContain('*')
+    expect(complaints).toEqual([])
+  })
+
+  test('nothing that signs in is in reach of a script, on the disk or in the address', async () => {
+    const workspace = await server.workspace()
+    const page = await openPage()
+    await signIn(page, workspace)
+    const seen: string = await page.evaluate(
+      'document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + location.href + document.documentElement.outerHTML',
+    )
+    expect(seen).not.toContain(workspace.rootKey)
+    expect(seen).not.toContain('tollgate_')
+    // A page of another origin cannot show it in a frame.
+    await page.evaluate(
+      `new Promise((done) => { const f = document.createElement('iframe'); f.onload = done; f.src = '/dashboard'; document.body.append(f) })`,
+    )
+    expect(complaints.join()).toMatch(/frame|Content Security Policy/)
+  })
+
+  test('the overview shows what was counted, hostile names as text, and its chart by keyboard, as a table and as CSV', async () => {
+    const workspace = await server.workspace()
+    await useKeys(workspace)
+    const page = await openPage()
+    await signIn(page, workspace)
+    const chart = page.getByRole('slider')
+    await chart.waitFor()
+    await page.getByText('<img src=x onerror=alert(1)>').first().waitFor()
+    expect(await page.locator('.figures').textContent()).toContain('verified7')
+    expect(await page.locator('.legend').textContent()).toMatch(/Valid 5.*Rate limited 2/)
+    await chart.focus()
+    await page.keyboard.press('ArrowLeft')
+    expect(await chart.getAttribute('aria-valuetext')).toMatch(/\d{4}, \d\d:\d\d: /)
+    await page.getByRole('button', { name: 'Show as table' }).click()
+    expect(await page.locator('.scrolling tbody tr').count()).toBe(24)
+    const download = page.waitForEvent('download')
+    await page.getByRole('button', { name: 'CSV' }).click()
+    const csv = await Bun.file(await (await download).path()).text()
+    expect(csv).toMatch(/^hour,Valid,Rate limited\r\n/)
+    // The range is in the address: a reload shows the same.
+    await page.getByLabel('Range').selectOption('7d')
+    expect(page.url()).toEndWith('?range=7d')
+    await page.reload()
+    await chart.waitFor()
+    expect(await page.getByLabel('Range').inputValue()).toBe('7d')
+    expect(complaints).toEqual([])
+  })
+
+  test('a revoked root key ends at the sign-in with the next click, and a link is kept for after it', async () => {
+    const workspace = await server.workspace()
+    const rootKey = await workspace.rootKeyWith('*')
+    const page = await openPage()
+    await signIn(page, { rootKey })
+    const { body } = await server.get('rootKeys.whoami', {}, rootKey)
+    await workspace.post('rootKeys.deleteRootKey', { rootKeyId: body.rootKeyId })
+    await page.getByLabel('Range').selectOption('3d')
+    await page.getByText(/the session has ended/i).waitFor()
+    expect(await page.getByText('Last 24 hours').count()).toBe(0)
+    await page.getByLabel('Root key').fill(workspace.rootKey)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByRole('heading', { name: 'Overview' }).waitFor()
+    expect(page.url()).toEndWith(`/w/${workspace.workspaceId}/overview?range=3d`)
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await page.getByLabel('Root key').waitFor()
+    expect(await page.context().cookies()).toEqual([])
+  })
+
+  test('what the server refuses is said at the form, in its words', async () => {
+    const page = await openPage()
+    await page.goto(`${server.url}/dashboard`)
+    await page.getByLabel('Root key').fill('no root key')
+    await page.keyboard.press('Enter')
+    await page.getByRole('alert').getByText('key not found').waitFor()
+    expect(await page.getByRole('alert').textContent()).toMatch(/UNAUTHORIZED.*req_/)
+  })
+
+  test('a root key without rights sees why panels are empty, and no checklist', async () => {
+    const workspace = await server.workspace()
+    const page = await openPage()
+    await signIn(page, { rootKey: await workspace.rootKeyWith('audit.*.read_event') })
+    await page.getByText('Not shown: missing permission').first().waitFor()
+    expect(await page.locator('.checklist').count()).toBe(0)
+  })
+
+  test('on a phone the menu is a dialog: Esc closes it and gives the focus back', async () => {
+    const page = await openPage()
+    await page.setViewportSize(SIZES.phone)
+    await signIn(page, await server.workspace())
+    const button = page.getByRole('button', { name: 'Menu' })
+    await button.press('Enter')
+    const menu = page.getByRole('dialog', { name: 'Menu' })
+    await menu.getByRole('button', { name: 'Sign out' }).waitFor()
+    await page.keyboard.press('Escape')
+    await menu.waitFor({ state: 'hidden' })
+    expect(await button.evaluate((element) => element === element.ownerDocument.activeElement)).toBe(true)
+  })
+
+  test('axe finds nothing wrong, in both themes, wide and on a phone', async () => {
+    const wrong: string[] = []
+    /** By day the screens with most on them: axe takes half a second for each. */
+    const look = async (page: Page, what: string) =>
+      (IS_NIGHTLY || BY_DAY.includes(what)) &&
+      (await eachLook(page, async (name) => {
+        for (const each of await violationsOf(page)) wrong.push(`${what}, ${name}: ${each}`)
+      }))
+    const page = await openPage()
+    await page.goto(`${server.url}/dashboard`)
+    await page.getByLabel('Root key').waitFor()
+    await look(page, 'sign-in')
+    const workspace = await server.workspace()
+    await signIn(page, workspace)
+    await page.locator('.checklist').waitFor()
+    await look(page, 'empty')
+    await useKeys(workspace)
+    await page.reload()
+    await page.getByRole('slider').waitFor()
+    await page.keyboard.press('?')
+    await page.getByRole('dialog').waitFor()
+    await look(page, 'filled, with a dialog')
+    await page.keyboard.press('Escape')
+    await look(page, 'filled')
+    await page.route('**/dashboard/api/**', (route) => route.abort())
+    await page.getByLabel('Range').selectOption('3d')
+    await page.getByText('The server does not answer.').first().waitFor()
+    await look(page, 'failed')
+    const pages = ['/docs/nginx', '/nothing']
+    if (IS_NIGHTLY) pages.push('/docs', '/docs/api', '/errors/NOT_FOUND')
+    for (const path of pages) {
+      await page.goto(server.url + path)
+      await look(page, path)
+    }
+    expect(wrong).toEqual([])
+  })
+})
