@@ -467,7 +467,8 @@ describe.if(TEST_DATABASE_URL === null)('on the embedded database', () => {
       ['tuning', { 'bench load': /500 of 500 requests answered/, '/metrics': /tollgate_cache_hits_total/ }],
       ['erasure', { 'identity erase': /erased; replaced by erased_/ }],
       ['bounds', { 'workspaces.updateWorkspace': /{}/ }],
-      ['postgres', { doctor: /Tollgate runs at .*no problems/s }],
+      ['postgres', { doctor: /Tollgate \S+ runs at .*no problems/s }],
+      ['dashboard', { 'cat .tollgate/root-key': /^tollgate_/, 'root-key create': /tollgate_/ }],
     ]
     test.each(documents)('%s', async (doc, expected) => {
       const commands = commandsOf(doc)

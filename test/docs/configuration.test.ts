@@ -25,6 +25,7 @@ const READ: [string, string, string][] = [
   ['kubernetes', 'yaml', 'kind: Ingress'],
   ['sidecar', 'ini', '[Service]'],
   ['backups', 'ini', 'EnvironmentFile='],
+  ['backups', 'ini', 'archive_command'],
   ['monitoring', 'yaml', 'scrape_configs'],
   ['monitoring', 'yaml', 'rule_files'],
 ]

@@ -32,6 +32,12 @@ const isInstalled = (path: string) =>
       'package.json',
     ),
   )
+/** Bun and npm put a package in different folders, where the same importer finds it. */
+const isFound = (path: string): boolean => {
+  const names = path.match(/(@[^/]+\/)?[^/]+/g) ?? []
+  const [own, above] = [names.at(-1) ?? '', names.slice(0, -1)]
+  return above.some((_, depth) => isInstalled([...above.slice(0, depth), own].join('/'))) || isInstalled(path)
+}
 const licencesOf = (path: string) =>
   (UNNAMED[path] ?? licenceOf(root, path)).replaceAll(/[()]/g, '').split(/ (?:OR|AND) /)
 
@@ -45,7 +51,7 @@ test('every tool has a licence of the list', () => {
 })
 
 test('what is not installed is for another system', () => {
-  const missing = packages.filter(({ path }) => !isInstalled(path)).map(({ path }) => path)
+  const missing = packages.filter(({ path }) => !isFound(path)).map(({ path }) => path)
   const optional = new Set(
     packages.flatMap((each) =>
       each.optionalDependencies.map((name) => resolveFrom(lock, each.path, name)?.path ?? name),

@@ -8,16 +8,18 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
 
+const newVaultKey = () => Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('base64')
+const oldKey = newVaultKey()
+
 let database: TestDatabase
 let env: Record<string, string>
 beforeAll(async () => {
   database = await openTestDatabase()
-  env = { TOLLGATE_DATA_DIR: database.dataDir, TOLLGATE_SHARDS: '1' }
+  env = { TOLLGATE_DATA_DIR: database.dataDir, TOLLGATE_SHARDS: '1', TOLLGATE_VAULT_KEY: oldKey }
   if (database.databaseUrl !== null) env.DATABASE_URL = database.databaseUrl
 })
 afterAll(() => database[Symbol.asyncDispose]())
 
-const newVaultKey = () => Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('base64')
 const post = async (server: ServerProcess, method: string, body: unknown) =>
   (await server.post(method, body, OPERATOR_KEY)).body
 
@@ -48,7 +50,7 @@ test('keys accepted for import are created once each, even when the server is ki
 
 /** The vault key is not in the database, so these steps are the only way to change it. */
 test('the vault key is changed by setting both, resealing, and removing the old one', async () => {
-  const [oldKey, newKey] = [newVaultKey(), newVaultKey()]
+  const newKey = newVaultKey()
   const withKeys = (...keys: string[]) => spawnServer({ ...env, TOLLGATE_VAULT_KEY: keys.join(',') })
   const first = await withKeys(oldKey)
   const { apiId } = await post(first, 'apis.createApi', { name: 'recoverable' })

@@ -8,8 +8,8 @@ import { ROOT } from '../docs/blocks.ts'
 /** Otherwise Bun collects everything ten seconds into a load: see `src/doors/http/young-garbage.ts`. */
 test('`bun run start`, the image and the unit set the same idle time for Bun’s collector, unless it is set already', () => {
   const [, ofImage] = /^ENV .*\bBUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('Dockerfile')) ?? []
-  const [, ofUnit] =
-    /^Environment=.* BUN_IDLE_GC_SECONDS=(\d+)$/m.exec(textOf('docs/how-to/sidecar.md')) ?? []
+  const unit = textOf('deploy/systemd/tollgate.service')
+  const [, ofUnit] = /^Environment=.* BUN_IDLE_GC_SECONDS=(\d+)$/m.exec(unit) ?? []
   expect(ofImage).toBe('300')
   expect(ofUnit).toBe('300')
   expect(startedWith({})).toBe('300 src/main.ts serve\n')

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { ROOT } from '../docs/blocks.ts'
 import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
 import { spawnServer } from '../support/process.ts'
-import { callsTo, OPERATOR_KEY, startTestServer } from '../support/server.ts'
+import { callsTo, OPERATOR_KEY, startTestServer, VAULT_KEY } from '../support/server.ts'
 import { spawnOnTerminal } from '../support/terminal.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -29,6 +29,7 @@ const window = { namespace: 'stopping', limit: 2 * CALLS, duration: 86_400_000 *
 const env = (): Record<string, string> => ({
   TOLLGATE_DATA_DIR: database.dataDir,
   DATABASE_URL: database.databaseUrl ?? '',
+  TOLLGATE_VAULT_KEY: VAULT_KEY, // of the server that counts in the end
   TOLLGATE_FLUSH_MS: '60000',
   TOLLGATE_DB_TIMEOUT_MS: '20000',
 })

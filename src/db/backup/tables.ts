@@ -31,6 +31,7 @@ export const BACKUP_TABLES = [
   'audit_events',
   'ratelimit_windows',
   'ratelimit_segments',
+  'fleet_windows',
   'usage_writers',
   'usage_days_made',
   'usage_months_made',
