@@ -36,7 +36,6 @@ export const BOTH = [
   // Real processes, their ends and their data directories.
   'docs/commands.test.ts',
   'start/endings.test.ts',
-  'start/erasure-kill.test.ts',
   'start/full-disk.test.ts',
   'start/import-kill.test.ts',
   'start/imports-and-vault.test.ts',
@@ -44,9 +43,6 @@ export const BOTH = [
   'start/stopping.test.ts',
   'start/thread-death.test.ts',
   'usage/kill.test.ts',
-  // Commands on the database itself.
-  'cli/backup.test.ts',
-  'cli/rescue.test.ts',
   // Every endpoint with the official clients.
   'sdk/**/*.test.ts',
   // Statements that do more than read a row by its id.
