@@ -4,6 +4,7 @@ import type { AnySql } from '../../../src/db/connect.ts'
 import { bucketOf } from '../../../src/lib/buckets.ts'
 import type { Outcome } from '../../../src/usage/recorder.ts'
 import { readMade } from '../../../src/usage/sums.ts'
+import { IS_NIGHTLY } from '../../support/nightly.ts'
 import { randomNumbers } from '../../support/random.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
@@ -144,11 +145,8 @@ const TIMES = [[], ['hour'], ['day'], ['month'], ['hour', 'month', 'day']]
 const TAGGINGS = [[], ['tags'], ['tag']]
 const FILTERS: Question['filter'][] = [
   {},
-  { tag: 'a' },
   { tag: ['a', 'path=/v1/x,y'] },
-  { keyId: 'key_1' },
   { keyId: ['key_1', 'key_2,key_3'], tag: 'ünï' },
-  { externalId: 'user_2' },
   { externalId: 'user_2', keyId: 'key_0,key_1', tag: ['b', 'c'] },
   { tag: 'never used' },
 ]
@@ -158,7 +156,10 @@ const rowsFor = (time: readonly string[]) => {
   return time.includes('day') ? (['hours', 'days'] as const) : (['hours', 'days', 'months'] as const)
 }
 
-for (const filter of FILTERS) {
+/** By day without those that others contain: a single tag, key or identity. */
+const SINGLE: Question['filter'][] = [{ tag: 'a' }, { keyId: 'key_1' }, { externalId: 'user_2' }]
+
+for (const filter of IS_NIGHTLY ? [...SINGLE, ...FILTERS] : FILTERS) {
   test(`every grouping counts exactly with the filter ${JSON.stringify(filter)}`, async () => {
     for (const time of TIMES) {
       for (const tagging of TAGGINGS) {
