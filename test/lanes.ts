@@ -17,7 +17,7 @@ export type Lane = (typeof LANES)[number]
 /** Patterns below test/ of files that CI runs in the first lane only. */
 export const EMBEDDED_ONLY = [
   // Files for other programs.
-  'deploy/*.test.ts',
+  'deploy/{compose,confined,kubernetes,systemd}.test.ts',
   'db/embedded/*.test.ts',
   // Launchers and first starts: they start the program as the README says, without a database.
   'docs/typescript.test.ts',
