@@ -21,7 +21,7 @@ export class ChangeListener {
   readonly #invalidations: Invalidations
   readonly #address: DatabaseAddress & { databaseId: string }
   readonly #timers: Timers
-  readonly #afterBeat: (sql: Sql) => Promise<void>
+  readonly #afterBeat: ((sql: Sql) => Promise<void>) | null
   #listenConnection: Sql
   #heartbeatConnection: Sql
   #beats = 0
@@ -42,7 +42,7 @@ export class ChangeListener {
     this.#invalidations = invalidations
     this.#address = address
     this.#timers = options.timers ?? systemTimers
-    this.#afterBeat = options.afterBeat ?? (() => Promise.resolve())
+    this.#afterBeat = options.afterBeat ?? null
     this.#listenConnection = this.#connect()
     this.#heartbeatConnection = this.#connect()
   }
@@ -83,7 +83,8 @@ export class ChangeListener {
         }
       })
       const isSent = await this.#isDoneWithin(PATIENCE_MS, this.#send(beat))
-      if (isSent) await this.#isDoneWithin(PATIENCE_MS, this.#afterBeat(this.#heartbeatConnection))
+      if (isSent && this.#afterBeat !== null)
+        await this.#isDoneWithin(PATIENCE_MS, this.#afterBeat(this.#heartbeatConnection))
       if (!isSent) await this.#replaceHeartbeatConnection()
       else if (!(await this.#isDoneWithin(PATIENCE_MS, heard))) await this.#replaceListenConnection()
       else if (this.#isDeaf) {
