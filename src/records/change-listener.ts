@@ -32,7 +32,7 @@ export class ChangeListener {
 
   /**
    * @param address With the id of its database: what answers there later may be another one.
-   * @param options.afterBeat Asks more of the database that took the beat. What it throws is ignored.
+   * @param options.afterBeat Asks more of the database, at the start and whenever it took a beat. What it throws is ignored.
    */
   constructor(
     invalidations: Invalidations,
@@ -50,6 +50,7 @@ export class ChangeListener {
   /** @throws the driver's error when the first connection cannot be had. */
   async start(): Promise<void> {
     await this.#listen()
+    await this.#askAfterBeat()
     void this.#run()
   }
 
@@ -83,8 +84,7 @@ export class ChangeListener {
         }
       })
       const isSent = await this.#isDoneWithin(PATIENCE_MS, this.#send(beat))
-      if (isSent && this.#afterBeat !== null)
-        await this.#isDoneWithin(PATIENCE_MS, this.#afterBeat(this.#heartbeatConnection))
+      if (isSent) await this.#askAfterBeat()
       if (!isSent) await this.#replaceHeartbeatConnection()
       else if (!(await this.#isDoneWithin(PATIENCE_MS, heard))) await this.#replaceListenConnection()
       else if (this.#isDeaf) {
@@ -92,6 +92,11 @@ export class ChangeListener {
         log('info', 'changes_heard', 'changes made through other servers arrive again')
       }
     }
+  }
+
+  async #askAfterBeat(): Promise<void> {
+    if (this.#afterBeat !== null)
+      await this.#isDoneWithin(PATIENCE_MS, this.#afterBeat(this.#heartbeatConnection))
   }
 
   /** @throws the driver's error, or Error when it is another database: nothing was sent then. */
