@@ -152,7 +152,7 @@ describe.skipIf(HAPROXY === null)('HAProxy', () => {
   })
 
   test('a health check finds Tollgate up, also by HTTP/1.0 without a Host', async () => {
-    const lines = blockWith('haproxy', 'haproxy', 'frontend keys').text.split('\n')
+    const lines = blockWith('haproxy', 'haproxy', 'server two').text.split('\n')
     const asInTheGuide = lines.filter((line) => /http-?ch(k|eck)/.test(line))
     expect(asInTheGuide).toHaveLength(3)
     for (const check of [

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { Agent, request } from 'node:http'
+import { blockWith } from '../docs/blocks.ts'
 import { startBalancer } from '../support/balancer.ts'
 import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
 import { freePort, NGINX, startNginx } from '../support/nginx.ts'
@@ -158,24 +159,23 @@ const nginx: Front = async (members, closing) => {
   return { url: `http://127.0.0.1:${port}`, duringDrain: () => removeOnceUnready(members[0], remove) }
 }
 
-const haproxy: Front = async (members, closing) => {
+/** With the guide's backend for two servers. */
+const haproxy: Front = async ([first, second], closing) => {
+  const backend = blockWith('haproxy', 'haproxy', 'server two')
+    .text.replace('127.0.0.1:3000', `127.0.0.1:${first.port}`)
+    .replace('127.0.0.1:3001', `127.0.0.1:${second.port}`)
   const { port } = await startHaproxy(
     ({ port: own }) => `
 defaults
   mode http
-  timeout connect 5s
-  timeout client 60s
-  timeout server 60s
-  option redispatch
-  retries 3
+  timeout connect 1s
+  timeout client 75s
+  timeout server 100s
+  retries 20
 frontend in
   bind 127.0.0.1:${own}
   default_backend tollgate
-backend tollgate
-  option httpchk GET /v1/readiness
-  default-server check inter ${CHECK_MS}ms fall 1 rise 1
-${members.map((member, index) => `  server s${index} 127.0.0.1:${member.port}`).join('\n')}
-`,
+${backend}`,
     closing,
   )
   return { url: `http://127.0.0.1:${port}` }
