@@ -19,6 +19,9 @@ export const EMBEDDED_ONLY = [
   // Files for other programs.
   'deploy/{compose,confined,kubernetes,systemd}.test.ts',
   'db/embedded/*.test.ts',
+  // Ends, kills and data directories: what is kept is kept by the same steps on either database.
+  'start/endings.test.ts',
+  'start/restart.test.ts',
   // Launchers and first starts: they start the program as the README says, without a database.
   'docs/typescript.test.ts',
   'start/binary.test.ts',
@@ -35,11 +38,9 @@ export const EMBEDDED_ONLY = [
 export const BOTH = [
   // Real processes, their ends and their data directories.
   'docs/commands.test.ts',
-  'start/endings.test.ts',
   'start/full-disk.test.ts',
   'start/import-kill.test.ts',
   'start/imports-and-vault.test.ts',
-  'start/restart.test.ts',
   'start/stopping.test.ts',
   'start/thread-death.test.ts',
   'usage/kill.test.ts',

@@ -26,9 +26,9 @@ import { ALL_BLOCKS, type Block, blocksOf, blockWith, PATIENT, ROOT } from './bl
  * product with its installed packages. Only the address and the duration of loads are replaced. On the embedded database,
  * as for a reader; what is about Postgres runs with the suite on Postgres.
  */
-setDefaultTimeout(120_000)
+setDefaultTimeout(300_000)
 /** Commands that wait for a failed server never end. Then its log is shown. */
-const RUN_MS = 110_000
+const RUN_MS = 280_000
 
 /** Commands that cannot run here, with a check of what can be checked. */
 const NOT_RUN: {

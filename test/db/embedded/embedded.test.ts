@@ -18,6 +18,7 @@ import { connect, type Sql } from '../../../src/db/connect.ts'
 import { EMBEDDED_POSTGRES, type EmbeddedDatabase, startEmbedded } from '../../../src/db/embedded/embedded.ts'
 import { StartError } from '../../../src/errors.ts'
 import { copyEmbedded, TEST_DATABASE_URL } from '../../support/database.ts'
+import { IS_NIGHTLY } from '../../support/nightly.ts'
 import { spawnServer } from '../../support/process.ts'
 import { randomNumbers } from '../../support/random.ts'
 
@@ -233,7 +234,7 @@ test('a first start that was killed half-way is repeated from the beginning', as
 })
 
 /** Creating the files takes 1 GB, of which 350 MB stayed until a later collection; with little load, for good. */
-const testOnLinux = testOnce.skipIf(TEST_DATABASE_URL !== null || process.platform !== 'linux')
+const testOnLinux = testOnce.skipIf(!IS_NIGHTLY || TEST_DATABASE_URL !== null || process.platform !== 'linux')
 testOnLinux('a server that created its files uses no more memory than one that found them', async () => {
   const path = mkdtempSync(join(scratch, 'first-'))
   const writtenMib = async () => {
