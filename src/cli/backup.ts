@@ -134,7 +134,7 @@ function sumOf(rows: Record<string, number>): string {
   const all = Object.values(rows).reduce((sum, each) => sum + each, 0)
   // Its own workspace and keyspace hold the root keys.
   const workspaces = Math.max(0, (rows.workspaces ?? 0) - 1)
-  return `${rows.keys ?? 0} keys of ${workspaces} workspaces, ${rows.audit_events ?? 0} audit events, ${all} rows in all`
+  return `${all} rows (workspaces ${workspaces}, keys ${rows.keys ?? 0}, audit events ${rows.audit_events ?? 0}, and others)`
 }
 
 const sizeOf = (bytes: number) =>
