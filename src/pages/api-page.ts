@@ -4,14 +4,21 @@ import { pageOf } from './page.ts'
 
 /*
  * The API reference as HTML, made on the server. Not Scalar's viewer (1.72.1), which installs 268 packages (278 MB) and
- * sends 4 MB of script for one page. It would add calls from the page; the `curl` line of each method does that as well.
+ * sends 4 MB of script for one page.
  */
 
 /** A page that the filter finds too, by words in lower case. */
 export type Guide = { href: string; title: string; words: string }
 
-/** @param document The answer of `/openapi.json`, the page's only source. */
-export function apiPage(document: OpenApiDocument, guides: readonly Guide[]): string {
+/**
+ * @param document The answer of `/openapi.json`, the page's only source.
+ * @param sendable Names of methods, such as `keys.createKey`, that can be sent from the page; null = there is no dashboard.
+ */
+export function apiPage(
+  document: OpenApiDocument,
+  guides: readonly Guide[],
+  sendable: { has(name: string): boolean } | null,
+): string {
   // A path that answers two methods answers both in the same way, so it is described once.
   const operations = Object.entries(document.paths).flatMap(([path, methods]) => {
     const method = Object.keys(methods).join(' ').toUpperCase()
@@ -31,6 +38,7 @@ export function apiPage(document: OpenApiDocument, guides: readonly Guide[]): st
   return pageOf({
     title: 'API',
     section: '/docs/api',
+    isSending: sendable !== null,
     side: `<div class="filter" id="filter" hidden><input type="search" placeholder="Filter methods and guides  /" aria-label="Filter methods and guides"><output></output></div>
 ${apis
   .flatMap(({ groups }) => groups)
@@ -54,6 +62,7 @@ ${guides.map(({ href, title, words }) => `<a href="${href}" data-words="${escape
 <div class="prose">
 ${document.info.description.split('\n\n').map(paragraph).join('\n')}
 <p>Base URL: <code>${escapeHtml(base)}</code>. For programs, as OpenAPI 3.1: <a href="/openapi.json">openapi.json</a>.</p>
+${sendable === null ? '' : '<p id="sending" hidden>Sign in to the <a href="/dashboard">dashboard</a> to send the methods of v1 from this page.</p>'}
 </div>
 ${apis
   .map(
@@ -62,30 +71,31 @@ ${apis
 <div class="prose">
 ${description.split('\n\n').map(paragraph).join('\n')}
 </div>
-${groups.map((group) => groupOf(group, base)).join('\n')}
+${groups.map((group) => groupOf(group, { base, sendable })).join('\n')}
 </div>`,
   )
   .join('\n')}`,
   })
 }
 
-type Group = { name: string; description: string; members: Omit<Shown, 'base'>[] }
+type Group = { name: string; description: string; members: Omit<Shown, keyof Where>[] }
 
-function groupOf({ name, description, members }: Group, base: string): string {
+function groupOf({ name, description, members }: Group, where: Where): string {
   const id = idOf(name)
   return `<div data-group>
 <h3 class="tag" id="${id}"><a href="#${id}">${escapeHtml(name)}</a></h3>
 ${paragraph(description)}
-${members.map(({ path, method, operation }) => section({ path, method, operation, base })).join('\n')}
+${members.map(({ path, method, operation }) => section({ path, method, operation, ...where })).join('\n')}
 </div>`
 }
 
 /** `v2-keys` of the tag `v2 keys`. */
 const idOf = (tag: string) => escapeHtml(tag.replaceAll(' ', '-'))
 
-type Shown = { path: string; method: string; operation: Operation; base: string }
+type Where = { base: string; sendable: { has(name: string): boolean } | null }
+type Shown = Where & { path: string; method: string; operation: Operation }
 
-function section({ path, method, operation, base }: Shown): string {
+function section({ path, method, operation, base, sendable }: Shown): string {
   const { operationId, summary, description = '', parameters = [], requestBody, responses } = operation
   const fields: Field[] =
     requestBody === undefined
@@ -106,7 +116,7 @@ function section({ path, method, operation, base }: Shown): string {
     ' ',
   )
   const words = [...new Set([path, ...texts.split(/[^\w.]+/)])].join(' ').toLowerCase()
-  return `<section class="method" id="${operationId}" data-words="${escapeHtml(words)}">
+  return `<section class="method" id="${operationId}" data-words="${escapeHtml(words)}"${sentFrom(path, operation, sendable)}>
 <header>
 <h4 class="summary"><a href="#${operationId}">${escapeHtml(summary)}</a></h4>
 <p class="path"><b class="${method}">${method}</b><code>${path}</code></p>
@@ -220,12 +230,25 @@ function rangeOf(min: number | undefined, max: number | undefined, unit: string)
 
 const number = (value: number) => value.toLocaleString('en').replaceAll(',', '\u202f')
 
+/** The method's name and an input to begin with, for the page's script; empty = it cannot be sent. */
+function sentFrom(
+  path: string,
+  { parameters = [], requestBody }: Operation,
+  sendable: Where['sendable'],
+): string {
+  const name = path.replace(/^\/v1\//, '')
+  if (sendable === null || !sendable.has(name)) return ''
+  const required = parameters.filter((each) => each.required).map((each) => [each.name, ''])
+  const body = requestBody?.content['application/json'].example ?? Object.fromEntries(required)
+  return ` data-call="${escapeHtml(name)}" data-body="${escapeHtml(JSON.stringify(body))}"`
+}
+
 /** A command to copy, with the required fields filled in. */
 function curlOf({
   path,
   operation: { security, parameters = [], requestBody },
   base,
-}: Omit<Shown, 'method'>): string {
+}: Pick<Shown, 'path' | 'operation' | 'base'>): string {
   const query = parameters.filter(({ required }) => required).map(({ name }) => `${name}=…`)
   const url = `${base}${path}${query.length === 0 ? '' : `?${query.join('&')}`}`
   const lines = [`curl ${query.length > 0 ? `'${url}'` : url}`]

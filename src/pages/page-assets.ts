@@ -88,6 +88,7 @@ mark { background: var(--mark); color: inherit }
 .empty { color: var(--soft); font-size: .925rem }
 .examples h4 { color: var(--soft); font-weight: 600; font-size: .8rem } .examples pre { max-height: 26rem; overflow: auto; margin-top: .3rem }
 details { margin-top: 1.5rem } summary { cursor: pointer; font-weight: 600; font-size: .9rem }
+.send { margin: .6rem 0 0 } .send textarea { width: 100%; font: .8125rem/1.55 var(--mono); color: inherit; background: var(--paper); border: 1px solid var(--soft); border-radius: .5rem; padding: .6rem .8rem; resize: vertical } .send output { color: var(--soft); font-size: .85rem }
 .errors { margin: .4rem 0 0; padding: 0; list-style: none; font-size: .9rem } .errors li { padding: .45rem 0; border-top: 1px solid var(--line); margin: 0 }
 .errors a { font: .8rem var(--mono) } .errors b { font-weight: 600; margin-right: .4rem } .errors code { font-size: .8rem }
 .status { display: inline-block; font: 600 .85rem var(--mono); color: var(--bad); border: 1px solid currentColor; border-radius: .4rem; padding: .1rem .5rem }

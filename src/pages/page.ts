@@ -1,5 +1,6 @@
 import { VERSION } from '../lib/version.ts'
 import { SCRIPT, STYLE } from './page-assets.ts'
+import { SEND_SCRIPT } from './send-script.ts'
 
 export type Page = {
   /** Title of the browser's tab, before the server's name. */
@@ -10,18 +11,20 @@ export type Page = {
   side: string | null
   /** HTML. */
   main: string
+  /** True = methods can be sent from it, through the dashboard. */
+  isSending?: boolean
 }
 
 /** A whole HTML document with the bar, style and script that all pages share. */
-export const pageOf = ({ title, section, side, main }: Page): string => `<!doctype html>
+export const pageOf = ({ title, section, side, main, isSending = false }: Page): string => `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="${POLICY}">
+<meta http-equiv="Content-Security-Policy" content="${policyOf(isSending)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${Bun.escapeHTML(title)} · Tollgate</title>
 <style>${STYLE}</style>
-<script>${SCRIPT}</script>
+<script>${SCRIPT}</script>${isSending ? `\n<script>${SEND_SCRIPT}</script>` : ''}
 </head>
 <body>
 <a class="skip" href="#top">Skip to the text</a>
@@ -48,18 +51,23 @@ const SECTIONS = [
   { path: '/docs/api', name: 'API' },
 ] as const
 
-/** Allows this script only, and loading nothing. Also in the page itself, for copies that people save. */
-const POLICY = [
-  "default-src 'none'",
-  `script-src '${hashOf(SCRIPT)}'`,
-  `style-src '${hashOf(STYLE)}'`,
-  "img-src 'self'",
-  "base-uri 'none'",
-  "form-action 'none'",
-].join('; ')
+/** Allows these scripts only, and loading nothing. Also in the page itself, for copies that people save. */
+const policyOf = (isSending: boolean): string =>
+  [
+    "default-src 'none'",
+    `script-src '${hashOf(SCRIPT)}'${isSending ? ` '${hashOf(SEND_SCRIPT)}'` : ''}`,
+    `style-src '${hashOf(STYLE)}'`,
+    "img-src 'self'",
+    ...(isSending ? ["connect-src 'self'"] : []),
+    "base-uri 'none'",
+    "form-action 'none'",
+  ].join('; ')
+
+const headerOf = (isSending: boolean) => `${policyOf(isSending)}; frame-ancestors 'none'`
 
 /** The policy as a header, which can also forbid frames. */
-export const PAGE_POLICY = `${POLICY}; frame-ancestors 'none'`
+export const PAGE_POLICY = headerOf(false)
+export const SENDING_PAGE_POLICY = headerOf(true)
 
 function hashOf(text: string): string {
   return `sha256-${new Bun.CryptoHasher('sha256').update(text).digest('base64')}`

@@ -11,7 +11,7 @@ import { docPage, guideWords, homePage } from '../pages/docs.ts'
 import { errorPage } from '../pages/error-page.ts'
 import { notFoundPage } from '../pages/not-found-page.ts'
 import { type OpenApiDocument, openApiDocument } from '../pages/openapi.ts'
-import { PAGE_POLICY } from '../pages/page.ts'
+import { PAGE_POLICY, SENDING_PAGE_POLICY } from '../pages/page.ts'
 import type { Deps } from './deps.ts'
 
 export const PAGE_METHODS = 'GET, HEAD, OPTIONS'
@@ -30,7 +30,8 @@ export function pagesOf(
     methods === null ? { ...deps, config: { ...config, dashboard: null } } : deps,
     methods ?? new Map(),
   )
-  const made = madeOnce(deps, endpoints)
+  const sendable = config.dashboard === null ? null : methods
+  const made = madeOnce(deps, endpoints, sendable)
   return (incoming: RequestReader): Answer | Response | Promise<Response> | null => {
     const { method, path } = incoming
     const { of, name = '' } = PAGE.exec(path)?.groups ?? {}
@@ -43,7 +44,8 @@ export function pagesOf(
       return content.answer(incoming, { ...headersOf(envelope, content.type), ...REVALIDATED })
     }
     const page = of === '/errors' ? made.error(name) : made.doc(name === '' ? 'guides' : name)
-    if (page !== null) return pageAnswer(incoming, page, deps)
+    const policy = name === 'api' && sendable !== null ? SENDING_PAGE_POLICY : PAGE_POLICY
+    if (page !== null) return pageAnswer(incoming, page, deps, { policy })
     const what = of === '/errors' ? `error ${name}` : `page ${name} of the docs`
     return isBrowsing(incoming)
       ? unknownPage(incoming, deps)
@@ -73,27 +75,32 @@ export function unknownAnswer(incoming: RequestReader, deps: Deps): Answer | Res
 function unknownPage(incoming: RequestReader, deps: Deps): Response {
   deps.measures.route('unknown').add(404, 0)
   const page = notFoundPage({ path: shortPath(incoming), hasDashboard: deps.config.dashboard !== null })
-  return pageAnswer(incoming, new Content(HTML, page), deps, 404)
+  return pageAnswer(incoming, new Content(HTML, page), deps, { status: 404 })
 }
 
 const HTML = 'text/html; charset=utf-8'
 /** A browser asks each time whether it changed: a new version of the server has new pages. */
 const REVALIDATED = { 'Cache-Control': 'no-cache' }
 
-const pageAnswer = (incoming: RequestReader, page: Content, deps: Deps, status = 200): Response =>
+const pageAnswer = (
+  incoming: RequestReader,
+  page: Content,
+  deps: Deps,
+  { status = 200, policy = PAGE_POLICY } = {},
+): Response =>
   page.answer(
     incoming,
     {
       ...headersOf(openEnvelope(incoming, deps), page.type),
       ...REVALIDATED,
-      'Content-Security-Policy': PAGE_POLICY,
+      'Content-Security-Policy': policy,
       'Cross-Origin-Opener-Policy': 'same-origin',
     },
     status,
   )
 
 /** Each page is made once, on its first request, because the URL is known only once the server listens. */
-function madeOnce(deps: Deps, endpoints: readonly Endpoint[]) {
+function madeOnce(deps: Deps, endpoints: readonly Endpoint[], sendable: ReadonlyMap<string, Method> | null) {
   const made = new Map<string, Content>()
   const once = (name: string, type: string, make: () => string | null): Content | null => {
     const known = made.get(name)
@@ -113,7 +120,7 @@ function madeOnce(deps: Deps, endpoints: readonly Endpoint[]) {
     error: (name: string) => once(`error ${name}`, HTML, () => errorPage(name, deps.publicUrl())),
     doc: (slug: string) =>
       once(`doc ${slug}`, HTML, () => {
-        if (slug === 'api') return apiPage(described(), guideWords())
+        if (slug === 'api') return apiPage(described(), guideWords(), sendable)
         // The list of all pages had this address in earlier releases.
         return slug === 'guides' ? homePage(described()) : docPage(slug, described())
       }),

@@ -127,6 +127,17 @@ describe('a browser and a program get what they can read', () => {
       expect((await get(server.url + path, HTML)).headers.get('content-type')).toMatch(/json/)
   })
 
+  test('the API page may call this server where it has a dashboard, and no other page may call anything', async () => {
+    const policyOf = async (url: string) => (await get(url)).headers.get('content-security-policy')
+    expect(await policyOf(`${server.url}/docs/api`)).toContain("connect-src 'self'")
+    for (const url of [`${server.url}/docs`, `${server.url}/errors/NOT_FOUND`, `${without.url}/docs/api`])
+      expect([url, await policyOf(url)]).not.toEqual([url, expect.stringContaining('connect-src')])
+    const callsOf = async (url: string) =>
+      [...(await (await get(url)).text()).matchAll(/ data-call="([^"]+)"/g)].map(([, name]) => name)
+    expect(await callsOf(`${server.url}/docs/api`)).toContain('keys.createKey')
+    for (const { url } of [without, apart]) expect(await callsOf(`${url}/docs/api`)).toEqual([])
+  })
+
   test('there is an icon', async () => {
     for (const path of ['/favicon.ico', '/favicon.svg']) {
       const { status, headers } = await get(server.url + path)

@@ -217,6 +217,40 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await button.evaluate((element) => element === element.ownerDocument.activeElement)).toBe(true)
   })
 
+  test('who is signed in sends methods from the API page; who is not is told where to sign in', async () => {
+    const workspace = await server.workspace()
+    const page = await openPage()
+    await page.goto(`${server.url}/docs/api`)
+    await page.getByText('to send the methods of v1 from this page').waitFor()
+    const method = page.locator('[data-call="apis.createApi"]')
+    expect(await method.getByRole('button', { name: 'Send…' }).count()).toBe(0)
+
+    await signIn(page, workspace)
+    await page.goto(`${server.url}/docs/api`)
+    await method.getByRole('button', { name: 'Send…' }).click()
+    const body = method.getByRole('textbox')
+    const send = method.getByRole('button', { name: 'Send', exact: true })
+    await body.fill('{')
+    await send.click()
+    await method.getByText('Not JSON').waitFor()
+    await body.fill('{"name":""}')
+    await send.click()
+    await method.getByText('Answered 400').waitFor()
+    await body.fill('{"name":"sent from the page"}')
+    await body.press('Control+Enter')
+    await method.getByText('Answered 200').waitFor()
+    const { apiId } = JSON.parse((await method.locator('.send pre').textContent()) ?? '')
+    expect(await workspace.get('apis.getApi', { apiId })).toMatchObject({ name: 'sent from the page' })
+    if (IS_NIGHTLY) expect(await violationsOf(page)).toEqual([])
+    expect(complaints).toEqual([expect.stringContaining('status of 400')])
+    // A method of GET takes its query from the body.
+    const query = page.locator('[data-call="apis.getApi"]')
+    await query.getByRole('button', { name: 'Send…' }).click()
+    await query.getByRole('textbox').fill(JSON.stringify({ apiId }))
+    await query.getByRole('button', { name: 'Send', exact: true }).click()
+    await query.locator('.send pre').getByText('sent from the page').waitFor()
+  })
+
   test('axe finds nothing wrong, in both themes, wide and on a phone', async () => {
     const wrong: string[] = []
     /** By day the screens with most on them: axe takes half a second for each. */
