@@ -26,8 +26,10 @@ export type AuditEventFilter = {
   end: number | null
 }
 
+export type AuditEventOrder = 'oldestFirst' | 'newestFirst'
+
 /**
- * Events after the event `cursor`, oldest first: up to `limit + 1`, or fewer where they are long, so that a page does not
+ * Events behind the event `cursor`, in this order: up to `limit + 1`, or fewer where they are long, so that a page does not
  * hold the thread.
  *
  * The order is that of `seq`, as ids are ordered to the second only. The time in an id finds where the wanted range begins
@@ -38,30 +40,36 @@ export async function listAuditEventRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
   { event, actorId, resourceId, start, end }: AuditEventFilter,
-  { limit, cursor }: { limit: number; cursor: string },
+  { limit, cursor, order = 'oldestFirst' }: { limit: number; cursor: string; order?: AuditEventOrder },
 ): Promise<{ rows: AuditEventRow[]; isCut: boolean }> {
   const startId = start === null ? '' : firstIdAt('log', start - CLOCKS_APART_MS)
   // A range that has not ended, on any server's clock, may still get events.
   const isOver = end !== null && end + CLOCKS_APART_MS < Date.now()
   const beforeId = isOver ? firstIdAt('log', end + CLOCKS_APART_MS) : ''
   const pairs = pairsOf({ event, actorId, resourceId })
-  const hasFirst = cursor !== '' || startId !== ''
+  const isNewestFirst = order === 'newestFirst'
+  const direction = isNewestFirst ? sql`desc` : sql``
+  const [afterId, endId] = isNewestFirst ? ['', cursor] : [cursor, '']
+  const hasFirst = afterId !== '' || startId !== ''
+  const hasEnd = isOver || endId !== ''
   // A cursor that names no event of this workspace stands where an event of that id would.
   const upTo = (id: string) => sql`
     (select seq, id from audit_events where workspace_id = ${workspaceId} and id <= ${id} order by id desc limit 1)`
+  const from = (id: string) => sql`
+    (select seq, id from audit_events where workspace_id = ${workspaceId} and ${id} <> '' and id >= ${id} order by id limit 1)`
   const pageOf = (part: Part | null) => sql`
    (select id, event, actor_type, actor_id, resources, description, location, user_agent, occurred_at, seq
       from audit_events
      where workspace_id = ${workspaceId} ${isIn(part)}
        ${hasFirst ? sql`and (seq, id) > (coalesce((select seq from before_page), -1), coalesce((select id from before_page), ''))` : sql``}
-       ${isOver ? sql`and (seq, id) < (coalesce((select seq from after_range), ${SEQ_MAX}), coalesce((select id from after_range), ''))` : sql``}
+       ${hasEnd ? sql`and (seq, id) < (coalesce((select seq from after_range), ${SEQ_MAX}), coalesce((select id from after_range), ''))` : sql``}
        ${event === null ? sql`` : sql`and event = ${event}`}
        ${actorId === null ? sql`` : sql`and actor_id = ${actorId}`}
        ${resourceId === null ? sql`` : sql`and resources @> jsonb_build_array(jsonb_build_object('id', ${resourceId}::text))`}
        ${pairs === null ? sql`` : sql`and audit_pairs(event, actor_id, resources) @> ${JSON.stringify(pairs)}::text::jsonb`}
        ${start === null ? sql`` : sql`and occurred_at >= ${start}`}
        ${end === null ? sql`` : sql`and occurred_at < ${end}`}
-     order by seq, id limit ${limit + 1})`
+     order by seq ${direction}, id ${direction} limit ${limit + 1})`
   const isIn = (part: Part | null) => {
     if (part === null) return sql``
     if (part === 'before months') return sql`and era = 0`
@@ -72,17 +80,17 @@ export async function listAuditEventRows(
   const pages = parts.map(pageOf).reduce((all, page) => sql`${all} union all ${page}`)
   const rows = await sql<(AuditEventRow & { wanted: number })[]>`
       with before_page as materialized (
-           select seq, id from (${upTo(cursor)} union all ${upTo(startId)}) as p order by seq desc, id desc limit 1
+           select seq, id from (${upTo(afterId)} union all ${upTo(startId)}) as p order by seq desc, id desc limit 1
            ),
            after_range as materialized (
-           select seq, id from audit_events where workspace_id = ${workspaceId} and id >= ${beforeId} order by id limit 1
+           select seq, id from (${from(endId)} union all ${from(beforeId)}) as p order by seq, id limit 1
            ),
            page as (
            select * from (${pages}) as found
-            order by seq, id limit ${limit + 1}
+            order by seq ${direction}, id ${direction} limit ${limit + 1}
            ),
            sized as (
-           select page.*, sum(octet_length(resources::text)) over (order by seq, id) - octet_length(resources::text) as bytes_before,
+           select page.*, sum(octet_length(resources::text)) over (order by seq ${direction}, id ${direction}) - octet_length(resources::text) as bytes_before,
                   count(*) over ()::integer as wanted
              from page
            )
@@ -90,7 +98,7 @@ export async function listAuditEventRows(
            user_agent as "userAgent", occurred_at as "occurredAt", wanted
       from sized
      where bytes_before < ${PAGE_BYTES_MAX}
-     order by seq, id`
+     order by seq ${direction}, id ${direction}`
   const [first] = rows
   return {
     isCut: first !== undefined && rows.length < first.wanted,

@@ -144,8 +144,11 @@ describe('events are listed in the order in which they happened', () => {
       { actorId: workspace.rootKeyId },
       { start, end: start + 120_000 },
     ])
-      for (const limit of [1, 3, 100])
+      for (const limit of [1, 3, 100]) {
         expect(namesOf(await walk(workspace, { ...filter, limit }))).toEqual(names)
+        const newestFirst = await walk(workspace, { ...filter, limit, order: 'newestFirst' })
+        expect(namesOf(newestFirst)).toEqual(names.toReversed())
+      }
   })
 
   test('within one call', async () => {
@@ -166,7 +169,35 @@ describe('events are listed in the order in which they happened', () => {
     await sql`update audit_events set seq = 0 where id = any(${old}::text[])`
     const expected = [...old.toSorted(), ...made.slice(4).map(({ id }) => id)]
     for (const limit of [1, 2, 5, 100])
-      expect((await walk(workspace, { limit })).map(({ id }) => id)).toEqual(expected)
+      for (const order of ['oldestFirst', 'newestFirst'])
+        expect((await walk(workspace, { limit, order })).map(({ id }) => id)).toEqual(
+          order === 'oldestFirst' ? expected : expected.toReversed(),
+        )
+  })
+
+  test('newest first, a range of time and filters hold too, and a cursor that names no event is a place', async () => {
+    const workspace = await server.workspace()
+    for (let index = 0; index < 5; index++) await makeApi(workspace)
+    const all = await list(workspace, { event: 'api.create' })
+    const { sql } = server.server.deps
+    const now = Date.now()
+    const hours = (index: number) => now - (10 - index) * 3 * 3_600_000
+    for (const [index, { id }] of all.entries())
+      await sql`
+        update audit_events set id = ${newId('log', hours(index))}, seq = ${index}, occurred_at = ${hours(index)} where id = ${id}`
+    const newest = async (query: object) =>
+      (await walk(workspace, { event: 'api.create', order: 'newestFirst', ...query })).map(
+        ({ resources }) => resources[0].id,
+      )
+    const ids = all.map(({ resources }) => resources[0].id).toReversed()
+    for (const limit of [1, 2, 100]) {
+      expect(await newest({ limit })).toEqual(ids)
+      expect(await newest({ limit, start: hours(1) - 1, end: hours(3) + 60_000 })).toEqual(ids.slice(1, 4))
+      expect(await newest({ limit, resourceId: ids[2] })).toEqual([ids[2]])
+    }
+    const cursor = newId('log', hours(2) + 3_600_000)
+    const { events } = await workspace.get('audit.listEvents', { order: 'newestFirst', cursor, limit: 2 })
+    expect(events.map(({ resources }: Json) => resources[0].id)).toEqual(ids.slice(2, 4))
   })
 
   test('events written between two pages are neither lost nor listed twice', async () => {
@@ -181,6 +212,21 @@ describe('events are listed in the order in which they happened', () => {
     expect(namesOf(seen).slice(0, 20)).toEqual(names(0))
     expect(new Set(seen.map(({ id }) => id)).size).toBe(seen.length)
   })
+})
+
+test('an event lists the fields that it changed, of every resource, and none of what is new or deleted', async () => {
+  const workspace = await server.workspace()
+  const apiId = await makeApi(workspace)
+  const { keyId } = await makeKey(workspace, apiId, { name: 'old' })
+  await workspace.post('keys.updateKey', { keyId, name: 'new', enabled: false })
+  await workspace.post('keys.deleteKey', { keyId })
+  const [updated] = await list(workspace, { event: 'key.update' })
+  expect(updated.changes).toEqual([
+    { resourceId: keyId, field: 'name', before: 'old', after: 'new' },
+    { resourceId: keyId, field: 'enabled', before: true, after: false },
+  ])
+  for (const event of ['key.create', 'key.delete'])
+    expect((await list(workspace, { event }))[0]).not.toHaveProperty('changes')
 })
 
 test('events of another workspace are not listed', async () => {
@@ -202,6 +248,7 @@ test.each([
   ['limit', '101', 'limit: Number must be less than or equal to 100'],
   ['start', '-1', 'start: Number must be greater than or equal to 0'],
   ['end', 'yesterday', 'end: Expected number, received nan'],
+  ['order', 'newest', "order: Invalid enum value. Expected 'oldestFirst' | 'newestFirst', received 'newest'"],
   ['event', '', 'event: String must contain at least 1 character(s)'],
 ])('%s=%s is a 400', async (name, value, message) => {
   const answer = await server.get('audit.listEvents', { [name]: value })

@@ -62,6 +62,15 @@ test('a page anywhere in a long log is read without the pages before it', async 
     await listAuditEventRows(sql, workspaceId, filter, { limit: 10, cursor })
     expect(rowsRead('audit_events')).toBeLessThan(50)
   }
+  for (const cursor of ['', idOf(15_000)]) {
+    const page = { limit: 10, cursor, order: 'newestFirst' as const }
+    const before = cursor === '' ? 30_000 : 15_000
+    const { rows } = await listAuditEventRows(database.sql, workspaceId, ANY, page)
+    expect(rows.map(({ id }) => id)).toEqual(idsFrom(before - 11).toReversed())
+    const { sql, rowsRead } = explaining(database.sql)
+    await listAuditEventRows(sql, workspaceId, ANY, page)
+    expect(rowsRead('audit_events')).toBeLessThan(50)
+  }
   // A range that has ended needs no read of later events to know that it is complete.
   const filter = { ...ANY, start: at(50), end: at(51) }
   const { sql, rowsRead } = explaining(database.sql)

@@ -8,6 +8,13 @@ const Instant = (description: string) => Type.Optional(UnixMs({ description }))
 
 export const ListEventsQuery = Type.Object({
   ...PageQuery,
+  order: Type.Optional(
+    Type.Union([Type.Literal('oldestFirst'), Type.Literal('newestFirst')], {
+      default: 'oldestFirst',
+      description:
+        'Order of the events; default `oldestFirst`. A cursor belongs to the order that it came with.',
+    }),
+  ),
   event: Filter('Only events of this name, such as `key.create`.'),
   actorId: Filter('Only events caused by this root key.'),
   resourceId: Filter('Only events that affected the resource with this id: a key, an API, a role, …'),
@@ -53,12 +60,26 @@ export const ListEventsReply = Type.Object({
         }),
         { description: 'Affected resources, the main one first.' },
       ),
+      changes: Type.Optional(
+        Type.Array(
+          Type.Object({
+            resourceId: Type.String({ description: 'Id of the resource that has the field.' }),
+            field: Type.String({ description: 'Name of the field in the API.' }),
+            before: Type.Unknown({ description: 'Value before the change; null = not set.' }),
+            after: Type.Unknown({ description: 'Value after the change; null = not set.' }),
+          }),
+          {
+            description:
+              'Changed fields of all resources, as in their `before` and `after`. Absent if the event changed no field of an existing resource.',
+          },
+        ),
+      ),
       location: Type.Optional(Type.String({ description: 'IP address of the client.' })),
       userAgent: Type.Optional(Type.String({ description: 'User-Agent header of the call.' })),
     }),
     {
       description:
-        'Events in the order in which they happened, oldest first. An event can appear late, before events that were listed already: to follow the log, ask again from a few seconds before the last event.',
+        'Events in the order in which they happened. An event can appear late, before events that were listed already: to follow the log, ask again from a few seconds before the last event.',
     },
   ),
   cursor: Type.Optional(
