@@ -111,6 +111,36 @@ export async function listIdentityRows(
      order by i.id`
 }
 
+/** The range of external ids that begin with `prefix`. They are compared by their bytes, and none is above U+10FFFF. */
+const startsWith = (sql: AnySql, prefix: string) =>
+  sql`external_id >= ${prefix} and external_id < ${`${prefix}\u{10ffff}`}`
+
+/** By external id, up to `rows` of those that begin with `prefix` and come behind `after`. */
+export async function listIdentityRowsStarting(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { prefix, after, rows }: { prefix: string; after: string; rows: number },
+): Promise<Omit<IdentityRow, 'meta'>[]> {
+  return await sql<IdentityRow[]>`
+    select i.id, i.external_id as "externalId", ${limitsOf(sql)} as limits
+      from (select id, external_id from identities
+             where workspace_id = ${workspaceId} and ${startsWith(sql, prefix)} and external_id > ${after}
+             order by workspace_id, external_id limit ${rows}) as i
+     order by i.external_id`
+}
+
+/** @returns how many external ids begin with `prefix`, at most `max`. */
+export async function countIdentitiesStarting(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { prefix, max }: { prefix: string; max: number },
+): Promise<number> {
+  const [row] = await sql<{ total: number }[]>`
+    select count(*)::integer as total
+      from (select 1 from identities where workspace_id = ${workspaceId} and ${startsWith(sql, prefix)} limit ${max}) as found`
+  return row?.total ?? 0
+}
+
 /** A search looks at the id and the external id. */
 export const identityList = (workspaceId: WorkspaceId): SearchedList => ({
   table: 'identities',

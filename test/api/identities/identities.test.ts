@@ -226,6 +226,34 @@ describe('identities.listIdentities', () => {
     expect(rest).not.toHaveProperty('cursor')
   })
 
+  test('a search finds those whose external id begins with a text, in pages by external id', async () => {
+    const workspace = await server.workspace()
+    const ids = ['user_1', 'user_10', 'user_2', 'User_3', 'us%r_4', 'tenant_1', 'user_\u{10000}', 'user_ü']
+    for (const externalId of ids.toReversed()) await make(workspace, externalId, { ratelimits: [requests] })
+    await make(await server.workspace(), 'user_1_foreign')
+    const found = async (search: string, limit = 100) => {
+      const all: string[] = []
+      let cursor: string | undefined
+      do {
+        const query = { search, limit, ...(cursor === undefined ? {} : { cursor }) }
+        const page = await workspace.get('identities.listIdentities', query)
+        expect(page.identities.length).toBeLessThanOrEqual(limit)
+        all.push(...page.identities.map(({ externalId }: { externalId: string }) => externalId))
+        cursor = page.cursor
+        if (cursor === undefined) expect(page.total).toBe(all.length)
+      } while (cursor !== undefined)
+      return all
+    }
+    for (const limit of [1, 2, 100])
+      expect(await found('user_', limit)).toEqual(['user_1', 'user_10', 'user_2', 'user_ü', 'user_\u{10000}'])
+    expect(await found('user_1')).toEqual(['user_1', 'user_10'])
+    expect(await found('us%')).toEqual(['us%r_4'])
+    expect(await found('nobody')).toEqual([])
+    expect(await found('')).toHaveLength(ids.length)
+    const [first] = (await workspace.get('identities.listIdentities', { search: 'tenant' })).identities
+    expect(first.ratelimits).toEqual([requests])
+  })
+
   test('an empty workspace has an empty page', async () => {
     const { get } = await server.workspace()
     expect(await get('identities.listIdentities')).toEqual({ identities: [], total: 0 })

@@ -2,7 +2,7 @@ import { createIdentity } from '../../../api/identities/create-identity.ts'
 import { deleteIdentity } from '../../../api/identities/delete-identity.ts'
 import { eraseIdentity } from '../../../api/identities/erase-identity.ts'
 import { getIdentity } from '../../../api/identities/get-identity.ts'
-import { listIdentities } from '../../../api/identities/list-identities.ts'
+import { listIdentities, searchIdentities } from '../../../api/identities/list-identities.ts'
 import { type ExactIdentityName, textOf } from '../../../api/identities/store.ts'
 import { updateIdentity } from '../../../api/identities/update-identity.ts'
 import {
@@ -74,7 +74,11 @@ export const identityRoutes: Endpoint[] = [
       // The permission of one environment is enough for a list of all; the right on one identity is not.
       const rights = anyOf('*', 'identity.*.read_identity', 'identity.default.read_identity')
       const actor = await authenticate(services, call, rights)
-      const { items, ...page } = await listIdentities(services, actor, pageOf(query))
+      const { search = '' } = query
+      const { items, ...page } =
+        search === ''
+          ? await listIdentities(services, actor, pageOf(query))
+          : await searchIdentities(services, actor, search, pageOf(query))
       const identities = items.map(({ id, externalId, limits }) => ({
         id,
         externalId,

@@ -81,7 +81,17 @@ export const IdentityReply = Type.Object({
 })
 export type IdentityReply = Static<typeof IdentityReply>
 
-export const ListIdentitiesQuery = Type.Object({ environment: Environment, ...PageQuery })
+export const ListIdentitiesQuery = Type.Object({
+  environment: Environment,
+  ...PageQuery,
+  search: Type.Optional(
+    Type.String({
+      maxLength: 256,
+      description:
+        'Only identities whose external id begins with this text, in the order of their external ids; upper and lower case differ. `total` then counts to 1000.',
+    }),
+  ),
+})
 export type ListIdentitiesQuery = Static<typeof ListIdentitiesQuery>
 export const ListIdentitiesReply = Type.Object({
   identities: Type.Array(
@@ -90,7 +100,7 @@ export const ListIdentitiesReply = Type.Object({
       externalId: Type.String({ description: 'Your id of the user or organisation.' }),
       ratelimits: RatelimitsReply,
     }),
-    { description: 'One page of the list, oldest first.' },
+    { description: 'One page of the list, oldest first; with `search` by external id.' },
   ),
   ...PageReply,
 })
