@@ -1,87 +1,177 @@
-/**
- * The rights that a root key needs for each method, as the reference shows them: code between backticks, `{…}` stands for
- * an id. The endpoints check the rights; `test/doors/v1/authorisation.test.ts` compares these sentences with them.
- */
-export const NEEDS: Readonly<Record<string, string>> = {
-  'keys.createKey':
-    '`*`, `api.*.create_key` or `api.{apiId}.create_key`. With `recoverable` also `api.*.encrypt_key` or `api.{apiId}.encrypt_key`.',
-  'keys.getKey':
-    '`*`, `api.*.read_key` or `api.{apiId}.read_key`. With `decrypt` also `api.*.decrypt_key` or `api.{apiId}.decrypt_key`.',
-  'keys.updateKey':
-    '`*`, `api.*.update_key` or `api.{apiId}.update_key`. With `roles` or `permissions` also what `keys.setRoles` or `keys.setPermissions` needs.',
-  'keys.deleteKey': '`*`, `api.*.delete_key` or `api.{apiId}.delete_key`.',
-  'keys.rerollKey':
-    '`*`, `api.*.create_key` or `api.{apiId}.create_key`. For a recoverable key also `api.*.encrypt_key` or `api.{apiId}.encrypt_key`.',
-  'keys.eraseKey': '`*`, `api.*.erase_key` or `api.{apiId}.erase_key`.',
-  'keys.updateRemaining': '`*`, `api.*.update_key` or `api.{apiId}.update_key`.',
-  'keys.whoami': '`*`, `api.*.read_key` or `api.{apiId}.read_key`.',
-  'keys.getVerifications':
-    '`*`, `api.*.read_key`, or `api.{apiId}.read_key` of every API that the keys belong to.',
-  'keys.addPermissions':
-    '`*` or `rbac.*.add_permission_to_key`; to create one also `rbac.*.create_permission`.',
-  'keys.setPermissions':
-    '`*`, or the ones for what the call changes: `rbac.*.add_permission_to_key`, `rbac.*.remove_permission_from_key`, `rbac.*.create_permission`.',
-  'keys.removePermissions': '`*` or `rbac.*.remove_permission_from_key`.',
-  'keys.addRoles':
-    '`*` or `rbac.*.add_role_to_key`; to create one also `rbac.*.create_role` or `rbac.*.create_permission`.',
-  'keys.setRoles':
-    '`*`, or the ones for what the call changes: `rbac.*.add_role_to_key`, `rbac.*.remove_role_from_key`, `rbac.*.create_role`.',
-  'keys.removeRoles': '`*` or `rbac.*.remove_role_from_key`.',
-  'migrations.createKeys': '`*`, `api.*.create_key` or `api.{apiId}.create_key`, for every API in the call.',
-  'migrations.enqueueKeys':
-    '`*`, `api.*.create_key` or `api.{apiId}.create_key`. With `plaintext` also `api.*.encrypt_key` or `api.{apiId}.encrypt_key`.',
-  'permissions.createPermission': '`*` or `rbac.*.create_permission`.',
-  'permissions.getPermission': '`*` or `rbac.*.read_permission`.',
-  'permissions.listPermissions': '`*` or `rbac.*.read_permission`.',
-  'permissions.deletePermission': '`*` or `rbac.*.delete_permission`.',
-  'permissions.createRole': '`*` or `rbac.*.create_role`.',
-  'permissions.getRole': '`*` or `rbac.*.read_role`.',
-  'permissions.listRoles': '`*` or `rbac.*.read_role`.',
-  'permissions.deleteRole': '`*` or `rbac.*.delete_role`.',
-  'permissions.setRolePermissions':
-    '`*` or `rbac.*.add_permission_to_role`; to remove one also `rbac.*.remove_permission_from_role`, to create one also `rbac.*.create_permission`.',
-  'identities.createIdentity': '`*` or `identity.*.create_identity`.',
-  'identities.getIdentity': '`*`, `identity.*.read_identity` or `identity.{identityId}.read_identity`.',
-  'identities.listIdentities': '`*`, `identity.*.read_identity` or `identity.default.read_identity`.',
-  'identities.updateIdentity': '`*` or `identity.*.update_identity`.',
-  'identities.deleteIdentity':
-    '`*`, `identity.*.delete_identity` or `identity.{identityId}.delete_identity`.',
-  'identities.eraseIdentity': '`*`, `identity.*.erase_identity` or `identity.{identityId}.erase_identity`.',
-  'ratelimits.limit':
-    '`*`, `ratelimit.*.limit` or `ratelimit.{namespaceId}.limit`. With `*` or `ratelimit.*.create_namespace`, a namespace that does not exist is created; otherwise the call answers NOT_FOUND.',
-  'ratelimits.multiLimit':
-    '`*`, `ratelimit.*.limit`, or `ratelimit.{namespaceId}.limit` of every namespace in the call. Namespaces are created as by `ratelimits.limit`.',
-  'ratelimits.setOverride': '`*` or `ratelimit.*.set_override`.',
-  'ratelimits.getOverride': '`*` or `ratelimit.*.read_override`.',
-  'ratelimits.listOverrides': '`*` or `ratelimit.*.read_override`.',
-  'ratelimits.deleteOverride': '`*` or `ratelimit.*.delete_override`.',
-  'ratelimits.createNamespace': '`*` or `ratelimit.*.create_namespace`.',
-  'ratelimits.listNamespaces': '`*` or `ratelimit.*.read_namespace`.',
-  'ratelimits.deleteNamespace': '`*` or `ratelimit.*.delete_namespace`.',
-  'apis.createApi': '`*` or `api.*.create_api`.',
-  'apis.getApi': '`*`, `api.*.read_api` or `api.{apiId}.read_api`.',
-  'apis.listApis': '`*` or `api.*.read_api`.',
-  'apis.updateApi': '`*`, `api.*.update_api` or `api.{apiId}.update_api`.',
-  'apis.deleteApi': '`*`, `api.*.delete_api` or `api.{apiId}.delete_api`.',
-  'apis.listKeys':
-    '`*`, or both `api.*.read_key` or `api.{apiId}.read_key` and `api.*.read_api` or `api.{apiId}.read_api`. With `decrypt` also `api.*.decrypt_key` or `api.{apiId}.decrypt_key`.',
-  'apis.deleteKeys': '`*`, `api.*.delete_key` or `api.{apiId}.delete_key`.',
-  'analytics.getVerifications': '`*` or `api.*.read_api`.',
-  'analytics.getOverview': '`*` or `api.*.read_api`.',
-  'analytics.getRatelimits': '`*`, `ratelimit.*.read_namespace` or `ratelimit.{namespaceId}.read_namespace`.',
-  'audit.listEvents': '`*` or `audit.*.read_event`.',
-  'rootKeys.createRootKey':
-    '`*` or `root_key.*.create_root_key`, and every permission that the new root key gets. With `workspaceId`: an operator root key with `*`.',
-  'rootKeys.whoami': '`*`, or any other permission, or none: every root key may ask about itself.',
-  'rootKeys.listRootKeys': '`*` or `root_key.*.read_root_key`.',
-  'rootKeys.updateRootKey':
-    '`*` or `root_key.*.update_root_key`, every permission that the changed root key has, and every permission that is added.',
-  'rootKeys.rerollRootKey':
-    '`*`, or both `root_key.*.create_root_key` and `root_key.*.update_root_key`; and every permission that the root key has.',
-  'rootKeys.deleteRootKey':
-    '`*` or `root_key.*.delete_root_key`, and every permission that the deleted root key has.',
-  'vault.reseal': '`*` that is an operator root key.',
-  'workspaces.createWorkspace': '`*` that is an operator root key.',
-  'workspaces.updateWorkspace': '`*` that is an operator root key.',
-  'workspaces.listWorkspaces': '`*` that is an operator root key.',
+/** Permissions of which one is enough. `{apiId}`, `{namespaceId}` and `{identityId}` stand for an id. */
+export type AnyOf = readonly string[]
+
+/** The rights that a root key needs for a method; `*` is always enough. */
+export type Need = {
+  /** One permission of each is needed for every call. */
+  all: readonly AnyOf[]
+  /** What some calls need besides: when, and of which permissions one. */
+  also: readonly { when: string; anyOf: AnyOf }[]
+  /** What permissions cannot say, as a sentence. */
+  note: string | null
+  isForOperator: boolean
 }
+
+const onApi = (action: string): AnyOf => [`api.*.${action}`, `api.{apiId}.${action}`]
+const onNamespace = (action: string): AnyOf => [`ratelimit.*.${action}`, `ratelimit.{namespaceId}.${action}`]
+const onIdentity = (action: string): AnyOf => [`identity.*.${action}`, `identity.{identityId}.${action}`]
+const rbac = (action: string): AnyOf => [`rbac.*.${action}`]
+
+type More = { also?: Need['also']; note?: string }
+const needs = (all: readonly AnyOf[], { also = [], note }: More = {}): Need => ({
+  all,
+  also,
+  note: note ?? null,
+  isForOperator: false,
+})
+const FOR_OPERATORS: Need = { all: [], also: [], note: null, isForOperator: true }
+
+/**
+ * The needs of each method. The endpoints check the rights; `test/doors/v1/authorisation.test.ts` compares this table with
+ * them. The reference shows it in words, and the dashboard offers a root key what is in it.
+ */
+export const V1_NEEDS: Readonly<Record<string, Need>> = {
+  'keys.createKey': needs([onApi('create_key')], {
+    also: [{ when: 'with `recoverable`', anyOf: onApi('encrypt_key') }],
+  }),
+  'keys.getKey': needs([onApi('read_key')], {
+    also: [{ when: 'with `decrypt`', anyOf: onApi('decrypt_key') }],
+  }),
+  'keys.updateKey': needs([onApi('update_key')], {
+    note: 'With `roles` or `permissions` also what `keys.setRoles` or `keys.setPermissions` needs.',
+  }),
+  'keys.deleteKey': needs([onApi('delete_key')]),
+  'keys.rerollKey': needs([onApi('create_key')], {
+    also: [{ when: 'for a recoverable key', anyOf: onApi('encrypt_key') }],
+  }),
+  'keys.eraseKey': needs([onApi('erase_key')]),
+  'keys.updateRemaining': needs([onApi('update_key')]),
+  'keys.whoami': needs([onApi('read_key')]),
+  'keys.listKeys': needs([['api.*.read_key']]),
+  'keys.getVerifications': needs([onApi('read_key')], {
+    note: 'The right on single APIs must cover every API that the keys belong to.',
+  }),
+  'keys.addPermissions': needs([rbac('add_permission_to_key')], {
+    also: [{ when: 'to create one', anyOf: rbac('create_permission') }],
+  }),
+  'keys.setPermissions': needs([], {
+    also: [
+      { when: 'to attach one', anyOf: rbac('add_permission_to_key') },
+      { when: 'to remove one', anyOf: rbac('remove_permission_from_key') },
+      { when: 'to create one', anyOf: rbac('create_permission') },
+    ],
+  }),
+  'keys.removePermissions': needs([rbac('remove_permission_from_key')]),
+  'keys.addRoles': needs([rbac('add_role_to_key')], {
+    also: [{ when: 'to create one', anyOf: [...rbac('create_role'), ...rbac('create_permission')] }],
+  }),
+  'keys.setRoles': needs([], {
+    also: [
+      { when: 'to attach one', anyOf: rbac('add_role_to_key') },
+      { when: 'to remove one', anyOf: rbac('remove_role_from_key') },
+      { when: 'to create one', anyOf: rbac('create_role') },
+    ],
+  }),
+  'keys.removeRoles': needs([rbac('remove_role_from_key')]),
+  'migrations.createKeys': needs([onApi('create_key')], {
+    note: 'The right on single APIs must cover every API in the call.',
+  }),
+  'migrations.enqueueKeys': needs([onApi('create_key')], {
+    also: [{ when: 'with `plaintext`', anyOf: onApi('encrypt_key') }],
+  }),
+  'permissions.createPermission': needs([rbac('create_permission')]),
+  'permissions.getPermission': needs([rbac('read_permission')]),
+  'permissions.listPermissions': needs([rbac('read_permission')]),
+  'permissions.searchPermissions': needs([rbac('read_permission')]),
+  'permissions.deletePermission': needs([rbac('delete_permission')]),
+  'permissions.createRole': needs([rbac('create_role')]),
+  'permissions.getRole': needs([rbac('read_role')]),
+  'permissions.listRoles': needs([rbac('read_role')]),
+  'permissions.searchRoles': needs([rbac('read_role')]),
+  'permissions.deleteRole': needs([rbac('delete_role')]),
+  'permissions.setRolePermissions': needs([rbac('add_permission_to_role')], {
+    also: [
+      { when: 'to remove one', anyOf: rbac('remove_permission_from_role') },
+      { when: 'to create one', anyOf: rbac('create_permission') },
+    ],
+  }),
+  'identities.createIdentity': needs([['identity.*.create_identity']]),
+  'identities.getIdentity': needs([onIdentity('read_identity')]),
+  'identities.listIdentities': needs([['identity.*.read_identity', 'identity.default.read_identity']]),
+  'identities.updateIdentity': needs([['identity.*.update_identity']]),
+  'identities.deleteIdentity': needs([onIdentity('delete_identity')]),
+  'identities.eraseIdentity': needs([onIdentity('erase_identity')]),
+  'ratelimits.limit': needs([onNamespace('limit')], {
+    note: 'With `*` or `ratelimit.*.create_namespace`, a namespace that does not exist is created; otherwise the call answers NOT_FOUND.',
+  }),
+  'ratelimits.multiLimit': needs([onNamespace('limit')], {
+    note: 'The right on single namespaces must cover every namespace in the call. Namespaces are created as by `ratelimits.limit`.',
+  }),
+  'ratelimits.setOverride': needs([['ratelimit.*.set_override']]),
+  'ratelimits.getOverride': needs([['ratelimit.*.read_override']]),
+  'ratelimits.listOverrides': needs([['ratelimit.*.read_override']]),
+  'ratelimits.deleteOverride': needs([['ratelimit.*.delete_override']]),
+  'ratelimits.createNamespace': needs([['ratelimit.*.create_namespace']]),
+  'ratelimits.listNamespaces': needs([['ratelimit.*.read_namespace']]),
+  'ratelimits.deleteNamespace': needs([['ratelimit.*.delete_namespace']]),
+  'apis.createApi': needs([['api.*.create_api']]),
+  'apis.getApi': needs([onApi('read_api')]),
+  'apis.listApis': needs([['api.*.read_api']]),
+  'apis.updateApi': needs([onApi('update_api')]),
+  'apis.deleteApi': needs([onApi('delete_api')]),
+  'apis.listKeys': needs([onApi('read_key'), onApi('read_api')], {
+    also: [{ when: 'with `decrypt`', anyOf: onApi('decrypt_key') }],
+  }),
+  'apis.deleteKeys': needs([onApi('delete_key')]),
+  'analytics.getVerifications': needs([['api.*.read_api']]),
+  'analytics.getOverview': needs([['api.*.read_api']]),
+  'analytics.getRatelimits': needs([onNamespace('read_namespace')]),
+  'audit.listEvents': needs([['audit.*.read_event']]),
+  'rootKeys.createRootKey': needs([['root_key.*.create_root_key']], {
+    note: 'Also every permission that the new root key gets. With `workspaceId`: an operator root key with `*`.',
+  }),
+  'rootKeys.whoami': needs([], { note: 'Every root key may ask about itself.' }),
+  'rootKeys.listRootKeys': needs([['root_key.*.read_root_key']]),
+  'rootKeys.updateRootKey': needs([['root_key.*.update_root_key']], {
+    note: 'Also every permission that the changed root key has, and every permission that is added.',
+  }),
+  'rootKeys.rerollRootKey': needs([['root_key.*.create_root_key'], ['root_key.*.update_root_key']], {
+    note: 'Also every permission that the root key has.',
+  }),
+  'rootKeys.deleteRootKey': needs([['root_key.*.delete_root_key']], {
+    note: 'Also every permission that the deleted root key has.',
+  }),
+  'vault.reseal': FOR_OPERATORS,
+  'workspaces.createWorkspace': FOR_OPERATORS,
+  'workspaces.updateWorkspace': FOR_OPERATORS,
+  'workspaces.listWorkspaces': FOR_OPERATORS,
+}
+
+/** A need as the reference shows it: code between backticks. */
+export function describeNeed({ all, also, note, isForOperator }: Need): string {
+  if (isForOperator) return '`*` that is an operator root key.'
+  const [only, ...others] = all
+  const parts: string[] = []
+  if (only === undefined && also.length === 0) parts.push('`*`, or any other permission, or none.')
+  else if (only === undefined)
+    parts.push(
+      `\`*\`, or for what the call changes: ${also.map(({ when, anyOf }) => `${when} ${either(anyOf)}`).join('; ')}.`,
+    )
+  else if (others.length === 0) parts.push(`${either(['*', ...only])}.`)
+  else parts.push(`\`*\`, or ${all.map(either).join(', and ')}.`)
+  if (only !== undefined)
+    for (const { when, anyOf } of also)
+      parts.push(`${when.charAt(0).toUpperCase()}${when.slice(1)} also ${either(anyOf)}.`)
+  if (note !== null) parts.push(note)
+  return parts.join(' ')
+}
+
+function either(permissions: AnyOf): string {
+  const codes = permissions.map((each) => `\`${each}\``)
+  return codes.length < 2 ? codes.join('') : `${codes.slice(0, -1).join(', ')} or ${codes.at(-1)}`
+}
+
+/** The table in words. */
+export const NEEDS: Readonly<Record<string, string>> = Object.fromEntries(
+  Object.entries(V1_NEEDS).map(([method, need]) => [method, describeNeed(need)]),
+)

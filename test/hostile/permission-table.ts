@@ -215,6 +215,15 @@ export const ROWS: readonly Row[] = [
   row('keys.rerollKey', [onApi('create_key'), onApi('encrypt_key')], ({ keyId }) => ({ keyId, overlap: 0 })),
   row('keys.eraseKey', [onApi('erase_key')], ({ keyId }) => ({ keyId })),
   row('keys.updateRemaining', [onApi('update_key')], ({ keyId }) => ({ keyId, op: 'set', value: 1 })),
+  row('keys.listKeys', [['api.*.read_key']], ({ identityId }) => ({ identityId })),
+  row('keys.listKeys', [['api.*.read_key']], ({ roleId }) => ({ roleId }), 'of a role'),
+  row('keys.listKeys', [['api.*.read_key']], ({ permissionId }) => ({ permissionId }), 'of a permission'),
+  row(
+    'keys.listKeys',
+    [['api.*.read_key']],
+    ({ roleId, keyId }) => ({ roleId, cursor: keyId }),
+    'from a cursor',
+  ),
   row('keys.getVerifications', [onApi('read_key')], ({ keyId }) => ({ keyId })),
 
   row('keys.addPermissions', [['rbac.*.add_permission_to_key']], ({ keyId, otherPermission }) => ({
@@ -335,6 +344,8 @@ export const ROWS: readonly Row[] = [
   row('permissions.createPermission', [['rbac.*.create_permission']], () => ({ name: 'another.one' })),
   row('permissions.getPermission', [['rbac.*.read_permission']], ({ permissionId }) => ({ permissionId })),
   row('permissions.listPermissions', [['rbac.*.read_permission']], none),
+  row('permissions.searchPermissions', [['rbac.*.read_permission']], none),
+  row('permissions.searchRoles', [['rbac.*.read_role']], none),
   row('permissions.deletePermission', [['rbac.*.delete_permission']], ({ permissionId }) => ({
     permissionId,
   })),

@@ -298,3 +298,58 @@ export async function deleteRolePermissions(
      where workspace_id = ${workspaceId} and role_id = ${roleId}
        and permission_id = any(${permissionIds as string[]}::text[])`
 }
+
+export type Holders = {
+  keys: number
+  /** Of a permission; a role is in no roles. */
+  roles: number
+}
+
+/**
+ * Counts the keys of roles, or the keys and roles of permissions, each to `max`. Deleted keys count among the `10 * max` links
+ * that are looked at, and are left out.
+ * @returns by id.
+ */
+export async function countHolders(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  {
+    table,
+    column,
+    ids,
+    max,
+  }: {
+    table: 'keys_roles' | 'keys_permissions'
+    column: 'role_id' | 'permission_id'
+    ids: readonly string[]
+    max: number
+  },
+): Promise<Map<string, Holders>> {
+  if (ids.length === 0) return new Map()
+  const rows = await sql<(Holders & { id: string })[]>`
+    select wanted.id,
+           (select count(*)::integer
+              from (select 1 from (select key_id from ${sql(table)} where ${sql(column)} = wanted.id limit ${10 * max}) as link
+                     cross join lateral (select 1 from keys where id = link.key_id and workspace_id = ${workspaceId}
+                                            and deleted_at is null offset 0) as living
+                     limit ${max}) as k) as keys,
+           (select count(*)::integer
+              from (select 1 from roles_permissions where permission_id = wanted.id limit ${max}) as r) as roles
+      from unnest(${ids as string[]}::text[]) as wanted (id)`
+  return new Map(rows.map(({ id, ...holders }) => [id, holders]))
+}
+
+/** The roles that have a permission, by id, up to `rows`. */
+export async function findRolesWith(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  permissionId: string,
+  rows: number,
+): Promise<RoleRow[]> {
+  return await sql<RoleRow[]>`
+    select r.id, r.name, r.description
+      from (select role_id from roles_permissions where permission_id = ${permissionId} offset 0) as link
+     cross join lateral (select id, name, description from roles
+                          where id = link.role_id and workspace_id = ${workspaceId} offset 0) as r
+     order by r.id limit ${rows}`
+}

@@ -134,6 +134,11 @@ const ROWS: Record<string, Row> = {
     foreign: 404,
     accepts: [['api.*.read_key'], ['api.{A}.read_key']],
   },
+  'keys.listKeys': {
+    input: ({ roleId }) => ({ roleId }),
+    foreign: 404,
+    accepts: [['api.*.read_key']],
+  },
   'keys.getVerifications': {
     input: ({ keyId }) => ({ keyId }),
     foreign: 404,
@@ -192,6 +197,11 @@ const ROWS: Record<string, Row> = {
     accepts: [['rbac.*.read_permission']],
   },
   'permissions.listPermissions': { input: () => ({}), foreign: 200, accepts: [['rbac.*.read_permission']] },
+  'permissions.searchPermissions': {
+    input: () => ({ search: 'a' }),
+    foreign: 200,
+    accepts: [['rbac.*.read_permission']],
+  },
   'permissions.deletePermission': {
     input: ({ permissionId }) => ({ permissionId }),
     foreign: 404,
@@ -208,6 +218,11 @@ const ROWS: Record<string, Row> = {
     accepts: [['rbac.*.read_role']],
   },
   'permissions.listRoles': { input: () => ({}), foreign: 200, accepts: [['rbac.*.read_role']] },
+  'permissions.searchRoles': {
+    input: () => ({ search: 'a' }),
+    foreign: 200,
+    accepts: [['rbac.*.read_role']],
+  },
   'permissions.deleteRole': {
     input: ({ roleId }) => ({ roleId }),
     foreign: 404,

@@ -18,6 +18,7 @@ import { eraseKeyEndpoint } from './erase-key.ts'
 import { keyVerifications } from './get-verifications.ts'
 import { keyObject, whoamiObject } from './key-object.ts'
 import { addEndpoint, PERMISSIONS, ROLES, removeEndpoint, setEndpoint } from './links.ts'
+import { listKeysOfAllApis } from './list-keys.ts'
 import { rerollKeyEndpoint } from './reroll-key.ts'
 import { authenticateOnKey } from './right-on-key.ts'
 import {
@@ -32,6 +33,8 @@ import {
   KeyVerificationsQuery,
   KeyVerificationsReply,
   LinkedReply,
+  ListKeysOfAllApisQuery,
+  ListKeysOfAllApisReply,
   RemovePermissionsBody,
   RemoveRolesBody,
   RerollKeyBody,
@@ -156,6 +159,16 @@ export const keyRoutes: Endpoint[] = [
       requireOn(actor, READ_KEY, key.apiId)
       return whoamiObject(key)
     },
+  ),
+  get(
+    '/v1/keys.listKeys',
+    {
+      input: ListKeysOfAllApisQuery,
+      reply: ListKeysOfAllApisReply,
+      summary: 'List the keys of an identity, a role or a permission in all APIs',
+      errors: ['NOT_FOUND'],
+    },
+    listKeysOfAllApis,
   ),
   get(
     '/v1/keys.getVerifications',

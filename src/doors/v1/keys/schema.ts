@@ -1,7 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { COUNT_MAX, DURATION_MS_MAX, TIME_MS_MAX } from '../../../lib/bounds.ts'
 import { Overlap } from '../overlap.ts'
-import { Nullable } from '../page.ts'
+import { Nullable, PageQuery } from '../page.ts'
 import { UnixMs } from '../unix-ms.ts'
 
 export const Meta = Type.Record(Type.String(), Type.Unknown(), {
@@ -246,6 +246,48 @@ export type KeyObject = Static<typeof KeyObject>
 
 export const GetKeyQuery = Type.Object({ keyId: KeyId, decrypt: Type.Optional(Decrypt) })
 export type GetKeyQuery = Static<typeof GetKeyQuery>
+
+export const ListKeysOfAllApisQuery = Type.Object({
+  ...PageQuery,
+  identityId: Type.Optional(
+    Type.String({ minLength: 1, maxLength: 256, description: 'Only keys of this identity.' }),
+  ),
+  roleId: Type.Optional(
+    Type.String({ minLength: 1, maxLength: 256, description: 'Only keys that have this role.' }),
+  ),
+  permissionId: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 256,
+      description: 'Only keys that have this permission of their own, not through a role.',
+    }),
+  ),
+})
+export type ListKeysOfAllApisQuery = Static<typeof ListKeysOfAllApisQuery>
+export const ListKeysOfAllApisReply = Type.Object({
+  keys: Type.Array(
+    Type.Object({
+      id: Type.String({ description: 'Id of the key. Not secret.' }),
+      start: Type.String({ description: 'The first characters of the key, to recognise it by.' }),
+      apiId: Type.String({ description: 'Id of the API that the key belongs to.' }),
+      name: Type.Optional(Type.String({ description: 'Display name of the key.' })),
+      enabled: Type.Boolean({ description: 'False = the key is refused.' }),
+      expires: Type.Optional(
+        Type.Integer({ description: 'When the key expires, Unix milliseconds; absent = never.' }),
+      ),
+      createdAt: Type.Integer({ description: 'When the key was created, Unix milliseconds.' }),
+    }),
+    {
+      description:
+        'One page of the list, oldest first; keys of an identity by API. It may hold fewer than `limit` where many keys were deleted.',
+    },
+  ),
+  total: Type.Integer({ description: 'Number of keys on all pages together; counts to 1000.' }),
+  cursor: Type.Optional(
+    Type.String({ description: 'Send this as `cursor` to get the next page. Absent on the last page.' }),
+  ),
+})
+export type ListKeysOfAllApisReply = Static<typeof ListKeysOfAllApisReply>
 
 export const WhoamiBody = Type.Object({
   key: Type.String({ minLength: 1, maxLength: 4096, description: 'The key itself, not its id.' }),

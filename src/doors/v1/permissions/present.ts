@@ -1,5 +1,5 @@
-import type { PermissionRow, RoleRow } from '../../../api/permissions/store.ts'
-import type { PermissionReply, RoleReply } from './schema.ts'
+import type { Holders, PermissionRow, RoleRow, RoleWithPermissions } from '../../../api/permissions/store.ts'
+import type { GetRoleReply, PermissionReply, RoleReply } from './schema.ts'
 
 /** A permission in a reply, without its unset fields. */
 export const presentPermission = ({ id, name, slug, description }: PermissionRow): PermissionReply =>
@@ -7,3 +7,12 @@ export const presentPermission = ({ id, name, slug, description }: PermissionRow
 
 export const presentRole = ({ id, name, description }: RoleRow): RoleReply =>
   description === null ? { id, name } : { id, name, description }
+
+export const presentRoleWithHolders = (
+  role: RoleWithPermissions,
+  holders: Holders | undefined,
+): GetRoleReply => ({
+  ...presentRole(role),
+  permissions: role.permissions.map(presentPermission),
+  keys: holders?.keys ?? 0,
+})

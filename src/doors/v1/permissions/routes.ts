@@ -1,10 +1,17 @@
 import { Type } from '@sinclair/typebox'
+import {
+  countHoldersOfPermissions,
+  countKeysOfRoles,
+  rolesWithPermission,
+} from '../../../api/permissions/counts.ts'
 import { createPermission } from '../../../api/permissions/create-permission.ts'
 import { createRole } from '../../../api/permissions/create-role.ts'
 import { deletePermission } from '../../../api/permissions/delete-permission.ts'
 import { deleteRole } from '../../../api/permissions/delete-role.ts'
+import { findPermissions } from '../../../api/permissions/find-permissions.ts'
+import { findRoles } from '../../../api/permissions/find-roles.ts'
 import { getPermission } from '../../../api/permissions/get-permission.ts'
-import { getRole } from '../../../api/permissions/get-role.ts'
+import { getRoleWithPermissions } from '../../../api/permissions/get-role.ts'
 import { listPermissions } from '../../../api/permissions/list-permissions.ts'
 import { listRoles } from '../../../api/permissions/list-roles.ts'
 import { setRolePermissions } from '../../../api/permissions/set-role-permissions.ts'
@@ -12,9 +19,9 @@ import { type Actor, anyOf, authenticate, requirePermission } from '../../../api
 import type { LinkPlan } from '../../../lib/link-plan.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
-import { EmptyReply } from '../page.ts'
+import { EmptyReply, pageOf } from '../page.ts'
 import { readReferences } from '../references.ts'
-import { presentPermission, presentRole } from './present.ts'
+import { presentPermission, presentRole, presentRoleWithHolders } from './present.ts'
 import {
   CreatePermissionBody,
   CreatePermissionReply,
@@ -23,16 +30,21 @@ import {
   DeletePermissionBody,
   DeleteRoleBody,
   GetPermissionQuery,
+  GetPermissionReply,
   GetRoleQuery,
+  GetRoleReply,
   ListPermissionsReply,
   ListRolesReply,
-  PermissionReply,
-  RoleReply,
+  SearchPermissionsQuery,
+  SearchPermissionsReply,
+  SearchRolesQuery,
+  SearchRolesReply,
   SetRolePermissionsBody,
   SetRolePermissionsReply,
 } from './schema.ts'
 
 const NoQuery = Type.Object({})
+const idsOf = (rows: readonly { id: string }[]) => rows.map(({ id }) => id)
 
 /** Schemas and rights of the role and permission endpoints. `api/permissions/` does the work. */
 export const permissionRoutes: Endpoint[] = [
@@ -51,10 +63,43 @@ export const permissionRoutes: Endpoint[] = [
   ),
   get(
     '/v1/permissions.getPermission',
-    { input: GetPermissionQuery, reply: PermissionReply, summary: 'Get a permission', errors: ['NOT_FOUND'] },
+    {
+      input: GetPermissionQuery,
+      reply: GetPermissionReply,
+      summary: 'Get a permission and the roles that have it',
+      errors: ['NOT_FOUND'],
+    },
     async (services, call, { permissionId }) => {
       const actor = await authenticate(services, call, anyOf('*', 'rbac.*.read_permission'))
-      return presentPermission(await getPermission(services, actor, { id: permissionId }))
+      const permission = await getPermission(services, actor, { id: permissionId })
+      const [roles, holders] = await Promise.all([
+        rolesWithPermission(services, actor, permissionId),
+        countHoldersOfPermissions(services, actor, [permissionId]),
+      ])
+      return {
+        ...presentPermission(permission),
+        roles: roles.map(({ id, name }) => ({ id, name })),
+        keys: holders.get(permissionId)?.keys ?? 0,
+      }
+    },
+  ),
+  get(
+    '/v1/permissions.searchPermissions',
+    {
+      input: SearchPermissionsQuery,
+      reply: SearchPermissionsReply,
+      summary: 'Search permissions, with the number of their roles and keys',
+    },
+    async (services, call, { search = '', ...query }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.read_permission'))
+      const { items, ...page } = await findPermissions(services, actor, search, pageOf(query))
+      const holders = await countHoldersOfPermissions(services, actor, idsOf(items))
+      const permissions = items.map((permission) => ({
+        ...presentPermission(permission),
+        roles: holders.get(permission.id)?.roles ?? 0,
+        keys: holders.get(permission.id)?.keys ?? 0,
+      }))
+      return { permissions, ...page }
     },
   ),
   get(
@@ -89,10 +134,31 @@ export const permissionRoutes: Endpoint[] = [
   ),
   get(
     '/v1/permissions.getRole',
-    { input: GetRoleQuery, reply: RoleReply, summary: 'Get a role', errors: ['NOT_FOUND'] },
+    {
+      input: GetRoleQuery,
+      reply: GetRoleReply,
+      summary: 'Get a role and its permissions',
+      errors: ['NOT_FOUND'],
+    },
     async (services, call, { roleId }) => {
       const actor = await authenticate(services, call, anyOf('*', 'rbac.*.read_role'))
-      return presentRole(await getRole(services, actor, { id: roleId }))
+      const role = await getRoleWithPermissions(services, actor, { id: roleId })
+      const holders = await countKeysOfRoles(services, actor, [roleId])
+      return presentRoleWithHolders(role, holders.get(roleId))
+    },
+  ),
+  get(
+    '/v1/permissions.searchRoles',
+    {
+      input: SearchRolesQuery,
+      reply: SearchRolesReply,
+      summary: 'Search roles, with their permissions and the number of their keys',
+    },
+    async (services, call, { search = '', ...query }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'rbac.*.read_role'))
+      const { items, ...page } = await findRoles(services, actor, search, pageOf(query))
+      const holders = await countKeysOfRoles(services, actor, idsOf(items))
+      return { roles: items.map((role) => presentRoleWithHolders(role, holders.get(role.id))), ...page }
     },
   ),
   get(

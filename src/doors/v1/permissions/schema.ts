@@ -1,4 +1,5 @@
 import { type Static, Type } from '@sinclair/typebox'
+import { PageQuery } from '../page.ts'
 
 const Slug = (description: string) =>
   Type.String({
@@ -40,6 +41,51 @@ export const PermissionReply = Type.Object({
   description: Type.Optional(Type.String({ description: 'Free text.' })),
 })
 export type PermissionReply = Static<typeof PermissionReply>
+
+/** A count that ends at 100. */
+const Holders = (what: string) => Type.Integer({ description: `Number of ${what}; counts to 100.` })
+
+export const GetPermissionReply = Type.Object({
+  ...PermissionReply.properties,
+  roles: Type.Array(
+    Type.Object({
+      id: Type.String({ description: 'Id of the role.' }),
+      name: Type.String({ description: 'Name of the role.' }),
+    }),
+    { description: 'Roles that have the permission, oldest first; at most 100.' },
+  ),
+  keys: Holders('keys that have the permission of their own, not through a role'),
+})
+export type GetPermissionReply = Static<typeof GetPermissionReply>
+
+const Search = Type.Optional(
+  Type.String({
+    maxLength: 256,
+    description: 'Only those in whose id, name, slug or description this text occurs. Case does not matter.',
+  }),
+)
+const Cursor = Type.Optional(
+  Type.String({
+    description:
+      'Send this as `cursor` to get the next page. Absent on the last page. A page of a search may hold fewer than `limit`, or none.',
+  }),
+)
+
+export const SearchPermissionsQuery = Type.Object({ ...PageQuery, search: Search })
+export type SearchPermissionsQuery = Static<typeof SearchPermissionsQuery>
+export const SearchPermissionsReply = Type.Object({
+  permissions: Type.Array(
+    Type.Object({
+      ...PermissionReply.properties,
+      roles: Holders('roles that have the permission'),
+      keys: Holders('keys that have the permission of their own, not through a role'),
+    }),
+    { description: 'One page of the list, oldest first.' },
+  ),
+  cursor: Cursor,
+})
+export type SearchPermissionsReply = Static<typeof SearchPermissionsReply>
+
 export const ListPermissionsReply = Type.Array(PermissionReply)
 export type ListPermissionsReply = Static<typeof ListPermissionsReply>
 
@@ -65,6 +111,25 @@ export const RoleReply = Type.Object({
   description: Type.Optional(Type.String({ description: 'Free text.' })),
 })
 export type RoleReply = Static<typeof RoleReply>
+
+export const GetRoleReply = Type.Object({
+  ...RoleReply.properties,
+  permissions: Type.Array(PermissionReply, { description: 'Permissions of the role, by slug.' }),
+  keys: Holders('keys that have the role'),
+})
+export type GetRoleReply = Static<typeof GetRoleReply>
+
+export const SearchRolesQuery = Type.Object({ ...PageQuery, search: Search })
+export type SearchRolesQuery = Static<typeof SearchRolesQuery>
+export const SearchRolesReply = Type.Object({
+  roles: Type.Array(GetRoleReply, {
+    description:
+      'One page of the list, oldest first. It holds fewer than `limit` where roles have many permissions.',
+  }),
+  cursor: Cursor,
+})
+export type SearchRolesReply = Static<typeof SearchRolesReply>
+
 export const ListRolesReply = Type.Array(RoleReply)
 export type ListRolesReply = Static<typeof ListRolesReply>
 
