@@ -175,3 +175,10 @@ function either(permissions: AnyOf): string {
 export const NEEDS: Readonly<Record<string, string>> = Object.fromEntries(
   Object.entries(V1_NEEDS).map(([method, need]) => [method, describeNeed(need)]),
 )
+
+/** Rights that only the v2 API asks for, by its methods. A test compares them with its needs. */
+export const V2_ONLY_NEEDS: Readonly<Record<string, Need>> = {
+  'v2 keys.verifyKey': needs([onApi('verify_key')]),
+  'v2 analytics.getVerifications': needs([onApi('read_analytics')]),
+  'v2 analytics.getRatelimits': needs([onNamespace('read_analytics')]),
+}

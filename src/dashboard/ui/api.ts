@@ -1,8 +1,28 @@
 import type { GetOverviewReply } from '../../doors/v1/analytics/schema.ts'
 import type { CreateApiReply, ListApisReply, ListKeysReply } from '../../doors/v1/apis/schema.ts'
-import type { CreateKeyReply } from '../../doors/v1/keys/schema.ts'
+import type { ListEventsReply } from '../../doors/v1/audit-events/schema.ts'
+import type {
+  CreateIdentityReply,
+  IdentityReply,
+  ListIdentitiesReply,
+} from '../../doors/v1/identities/schema.ts'
+import type { CreateKeyReply, ListKeysOfAllApisReply } from '../../doors/v1/keys/schema.ts'
+import type {
+  CreatePermissionReply,
+  CreateRoleReply,
+  GetPermissionReply,
+  GetRoleReply,
+  SearchPermissionsReply,
+  SearchRolesReply,
+  SetRolePermissionsReply,
+} from '../../doors/v1/permissions/schema.ts'
 import type { ListNamespacesReply } from '../../doors/v1/ratelimits/schema.ts'
-import type { CreateRootKeyReply, ListRootKeysReply } from '../../doors/v1/root-keys/schema.ts'
+import type {
+  CreateRootKeyReply,
+  ListRootKeysReply,
+  RerollRootKeyReply,
+} from '../../doors/v1/root-keys/schema.ts'
+import type { CreateWorkspaceReply, ListWorkspacesReply } from '../../doors/v1/workspaces/schema.ts'
 import type { SessionReply } from '../schema.ts'
 
 /** Methods of the API that the dashboard calls, with their answers. Only types cross: a changed reply breaks the compile. */
@@ -19,6 +39,33 @@ export type Replies = {
   'ratelimits.listNamespaces': ListNamespacesReply
   'rootKeys.createRootKey': CreateRootKeyReply
   'rootKeys.listRootKeys': ListRootKeysReply
+  // Identities, roles, root keys, audit, workspaces
+  'identities.createIdentity': CreateIdentityReply
+  'identities.getIdentity': IdentityReply
+  'identities.listIdentities': ListIdentitiesReply
+  'identities.updateIdentity': IdentityReply
+  'identities.deleteIdentity': object
+  'permissions.createPermission': CreatePermissionReply
+  'permissions.getPermission': GetPermissionReply
+  'permissions.searchPermissions': SearchPermissionsReply
+  'permissions.deletePermission': object
+  'permissions.createRole': CreateRoleReply
+  'permissions.getRole': GetRoleReply
+  'permissions.searchRoles': SearchRolesReply
+  'permissions.deleteRole': object
+  'permissions.setRolePermissions': SetRolePermissionsReply
+  'keys.listKeys': ListKeysOfAllApisReply
+  'keys.addRoles': object
+  'keys.removeRoles': object
+  'keys.addPermissions': object
+  'keys.removePermissions': object
+  'rootKeys.updateRootKey': object
+  'rootKeys.rerollRootKey': RerollRootKeyReply
+  'rootKeys.deleteRootKey': object
+  'audit.listEvents': ListEventsReply
+  'workspaces.createWorkspace': CreateWorkspaceReply
+  'workspaces.listWorkspaces': ListWorkspacesReply
+  'workspaces.updateWorkspace': object
 }
 
 export type Liveness = {

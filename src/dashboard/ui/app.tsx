@@ -5,16 +5,34 @@ import { Frame } from './frame.tsx'
 import { match } from './match.ts'
 import { Failure } from './parts/controls.tsx'
 import { go, place } from './route.ts'
+import { Audit } from './screens/audit.tsx'
+import { Identities } from './screens/identities.tsx'
 import { NotFound } from './screens/not-found.tsx'
+import { IdentityScreen, PermissionScreen, RoleScreen } from './screens/one.tsx'
 import { Overview } from './screens/overview.tsx'
+import { Permissions, Roles } from './screens/roles.tsx'
+import { RootKeys } from './screens/root-keys.tsx'
 import { SignIn } from './screens/sign-in.tsx'
+import { Workspaces } from './screens/workspaces.tsx'
 import { own, session, workspaceId } from './session.ts'
 
 /** Why the page could not even ask who is signed in. */
 export const failedStart = signal<Error | null>(null)
 
 /** The screens of a workspace, by their paths in it. */
-const SCREENS = [{ path: 'overview', screen: Overview }] as const
+const SCREENS = [
+  { path: 'overview', screen: Overview },
+  // Who may what, and who did what
+  { path: 'identities', screen: Identities },
+  { path: 'identities/:id', screen: IdentityScreen },
+  { path: 'roles', screen: Roles },
+  { path: 'roles/:id', screen: RoleScreen },
+  { path: 'permissions', screen: Permissions },
+  { path: 'permissions/:id', screen: PermissionScreen },
+  { path: 'root-keys', screen: RootKeys },
+  { path: 'audit', screen: Audit },
+  { path: 'workspaces', screen: Workspaces },
+] as const
 
 export function App() {
   const { path } = place.value

@@ -8,12 +8,42 @@ import { Button } from './parts/controls.tsx'
 import { Dialog } from './parts/dialog.tsx'
 import { Icon, type IconName } from './parts/icons.tsx'
 import { go, place } from './route.ts'
-import { ask, own, session, signOut, within, workspaceId } from './session.ts'
+import { ask, holds, own, session, signOut, within, workspaceId } from './session.ts'
 import { setTheme, THEMES, theme } from './theme.ts'
 
+type Section = {
+  path: string
+  name: string
+  icon: IconName
+  letter: string
+  /** Rights of which one shows something there; absent = any root key sees something. */
+  reads?: readonly string[]
+  /** Another path that belongs to it. */
+  also?: string
+  isForOperator?: boolean
+}
+
 /** Screens in the rail, each with the letter that follows `g`. */
-export const SECTIONS: readonly { path: string; name: string; icon: IconName; letter: string }[] = [
+export const SECTIONS: readonly Section[] = [
   { path: 'overview', name: 'Overview', icon: 'overview', letter: 'o' },
+  {
+    path: 'identities',
+    name: 'Identities',
+    icon: 'identity',
+    letter: 'i',
+    reads: ['identity.*.read_identity'],
+  },
+  {
+    path: 'roles',
+    name: 'Roles',
+    icon: 'role',
+    letter: 'r',
+    reads: ['rbac.*.read_role'],
+    also: 'permissions',
+  },
+  { path: 'audit', name: 'Audit', icon: 'audit', letter: 'a', reads: ['audit.*.read_event'] },
+  { path: 'root-keys', name: 'Root keys', icon: 'rootKey', letter: 't', reads: ['root_key.*.read_root_key'] },
+  { path: 'workspaces', name: 'Workspaces', icon: 'workspace', letter: 'w', isForOperator: true },
 ]
 
 /** What all screens of a workspace share: the rail, the state of the server, and who is signed in. */
@@ -29,7 +59,9 @@ export function Frame({ children }: { children: ComponentChildren }) {
   const [isHelpOpen, setHelpOpen] = useState(false)
   useShortcuts({
     '?': () => setHelpOpen(true),
-    ...Object.fromEntries(SECTIONS.map(({ letter, path }) => [`g ${letter}`, () => go(within(path))])),
+    ...Object.fromEntries(
+      visibleSections().map(({ letter, path }) => [`g ${letter}`, () => go(within(path))]),
+    ),
   })
   return (
     <>
@@ -69,9 +101,12 @@ function Rail() {
       <Workspaces />
       <nav aria-label="Screens">
         <ul>
-          {SECTIONS.map(({ path: to, name, icon }) => (
+          {visibleSections().map(({ path: to, name, icon, also }) => (
             <li key={to}>
-              <a href={within(to)} aria-current={isIn(path, to) ? 'page' : undefined}>
+              <a
+                href={within(to)}
+                aria-current={isIn(path, to) || (also !== undefined && isIn(path, also)) ? 'page' : undefined}
+              >
                 <Icon name={icon} />
                 {name}
               </a>
@@ -89,6 +124,13 @@ function Rail() {
     </>
   )
 }
+
+/** Without screens on which this root key would see nothing. */
+const visibleSections = () =>
+  SECTIONS.filter(
+    ({ reads, isForOperator }) =>
+      (reads === undefined || holds(...reads)) && (isForOperator !== true || own.value?.isOperator === true),
+  )
 
 const isIn = (path: string, section: string) => `${path}/`.startsWith(`${within(section)}/`)
 
@@ -176,7 +218,7 @@ function Help({ onClose }: { onClose: () => void }) {
   return (
     <Dialog title="Keyboard" onClose={onClose}>
       <dl class="shortcuts">
-        {SECTIONS.map(({ letter, name }) => (
+        {visibleSections().map(({ letter, name }) => (
           <div key={letter}>
             <dt>
               <kbd>g</kbd> <kbd>{letter}</kbd>

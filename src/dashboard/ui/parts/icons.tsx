@@ -1,6 +1,11 @@
 const PATHS = {
   overview: 'M3 13h4v7H3zM10 4h4v16h-4zM17 9h4v11h-4z',
   key: 'M14.5 3a6.5 6.5 0 0 0-6.2 8.4L3 16.7V21h4.3v-2.6H10V16l1.6-1.6A6.5 6.5 0 1 0 14.5 3zm2 4.5h.01',
+  identity: 'M12 4a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM4 20c1-4 4-5 8-5s7 1 8 5',
+  role: 'M12 3 5 6v5c0 5 3 8 7 10 4-2 7-5 7-10V6z',
+  audit: 'M5 4h14v16H5zM9 9h6M9 13h6M9 17h3',
+  rootKey: 'M8 11V7a4 4 0 0 1 8 0v4M5 11h14v9H5zM12 14v3',
+  workspace: 'M4 9h16v11H4zM8 9V5h8v4M4 14h16',
   docs: 'M5 4h10l4 4v12H5zM15 4v4h4M9 12h6M9 16h6',
   menu: 'M4 7h16M4 12h16M4 17h16',
   check: 'm5 12.5 4.5 4.5L19 7.5',
