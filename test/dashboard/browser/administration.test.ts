@@ -1,0 +1,585 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import type { Browser, Locator, Page } from 'playwright-core'
+import { CHROMIUM, eachLook, SIZES, startBrowser, violationsOf } from '../../support/browser.ts'
+import { makeApi, makeKey } from '../../support/fixtures.ts'
+import { IS_NIGHTLY } from '../../support/nightly.ts'
+import {
+  type Json,
+  OPERATOR_KEY,
+  startTestServer,
+  type TestServer,
+  type TestWorkspace,
+} from '../../support/server.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+
+/** Identities, roles, root keys, audit and workspaces in a real browser: done in the page, proven by the API, found in audit. */
+
+setDefaultTimeout(2 * SLOW_MS)
+
+let server: TestServer
+let browser: Browser
+let page: Page
+let complaints: string[] = []
+beforeAll(async () => {
+  if (CHROMIUM === null) return
+  ;[server, browser] = await Promise.all([startTestServer(), startBrowser()])
+  const context = await browser.newContext({ viewport: SIZES.wide, acceptDownloads: true })
+  page = await context.newPage()
+  page.on('pageerror', (cause) => complaints.push(`error: ${cause.message}`))
+  page.on('console', (message) => {
+    // Refused calls are logged by the browser itself; the page shows them.
+    const isRefusal = /Failed to load resource/.test(message.text())
+    if (message.type() === 'error' && !isRefusal) complaints.push(message.text())
+  })
+})
+afterAll(async () => {
+  await browser?.close()
+  await server?.[Symbol.asyncDispose]()
+})
+
+/** Signs in, in a browser that knows nothing, and opens a screen. */
+async function open(workspace: TestWorkspace, screen: string, rootKey = workspace.rootKey): Promise<void> {
+  complaints = []
+  await page.unrouteAll()
+  await page.context().clearCookies()
+  await page.setViewportSize(SIZES.wide)
+  await page.goto(`${server.url}/dashboard/w/${workspace.workspaceId}/${screen}`)
+  await page.getByLabel('Root key').fill(rootKey)
+  await page.keyboard.press('Enter')
+  await page.getByRole('heading', { level: 1, name: /^(?!Sign in)/ }).waitFor()
+}
+
+const visit = (workspace: TestWorkspace, screen: string) =>
+  page.goto(`${server.url}/dashboard/w/${workspace.workspaceId}/${screen}`)
+const click = (name: string | RegExp, within: Page | Locator = page) =>
+  within.getByRole('button', { name, exact: true }).first().click()
+const dialog = () => page.getByRole('dialog')
+const fill = (label: string, text: string) => dialog().getByLabel(label, { exact: true }).fill(text)
+/** Presses the button of the open dialog and waits until the dialog has done it. */
+async function finish(name: string): Promise<void> {
+  await click(name, dialog())
+  await dialog().getByRole('heading', { level: 2 }).first().waitFor({ state: 'detached' })
+}
+const heading = (name: string) => page.getByRole('heading', { level: 1, name, exact: true }).waitFor()
+const idInPath = () => new URL(page.url()).pathname.split('/').at(-1) ?? ''
+const events = async (workspace: TestWorkspace, resourceId: string): Promise<string[]> =>
+  (await workspace.get('audit.listEvents', { resourceId })).events.map(({ event }: Json) => event)
+const statusOf = async (method: string, query: object, { rootKey }: TestWorkspace) =>
+  (await server.get(method, { ...query }, rootKey)).status
+const row = (text: string) => page.getByRole('row').filter({ hasText: text })
+/** Until it is true: what the page has shown, the server has done; what is cached elsewhere may need a moment. */
+const until = async (isTrue: () => Promise<boolean>) => {
+  while (!(await isTrue())) await Bun.sleep(10)
+}
+
+describe.skipIf(CHROMIUM === null)('in a browser', () => {
+  test('an identity is made, changed and deleted, and its keys of all APIs are listed', async () => {
+    const workspace = await server.workspace()
+    await open(workspace, 'identities')
+    await page.getByText('There is no identity yet.').waitFor()
+    await click('Create identity')
+    await fill('External id', 'user_881')
+    await click('Add limit', dialog())
+    await fill('Limit', '7')
+    await fill('Meta', '{"plan": ')
+    expect(await dialog().locator('.hint.bad').count()).toBe(1)
+    await fill('Meta', '{"plan": "<b>pro</b>"}')
+    await finish('Create')
+    await heading('user_881')
+    const identityId = idInPath()
+    const shown = { id: identityId, externalId: 'user_881', meta: { plan: '<b>pro</b>' } }
+    const limit = { name: 'requests', limit: 7, duration: 60_000 }
+    expect(await workspace.get('identities.getIdentity', { identityId })).toEqual({
+      ...shown,
+      ratelimits: [limit],
+    })
+    await page.getByText('"<b>pro</b>"').waitFor()
+
+    const apis = [await makeApi(workspace), await makeApi(workspace)]
+    for (const [index, apiId] of apis.entries())
+      await makeKey(workspace, apiId, { name: `key ${index}`, externalId: 'user_881' })
+    await page.reload()
+    for (const [index, apiId] of apis.entries()) await row(`key ${index}`).getByText(apiId).waitFor()
+
+    await click('Edit')
+    await fill('Seconds', '3600')
+    await fill('Meta', '')
+    await finish('Save')
+    await page.getByText('7 in 1\u00a0h').waitFor()
+    expect(await workspace.get('identities.getIdentity', { identityId })).toEqual({
+      ...{ ...shown, meta: {} },
+      ratelimits: [{ ...limit, duration: 3_600_000 }],
+    })
+
+    await click('Delete…')
+    // It has keys, so its name must be typed: until then the button does nothing.
+    await dialog().getByText('2 keys').waitFor()
+    await dialog()
+      .getByRole('button', { name: /^Delete identity/ })
+      .click({ force: true })
+    expect(await statusOf('identities.getIdentity', { identityId }, workspace)).toBe(200)
+    await fill('Type its name to confirm', 'user_881')
+    await finish('Delete identity')
+    await heading('Identities')
+    expect(await statusOf('identities.getIdentity', { identityId }, workspace)).toBe(404)
+    expect(await events(workspace, identityId)).toEqual(
+      expect.arrayContaining(['identity.create', 'identity.update', 'identity.delete']),
+    )
+    expect(complaints).toEqual([])
+  })
+
+  test('identities are searched by the beginning of their external id, and a reload shows the same', async () => {
+    const workspace = await server.workspace()
+    for (const externalId of ['user_1', 'user_2', 'tenant_1'])
+      await workspace.post('identities.createIdentity', { externalId })
+    await open(workspace, 'identities')
+    await page.getByText('3 in all').waitFor()
+    await page.getByLabel('Begins with').fill('user_')
+    await page.keyboard.press('Enter')
+    await page.getByText('2 in all').waitFor()
+    expect(await page.getByText('tenant_1').count()).toBe(0)
+    await page.reload()
+    await page.getByText('2 in all').waitFor()
+    expect(await page.getByLabel('Begins with').inputValue()).toBe('user_')
+    await page.getByLabel('Begins with').fill('nobody')
+    await page.getByText('No external id begins with “nobody”').waitFor()
+  })
+
+  test('a role gives a key its permissions, and takes them away', async () => {
+    const workspace = await server.workspace()
+    const { keyId, key } = await makeKey(workspace, await makeApi(workspace), { name: 'web' })
+    const mayRead = async () =>
+      (await server.post('keys.verifyKey', { key, authorization: { permissions: 'documents.read' } })).body
+        .valid
+    await open(workspace, 'roles')
+    await click('Create role')
+    await fill('Name', 'editor')
+    await finish('Create')
+    await heading('editor')
+    const roleId = idInPath()
+    await page.getByLabel('Add a permission').fill('documents.read')
+    await click('Add')
+    await page.getByRole('link', { name: 'documents.read' }).waitFor()
+    expect((await workspace.get('permissions.getRole', { roleId })).permissions).toMatchObject([
+      { slug: 'documents.read' },
+    ])
+    expect(await mayRead()).toBe(false)
+    await page.getByLabel('Give it to a key').fill(keyId)
+    await click('Assign')
+    await row('web').waitFor()
+    expect(await mayRead()).toBe(true)
+
+    // From the permission to its roles, and back.
+    await page.getByRole('link', { name: 'documents.read' }).click()
+    await heading('documents.read')
+    const permissionId = idInPath()
+    await page.getByRole('link', { name: 'editor' }).click()
+    await heading('editor')
+    await click('Take away')
+    await page.getByText('No key has the role.').waitFor()
+    expect(await mayRead()).toBe(false)
+    await click('Remove')
+    await page.getByText('The role gives nothing yet.').waitFor()
+    expect((await workspace.get('permissions.getRole', { roleId })).permissions).toEqual([])
+
+    // A key may have it without a role.
+    await visit(workspace, `permissions/${permissionId}`)
+    await page.getByLabel('Give it to a key').fill(keyId)
+    await click('Assign')
+    await row('web').waitFor()
+    expect(await mayRead()).toBe(true)
+    await click('Take away')
+    await page.getByText('No key has it of its own').waitFor()
+    expect(await mayRead()).toBe(false)
+    await click('Delete…')
+    await finish('Delete permission')
+    await heading('Permissions')
+    expect(await statusOf('permissions.getPermission', { permissionId }, workspace)).toBe(404)
+    await visit(workspace, `roles/${roleId}`)
+    await click('Delete…')
+    await finish('Delete role')
+    await heading('Roles')
+    expect(await statusOf('permissions.getRole', { roleId }, workspace)).toBe(404)
+    expect(await events(workspace, roleId)).toEqual(
+      expect.arrayContaining([
+        'role.create',
+        'authorization.connect_permission_and_role',
+        'authorization.connect_role_and_key',
+        'authorization.disconnect_role_and_key',
+        'authorization.disconnect_permission_and_role',
+        'role.delete',
+      ]),
+    )
+    expect(complaints).toEqual([])
+  })
+
+  test('a permission is made in the page, and found by what occurs in it', async () => {
+    const workspace = await server.workspace()
+    await open(workspace, 'permissions')
+    await click('Create permission')
+    await fill('Slug', 'documents.write')
+    await fill('Description', 'May write')
+    await finish('Create')
+    await heading('documents.write')
+    expect(await workspace.get('permissions.listPermissions')).toMatchObject([
+      { slug: 'documents.write', name: 'documents.write', description: 'May write' },
+    ])
+    await visit(workspace, 'permissions?search=WRITE')
+    await row('documents.write').waitFor()
+    await visit(workspace, 'permissions?search=nothing')
+    await page.getByText('“nothing” occurs in no permission.').waitFor()
+    // What the server refuses is said in the form, in its words.
+    await click('Create permission')
+    await fill('Slug', 'documents.write')
+    await click('Create', dialog())
+    await dialog().getByRole('alert').getByText('already exists').waitFor()
+  })
+
+  test('a root key is made from a template, edited, disabled, rotated and deleted', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const whoami = async (rootKey: string) => (await server.get('rootKeys.whoami', {}, rootKey)).body
+    const isRefused = async (rootKey: string) => (await whoami(rootKey)).error !== undefined
+    await open(workspace, 'root-keys')
+    await click('Create root key')
+    await fill('Name', 'checkout')
+    await click('Verify and limit', dialog())
+    await dialog().getByText('For these', { exact: true }).first().click()
+    await dialog().getByLabel('test api').check()
+    await dialog()
+      .getByText(/^May call/)
+      .click()
+    expect(await dialog().locator('.methods').textContent()).toContain('ratelimits.limit')
+    await click('Create root key', dialog())
+    const made = page.getByRole('dialog', { name: 'The new root key' })
+    const rootKey = (await made.locator('.secret').textContent()) ?? ''
+    await click('I have it', made)
+    const { rootKeyId, permissions } = await whoami(rootKey)
+    expect(permissions.sort()).toEqual([
+      `api.${apiId}.verify_key`,
+      'ratelimit.*.create_namespace',
+      'ratelimit.*.limit',
+    ])
+
+    await click('Edit', row('checkout'))
+    await dialog().getByLabel('read key', { exact: true }).check()
+    await dialog().getByLabel('create namespace').uncheck()
+    expect(await dialog().locator('.difference').textContent()).toBe(
+      'added api.*.read_keyremoved ratelimit.*.create_namespace',
+    )
+    await finish('Save')
+    await until(async () => (await whoami(rootKey)).permissions.includes('api.*.read_key'))
+    expect((await whoami(rootKey)).permissions).toHaveLength(3)
+
+    await click('Disable', row('checkout'))
+    await row('checkout').getByText('Disabled').waitFor()
+    expect(await whoami(rootKey)).toMatchObject({ error: { code: 'DISABLED' } })
+    await click('Enable', row('checkout'))
+    await row('checkout').getByText('Active').waitFor()
+    expect(await isRefused(rootKey)).toBe(false)
+
+    await click('Rotate…', row('checkout'))
+    await dialog().getByLabel('The old one ends').selectOption('at once')
+    await click('Rotate', dialog())
+    const rotated = page.getByRole('dialog', { name: 'The root key that replaces it' })
+    const next = (await rotated.locator('.secret').textContent()) ?? ''
+    await click('I have it', rotated)
+    expect(await whoami(rootKey)).toMatchObject({ error: { code: 'EXPIRED' } })
+    const { rootKeyId: nextId } = await whoami(next)
+
+    await row('checkout').filter({ hasText: 'Active' }).waitFor()
+    await click('Delete…', row('checkout').filter({ hasText: 'Active' }))
+    await fill('Type its name to confirm', 'checkout')
+    await finish('Delete root key')
+    await row('checkout').filter({ hasText: 'Active' }).waitFor({ state: 'detached' })
+    expect(await isRefused(next)).toBe(true)
+    expect(await events(workspace, rootKeyId)).toEqual(
+      expect.arrayContaining(['rootKey.create', 'rootKey.update', 'rootKey.reroll']),
+    )
+    expect(await events(workspace, nextId)).toContain('rootKey.delete')
+    // The one that is signed in with can neither be disabled nor deleted here.
+    expect(await row('you').getByRole('button', { name: 'Delete…' }).getAttribute('aria-disabled')).toBe(
+      'true',
+    )
+    expect(complaints).toEqual([])
+  })
+
+  test('audit shows the newest first, each field before and after, by filters that the address keeps, and as CSV', async () => {
+    const workspace = await server.workspace()
+    const { keyId } = await makeKey(workspace, await makeApi(workspace), { name: '=SUM(A1)' })
+    await workspace.post('keys.updateKey', { keyId, name: '<i>new</i>', enabled: false })
+    await open(workspace, `audit?resource=${keyId}`)
+    const rows = page.locator('.events summary')
+    await rows.nth(1).waitFor()
+    expect(await rows.locator('.event').allTextContents()).toEqual(['key.update', 'key.create'])
+    expect(await rows.first().textContent()).toContain('first root key')
+    await rows.first().click()
+    const cells = page.locator('.changes').first().getByRole('row')
+    expect(await cells.allTextContents()).toEqual([
+      'FieldBeforeAfter',
+      `name ${keyId}=SUM(A1)<i>new</i>`,
+      `enabled ${keyId}truefalse`,
+    ])
+    const download = page.waitForEvent('download')
+    await click('CSV')
+    const csv = await Bun.file(await (await download).path()).text()
+    expect(csv.split('\r\n')[0]).toBe('time,event,root key,root key id,description,changes,address,client,id')
+    expect(csv).toContain('name: ""=SUM(A1)"" → ""<i>new</i>""')
+    expect(csv.trim().split('\r\n')).toHaveLength(3)
+    await page.getByLabel('Event', { exact: true }).fill('key.create')
+    await page.keyboard.press('Enter')
+    await page.waitForURL(/event=key.create/)
+    await rows.nth(1).waitFor({ state: 'detached' })
+    await page.reload()
+    await rows.first().waitFor()
+    expect(await rows.locator('.event').allTextContents()).toEqual(['key.create'])
+    await page.getByLabel('Time').selectOption('7d')
+    await page.waitForURL(/range=7d/)
+    expect(complaints).toEqual([])
+  })
+
+  test('an operator makes, renames, disables and enables a workspace, and gives it a new root key', async () => {
+    const { body } = await server.get('rootKeys.whoami', {}, OPERATOR_KEY)
+    const operator = { ...(await server.workspace()), workspaceId: body.workspaceId, rootKey: OPERATOR_KEY }
+    await open(operator, 'workspaces')
+    await click('Create workspace')
+    await fill('Name', 'tenant seven')
+    await click('Create', dialog())
+    const made = page.getByRole('dialog', { name: 'The new root key' })
+    const first = (await made.locator('.secret').textContent()) ?? ''
+    await click('I have it', made)
+    const whoami = async (rootKey: string) => (await server.get('rootKeys.whoami', {}, rootKey)).body
+    expect(await whoami(first)).toMatchObject({ workspaceName: 'tenant seven', permissions: ['*'] })
+    await click('Rename', row('tenant seven'))
+    await fill('Name', 'tenant 7')
+    await finish('Save')
+    await click('New root key', row('tenant 7'))
+    await click('Create root key', dialog())
+    const second = (await made.locator('.secret').textContent()) ?? ''
+    await click('I have it', made)
+    expect(await whoami(second)).toMatchObject({ workspaceName: 'tenant 7', isOperator: false })
+    await click('Disable…', row('tenant 7'))
+    await fill('Type its name to confirm', 'tenant 7')
+    await finish('Disable workspace')
+    await row('tenant 7').getByText('Disabled').waitFor()
+    expect(await whoami(second)).toHaveProperty('error')
+    await click('Enable', row('tenant 7'))
+    await row('tenant 7').getByText('Active').waitFor()
+    expect(await whoami(second)).not.toHaveProperty('error')
+    expect(complaints).toEqual([])
+  })
+
+  test('what a root key may not do is off, with the right that it lacks, and refused when it is called anyway', async () => {
+    const workspace = await server.workspace()
+    const { roleId } = await workspace.post('permissions.createRole', { name: 'editor' })
+    const { permissionId } = await workspace.post('permissions.createPermission', { name: 'docs.read' })
+    await workspace.post('permissions.setRolePermissions', { roleId, permissions: [{ id: permissionId }] })
+    const { identityId } = await workspace.post('identities.createIdentity', { externalId: 'user_1' })
+    const { keyId } = await makeKey(workspace, await makeApi(workspace), { roles: ['editor'] })
+    const { rootKeyId } = await workspace.post('rootKeys.createRootKey', { name: 'other', permissions: [] })
+    const reads = ['identity', 'rbac', 'root_key', 'audit', 'api'].flatMap((resource) =>
+      ['identity', 'role', 'permission', 'root_key', 'event', 'key', 'api'].map(
+        (what) => `${resource}.*.read_${what}`,
+      ),
+    )
+    await open(workspace, 'overview', await workspace.rootKeyWith(...reads))
+    const [identities, roles] = [`identities/${identityId}`, `roles/${roleId}`]
+    const rows: [screen: string, button: string, right: string, method: string, input: object][] = [
+      [
+        'identities',
+        'Create identity',
+        'identity.*.create_identity',
+        'identities.createIdentity',
+        { externalId: 'user_2' },
+      ],
+      [
+        identities,
+        'Edit',
+        'identity.*.update_identity',
+        'identities.updateIdentity',
+        { identityId, meta: {} },
+      ],
+      [identities, 'Delete…', 'identity.*.delete_identity', 'identities.deleteIdentity', { identityId }],
+      ['roles', 'Create role', 'rbac.*.create_role', 'permissions.createRole', { name: 'reader' }],
+      [roles, 'Delete…', 'rbac.*.delete_role', 'permissions.deleteRole', { roleId }],
+      [
+        roles,
+        'Add',
+        'rbac.*.add_permission_to_role',
+        'permissions.setRolePermissions',
+        { roleId, permissions: [] },
+      ],
+      [roles, 'Assign', 'rbac.*.add_role_to_key', 'keys.addRoles', { keyId, roles: [{ id: roleId }] }],
+      [
+        roles,
+        'Take away',
+        'rbac.*.remove_role_from_key',
+        'keys.removeRoles',
+        { keyId, roles: [{ id: roleId }] },
+      ],
+      [
+        'permissions',
+        'Create permission',
+        'rbac.*.create_permission',
+        'permissions.createPermission',
+        { name: 'docs.write' },
+      ],
+      [
+        `permissions/${permissionId}`,
+        'Delete…',
+        'rbac.*.delete_permission',
+        'permissions.deletePermission',
+        { permissionId },
+      ],
+      [
+        'root-keys',
+        'Create root key',
+        'root_key.*.create_root_key',
+        'rootKeys.createRootKey',
+        { permissions: [] },
+      ],
+      [
+        'root-keys',
+        'Edit',
+        'root_key.*.update_root_key',
+        'rootKeys.updateRootKey',
+        { rootKeyId, name: 'new' },
+      ],
+      [
+        'root-keys',
+        'Rotate…',
+        'root_key.*.update_root_key',
+        'rootKeys.rerollRootKey',
+        { rootKeyId, overlap: 0 },
+      ],
+      ['root-keys', 'Delete…', 'root_key.*.delete_root_key', 'rootKeys.deleteRootKey', { rootKeyId }],
+      [
+        'workspaces',
+        'Create workspace',
+        'an operator root key',
+        'workspaces.createWorkspace',
+        { name: 'new one' },
+      ],
+    ]
+    let screen = ''
+    for (const [path, name, right, method, input] of rows) {
+      if (path !== screen) await visit(workspace, path)
+      screen = path
+      const button = page.getByRole('button', { name: new RegExp(`^${name} ?, `) }).first()
+      await button.waitFor()
+      expect([name, await button.getAttribute('aria-disabled')]).toEqual([name, 'true'])
+      expect(await button.getAttribute('title')).toContain(`needs ${right}`)
+      await button.click({ force: true })
+      expect([name, await dialog().count()]).toEqual([name, 0])
+      // As the page would call, had the button been on.
+      const code = await page.evaluate(
+        ([called, body]) =>
+          fetch(`/dashboard/api/${called}`, {
+            method: 'POST',
+            headers: { 'Content-Type': 'application/json', 'X-Tollgate-Dashboard': '1' },
+            body: JSON.stringify(body),
+          })
+            .then((response) => response.json())
+            .then((reply: Json) => reply.error?.code),
+        [method, input] as const,
+      )
+      expect([method, code]).toEqual([method, 'INSUFFICIENT_PERMISSIONS'])
+    }
+    // It is no operator, so the rail does not lead there; it may read the other screens.
+    expect(await page.locator('.frame > .rail nav a').allTextContents()).toEqual([
+      ...['Overview', 'Identities', 'Roles', 'Audit', 'Root keys', 'Documentation'],
+    ])
+    // A root key gives only what it holds.
+    await workspace.post('rootKeys.createRootKey', { permissions: [] })
+    await open(
+      workspace,
+      'root-keys',
+      await workspace.rootKeyWith('root_key.*.create_root_key', 'root_key.*.read_root_key'),
+    )
+    await click('Create root key')
+    expect(await dialog().getByLabel('create identity').isDisabled()).toBe(true)
+    expect(await dialog().getByLabel('read root key').isEnabled()).toBe(true)
+    expect(complaints).toEqual([])
+  })
+
+  test('by the keyboard alone: to a screen, into its form, and back out of it', async () => {
+    const workspace = await server.workspace()
+    await open(workspace, 'overview')
+    await page.keyboard.press('g')
+    await page.keyboard.press('i')
+    await heading('Identities')
+    await page.getByRole('button', { name: 'Create identity' }).waitFor()
+    await page.keyboard.press('c')
+    await dialog().waitFor()
+    await page.keyboard.press('Escape')
+    await dialog().waitFor({ state: 'detached' })
+    await page.keyboard.press('c')
+    await dialog().getByLabel('External id').focus()
+    await page.keyboard.type('user_by_keyboard')
+    await page.keyboard.press('Enter')
+    await heading('user_by_keyboard')
+    for (const [letter, name] of [
+      ['r', 'Roles'],
+      ['a', 'Audit'],
+      ['t', 'Root keys'],
+    ] as const) {
+      await page.keyboard.press('g')
+      await page.keyboard.press(letter)
+      await heading(name)
+    }
+    expect(complaints).toEqual([])
+  })
+
+  test('axe finds nothing wrong on these screens, empty, filled, with a dialog and failed', async () => {
+    const wrong: string[] = []
+    const look = async (what: string) =>
+      await eachLook(page, async (name) => {
+        for (const each of await violationsOf(page)) wrong.push(`${what}, ${name}: ${each}`)
+      })
+    const workspace = await server.workspace()
+    await open(workspace, 'identities')
+    const lists = ['identities', 'roles', 'permissions', 'root-keys', 'audit']
+    if (IS_NIGHTLY)
+      for (const screen of lists) {
+        await visit(workspace, screen)
+        await page.locator('.panel .empty, .panel table, .events').first().waitFor()
+        await look(`${screen}, empty`)
+      }
+    const { identityId } = await workspace.post('identities.createIdentity', {
+      externalId: 'user_1',
+      meta: { plan: 'pro' },
+      ratelimits: [{ name: 'requests', limit: 10, duration: 1000 }],
+    })
+    const { roleId } = await workspace.post('permissions.createRole', { name: 'editor' })
+    const permissions = [{ slug: 'docs.read', create: true }]
+    const [{ id: permissionId }] = await workspace.post('permissions.setRolePermissions', {
+      roleId,
+      permissions,
+    })
+    await makeKey(workspace, await makeApi(workspace), {
+      ...{ externalId: 'user_1', roles: ['editor'], permissions: ['docs.read'], name: 'web' },
+    })
+    const ones = [`identities/${identityId}`, `roles/${roleId}`, `permissions/${permissionId}`]
+    for (const screen of IS_NIGHTLY ? [...lists, ...ones] : ['roles', 'audit', ...ones.slice(0, 2)]) {
+      await visit(workspace, screen)
+      await page.locator('.panel table, .events').first().waitFor()
+      if (screen === 'audit') await page.locator('.events summary').first().click()
+      await look(`${screen}, filled`)
+    }
+    await visit(workspace, 'root-keys')
+    await click('Create root key')
+    await dialog().waitFor()
+    await look('root-keys, with a dialog')
+    if (IS_NIGHTLY) {
+      await page.route('**/dashboard/api/**', (route) =>
+        /session\./.test(route.request().url()) ? route.continue() : route.abort(),
+      )
+      for (const screen of [...lists, ...ones]) {
+        await visit(workspace, screen)
+        await page.getByText('The server does not answer.').first().waitFor()
+        await look(`${screen}, failed`)
+      }
+    }
+    expect(wrong).toEqual([])
+  })
+})
