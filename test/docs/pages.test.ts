@@ -66,12 +66,14 @@ test('a page shows its title, its parts in the column of links, and links to oth
   }
 })
 
+const OTHER_PAGES = ['/openapi.json', '/dashboard']
+
 test('every link on every page leads to an existing page and section', () => {
   const broken: string[] = []
   for (const [path, page] of pages) {
     for (const [, href = ''] of page.matchAll(/\bhref="([^"]*)"/g)) {
       const { origin, pathname, hash } = new URL(href, `${server.url}${path}`)
-      const target = pathname === '/openapi.json' ? '' : pages.get(pathname)
+      const target = OTHER_PAGES.includes(pathname) ? '' : pages.get(pathname)
       const isThere = target !== undefined && (hash === '' || target.includes(`id="${hash.slice(1)}"`))
       if (origin !== server.url || !isThere) broken.push(`${path}: ${href}`)
     }
