@@ -48,6 +48,13 @@ export const V1_NEEDS: Readonly<Record<string, Need>> = {
   'keys.updateRemaining': needs([onApi('update_key')]),
   'keys.whoami': needs([onApi('read_key')]),
   'keys.listKeys': needs([['api.*.read_key']]),
+  'keys.searchKeys': needs([['api.*.read_key']], {
+    note: 'With `apiId`, `api.{apiId}.read_key` is enough.',
+  }),
+  'keys.getLastUsed': needs([onApi('read_key')], {
+    note: 'The right on single APIs must cover every API that the keys belong to.',
+  }),
+  'keys.explainKey': needs([onApi('read_key')]),
   'keys.getVerifications': needs([onApi('read_key')], {
     note: 'The right on single APIs must cover every API that the keys belong to.',
   }),

@@ -16,7 +16,15 @@ export function lastDueAt(day: number | null, now: number): number {
   return thisMonth <= now ? thisMonth : dueIn(date.getUTCFullYear(), date.getUTCMonth() - 1, day)
 }
 
-/** @param month 0 = January; -1 is the December before. */
+/** The first due time after `now`, Unix ms. */
+export function nextDueAt(day: number | null, now: number): number {
+  if (day === null) return lastDueAt(null, now) + DAY_MS
+  const date = new Date(now)
+  const thisMonth = dueIn(date.getUTCFullYear(), date.getUTCMonth(), day)
+  return thisMonth > now ? thisMonth : dueIn(date.getUTCFullYear(), date.getUTCMonth() + 1, day)
+}
+
+/** @param month 0 = January; -1 is the December before, 12 the January after. */
 function dueIn(year: number, month: number, day: number): number {
   const lastDay = new Date(Date.UTC(year, month + 1, 0)).getUTCDate()
   return Date.UTC(year, month, Math.min(day, lastDay))

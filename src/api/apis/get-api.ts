@@ -1,7 +1,7 @@
 import { ApiError, notFound } from '../../errors.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
-import { type ApiRow, findApi } from './store.ts'
+import { type ApiRow, type ApiSettings, findApi, findApiSettings } from './store.ts'
 
 /** The API, unless it is deleted. @throws ApiError NOT_FOUND */
 export async function getApi(
@@ -10,6 +10,17 @@ export async function getApi(
   id: string,
 ): Promise<ApiRow> {
   const api = await findApi(sql, workspaceId, id)
+  if (api === null) throw notFound('api', id)
+  return api
+}
+
+/** As {@link getApi}, with all settings. @throws ApiError NOT_FOUND */
+export async function getApiSettings(
+  { sql }: Pick<Services, 'sql'>,
+  { workspaceId }: Pick<Actor, 'workspaceId'>,
+  id: string,
+): Promise<ApiSettings> {
+  const api = await findApiSettings(sql, workspaceId, id)
   if (api === null) throw notFound('api', id)
   return api
 }

@@ -14,10 +14,32 @@ export type ApiRow = {
   defaultBytes: number
 }
 
+/** An API with all that can be read of it. */
+export type ApiSettings = ApiRow & {
+  /** Addresses and CIDR ranges; null = any address. */
+  ipWhitelist: string[] | null
+  /** Unix ms. */
+  createdAt: number
+  /** Live keys. */
+  keys: number
+}
+
 /** The API with its keyspace's settings. Null when absent, deleted or of another workspace. */
 export async function findApi(sql: AnySql, workspaceId: WorkspaceId, apiId: string): Promise<ApiRow | null> {
   const [row] = await sql<ApiRow[]>`
     select ${apiColumns(sql)} from ${apiTables(sql)}
+     where a.workspace_id = ${workspaceId} and a.id = ${apiId} and a.deleted_at is null`
+  return row ?? null
+}
+
+/** As {@link findApi}, with all settings. */
+export async function findApiSettings(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  apiId: string,
+): Promise<ApiSettings | null> {
+  const [row] = await sql<ApiSettings[]>`
+    select ${settingColumns(sql)} from ${apiTables(sql)}
      where a.workspace_id = ${workspaceId} and a.id = ${apiId} and a.deleted_at is null`
   return row ?? null
 }
@@ -177,13 +199,13 @@ export async function listApiRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
   { limit, cursor }: { limit: number; cursor: string },
-): Promise<{ id: string; name: string }[]> {
+): Promise<ApiSettings[]> {
   const index = { table: 'apis', of: { workspace_id: workspaceId }, where: 'deleted_at is null' }
-  return await sql<{ id: string; name: string }[]>`
-    select a.id, a.name
+  return await sql<ApiSettings[]>`
+    select found.*
       from ${idsOfPage(sql, index, { cursor, rows: limit + 1 })}
-     cross join lateral (select id, name from apis where id = page.id offset 0) as a
-     order by a.id`
+     cross join lateral (select ${settingColumns(sql)} from ${apiTables(sql)} where a.id = page.id offset 0) as found
+     order by found.id`
 }
 
 export async function countApis(sql: AnySql, workspaceId: WorkspaceId): Promise<number> {
@@ -209,3 +231,7 @@ const apiColumns = (sql: AnySql) => sql`
   a.id, a.workspace_id as "workspaceId", a.name, a.delete_protection as "deleteProtection", s.id as "keyspaceId",
   coalesce(s.store_encrypted_keys, false) as "storeEncryptedKeys", s.default_prefix as "defaultPrefix",
   coalesce(s.default_bytes, 16) as "defaultBytes"`
+
+const settingColumns = (sql: AnySql) => sql`
+  ${apiColumns(sql)}, a.ip_whitelist as "ipWhitelist", a.created_at as "createdAt",
+  case when s.id is null then 0 else total_of(a.workspace_id, 'keys/' || s.id) end as keys`

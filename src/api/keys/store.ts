@@ -1,3 +1,4 @@
+import type { PendingQuery, Row } from 'postgres'
 import { countGone } from '../../db/bounds.ts'
 import type { AnySql } from '../../db/connect.ts'
 import { HEAVY_LINKS, keyLimits, keyLinks, LIMIT_BYTES, LINK_BYTES } from '../../db/key-links.ts'
@@ -245,10 +246,36 @@ export async function listKeyRows(
   filter: KeyFilter | null,
   { limit, cursor, limits }: { limit: number; cursor: string; limits: LimitsRead },
 ): Promise<{ rows: KeyRow[]; isCut: boolean }> {
+  const page = idsOfPage(sql, listIndex(workspaceId, keyspaceId, filter), { cursor, rows: limit + 1 })
+  return await readPage(sql, workspaceId, page, { limits, descending: false })
+}
+
+/**
+ * Keys by their ids, newest first, each with its limit named `default`. Up to all of them, or fewer as in
+ * {@link listKeyRows}. Keys that are deleted meanwhile are left out.
+ */
+export async function listKeyRowsByIds(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  ids: readonly string[],
+): Promise<{ rows: KeyRow[]; isCut: boolean }> {
+  if (ids.length === 0) return { rows: [], isCut: false }
+  const page = sql`unnest(${ids as string[]}::text[]) as page (id)`
+  return await readPage(sql, workspaceId, page, { limits: 'default', descending: true })
+}
+
+/** @param page A table `page (id)` of ids. */
+async function readPage(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  page: PendingQuery<Row[]>,
+  { limits, descending }: { limits: LimitsRead; descending: boolean },
+): Promise<{ rows: KeyRow[]; isCut: boolean }> {
+  const inOrder = descending ? sql`desc` : sql``
   const rows = await sql<(KeyRow & { wanted: number })[]>`
     with wanted as materialized (
       select k.id, k.identity_id, k.bytes
-        from ${idsOfPage(sql, listIndex(workspaceId, keyspaceId, filter), { cursor, rows: limit + 1 })}
+        from ${page}
        cross join lateral (select id, identity_id, coalesce(octet_length(meta), 0) as bytes
                              from keys where id = page.id offset 0) as k
     ), weighed as materialized (
@@ -262,12 +289,12 @@ export async function listKeyRows(
        cross join lateral (select ${keyLinks(sql)} as total) as links
        ${limits === 'all' ? sql`cross join lateral (select ${keyLimits(sql)} as total) as limits` : sql``}
     ), page as (
-      select id from (select id, sum(bytes) over (order by id) - bytes as before from weighed) as sized
+      select id from (select id, sum(bytes) over (order by id ${inOrder}) - bytes as before from weighed) as sized
        where before < ${PAGE_BYTES_MAX}
     )
     select ${keyColumns(sql, limits)}, (select count(*)::integer from wanted) as wanted from ${keyTables(sql)}
      where k.id in (select id from page) and k.workspace_id = ${workspaceId}
-     order by k.id`
+     order by k.id ${inOrder}`
   const [first] = rows
   return {
     isCut: first !== undefined && rows.length < first.wanted,

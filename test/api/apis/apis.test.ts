@@ -49,13 +49,34 @@ describe('apis.createApi', () => {
 })
 
 describe('apis.getApi', () => {
-  test('returns id, name and workspace and nothing else, even with an allow list', async () => {
+  test('returns every setting that updateApi takes, under the same name, and the number of live keys', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
-    const expected = { id: apiId, name: 'test api', workspaceId: workspace.workspaceId }
-    expect(await workspace.get('apis.getApi', { apiId })).toEqual(expected)
-    await workspace.post('apis.updateApi', { apiId, ipWhitelist: ['100.100.100.100'] })
-    expect(await workspace.get('apis.getApi', { apiId })).toEqual(expected)
+    const { createdAt, ...fresh } = await workspace.get('apis.getApi', { apiId })
+    expect(Math.abs(createdAt - Date.now())).toBeLessThan(60_000)
+    expect(fresh).toEqual({
+      id: apiId,
+      name: 'test api',
+      workspaceId: workspace.workspaceId,
+      keys: 0,
+      ...DEFAULTS,
+    })
+    const settings = {
+      name: 'another name',
+      deleteProtection: true,
+      ipWhitelist: ['100.100.100.100', '2001:db8::/32'],
+      storeEncryptedKeys: false,
+      defaultPrefix: 'demo',
+      defaultBytes: 24,
+    }
+    await workspace.post('apis.updateApi', { apiId, ...settings })
+    const { keyId } = await makeKey(workspace, apiId)
+    await makeKey(workspace, apiId)
+    await workspace.post('keys.deleteKey', { keyId })
+    const shown = await workspace.get('apis.getApi', { apiId })
+    expect(shown).toEqual({ id: apiId, workspaceId: workspace.workspaceId, createdAt, keys: 1, ...settings })
+    const { workspaceId: _, ...listed } = shown
+    expect((await workspace.get('apis.listApis')).apis).toEqual([listed])
   })
 
   test('an unknown API and an API of another workspace are not found', async () => {
@@ -245,6 +266,15 @@ describe('apis.updateApi', () => {
   })
 })
 
+/** Settings of an API that nobody changed. */
+const DEFAULTS = {
+  deleteProtection: false,
+  ipWhitelist: null,
+  storeEncryptedKeys: true,
+  defaultPrefix: null,
+  defaultBytes: 16,
+}
+
 describe('apis.listApis', () => {
   test('lists APIs of the workspace by id, in pages, with a cursor only while more follow', async () => {
     const workspace = await server.workspace()
@@ -255,11 +285,16 @@ describe('apis.listApis', () => {
     ids.sort()
     const first = await workspace.get('apis.listApis', { limit: 3 })
     expect(first).toEqual({
-      apis: ids.slice(0, 3).map((id) => ({ id, name: 'test api' })),
+      apis: ids
+        .slice(0, 3)
+        .map((id) => expect.objectContaining({ id, name: 'test api', keys: 0, ...DEFAULTS })),
       total: 5,
       cursor: ids[2],
     })
     const second = await workspace.get('apis.listApis', { limit: 3, cursor: first.cursor })
-    expect(second).toEqual({ apis: ids.slice(3).map((id) => ({ id, name: 'test api' })), total: 5 })
+    expect(second).toEqual({
+      apis: ids.slice(3).map((id) => expect.objectContaining({ id, name: 'test api' })),
+      total: 5,
+    })
   })
 })

@@ -119,6 +119,21 @@ const ROWS: Record<string, Row> = {
     foreign: 404,
     accepts: [['api.*.create_key'], ['api.{A}.create_key']],
   },
+  'keys.searchKeys': {
+    input: ({ apiId }) => ({ apiId }),
+    foreign: 404,
+    accepts: [['api.*.read_key'], ['api.{A}.read_key']],
+  },
+  'keys.getLastUsed': {
+    input: ({ keyId }) => ({ keyId }),
+    foreign: 200,
+    accepts: [['api.*.read_key'], ['api.{A}.read_key']],
+  },
+  'keys.explainKey': {
+    input: ({ keyId }) => ({ keyId }),
+    foreign: 404,
+    accepts: [['api.*.read_key'], ['api.{A}.read_key']],
+  },
   'keys.eraseKey': {
     input: ({ keyId }) => ({ keyId }),
     foreign: 404,

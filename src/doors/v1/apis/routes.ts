@@ -1,8 +1,9 @@
 import { createApi } from '../../../api/apis/create-api.ts'
 import { deleteApi } from '../../../api/apis/delete-api.ts'
 import { deleteKeys } from '../../../api/apis/delete-keys.ts'
-import { getApi } from '../../../api/apis/get-api.ts'
+import { getApiSettings } from '../../../api/apis/get-api.ts'
 import { listApis } from '../../../api/apis/list-apis.ts'
+import type { ApiSettings } from '../../../api/apis/store.ts'
 import { updateApi } from '../../../api/apis/update-api.ts'
 import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
 import { badRequest } from '../../../errors.ts'
@@ -12,6 +13,7 @@ import { get, post } from '../endpoint.ts'
 import { EmptyReply, pageOf } from '../page.ts'
 import { listKeysEndpoint } from './list-keys.ts'
 import {
+  type ApiObject,
   CreateApiBody,
   CreateApiReply,
   DeleteApiBody,
@@ -47,8 +49,8 @@ export const apiRoutes: Endpoint[] = [
     async (services, call, { apiId }) => {
       const rights = anyOf('*', 'api.*.read_api', `api.${apiId}.read_api`)
       const actor = await authenticate(services, call, rights)
-      const { id, workspaceId, name } = await getApi(services, actor, apiId)
-      return { id, workspaceId, name }
+      const api = await getApiSettings(services, actor, apiId)
+      return { workspaceId: api.workspaceId, ...apiObject(api) }
     },
   ),
   get(
@@ -56,8 +58,8 @@ export const apiRoutes: Endpoint[] = [
     { input: ListApisQuery, reply: ListApisReply, summary: 'List APIs' },
     async (services, call, query) => {
       const actor = await authenticate(services, call, anyOf('*', 'api.*.read_api'))
-      const { items: apis, ...page } = await listApis(services, actor, pageOf(query))
-      return { apis, ...page }
+      const { items, ...page } = await listApis(services, actor, pageOf(query))
+      return { apis: items.map(apiObject), ...page }
     },
   ),
   post(
@@ -114,6 +116,29 @@ export const apiRoutes: Endpoint[] = [
     },
   ),
 ]
+
+/** An API with its settings, under the names that apis.updateApi has. Settings without a value are null. */
+const apiObject = ({
+  id,
+  name,
+  createdAt,
+  keys,
+  deleteProtection,
+  ipWhitelist,
+  storeEncryptedKeys,
+  defaultPrefix,
+  defaultBytes,
+}: ApiSettings): ApiObject => ({
+  id,
+  name,
+  createdAt,
+  keys,
+  deleteProtection,
+  ipWhitelist,
+  storeEncryptedKeys,
+  defaultPrefix,
+  defaultBytes,
+})
 
 /** @throws ApiError BAD_REQUEST naming the first entry that is not an address or range. */
 function refuseUnreadable(ipWhitelist: readonly string[]): void {

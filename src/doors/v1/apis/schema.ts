@@ -19,10 +19,29 @@ export type CreateApiReply = Static<typeof CreateApiReply>
 
 export const GetApiQuery = Type.Object({ apiId: ApiId })
 export type GetApiQuery = Static<typeof GetApiQuery>
-export const GetApiReply = Type.Object({
+/** An API with its settings: what apis.updateApi takes, it gives back. */
+const ApiFields = {
   id: Type.String({ description: 'Id of the API.' }),
-  workspaceId: Type.String({ description: 'Id of the workspace that owns the API.' }),
   name: Type.String({ description: 'Display name.' }),
+  createdAt: Type.Integer({ description: 'When the API was created, Unix milliseconds.' }),
+  keys: Type.Integer({ description: 'Number of its keys, without deleted ones.' }),
+  deleteProtection: Type.Boolean({ description: 'True: apis.deleteApi is refused.' }),
+  ipWhitelist: Nullable(
+    Type.Array(Type.String()),
+    'IP allow list: addresses and CIDR ranges from which keys of this API may be used; null = any address.',
+  ),
+  storeEncryptedKeys: Type.Boolean({ description: 'True: keys of this API may be recoverable.' }),
+  defaultPrefix: Nullable(Type.String(), 'Prefix of new keys that do not set one; null = none.'),
+  defaultBytes: Type.Integer({
+    description: 'Number of random bytes of new keys that do not set `byteLength`.',
+  }),
+}
+const ApiObject = Type.Object(ApiFields)
+export type ApiObject = Static<typeof ApiObject>
+
+export const GetApiReply = Type.Object({
+  ...ApiFields,
+  workspaceId: Type.String({ description: 'Id of the workspace that owns the API.' }),
 })
 export type GetApiReply = Static<typeof GetApiReply>
 
@@ -70,13 +89,7 @@ export type UpdateApiBody = Static<typeof UpdateApiBody>
 export const ListApisQuery = Type.Object(PageQuery)
 export type ListApisQuery = Static<typeof ListApisQuery>
 export const ListApisReply = Type.Object({
-  apis: Type.Array(
-    Type.Object({
-      id: Type.String({ description: 'Id of the API.' }),
-      name: Type.String({ description: 'Display name.' }),
-    }),
-    { description: 'One page of the list, oldest first.' },
-  ),
+  apis: Type.Array(ApiObject, { description: 'One page of the list, oldest first.' }),
   ...PageReply,
 })
 export type ListApisReply = Static<typeof ListApisReply>

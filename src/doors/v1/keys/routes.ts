@@ -15,8 +15,10 @@ import { EraseReply } from '../erase-reply.ts'
 import { EmptyReply } from '../page.ts'
 import { createKeyEndpoint } from './create-key.ts'
 import { eraseKeyEndpoint } from './erase-key.ts'
+import { explainKeyEndpoint } from './explain-key.ts'
 import { keyVerifications } from './get-verifications.ts'
 import { keyObject, whoamiObject } from './key-object.ts'
+import { lastUsedEndpoint } from './last-used.ts'
 import { addEndpoint, PERMISSIONS, ROLES, removeEndpoint, setEndpoint } from './links.ts'
 import { listKeysOfAllApis } from './list-keys.ts'
 import { rerollKeyEndpoint } from './reroll-key.ts'
@@ -28,7 +30,11 @@ import {
   CreateKeyReply,
   DeleteKeyBody,
   EraseKeyBody,
+  ExplainKeyBody,
+  ExplainKeyReply,
   GetKeyQuery,
+  GetLastUsedQuery,
+  GetLastUsedReply,
   KeyObject,
   KeyVerificationsQuery,
   KeyVerificationsReply,
@@ -39,6 +45,8 @@ import {
   RemoveRolesBody,
   RerollKeyBody,
   RerollKeyReply,
+  SearchKeysQuery,
+  SearchKeysReply,
   UpdateKeyBody,
   UpdateRemainingBody,
   UpdateRemainingReply,
@@ -47,6 +55,7 @@ import {
   WhoamiBody,
   WhoamiReply,
 } from './schema.ts'
+import { searchKeysEndpoint } from './search-keys.ts'
 import { updateKeyEndpoint } from './update-key.ts'
 import { updateRemainingEndpoint } from './update-remaining.ts'
 import { verifyKey } from './verify-key.ts'
@@ -169,6 +178,35 @@ export const keyRoutes: Endpoint[] = [
       errors: ['NOT_FOUND'],
     },
     listKeysOfAllApis,
+  ),
+  get(
+    '/v1/keys.searchKeys',
+    {
+      input: SearchKeysQuery,
+      reply: SearchKeysReply,
+      summary: 'Search keys of one API or of all',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
+    searchKeysEndpoint,
+  ),
+  get(
+    '/v1/keys.getLastUsed',
+    {
+      input: GetLastUsedQuery,
+      reply: GetLastUsedReply,
+      summary: 'Get the hours in which keys were last used',
+    },
+    lastUsedEndpoint,
+  ),
+  post(
+    '/v1/keys.explainKey',
+    {
+      input: ExplainKeyBody,
+      reply: ExplainKeyReply,
+      summary: 'Explain whether a key would pass now, check by check',
+      errors: ['NOT_FOUND'],
+    },
+    explainKeyEndpoint,
   ),
   get(
     '/v1/keys.getVerifications',

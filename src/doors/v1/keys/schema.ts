@@ -1,7 +1,8 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
+import { KEY_STATES } from '../../../api/keys/search/store.ts'
 import { COUNT_MAX, DURATION_MS_MAX, TIME_MS_MAX } from '../../../lib/bounds.ts'
 import { Overlap } from '../overlap.ts'
-import { Nullable, PageQuery } from '../page.ts'
+import { Nullable, PageQuery, PageReply } from '../page.ts'
 import { UnixMs } from '../unix-ms.ts'
 
 export const Meta = Type.Record(Type.String(), Type.Unknown(), {
@@ -623,3 +624,147 @@ export const LinkedReply = Type.Array(
   }),
 )
 export type LinkedReply = Static<typeof LinkedReply>
+
+export const SearchKeysQuery = Type.Object({
+  apiId: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 256,
+      description: 'Only keys of this API. Default: of all APIs.',
+    }),
+  ),
+  search: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 256,
+      description:
+        'Only keys whose `start`, name, id or external id begins with this text. The name is compared without regard to case.',
+    }),
+  ),
+  state: Type.Optional(
+    Type.Union(
+      KEY_STATES.map((state) => Type.Literal(state)),
+      {
+        description:
+          'Only keys in this state. `active`: enabled and not expired. `expiresSoon`: within 7 days. `lowCredits`: 10 credits left or fewer.',
+      },
+    ),
+  ),
+  ...PageQuery,
+})
+export type SearchKeysQuery = Static<typeof SearchKeysQuery>
+export const SearchKeysReply = Type.Object({
+  keys: Type.Array(KeyObject, {
+    description:
+      'One page of the keys found, newest first. With a filter a page may hold fewer than `limit`, or none, and still have a `cursor`.',
+  }),
+  total: Type.Integer({
+    description: 'Number of keys found on all pages together. See `isTotalExact`.',
+  }),
+  isTotalExact: Type.Boolean({
+    description: 'False: there are `total` keys at least. With a filter counting ends at 1000.',
+  }),
+  cursor: PageReply.cursor,
+})
+export type SearchKeysReply = Static<typeof SearchKeysReply>
+
+export const GetLastUsedQuery = Type.Object({
+  keyId: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), {
+    minItems: 1,
+    maxItems: 100,
+    description: 'Ids of keys. Repeat the parameter for several.',
+  }),
+})
+export type GetLastUsedQuery = Static<typeof GetLastUsedQuery>
+export const GetLastUsedReply = Type.Object({
+  keys: Type.Array(
+    Type.Object({
+      keyId: Type.String({ description: 'Id of the key.' }),
+      lastUsed: Type.Optional(
+        Type.Integer({
+          description:
+            'Start of the hour of the last verification, whatever its outcome, Unix milliseconds; of the day, where hours are no longer kept. Absent = not verified as far as usage is kept.',
+        }),
+      ),
+    }),
+    { description: 'The keys that exist, in the order of the request.' },
+  ),
+})
+export type GetLastUsedReply = Static<typeof GetLastUsedReply>
+
+export const ExplainKeyBody = Type.Object({
+  keyId: KeyId,
+  apiId: Type.Optional(
+    Type.String({ minLength: 1, maxLength: 256, description: 'The API that the verification asks for.' }),
+  ),
+  ipAddress: Type.Optional(
+    Type.String({ minLength: 1, maxLength: 64, description: 'The client’s IP address.' }),
+  ),
+  authorization: VerifyKeyBody.properties.authorization,
+})
+export type ExplainKeyBody = Static<typeof ExplainKeyBody>
+export const ExplainKeyReply = Type.Object({
+  valid: Type.Boolean({
+    description:
+      'True if a verification of cost 1 would pass now, as far as it does not depend on the request.',
+  }),
+  code: VerifyKeyReply.properties.code,
+  checks: Type.Array(
+    Type.Object({
+      check: Type.Union(
+        (
+          ['workspace', 'enabled', 'api', 'expiry', 'address', 'permissions', 'ratelimit', 'credits'] as const
+        ).map((check) => Type.Literal(check)),
+        {
+          description: 'What is checked. `ratelimit` occurs once for each limit of the key and its identity.',
+        },
+      ),
+      verdict: Type.Union([Type.Literal('passes'), Type.Literal('refuses'), Type.Literal('depends')], {
+        description: '`depends`: on what a request sends, which this call does not say.',
+      }),
+      code: Type.Optional(
+        Type.String({
+          description: 'The outcome of a verification that this check refuses. Absent otherwise.',
+        }),
+      ),
+      fact: Type.String({ description: 'What the check found, as a sentence.' }),
+      limit: Type.Optional(
+        Type.Object(
+          {
+            name: Type.String({ description: 'Name of the limit.' }),
+            owner: Type.Union([Type.Literal('key'), Type.Literal('identity')], {
+              description: 'Whose limit it is.',
+            }),
+            limit: Type.Integer({ description: 'Tokens allowed in a window.' }),
+            duration: Type.Integer({ description: 'Length of the window in milliseconds.' }),
+            remaining: Type.Integer({ description: 'Tokens left in the current window.' }),
+            reset: Type.Integer({ description: 'When the window ends, Unix milliseconds.' }),
+          },
+          { description: 'Only of `ratelimit`.' },
+        ),
+      ),
+      credits: Type.Optional(
+        Type.Object(
+          {
+            remaining: Type.Integer({ description: 'Credits left.' }),
+            refill: Type.Optional(
+              Type.Object(
+                {
+                  amount: Type.Integer({ description: 'Credits of the next refill.' }),
+                  dueAt: Type.Integer({
+                    description:
+                      'When it is due, Unix milliseconds; not later than now: the next verification adds it.',
+                  }),
+                },
+                { description: 'The next refill.' },
+              ),
+            ),
+          },
+          { description: 'Only of `credits`, when they are counted.' },
+        ),
+      ),
+    }),
+    { description: 'Every check of a verification, in its order.' },
+  ),
+})
+export type ExplainKeyReply = Static<typeof ExplainKeyReply>
