@@ -164,6 +164,7 @@ export type Resource =
   | 'override'
   | 'permission'
   | 'role'
+  | 'watch'
   | 'root key'
   | 'workspace'
 

@@ -5,6 +5,7 @@ import type { Eraser } from '../erasure/eraser.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { LimiterRouter } from '../limiter/threads/router.ts'
 import type { Measures } from '../observe/measures.ts'
+import type { Recall, Recent } from '../recent/recent.ts'
 import type { Database } from '../records/database.ts'
 import type { Sweeper } from '../sweep/sweeper.ts'
 import type { UsageRecorder } from '../usage/recorder.ts'
@@ -33,6 +34,10 @@ export type Services = {
   readonly eraser: Eraser
   readonly sweeper: Sweeper
   readonly creates: CreateAnswers
+  /** What this thread remembers of decisions and verifications; null = TOLLGATE_DASHBOARD is off. */
+  readonly recent: Recent | null
+  /** Asks all HTTP threads of the process what they remember; null = nothing is remembered. */
+  readonly recall: Recall | null
   /** Counts decisions and outcomes for metrics. */
   readonly measures: Pick<Measures, 'decided' | 'verified'>
 }

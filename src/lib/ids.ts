@@ -15,6 +15,7 @@ export type IdPrefix =
   | 'rlor'
   | 'role'
   | 'vdk'
+  | 'watch'
   | 'ws'
 
 /** Start of the ids' time, Unix seconds. It keeps ids at 16 characters until 2051. */

@@ -17,6 +17,9 @@ const onNamespace = (action: string): AnyOf => [`ratelimit.*.${action}`, `rateli
 const onIdentity = (action: string): AnyOf => [`identity.*.${action}`, `identity.{identityId}.${action}`]
 const rbac = (action: string): AnyOf => [`rbac.*.${action}`]
 
+/** They name keys and identifiers of all APIs and namespaces. */
+const EVENTS: readonly AnyOf[] = [['api.*.read_key'], ['ratelimit.*.read_namespace']]
+
 type More = { also?: Need['also']; note?: string }
 const needs = (all: readonly AnyOf[], { also = [], note }: More = {}): Need => ({
   all,
@@ -120,6 +123,12 @@ export const V1_NEEDS: Readonly<Record<string, Need>> = {
   'ratelimits.deleteOverride': needs([['ratelimit.*.delete_override']]),
   'ratelimits.createNamespace': needs([['ratelimit.*.create_namespace']]),
   'ratelimits.listNamespaces': needs([['ratelimit.*.read_namespace']]),
+  'ratelimits.getWindows': needs([onNamespace('read_namespace')], {
+    also: [{ when: 'to see the override', anyOf: onNamespace('read_override') }],
+  }),
+  'ratelimits.listNearLimit': needs([['ratelimit.*.read_namespace']], {
+    note: 'With a namespace `ratelimit.{namespaceId}.read_namespace` is enough.',
+  }),
   'ratelimits.deleteNamespace': needs([['ratelimit.*.delete_namespace']]),
   'apis.createApi': needs([['api.*.create_api']]),
   'apis.getApi': needs([onApi('read_api')]),
@@ -132,7 +141,13 @@ export const V1_NEEDS: Readonly<Record<string, Need>> = {
   'apis.deleteKeys': needs([onApi('delete_key')]),
   'analytics.getVerifications': needs([['api.*.read_api']]),
   'analytics.getOverview': needs([['api.*.read_api']]),
-  'analytics.getRatelimits': needs([onNamespace('read_namespace')]),
+  'analytics.getRatelimits': needs([onNamespace('read_namespace')], {
+    note: 'Grouped by namespace `*` or `ratelimit.*.read_namespace`.',
+  }),
+  'events.listRecent': needs(EVENTS),
+  'events.watch': needs(EVENTS),
+  'events.unwatch': needs(EVENTS),
+  'events.listWatches': needs(EVENTS),
   'audit.listEvents': needs([['audit.*.read_event']]),
   'rootKeys.createRootKey': needs([['root_key.*.create_root_key']], {
     note: 'Also every permission that the new root key gets. With `workspaceId`: an operator root key with `*`.',

@@ -10,6 +10,7 @@ import { CopiedRequest, type RequestReader } from '../doors/http/request-reader.
 import { analyticsRoutes } from '../doors/v1/analytics/routes.ts'
 import { apiRoutes } from '../doors/v1/apis/routes.ts'
 import { auditEventRoutes } from '../doors/v1/audit-events/routes.ts'
+import { eventRoutes } from '../doors/v1/events/routes.ts'
 import { identityRoutes } from '../doors/v1/identities/routes.ts'
 import { keyRoutes } from '../doors/v1/keys/routes.ts'
 import { livenessRoutes } from '../doors/v1/liveness.ts'
@@ -38,6 +39,7 @@ export const endpoints: readonly Endpoint[] = [
   ...ratelimitRoutes,
   ...apiRoutes,
   ...analyticsRoutes,
+  ...eventRoutes,
   ...auditEventRoutes,
   ...rootKeyRoutes,
   ...workspaceRoutes,

@@ -16,6 +16,8 @@ import type { RouterEnds } from '../limiter/threads/protocol.ts'
 import { LimiterRouter } from '../limiter/threads/router.ts'
 import { Measures, type ThreadReport } from '../observe/measures.ts'
 import { Tracer } from '../observe/tracing/tracer.ts'
+import { type Recall, Recent } from '../recent/recent.ts'
+import type { Watch } from '../recent/watches.ts'
 import { Database } from '../records/database.ts'
 import { Invalidations } from '../records/invalidations.ts'
 import { Sweeper } from '../sweep/sweeper.ts'
@@ -55,6 +57,10 @@ export type ThreadSetup = {
   sessionSecrets: readonly Uint8Array[]
   /** Links to the shards. With several HTTP threads all of them are ports. */
   shardEnds: RouterEnds
+  /** Name of the thread in the process. */
+  thread: string
+  /** Watches of events that run. */
+  watches: Watch[]
   /** One port to each other HTTP thread of the process. */
   peerPorts: MessagePort[]
 }
@@ -81,6 +87,7 @@ export function openDeps(
     clock: Clock
     publicUrl: () => string
     metricsText: () => Promise<string>
+    recall: Recall
     onStatement?: OnStatement | undefined
   },
 ): { deps: Deps; close: (beside?: () => Promise<void>) => Promise<void> } {
@@ -132,6 +139,9 @@ export function openDeps(
   const creates = new CreateAnswers({ sql, clock })
   const vault = new Vault(sql, { vaultKeys: setup.vaultKeys, clock })
   const tracer = config.tracing === null ? null : openTracer(config.tracing, processId)
+  // Without a dashboard nobody looks.
+  const recent =
+    config.dashboard === null ? null : new Recent({ thread: setup.thread, clock, watches: setup.watches })
   measures.start()
   usage.start()
   const deps: Deps = {
@@ -153,6 +163,8 @@ export function openDeps(
     eraser,
     sweeper,
     creates,
+    recent,
+    recall: recent === null ? null : options.recall,
     measures,
     sessionSecrets: setup.sessionSecrets,
     tracer,
@@ -162,6 +174,7 @@ export function openDeps(
   }
   const close = async (beside = async () => {}) => {
     measures.stop()
+    recent?.watches.close()
     await limiter.stop()
     await Promise.all([usage.stop(), tracer?.stop(), eraser.stop(), sweeper.stop(), beside()])
     invalidations.stop()

@@ -4,6 +4,7 @@ import { serveOwner } from '../lib/managed-thread.ts'
 import { systemTimers, within } from '../lib/timers.ts'
 import { logUnhandledRejections } from '../log.ts'
 import type { ThreadReport } from '../observe/measures.ts'
+import type { Recalled, RecentKind, RecentQuestion, RecentQuestions } from '../recent/recent.ts'
 import { createApp } from './app.ts'
 import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
 
@@ -20,10 +21,17 @@ export type HttpRequests = {
   meet(port: MessagePort): void
   /** The reply to {@link HttpNotice}; null = it failed. */
   scraped(input: { id: number; text: string | null }): void
+  /** What this thread remembers. */
+  recall(question: RecentQuestion): RecentQuestions[RecentKind]['answer'] | null
+  /** The reply to {@link HttpNotice}; null = it failed. */
+  recalled(input: { id: number; recalled: Recalled<RecentKind> | null }): void
   stop(input: null): void
 }
-/** A client asked this thread for the metrics of the process. Reply with `scraped` and the same id. */
-export type HttpNotice = { scrape: number }
+/**
+ * A client asked this thread for the metrics of the process, or for what all threads remember. Reply with `scraped` or
+ * `recalled`, and the same id.
+ */
+export type HttpNotice = { scrape: number } | { recall: RecentQuestion & { id: number } }
 
 declare const self: Worker
 
@@ -38,7 +46,12 @@ function started(): NonNullable<typeof opened> {
 
 const { notify } = serveOwner<HttpRequests, HttpNotice>(self, {
   async start({ setup, host, port, publicUrl }) {
-    const { deps, close } = openDeps(setup, { clock: systemClock, publicUrl: () => publicUrl, metricsText })
+    const { deps, close } = openDeps(setup, {
+      clock: systemClock,
+      publicUrl: () => publicUrl,
+      metricsText,
+      recall,
+    })
     const { connectionsMax, memoryBytesMax } = setup.config.listen
     const listener = await listen(createApp(deps), {
       host,
@@ -62,6 +75,10 @@ const { notify } = serveOwner<HttpRequests, HttpNotice>(self, {
   scraped({ id, text }) {
     scrapes.get(id)?.(text)
   },
+  recall: ({ kind, input }) => started().deps.recent?.answer(kind, input) ?? null,
+  recalled({ id, recalled }) {
+    recalls.get(id)?.(recalled)
+  },
   async stop() {
     await opened?.listener.stop()
     await opened?.close()
@@ -81,6 +98,24 @@ async function metricsText(): Promise<string> {
   scrapes.delete(id)
   if (text === null) throw new Error('the main thread gave no metrics')
   return text
+}
+
+const recalls = new Map<number, (recalled: Recalled<RecentKind> | null) => void>()
+let lastRecall = 0
+
+/** Asks the main thread, which asks all threads. @throws Error when it does not answer in time. */
+async function recall<Kind extends RecentKind>(
+  kind: Kind,
+  input: RecentQuestions[Kind]['input'],
+): Promise<Recalled<Kind>> {
+  const id = ++lastRecall
+  const { promise, resolve } = Promise.withResolvers<Recalled<RecentKind> | null>()
+  recalls.set(id, resolve)
+  notify({ recall: { id, kind, input } as RecentQuestion & { id: number } }) // the parameters belong together
+  const recalled = await within(systemTimers, SCRAPE_MS, promise, { late: () => null })
+  recalls.delete(id)
+  if (recalled === null) throw new Error('the main thread does not answer')
+  return recalled as Recalled<Kind> // of the same kind
 }
 
 /** Longer than the main thread waits for the other threads. */

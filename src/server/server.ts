@@ -21,6 +21,7 @@ import { type Shards, startShards } from '../limiter/threads/shards.ts'
 import { log } from '../log.ts'
 import { exposition } from '../observe/exposition.ts'
 import { metricFamilies } from '../observe/metrics.ts'
+import type { Recall, Recent } from '../recent/recent.ts'
 import { ChangeListener } from '../records/change-listener.ts'
 import { ChangePoller, deleteOldNotices } from '../records/change-poller.ts'
 import { deleteOldMarks } from '../records/continuity.ts'
@@ -144,6 +145,8 @@ export async function startServer(
   signal?.throwIfAborted()
 
   const processId = randomUUID()
+  // The main thread's, once it is open: it knows all watches.
+  let mainRecent: () => Recent | null = () => null
   const makeSetup = (name: string): Omit<ThreadSetup, 'peerPorts'> => ({
     config,
     address,
@@ -154,6 +157,8 @@ export async function startServer(
     vaultKeys,
     sessionSecrets,
     shardEnds: shards.connect(),
+    thread: name,
+    watches: mainRecent()?.watches.all() ?? [],
   })
   let url = ''
   let threads: HttpThreads | null = null
@@ -180,15 +185,26 @@ export async function startServer(
     })
     return exposition(families)
   }
+  const recall: Recall = async (kind, input) => {
+    if (deps.recent === null) throw new Error('nothing is remembered')
+    const own = deps.recent.answer(kind, input)
+    // Refused here, so not to be begun in other threads.
+    if (kind === 'watch' && own === false) return { answers: [own], isComplete: true }
+    const others = (await threads?.recall(kind, input)) ?? []
+    const answers = others.filter((answer) => answer !== null)
+    return { answers: [own, ...answers], isComplete: answers.length === others.length }
+  }
   const { deps, close } = openDeps(
     { ...makeSetup('0'), peerPorts: [], recoversUsage: true },
     {
       clock,
       publicUrl: () => config.publicUrl ?? url,
       metricsText,
+      recall,
       onStatement: options.onStatement,
     },
   )
+  mainRecent = () => deps.recent
   const statusReader = new StatusReader(deps.sql, address)
   // The last windows and the last usage are written at the same time, because a stop has ten seconds in all.
   const presence = address.kind === 'url' ? new Presence(deps.sql, dataDir.nodeId) : null
@@ -240,6 +256,7 @@ export async function startServer(
     port: port ?? 0,
     publicUrl: config.publicUrl ?? url,
     metricsText,
+    recall,
   })
   if (address.kind === 'url') {
     const Hearing = address.isPooled === true ? ChangePoller : ChangeListener

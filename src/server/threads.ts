@@ -4,6 +4,7 @@ import { ManagedThread } from '../lib/managed-thread.ts'
 import { log } from '../log.ts'
 import { continuedFrom, type ThreadReport } from '../observe/measures.ts'
 import type { ThreadState } from '../observe/metrics.ts'
+import type { Recall, RecentKind, RecentQuestion, RecentQuestions } from '../recent/recent.ts'
 import type { ThreadSetup } from './deps.ts'
 import type { HttpNotice, HttpRequests } from './http.worker.ts'
 
@@ -14,6 +15,11 @@ export type HttpThreads = {
   stop(): Promise<void>
   /** Counts of each thread. For a dead or silent thread, its last known counts. */
   report(): Promise<ThreadState[]>
+  /** Asks each thread what it remembers. Null = it does not answer. */
+  recall<Kind extends RecentKind>(
+    kind: Kind,
+    input: RecentQuestions[Kind]['input'],
+  ): Promise<(RecentQuestions[Kind]['answer'] | null)[]>
 }
 
 type Options = {
@@ -27,6 +33,8 @@ type Options = {
   port: number
   publicUrl: string
   metricsText(): Promise<string>
+  /** Asks all threads, the main thread too. */
+  recall: Recall
 }
 
 /**
@@ -59,7 +67,12 @@ export async function startHttpThreads(options: Options): Promise<HttpThreads> {
   const drain = async () => {
     await Promise.all(threads.map((thread) => thread.drain()))
   }
-  return { drain, stop, report: () => Promise.all(threads.map((thread) => thread.report())) }
+  return {
+    drain,
+    stop,
+    report: () => Promise.all(threads.map((thread) => thread.report())),
+    recall: (kind, input) => Promise.all(threads.map((thread) => thread.recall(kind, input))),
+  }
 }
 
 class HttpThread {
@@ -82,7 +95,8 @@ class HttpThread {
       open: () => workerLink(new Worker(new URL('./http.worker.ts', import.meta.url))),
       setUp,
       restartDelaysMs: RESTART_DELAYS_MS,
-      onNotice: ({ scrape }) => void this.scrape(scrape),
+      onNotice: (notice) =>
+        void ('scrape' in notice ? this.scrape(notice.scrape) : this.recallAll(notice.recall)),
       onDeath: (cause) => {
         this.isListening = false
         log(
@@ -163,6 +177,16 @@ class HttpThread {
     return await this.thread.ask('measure', null, { timeoutMs: REPORT_MS }).catch(() => null)
   }
 
+  async recall<Kind extends RecentKind>(
+    kind: Kind,
+    input: RecentQuestions[Kind]['input'],
+  ): Promise<RecentQuestions[Kind]['answer'] | null> {
+    if (!this.thread.isRunning) return null
+    const question = { kind, input } as RecentQuestion // the parameters belong together
+    const answer = await this.thread.ask('recall', question, { timeoutMs: REPORT_MS }).catch(() => null)
+    return answer as RecentQuestions[Kind]['answer'] | null // of the same kind
+  }
+
   /** Resolves when this thread's caches report every change to the other end. @throws Error */
   private meet(port: MessagePort): Promise<void> {
     return this.thread.ask('meet', port, { timeoutMs: START_MS, transfer: [port] })
@@ -171,6 +195,11 @@ class HttpThread {
   private async scrape(id: number): Promise<void> {
     const text = await this.options.metricsText().catch(() => null)
     this.thread.send('scraped', { id, text })
+  }
+
+  private async recallAll({ id, kind, input }: RecentQuestion & { id: number }): Promise<void> {
+    const recalled = await this.options.recall(kind, input).catch(() => null)
+    this.thread.send('recalled', { id, recalled })
   }
 }
 

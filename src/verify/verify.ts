@@ -2,6 +2,7 @@ import type { AnySql } from '../db/connect.ts'
 import { ApiError } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Charge, Decision, LimiterRouter } from '../limiter/threads/router.ts'
+import type { Recent } from '../recent/recent.ts'
 import type { Outcome, UsageRecorder } from '../usage/recorder.ts'
 import {
   checkPermissions,
@@ -29,7 +30,7 @@ export type Presented = {
   cost: number
   limits: readonly RequestedLimit[]
   tags: readonly string[] | null
-  caller: { clientAddress(): string | null }
+  caller: { readonly requestId: string; clientAddress(): string | null }
   /** True for root keys, which come with every call: `key` is then the value of the Authorization header. */
   isRoot?: true
   /** True for the root key of a session: `key` is then its hash, and neither limits nor credits are charged. */
@@ -74,6 +75,8 @@ export type Verifier = {
   readonly limiter: LimiterRouter
   readonly credits: CreditSpender
   readonly usage: UsageRecorder
+  /** Null = events are not remembered. */
+  readonly recent: Recent | null
 }
 
 /**
@@ -172,6 +175,8 @@ function answer(
     counterRef: record,
   })
   const limit = limits.find(({ passed }) => !passed) ?? limits[0] ?? null
+  if (verifier.recent !== null && presented.isRoot !== true)
+    verifier.recent.verified(record, presented, { outcome, limit, remaining }, now)
   return { outcome, record, limits, limit, remaining }
 }
 

@@ -470,6 +470,17 @@ export const ROWS: readonly Row[] = [
     ({ namespaceId }) => ({ cursor: namespaceId }),
     'from a cursor',
   ),
+  row(
+    'ratelimits.getWindows',
+    [['ratelimit.*.read_namespace', 'ratelimit.{N}.read_namespace']],
+    ({ namespaceId, identifier }) => ({ namespaceId, identifier }),
+  ),
+  row(
+    'ratelimits.listNearLimit',
+    [['ratelimit.*.read_namespace', 'ratelimit.{N}.read_namespace']],
+    ({ namespaceId }) => ({ namespaceId }),
+  ),
+  row('ratelimits.listNearLimit', [['ratelimit.*.read_namespace']], none, 'of all namespaces'),
   row('ratelimits.deleteNamespace', [['ratelimit.*.delete_namespace']], ({ namespaceId }) => ({
     namespaceId,
   })),
@@ -504,6 +515,19 @@ export const ROWS: readonly Row[] = [
     ({ namespace, identifier }) => ({ namespaceName: namespace, identifier }),
     'by name, of an identifier',
   ),
+  row(
+    'analytics.getRatelimits',
+    [['ratelimit.*.read_namespace']],
+    () => ({ groupBy: 'namespace' }),
+    'of all namespaces',
+  ),
+  row('events.listRecent', [['api.*.read_key'], ['ratelimit.*.read_namespace']], () => ({
+    outcome: 'all',
+    top: 10,
+  })),
+  row('events.watch', [['api.*.read_key'], ['ratelimit.*.read_namespace']], ({ keyId }) => ({ keyId })),
+  row('events.unwatch', [['api.*.read_key'], ['ratelimit.*.read_namespace']], () => ({ watchId: 'watch_1' })),
+  row('events.listWatches', [['api.*.read_key'], ['ratelimit.*.read_namespace']], none),
   row('audit.listEvents', [['audit.*.read_event']], none),
   row('audit.listEvents', [['audit.*.read_event']], ({ eventId }) => ({ cursor: eventId }), 'from a cursor'),
   row('audit.listEvents', [['audit.*.read_event']], ({ keyId }) => ({ resourceId: keyId }), 'of a resource'),

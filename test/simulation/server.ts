@@ -207,6 +207,7 @@ export class Server {
         limiter,
         credits,
         usage: usage as unknown as UsageRecorder, // recording is all that a verification does with it
+        recent: null,
       },
       waiting: new Set(),
     }

@@ -482,7 +482,7 @@ class Simulation {
         cost,
         limits: [],
         tags: world.chance(0.1) ? ['red'] : null,
-        caller: { clientAddress: () => null },
+        caller: { requestId: 'req_simulated', clientAddress: () => null },
       })
       this.decisions++
       key.inDoubt -= cost

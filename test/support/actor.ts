@@ -8,6 +8,7 @@ export const actorIn = ({ workspaceId, rootKeyId }: TestWorkspace): Actor => ({
   rootKeyId,
   permissions: new Set(['*']),
   isOperator: false,
+  requestId: 'req_test',
   location: null,
   userAgent: null,
 })

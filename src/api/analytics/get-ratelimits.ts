@@ -3,7 +3,14 @@ import type { TimeGroup } from '../../lib/buckets.ts'
 import type { Services } from '../parts.ts'
 import { type Actor, requireOn } from '../root-keys/authorize.ts'
 import { completeSeries, type Range, rowsToRead } from './series.ts'
-import { bucketsWithRatelimits, countRatelimits, findNamespace, type RatelimitOrder } from './store.ts'
+import {
+  bucketsByNamespace,
+  bucketsWithRatelimits,
+  countByNamespace,
+  countRatelimits,
+  findNamespace,
+  type RatelimitOrder,
+} from './store.ts'
 
 /** Which decisions to count, and how to group them. */
 export type RatelimitQuestion = {
@@ -24,6 +31,8 @@ export type RatelimitDatapoint = {
   time?: number
   /** Present when grouped by identifier. Absent on the datapoint that adds up the identifiers not stored by name. */
   identifier?: string
+  /** Present when grouped by namespace. Absent where there is no data. */
+  namespace?: { id: string; name?: string }
   passed: number
   denied: number
   total: number
@@ -74,6 +83,34 @@ export async function getRatelimits(
     order,
     limit,
   })
+}
+
+/**
+ * Rate limit decisions of all namespaces, one datapoint for each namespace, and time slice.
+ * @throws ApiError INSUFFICIENT_PERMISSIONS; BAD_REQUEST for too many datapoints.
+ */
+export async function getRatelimitsByNamespace(
+  { history }: Pick<Services, 'history'>,
+  actor: Actor,
+  { range, time, order, limit }: Pick<RatelimitQuestion, 'range' | 'time' | 'order' | 'limit'>,
+): Promise<RatelimitDatapoint[]> {
+  requireOn(actor, { resource: 'ratelimit', action: 'read_namespace' }, null)
+  const { from, to } = range
+  const filter = { workspaceId: actor.workspaceId, from, to }
+  const bucketsWithData =
+    time !== null && limit !== undefined ? await bucketsByNamespace(history, filter, time) : new Set<number>()
+  const rows = await countByNamespace(history, filter, time, order, rowsToRead(limit))
+  const datapoints = rows.map(
+    ({ time: at, namespaceId: id, namespaceName: name, passed, denied, total }): RatelimitDatapoint => ({
+      ...(time !== null && { time: at }),
+      namespace: { id, ...(name !== null && { name }) },
+      passed,
+      denied,
+      total,
+    }),
+  )
+  const emptyRow = (at: number) => ({ time: at, ...NOTHING })
+  return completeSeries(datapoints, { range, time, bucketsWithData, emptyRow, order, limit })
 }
 
 const NOTHING: RatelimitDatapoint = { passed: 0, denied: 0, total: 0 }

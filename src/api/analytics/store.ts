@@ -289,6 +289,50 @@ export async function bucketsWithRatelimits(
   return new Set(rows.map(({ bucket }) => bucketOf(bucket, time)))
 }
 
+/** Decisions of one namespace; `time` is 0 when not grouped by time. */
+export type NamespaceCountRow = Omit<RatelimitRow, 'identifier'> & {
+  namespaceId: string
+  /** Null = it was deleted. */
+  namespaceName: string | null
+}
+
+/** Decisions of all namespaces of a workspace, by namespace and time. */
+export async function countByNamespace(
+  sql: AnySql,
+  { workspaceId, from, to }: Pick<RatelimitFilter, 'workspaceId' | 'from' | 'to'>,
+  time: TimeGroup | null,
+  order: RatelimitOrder,
+  limit: number,
+): Promise<NamespaceCountRow[]> {
+  return await sql<NamespaceCountRow[]>`
+    with counts as (
+      select ${bucketColumn(sql, { from, to }, time)} as time, namespace_id, sum(passed)::bigint as passed,
+             sum(denied)::bigint as denied
+        from usage_ratelimits
+       where workspace_id = ${workspaceId} and hour >= ${from} and hour < ${to}
+       group by 1, 2
+    )
+    select c.time, c.namespace_id as "namespaceId", n.name as "namespaceName", c.passed, c.denied, c.passed + c.denied as total
+      from counts c
+      left join ratelimit_namespaces n
+        on n.id = c.namespace_id and n.workspace_id = ${workspaceId} and n.deleted_at is null
+     order by ${orderColumn(sql, order)}, time, namespace_id
+     limit ${limit}`
+}
+
+/** Starts of the buckets in which {@link countByNamespace} has rows. */
+export async function bucketsByNamespace(
+  sql: AnySql,
+  { workspaceId, from, to }: Pick<RatelimitFilter, 'workspaceId' | 'from' | 'to'>,
+  time: TimeGroup,
+): Promise<Set<number>> {
+  const rows = await sql<{ bucket: number }[]>`
+    select distinct ${bucketColumn(sql, { from, to }, time)} as bucket
+      from usage_ratelimits
+     where workspace_id = ${workspaceId} and hour >= ${from} and hour < ${to}`
+  return new Set(rows.map(({ bucket }) => bucketOf(bucket, time)))
+}
+
 /** A live namespace by id or by name. */
 export async function findNamespace(
   sql: AnySql,

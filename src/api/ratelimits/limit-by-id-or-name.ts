@@ -46,8 +46,9 @@ export async function limitByIdOrName<A>(
   const pending = services.limiter.submit(charge)
   await pending.answered
   const decision: Decision = pending.decision
-  recordDecision(services, actor, namespace, input, decision)
-  return answerOf({ namespace, charge, decision, overrideId })
+  const limited = { namespace, charge, decision, overrideId }
+  recordDecision(services, actor, input, limited, true)
+  return answerOf(limited)
 }
 
 /**

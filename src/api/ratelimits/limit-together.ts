@@ -29,8 +29,9 @@ export async function limitTogether(
   const decisions = await services.limiter.chargeTogether(limits.map(({ charge }) => charge))
   return limits.map((limit, i) => {
     const decision = decisions[i] as Decision // one for each charge
-    recordDecision(services, actor, limit.namespace, inputs[i] as SharedLimitInput, decision) // one for each limit
-    return { ...limit, decision }
+    const limited = { ...limit, decision }
+    recordDecision(services, actor, inputs[i] as SharedLimitInput, limited, true) // one for each limit
+    return limited
   })
 }
 

@@ -31,7 +31,7 @@ export type LimitInput = {
 type NamespaceServices = Pick<Services, 'namespaces' | 'database' | 'clock'>
 
 export type LimitServices = NamespaceServices &
-  Pick<Services, 'config' | 'sql' | 'limiter' | 'usage' | 'measures'>
+  Pick<Services, 'config' | 'sql' | 'limiter' | 'usage' | 'measures' | 'recent'>
 
 /** A decision, with the namespace and the charge that it was made for. */
 export type LimitDecision = { namespace: Namespace; charge: Charge; decision: Decision }
@@ -64,7 +64,7 @@ export async function limit<A>(
     await pending.answered
     decision = pending.decision
   }
-  recordDecision(services, actor, namespace, input, decision)
+  recordDecision(services, actor, input, { namespace, charge, decision })
   if (isAudited(input)) await audit(services.sql, actor, [decisionEntry(namespace, input, decision.passed)])
   return answerOf({ namespace, charge, decision })
 }
@@ -149,15 +149,22 @@ export function chargeFor(
   }
 }
 
-/** Counts a decision for usage and metrics. A call with cost 0 decides nothing and is not counted. */
+/**
+ * Counts a decision for usage and metrics, and remembers it. A call with cost 0 decides nothing and is not counted.
+ * @param isShared The counter is the same whatever limit is asked for.
+ */
 export function recordDecision(
-  { measures, usage }: Pick<Services, 'measures' | 'usage'>,
-  { workspaceId }: Actor,
-  namespace: Namespace,
-  { identifier, cost }: LimitInput,
-  { passed, atMs }: Decision,
+  { measures, usage, recent }: Pick<Services, 'measures' | 'usage' | 'recent'>,
+  actor: Actor,
+  input: LimitInput,
+  { namespace, charge, decision }: LimitDecision,
+  isShared = false,
 ): void {
+  const { identifier, cost } = input
   if (cost === 0) return
+  const { workspaceId } = actor
+  const { passed, atMs } = decision
+  if (recent !== null) recent.decided(actor, namespace, input, charge, decision, isShared)
   measures.decided(workspaceId, namespace, passed)
   const namespaceId = namespace.id
   usage.recordRatelimit({ workspaceId, namespaceId, identifier, passed, atMs })

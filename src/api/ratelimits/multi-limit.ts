@@ -47,9 +47,10 @@ export async function multiLimit(
   const decisions: LimitDecision[] = []
   for (const [i, { each, namespace, charge }] of calls.entries()) {
     const decision = answers[i] as Decision // one for each charge
-    recordDecision(services, actor, namespace, each, decision)
+    const limited = { namespace, charge, decision }
+    recordDecision(services, actor, each, limited)
     if (isAudited(each)) entries.push(decisionEntry(namespace, each, decision.passed))
-    decisions.push({ namespace, charge, decision })
+    decisions.push(limited)
     const turn = turns.next()
     if (turn !== null) await turn
   }

@@ -2,7 +2,7 @@ import { type ApiError, notFound } from '../../errors.ts'
 import { type Actor, requireOn } from '../root-keys/authorize.ts'
 import type { NamespaceName } from './store.ts'
 
-const namespaceNotFound = (by: NamespaceName): ApiError =>
+export const namespaceNotFound = (by: NamespaceName): ApiError =>
   notFound('namespace', 'id' in by ? by.id : 'name' in by ? by.name : by.idOrName)
 
 /**

@@ -1,6 +1,7 @@
 import type { AnySql } from '../../db/connect.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 import { SmallCache } from '../../lib/small-cache.ts'
+import type { SeenLimits } from '../../recent/limits-seen.ts'
 import type { Invalidations } from '../../records/invalidations.ts'
 import { RecordCache } from '../../records/record-cache.ts'
 import type { PermissionQuery } from '../../verify/permission-query.ts'
@@ -23,6 +24,8 @@ export type Namespace = {
   /** The permissions that allow limiting in it. */
   mayLimit: PermissionQuery
   counterPrefix: CounterPrefix
+  /** Limits that calls asked for, in this thread's memory; null = none yet. Set by `recent/recent.ts`. */
+  seen: SeenLimits | null
   /** Approximate memory of it. */
   bytes: number
 }
@@ -128,7 +131,8 @@ async function load(sql: AnySql, key: string, base: Namespace | null): Promise<N
   const { id } = row
   const mayLimit: PermissionQuery = { or: ['*', 'ratelimit.*.limit', `ratelimit.${id}.limit`] }
   const overrides = new Overrides(row.overrides, row.revision)
-  const read = { id, workspaceId, name, overrides, mayLimit, counterPrefix: new CounterPrefix(id), bytes: 0 }
+  const counterPrefix = new CounterPrefix(id)
+  const read = { id, workspaceId, name, overrides, mayLimit, counterPrefix, seen: null, bytes: 0 }
   if (row.overrides.length < PAGE_OVERRIDES) return sized(read)
   for (let page = row.overrides; page.length === PAGE_OVERRIDES; ) {
     const cursor = (page.at(-1) as OverrideRow).id // a full page is not empty

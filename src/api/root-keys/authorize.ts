@@ -19,6 +19,8 @@ export type Actor = {
   readonly permissions: ReadonlySet<string>
   /** It is the operator root key, which may create and list workspaces. */
   readonly isOperator: boolean
+  /** Of the call. */
+  readonly requestId: string
   readonly location: string | null
   readonly userAgent: string | null
 }
@@ -82,6 +84,9 @@ class VerifiedActor implements Actor {
   }
   get isOperator() {
     return this.record.isOperator
+  }
+  get requestId() {
+    return this.call.requestId
   }
   // Computed on demand: only the audit log needs address and user agent.
   get location() {

@@ -92,6 +92,8 @@ const NOT_FOUND: Record<Resource, ProblemType> = {
   permission: 'unkey/data/permission_not_found',
   role: 'unkey/data/role_not_found',
   'root key': 'unkey/data/key_not_found',
+  // Only v1 has watches.
+  watch: 'unkey/application/unexpected_error',
   workspace: 'unkey/data/workspace_not_found',
 }
 

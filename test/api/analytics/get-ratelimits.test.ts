@@ -173,3 +173,44 @@ test('a call needs the right to read the namespace, and finds namespaces of its 
   ])
     expect(await ask(query, null)).toEqual([400, 'BAD_REQUEST'])
 })
+
+test('grouped by namespace, all namespaces of the workspace are counted, by hour too, and no identifier', async () => {
+  const other = await server.workspace()
+  const { sql, usage } = server.server.deps
+  const ids: string[] = []
+  for (const name of ['first', 'second']) {
+    const { namespaceId } = await other.post('ratelimits.createNamespace', { name })
+    ids.push(namespaceId)
+  }
+  const [first = '', second = ''] = ids
+  const record = (namespaceId: string, passed: boolean, atMs: number) =>
+    usage.recordRatelimit({ workspaceId: other.workspaceId, namespaceId, identifier: 'a', passed, atMs })
+  record(first, true, NOW)
+  record(first, false, NOW - HOUR)
+  record(second, false, NOW)
+  await usage.flush()
+  const ask = (query: Record<string, unknown> = {}) =>
+    other.get('analytics.getRatelimits', { groupBy: 'namespace', ...query })
+  expect(await ask({ orderBy: 'total', order: 'desc' })).toEqual([
+    { namespace: { id: first, name: 'first' }, passed: 1, denied: 1, total: 2 },
+    { namespace: { id: second, name: 'second' }, passed: 0, denied: 1, total: 1 },
+  ])
+  await other.post('ratelimits.deleteNamespace', { namespaceId: second })
+  const hours = await ask({ groupBy: ['namespace', 'hour'], start: NOW - 2 * HOUR })
+  expect(hours).toEqual([
+    { time: THIS_HOUR - 2 * HOUR, passed: 0, denied: 0, total: 0 },
+    { time: THIS_HOUR - HOUR, namespace: { id: first, name: 'first' }, passed: 0, denied: 1, total: 1 },
+    ...hours.slice(2),
+  ])
+  expect(hours.slice(2)).toContainEqual({
+    time: THIS_HOUR,
+    namespace: { id: second },
+    passed: 0,
+    denied: 1,
+    total: 1,
+  })
+  expect(hours).toHaveLength(4)
+  for (const query of [{ namespaceId: first }, { identifier: 'a' }, { groupBy: ['namespace', 'identifier'] }])
+    await expect(ask(query)).rejects.toThrow('groupBy: namespace counts all namespaces')
+  expect(await sql`select 1 from usage_ratelimits where workspace_id = ${other.workspaceId}`).toHaveLength(3)
+})

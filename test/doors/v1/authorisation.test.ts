@@ -319,6 +319,16 @@ const ROWS: Record<string, Row> = {
     foreign: 200,
     accepts: [['ratelimit.*.read_namespace']],
   },
+  'ratelimits.getWindows': {
+    input: ({ namespaceId, identifier }) => ({ namespaceId, identifier }),
+    foreign: 404,
+    accepts: [['ratelimit.*.read_namespace'], ['ratelimit.{N}.read_namespace']],
+  },
+  'ratelimits.listNearLimit': {
+    input: ({ namespaceId }) => ({ namespaceId }),
+    foreign: 404,
+    accepts: [['ratelimit.*.read_namespace'], ['ratelimit.{N}.read_namespace']],
+  },
   'ratelimits.deleteNamespace': {
     input: ({ namespaceId }) => ({ namespaceId }),
     foreign: 404,
@@ -366,6 +376,26 @@ const ROWS: Record<string, Row> = {
     input: ({ namespaceId }) => ({ namespaceId, start: Date.now() - 3_600_000 }),
     foreign: 404,
     accepts: [['ratelimit.*.read_namespace'], ['ratelimit.{N}.read_namespace']],
+  },
+  'events.listRecent': {
+    input: () => ({}),
+    foreign: 200,
+    accepts: [['api.*.read_key', 'ratelimit.*.read_namespace']],
+  },
+  'events.watch': {
+    input: ({ keyId }) => ({ keyId }),
+    foreign: 200,
+    accepts: [['api.*.read_key', 'ratelimit.*.read_namespace']],
+  },
+  'events.unwatch': {
+    input: () => ({ watchId: 'watch_1' }),
+    foreign: 200,
+    accepts: [['api.*.read_key', 'ratelimit.*.read_namespace']],
+  },
+  'events.listWatches': {
+    input: () => ({}),
+    foreign: 200,
+    accepts: [['api.*.read_key', 'ratelimit.*.read_namespace']],
   },
   'audit.listEvents': { input: () => ({}), foreign: 200, accepts: [['audit.*.read_event']] },
   'rootKeys.createRootKey': {
@@ -426,9 +456,10 @@ test('the description of every endpoint names the permissions of its row and no 
     for (const permission of expected) expect(said).toContain(permission)
     expect(sentence).toStartWith('`*`')
     expect(sentence.includes('that is an operator')).toBe(isForOperator)
-    // Other permissions are for actions that the row's request does not contain: create, remove, encrypt, decrypt.
+    // Other permissions are for what the row's request or its answer does not contain.
     const others = said.filter((each) => each.includes('.*.') && !expected.includes(each))
-    for (const each of others) expect(each).toMatch(/\.(encrypt_key|decrypt_key|create_\w+|remove_\w+)$/)
+    for (const each of others)
+      expect(each).toMatch(/\.(encrypt_key|decrypt_key|read_override|create_\w+|remove_\w+)$/)
   }
   expect(Object.keys(NEEDS).sort()).toEqual(Object.keys(ROWS).sort())
 })

@@ -1,5 +1,5 @@
 import { getOverview } from '../../../api/analytics/get-overview.ts'
-import { getRatelimits } from '../../../api/analytics/get-ratelimits.ts'
+import { getRatelimits, getRatelimitsByNamespace } from '../../../api/analytics/get-ratelimits.ts'
 import { getVerifications } from '../../../api/analytics/get-verifications.ts'
 import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
 import { badRequest } from '../../../errors.ts'
@@ -78,12 +78,17 @@ export const analyticsRoutes: Endpoint[] = [
       const { namespaceId, namespaceName, identifier: identifiers = [], limit } = query
       const by =
         namespaceId !== undefined ? { namespaceId } : namespaceName !== undefined ? { namespaceName } : null
-      if (by === null) throw badRequest('namespaceId: Either namespaceId or namespaceName is required')
-      const range = readRange(query, services.clock())
       const names = splitAtCommas(query.groupBy)
+      const byNamespace = names.includes('namespace')
+      if (by === null && !byNamespace)
+        throw badRequest('namespaceId: Either namespaceId or namespaceName is required')
+      if (byNamespace && (by !== null || names.includes('identifier') || identifiers.length > 0))
+        throw badRequest('groupBy: namespace counts all namespaces, without identifiers')
+      const range = readRange(query, services.clock())
       const time = timeGroupOf(names)
       const order = orderOf(query, time)
       const actor = await authenticate(services, call)
+      if (by === null) return await getRatelimitsByNamespace(services, actor, { range, time, order, limit })
       const byIdentifier = names.includes('identifier')
       return await getRatelimits(services, actor, {
         by,

@@ -209,7 +209,7 @@ export const GetRatelimitsQuery = Type.Object({
     Type.String({
       maxLength: 256,
       description:
-        'Id of the namespace. `namespaceId` or `namespaceName` is required; with both, `namespaceName` is ignored.',
+        'Id of the namespace. `namespaceId` or `namespaceName` is required, unless grouped by namespace; with both, `namespaceName` is ignored.',
     }),
   ),
   namespaceName: Type.Optional(
@@ -224,8 +224,8 @@ export const GetRatelimitsQuery = Type.Object({
   ),
   ...range,
   groupBy: choices(
-    ['hour', 'day', 'month', 'identifier'],
-    'One datapoint per combination of these; without it, one datapoint in all. Of `hour`, `day` and `month`, the longest counts. Days and months are UTC.',
+    ['hour', 'day', 'month', 'identifier', 'namespace'],
+    'One datapoint per combination of these; without it, one datapoint in all. `namespace` counts all namespaces: it needs no namespace, and no identifier. Of `hour`, `day` and `month`, the longest counts. Days and months are UTC.',
   ),
   orderBy: Type.Optional(
     Type.Union(
@@ -245,6 +245,15 @@ export const RatelimitDatapoint = Type.Object({
     Type.String({
       description: `Only when grouped by identifier. Per finished hour, the ${IDENTIFIERS_KEPT_MAX} identifiers with the most calls are kept; all others are one datapoint without identifier. Also absent where there is no data.`,
     }),
+  ),
+  namespace: Type.Optional(
+    Type.Object(
+      {
+        id: Type.String({ description: 'Id of the namespace.' }),
+        name: Type.Optional(Type.String({ description: 'Name of the namespace; absent if it was deleted.' })),
+      },
+      { description: 'Only when grouped by namespace. Absent where there is no data.' },
+    ),
   ),
   passed: count('Calls that passed.'),
   denied: count('Calls that were refused.'),

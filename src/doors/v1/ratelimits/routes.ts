@@ -2,7 +2,9 @@ import { createNamespace } from '../../../api/ratelimits/create-namespace.ts'
 import { deleteNamespace } from '../../../api/ratelimits/delete-namespace.ts'
 import { deleteOverride } from '../../../api/ratelimits/delete-override.ts'
 import { getOverride } from '../../../api/ratelimits/get-override.ts'
+import { getWindows } from '../../../api/ratelimits/get-windows.ts'
 import { listNamespaces } from '../../../api/ratelimits/list-namespaces.ts'
+import { listNearLimit } from '../../../api/ratelimits/list-near-limit.ts'
 import { listOverrides } from '../../../api/ratelimits/list-overrides.ts'
 import { setOverride } from '../../../api/ratelimits/set-override.ts'
 import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
@@ -18,10 +20,14 @@ import {
   DeleteOverrideBody,
   GetOverrideQuery,
   GetOverrideReply,
+  GetWindowsQuery,
+  GetWindowsReply,
   LimitBody,
   LimitReply,
   ListNamespacesQuery,
   ListNamespacesReply,
+  ListNearLimitQuery,
+  ListNearLimitReply,
   ListOverridesQuery,
   ListOverridesReply,
   MultiLimitBody,
@@ -133,6 +139,69 @@ export const ratelimitRoutes: Endpoint[] = [
       const actor = await authenticate(services, call, anyOf('*', 'ratelimit.*.read_namespace'))
       const { items: namespaces, ...page } = await listNamespaces(services, actor, pageOf(query))
       return { namespaces, ...page }
+    },
+  ),
+  get(
+    '/v1/ratelimits.getWindows',
+    {
+      input: GetWindowsQuery,
+      reply: GetWindowsReply,
+      summary: 'Get the current windows of an identifier',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
+    async (services, call, query) => {
+      const by = readNamespaceName(query)
+      const actor = await authenticate(services, call)
+      const { namespace, windows, override } = await getWindows(services, actor, by, query.identifier)
+      return {
+        namespace,
+        windows: windows.map((window) => ({
+          limit: window.limit,
+          duration: window.durationMs,
+          used: window.used,
+          remaining: Math.max(0, window.limit - window.used),
+          reset: window.resetAtMs,
+          askedLimit: window.askedLimit,
+          askedDuration: window.askedDurationMs,
+          isShared: window.isShared,
+        })),
+        ...(override !== null && {
+          override: {
+            id: override.id,
+            identifier: override.identifier,
+            limit: override.limit,
+            duration: override.durationMs,
+          },
+        }),
+      }
+    },
+  ),
+  get(
+    '/v1/ratelimits.listNearLimit',
+    {
+      input: ListNearLimitQuery,
+      reply: ListNearLimitReply,
+      summary: 'List identifiers near their limit',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
+    async (services, call, { namespaceId = '', namespaceName = '', limit = 20 }) => {
+      const by =
+        namespaceId === '' && namespaceName === '' ? null : readNamespaceName({ namespaceId, namespaceName })
+      const actor = await authenticate(services, call)
+      const entries = await listNearLimit(services, actor, by, limit)
+      return {
+        identifiers: entries.map((entry) => ({
+          namespace: { id: entry.namespaceId, name: entry.namespaceName },
+          identifier: entry.identifier,
+          limit: entry.limit,
+          duration: entry.durationMs,
+          used: entry.used,
+          remaining: Math.max(0, entry.limit - entry.used),
+          reset: entry.resetAtMs,
+          refused: entry.refused,
+          time: entry.at,
+        })),
+      }
     },
   ),
   post(

@@ -1,5 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { COUNT_MAX, DURATION_MS_MAX } from '../../../lib/bounds.ts'
+import { LIMITS_SEEN_MAX } from '../../../recent/limits-seen.ts'
+import { NEAR_LIMIT_MAX } from '../../../recent/near-limit.ts'
 import { Nullable, PageQuery, PageReply } from '../page.ts'
 
 export const LimitBody = Type.Object({
@@ -199,3 +201,78 @@ export const DeleteNamespaceBody = Type.Object({
   }),
 })
 export type DeleteNamespaceBody = Static<typeof DeleteNamespaceBody>
+
+const NamespaceOf = Type.Object(
+  {
+    id: Type.String({ description: 'Id of the namespace.' }),
+    name: Type.String({ description: 'Name of the namespace.' }),
+  },
+  { description: 'The namespace.' },
+)
+const WindowFields = {
+  limit: Type.Integer({ description: 'Tokens allowed in a window, after overrides.' }),
+  duration: Type.Integer({ description: 'Length of the window in milliseconds, after overrides.' }),
+  used: Type.Integer({ description: 'Tokens used in the current window.' }),
+  remaining: Type.Integer({ description: 'Tokens left in the current window, never below 0.' }),
+  reset: Type.Integer({ description: 'When the window ends, Unix milliseconds.' }),
+}
+
+export const GetWindowsQuery = Type.Object({
+  ...NamespaceFields,
+  identifier: Type.String({ maxLength: 1024, description: 'The identifier, as in `ratelimits.limit`.' }),
+})
+export type GetWindowsQuery = Static<typeof GetWindowsQuery>
+export const GetWindowsReply = Type.Object({
+  namespace: NamespaceOf,
+  windows: Type.Array(
+    Type.Object({
+      ...WindowFields,
+      askedLimit: Type.Integer({ description: '`limit` that calls asked for.' }),
+      askedDuration: Type.Integer({ description: '`duration` that calls asked for, in milliseconds.' }),
+      isShared: Type.Boolean({
+        description: 'True = calls with any limit share this window, as in the v2 API.',
+      }),
+    }),
+    {
+      description: `One window for each limit and duration that calls of this namespace asked this server for lately, at most ${LIMITS_SEEN_MAX} for each HTTP thread; those in use first. Empty after a start, until the next call. Reading takes and counts nothing.`,
+    },
+  ),
+  override: Type.Optional(
+    Type.Object(OverrideFields, {
+      description:
+        'The override that calls with this identifier get. Absent if none matches, or without the right to read overrides.',
+    }),
+  ),
+})
+export type GetWindowsReply = Static<typeof GetWindowsReply>
+
+export const ListNearLimitQuery = Type.Object({
+  namespaceId: Type.Optional(
+    Type.String({
+      maxLength: 256,
+      description: 'Only of this namespace. Without `namespaceId` and `namespaceName`: of all.',
+    }),
+  ),
+  namespaceName: Type.Optional(
+    Type.String({ maxLength: 512, description: 'Only of the namespace with this name.' }),
+  ),
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: 100, default: 20, description: 'Items in the answer; default 20.' }),
+  ),
+})
+export type ListNearLimitQuery = Static<typeof ListNearLimitQuery>
+export const ListNearLimitReply = Type.Object({
+  identifiers: Type.Array(
+    Type.Object({
+      namespace: NamespaceOf,
+      identifier: Type.String({ description: 'The identifier.' }),
+      ...WindowFields,
+      refused: Type.Integer({ description: 'Calls refused in the current window.' }),
+      time: Type.Integer({ description: 'Time of the last decision, Unix milliseconds.' }),
+    }),
+    {
+      description: `Identifiers whose current window has at most a tenth of its limit left, those refused most first. From the memory of this server: it keeps ${NEAR_LIMIT_MAX} for each HTTP thread, over all workspaces, and begins empty after a start.`,
+    },
+  ),
+})
+export type ListNearLimitReply = Static<typeof ListNearLimitReply>
