@@ -87,7 +87,7 @@ const VALUES: Samples['values'] = {
   'ratelimits.createNamespace:name': 'email.send',
   'ratelimits.listNamespaces:id': `rlns_${ID}`,
   'ratelimits.listNamespaces:name': 'email.send',
-  'ratelimits.getWindows:name': 'email.send',
+  'namespace.name': 'email.send',
   'ratelimits.name': 'requests',
   'ratelimits:id': `rlor_${ID}`,
   'refill.interval': 'monthly',

@@ -1,12 +1,24 @@
-import type { GetOverviewReply } from '../../doors/v1/analytics/schema.ts'
+import type {
+  GetOverviewReply,
+  RatelimitDatapoint,
+  VerificationDatapoint,
+} from '../../doors/v1/analytics/schema.ts'
 import type { CreateApiReply, ListApisReply, ListKeysReply } from '../../doors/v1/apis/schema.ts'
 import type { ListEventsReply } from '../../doors/v1/audit-events/schema.ts'
+import type { ListRecentReply, ListWatchesReply, WatchReply } from '../../doors/v1/events/schema.ts'
 import type {
   CreateIdentityReply,
   IdentityReply,
   ListIdentitiesReply,
 } from '../../doors/v1/identities/schema.ts'
-import type { CreateKeyReply, ListKeysOfAllApisReply } from '../../doors/v1/keys/schema.ts'
+import type {
+  CreateKeyReply,
+  ExplainKeyReply,
+  KeyObject,
+  ListKeysOfAllApisReply,
+  SearchKeysReply,
+  UpdateRemainingReply,
+} from '../../doors/v1/keys/schema.ts'
 import type {
   CreatePermissionReply,
   CreateRoleReply,
@@ -16,7 +28,14 @@ import type {
   SearchRolesReply,
   SetRolePermissionsReply,
 } from '../../doors/v1/permissions/schema.ts'
-import type { ListNamespacesReply } from '../../doors/v1/ratelimits/schema.ts'
+import type {
+  CreateNamespaceReply,
+  GetWindowsReply,
+  ListNamespacesReply,
+  ListNearLimitReply,
+  ListOverridesReply,
+  SetOverrideReply,
+} from '../../doors/v1/ratelimits/schema.ts'
 import type {
   CreateRootKeyReply,
   ListRootKeysReply,
@@ -39,6 +58,25 @@ export type Replies = {
   'ratelimits.listNamespaces': ListNamespacesReply
   'rootKeys.createRootKey': CreateRootKeyReply
   'rootKeys.listRootKeys': ListRootKeysReply
+  // Limits, live and why.
+  'analytics.getRatelimits': RatelimitDatapoint[]
+  'analytics.getVerifications': VerificationDatapoint[]
+  'events.listRecent': ListRecentReply
+  'events.listWatches': ListWatchesReply
+  'events.unwatch': object
+  'events.watch': WatchReply
+  'keys.explainKey': ExplainKeyReply
+  'keys.getKey': KeyObject
+  'keys.searchKeys': SearchKeysReply
+  'keys.updateKey': object
+  'keys.updateRemaining': UpdateRemainingReply
+  'ratelimits.createNamespace': CreateNamespaceReply
+  'ratelimits.deleteNamespace': object
+  'ratelimits.deleteOverride': object
+  'ratelimits.getWindows': GetWindowsReply
+  'ratelimits.listNearLimit': ListNearLimitReply
+  'ratelimits.listOverrides': ListOverridesReply
+  'ratelimits.setOverride': SetOverrideReply
   // Identities, roles, root keys, audit, workspaces
   'identities.createIdentity': CreateIdentityReply
   'identities.getIdentity': IdentityReply

@@ -6,13 +6,18 @@ import { match } from './match.ts'
 import { Failure } from './parts/controls.tsx'
 import { go, place } from './route.ts'
 import { Audit } from './screens/audit.tsx'
+import { IdentifierScreen } from './screens/identifier.tsx'
 import { Identities } from './screens/identities.tsx'
+import { Limits } from './screens/limits.tsx'
+import { Live } from './screens/live.tsx'
+import { NamespaceScreen } from './screens/namespace.tsx'
 import { NotFound } from './screens/not-found.tsx'
 import { IdentityScreen, PermissionScreen, RoleScreen } from './screens/one.tsx'
 import { Overview } from './screens/overview.tsx'
 import { Permissions, Roles } from './screens/roles.tsx'
 import { RootKeys } from './screens/root-keys.tsx'
 import { SignIn } from './screens/sign-in.tsx'
+import { Why } from './screens/why.tsx'
 import { Workspaces } from './screens/workspaces.tsx'
 import { own, session, workspaceId } from './session.ts'
 
@@ -32,6 +37,11 @@ const SCREENS = [
   { path: 'root-keys', screen: RootKeys },
   { path: 'audit', screen: Audit },
   { path: 'workspaces', screen: Workspaces },
+  { path: 'limits', screen: Limits },
+  { path: 'limits/:namespace', screen: NamespaceScreen },
+  { path: 'limits/:namespace/:identifier', screen: IdentifierScreen },
+  { path: 'live', screen: Live },
+  { path: 'why', screen: Why },
 ] as const
 
 export function App() {

@@ -26,6 +26,9 @@ type Section = {
 /** Screens in the rail, each with the letter that follows `g`. */
 export const SECTIONS: readonly Section[] = [
   { path: 'overview', name: 'Overview', icon: 'overview', letter: 'o' },
+  { path: 'limits', name: 'Limits', icon: 'limits', letter: 'l' },
+  { path: 'live', name: 'Live', icon: 'live', letter: 'v' },
+  { path: 'why', name: 'Why refused?', icon: 'why', letter: 'y' },
   {
     path: 'identities',
     name: 'Identities',

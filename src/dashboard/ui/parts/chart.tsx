@@ -222,17 +222,18 @@ function useWidth() {
 }
 
 export function CsvButton({ file, rows }: { file: string; rows: readonly (readonly string[])[] }) {
-  const save = () => {
-    const url = URL.createObjectURL(new Blob([`${csvOf(rows)}\r\n`], { type: 'text/csv' }))
-    const link = document.createElement('a')
-    link.href = url
-    link.download = file
-    link.click()
-    setTimeout(() => URL.revokeObjectURL(url), 1000)
-  }
   return (
-    <Button kind="quiet" icon="download" onClick={save}>
+    <Button kind="quiet" icon="download" onClick={() => saveCsv(file, rows)}>
       CSV
     </Button>
   )
+}
+
+export function saveCsv(file: string, rows: readonly (readonly string[])[]): void {
+  const url = URL.createObjectURL(new Blob([`${csvOf(rows)}\r\n`], { type: 'text/csv' }))
+  const link = document.createElement('a')
+  link.href = url
+  link.download = file
+  link.click()
+  setTimeout(() => URL.revokeObjectURL(url), 1000)
 }

@@ -61,9 +61,11 @@ export function Field({
   isMono?: boolean
   /** What is typed is not shown. */
   isSecret?: boolean
+  /** A phone shows its keys for digits. */
+  isNumber?: boolean
 }) {
   const id = useId()
-  const { isMono = false, isSecret = false, ...attributes } = rest
+  const { isMono = false, isSecret = false, isNumber = false, ...attributes } = rest
   const props = {
     ...attributes,
     id,
@@ -73,6 +75,7 @@ export function Field({
     'aria-describedby': `${id}-hint`,
     onInput: (event: TargetedInputEvent<HTMLInputElement>) => onInput(event.currentTarget.value),
     ...(isMono && { class: 'mono' }),
+    ...(isNumber && { inputMode: 'numeric' as const, pattern: '[0-9]+(\\.[0-9]+)?' }),
   }
   return (
     <div class="field">
