@@ -3,7 +3,7 @@ import type {
   RatelimitDatapoint,
   VerificationDatapoint,
 } from '../../doors/v1/analytics/schema.ts'
-import type { CreateApiReply, ListApisReply, ListKeysReply } from '../../doors/v1/apis/schema.ts'
+import type { CreateApiReply, GetApiReply, ListApisReply, ListKeysReply } from '../../doors/v1/apis/schema.ts'
 import type { ListEventsReply } from '../../doors/v1/audit-events/schema.ts'
 import type { ListRecentReply, ListWatchesReply, WatchReply } from '../../doors/v1/events/schema.ts'
 import type {
@@ -59,6 +59,8 @@ export type Replies = {
   'rootKeys.createRootKey': CreateRootKeyReply
   'rootKeys.listRootKeys': ListRootKeysReply
   // Limits, live and why.
+  'apis.getApi': GetApiReply
+  'apis.updateApi': object
   'analytics.getRatelimits': RatelimitDatapoint[]
   'analytics.getVerifications': VerificationDatapoint[]
   'events.listRecent': ListRecentReply

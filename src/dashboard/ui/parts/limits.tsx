@@ -1,5 +1,5 @@
 import type { ComponentChildren } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useId, useState } from 'preact/hooks'
 import type { RecentEvent } from '../../../doors/v1/events/schema.ts'
 import type { GetWindowsReply, ListNearLimitReply } from '../../../doors/v1/ratelimits/schema.ts'
 import { CallFailed } from '../api.ts'
@@ -134,13 +134,15 @@ export function Windows({ windows }: { windows: GetWindowsReply['windows'] }) {
           <tr>
             <th scope="col">Limit</th>
             <th scope="col">Used now</th>
-            <th scope="col">Opens again</th>
+            <th scope="col" class="extra">
+              Opens again
+            </th>
           </tr>
         </thead>
         <tbody>
           {windows.map((window) => (
             <tr key={`${window.askedLimit} ${window.askedDuration} ${window.isShared}`}>
-              <th scope="row">
+              <th scope="row" class="wrap">
                 {exact(window.limit)} per {span(window.duration)}
                 <span class="secondary">
                   {(window.limit !== window.askedLimit || window.duration !== window.askedDuration) &&
@@ -150,9 +152,10 @@ export function Windows({ windows }: { windows: GetWindowsReply['windows'] }) {
               </th>
               <td>
                 <Used used={window.used} limit={window.limit} />
+                <span class="phone secondary">{opens(window, now)}</span>
               </td>
-              <td title={utc(window.reset)}>
-                {window.used === 0 ? 'not in use' : `in ${left(window.reset, now)}`}
+              <td class="extra" title={utc(window.reset)}>
+                {opens(window, now)}
               </td>
             </tr>
           ))}
@@ -161,6 +164,9 @@ export function Windows({ windows }: { windows: GetWindowsReply['windows'] }) {
     </div>
   )
 }
+
+const opens = ({ used, reset }: { used: number; reset: number }, now: number) =>
+  used === 0 ? 'not in use' : `in ${left(reset, now)}`
 
 /** Sets an override. An exact identifier wins over a pattern, a longer pattern over a shorter one. */
 export function OverrideDialog({
@@ -241,6 +247,33 @@ export function OverrideDialog({
         </footer>
       </form>
     </Dialog>
+  )
+}
+
+/** A labelled choice of a form. */
+export function Choice({
+  label,
+  value,
+  options,
+  onChange,
+}: {
+  label: string
+  value: string
+  options: readonly (readonly [string, string])[]
+  onChange: (value: string) => void
+}) {
+  const id = useId()
+  return (
+    <div class="field kind">
+      <label for={id}>{label}</label>
+      <select id={id} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
+        {options.map(([each, name]) => (
+          <option key={each} value={each}>
+            {name}
+          </option>
+        ))}
+      </select>
+    </div>
   )
 }
 
@@ -332,68 +365,72 @@ export function At({ time }: { time: number }) {
   )
 }
 
-/** One event a row. */
+/**
+ * One event a row.
+ * @param isOfOne All are of one key or identifier, which the screen names.
+ */
 export function EventTable({
   events,
   label,
-  hasWhy = true,
+  isOfOne = false,
 }: {
   events: readonly RecentEvent[]
   label: string
-  hasWhy?: boolean
+  isOfOne?: boolean
 }) {
   return (
     <div class="scroll-x">
       <table class="recent" aria-label={label}>
         <thead>
           <tr>
-            <th scope="col">Time</th>
+            <th scope="col" class="extra">
+              Time
+            </th>
             <th scope="col">Outcome</th>
-            <th scope="col">Who</th>
+            {!isOfOne && <th scope="col">Who</th>}
             <th scope="col" class="extra">
               Limit
             </th>
-            <th scope="col" class="extra">
-              Request
-            </th>
-            {hasWhy && (
-              <th scope="col">
-                <span class="visually-hidden">Explain</span>
+            {!isOfOne && (
+              <th scope="col" class="extra">
+                Request
               </th>
             )}
+            <th scope="col">
+              <span class="visually-hidden">Explain</span>
+            </th>
           </tr>
         </thead>
         <tbody>
           {events.map((event) => (
             <tr key={event.id}>
-              <td>
+              <td class="extra">
                 <At time={event.time} />
               </td>
               <td>
                 <Outcome code={event.outcome} />
+                <span class="phone secondary">
+                  <At time={event.time} />
+                </span>
               </td>
-              <td class="wrap">
-                <Subject event={event} />
-              </td>
-              <td class="extra">
-                {event.ratelimit === undefined ? (
-                  '–'
-                ) : (
-                  <>
-                    {event.ratelimit.name !== undefined && `${event.ratelimit.name}: `}
-                    {exact(event.ratelimit.remaining)} left of {exact(event.ratelimit.limit)} per{' '}
-                    {span(event.ratelimit.duration)}
-                  </>
-                )}
-              </td>
-              <td class="extra">
-                <code>{event.requestId}</code>
-              </td>
-              {hasWhy && (
-                <td>
-                  <a href={whyOf({ request: event.requestId })}>Why?</a>
+              {!isOfOne && (
+                <td class="wrap">
+                  <Subject event={event} />
                 </td>
               )}
+              <td class="extra">
+                {event.ratelimit === undefined ? '–' : <LimitOf ratelimit={event.ratelimit} />}
+              </td>
+              {!isOfOne && (
+                <td class="extra">
+                  <code>{event.requestId}</code>
+                </td>
+              )}
+              <td class="number">
+                <a href={whyOf({ request: event.requestId })} aria-label={`Why? ${event.requestId}`}>
+                  Why?
+                </a>
+              </td>
             </tr>
           ))}
         </tbody>
@@ -401,6 +438,13 @@ export function EventTable({
     </div>
   )
 }
+
+const LimitOf = ({ ratelimit }: { ratelimit: NonNullable<RecentEvent['ratelimit']> }) => (
+  <>
+    {ratelimit.name !== undefined && `${ratelimit.name}: `}
+    {exact(ratelimit.remaining)} left of {exact(ratelimit.limit)} per {span(ratelimit.duration)}
+  </>
+)
 
 /** For a file. */
 export const rowsOf = (events: readonly RecentEvent[]): string[][] => [

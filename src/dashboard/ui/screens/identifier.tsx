@@ -109,7 +109,7 @@ export function IdentifierScreen() {
             events.length === 0 ? (
               <p class="empty">None is remembered since this server started.</p>
             ) : (
-              <EventTable events={events} label="Last refusals" />
+              <EventTable events={events} label="Last refusals" isOfOne />
             )
           }
         </Panel>

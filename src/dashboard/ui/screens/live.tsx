@@ -7,6 +7,7 @@ import { saveCsv } from '../parts/chart.tsx'
 import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
 import { Dialog } from '../parts/dialog.tsx'
 import {
+  Choice,
   EventTable,
   lackingWatch,
   left,
@@ -48,6 +49,7 @@ export function Live() {
     everyMs,
   })
   const watches = useData(`watches ${id}`, (options) => ask('events.listWatches', {}, options), { everyMs })
+  const kept = useKept(recent.data?.events ?? [], JSON.stringify(filter))
   const namespaces = useData(`in ${id}`, (options) =>
     orNull(ask('ratelimits.listNamespaces', { limit: 100 }, options)),
   )
@@ -91,10 +93,22 @@ export function Live() {
           loaded={recent}
           isWide
           actions={
-            watchId !== '' && <Button onClick={() => setQuery({ watch: null })}>Show all events</Button>
+            <div class="news">
+              <span role="status">
+                {kept.news > 0 && (
+                  <Button icon="refresh" onClick={kept.show}>
+                    {exact(kept.news)}
+                    {kept.isMore && ' or more'} new, show
+                  </Button>
+                )}
+              </span>
+              {watchId !== '' && <Button onClick={() => setQuery({ watch: null })}>Show all events</Button>}
+            </div>
           }
         >
-          {(data) => <Events key={JSON.stringify(filter)} data={data} isOfWatch={watchId !== ''} />}
+          {({ cursor }) => (
+            <Events events={kept.events} hasMore={cursor !== undefined} isOfWatch={watchId !== ''} />
+          )}
         </Panel>
         <Panel title="Watches" loaded={watches} isWide>
           {(data) => <Watches watches={data.watches} onChange={watches.reload} />}
@@ -144,48 +158,65 @@ function Rates({ recent: { data, at }, isPaused }: { recent: Loaded<ListRecentRe
   }, [data, at])
   if (data === null) return null
   return (
-    <dl class="figures live">
-      <div>
-        <dt>passed a second</dt>
-        <dd>{rates === null ? '–' : exact(Math.round(rates.passed))}</dd>
-      </div>
-      <div>
-        <dt>refused a second</dt>
-        <dd>{rates === null ? '–' : exact(Math.round(rates.refused))}</dd>
-      </div>
-      <div>
-        <dt>passed since the server started</dt>
-        <dd class="small">{exact(data.passed)}</dd>
-      </div>
-      <div>
-        <dt>refused since then</dt>
-        <dd class="small">{exact(data.refused)}</dd>
-      </div>
-      <div>
-        <dt>remembered without a gap</dt>
-        <dd class="small">since {seconds(data.since)}</dd>
-      </div>
+    <div class="rates">
+      <dl class="figures live">
+        <div>
+          <dt>passed a second</dt>
+          <dd>{rates === null ? '–' : exact(Math.round(rates.passed))}</dd>
+        </div>
+        <div>
+          <dt>refused a second</dt>
+          <dd>{rates === null ? '–' : exact(Math.round(rates.refused))}</dd>
+        </div>
+        <div>
+          <dt>passed since the server started</dt>
+          <dd class="small">{exact(data.passed)}</dd>
+        </div>
+        <div>
+          <dt>refused since then</dt>
+          <dd class="small">{exact(data.refused)}</dd>
+        </div>
+        <div>
+          <dt>remembered without a gap</dt>
+          <dd class="small">since {seconds(data.since)}</dd>
+        </div>
+      </dl>
       <p class="secondary">
         {isPaused ? `Paused at ${seconds(at)}.` : 'Again every 2 s.'} From the memory of this server: gone
         when it restarts.
         {!data.isComplete && ' A thread did not answer: some events are missing.'}
       </p>
-    </dl>
+    </div>
   )
 }
 
-/** Shows what was there when it was opened; what came since is told, and shown when asked for. */
-function Events({ data, isOfWatch }: { data: ListRecentReply; isOfWatch: boolean }) {
-  const [kept, setKept] = useState<readonly RecentEvent[]>(data.events)
+/** What was there when the list was opened. What came since is counted, and shown when asked for: rows never move. */
+function useKept(latest: readonly RecentEvent[], filterKey: string) {
+  const [kept, setKept] = useState<{ filterKey: string; events: readonly RecentEvent[] }>({
+    filterKey,
+    events: [],
+  })
+  const own = kept.filterKey === filterKey ? kept.events : []
   // Nothing can move while nothing is shown.
-  const events = kept.length === 0 ? data.events : kept
+  const events = own.length === 0 ? latest : own
+  const show = () => setKept({ filterKey, events: latest })
   useEffect(() => {
-    if (kept.length === 0 && data.events.length > 0) setKept(data.events)
-  }, [kept, data])
-  const newest = events[0]?.id
-  const found = data.events.findIndex(({ id }) => id === newest)
-  const isMore = found === -1 && events.length > 0
-  const news = isMore ? data.events.length : Math.max(0, found)
+    if (own.length === 0 && latest.length > 0) show()
+  })
+  const newest = latest.findIndex(({ id }) => id === events[0]?.id)
+  const isMore = newest === -1 && events.length > 0 && latest.length > 0
+  return { events, show, isMore, news: isMore ? latest.length : Math.max(0, newest) }
+}
+
+function Events({
+  events,
+  hasMore,
+  isOfWatch,
+}: {
+  events: readonly RecentEvent[]
+  hasMore: boolean
+  isOfWatch: boolean
+}) {
   if (events.length === 0)
     return (
       <p class="empty">
@@ -196,15 +227,8 @@ function Events({ data, isOfWatch }: { data: ListRecentReply; isOfWatch: boolean
     )
   return (
     <>
-      <p class="news" role="status">
-        {news > 0 && (
-          <Button icon="refresh" onClick={() => setKept(data.events)}>
-            {isMore ? `${exact(news)} or more new, show` : `${exact(news)} new, show`}
-          </Button>
-        )}
-      </p>
       <EventTable events={events} label="Events" />
-      {data.cursor !== undefined && (
+      {hasMore && (
         <p class="secondary below">
           The newest {exact(ROWS)}. Choose an outcome or a namespace to see others.
         </p>
@@ -346,16 +370,7 @@ function AddWatch({ onClose, onDone }: { onClose: () => void; onDone: () => void
           void start()
         }}
       >
-        <label class="field">
-          <span>What</span>
-          <select value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
-            {KINDS.map(([value, name]) => (
-              <option key={value} value={value}>
-                {name}
-              </option>
-            ))}
-          </select>
-        </label>
+        <Choice label="What" value={kind} options={KINDS} onChange={setKind} />
         {kind === 'identifier' && (
           <Field
             label="Namespace"

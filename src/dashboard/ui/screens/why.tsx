@@ -3,12 +3,13 @@ import { useEffect, useState } from 'preact/hooks'
 import type { ListRecentReply, RecentEvent } from '../../../doors/v1/events/schema.ts'
 import type { ExplainKeyReply, KeyObject } from '../../../doors/v1/keys/schema.ts'
 import { useData } from '../data.ts'
-import { dayAndTime, exact, fromNow, utc } from '../format.ts'
+import { counted, dayAndTime, exact, fromNow, utc } from '../format.ts'
 import { Bars } from '../parts/chart.tsx'
 import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
 import { Icon } from '../parts/icons.tsx'
 import {
   At,
+  Choice,
   EventTable,
   identifierPath,
   left,
@@ -145,16 +146,7 @@ function Ask() {
         void start()
       }}
     >
-      <label class="field kind">
-        <span>Of</span>
-        <select value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
-          {KINDS.map(([value, name]) => (
-            <option key={value} value={value}>
-              {name}
-            </option>
-          ))}
-        </select>
-      </label>
+      <Choice label="Of" value={kind} options={KINDS} onChange={setKind} />
       {kind === 'identifier' && (
         <Field label="Namespace" value={namespaceName} onInput={setNamespaceName} required maxLength={512} />
       )}
@@ -201,7 +193,7 @@ function Remembered({
   return (
     <div class="stack">
       {requestId === null ? (
-        <EventTable events={events} label="Last refusals" />
+        <EventTable events={events} label="Last refusals" isOfOne={who?.kind !== 'identity'} />
       ) : (
         events.map((each) => <Facts key={each.id} event={each} />)
       )}
@@ -262,9 +254,7 @@ function Facts({ event }: { event: RecentEvent }) {
             {exact(ratelimit.limit)} per {span(ratelimit.duration)}, {exact(ratelimit.remaining)} left
           </Fact>
         )}
-        <Fact name="Asked for">
-          {exact(cost)} {key === undefined ? 'tokens' : 'credits'}
-        </Fact>
+        <Fact name="Asked for">{counted(cost, key === undefined ? 'token' : 'credit')}</Fact>
         {credits !== undefined && <Fact name="Credits left">{exact(credits)}</Fact>}
         {tags !== undefined && tags.length > 0 && <Fact name="Tags">{tags.join(', ')}</Fact>}
         {address !== undefined && (
@@ -330,7 +320,15 @@ function ExplainedKey({ keyId, address }: { keyId: string; address: string | und
         title={address === undefined ? 'Would it pass now?' : `Would it pass now, from ${address}?`}
         loaded={checks}
       >
-        {(data) => <Checks data={data} keyId={keyId} onChange={reload} />}
+        {(data) => (
+          <Checks
+            data={data}
+            keyId={keyId}
+            apiId={key.data?.apiId ?? null}
+            address={address ?? null}
+            onChange={reload}
+          />
+        )}
       </Panel>
       <Audit resourceId={keyId} />
       <Panel title="Last 48 hours" loaded={hours} isWide>
@@ -369,10 +367,14 @@ const NAMES: Record<ExplainKeyReply['checks'][number]['check'], string> = {
 function Checks({
   data: { valid, checks },
   keyId,
+  apiId,
+  address,
   onChange,
 }: {
   data: ExplainKeyReply
   keyId: string
+  apiId: string | null
+  address: string | null
   onChange: () => void
 }) {
   const now = useNow()
@@ -393,10 +395,12 @@ function Checks({
                 {fact}
                 {limit !== undefined &&
                   limit.remaining < limit.limit &&
-                  ` Opens again in ${left(limit.reset, now)}.`}
+                  `; opens again in ${left(limit.reset, now)}`}
               </span>
             </span>
-            {verdict === 'refuses' && <Change check={check} keyId={keyId} onChange={onChange} />}
+            {verdict === 'refuses' && (
+              <Change check={check} apiId={apiId} keyId={keyId} address={address} onChange={onChange} />
+            )}
           </li>
         ))}
       </ul>
@@ -407,17 +411,16 @@ function Checks({
 const EXTENDED_MS = 30 * 86_400_000
 const CREDITS = 1000
 
-/** The button that changes what a check refuses for. */
-function Change({
-  check,
-  keyId,
-  onChange,
-}: {
+type About = {
   check: ExplainKeyReply['checks'][number]['check']
   keyId: string
-  onChange: () => void
-}) {
-  const change = changeOf(check, keyId)
+  apiId: string | null
+  address: string | null
+}
+
+/** The button that changes what a check refuses for. */
+function Change({ onChange, ...about }: About & { onChange: () => void }) {
+  const change = changeOf(about)
   const { start, isBusy, failed } = useAction(async () => {
     await change?.run()
     onChange()
@@ -425,7 +428,7 @@ function Change({
   if (change === null) return null
   return (
     <>
-      <Button lacking={lacking('api.*.update_key')} isBusy={isBusy} onClick={() => void start()}>
+      <Button lacking={lacking(change.permission)} isBusy={isBusy} onClick={() => void start()}>
         {change.name}
       </Button>
       {failed !== null && <Failure failed={failed} />}
@@ -433,22 +436,37 @@ function Change({
   )
 }
 
-function changeOf(
-  check: ExplainKeyReply['checks'][number]['check'],
-  keyId: string,
-): { name: string; run: () => Promise<unknown> } | null {
+function changeOf({
+  check,
+  keyId,
+  apiId,
+  address,
+}: About): { name: string; permission: string; run: () => Promise<unknown> } | null {
+  const permission = 'api.*.update_key'
   switch (check) {
     case 'enabled':
-      return { name: 'Enable', run: () => ask('keys.updateKey', { keyId, enabled: true }) }
+      return { name: 'Enable', permission, run: () => ask('keys.updateKey', { keyId, enabled: true }) }
     case 'expiry':
       return {
         name: 'Extend by 30 days',
+        permission,
         run: () => ask('keys.updateKey', { keyId, expires: Date.now() + EXTENDED_MS }),
       }
     case 'credits':
       return {
         name: `Add ${CREDITS} credits`,
+        permission,
         run: () => ask('keys.updateRemaining', { keyId, op: 'increment', value: CREDITS }),
+      }
+    case 'address':
+      if (apiId === null || address === null) return null
+      return {
+        name: `Allow ${address}`,
+        permission: 'api.*.update_api',
+        run: async () => {
+          const { ipWhitelist } = await ask('apis.getApi', { apiId })
+          await ask('apis.updateApi', { apiId, ipWhitelist: [...(ipWhitelist ?? []), address] })
+        },
       }
     default:
       return null
