@@ -255,7 +255,7 @@ export const VARIABLES = {
     otherwise: 'with the API',
   }),
   TOLLGATE_DASHBOARD: {
-    about: 'on or off: whether the server has a dashboard at /dashboard',
+    about: 'on or off: whether the server has a dashboard at /dashboard, and remembers recent events for it',
     otherwise: 'on',
     read: onOrOff,
   } satisfies Variable<boolean>,

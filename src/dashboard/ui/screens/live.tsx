@@ -83,10 +83,21 @@ export function Live() {
       <Rates recent={recent} isPaused={isPaused} />
       <div class="panels">
         <Panel title="Near their limit now" loaded={near}>
-          {({ identifiers }) => <NearLimit identifiers={identifiers} />}
+          {({ identifiers }) => (
+            <div class="steady">
+              <NearLimit identifiers={identifiers} />
+            </div>
+          )}
         </Panel>
         <Panel title="Refused most, last minute" loaded={recent}>
-          {({ refusedMost }) => <RefusedMost rows={refusedMost} />}
+          {({ refusedMost }) => (
+            <div class="steady">
+              <RefusedMost rows={refusedMost} />
+            </div>
+          )}
+        </Panel>
+        <Panel title="Watches" loaded={watches} isWide>
+          {(data) => <Watches watches={data.watches} onChange={watches.reload} />}
         </Panel>
         <Panel
           title={watchId === '' ? 'Events' : 'Events of the watch'}
@@ -109,9 +120,6 @@ export function Live() {
           {({ cursor }) => (
             <Events events={kept.events} hasMore={cursor !== undefined} isOfWatch={watchId !== ''} />
           )}
-        </Panel>
-        <Panel title="Watches" loaded={watches} isWide>
-          {(data) => <Watches watches={data.watches} onChange={watches.reload} />}
         </Panel>
       </div>
     </>
