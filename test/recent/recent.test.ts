@@ -296,6 +296,25 @@ describe('a watch', () => {
     expect(memory.timers).toEqual([])
   })
 
+  test('goes on in a thread that starts later', () => {
+    const first = new Memory()
+    first.recent.answer('watch', watch())
+    const started = new Recent({
+      thread: '1.1',
+      clock: () => 1_000_500,
+      timers: { after: () => () => {} },
+      watches: first.recent.watches.all(),
+    })
+    expect(started.answer('watches', { workspaceId: 'ws_1' })).toMatchObject([{ id: 'watch_1', kept: 0 }])
+    started.verified(
+      { workspaceId: 'ws_1', id: 'key_1', name: null, apiId: 'api_1', identity: null },
+      { cost: 1, tags: null, caller: { requestId: 'req_1', clientAddress: () => null } },
+      { outcome: 'VALID', limit: null, remaining: null },
+      1_000_500,
+    )
+    expect(started.answer('watches', { workspaceId: 'ws_1' })).toMatchObject([{ id: 'watch_1', kept: 1 }])
+  })
+
   test('that is full counts what it misses', () => {
     const memory = new Memory()
     memory.recent.answer('watch', watch())
