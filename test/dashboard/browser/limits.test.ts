@@ -185,6 +185,14 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await checks.getByText('Yes, as far as').waitFor()
     expect((await server.post('keys.verifyKey', { key })).body.valid).toBe(true)
     expect((await workspace.get('apis.getApi', { apiId })).ipWhitelist).toEqual(['192.0.2.1', '127.0.0.1'])
+
+    // The same by the keyboard alone.
+    for (const press of ['g', 'v']) await page.keyboard.press(press)
+    await page.getByRole('heading', { name: 'Live', level: 1 }).waitFor()
+    for (const press of ['g', 'w', 'Tab', 'Tab']) await page.keyboard.press(press)
+    await page.keyboard.type(body.requestId)
+    await page.keyboard.press('Enter')
+    await panel('The call').getByText('The key was disabled.').waitFor()
     expect(complaints).toEqual([])
   })
 
