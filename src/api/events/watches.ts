@@ -1,4 +1,4 @@
-import { ApiError } from '../../errors.ts'
+import { ApiError, notFound } from '../../errors.ts'
 import { newId } from '../../lib/ids.ts'
 import {
   WATCH_MS,
@@ -8,6 +8,8 @@ import {
   type WatchState,
   WORKSPACE_WATCHES_MAX,
 } from '../../recent/watches.ts'
+import { findIdentity } from '../identities/store.ts'
+import { findKey } from '../keys/store.ts'
 import type { Services } from '../parts.ts'
 import { namespaceNotFound } from '../ratelimits/namespace-name.ts'
 import { findNamespace, type NamespaceName } from '../ratelimits/store.ts'
@@ -19,25 +21,25 @@ export type Watching = Exclude<Watched, { kind: 'identifier' }> | (NamedIdentifi
 type NamedIdentifier = { namespace: NamespaceName; identifier: string }
 
 /**
- * Keeps every event of a key, of an identity, or of an identifier in a namespace, for 15 minutes.
- * @throws ApiError NOT_FOUND for an unknown namespace; PRECONDITION_FAILED when too many watches run; as `requireRecall`.
+ * Keeps every event of a key, of an identity, or of an identifier in a namespace, for 15 minutes. A watch of the same that
+ * runs already is the answer.
+ * @throws ApiError NOT_FOUND for an unknown key, identity or namespace; PRECONDITION_FAILED when too many watches are kept; as
+ *   `requireRecall`.
  */
 export async function startWatch(
   services: RecallServices & Pick<Services, 'clock' | 'sql'>,
-  { workspaceId }: Actor,
+  actor: Actor,
   watching: Watching,
 ): Promise<Watch> {
   const recall = requireRecall(services)
-  let watched: Watched
-  let namespaceName: string | null = null
-  if (watching.kind === 'identifier') {
-    const by = watching.namespace
-    const namespace = await findNamespace(services.sql, workspaceId, by)
-    if (namespace === null) throw namespaceNotFound(by)
-    namespaceName = namespace.name
-    watched = { kind: 'identifier', namespaceId: namespace.id, identifier: watching.identifier }
-  } else watched = watching
+  const { workspaceId } = actor
+  const { watched, namespaceName } = await find(services, actor, watching)
   const startedAt = services.clock()
+  const named = JSON.stringify(watched)
+  const running = (await listWatches(services, actor)).find(
+    (watch) => watch.endsAt > startedAt && JSON.stringify(watch.watched) === named,
+  )
+  if (running !== undefined) return running
   const watch: Watch = {
     id: newId('watch'),
     workspaceId,
@@ -53,6 +55,37 @@ export async function startWatch(
       `too many watches: ${WORKSPACE_WATCHES_MAX} a workspace and ${WATCHES_MAX} a server; one counts until its events are forgotten. End one with events.unwatch`,
     )
   return watch
+}
+
+/** @throws ApiError NOT_FOUND */
+async function find(
+  { sql }: Pick<Services, 'sql'>,
+  { workspaceId }: Actor,
+  watching: Watching,
+): Promise<Pick<Watch, 'watched' | 'namespaceName'>> {
+  switch (watching.kind) {
+    case 'key': {
+      if ((await findKey(sql, workspaceId, watching.keyId)) === null) throw notFound('key', watching.keyId)
+      return { watched: { kind: 'key', keyId: watching.keyId }, namespaceName: null }
+    }
+    case 'identity': {
+      const { identity } = watching
+      const found = await findIdentity(sql, workspaceId, { idOrExternalId: identity })
+      if (found === null) throw notFound('identity', identity)
+      return { watched: { kind: 'identity', identity }, namespaceName: null }
+    }
+    case 'identifier': {
+      const namespace = await findNamespace(sql, workspaceId, watching.namespace)
+      if (namespace === null) throw namespaceNotFound(watching.namespace)
+      const { identifier } = watching
+      return {
+        watched: { kind: 'identifier', namespaceId: namespace.id, identifier },
+        namespaceName: namespace.name,
+      }
+    }
+    default:
+      return watching satisfies never
+  }
 }
 
 /** Ends a watch and forgets its events. One that is gone already is none to end. @throws ApiError as `requireRecall`. */

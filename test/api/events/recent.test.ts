@@ -146,7 +146,7 @@ describe('events', () => {
 
   test('another workspace sees nothing of it', async () => {
     const foreign = await server.workspace()
-    const { id } = await workspace.post('events.watch', { keyId: 'key_1' })
+    const { id } = await workspace.post('events.watch', { identifier: 'own', namespaceName: 'email.send' })
     const { events, passed, refused, refusedMost } = await foreign.get('events.listRecent', {
       outcome: 'all',
       top: 20,
@@ -158,6 +158,8 @@ describe('events', () => {
       refusedMost: [],
     })
     expect(await foreign.get('events.listWatches')).toEqual({ watches: [] })
+    const { keyId } = await makeKey(workspace, await makeApi(workspace))
+    expect((await server.post('events.watch', { keyId }, foreign.rootKey)).status).toBe(404)
     await foreign.post('events.unwatch', { watchId: id })
     expect((await workspace.get('events.listWatches')).watches).toHaveLength(1)
     expect((await foreign.get('ratelimits.listNearLimit')).identifiers).toEqual([])
@@ -171,10 +173,18 @@ describe('events', () => {
     for (const body of [{}, { keyId: 'key_1', identity: 'id_1' }])
       expect(await refused(body)).toEqual({ status: 400, code: 'BAD_REQUEST', message })
     expect(await refused({ identifier: 'a' })).toMatchObject({ status: 400 })
-    expect(await refused({ identifier: 'a', namespaceName: 'none' })).toMatchObject({ status: 404 })
+    for (const body of [
+      { identifier: 'a', namespaceName: 'none' },
+      { keyId: 'key_1' },
+      { identity: 'nobody' },
+    ])
+      expect(await refused(body)).toMatchObject({ status: 404, code: 'NOT_FOUND' })
+    const named = (i: number) => ({ identifier: `user_${i}`, namespaceName: 'email.send' })
     const ids: string[] = []
-    for (let i = 0; i < 10; i++) ids.push((await workspace.post('events.watch', { keyId: `key_${i}` })).id)
-    expect(await refused({ keyId: 'key_11' })).toMatchObject({ status: 412, code: 'PRECONDITION_FAILED' })
+    for (let i = 0; i < 10; i++) ids.push((await workspace.post('events.watch', named(i))).id)
+    // The same again is the watch that runs.
+    expect((await workspace.post('events.watch', named(3))).id).toBe(ids[3])
+    expect(await refused(named(10))).toMatchObject({ status: 412, code: 'PRECONDITION_FAILED' })
     for (const watchId of ids) await workspace.post('events.unwatch', { watchId })
     expect(
       refusalOf(await server.get('events.listRecent', { cursor: 'x' }, workspace.rootKey)),

@@ -384,7 +384,7 @@ const ROWS: Record<string, Row> = {
   },
   'events.watch': {
     input: ({ keyId }) => ({ keyId }),
-    foreign: 200,
+    foreign: 404,
     accepts: [['api.*.read_key', 'ratelimit.*.read_namespace']],
   },
   'events.unwatch': {

@@ -181,7 +181,7 @@ const WatchFields = {
   identifier: Type.Optional(Type.String({ description: 'The identifier that is watched.' })),
 }
 export const WatchReply = Type.Object(WatchFields, {
-  description: `At most ${WATCHES_MAX} watches of a server and ${WORKSPACE_WATCHES_MAX} of a workspace are kept, with ${WATCH_EVENTS_MAX} events for each HTTP thread.`,
+  description: `The watch; of something that is watched already, the watch that runs. At most ${WATCHES_MAX} watches of a server and ${WORKSPACE_WATCHES_MAX} of a workspace are kept, with ${WATCH_EVENTS_MAX} events for each HTTP thread.`,
 })
 export type WatchReply = Static<typeof WatchReply>
 
