@@ -16,6 +16,8 @@ export type AuditEventName =
   | 'identity.delete'
   | 'identity.erase'
   | 'identity.update'
+  | 'import.discard'
+  | 'import.retry'
   | 'key.create'
   | 'key.decrypt'
   | 'key.delete'

@@ -89,6 +89,9 @@ export const V1_NEEDS: Readonly<Record<string, Need>> = {
   'migrations.enqueueKeys': needs([onApi('create_key')], {
     also: [{ when: 'with `plaintext`', anyOf: onApi('encrypt_key') }],
   }),
+  'migrations.listImports': needs([['api.*.create_key']]),
+  'migrations.retryImports': needs([['api.*.create_key']]),
+  'migrations.discardImports': needs([['api.*.create_key']]),
   'permissions.createPermission': needs([rbac('create_permission')]),
   'permissions.getPermission': needs([rbac('read_permission')]),
   'permissions.listPermissions': needs([rbac('read_permission')]),

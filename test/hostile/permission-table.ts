@@ -344,6 +344,9 @@ export const ROWS: readonly Row[] = [
     'with plaintext',
   ),
 
+  row('migrations.listImports', [['api.*.create_key']], none),
+  row('migrations.retryImports', [['api.*.create_key']], () => ({ importIds: ['1'] })),
+  row('migrations.discardImports', [['api.*.create_key']], () => ({ importIds: ['1'] })),
   row('permissions.createPermission', [['rbac.*.create_permission']], () => ({ name: 'another.one' })),
   row('permissions.getPermission', [['rbac.*.read_permission']], ({ permissionId }) => ({ permissionId })),
   row('permissions.listPermissions', [['rbac.*.read_permission']], none),

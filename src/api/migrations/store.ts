@@ -128,3 +128,71 @@ export async function failKeyImports(
         as f (id bigint, attempts integer, reason text, "nextAt" bigint, "isFinal" boolean)
      where i.id = f.id`
 }
+
+/** A queued key that was given up. */
+export type FailedImportRow = HandledImport & {
+  apiId: string
+  start: string
+  name: string | null
+  reason: string
+  attempts: number
+  createdAt: number
+  failedAt: number
+}
+/** `id` is a number of any size, as text. */
+export type HandledImport = { id: string; keyId: string; migrationId: string }
+
+/** By id, behind `after`, up to `rows`. */
+export async function listFailedImports(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  { after, rows }: { after: string; rows: number },
+): Promise<FailedImportRow[]> {
+  return await sql<FailedImportRow[]>`
+    select id::text, key_id as "keyId", migration_id as "migrationId", api_id as "apiId", key::jsonb ->> 'start' as start,
+           key::jsonb ->> 'name' as name, coalesce(reason, '') as reason, attempts, created_at as "createdAt",
+           failed_at as "failedAt"
+      from key_imports
+     where workspace_id = ${workspaceId} and failed_at is not null and id > ${after === '' ? '0' : after}::bigint
+     order by workspace_id, id limit ${rows}`
+}
+
+/** Imports of a workspace that wait and that were given up, each at most `max`. */
+export async function countKeyImports(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  max: number,
+): Promise<{ waiting: number; failed: number }> {
+  const [row] = await sql<{ waiting: number; failed: number }[]>`
+    select (select count(*)::integer from (select 1 from key_imports
+             where workspace_id = ${workspaceId} and failed_at is null limit ${max}) as w) as waiting,
+           (select count(*)::integer from (select 1 from key_imports
+             where workspace_id = ${workspaceId} and failed_at is not null limit ${max}) as f) as failed`
+  return row ?? { waiting: 0, failed: 0 }
+}
+
+export async function retryFailedImports(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  { ids, now }: { ids: readonly string[]; now: number },
+): Promise<HandledImport[]> {
+  return await tx<HandledImport[]>`
+    update key_imports set failed_at = null, attempts = 0, next_at = ${now}
+     where id in (select id from key_imports
+                   where workspace_id = ${workspaceId} and failed_at is not null and id = any(${ids as string[]}::bigint[])
+                   order by id for update)
+ returning id::text, key_id as "keyId", migration_id as "migrationId"`
+}
+
+export async function discardFailedImports(
+  tx: AnySql,
+  workspaceId: WorkspaceId,
+  ids: readonly string[],
+): Promise<HandledImport[]> {
+  return await tx<HandledImport[]>`
+    delete from key_imports
+     where id in (select id from key_imports
+                   where workspace_id = ${workspaceId} and failed_at is not null and id = any(${ids as string[]}::bigint[])
+                   order by id for update)
+ returning id::text, key_id as "keyId", migration_id as "migrationId"`
+}

@@ -20,6 +20,11 @@ import type {
   UpdateRemainingReply,
 } from '../../doors/v1/keys/schema.ts'
 import type {
+  DiscardImportsReply,
+  ListImportsReply,
+  RetryImportsReply,
+} from '../../doors/v1/migrations/schema.ts'
+import type {
   CreatePermissionReply,
   CreateRoleReply,
   GetPermissionReply,
@@ -103,6 +108,9 @@ export type Replies = {
   'rootKeys.rerollRootKey': RerollRootKeyReply
   'rootKeys.deleteRootKey': object
   'audit.listEvents': ListEventsReply
+  'migrations.listImports': ListImportsReply
+  'migrations.retryImports': RetryImportsReply
+  'migrations.discardImports': DiscardImportsReply
   'workspaces.createWorkspace': CreateWorkspaceReply
   'workspaces.listWorkspaces': ListWorkspacesReply
   'workspaces.updateWorkspace': object

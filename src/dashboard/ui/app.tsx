@@ -8,6 +8,7 @@ import { go, place } from './route.ts'
 import { Audit } from './screens/audit.tsx'
 import { IdentifierScreen } from './screens/identifier.tsx'
 import { Identities } from './screens/identities.tsx'
+import { Imports } from './screens/imports.tsx'
 import { Limits } from './screens/limits.tsx'
 import { Live } from './screens/live.tsx'
 import { NamespaceScreen } from './screens/namespace.tsx'
@@ -36,6 +37,7 @@ const SCREENS = [
   { path: 'permissions/:id', screen: PermissionScreen },
   { path: 'root-keys', screen: RootKeys },
   { path: 'audit', screen: Audit },
+  { path: 'imports', screen: Imports },
   { path: 'workspaces', screen: Workspaces },
   { path: 'limits', screen: Limits },
   { path: 'limits/:namespace', screen: NamespaceScreen },

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from '
 import type { Browser, Locator, Page } from 'playwright-core'
 import { CHROMIUM, eachLook, SIZES, startBrowser, violationsOf } from '../../support/browser.ts'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
+import { giveUpImports } from '../../support/imports.ts'
 import { IS_NIGHTLY } from '../../support/nightly.ts'
 import {
   type Json,
@@ -369,6 +370,30 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(complaints).toEqual([])
   })
 
+  test('imports that were given up are chosen, tried again, and discarded', async () => {
+    const workspace = await server.workspace()
+    await open(workspace, 'imports')
+    await page.getByText('No import was given up.').waitFor()
+    const texts = ['first', 'second'].map((text) => `${text}_${crypto.randomUUID()}`)
+    await giveUpImports(server, workspace, texts)
+    await page.reload()
+    await row('first_').getByText('editor').waitFor()
+    await workspace.post('permissions.createRole', { name: 'editor' })
+    const [key = ''] = texts
+    await page.getByRole('row').getByLabel(key).check()
+    await click('Try again')
+    await row('first_').waitFor({ state: 'detached' })
+    await until(async () => (await server.post('keys.verifyKey', { key })).body.valid)
+    await click('Choose all shown')
+    await click('Discard…')
+    await finish('Discard')
+    await page.getByText('No import was given up.').waitFor()
+    expect(await workspace.get('migrations.listImports')).toMatchObject({ failed: 0 })
+    const named = await workspace.get('audit.listEvents', { order: 'newestFirst', limit: 1 })
+    expect(named.events[0].event).toBe('import.discard')
+    expect(complaints).toEqual([])
+  })
+
   test('what a root key may not do is off, with the right that it lacks, and refused when it is called anyway', async () => {
     const workspace = await server.workspace()
     const { roleId } = await workspace.post('permissions.createRole', { name: 'editor' })
@@ -538,7 +563,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
       })
     const workspace = await server.workspace()
     await open(workspace, 'identities')
-    const lists = ['identities', 'roles', 'permissions', 'root-keys', 'audit']
+    const lists = ['identities', 'roles', 'permissions', 'root-keys', 'audit', 'imports']
     if (IS_NIGHTLY)
       for (const screen of lists) {
         await visit(workspace, screen)

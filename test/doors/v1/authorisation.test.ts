@@ -201,6 +201,17 @@ const ROWS: Record<string, Row> = {
     foreign: 404,
     accepts: [['api.*.create_key'], ['api.{A}.create_key']],
   },
+  'migrations.listImports': { input: () => ({}), foreign: 200, accepts: [['api.*.create_key']] },
+  'migrations.retryImports': {
+    input: () => ({ importIds: ['1'] }),
+    foreign: 200,
+    accepts: [['api.*.create_key']],
+  },
+  'migrations.discardImports': {
+    input: () => ({ importIds: ['1'] }),
+    foreign: 200,
+    accepts: [['api.*.create_key']],
+  },
   'permissions.createPermission': {
     input: () => ({ name: 'another.one' }),
     foreign: 200,

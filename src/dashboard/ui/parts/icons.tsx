@@ -5,6 +5,7 @@ const PATHS = {
   role: 'M12 3 5 6v5c0 5 3 8 7 10 4-2 7-5 7-10V6z',
   audit: 'M5 4h14v16H5zM9 9h6M9 13h6M9 17h3',
   rootKey: 'M8 11V7a4 4 0 0 1 8 0v4M5 11h14v9H5zM12 14v3',
+  imports: 'M12 4v10m-4-4 4 4 4-4M4 14v6h16v-6',
   workspace: 'M4 9h16v11H4zM8 9V5h8v4M4 14h16',
   limits: 'M4 18a9 9 0 1 1 16 0M12 14l4-5M12 14h.01',
   live: 'M3 12h4l3-8 4 16 3-8h4',

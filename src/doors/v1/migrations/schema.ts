@@ -1,6 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { COUNT_MAX, DURATION_MS_MAX } from '../../../lib/bounds.ts'
 import { NewKeyFields, NewKeyRatelimit } from '../keys/schema.ts'
+import { PageQuery, PageReply } from '../page.ts'
 
 const ImportFields = {
   hash: Type.Optional(
@@ -90,3 +91,64 @@ export const EnqueueKeysBody = Type.Object({
 export type EnqueueKeysBody = Static<typeof EnqueueKeysBody>
 /** The type of an element in both endpoints. */
 export type ImportElement = Static<typeof QueuedElement>
+
+const ImportId = Type.String({
+  maxLength: 18,
+  pattern: '^[0-9]{1,18}$',
+  errorMessage: 'must be the id of an import',
+})
+const ImportIds = Type.Array(ImportId, {
+  minItems: 1,
+  maxItems: 100,
+  description: 'Ids of failed imports, from migrations.listImports. Ids of others are ignored.',
+})
+
+export const ListImportsQuery = Type.Object({
+  limit: PageQuery.limit,
+  cursor: Type.Optional(
+    Type.String({
+      maxLength: 18,
+      pattern: '^[0-9]{1,18}$',
+      errorMessage: 'must be a cursor of this list',
+      description: '`cursor` of the previous page.',
+    }),
+  ),
+})
+export type ListImportsQuery = Static<typeof ListImportsQuery>
+export const ListImportsReply = Type.Object({
+  waiting: Type.Integer({
+    description: 'Number of queued keys that wait for their import; counts to 10 000.',
+  }),
+  failed: Type.Integer({ description: 'Number of queued keys that were given up; counts to 10 000.' }),
+  imports: Type.Array(
+    Type.Object({
+      id: Type.String({ description: 'Id of the import.' }),
+      migrationId: Type.String({ description: 'Name of the migration, as given.' }),
+      apiId: Type.String({ description: 'Id of the API that the key is for.' }),
+      keyId: Type.String({ description: 'Id that the key gets.' }),
+      start: Type.String({ description: 'The first characters of the key.' }),
+      name: Type.Optional(Type.String({ description: 'Display name of the key.' })),
+      reason: Type.String({ description: 'Why the last attempt failed.' }),
+      attempts: Type.Integer({ description: 'Number of attempts.' }),
+      enqueuedAt: Type.Integer({ description: 'When the key was enqueued, Unix milliseconds.' }),
+      failedAt: Type.Integer({ description: 'When it was given up, Unix milliseconds.' }),
+    }),
+    { description: 'One page of the keys that were given up, oldest first.' },
+  ),
+  cursor: PageReply.cursor,
+})
+export type ListImportsReply = Static<typeof ListImportsReply>
+
+export const RetryImportsBody = Type.Object({ importIds: ImportIds })
+export type RetryImportsBody = Static<typeof RetryImportsBody>
+export const RetryImportsReply = Type.Object({
+  retried: Type.Integer({ description: 'Number of imports that were queued again.' }),
+})
+export type RetryImportsReply = Static<typeof RetryImportsReply>
+
+export const DiscardImportsBody = Type.Object({ importIds: ImportIds })
+export type DiscardImportsBody = Static<typeof DiscardImportsBody>
+export const DiscardImportsReply = Type.Object({
+  discarded: Type.Integer({ description: 'Number of imports that were removed.' }),
+})
+export type DiscardImportsReply = Static<typeof DiscardImportsReply>
