@@ -38,6 +38,8 @@ export type Services = {
   readonly recent: Recent | null
   /** Asks all HTTP threads of the process what they remember; null = nothing is remembered. */
   readonly recall: Recall | null
+  /** The metrics of all threads, in the text format of Prometheus. */
+  readonly metricsText: () => Promise<string>
   /** Counts decisions and outcomes for metrics. */
   readonly measures: Pick<Measures, 'decided' | 'verified'>
 }

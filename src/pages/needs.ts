@@ -167,6 +167,7 @@ export const V1_NEEDS: Readonly<Record<string, Need>> = {
     note: 'Also every permission that the deleted root key has.',
   }),
   'vault.reseal': FOR_OPERATORS,
+  'server.getStatus': FOR_OPERATORS,
   'workspaces.createWorkspace': FOR_OPERATORS,
   'workspaces.updateWorkspace': FOR_OPERATORS,
   'workspaces.listWorkspaces': FOR_OPERATORS,

@@ -79,6 +79,7 @@ const OWN: ReadonlySet<string> = new Set([
   'rootKeys.rerollRootKey',
   'rootKeys.updateRootKey',
   'rootKeys.whoami',
+  'server.getStatus',
   'vault.reseal',
   'workspaces.createWorkspace',
   'workspaces.listWorkspaces',

@@ -18,6 +18,7 @@ import { migrationRoutes } from '../doors/v1/migrations/routes.ts'
 import { permissionRoutes } from '../doors/v1/permissions/routes.ts'
 import { ratelimitRoutes } from '../doors/v1/ratelimits/routes.ts'
 import { rootKeyRoutes } from '../doors/v1/root-keys/routes.ts'
+import { serverRoutes } from '../doors/v1/server/routes.ts'
 import { vaultRoutes } from '../doors/v1/vault/routes.ts'
 import { workspaceRoutes } from '../doors/v1/workspaces/routes.ts'
 import { v2Routes } from '../doors/v2/routes.ts'
@@ -43,6 +44,7 @@ export const endpoints: readonly Endpoint[] = [
   ...auditEventRoutes,
   ...rootKeyRoutes,
   ...workspaceRoutes,
+  ...serverRoutes,
   ...livenessRoutes,
 ]
 

@@ -46,6 +46,7 @@ import type {
   ListRootKeysReply,
   RerollRootKeyReply,
 } from '../../doors/v1/root-keys/schema.ts'
+import type { GetStatusReply } from '../../doors/v1/server/schema.ts'
 import type { CreateWorkspaceReply, ListWorkspacesReply } from '../../doors/v1/workspaces/schema.ts'
 import type { SessionReply } from '../schema.ts'
 
@@ -111,6 +112,7 @@ export type Replies = {
   'migrations.listImports': ListImportsReply
   'migrations.retryImports': RetryImportsReply
   'migrations.discardImports': DiscardImportsReply
+  'server.getStatus': GetStatusReply
   'workspaces.createWorkspace': CreateWorkspaceReply
   'workspaces.listWorkspaces': ListWorkspacesReply
   'workspaces.updateWorkspace': object

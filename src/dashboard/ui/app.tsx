@@ -17,6 +17,7 @@ import { IdentityScreen, PermissionScreen, RoleScreen } from './screens/one.tsx'
 import { Overview } from './screens/overview.tsx'
 import { Permissions, Roles } from './screens/roles.tsx'
 import { RootKeys } from './screens/root-keys.tsx'
+import { Server } from './screens/server.tsx'
 import { SignIn } from './screens/sign-in.tsx'
 import { Why } from './screens/why.tsx'
 import { Workspaces } from './screens/workspaces.tsx'
@@ -38,6 +39,7 @@ const SCREENS = [
   { path: 'root-keys', screen: RootKeys },
   { path: 'audit', screen: Audit },
   { path: 'imports', screen: Imports },
+  { path: 'server', screen: Server },
   { path: 'workspaces', screen: Workspaces },
   { path: 'limits', screen: Limits },
   { path: 'limits/:namespace', screen: NamespaceScreen },

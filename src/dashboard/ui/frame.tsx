@@ -47,6 +47,7 @@ export const SECTIONS: readonly Section[] = [
   { path: 'audit', name: 'Audit', icon: 'audit', letter: 'a', reads: ['audit.*.read_event'] },
   { path: 'root-keys', name: 'Root keys', icon: 'rootKey', letter: 't', reads: ['root_key.*.read_root_key'] },
   { path: 'imports', name: 'Imports', icon: 'imports', letter: 'm', reads: ['api.*.create_key'] },
+  { path: 'server', name: 'Server', icon: 'server', letter: 's', isForOperator: true },
   { path: 'workspaces', name: 'Workspaces', icon: 'workspace', letter: 'w', isForOperator: true },
 ]
 

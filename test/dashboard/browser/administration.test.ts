@@ -370,6 +370,20 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(complaints).toEqual([])
   })
 
+  test('an operator sees the figures of the server, and others do not', async () => {
+    const { body } = await server.get('rootKeys.whoami', {}, OPERATOR_KEY)
+    const workspace = await server.workspace()
+    const operator = { ...workspace, workspaceId: body.workspaceId, rootKey: OPERATOR_KEY }
+    await open(operator, 'server')
+    await row('/v1/workspaces.createWorkspace').waitFor()
+    expect(await page.locator('.facts').first().textContent()).toContain('Stateready')
+    await page.getByText('shard-1').waitFor()
+    expect(await violationsOf(page)).toEqual([])
+    await open(workspace, 'server')
+    await page.getByText('Not shown: this call needs an operator root key.').first().waitFor()
+    expect(complaints).toEqual([])
+  })
+
   test('imports that were given up are chosen, tried again, and discarded', async () => {
     const workspace = await server.workspace()
     await open(workspace, 'imports')

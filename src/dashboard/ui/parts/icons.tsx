@@ -6,6 +6,7 @@ const PATHS = {
   audit: 'M5 4h14v16H5zM9 9h6M9 13h6M9 17h3',
   rootKey: 'M8 11V7a4 4 0 0 1 8 0v4M5 11h14v9H5zM12 14v3',
   imports: 'M12 4v10m-4-4 4 4 4-4M4 14v6h16v-6',
+  server: 'M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01',
   workspace: 'M4 9h16v11H4zM8 9V5h8v4M4 14h16',
   limits: 'M4 18a9 9 0 1 1 16 0M12 14l4-5M12 14h.01',
   live: 'M3 12h4l3-8 4 16 3-8h4',
