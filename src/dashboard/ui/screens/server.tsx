@@ -2,7 +2,7 @@ import type { ComponentChildren } from 'preact'
 import { useRef } from 'preact/hooks'
 import type { GetStatusReply } from '../../../doors/v1/server/schema.ts'
 import { useData } from '../data.ts'
-import { dayAndTime, exact, fromNow, share, short, utc } from '../format.ts'
+import { counted, dayAndTime, exact, fromNow, share, short, utc } from '../format.ts'
 import { Table } from '../parts/forms.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { useTitle } from '../parts/title.tsx'
@@ -72,7 +72,7 @@ export function Server() {
                   'Usage that waits',
                   usage.waiting === 0
                     ? 'none'
-                    : `${exact(usage.waiting)} sums; usage is safe, and written later`,
+                    : `${counted(usage.waiting, 'sum')}; usage is safe, and written later`,
                 ],
                 ['Oldest of it', lag(usage.flushLagMs)],
                 ['Files of usage that wait', exact(usage.spillFiles)],
