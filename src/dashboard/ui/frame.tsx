@@ -320,9 +320,9 @@ function Degraded({ health }: { health: Loaded<Liveness> }) {
   const state = stateOf(health)
   if (state === null || state.sentence === null) return null
   return (
-    <div class={`bar-notice ${state.kind}`}>
+    <section class={`bar-notice ${state.kind}`} aria-label="State of the server">
       <Icon name="warning" />
       <p>{state.sentence}</p>
-    </div>
+    </section>
   )
 }

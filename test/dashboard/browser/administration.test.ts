@@ -584,6 +584,8 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
         await page.locator('.panel .empty, .panel table, .events').first().waitFor()
         await look(`${screen}, empty`)
       }
+    // Before there is the role that they wait for.
+    await giveUpImports(server, workspace, [`given_up_${crypto.randomUUID()}`])
     const { identityId } = await workspace.post('identities.createIdentity', {
       externalId: 'user_1',
       meta: { plan: 'pro' },
