@@ -14,10 +14,13 @@ import type {
 import type {
   CreateKeyReply,
   ExplainKeyReply,
+  GetLastUsedReply,
   KeyObject,
   ListKeysOfAllApisReply,
+  RerollKeyReply,
   SearchKeysReply,
   UpdateRemainingReply,
+  WhoamiReply,
 } from '../../doors/v1/keys/schema.ts'
 import type {
   DiscardImportsReply,
@@ -57,66 +60,72 @@ export type Replies = {
   'session.close': SessionReply
   liveness: Liveness
   'analytics.getOverview': GetOverviewReply
-  'apis.createApi': CreateApiReply
-  'apis.listApis': ListApisReply
-  'apis.listKeys': ListKeysReply
-  'keys.createKey': CreateKeyReply
-  'ratelimits.listNamespaces': ListNamespacesReply
-  'rootKeys.createRootKey': CreateRootKeyReply
-  'rootKeys.listRootKeys': ListRootKeysReply
-  // Limits, live and why.
-  'apis.getApi': GetApiReply
-  'apis.updateApi': object
   'analytics.getRatelimits': RatelimitDatapoint[]
   'analytics.getVerifications': VerificationDatapoint[]
+  'apis.createApi': CreateApiReply
+  'apis.deleteApi': Nothing
+  'apis.getApi': GetApiReply
+  'apis.listApis': ListApisReply
+  'apis.listKeys': ListKeysReply
+  'apis.updateApi': Nothing
+  'audit.listEvents': ListEventsReply
   'events.listRecent': ListRecentReply
   'events.listWatches': ListWatchesReply
-  'events.unwatch': object
+  'events.unwatch': Nothing
   'events.watch': WatchReply
-  'keys.explainKey': ExplainKeyReply
-  'keys.getKey': KeyObject
-  'keys.searchKeys': SearchKeysReply
-  'keys.updateKey': object
-  'keys.updateRemaining': UpdateRemainingReply
-  'ratelimits.createNamespace': CreateNamespaceReply
-  'ratelimits.deleteNamespace': object
-  'ratelimits.deleteOverride': object
-  'ratelimits.getWindows': GetWindowsReply
-  'ratelimits.listNearLimit': ListNearLimitReply
-  'ratelimits.listOverrides': ListOverridesReply
-  'ratelimits.setOverride': SetOverrideReply
-  // Identities, roles, root keys, audit, workspaces
   'identities.createIdentity': CreateIdentityReply
+  'identities.deleteIdentity': Nothing
   'identities.getIdentity': IdentityReply
   'identities.listIdentities': ListIdentitiesReply
   'identities.updateIdentity': IdentityReply
-  'identities.deleteIdentity': object
-  'permissions.createPermission': CreatePermissionReply
-  'permissions.getPermission': GetPermissionReply
-  'permissions.searchPermissions': SearchPermissionsReply
-  'permissions.deletePermission': object
-  'permissions.createRole': CreateRoleReply
-  'permissions.getRole': GetRoleReply
-  'permissions.searchRoles': SearchRolesReply
-  'permissions.deleteRole': object
-  'permissions.setRolePermissions': SetRolePermissionsReply
+  'keys.addPermissions': Nothing
+  'keys.addRoles': Nothing
+  'keys.createKey': CreateKeyReply
+  'keys.deleteKey': Nothing
+  'keys.explainKey': ExplainKeyReply
+  'keys.getKey': KeyObject
+  'keys.getLastUsed': GetLastUsedReply
   'keys.listKeys': ListKeysOfAllApisReply
-  'keys.addRoles': object
-  'keys.removeRoles': object
-  'keys.addPermissions': object
-  'keys.removePermissions': object
-  'rootKeys.updateRootKey': object
-  'rootKeys.rerollRootKey': RerollRootKeyReply
-  'rootKeys.deleteRootKey': object
-  'audit.listEvents': ListEventsReply
+  'keys.removePermissions': Nothing
+  'keys.removeRoles': Nothing
+  'keys.rerollKey': RerollKeyReply
+  'keys.searchKeys': SearchKeysReply
+  'keys.updateKey': Nothing
+  'keys.updateRemaining': UpdateRemainingReply
+  'keys.whoami': WhoamiReply
+  'migrations.discardImports': DiscardImportsReply
   'migrations.listImports': ListImportsReply
   'migrations.retryImports': RetryImportsReply
-  'migrations.discardImports': DiscardImportsReply
+  'permissions.createPermission': CreatePermissionReply
+  'permissions.createRole': CreateRoleReply
+  'permissions.deletePermission': Nothing
+  'permissions.deleteRole': Nothing
+  'permissions.getPermission': GetPermissionReply
+  'permissions.getRole': GetRoleReply
+  'permissions.searchPermissions': SearchPermissionsReply
+  'permissions.searchRoles': SearchRolesReply
+  'permissions.setRolePermissions': SetRolePermissionsReply
+  'ratelimits.createNamespace': CreateNamespaceReply
+  'ratelimits.deleteNamespace': Nothing
+  'ratelimits.deleteOverride': Nothing
+  'ratelimits.getWindows': GetWindowsReply
+  'ratelimits.listNamespaces': ListNamespacesReply
+  'ratelimits.listNearLimit': ListNearLimitReply
+  'ratelimits.listOverrides': ListOverridesReply
+  'ratelimits.setOverride': SetOverrideReply
+  'rootKeys.createRootKey': CreateRootKeyReply
+  'rootKeys.deleteRootKey': Nothing
+  'rootKeys.listRootKeys': ListRootKeysReply
+  'rootKeys.rerollRootKey': RerollRootKeyReply
+  'rootKeys.updateRootKey': Nothing
   'server.getStatus': GetStatusReply
   'workspaces.createWorkspace': CreateWorkspaceReply
   'workspaces.listWorkspaces': ListWorkspacesReply
-  'workspaces.updateWorkspace': object
+  'workspaces.updateWorkspace': Nothing
 }
+
+/** The reply of changes that return nothing. */
+export type Nothing = Record<string, never>
 
 export type Liveness = {
   state: string

@@ -5,10 +5,14 @@ import { Frame } from './frame.tsx'
 import { match } from './match.ts'
 import { Failure } from './parts/controls.tsx'
 import { go, place } from './route.ts'
+import { Api } from './screens/api.tsx'
+import { Apis } from './screens/apis.tsx'
 import { Audit } from './screens/audit.tsx'
 import { IdentifierScreen } from './screens/identifier.tsx'
 import { Identities } from './screens/identities.tsx'
 import { Imports } from './screens/imports.tsx'
+import { Key } from './screens/key.tsx'
+import { Keys } from './screens/keys.tsx'
 import { Limits } from './screens/limits.tsx'
 import { Live } from './screens/live.tsx'
 import { NamespaceScreen } from './screens/namespace.tsx'
@@ -29,6 +33,10 @@ export const failedStart = signal<Error | null>(null)
 /** The screens of a workspace, by their paths in it. */
 const SCREENS = [
   { path: 'overview', screen: Overview },
+  { path: 'keys', screen: Keys },
+  { path: 'keys/:id', screen: Key },
+  { path: 'apis', screen: Apis },
+  { path: 'apis/:id', screen: Api },
   // Who may what, and who did what
   { path: 'identities', screen: Identities },
   { path: 'identities/:id', screen: IdentityScreen },
@@ -77,7 +85,7 @@ export function App() {
     SCREENS.find((each) => match(`/dashboard/w/:workspace/${each.path}`, path) !== null)?.screen ?? NotFound
   return (
     <Frame>
-      <Screen />
+      <Screen key={path} />
     </Frame>
   )
 }

@@ -7,8 +7,10 @@ import { shortcutsOn, useShortcuts } from './keyboard.ts'
 import { Button } from './parts/controls.tsx'
 import { Dialog } from './parts/dialog.tsx'
 import { Icon, type IconName } from './parts/icons.tsx'
+import { Search } from './parts/search.tsx'
+import { Toasts } from './parts/toast.tsx'
 import { go, place } from './route.ts'
-import { ask, holds, own, session, signOut, within, workspaceId } from './session.ts'
+import { ask, holds, holdsOnAny, own, session, signOut, within, workspaceId } from './session.ts'
 import { setTheme, THEMES, theme } from './theme.ts'
 
 type Section = {
@@ -18,6 +20,8 @@ type Section = {
   letter: string
   /** Rights of which one shows something there; absent = any root key sees something. */
   reads?: readonly string[]
+  /** As `reads`, of a right that may be held on one API alone. */
+  readsOnApi?: string
   /** Another path that belongs to it. */
   also?: string
   isForOperator?: boolean
@@ -26,6 +30,8 @@ type Section = {
 /** Screens in the rail, each with the letter that follows `g`. */
 export const SECTIONS: readonly Section[] = [
   { path: 'overview', name: 'Overview', icon: 'overview', letter: 'o' },
+  { path: 'keys', name: 'Keys', icon: 'key', letter: 'k', readsOnApi: 'read_key' },
+  { path: 'apis', name: 'APIs', icon: 'box', letter: 'p', readsOnApi: 'read_api' },
   { path: 'limits', name: 'Limits', icon: 'limits', letter: 'l' },
   { path: 'live', name: 'Live', icon: 'live', letter: 'v' },
   { path: 'why', name: 'Why refused?', icon: 'why', letter: 'y' },
@@ -84,6 +90,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
                 Menu
               </Button>
             </div>
+            <Search />
             <Health health={health} />
           </header>
           <Degraded health={health} />
@@ -92,6 +99,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
           </main>
         </div>
       </div>
+      <Toasts />
       {isMenuOpen && <Menu onClose={() => setMenuOpen(false)} />}
       {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
     </>
@@ -133,8 +141,10 @@ function Rail() {
 /** Without screens on which this root key would see nothing. */
 const visibleSections = () =>
   SECTIONS.filter(
-    ({ reads, isForOperator }) =>
-      (reads === undefined || holds(...reads)) && (isForOperator !== true || own.value?.isOperator === true),
+    ({ reads, readsOnApi, isForOperator }) =>
+      (reads === undefined || holds(...reads)) &&
+      (readsOnApi === undefined || holdsOnAny(readsOnApi)) &&
+      (isForOperator !== true || own.value?.isOperator === true),
   )
 
 const isIn = (path: string, section: string) => `${path}/`.startsWith(`${within(section)}/`)
@@ -231,6 +241,16 @@ function Help({ onClose }: { onClose: () => void }) {
             <dd>{name}</dd>
           </div>
         ))}
+        {KEYS.map(({ keys, name }) => (
+          <div key={name}>
+            <dt>
+              {keys.map((each) => (
+                <kbd key={each}>{each}</kbd>
+              ))}
+            </dt>
+            <dd>{name}</dd>
+          </div>
+        ))}
         <div>
           <dt>
             <kbd>?</kbd>
@@ -257,6 +277,14 @@ function Help({ onClose }: { onClose: () => void }) {
     </Dialog>
   )
 }
+
+/** What keys do on screens that have it. */
+const KEYS = [
+  { keys: ['/'], name: 'Search' },
+  { keys: ['j', 'k'], name: 'Next and previous row' },
+  { keys: ['x'], name: 'Choose the row' },
+  { keys: ['c'], name: 'Create' },
+]
 
 type State = { kind: 'ok' | 'warn' | 'bad'; word: string; sentence: string | null }
 

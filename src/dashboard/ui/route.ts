@@ -1,4 +1,5 @@
 import { signal } from '@preact/signals'
+import { match } from './match.ts'
 
 /** Where the browser is: path and query of the address bar. Everything that a reload must show again is in them. */
 export const place = signal(read())
@@ -8,6 +9,9 @@ export type Place = { path: string; query: URLSearchParams }
 function read(): Place {
   return { path: location.pathname, query: new URLSearchParams(location.search) }
 }
+
+/** The parts of the current path that the pattern of a screen names: `keys/:id`. Null on other screens. */
+export const partsOf = (pattern: string) => match(`/dashboard/w/:workspace/${pattern}`, place.value.path)
 
 /** Goes to an address of the dashboard. @param options.replaces Back leads to what was before this one. */
 export function go(to: string, { replaces = false }: { replaces?: boolean } = {}): void {

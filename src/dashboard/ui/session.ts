@@ -29,6 +29,15 @@ export const holds = (...permissions: string[]): boolean => {
 export const lacking = (permission: string): string | null =>
   holds(permission) ? null : `needs ${permission}`
 
+/** As {@link lacking}, of a right that a root key may hold on one API alone. */
+export const lackingOn = (apiId: string, action: string): string | null =>
+  holds(`api.*.${action}`, `api.${apiId}.${action}`) ? null : `needs api.*.${action}`
+
+/** Whether the root key holds a right on any API. */
+export const holdsOnAny = (action: string): boolean =>
+  holds() ||
+  (own.value?.permissions ?? []).some((each) => each.startsWith('api.') && each.endsWith(`.${action}`))
+
 /** Calls a method of the API in the current workspace. */
 export const ask = <Name extends keyof Replies>(
   method: Name,

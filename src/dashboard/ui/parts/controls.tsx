@@ -10,15 +10,21 @@ export function Button({
   kind = 'plain',
   lacking = null,
   isBusy = false,
+  isPressed,
+  label,
   type = 'button',
   onClick,
 }: {
-  children: ComponentChildren
+  children?: ComponentChildren
   icon?: IconName
   kind?: 'plain' | 'main' | 'danger' | 'quiet'
   /** Why it is off; null = it is on. */
   lacking?: string | null
   isBusy?: boolean
+  /** Of a button that stays on or off. */
+  isPressed?: boolean
+  /** The words of a button that shows only its icon. */
+  label?: string
   type?: 'button' | 'submit'
   onClick?: () => void
 }) {
@@ -27,14 +33,16 @@ export function Button({
       type={type}
       class={`button ${kind}`}
       aria-disabled={lacking !== null || isBusy}
-      title={lacking ?? undefined}
+      title={lacking ?? label}
+      aria-pressed={isPressed}
+      aria-label={label}
       onClick={(event) => {
         if (lacking !== null || isBusy) event.preventDefault()
         else onClick?.()
       }}
     >
       {icon !== undefined && <Icon name={icon} />}
-      <span>{children}</span>
+      {children !== undefined && <span>{children}</span>}
       {lacking !== null && <span class="visually-hidden">, {lacking}</span>}
     </button>
   )
@@ -58,6 +66,9 @@ export function Field({
   autoComplete?: string
   required?: boolean
   maxLength?: number
+  inputMode?: 'numeric'
+  /** A browser's own field for dates; else a text. */
+  type?: 'datetime-local'
   isMono?: boolean
   /** What is typed is not shown. */
   isSecret?: boolean
@@ -65,7 +76,7 @@ export function Field({
   isNumber?: boolean
 }) {
   const id = useId()
-  const { isMono = false, isSecret = false, isNumber = false, ...attributes } = rest
+  const { isMono = false, isSecret = false, isNumber = false, type = 'text', ...attributes } = rest
   const props = {
     ...attributes,
     id,
@@ -80,7 +91,13 @@ export function Field({
   return (
     <div class="field">
       <label for={id}>{label}</label>
-      {isSecret ? <input {...props} type="password" /> : <input {...props} type="text" />}
+      {isSecret ? (
+        <input {...props} type="password" />
+      ) : type === 'text' ? (
+        <input {...props} type="text" />
+      ) : (
+        <input {...props} type={type} />
+      )}
       <p class={error === null ? 'hint' : 'hint bad'} id={`${id}-hint`}>
         {error ?? hint}
       </p>
@@ -115,19 +132,21 @@ export function Failure({ failed, onRetry }: { failed: CallFailed; onRetry?: () 
 const Code = ({ children }: { children: string }) => <code class="code">{children}</code>
 
 /** Runs an action of a form: one at a time, with its failure kept for the page. */
-export function useAction<T>(run: () => Promise<T>): {
-  start: () => Promise<void>
+export function useAction<T, Given extends unknown[] = []>(
+  run: (...given: Given) => Promise<T>,
+): {
+  start: (...given: Given) => Promise<void>
   isBusy: boolean
   failed: CallFailed | null
 } {
   const [isBusy, setBusy] = useState(false)
   const [failed, setFailed] = useState<CallFailed | null>(null)
-  const start = async () => {
+  const start = async (...given: Given) => {
     if (isBusy) return
     setBusy(true)
     setFailed(null)
     try {
-      await run()
+      await run(...given)
     } catch (cause) {
       if (!(cause instanceof CallFailed)) throw cause
       setFailed(cause)

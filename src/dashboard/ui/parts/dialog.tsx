@@ -9,12 +9,15 @@ export function Dialog({
   children,
   onClose,
   isSticky = false,
+  isWide = false,
 }: {
   title: string
   children: ComponentChildren
   onClose: () => void
   /** Esc does not close it: what it shows is not shown again. */
   isSticky?: boolean
+  /** Two columns, where there is room. */
+  isWide?: boolean
 }) {
   const ref = useRef<HTMLDialogElement>(null)
   const id = useId()
@@ -24,7 +27,7 @@ export function Dialog({
   return (
     <dialog
       ref={ref}
-      class="dialog"
+      class={isWide ? 'dialog wide' : 'dialog'}
       aria-labelledby={id}
       onKeyDown={(event) => {
         // Browsers close a dialog at the second Esc whatever `cancel` says.
