@@ -4,6 +4,15 @@ import { exact, fromNow, share, short } from '../../src/dashboard/ui/format.ts'
 import { match } from '../../src/dashboard/ui/match.ts'
 import { csvOf } from '../../src/dashboard/ui/parts/csv.ts'
 import { niceTop } from '../../src/dashboard/ui/parts/scale.ts'
+import { destinationOf, looksLikeKey } from '../../src/dashboard/ui/parts/search-shape.ts'
+import {
+  createInput,
+  fieldOfMessage,
+  fieldsOf,
+  NEW_KEY,
+  updateInput,
+} from '../../src/dashboard/ui/screens/key-fields.ts'
+import { limitText } from '../../src/dashboard/ui/screens/key-state.ts'
 
 /** What an operator on a train waits for. */
 test('the first load has at most 70 KB, compressed', async () => {
@@ -86,4 +95,69 @@ test('paths name the parts that a pattern asks for, and match no other pattern',
   expect(match('/dashboard/w/:workspace/keys', '/dashboard/w/ws_1/keys/')).toEqual({ workspace: 'ws_1' })
   expect(match('/dashboard/w/:workspace/keys', '/dashboard/w/ws_1/apis')).toBeNull()
   expect(match('/dashboard/:id', '/dashboard/%zz')).toEqual({ id: '%zz' })
+})
+
+test('the search tells ids and whole keys by their shape, and searches the rest', () => {
+  const id = '4aBcDeFgHjKmNpQr'
+  expect([`key_${id}`, `api_${id}`, `id_${id}`, `req_${id}`].map(destinationOf)).toEqual([
+    `keys/key_${id}`,
+    `apis/api_${id}`,
+    `identities/id_${id}`,
+    `why?request=req_${id}`,
+  ])
+  for (const text of ['web checkout', 'user_881', 'key_', `key_${id}x`, '203.0.113.7', 'demo_3ZU'])
+    expect(destinationOf(text)).toBeNull()
+  for (const key of ['demo_3ZWUpQAoZ7LkM4nDeSjgbRqY', '3ZWUpQAoZ7LkM4nDeSjgbRqY'])
+    expect(looksLikeKey(key)).toBe(true)
+  for (const text of [`key_${id}`, 'web checkout', 'user_881', 'anna@example.com'])
+    expect(looksLikeKey(text)).toBe(false)
+})
+
+describe('the form of a key', () => {
+  const record = {
+    id: 'key_1',
+    start: 'demo_3ZU',
+    apiId: 'api_1',
+    workspaceId: 'ws_1',
+    createdAt: 0,
+    enabled: true,
+    roles: [],
+    permissions: [],
+    name: 'ci',
+    expires: Date.UTC(2027, 0, 1, 12, 30, 15, 250),
+    remaining: 5,
+    refill: { interval: 'monthly' as const, amount: 10, refillDay: 3 },
+    ratelimit: { async: false, limit: 7, duration: 90_000, refillRate: 7, refillInterval: 90_000 },
+    meta: { plan: 'pro' },
+  }
+  test('an untouched form changes nothing, not even milliseconds that it does not show', () => {
+    expect(updateInput(record, fieldsOf(record))).toEqual({ input: { keyId: 'key_1' }, problems: {} })
+  })
+  test('an emptied field is cleared, and a changed one is sent whole', () => {
+    const fields = { ...fieldsOf(record), name: '', limit: '', expires: '', refillAmount: '20' }
+    expect(updateInput(record, fields).input).toEqual({
+      keyId: 'key_1',
+      name: null,
+      ratelimit: null,
+      expires: null,
+      refill: { interval: 'monthly', amount: 20, refillDay: 3 },
+    })
+  })
+  test('what cannot be read is a problem of its field and is not sent', () => {
+    const fields = { ...NEW_KEY, remaining: '1.5', limit: '-1', meta: '[]', refill: 'daily' as const }
+    const { input, problems } = createInput('api_1', fields)
+    expect(input).toEqual({ apiId: 'api_1' })
+    expect(Object.keys(problems).sort()).toEqual(['limit', 'meta', 'refillAmount', 'remaining'])
+  })
+  test('messages of the server find their field', () => {
+    expect(fieldOfMessage('ratelimit.duration: Number must be greater than or equal to 1000')).toBe(
+      'duration',
+    )
+    expect(fieldOfMessage('refill.amount: Expected number')).toBe('refillAmount')
+    expect(fieldOfMessage('api api_1 not found')).toBeNull()
+  })
+  test('limits are said in the largest whole unit', () => {
+    const said = [60_000, 90_000, 1_500].map((duration) => limitText({ limit: 5, duration }))
+    expect(said).toEqual(['5 a minute', '5 in 90 s', '5 in 1500 ms'])
+  })
 })

@@ -42,7 +42,8 @@ export function Search() {
     // A key is not searched while it is typed, and an id is opened by Enter.
     if (trimmed.length < 2 || looksLikeKey(trimmed) || destinationOf(trimmed) !== null) {
       setFound(null)
-      wanted.current = ''
+      // A field that was cleared because it held a key still waits for its answer.
+      if (trimmed !== '') wanted.current = ''
       return
     }
     const timer = setTimeout(() => void run(trimmed), 250)

@@ -1,0 +1,359 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import type { Browser, Page } from 'playwright-core'
+import { CHROMIUM, eachLook, SIZES, startBrowser, violationsOf } from '../../support/browser.ts'
+import { makeApi, makeKey } from '../../support/fixtures.ts'
+import { IS_NIGHTLY } from '../../support/nightly.ts'
+import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+
+/** Keys and APIs in a real browser: done in the page, proven by the API. */
+
+setDefaultTimeout(2 * SLOW_MS)
+
+let server: TestServer
+let browser: Browser
+let page: Page
+/** What scripts and the policy complained of. Each test leaves none. */
+let complaints: string[] = []
+beforeAll(async () => {
+  if (CHROMIUM === null) return
+  ;[server, browser] = await Promise.all([startTestServer(), startBrowser()])
+  const context = await browser.newContext({ viewport: SIZES.wide, acceptDownloads: true })
+  page = await context.newPage()
+  page.setDefaultTimeout(10_000)
+  page.on('pageerror', (cause) => complaints.push(`error: ${cause.message}`))
+  page.on('console', (message) => {
+    const isRefusal =
+      /Failed to load resource: (the server responded with a status of (4\d\d)|net::ERR_FAILED)/
+    if (message.type() === 'error' && !isRefusal.test(message.text())) complaints.push(message.text())
+  })
+})
+afterAll(async () => {
+  await browser?.close()
+  await server?.[Symbol.asyncDispose]()
+})
+
+/** Signs in and opens a screen of the workspace. */
+async function open(workspace: TestWorkspace, path: string, rootKey = workspace.rootKey): Promise<void> {
+  complaints = []
+  await page.unrouteAll()
+  await page.context().clearCookies()
+  await page.setViewportSize(SIZES.wide)
+  await page.goto(`${server.url}/dashboard/w/${workspace.workspaceId}/${path}`)
+  await page.getByLabel('Root key').fill(rootKey)
+  await page.keyboard.press('Enter')
+  await page.locator('.frame h1').waitFor()
+}
+
+const button = (name: string | RegExp) => page.getByRole('button', { name })
+const dialog = () => page.getByRole('dialog')
+const codeOf = async (key: string): Promise<string> =>
+  (await server.post('keys.verifyKey', { key })).body.code
+
+describe.skipIf(CHROMIUM === null)('keys', () => {
+  test('a key is made with the form, shown once, and is what the form said', async () => {
+    const workspace = await server.workspace()
+    await makeApi(workspace)
+    await open(workspace, 'keys')
+    await page.getByText('There are no keys yet').waitFor()
+    await page.keyboard.press('c')
+    await dialog().getByLabel('Name').fill('web checkout')
+    await dialog().getByLabel('Prefix').fill('demo')
+    await dialog().getByLabel('External id').fill('user_881')
+    await dialog().getByLabel('Verifications').fill('100')
+    await dialog().getByLabel('Credits left').fill('many')
+    await dialog().getByLabel('Meta').fill('{"plan": "pro"}')
+    await dialog().getByRole('button', { name: 'Create key' }).click()
+    // The field that is wrong says so and has the focus; nothing was sent.
+    await dialog().getByText('A whole number from 0 on').waitFor()
+    expect(
+      await dialog()
+        .getByLabel('Credits left')
+        .evaluate((e) => e.matches(':focus')),
+    ).toBe(true)
+    await dialog().getByLabel('Credits left').fill('5')
+    expect(await dialog().locator('.by-api pre').textContent()).toContain('"remaining": 5')
+    await dialog().getByRole('button', { name: 'curl' }).click()
+    expect(await dialog().locator('.by-api pre').textContent()).toContain('$ROOT_KEY')
+    await dialog().getByRole('button', { name: 'Create key' }).click()
+    const secret = (await page.locator('.secret').textContent()) ?? ''
+    await page.keyboard.press('Escape')
+    await button('I have it').click()
+    await page.getByRole('link', { name: 'web checkout' }).waitFor()
+    const { body } = await server.post('keys.verifyKey', { key: secret })
+    expect(body).toMatchObject({
+      code: 'VALID',
+      name: 'web checkout',
+      remaining: 4,
+      meta: { plan: 'pro' },
+      identity: { externalId: 'user_881' },
+      ratelimit: { limit: 100 },
+    })
+    expect(await page.content()).not.toContain(secret)
+    expect(complaints).toEqual([])
+  })
+
+  test('disabling shows the refusal, Undo takes it back, and the API says the same', async () => {
+    const workspace = await server.workspace()
+    const { keyId, key } = await makeKey(workspace, await makeApi(workspace), { name: 'ci' })
+    await open(workspace, `keys/${keyId}`)
+    await page.getByText('It would pass').waitFor()
+    await button('Disable').click()
+    await page.getByText('Checked: refused, DISABLED').waitFor()
+    expect(await codeOf(key)).toBe('DISABLED')
+    await page.getByText('It would be refused').waitFor()
+    await button('Undo').click()
+    await page.getByText('Checked: it would pass').waitFor()
+    expect(await codeOf(key)).toBe('VALID')
+    await page.getByText('enabled: false → true').waitFor()
+    expect(complaints).toEqual([])
+  })
+
+  test('a key is edited, rotated and deleted, and only what was changed is sent', async () => {
+    const workspace = await server.workspace()
+    const { keyId, key } = await makeKey(workspace, await makeApi(workspace), { name: 'ci', remaining: 7 })
+    await open(workspace, `keys/${keyId}`)
+    await button('Edit').click()
+    await dialog().getByLabel('Name').fill('ci runner')
+    expect(JSON.parse((await dialog().locator('.by-api pre').textContent()) ?? '')).toEqual({
+      keyId,
+      name: 'ci runner',
+    })
+    await dialog().getByRole('button', { name: 'Save' }).click()
+    await page.getByRole('heading', { name: 'ci runner', level: 1 }).waitFor()
+    expect(await workspace.get('keys.getKey', { keyId })).toMatchObject({ name: 'ci runner', remaining: 7 })
+
+    await button('Rotate…').click()
+    await dialog().getByLabel('The old key ends').selectOption('at once')
+    await dialog().getByRole('button', { name: 'Rotate key' }).click()
+    const secret = (await page.locator('.secret').textContent()) ?? ''
+    await button('I have it').click()
+    await page.getByText('Checked: refused, EXPIRED').waitFor()
+    expect([await codeOf(key), await codeOf(secret)]).toEqual(['EXPIRED', 'VALID'])
+
+    // In use: its name must be typed.
+    for (;;) {
+      const { keys } = await workspace.get('keys.getLastUsed', { keyId })
+      if (keys[0].lastUsed !== undefined) break
+      await Bun.sleep(20)
+    }
+    await page.reload()
+    await page.getByText('hour of').waitFor()
+    await button('Delete…').click()
+    await dialog().getByRole('button', { name: 'Delete key' }).click({ force: true })
+    expect((await server.get('keys.getKey', { keyId }, workspace.rootKey)).status).toBe(200)
+    await dialog().getByLabel(/^Type/).fill('ci runner')
+    await dialog().getByRole('button', { name: 'Delete key' }).click()
+    await page.getByText('The key is deleted').waitFor()
+    expect(await codeOf(key)).toBe('NOT_FOUND')
+    expect(complaints).toEqual([])
+  })
+
+  test('filters are in the address, rows are chosen by keyboard and changed together, and what fails stays chosen', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const made: { keyId: string; key: string }[] = []
+    for (const name of ['alpha 1', 'alpha 2', 'beta'])
+      made.push(await makeKey(workspace, apiId, { name: `${name} <b>`, externalId: 'user_1' }))
+    await open(workspace, 'keys')
+    await page.getByText('3 keys').waitFor()
+    await page.getByLabel('Begins with').fill('ALPHA')
+    await page.getByText('2 keys').waitFor()
+    expect(page.url()).toContain('search=ALPHA')
+    await page.reload()
+    await page.getByText('2 keys').waitFor()
+    await page.locator('h1').focus()
+    await page.keyboard.press('j')
+    await page.keyboard.press('x')
+    await page.keyboard.press('j')
+    await page.keyboard.press('x')
+    await page.getByText('2 chosen').waitFor()
+    await button('Disable').click()
+    await page.getByText('Disabled 2 keys.').waitFor()
+    const codes = async () => await Promise.all(made.map(({ key }) => codeOf(key)))
+    expect(await codes()).toEqual(['DISABLED', 'DISABLED', 'VALID'])
+    await button('Undo').click()
+    await page.locator('.list .chip.bad').first().waitFor({ state: 'hidden' })
+    expect(await codes()).toEqual(['VALID', 'VALID', 'VALID'])
+
+    await page.getByLabel('Choose all shown').check()
+    await workspace.post('keys.deleteKey', { keyId: made[0]?.keyId })
+    await button('Set identity…').click()
+    await dialog().getByLabel('External id').fill('user_2')
+    await dialog().getByRole('button', { name: 'Set identity' }).click()
+    await page.getByText('Connected to user_2: 1 key; 1 failed.').waitFor()
+    expect((await workspace.get('keys.getKey', { keyId: made[1]?.keyId })).identity.externalId).toBe('user_2')
+
+    const download = page.waitForEvent('download')
+    await button('CSV').click()
+    const csv = await Bun.file(await (await download).path()).text()
+    expect(csv).toMatch(/^id,start,name,api,external id/)
+    expect(csv).toContain('alpha 2 <b>')
+    expect(complaints).toEqual([])
+  })
+
+  test('a pasted key opens its page from a body, its text in no address; ids open theirs; a name is searched', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const { keyId, key } = await makeKey(workspace, apiId, { name: 'web checkout', prefix: 'demo' })
+    await open(workspace, 'overview')
+    const asked: string[] = []
+    page.on('request', (request) => asked.push(request.url()))
+    const search = page.getByLabel('Search', { exact: true })
+    await page.locator('h1').focus()
+    await page.keyboard.press('/')
+    await page.keyboard.insertText(key)
+    await page.keyboard.press('Enter')
+    await page.getByRole('heading', { name: 'web checkout', level: 1 }).waitFor()
+    expect(page.url()).toEndWith(`/keys/${keyId}`)
+    expect(await search.inputValue()).toBe('')
+    expect(asked.join()).not.toContain(key)
+    await search.fill(apiId)
+    await search.press('Enter')
+    await page.getByRole('heading', { name: 'test api', level: 1 }).waitFor()
+    await search.fill('web ch')
+    await page.locator('.hits a').first().waitFor()
+    await search.press('ArrowDown')
+    await page.keyboard.press('Enter')
+    await page.getByRole('heading', { name: 'web checkout', level: 1 }).waitFor()
+    await search.fill('nobody at all')
+    await page.getByText('Nothing begins with this.').waitFor()
+    await search.press('Escape')
+    expect(complaints).toEqual([])
+  })
+
+  test('a root key without rights finds buttons off, with the right that they need', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const { keyId, key } = await makeKey(workspace, apiId, { name: 'ci' })
+    await open(workspace, `keys/${keyId}`, await workspace.rootKeyWith('api.*.read_key'))
+    await page.getByText('It would pass').waitFor()
+    for (const [name, right] of [
+      [/^Edit/, 'update_key'],
+      [/^Rotate/, 'create_key'],
+      [/^Disable/, 'update_key'],
+      [/^Delete/, 'delete_key'],
+    ] as const) {
+      const off = button(name)
+      expect(await off.getAttribute('aria-disabled')).toBe('true')
+      expect(await off.getAttribute('title')).toBe(`needs api.*.${right}`)
+      await off.click({ force: true })
+    }
+    expect(await dialog().count()).toBe(0)
+    expect(await codeOf(key)).toBe('VALID')
+    await page.getByText('Not shown: missing permission').first().waitFor()
+    expect(await page.getByRole('link', { name: 'APIs' }).count()).toBe(0)
+  })
+})
+
+describe.skipIf(CHROMIUM === null)('APIs', () => {
+  test('an API is made, changed and deleted; a refused setting is said at its field', async () => {
+    const workspace = await server.workspace()
+    await open(workspace, 'apis')
+    await page.getByText('There are no APIs yet').waitFor()
+    await button('Create API').click()
+    await dialog().getByLabel('Name').fill('x')
+    await dialog().getByRole('button', { name: 'Create API' }).click()
+    await dialog()
+      .getByText(/^name: .*req_/)
+      .waitFor()
+    await dialog().getByLabel('Name').fill('my-api')
+    await dialog().getByRole('button', { name: 'Create API' }).click()
+    await page.getByRole('heading', { name: 'my-api', level: 1 }).waitFor()
+    const apiId = page.url().split('/').at(-1) ?? ''
+    await button('Edit').click()
+    await dialog().getByLabel('Prefix of new keys').fill('demo')
+    await dialog().getByLabel('Allowed addresses').fill('10.0.0.0/8\nhome')
+    await dialog().getByLabel('Delete protection').check()
+    await dialog().getByRole('button', { name: 'Save' }).click()
+    await dialog()
+      .getByText(/^ipWhitelist.1: /)
+      .waitFor()
+    await dialog().getByLabel('Allowed addresses').fill('10.0.0.0/8')
+    await dialog().getByRole('button', { name: 'Save' }).click()
+    await dialog().waitFor({ state: 'hidden' })
+    await page.locator('.tags').getByText('10.0.0.0/8').waitFor()
+    const api: Json = await workspace.get('apis.getApi', { apiId })
+    expect(api).toMatchObject({ defaultPrefix: 'demo', ipWhitelist: ['10.0.0.0/8'], deleteProtection: true })
+    expect(await page.locator('.panels pre').textContent()).toBe(JSON.stringify(api, null, 2))
+    expect(await button(/^Delete/).getAttribute('title')).toMatch(/protected/)
+    await workspace.post('apis.updateApi', { apiId, deleteProtection: false })
+    await page.reload()
+    await button(/^Delete/).click()
+    await dialog().getByRole('button', { name: 'Delete API' }).click()
+    await page.getByText('There are no APIs yet').waitFor()
+    expect((await server.get('apis.getApi', { apiId }, workspace.rootKey)).status).toBe(404)
+    expect(complaints).toEqual([])
+  })
+})
+
+test.skipIf(CHROMIUM === null)(
+  'axe finds nothing wrong with keys and APIs, empty, filled, in a dialog and failed',
+  async () => {
+    const wrong: string[] = []
+    const look = async (what: string) =>
+      (IS_NIGHTLY || process.env.SCREENSHOTS !== undefined || BY_DAY.includes(what)) &&
+      (await eachLook(page, async (name) => {
+        const folder = process.env.SCREENSHOTS
+        if (folder !== undefined)
+          await page.screenshot({
+            path: `${folder}/${what.replaceAll(/\W+/g, '-')}-${name.replace(' ', '-')}.png`,
+            fullPage: true,
+          })
+        for (const each of await violationsOf(page)) wrong.push(`${what}, ${name}: ${each}`)
+      }))
+    const workspace = await server.workspace()
+    await open(workspace, 'keys')
+    await page.getByText('There are no keys yet').waitFor()
+    await look('keys, empty')
+    const apiId = await makeApi(workspace)
+    const ratelimit = { limit: 100, duration: 60_000 }
+    const shown = {
+      name: 'web checkout',
+      prefix: 'demo',
+      externalId: 'user_881',
+      meta: { plan: 'pro' },
+      ratelimit,
+    }
+    const { keyId, key } = await makeKey(workspace, apiId, { ...shown, remaining: 12 })
+    await makeKey(workspace, apiId, { name: 'ci', enabled: false })
+    await makeKey(workspace, apiId, { remaining: 3, expires: Date.now() + 86_400_000 })
+    for (let at = 0; at < 3; at++) await server.post('keys.verifyKey', { key })
+    await page.reload()
+    await page.getByText('3 keys').waitFor()
+    await page.getByLabel('Choose web checkout').check()
+    await look('keys')
+    await button('Create key').click()
+    await dialog().waitFor()
+    await look('form of a key')
+    await page.keyboard.press('Escape')
+    await page.getByRole('link', { name: 'web checkout' }).click()
+    await page.getByText('It would pass').waitFor()
+    await page.getByRole('slider').waitFor()
+    await look('key')
+    await button('Rotate…').click()
+    await dialog().waitFor()
+    await look('rotate')
+    await page.keyboard.press('Escape')
+    await page.setViewportSize(SIZES.wide)
+    await page.getByRole('link', { name: 'APIs' }).click()
+    await page.getByRole('link', { name: 'test api', exact: true }).waitFor()
+    await look('apis')
+    await page.getByRole('link', { name: 'test api', exact: true }).click()
+    await page.locator('.panels pre').waitFor()
+    await look('api')
+    await page.route('**/dashboard/api/**', (route) => route.abort())
+    await page.goto(`${server.url}/dashboard`).catch(() => {})
+    await page.unrouteAll()
+    await page.goto(`${server.url}/dashboard/w/${workspace.workspaceId}/keys/${keyId}`)
+    await page.getByText('It would pass').waitFor()
+    await page.route('**/dashboard/api/**', (route) => route.abort())
+    await button('Ask again').click()
+    await page.getByText('The server does not answer.').first().waitFor()
+    await look('key, failed')
+    expect(wrong).toEqual([])
+  },
+)
+
+/** By day the screens with most on them: axe takes half a second for each. */
+const BY_DAY = ['keys', 'form of a key', 'key']
