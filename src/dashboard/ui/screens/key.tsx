@@ -484,10 +484,10 @@ function Audit({ id, count }: { id: string; count: number }) {
   const loaded = useData(`audit ${id} ${count}`, async ({ signal }) => {
     const { events } = await ask(
       'audit.listEvents',
-      { resourceId: id, limit: 100, order: 'desc' },
+      { resourceId: id, limit: 100, order: 'newestFirst' },
       { signal },
     )
-    return events.sort((a, b) => b.time - a.time)
+    return events
   })
   return (
     <Panel title="Audit" loaded={loaded} isWide>
