@@ -29,10 +29,11 @@ const READ: [string, string, string][] = [
   ['monitoring', 'yaml', 'scrape_configs'],
   ['monitoring', 'yaml', 'rule_files'],
 ]
-/** Run by the tests in `test/proxies/`. */
-const RUN: readonly Block[] = [...IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND, ...ASKING].flatMap(
-  ({ blocks }) => blocks,
-)
+/** Run by the tests in `test/proxies/`, and by `test/start/rolling.test.ts`. */
+const RUN: readonly Block[] = [
+  ...[...IN_FRONT, OVER_A_SOCKET, WITH_A_SECOND, ...ASKING].flatMap(({ blocks }) => blocks),
+  blockWith('haproxy', 'haproxy', 'server two'),
+]
 
 test('every block of configuration is tested, and no block is in a language without tests', () => {
   const nameOf = ({ doc, line }: Block) => `${doc}:${line}`

@@ -363,7 +363,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     for (const [path, title] of Object.entries(filled)) {
       if (!IS_NIGHTLY && !byDay.includes(path)) continue
       await open(workspace, path)
-      await panel(title).locator('table, .rows, .facts').first().waitFor()
+      await panel(title).locator('table, .rows, .of-refusal').first().waitFor()
       await look(path)
     }
     await open(workspace, `limits/${id}`)
