@@ -4,6 +4,7 @@ import { join, resolve } from 'node:path'
 import { isAddressOrRange, isLoopbackUrl } from './lib/address.ts'
 import { DAY_MS } from './lib/clock.ts'
 import { maskedUrl, readDatabaseUrl, UrlError, withParameters } from './lib/database-url.ts'
+import { type FleetAddress, FleetUrlError, fleetName, readFleetUrl } from './lib/fleet-url.ts'
 import { editDistance } from './lib/nearest.ts'
 import { isReadByAll, readSecretFile } from './lib/secret-file.ts'
 import { tlsFileProblem } from './lib/tls-files.ts'
@@ -33,6 +34,8 @@ export type Config = {
   publicUrl: string | null
   /** URL of the Postgres to use; null = the embedded one in the data directory. */
   databaseUrl: string | null
+  /** How servers share their limits; null = each counts its own. */
+  fleet: FleetConfig | null
   /** Absolute path of the folder for the embedded database, generated secrets and spill files. */
   dataDir: string
   /** Text to register as operator root key at each start; null = generated at the first start. */
@@ -85,6 +88,20 @@ export type Config = {
   /** Bounds of each workspace. */
   bounds: Bounds
 }
+
+export type FleetConfig = {
+  address: FleetAddress
+  /** How long a call waits for the engine, ms. */
+  timeoutMs: number
+  /** How long what is given ahead may lie unspent, ms; 0 = nothing is given ahead. */
+  leaseMs: number
+  /** What decides while the engine cannot be asked. */
+  outage: (typeof OUTAGE_RULES)[number]
+  /** How many replicas of a Redis must have a count before it is used. */
+  replicas: number
+}
+
+const OUTAGE_RULES = ['share', 'refuse', 'open'] as const
 
 /** Set by OpenTelemetry's standard variables. */
 export type TracingConfig = {
@@ -159,6 +176,38 @@ export const VARIABLES = {
     read: databaseUrl,
   } satisfies Variable<string | null>,
   DATABASE_URL_FILE: fileOf('DATABASE_URL'),
+  TOLLGATE_FLEET: {
+    about:
+      'where all servers on the database count their limits together: postgres, or the URL of a Redis or Valkey; unset = each counts its own',
+    otherwise: 'unset',
+    read: fleetUrl,
+  } satisfies Variable<FleetAddress | null>,
+  TOLLGATE_FLEET_FILE: fileOf('TOLLGATE_FLEET'),
+  TOLLGATE_FLEET_TIMEOUT_MS: whole({
+    about: 'milliseconds that a call waits for TOLLGATE_FLEET before TOLLGATE_FLEET_OUTAGE decides',
+    min: 20,
+    max: 1000,
+    otherwise: 200,
+  }),
+  TOLLGATE_FLEET_LEASE_MS: whole({
+    about:
+      'milliseconds that a server may keep unspent what TOLLGATE_FLEET gave it ahead of calls; 0 = every call asks',
+    min: 0,
+    max: 10_000,
+    otherwise: 250,
+  }),
+  TOLLGATE_FLEET_OUTAGE: {
+    about:
+      'what a server lets through while TOLLGATE_FLEET does not answer: share = its part of each limit, refuse = nothing, open = each limit as if it were alone',
+    otherwise: 'share',
+    read: outageRule,
+  } satisfies Variable<FleetConfig['outage']>,
+  TOLLGATE_FLEET_REPLICAS: whole({
+    about: 'replicas of Redis that must have a count before it is used',
+    min: 0,
+    max: 16,
+    otherwise: 0,
+  }),
   PGSSLMODE: libpq('sslmode'),
   PGSSLROOTCERT: libpq('sslrootcert'),
   PGSSLCERT: libpq('sslcert'),
@@ -318,6 +367,8 @@ function readerOf(environment: Environment) {
 
 /** Variables whose text can come from a file, so that it stands in no environment, which children and lists of processes show. */
 export const SECRETS: readonly string[] = ['DATABASE_URL', 'TOLLGATE_ROOT_KEY', 'TOLLGATE_VAULT_KEY']
+/** The secrets, and a variable that may have a password. */
+const FROM_FILES: readonly string[] = [...SECRETS, 'TOLLGATE_FLEET']
 
 type SecretFile = { from: string; path: string }
 
@@ -327,7 +378,7 @@ type SecretFile = { from: string; path: string }
  * @throws ConfigError when the text and its file are both set.
  */
 function secretFileOf(environment: Environment, name: string): SecretFile | null {
-  if (!SECRETS.includes(name)) return null
+  if (!FROM_FILES.includes(name)) return null
   const isSet = textOf(environment, name) !== undefined
   const path = textOf(environment, `${name}_FILE`)
   if (path !== undefined) {
@@ -350,7 +401,7 @@ function secretOf({ from, path }: SecretFile): string {
 
 /** Files of secrets that every user of this machine can read. @throws ConfigError */
 export function exposedSecretFiles(environment: Environment = process.env): SecretFile[] {
-  const files = SECRETS.flatMap((name) => secretFileOf(environment, name) ?? [])
+  const files = FROM_FILES.flatMap((name) => secretFileOf(environment, name) ?? [])
   const url = readDatabase(readerOf(environment))
   const keyFile = url === null ? null : readDatabaseUrl(url).tls.keyFile
   if (keyFile !== null) files.push({ from: 'sslkey of DATABASE_URL', path: keyFile })
@@ -376,6 +427,7 @@ export function readConfig(environment: Environment = process.env): Config {
     readyNeedsDatabase: value('TOLLGATE_READY_NEEDS_DATABASE'),
     publicUrl: value('TOLLGATE_PUBLIC_URL'),
     databaseUrl: readDatabase(value),
+    fleet: readFleet(value),
     dataDir: value('TOLLGATE_DATA_DIR'),
     rootKey: value('TOLLGATE_ROOT_KEY'),
     vaultKeys: value('TOLLGATE_VAULT_KEY'),
@@ -400,6 +452,27 @@ export function readConfig(environment: Environment = process.env): Config {
     auditRetentionMonths: value('TOLLGATE_AUDIT_RETENTION_MONTHS'),
     bounds: value('TOLLGATE_BOUNDS'),
   }
+}
+
+/** @throws ConfigError where there is nothing that servers could share. */
+function readFleet(value: ReturnType<typeof readerOf>): FleetConfig | null {
+  const address = value('TOLLGATE_FLEET')
+  const fleet = {
+    timeoutMs: value('TOLLGATE_FLEET_TIMEOUT_MS'),
+    leaseMs: value('TOLLGATE_FLEET_LEASE_MS'),
+    outage: value('TOLLGATE_FLEET_OUTAGE'),
+    replicas: value('TOLLGATE_FLEET_REPLICAS'),
+  }
+  if (address === null) return null
+  if (value('DATABASE_URL') === null)
+    throw new ConfigError(
+      'TOLLGATE_FLEET is set, but DATABASE_URL is not; servers that share limits need a Postgres that they share',
+    )
+  if (address.kind === 'postgres' && fleet.replicas > 0)
+    throw new ConfigError(
+      `TOLLGATE_FLEET_REPLICAS is "${fleet.replicas}"; it must be 0 because TOLLGATE_FLEET is postgres, where synchronous_standby_names says who must have a commit`,
+    )
+  return { address, ...fleet }
 }
 
 function readMetricsPort(value: ReturnType<typeof readerOf>): number | null {
@@ -432,6 +505,7 @@ export function configProblems(environment: Environment = process.env): ConfigPr
     () => readMetricsPort(value),
     () => readDashboard(value),
     () => readDatabase(value),
+    () => readFleet(value),
     () => readTracing(text),
     ...tracingReads(text),
   ]
@@ -507,6 +581,14 @@ const MASK = '***'
 function shownText(name: string, text: string): string {
   if (text === MASK) return MASK
   if (name === 'DATABASE_URL') return maskedUrl(text)
+  if (name === 'TOLLGATE_FLEET') {
+    let shown = MASK
+    problemOf(() => {
+      const address = fleetUrl(text, name)
+      if (address !== null) shown = fleetName(address)
+    })
+    return shown
+  }
   if (name === 'TOLLGATE_VAULT_KEY')
     return problemOf(() => vaultKeys(text, name)) === null
       ? (vaultKeys(text, name) ?? []).map(vaultKeyId).join(',')
@@ -737,6 +819,23 @@ function logLevel(text: string | undefined, name: string): LogLevel {
   const level = LOG_LEVELS.find((each) => each === (text ?? 'info'))
   if (level !== undefined) return level
   throw new ConfigError(`${name} is ${JSON.stringify(text)}; it must be one of ${LOG_LEVELS.join(', ')}`)
+}
+
+/** The URL may have a password, so the message does not repeat it. */
+function fleetUrl(text: string | undefined, name: string): FleetAddress | null {
+  if (text === undefined) return null
+  try {
+    return readFleetUrl(text)
+  } catch (cause) {
+    if (cause instanceof FleetUrlError) throw new ConfigError(`${name} ${cause.message}`)
+    throw cause
+  }
+}
+
+function outageRule(text: string | undefined, name: string): FleetConfig['outage'] {
+  const rule = OUTAGE_RULES.find((each) => each === (text ?? 'share'))
+  if (rule !== undefined) return rule
+  throw new ConfigError(`${name} is ${JSON.stringify(text)}; it must be one of ${OUTAGE_RULES.join(', ')}`)
 }
 
 function isOn(text: string | undefined, name: string): boolean {

@@ -20,6 +20,8 @@ const NAMES = [
   'usage retention',
   'audit retention',
   'embedded restart',
+  'fleet',
+  'fleet learning',
 ] as const
 export type EpisodeName = (typeof NAMES)[number]
 

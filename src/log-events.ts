@@ -269,6 +269,43 @@ export const LOG_EVENTS = {
     about: 'Records beyond a bound could not be removed; the next attempt is within five minutes.',
     remedy: 'Read `cause`: most often the database is slow or away.',
   },
+  // Shared limits
+  fleet_away: {
+    level: 'warn',
+    about:
+      'The engine on which servers share their limits does not answer this server (`fault`, `cause`). Leases are still spent; every other call is decided by `TOLLGATE_FLEET_OUTAGE`.',
+    remedy:
+      'Bring the engine back, or its network. [What servers do meanwhile](../how-to/several-servers.md#when-something-fails).',
+  },
+  fleet_back: {
+    level: 'info',
+    about:
+      'The engine answers again (`awayMs`); the outage rule decided `decided` calls of one shard in between.',
+    remedy: 'Nothing: limits are exact again.',
+  },
+  fleet_learning: {
+    level: 'info',
+    about:
+      'Redis was restarted, emptied or replaced, or nobody spoke to it for a second. It gives nothing for three times `TOLLGATE_FLEET_TIMEOUT_MS` while servers tell it what they hold. Also logged by the first server to start.',
+    remedy:
+      'Nothing. If it repeats without a restart or failover: look whether Redis stalls, for example while it writes to disk.',
+  },
+  fleet_foreign: {
+    level: 'error',
+    about:
+      'The Redis of `TOLLGATE_FLEET` has the id of another fleet now. This server asks it for nothing; the outage rule decides.',
+    remedy: 'Find out who else uses that Redis, and give each fleet its own.',
+  },
+  fleet_warning: {
+    level: 'warn',
+    about: 'At the start, the engine has a setting with which limits may not be exact (`text`).',
+    remedy: 'Do what `text` says; [`tollgate doctor`](../how-to/postgres.md#doctor) looks again.',
+  },
+  fleet_time_stepped: {
+    level: 'warn',
+    about: 'The clock of the database stepped (`stepMs`). Windows of shared limits begin and end by it.',
+    remedy: 'Let NTP adjust that clock gradually.',
+  },
   // Threads
   http_thread_died: {
     level: 'error',

@@ -25,6 +25,8 @@ export type Services = {
   readonly database: Database
   /** Whether the database answers and takes writes. Makes no statement while it does. */
   readonly databaseCondition: () => DatabaseCondition | Promise<DatabaseCondition>
+  /** What the engine of shared limits is to this server; null = it counts its own limits. */
+  readonly fleetCondition: () => 'ok' | 'learning' | 'away' | null
   readonly keys: KeyLookup
   readonly limiter: LimiterRouter
   readonly credits: CreditSpender

@@ -28,6 +28,8 @@ export interface Engine {
    * @returns the id that is there. Another one than `fleetId`: the engine serves another fleet; its exchanges fail as `foreign`.
    */
   claim(fleetId: string): Promise<{ kind: 'claimed'; fleetId: string } | Failed>
+  /** The fleet's id that the engine has; null = none. Writes nothing. */
+  found(): Promise<{ kind: 'found'; fleetId: string | null } | Failed>
   /** What an operator should change about it, as sentences; empty where it could not be asked. */
   warnings(): Promise<string[]>
   /** Exchanges under way fail. */

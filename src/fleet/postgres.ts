@@ -73,6 +73,20 @@ export class PostgresEngine implements Engine {
     return Promise.resolve({ kind: 'claimed', fleetId })
   }
 
+  /** None: another database refuses to be used before this is asked. */
+  async found(): Promise<{ kind: 'found'; fleetId: string | null } | Failed> {
+    try {
+      await this.connection()
+      return { kind: 'found', fleetId: null }
+    } catch (cause) {
+      return {
+        kind: 'failed',
+        fault: 'away',
+        cause: cause instanceof Error ? cause : new Error(String(cause)),
+      }
+    }
+  }
+
   async warnings(): Promise<string[]> {
     const setting = await this.connection()
       .then(synchronousCommit)

@@ -1,6 +1,6 @@
 import type { Redis, RedisOptions } from 'ioredis'
+import type { Host, RedisAddress } from '../lib/fleet-url.ts'
 import { slotOf, TAGS } from './buckets.ts'
-import type { Host, RedisAddress } from './fleet-url.ts'
 
 /** The connections of one engine object, and which of them leads to the master of a bucket. */
 export type RedisNodes = {

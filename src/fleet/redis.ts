@@ -1,9 +1,9 @@
 import type { Redis } from 'ioredis'
+import type { RedisAddress } from '../lib/fleet-url.ts'
 import { systemTimers, within } from '../lib/timers.ts'
 import { TAGS } from './buckets.ts'
 import type { Engine, EngineSetup, Exchange, Failed, Fault, Result } from './engine.ts'
 import { wrongWith } from './exchange-check.ts'
-import type { RedisAddress } from './fleet-url.ts'
 import { connectRedis, type RedisNodes } from './redis-nodes.ts'
 import { bucketKey, readReply, TAKE, TAKE_SHA, takeArguments } from './take-script.ts'
 
@@ -23,11 +23,10 @@ export class RedisEngine implements Engine {
   readonly buckets = TAGS.length
   private readonly epochs = TAGS.map(() => 1)
   private readonly underWay = new Map<number, (fault: Fault, cause: Error) => void>()
-  private fleetId = ''
+  private fleetId: string
   private isClosed = false
 
-  /** @param setup.replicas A gift counts only when so many replicas have it. */
-  static async open(address: RedisAddress, setup: EngineSetup & { replicas: number }): Promise<RedisEngine> {
+  static async open(address: RedisAddress, setup: RedisSetup): Promise<RedisEngine> {
     const raise = { call: () => {} }
     const nodes = await connectRedis(address, {
       timeoutMs: setup.timeoutMs,
@@ -40,8 +39,10 @@ export class RedisEngine implements Engine {
 
   private constructor(
     private readonly nodes: RedisNodes,
-    private readonly setup: EngineSetup & { replicas: number },
-  ) {}
+    private readonly setup: RedisSetup,
+  ) {
+    this.fleetId = setup.fleetId ?? ''
+  }
 
   exchange(exchange: Exchange): Promise<Result> {
     const { bucket } = exchange
@@ -77,6 +78,17 @@ export class RedisEngine implements Engine {
       if (foreign !== undefined) return { kind: 'claimed', fleetId: foreign }
       this.fleetId = fleetId
       return { kind: 'claimed', fleetId }
+    } catch (cause) {
+      return failedWith(this.nodes.problem() ?? cause)
+    }
+  }
+
+  async found(): Promise<{ kind: 'found'; fleetId: string | null } | Failed> {
+    try {
+      await within(systemTimers, this.setup.timeoutMs, this.nodes.ready())
+      const node = this.nodes.of(0)
+      if (node === null) throw new Error('there is no connection')
+      return { kind: 'found', fleetId: await node.hget(bucketKey(0), 'fleet') }
     } catch (cause) {
       return failedWith(this.nodes.problem() ?? cause)
     }
@@ -182,6 +194,13 @@ export class RedisEngine implements Engine {
   private raiseAll(): void {
     for (const bucket of this.epochs.keys()) this.raise(bucket)
   }
+}
+
+export type RedisSetup = EngineSetup & {
+  /** A gift counts only when so many replicas have it. */
+  replicas: number
+  /** The id that was claimed before; absent = none is compared before a claim. */
+  fleetId?: string
 }
 
 type Said = { reply: unknown; replicas: number }

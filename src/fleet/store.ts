@@ -1,5 +1,5 @@
 import type { AnySql } from '../db/connect.ts'
-import type { Answer, Entry, Exchange } from './engine.ts'
+import type { Answer, Engine, Entry, Exchange } from './engine.ts'
 
 /** Carries out one exchange in one statement, all or nothing. @returns the answers, in the order of the entries. */
 export async function takeFromWindows(
@@ -79,3 +79,79 @@ export async function synchronousCommit(sql: AnySql): Promise<string> {
   const [row] = await sql<{ value: string }[]>`select current_setting('synchronous_commit') as value`
   return row?.value ?? ''
 }
+
+/** What the servers on this database share their limits on, once one has. */
+export type FleetRow = { engineId: string; kind: Engine['kind']; buckets: number }
+
+/** A server that shares its limits, and was seen within {@link SEEN_MS}. */
+export type FleetMember = { host: string; engine: string; seenMsAgo: number }
+
+/** Until the transaction ends. Of servers that start at the same time one decides which engine it is. */
+export async function lockFleet(sql: AnySql): Promise<void> {
+  await sql`select pg_advisory_xact_lock(8317504812)`
+}
+
+export async function readFleet(sql: AnySql): Promise<FleetRow | null> {
+  const [row] = await sql<FleetRow[]>`select engine_id as "engineId", kind, buckets from fleet`
+  return row ?? null
+}
+
+/** The engine's id stays for good: an engine that was used before still has it. */
+export async function writeFleet(sql: AnySql, { engineId, kind, buckets }: FleetRow): Promise<void> {
+  await sql`
+    insert into fleet (engine_id, kind, buckets) values (${engineId}, ${kind}, ${buckets})
+    on conflict (only_row) do update set kind = excluded.kind, buckets = excluded.buckets`
+}
+
+/** Those that run, latest seen first: at most ten. */
+export async function fleetMembers(sql: AnySql): Promise<FleetMember[]> {
+  return await sql<FleetMember[]>`
+    with now as (select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as ms)
+    select host, engine, now.ms - seen_at as "seenMsAgo" from fleet_members, now
+     where seen_at >= now.ms - ${SEEN_MS}::bigint
+     order by seen_at desc limit 10`
+}
+
+/**
+ * Writes the row of a server, and removes those of servers that were killed.
+ * @returns how many servers were seen within {@link SEEN_MS}, this one included.
+ */
+export async function beatFleet(
+  sql: AnySql,
+  { processId, host, engine }: { processId: string; host: string; engine: string },
+): Promise<number> {
+  const [row] = await sql<{ others: number }[]>`
+    with now as (select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as ms), dead as (
+      delete from fleet_members using now where seen_at < now.ms - ${DEAD_MS}::bigint and process_id <> ${processId}
+    ), own as (
+      insert into fleet_members (process_id, host, engine, seen_at) select ${processId}, ${host}, ${engine}, ms from now
+      on conflict (process_id) do update set host = excluded.host, engine = excluded.engine, seen_at = excluded.seen_at
+    )
+    select count(*) as others from fleet_members, now
+     where seen_at >= now.ms - ${SEEN_MS}::bigint and process_id <> ${processId}`
+  return 1 + (row?.others ?? 0)
+}
+
+export async function leaveFleet(sql: AnySql, processId: string): Promise<void> {
+  await sql`delete from fleet_members where process_id = ${processId}`
+}
+
+/** A number that no shard has had. */
+export async function nextServerId(sql: AnySql): Promise<number> {
+  const [row] = await sql<{ id: number }[]>`select nextval('fleet_server_ids') as id`
+  if (row === undefined) throw new Error('the sequence of server ids gives nothing')
+  return row.id
+}
+
+/** The time of the database, Unix ms, with fractions. */
+export async function databaseTime(sql: AnySql): Promise<number> {
+  const [row] = await sql<{ ms: number }[]>`
+    select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms`
+  if (row === undefined) throw new Error('the database does not tell its time')
+  return row.ms
+}
+
+/** Four beats: one that is late does not change how many servers there are. */
+export const SEEN_MS = 20_000
+/** Later than {@link SEEN_MS}: a row that counts is not removed by a server whose look took long. */
+const DEAD_MS = 60_000

@@ -17,6 +17,8 @@ export type ProcessReport = {
   database: DatabaseCondition
   /** Workspaces that use half of a bound or more. */
   fullest: readonly Fullness[]
+  /** Servers that share their limits, as last seen; null = each counts its own. */
+  fleetMembers: number | null
   /** Null = the database does not answer. */
   databaseStatus: DatabaseStatus | null
   state: ServerState
@@ -243,6 +245,7 @@ export function* metricFamilies(report: ProcessReport): Generator<Family, void> 
     'Age of the oldest change of a window that is not in the database yet: what a crash would lose.',
     shards(({ flushLagMs }) => flushLagMs / 1000),
   )
+  yield* fleetFamilies(report)
   yield gauge(
     'tollgate_usage_buffered_cells',
     'Usage counts in memory that are not in the database yet.',
@@ -314,6 +317,74 @@ function* dataDirFamilies(dataDir: DataDirFigures | null): Generator<Family, voi
     dataDir === null ? [] : Object.entries(counts).map(([state, value]) => ({ labels: { state }, value })),
   )
 }
+
+/** Of shared limits. None of them where each server counts its own. */
+function* fleetFamilies({ fleetMembers, shards }: ProcessReport): Generator<Family, void> {
+  const each = (value: (stats: FleetFigures) => number): Sample[] =>
+    shards.flatMap((stats, shard) =>
+      stats === null || stats.fleet === null ? [] : [{ labels: { shard }, value: value(stats.fleet) }],
+    )
+  yield gauge(
+    'tollgate_fleet_members',
+    'Servers that share their limits, this one included, as last seen in the database.',
+    single(fleetMembers),
+  )
+  yield gauge(
+    'tollgate_fleet_condition',
+    '1 for what the engine of shared limits is to the shard, 0 for the others. learning: it has forgotten, and gives nothing for a moment. away: the outage rule decides.',
+    shards.flatMap((stats, shard) =>
+      stats === null || stats.fleet === null
+        ? []
+        : FLEET_CONDITIONS.map((condition) => ({
+            labels: { shard, condition },
+            value: condition === stats.fleet?.condition ? 1 : 0,
+          })),
+    ),
+  )
+  yield counter(
+    'tollgate_fleet_exchanges_total',
+    'Messages to the engine of shared limits.',
+    each(({ exchanges }) => exchanges),
+  )
+  yield counter(
+    'tollgate_fleet_exchanges_failed_total',
+    'Messages to the engine of shared limits that had no answer in time, or none that counts.',
+    each(({ failed }) => failed),
+  )
+  yield counter(
+    'tollgate_fleet_entries_total',
+    'Counters in messages to the engine of shared limits: one for all calls of a counter that wait together.',
+    each(({ entries }) => entries),
+  )
+  yield counter(
+    'tollgate_fleet_exchange_seconds_total',
+    'Time that messages to the engine of shared limits took, all together.',
+    each(({ exchangeMs }) => exchangeMs / 1000),
+  )
+  yield counter(
+    'tollgate_fleet_given_total',
+    'Cost that the engine of shared limits gave to this server, leases included.',
+    each(({ given }) => given),
+  )
+  yield counter(
+    'tollgate_fleet_returned_total',
+    'Cost that this server gave back unspent.',
+    each(({ returned }) => returned),
+  )
+  yield counter(
+    'tollgate_fleet_learned_total',
+    'How often a part of the engine had forgotten and was told what servers hold.',
+    each(({ learned }) => learned),
+  )
+  yield counter(
+    'tollgate_fleet_outage_decisions_total',
+    'Calls decided by TOLLGATE_FLEET_OUTAGE, because the engine did not answer.',
+    each(({ outageDecisions }) => outageDecisions),
+  )
+}
+
+type FleetFigures = NonNullable<ShardStats['fleet']>
+const FLEET_CONDITIONS = ['ok', 'learning', 'away'] as const
 
 function* statusFamilies(status: DatabaseStatus | null): Generator<Family, void> {
   const { server = null } = status ?? {}

@@ -24,6 +24,7 @@ import monitoring from '../../docs/how-to/monitoring.md' with { type: 'text' }
 import nginx from '../../docs/how-to/nginx.md' with { type: 'text' }
 import postgres from '../../docs/how-to/postgres.md' with { type: 'text' }
 import runbook from '../../docs/how-to/runbook.md' with { type: 'text' }
+import severalServers from '../../docs/how-to/several-servers.md' with { type: 'text' }
 import sidecar from '../../docs/how-to/sidecar.md' with { type: 'text' }
 import tenants from '../../docs/how-to/tenants.md' with { type: 'text' }
 import tuning from '../../docs/how-to/tuning.md' with { type: 'text' }
@@ -67,6 +68,7 @@ export const PURPOSES: readonly { name: string; about: string; docs: readonly Do
       readDoc('from-unkey', fromUnkey),
       readDoc('postgres', postgres),
       readDoc('kubernetes', kubernetes),
+      readDoc('several-servers', severalServers),
       readDoc('sidecar', sidecar),
     ],
   },

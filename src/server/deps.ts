@@ -9,9 +9,12 @@ import type { HttpParts } from '../doors/http/handle.ts'
 import { v1 } from '../doors/v1/dialect.ts'
 import { v2 } from '../doors/v2/dialect.ts'
 import { Eraser } from '../erasure/eraser.ts'
+import { FleetClock } from '../fleet/fleet-clock.ts'
 import { type Clock, neverBackwards } from '../lib/clock.ts'
 import type { ServerState } from '../lib/server-state.ts'
+import { systemTimers, within } from '../lib/timers.ts'
 import { VERSION } from '../lib/version.ts'
+import { fleetCondition } from '../limiter/fleet/open-fleet.ts'
 import type { RouterEnds } from '../limiter/threads/protocol.ts'
 import { LimiterRouter } from '../limiter/threads/router.ts'
 import { Measures, type ThreadReport } from '../observe/measures.ts'
@@ -66,9 +69,10 @@ export type ThreadSetup = {
 }
 
 /** Largest number of connections to Postgres of one server. */
-export const connectionsOf = ({ threads, usageRetentionMonths }: Config): number =>
+export const connectionsOf = ({ threads, usageRetentionMonths, fleet }: Config): number =>
   threads.http * (2 * POOL_CONNECTIONS + HISTORY_CONNECTIONS + 1) +
   threads.shards +
+  (fleet?.address.kind === 'postgres' ? Math.max(1, threads.shards) : 0) + // shared limits (fleet/postgres.ts)
   2 + // for listening to changes (change-listener.ts)
   1 + // upkeep of usage (usage/upkeep.ts)
   (usageRetentionMonths === null ? 1 : 2) // months (db/months.ts)
@@ -78,7 +82,7 @@ const POOL_CONNECTIONS = 4
 const HISTORY_CONNECTIONS = 2
 
 /**
- * Opens the parts of one thread. `close` answers calls in flight, flushes counts and closes everything. Its argument runs
+ * Opens the parts of one thread. `ready` resolves when it may serve. `close` answers calls in flight, flushes counts and closes everything. Its argument runs
  * at the same time as the flush, after this thread's last limit call, because a stop has ten seconds in all.
  */
 export function openDeps(
@@ -90,7 +94,7 @@ export function openDeps(
     recall: Recall
     onStatement?: OnStatement | undefined
   },
-): { deps: Deps; close: (beside?: () => Promise<void>) => Promise<void> } {
+): { deps: Deps; ready: Promise<void>; close: (beside?: () => Promise<void>) => Promise<void> } {
   const { config, address, writerId, recoversUsage, processId, hashSecret, shardEnds, peerPorts } = setup
   const clock = neverBackwards(options.clock)
   const pool = new GuardedPool(address, {
@@ -117,7 +121,14 @@ export function openDeps(
     onBoundReached: ({ workspaceId, bound }) => measures.boundReached(workspaceId, bound),
   })
   const keys = new KeyLookup(sql, invalidations, { bytesMax: config.keyCacheBytesMax, missingMax: 100_000 })
-  const limiter = new LimiterRouter({ ends: shardEnds, hashSecret, clock, replyTimeoutMs: 2000 })
+  const fleetClock = config.fleet === null ? null : new FleetClock(sql, systemTimers)
+  const limiter = new LimiterRouter({
+    ends: shardEnds,
+    hashSecret,
+    clock: fleetClock?.now ?? clock,
+    replyTimeoutMs: 2000,
+    isFleet: fleetClock !== null,
+  })
   const credits = new CreditSpender(sql, clock, { timeoutMs: config.databaseTimeoutMs })
   const usage = new UsageRecorder({
     sql: usagePool.sql,
@@ -153,6 +164,7 @@ export function openDeps(
     database,
     // A server without other writes still writes usage, so that pool notices first that the database is read-only.
     databaseCondition: () => (usagePool.isReadOnly && !pool.isAway ? 'read-only' : pool.condition()),
+    fleetCondition: () => (config.fleet === null ? null : fleetCondition()),
     invalidations: invalidations,
     keys,
     limiter,
@@ -176,12 +188,20 @@ export function openDeps(
     measures.stop()
     recent?.watches.close()
     await limiter.stop()
+    fleetClock?.stop()
     await Promise.all([usage.stop(), tracer?.stop(), eraser.stop(), sweeper.stop(), beside()])
     invalidations.stop()
     await Promise.all([pool, historyPool, usagePool].map((each) => each.end({ timeout: 1 })))
   }
-  return { deps, close }
+  // Without an answer the clock of this machine counts until there is one.
+  const ready =
+    fleetClock === null
+      ? Promise.resolve()
+      : within(systemTimers, CLOCK_MS, fleetClock.start(), { late: () => {} })
+  return { deps, ready, close }
 }
+
+const CLOCK_MS = 2_000
 
 function openTracer({ resource, ...tracing }: TracingConfig, processId: string): Tracer {
   const attributes = {

@@ -46,12 +46,13 @@ function started(): NonNullable<typeof opened> {
 
 const { notify } = serveOwner<HttpRequests, HttpNotice>(self, {
   async start({ setup, host, port, publicUrl }) {
-    const { deps, close } = openDeps(setup, {
+    const { deps, ready, close } = openDeps(setup, {
       clock: systemClock,
       publicUrl: () => publicUrl,
       metricsText,
       recall,
     })
+    await ready
     const { connectionsMax, memoryBytesMax } = setup.config.listen
     const listener = await listen(createApp(deps), {
       host,

@@ -13,6 +13,7 @@ import { Presence } from '../db/servers.ts'
 import { lockStart } from '../db/settings.ts'
 import { StatusReader } from '../db/status.ts'
 import { listen, listenAside } from '../doors/http/listen.ts'
+import { joinFleet, Members } from '../fleet/members.ts'
 import { type Clock, systemClock } from '../lib/clock.ts'
 import { databaseName } from '../lib/database-url.ts'
 import { pause, systemTimers } from '../lib/timers.ts'
@@ -131,6 +132,11 @@ export async function startServer(
   const sessionSecrets = vaultKeys.length > 0 ? vaultKeys : [crypto.getRandomValues(new Uint8Array(32))]
   const address: DatabaseAddress = { ...found, databaseId }
 
+  const processId = randomUUID()
+  const { fleet } = config
+  const joining = fleet === null ? null : joinFleet(fleet, { database: address, processId })
+  const joined = joining === null ? null : await untilAborted(joining, signal)
+
   const shards = await startShards({
     count: config.threads.shards,
     address,
@@ -140,11 +146,14 @@ export async function startServer(
     dataDir: config.dataDir,
     memoryBytes: config.limiterBytesMax,
     now: clock(),
+    fleet:
+      fleet === null || joined === null
+        ? null
+        : { ...fleet, id: joined.fleetId, servers: joined.servers, nowMs: joined.nowMs },
   })
   opening.defer(() => shards.stop())
   signal?.throwIfAborted()
 
-  const processId = randomUUID()
   // The main thread's, once it is open: it knows all watches.
   let mainRecent: () => Recent | null = () => null
   const makeSetup = (name: string): Omit<ThreadSetup, 'peerPorts'> => ({
@@ -178,6 +187,7 @@ export async function startServer(
       limiterBytesMax: config.limiterBytesMax,
       database,
       databaseStatus,
+      fleetMembers: members?.servers ?? null,
       fullest: keptRows.fullest,
       state: deps.life.state,
       process: ofProcess,
@@ -194,7 +204,7 @@ export async function startServer(
     const answers = others.filter((answer) => answer !== null)
     return { answers: [own, ...answers], isComplete: answers.length === others.length }
   }
-  const { deps, close } = openDeps(
+  const { deps, ready, close } = openDeps(
     { ...makeSetup('0'), peerPorts: [], recoversUsage: true },
     {
       clock,
@@ -208,12 +218,23 @@ export async function startServer(
   const statusReader = new StatusReader(deps.sql, address)
   // The last windows and the last usage are written at the same time, because a stop has ten seconds in all.
   const presence = address.kind === 'url' ? new Presence(deps.sql, dataDir.nodeId) : null
+  const members =
+    fleet === null || joined === null
+      ? null
+      : new Members(deps.sql, {
+          fleet,
+          processId,
+          joined,
+          onCount: (servers) => shards.servers(servers),
+        })
   const closeShards = async () => {
     await shards.stop()
-    await presence?.stop() // after the last windows: until then the server needs what it knows of the database
+    await Promise.all([presence?.stop(), members?.stop()]) // after the last windows: until then the server needs what it knows of the database
   }
   opening.defer(() => close(closeShards))
   presence?.start()
+  members?.start()
+  await ready
   const importer = new KeyImporter(deps)
   importer.start()
   opening.defer(() => importer.stop())

@@ -171,6 +171,7 @@ export const METRIC_FAMILIES: readonly Family[] = [
     limiterBytesMax: 0,
     database: 'ok',
     databaseStatus: null,
+    fleetMembers: null,
     fullest: [],
     state: 'ready',
     process: { startedAtMs: 0, cpuSeconds: 0, residentBytes: 0, openFiles: null, openFilesMax: null },

@@ -255,6 +255,10 @@ export class ModelEngine implements Engine {
     return Promise.resolve({ kind: 'claimed', fleetId: this.parts.fleetId.value })
   }
 
+  found(): Promise<{ kind: 'found'; fleetId: string | null }> {
+    return Promise.resolve({ kind: 'found', fleetId: this.parts.fleetId.value })
+  }
+
   warnings(): Promise<string[]> {
     return Promise.resolve([])
   }

@@ -48,6 +48,7 @@ const PROCESS: ProcessReport = {
   limiterBytesMax: 1,
   database: 'ok',
   databaseStatus: null,
+  fleetMembers: null,
   fullest: [],
   state: 'ready',
   process: { startedAtMs: 0, cpuSeconds: 1.5, residentBytes: 1, openFiles: null, openFilesMax: null },

@@ -424,6 +424,7 @@ function handlersOf(
     connect: (end) => shard.connect(end),
     flush: () => shard.flush(),
     rewrite: () => shard.rewrite(),
+    servers: (count) => shard.servers(count),
     stats: (nowMs) => {
       life.model?.advance(nowMs)
       return shard.stats(nowMs)

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { RedisAddress } from '../../src/fleet/fleet-url.ts'
+import type { RedisAddress } from '../../src/lib/fleet-url.ts'
 import { redisAt, startRedis, type TestRedis } from './redis.ts'
 
 /** A Redis Cluster for one test. */

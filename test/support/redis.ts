@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
-import type { RedisAddress } from '../../src/fleet/fleet-url.ts'
+import type { RedisAddress } from '../../src/lib/fleet-url.ts'
 import { freePort } from './nginx.ts'
 
 /** The installed Redis or Valkey (`apt-get install redis-server`); null = tests that need it are skipped. */

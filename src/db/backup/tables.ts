@@ -31,6 +31,7 @@ export const BACKUP_TABLES = [
   'audit_events',
   'ratelimit_windows',
   'ratelimit_segments',
+  'fleet',
   'fleet_windows',
   'usage_writers',
   'usage_days_made',
@@ -50,6 +51,7 @@ export const BACKUP_TABLES = [
 export const LEFT_OUT_TABLES = [
   'change_notices',
   'change_polling',
+  'fleet_members',
   'server_marks',
   'servers',
   'tollgate_migrations',
@@ -57,6 +59,7 @@ export const LEFT_OUT_TABLES = [
 
 export const BACKUP_SEQUENCES = [
   'audit_events_seq',
+  'fleet_server_ids',
   'key_imports_id_seq',
   'override_revisions',
   'ratelimit_segments_id_seq',

@@ -38,6 +38,12 @@ const LivenessReply = Type.Object({
         description:
           '`ok`. `read-only`: reads, limits and cached keys without credits work; changes and credits do not. `away`: limits and cached keys without credits work; everything else fails.',
       }),
+      fleet: Type.Optional(
+        Type.String({
+          description:
+            'Where limits are counted together with other servers; absent where they are not. `ok`. `learning`: the engine has forgotten and gives nothing for a moment. `away`: TOLLGATE_FLEET_OUTAGE decides.',
+        }),
+      ),
     },
     { description: 'State of the parts behind the API.' },
   ),
@@ -93,9 +99,10 @@ async function readiness({
 async function liveness(
   {
     databaseCondition,
+    fleetCondition,
     limiter,
     life: { state },
-  }: Pick<DoorServices, 'databaseCondition' | 'limiter' | 'life'>,
+  }: Pick<DoorServices, 'databaseCondition' | 'fleetCondition' | 'limiter' | 'life'>,
   call: Pick<HttpCall, 'clientAddress'>,
 ) {
   const { running, all } = limiter.shards
@@ -103,6 +110,7 @@ async function liveness(
     throw new ApiError('INTERNAL_SERVER_ERROR', 'no limiter shard is running: rate limits cannot be decided')
   const database = await databaseCondition()
   const clientAddress = call.clientAddress()
+  const fleet = fleetCondition()
   return {
     status: 'serving',
     version: VERSION,
@@ -114,6 +122,7 @@ async function liveness(
       ratelimit: running === all ? 'shards' : 'degraded',
       usagelimit: database === 'ok' ? 'postgres' : 'away',
       database,
+      ...(fleet === null ? {} : { fleet }),
     },
   }
 }

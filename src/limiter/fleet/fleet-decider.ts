@@ -13,6 +13,7 @@ import { type Cell, FleetCall, type FleetShard } from './fleet-shard.ts'
 export class FleetDecider {
   /** What was decided after its batch was answered, to be posted in this turn: by the number of the batch. */
   private readonly later = new Map<number, number[]>()
+  private isClosed = false
 
   constructor(
     private readonly shard: FleetShard,
@@ -48,6 +49,11 @@ export class FleetDecider {
     return answers as Answers // until now it was not null
   }
 
+  /** The router is gone. What waits for the engine is decided for nobody, and counts. */
+  close(): void {
+    this.isClosed = true
+  }
+
   /** Called by calls that were decided later. All of one turn are posted together. */
   decideLater(id: number, place: number, used: number, endMs: number): void {
     let later = this.later.get(id)
@@ -60,7 +66,7 @@ export class FleetDecider {
   }
 
   private postLater(): void {
-    for (const answers of this.later.values()) this.post(answers)
+    if (!this.isClosed) for (const answers of this.later.values()) this.post(answers)
     this.later.clear()
   }
 

@@ -1,5 +1,12 @@
 import { bucketOf } from '../../fleet/buckets.ts'
-import { type Answered, ENTRIES_MAX, type Engine, type Entry, type Result } from '../../fleet/engine.ts'
+import {
+  type Answered,
+  ENTRIES_MAX,
+  type Engine,
+  type Entry,
+  type Failed,
+  type Result,
+} from '../../fleet/engine.ts'
 import { COUNT_MAX } from '../../lib/bounds.ts'
 import type { Cancel, Timers } from '../../lib/timers.ts'
 import { nameOf } from '../table/holds.ts'
@@ -7,6 +14,9 @@ import { Grant } from './grants.ts'
 
 /** What decides a call while the engine cannot be asked: a part of the limit each, nothing, or as if alone. */
 export type OutageRule = 'share' | 'refuse' | 'open'
+
+/** What an engine is to a shard. `learning`: it has forgotten some of what it gave, and gives nothing for a moment. */
+export type FleetCondition = 'ok' | 'learning' | 'away'
 
 /** One call to one counter. Whoever makes it hears of its decision once, at once or later. */
 export abstract class FleetCall {
@@ -64,6 +74,8 @@ export class FleetShard {
     learned: 0,
     outageDecisions: 0,
   }
+  /** What the last exchange that failed did so with; null = none has since the last answer. */
+  failure: Failed | null = null
   private readonly buckets = new Map<number, Bucket>()
   private cells = 0
   /** Until then, some cell without memory may hold some of its window: a new cell does not know. */
@@ -93,14 +105,30 @@ export class FleetShard {
     return this.latestMs + (this.options.timers.now() - this.latestAt)
   }
 
-  /** What the engine is to this shard. */
-  get condition(): 'ok' | 'learning' | 'away' {
+  get condition(): FleetCondition {
     let isLearning = false
     for (const bucket of this.buckets.values()) {
       if (bucket.isAway) return 'away'
       if (bucket.isLearning) isLearning = true
     }
     return isLearning ? 'learning' : 'ok'
+  }
+
+  /**
+   * Speaks to all buckets until each has answered and none learns. A Redis that nobody spoke to learns first.
+   * @returns whether that was within `ms`.
+   */
+  async ready(ms: number): Promise<boolean> {
+    const { timers } = this.options
+    const untilMs = timers.now() + ms
+    const isReady = () =>
+      [...this.buckets.values()].every((bucket) => bucket.hasAnswered && !bucket.isLearning)
+    while (!isReady()) {
+      if (this.isStopped || timers.now() >= untilMs) return false
+      for (const bucket of this.buckets.values()) if (!bucket.hasAnswered) this.sendBucket(bucket, true)
+      await new Promise<void>((resolve) => timers.after(10, resolve))
+    }
+    return true
   }
 
   /** Decides the call, or lets it wait. @param atMs Fleet time of the call. */
@@ -303,7 +331,10 @@ export class FleetShard {
         this.stats.exchangeMs += timers.now() - beganAt
         bucket.isUnderWay = false
         if (result.kind === 'answered') this.answered(bucket, cells, entries, result)
-        else this.failed(bucket, cells, entries, result.fault === 'stale')
+        else {
+          if (result.fault !== 'stale') this.failure = result
+          this.failed(bucket, cells, entries, result.fault === 'stale')
+        }
         if (!this.isStopped || bucket.hasWork) this.sendBucket(bucket, false)
       })
   }
@@ -314,8 +345,10 @@ export class FleetShard {
       if (isLearning) this.stats.learned++
       bucket.untold = [...bucket.all()]
     }
+    this.failure = null
     bucket.misses = 0
     bucket.isAway = false
+    bucket.hasAnswered = true
     bucket.isLearning = isLearning
     // While it learns it hears all there is without a pause; then it is asked from time to time.
     bucket.notBefore = isLearning && bucket.untold.length === 0 ? timers.now() + timeoutMs / 4 : 0
@@ -473,6 +506,7 @@ class Bucket {
   isUnderWay = false
   isLearning = false
   isAway = false
+  hasAnswered = false
   /** In a row. */
   misses = 0
   /** No exchange begins before; 0 = at any time. */

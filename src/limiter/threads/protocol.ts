@@ -1,6 +1,8 @@
 import type { DatabaseAddress } from '../../db/connect.ts'
+import type { FleetOptions } from '../../fleet/open-engine.ts'
 import type { LinkEnd } from '../../lib/link.ts'
 import type { ThreadLink } from '../../lib/managed-thread.ts'
+import type { FleetCondition, FleetStats, OutageRule } from '../fleet/fleet-shard.ts'
 
 /**
  * How a call gets to its shard and back.
@@ -80,6 +82,20 @@ export type ShardSetup = {
   /** Of this shard alone. */
   memoryBytes: number
   nowMs: number
+  /** Servers share their limits; null = each counts its own. */
+  fleet: ShardFleet | null
+}
+
+/** How the servers share their limits, for one shard. */
+export type ShardFleet = FleetOptions & {
+  /** The engine's. */
+  id: string
+  leaseMs: number
+  outage: OutageRule
+  /** How many servers there are now. */
+  servers: number
+  /** Fleet time now, Unix ms. */
+  nowMs: number
 }
 
 /** What the main thread asks of a shard. */
@@ -92,6 +108,8 @@ export type ShardRequests = {
   flush(input: null): void
   /** The database has lost windows that were written: all open ones are written again, by the next flushes. */
   rewrite(input: null): void
+  /** So many servers share limits now. */
+  servers(count: number): void
   /** @param nowMs Unix ms. Windows that end up to then are over. */
   stats(nowMs: number): ShardStats
   /** Flushes or spills, and takes no more calls. @returns how many windows were spilled. */
@@ -121,6 +139,8 @@ export type ShardStats = {
   cellsFlushed: number
   /** What the last flush took, in ms, waiting for Postgres included. */
   flushTookMs: number
+  /** Null = each server counts its own limits. */
+  fleet: (FleetStats & { condition: FleetCondition }) | null
 }
 
 /** What one workspace has of a shard. */

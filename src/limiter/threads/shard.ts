@@ -5,6 +5,8 @@ import { LoopLag } from '../../lib/loop-lag.ts'
 import type { Handlers } from '../../lib/managed-thread.ts'
 import { systemTimers, type Timers } from '../../lib/timers.ts'
 import { log, logUnknownFormat } from '../../log.ts'
+import { FleetDecider } from '../fleet/fleet-decider.ts'
+import { OpenFleet } from '../fleet/open-fleet.ts'
 import { Flusher, type FlushStore } from '../flush/flush.ts'
 import { isKnownFormat, unpackSegment } from '../flush/segment.ts'
 import { type HashRange, type StoredNode, WindowStore } from '../flush/store.ts'
@@ -43,9 +45,9 @@ const OF_THE_SYSTEM: ShardParts = {
  * One shard. No other thread has its windows. Each call carries its time, so that decisions do not depend on a clock here.
  */
 export class Shard implements Handlers<ShardRequests> {
-  private running: { table: WindowTable; flusher: Flusher } | undefined
+  private running: { table: WindowTable; flusher: Flusher; fleet: OpenFleet | null } | undefined
   /** With what decides their batches. */
-  private readonly routers = new Map<Link<Answers, Calls | OwnerNamed>, Decider>()
+  private readonly routers = new Map<Link<Answers, Calls | OwnerNamed>, Decider | FleetDecider>()
   private readonly lag: LoopLag
   /** Open since `start`. */
   private store: Store | undefined
@@ -85,14 +87,19 @@ export class Shard implements Handlers<ShardRequests> {
       everyMs: setup.flushEveryMs,
       deletesEnded: setup.index === 0,
     })
+    const fleet = setup.fleet === null ? null : await OpenFleet.open(setup, setup.fleet, timers)
+    if (this.isAbandoned) {
+      fleet?.abandon()
+      throw new Error('the shard was given up while it started')
+    }
     flusher.start()
     this.lag.start()
-    this.running = { table, flusher }
+    this.running = { table, flusher, fleet }
     return table.live
   }
 
   connect(end: LinkEnd): void {
-    this.serve(this.started().table, end)
+    this.serve(end)
   }
 
   async flush(): Promise<void> {
@@ -103,8 +110,12 @@ export class Shard implements Handlers<ShardRequests> {
     this.started().table.markAllChanged()
   }
 
+  servers(count: number): void {
+    this.running?.fleet?.setServers(count)
+  }
+
   stats(nowMs: number): ShardStats {
-    const { table, flusher } = this.started()
+    const { table, flusher, fleet } = this.started()
     table.advance(nowMs)
     return {
       windowsLive: table.live,
@@ -117,6 +128,7 @@ export class Shard implements Handlers<ShardRequests> {
       flushLagMs: flusher.lagMs,
       cellsFlushed: flusher.cellsWritten,
       flushTookMs: flusher.tookMs,
+      fleet: fleet?.stats ?? null,
     }
   }
 
@@ -126,7 +138,9 @@ export class Shard implements Handlers<ShardRequests> {
       router.close()
       decider.close()
     }
-    return (await this.running?.flusher.stop()) ?? 0
+    const { flusher, fleet } = this.running ?? {}
+    const [spilled] = await Promise.all([flusher?.stop(), fleet?.stop()])
+    return spilled ?? 0
   }
 
   /** Ends the shard as the end of its thread would: it answers and writes nothing more. */
@@ -135,10 +149,11 @@ export class Shard implements Handlers<ShardRequests> {
     this.lag.stop()
     for (const router of this.routers.keys()) router.close()
     this.running?.flusher.abandon()
+    this.running?.fleet?.abandon()
     void this.store?.close().catch(() => {}) // it is of no use any more
   }
 
-  private started(): { table: WindowTable; flusher: Flusher } {
+  private started(): { table: WindowTable; flusher: Flusher; fleet: OpenFleet | null } {
     if (this.running === undefined) throw new Error('the shard has not been started')
     return this.running
   }
@@ -153,9 +168,11 @@ export class Shard implements Handlers<ShardRequests> {
   }
 
   /** Answers the batches of one HTTP thread. */
-  private serve(table: WindowTable, end: LinkEnd): void {
+  private serve(end: LinkEnd): void {
+    const { table, fleet } = this.started()
     const router = toLink<Answers, Calls | OwnerNamed>(end)
-    const decider = new Decider(table)
+    const decider =
+      fleet === null ? new Decider(table) : new FleetDecider(fleet.shard, (answers) => router.post(answers))
     this.routers.set(router, decider)
     router.onClosed = () => {
       this.routers.delete(router)

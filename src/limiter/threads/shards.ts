@@ -6,7 +6,15 @@ import { systemTimers, type Timers } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
 import { replaySpills } from '../flush/spilled-windows.ts'
 import { WindowStore } from '../flush/store.ts'
-import type { RouterEnds, ShardLink, ShardRequests, ShardSetup, ShardStats, ToRouter } from './protocol.ts'
+import type {
+  RouterEnds,
+  ShardFleet,
+  ShardLink,
+  ShardRequests,
+  ShardSetup,
+  ShardStats,
+  ToRouter,
+} from './protocol.ts'
 import { SameThread } from './same-thread.ts'
 import { Shard } from './shard.ts'
 
@@ -20,6 +28,8 @@ export type Shards = {
   flush(): Promise<void>
   /** Marks all open windows as not written: the database has lost some that were. */
   rewrite(): Promise<void>
+  /** So many servers share limits now. */
+  servers(count: number): void
   /** One entry a shard, null = it is dead. Windows that end up to `nowMs` are over. For metrics. */
   stats(nowMs: number): Promise<(ShardStats | null)[]>
 }
@@ -68,6 +78,7 @@ export async function startShards(
     dataDir: string
     memoryBytes: number
     now: number
+    fleet?: ShardFleet | null
   },
   platform = options.count === 0 ? noThread : threads,
 ): Promise<Shards> {
@@ -83,6 +94,7 @@ export async function startShards(
       dataDir: options.dataDir,
       memoryBytes: Math.floor(options.memoryBytes / count),
       nowMs: options.now,
+      fleet: options.fleet ?? null,
     }
     return new ShardThread(setup, platform)
   })
@@ -121,6 +133,9 @@ export async function startShards(
     async rewrite() {
       await Promise.all(shards.map((shard) => shard.rewrite()))
     },
+    servers(count) {
+      for (const shard of shards) shard.servers(count)
+    },
     stats: (nowMs) => Promise.all(shards.map((shard) => shard.stats(nowMs))),
   }
 }
@@ -133,7 +148,7 @@ class ShardThread {
   private readonly index: number
 
   constructor(
-    setup: ShardSetup,
+    private readonly setup: ShardSetup,
     private readonly platform: ShardPlatform,
   ) {
     const { index } = setup
@@ -185,6 +200,11 @@ class ShardThread {
 
   flush(): Promise<void> {
     return this.thread.ask('flush', null, { timeoutMs: FLUSH_MS })
+  }
+
+  servers(count: number): void {
+    if (this.setup.fleet !== null) this.setup.fleet = { ...this.setup.fleet, servers: count } // for a restart
+    this.thread.send('servers', count)
   }
 
   /** One that is dead, or does not answer in time, restores what the database has. */

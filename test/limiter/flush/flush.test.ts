@@ -215,7 +215,7 @@ test('a start misses no count of a server that replaces its segments meanwhile',
     collectGarbage: () => {},
   })
   const setup = { index: 0, count: 1, address: database.address, nodeId: 'node_begins', flushEveryMs: HOUR }
-  await shard.start({ ...setup, dataDir: '', memoryBytes: 2 ** 22, nowMs: NOW }, () => {})
+  await shard.start({ ...setup, dataDir: '', memoryBytes: 2 ** 22, nowMs: NOW, fleet: null }, () => {})
   expect(missed).toBeGreaterThan(0)
   const { port1, port2 } = new MessageChannel()
   shard.connect(port2)
@@ -268,7 +268,7 @@ test('a long start says every five seconds how far it is', async () => {
     flushEveryMs: 3_600_000,
   }
   let steps = 0
-  await shard.start({ ...setup, dataDir: '', memoryBytes: 2 ** 22, nowMs: NOW }, () => steps++)
+  await shard.start({ ...setup, dataDir: '', memoryBytes: 2 ** 22, nowMs: NOW, fleet: null }, () => steps++)
   written.mockRestore()
   expect(steps).toBe(6)
   expect(
@@ -669,7 +669,7 @@ test('a shard that is abandoned during its start closes its connection, and neve
   })
   const address = database.address
   const setup = { index: 0, count: 1, address, nodeId: NODE, flushEveryMs: 1_000, dataDir: '', nowMs: NOW }
-  const starting = shard.start({ ...setup, memoryBytes: 2 ** 22 }, () => {})
+  const starting = shard.start({ ...setup, memoryBytes: 2 ** 22, fleet: null }, () => {})
   await expect(starting).rejects.toThrow('the shard was given up while it started')
   expect(closed).toBe(2)
   expect(isOpen).toBe(false)

@@ -1,5 +1,5 @@
 import { expect, test } from 'bun:test'
-import { FleetUrlError, fleetName, readFleetUrl } from '../../src/fleet/fleet-url.ts'
+import { FleetUrlError, fleetName, readFleetUrl } from '../../src/lib/fleet-url.ts'
 import { redisAt } from '../support/redis.ts'
 
 const plain = { ...redisAt(6379), hosts: [{ host: 'redis', port: 6379 }] }

@@ -1,0 +1,210 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { join } from 'node:path'
+import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
+import { type ServerProcess, spawnServer } from '../support/process.ts'
+import { REDIS_SERVER, startRedis, type TestRedis } from '../support/redis.ts'
+import { OPERATOR_KEY } from '../support/server.ts'
+import { SLOW_MS } from '../support/timeout.ts'
+
+/**
+ * Real servers that share limits: whatever is killed, frozen or restarted, no window lets through more than its limit. Windows
+ * are long, so that none ends meanwhile.
+ */
+setDefaultTimeout(3 * SLOW_MS)
+
+const DAYS_MS = 20_000 * 86_400_000
+let redis: TestRedis
+beforeAll(async () => {
+  if (REDIS_SERVER !== null)
+    redis = await startRedis({ flags: ['--requirepass', 'hunter2'], address: { password: 'hunter2' } })
+})
+afterAll(async () => {
+  await redis?.[Symbol.asyncDispose]()
+})
+
+let started = 0
+
+async function start(database: TestDatabase, env: Record<string, string>): Promise<ServerProcess> {
+  return await spawnServer({
+    DATABASE_URL: database.databaseUrl ?? '',
+    TOLLGATE_DATA_DIR: join(database.dataDir, `server-${++started}`),
+    TOLLGATE_SHARDS: '1',
+    TOLLGATE_HTTP_THREADS: '1',
+    // Long, because a slow machine is not an outage.
+    TOLLGATE_FLEET_TIMEOUT_MS: '1000',
+    TOLLGATE_WINDOW_DAYS_MAX: '36525',
+    ...env,
+  })
+}
+
+/** @returns whether it passed; null = the call failed. */
+async function pass(server: ServerProcess, identifier: string, limit: number): Promise<boolean | null> {
+  const body = { namespace: 'fleet', identifier, limit, duration: DAYS_MS }
+  const answer = await server.post('ratelimits.limit', body, OPERATOR_KEY).catch(() => null)
+  return answer?.status === 200 ? answer.body.success : null
+}
+
+/** Calls a server until stopped. */
+function load(servers: () => readonly ServerProcess[], identifier: string, limit: number) {
+  const seen = { passed: 0, refused: 0, failed: 0 }
+  let isStopping = false
+  const caller = async (first: number) => {
+    for (let i = first; !isStopping; i++) {
+      const all = servers()
+      const server = all[i % all.length]
+      if (server === undefined) throw new Error('there is no server')
+      const passed = await pass(server, identifier, limit)
+      seen[passed === null ? 'failed' : passed ? 'passed' : 'refused']++
+      await Bun.sleep(2)
+    }
+  }
+  const callers = Promise.all([0, 1, 2, 3, 4, 5].map(caller))
+  return {
+    seen,
+    stop: async () => {
+      isStopping = true
+      await callers
+      return seen
+    },
+  }
+}
+
+/** What is left of a window, by one caller. */
+async function passAll(server: ServerProcess, identifier: string, limit: number): Promise<number> {
+  let passed = 0
+  for (let refused = 0; refused < 20; ) {
+    if (await pass(server, identifier, limit)) passed++
+    else {
+      refused++
+      await Bun.sleep(50) // what others held comes back within the time of a lease
+    }
+  }
+  return passed
+}
+
+for (const kind of ['Redis', 'Postgres'] as const)
+  describe.skipIf(TEST_DATABASE_URL === null || (kind === 'Redis' && REDIS_SERVER === null))(
+    `three servers that share limits on ${kind}`,
+    () => {
+      let database: TestDatabase
+      let servers: ServerProcess[] = []
+      const engine = () => ({
+        TOLLGATE_FLEET: kind === 'Postgres' ? 'postgres' : `redis://:hunter2@127.0.0.1:${redis.port}`,
+      })
+      /** By day on Redis only: what is held is kept by the same code. */
+      const onBothAtNight = test.skipIf(kind === 'Postgres' && !IS_NIGHTLY)
+      const at = (i: number) => servers[i] as ServerProcess // there are three
+
+      beforeAll(async () => {
+        database = await openTestDatabase()
+        servers = [await start(database, engine())]
+        servers.push(...(await Promise.all([1, 2].map(() => start(database, engine())))))
+      })
+      afterAll(async () => {
+        await Promise.all(servers.map((server) => server[Symbol.asyncDispose]()))
+        await database[Symbol.asyncDispose]()
+        if (kind === 'Redis') await redis.ask('flushall')
+      })
+
+      test('of 3 000 calls to a limit of 1 000 exactly 1 000 pass', async () => {
+        let passed = 0
+        let calls = 0
+        const caller = async (server: ServerProcess) => {
+          while (calls++ < 2_900) if (await pass(server, 'exact', 1_000)) passed++
+        }
+        await Promise.all(servers.flatMap((server) => [caller(server), caller(server), caller(server)]))
+        expect(passed).toBeLessThanOrEqual(1_000)
+        expect(passed + (await passAll(at(0), 'exact', 1_000))).toBe(1_000)
+      })
+
+      test('liveness and metrics tell of the engine, and no output has its password', async () => {
+        const { body } = await at(1).get('liveness')
+        expect(body.services.fleet).toBe('ok')
+        const metrics = await (await fetch(`${at(1).url}/metrics`)).text()
+        expect(metrics).toContain('tollgate_fleet_condition{shard="0",condition="ok"} 1')
+        expect(metrics).toMatch(/tollgate_fleet_exchanges_total\{shard="0"\} [1-9]/)
+        for (const server of servers) expect(server.output() + metrics).not.toContain('hunter2')
+      })
+
+      onBothAtNight(
+        'a rolling restart under load fails no call, and lets through no more than the limit',
+        async () => {
+          let open = [...servers]
+          const calling = load(() => open, 'rolling', 2_000)
+          for (const i of [0, 1, 2]) {
+            const old = at(i)
+            const next = await start(database, engine())
+            open = [...open.filter((server) => server !== old), next]
+            await Bun.sleep(100) // its calls in flight end, as behind a balancer that drains
+            servers[i] = next
+            expect(await old.end('SIGTERM')).toBe(0)
+          }
+          const { passed, failed } = await calling.stop()
+          expect(failed).toBe(0)
+          expect(passed).toBeGreaterThan(100)
+          expect(passed + (await passAll(at(0), 'rolling', 2_000))).toBe(2_000)
+        },
+      )
+
+      onBothAtNight(
+        'a server that is frozen and thaws, and one that is killed, let through no more than the limit',
+        async () => {
+          const frozen = load(() => [at(1)], 'ends', 3_000)
+          const others = load(() => [at(0)], 'ends', 3_000)
+          await Bun.sleep(300)
+          at(1).process.kill('SIGSTOP')
+          await Bun.sleep(IS_NIGHTLY ? 3_000 : 1_200) // longer than a call may wait
+          at(1).process.kill('SIGCONT')
+          await Bun.sleep(300)
+          at(1).process.kill('SIGKILL')
+          const before = (await frozen.stop()).passed
+          const { passed, failed } = await others.stop()
+          expect(failed).toBe(0)
+          expect(before).toBeGreaterThan(10)
+          const all = before + passed + (await passAll(at(2), 'ends', 3_000))
+          expect(all).toBeLessThanOrEqual(3_000)
+          expect(all).toBeGreaterThan(3_000 - 3_000 / 6 - 10) // a lease is a sixth of what is free, at most; and answers on their way
+          servers[1] = await start(database, engine())
+        },
+      )
+
+      test('another TOLLGATE_FLEET is refused while they run, and named', async () => {
+        const other = kind === 'Redis' ? 'postgres' : 'redis://127.0.0.1:1'
+        await expect(start(database, { TOLLGATE_FLEET: other })).rejects.toThrow(
+          /servers on this database share their limits on (redis:\/\/127\.0\.0\.1:\d+|postgres) \(/,
+        )
+        if (kind === 'Postgres') return
+        const elsewhere = { TOLLGATE_FLEET: `redis://:hunter2@127.0.0.1:${redis.port}/5` }
+        await expect(start(database, elsewhere)).rejects.toThrow(
+          `TOLLGATE_FLEET is redis://127.0.0.1:${redis.port}/5, but servers on this database share their limits on redis://127.0.0.1:${redis.port} (`,
+        )
+        expect(await redis.ask('info', 'keyspace')).not.toContain('db5')
+      })
+    },
+  )
+
+describe.skipIf(TEST_DATABASE_URL === null || REDIS_SERVER === null)('one Redis', () => {
+  test('is refused to servers of another database', async () => {
+    await using database = await openTestDatabase()
+    await using other = await openTestDatabase()
+    const TOLLGATE_FLEET = `redis://:hunter2@127.0.0.1:${redis.port}/7`
+    await using _server = await start(database, { TOLLGATE_FLEET })
+    await expect(start(other, { TOLLGATE_FLEET })).rejects.toThrow(
+      'on which servers of another database share their limits',
+    )
+  })
+
+  test('that does not answer, or does not take the password, ends the start with one line', async () => {
+    await using database = await openTestDatabase()
+    const TOLLGATE_FLEET = `redis://:hunter3@127.0.0.1:${redis.port}`
+    const failure: Error = await start(database, { TOLLGATE_FLEET }).then(
+      () => new Error('it started'),
+      (cause) => cause,
+    )
+    expect(failure.message).toContain(
+      `TOLLGATE_FLEET is redis://127.0.0.1:${redis.port}, which cannot be asked: `,
+    )
+    expect(failure.message).not.toContain('hunter3')
+  })
+})
