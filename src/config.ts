@@ -603,6 +603,7 @@ function effectiveDefaults(environment: Environment): Record<string, string> {
   const found: Record<string, string> = {}
   found.TOLLGATE_DATA_DIR = value('TOLLGATE_DATA_DIR')
   found.TOLLGATE_LOG_LEVEL = 'info'
+  found.TOLLGATE_FLEET_OUTAGE = 'share'
   problemOf(() => {
     const { shards, http } = readThreads(value)
     found.TOLLGATE_SHARDS = String(shards)

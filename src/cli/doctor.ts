@@ -13,6 +13,7 @@ import { examineDatabase, lookAtServers } from '../db/examine.ts'
 import { explain } from '../db/explain.ts'
 import { type Finding, finding, inspectDatabase, isFailure } from '../db/inspect.ts'
 import { foundDatabaseId } from '../db/settings.ts'
+import { examineFleet } from '../fleet/examine-fleet.ts'
 import { readDatabaseUrl } from '../lib/database-url.ts'
 import { VERSION } from '../lib/version.ts'
 import { connectionsOf } from '../server/deps.ts'
@@ -70,7 +71,7 @@ async function examine(environment: Environment | undefined): Promise<DoctorFind
   ]
   if (wrong.length > 0) return within('configuration', configuration)
   const config = readConfig(environment)
-  const { findings, databaseId, sealed, servers } = await lookAtDatabase(config)
+  const { findings, databaseId, sealed, servers, fleet } = await lookAtDatabase(config)
   return [
     ...within('configuration', [
       ...configuration,
@@ -82,6 +83,7 @@ async function examine(environment: Environment | undefined): Promise<DoctorFind
     ...within('around', [
       await lookAtPublicUrl(config.publicUrl),
       ...servers,
+      ...fleet,
       await lookAtSpills(config, databaseId),
       ...(await lookAtVault(config, sealed)),
     ]),
@@ -106,8 +108,9 @@ async function lookAtDatabase(config: Config): Promise<{
   databaseId: string | undefined
   sealed: Sealed | null
   servers: Finding[]
+  fleet: Finding[]
 }> {
-  const nothing = { databaseId: undefined, sealed: null, servers: [] }
+  const nothing = { databaseId: undefined, sealed: null, servers: [], fleet: [] }
   if (config.databaseUrl === null) {
     const folder = join(config.dataDir, 'postgres')
     const state = existsSync(folder) ? 'in' : 'not created yet; the first start creates it in'
@@ -127,6 +130,7 @@ async function lookAtDatabase(config: Config): Promise<{
       databaseId: await foundDatabaseId(sql),
       sealed: await findSealedIfThere(sql),
       servers: [lookAtServers(more.servers)],
+      fleet: config.fleet === null ? [] : await examineFleet(config.fleet, address),
     }
   } catch (cause) {
     const isTheirs = cause instanceof Error && 'code' in cause

@@ -91,6 +91,14 @@ export async function lockFleet(sql: AnySql): Promise<void> {
   await sql`select pg_advisory_xact_lock(8317504812)`
 }
 
+/** Whether the database is of a release that knows shared limits. */
+export async function isFleetThere(sql: AnySql): Promise<boolean> {
+  const [row] = await sql<
+    { isThere: boolean }[]
+  >`select to_regclass('fleet_members') is not null as "isThere"`
+  return row?.isThere === true
+}
+
 export async function readFleet(sql: AnySql): Promise<FleetRow | null> {
   const [row] = await sql<FleetRow[]>`select engine_id as "engineId", kind, buckets from fleet`
   return row ?? null
