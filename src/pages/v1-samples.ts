@@ -172,6 +172,7 @@ const VALUES: Samples['values'] = {
   'methods.failed': 0,
   'methods.p50Ms': 1,
   'methods.p99Ms': 5,
+  'services.fleet': 'ok',
   'services.ratelimit': 'shards',
   'workspaces:id': `ws_${ID}`,
   'workspaces:name': 'acme',

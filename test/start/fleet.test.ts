@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { join } from 'node:path'
+import { connect } from '../../src/db/connect.ts'
 import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
 import { IS_NIGHTLY } from '../support/nightly.ts'
 import { type ServerProcess, spawnServer } from '../support/process.ts'
@@ -183,6 +184,24 @@ for (const kind of ['Redis', 'Postgres'] as const)
       })
     },
   )
+
+test.skipIf(TEST_DATABASE_URL === null)('without TOLLGATE_FLEET nothing of it runs', async () => {
+  await using database = await openTestDatabase()
+  await using server = await start(database, { TOLLGATE_FLEET: '' })
+  expect(await pass(server, 'alone', 1)).toBe(true)
+  expect(await pass(server, 'alone', 1)).toBe(false)
+  expect((await server.get('liveness')).body.services).not.toHaveProperty('fleet')
+  expect(await (await fetch(`${server.url}/metrics`)).text()).not.toContain('tollgate_fleet')
+  const sql = connect({ kind: 'url', url: database.databaseUrl ?? '' }, { connectionsMax: 1 })
+  try {
+    const [row] = await sql`
+      select (select count(*) from fleet) + (select count(*) from fleet_members) + (select count(*) from fleet_windows) as rows,
+             (select is_called from fleet_server_ids) as "isCalled"`
+    expect(row).toEqual({ rows: 0, isCalled: false })
+  } finally {
+    await sql.end()
+  }
+})
 
 describe.skipIf(TEST_DATABASE_URL === null || REDIS_SERVER === null)('one Redis', () => {
   test('is refused to servers of another database', async () => {
