@@ -226,4 +226,30 @@ describe.skipIf(TEST_DATABASE_URL === null || REDIS_SERVER === null)('one Redis'
     )
     expect(failure.message).not.toContain('hunter3')
   })
+
+  test('that dies lets nothing pass by the rule refuse, and the same window goes on when it is back, empty', async () => {
+    await using database = await openTestDatabase()
+    await using mortal = await startRedis()
+    const TOLLGATE_FLEET = `redis://127.0.0.1:${mortal.port}`
+    await using server = await start(database, {
+      TOLLGATE_FLEET,
+      TOLLGATE_FLEET_OUTAGE: 'refuse',
+      TOLLGATE_FLEET_TIMEOUT_MS: '300',
+    })
+    expect(await pass(server, 'outage', 2)).toBe(true)
+    await mortal.kill()
+    const { status, body } = await server.post(
+      'ratelimits.limit',
+      { namespace: 'fleet', identifier: 'outage', limit: 2, duration: DAYS_MS },
+      OPERATOR_KEY,
+    )
+    expect([status, body.error?.code]).toEqual([500, 'INTERNAL_SERVER_ERROR'])
+    const condition = async () => (await server.get('liveness')).body.services.fleet
+    while ((await condition()) !== 'away') await Bun.sleep(20)
+    await mortal.start()
+    while ((await condition()) !== 'ok') await Bun.sleep(20)
+    expect(await pass(server, 'outage', 2)).toBe(true)
+    expect(await pass(server, 'outage', 2)).toBe(false)
+    expect(server.output()).toContain('"event":"fleet_away"')
+  })
 })
