@@ -189,7 +189,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     // The same by the keyboard alone.
     for (const press of ['g', 'v']) await page.keyboard.press(press)
     await page.getByRole('heading', { name: 'Live', level: 1 }).waitFor()
-    for (const press of ['g', 'w', 'Tab', 'Tab']) await page.keyboard.press(press)
+    for (const press of ['g', 'y', 'Tab', 'Tab']) await page.keyboard.press(press)
     await page.keyboard.type(body.requestId)
     await page.keyboard.press('Enter')
     await panel('The call').getByText('The key was disabled.').waitFor()
