@@ -60,6 +60,17 @@ const withoutAddon: BunPlugin = {
   },
 }
 
+/** The only module that asks for its folder: for errors, of which it cuts its own lines. The folder of the build would be written into the binary. */
+const withoutFolder: BunPlugin = {
+  name: 'ioredis without the folder of the build',
+  setup(build) {
+    build.onLoad({ filter: /[/\\]ioredis[/\\]built[/\\]Command\.js$/ }, async ({ path }) => ({
+      contents: (await Bun.file(path).text()).replace('__dirname', '"/ioredis/built"'),
+      loader: 'js',
+    }))
+  },
+}
+
 // Before the build: one that waits for another never ends.
 const bundle = await makeBundle()
 
@@ -85,7 +96,7 @@ const { outputs } = await Bun.build({
       .join('\n'),
   },
   naming: { entry: '[name].[ext]', asset: '[name].[ext]' },
-  plugins: [withoutAddon, withDashboard],
+  plugins: [withoutAddon, withoutFolder, withDashboard],
   define: { TOLLGATE_COMMIT: JSON.stringify(asked.commit || (commitOf(root) ?? 'unknown')) },
   sourcemap: 'inline', // logged errors name file and line of the sources
   compile: {
