@@ -15,7 +15,7 @@ describe('under load of every kind', () => {
   test('SIGTERM answers requests in flight and loses nothing', async () => {
     await using database = await openTestDatabase()
     const env = envOf(database)
-    const server = await spawnServer(env)
+    await using server = await spawnServer(env)
     const columns = await Columns.open(server, { stock: 60 })
     const loading = columns.load({ clients: 8 })
     await Bun.sleep(500)
@@ -33,7 +33,7 @@ describe('under load of every kind', () => {
   test('kill -9 loses unflushed windows and usage, and no key and no credit', async () => {
     await using database = await openTestDatabase()
     const env = envOf(database)
-    const server = await spawnServer(env)
+    await using server = await spawnServer(env)
     const columns = await Columns.open(server, { stock: 60 })
     const loading = columns.load({ clients: 8 })
     const flushedAt = await columns.untilFlushed(server)

@@ -90,7 +90,7 @@ describe.if(MAY_MOUNT)('a data directory', () => {
       await using database = await openTestDatabase()
       await using disk = await mountSmall({ mebibytes: 4 })
       await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
-      const server = await spawnServer({
+      await using server = await spawnServer({
         TOLLGATE_DATA_DIR: disk.path,
         DATABASE_URL: wire.address.kind === 'url' ? wire.address.url : '',
       })

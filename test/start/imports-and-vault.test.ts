@@ -24,7 +24,7 @@ const post = async (server: ServerProcess, method: string, body: unknown) =>
   (await server.post(method, body, OPERATOR_KEY)).body
 
 test('keys accepted for import are created once each, even when the server is killed at once', async () => {
-  const first = await spawnServer(env)
+  await using first = await spawnServer(env)
   const { apiId } = await post(first, 'apis.createApi', { name: 'queued' })
   const texts = Array.from({ length: 500 }, () => crypto.randomUUID())
   const statuses: number[] = []

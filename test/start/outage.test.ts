@@ -26,7 +26,7 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
       DATABASE_URL: wire.address.url,
       TOLLGATE_FLUSH_MS: '100',
     }
-    const first = await spawnServer(env)
+    await using first = await spawnServer(env)
     const post = async (method: string, body: unknown) => (await first.post(method, body, OPERATOR_KEY)).body
     const { apiId } = await post('apis.createApi', { name: 'outage' })
     const { key } = await post('keys.createKey', { apiId })
@@ -144,7 +144,7 @@ describe.if(TEST_DATABASE_URL !== null)('while Postgres is away', () => {
       TOLLGATE_HTTP_THREADS: '2',
       TOLLGATE_FLUSH_MS: '200',
     }
-    const first = await spawnServer(env)
+    await using first = await spawnServer(env)
     const take = { ...day, identifier: 'frozen' }
     await first.post('ratelimits.limit', take, OPERATOR_KEY)
     wire.freeze()
@@ -180,7 +180,7 @@ describe('a stop', () => {
     await using database = await openTestDatabase()
     const env: Record<string, string> = { TOLLGATE_DATA_DIR: database.dataDir }
     if (database.databaseUrl !== null) env.DATABASE_URL = database.databaseUrl
-    const server = await spawnServer(env)
+    await using server = await spawnServer(env)
     const body = { identifier: 'x', limit: 10_000, duration: 86_400_000 * 365 }
     let answered = 0
     let refused = 0

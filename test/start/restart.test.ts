@@ -25,7 +25,7 @@ const post = async (server: ServerProcess, method: string, body: unknown) => {
 const day = { namespace: 'restarts', duration: 86_400_000 * 365, limit: 1000 }
 
 test('a clean stop loses nothing: keys, credits, windows and usage are there after the next start', async () => {
-  const first = await spawnServer(env)
+  await using first = await spawnServer(env)
   const { apiId } = await post(first, 'apis.createApi', { name: 'restart' })
   const { key } = await post(first, 'keys.createKey', { apiId, remaining: 100, meta: { a: 1 } })
   for (let i = 0; i < 7; i++) await post(first, 'keys.verifyKey', { key })
@@ -106,7 +106,7 @@ describe('kill -9 at any moment', () => {
 })
 
 test('a revoked key stays revoked over kill -9 and restart', async () => {
-  const first = await spawnServer(env)
+  await using first = await spawnServer(env)
   const { rootKeyId, rootKey } = await post(first, 'rootKeys.createRootKey', { permissions: ['*'] })
   await post(first, 'rootKeys.deleteRootKey', { rootKeyId })
   await first.end('SIGKILL')
@@ -131,7 +131,7 @@ describe('the operator root key', () => {
     await using fresh = await openTestDatabase()
     const settings: Record<string, string> = { TOLLGATE_ROOT_KEY: '', TOLLGATE_DATA_DIR: fresh.dataDir }
     if (fresh.databaseUrl !== null) settings.DATABASE_URL = fresh.databaseUrl
-    const first = await spawnServer(settings)
+    await using first = await spawnServer(settings)
     const file = Bun.file(`${fresh.dataDir}/root-key`)
     const rootKey = (await file.text()).trim()
     expect((await file.stat()).mode & 0o777).toBe(0o600)

@@ -47,7 +47,7 @@ test.if(TEST_DATABASE_URL !== null && HAS_TOOLS)(
     await using database = await openTestDatabase()
     const url = database.databaseUrl ?? ''
     const env = { DATABASE_URL: url, TOLLGATE_DATA_DIR: database.dataDir, TOLLGATE_SHARDS: '1' }
-    const server = await spawnServer(env)
+    await using server = await spawnServer(env)
     const { apiId } = await post(server, 'apis.createApi', { name: 'restored' })
     const old = await post(server, 'keys.createKey', { apiId })
     const paid = await post(server, 'keys.createKey', { apiId, remaining: 10 })

@@ -43,7 +43,7 @@ test('with TCP and a socket, both count in the same windows; the socket is for o
 })
 
 test('a socket file of a killed server does not prevent a start', async () => {
-  const first = await spawnServer(env)
+  await using first = await spawnServer(env)
   await first.end('SIGKILL')
   expect(existsSync(path)).toBe(true)
   await using second = await spawnServer(env)

@@ -1,6 +1,7 @@
 import {
   cpSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -141,11 +142,37 @@ async function postgresTemplate(sql: Sql, suiteUrl: string): Promise<string> {
   return name
 }
 
-/** @returns a data directory with a migrated database. The first caller renames it into place; others use it. */
+/** @returns a data directory with a migrated database. The first caller makes it, others wait for it: each making takes 1 GB. */
 async function embeddedTemplate(): Promise<string> {
   const prefix = `tollgate-test-template-${process.getuid?.() ?? 0}-`
   const path = join(tmpdir(), prefix + templateVersion())
-  if (existsSync(path)) return path
+  const lock = `${path}-lock`
+  while (!takeLock(lock)) {
+    if (existsSync(path)) return path
+    await Bun.sleep(100)
+  }
+  try {
+    if (!existsSync(path)) await makeTemplate(path, prefix)
+  } finally {
+    rmSync(lock, { recursive: true, force: true })
+  }
+  return path
+}
+
+/** False = another process has it, or had it and was killed less than five minutes ago. */
+function takeLock(lock: string): boolean {
+  const stats = statSync(lock, { throwIfNoEntry: false })
+  if (stats !== undefined && stats.mtimeMs < Date.now() - 300_000)
+    rmSync(lock, { recursive: true, force: true })
+  try {
+    mkdirSync(lock)
+    return true
+  } catch {
+    return false
+  }
+}
+
+async function makeTemplate(path: string, prefix: string): Promise<void> {
   for (const name of readdirSync(tmpdir())) {
     const old = join(tmpdir(), name)
     const isOld = name.startsWith(prefix) && statSync(old).mtimeMs < Date.now() - DAY_MS
@@ -157,13 +184,7 @@ async function embeddedTemplate(): Promise<string> {
   await migrate(sql)
   await sql.end()
   await embedded.stop()
-  try {
-    renameSync(part, path)
-  } catch (cause) {
-    rmSync(part, { recursive: true })
-    if (!existsSync(path)) throw cause
-  }
-  return path
+  renameSync(part, path)
 }
 
 /** A hash of everything that the template is made from. */

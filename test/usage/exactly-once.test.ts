@@ -86,14 +86,14 @@ test('a clean stop loses nothing, also when no flush came before it', async () =
   await using database = await openTestDatabase()
   // Only the stop flushes.
   const env = envOf(database, { TOLLGATE_FLUSH_MS: '60000' })
-  const first = await spawnServer(env)
+  await using first = await spawnServer(env)
   const traffic = await makeTraffic(first, { seed: 1, now, withCredits: true })
   const outcomes = () => new Set(traffic.events.map(({ outcome }) => outcome)).size
   await traffic.run(first, () => traffic.events.length >= 4 * EVENTS && outcomes() === 7)
   expect(await first.end('SIGTERM')).toBe(0)
   expect(traffic.unknown).toEqual([])
 
-  const second = await spawnServer(env)
+  await using second = await spawnServer(env)
   await expectExactly(second, traffic, traffic.events, now())
   await runUntil(traffic, second)
   expect(await second.end('SIGTERM')).toBe(0)
@@ -148,7 +148,7 @@ test.if(TEST_DATABASE_URL !== null)(
     await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
     if (wire.address.kind !== 'url') throw new Error('a real Postgres')
     const env = envOf(database, { DATABASE_URL: wire.address.url })
-    const server = await spawnServer(env)
+    await using server = await spawnServer(env)
     const traffic = await makeTraffic(server, { seed: 20, now, withCredits: false })
     await warm(traffic, server)
     for (let round = 0; round < 3; round++) {
@@ -179,7 +179,7 @@ test.if(TEST_DATABASE_URL !== null)(
     await using wire = await openWire({ kind: 'url', url: database.databaseUrl ?? '' })
     if (wire.address.kind !== 'url') throw new Error('a real Postgres')
     const env = envOf(database, { DATABASE_URL: wire.address.url, TOLLGATE_FLUSH_MS: '50' })
-    const server = await spawnServer(env)
+    await using server = await spawnServer(env)
     const traffic = await makeTraffic(server, { seed: 30, now, withCredits: false })
     await warm(traffic, server)
     for (let round = 0; round < 4; round++) {
