@@ -156,7 +156,11 @@ describe('apis', () => {
 
   covers('apis.get', async () => {
     const { workspaceId } = workspace
-    expect(await resultOf(unkey.apis.get({ apiId }))).toEqual({ id: apiId, name: 'test api', workspaceId })
+    expect(await resultOf(unkey.apis.get({ apiId }))).toMatchObject({
+      id: apiId,
+      name: 'test api',
+      workspaceId,
+    })
     await expectError(unkey.apis.get({ apiId: MISSING }), 'NOT_FOUND')
   })
 
@@ -215,7 +219,10 @@ describe('permissions', () => {
 
   covers('permissions.getRole', async () => {
     const { roleId } = await workspace.post('permissions.createRole', { name: 'sdk got' })
-    expect(await resultOf(unkey.permissions.getRole({ roleId }))).toEqual({ id: roleId, name: 'sdk got' })
+    expect(await resultOf(unkey.permissions.getRole({ roleId }))).toMatchObject({
+      id: roleId,
+      name: 'sdk got',
+    })
     await expectError(unkey.permissions.getRole({ roleId: MISSING }), 'NOT_FOUND')
   })
 
