@@ -1,8 +1,9 @@
-import { expect, test } from 'bun:test'
+import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { ONE_WISH_MS, STOP_MS, Stopping } from '../../src/cli/stopping.ts'
 import { configureLog } from '../../src/log.ts'
 
-configureLog({ level: 'error', isPretty: false })
+beforeAll(() => configureLog({ level: 'error', isPretty: false }))
+afterAll(() => configureLog({ level: 'info', isPretty: false })) // other files run in this process
 
 /** A process with simulated time and exit. */
 /** @param drainMs Null = it does not drain. */

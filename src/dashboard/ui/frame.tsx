@@ -32,9 +32,9 @@ export const SECTIONS: readonly Section[] = [
   { path: 'overview', name: 'Overview', icon: 'overview', letter: 'o' },
   { path: 'keys', name: 'Keys', icon: 'key', letter: 'k', readsOnApi: 'read_key' },
   { path: 'apis', name: 'APIs', icon: 'box', letter: 'p', readsOnApi: 'read_api' },
-  { path: 'limits', name: 'Limits', icon: 'limits', letter: 'l' },
-  { path: 'live', name: 'Live', icon: 'live', letter: 'v' },
-  { path: 'why', name: 'Why refused?', icon: 'why', letter: 'y' },
+  { path: 'limits', name: 'Limits', icon: 'limits', letter: 'l', reads: ['ratelimit.*.read_namespace'] },
+  { path: 'live', name: 'Live', icon: 'live', letter: 'v', reads: ['api.*.read_key'] },
+  { path: 'why', name: 'Why refused?', icon: 'why', letter: 'y', reads: ['api.*.read_key'] },
   {
     path: 'identities',
     name: 'Identities',

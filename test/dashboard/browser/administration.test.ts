@@ -526,7 +526,8 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     }
     // It is no operator, so the rail does not lead there; it may read the other screens.
     expect(await page.locator('.frame > .rail nav a').allTextContents()).toEqual([
-      ...['Overview', 'Identities', 'Roles', 'Audit', 'Root keys', 'Documentation'],
+      ...['Overview', 'Keys', 'APIs', 'Live', 'Why refused?'],
+      ...['Identities', 'Roles', 'Audit', 'Root keys', 'Documentation'],
     ])
     // A root key gives only what it holds.
     await workspace.post('rootKeys.createRootKey', { permissions: [] })
