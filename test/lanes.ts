@@ -21,6 +21,7 @@ export const EMBEDDED_ONLY = [
   'db/embedded/*.test.ts',
   // Ends, kills and data directories: what is kept is kept by the same steps on either database.
   'start/endings.test.ts',
+  'start/import-kill.test.ts',
   'start/restart.test.ts',
   // Launchers and first starts: they start the program as the README says, without a database.
   'docs/typescript.test.ts',
@@ -39,7 +40,6 @@ export const BOTH = [
   // Real processes, their ends and their data directories.
   'docs/commands.test.ts',
   'start/full-disk.test.ts',
-  'start/import-kill.test.ts',
   'start/imports-and-vault.test.ts',
   'start/stopping.test.ts',
   'start/thread-death.test.ts',

@@ -16,6 +16,7 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { readConfig } from '../../src/config.ts'
 import { TEST_DATABASE_URL } from '../support/database.ts'
 import { freePort } from '../support/nginx.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 
 /**
  * There is no container engine in the tests. The parts of the container are checked, and its steps are run outside of one;
@@ -78,7 +79,7 @@ test('copied files exist, and nothing else is sent to the engine', () => {
 /**
  * A package that only tests have, or a file that is not sent to the engine, would be missing at the first build or start.
  */
-test.skipIf(TEST_DATABASE_URL !== null)(
+test.skipIf(TEST_DATABASE_URL !== null || !IS_NIGHTLY)(
   'its steps make a server that an unprivileged user can run, with a working health check',
   async () => {
     const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-container-'))

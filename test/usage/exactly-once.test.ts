@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import { existsSync, readdirSync } from 'node:fs'
 import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 import { type ServerProcess, spawnServer } from '../support/process.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { openWire } from '../support/wire.ts'
@@ -81,7 +82,7 @@ async function warm(traffic: Traffic, server: ServerProcess): Promise<void> {
   }
 }
 
-test('a clean stop loses nothing, also when no flush came before it', async () => {
+test.if(IS_NIGHTLY)('a clean stop loses nothing, also when no flush came before it', async () => {
   await stayWithinTheHour()
   await using database = await openTestDatabase()
   // Only the stop flushes.
