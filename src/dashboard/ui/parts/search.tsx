@@ -42,8 +42,6 @@ export function Search() {
     // A key is not searched while it is typed, and an id is opened by Enter.
     if (trimmed.length < 2 || looksLikeKey(trimmed) || destinationOf(trimmed) !== null) {
       setFound(null)
-      // A field that was cleared because it held a key still waits for its answer.
-      if (trimmed !== '') wanted.current = ''
       return
     }
     const timer = setTimeout(() => void run(trimmed), 250)
@@ -88,7 +86,8 @@ export function Search() {
       <form
         onSubmit={(event) => {
           event.preventDefault()
-          const trimmed = text.trim()
+          // Of the field itself: Enter may come before what was pasted is drawn.
+          const trimmed = (field.current?.value ?? '').trim()
           if (trimmed === '') return
           if (looksLikeKey(trimmed)) setText('')
           void run(trimmed)
@@ -107,7 +106,11 @@ export function Search() {
           maxLength={4096}
           placeholder="Key, id or identity"
           value={text}
-          onInput={(event) => setText(event.currentTarget.value)}
+          onInput={(event) => {
+            // Here and not when it is drawn: a field that was cleared because it held a key still waits for its answer.
+            wanted.current = ''
+            setText(event.currentTarget.value)
+          }}
         />
       </form>
       <div class="hits-place" role="status">
