@@ -80,6 +80,7 @@ export class CreateAttempt<T> {
   #workspaceId: WorkspaceId | null = null
   /** Of the row that this call wrote or took over. */
   #attempt: string | null = null
+  #isTakenOver = false
 
   constructor(thread: Thread, call: { rootKey: string; isKeyed: boolean } & Digests) {
     this.#thread = thread
@@ -92,24 +93,29 @@ export class CreateAttempt<T> {
    * @throws what `work` throws; ApiError BAD_REQUEST when the `Idempotency-Key` belongs to another body.
    */
   async carryOut(work: () => Promise<T>): Promise<T> {
-    try {
-      const answer = await this.#orEarlier(work)
-      await this.#ownAnswer()
-      return answer
-    } finally {
-      if (this.#attempt !== null) this.#thread.running.delete(this.#attempt)
+    for (let left = ROUNDS_MAX; ; left--) {
+      this.#attempt = null
+      this.#isTakenOver = false
+      try {
+        const answer = await this.#orEarlier(work)
+        if (await this.#ownAnswer()) return answer
+        if (!this.#isTakenOver || left === 1)
+          throw new Error('an equal call took this one for lost and was answered in its place')
+        // The list with that answer was read before another equal call took it. Nothing was made, so the call begins anew.
+      } finally {
+        if (this.#attempt !== null) this.#thread.running.delete(this.#attempt)
+      }
     }
   }
 
   /**
    * No other call may be answered with the same. So an answer is sent only once this succeeded.
-   * @throws Error when another thread took this call for lost, because it hung.
+   * @returns false when another call is answered with it: it took this call for lost, because it hung, or was faster to take what was lost.
    */
-  async #ownAnswer(): Promise<void> {
+  async #ownAnswer(): Promise<boolean> {
     const { sql, writer } = this.#thread
     const attempt = this.#attempt
-    if (attempt !== null && !(await deleteAnswer(sql, this.#place, { attempt, writer })))
-      throw new Error('an equal call took this one for lost and was answered in its place')
+    return attempt === null || (await deleteAnswer(sql, this.#place, { attempt, writer }))
   }
 
   async #orEarlier(work: () => Promise<T>): Promise<T> {
@@ -175,6 +181,7 @@ export class CreateAttempt<T> {
       if (running.has(attempt)) continue
       running.add(attempt)
       this.#attempt = attempt
+      this.#isTakenOver = true
       if (
         row.writer === writer ||
         (await claimAnswer(sql, this.#place, { attempt, from: row.writer, to: writer }))
@@ -182,6 +189,7 @@ export class CreateAttempt<T> {
         return this.#unseal(row)
       running.delete(attempt)
       this.#attempt = null
+      this.#isTakenOver = false
     }
     return null
   }
@@ -241,5 +249,7 @@ const isOfOthers = (cause: unknown): boolean =>
 
 /** How long other threads have to delete what they answered, in the order of looks: half a second in all. */
 const WAITS_MS = [10, 20, 40, 80, 150, 200]
+/** How often a call takes an answer that another took at the same time, before it gives up. */
+const ROUNDS_MAX = 20
 const NONCE_BYTES = 12
 const TAG_BYTES = 16

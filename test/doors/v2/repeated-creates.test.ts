@@ -239,6 +239,39 @@ test('a call that hangs so long that an equal one is answered in its place is no
   expect(await unanswered()).toBe(before)
 })
 
+test('of two equal calls that read the list of what was lost at once, one takes it and the other makes its own', async () => {
+  const { sql, clock } = server.server.deps
+  let held = Promise.resolve()
+  /** Hands the rows of a query on only when `held` is done. */
+  const slowly = ((...query: Parameters<typeof sql>) => {
+    const until = held
+    return sql(...query).then(async (rows) => {
+      await until
+      return rows
+    })
+  }) as unknown as typeof sql // all that is called
+  const answers = new CreateAnswers({ sql: slowly, clock })
+  const call = { path: '/v2/apis.createApi', key: null, body: unique() }
+  const workspaceId = mine.workspaceId as WorkspaceId // as the server returned it
+  const make = (made: string, isLost = false) => {
+    const attempt = answers.attempt<string>('root key', call)
+    return attempt.carryOut(async () => {
+      await attempt.find(workspaceId)
+      await server.server.deps.database.write((tx) => attempt.keep(tx, made))
+      if (isLost) throw new Error('the connection broke behind the commit')
+      return made
+    })
+  }
+  await expect(make('lost', true)).rejects.toThrow('broke behind')
+  const gate = Promise.withResolvers<void>()
+  held = gate.promise
+  const late = make('its own')
+  held = Promise.resolve()
+  expect(await make('not made')).toBe('lost')
+  gate.resolve()
+  expect(await late).toBe('its own')
+})
+
 /** The deletion of the answer hangs, so the server dies between the commit and the answer. */
 test.skipIf(TEST_DATABASE_URL === null)(
   'a create whose server was killed behind its commit is answered by another server, and made once',
@@ -272,7 +305,7 @@ test.skipIf(TEST_DATABASE_URL === null)(
     expect(await made()).toBe(1)
     const verified = (await second.post('/v2/keys.verifyKey', { key: data.key }, OPERATOR_KEY)).body.data
     expect([verified.code, verified.keyId]).toEqual(['VALID', data.keyId])
-    await second.post('/v2/keys.createKey', body, OPERATOR_KEY)
+    expect((await second.post('/v2/keys.createKey', body, OPERATOR_KEY)).status).toBe(200)
     expect(await made()).toBe(2)
   },
 )
