@@ -342,7 +342,19 @@ test('workspaces, root keys, APIs and keys can be created, used and revoked', as
   await json(rootKey, [...update, '--expires', 'never'])
 
   const { apiId } = await json(made.rootKey, ['api', 'create', '--name', 'terminal'])
-  expect(await json(made.rootKey, ['api', 'list'])).toMatchObject([{ id: apiId, name: 'terminal' }])
+  expect(await json(made.rootKey, ['api', 'list'])).toEqual([
+    {
+      id: apiId,
+      name: 'terminal',
+      deleteProtection: false,
+      storeEncryptedKeys: true,
+      defaultPrefix: null,
+      defaultBytes: 16,
+      ipWhitelist: null,
+      createdAt: expect.any(Number),
+      keys: 0,
+    },
+  ])
   await json(rootKey, ['root-key', 'delete', '--id', made.rootKeyId])
   expect(await run(made.rootKey, ['api', 'list'])).toMatchObject({ code: 1 })
 

@@ -156,10 +156,19 @@ describe('apis', () => {
 
   covers('apis.get', async () => {
     const { workspaceId } = workspace
-    expect(await resultOf(unkey.apis.get({ apiId }))).toMatchObject({
+    const shown: object = await resultOf(unkey.apis.get({ apiId }))
+    expect(shown).toEqual({
       id: apiId,
       name: 'test api',
       workspaceId,
+      // More than Unkey answers.
+      deleteProtection: false,
+      storeEncryptedKeys: true,
+      defaultPrefix: null,
+      defaultBytes: 16,
+      ipWhitelist: null,
+      createdAt: expect.any(Number),
+      keys: expect.any(Number),
     })
     await expectError(unkey.apis.get({ apiId: MISSING }), 'NOT_FOUND')
   })
@@ -219,10 +228,8 @@ describe('permissions', () => {
 
   covers('permissions.getRole', async () => {
     const { roleId } = await workspace.post('permissions.createRole', { name: 'sdk got' })
-    expect(await resultOf(unkey.permissions.getRole({ roleId }))).toMatchObject({
-      id: roleId,
-      name: 'sdk got',
-    })
+    const shown: object = await resultOf(unkey.permissions.getRole({ roleId }))
+    expect(shown).toEqual({ id: roleId, name: 'sdk got', permissions: [], keys: 0 })
     await expectError(unkey.permissions.getRole({ roleId: MISSING }), 'NOT_FOUND')
   })
 

@@ -204,7 +204,9 @@ test('v1 and v2 show one permission, also with a name and a slug that v2 would n
   expect(await dataOf(call('getPermission', { permission: made.permissionId }))).toEqual(shown)
   expect(await dataOf(call('listPermissions', { search: long }))).toEqual([shown])
   const v2 = await newPermission('a.*')
-  expect(await mine.get('permissions.getPermission', { permissionId: v2 })).toMatchObject({
+  expect(await mine.get('permissions.getPermission', { permissionId: v2 })).toEqual({
+    roles: [],
+    keys: 0,
     id: v2,
     name: 'Name of a.*',
     slug: 'a.*',
