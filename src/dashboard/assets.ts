@@ -18,7 +18,7 @@ export function dashboardAssets(): Promise<Assets> {
 }
 
 async function makeAssets(): Promise<Assets> {
-  const { script, style } = BUNDLED ?? (await makeBundle())
+  const { scripts, entry, first, style } = BUNDLED ?? (await makeBundle())
   const html = `<!doctype html>
 <html lang="en">
 <head>
@@ -27,8 +27,8 @@ async function makeAssets(): Promise<Assets> {
 <title>Tollgate</title>
 <link rel="icon" href="${FAVICON.path}">
 <link rel="stylesheet" href="${PATH}${style.name}">
-<script type="module" src="${PATH}${script.name}"></script>
-</head>
+<script type="module" src="${PATH}${entry}"></script>
+${first.map((name) => `<link rel="modulepreload" href="${PATH}${name}">\n`).join('')}</head>
 <body>
 <div id="app"></div>
 <noscript><p>The dashboard needs JavaScript. The <a href="/docs">documentation</a> does not.</p></noscript>
@@ -38,7 +38,9 @@ async function makeAssets(): Promise<Assets> {
   return {
     html: new Content('text/html; charset=utf-8', html),
     files: new Map([
-      [script.name, new Content('text/javascript; charset=utf-8', script.text)],
+      ...scripts.map(
+        ({ name, text }) => [name, new Content('text/javascript; charset=utf-8', text)] as const,
+      ),
       [style.name, new Content('text/css; charset=utf-8', style.text)],
     ]),
   }

@@ -15,11 +15,15 @@ import {
 import { limitText } from '../../src/dashboard/ui/screens/key-state.ts'
 
 /** What an operator on a train waits for. */
-test('the first load has at most 70 KB, compressed', async () => {
-  const { script, style } = await makeBundle()
-  const bytes = [script, style].reduce((sum, { text }) => sum + Bun.gzipSync(text).length, 0)
+test('the first load has at most 70 KB, compressed, and the other screens are not in it', async () => {
+  const { scripts, entry, first, style } = await makeBundle()
+  const size = (text: string) => Bun.gzipSync(text).length
+  const loaded = scripts.filter(({ name }) => name === entry || first.includes(name))
+  const bytes = [...loaded, style].reduce((sum, { text }) => sum + size(text), 0)
   expect(bytes).toBeLessThan(70_000)
   expect(bytes).toBeGreaterThan(5_000)
+  expect(first.some((name) => name.startsWith('overview-'))).toBeTrue()
+  expect(loaded.length).toBeLessThan(scripts.length - 10)
 })
 
 /** The name is all that a browser compares for a year. */

@@ -4,57 +4,15 @@ import { CallFailed } from './api.ts'
 import { Frame } from './frame.tsx'
 import { match } from './match.ts'
 import { Failure } from './parts/controls.tsx'
-import { go, place } from './route.ts'
-import { Api } from './screens/api.tsx'
-import { Apis } from './screens/apis.tsx'
-import { Audit } from './screens/audit.tsx'
-import { IdentifierScreen } from './screens/identifier.tsx'
-import { Identities } from './screens/identities.tsx'
-import { Imports } from './screens/imports.tsx'
-import { Key } from './screens/key.tsx'
-import { Keys } from './screens/keys.tsx'
-import { Limits } from './screens/limits.tsx'
-import { Live } from './screens/live.tsx'
-import { NamespaceScreen } from './screens/namespace.tsx'
+import { Loading } from './parts/panel.tsx'
+import { finishArriving, go, place } from './route.ts'
 import { NotFound } from './screens/not-found.tsx'
-import { IdentityScreen, PermissionScreen, RoleScreen } from './screens/one.tsx'
-import { Overview } from './screens/overview.tsx'
-import { Permissions, Roles } from './screens/roles.tsx'
-import { RootKeys } from './screens/root-keys.tsx'
-import { Server } from './screens/server.tsx'
 import { SignIn } from './screens/sign-in.tsx'
-import { Why } from './screens/why.tsx'
-import { Workspaces } from './screens/workspaces.tsx'
+import { loadScreen, screenAt } from './screens.ts'
 import { own, session, workspaceId } from './session.ts'
 
 /** Why the page could not even ask who is signed in. */
 export const failedStart = signal<Error | null>(null)
-
-/** The screens of a workspace, by their paths in it. */
-const SCREENS = [
-  { path: 'overview', screen: Overview },
-  { path: 'keys', screen: Keys },
-  { path: 'keys/:id', screen: Key },
-  { path: 'apis', screen: Apis },
-  { path: 'apis/:id', screen: Api },
-  // Who may what, and who did what
-  { path: 'identities', screen: Identities },
-  { path: 'identities/:id', screen: IdentityScreen },
-  { path: 'roles', screen: Roles },
-  { path: 'roles/:id', screen: RoleScreen },
-  { path: 'permissions', screen: Permissions },
-  { path: 'permissions/:id', screen: PermissionScreen },
-  { path: 'root-keys', screen: RootKeys },
-  { path: 'audit', screen: Audit },
-  { path: 'imports', screen: Imports },
-  { path: 'server', screen: Server },
-  { path: 'workspaces', screen: Workspaces },
-  { path: 'limits', screen: Limits },
-  { path: 'limits/:namespace', screen: NamespaceScreen },
-  { path: 'limits/:namespace/:identifier', screen: IdentifierScreen },
-  { path: 'live', screen: Live },
-  { path: 'why', screen: Why },
-] as const
 
 export function App() {
   const { path } = place.value
@@ -81,13 +39,36 @@ export function App() {
   )
     return <SignIn />
   if (own.value === null) return <SignIn />
-  const Screen =
-    SCREENS.find((each) => match(`/dashboard/w/:workspace/${each.path}`, path) !== null)?.screen ?? NotFound
   return (
     <Frame>
-      <Screen key={path} />
+      <ScreenAt key={path} path={path} />
     </Frame>
   )
+}
+
+/** The screen of an address, as soon as its file is there. */
+function ScreenAt({ path }: { path: string }) {
+  const Screen = screenAt(path)
+  useEffect(() => {
+    if (Screen === 'loading') void loadScreen(path)
+    else finishArriving()
+  }, [Screen])
+  if (Screen === 'absent') return <NotFound />
+  if (Screen === 'loading') return <Loading />
+  if (Screen === 'failed')
+    return (
+      <Failure
+        failed={
+          new CallFailed('This screen could not be loaded. The server is away, or has another version now.', {
+            status: 0,
+            code: 'NOT_LOADED',
+            requestId: null,
+          })
+        }
+        onRetry={() => location.reload()}
+      />
+    )
+  return <Screen />
 }
 
 const asFailed = (cause: Error) =>

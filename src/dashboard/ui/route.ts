@@ -31,10 +31,21 @@ export function setQuery(change: Record<string, string | null>, { replaces = tru
   go(`${place.value.path}${query.size === 0 ? '' : `?${query}`}`, { replaces })
 }
 
-/** Readers of screens hear the new heading, and Tab goes on from there. */
+/** The heading of the screen that was gone to has no focus yet. */
+let isArriving = false
+
 function arrive(): void {
   scrollTo(0, 0)
-  requestAnimationFrame(() => document.querySelector('h1')?.focus({ preventScroll: true }))
+  isArriving = true
+  requestAnimationFrame(finishArriving)
+}
+
+/** Gives the focus to the heading of the screen that was gone to: readers of screens hear it, and Tab goes on from there. */
+export function finishArriving(): void {
+  const heading = document.querySelector('h1')
+  if (!isArriving || heading === null) return
+  isArriving = false
+  heading.focus({ preventScroll: true })
 }
 
 /** Follows links without loading the page again, and the browser's Back and Forward. */

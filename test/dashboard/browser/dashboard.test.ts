@@ -204,6 +204,27 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await page.locator('.checklist').count()).toBe(0)
   })
 
+  test('a screen whose file cannot be had says so; the heading has the focus once it came', async () => {
+    const page = await openPage()
+    // The names are those of an earlier version, which is not served any more.
+    let isAway = true
+    await page.route('**/dashboard/assets/*', (route) =>
+      isAway && /\/(audit|imports)-/.test(route.request().url()) ? route.abort() : route.continue(),
+    )
+    await signIn(page, await server.workspace())
+    await page.getByRole('link', { name: 'Audit' }).click()
+    await page.getByRole('alert').filter({ hasText: 'This screen could not be loaded.' }).waitFor()
+    isAway = false
+    await page.getByRole('button', { name: 'Retry' }).click()
+    await page.getByRole('heading', { name: 'Audit' }).waitFor()
+    await page.getByRole('link', { name: 'Imports' }).click()
+    const heading = page.getByRole('heading', { level: 1, name: 'Imports' })
+    await heading.waitFor()
+    await page.waitForFunction('document.activeElement.tagName === "H1"')
+    complaints = complaints.filter((each) => !each.includes('net::ERR_FAILED'))
+    expect(complaints).toEqual([])
+  })
+
   test('on a phone the menu is a dialog: Esc closes it and gives the focus back', async () => {
     const page = await openPage()
     await page.setViewportSize(SIZES.phone)

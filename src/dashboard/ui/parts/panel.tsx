@@ -47,7 +47,7 @@ export function Panel<T>({
 }
 
 /** Appears only when it takes long enough to be noticed. */
-function Loading() {
+export function Loading() {
   const [isLong, setLong] = useState(false)
   useEffect(() => {
     const timer = setTimeout(() => setLong(true), 200)
