@@ -104,7 +104,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     const dialog = page.getByRole('dialog', { name: 'Delete the namespace' })
     await dialog.getByRole('button', { name: /^Delete namespace/ }).click({ force: true })
     expect((await workspace.get('ratelimits.listNamespaces')).total).toBe(1)
-    await dialog.getByLabel('Type email.send to delete it').fill('email.send')
+    await dialog.getByLabel('Type “email.send” to confirm').fill('email.send')
     await dialog.getByRole('button', { name: /^Delete namespace/ }).click()
     await page.getByRole('heading', { name: 'Limits', level: 1 }).waitFor()
     expect((await workspace.get('ratelimits.listNamespaces')).total).toBe(0)

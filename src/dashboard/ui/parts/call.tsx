@@ -8,14 +8,24 @@ const FORMS = [
   { value: 'ts', name: 'TypeScript' },
 ] as const
 
-/** The call that a form or an action makes, to copy: the page teaches the API. */
-export function CallText({ method, input }: { method: string; input: object }) {
+/** The call that a form or an action makes, to copy: the page teaches the API. @param props.isFolded It is opened when it is wanted. */
+export function CallText({
+  method,
+  input,
+  isFolded = false,
+}: {
+  method: string
+  input: object
+  isFolded?: boolean
+}) {
   const [form, setForm] = useState<(typeof FORMS)[number]['value']>('json')
-  return (
-    <section class="by-api" aria-label="The same by the API">
-      <p class="secondary">
-        The same by the API: <code>{method}</code>
-      </p>
+  const about = (
+    <>
+      The same by the API: <code>{method}</code>
+    </>
+  )
+  const text = (
+    <>
       <div class="tabs">
         {FORMS.map(({ value, name }) => (
           <Button key={value} kind="quiet" isPressed={form === value} onClick={() => setForm(value)}>
@@ -24,6 +34,17 @@ export function CallText({ method, input }: { method: string; input: object }) {
         ))}
       </div>
       <Snippet text={textOf(form, method, input)} />
+    </>
+  )
+  return isFolded ? (
+    <details class="by-api">
+      <summary>{about}</summary>
+      {text}
+    </details>
+  ) : (
+    <section class="by-api" aria-label="The same by the API">
+      <p class="secondary">{about}</p>
+      {text}
     </section>
   )
 }

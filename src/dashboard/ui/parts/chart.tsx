@@ -1,7 +1,7 @@
 import { useEffect, useId, useRef, useState } from 'preact/hooks'
 import { dayAndTime, exact, short, utc } from '../format.ts'
 import { Button } from './controls.tsx'
-import { csvOf } from './csv.ts'
+import { CsvButton } from './save-csv.tsx'
 import { niceTop } from './scale.ts'
 
 export type Series = { name: string; className: string; values: readonly number[] }
@@ -219,21 +219,4 @@ function useWidth() {
     return () => seen.disconnect()
   }, [])
   return [width, ref] as const
-}
-
-export function CsvButton({ file, rows }: { file: string; rows: readonly (readonly string[])[] }) {
-  return (
-    <Button kind="quiet" icon="download" onClick={() => saveCsv(file, rows)}>
-      CSV
-    </Button>
-  )
-}
-
-export function saveCsv(file: string, rows: readonly (readonly string[])[]): void {
-  const url = URL.createObjectURL(new Blob([`${csvOf(rows)}\r\n`], { type: 'text/csv' }))
-  const link = document.createElement('a')
-  link.href = url
-  link.download = file
-  link.click()
-  setTimeout(() => URL.revokeObjectURL(url), 1000)
 }

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact'
-import { useEffect, useId, useRef } from 'preact/hooks'
-import { Button, CopyButton } from './controls.tsx'
-import { Icon } from './icons.tsx'
+import { useEffect, useId, useRef, useState } from 'preact/hooks'
+import { Button, CopyButton, Failure, Field, useAction } from './controls.tsx'
+import { Icon, type IconName } from './icons.tsx'
 
 /** A modal dialog of the browser: it keeps the focus, makes the page inert, and gives the focus back. */
 export function Dialog({
@@ -88,5 +88,96 @@ export function SecretDialog({
         </Button>
       </footer>
     </Dialog>
+  )
+}
+
+/** A dialog with one form. Its failure stands in it, in the server's words. */
+export function FormDialog({
+  title,
+  button,
+  busy = button,
+  icon,
+  isDanger = false,
+  lacking = null,
+  run,
+  onClose,
+  children,
+}: {
+  title: string
+  /** What the button does: "Rotate key". */
+  button: string
+  /** What it says meanwhile: "Rotating…". */
+  busy?: string
+  icon?: IconName
+  isDanger?: boolean
+  /** Why it cannot be done yet; null = it can. */
+  lacking?: string | null
+  /** Does it; the dialog closes after it. */
+  run: () => Promise<void>
+  onClose: () => void
+  children: ComponentChildren
+}) {
+  const { start, isBusy, failed } = useAction(async () => {
+    await run()
+    onClose()
+  })
+  return (
+    <Dialog title={title} onClose={onClose}>
+      <form
+        class="stack"
+        onSubmit={(event) => {
+          event.preventDefault()
+          if (lacking === null) void start()
+        }}
+      >
+        {children}
+        {failed !== null && <Failure failed={failed} />}
+        <footer>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button
+            type="submit"
+            kind={isDanger ? 'danger' : 'main'}
+            isBusy={isBusy}
+            lacking={lacking}
+            {...(icon !== undefined && { icon })}
+          >
+            {isBusy ? busy : button}
+          </Button>
+        </footer>
+      </form>
+    </Dialog>
+  )
+}
+
+/** Asks once, before something that cannot be taken back. */
+export function Confirm({
+  typed = null,
+  children,
+  ...rest
+}: {
+  title: string
+  button: string
+  busy?: string
+  /** A text that must be typed, as what is asked for is in use; null = none. */
+  typed?: string | null
+  run: () => Promise<void>
+  onClose: () => void
+  children: ComponentChildren
+}) {
+  const [text, setText] = useState('')
+  const isTyped = typed === null || text.trim() === typed.trim()
+  return (
+    <FormDialog {...rest} isDanger lacking={isTyped ? null : 'type the text above first'}>
+      {children}
+      {typed !== null && (
+        <Field
+          label={`Type “${typed}” to confirm`}
+          value={text}
+          onInput={setText}
+          autoComplete="off"
+          isMono
+        />
+      )}
+    </FormDialog>
   )
 }

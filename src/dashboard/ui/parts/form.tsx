@@ -1,5 +1,7 @@
 import type { ComponentChildren } from 'preact'
-import { useId } from 'preact/hooks'
+import { useEffect, useId, useState } from 'preact/hooks'
+import { place, setQuery } from '../route.ts'
+import { Field } from './controls.tsx'
 
 /** A labelled list to choose from. */
 export function Choice<Value extends string>({
@@ -104,4 +106,49 @@ export function Check({
       </p>
     </div>
   )
+}
+
+/** A field whose text is in the address, under `name`. It takes effect with Enter, and half a second after the last key. */
+export function QueryField({
+  name,
+  label,
+  placeholder,
+}: {
+  name: string
+  label: string
+  placeholder: string
+}) {
+  const asked = place.value.query.get(name) ?? ''
+  const [text, setText] = useState(asked)
+  useEffect(() => setText(asked), [asked])
+  const apply = () => {
+    if (text.trim() !== asked) setQuery({ [name]: text.trim(), after: null })
+  }
+  useEffect(() => {
+    const timer = setTimeout(apply, 500)
+    return () => clearTimeout(timer)
+  }, [text])
+  return (
+    <form
+      class="query"
+      onSubmit={(event) => {
+        event.preventDefault()
+        apply()
+      }}
+    >
+      <Field label={label} value={text} onInput={setText} placeholder={placeholder} maxLength={256} />
+    </form>
+  )
+}
+
+/** Reads the JSON object of a field. @returns the reason when it is none; an empty text is `{}`. */
+export function readObject(text: string): { value: Record<string, unknown> } | { error: string } {
+  if (text.trim() === '') return { value: {} }
+  try {
+    const value: unknown = JSON.parse(text)
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { value: { ...value } }
+    return { error: 'It must be a JSON object, such as {"plan": "pro"}.' }
+  } catch (cause) {
+    return { error: cause instanceof Error ? cause.message : 'It is no JSON.' }
+  }
 }

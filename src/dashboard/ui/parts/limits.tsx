@@ -1,5 +1,4 @@
-import type { ComponentChildren } from 'preact'
-import { useEffect, useId, useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import type { RecentEvent } from '../../../doors/v1/events/schema.ts'
 import type { GetWindowsReply, ListNearLimitReply } from '../../../doors/v1/ratelimits/schema.ts'
 import { CallFailed } from '../api.ts'
@@ -7,7 +6,7 @@ import { dayAndTime, exact, utc } from '../format.ts'
 import { ask, holds, lacking, within } from '../session.ts'
 import type { Series } from './chart.tsx'
 import { Button, Failure, Field, useAction } from './controls.tsx'
-import { Dialog } from './dialog.tsx'
+import { FormDialog } from './dialog.tsx'
 import { OUTCOMES } from './outcomes.ts'
 
 /** Decisions of namespaces have the colours of the outcomes that they are. */
@@ -187,128 +186,50 @@ export function OverrideDialog({
   const [who, setWho] = useState(identifier ?? '')
   const [limit, setLimit] = useState(now === null ? '' : String(now.limit))
   const [seconds, setSeconds] = useState(now === null ? '60' : String(now.duration / 1000))
-  const { start, isBusy, failed } = useAction(async () => {
-    await ask('ratelimits.setOverride', {
-      namespaceId,
-      identifier: who,
-      limit: Number(limit),
-      duration: Math.round(Number(seconds) * 1000),
-    })
-    onDone()
-    onClose()
-  })
   return (
-    <Dialog title="Override" onClose={onClose}>
-      <form
-        class="stack"
-        onSubmit={(event) => {
-          event.preventDefault()
-          void start()
-        }}
-      >
-        {identifier === null ? (
-          <Field
-            label="Identifier or pattern"
-            value={who}
-            onInput={setWho}
-            required
-            maxLength={1024}
-            hint="A * stands for any text. An exact identifier wins over a pattern, a longer pattern over a shorter one."
-          />
-        ) : (
-          <p>
-            For <b class="wrap">{shown(identifier)}</b>, instead of what calls ask for. It counts from the
-            next call on.
-          </p>
-        )}
-        <div class="line">
-          <Field
-            label="Tokens in a window"
-            value={limit}
-            onInput={setLimit}
-            required
-            isNumber
-            hint="0 refuses every call."
-          />
-          <Field label="Window, seconds" value={seconds} onInput={setSeconds} required isNumber />
-        </div>
-        {failed !== null && <Failure failed={failed} />}
-        <footer class="dialog-end">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button
-            type="submit"
-            kind="main"
-            icon="check"
-            isBusy={isBusy}
-            lacking={lacking('ratelimit.*.set_override')}
-          >
-            Set override
-          </Button>
-        </footer>
-      </form>
-    </Dialog>
-  )
-}
-
-/** A labelled choice of a form. */
-export function Choice({
-  label,
-  value,
-  options,
-  onChange,
-}: {
-  label: string
-  value: string
-  options: readonly (readonly [string, string])[]
-  onChange: (value: string) => void
-}) {
-  const id = useId()
-  return (
-    <div class="field kind">
-      <label for={id}>{label}</label>
-      <select id={id} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-        {options.map(([each, name]) => (
-          <option key={each} value={each}>
-            {name}
-          </option>
-        ))}
-      </select>
-    </div>
-  )
-}
-
-/** Asks once, and says what stops. */
-export function Confirm({
-  title,
-  children,
-  button,
-  lacking: missing = null,
-  onClose,
-  run,
-}: {
-  title: string
-  children: ComponentChildren
-  button: string
-  /** Why it cannot be done yet; null = it can. */
-  lacking?: string | null
-  onClose: () => void
-  run: () => Promise<void>
-}) {
-  const { start, isBusy, failed } = useAction(async () => {
-    await run()
-    onClose()
-  })
-  return (
-    <Dialog title={title} onClose={onClose}>
-      <div>{children}</div>
-      {failed !== null && <Failure failed={failed} />}
-      <footer class="dialog-end">
-        <Button onClick={onClose}>Cancel</Button>
-        <Button kind="danger" isBusy={isBusy} lacking={missing} onClick={() => void start()}>
-          {button}
-        </Button>
-      </footer>
-    </Dialog>
+    <FormDialog
+      title="Override"
+      button="Set override"
+      icon="check"
+      lacking={lacking('ratelimit.*.set_override')}
+      onClose={onClose}
+      run={async () => {
+        await ask('ratelimits.setOverride', {
+          namespaceId,
+          identifier: who,
+          limit: Number(limit),
+          duration: Math.round(Number(seconds) * 1000),
+        })
+        onDone()
+      }}
+    >
+      {identifier === null ? (
+        <Field
+          label="Identifier or pattern"
+          value={who}
+          onInput={setWho}
+          required
+          maxLength={1024}
+          hint="A * stands for any text. An exact identifier wins over a pattern, a longer pattern over a shorter one."
+        />
+      ) : (
+        <p>
+          For <b class="wrap">{shown(identifier)}</b>, instead of what calls ask for. It counts from the next
+          call on.
+        </p>
+      )}
+      <div class="line">
+        <Field
+          label="Tokens in a window"
+          value={limit}
+          onInput={setLimit}
+          required
+          isNumber
+          hint="0 refuses every call."
+        />
+        <Field label="Window, seconds" value={seconds} onInput={setSeconds} required isNumber />
+      </div>
+    </FormDialog>
   )
 }
 

@@ -3,18 +3,12 @@ import type { IdentityReply, ListIdentitiesReply } from '../../../doors/v1/ident
 import { useData } from '../data.ts'
 import { counted, exact } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
+import { CallText } from '../parts/call.tsx'
 import { Button, Field } from '../parts/controls.tsx'
-import {
-  CallText,
-  Confirm,
-  FormDialog,
-  Pager,
-  QueryField,
-  readObject,
-  Table,
-  TextArea,
-} from '../parts/forms.tsx'
+import { Confirm, FormDialog } from '../parts/dialog.tsx'
+import { Area, QueryField, readObject } from '../parts/form.tsx'
 import { Panel } from '../parts/panel.tsx'
+import { Pager, Table } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { go, place } from '../route.ts'
 import { ask, holds, lacking, within, workspaceId } from '../session.ts'
@@ -312,14 +306,14 @@ function IdentityForm({
           Add limit
         </Button>
       </fieldset>
-      <TextArea
+      <Area
         label="Meta"
         hint="A JSON object that every verification of its keys returns."
         error={'error' in read ? read.error : null}
         value={meta}
         onInput={setMeta}
       />
-      <CallText method={method} input={input} />
+      <CallText isFolded method={method} input={input} />
     </FormDialog>
   )
 }

@@ -3,8 +3,8 @@ import type { ListKeysOfAllApisReply } from '../../../doors/v1/keys/schema.ts'
 import { useData } from '../data.ts'
 import { exact } from '../format.ts'
 import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
-import { Table } from '../parts/forms.tsx'
 import { Panel } from '../parts/panel.tsx'
+import { Table } from '../parts/table.tsx'
 import { ask, lacking, within, workspaceId } from '../session.ts'
 
 type Row = ListKeysOfAllApisReply['keys'][number]

@@ -4,12 +4,11 @@ import { CallFailed } from '../api.ts'
 import { useData } from '../data.ts'
 import { clock, counted, day, exact, utc } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
-import { CsvButton } from '../parts/chart.tsx'
-import { Confirm } from '../parts/confirm.tsx'
 import { Button, Field, useAction } from '../parts/controls.tsx'
-import { Dialog } from '../parts/dialog.tsx'
+import { Confirm, FormDialog } from '../parts/dialog.tsx'
 import { Choice } from '../parts/form.tsx'
 import { Panel } from '../parts/panel.tsx'
+import { CsvButton } from '../parts/save-csv.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { toast } from '../parts/toast.tsx'
 import { go, place, setQuery } from '../route.ts'
@@ -462,31 +461,22 @@ function SetIdentity({
   onClose: () => void
 }) {
   const [externalId, setExternalId] = useState('')
-  const { start, isBusy } = useAction(() => run(externalId.trim() === '' ? null : externalId.trim()))
+  const given = externalId.trim()
   return (
-    <Dialog title={`Identity of ${counted(count, 'key')}`} onClose={onClose}>
-      <form
-        class="stack"
-        onSubmit={(event) => {
-          event.preventDefault()
-          void start()
-        }}
-      >
-        <Field
-          label="External id"
-          value={externalId}
-          onInput={setExternalId}
-          maxLength={256}
-          hint="Your id of the user or organisation. It is created if it does not exist. Empty disconnects the keys."
-        />
-        <footer>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" kind="main" isBusy={isBusy}>
-            {externalId.trim() === '' ? 'Disconnect' : 'Set identity'}
-          </Button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={`Identity of ${counted(count, 'key')}`}
+      button={given === '' ? 'Disconnect' : 'Set identity'}
+      run={() => run(given === '' ? null : given)}
+      onClose={onClose}
+    >
+      <Field
+        label="External id"
+        value={externalId}
+        onInput={setExternalId}
+        maxLength={256}
+        hint="Your id of the user or organisation. It is created if it does not exist. Empty disconnects the keys."
+      />
+    </FormDialog>
   )
 }
 

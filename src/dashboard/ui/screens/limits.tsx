@@ -2,12 +2,13 @@ import { useState } from 'preact/hooks'
 import type { RatelimitDatapoint } from '../../../doors/v1/analytics/schema.ts'
 import { useData } from '../data.ts'
 import { exact, share } from '../format.ts'
-import { Bars, CsvButton } from '../parts/chart.tsx'
-import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
-import { Dialog } from '../parts/dialog.tsx'
+import { Bars } from '../parts/chart.tsx'
+import { Button, Field } from '../parts/controls.tsx'
+import { FormDialog } from '../parts/dialog.tsx'
 import { decisionSeries, NearLimit, namespacePath, orNull } from '../parts/limits.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { RangeSelect, useRange } from '../parts/range.tsx'
+import { CsvButton } from '../parts/save-csv.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { go, place, setQuery } from '../route.ts'
 import { ask, lacking, workspaceId } from '../session.ts'
@@ -177,38 +178,27 @@ function Namespaces({
 
 function Create({ onClose }: { onClose: () => void }) {
   const [name, setName] = useState('')
-  const { start, isBusy, failed } = useAction(async () => {
-    const { namespaceId } = await ask('ratelimits.createNamespace', { name })
-    onClose()
-    go(namespacePath(namespaceId))
-  })
   return (
-    <Dialog title="Create a namespace" onClose={onClose}>
-      <form
-        class="stack"
-        onSubmit={(event) => {
-          event.preventDefault()
-          void start()
-        }}
-      >
-        <Field
-          label="Name"
-          value={name}
-          onInput={setName}
-          required
-          maxLength={512}
-          placeholder="email.send"
-          hint="Calls name it in ratelimits.limit. Identifiers of different namespaces are counted apart."
-        />
-        {failed !== null && <Failure failed={failed} />}
-        <footer class="dialog-end">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" kind="main" icon="plus" isBusy={isBusy}>
-            Create
-          </Button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Create a namespace"
+      button="Create"
+      icon="plus"
+      onClose={onClose}
+      run={async () => {
+        const { namespaceId } = await ask('ratelimits.createNamespace', { name })
+        go(namespacePath(namespaceId))
+      }}
+    >
+      <Field
+        label="Name"
+        value={name}
+        onInput={setName}
+        required
+        maxLength={512}
+        placeholder="email.send"
+        hint="Calls name it in ratelimits.limit. Identifiers of different namespaces are counted apart."
+      />
+    </FormDialog>
   )
 }
 

@@ -3,11 +3,10 @@ import type { ListRecentReply, ListWatchesReply, RecentEvent } from '../../../do
 import { type Loaded, useData } from '../data.ts'
 import { exact, seconds } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
-import { saveCsv } from '../parts/chart.tsx'
 import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
-import { Dialog } from '../parts/dialog.tsx'
+import { FormDialog } from '../parts/dialog.tsx'
+import { Choice } from '../parts/form.tsx'
 import {
-  Choice,
   EventTable,
   lackingWatch,
   left,
@@ -21,6 +20,7 @@ import {
 } from '../parts/limits.tsx'
 import { OUTCOMES } from '../parts/outcomes.ts'
 import { Panel } from '../parts/panel.tsx'
+import { saveCsv } from '../parts/save-csv.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { place, setQuery } from '../route.ts'
 import { ask, workspaceId } from '../session.ts'
@@ -352,57 +352,40 @@ async function saveWatch(watchId: string): Promise<void> {
 }
 
 const KINDS = [
-  ['keyId', 'A key, by its id'],
-  ['identity', 'An identity, by its id or your external id'],
-  ['identifier', 'An identifier in a namespace'],
+  { value: 'keyId', name: 'A key, by its id' },
+  { value: 'identity', name: 'An identity, by its id or your external id' },
+  { value: 'identifier', name: 'An identifier in a namespace' },
 ] as const
 
 function AddWatch({ onClose, onDone }: { onClose: () => void; onDone: () => void }) {
   const [kind, setKind] = useState<string>('keyId')
   const [text, setText] = useState('')
   const [namespaceName, setNamespaceName] = useState('')
-  const { start, isBusy, failed } = useAction(async () => {
-    await ask('events.watch', {
-      [kind]: kind === 'identifier' ? text : text.trim(),
-      ...(kind === 'identifier' && { namespaceName }),
-    })
-    onDone()
-    onClose()
-  })
   return (
-    <Dialog title="Watch" onClose={onClose}>
-      <form
-        class="stack"
-        onSubmit={(event) => {
-          event.preventDefault()
-          void start()
-        }}
-      >
-        <Choice label="What" value={kind} options={KINDS} onChange={setKind} />
-        {kind === 'identifier' && (
-          <Field
-            label="Namespace"
-            value={namespaceName}
-            onInput={setNamespaceName}
-            required
-            maxLength={512}
-          />
-        )}
-        <Field
-          label={kind === 'keyId' ? 'Key id' : kind === 'identity' ? 'Identity' : 'Identifier'}
-          value={text}
-          onInput={setText}
-          required
-          maxLength={1024}
-        />
-        {failed !== null && <Failure failed={failed} />}
-        <footer class="dialog-end">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" kind="main" icon="eye" isBusy={isBusy}>
-            Watch for 15 min
-          </Button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="Watch"
+      button="Watch for 15 min"
+      icon="eye"
+      onClose={onClose}
+      run={async () => {
+        await ask('events.watch', {
+          [kind]: kind === 'identifier' ? text : text.trim(),
+          ...(kind === 'identifier' && { namespaceName }),
+        })
+        onDone()
+      }}
+    >
+      <Choice label="What" value={kind} options={KINDS} onChange={setKind} />
+      {kind === 'identifier' && (
+        <Field label="Namespace" value={namespaceName} onInput={setNamespaceName} required maxLength={512} />
+      )}
+      <Field
+        label={kind === 'keyId' ? 'Key id' : kind === 'identity' ? 'Identity' : 'Identifier'}
+        value={text}
+        onInput={setText}
+        required
+        maxLength={1024}
+      />
+    </FormDialog>
   )
 }

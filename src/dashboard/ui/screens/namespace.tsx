@@ -3,11 +3,12 @@ import type { ListOverridesReply } from '../../../doors/v1/ratelimits/schema.ts'
 import { useData } from '../data.ts'
 import { exact } from '../format.ts'
 import { match } from '../match.ts'
-import { CsvButton } from '../parts/chart.tsx'
 import { Button, Field, useAction } from '../parts/controls.tsx'
-import { Confirm, identifierPath, NearLimit, OverrideDialog, shown, span, Windows } from '../parts/limits.tsx'
+import { Confirm } from '../parts/dialog.tsx'
+import { identifierPath, NearLimit, OverrideDialog, shown, span, Windows } from '../parts/limits.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { RangeSelect, useRange } from '../parts/range.tsx'
+import { CsvButton } from '../parts/save-csv.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { go, place, setQuery } from '../route.ts'
 import { ask, lacking, within, workspaceId } from '../session.ts'
@@ -282,14 +283,12 @@ function DeleteNamespace({
   calls: number
   onClose: () => void
 }) {
-  const [typed, setTyped] = useState('')
-  const isSure = calls === 0 || typed === name
   return (
     <Confirm
       title="Delete the namespace"
       button="Delete namespace"
       onClose={onClose}
-      lacking={isSure ? null : `needs the name ${name}`}
+      typed={calls === 0 ? null : name}
       run={async () => {
         await ask('ratelimits.deleteNamespace', { namespaceId })
         go(within('limits'))
@@ -299,12 +298,7 @@ function DeleteNamespace({
         Its overrides go with it. Calls of the v1 API that name it create a new, empty one, where everybody
         starts at zero; calls of the v2 API are refused.
       </p>
-      {calls > 0 && (
-        <>
-          <p>It decided {exact(calls)} calls in the range shown.</p>
-          <Field label={`Type ${name} to delete it`} value={typed} onInput={setTyped} />
-        </>
-      )}
+      {calls > 0 && <p>It decided {exact(calls)} calls in the range shown.</p>}
     </Confirm>
   )
 }

@@ -8,9 +8,12 @@ import type {
 import { useData } from '../data.ts'
 import { counted } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
+import { CallText } from '../parts/call.tsx'
 import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
-import { CallText, Confirm, FormDialog, Pager, QueryField, Table } from '../parts/forms.tsx'
+import { Confirm, FormDialog } from '../parts/dialog.tsx'
+import { QueryField } from '../parts/form.tsx'
 import { Panel } from '../parts/panel.tsx'
+import { Pager, Table } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { go, place } from '../route.ts'
 import { ask, lacking, within, workspaceId } from '../session.ts'
@@ -141,7 +144,7 @@ function RoleForm({ onClose, onDone }: { onClose: () => void; onDone: (id: strin
         maxLength={256}
       />
       <Field label="Description" value={description} onInput={setDescription} maxLength={256} />
-      <CallText method="permissions.createRole" input={input} />
+      <CallText isFolded method="permissions.createRole" input={input} />
     </FormDialog>
   )
 }
@@ -387,7 +390,7 @@ function PermissionForm({ onClose, onDone }: { onClose: () => void; onDone: (id:
         maxLength={256}
       />
       <Field label="Description" value={description} onInput={setDescription} maxLength={256} />
-      <CallText method="permissions.createPermission" input={input} />
+      <CallText isFolded method="permissions.createPermission" input={input} />
     </FormDialog>
   )
 }

@@ -3,10 +3,12 @@ import type { CreateRootKeyReply, ListRootKeysReply } from '../../../doors/v1/ro
 import { useData } from '../data.ts'
 import { day, dayAndTime, exact, fromNow, utc } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
+import { CallText } from '../parts/call.tsx'
 import { Button, Field } from '../parts/controls.tsx'
-import { SecretDialog } from '../parts/dialog.tsx'
-import { CallText, Choice, Confirm, FormDialog, Pager, Table, TextArea } from '../parts/forms.tsx'
+import { Confirm, FormDialog, SecretDialog } from '../parts/dialog.tsx'
+import { Area, Choice } from '../parts/form.tsx'
 import { Panel } from '../parts/panel.tsx'
+import { Pager, Table } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { place } from '../route.ts'
 import { ask, lacking, own, within, workspaceId } from '../session.ts'
@@ -257,7 +259,7 @@ function Rotate({
     >
       <p>A new root key with the same name and permissions is made and shown once.</p>
       <Choice label="The old one ends" value={overlap} options={OVERLAPS} onChange={setOverlap} />
-      <CallText method="rootKeys.rerollRootKey" input={input} />
+      <CallText isFolded method="rootKeys.rerollRootKey" input={input} />
     </FormDialog>
   )
 }
@@ -336,7 +338,7 @@ function RootKeyForm({
       </div>
       <Templates onChoose={(next) => setChosen(new Set(next))} />
       <Boxes chosen={chosen} onChange={setChosen} single={single} onSingle={setSingle} />
-      <TextArea
+      <Area
         label="Other permissions"
         hint="For single things, one a line: api.<id>.read_key"
         rows={2}
@@ -344,13 +346,17 @@ function RootKeyForm({
         onInput={setOthers}
       />
       {row !== null && <Difference before={row.permissions} after={permissions} />}
-      <details class="call">
+      <details class="by-api">
         <summary>
           May call {methods.length} {methods.length === 1 ? 'method' : 'methods'}
         </summary>
         <p class="methods">{methods.join(', ')}</p>
       </details>
-      <CallText method={row === null ? 'rootKeys.createRootKey' : 'rootKeys.updateRootKey'} input={input} />
+      <CallText
+        isFolded
+        method={row === null ? 'rootKeys.createRootKey' : 'rootKeys.updateRootKey'}
+        input={input}
+      />
     </FormDialog>
   )
 }

@@ -6,10 +6,10 @@ import { useData } from '../data.ts'
 import { counted, dayAndTime, exact, fromNow, utc } from '../format.ts'
 import { Bars } from '../parts/chart.tsx'
 import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
+import { Choice } from '../parts/form.tsx'
 import { Icon } from '../parts/icons.tsx'
 import {
   At,
-  Choice,
   EventTable,
   identifierPath,
   left,
@@ -104,16 +104,16 @@ function whoOf(events: readonly RecentEvent[]): Who | null {
 }
 
 const KINDS = [
-  ['request', 'Request id'],
-  ['key', 'Key id'],
-  ['identity', 'Identity'],
-  ['identifier', 'Identifier'],
+  { value: 'request', name: 'Request id' },
+  { value: 'key', name: 'Key id' },
+  { value: 'identity', name: 'Identity' },
+  { value: 'identifier', name: 'Identifier' },
 ] as const
 
 /** What is asked about. The kind is read from the text where it says so itself. */
 function Ask() {
   const { query } = place.value
-  const given = KINDS.find(([name]) => query.has(name))?.[0]
+  const given = KINDS.find(({ value }) => query.has(value))?.value
   const [kind, setKind] = useState<string>(given ?? 'request')
   const [text, setText] = useState(query.get(given ?? 'request') ?? '')
   const [namespaceName, setNamespaceName] = useState('')
@@ -151,7 +151,7 @@ function Ask() {
         <Field label="Namespace" value={namespaceName} onInput={setNamespaceName} required maxLength={512} />
       )}
       <Field
-        label={KINDS.find(([value]) => value === kind)?.[1] ?? ''}
+        label={KINDS.find(({ value }) => value === kind)?.name ?? ''}
         value={text}
         onInput={read}
         required={kind !== 'identifier'}

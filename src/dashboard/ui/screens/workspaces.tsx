@@ -3,10 +3,11 @@ import type { ListWorkspacesReply } from '../../../doors/v1/workspaces/schema.ts
 import { useData } from '../data.ts'
 import { day, exact, utc } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
+import { CallText } from '../parts/call.tsx'
 import { Button, Field } from '../parts/controls.tsx'
-import { SecretDialog } from '../parts/dialog.tsx'
-import { CallText, Confirm, FormDialog, Pager, Table } from '../parts/forms.tsx'
+import { Confirm, FormDialog, SecretDialog } from '../parts/dialog.tsx'
 import { Panel } from '../parts/panel.tsx'
+import { Pager, Table } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { place } from '../route.ts'
 import { ask, own, session } from '../session.ts'
@@ -200,7 +201,7 @@ function NameDialog({
   return (
     <FormDialog title={title} button={button} run={() => run(input)} onClose={onClose}>
       <Field label="Name" value={name} onInput={setName} required maxLength={256} />
-      <CallText method={method} input={input} />
+      <CallText isFolded method={method} input={input} />
     </FormDialog>
   )
 }
