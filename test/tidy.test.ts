@@ -165,7 +165,7 @@ function importedBy(node: Node): { path: string; isType: boolean } | null {
   }
   const [argument] = isNewExpression(node) || isCallExpression(node) ? (node.arguments ?? []) : []
   if (isCallExpression(node) && node.expression.kind !== SyntaxKind.ImportKeyword) return null
-  if (argument === undefined || !isStringLiteral(argument) || !/^\.\.?\/.*\.ts$/.test(argument.text))
+  if (argument === undefined || !isStringLiteral(argument) || !/^\.\.?\/.*\.tsx?$/.test(argument.text))
     return null
   // A worker is not loaded into the thread that starts it, so it cannot form a cycle.
   return { path: argument.text, isType: isNewExpression(node) }
