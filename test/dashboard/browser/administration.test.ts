@@ -552,7 +552,8 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await page.keyboard.press('c')
     await dialog().waitFor()
     await page.keyboard.press('Escape')
-    await dialog().waitFor({ state: 'detached' })
+    // Not by its role: a closed dialog has none, and is still there until its event came.
+    await page.locator('dialog').waitFor({ state: 'detached' })
     await page.keyboard.press('c')
     await dialog().getByLabel('External id').focus()
     await page.keyboard.type('user_by_keyboard')
