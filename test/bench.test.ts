@@ -16,7 +16,7 @@ setDefaultTimeout(2 * SLOW_MS)
 const EMBEDDED = ['import-keys.bench.ts', 'overrides.bench.ts', 'together.bench.ts', 'window-table.bench.ts']
 
 /** These start servers and fill databases, for up to half a minute each: `bun run nightly` has them. */
-const AT_NIGHT = ['capacity', 'growth', 'http', 'latency', 'recent', 'soak', 'threads', 'usage'].map(
+const AT_NIGHT = ['capacity', 'fleet', 'growth', 'http', 'latency', 'recent', 'soak', 'threads', 'usage'].map(
   (name) => `${name}.bench.ts`,
 )
 
