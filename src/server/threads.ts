@@ -151,11 +151,11 @@ class HttpThread {
       addPeer(newPort())
       await Promise.all(peers.map((peer) => peer.meet(newPort())))
       const setup: ThreadSetup = { ...makeSetup(name), peerPorts }
-      const { shards, control } = setup.shardEnds
+      const { shards, control, local = [] } = setup.shardEnds
       await this.thread.ask(
         'start',
         { setup, host, port, publicUrl },
-        { timeoutMs: START_MS, transfer: [...shards, control, ...peerPorts] },
+        { timeoutMs: START_MS, transfer: [...shards, ...local, control, ...peerPorts] },
       )
       this.isListening = true
       if (this.isDraining) await this.drain()

@@ -422,6 +422,7 @@ function handlersOf(
       return shard.start(setup, working)
     },
     connect: (end) => shard.connect(end),
+    connectLocal: (end) => shard.connectLocal(end),
     flush: () => shard.flush(),
     rewrite: () => shard.rewrite(),
     servers: (count) => shard.servers(count),

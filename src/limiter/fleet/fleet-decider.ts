@@ -4,10 +4,11 @@ import {
   KIND,
   MODE,
   NUMBERS_PER_CALL,
+  outageRuleOf,
   UNDECIDED,
   WAITS,
 } from '../threads/protocol.ts'
-import { type Cell, FleetCall, type FleetShard } from './fleet-shard.ts'
+import { type Cell, FleetCall, type FleetShard, type OutageRule } from './fleet-shard.ts'
 
 /** Decides the batches of one router where servers share limits. What waits for the engine is posted when it is decided. */
 export class FleetDecider {
@@ -42,7 +43,8 @@ export class FleetDecider {
       else if (kind < 0) throw new Error(`an unknown kind of record: ${kind}`)
       else {
         const cost = calls[at + 6] as number // in range
-        this.take(calls, at, new SingleCall(reply, placeOf(at), kind, endOf(calls, at), cost))
+        const outage = outageRuleOf(calls[at + 8] as number) // of the owner
+        this.take(calls, at, new SingleCall(reply, placeOf(at), kind, endOf(calls, at), cost, outage))
       }
     }
     reply.answers = null
@@ -86,14 +88,9 @@ export class FleetDecider {
     const mode = calls[from - NUMBERS_PER_CALL + 2] as number // in range, as all below
     const part = new Part(this.shard, count, mode === MODE.look)
     for (let at = from; at < from + count * NUMBERS_PER_CALL; at += NUMBERS_PER_CALL) {
-      const [limit = 0, cost = 0, atMs = 0] = [calls[at + 4], calls[at + 6], calls[at + 7]]
-      const call = new PartCall(part, reply, placeOf(at), {
-        limit,
-        endMs: endOf(calls, at),
-        cost,
-        atMs,
-      })
-      part.calls.push(call)
+      const [limit = 0, cost = 0, atMs = 0, owner = 0] = [4, 6, 7, 8].map((i) => calls[at + i])
+      const wanted = { limit, endMs: endOf(calls, at), cost, outage: outageRuleOf(owner) }
+      part.calls.push(new PartCall(part, reply, placeOf(at), wanted, atMs))
     }
     for (const [i, call] of part.calls.entries()) this.take(calls, from + i * NUMBERS_PER_CALL, call)
   }
@@ -120,8 +117,9 @@ class SingleCall extends FleetCall {
     limit: number,
     endMs: number,
     cost: number,
+    outage: OutageRule | null,
   ) {
-    super(limit, endMs, cost)
+    super(limit, endMs, cost, outage)
   }
 
   decided(passed: boolean, used: number, cell: Cell | null): void {
@@ -138,16 +136,15 @@ class PartCall extends FleetCall {
   endMsOfCell = 0
   /** Of its counter, once the part is charged; null = nothing was. */
   usedAfter: number | null = null
-  readonly atMs: number
 
   constructor(
     private readonly part: Part,
     readonly reply: Reply,
     readonly place: number,
-    { limit, endMs, cost, atMs }: { limit: number; endMs: number; cost: number; atMs: number },
+    { limit, endMs, cost, outage }: Pick<FleetCall, 'limit' | 'endMs' | 'cost' | 'outage'>,
+    readonly atMs: number,
   ) {
-    super(limit, endMs, cost)
-    this.atMs = atMs
+    super(limit, endMs, cost, outage)
   }
 
   override get doesLook(): boolean {
@@ -181,6 +178,8 @@ class Part {
   decided(): void {
     if (--this.left > 0) return
     const passes = this.calls.every(({ passed }) => passed === true)
+    // Of calls with different outage rules some may be decided and others not: then the part is not.
+    const isUndecided = this.calls.some(({ cell }) => cell === null)
     for (const call of this.calls) {
       const { cell } = call
       if (cell === null || call.passed !== true || call.doesLook) continue
@@ -190,7 +189,7 @@ class Part {
     }
     for (const call of this.calls) {
       const { cell, reply, place } = call
-      if (cell === null) tell(reply, place, Number.NaN, UNDECIDED)
+      if (cell === null || isUndecided) tell(reply, place, Number.NaN, UNDECIDED)
       else {
         const used = call.usedAfter ?? cell.used
         tell(reply, place, call.passed === true ? used : -1 - used, call.endMsOfCell)

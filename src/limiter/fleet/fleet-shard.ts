@@ -26,6 +26,8 @@ export abstract class FleetCall {
     readonly limit: number,
     readonly endMs: number,
     readonly cost: number,
+    /** Null = the shard's. */
+    readonly outage: OutageRule | null = null,
   ) {}
 
   /** It only looks whether its cost would fit: it asks for nothing. */
@@ -400,7 +402,8 @@ export class FleetShard {
   private decideByRule(bucket: Bucket, cell: Cell, call: FleetCall): void {
     const { nowMs } = this
     if (decideAnsweredIfHeld(cell, call, nowMs)) return
-    const { outage, servers } = this.options
+    const { servers } = this.options
+    const outage = call.outage ?? this.options.outage
     this.stats.outageDecisions++
     if (outage === 'refuse') {
       call.decided(false, 0, null)
@@ -472,11 +475,12 @@ export type FleetShardOptions = {
   leaseMs: number
   /** How long a call waits; as the engine's. */
   timeoutMs: number
+  /** For calls that have none of their own. */
   outage: OutageRule
   /** How many servers there are. */
   servers(): number
-  /** Cells to remember. Beyond, each call of a new cell asks. */
-  cellsMax: number
+  /** Cells to remember now. Beyond, each call of a new cell asks. */
+  readonly cellsMax: number
 }
 
 /** Since the start. */

@@ -5,6 +5,7 @@ import { LEARN_TIMEOUTS, openEngine } from '../../fleet/open-engine.ts'
 import { nextServerId } from '../../fleet/store.ts'
 import type { Cancel, Timers } from '../../lib/timers.ts'
 import { log } from '../../log.ts'
+import type { WindowTable } from '../table/window-table.ts'
 import type { ShardFleet, ShardSetup } from '../threads/protocol.ts'
 import { type FleetCondition, FleetShard } from './fleet-shard.ts'
 
@@ -27,11 +28,11 @@ export class OpenFleet {
   static async open(
     setup: Pick<ShardSetup, 'address' | 'index' | 'count' | 'memoryBytes'>,
     fleet: ShardFleet,
-    timers: Timers,
+    parts: { timers: Timers; table: Pick<WindowTable, 'bytes'> },
   ): Promise<OpenFleet> {
     const serverId = await newServerId(setup.address)
     const engine = await openEngine(fleet, { database: setup.address, serverId, fleetId: fleet.id })
-    const opened = new OpenFleet(setup, fleet, engine, timers)
+    const opened = new OpenFleet(setup, fleet, engine, parts)
     await opened.shard.ready(LEARN_TIMEOUTS * fleet.timeoutMs + CONNECT_MS)
     return opened
   }
@@ -40,7 +41,7 @@ export class OpenFleet {
     { index, count, memoryBytes }: Pick<ShardSetup, 'index' | 'count' | 'memoryBytes'>,
     fleet: ShardFleet,
     engine: Awaited<ReturnType<typeof openEngine>>,
-    timers: Timers,
+    { timers, table }: { timers: Timers; table: Pick<WindowTable, 'bytes'> },
   ) {
     const { leaseMs, timeoutMs, outage, nowMs } = fleet
     this.#servers = fleet.servers
@@ -53,7 +54,10 @@ export class OpenFleet {
       timeoutMs,
       outage,
       servers: () => this.#servers,
-      cellsMax: Math.floor(memoryBytes / CELL_BYTES),
+      // One budget for both kinds of counters.
+      get cellsMax() {
+        return Math.floor(Math.max(0, memoryBytes - table.bytes) / CELL_BYTES)
+      },
     })
     this.#cancelWatch = timers.every(WATCH_MS, () => this.#watch())
   }

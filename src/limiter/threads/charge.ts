@@ -1,3 +1,8 @@
+import type { OutageRule } from '../fleet/fleet-shard.ts'
+
+/** Where servers share limits: `local` = each server counts for itself, else what decides while the engine cannot be asked. */
+export type Sharing = 'local' | OutageRule
+
 /** What one call asks of a counter's window. */
 export type Charge = {
   /** The beginning of the name, where many counters share it: it is hashed once. */
@@ -12,6 +17,8 @@ export type Charge = {
   durationMs: number
   /** 0 to 2^53 - 1; 0 only looks. */
   cost: number
+  /** Of no effect where each server counts for itself. Absent or null = shared, with the outage rule of the environment. */
+  sharing?: Sharing | null
 }
 
 export type Decision = {

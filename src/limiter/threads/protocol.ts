@@ -3,31 +3,40 @@ import type { FleetOptions } from '../../fleet/open-engine.ts'
 import type { LinkEnd } from '../../lib/link.ts'
 import type { ThreadLink } from '../../lib/managed-thread.ts'
 import type { FleetCondition, FleetStats, OutageRule } from '../fleet/fleet-shard.ts'
+import { OWNERS } from '../table/owners.ts'
 
 /**
  * How a call gets to its shard and back.
  *
- * 1. The main thread makes one link per HTTP thread and shard: one end goes to the shard (`connect`), the other to the router.
+ * 1. The main thread makes one link per HTTP thread and shard (`connect`). Where servers share limits: a second one, for
+ *    counters that each server has for itself (`connectLocal`).
  * 2. The router names the counter by its hash, stamps the time, and adds the call to the queue of the shard that owns the hash.
  * 3. Once per turn of the event loop a queue with calls posts one `Calls`; to a shard on the same thread also when there are many.
  * 4. The shard decides them in order and posts one `Answers` with the same id. Links keep order; the answer to a batch that
  *    the router gave up is recognised by its id, and ignored.
- * 5. A router gives up a batch that is late, and all batches in flight when its link closes. Their calls fail; some may have
- *    been charged.
- * 6. A shard that dies is restarted with its windows as last flushed. Routers get a new link to it over their control link.
+ * 5. A router gives up a late batch, and all when its link closes. Their calls fail; some may have been charged.
+ * 6. A shard that dies is restarted with its windows as last flushed. Routers get new links to it over their control link.
  *
  * A batch is one plain array of numbers. Why: docs/decisions/0006.
  */
 
 /**
  * Router → shard. The batch's id, then nine numbers a call: h0, h1, h2, h3, limit, duration (ms), cost, Unix ms, owner.
- * Numbers are whole and at most 2^53 - 1 from zero, so none is rounded on its way.
+ * Numbers are whole and at most 2^53 - 1 from zero, so none is rounded on its way. The owner of a counter that servers share
+ * has its outage rule on top: {@link withOutageRule}.
  */
 export type Calls = number[]
 /** Router → shard, before the first call of a workspace: which one an owner's number stands for. For metrics and the log. */
 export type OwnerNamed = { owner: number; workspaceId: string }
 /** Shard → router. The batch's id, then two numbers a record: used if passed, else -1 - used; the window's end (Unix ms). */
 export type Answers = number[]
+
+/** An owner's number with what decides the call while the engine cannot be asked; null = the rule of the environment. */
+export const withOutageRule = (owner: number, rule: OutageRule | null) =>
+  owner + OWNERS * OUTAGE_RULES.indexOf(rule)
+export const outageRuleOf = (owner: number): OutageRule | null =>
+  OUTAGE_RULES[Math.floor(owner / OWNERS)] ?? null
+const OUTAGE_RULES: readonly (OutageRule | null)[] = [null, 'share', 'refuse', 'open']
 
 /**
  * What a record is instead of a call, in the place of the limit. A record is as long as a call; numbers that it does not need
@@ -66,10 +75,13 @@ export const UNDECIDED = 1
 export const NUMBERS_PER_CALL = 9
 export const NUMBERS_PER_ANSWER = 2
 
-/** What the main thread gives a router: a link to each shard, and one on which it hears of shards that were restarted. */
-export type RouterEnds = { shards: LinkEnd[]; control: LinkEnd }
-/** Main thread → router: that shard was restarted, and this is the new link to it. */
-export type ToRouter = { shard: number; end: LinkEnd }
+/**
+ * What the main thread gives a router: a link to each shard, and one on which it hears of shards that were restarted. Where
+ * servers share limits also `local`: to each shard a link for counters that each server has for itself.
+ */
+export type RouterEnds = { shards: LinkEnd[]; control: LinkEnd; local?: LinkEnd[] }
+/** Main thread → router: that shard was restarted, and these are the new links to it. */
+export type ToRouter = { shard: number; end: LinkEnd; local?: LinkEnd }
 
 export type ShardSetup = {
   /** Which of how many shards. */
@@ -104,6 +116,8 @@ export type ShardRequests = {
   start(setup: ShardSetup): number
   /** Serves one more router. */
   connect(end: LinkEnd): void
+  /** Serves a router's calls to counters that servers do not share, where they share others. */
+  connectLocal(end: LinkEnd): void
   /** Writes everything counted so far. */
   flush(input: null): void
   /** The database has lost windows that were written: all open ones are written again, by the next flushes. */

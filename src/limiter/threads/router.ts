@@ -7,7 +7,7 @@ import { FleetQueue } from '../fleet/fleet-queue.ts'
 import { KnownCounters } from '../table/known-counters.ts'
 import { ownerNumber, UNKNOWN_OWNER } from '../table/owners.ts'
 import type { Charge, Decision } from './charge.ts'
-import type { RouterEnds, ToRouter } from './protocol.ts'
+import { type RouterEnds, type ToRouter, withOutageRule } from './protocol.ts'
 import { AsyncCharge, type Batch, PendingDecision, ShardQueue } from './shard-queue.ts'
 import { shardOf } from './shard-ranges.ts'
 import { type PlacedCharge, Together } from './together.ts'
@@ -23,6 +23,10 @@ export type { PendingDecision } from './shard-queue.ts'
  */
 export class LimiterRouter {
   private readonly queues: ShardQueue[]
+  /** For counters that each server has for itself: others than `queues` only where servers share limits. */
+  private readonly localQueues: ShardQueue[]
+  private readonly allQueues: ShardQueue[]
+  private readonly isFleet: boolean
   private readonly control: Link<never, ToRouter>
   private readonly hash: KeyedHash
   private readonly clock: Clock
@@ -55,19 +59,23 @@ export class LimiterRouter {
     clock: Clock
     replyTimeoutMs: number
     timers?: Timers
-    /** Servers share limits, so calls of one batch may be answered one after the other. */
+    /** Servers share limits, so calls of one batch may be answered one after the other. Then the ends have `local` ones. */
     isFleet?: boolean
   }) {
     this.hash = new KeyedHash(options.hashSecret)
     this.clock = neverBackwards(options.clock)
     this.timers = options.timers ?? systemTimers
     this.tickMs = Math.max(1, Math.ceil(options.replyTimeoutMs / 2))
-    const Queue = options.isFleet === true ? FleetQueue : ShardQueue
+    this.isFleet = options.isFleet === true
+    const Queue = this.isFleet ? FleetQueue : ShardQueue
     this.queues = options.ends.shards.map((end) => new Queue(end))
+    this.localQueues = options.ends.local?.map((end) => new ShardQueue(end)) ?? this.queues
+    this.allQueues = [...new Set([...this.queues, ...this.localQueues])]
     this.control = toLink(options.ends.control)
-    this.control.onMessage = ({ shard, end }) => {
+    this.control.onMessage = ({ shard, end, local }) => {
       const queue = this.queues[shard]
       queue?.reconnect(end)
+      if (local !== undefined) this.localQueues[shard]?.reconnect(local)
       for (const [workspaceId, owner] of this.owners) queue?.name({ owner, workspaceId })
     }
   }
@@ -150,12 +158,12 @@ export class LimiterRouter {
   async stop(): Promise<void> {
     this.isStopped = true
     this.send()
-    await Promise.all(this.queues.map((queue) => queue.drained()))
+    await Promise.all(this.allQueues.map((queue) => queue.drained()))
     await this.together.settled()
     this.send() // their outcomes
-    await Promise.all(this.queues.map((queue) => queue.drained()))
+    await Promise.all(this.allQueues.map((queue) => queue.drained()))
     this.stopTicking?.()
-    for (const queue of this.queues) queue.close()
+    for (const queue of this.allQueues) queue.close()
     this.control.close()
   }
 
@@ -169,7 +177,7 @@ export class LimiterRouter {
     const owner = this.admit(charge)
     const hash = this.hash
     const durationMs = Math.min(charge.durationMs, WINDOW_MS_MAX)
-    const queue = this.queues[shardOf(hash.h0, this.queues.length)] as ShardQueue // a shard's index is below their number
+    const queue = this.queueOf(hash.h0, charge)
     const { limit, cost } = charge
     const batch = queue.add(hash.h0, hash.h1, hash.h2, hash.h3, limit, durationMs, cost, nowMs, owner)
     if (!this.isSendDue) this.sendSoon()
@@ -181,7 +189,7 @@ export class LimiterRouter {
     const { h0, h1, h2, h3 } = this.hash
     const { limit, cost } = charge
     const durationMs = Math.min(charge.durationMs, WINDOW_MS_MAX)
-    return { queue: this.queueOf(h0), h0, h1, h2, h3, limit, durationMs, cost, owner }
+    return { queue: this.queueOf(h0, charge), h0, h1, h2, h3, limit, durationMs, cost, owner }
   }
 
   /** Leaves the counter's name in `hash`. @returns the charge's owner. */
@@ -197,11 +205,12 @@ export class LimiterRouter {
     const owner = charge.workspaceId === undefined ? UNKNOWN_OWNER : this.ownerOf(charge.workspaceId)
     if (charge.prefix === undefined) this.hash.update(charge.counter)
     else this.hash.updateAfter(charge.prefix, charge.counter)
-    return owner
+    return this.isFleet ? ownerInFleet(owner, charge) : owner
   }
 
-  private queueOf(h0: number): ShardQueue {
-    return this.queues[shardOf(h0, this.queues.length)] as ShardQueue // a shard's index is below their number
+  private queueOf(h0: number, charge: Charge): ShardQueue {
+    const queues = this.isFleet && charge.sharing === 'local' ? this.localQueues : this.queues
+    return queues[shardOf(h0, queues.length)] as ShardQueue // a shard's index is below their number
   }
 
   private sendSoon(): void {
@@ -227,18 +236,18 @@ export class LimiterRouter {
 
   private send(): void {
     this.isSendDue = false
-    for (const queue of this.queues) queue.send(this.ticks)
+    for (const queue of this.allQueues) queue.send(this.ticks)
     this.stopTicking ??= this.timers.every(this.tickMs, () => this.tick())
   }
 
   private sendFull(): void {
-    for (const queue of this.queues) queue.sendFull(this.ticks)
+    for (const queue of this.allQueues) queue.sendFull(this.ticks)
   }
 
   private tick(): void {
     this.ticks++
     let inFlight = 0
-    for (const queue of this.queues) {
+    for (const queue of this.allQueues) {
       queue.giveUpSentBefore(this.ticks - 2)
       inFlight += queue.callsInFlight
     }
@@ -247,6 +256,9 @@ export class LimiterRouter {
     this.stopTicking = null
   }
 }
+
+const ownerInFleet = (owner: number, { sharing }: Charge) =>
+  sharing === 'local' ? owner : withOutageRule(owner, sharing ?? null)
 
 /** Longer windows end when this one does, in a thousand years: the end must fit into a cell. */
 const WINDOW_MS_MAX = 2 ** 45

@@ -32,7 +32,7 @@ export class SameThread implements ShardLink {
     void carryOut(this.shard, request, (message) => {
       if (!this.isClosed) this.onMessage(message)
     })
-    if (request.kind === 'connect') this.endOnThrow(request.input as Link) // on one thread an end is a link
+    if (request.kind === 'connect' || request.kind === 'connectLocal') this.endOnThrow(request.input as Link) // on one thread an end is a link
   }
 
   close(): void {

@@ -43,6 +43,9 @@ const OF_THE_SYSTEM: ShardParts = {
 
 /**
  * One shard. No other thread has its windows. Each call carries its time, so that decisions do not depend on a clock here.
+ *
+ * Counters of this server alone are in the table, which is flushed, and restored at a start. Counters that servers share are
+ * in `fleet`: the engine is their memory, and nothing of them is flushed or restored.
  */
 export class Shard implements Handlers<ShardRequests> {
   private running: { table: WindowTable; flusher: Flusher; fleet: OpenFleet | null } | undefined
@@ -87,7 +90,7 @@ export class Shard implements Handlers<ShardRequests> {
       everyMs: setup.flushEveryMs,
       deletesEnded: setup.index === 0,
     })
-    const fleet = setup.fleet === null ? null : await OpenFleet.open(setup, setup.fleet, timers)
+    const fleet = setup.fleet === null ? null : await OpenFleet.open(setup, setup.fleet, { timers, table })
     if (this.isAbandoned) {
       fleet?.abandon()
       throw new Error('the shard was given up while it started')
@@ -99,7 +102,11 @@ export class Shard implements Handlers<ShardRequests> {
   }
 
   connect(end: LinkEnd): void {
-    this.serve(end)
+    this.serve(end, { isLocal: false })
+  }
+
+  connectLocal(end: LinkEnd): void {
+    this.serve(end, { isLocal: true })
   }
 
   async flush(): Promise<void> {
@@ -167,12 +174,14 @@ export class Shard implements Handlers<ShardRequests> {
     }))
   }
 
-  /** Answers the batches of one HTTP thread. */
-  private serve(end: LinkEnd): void {
+  /** Answers the batches of one HTTP thread. @param isLocal Its counters are of this server alone. */
+  private serve(end: LinkEnd, { isLocal }: { isLocal: boolean }): void {
     const { table, fleet } = this.started()
     const router = toLink<Answers, Calls | OwnerNamed>(end)
     const decider =
-      fleet === null ? new Decider(table) : new FleetDecider(fleet.shard, (answers) => router.post(answers))
+      fleet === null || isLocal
+        ? new Decider(table)
+        : new FleetDecider(fleet.shard, (answers) => router.post(answers))
     this.routers.set(router, decider)
     router.onClosed = () => {
       this.routers.delete(router)

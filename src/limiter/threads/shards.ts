@@ -106,12 +106,17 @@ export async function startShards(
   }
 
   // Links to the routers. After a shard's restart each router gets a new link to it.
+  const isFleet = (options.fleet ?? null) !== null
   const controls = new Set<Link<ToRouter>>()
   for (const [index, shard] of shards.entries()) {
     shard.onRestarted = () => {
       for (const control of controls) {
-        const end = shard.connect()
-        control.post({ shard: index, end }, [end])
+        const end = shard.connect('connect')
+        if (!isFleet) control.post({ shard: index, end }, [end])
+        else {
+          const local = shard.connect('connectLocal')
+          control.post({ shard: index, end, local }, [end, local])
+        }
       }
     }
   }
@@ -121,7 +126,9 @@ export async function startShards(
       const control = toLink<ToRouter, never>(ours)
       controls.add(control)
       control.onClosed = () => controls.delete(control)
-      return { shards: shards.map((shard) => shard.connect()), control: theirs }
+      const ends: RouterEnds = { shards: shards.map((shard) => shard.connect('connect')), control: theirs }
+      if (isFleet) ends.local = shards.map((shard) => shard.connect('connectLocal'))
+      return ends
     },
     async stop() {
       await Promise.all(shards.map((shard) => shard.stop()))
@@ -190,10 +197,10 @@ class ShardThread {
   }
 
   /** @returns the router's end of a new link. */
-  connect(): LinkEnd {
+  connect(kind: 'connect' | 'connectLocal'): LinkEnd {
     const [router, shard] = this.platform.makeLink()
     // For a dead shard the other end is closed at once, which tells the router.
-    if (this.thread.isRunning) this.thread.send('connect', shard, [shard])
+    if (this.thread.isRunning) this.thread.send(kind, shard, [shard])
     else shard.close()
     return router
   }

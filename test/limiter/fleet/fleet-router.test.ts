@@ -3,6 +3,9 @@ import { directLinks, toLink } from '../../../src/lib/link.ts'
 import { systemTimers } from '../../../src/lib/timers.ts'
 import { FleetDecider } from '../../../src/limiter/fleet/fleet-decider.ts'
 import { FleetShard, type OutageRule } from '../../../src/limiter/fleet/fleet-shard.ts'
+import { WindowTable } from '../../../src/limiter/table/window-table.ts'
+import type { Charge, Sharing } from '../../../src/limiter/threads/charge.ts'
+import { Decider } from '../../../src/limiter/threads/decider.ts'
 import type { Answers, Calls } from '../../../src/limiter/threads/protocol.ts'
 import { LimiterRouter } from '../../../src/limiter/threads/router.ts'
 import type { Process, Reply } from '../../fleet/engine-model.ts'
@@ -59,9 +62,18 @@ function startServer(wire: Wire, options: { shards?: number; outage?: OutageRule
     }
     return ours
   })
+  const local = shards.map(() => {
+    const [ours, theirs] = directLinks(systemTimers)
+    const link = toLink<Answers, Calls | object>(theirs)
+    const decider = new Decider(new WindowTable({ memoryBytes: 2 ** 20, nowMs: NOW_MS, shards: count }))
+    link.onMessage = (message) => {
+      if (Array.isArray(message)) link.post(decider.decide(message))
+    }
+    return ours
+  })
   const [control] = directLinks(systemTimers)
   const router = new LimiterRouter({
-    ends: { shards: ends, control },
+    ends: { shards: ends, control, local },
     hashSecret: 'fleet',
     clock: () => NOW_MS,
     replyTimeoutMs: 2_000,
@@ -200,3 +212,84 @@ test('what was let through in an outage counts when the engine is back', async (
   expect(passed).toBeLessThanOrEqual(50)
   expect(passed).toBeGreaterThan(0)
 })
+
+/** How many of so many calls pass, one after the other. */
+async function passesOf(router: LimiterRouter, asked: Charge, calls: number): Promise<number> {
+  let passed = 0
+  for (let i = 0; i < calls; i++) {
+    const pending = router.submit(asked)
+    await pending.answered
+    if (pending.decision.passed) passed++
+  }
+  return passed
+}
+const sharedBy = (sharing: Sharing | null, counter: string, limit = 100): Charge => ({
+  ...charge(counter, 1, limit),
+  sharing,
+})
+
+test("an engine that is away: a counter's own rule decides, others go by the rule of the environment", async () => {
+  const away = { process: totals(), isAway: true, delayMs: 1 }
+  for (const outage of ['share', 'refuse', 'open'] as const) {
+    const { router } = startServer(away, { outage, servers: 4 })
+    expect(await passesOf(router, sharedBy('share', 'a'), 120)).toBe(25)
+    expect(await passesOf(router, sharedBy('open', 'b'), 120)).toBe(100)
+    const refused = router.submit(sharedBy('refuse', 'c'))
+    expect(refused.answered).rejects.toThrow('the limiter cannot be asked')
+    expect(await passesOf(router, sharedBy('local', 'd'), 120)).toBe(100)
+    const byEnvironment = passesOf(router, sharedBy(null, 'e'), 120)
+    if (outage === 'refuse') expect(byEnvironment).rejects.toThrow('the limiter cannot be asked')
+    else expect(await byEnvironment).toBe(outage === 'share' ? 25 : 100)
+  }
+})
+
+test('a call for counters of which one cannot be decided fails, and charges none', async () => {
+  const away = { process: totals(), isAway: true, delayMs: 1 }
+  for (const shards of [1, 3]) {
+    const { router } = startServer(away, { shards, servers: 1 })
+    const others = ['share', 'open', 'local'] as const
+    for (let i = 0; i < 20; i++)
+      for (const sharing of others) {
+        const pair = [sharedBy(sharing, `${sharing} ${i}`, 3), sharedBy('refuse', `refuse ${i}`)]
+        if (i % 2 === 0) pair.reverse()
+        expect(router.chargeTogether(pair)).rejects.toThrow('the limiter cannot be asked')
+      }
+    // Answered after the outcomes of the calls above.
+    for (let i = 0; i < 20; i++)
+      for (const sharing of others)
+        expect(await passesOf(router, sharedBy(sharing, `${sharing} ${i}`, 3), 4)).toBe(3)
+  }
+})
+
+test.each([1, 3])(
+  'a call for shared and local counters charges all or none, with %i shards',
+  async (shards) => {
+    const wire = { process: totals(), isAway: false, delayMs: 1 }
+    const [one, other] = [startServer(wire, { shards }), startServer(wire, { shards })]
+    const asked = (narrow: Sharing | null) => [
+      sharedBy(narrow, 'narrow', 5),
+      sharedBy('local', 'local', 50),
+      sharedBy(null, 'shared', 50),
+    ]
+    const allOf = async (router: LimiterRouter, narrow: Sharing | null, calls: number) => {
+      let all = 0
+      for (let i = 0; i < calls; i++) {
+        const decisions = await router.chargeTogether(asked(narrow))
+        if (decisions.every(({ passed }) => passed)) all++
+        else expect(decisions.map(({ passed }) => passed)).toEqual([false, true, true])
+      }
+      return all
+    }
+    expect(await allOf(one.router, 'local', 8)).toBe(5)
+    expect(await allOf(other.router, 'local', 8)).toBe(5) // a count of its own
+    expect((await allOf(one.router, null, 8)) + (await allOf(other.router, null, 8))).toBe(5)
+    // Of each, what the calls that passed took: 15 at both servers together.
+    const local = await Promise.all(
+      [one, other].map(({ router }) => passesOf(router, sharedBy('local', 'local', 50), 60)),
+    )
+    expect(local.reduce((sum, passed) => sum + passed)).toBe(100 - 15)
+    await other.stop()
+    open.splice(open.indexOf(other), 1)
+    expect(await passesOf(one.router, sharedBy(null, 'shared', 50), 60)).toBe(50 - 15)
+  },
+)

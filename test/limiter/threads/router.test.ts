@@ -55,6 +55,26 @@ describe('to a shard on the same thread', () => {
     expect(messages).toEqual([32, 32, 6])
   })
 
+  test('where servers share nothing, how a counter would be shared changes no message', async () => {
+    const [toShard, shard] = directLinks(systemTimers)
+    const [control, main] = directLinks(systemTimers)
+    const sent: unknown[] = []
+    shard.onMessage = (message) => {
+      sent.push(message)
+      if (Array.isArray(message)) shard.post(receive(message as Calls)) // an array is nothing else
+    }
+    const alone = openRouter({ shards: [toShard], control })
+    for (const sharing of [undefined, null, 'local', 'share', 'refuse', 'open'] as const) {
+      const charge = { ...call(1), workspaceId: 'ws_1', ...(sharing === undefined ? {} : { sharing }) }
+      await alone.submit(charge).answered
+    }
+    await alone.stop()
+    main.close()
+    const batches = sent.filter((message) => Array.isArray(message)).map((message) => message.slice(1))
+    expect(batches).toHaveLength(6)
+    expect(new Set(batches.map((batch) => batch.join())).size).toBe(1)
+  })
+
   test('fewer wait for the end of the turn', async () => {
     const pending = submitCalls(31)
     expect(messages).toEqual([])
