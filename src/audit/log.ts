@@ -35,6 +35,7 @@ export type AuditEventName =
   | 'ratelimit.update'
   | 'ratelimitNamespace.create'
   | 'ratelimitNamespace.delete'
+  | 'ratelimitNamespace.update'
   | 'role.create'
   | 'role.delete'
   | 'rootKey.create'

@@ -2,7 +2,7 @@ import { durationText } from '../lib/written-time.ts'
 import type { Arguments, Command } from './arguments.ts'
 import { CallError, type Client } from './client.ts'
 import type { GetOverrideReply, ListNamespacesReply, ListOverridesReply } from './replies.ts'
-import { IS_ID, isConfirmed, MAX_ITEMS, YES } from './shared-options.ts'
+import { IS_ID, isConfirmed, MAX_ITEMS, requireChange, YES } from './shared-options.ts'
 import { fieldsText, tableText } from './text.ts'
 
 type Namespace = ListNamespacesReply['namespaces'][number]
@@ -10,6 +10,19 @@ type Namespace = ListNamespacesReply['namespaces'][number]
 const NAMESPACE = { namespace: 'name of the namespace' }
 const OVERRIDE = { ...NAMESPACE, identifier: 'identifier or pattern of the override, exactly as it was set' }
 const BY_ID = { id: { ...IS_ID('').id, about: '<namespace> is an id, not a name' } }
+
+const IN_FLEET = 'Both options take effect on servers with TOLLGATE_FLEET.'
+const SHARING = {
+  scope: {
+    value: '<fleet|local>',
+    about: 'fleet: one count for all servers; local: one at each; empty: as TOLLGATE_FLEET says',
+  },
+  outage: {
+    value: '<rule>',
+    about:
+      'while the engine of shared limits is away: share, refuse or open; empty: as TOLLGATE_FLEET_OUTAGE says',
+  },
+}
 
 export const namespaceCommands: Command[] = [
   {
@@ -19,20 +32,38 @@ export const namespaceCommands: Command[] = [
     example: 'namespace list',
     async run(given) {
       const namespaces = await listed(await given.client(), given.whole('max', 1))
-      const rows = namespaces.map(({ id, name }) => [id, name])
-      given.print(tableText(['id', 'name'], rows), namespaces)
+      const rows = namespaces.map(({ id, name, scope, outage }) => [id, name, scope ?? '', outage ?? ''])
+      given.print(tableText(['id', 'name', 'scope', 'outage'], rows), namespaces)
     },
   },
   {
     name: 'namespace create',
     about: 'create a namespace',
-    arguments: { namespace: 'name of the namespace' },
+    arguments: NAMESPACE,
+    options: SHARING,
     example: 'namespace create sms',
     async run(given) {
       const client = await given.client()
-      const body = { name: given.argument('namespace') }
+      const body = { name: given.argument('namespace'), ...sharingOf(given) }
       const reply = await client.post<{ namespaceId: string }>('ratelimits.createNamespace', body)
       given.print(reply.namespaceId, reply)
+    },
+  },
+  {
+    name: 'namespace update',
+    about: 'change how several servers share the limits of a namespace; fields without an option stay',
+    arguments: NAMESPACE,
+    options: { ...BY_ID, ...SHARING },
+    notes: `${IN_FLEET} A window that is open when the scope changes may begin anew: once for all servers, or once at each.`,
+    example: 'namespace update emails --scope local',
+    async run(given) {
+      const name = given.argument('namespace')
+      const change = sharingOf(given)
+      requireChange(change, [])
+      const client = await given.client()
+      const namespaceId = given.has('id') ? name : await idOf(client, name)
+      await client.post('ratelimits.updateNamespace', { namespaceId, ...change })
+      given.print('changed', {})
     },
   },
   {
@@ -131,6 +162,12 @@ function nameOf(given: Arguments): { namespaceId: string } | { namespaceName: st
   const name = given.argument('namespace')
   return given.has('id') ? { namespaceId: name } : { namespaceName: name }
 }
+
+/** Passes values on unchecked: the server knows them. */
+const sharingOf = (given: Arguments) => ({
+  scope: given.textOrNull('scope'),
+  outage: given.textOrNull('outage'),
+})
 
 const listed = (client: Client, max?: number) =>
   client.list<Namespace>('ratelimits.listNamespaces', 'namespaces', {}, max)

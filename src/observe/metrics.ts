@@ -378,7 +378,7 @@ function* fleetFamilies({ fleetMembers, shards }: ProcessReport): Generator<Fami
   )
   yield counter(
     'tollgate_fleet_outage_decisions_total',
-    'Calls decided by TOLLGATE_FLEET_OUTAGE, because the engine did not answer.',
+    'Calls decided by TOLLGATE_FLEET_OUTAGE or the rule of their namespace, because the engine did not answer.',
     each(({ outageDecisions }) => outageDecisions),
   )
 }

@@ -125,6 +125,7 @@ export const V1_NEEDS: Readonly<Record<string, Need>> = {
   'ratelimits.listOverrides': needs([['ratelimit.*.read_override']]),
   'ratelimits.deleteOverride': needs([['ratelimit.*.delete_override']]),
   'ratelimits.createNamespace': needs([['ratelimit.*.create_namespace']]),
+  'ratelimits.updateNamespace': needs([onNamespace('update_namespace')]),
   'ratelimits.listNamespaces': needs([['ratelimit.*.read_namespace']]),
   'ratelimits.getWindows': needs([onNamespace('read_namespace')], {
     also: [{ when: 'to see the override', anyOf: onNamespace('read_override') }],

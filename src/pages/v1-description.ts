@@ -73,6 +73,7 @@ const OWN: ReadonlySet<string> = new Set([
   'ratelimits.listNamespaces',
   'ratelimits.listNearLimit',
   'ratelimits.multiLimit',
+  'ratelimits.updateNamespace',
   'rootKeys.createRootKey',
   'rootKeys.deleteRootKey',
   'rootKeys.listRootKeys',

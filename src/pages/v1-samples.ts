@@ -117,6 +117,8 @@ const VALUES: Samples['values'] = {
   'ratelimits.createNamespace:name': 'email.send',
   'ratelimits.listNamespaces:id': `rlns_${ID}`,
   'ratelimits.listNamespaces:name': 'email.send',
+  'ratelimits.listNamespaces:scope': null,
+  'ratelimits.listNamespaces:outage': null,
   'namespace.id': `rlns_${ID}`,
   'namespace.name': 'email.send',
   'override.id': `rlor_${ID}`,

@@ -19,7 +19,7 @@ import {
   countInnerPatterns,
   countNamespaces,
   countOverrides,
-  findChangedOverrides,
+  findChanges,
   findNamespaceByName,
   findOverrideRow,
   findOverridesAfter,
@@ -257,7 +257,7 @@ describe.skipIf(TEST_DATABASE_URL === null)('among a million rows', () => {
         'what changed after a revision',
         (sql) => {
           const namespace = { id: 'rlns_of_ws_1', name: 'of ws_1', revision: 700_000 }
-          return findChangedOverrides(sql, workspaceId, namespace, 100)
+          return findChanges(sql, workspaceId, namespace, 100)
         },
       ],
       ['an override', (sql) => findOverrideRow(sql, workspaceId, 'rlns_of_ws_1', '0700000')],

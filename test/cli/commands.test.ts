@@ -244,7 +244,17 @@ test('namespaces and their overrides are found by name, or by id', async () => {
   const { json, text, run } = await openTerminal()
   const { namespaceId } = await json('namespace', 'create', 'emails')
   expect((await run(['namespace', 'create', 'emails'])).err).toStartWith('409 ')
-  expect(await json('namespace', 'list')).toEqual([{ id: namespaceId, name: 'emails' }])
+  const emails = { id: namespaceId, name: 'emails', scope: null, outage: null }
+  expect(await json('namespace', 'list')).toEqual([emails])
+  await text('namespace', 'update', 'emails', '--scope', 'local', '--outage', 'open')
+  expect(await json('namespace', 'list')).toEqual([{ ...emails, scope: 'local', outage: 'open' }])
+  await text('namespace', 'update', namespaceId, '--id', '--scope', '')
+  expect(await text('namespace', 'list')).toContain('open')
+  expect(await json('namespace', 'list')).toEqual([{ ...emails, outage: 'open' }])
+  expect(await run(['namespace', 'update', 'emails'])).toMatchObject({ code: 2 })
+  expect((await run(['namespace', 'update', 'emails', '--scope', 'mine'])).err).toContain(
+    'scope: Invalid enum value',
+  )
   const set = ['namespace', 'override', 'set', 'emails', 'user_1', '--limit', '1', '--duration', '1d']
   const { overrideId } = await json(...set)
   const limit = ['limit', 'user_1', '--namespace', 'emails', '--limit', '10', '--duration', '1d']

@@ -484,6 +484,11 @@ export const ROWS: readonly Row[] = [
     ({ namespaceId }) => ({ namespaceId }),
   ),
   row('ratelimits.listNearLimit', [['ratelimit.*.read_namespace']], none, 'of all namespaces'),
+  row(
+    'ratelimits.updateNamespace',
+    [['ratelimit.*.update_namespace', 'ratelimit.{N}.update_namespace']],
+    ({ namespaceId }) => ({ namespaceId, scope: 'local' }),
+  ),
   row('ratelimits.deleteNamespace', [['ratelimit.*.delete_namespace']], ({ namespaceId }) => ({
     namespaceId,
   })),

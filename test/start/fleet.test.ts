@@ -40,10 +40,37 @@ async function start(database: TestDatabase, env: Record<string, string>): Promi
 }
 
 /** @returns whether it passed; null = the call failed. */
-async function pass(server: ServerProcess, identifier: string, limit: number): Promise<boolean | null> {
-  const body = { namespace: 'fleet', identifier, limit, duration: DAYS_MS }
+async function pass(
+  server: ServerProcess,
+  identifier: string,
+  limit: number,
+  namespace = 'fleet',
+): Promise<boolean | null> {
+  const body = { namespace, identifier, limit, duration: DAYS_MS }
   const answer = await server.post('ratelimits.limit', body, OPERATOR_KEY).catch(() => null)
   return answer?.status === 200 ? answer.body.success : null
+}
+
+/** How many of so many calls pass, one after the other. */
+async function passesOf(
+  server: ServerProcess,
+  { namespace, limit = 10 }: { namespace: string; limit?: number },
+  calls: number,
+): Promise<number> {
+  let passed = 0
+  for (let i = 0; i < calls; i++) if (await pass(server, 'one', limit, namespace)) passed++
+  return passed
+}
+
+/** @returns its id. */
+async function createNamespace(server: ServerProcess, name: string, settings: object = {}): Promise<string> {
+  const { status, body } = await server.post(
+    'ratelimits.createNamespace',
+    { name, ...settings },
+    OPERATOR_KEY,
+  )
+  expect(status).toBe(200)
+  return body.namespaceId
 }
 
 /** Calls a server until stopped. */
@@ -170,6 +197,62 @@ for (const kind of ['Redis', 'Postgres'] as const)
         },
       )
 
+      test('each counts a local namespace for itself, beside a shared one that stays exact, and a restart keeps both', async () => {
+        await createNamespace(at(0), 'own', { scope: 'local' })
+        await createNamespace(at(0), 'shared', { scope: 'fleet' })
+        await createNamespace(at(0), 'restarted', { scope: 'local', outage: 'open' })
+        expect(await passesOf(at(0), { namespace: 'own' }, 7)).toBe(7)
+        expect(await passesOf(at(0), { namespace: 'shared' }, 7)).toBe(7)
+        expect(await passesOf(at(1), { namespace: 'own' }, 12)).toBe(10)
+        expect(await passesOf(at(1), { namespace: 'shared' }, 12)).toBe(3)
+        expect(await passesOf(at(0), { namespace: 'own' }, 12)).toBe(3)
+        expect(await passesOf(at(2), { namespace: 'restarted' }, 7)).toBe(7)
+        expect(await at(2).end('SIGTERM')).toBe(0)
+        servers[2] = await start(database, engine())
+        expect(await passesOf(at(2), { namespace: 'restarted' }, 12)).toBe(3)
+        expect(await passesOf(at(2), { namespace: 'shared' }, 5)).toBe(0)
+        expect(await passesOf(at(1), { namespace: 'restarted' }, 12)).toBe(10)
+      })
+
+      test('a change of the scope reaches the other servers, and costs one budget more in an open window', async () => {
+        const namespace = 'changed'
+        const namespaceId = await createNamespace(at(0), namespace)
+        const change = async (scope: 'local' | 'fleet' | null) => {
+          const { status } = await at(0).post(
+            'ratelimits.updateNamespace',
+            { namespaceId, scope },
+            OPERATOR_KEY,
+          )
+          expect(status).toBe(200)
+        }
+        /** Until the server has heard of it. */
+        const untilPasses = async (server: ServerProcess, passes: boolean) => {
+          const until = performance.now() + 10_000
+          for (let calls = 1; performance.now() < until; calls++) {
+            if ((await pass(server, 'one', 10, namespace)) === passes) return calls
+            await Bun.sleep(5)
+          }
+          throw new Error(`it did not ${passes ? 'pass' : 'stop passing'}`)
+        }
+        expect(await passesOf(at(0), { namespace }, 12)).toBe(10)
+        expect(await passesOf(at(1), { namespace }, 2)).toBe(0)
+        await change('local')
+        expect(await passesOf(at(0), { namespace }, 12)).toBe(10) // where it is changed, at once
+        await untilPasses(at(1), true)
+        expect(await passesOf(at(1), { namespace }, 3)).toBe(3)
+        for (const scope of [null, 'local', 'fleet'] as const) {
+          await change(scope)
+          expect(await passesOf(at(0), { namespace }, 3)).toBe(0)
+        }
+        await untilPasses(at(1), false)
+        expect(await passesOf(at(1), { namespace }, 3)).toBe(0)
+        await change('local')
+        // Its own count goes on: 4 and what passed before it heard.
+        await untilPasses(at(1), true)
+        expect(await passesOf(at(1), { namespace }, 12)).toBeLessThanOrEqual(5)
+        expect(await passesOf(at(1), { namespace }, 3)).toBe(0)
+      })
+
       test('another TOLLGATE_FLEET is refused while they run, and named', async () => {
         const other = kind === 'Redis' ? 'postgres' : 'redis://127.0.0.1:1'
         await expect(start(database, { TOLLGATE_FLEET: other })).rejects.toThrow(
@@ -225,6 +308,53 @@ describe.skipIf(TEST_DATABASE_URL === null || REDIS_SERVER === null)('one Redis'
       `TOLLGATE_FLEET is redis://127.0.0.1:${redis.port}, which cannot be asked: `,
     )
     expect(failure.message).not.toContain('hunter3')
+  })
+
+  test('that dies: the rule of each namespace decides, and local ones go on', async () => {
+    await using database = await openTestDatabase()
+    await using mortal = await startRedis()
+    await using server = await start(database, {
+      TOLLGATE_FLEET: `redis://127.0.0.1:${mortal.port}`,
+      TOLLGATE_FLEET_TIMEOUT_MS: '100',
+      TOLLGATE_HTTP_THREADS: '2',
+      TOLLGATE_SHARDS: '2',
+    })
+    const rules = { refuse: { outage: 'refuse' }, open: { outage: 'open' }, local: { scope: 'local' } }
+    for (const [namespace, settings] of Object.entries(rules))
+      await createNamespace(server, namespace, settings)
+    const others = ['open', 'local', 'share']
+    for (const namespace of [...others, 'refuse']) expect(await passesOf(server, { namespace }, 2)).toBe(2) // and cached
+    await mortal.kill()
+    expect(await pass(server, 'one', 10, 'refuse')).toBeNull()
+    // All or none: the rule that refuses is asked for one of them.
+    const limitOf = (namespace: string) => ({
+      namespace,
+      identifier: 'two',
+      limit: 3,
+      duration: 30 * 86_400_000,
+    })
+    const together = async (namespaces: readonly string[]) => {
+      const answer = await fetch(`${server.url}/v2/ratelimit.multiLimit`, {
+        method: 'POST',
+        headers: { Authorization: `Bearer ${OPERATOR_KEY}`, 'Content-Type': 'application/json' },
+        body: JSON.stringify(namespaces.map(limitOf)),
+      })
+      const body = (await answer.json()) as { data?: { passed: boolean } } // what is read of it
+      return { status: answer.status, passed: body.data?.passed }
+    }
+    for (const namespace of others) {
+      expect((await together([namespace, 'refuse'])).status).toBe(500)
+      expect((await together(['refuse', namespace])).status).toBe(500)
+    }
+    for (let i = 0; i < 3; i++) expect(await together(others)).toEqual({ status: 200, passed: true })
+    expect(await together(others)).toEqual({ status: 200, passed: false })
+    for (const namespace of others) expect(await passesOf(server, { namespace }, 12)).toBe(8)
+    expect(await passesOf(server, { namespace: 'refuse' }, 3)).toBe(0)
+    // The rule of a namespace may be changed while it lasts.
+    const { body } = await server.get('ratelimits.listNamespaces', {}, OPERATOR_KEY)
+    const { id } = body.namespaces.find(({ name }: { name: string }) => name === 'refuse')
+    await server.post('ratelimits.updateNamespace', { namespaceId: id, outage: null }, OPERATOR_KEY)
+    expect(await pass(server, 'one', 10, 'refuse')).toBe(true)
   })
 
   test('that dies lets nothing pass by the rule refuse, and the same window goes on when it is back, empty', async () => {

@@ -61,7 +61,15 @@ export async function getWindows(
     const limit = override?.limit ?? seen.limit
     asked.set(prefix, {
       seen,
-      charge: { prefix, counter: identifier, workspaceId, limit, durationMs, cost: 0 },
+      charge: {
+        prefix,
+        counter: identifier,
+        workspaceId,
+        limit,
+        durationMs,
+        cost: 0,
+        sharing: namespace.sharing,
+      },
     })
   }
   const pairs = [...asked.values()]

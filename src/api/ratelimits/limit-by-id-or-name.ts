@@ -1,5 +1,5 @@
 import { ApiError } from '../../errors.ts'
-import type { Decision } from '../../limiter/threads/router.ts'
+import type { Charge, Decision } from '../../limiter/threads/router.ts'
 import { type Actor, anyOf, requireOn, requirePermission } from '../root-keys/authorize.ts'
 import {
   createNamespaces,
@@ -92,7 +92,7 @@ export function sharedLimitOf(
   const override = namespace.overrides.find(input.identifier)
   requireLimit(services, input, override, index)
   const durationMs = override?.durationMs ?? input.duration
-  const charge = {
+  const charge: Charge = {
     prefix: namespace.counterPrefix.ofAnyLimit(durationMs),
     counter: input.identifier,
     workspaceId,
@@ -100,5 +100,6 @@ export function sharedLimitOf(
     durationMs,
     cost: input.cost ?? 1,
   }
+  if (namespace.sharing !== null) charge.sharing = namespace.sharing
   return { namespace, charge, overrideId: override?.id ?? null }
 }

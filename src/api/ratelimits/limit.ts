@@ -132,14 +132,14 @@ export function requireLimit(
 export function chargeFor(
   services: Pick<Services, 'config'>,
   { workspaceId }: Actor,
-  { counterPrefix, overrides }: Namespace,
+  { counterPrefix, overrides, sharing }: Namespace,
   body: LimitInput,
   index: number | null = null,
 ): Charge {
   const override = overrides.find(body.identifier)
   requireLimit(services, body, override, index)
   const durationMs = override?.durationMs ?? body.duration
-  return {
+  const charge: Charge = {
     prefix: counterPrefix.of(body.limit, durationMs),
     counter: body.identifier,
     workspaceId,
@@ -147,6 +147,8 @@ export function chargeFor(
     durationMs,
     cost: body.cost ?? 1,
   }
+  if (sharing !== null) charge.sharing = sharing // most have none, and do not pay for the field
+  return charge
 }
 
 /**

@@ -1,6 +1,7 @@
 import type { AnySql } from '../../db/connect.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
 import { SmallCache } from '../../lib/small-cache.ts'
+import type { Sharing } from '../../limiter/threads/charge.ts'
 import type { SeenLimits } from '../../recent/limits-seen.ts'
 import type { Invalidations } from '../../records/invalidations.ts'
 import { RecordCache } from '../../records/record-cache.ts'
@@ -8,11 +9,12 @@ import type { PermissionQuery } from '../../verify/permission-query.ts'
 import { CounterPrefix } from './counter-prefix.ts'
 import { Overrides } from './overrides.ts'
 import {
-  findChangedOverrides,
+  findChanges,
   findNamespace,
   findNamespaceByName,
   findOverridesAfter,
   mayBeNamespaceId,
+  type NamespaceSettings,
   type OverrideRow,
 } from './store.ts'
 
@@ -24,6 +26,8 @@ export type Namespace = {
   /** The permissions that allow limiting in it. */
   mayLimit: PermissionQuery
   counterPrefix: CounterPrefix
+  /** How servers share its limits; null = as the environment says. */
+  sharing: Sharing | null
   /** Limits that calls asked for, in this thread's memory; null = none yet. Set by `recent/recent.ts`. */
   seen: SeenLimits | null
   /** Approximate memory of it. */
@@ -120,7 +124,8 @@ export class Namespaces {
 async function load(sql: AnySql, key: string, base: Namespace | null): Promise<Namespace | null> {
   const split = key.search(/[\n\r]/) // the workspace's id contains neither
   const [workspaceId, text] = [key.slice(0, split), key.slice(split + 1)]
-  if (base !== null && (await catchUp(sql, base))) return sized(base)
+  const caughtUp = base && (await catchUp(sql, base))
+  if (caughtUp !== null) return sized(caughtUp)
   const isName = key[split] !== ID_OR_NAME
   const name = isName
     ? text
@@ -132,7 +137,8 @@ async function load(sql: AnySql, key: string, base: Namespace | null): Promise<N
   const mayLimit: PermissionQuery = { or: ['*', 'ratelimit.*.limit', `ratelimit.${id}.limit`] }
   const overrides = new Overrides(row.overrides, row.revision)
   const counterPrefix = new CounterPrefix(id)
-  const read = { id, workspaceId, name, overrides, mayLimit, counterPrefix, seen: null, bytes: 0 }
+  const sharing = sharingOf(row)
+  const read = { id, workspaceId, name, overrides, mayLimit, counterPrefix, sharing, seen: null, bytes: 0 }
   if (row.overrides.length < PAGE_OVERRIDES) return sized(read)
   for (let page = row.overrides; page.length === PAGE_OVERRIDES; ) {
     const cursor = (page.at(-1) as OverrideRow).id // a full page is not empty
@@ -140,19 +146,25 @@ async function load(sql: AnySql, key: string, base: Namespace | null): Promise<N
     for (const override of page) overrides.set(override)
   }
   // What changed between two pages.
-  return (await catchUp(sql, read)) ? sized(read) : await load(sql, key, null)
+  const now = await catchUp(sql, read)
+  return now === null ? await load(sql, key, null) : sized(now)
 }
 
-/** @returns false when the namespace has to be read anew. */
-async function catchUp(sql: AnySql, { id, workspaceId, name, overrides }: Namespace): Promise<boolean> {
+/** Changes the namespace's overrides. @returns it as it is now; null when it has to be read anew. */
+async function catchUp(sql: AnySql, namespace: Namespace): Promise<Namespace | null> {
+  const { id, workspaceId, name, overrides } = namespace
   for (;;) {
     const { revision } = overrides
-    const changed = await findChangedOverrides(sql, workspaceId, { id, name, revision }, PAGE_OVERRIDES)
-    if (changed === null) return false
+    const changes = await findChanges(sql, workspaceId, { id, name, revision }, PAGE_OVERRIDES)
+    if (changes === null) return null
+    const { changed } = changes
     for (const override of changed) overrides.change(override)
-    if (changed.length < PAGE_OVERRIDES) return true
+    if (changed.length < PAGE_OVERRIDES) return { ...namespace, sharing: sharingOf(changes) }
   }
 }
+
+const sharingOf = ({ scope, outage }: NamespaceSettings): Sharing | null =>
+  scope === 'local' ? 'local' : outage
 
 const sized = (namespace: Namespace): Namespace => ({
   ...namespace,

@@ -1,6 +1,7 @@
 import type { AnySql } from '../../db/connect.ts'
 import { idsOfPage, totalOf } from '../../db/lists.ts'
 import type { WorkspaceId } from '../../lib/ids.ts'
+import type { OutageRule } from '../../limiter/fleet/fleet-shard.ts'
 
 /** Compares digests, which are indexed (sql/0017): an identifier may be longer than an index entry. */
 const isIdentifier = (sql: AnySql, identifier: string) =>
@@ -13,7 +14,15 @@ export type OverrideRow = {
   durationMs: number
   async: boolean | null
 }
-export type NamespaceRow = {
+/** How servers share a namespace's limits. Null = as the environment says. Of no effect where they share none. */
+export type NamespaceSettings = {
+  /** `local` = each server counts for itself. */
+  scope: 'fleet' | 'local' | null
+  /** What decides while the engine cannot be asked. */
+  outage: OutageRule | null
+}
+
+export type NamespaceRow = NamespaceSettings & {
   id: string
   /** That of the last change of an override, or 0: `overrides` has all changes up to it. */
   revision: number
@@ -28,7 +37,7 @@ export async function findNamespaceByName(
   rows: number,
 ): Promise<NamespaceRow | null> {
   const [row] = await sql<NamespaceRow[]>`
-    select n.id, greatest(n.overrides_lost, override_revision_of(n.id)) as revision,
+    select n.id, n.scope, n.outage, greatest(n.overrides_lost, override_revision_of(n.id)) as revision,
            coalesce((select json_agg(json_build_object('id', o.id, 'identifier', o.identifier, 'limit', o."limit",
                                                        'durationMs', o.duration_ms, 'async', o.async) order by o.id)
                        from overrides_after(n.id, '', ${rows}) as o), '[]') as overrides
@@ -52,34 +61,42 @@ export async function findOverridesAfter(
 export type ChangedOverride = OverrideRow & { revision: number; isDeleted: boolean }
 
 /**
- * Overrides that changed after a revision, deleted ones included, oldest change first, at most `rows`.
+ * The settings, and overrides that changed after a revision, deleted ones included, oldest change first, at most `rows`.
  * @returns null when that cannot be told, as rows were removed for good, or when the name is not this namespace's any more.
  */
-export async function findChangedOverrides(
+export async function findChanges(
   sql: AnySql,
   workspaceId: string,
   { id, name, revision }: { id: string; name: string; revision: number },
   rows: number,
-): Promise<ChangedOverride[] | null> {
-  const [row] = await sql<{ changed: ChangedOverride[] }[]>`
-    select coalesce((select json_agg(json_build_object('id', o.id, 'identifier', o.identifier, 'limit', o."limit",
+): Promise<(NamespaceSettings & { changed: ChangedOverride[] }) | null> {
+  const [row] = await sql<(NamespaceSettings & { changed: ChangedOverride[] })[]>`
+    select n.scope, n.outage,
+           coalesce((select json_agg(json_build_object('id', o.id, 'identifier', o.identifier, 'limit', o."limit",
                                                        'durationMs', o.duration_ms, 'async', o.async, 'revision', o.revision,
                                                        'isDeleted', o.deleted_at is not null) order by o.revision)
                        from overrides_changed_after(n.id, ${revision}, ${rows}) as o), '[]') as changed
       from ratelimit_namespaces n
      where n.id = ${id} and n.workspace_id = ${workspaceId} and n.name = ${name} and n.deleted_at is null
        and n.overrides_lost <= ${revision}`
-  return row?.changed ?? null
+  return row ?? null
 }
 
 /** @returns false when a namespace of that name exists. */
 export async function insertNamespace(
   sql: AnySql,
-  { id, workspaceId, name, now }: { id: string; workspaceId: WorkspaceId; name: string; now: number },
+  {
+    id,
+    workspaceId,
+    name,
+    scope = null,
+    outage = null,
+    now,
+  }: { id: string; workspaceId: WorkspaceId; name: string; now: number } & Partial<NamespaceSettings>,
 ): Promise<boolean> {
   const rows = await sql`
-    insert into ratelimit_namespaces (id, workspace_id, name, created_at)
-    values (${id}, ${workspaceId}, ${name}, ${now})
+    insert into ratelimit_namespaces (id, workspace_id, name, scope, outage, created_at)
+    values (${id}, ${workspaceId}, ${name}, ${scope}, ${outage}, ${now})
     on conflict (workspace_id, name) where deleted_at is null do nothing
     returning 1`
   return rows.length > 0
@@ -113,10 +130,10 @@ export async function holdNamespace(
   tx: AnySql,
   workspaceId: WorkspaceId,
   by: NamespaceName,
-): Promise<{ id: string; name: string } | null> {
+): Promise<({ id: string; name: string } & NamespaceSettings) | null> {
   if ('idOrName' in by) return await byIdOrName(by.idOrName, (one) => holdNamespace(tx, workspaceId, one))
-  const [row] = await tx<{ id: string; name: string }[]>`
-    select n.id, n.name from ratelimit_namespaces n
+  const [row] = await tx<({ id: string; name: string } & NamespaceSettings)[]>`
+    select n.id, n.name, n.scope, n.outage from ratelimit_namespaces n
      where n.workspace_id = ${workspaceId} and n.deleted_at is null
        and ${'id' in by ? tx`n.id = ${by.id}` : tx`n.name = ${by.name}`}
        for no key update`
@@ -165,21 +182,33 @@ export async function listNamespaceRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
   { limit, cursor }: { limit: number; cursor: string },
-): Promise<{ id: string; name: string }[]> {
+): Promise<({ id: string; name: string } & NamespaceSettings)[]> {
   const index = {
     table: 'ratelimit_namespaces',
     of: { workspace_id: workspaceId },
     where: 'deleted_at is null',
   }
-  return await sql<{ id: string; name: string }[]>`
-    select n.id, n.name
+  return await sql<({ id: string; name: string } & NamespaceSettings)[]>`
+    select n.id, n.name, n.scope, n.outage
       from ${idsOfPage(sql, index, { cursor, rows: limit + 1 })}
-     cross join lateral (select id, name from ratelimit_namespaces where id = page.id offset 0) as n
+     cross join lateral (select id, name, scope, outage from ratelimit_namespaces where id = page.id offset 0) as n
      order by n.id`
 }
 
 export async function countNamespaces(sql: AnySql, workspaceId: WorkspaceId): Promise<number> {
   return await totalOf(sql, workspaceId, 'namespaces')
+}
+
+export async function changeNamespace(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  id: string,
+  { scope, outage }: NamespaceSettings,
+  now: number,
+): Promise<void> {
+  await sql`
+    update ratelimit_namespaces set scope = ${scope}, outage = ${outage}, updated_at = ${now}
+     where workspace_id = ${workspaceId} and id = ${id}`
 }
 
 /** Its overrides are out of reach then. @returns its name; null when there is no such namespace. */

@@ -43,6 +43,7 @@ test('every method that changes something is tested here', () => {
       'keys.updateKey',
     ],
     ...['keys.updateRemaining', 'permissions.setRolePermissions', 'ratelimits.setOverride'],
+    'ratelimits.updateNamespace',
     ...['rootKeys.updateRootKey', 'workspaces.updateWorkspace'],
   ])
 })
@@ -199,6 +200,21 @@ describe('the audit log has the old and the new values after', () => {
     expect(await lastOf(workspace, event, 'ratelimitOverride')).toEqual({
       before: undefined,
       after: values(9),
+    })
+  })
+
+  test('ratelimits.createNamespace and updateNamespace', async () => {
+    const workspace = await server.workspace()
+    const { namespaceId } = await workspace.post('ratelimits.createNamespace', {
+      name: 'a namespace',
+      outage: 'open',
+    })
+    const last = (event: string) => lastOf(workspace, `ratelimitNamespace.${event}`, 'ratelimitNamespace')
+    expect(await last('create')).toEqual({ before: undefined, after: { scope: null, outage: 'open' } })
+    await workspace.post('ratelimits.updateNamespace', { namespaceId, scope: 'local', outage: null })
+    expect(await last('update')).toEqual({
+      before: { scope: null, outage: 'open' },
+      after: { scope: 'local', outage: null },
     })
   })
 

@@ -17,7 +17,7 @@ test('a namespace is created, listed and used, and its name is taken in its work
   const { namespaceId } = await workspace.post('ratelimits.createNamespace', { name: 'mail' })
   expect(namespaceId).toMatch(/^rlns_/)
   expect(await workspace.get('ratelimits.listNamespaces')).toEqual({
-    namespaces: [{ id: namespaceId, name: 'mail' }],
+    namespaces: [{ id: namespaceId, name: 'mail', scope: null, outage: null }],
     total: 1,
   })
   const { status, body } = await server.post(
@@ -73,7 +73,7 @@ test('a deleted namespace is gone at once, and the next of its name has fresh co
   expect(await get('ratelimits.listNamespaces')).toEqual({ namespaces: [], total: 0 })
   expect(await post('ratelimits.limit', limitBody('mail'))).toMatchObject({ limit: 10, remaining: 9 })
   const { namespaces } = await get('ratelimits.listNamespaces')
-  expect(namespaces).toEqual([{ id: expect.any(String), name: 'mail' }])
+  expect(namespaces).toEqual([{ id: expect.any(String), name: 'mail', scope: null, outage: null }])
   expect(namespaces[0].id).not.toBe(namespaceId)
 })
 
@@ -83,14 +83,16 @@ test('an unknown or deleted namespace and one of another workspace are a 404 tha
   const { namespaceId: deleted } = await workspace.post('ratelimits.createNamespace', { name: 'mail' })
   await workspace.post('ratelimits.deleteNamespace', { namespaceId: deleted })
   for (const namespaceId of ['rlns_none', foreign, deleted]) {
-    const { status, body } = await server.post(
-      'ratelimits.deleteNamespace',
-      { namespaceId },
-      workspace.rootKey,
-    )
-    expect([status, body.error.message]).toEqual([404, `namespace ${namespaceId} not found`])
+    for (const method of ['deleteNamespace', 'updateNamespace']) {
+      const asked = { namespaceId, scope: 'local' }
+      const { status, body } = await server.post(`ratelimits.${method}`, asked, workspace.rootKey)
+      expect([status, body.error.message]).toEqual([404, `namespace ${namespaceId} not found`])
+    }
   }
-  expect((await other.get('ratelimits.listNamespaces')).total).toBe(1)
+  expect(await other.get('ratelimits.listNamespaces')).toMatchObject({
+    namespaces: [{ scope: null }],
+    total: 1,
+  })
 })
 
 test('names have 1 to 512 characters', async () => {
@@ -100,6 +102,50 @@ test('names have 1 to 512 characters', async () => {
   expect(await message('a')).toBe('key required')
   expect(await message('a'.repeat(512))).toBe('key required')
   expect(await message('a'.repeat(513))).toBe('name: String must contain at most 512 character(s)')
+})
+
+test('how servers share a namespace is set when it is created, changed later, and cleared by null', async () => {
+  const { post, get } = await server.workspace()
+  const { namespaceId } = await post('ratelimits.createNamespace', { name: 'mail', outage: 'refuse' })
+  const now = async () => {
+    const { namespaces } = await get('ratelimits.listNamespaces')
+    return [namespaces[0].scope, namespaces[0].outage]
+  }
+  expect(await now()).toEqual([null, 'refuse'])
+  const change = async (settings: object) => {
+    expect(await post('ratelimits.updateNamespace', { namespaceId, ...settings })).toEqual({})
+    return await now()
+  }
+  expect(await change({ scope: 'local' })).toEqual(['local', 'refuse'])
+  // A server without a fleet counts as before.
+  expect(await post('ratelimits.limit', limitBody('mail'))).toMatchObject({ success: true, remaining: 9 })
+  expect(await change({ outage: null })).toEqual(['local', null])
+  expect(await change({ scope: 'fleet', outage: 'open' })).toEqual(['fleet', 'open'])
+  expect(await post('ratelimits.limit', limitBody('mail'))).toMatchObject({ success: true, remaining: 8 })
+  expect(await change({})).toEqual(['fleet', 'open'])
+  expect(await change({ scope: null, outage: null })).toEqual([null, null])
+  await post('ratelimits.createNamespace', { name: 'sms', scope: null, outage: null })
+})
+
+test('another scope or outage rule is a 400 that says which there are', async () => {
+  const { post, rootKey } = await server.workspace()
+  const { namespaceId } = await post('ratelimits.createNamespace', { name: 'mail' })
+  const scopes = "Expected 'fleet' | 'local', received"
+  const rules = "Expected 'share' | 'refuse' | 'open', received"
+  for (const [settings, message] of [
+    [{ scope: 'global' }, `scope: Invalid enum value. ${scopes} 'global'`],
+    [{ scope: '' }, `scope: Invalid enum value. ${scopes} ''`],
+    [{ scope: 1 }, `scope: ${scopes} number`],
+    [{ outage: 'Open' }, `outage: Invalid enum value. ${rules} 'Open'`],
+    [{ outage: ['open'] }, `outage: ${rules} array`],
+  ] as const)
+    for (const [method, others] of [
+      ['createNamespace', { name: 'sms' }],
+      ['updateNamespace', { namespaceId }],
+    ] as const) {
+      const { status, body } = await server.post(`ratelimits.${method}`, { ...others, ...settings }, rootKey)
+      expect([status, body.error.code, body.error.message]).toEqual([400, 'BAD_REQUEST', message])
+    }
 })
 
 test('each method needs its own right, and deleting may be allowed for one namespace', async () => {
@@ -117,15 +163,24 @@ test('each method needs its own right, and deleting may be allowed for one names
   const two = (await create('ratelimit.*.create_namespace', 'two')).body.namespaceId
   expect(await list('ratelimit.*.create_namespace')).toBe('INSUFFICIENT_PERMISSIONS')
   expect(await list('ratelimit.*.read_namespace')).toBe('ok')
+  const update = async (right: string, namespaceId: string) => {
+    const change = { namespaceId, scope: 'local' }
+    return code(await server.post('ratelimits.updateNamespace', change, await rootKeyWith(right)))
+  }
+  expect(await update('ratelimit.*.create_namespace', one)).toBe('INSUFFICIENT_PERMISSIONS')
+  expect(await update(`ratelimit.${one}.update_namespace`, two)).toBe('INSUFFICIENT_PERMISSIONS')
+  expect(await update(`ratelimit.${one}.update_namespace`, one)).toBe('ok')
+  expect(await update('ratelimit.*.update_namespace', two)).toBe('ok')
   expect(await remove('ratelimit.*.create_namespace', one)).toBe('INSUFFICIENT_PERMISSIONS')
   expect(await remove(`ratelimit.${one}.delete_namespace`, two)).toBe('INSUFFICIENT_PERMISSIONS')
   expect(await remove(`ratelimit.${one}.delete_namespace`, one)).toBe('ok')
   expect(await remove('ratelimit.*.delete_namespace', two)).toBe('ok')
 })
 
-test('creating and deleting are audited', async () => {
+test('creating, updating and deleting are audited', async () => {
   const { post, workspaceId } = await server.workspace()
   const { namespaceId: id } = await post('ratelimits.createNamespace', { name: 'mail' })
+  await post('ratelimits.updateNamespace', { namespaceId: id, scope: 'local', outage: null })
   await post('ratelimits.deleteNamespace', { namespaceId: id })
   const rows = await server.server.deps.sql`
     select event, resources from audit_events
@@ -134,5 +189,9 @@ test('creating and deleting are audited', async () => {
   expect([...rows]).toEqual([
     { event: 'ratelimitNamespace.create', resources },
     { event: 'ratelimitNamespace.delete', resources },
+    {
+      event: 'ratelimitNamespace.update',
+      resources: [{ ...resources[0], before: { scope: null }, after: { scope: 'local' } }],
+    },
   ])
 })

@@ -340,6 +340,11 @@ const ROWS: Record<string, Row> = {
     foreign: 404,
     accepts: [['ratelimit.*.read_namespace'], ['ratelimit.{N}.read_namespace']],
   },
+  'ratelimits.updateNamespace': {
+    input: ({ namespaceId }) => ({ namespaceId, scope: 'local' }),
+    foreign: 404,
+    accepts: [['ratelimit.*.update_namespace'], ['ratelimit.{N}.update_namespace']],
+  },
   'ratelimits.deleteNamespace': {
     input: ({ namespaceId }) => ({ namespaceId }),
     foreign: 404,

@@ -7,6 +7,7 @@ import { listNamespaces } from '../../../api/ratelimits/list-namespaces.ts'
 import { listNearLimit } from '../../../api/ratelimits/list-near-limit.ts'
 import { listOverrides } from '../../../api/ratelimits/list-overrides.ts'
 import { setOverride } from '../../../api/ratelimits/set-override.ts'
+import { updateNamespace } from '../../../api/ratelimits/update-namespace.ts'
 import { anyOf, authenticate } from '../../../api/root-keys/authorize.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
@@ -34,6 +35,7 @@ import {
   MultiLimitReply,
   SetOverrideBody,
   SetOverrideReply,
+  UpdateNamespaceBody,
 } from './schema.ts'
 
 /** Schemas and rights of the rate limit endpoints. `api/ratelimits/` does the work. */
@@ -127,9 +129,18 @@ export const ratelimitRoutes: Endpoint[] = [
       summary: 'Create a namespace',
       errors: ['CONFLICT', 'PRECONDITION_FAILED'],
     },
-    async (services, call, { name }) => {
+    async (services, call, body) => {
       const actor = await authenticate(services, call, anyOf('*', 'ratelimit.*.create_namespace'))
-      return { namespaceId: await createNamespace(services, actor, name) }
+      return { namespaceId: await createNamespace(services, actor, body) }
+    },
+  ),
+  post(
+    '/v1/ratelimits.updateNamespace',
+    { input: UpdateNamespaceBody, reply: EmptyReply, summary: 'Update a namespace', errors: ['NOT_FOUND'] },
+    async (services, call, { namespaceId, ...settings }) => {
+      const rights = anyOf('*', 'ratelimit.*.update_namespace', `ratelimit.${namespaceId}.update_namespace`)
+      await updateNamespace(services, await authenticate(services, call, rights), namespaceId, settings)
+      return {}
     },
   ),
   get(

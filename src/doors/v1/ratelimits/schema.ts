@@ -166,18 +166,41 @@ export type ListOverridesReply = Static<typeof ListOverridesReply>
 export const DeleteOverrideBody = Type.Object({ ...NamespaceFields, identifier: Identifier })
 export type DeleteOverrideBody = Static<typeof DeleteOverrideBody>
 
+const NamespaceId = Type.String({
+  minLength: 1,
+  maxLength: 256,
+  description: 'Id of the namespace, from ratelimits.listNamespaces.',
+})
+const Scope = Nullable(
+  Type.Union([Type.Literal('fleet'), Type.Literal('local')]),
+  'Where several servers share their limits: `fleet` = one count for all of them, `local` = each server counts this namespace for itself; null = as the environment says, which is `fleet`. Without `TOLLGATE_FLEET` it is stored, and takes effect when there is one.',
+)
+const Outage = Nullable(
+  Type.Union([Type.Literal('share'), Type.Literal('refuse'), Type.Literal('open')]),
+  'What decides shared limits of this namespace while their engine cannot be asked: `share` = each server lets its part of the limit through, `refuse` = such calls fail, `open` = each server counts as if alone; null = `TOLLGATE_FLEET_OUTAGE`. Of no effect while the scope is `local`.',
+)
+
 export const CreateNamespaceBody = Type.Object({
   name: Type.String({
     minLength: 1,
     maxLength: 512,
     description: 'Name of the namespace, unique in the workspace.',
   }),
+  scope: Type.Optional(Scope),
+  outage: Type.Optional(Outage),
 })
 export type CreateNamespaceBody = Static<typeof CreateNamespaceBody>
 export const CreateNamespaceReply = Type.Object({
   namespaceId: Type.String({ description: 'Id of the new namespace.' }),
 })
 export type CreateNamespaceReply = Static<typeof CreateNamespaceReply>
+
+export const UpdateNamespaceBody = Type.Object({
+  namespaceId: NamespaceId,
+  scope: Type.Optional(Scope),
+  outage: Type.Optional(Outage),
+})
+export type UpdateNamespaceBody = Static<typeof UpdateNamespaceBody>
 
 export const ListNamespacesQuery = Type.Object(PageQuery)
 export type ListNamespacesQuery = Static<typeof ListNamespacesQuery>
@@ -186,6 +209,8 @@ export const ListNamespacesReply = Type.Object({
     Type.Object({
       id: Type.String({ description: 'Id of the namespace.' }),
       name: Type.String({ description: 'Name of the namespace, unique in the workspace.' }),
+      scope: Scope,
+      outage: Outage,
     }),
     { description: 'One page of the list, oldest first.' },
   ),
@@ -193,13 +218,7 @@ export const ListNamespacesReply = Type.Object({
 })
 export type ListNamespacesReply = Static<typeof ListNamespacesReply>
 
-export const DeleteNamespaceBody = Type.Object({
-  namespaceId: Type.String({
-    minLength: 1,
-    maxLength: 256,
-    description: 'Id of the namespace, from ratelimits.listNamespaces.',
-  }),
-})
+export const DeleteNamespaceBody = Type.Object({ namespaceId: NamespaceId })
 export type DeleteNamespaceBody = Static<typeof DeleteNamespaceBody>
 
 const NamespaceOf = Type.Object(
