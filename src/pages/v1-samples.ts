@@ -121,6 +121,8 @@ const VALUES: Samples['values'] = {
   'ratelimits.listNamespaces:outage': null,
   'namespace.id': `rlns_${ID}`,
   'namespace.name': 'email.send',
+  'namespace.scope': null,
+  'namespace.outage': null,
   'override.id': `rlor_${ID}`,
   'ratelimits:used': 1,
   'ratelimits:refused': 0,

@@ -6,7 +6,7 @@ import { type Actor, holdsOn, requireOn } from '../root-keys/authorize.ts'
 import { CounterPrefix } from './counter-prefix.ts'
 import { namespaceNotFound } from './namespace-name.ts'
 import type { Override } from './overrides.ts'
-import { findNamespace, type NamespaceName } from './store.ts'
+import { findNamespace, type NamespaceName, type NamespaceSummary } from './store.ts'
 
 /** The open window of an identifier for one of the limits that its namespace was asked for lately. */
 export type IdentifierWindow = {
@@ -22,7 +22,7 @@ export type IdentifierWindow = {
 }
 
 export type IdentifierWindows = {
-  namespace: { id: string; name: string }
+  namespace: NamespaceSummary
   /** Those with something used first. */
   windows: IdentifierWindow[]
   /** The override that calls with this identifier get; null = none, or the actor may not read it. */
@@ -48,7 +48,7 @@ export async function getWindows(
     found?.id ?? ('id' in by ? by.id : null),
   )
   const namespace = found === null ? null : await services.namespaces.find(workspaceId, found.name)
-  if (namespace === null) throw namespaceNotFound(by)
+  if (found === null || namespace === null) throw namespaceNotFound(by)
   const recall = requireRecall(services)
   const { answers } = await recall('limits', { namespaceId: namespace.id })
   const override = namespace.overrides.find(identifier)
@@ -89,7 +89,7 @@ export async function getWindows(
   })
   const mayRead = holdsOn(actor, { resource: 'ratelimit', action: 'read_override' }, namespace.id)
   return {
-    namespace: { id: namespace.id, name: namespace.name },
+    namespace: found,
     windows: windows.sort((a, b) => Number(b.used > 0) - Number(a.used > 0)),
     override: mayRead ? override : null,
   }

@@ -22,6 +22,9 @@ export type NamespaceSettings = {
   outage: OutageRule | null
 }
 
+/** A namespace without its overrides. */
+export type NamespaceSummary = NamespaceSettings & { id: string; name: string }
+
 export type NamespaceRow = NamespaceSettings & {
   id: string
   /** That of the last change of an override, or 0: `overrides` has all changes up to it. */
@@ -113,10 +116,10 @@ export async function findNamespace(
   sql: AnySql,
   workspaceId: WorkspaceId,
   by: NamespaceName,
-): Promise<{ id: string; name: string } | null> {
+): Promise<NamespaceSummary | null> {
   if ('idOrName' in by) return await byIdOrName(by.idOrName, (one) => findNamespace(sql, workspaceId, one))
-  const [row] = await sql<{ id: string; name: string }[]>`
-    select n.id, n.name from ratelimit_namespaces n
+  const [row] = await sql<NamespaceSummary[]>`
+    select n.id, n.name, n.scope, n.outage from ratelimit_namespaces n
      where n.workspace_id = ${workspaceId} and n.deleted_at is null
        and ${'id' in by ? sql`n.id = ${by.id}` : sql`n.name = ${by.name}`}`
   return row ?? null
@@ -130,9 +133,9 @@ export async function holdNamespace(
   tx: AnySql,
   workspaceId: WorkspaceId,
   by: NamespaceName,
-): Promise<({ id: string; name: string } & NamespaceSettings) | null> {
+): Promise<NamespaceSummary | null> {
   if ('idOrName' in by) return await byIdOrName(by.idOrName, (one) => holdNamespace(tx, workspaceId, one))
-  const [row] = await tx<({ id: string; name: string } & NamespaceSettings)[]>`
+  const [row] = await tx<NamespaceSummary[]>`
     select n.id, n.name, n.scope, n.outage from ratelimit_namespaces n
      where n.workspace_id = ${workspaceId} and n.deleted_at is null
        and ${'id' in by ? tx`n.id = ${by.id}` : tx`n.name = ${by.name}`}
@@ -182,13 +185,13 @@ export async function listNamespaceRows(
   sql: AnySql,
   workspaceId: WorkspaceId,
   { limit, cursor }: { limit: number; cursor: string },
-): Promise<({ id: string; name: string } & NamespaceSettings)[]> {
+): Promise<NamespaceSummary[]> {
   const index = {
     table: 'ratelimit_namespaces',
     of: { workspace_id: workspaceId },
     where: 'deleted_at is null',
   }
-  return await sql<({ id: string; name: string } & NamespaceSettings)[]>`
+  return await sql<NamespaceSummary[]>`
     select n.id, n.name, n.scope, n.outage
       from ${idsOfPage(sql, index, { cursor, rows: limit + 1 })}
      cross join lateral (select id, name, scope, outage from ratelimit_namespaces where id = page.id offset 0) as n

@@ -113,6 +113,7 @@ export type Replies = {
   'ratelimits.listNearLimit': ListNearLimitReply
   'ratelimits.listOverrides': ListOverridesReply
   'ratelimits.setOverride': SetOverrideReply
+  'ratelimits.updateNamespace': Nothing
   'rootKeys.createRootKey': CreateRootKeyReply
   'rootKeys.deleteRootKey': Nothing
   'rootKeys.listRootKeys': ListRootKeysReply

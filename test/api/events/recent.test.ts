@@ -225,7 +225,8 @@ describe('windows', () => {
       ].sort(),
     )
     expect(windows.every(({ reset }: Json) => reset > Date.now())).toBe(true)
-    expect(await ask('a')).toEqual({ namespace: expect.anything(), windows })
+    const namespace = { id: expect.any(String), name: 'email.send', scope: null, outage: null }
+    expect(await ask('a')).toEqual({ namespace, windows })
     expect((await ask('nobody')).windows.map(({ used }: Json) => used)).toEqual([0, 0, 0])
     const { passed, refused } = await workspace.get('events.listRecent')
     expect(passed + refused).toBe(13)

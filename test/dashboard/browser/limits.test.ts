@@ -95,6 +95,20 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await panel('Overrides').getByText('every identifier gets').waitFor()
     expect(await limit(workspace, 'vip_2')).toMatchObject({ limit: 2 })
 
+    await page.getByRole('button', { name: 'Several servers…' }).click()
+    await page.getByLabel('Limits of this namespace').selectOption('local')
+    await page.getByLabel('While the engine of shared limits is away').selectOption('open')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    const settings = async () => (await workspace.get('ratelimits.listNamespaces')).namespaces[0]
+    expect(await settings()).toMatchObject({ scope: 'local', outage: 'open' })
+    await page.getByRole('button', { name: 'Several servers…' }).click()
+    expect(await page.getByLabel('Limits of this namespace').inputValue()).toBe('local')
+    await page.getByLabel('Limits of this namespace').selectOption('')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    expect(await settings()).toMatchObject({ scope: null, outage: 'open' })
+
     // In use, so its name is asked for.
     while ((await workspace.get('analytics.getRatelimits', { namespaceName: 'email.send' }))[0].total < 2)
       await Bun.sleep(20)

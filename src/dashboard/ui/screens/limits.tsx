@@ -202,7 +202,6 @@ function Create({ onClose }: { onClose: () => void }) {
   )
 }
 
-/** The name of a namespace, for screens that have its id; null = it may not be read. */
-export const nameOf = async (namespaceId: string, options: { signal: AbortSignal }): Promise<string | null> =>
-  (await orNull(ask('ratelimits.getWindows', { namespaceId, identifier: '' }, options)))?.namespace.name ??
-  null
+/** A namespace, for screens that have its id; null = it may not be read. */
+export const namespaceOf = async (namespaceId: string, options: { signal: AbortSignal }) =>
+  (await orNull(ask('ratelimits.getWindows', { namespaceId, identifier: '' }, options)))?.namespace ?? null

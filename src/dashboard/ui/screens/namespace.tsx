@@ -1,10 +1,12 @@
 import { useState } from 'preact/hooks'
-import type { ListOverridesReply } from '../../../doors/v1/ratelimits/schema.ts'
+import type { GetWindowsReply, ListOverridesReply } from '../../../doors/v1/ratelimits/schema.ts'
 import { useData } from '../data.ts'
 import { exact } from '../format.ts'
 import { match } from '../match.ts'
+import { CallText } from '../parts/call.tsx'
 import { Button, Field, useAction } from '../parts/controls.tsx'
-import { Confirm } from '../parts/dialog.tsx'
+import { Confirm, FormDialog } from '../parts/dialog.tsx'
+import { Choice } from '../parts/form.tsx'
 import { identifierPath, NearLimit, OverrideDialog, shown, span, Windows } from '../parts/limits.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { RangeSelect, useRange } from '../parts/range.tsx'
@@ -12,7 +14,7 @@ import { CsvButton } from '../parts/save-csv.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { go, place, setQuery } from '../route.ts'
 import { ask, lacking, within, workspaceId } from '../session.ts'
-import { Decisions, nameOf } from './limits.tsx'
+import { Decisions, namespaceOf } from './limits.tsx'
 
 /** One namespace: its identifiers and its overrides. */
 export function NamespaceScreen() {
@@ -21,9 +23,9 @@ export function NamespaceScreen() {
   const range = useRange()
   const after = place.value.query.get('after') ?? ''
   const key = `${workspaceId.value} ${namespaceId}`
-  const [dialog, setDialog] = useState<'override' | 'delete' | null>(null)
-  const named = useData(`name ${key}`, ({ signal }) => nameOf(namespaceId, { signal }))
-  const name = named.data ?? namespaceId
+  const [dialog, setDialog] = useState<'override' | 'servers' | 'delete' | null>(null)
+  const named = useData(`name ${key}`, ({ signal }) => namespaceOf(namespaceId, { signal }))
+  const name = named.data?.name ?? namespaceId
   const heading = useTitle(name, `${name}, limits`)
   const by = { namespaceId, start: range.start() }
   const hours = useData(
@@ -61,6 +63,15 @@ export function NamespaceScreen() {
       <div class="head">
         {heading}
         <RangeSelect range={range} />
+        <Button
+          lacking={
+            lacking('ratelimit.*.update_namespace') ??
+            (named.data === null ? 'the namespace cannot be read' : null)
+          }
+          onClick={() => setDialog('servers')}
+        >
+          Several servers…
+        </Button>
         <Button
           kind="danger"
           lacking={lacking('ratelimit.*.delete_namespace')}
@@ -156,6 +167,9 @@ export function NamespaceScreen() {
       </div>
       {dialog === 'override' && (
         <OverrideDialog namespaceId={namespaceId} onClose={() => setDialog(null)} onDone={overrides.reload} />
+      )}
+      {dialog === 'servers' && named.data !== null && (
+        <SeveralServers namespace={named.data} onClose={() => setDialog(null)} onDone={named.reload} />
       )}
       {dialog === 'delete' && (
         <DeleteNamespace
@@ -300,6 +314,65 @@ function DeleteNamespace({
       </p>
       {calls > 0 && <p>It decided {exact(calls)} calls in the range shown.</p>}
     </Confirm>
+  )
+}
+
+type Settings = Pick<GetWindowsReply['namespace'], 'scope' | 'outage'>
+
+const SCOPES = [
+  { value: '', name: 'As the servers are set' },
+  { value: 'fleet', name: 'Count for all servers together' },
+  { value: 'local', name: 'Count at each server for itself' },
+] as const
+const RULES = [
+  { value: '', name: 'As the servers are set' },
+  { value: 'share', name: 'Each server lets its part of the limit through' },
+  { value: 'refuse', name: 'Calls fail' },
+  { value: 'open', name: 'Each server counts as if alone' },
+] as const
+
+/** How servers share the limits of the namespace. */
+function SeveralServers({
+  namespace,
+  onClose,
+  onDone,
+}: {
+  namespace: GetWindowsReply['namespace']
+  onClose: () => void
+  onDone: () => void
+}) {
+  const [{ scope, outage }, setSettings] = useState<Settings>(namespace)
+  const input = { namespaceId: namespace.id, scope, outage }
+  return (
+    <FormDialog
+      title="Limits on several servers"
+      button="Save"
+      icon="check"
+      lacking={scope === namespace.scope && outage === namespace.outage ? 'nothing is changed yet' : null}
+      onClose={onClose}
+      run={async () => {
+        await ask('ratelimits.updateNamespace', input)
+        onDone()
+      }}
+    >
+      <p>
+        Of effect on servers with <code>TOLLGATE_FLEET</code>. A window that is open when the first choice
+        changes may begin anew, once.
+      </p>
+      <Choice
+        label="Limits of this namespace"
+        value={scope ?? ''}
+        options={SCOPES}
+        onChange={(value) => setSettings({ scope: value === '' ? null : value, outage })}
+      />
+      <Choice
+        label="While the engine of shared limits is away"
+        value={outage ?? ''}
+        options={RULES}
+        onChange={(value) => setSettings({ scope, outage: value === '' ? null : value })}
+      />
+      <CallText isFolded method="ratelimits.updateNamespace" input={input} />
+    </FormDialog>
   )
 }
 

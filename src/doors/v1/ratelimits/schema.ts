@@ -221,13 +221,11 @@ export type ListNamespacesReply = Static<typeof ListNamespacesReply>
 export const DeleteNamespaceBody = Type.Object({ namespaceId: NamespaceId })
 export type DeleteNamespaceBody = Static<typeof DeleteNamespaceBody>
 
-const NamespaceOf = Type.Object(
-  {
-    id: Type.String({ description: 'Id of the namespace.' }),
-    name: Type.String({ description: 'Name of the namespace.' }),
-  },
-  { description: 'The namespace.' },
-)
+const NamespaceOfFields = {
+  id: Type.String({ description: 'Id of the namespace.' }),
+  name: Type.String({ description: 'Name of the namespace.' }),
+}
+const NamespaceOf = Type.Object(NamespaceOfFields, { description: 'The namespace.' })
 const WindowFields = {
   limit: Type.Integer({ description: 'Tokens allowed in a window, after overrides.' }),
   duration: Type.Integer({ description: 'Length of the window in milliseconds, after overrides.' }),
@@ -242,7 +240,10 @@ export const GetWindowsQuery = Type.Object({
 })
 export type GetWindowsQuery = Static<typeof GetWindowsQuery>
 export const GetWindowsReply = Type.Object({
-  namespace: NamespaceOf,
+  namespace: Type.Object(
+    { ...NamespaceOfFields, scope: Scope, outage: Outage },
+    { description: 'The namespace.' },
+  ),
   windows: Type.Array(
     Type.Object({
       ...WindowFields,
