@@ -286,7 +286,7 @@ function patternsOf(identifiers: number): [string, string[]][] {
   const sums: number[] = []
   for (let i = 1; i <= identifiers; i++) sums.push((sums.at(-1) ?? 0) + 1 / i)
   const total = sums.at(-1) ?? 0
-  const drawn = Array.from({ length: identifiers }, () => bodies[indexAbove(sums, below() * total)] as string)
+  const drawn = Array.from({ length: identifiers }, () => bodies[indexAbove(sums, below() * total)] ?? '')
   return [
     ['one identifier', bodies.slice(0, 1)],
     [`${identifiers.toLocaleString('en')} identifiers, uniform`, shuffled.map(({ body }) => body)],
@@ -299,7 +299,7 @@ function indexAbove(sums: number[], value: number): number {
   let [low, high] = [0, sums.length - 1]
   while (low < high) {
     const middle = (low + high) >> 1
-    if ((sums[middle] as number) > value) high = middle
+    if ((sums[middle] ?? 0) > value) high = middle
     else low = middle + 1
   }
   return low
@@ -355,7 +355,7 @@ async function anEntry(size: Size): Promise<void> {
         await cpuOfEach(redis, messages * entries, async () => {
           for (let m = 0; m < messages; m++) {
             const places = Array.from({ length: entries }, (_, i) => (m * entries + i) % WINDOWS)
-            const asked = places.map((at) => entryOf(cells[at] as Cell, held[at] as number))
+            const asked = places.map((at) => entryOf(at, cells, held))
             const result = await engine.exchange({
               bucket: 0,
               nowMs: Date.now(),
@@ -365,7 +365,7 @@ async function anEntry(size: Size): Promise<void> {
             })
             if (result.kind !== 'answered') throw new Error(`an exchange failed: ${result.fault}`)
             for (const [i, at] of places.entries())
-              held[at] = (held[at] as number) + (result.answers[i]?.gift ?? 0)
+              held[at] = (held[at] ?? 0) + (result.answers[i]?.gift ?? 0)
           }
         }),
       )
@@ -411,19 +411,23 @@ function cellsOf(bucket: number, count: number, seed: number): Cell[] {
 
 const END_MS = Date.now() + 86_400_000
 
-const entryOf = (cell: Cell, given: number): Entry => ({
-  ...cell,
-  endMs: END_MS,
-  limit: LIMIT_MAX,
-  given,
-  hasForgotten: false,
-  returned: 0,
-  owed: 0,
-  asked: 1,
-  least: 1,
-  ahead: 0,
-  isTentative: false,
-})
+function entryOf(at: number, cells: readonly Cell[], held: Float64Array): Entry {
+  const [cell, given] = [cells[at], held[at]]
+  if (cell === undefined || given === undefined) throw new Error(`there is no window ${at}`)
+  return {
+    ...cell,
+    endMs: END_MS,
+    limit: LIMIT_MAX,
+    given,
+    hasForgotten: false,
+    returned: 0,
+    owed: 0,
+    asked: 1,
+    least: 1,
+    ahead: 0,
+    isTentative: false,
+  }
+}
 
 async function cpuOfEach(redis: TestRedis, count: number, run: () => Promise<void>): Promise<number> {
   const before = await redisCpu(redis)
