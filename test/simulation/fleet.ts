@@ -528,27 +528,36 @@ class EngineHost {
 
   private readonly clock = () => EPOCH_MS + Math.floor(this.world.nowMs) + this.clockOffMs
 
-  /** Windows may expire by it at once. */
+  /** Windows may expire by it, at once or soon. */
   stepClock(byMs: number): void {
+    const before = this.openWindows(this.process)
     this.clockOffMs += byMs
-    this.lose(new TotalsProcess(0, this.clock))
+    this.lose(before, this.openWindows(this.process, SOON_MS))
   }
 
   private replaceBy(next: TotalsProcess): void {
-    this.lose(next)
+    this.lose(this.openWindows(this.process), this.openWindows(next))
     this.process = next
     this.copies = []
   }
 
-  /** Tells what the other process knows less of. */
-  private lose(next: TotalsProcess): void {
-    const { process, world } = this
-    if (!(process instanceof TotalsProcess)) return
-    for (const [name, { given }] of process.windows) {
-      const kept = next.windows.get(name)
+  /** What was given of the windows that have not expired and will not within `ms`. */
+  private openWindows(process: TotalsProcess | AdditionsProcess, ms = 0): Map<string, Map<number, number>> {
+    const open = new Map<string, Map<number, number>>()
+    if (process instanceof TotalsProcess)
+      for (const [name, { given, expiresAtMs }] of process.windows)
+        if (expiresAtMs > process.clock() + ms) open.set(name, given)
+    return open
+  }
+
+  /** Tells what is known of less than before. */
+  private lose(before: Map<string, Map<number, number>>, after: Map<string, Map<number, number>>): void {
+    const { world } = this
+    for (const [name, given] of before) {
+      const kept = after.get(name)
       const lost: Lost[] = []
       for (const server of this.servers) {
-        const amount = (given.get(server.serverId) ?? 0) - (kept?.given.get(server.serverId) ?? 0)
+        const amount = (given.get(server.serverId) ?? 0) - (kept?.get(server.serverId) ?? 0)
         if (amount > 0) lost.push({ server, amount, atMs: world.nowMs })
       }
       if (lost.length > 0) this.onLost(name, lost)
@@ -672,4 +681,6 @@ const shortAnswer = ({
 }) => `@${endMs} given ${given} sum ${sum} loose ${looseUntilMs}`
 
 const EPOCH_MS = 1_800_000_000_000
+/** Longer than a seed lasts, and shorter than a window is kept after its end. */
+const SOON_MS = 30_000
 const TIMEOUT_MS = 200
