@@ -116,6 +116,11 @@ export type Answered = {
    * back nothing. Who hears this says all it holds of open windows in the bucket, then asks again.
    */
   isLearning: boolean
+  /**
+   * Which learning it is: another number each time that the bucket has forgotten, also while it learns. Servers compare it with
+   * the last one, and with nothing else. 0 = it does not learn.
+   */
+  learning: number
   /** As many as entries, in their order. */
   answers: readonly Answer[]
 }

@@ -149,7 +149,7 @@ export class PostgresEngine implements Engine {
 
 async function take(sql: Sql, exchange: Exchange): Promise<Result> {
   const answers = exchange.entries.length === 0 ? [] : await takeFromWindows(sql, exchange)
-  return { kind: 'answered', isLearning: false, answers }
+  return { kind: 'answered', isLearning: false, learning: 0, answers }
 }
 
 const OPEN_MS = 5_000

@@ -16,13 +16,13 @@ const BUCKET_MS = 7 * 86_400_000
  * - Keys: the bucket's, then each entry's window. All have the bucket's tag, so that a cluster has them in one slot.
  * - Arguments: server, epoch, now, loose ms, share, learn ms, the fleet's id ('' = do not ask), then all entries in one
  *   string, eight doubles each.
- * - Reply: `[0 or 1 = learns, answers]`, four doubles each: given, gift, sum, loose until; `[-1, epoch]` = stale; `[-2]` =
+ * - Reply: `[0, answers]`, or `[learn, answers]` of a bucket that learns; four doubles each: given, gift, sum, loose until; `[-1, epoch]` = stale; `[-2]` =
  *   foreign. Doubles, because the client reads whole numbers wrong from 2^53 - 8 on.
  *
  * A bucket is a hash: `fleet`, `run` and `at` (which process counted here last, and when by its clock), `learn` (until when),
- * and for each server its epoch with the day it last spoke. A window is a hash: `u` sum, `l` loose until, and what each
+ * `past` (the same by the time of the servers) and for each server its epoch with the day it last spoke. A window is a hash: `u` sum, `l` loose until, and what each
  * server holds. Nothing is written for an entry that changes nothing. Windows expire by relative time, because the clock of
- * a process may be wrong.
+ * a process may be wrong. Windows that end before `past` are given nothing: whoever holds some of them no longer says so.
  */
 export const TAKE = `
 local server, epoch = ARGV[1], tonumber(ARGV[2])
@@ -35,7 +35,7 @@ local time = call('TIME')
 local clock = time[1] * 1000 + floor(time[2] / 1000)
 local day = floor(clock / 86400000)
 local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
-local known = call('HMGET', bucket, 'fleet', 'run', 'at', 'learn', 'e' .. server)
+local known = call('HMGET', bucket, 'fleet', 'run', 'at', 'learn', 'e' .. server, 'past')
 if fleet ~= '' and known[1] and known[1] ~= fleet then return {-2} end
 local known_epoch, known_day
 if known[5] then
@@ -46,9 +46,11 @@ end
 local write = {'at', clock}
 local learn_until = tonumber(known[4] or 0)
 local at = tonumber(known[3] or 0)
+local past = tonumber(known[6] or 0)
 if known[2] ~= run or clock - at > ${SILENCE_MS} or clock < at then
   learn_until = clock + tonumber(ARGV[6])
-  write[3], write[4], write[5], write[6] = 'run', run, 'learn', learn_until
+  past = max(past, now + tonumber(ARGV[6]))
+  write = {'at', clock, 'run', run, 'learn', learn_until, 'past', past}
 end
 if fleet ~= '' and not known[1] then
   write[#write + 1] = 'fleet'
@@ -90,7 +92,7 @@ for i = 2, #KEYS do
   end
   sum = sum + given - stored
   local free = 0
-  if not learns then free = max(0, limit - sum) end
+  if not learns and now + rest > past then free = max(0, limit - sum) end
 
   local gift, is_loose = min(asked, free), false
   if gift < least then
@@ -108,14 +110,14 @@ for i = 2, #KEYS do
   if is_loose and now + loose_ms > loose then
     loose = now + loose_ms
     call('HSET', key, 'u', format('%d', sum), server, format('%d', given), 'l', loose)
-    if not window[1] then call('PEXPIRE', key, rest + ${GRACE_MS}) end
+    if not window[1] then call('PEXPIRE', key, max(0, rest) + ${GRACE_MS}) end
   elseif given ~= stored then
     call('HSET', key, 'u', format('%d', sum), server, format('%d', given))
-    if not window[1] then call('PEXPIRE', key, rest + ${GRACE_MS}) end
+    if not window[1] then call('PEXPIRE', key, max(0, rest) + ${GRACE_MS}) end
   end
   answers[i - 1] = struct.pack('<dddd', given, gift, sum, loose)
 end
-return {learns and 1 or 0, table.concat(answers)}
+return {learns and learn_until or 0, table.concat(answers)}
 `
 
 export const TAKE_SHA = createHash('sha1').update(TAKE).digest('hex')
@@ -154,12 +156,12 @@ export function readReply(
   if (first === -1) return { kind: 'stale', epoch: Number(second) }
   if (first === -2) return { kind: 'foreign' }
   const length = 4 * entries.length
-  if ((first !== 0 && first !== 1) || !Buffer.isBuffer(second) || second.length !== 8 * length)
+  if (typeof first !== 'number' || first < 0 || !Buffer.isBuffer(second) || second.length !== 8 * length)
     throw new Error('the reply of the script makes no sense')
   const numbers = new Float64Array(length)
   new Uint8Array(numbers.buffer).set(second) // a copy, because doubles must be aligned
   const answers: Answer[] = entries.map(({ endMs }, i) => answerAt(numbers, 4 * i, endMs))
-  return { kind: 'answered', isLearning: first === 1, answers }
+  return { kind: 'answered', isLearning: first > 0, learning: first, answers }
 }
 
 function answerAt(numbers: Float64Array, at: number, endMs: number): Answer {
@@ -171,7 +173,7 @@ function answerAt(numbers: Float64Array, at: number, endMs: number): Answer {
 const NUMBERS = 8
 
 function pack(entry: Entry, nowMs: number, packed: Float64Array, at: number): void {
-  packed[at] = Math.max(0, entry.endMs - nowMs)
+  packed[at] = entry.endMs - nowMs
   packed[at + 1] = entry.limit
   packed[at + 2] = entry.given
   packed[at + 3] = entry.owed

@@ -113,6 +113,32 @@ test('a process that forgot takes up what it is told, gives nothing, and takes n
   expect(talk.ask(2, { asked: 70 })).toMatchObject({ given: 60, sum: 100 })
 })
 
+/** Servers tell of open windows only: one that thaws with calls of an ended window would be given it anew. */
+test('a window that ended while a process learned is given nothing afterwards, the next one is', () => {
+  const talk = new Talk()
+  const nowMs = talk.nowMs
+  talk.process = new TotalsProcess(2, () => talk.nowMs)
+  expect(talk.say(1, { asked: 5, endMs: nowMs + 600 })).toMatchObject({ isLearning: true })
+  talk.nowMs += 600
+  expect(talk.ask(1, { asked: 5, endMs: nowMs + 600 })).toMatchObject({ gift: 0, sum: 0 })
+  expect(talk.ask(1, { asked: 5, endMs: nowMs + 601 })).toMatchObject({ gift: 5, sum: 5 })
+})
+
+test('each time that a process forgets is another learning, also while it learns', () => {
+  const talk = new Talk()
+  const learning = () => {
+    const reply = talk.say(1)
+    return reply.kind === 'answered' ? reply.learning : null
+  }
+  expect(learning()).toBe(0)
+  talk.process = new TotalsProcess(2, () => talk.nowMs)
+  const first = learning()
+  talk.nowMs += 100
+  expect(learning()).toBe(first)
+  talk.process = new TotalsProcess(3, () => talk.nowMs)
+  expect(learning()).not.toBe(first)
+})
+
 test('a replica that takes over learns, and so does a process that nobody spoke to for more than a second', () => {
   const talk = new Talk()
   talk.ask(1, { asked: 40 })
@@ -127,12 +153,12 @@ test('a window is kept until a minute after its end by the time of the server, w
   const talk = new Talk()
   const nowMs = talk.nowMs
   talk.nowMs += 20 * HOUR // the clock of the process is that far ahead
-  talk.say(1)
+  talk.say(1, undefined, { nowMs })
   talk.nowMs += 600
   talk.ask(1, { asked: 100 }, { nowMs })
   for (let passedMs = 0; passedMs < HOUR + 60_000; passedMs += 500) {
     if (passedMs % 600_000 === 0) expect(talk.ask(2, { asked: 1 }, { nowMs }).sum).toBe(100)
-    else talk.say(1)
+    else talk.say(1, undefined, { nowMs })
     talk.nowMs += 500
   }
   expect(talk.ask(2, { asked: 1 }, { nowMs }).sum).toBe(1)

@@ -54,6 +54,8 @@ type Bucket = {
   runId: number
   usedAtMs: number
   learnsUntilMs: number
+  /** Windows that end before are given nothing. By the time of the servers. */
+  pastMs: number
   epochs: Map<number, number>
 }
 
@@ -72,14 +74,16 @@ export class TotalsProcess implements Process {
 
   take({ serverId, epoch, learnMs, exchange }: Message): Reply {
     const nowMs = this.clock()
-    const bucket = this.bucket(exchange.bucket, learnMs, nowMs)
+    const bucket = this.bucket(exchange, learnMs, nowMs)
     const known = bucket.epochs.get(serverId) ?? 0
     if (epoch < known && this.plants.noEpoch !== true) return { kind: 'stale', epoch: known }
     bucket.epochs.set(serverId, Math.max(known, epoch))
     bucket.usedAtMs = nowMs
     const isLearning = nowMs < bucket.learnsUntilMs
-    const answers = exchange.entries.map((entry) => this.takeOne(entry, serverId, exchange, isLearning))
-    return { kind: 'answered', isLearning, answers }
+    const answers = exchange.entries.map((entry) =>
+      this.takeOne(entry, serverId, exchange, { isLearning, pastMs: bucket.pastMs }),
+    )
+    return { kind: 'answered', isLearning, learning: isLearning ? bucket.learnsUntilMs : 0, answers }
   }
 
   /** A replica with all that has been written so far. */
@@ -94,21 +98,29 @@ export class TotalsProcess implements Process {
     return this.windows.get(windowName(entry))?.sum ?? 0
   }
 
-  private bucket(number: number, learnMs: number, nowMs: number): Bucket {
+  private bucket({ bucket: number, nowMs: fleetMs }: Exchange, learnMs: number, nowMs: number): Bucket {
     let bucket = this.buckets.get(number)
     if (bucket === undefined) {
-      bucket = { runId: -1, usedAtMs: nowMs, learnsUntilMs: 0, epochs: new Map() }
+      bucket = { runId: -1, usedAtMs: nowMs, learnsUntilMs: 0, pastMs: 0, epochs: new Map() }
       this.buckets.set(number, bucket)
     }
     const hasSlept = nowMs - bucket.usedAtMs > SILENCE_MS || nowMs < bucket.usedAtMs
     if (bucket.runId !== this.runId || hasSlept) {
       bucket.runId = this.runId
-      bucket.learnsUntilMs = this.plants.noLearning === true ? 0 : nowMs + learnMs
+      if (this.plants.noLearning !== true) {
+        bucket.learnsUntilMs = nowMs + learnMs
+        bucket.pastMs = Math.max(bucket.pastMs, fleetMs + learnMs)
+      }
     }
     return bucket
   }
 
-  private takeOne(entry: Entry, serverId: number, exchange: Exchange, isLearning: boolean): Answer {
+  private takeOne(
+    entry: Entry,
+    serverId: number,
+    exchange: Exchange,
+    { isLearning, pastMs }: { isLearning: boolean; pastMs: number },
+  ): Answer {
     const name = windowName(entry)
     const nowMs = this.clock()
     let window = this.windows.get(name)
@@ -124,7 +136,7 @@ export class TotalsProcess implements Process {
     if (entry.hasForgotten) given = stored + entry.owed
     if (this.plants.additions === true) given = stored - entry.returned + entry.owed
     let sum = window.sum + given - stored
-    const free = isLearning ? 0 : Math.max(0, entry.limit - sum)
+    const free = isLearning || entry.endMs <= pastMs ? 0 : Math.max(0, entry.limit - sum)
     const { gift, isLoose } = giftOf(entry, { free, share: exchange.share })
     given += gift
     sum += gift
@@ -153,6 +165,7 @@ export class AdditionsProcess implements Process {
     return {
       kind: 'answered',
       isLearning: false,
+      learning: 0,
       answers: exchange.entries.map((entry) => this.takeOne(entry, exchange)),
     }
   }

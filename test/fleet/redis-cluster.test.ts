@@ -58,7 +58,7 @@ it('a slot that moves to another master takes its counts along; there the bucket
   const engine = await openEngine({ learnMs: 3_600_000 })
   const [from, to] = cluster.masters
   if (from === undefined || to === undefined) throw new Error('two masters are needed')
-  await from.ask('hset', 't:{ms3}', 'learn', 0)
+  await from.ask('hset', 't:{ms3}', 'learn', 0, 'past', NOW)
   const cell = newCell()
   expect((await retried(engine, [entryOf(cell, { asked: 40 })])).answers).toMatchObject([{ given: 40 }])
 
@@ -78,7 +78,7 @@ it('a slot that moves to another master takes its counts along; there the bucket
 
   const after = await retried(engine, [entryOf(cell, { given: 40, asked: 5 })])
   expect(after).toMatchObject({ isLearning: true, answers: [{ given: 40, gift: 0, sum: 40 }] })
-  await to.ask('hset', 't:{ms3}', 'learn', 0)
+  await to.ask('hset', 't:{ms3}', 'learn', 0, 'past', NOW)
   expect(await retried(engine, [entryOf(cell, { given: 40, asked: 70 })])).toMatchObject({
     isLearning: false,
     answers: [{ given: 100, gift: 60, sum: 100 }],

@@ -84,7 +84,7 @@ it('a Redis that was killed and restarted empty takes up what it is told, and gi
   expect(await retried(second, [entryOf(cell, { given: 30 })])).toMatchObject({
     answers: [{ given: 30, sum: 90 }],
   })
-  await own.ask('hset', BUCKET, 'learn', 0)
+  await own.ask('hset', BUCKET, 'learn', 0, 'past', NOW)
   expect(await answersOf(learner, [entryOf(cell, { asked: 100 })])).toMatchObject([{ given: 10, sum: 100 }])
   await Promise.all([first, second, learner].map((engine) => engine.close()))
 })
@@ -110,6 +110,33 @@ it('a Redis that was emptied, and one that nobody spoke to for a second, learn',
     'a replica that has taken over finds the run id of its master',
   )
   expect(await learns()).toBe(true)
+  await engine.close()
+})
+
+/** Servers tell of open windows only: one that thaws with calls of an ended window would be given it anew. */
+it('a window that ended while a Redis learned is given nothing afterwards, the next one is', async () => {
+  await using own = await startRedis()
+  const engine = await openEngine(own, { learnMs: 3_600_000 })
+  await own.ask('hset', BUCKET, 'learn', 0)
+  const cell = newCell()
+  const late = await retried(engine, [entryOf(cell, { asked: 5, endMs: NOW + 3_600_000 })])
+  expect(late).toMatchObject({ isLearning: false, answers: [{ given: 0, gift: 0, sum: 0 }] })
+  const next = await retried(engine, [entryOf(cell, { asked: 5, endMs: NOW + 3_600_001 })])
+  expect(next.answers).toMatchObject([{ given: 5, gift: 5, sum: 5 }])
+  await engine.close()
+})
+
+it('each time that a Redis forgets is another learning, also while it learns', async () => {
+  await using own = await startRedis()
+  const engine = await openEngine(own, { learnMs: 3_600_000 })
+  const learning = async () => (await retried(engine, [])).learning
+  const first = await learning()
+  await Bun.sleep(2) // they are told apart by the millisecond
+  expect(await learning()).toBe(first)
+  await own.ask('flushall')
+  expect(await learning()).toBeGreaterThan(first)
+  await own.ask('hset', BUCKET, 'learn', 0)
+  expect(await learning()).toBe(0)
   await engine.close()
 })
 

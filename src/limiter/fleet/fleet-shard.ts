@@ -87,7 +87,10 @@ export class FleetShard {
   /** The latest fleet time of a call, and when it came by this thread's timers. */
   private latestMs = 0
   private latestAt = 0
-  /** The engine may: it must hear of this server all the time, and of all that it holds when it has forgotten. */
+  /**
+   * The engine may, and counts by server: it must hear of this server all the time, and of all that it holds when it has
+   * forgotten.
+   */
   private readonly doesForget: boolean
   private readonly cancelTick: Cancel
   private readonly sendDue = () => this.send()
@@ -287,6 +290,12 @@ export class FleetShard {
   /** The entry for those who wait in a cell: as many as want the same limit in the same window. */
   private askFor(cell: Cell): Entry | null {
     const { leaseMs } = this.options
+    // A server that was frozen for so long might ask an engine that keeps the window no more, and would give it anew.
+    for (let [call] = cell.waiting; call && call.endMs + ASKED_MS < this.nowMs; [call] = cell.waiting) {
+      cell.waiting.shift()
+      cell.enter(call.endMs)
+      call.decided(false, cell.used, cell)
+    }
     const [first] = cell.waiting
     const ahead = cell.isKept ? cell.aheadOf(this.nowMs, leaseMs) : 0
     if (first === undefined) {
@@ -341,9 +350,10 @@ export class FleetShard {
       })
   }
 
-  private answered(bucket: Bucket, cells: Cell[], entries: Entry[], { isLearning, answers }: Answered): void {
+  private answered(bucket: Bucket, cells: Cell[], entries: Entry[], answered: Answered): void {
+    const { isLearning, learning, answers } = answered
     const { timers, timeoutMs } = this.options
-    if (this.doesForget && (bucket.isAway || (isLearning && !bucket.isLearning))) {
+    if (this.doesForget && (bucket.isAway || (isLearning && learning !== bucket.learning))) {
       if (isLearning) this.stats.learned++
       bucket.untold = [...bucket.all()]
     }
@@ -352,6 +362,7 @@ export class FleetShard {
     bucket.isAway = false
     bucket.hasAnswered = true
     bucket.isLearning = isLearning
+    bucket.learning = learning
     // While it learns it hears all there is without a pause; then it is asked from time to time.
     bucket.notBefore = isLearning && bucket.untold.length === 0 ? timers.now() + timeoutMs / 4 : 0
     const { nowMs } = this
@@ -361,7 +372,7 @@ export class FleetShard {
       this.stats.given += answer.gift
       this.stats.returned += entries[i]?.returned ?? 0
       if (cell.entry !== entries[i]) continue // the window was over
-      cell.answered(answer, { isLearning, nowMs })
+      cell.answered(answer, { isLearning, isByServer: this.doesForget, nowMs })
       if (!isLearning) decideWaiting(cell, nowMs)
       cell.included = 0
       cell.rest()
@@ -412,7 +423,7 @@ export class FleetShard {
     const allowed = outage === 'open' ? call.limit : Math.floor(call.limit / Math.max(1, servers()))
     const spent = cell.own + cell.reserved
     // What a cell without memory let through before is not known: it is limited too early rather than too late.
-    const passed = !cell.hasForgotten && spent + call.cost <= allowed
+    const passed = !cell.isOwnPartial && spent + call.cost <= allowed
     if (passed && !call.doesLook) {
       if (call.isPart) cell.reserved += call.cost
       else cell.letThrough(call.cost)
@@ -509,6 +520,8 @@ class Bucket {
   untold: Cell[] = []
   isUnderWay = false
   isLearning = false
+  /** As that of {@link Answered}, when it last answered. */
+  learning = 0
   isAway = false
   hasAnswered = false
   /** In a row. */
@@ -607,3 +620,5 @@ const PROBE_MS = 100
 const WALK_TICKS = 50
 /** Servers' clocks differ by less. */
 const OVER_MS = 1_000
+/** How long after its end a window is asked for. Engines keep it for twice as long. */
+const ASKED_MS = 30_000

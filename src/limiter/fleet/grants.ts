@@ -31,6 +31,8 @@ export class Grant {
   isOverstated = false
   /** The engine has told of this window, and it was not learning. */
   isTold = false
+  /** More may have been let through here than `own` says: the cell had no memory, and the engine does not count by server. */
+  isOwnPartial: boolean
   /** The entry under way. */
   entry: Entry | null = null
   /** The limit for which the unspent part was given: calls with another one do not draw on it. {@link NO_LIMIT} = none do. */
@@ -50,7 +52,9 @@ export class Grant {
     readonly h3: number,
     /** There was no memory for this cell, so it may hold some of the window that it does not know of. */
     public hasForgotten: boolean,
-  ) {}
+  ) {
+    this.isOwnPartial = hasForgotten
+  }
 
   /** What may be let through without asking. */
   get unspent(): number {
@@ -65,7 +69,10 @@ export class Grant {
   /** Moves on to the window of a call. An earlier one than the current is not entered. Not while an entry is under way. */
   enter(endMs: number): void {
     if (endMs <= this.endMs || this.entry !== null) return
-    if (this.endMs !== 0) this.hasForgotten = false
+    if (this.endMs !== 0) {
+      this.hasForgotten = false
+      this.isOwnPartial = false
+    }
     this.endMs = endMs
     this.own = 0
     this.given = 0
@@ -166,8 +173,8 @@ export class Grant {
     this.leased = 0
   }
 
-  /** The answer to the entry under way. */
-  answered(answer: Answer, options: { isLearning: boolean; nowMs: number }): void {
+  /** The answer to the entry under way. @param options.isByServer It comes from an engine that knows what each server holds. */
+  answered(answer: Answer, options: { isLearning: boolean; isByServer: boolean; nowMs: number }): void {
     const { entry } = this
     if (entry === null) throw new Error('no entry of this cell is under way')
     this.entry = null
@@ -180,6 +187,7 @@ export class Grant {
       this.own = answer.given - answer.gift + spentSince
       this.given = answer.given
       this.hasForgotten = options.isLearning // then the engine does not know either
+      if (options.isByServer) this.isOwnPartial = options.isLearning
     } else this.given = entry.given + entry.owed + answer.gift
     this.isOverstated = answer.given > this.given
     this.others = Math.max(0, answer.sum - answer.given)

@@ -33,18 +33,18 @@ afterAll(async () => {
 })
 
 const ENGINES = {
-  Redis: () =>
+  Redis: (learnMs: number) =>
     RedisEngine.open(redis.address, {
       serverId: ++lastServerId,
       timeoutMs: TIMEOUT_MS,
-      learnMs: 100,
+      learnMs,
       replicas: 0,
     }),
   Postgres: () => Promise.resolve(new PostgresEngine(database.address, { timeoutMs: TIMEOUT_MS })),
-} satisfies Record<string, () => Promise<Engine>>
+} satisfies Record<string, (learnMs: number) => Promise<Engine>>
 
-async function startServer(kind: keyof typeof ENGINES) {
-  const engine = await ENGINES[kind]()
+async function startServer(kind: keyof typeof ENGINES, options: { learnMs?: number } = {}) {
+  const engine = await ENGINES[kind](options.learnMs ?? 100)
   const shard = new FleetShard({
     engine,
     timers: systemTimers,
@@ -148,3 +148,27 @@ async function ready(
   )
   return passed.every(Boolean) && servers.every(({ shard }) => shard.condition === 'ok')
 }
+
+test.skipIf(REDIS_SERVER === null)(
+  'a Redis that forgets again while it learns is told again what a server holds whose counter nobody calls',
+  async () => {
+    await using one = await startServer('Redis', { learnMs: 1_500 })
+    await using two = await startServer('Redis', { learnMs: 1_500 })
+    while (!(await ready([one, two])));
+    for (let i = 0; i < 60; i++) expect(await one.pass('quiet', 100)).toBe(true)
+    const isTold = async () => {
+      const windows = (await redis.ask('keys', 't:{*}?*')) as string[] // a reply of KEYS
+      const sums = await Promise.all(windows.map((window) => redis.ask('hget', window, 'u')))
+      return sums.includes('60')
+    }
+    while (!(await isTold())) await Bun.sleep(5) // its lease is returned
+    for (const _ of [1, 2]) {
+      await redis.ask('flushall')
+      while (!(await isTold())) await Bun.sleep(5)
+    }
+    while (!(await ready([one, two])));
+    let passed = 60
+    for (let i = 0; i < 60; i++) if (await two.pass('quiet', 100)) passed++
+    expect(passed).toBe(100)
+  },
+)

@@ -23,8 +23,11 @@ afterEach(async () => {
 
 type Wire = { process: Process; isAway: boolean; delayMs: number }
 
-function startServer(wire: Wire, options: { shards?: number; outage?: OutageRule; servers?: number } = {}) {
-  const { shards: count = 2, outage = 'share', servers = 3 } = options
+function startServer(
+  wire: Wire,
+  options: { shards?: number; outage?: OutageRule; servers?: number; cellsMax?: number; nowMs?: number } = {},
+) {
+  const { shards: count = 2, outage = 'share', servers = 3, cellsMax = 10_000, nowMs = NOW_MS } = options
   const kind = wire.process instanceof TotalsProcess ? 'redis' : 'postgres'
   const buckets = kind === 'redis' ? 16 : 1
   const shards = Array.from({ length: count }, () => {
@@ -45,12 +48,12 @@ function startServer(wire: Wire, options: { shards?: number; outage?: OutageRule
       engine,
       timers: systemTimers,
       buckets: Array.from({ length: buckets }, (_, bucket) => bucket),
-      nowMs: NOW_MS,
+      nowMs,
       leaseMs: 100,
       timeoutMs: 200,
       outage,
       servers: () => servers,
-      cellsMax: 10_000,
+      cellsMax,
     })
   })
   const ends = shards.map((shard) => {
@@ -95,7 +98,13 @@ function startServer(wire: Wire, options: { shards?: number; outage?: OutageRule
 function totals(): TotalsProcess {
   const process = new TotalsProcess(1, () => NOW_MS)
   for (let bucket = 0; bucket < 16; bucket++)
-    process.buckets.set(bucket, { runId: 1, usedAtMs: NOW_MS, learnsUntilMs: 0, epochs: new Map() })
+    process.buckets.set(bucket, {
+      runId: 1,
+      usedAtMs: NOW_MS,
+      learnsUntilMs: 0,
+      pastMs: 0,
+      epochs: new Map(),
+    })
   return process
 }
 
@@ -293,3 +302,41 @@ test.each([1, 3])(
     expect(await passesOf(one.router, sharedBy(null, 'shared', 50), 60)).toBe(50 - 15)
   },
 )
+
+/** An engine that adds cannot tell a server what it let through before. */
+test.each([
+  ['counts by totals', totals],
+  ['adds', () => new AdditionsProcess()],
+])(
+  'a counter without memory gives its part of a window once, however often an engine that %s is away',
+  async (_, make) => {
+    const wire = { process: make(), isAway: true, delayMs: 1 }
+    const one = startServer(wire, { shards: 1, servers: 2, cellsMax: 0 })
+    const untilIs = async (condition: string) => {
+      while (one.shards.some((shard) => shard.condition !== condition))
+        await new Promise<void>((resolve) => setImmediate(resolve))
+    }
+    let passed = 0
+    for (let i = 0; i < 70; i++) if (await pass(one.router, 'a')) passed++
+    expect(passed).toBe(50)
+    await untilIs('away')
+    wire.isAway = false
+    await untilIs('ok')
+    // The second waits in the counter until the first is answered. Then the engine is away again.
+    wire.delayMs = 50
+    const first = pass(one.router, 'a')
+    await new Promise<void>((resolve) => setTimeout(resolve, 10))
+    const second = pass(one.router, 'a')
+    wire.isAway = true
+    expect([await first, await second]).toEqual([true, false])
+  },
+)
+
+test('a call that a frozen server decides long after the end of its window is refused, and the engine is not asked', async () => {
+  const wire = { process: totals(), isAway: false, delayMs: 1 }
+  const late = startServer(wire, { shards: 1, nowMs: NOW_MS + MINUTE + 30_001 })
+  expect(await pass(late.router, 'a')).toBe(false)
+  expect(late.shards[0]?.stats.entries).toBe(0)
+  const inTime = startServer(wire, { shards: 1, nowMs: NOW_MS + MINUTE + 20_000 })
+  expect(await pass(inTime.router, 'a')).toBe(true)
+})

@@ -57,7 +57,7 @@ class Fleet {
     this.process =
       kind === 'totals' ? new TotalsProcess(1, () => 10_000 + this.nowMs) : new AdditionsProcess()
     if (this.process instanceof TotalsProcess)
-      this.process.buckets.set(0, { runId: 1, usedAtMs: 1e9, learnsUntilMs: 0, epochs: new Map() })
+      this.process.buckets.set(0, { runId: 1, usedAtMs: 1e9, learnsUntilMs: 0, pastMs: 0, epochs: new Map() })
   }
 
   run({ do: what, server: number, pick, cost }: Step): void {
@@ -140,7 +140,8 @@ class Fleet {
       server.epoch = reply.epoch + 1
       return
     }
-    for (const answer of reply.answers) server.grant.answered(answer, { isLearning: false, nowMs })
+    for (const answer of reply.answers)
+      server.grant.answered(answer, { isLearning: false, isByServer: true, nowMs })
     server.grant.rest()
   }
 
