@@ -183,6 +183,7 @@ export class FleetShard {
 
   /** What was set aside of this cell is free again. */
   giveBack(cell: Cell): void {
+    if (!this.isThere(cell)) return // it went on to another window and was forgotten there
     const bucket = this.bucketOf(cell.h0)
     bucket.returning.add(cell)
     this.sendSoon()
@@ -238,6 +239,11 @@ export class FleetShard {
     return cell
   }
 
+  /** One that was forgotten must not be told of: another may have taken its place and hold more. */
+  private isThere(cell: Cell): boolean {
+    return this.find(cell.h0, cell.h1, cell.h2, cell.h3) === cell
+  }
+
   private want(bucket: Bucket, cell: Cell): void {
     bucket.wanting.add(cell)
     this.sendSoon()
@@ -281,7 +287,8 @@ export class FleetShard {
       }
     while (entries.length < ENTRIES_MAX && bucket.untold.length > 0) {
       const cell = bucket.untold.pop() as Cell // there is one
-      if (cell.entry === null && cell.given + cell.owed > 0 && cell.endMs > this.nowMs) add(cell, cell.tell())
+      if (cell.entry !== null || cell.endMs <= this.nowMs || !this.isThere(cell)) continue
+      if (cell.given + cell.owed > 0) add(cell, cell.tell())
     }
     if (entries.length === 0 && !isPing) return
     this.exchange(bucket, cells, entries)
