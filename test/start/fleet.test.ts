@@ -1,9 +1,15 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { join } from 'node:path'
 import { connect } from '../../src/db/connect.ts'
 import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
+import {
+  FLEET_DAYS_MS as DAYS_MS,
+  load,
+  pass,
+  passAll,
+  startFleetServer as start,
+} from '../support/fleet-servers.ts'
 import { IS_NIGHTLY } from '../support/nightly.ts'
-import { type ServerProcess, spawnServer } from '../support/process.ts'
+import type { ServerProcess } from '../support/process.ts'
 import { REDIS_SERVER, startRedis, type TestRedis } from '../support/redis.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -14,7 +20,6 @@ import { SLOW_MS } from '../support/timeout.ts'
  */
 setDefaultTimeout(3 * SLOW_MS)
 
-const DAYS_MS = 20_000 * 86_400_000
 let redis: TestRedis
 beforeAll(async () => {
   if (REDIS_SERVER !== null)
@@ -23,33 +28,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await redis?.[Symbol.asyncDispose]()
 })
-
-let started = 0
-
-async function start(database: TestDatabase, env: Record<string, string>): Promise<ServerProcess> {
-  return await spawnServer({
-    DATABASE_URL: database.databaseUrl ?? '',
-    TOLLGATE_DATA_DIR: join(database.dataDir, `server-${++started}`),
-    TOLLGATE_SHARDS: '1',
-    TOLLGATE_HTTP_THREADS: '1',
-    // Long, because a slow machine is not an outage.
-    TOLLGATE_FLEET_TIMEOUT_MS: '1000',
-    TOLLGATE_WINDOW_DAYS_MAX: '36525',
-    ...env,
-  })
-}
-
-/** @returns whether it passed; null = the call failed. */
-async function pass(
-  server: ServerProcess,
-  identifier: string,
-  limit: number,
-  namespace = 'fleet',
-): Promise<boolean | null> {
-  const body = { namespace, identifier, limit, duration: DAYS_MS }
-  const answer = await server.post('ratelimits.limit', body, OPERATOR_KEY).catch(() => null)
-  return answer?.status === 200 ? answer.body.success : null
-}
 
 /** How many of so many calls pass, one after the other. */
 async function passesOf(
@@ -71,44 +49,6 @@ async function createNamespace(server: ServerProcess, name: string, settings: ob
   )
   expect(status).toBe(200)
   return body.namespaceId
-}
-
-/** Calls a server until stopped. */
-function load(servers: () => readonly ServerProcess[], identifier: string, limit: number) {
-  const seen = { passed: 0, refused: 0, failed: 0 }
-  let isStopping = false
-  const caller = async (first: number) => {
-    for (let i = first; !isStopping; i++) {
-      const all = servers()
-      const server = all[i % all.length]
-      if (server === undefined) throw new Error('there is no server')
-      const passed = await pass(server, identifier, limit)
-      seen[passed === null ? 'failed' : passed ? 'passed' : 'refused']++
-      await Bun.sleep(2)
-    }
-  }
-  const callers = Promise.all([0, 1, 2, 3, 4, 5].map(caller))
-  return {
-    seen,
-    stop: async () => {
-      isStopping = true
-      await callers
-      return seen
-    },
-  }
-}
-
-/** What is left of a window, by one caller. */
-async function passAll(server: ServerProcess, identifier: string, limit: number): Promise<number> {
-  let passed = 0
-  for (let refused = 0; refused < 20; ) {
-    if (await pass(server, identifier, limit)) passed++
-    else {
-      refused++
-      await Bun.sleep(50) // what others held comes back within the time of a lease
-    }
-  }
-  return passed
 }
 
 for (const kind of ['Redis', 'Postgres'] as const)
