@@ -36,6 +36,7 @@ export async function connectRedis(address: RedisAddress, setup: NodesSetup): Pr
 /** A single server, or the master that Sentinels name. */
 class OneNode implements RedisNodes {
   private readonly node: Redis
+  private becomingReady: Promise<void> | null = null
   private cause: Error | null = null
   private isClosed = false
 
@@ -68,7 +69,14 @@ class OneNode implements RedisNodes {
 
   ready(): Promise<void> {
     if (this.node.status === 'ready') return Promise.resolve()
-    return new Promise((resolve) => this.node.once('ready', () => resolve()))
+    // One for all who wait: whoever gives up waiting leaves nothing behind.
+    this.becomingReady ??= new Promise((resolve) =>
+      this.node.once('ready', () => {
+        this.becomingReady = null
+        resolve()
+      }),
+    )
+    return this.becomingReady
   }
 
   moved(): Promise<null> {

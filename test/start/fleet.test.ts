@@ -240,7 +240,8 @@ describe.skipIf(TEST_DATABASE_URL === null || REDIS_SERVER === null)('one Redis'
   test('that does not answer, or does not take the password, ends the start with one line', async () => {
     await using database = await openTestDatabase()
     const TOLLGATE_FLEET = `redis://:hunter3@127.0.0.1:${redis.port}`
-    const failure: Error = await start(database, { TOLLGATE_FLEET }).then(
+    // Short, so that it is tried many times.
+    const failure: Error = await start(database, { TOLLGATE_FLEET, TOLLGATE_FLEET_TIMEOUT_MS: '100' }).then(
       () => new Error('it started'),
       (cause) => cause,
     )
@@ -248,6 +249,7 @@ describe.skipIf(TEST_DATABASE_URL === null || REDIS_SERVER === null)('one Redis'
       `TOLLGATE_FLEET is redis://127.0.0.1:${redis.port}, which cannot be asked: `,
     )
     expect(failure.message).not.toContain('hunter3')
+    expect(failure.message).not.toContain('Warning') // such as of too many listeners
   })
 
   test('that dies: the rule of each namespace decides, and local ones go on', async () => {
