@@ -86,6 +86,9 @@ export const V1_NEEDS: Readonly<Record<string, Need>> = {
   'migrations.createKeys': needs([onApi('create_key')], {
     note: 'The right on single APIs must cover every API in the call.',
   }),
+  'migrations.checkKeys': needs([onApi('create_key')], {
+    note: 'The right on single APIs must cover every API in the call.',
+  }),
   'migrations.enqueueKeys': needs([onApi('create_key')], {
     also: [{ when: 'with `plaintext`', anyOf: onApi('encrypt_key') }],
   }),

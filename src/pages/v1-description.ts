@@ -58,6 +58,7 @@ const OWN: ReadonlySet<string> = new Set([
   'keys.eraseKey',
   'keys.listKeys',
   'keys.rerollKey',
+  'migrations.checkKeys',
   'migrations.discardImports',
   'migrations.listImports',
   'migrations.retryImports',

@@ -77,6 +77,7 @@ const VALUES: Samples['values'] = {
   'imports.attempts': 11,
   'imports.enqueuedAt': NOON,
   'imports.failedAt': NOON,
+  'migrations.checkKeys:keys': [{ outcome: 'new' }, { outcome: 'refused', reason: 'roles not found: admin' }],
   'migrations.listImports:waiting': 0,
   'migrations.listImports:failed': 1,
   'migrations.retryImports:retried': 1,

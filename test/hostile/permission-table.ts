@@ -332,6 +332,7 @@ export const ROWS: readonly Row[] = [
     ],
     'with what exists',
   ),
+  row('migrations.checkKeys', [onApi('create_key')], ({ apiId }) => ({ keys: [{ apiId, hash: newHash() }] })),
   row('migrations.enqueueKeys', [onApi('create_key')], ({ apiId }) => ({
     migrationId: 'm',
     apiId,

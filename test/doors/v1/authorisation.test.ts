@@ -196,6 +196,12 @@ const ROWS: Record<string, Row> = {
     foreign: 404,
     accepts: [['api.*.create_key'], ['api.{A}.create_key']],
   },
+  'migrations.checkKeys': {
+    input: ({ apiId }) => ({ keys: [{ apiId, hash: newHash() }] }),
+    // Whether the API exists is said of each key.
+    foreign: 200,
+    accepts: [['api.*.create_key'], ['api.{A}.create_key']],
+  },
   'migrations.enqueueKeys': {
     input: ({ apiId }) => ({ migrationId: 'm_1', apiId, keys: [{ hash: newHash() }] }),
     foreign: 404,

@@ -4,9 +4,12 @@ import { PAGE_ITEMS_DEFAULT } from '../../../lib/page.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
 import { EmptyReply } from '../page.ts'
+import { checkKeysEndpoint } from './check-keys.ts'
 import { createKeysEndpoint } from './create-keys.ts'
 import { enqueueKeysEndpoint } from './enqueue-keys.ts'
 import {
+  CheckKeysBody,
+  CheckKeysReply,
   CreateKeysBody,
   CreateKeysReply,
   DiscardImportsBody,
@@ -30,6 +33,15 @@ export const migrationRoutes: Endpoint[] = [
       errors: ['NOT_FOUND', 'CONFLICT', 'PRECONDITION_FAILED'],
     },
     createKeysEndpoint,
+  ),
+  post(
+    '/v1/migrations.checkKeys',
+    {
+      input: CheckKeysBody,
+      reply: CheckKeysReply,
+      summary: 'Check keys before their import; nothing is changed',
+    },
+    checkKeysEndpoint,
   ),
   post(
     '/v1/migrations.enqueueKeys',

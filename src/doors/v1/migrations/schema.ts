@@ -36,50 +36,74 @@ const ImportFields = {
   ...NewKeyFields,
 }
 
-export const CreateKeysBody = Type.Array(
-  Type.Object({
-    apiId: Type.String({ maxLength: 256, description: 'Id of the API that the key belongs to.' }),
-    ...ImportFields,
-    ratelimit: Type.Optional(
-      Type.Object(
-        {
-          limit: Type.Integer({
-            minimum: 1,
-            maximum: COUNT_MAX,
-            description: 'Verifications allowed in a window.',
-          }),
-          refillRate: Type.Integer({
-            minimum: 1,
-            maximum: COUNT_MAX,
+export const ImportedElement = Type.Object({
+  apiId: Type.String({ maxLength: 256, description: 'Id of the API that the key belongs to.' }),
+  ...ImportFields,
+  ratelimit: Type.Optional(
+    Type.Object(
+      {
+        limit: Type.Integer({
+          minimum: 1,
+          maximum: COUNT_MAX,
+          description: 'Verifications allowed in a window.',
+        }),
+        refillRate: Type.Integer({
+          minimum: 1,
+          maximum: COUNT_MAX,
+          deprecated: true,
+          description: 'No effect.',
+        }),
+        refillInterval: Type.Integer({
+          minimum: 1,
+          maximum: DURATION_MS_MAX,
+          description: 'Length of the window in milliseconds.',
+        }),
+        type: Type.Optional(
+          Type.Union([Type.Literal('fast'), Type.Literal('consistent')], {
             deprecated: true,
             description: 'No effect.',
           }),
-          refillInterval: Type.Integer({
-            minimum: 1,
-            maximum: DURATION_MS_MAX,
-            description: 'Length of the window in milliseconds.',
-          }),
-          type: Type.Optional(
-            Type.Union([Type.Literal('fast'), Type.Literal('consistent')], {
-              deprecated: true,
-              description: 'No effect.',
-            }),
-          ),
-          async: Type.Optional(
-            Type.Boolean({ default: false, description: 'No effect: rate limits of keys are always exact.' }),
-          ),
-        },
-        { description: 'Rate limit that every verification of the key counts against.' },
-      ),
+        ),
+        async: Type.Optional(
+          Type.Boolean({ default: false, description: 'No effect: rate limits of keys are always exact.' }),
+        ),
+      },
+      { description: 'Rate limit that every verification of the key counts against.' },
     ),
-  }),
-  { maxItems: 100 },
-)
+  ),
+})
+export const CreateKeysBody = Type.Array(ImportedElement, { maxItems: 100 })
 export type CreateKeysBody = Static<typeof CreateKeysBody>
 export const CreateKeysReply = Type.Object({
   keyIds: Type.Array(Type.String(), { description: 'Ids of the new keys, in the order of the request.' }),
 })
 export type CreateKeysReply = Static<typeof CreateKeysReply>
+
+export const CheckKeysBody = Type.Object({
+  keys: Type.Array(Type.Record(Type.String(), Type.Unknown()), {
+    minItems: 1,
+    maxItems: 100,
+    description:
+      'Elements of `migrations.createKeys`, at most 100 per call. What is wrong with one is said in its place.',
+  }),
+})
+export type CheckKeysBody = Static<typeof CheckKeysBody>
+export const CheckKeysReply = Type.Object({
+  keys: Type.Array(
+    Type.Object({
+      outcome: Type.Union([Type.Literal('new'), Type.Literal('exists'), Type.Literal('refused')], {
+        description:
+          '`new`: would be created. `exists`: a key with this hash exists, a deleted one too, or stands earlier in the call. `refused`: see `reason`.',
+      }),
+      reason: Type.Optional(Type.String({ description: 'Why the key would be refused.' })),
+    }),
+    {
+      description:
+        'One for each key, in the order of the request. What the whole workspace has no room for is not foreseen.',
+    },
+  ),
+})
+export type CheckKeysReply = Static<typeof CheckKeysReply>
 
 /** Here a window must last at least a second. */
 const QueuedElement = Type.Object({ ...ImportFields, ratelimit: Type.Optional(NewKeyRatelimit) })
