@@ -1,8 +1,8 @@
 import { ConfigError } from '../config.ts'
 import { ALL_ERRORS, StartError } from '../errors.ts'
 import { fileProblem } from '../lib/file-problem.ts'
+import { FileError } from '../lib/imports/read-import.ts'
 import { CallError } from './client.ts'
-import { FileError } from './import-file.ts'
 import { visible } from './text.ts'
 import { UsageError } from './usage-error.ts'
 

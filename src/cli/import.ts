@@ -7,19 +7,28 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
+import { FileError } from '../lib/imports/read-import.ts'
+import {
+  type CheckedKey,
+  type CreateAll,
+  checkItems,
+  type ImportItem,
+  KEYS_PER_CALL,
+  type RefusedLine,
+  type SentKeys,
+  sendKeys,
+} from '../lib/imports/send-keys.ts'
 import { hashKey } from '../verify/secret.ts'
 import type { Command } from './arguments.ts'
 import { CallError, type Client } from './client.ts'
-import { FileError, readImportFile } from './import-file.ts'
+import { readImportFile } from './import-file.ts'
 import { onInterrupt } from './interrupt.ts'
 import { UsageError } from './usage-error.ts'
 
 /*
  * Imports keys from a file: a hundred in each call, several calls at once. `<file>.progress` has the last line up to which
  * all calls were answered, so that a stopped import continues there. Unanswered calls are sent again: a key whose hash
- * exists is not created twice, and is counted as existing, not as refused. A call is all or nothing: when it contains
- * existing keys, the others are sent again, so importing a file twice costs about as much as once. A call refused for
- * another reason is halved until the faulty lines are alone; these go to `<file>.refused`.
+ * exists is not created twice, and is counted as existing, not as refused. Refused lines go to `<file>.refused`.
  */
 
 /** Identifies an import besides the file's name, so that it does not continue with another import's progress. */
@@ -37,11 +46,6 @@ type Report = Counts & {
 }
 /** Everything up to `line` is answered and counted. */
 type Progress = Counts & { job: Job; line: number }
-type KeyItem = { line: number; lines: number; key: Record<string, unknown> }
-type Item = KeyItem | { line: number; lines: number; problem: string }
-/** `lines` is set for a row that spans several lines. */
-type Refused = { line: number; lines?: number; reason: string }
-type Outcome = { imported: number; existing: number; refused: Refused[] }
 
 export const importCommand: Command = {
   name: 'import',
@@ -51,12 +55,21 @@ export const importCommand: Command = {
     api: { value: '<id>', about: 'API of the keys that do not set one' },
     format: { value: 'csv|ndjson', about: 'default: csv for file names that end with .csv, else ndjson' },
     connections: { value: '<n>', about: 'number of parallel calls; default 4' },
+    'dry-run': {
+      value: null,
+      about: 'only say what would be refused, and why; changes nothing, and keeps no progress',
+    },
   },
   example: 'import keys.csv --api api_1234',
   async run(given) {
     const path = given.argument('file')
     const format = given.text('format') ?? (path.endsWith('.csv') ? 'csv' : 'ndjson')
     if (format !== 'csv' && format !== 'ndjson') throw new UsageError('--format must be csv or ndjson')
+    if (given.has('dry-run')) {
+      const found = await checkFile(await given.client(), path, { format, apiId: given.text('api') })
+      given.print(checkText(found), found)
+      return found.refused === 0 ? 0 : 1
+    }
     const result = await importFile(await given.client(), path, {
       format,
       apiId: given.text('api'),
@@ -77,6 +90,48 @@ function reportText(report: Report, path: string): string {
     ...(expired === 0 ? [] : [`${expired} have already expired`]),
   ].join('; ')
 }
+
+type Checked = { lines: number; new: number; existing: number; refused: number; refusedLines: RefusedLine[] }
+
+/** Checks a whole file, a hundred keys in each call. */
+async function checkFile(
+  client: Client,
+  path: string,
+  { format, apiId }: { format: 'csv' | 'ndjson'; apiId: string | undefined },
+): Promise<Checked> {
+  if (statSync(path).isDirectory()) throw new FileError(`${path} is a folder; import takes one file`)
+  const found: Checked = { lines: 0, new: 0, existing: 0, refused: 0, refusedLines: [] }
+  const check = async (items: ImportItem[]) => {
+    const { imported, existing, refused } = await checkItems(items, async (keys) => {
+      const reply = await client.post<{ keys: CheckedKey[] }>('migrations.checkKeys', { keys })
+      return reply.keys
+    })
+    found.new += imported
+    found.existing += existing
+    found.refused += refused.length
+    found.refusedLines.push(...refused.slice(0, REFUSED_SHOWN_MAX - found.refusedLines.length))
+  }
+  const items: ImportItem[] = []
+  for await (const record of readImportFile(path, format, { hasApi: apiId !== undefined })) {
+    found.lines += record.lines
+    if ('skipped' in record) continue
+    items.push('key' in record ? { ...record, key: { apiId, ...record.key } } : record)
+    if (items.length === KEYS_PER_CALL) await check(items.splice(0))
+  }
+  if (items.length > 0) await check(items)
+  return found
+}
+
+function checkText(found: Checked): string {
+  const { lines, existing, refused, refusedLines } = found
+  return [
+    ...refusedLines.map(({ line, reason }) => `line ${line}: ${reason}`),
+    ...(refused > refusedLines.length ? [`and ${refused - refusedLines.length} more`] : []),
+    `would import ${found.new}, there already ${existing}, would refuse ${refused}, of ${lines} line${lines === 1 ? '' : 's'}; nothing was changed`,
+  ].join('\n')
+}
+
+const REFUSED_SHOWN_MAX = 100
 
 /** @throws CallError when the server stays away. The progress file then says where to continue. */
 async function importFile(
@@ -107,7 +162,7 @@ async function importFile(
 
   // In the order of the file. Calls end in any order but are counted in this one: progress passes a line only when all
   // lines before it are answered, so that nothing is counted twice, however often an import is stopped.
-  const sent: { lastLine: number; outcome: Outcome | null; done: Promise<void> }[] = []
+  const sent: { lastLine: number; outcome: SentKeys | null; done: Promise<void> }[] = []
   const reckon = () => {
     let answered = sent[0]
     while (answered?.outcome != null) {
@@ -122,10 +177,10 @@ async function importFile(
     }
     writeProgress(path, progress)
   }
-  const send = async (items: Item[]) => {
+  const send = async (items: ImportItem[]) => {
     const lastLine = items.at(-1)?.line ?? 0
-    const call = { lastLine, outcome: null as Outcome | null, done: Promise.resolve() } // set below
-    call.done = sendAll(client, items).then((outcome) => {
+    const call = { lastLine, outcome: null as SentKeys | null, done: Promise.resolve() } // set below
+    call.done = sendKeys(items, createAllBy(client)).then((outcome) => {
       call.outcome = outcome
       reckon()
     })
@@ -136,7 +191,7 @@ async function importFile(
       await Promise.race(underWay().map(({ done }) => done))
   }
 
-  let items: Item[] = []
+  let items: ImportItem[] = []
   // Counts the whole file, which is read from its beginning each time, including lines sent by an earlier run.
   const seen = { lines: 0, skipped: 0, expired: 0, repeated: 0 }
   const hashes = new Set<string>()
@@ -192,21 +247,6 @@ const REMEMBERED_MAX = 1_000_000
 /** Largest number of answered calls behind an unanswered one: it bounds memory, and what is sent again after a stop. */
 const SENT_MAX = 256
 
-async function sendAll(client: Client, items: Item[]): Promise<Outcome> {
-  const outcome: Outcome = { imported: 0, existing: 0, refused: [] }
-  for (const item of items) if ('problem' in item) outcome.refused.push(refusedOf(item, item.problem))
-  await sendBatch(
-    client,
-    items.filter((item) => 'key' in item),
-    outcome,
-  )
-  outcome.refused.sort((a, b) => a.line - b.line)
-  return outcome
-}
-
-const refusedOf = ({ line, lines }: Item, reason: string): Refused =>
-  lines === 1 ? { line, reason } : { line, lines, reason }
-
 /** Removes refusals after the last counted line: the killed run wrote them, and this run will write them again. */
 function dropRefusedAfter(path: string, line: number): void {
   if (!existsSync(`${path}.refused`)) return
@@ -224,56 +264,27 @@ function dropRefusedAfter(path: string, line: number): void {
   else writeFileSync(`${path}.refused`, `${kept.join('\n')}\n`)
 }
 
-/** Largest number of keys that the server takes in one call. */
-const KEYS_PER_CALL = 100
-
 /** @throws CallError when several attempts get no answer. */
-async function sendBatch(client: Client, items: KeyItem[], outcome: Outcome): Promise<void> {
-  const [only] = items
-  if (only === undefined) return
-  try {
-    await sendPatiently(client, items)
-    outcome.imported += items.length
-  } catch (cause) {
-    if (!(cause instanceof CallError) || !isAboutTheKeys(cause)) throw cause
-    const existing = existingOf(cause)
-    if (existing.size > 0) {
-      outcome.existing += existing.size
-      await sendBatch(
-        client,
-        items.filter((_, index) => !existing.has(index)),
-        outcome,
-      )
-    } else if (items.length > 1) {
-      const middle = Math.floor(items.length / 2)
-      await sendBatch(client, items.slice(0, middle), outcome)
-      await sendBatch(client, items.slice(middle), outcome)
-    } else if (cause.code === 'CONFLICT') {
-      outcome.existing++
-    } else {
-      // The message names the key's place in the call. The line number replaces it.
-      outcome.refused.push(refusedOf(only, cause.message.replace(/: 0\.(?=\w)/, ': ')))
+const createAllBy =
+  (client: Client): CreateAll =>
+  async (keys) => {
+    try {
+      await sendPatiently(client, keys)
+      return null
+    } catch (cause) {
+      if (!(cause instanceof CallError) || !isAboutTheKeys(cause)) throw cause
+      return { code: cause.code ?? '', message: cause.message }
     }
   }
-}
-
-/** Places in the call of keys that exist already. Empty when the answer does not say. */
-function existingOf({ code, message }: CallError): ReadonlySet<number> {
-  const listed = code === 'CONFLICT' ? /: elements? (\d+(?:, \d+)*): /.exec(message)?.[1] : undefined
-  return new Set(listed?.split(', ').map(Number))
-}
 
 /** False for a wrong or missing root key: then every key would be refused, and no line is at fault. */
 const isAboutTheKeys = ({ status, code }: CallError) =>
   status !== null && status < 500 && status !== 403 && status !== 429 && code !== null
 
-async function sendPatiently(client: Client, items: KeyItem[]): Promise<void> {
+async function sendPatiently(client: Client, keys: readonly Record<string, unknown>[]): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
-      await client.post(
-        'migrations.createKeys',
-        items.map(({ key }) => key),
-      )
+      await client.post('migrations.createKeys', keys)
       return
     } catch (cause) {
       const mayPass = cause instanceof CallError && (cause.status === null || cause.status >= 500)

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { isRootKeyText } from '../config.ts'
 import { fileProblem } from '../lib/file-problem.ts'
-import { FileError } from './import-file.ts'
+import { FileError } from '../lib/imports/read-import.ts'
 import { UsageError } from './usage-error.ts'
 
 /**

@@ -5,9 +5,11 @@
  */
 export function readKeyHash(text: string): string | null {
   const trimmed = text.trim()
-  if (/^[0-9a-f]{64}$/i.test(trimmed)) return Buffer.from(trimmed, 'hex').toString('base64')
+  if (/^[0-9a-f]{64}$/i.test(trimmed))
+    return btoa(trimmed.replace(/../g, (byte) => String.fromCharCode(Number.parseInt(byte, 16))))
   // 43 digits of six bits are 258 bits. The last two are not part of the hash, and are zero in the form used for look-ups.
-  if (/^[\w+/-]{43}=?$/.test(trimmed)) return Buffer.from(trimmed, 'base64').toString('base64')
+  if (/^[\w+/-]{43}=?$/.test(trimmed))
+    return btoa(atob(trimmed.slice(0, 43).replaceAll('-', '+').replaceAll('_', '/')))
   return null
 }
 

@@ -844,6 +844,42 @@ describe('import', () => {
     expect(await totalOf(workspace, apiId)).toBe(500)
   })
 
+  test('a dry run says line by line what would be refused, and changes nothing', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const path = join(folder, 'dry.csv')
+    const rows = [
+      'hash,roles,remaining',
+      ...Array.from({ length: 100 }, (_, index) => `${hashKey(`dry-${index}`)},,`),
+      `${hashKey('dry-role')},admin,`,
+      `${hashKey('dry-count')},,-3`,
+      'too few cells',
+    ]
+    writeFileSync(path, rows.join('\n'))
+    const words = ['import', path, '--api', apiId, '--dry-run']
+    expect(await json(workspace.rootKey, words, 1)).toEqual({
+      lines: 104,
+      new: 100,
+      existing: 0,
+      refused: 3,
+      refusedLines: [
+        { line: 102, reason: 'roles not found: admin' },
+        { line: 103, reason: 'remaining: Number must be greater than or equal to 1' },
+        { line: 104, reason: 'it has 1 cells, the header line has 3' },
+      ],
+    })
+    expect(await totalOf(workspace, apiId)).toBe(0)
+    expect([`${path}.progress`, `${path}.refused`].map(existsSync)).toEqual([false, false])
+
+    await json(workspace.rootKey, ['import', path, '--api', apiId], 1)
+    const { code, out } = await run(workspace.rootKey, words)
+    expect(code).toBe(1)
+    expect(out).toContain('line 102: roles not found: admin\n')
+    expect(out).toEndWith(
+      'would import 0, there already 100, would refuse 3, of 104 lines; nothing was changed\n',
+    )
+  })
+
   test('without a terminal no bar is shown', async () => {
     const workspace = await server.workspace()
     const path = join(folder, 'piped.ndjson')

@@ -3,7 +3,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { FileError, type ImportRecord, readImportFile } from '../../src/cli/import-file.ts'
+import { readImportFile } from '../../src/cli/import-file.ts'
+import { FileError, type ImportRecord } from '../../src/lib/imports/read-import.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-import-file-'))
