@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { findIdsByText, walkIds } from '../../../src/api/keys/search/store.ts'
+import { findIdsByText, WALKED_BY_USE_MAX, walkIds } from '../../../src/api/keys/search/store.ts'
 import { HOUR_MS } from '../../../src/lib/clock.ts'
 import type { WorkspaceId } from '../../../src/lib/ids.ts'
 import { makeApi, makeKey, refusalOf } from '../../support/fixtures.ts'
@@ -85,6 +85,55 @@ describe('keys.searchKeys', () => {
     expect(refused.status).toBe(400)
   })
 
+  test('keys are found by the hour of their last verification, and those never verified', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const { sql } = server.server.deps
+    const hour = now - (now % HOUR_MS)
+    for (const [name, hoursAgo] of [
+      ['this hour', 0],
+      ['the hour in which the last hour begins', 1],
+      ['before', 2],
+      ['a day ago', 24],
+      ['six days ago', 6 * 24],
+      ['eight days ago', 8 * 24],
+      ['thirty days ago', 30 * 24],
+      ['months ago', 70 * 24],
+    ] as const) {
+      const { keyId } = await makeKey(workspace, apiId, { name })
+      await sql`select make_usage_month(${hour - hoursAgo * HOUR_MS})`
+      await sql`update keys set created_at = ${hour - 80 * 24 * HOUR_MS} where id = ${keyId}`
+      await sql`
+        insert into usage_verifications (workspace_id, keyspace_id, hour, key_id, identity_id, tag_set, valid, rate_limited,
+                                         expired, disabled, forbidden, usage_exceeded, insufficient_permissions)
+        select workspace_id, keyspace_id, ${hour - hoursAgo * HOUR_MS}, id, '', '\\x', 0, 0, 0, 1, 0, 0, 0 from keys where id = ${keyId}`
+    }
+    await makeKey(workspace, apiId, { name: 'never' })
+    const { keyId: old } = await makeKey(workspace, apiId, { name: 'known by its day alone' })
+    await sql`update keys set created_at = ${hour - 80 * 24 * HOUR_MS} where id = ${old}`
+    await sql`
+      insert into usage_verification_days (workspace_id, keyspace_id, day, key_id, identity_id, tag_set, valid, rate_limited,
+                                           expired, disabled, forbidden, usage_exceeded, insufficient_permissions)
+      select workspace_id, keyspace_id, ${hour - 75 * 24 * HOUR_MS}, id, '', '\\x', 1, 0, 0, 0, 0, 0, 0 from keys where id = ${old}`
+
+    const usedIn = async (used: string, query: Json = {}) =>
+      (await namesOf(workspace, { used, ...query })).sort()
+    const lastHour = ['the hour in which the last hour begins', 'this hour']
+    expect(await usedIn('lastHour')).toEqual(lastHour)
+    expect(await usedIn('last24Hours')).toEqual(['a day ago', 'before', ...lastHour])
+    expect(await usedIn('last7Days')).toEqual(['a day ago', 'before', 'six days ago', ...lastHour])
+    expect(await usedIn('last30Days')).toHaveLength(7)
+    expect(await usedIn('never')).toEqual(['never'])
+    // With a text too, which is found in another way.
+    expect(await usedIn('lastHour', { search: 'th', apiId })).toEqual(lastHour)
+    expect(await usedIn('never', { search: 'th' })).toEqual([])
+    expect(await workspace.get('keys.searchKeys', { used: 'never' })).toMatchObject({
+      total: 1,
+      isTotalExact: true,
+    })
+    expect((await server.get('keys.searchKeys', { used: 'often' }, workspace.rootKey)).status).toBe(400)
+  })
+
   test('pages go from the newest to the oldest over all APIs, each key once, with the number of all', async () => {
     const workspace = await server.workspace()
     const apis = [await makeApi(workspace), await makeApi(workspace), await makeApi(workspace)]
@@ -141,7 +190,7 @@ describe('among many keys', () => {
     const { keyId } = await makeKey(workspace, apiId, { name: 'template' })
     await sql`
       insert into keys (id, workspace_id, keyspace_id, hash, start, name, enabled, created_at)
-      select 'key_' || lpad(to_hex(n), 16, '0'), workspace_id, keyspace_id, id || n, 'many_' || to_hex(n), 'many ' || n, n > 10, created_at
+      select 'key_' || lpad(to_hex(n), 14, '0') || right(id, 2), workspace_id, keyspace_id, id || n, 'many_' || to_hex(n), 'many ' || n, n > 10, created_at
         from keys cross join generate_series(1, ${count}::integer) as n where id = ${keyId}`
     const [row] = await sql<{ id: string }[]>`select keyspace_id as id from keys where id = ${keyId}`
     return row?.id ?? ''
@@ -160,13 +209,44 @@ describe('among many keys', () => {
       isTotalExact: true,
     })
 
-    await server.server.deps.sql`analyze keys` // as the database does itself after so many changes
-    const { sql, rowsRead } = explaining(server.server.deps.sql)
+    const { sql, pagesRead } = explaining(server.server.deps.sql)
     await findIdsByText(sql, workspace.workspaceId as WorkspaceId, 'many') // of the test's own
-    expect(rowsRead('keys')).toBeLessThan(5000)
-    const search = { keyspaceIds: [keyspaceId], text: null, state: null, now }
+    expect(pagesRead()).toBeLessThan(2000)
+    await walkIds(
+      sql,
+      { keyspaceIds: [keyspaceId], text: null, state: null, used: null, now },
+      { before: '', limit: 100 },
+    )
+    expect(pagesRead()).toBeLessThan(200)
+  })
+
+  /** Right after an import the statistics know of no key, and all were read and sorted for a page of them. */
+  test('a search reads the same few pages when statistics are from before its keys', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const { sql: direct } = server.server.deps
+    await direct`alter table keys set (autovacuum_enabled = off)`
+    await direct`analyze keys`
+    const keyspaceId = await fill(workspace, apiId, 60_000)
+    const { sql, pagesRead, rowsRead } = explaining(direct)
+    const workspaceId = workspace.workspaceId as WorkspaceId // of the test's own
+    // The table has some 1 400.
+    for (const text of ['key_', 'key_0', 'many', 'none']) {
+      await findIdsByText(sql, workspaceId, text)
+      await findIdsByText(sql, workspaceId, text) // the first one also plans
+      expect([text, pagesRead() < 700]).toEqual([text, true])
+    }
+    const search = { keyspaceIds: [keyspaceId], text: null, state: null, used: null, now }
     await walkIds(sql, search, { before: '', limit: 100 })
-    expect(rowsRead('keys')).toBeLessThan(200)
+    expect(pagesRead()).toBeLessThan(100)
+    await walkIds(sql, { ...search, used: 'never' }, { before: '', limit: 100 })
+    expect(pagesRead()).toBeLessThan(1000)
+    const { ids, next } = await walkIds(direct, { ...search, used: 'last30Days' }, { before: '', limit: 100 })
+    expect(ids).toEqual([])
+    expect(next).not.toBeNull() // its rest is another page's
+    await walkIds(sql, { ...search, used: 'last30Days' }, { before: '', limit: 100 })
+    expect(pagesRead()).toBeLessThan(5 * WALKED_BY_USE_MAX)
+    expect(rowsRead('usage_verifications')).toBe(0)
   })
 
   test('rare keys are found behind pages without any: each goes on where the one before stopped', async () => {

@@ -1,4 +1,5 @@
 import type { AnySql } from '../../../db/connect.ts'
+import { HOUR_MS } from '../../../lib/clock.ts'
 import type { WorkspaceId } from '../../../lib/ids.ts'
 
 /** Which keys are wanted; null = no condition. */
@@ -8,12 +9,17 @@ export type KeySearch = {
   /** Beginning of the key's text, name, id or external id; not empty. */
   text: string | null
   state: KeyState | null
-  /** Unix ms, for states that end. */
+  used: KeyUse | null
+  /** Unix ms, for states that end and for usage. */
   now: number
 }
 
 export const KEY_STATES = ['active', 'disabled', 'expired', 'expiresSoon', 'lowCredits'] as const
 export type KeyState = (typeof KEY_STATES)[number]
+
+/** When a key was last verified, whatever the outcome: usage is known to the hour. */
+export const KEY_USES = ['lastHour', 'last24Hours', 'last7Days', 'last30Days', 'never'] as const
+export type KeyUse = (typeof KEY_USES)[number]
 
 /** `expiresSoon`: within this time, ms. */
 export const EXPIRES_SOON_MS = 7 * 86_400_000
@@ -52,42 +58,13 @@ export async function findIdsByText(
   workspaceId: WorkspaceId,
   text: string,
 ): Promise<string[] | null> {
-  const most = FOUND_MAX + 1
-  const isOrdinary = sql`workspace_id = ${workspaceId} and deleted_at is null and for_workspace_id is null`
-  const rows = await sql<{ by: string; id: string; count: number }[]>`
-    with named as materialized (
-      select id from identities
-       where workspace_id = ${workspaceId} and external_id >= ${text} and external_id < ${text} || ${LAST}
-       order by external_id limit ${most}
-    )
-    select 'start' as by, id, 1 as count
-      from (select id from keys
-             where ${isOrdinary} and start collate "C" >= ${text} and start collate "C" < ${text} || ${LAST}
-             order by start collate "C" limit ${most}) as found
-     union all
-    select 'name', id, 1
-      from (select id from keys
-             where ${isOrdinary} and name is not null
-               and lower(name) collate "C" >= lower(${text}) and lower(name) collate "C" < lower(${text}) || ${LAST}
-             order by lower(name) collate "C" limit ${most}) as found
-     union all
-    select 'id', id, 1
-      from (select id from keys where id >= ${text} and id < ${text} || ${LAST} order by id limit ${most}) as found
-     union all
-    select 'identity', id, 1
-      from (select k.id from named
-             cross join lateral (select id from keys where identity_id = named.id and deleted_at is null limit ${most} offset 0) as k
-             limit ${most}) as found
-     union all
-    select 'identities', '', count(*)::integer from named`
+  const rows = await sql<{ way: string; id: string | null; count: number }[]>`
+    select way, id, count from keys_by_text(${workspaceId}, ${text}, ${FOUND_MAX + 1})`
   const counts = new Map<string, number>()
-  for (const { by, count } of rows) counts.set(by, (counts.get(by) ?? 0) + count)
+  for (const { way, count } of rows) counts.set(way, (counts.get(way) ?? 0) + count)
   if ([...counts.values()].some((count) => count > FOUND_MAX)) return null
-  return [...new Set(rows.flatMap(({ by, id }) => (by === 'identities' ? [] : [id])))]
+  return [...new Set(rows.flatMap(({ id }) => id ?? []))]
 }
-
-/** After every text that begins with the text before it. */
-const LAST = '\u{10ffff}'
 
 /** Those of these keys that meet the other conditions of a search, newest first. */
 export async function filterIds(
@@ -100,13 +77,15 @@ export async function filterIds(
     select k.id from keys k
      where k.id = any(${ids as string[]}::text[]) and k.workspace_id = ${workspaceId} and k.deleted_at is null
        and k.for_workspace_id is null and k.keyspace_id = any(${search.keyspaceIds as string[]}::text[])
-       and ${isInState(sql, search)}
+       and ${isInState(sql, search)} and ${isUsed(sql, search)}
      order by k.id desc`
   return rows.map(({ id }) => id)
 }
 
 /** Rows that a walk reads at most, but for one page from each keyspace. */
-const WALKED_MAX = 20_000
+export const WALKED_MAX = 20_000
+/** The same where the usage of each key is looked up, in each month that is kept. */
+export const WALKED_BY_USE_MAX = 4_000
 
 /**
  * Walks through keys, newest first, until it has `limit` that are wanted or has read enough.
@@ -118,27 +97,27 @@ export async function walkIds(
   search: KeySearch,
   { before, limit }: { before: string; limit: number },
 ): Promise<{ ids: string[]; next: string | null }> {
-  const { keyspaceIds, text, state } = search
-  const isFiltered = text !== null || state !== null
-  const each = isFiltered ? Math.max(limit, Math.ceil(WALKED_MAX / Math.max(1, keyspaceIds.length))) : limit
+  const { keyspaceIds, text, state, used } = search
+  const most = used === null ? WALKED_MAX : WALKED_BY_USE_MAX
+  const isFiltered = text !== null || state !== null || used !== null
+  const each = isFiltered ? Math.max(limit, Math.ceil(most / Math.max(1, keyspaceIds.length))) : limit
   // What follows the last key read of a keyspace is unknown, so only keys up to the newest of these are known to be in order.
+  // Conditions come after the order, so that none is asked for keys behind the last one found.
   const [row] = await sql<{ ids: string[]; known: string | null }[]>`
     with walked as materialized (
-      select k.*
+      select k.id collate "C" as id, k.keyspace_id, k.start, k.name, k.identity_id collate "C" as identity_id, k.enabled,
+             k.expires_at, k.remaining, k.successor_id, k.created_at
         from unnest(${keyspaceIds as string[]}::text[]) as s (id)
-       cross join lateral (
-             select id, keyspace_id, start, name, identity_id, enabled, expires_at, remaining, successor_id
-               from keys
-              where keyspace_id = s.id and deleted_at is null and for_workspace_id is null
-                    ${before === '' ? sql`` : sql`and id < ${before}`}
-              order by keyspace_id desc, id desc limit ${each} offset 0) as k
+       cross join lateral newest_keys(s.id, ${before === '' ? null : before}, ${each}) as k
     ), known as (
-      select max(last) as id from (select min(id) as last, count(*) as rows from walked group by keyspace_id) as ends where rows = ${each}
+      select max(last) as id
+        from (select min(id) as last, count(*) as rows from walked group by keyspace_id) as ends where rows = ${each}
     )
     select known.id as known,
-           array(select k.id from walked k
-                  where k.id >= coalesce(known.id, '') and ${isInState(sql, search)} and ${hasText(sql, text)}
-                  order by k.id desc limit ${limit}) as ids
+           array(select k.id
+                   from (select * from walked where id >= coalesce(known.id, '') order by id desc offset 0) as k
+                  where ${isInState(sql, search)} and ${hasText(sql, text)} and ${isUsed(sql, search)}
+                  limit ${limit}) as ids
       from known`
   const { ids = [], known = null } = row ?? {}
   return { ids, next: ids.length === limit ? (ids.at(-1) ?? null) : known }
@@ -168,7 +147,34 @@ const hasText = (sql: AnySql, text: string | null) =>
   text === null
     ? sql`true`
     : sql`(starts_with(k.start, ${text}) or starts_with(lower(k.name), lower(${text})) or starts_with(k.id, ${text})
-           or exists (select from identities i where i.id = k.identity_id and starts_with(i.external_id, ${text})))`
+           or exists (select from identities i where i.id = k.identity_id and starts_with(i.external_id, ${text}) offset 0))`
+
+/**
+ * Condition on a key `k`, by its usage. `offset 0` keeps each look-up one of this key alone: the planner would read the usage
+ * of all keys where it takes it for little. No month from before the key was made is looked at.
+ */
+function isUsed(sql: AnySql, { used, now }: KeySearch) {
+  switch (used) {
+    case null:
+      return sql`true`
+    case 'never':
+      return sql`not exists (select from usage_verifications u
+                              where u.key_id = k.id and u.hour >= k.created_at - ${HOUR_MS}::bigint offset 0)
+             and not exists (select from usage_verification_days u
+                              where u.key_id = k.id and u.day >= k.created_at - ${24 * HOUR_MS}::bigint offset 0)`
+    default: {
+      const from = now - SINCE_MS[used]
+      return sql`exists (select from usage_verifications u where u.key_id = k.id and u.hour >= ${from - (from % HOUR_MS)} offset 0)`
+    }
+  }
+}
+
+const SINCE_MS: Record<Exclude<KeyUse, 'never'>, number> = {
+  lastHour: HOUR_MS,
+  last24Hours: 24 * HOUR_MS,
+  last7Days: 7 * 24 * HOUR_MS,
+  last30Days: 30 * 24 * HOUR_MS,
+}
 
 /**
  * The last hour in which each key was verified, Unix ms of its start. Of hours that are kept as days alone, the day. Keys

@@ -1,5 +1,5 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
-import { KEY_STATES } from '../../../api/keys/search/store.ts'
+import { KEY_STATES, KEY_USES } from '../../../api/keys/search/store.ts'
 import { COUNT_MAX, DURATION_MS_MAX, TIME_MS_MAX } from '../../../lib/bounds.ts'
 import { Overlap } from '../overlap.ts'
 import { Nullable, PageQuery, PageReply } from '../page.ts'
@@ -647,6 +647,15 @@ export const SearchKeysQuery = Type.Object({
       {
         description:
           'Only keys in this state. `active`: enabled and not expired. `expiresSoon`: within 7 days. `lowCredits`: 10 credits left or fewer.',
+      },
+    ),
+  ),
+  used: Type.Optional(
+    Type.Union(
+      KEY_USES.map((used) => Type.Literal(used)),
+      {
+        description:
+          'Only keys last verified at that time, whatever the outcome, or `never`, as far as usage is kept. Usage is known to the hour: the hour in which the time begins counts whole.',
       },
     ),
   ),

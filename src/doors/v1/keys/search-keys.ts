@@ -9,7 +9,7 @@ import type { SearchKeysQuery, SearchKeysReply } from './schema.ts'
 export async function searchKeysEndpoint(
   services: DoorServices,
   call: HttpCall,
-  { apiId, search, state, ...query }: SearchKeysQuery,
+  { apiId, search, state, used, ...query }: SearchKeysQuery,
 ): Promise<SearchKeysReply> {
   const ofOne = apiId === undefined ? [] : [`api.${apiId}.read_key`]
   const actor = await authenticate(services, call, anyOf('*', 'api.*.read_key', ...ofOne))
@@ -17,7 +17,7 @@ export async function searchKeysEndpoint(
   const { items, ...found } = await searchKeys(
     services,
     actor,
-    { keyspaceId, text: search ?? null, state: state ?? null },
+    { keyspaceId, text: search ?? null, state: state ?? null, used: used ?? null },
     pageOf(query),
   )
   return { keys: items.map((row) => keyObject(row)), ...found }
