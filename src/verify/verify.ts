@@ -214,10 +214,13 @@ async function countLimits(
  * All limits of a key as they stand, also those that only count when a request names them: takes of cost 0, which change
  * nothing and are counted nowhere.
  */
-export async function lookAtLimits(limiter: LimiterRouter, record: KeyRecord): Promise<LimitReport[]> {
-  if (record.limits.length === 0) return []
-  const looks = record.limits.map((limit) => ({ ...limit, cost: 0 }))
-  const decisions = await limiter.submitAll(looks.map((look) => chargeOf(record.workspaceId, look)))
+export async function lookAtLimits(
+  limiter: LimiterRouter,
+  { workspaceId, limits }: Pick<KeyRecord, 'workspaceId' | 'limits'>,
+): Promise<LimitReport[]> {
+  if (limits.length === 0) return []
+  const looks = limits.map((limit) => ({ ...limit, cost: 0 }))
+  const decisions = await limiter.submitAll(looks.map((look) => chargeOf(workspaceId, look)))
   return looks.map((look, i) => report(look, decisions[i] as Decision)) // one for each limit
 }
 

@@ -182,6 +182,29 @@ describe('identities.getIdentity', () => {
     expect(ratelimits).toEqual([{ ...requests, duration: 100 }])
   })
 
+  /** The counters that verifications of all its keys take from; asking must not be a use. */
+  test('with counters it tells how far each shared limit is used up, and takes nothing', async () => {
+    const workspace = await server.workspace()
+    const identityId = await make(workspace, 'user_1', { ratelimits: [requests, tokens] })
+    const { apiId } = await workspace.post('apis.createApi', { name: 'an API' })
+    for (const cost of [1, 3]) {
+      const { key } = await workspace.post('keys.createKey', { apiId, externalId: 'user_1' })
+      await server.post('keys.verifyKey', { key, ratelimits: [{ name: 'requests', cost }] })
+    }
+    for (let time = 0; time < 3; time++) {
+      const { ratelimits } = await workspace.get('identities.getIdentity', { identityId, counters: true })
+      expect(ratelimits).toEqual([
+        { ...requests, remaining: 6, reset: expect.any(Number) },
+        { ...tokens, remaining: 1000, reset: expect.any(Number) },
+      ])
+      expect(ratelimits[0].reset).toBeGreaterThan(Date.now())
+    }
+    const plain = await workspace.get('identities.getIdentity', { externalId: 'user_1' })
+    expect(plain.ratelimits).toEqual([requests, tokens])
+    const asked = { identityId, counters: 'perhaps' }
+    expect((await server.get('identities.getIdentity', asked, workspace.rootKey)).status).toBe(400)
+  })
+
   test('*, the general right and the right on this identity are enough, by either name; other rights are not', async () => {
     const workspace = await server.workspace()
     const identityId = await make(workspace, 'user_1')

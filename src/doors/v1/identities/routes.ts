@@ -1,7 +1,7 @@
 import { createIdentity } from '../../../api/identities/create-identity.ts'
 import { deleteIdentity } from '../../../api/identities/delete-identity.ts'
 import { eraseIdentity } from '../../../api/identities/erase-identity.ts'
-import { getIdentity } from '../../../api/identities/get-identity.ts'
+import { getIdentity, lookAtSharedLimits } from '../../../api/identities/get-identity.ts'
 import { listIdentities, searchIdentities } from '../../../api/identities/list-identities.ts'
 import { type ExactIdentityName, textOf } from '../../../api/identities/store.ts'
 import { updateIdentity } from '../../../api/identities/update-identity.ts'
@@ -26,6 +26,7 @@ import {
   DeleteIdentityBody,
   EraseIdentityBody,
   GetIdentityQuery,
+  GetIdentityReply,
   IdentityReply,
   ListIdentitiesQuery,
   ListIdentitiesReply,
@@ -51,7 +52,7 @@ export const identityRoutes: Endpoint[] = [
   ),
   get(
     '/v1/identities.getIdentity',
-    { input: GetIdentityQuery, reply: IdentityReply, summary: 'Get an identity', errors: ['NOT_FOUND'] },
+    { input: GetIdentityQuery, reply: GetIdentityReply, summary: 'Get an identity', errors: ['NOT_FOUND'] },
     async (services, call, query) => {
       const by = readIdentityName(query)
       const actor = await authenticate(services, call)
@@ -59,7 +60,14 @@ export const identityRoutes: Endpoint[] = [
       // The permission names the identity's id, which a request by externalId does not have.
       requireOn(actor, READ, identity?.id ?? ('id' in by ? by.id : null))
       if (identity === null) throw notFound('identity', textOf(by))
-      return presentIdentity(identity)
+      const shown = presentIdentity(identity)
+      if (query.counters !== true) return shown
+      const windows = await lookAtSharedLimits(services, actor, identity)
+      const ratelimits = shown.ratelimits.map((limit, at) => ({
+        ...limit,
+        ...(windows[at] !== undefined && { remaining: windows[at].remaining, reset: windows[at].resetAtMs }),
+      }))
+      return { ...shown, ratelimits }
     },
   ),
   get(

@@ -71,6 +71,13 @@ export type CreateIdentityReply = Static<typeof CreateIdentityReply>
 export const GetIdentityQuery = Type.Object({
   identityId: Type.Optional(IdentityId),
   externalId: Type.Optional(ExternalId),
+  counters: Type.Optional(
+    Type.Boolean({
+      default: false,
+      description:
+        'True also returns how far each limit is used up now: `remaining` and `reset`. It takes and counts nothing. Default false.',
+    }),
+  ),
 })
 export type GetIdentityQuery = Static<typeof GetIdentityQuery>
 export const IdentityReply = Type.Object({
@@ -80,6 +87,22 @@ export const IdentityReply = Type.Object({
   ratelimits: RatelimitsReply,
 })
 export type IdentityReply = Static<typeof IdentityReply>
+export const GetIdentityReply = Type.Object({
+  ...IdentityReply.properties,
+  ratelimits: Type.Array(
+    Type.Object({
+      ...RatelimitsReply.items.properties,
+      remaining: Type.Optional(
+        Type.Integer({ description: 'Tokens left in the current window. Only with `counters`.' }),
+      ),
+      reset: Type.Optional(
+        Type.Integer({ description: 'When the window ends, Unix milliseconds. Only with `counters`.' }),
+      ),
+    }),
+    { description: 'Rate limits shared by all keys of the identity.' },
+  ),
+})
+export type GetIdentityReply = Static<typeof GetIdentityReply>
 
 export const ListIdentitiesQuery = Type.Object({
   environment: Environment,
