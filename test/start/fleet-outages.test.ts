@@ -25,11 +25,14 @@ describe.skipIf(TEST_DATABASE_URL === null || REDIS_SERVER === null)(
     let redis: TestRedis
     const links: TcpLink[] = []
     const servers: ServerProcess[] = []
-    const [share, refuse, open] = [0, 1, 2].map((i) => () => servers[i] as ServerProcess) as [
-      () => ServerProcess,
-      () => ServerProcess,
-      () => ServerProcess,
-    ] // there are three
+    const at = (i: number): ServerProcess => {
+      const server = servers[i]
+      if (server === undefined) throw new Error(`there is no server ${i}`)
+      return server
+    }
+    const share = () => at(0)
+    const refuse = () => at(1)
+    const open = () => at(2)
 
     const start = (
       link: TcpLink,
