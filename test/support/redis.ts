@@ -33,8 +33,7 @@ export async function startRedis(
   let admin: Redis | null = null
   const start = async () => {
     const flags = [
-      '--port',
-      String(port),
+      ...(address.hasTls ? ['--port', '0', '--tls-port', String(port)] : ['--port', String(port)]),
       '--bind',
       '127.0.0.1',
       '--save',
