@@ -69,8 +69,38 @@ test('the database is reached by Tollgate alone, and reaches nothing', () => {
   expect([services.postgres.networks, services.postgres.ports]).toEqual([['database'], undefined])
 })
 
+/** Both files together, as `docker compose` merges them: lists are appended. */
+test('the fleet’s file adds a server like the first, and a Valkey that these alone reach and that never evicts', () => {
+  const [base, fleet] = [parse('compose.yaml'), parse('compose.fleet.yaml')]
+  const { tollgate: changed, 'tollgate-2': second, valkey } = fleet.services
+  const first = base.services.tollgate
+  expect(second).toEqual({
+    ...first,
+    ports: ['127.0.0.1:3001:3000'],
+    volumes: ['tollgate-2:/data'],
+    environment: { ...first.environment, ...changed.environment },
+    secrets: [...first.secrets, ...changed.secrets],
+    networks: [...first.networks, ...changed.networks],
+    depends_on: { ...first.depends_on, ...changed.depends_on },
+  })
+  expect([fleet.networks, valkey.networks, valkey.ports]).toEqual([
+    { fleet: { internal: true } },
+    ['fleet'],
+    undefined,
+  ])
+  expect([valkey.read_only, valkey.cap_drop, valkey.security_opt]).toEqual([
+    true,
+    ['ALL'],
+    ['no-new-privileges:true'],
+  ])
+  expect(valkey.command.join(' ')).toEndWith('--maxmemory 192mb --maxmemory-policy noeviction')
+  expect(Object.keys(fleet.secrets)).toEqual([...changed.secrets, ...valkey.secrets])
+  expect(Object.keys(fleet.volumes)).toEqual(['tollgate-2'])
+})
+
 describe('the script of secrets', () => {
-  const { services, secrets } = parse('compose.yaml')
+  const { services, secrets: ofBase } = parse('compose.yaml')
+  const secrets = { ...ofBase, ...parse('compose.fleet.yaml').secrets }
   const run = (work: (folder: string, make: () => number | null) => void) => {
     const deploy = mkdtempSync(join(tmpdir(), 'tollgate-test-compose-'))
     try {
@@ -81,7 +111,7 @@ describe('the script of secrets', () => {
     }
   }
 
-  test('makes every file that compose.yaml names, for the user of its container, and text in no variable', () => {
+  test('makes every file that the two files name, for the user of its container, and text in no variable', () => {
     run((folder, make) => {
       expect(make()).toBe(0)
       expect(readdirSync(folder).sort()).toEqual(Object.keys(secrets).sort())
@@ -90,7 +120,11 @@ describe('the script of secrets', () => {
       const isRoot = process.getuid?.() === 0
       for (const name of readdirSync(folder)) {
         const { mode, uid } = statSync(join(folder, name))
-        if (isRoot) expect([name, uid]).toEqual([name, name === 'POSTGRES_PASSWORD' ? 999 : 65_532])
+        if (isRoot)
+          expect([name, uid]).toEqual([
+            name,
+            ['POSTGRES_PASSWORD', 'VALKEY_CONF'].includes(name) ? 999 : 65_532,
+          ])
         expect([name, (mode & 0o777).toString(8)]).toEqual([name, isRoot ? '400' : '444'])
       }
       const { environment } = services.tollgate
@@ -107,6 +141,16 @@ describe('the script of secrets', () => {
       expect(config.databaseUrl).toBe(`postgres://${POSTGRES_USER}:${password}@postgres:5432/${POSTGRES_DB}`)
       expect(others).toEqual({ POSTGRES_PASSWORD_FILE: '/run/secrets/POSTGRES_PASSWORD' })
       expect([config.rootKey?.length, config.vaultKeys?.length]).toEqual([57, 1])
+      const shared = readConfig({
+        DATABASE_URL: 'postgres://postgres/tollgate',
+        TOLLGATE_FLEET_FILE: join(folder, 'TOLLGATE_FLEET'),
+      })
+      const [, inValkey = ''] = readFileSync(join(folder, 'VALKEY_CONF'), 'utf8').trim().split(' ')
+      expect(shared.fleet?.address).toMatchObject({
+        hosts: [{ host: 'valkey', port: 6379 }],
+        password: inValkey,
+      })
+      expect(inValkey).toHaveLength(48)
     })
   })
 

@@ -1,7 +1,8 @@
 import { describe, expect, setDefaultTimeout, test } from 'bun:test'
-import { readFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { StatefulSet } from 'kubernetes-models/apps/v1'
+import { Deployment, StatefulSet } from 'kubernetes-models/apps/v1'
 import { NetworkPolicy } from 'kubernetes-models/networking.k8s.io/v1'
 import { PodDisruptionBudget } from 'kubernetes-models/policy/v1'
 import { ConfigMap, Service } from 'kubernetes-models/v1'
@@ -9,6 +10,7 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { readConfig, SECRETS, unknownVariables, VARIABLES } from '../../src/config.ts'
 import { endpoints } from '../../src/server/app.ts'
 import { blockWith, ROOT } from '../docs/blocks.ts'
+import { REDIS_SERVER, startRedis } from '../support/redis.ts'
 import type { Json } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { baseObjects, DEPLOY, KUSTOMIZE, ofKind, rendered } from './manifests.ts'
@@ -176,6 +178,67 @@ describe.skipIf(KUSTOMIZE === null)(`what kustomize makes${NEEDS}`, () => {
       '5432/TCP',
     ])
   })
+
+  test('of the overlay fleet is that of Postgres with two servers and one Valkey that they alone reach', () => {
+    const objects = overlay('fleet')
+    expect(objects.map(({ kind }) => kind).sort()).toEqual(
+      ['ConfigMap', ...KINDS, 'Deployment', 'NetworkPolicy', 'Service'].sort(),
+    )
+    const named = (name: string) =>
+      objects.filter(({ metadata }) => metadata.name === name || metadata.name.startsWith(`${name}-6`))
+    const [ours, valkeys] = [
+      objects.filter(({ metadata }) => metadata.name !== 'tollgate-valkey'),
+      named('tollgate-valkey'),
+    ]
+    for (const object of ours) new (VALIDATED[object.kind] ?? StatefulSet)(object).validate()
+    for (const object of valkeys) new (VALIDATED[object.kind] ?? Deployment)(object).validate()
+    const set = ofKind(ours, 'StatefulSet')
+    expect(set.spec.replicas).toBe(2)
+    expect(byName(containerOf(ours).env)).toEqual({
+      ...byName(containerOf(overlay('postgres')).env),
+      TOLLGATE_FLEET_FILE: '/run/secrets/tollgate/TOLLGATE_FLEET',
+    })
+    expect(portsOf(ofKind(ours, 'NetworkPolicy').spec.egress)).toContain('6379/TCP')
+    const { ingress, egress } = ofKind(valkeys, 'NetworkPolicy').spec
+    expect(egress ?? []).toEqual([])
+    expect(ingress.map(({ from }: Json) => from)).toEqual([
+      [{ podSelector: { matchLabels: set.spec.selector.matchLabels } }],
+    ])
+    const { spec } = ofKind(valkeys, 'Deployment')
+    expect([spec.replicas, spec.strategy]).toEqual([1, { type: 'Recreate' }])
+    expect(spec.selector.matchLabels).toEqual(ofKind(valkeys, 'Service').spec.selector)
+    const [container] = spec.template.spec.containers
+    expect(container.securityContext).toEqual(containerOf(baseObjects()).securityContext)
+    const compose = Bun.YAML.parse(readFileSync(join(DEPLOY, 'compose.fleet.yaml'), 'utf8')) as Json // as compose.test.ts
+    expect(container.args).toEqual(compose.services.valkey.command.slice(2))
+    // The guide's Secret has what the two read.
+    const secret = blockWith('kubernetes', 'sh', 'TOLLGATE_FLEET').text
+    for (const { key } of spec.template.spec.volumes[0].secret.items) expect(secret).toContain(` ${key}: '`)
+    expect(secret).toContain(`@${ofKind(valkeys, 'Service').metadata.name}:6379`)
+  })
+
+  test.skipIf(REDIS_SERVER === null)(
+    'starts a Valkey with a password that keeps and evicts nothing',
+    async () => {
+      const folder = mkdtempSync(join(tmpdir(), 'tollgate-test-valkey-'))
+      const file = join(folder, 'valkey.conf')
+      writeFileSync(file, 'requirepass secret\n')
+      const [container] = ofKind(overlay('fleet'), 'Deployment').spec.template.spec.containers
+      await using redis = await startRedis({
+        config: file,
+        flags: container.args,
+        address: { password: 'secret' },
+      })
+      const of = async (name: string) => ((await redis.ask('config', 'get', name)) as string[])[1]
+      expect(await Promise.all(['save', 'appendonly', 'maxmemory-policy', 'requirepass'].map(of))).toEqual([
+        '',
+        'no',
+        'noeviction',
+        'secret',
+      ])
+      rmSync(folder, { recursive: true })
+    },
+  )
 
   test('of the guide’s own file names the image, the settings and the monitor', () => {
     const { text } = blockWith('kubernetes', 'yaml', 'kind: Kustomization')

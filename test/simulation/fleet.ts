@@ -267,7 +267,8 @@ class Fleet {
     window.passed += cost
     window.limit = Math.max(window.limit, counter.limit, counter.limitBefore ?? 0)
     if (isByRule) {
-      window.byRule += cost
+      // What is taken back after it was told is held on, and may be spent again.
+      window.byRule += Math.max(0, cost)
       const own = (window.byRuleOf.get(server.serverId) ?? 0) + cost
       window.byRuleOf.set(server.serverId, own)
       const part =

@@ -22,9 +22,9 @@ export type TestRedis = AsyncDisposable & {
   thaw(): void
 }
 
-/** @param options.flags Of its command line, such as `--requirepass`. */
+/** @param options.config Its configuration file. @param options.flags Of its command line, such as `--requirepass`. */
 export async function startRedis(
-  options: { flags?: string[]; port?: number; address?: Partial<RedisAddress> } = {},
+  options: { config?: string; flags?: string[]; port?: number; address?: Partial<RedisAddress> } = {},
 ): Promise<TestRedis> {
   const port = options.port ?? (await freePort())
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-redis-'))
@@ -43,7 +43,8 @@ export async function startRedis(
       '--dir',
       folder,
     ]
-    child = Bun.spawn([REDIS_SERVER ?? '', ...flags, ...(options.flags ?? [])], {
+    const config = options.config === undefined ? [] : [options.config]
+    child = Bun.spawn([REDIS_SERVER ?? '', ...config, ...flags, ...(options.flags ?? [])], {
       stdout: Bun.file(join(folder, 'log')),
       stderr: 'inherit',
     })
