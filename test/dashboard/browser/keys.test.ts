@@ -50,6 +50,15 @@ const dialog = () => page.getByRole('dialog')
 const codeOf = async (key: string): Promise<string> =>
   (await server.post('keys.verifyKey', { key })).body.code
 
+/** Until a verification is counted. */
+async function untilUsed(workspace: TestWorkspace, keyId: string): Promise<void> {
+  for (;;) {
+    const { keys } = await workspace.get('keys.getLastUsed', { keyId })
+    if (keys[0].lastUsed !== undefined) return
+    await Bun.sleep(20)
+  }
+}
+
 describe.skipIf(CHROMIUM === null)('keys', () => {
   test('a key is made with the form, shown once, and is what the form said', async () => {
     const workspace = await server.workspace()
@@ -132,11 +141,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     expect([await codeOf(key), await codeOf(secret)]).toEqual(['EXPIRED', 'VALID'])
 
     // In use: its name must be typed.
-    for (;;) {
-      const { keys } = await workspace.get('keys.getLastUsed', { keyId })
-      if (keys[0].lastUsed !== undefined) break
-      await Bun.sleep(20)
-    }
+    await untilUsed(workspace, keyId)
     await page.reload()
     await page.getByText('hour of').waitFor()
     await button('Delete…').click()
@@ -191,6 +196,97 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     const csv = await Bun.file(await (await download).path()).text()
     expect(csv).toMatch(/^id,start,name,api,external id/)
     expect(csv).toContain('alpha 2 <b>')
+    expect(complaints).toEqual([])
+  })
+
+  test('keys are filtered by when they were last used, and the address keeps it', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const { keyId, key } = await makeKey(workspace, apiId, { name: 'busy' })
+    await makeKey(workspace, apiId, { name: 'idle' })
+    await server.post('keys.verifyKey', { key })
+    await untilUsed(workspace, keyId)
+    await open(workspace, 'keys')
+    await page.getByText('2 keys').waitFor()
+    const names = () => page.locator('.list tbody th a').allTextContents()
+    await page.getByLabel('Used').selectOption('In the last hour')
+    await page.getByText('1 key', { exact: true }).waitFor()
+    expect(await names()).toEqual(['busy'])
+    await page.getByLabel('Used').selectOption('Never')
+    await page.getByRole('link', { name: 'idle' }).waitFor()
+    await page.waitForURL(/used=never/)
+    await page.reload()
+    await page.getByRole('link', { name: 'idle' }).waitFor()
+    expect(await names()).toEqual(['idle'])
+    await button('Clear').click()
+    await page.getByText('2 keys').waitFor()
+    expect(complaints).toEqual([])
+  })
+
+  /** Looking must not use up: it is a customer's credit, and a customer's limit. */
+  test('a test of a key says how a verification would end and takes nothing; its refusals are listed and watched', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    await workspace.post('apis.updateApi', { apiId, ipWhitelist: ['127.0.0.1'] })
+    const ratelimit = { limit: 2, duration: 3_600_000 }
+    const { keyId, key } = await makeKey(workspace, apiId, { name: 'ci', remaining: 9, ratelimit })
+    await server.post('keys.verifyKey', { key })
+    await open(workspace, `keys/${keyId}`)
+    await page.getByText('None is remembered.').waitFor()
+    await button('Test this key').click()
+    const answer = dialog().getByRole('region', { name: 'Answer' })
+    await dialog().getByRole('button', { name: 'Test' }).click()
+    await answer.getByText('It would pass').waitFor()
+    await dialog().getByLabel('From address').fill('192.0.2.7')
+    await dialog().getByRole('button', { name: 'Test again' }).click()
+    await answer.getByText('FORBIDDEN').waitFor()
+    await dialog().getByLabel('From address').fill('127.0.0.1')
+    await dialog().getByLabel('Asking for permission').fill('documents.read')
+    await page.keyboard.press('Enter')
+    await answer.getByText('INSUFFICIENT_PERMISSIONS').waitFor()
+    await dialog().getByLabel('From address').fill('no address')
+    await page.keyboard.press('Enter')
+    await dialog().getByRole('alert').waitFor()
+    await page.keyboard.press('Escape')
+    expect((await server.post('keys.verifyKey', { key })).body).toMatchObject({
+      remaining: 7,
+      ratelimit: { remaining: 0 },
+    })
+    expect(await codeOf(key)).toBe('RATE_LIMITED')
+    const refusals = page.getByRole('region', { name: 'Last refusals' })
+    await refusals.getByText('Rate limited').waitFor()
+    await refusals.getByRole('button', { name: 'Watch for 15 min' }).click()
+    await refusals.getByText('Watching until').waitFor()
+    expect((await workspace.get('events.listWatches')).watches).toMatchObject([{ keyId }])
+    await refusals.getByRole('link', { name: /^Why\? req_/ }).click()
+    await page.getByText('A rate limit had fewer tokens left').waitFor()
+    expect(complaints).toEqual([])
+  })
+
+  test('on a phone a row opens as a card with what the table has no room for', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const ratelimit = { limit: 5, duration: 60_000 }
+    await makeKey(workspace, apiId, { name: 'web', externalId: 'user_881', remaining: 12, ratelimit })
+    await open(workspace, 'keys')
+    await page.setViewportSize(SIZES.phone)
+    await page.reload()
+    const more = button('More of web')
+    await more.press('Enter')
+    expect(await page.locator('.card-row :is(dt, dd)').allTextContents()).toEqual([
+      ...['API', 'test api', 'Identity', 'user_881', 'Credits', '12', 'Limit', '5 a minute'],
+    ])
+    expect(await more.getAttribute('aria-expanded')).toBe('true')
+    expect(await page.evaluate('document.documentElement.scrollWidth <= innerWidth')).toBe(true)
+    // Nothing is lost: it is chosen and disabled here too.
+    await page.getByLabel('Choose web').check()
+    await button('Disable').click()
+    await page.getByText('Disabled 1 key.').waitFor()
+    await more.click()
+    expect(await page.locator('.card-row').count()).toBe(0)
+    // What a wide screen shows in columns has no button there.
+    await page.setViewportSize(SIZES.wide)
+    expect(await more.isVisible()).toBe(false)
     expect(complaints).toEqual([])
   })
 
@@ -321,10 +417,14 @@ test.skipIf(CHROMIUM === null)(
     await makeKey(workspace, apiId, { name: 'ci', enabled: false })
     await makeKey(workspace, apiId, { remaining: 3, expires: Date.now() + 86_400_000 })
     for (let at = 0; at < 3; at++) await server.post('keys.verifyKey', { key })
+    await server.post('keys.verifyKey', { key, remaining: { cost: 100 } }) // refused
     await page.reload()
     await page.getByText('3 keys').waitFor()
     await page.getByLabel('Choose web checkout').check()
     await look('keys')
+    await page.setViewportSize(SIZES.phone)
+    await button('More of web checkout').click()
+    await look('keys, a card')
     await button('Create key').click()
     await dialog().waitFor()
     await look('form of a key')
@@ -333,6 +433,11 @@ test.skipIf(CHROMIUM === null)(
     await page.getByText('It would pass').waitFor()
     await page.getByRole('slider').waitFor()
     await look('key')
+    await button('Test this key').click()
+    await dialog().getByRole('button', { name: 'Test' }).click()
+    await dialog().getByText('It would pass').waitFor()
+    await look('test of a key')
+    await page.keyboard.press('Escape')
     await button('Rotate…').click()
     await dialog().waitFor()
     await look('rotate')
@@ -359,4 +464,4 @@ test.skipIf(CHROMIUM === null)(
 )
 
 /** By day the screens with most on them: axe takes half a second for each. */
-const BY_DAY = ['keys', 'form of a key', 'key']
+const BY_DAY = ['keys', 'keys, a card', 'form of a key', 'key', 'test of a key']

@@ -98,6 +98,7 @@ export function FormDialog({
   busy = button,
   icon,
   isDanger = false,
+  staysOpen = false,
   lacking = null,
   run,
   onClose,
@@ -110,16 +111,18 @@ export function FormDialog({
   busy?: string
   icon?: IconName
   isDanger?: boolean
+  /** It shows what came of it, and may be done again. */
+  staysOpen?: boolean
   /** Why it cannot be done yet; null = it can. */
   lacking?: string | null
-  /** Does it; the dialog closes after it. */
+  /** Does it; the dialog closes after it, if it does not stay open. */
   run: () => Promise<void>
   onClose: () => void
   children: ComponentChildren
 }) {
   const { start, isBusy, failed } = useAction(async () => {
     await run()
-    onClose()
+    if (!staysOpen) onClose()
   })
   return (
     <Dialog title={title} onClose={onClose}>
@@ -133,7 +136,7 @@ export function FormDialog({
         {children}
         {failed !== null && <Failure failed={failed} />}
         <footer>
-          <Button onClick={onClose}>Cancel</Button>
+          {!staysOpen && <Button onClick={onClose}>Cancel</Button>}
           <Button
             type="submit"
             kind={isDanger ? 'danger' : 'main'}

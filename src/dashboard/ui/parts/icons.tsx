@@ -32,6 +32,7 @@ const PATHS = {
   keyboard: 'M3 7h18v11H3zM7 11h.01M11 11h.01M15 11h.01M8 15h8',
   search: 'M10.5 4a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM15.5 15.5 21 21',
   refresh: 'M20 5v5h-5M4 19v-5h5M19 10a8 8 0 0 0-14-2M5 14a8 8 0 0 0 14 2',
+  down: 'm6 9 6 6 6-6',
   more: 'M5 12h.01M12 12h.01M19 12h.01',
 } as const
 

@@ -4,6 +4,7 @@ import type { GetWindowsReply, ListNearLimitReply } from '../../../doors/v1/rate
 import { CallFailed } from '../api.ts'
 import { dayAndTime, exact, utc } from '../format.ts'
 import { ask, holds, lacking, within } from '../session.ts'
+import { CardHead, CardRow } from './card.tsx'
 import type { Series } from './chart.tsx'
 import { Button, Failure, Field, useAction } from './controls.tsx'
 import { FormDialog } from './dialog.tsx'
@@ -320,11 +321,20 @@ export function EventTable({
             <th scope="col">
               <span class="visually-hidden">Explain</span>
             </th>
+            <CardHead />
           </tr>
         </thead>
         <tbody>
           {events.map((event) => (
-            <tr key={event.id}>
+            <CardRow
+              key={event.id}
+              name={event.requestId}
+              columns={isOfOne ? 4 : 6}
+              facts={[
+                { name: 'Limit', value: limitOf(event) },
+                { name: 'Request', value: <code>{event.requestId}</code> },
+              ]}
+            >
               <td class="extra">
                 <At time={event.time} />
               </td>
@@ -339,9 +349,7 @@ export function EventTable({
                   <Subject event={event} />
                 </td>
               )}
-              <td class="extra">
-                {event.ratelimit === undefined ? '–' : <LimitOf ratelimit={event.ratelimit} />}
-              </td>
+              <td class="extra">{limitOf(event)}</td>
               {!isOfOne && (
                 <td class="extra">
                   <code>{event.requestId}</code>
@@ -352,13 +360,16 @@ export function EventTable({
                   Why?
                 </a>
               </td>
-            </tr>
+            </CardRow>
           ))}
         </tbody>
       </table>
     </div>
   )
 }
+
+const limitOf = ({ ratelimit }: RecentEvent) =>
+  ratelimit === undefined ? '–' : <LimitOf ratelimit={ratelimit} />
 
 const LimitOf = ({ ratelimit }: { ratelimit: NonNullable<RecentEvent['ratelimit']> }) => (
   <>

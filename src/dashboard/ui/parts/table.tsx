@@ -1,5 +1,6 @@
 import type { ComponentChildren } from 'preact'
 import { place, setQuery } from '../route.ts'
+import { CardHead, CardRow } from './card.tsx'
 import { Button } from './controls.tsx'
 import { CsvButton } from './save-csv.tsx'
 
@@ -19,13 +20,15 @@ export function Pager({ cursor, children }: { cursor: string | undefined; childr
 }
 
 /**
- * A table that scrolls in its own box. Columns marked `isMinor` are left out on a phone; actions stand below each row there.
+ * A table that scrolls in its own box. On a phone, columns marked `isMinor` are in a card that a row opens, and actions stand
+ * below each row.
  */
 export function Table<T>({
   label,
   columns,
   rows,
   keyOf,
+  titleOf = keyOf,
   file = null,
   hasActions = false,
 }: {
@@ -40,14 +43,23 @@ export function Table<T>({
   }[]
   rows: readonly T[]
   keyOf: (row: T) => string
+  /** What people call a row; absent = by its key. */
+  titleOf?: (row: T) => string
   /** Name of the CSV file of these rows; null = there is none. */
   file?: string | null
   /** The last column has the actions of a row. */
   hasActions?: boolean
 }) {
+  const minor = columns.filter(({ isMinor = false }) => isMinor)
   const inFile = columns.flatMap(({ name, text }) => (text === undefined ? [] : [{ name, text }]))
-  const classOf = ({ isNumber = false, isMinor = false }: { isNumber?: boolean; isMinor?: boolean }) =>
-    `${isNumber ? 'number ' : ''}${isMinor ? 'minor' : ''}`
+  const classOf = (column: (typeof columns)[number]) =>
+    [
+      column.isNumber === true && 'number',
+      column.isMinor === true && 'minor',
+      hasActions && column === columns.at(-1) && 'acts',
+    ]
+      .filter((name) => name !== false)
+      .join(' ')
   return (
     <>
       <section
@@ -64,18 +76,28 @@ export function Table<T>({
                   {column.name}
                 </th>
               ))}
+              {minor.length > 0 && <CardHead />}
             </tr>
           </thead>
           <tbody>
-            {rows.map((row) => (
-              <tr key={keyOf(row)}>
-                {columns.map((column) => (
-                  <td key={column.name} class={classOf(column)}>
-                    {column.cell(row)}
-                  </td>
-                ))}
-              </tr>
-            ))}
+            {rows.map((row) => {
+              const cells = columns.map((column) => (
+                <td key={column.name} class={classOf(column)}>
+                  {column.cell(row)}
+                </td>
+              ))
+              if (minor.length === 0) return <tr key={keyOf(row)}>{cells}</tr>
+              return (
+                <CardRow
+                  key={keyOf(row)}
+                  name={titleOf(row)}
+                  columns={columns.length}
+                  facts={minor.map(({ name, cell }) => ({ name, value: cell(row) }))}
+                >
+                  {cells}
+                </CardRow>
+              )
+            })}
           </tbody>
         </table>
       </section>

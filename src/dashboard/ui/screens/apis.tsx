@@ -1,8 +1,10 @@
 import { useState } from 'preact/hooks'
+import type { ListApisReply } from '../../../doors/v1/apis/schema.ts'
 import { useData } from '../data.ts'
 import { day, exact, utc } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
 import { CallText } from '../parts/call.tsx'
+import { CardHead, CardRow } from '../parts/card.tsx'
 import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
 import { Dialog } from '../parts/dialog.tsx'
 import { Panel } from '../parts/panel.tsx'
@@ -61,11 +63,12 @@ export function Apis() {
                       <th scope="col" class="wide-only">
                         Created
                       </th>
+                      <CardHead />
                     </tr>
                   </thead>
                   <tbody>
                     {apis.map((api) => (
-                      <tr key={api.id}>
+                      <CardRow key={api.id} name={api.name} columns={5} facts={factsOf(api)}>
                         <th scope="row">
                           <a href={within(`apis/${api.id}`)}>{api.name}</a>
                           {api.deleteProtection && <span class="chip small">Protected</span>}
@@ -79,16 +82,12 @@ export function Apis() {
                             {exact(api.keys)}
                           </a>
                         </td>
-                        <td class="wide-only">
-                          {api.defaultPrefix === null ? 'none' : <code>{api.defaultPrefix}</code>}
-                        </td>
-                        <td class="wide-only">
-                          {api.ipWhitelist === null ? 'any' : `${api.ipWhitelist.length} allowed`}
-                        </td>
-                        <td class="wide-only" title={utc(api.createdAt)}>
-                          {day(api.createdAt)}
-                        </td>
-                      </tr>
+                        {factsOf(api).map(({ name, value }) => (
+                          <td key={name} class="wide-only">
+                            {value}
+                          </td>
+                        ))}
+                      </CardRow>
                     ))}
                   </tbody>
                 </table>
@@ -175,3 +174,10 @@ function CreateApi({ onClose }: { onClose: () => void }) {
     </Dialog>
   )
 }
+
+/** Columns behind the number of keys; on a phone they are in a card. */
+const factsOf = (api: ListApisReply['apis'][number]) => [
+  { name: 'Prefix', value: api.defaultPrefix === null ? 'none' : <code>{api.defaultPrefix}</code> },
+  { name: 'Addresses', value: api.ipWhitelist === null ? 'any' : `${api.ipWhitelist.length} allowed` },
+  { name: 'Created', value: <span title={utc(api.createdAt)}>{day(api.createdAt)}</span> },
+]

@@ -6,19 +6,22 @@ import { type Loaded, useData } from '../data.ts'
 import { dayAndTime, exact, fromNow, seconds, utc } from '../format.ts'
 import { CallText } from '../parts/call.tsx'
 import { Bars } from '../parts/chart.tsx'
-import { Button, CopyButton, Failure, Field, Snippet, useAction } from '../parts/controls.tsx'
+import { Button, CopyButton, Failure, Snippet, useAction } from '../parts/controls.tsx'
 import { Confirm, Dialog, SecretDialog } from '../parts/dialog.tsx'
 import { Choice } from '../parts/form.tsx'
 import { Icon } from '../parts/icons.tsx'
+import { EventTable, WatchButton, whyOf } from '../parts/limits.tsx'
 import { OUTCOMES } from '../parts/outcomes.ts'
 import { Panel } from '../parts/panel.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { toast } from '../parts/toast.tsx'
 import { partsOf, place, setQuery } from '../route.ts'
 import { ask, lacking, lackingOn, within, workspaceId } from '../session.ts'
+import { Checks } from './key-checks.tsx'
 import { EditKey } from './key-form.tsx'
 import { chipsOf, limitText, nameOf } from './key-state.ts'
 import { isRecent, LastUsed } from './keys.tsx'
+import { TestKey } from './test-key.tsx'
 
 /** One key: whether it would pass now, how it is used, what it may, and who changed it. */
 export function Key() {
@@ -64,7 +67,7 @@ export function Key() {
   return <Shown record={data} heading={heading} reload={reload} onDeleted={() => setDeleted(true)} />
 }
 
-type Open = 'edit' | 'rotate' | 'delete' | null
+type Open = 'test' | 'edit' | 'rotate' | 'delete' | null
 
 function Shown({
   record,
@@ -113,6 +116,9 @@ function Shown({
       <div class="head">
         {heading}
         <div class="actions">
+          <Button icon="play" lacking={lackingOn(apiId, 'read_key')} onClick={() => setOpen('test')}>
+            Test this key
+          </Button>
           <Button icon="edit" lacking={lacksUpdate} onClick={() => setOpen('edit')}>
             Edit
           </Button>
@@ -180,8 +186,11 @@ function Shown({
       )}
       {enable.failed !== null && <Failure failed={enable.failed} />}
       <div class="panels">
-        <WouldPass record={record} explained={explained} />
-        <Details record={record} />
+        <WouldPass explained={explained} />
+        <div class="column">
+          <LastRefusals id={id} />
+          <Details record={record} />
+        </div>
         <Usage record={record} />
         <Rights record={record} />
         <Panel title="Meta" loaded={there(record)}>
@@ -195,6 +204,7 @@ function Shown({
         </Panel>
         <Audit id={id} count={count} />
       </div>
+      {open === 'test' && <TestKey record={record} onClose={() => setOpen(null)} />}
       {open === 'edit' && <EditKey record={record} onClose={() => setOpen(null)} onChanged={changed} />}
       {open === 'rotate' && (
         <Rotate
@@ -218,133 +228,58 @@ function Shown({
 /** What is there already, for a panel. */
 const there = <T,>(data: T): Loaded<T> => ({ data, failed: null, at: 0, reload() {} })
 
-const VERDICTS = {
-  passes: { icon: 'check', word: 'Passes' },
-  refuses: { icon: 'cross', word: 'Refuses' },
-  depends: { icon: 'more', word: 'Depends on the request' },
-} as const
-const CHECKS = {
-  workspace: 'Workspace',
-  enabled: 'Enabled',
-  api: 'API',
-  expiry: 'Expiry',
-  address: 'Address',
-  permissions: 'Permissions',
-  ratelimit: 'Rate limit',
-  credits: 'Credits',
-} as const
-
 /** Every check of a verification as it stands. Asking takes and counts nothing. */
-function WouldPass({ record, explained }: { record: KeyObject; explained: Loaded<ExplainKeyReply> }) {
-  const [address, setAddress] = useState('')
-  const [permission, setPermission] = useState('')
-  const [asked, setAsked] = useState<ExplainKeyReply | null>(null)
-  const { start, isBusy, failed } = useAction(async () => {
-    setAsked(
-      await ask('keys.explainKey', {
-        keyId: record.id,
-        ...(address.trim() !== '' && { ipAddress: address.trim() }),
-        ...(permission.trim() !== '' && { authorization: { permissions: permission.trim() } }),
-      }),
-    )
-  })
+function WouldPass({ explained }: { explained: Loaded<ExplainKeyReply> }) {
   return (
     <Panel
       title="Would it pass now?"
       loaded={explained}
       actions={
-        <Button
-          kind="quiet"
-          icon="refresh"
-          onClick={() => {
-            setAsked(null)
-            explained.reload()
-          }}
-        >
+        <Button kind="quiet" icon="refresh" onClick={explained.reload}>
           Ask again
         </Button>
       }
     >
-      {(latest) => {
-        const { valid, code, checks } = asked ?? latest
-        return (
-          <>
-            <p class={`verdict ${valid ? 'ok' : 'bad'}`} role="status">
-              <Icon name={valid ? 'check' : 'cross'} />
-              {valid ? 'It would pass' : 'It would be refused'} <code>{code}</code>
-              <span class="secondary">at {seconds(Date.now())}</span>
-            </p>
-            <ol class="checks">
-              {checks.map((check, at) => (
-                <li key={at} class={check.verdict}>
-                  <Icon name={VERDICTS[check.verdict].icon} />
-                  <b>
-                    {CHECKS[check.check]}
-                    <span class="visually-hidden">: {VERDICTS[check.verdict].word}.</span>
-                  </b>
-                  <span>{factOf(check)}</span>
-                </li>
-              ))}
-            </ol>
-            <form
-              class="line"
-              onSubmit={(event) => {
-                event.preventDefault()
-                void start()
-              }}
-            >
-              <Field
-                label="From address"
-                value={address}
-                onInput={setAddress}
-                placeholder="203.0.113.7"
-                maxLength={64}
-              />
-              <Field
-                label="Asking for permission"
-                value={permission}
-                onInput={setPermission}
-                placeholder="documents.read"
-                maxLength={512}
-              />
-              <Button type="submit" isBusy={isBusy}>
-                Ask
-              </Button>
-            </form>
-            {failed !== null && <Failure failed={failed} />}
-          </>
-        )
-      }}
+      {({ valid, code, checks }) => (
+        <>
+          <p class={`verdict ${valid ? 'ok' : 'bad'}`} role="status">
+            <Icon name={valid ? 'check' : 'cross'} />
+            {valid ? 'It would pass' : 'It would be refused'} <code>{code}</code>
+            <span class="secondary">at {seconds(explained.at)}</span>
+          </p>
+          <Checks checks={checks} />
+        </>
+      )}
     </Panel>
   )
 }
 
-/** In short, with times as the viewer counts them; else the server's sentence. */
-function factOf({ check, fact, limit, credits }: ExplainKeyReply['checks'][number]): string {
-  if (check === 'ratelimit' && limit !== undefined) {
-    const used = `${limit.name}: ${exact(limit.limit - limit.remaining)} of ${exact(limit.limit)} used, ${limitText(limit)}`
-    const owner = limit.owner === 'identity' ? ', of the identity' : ''
-    const opens = limit.remaining === 0 ? `; opens again ${secondsFromNow(limit.reset)}` : ''
-    const named = fact.includes('only when') ? '; counts only when a request names it' : ''
-    return used + owner + opens + named
-  }
-  if (check === 'credits' && credits !== undefined) {
-    const { refill } = credits
-    const more =
-      refill === undefined
-        ? ''
-        : `; +${exact(refill.amount)} ${refill.dueAt <= Date.now() ? 'with the next verification' : fromNow(refill.dueAt)}`
-    return `${exact(credits.remaining)} left${more}`
-  }
-  return fact.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/, (text) => {
-    const at = Date.parse(text)
-    return `${dayAndTime(at)} (${fromNow(at)})`
-  })
-}
-
-function secondsFromNow(at: number): string {
-  const left = Math.max(0, Math.ceil((at - Date.now()) / 1000))
-  return left < 120 ? `in ${left} s` : fromNow(at)
+/** What this server remembers of the key's refusals: Live and Why of this key, in short. */
+function LastRefusals({ id }: { id: string }) {
+  const recent = useData(
+    `refusals ${id}`,
+    (options) => ask('events.listRecent', { keyId: id, limit: 5 }, options),
+    { everyMs: 2_000 },
+  )
+  return (
+    <Panel title="Last refusals" loaded={recent} actions={<a href={whyOf({ key: id })}>Why?</a>}>
+      {({ events, since }) => (
+        <div class="stack">
+          {events.length === 0 ? (
+            <p class="empty">
+              None is remembered. This server remembers refusals since{' '}
+              <span title={utc(since)}>{dayAndTime(since)}</span>, in memory only.
+            </p>
+          ) : (
+            <EventTable events={events} label="Last refusals" isOfOne />
+          )}
+          <div>
+            <WatchButton subject={{ keyId: id }} />
+          </div>
+        </div>
+      )}
+    </Panel>
+  )
 }
 
 function Details({ record }: { record: KeyObject }) {

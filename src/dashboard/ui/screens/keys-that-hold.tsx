@@ -44,6 +44,7 @@ export function KeysThatHold({
               label={title}
               hasActions={linking !== null}
               rows={keys}
+              titleOf={({ name, start }) => name ?? `${start}…`}
               keyOf={({ id }) => id}
               columns={[
                 {

@@ -4,6 +4,7 @@ import { CallFailed } from '../api.ts'
 import { useData } from '../data.ts'
 import { clock, counted, day, exact, utc } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
+import { CardHead, CardRow } from '../parts/card.tsx'
 import { Button, Field, useAction } from '../parts/controls.tsx'
 import { Confirm, FormDialog } from '../parts/dialog.tsx'
 import { Choice } from '../parts/form.tsx'
@@ -25,6 +26,15 @@ const STATES = [
   { value: 'lowCredits', name: '10 credits or fewer' },
 ] as const
 
+const USES = [
+  { value: '', name: 'At any time or never' },
+  { value: 'lastHour', name: 'In the last hour' },
+  { value: 'last24Hours', name: 'In the last 24 hours' },
+  { value: 'last7Days', name: 'In the last 7 days' },
+  { value: 'last30Days', name: 'In the last 30 days' },
+  { value: 'never', name: 'Never' },
+] as const
+
 const PAGE = 50
 
 /** Keys of all APIs or of one, newest first. Filters and page are in the address. */
@@ -33,17 +43,19 @@ export function Keys() {
   const { query } = place.value
   const apiId = query.get('api') ?? ''
   const state = STATES.find(({ value }) => value === query.get('state'))?.value ?? ''
+  const used = USES.find(({ value }) => value === query.get('used'))?.value ?? ''
   const search = query.get('search') ?? ''
   const cursor = query.get('cursor') ?? ''
   const workspace = workspaceId.value
   const apis = useData(`apis ${workspace}`, ({ signal }) => ask('apis.listApis', { limit: 100 }, { signal }))
-  const found = useData(`keys ${workspace} ${apiId} ${state} ${search} ${cursor}`, ({ signal }) =>
+  const found = useData(`keys ${workspace} ${apiId} ${state} ${used} ${search} ${cursor}`, ({ signal }) =>
     ask(
       'keys.searchKeys',
       {
         limit: PAGE,
         ...(apiId !== '' && { apiId }),
         ...(state !== '' && { state }),
+        ...(used !== '' && { used }),
         ...(search !== '' && { search }),
         ...(cursor !== '' && { cursor }),
       },
@@ -53,7 +65,7 @@ export function Keys() {
   const [isCreating, setCreating] = useState(query.get('create') !== null)
   const lacksCreate = holdsOnAny('create_key') ? null : 'needs api.*.create_key'
   useShortcuts({ c: () => lacksCreate === null && setCreating(true) })
-  const isFiltered = apiId !== '' || state !== '' || search !== ''
+  const isFiltered = apiId !== '' || state !== '' || used !== '' || search !== ''
   const names = new Map(apis.data?.apis.map(({ id, name }) => [id, name]))
   const apiChoices = [
     { value: '', name: 'All APIs' },
@@ -81,12 +93,18 @@ export function Keys() {
           options={STATES}
           onChange={(chosen) => setQuery({ state: chosen, cursor: null })}
         />
+        <Choice
+          label="Used"
+          value={used}
+          options={USES}
+          onChange={(chosen) => setQuery({ used: chosen, cursor: null })}
+        />
         <SearchText key={search} text={search} />
         {isFiltered && (
           <Button
             kind="quiet"
             icon="cross"
-            onClick={() => setQuery({ api: null, state: null, search: null, cursor: null })}
+            onClick={() => setQuery({ api: null, state: null, used: null, search: null, cursor: null })}
           >
             Clear
           </Button>
@@ -295,11 +313,19 @@ function Found({
                 Limit
               </th>
               <th scope="col">Last used</th>
+              <CardHead />
             </tr>
           </thead>
           <tbody ref={body}>
             {keys.map((key) => (
-              <tr key={key.id} data-id={key.id} class={chosen.has(key.id) ? 'chosen' : ''}>
+              <CardRow
+                key={key.id}
+                id={key.id}
+                class={chosen.has(key.id) ? 'chosen' : ''}
+                name={nameOf(key)}
+                columns={7}
+                facts={factsOf(key, names)}
+              >
                 <td class="choose">
                   <label class="tick">
                     <input
@@ -320,16 +346,13 @@ function Found({
                   {key.name !== undefined && key.name !== '' && <code class="start">{key.start}…</code>}
                   {failures.has(key.id) && <p class="hint bad">{failures.get(key.id)?.message}</p>}
                 </th>
-                <td class="wide-only cut">{names.get(key.apiId) ?? key.apiId}</td>
-                <td class="wide-only cut">{key.identity?.externalId ?? <None />}</td>
-                <td class="number wide-only">
-                  {key.remaining === undefined ? <None words="not counted" /> : exact(key.remaining)}
-                </td>
-                <td class="wide-only">
-                  {key.ratelimit === undefined ? <None words="no limit" /> : limitText(key.ratelimit)}
-                </td>
+                {factsOf(key, names).map(({ name, value }) => (
+                  <td key={name} class={CLASSES[name]}>
+                    {value}
+                  </td>
+                ))}
                 <td>{used.data === null ? '' : <LastUsed at={usedAt.get(key.id)} />}</td>
-              </tr>
+              </CardRow>
             ))}
           </tbody>
         </table>
@@ -426,6 +449,27 @@ function Found({
     </>
   )
 }
+
+/** Columns between the name and the last use; on a phone they are in a card. */
+const factsOf = (key: KeyObject, names: ReadonlyMap<string, string>) =>
+  [
+    { name: 'API', value: names.get(key.apiId) ?? key.apiId },
+    { name: 'Identity', value: key.identity?.externalId ?? <None /> },
+    {
+      name: 'Credits',
+      value: key.remaining === undefined ? <None words="not counted" /> : exact(key.remaining),
+    },
+    {
+      name: 'Limit',
+      value: key.ratelimit === undefined ? <None words="no limit" /> : limitText(key.ratelimit),
+    },
+  ] as const
+const CLASSES = {
+  API: 'wide-only cut',
+  Identity: 'wide-only cut',
+  Credits: 'number wide-only',
+  Limit: 'wide-only',
+} as const
 
 /** Used within a day: whoever uses it is cut off. */
 export const isRecent = (at: number | undefined): boolean =>
