@@ -8,6 +8,7 @@ import type { ListEventsReply } from '../../doors/v1/audit-events/schema.ts'
 import type { ListRecentReply, ListWatchesReply, WatchReply } from '../../doors/v1/events/schema.ts'
 import type {
   CreateIdentityReply,
+  GetIdentityReply,
   IdentityReply,
   ListIdentitiesReply,
 } from '../../doors/v1/identities/schema.ts'
@@ -75,7 +76,7 @@ export type Replies = {
   'events.watch': WatchReply
   'identities.createIdentity': CreateIdentityReply
   'identities.deleteIdentity': Nothing
-  'identities.getIdentity': IdentityReply
+  'identities.getIdentity': GetIdentityReply
   'identities.listIdentities': ListIdentitiesReply
   'identities.updateIdentity': IdentityReply
   'keys.addPermissions': Nothing

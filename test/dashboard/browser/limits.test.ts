@@ -207,6 +207,28 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await page.keyboard.type(body.requestId)
     await page.keyboard.press('Enter')
     await panel('The call').getByText('The key was disabled.').waitFor()
+
+    // Its own rate limit, then one that it shares.
+    await workspace.post('keys.updateKey', { keyId, ratelimit: { limit: 1, duration: 3_600_000 } })
+    for (const code of ['VALID', 'RATE_LIMITED'])
+      expect((await server.post('keys.verifyKey', { key })).body.code).toBe(code)
+    await open(workspace, `why?key=${keyId}`)
+    await checks.getByRole('button', { name: 'Change limit…' }).click()
+    await field('Verifications').fill('5')
+    await page.getByRole('button', { name: 'Change limit', exact: true }).click()
+    await checks.getByText('Yes, as far as').waitFor()
+    expect((await server.post('keys.verifyKey', { key })).body.ratelimit).toMatchObject({
+      limit: 5,
+      remaining: 3,
+    })
+    const identity = await workspace.post('identities.createIdentity', {
+      externalId: 'user_881',
+      ratelimits: [{ name: 'requests', limit: 1, duration: 3_600_000 }],
+    })
+    await workspace.post('keys.updateKey', { keyId, ratelimit: null, externalId: 'user_881' })
+    await server.post('keys.verifyKey', { key, ratelimits: [{ name: 'requests' }] })
+    await open(workspace, `identities/${identity.identityId}`)
+    await panel('Shared limits now').getByText('1 of 1').waitFor()
     expect(complaints).toEqual([])
   })
 

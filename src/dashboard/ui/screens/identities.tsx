@@ -1,12 +1,17 @@
 import { useState } from 'preact/hooks'
-import type { IdentityReply, ListIdentitiesReply } from '../../../doors/v1/identities/schema.ts'
+import type {
+  GetIdentityReply,
+  IdentityReply,
+  ListIdentitiesReply,
+} from '../../../doors/v1/identities/schema.ts'
 import { useData } from '../data.ts'
-import { counted, exact } from '../format.ts'
+import { counted, exact, utc } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
 import { CallText } from '../parts/call.tsx'
 import { Button, Field } from '../parts/controls.tsx'
 import { Confirm, FormDialog } from '../parts/dialog.tsx'
 import { Area, QueryField, readObject } from '../parts/form.tsx'
+import { left, span, Used, useNow } from '../parts/limits.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { Pager, Table } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
@@ -53,6 +58,7 @@ export function Identities() {
                 label="Identities"
                 file="identities.csv"
                 rows={identities}
+                titleOf={({ externalId }) => externalId}
                 keyOf={({ id }) => id}
                 columns={[
                   {
@@ -112,6 +118,12 @@ export function Identity({ id }: { id: string }) {
   const loaded = useData(`identity ${workspaceId.value} ${id}`, (options) =>
     ask('identities.getIdentity', { identityId: id }, options),
   )
+  // The counters change with every call; what people edit must not move under them.
+  const counters = useData(
+    `counters ${workspaceId.value} ${id} ${loaded.at}`,
+    (options) => ask('identities.getIdentity', { identityId: id, counters: true }, options),
+    { everyMs: 2_000 },
+  )
   const [open, setOpen] = useState<'edit' | 'delete' | null>(null)
   const { data } = loaded
   const heading = useTitle(data?.externalId ?? 'Identity')
@@ -136,23 +148,12 @@ export function Identity({ id }: { id: string }) {
         )}
       </div>
       <div class="panels">
-        <Panel title="Shared limits" loaded={loaded}>
+        <Panel title="Shared limits now" loaded={counters}>
           {({ ratelimits }) =>
             ratelimits.length === 0 ? (
               <p class="empty">Its keys share no limit.</p>
             ) : (
-              <ul class="rows">
-                {ratelimits.map(({ name, limit, duration }) => (
-                  <li key={name}>
-                    <span class="what">
-                      <b>{name}</b>
-                    </span>
-                    <span class="number">
-                      {exact(limit)} in {durationText(duration).replace(/^(?=[a-z])/, '1\u00a0')}
-                    </span>
-                  </li>
-                ))}
-              </ul>
+              <SharedLimits limits={ratelimits} />
             )
           }
         </Panel>
@@ -186,6 +187,30 @@ export function Identity({ id }: { id: string }) {
       )}
       {open === 'delete' && data !== null && <DeleteIdentity identity={data} onClose={() => setOpen(null)} />}
     </>
+  )
+}
+
+/** How far each limit is used up by all keys together. */
+function SharedLimits({ limits }: { limits: GetIdentityReply['ratelimits'] }) {
+  const now = useNow()
+  return (
+    <ul class="rows near">
+      {limits.map(({ name, limit, duration, remaining = limit, reset = 0 }) => (
+        <li key={name}>
+          <span class="what">
+            <b>{name}</b>
+            <span class="secondary">per {span(duration)}</span>
+          </span>
+          <Used used={limit - remaining} limit={limit} />
+          <span
+            class="number secondary"
+            title={remaining === limit ? undefined : `opens again ${utc(reset)}`}
+          >
+            {remaining === limit ? 'not in use' : left(reset, now)}
+          </span>
+        </li>
+      ))}
+    </ul>
   )
 }
 

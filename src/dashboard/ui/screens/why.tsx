@@ -4,8 +4,10 @@ import type { ListRecentReply, RecentEvent } from '../../../doors/v1/events/sche
 import type { ExplainKeyReply, KeyObject } from '../../../doors/v1/keys/schema.ts'
 import { useData } from '../data.ts'
 import { counted, dayAndTime, exact, fromNow, utc } from '../format.ts'
+import { CallText } from '../parts/call.tsx'
 import { Bars } from '../parts/chart.tsx'
 import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
+import { FormDialog } from '../parts/dialog.tsx'
 import { Choice } from '../parts/form.tsx'
 import { Icon } from '../parts/icons.tsx'
 import {
@@ -27,7 +29,7 @@ import { OUTCOMES } from '../parts/outcomes.ts'
 import { Panel } from '../parts/panel.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { go, place } from '../route.ts'
-import { ask, lacking, workspaceId } from '../session.ts'
+import { ask, lacking, lackingOn, within, workspaceId } from '../session.ts'
 import { Decisions } from './limits.tsx'
 
 /** Who was refused: what the other panels are about. */
@@ -325,6 +327,7 @@ function ExplainedKey({ keyId, address }: { keyId: string; address: string | und
             data={data}
             keyId={keyId}
             apiId={key.data?.apiId ?? null}
+            identityId={key.data?.identity?.id ?? null}
             address={address ?? null}
             onChange={reload}
           />
@@ -368,12 +371,14 @@ function Checks({
   data: { valid, checks },
   keyId,
   apiId,
+  identityId,
   address,
   onChange,
 }: {
   data: ExplainKeyReply
   keyId: string
   apiId: string | null
+  identityId: string | null
   address: string | null
   onChange: () => void
 }) {
@@ -398,6 +403,15 @@ function Checks({
                   `; opens again in ${left(limit.reset, now)}`}
               </span>
             </span>
+            {verdict === 'refuses' && limit !== undefined && (
+              <ChangeLimit
+                limit={limit}
+                keyId={keyId}
+                apiId={apiId}
+                identityId={identityId}
+                onChange={onChange}
+              />
+            )}
             {verdict === 'refuses' && (
               <Change check={check} apiId={apiId} keyId={keyId} address={address} onChange={onChange} />
             )}
@@ -405,6 +419,85 @@ function Checks({
         ))}
       </ul>
     </>
+  )
+}
+
+type KeyLimit = NonNullable<ExplainKeyReply['checks'][number]['limit']>
+
+/** A key's own limit is changed here. One of its identity holds for other keys too, so it is changed where it says so. */
+function ChangeLimit({
+  limit,
+  keyId,
+  apiId,
+  identityId,
+  onChange,
+}: {
+  limit: KeyLimit
+  keyId: string
+  apiId: string | null
+  identityId: string | null
+  onChange: () => void
+}) {
+  const [isOpen, setOpen] = useState(false)
+  if (limit.owner === 'identity')
+    return identityId === null ? null : (
+      <a class="button plain" href={within(`identities/${identityId}`)}>
+        Limits of the identity
+      </a>
+    )
+  // The API changes the limit of this name alone; others are set by v2's updateKey.
+  if (limit.name !== 'default') return null
+  return (
+    <>
+      <Button
+        lacking={apiId === null ? lacking('api.*.update_key') : lackingOn(apiId, 'update_key')}
+        onClick={() => setOpen(true)}
+      >
+        Change limit…
+      </Button>
+      {isOpen && <LimitDialog limit={limit} keyId={keyId} onClose={() => setOpen(false)} onDone={onChange} />}
+    </>
+  )
+}
+
+function LimitDialog({
+  limit: now,
+  keyId,
+  onClose,
+  onDone,
+}: {
+  limit: KeyLimit
+  keyId: string
+  onClose: () => void
+  onDone: () => void
+}) {
+  const [limit, setLimit] = useState(String(now.limit))
+  const [seconds, setSeconds] = useState(String(now.duration / 1000))
+  const input = {
+    keyId,
+    ratelimit: { limit: Number(limit), duration: Math.round(Number(seconds) * 1000) },
+  }
+  return (
+    <FormDialog
+      title="The key’s rate limit"
+      button="Change limit"
+      busy="Changing…"
+      onClose={onClose}
+      run={async () => {
+        await ask('keys.updateKey', input)
+        onDone()
+      }}
+    >
+      <div class="line">
+        <Field label="Verifications" value={limit} onInput={setLimit} isNumber required maxLength={16} />
+        <Field label="In seconds" value={seconds} onInput={setSeconds} isNumber required maxLength={16} />
+      </div>
+      <p class="secondary">
+        {exact(now.limit - now.remaining)} are used in this window. A higher limit lets the next calls
+        through; another length begins a new window.
+      </p>
+      <CallText isFolded method="keys.updateKey" input={input} />
+    </FormDialog>
   )
 }
 
