@@ -106,7 +106,11 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await fill('Seconds', '3600')
     await fill('Meta', '')
     await finish('Save')
-    await page.getByText('7 in 1\u00a0h').waitFor()
+    await page.getByRole('region', { name: 'Shared limits now' }).getByText('0 of 7').waitFor()
+    // The counters that all its keys take from, seconds after a call.
+    const { key } = await makeKey(workspace, apis[0] ?? '', { externalId: 'user_881' })
+    await server.post('keys.verifyKey', { key, ratelimits: [{ name: 'requests', cost: 3 }] })
+    await page.getByRole('region', { name: 'Shared limits now' }).getByText('3 of 7').waitFor()
     expect(await workspace.get('identities.getIdentity', { identityId })).toEqual({
       ...{ ...shown, meta: {} },
       ratelimits: [{ ...limit, duration: 3_600_000 }],
@@ -114,7 +118,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
 
     await click('Delete…')
     // It has keys, so its name must be typed: until then the button does nothing.
-    await dialog().getByText('2 keys').waitFor()
+    await dialog().getByText('3 keys').waitFor()
     await dialog()
       .getByRole('button', { name: /^Delete identity/ })
       .click({ force: true })
@@ -262,15 +266,27 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
       'ratelimit.*.limit',
     ])
 
+    // What it may do for single things are boxes again, not lines.
+    const other = (await workspace.post('apis.createApi', { name: 'other api' })).apiId
     await click('Edit', row('checkout'))
+    expect(await dialog().getByLabel('Other permissions').inputValue()).toBe('')
+    expect(await dialog().getByLabel('test api').isChecked()).toBe(true)
+    expect(await dialog().getByLabel('verify key', { exact: true }).isChecked()).toBe(true)
     await dialog().getByLabel('read key', { exact: true }).check()
     await dialog().getByLabel('create namespace').uncheck()
     expect(await dialog().locator('.difference').textContent()).toBe(
-      'added api.*.read_keyremoved ratelimit.*.create_namespace',
+      `added api.${apiId}.read_keyremoved ratelimit.*.create_namespace`,
     )
     await finish('Save')
-    await until(async () => (await whoami(rootKey)).permissions.includes('api.*.read_key'))
+    await until(async () => (await whoami(rootKey)).permissions.includes(`api.${apiId}.read_key`))
     expect((await whoami(rootKey)).permissions).toHaveLength(3)
+    expect(
+      await Promise.all(
+        [apiId, other].map(
+          async (each) => (await server.get('keys.searchKeys', { apiId: each }, rootKey)).status,
+        ),
+      ),
+    ).toEqual([200, 403])
 
     await click('Disable', row('checkout'))
     await row('checkout').getByText('Disabled').waitFor()
@@ -336,6 +352,42 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await rows.locator('.event').allTextContents()).toEqual(['key.create'])
     await page.getByLabel('Time').selectOption('7d')
     await page.waitForURL(/range=7d/)
+    expect(complaints).toEqual([])
+  })
+
+  test('a file of audit holds all that the filters find, shows how far it is, and can be cancelled', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const { keyId } = await makeKey(workspace, apiId)
+    for (let at = 0; at < 210; at++) await workspace.post('keys.updateKey', { keyId, name: `name ${at}` })
+    await makeKey(workspace, apiId)
+    await open(workspace, `audit?resource=${keyId}`)
+    await page.locator('.events summary').nth(49).waitFor()
+    await click('Next') // the file begins at the newest all the same
+    await page.waitForURL(/after=/)
+    await page.locator('.events summary').nth(49).waitFor()
+    const download = page.waitForEvent('download')
+    await click('CSV')
+    const lines = (await Bun.file(await (await download).path()).text()).trim().split('\r\n')
+    expect(lines).toHaveLength(212)
+    expect(lines[1]).toContain('name 209')
+    expect(lines.at(-1)).toContain('key.create')
+    await page.getByText('Saved 211 events.').waitFor()
+
+    // The second page never comes.
+    let pages = 0
+    await page.route('**/audit.listEvents', (route) => (++pages === 1 ? route.continue() : undefined))
+    let isSaved = false
+    page.once('download', () => {
+      isSaved = true
+    })
+    await click('CSV')
+    await page.getByText('100 events read').waitFor()
+    await click('Cancel')
+    await page.getByRole('button', { name: 'CSV' }).waitFor()
+    expect(await page.getByText('events read').count()).toBe(0)
+    expect(isSaved).toBe(false)
+    await page.unrouteAll()
     expect(complaints).toEqual([])
   })
 

@@ -10,9 +10,12 @@ export function CsvButton({ file, rows }: { file: string; rows: readonly (readon
   )
 }
 
-/** Gives the browser a file. */
-export function saveCsv(file: string, rows: readonly (readonly string[])[]): void {
-  const url = URL.createObjectURL(new Blob([`${csvOf(rows)}\r\n`], { type: 'text/csv' }))
+export const saveCsv = (file: string, rows: readonly (readonly string[])[]): void =>
+  saveText(file, [`${csvOf(rows)}\r\n`])
+
+/** Gives the browser a CSV file, in parts. */
+export function saveText(file: string, parts: string[]): void {
+  const url = URL.createObjectURL(new Blob(parts, { type: 'text/csv' }))
   const link = document.createElement('a')
   link.href = url
   link.download = file

@@ -1,13 +1,16 @@
+import { useEffect, useRef, useState } from 'preact/hooks'
 import type { ListEventsReply } from '../../../doors/v1/audit-events/schema.ts'
 import type { ListRootKeysReply } from '../../../doors/v1/root-keys/schema.ts'
 import { useData } from '../data.ts'
-import { dayAndTime, seconds, utc } from '../format.ts'
+import { counted, dayAndTime, exact, seconds, utc } from '../format.ts'
 import { Button, Failure, useAction } from '../parts/controls.tsx'
+import { csvOf } from '../parts/csv.ts'
 import { QueryField } from '../parts/form.tsx'
 import { Panel } from '../parts/panel.tsx'
-import { saveCsv } from '../parts/save-csv.tsx'
+import { saveText } from '../parts/save-csv.tsx'
 import { Pager } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
+import { toast } from '../parts/toast.tsx'
 import { place, setQuery } from '../route.ts'
 import { ask, holds, own, within, workspaceId } from '../session.ts'
 
@@ -30,16 +33,12 @@ export function Audit() {
     ask('audit.listEvents', { ...filterOf(query), limit: 50, cursor: query.get('after') }, options),
   )
   const names = useNames()
-  const { start: save, isBusy, failed } = useAction(() => saveAll(query, names))
   return (
     <>
       <div class="head">
         {heading}
-        <Button icon="download" isBusy={isBusy} onClick={() => void save()}>
-          {isBusy ? 'Reading…' : 'CSV'}
-        </Button>
+        <Save key={filterKey} query={query} names={names} />
       </div>
-      {failed !== null && <Failure failed={failed} />}
       <div class="filters">
         <QueryField name="event" label="Event" placeholder="key.create" />
         <QueryField name="resource" label="Id of what was changed" placeholder="key_…, api_…, role_…" />
@@ -239,46 +238,90 @@ function Value({ value }: { value: unknown }) {
   return <code>{typeof value === 'string' ? value : JSON.stringify(value)}</code>
 }
 
-/** Events that one file holds at most: twenty calls. */
-const SAVED_MAX = 2000
+/** Events that one file holds at most: some 30 MB, and a thousand calls. */
+const SAVED_MAX = 100_000
 
-async function saveAll(query: URLSearchParams, names: Names): Promise<void> {
-  const events: Event[] = []
-  let cursor: string | undefined
-  do {
-    const page = await ask('audit.listEvents', {
-      ...filterOf(query),
-      limit: 100,
-      cursor: cursor ?? query.get('after'),
-    })
-    events.push(...page.events)
-    cursor = page.cursor
-  } while (cursor !== undefined && events.length < SAVED_MAX)
-  const head = [
-    'time',
-    'event',
-    'root key',
-    'root key id',
-    'description',
-    'changes',
-    'address',
-    'client',
-    'id',
-  ]
-  saveCsv('audit.csv', [
-    head,
-    ...events.map((event) => [
-      utc(event.time),
-      event.event,
-      names.get(event.actor.id) ?? '',
-      event.actor.id,
-      event.description,
-      fieldsOf(event)
-        .map(({ field, before, after }) => `${field}: ${JSON.stringify(before)} → ${JSON.stringify(after)}`)
-        .join('; '),
-      event.location ?? '',
-      event.userAgent ?? '',
-      event.id,
-    ]),
-  ])
+/** Saves all events that the filters find, newest first, page by page. It can be stopped; leaving the screen stops it too. */
+function Save({ query, names }: { query: URLSearchParams; names: Names }) {
+  const [read, setRead] = useState<number | null>(null)
+  const stopping = useRef<AbortController | null>(null)
+  useEffect(() => () => stopping.current?.abort(), [])
+  const { start, isBusy, failed } = useAction(async () => {
+    const controller = new AbortController()
+    stopping.current = controller
+    setRead(0)
+    try {
+      const filter = filterOf(query)
+      const parts = [lineOf([HEAD])]
+      let count = 0
+      let cursor: string | undefined
+      do {
+        const page = await ask(
+          'audit.listEvents',
+          { ...filter, limit: 100, ...(cursor !== undefined && { cursor }) },
+          { signal: controller.signal },
+        )
+        if (page.events.length > 0) parts.push(lineOf(page.events.map((event) => cellsOf(event, names))))
+        count += page.events.length
+        cursor = page.cursor
+        setRead(count)
+      } while (cursor !== undefined && count < SAVED_MAX)
+      saveText('audit.csv', parts)
+      toast(
+        cursor === undefined
+          ? `Saved ${counted(count, 'event')}.`
+          : `Saved the newest ${exact(count)} events, the most for one file. For all: tollgate audit list.`,
+      )
+    } catch (cause) {
+      if (!controller.signal.aborted) throw cause
+    } finally {
+      setRead(null)
+    }
+  })
+  return (
+    <>
+      {isBusy && read !== null && (
+        <>
+          <p class="secondary" role="status">
+            {exact(read)} events read
+          </p>
+          <Button icon="cross" onClick={() => stopping.current?.abort()}>
+            Cancel
+          </Button>
+        </>
+      )}
+      <Button icon="download" isBusy={isBusy} onClick={() => void start()}>
+        {isBusy ? 'Reading…' : 'CSV'}
+      </Button>
+      {failed !== null && <Failure failed={failed} />}
+    </>
+  )
 }
+
+const HEAD = [
+  'time',
+  'event',
+  'root key',
+  'root key id',
+  'description',
+  'changes',
+  'address',
+  'client',
+  'id',
+] as const
+
+const cellsOf = (event: Event, names: Names): string[] => [
+  utc(event.time),
+  event.event,
+  names.get(event.actor.id) ?? '',
+  event.actor.id,
+  event.description,
+  fieldsOf(event)
+    .map(({ field, before, after }) => `${field}: ${JSON.stringify(before)} → ${JSON.stringify(after)}`)
+    .join('; '),
+  event.location ?? '',
+  event.userAgent ?? '',
+  event.id,
+]
+
+const lineOf = (rows: readonly (readonly string[])[]) => `${csvOf(rows)}\r\n`

@@ -55,6 +55,7 @@ export function RootKeys() {
               file="root-keys.csv"
               hasActions
               rows={rootKeys}
+              titleOf={nameOf}
               keyOf={({ id }) => id}
               columns={[
                 {
@@ -289,9 +290,10 @@ function RootKeyForm({
 }) {
   const [name, setName] = useState(row?.name ?? '')
   const [ends, setEnds] = useState<(typeof ENDS)[number]['value']>(row === null ? 'never' : 'keep')
-  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set(row?.permissions.filter(isBox)))
-  const [others, setOthers] = useState(row?.permissions.filter((each) => !isBox(each)).join('\n') ?? '')
-  const [single, setSingle] = useState<Record<string, readonly string[] | null>>({})
+  const [held] = useState(() => boxesOf(row?.permissions ?? []))
+  const [chosen, setChosen] = useState(held.chosen)
+  const [others, setOthers] = useState(held.others.join('\n'))
+  const [single, setSingle] = useState(held.single)
   const [from] = useState(Date.now)
   const permissions = permissionsOf(chosen, others, single)
   const days = ENDS.find(({ value }) => value === ends)?.days ?? null
@@ -379,6 +381,38 @@ function permissionsOf(
   })
   const lines = others.split(/\s+/).filter((line) => line !== '')
   return [...new Set([...ofBoxes, ...lines])]
+}
+
+/**
+ * Permissions as boxes: those for all things of a kind, and those for single things where each action is for the same ones.
+ * What boxes cannot say stays as lines.
+ */
+function boxesOf(permissions: readonly string[]): {
+  chosen: ReadonlySet<string>
+  single: Record<string, readonly string[] | null>
+  others: readonly string[]
+} {
+  const chosen = new Set(permissions.filter(isBox))
+  const single: Record<string, readonly string[] | null> = {}
+  const others = new Set(permissions.filter((each) => !isBox(each)))
+  for (const resource of ['api', 'ratelimit']) {
+    const own = BOXES.filter((box) => box.resource === resource && box.isForSingle)
+    if (own.some(({ permission }) => chosen.has(permission))) continue
+    const idsOf = (action: string) =>
+      [...others]
+        .filter((each) => each.startsWith(`${resource}.`) && each.endsWith(`.${action}`))
+        .map((each) => each.slice(resource.length + 1, -action.length - 1))
+        .toSorted()
+    const actions = own.map(({ action }) => action).filter((action) => idsOf(action).length > 0)
+    const ids = idsOf(actions[0] ?? '')
+    if (actions.length === 0 || actions.some((action) => !isSame(idsOf(action), ids))) continue
+    for (const action of actions) {
+      chosen.add(`${resource}.*.${action}`)
+      for (const id of ids) others.delete(`${resource}.${id}.${action}`)
+    }
+    single[resource] = ids
+  }
+  return { chosen, single, others: [...others] }
 }
 
 const isSame = (a: readonly string[], b: readonly string[]) =>
@@ -480,6 +514,10 @@ function ForWhich({
   ids: readonly string[] | null
   onChange: (ids: readonly string[] | null) => void
 }) {
+  // Behind the first hundred, gone, or not for the eyes of this root key: shown by its id, so that it can be taken away.
+  const unlisted = (ids ?? [])
+    .filter((id) => !things.some((thing) => thing.id === id))
+    .map((id) => ({ id, name: id }))
   return (
     <div class="for-which" role="radiogroup" aria-label={`For which ${noun}`}>
       <label class="check">
@@ -492,7 +530,7 @@ function ForWhich({
       </label>
       {ids !== null && (
         <div class="columns">
-          {things.map(({ id, name }) => (
+          {[...things, ...unlisted].map(({ id, name }) => (
             <label key={id} class="check">
               <input
                 type="checkbox"
@@ -502,7 +540,7 @@ function ForWhich({
               {name}
             </label>
           ))}
-          {things.length === 0 && (
+          {things.length + unlisted.length === 0 && (
             <p class="secondary">There are none, or your root key may not list them.</p>
           )}
         </div>
