@@ -1,9 +1,9 @@
 import type { ComponentChildren } from 'preact'
-import { useEffect, useId, useRef, useState } from 'preact/hooks'
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Button, CopyButton, Failure, Field, useAction } from './controls.tsx'
 import { Icon, type IconName } from './icons.tsx'
 
-/** A modal dialog of the browser: it keeps the focus, makes the page inert, and gives the focus back. */
+/** A modal dialog of the browser: its first field has the focus, the page is inert, and the focus is given back. */
 export function Dialog({
   title,
   children,
@@ -20,9 +20,19 @@ export function Dialog({
   isWide?: boolean
 }) {
   const ref = useRef<HTMLDialogElement>(null)
+  const isGone = useRef(false)
   const id = useId()
-  useEffect(() => {
-    ref.current?.showModal()
+  // Before the next key is read: what is typed right after belongs to the first field.
+  useLayoutEffect(() => {
+    const dialog = ref.current
+    dialog?.showModal()
+    dialog?.querySelector<HTMLElement>('form :is(input, select, textarea)')?.focus()
+    return () => {
+      // Browsers give the focus back when a dialog is closed, but not when it is only removed.
+      isGone.current = true
+      dialog?.close()
+      requestAnimationFrame(focusHeadingIfLost)
+    }
   }, [])
   return (
     <dialog
@@ -36,7 +46,9 @@ export function Dialog({
       onCancel={(event) => {
         if (isSticky) event.preventDefault()
       }}
-      onClose={onClose}
+      onClose={() => {
+        if (!isGone.current) onClose()
+      }}
     >
       <header>
         <h2 id={id}>{title}</h2>
@@ -49,6 +61,11 @@ export function Dialog({
       {children}
     </dialog>
   )
+}
+
+/** After a dialog whose opener is gone too, such as the button of a row that was deleted. */
+function focusHeadingIfLost(): void {
+  if (document.activeElement === document.body) document.querySelector('h1')?.focus({ preventScroll: true })
 }
 
 /** A secret that the server has shown for the only time. */
