@@ -31,21 +31,24 @@ export function setQuery(change: Record<string, string | null>, { replaces = tru
   go(`${place.value.path}${query.size === 0 ? '' : `?${query}`}`, { replaces })
 }
 
-/** The heading of the screen that was gone to has no focus yet. */
-let isArriving = false
+/** The heading of the screen that was gone to has no focus yet. `from` had it when the way there began. */
+let arriving: { from: Element | null } | null = null
 
 function arrive(): void {
   scrollTo(0, 0)
-  isArriving = true
+  arriving = { from: document.activeElement }
   requestAnimationFrame(finishArriving)
 }
 
 /** Gives the focus to the heading of the screen that was gone to: readers of screens hear it, and Tab goes on from there. */
 export function finishArriving(): void {
   const heading = document.querySelector('h1')
-  if (!isArriving || heading === null) return
-  isArriving = false
-  heading.focus({ preventScroll: true })
+  if (arriving === null || heading === null) return
+  const { from } = arriving
+  arriving = null
+  // Somebody who went on meanwhile, such as to the search, keeps the focus.
+  const { activeElement: now } = document
+  if (now === null || now === document.body || now === from) heading.focus({ preventScroll: true })
 }
 
 /** Follows links without loading the page again, and the browser's Back and Forward. */
