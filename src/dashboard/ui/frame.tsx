@@ -70,6 +70,8 @@ export function Frame({ children }: { children: ComponentChildren }) {
   const [isHelpOpen, setHelpOpen] = useState(false)
   useShortcuts({
     '?': () => setHelpOpen(true),
+    j: () => stepRow(1),
+    k: () => stepRow(-1),
     ...Object.fromEntries(
       visibleSections().map(({ letter, path }) => [`g ${letter}`, () => go(within(path))]),
     ),
@@ -104,6 +106,19 @@ export function Frame({ children }: { children: ComponentChildren }) {
       {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
     </>
   )
+}
+
+/** Gives the focus to what opens the next or previous row of the screen. */
+function stepRow(by: 1 | -1): void {
+  const rows = [...document.querySelectorAll('main :is(tbody tr, .events > li, .rows > li)')].flatMap(
+    (row) => {
+      const opens = row.querySelector<HTMLElement>('a, summary')
+      return opens === null ? [] : [{ row, opens }]
+    },
+  )
+  const at = rows.findIndex(({ row }) => row.contains(document.activeElement))
+  const to = at === -1 ? (by === 1 ? 0 : rows.length - 1) : at + by
+  rows[Math.min(rows.length - 1, Math.max(0, to))]?.opens.focus()
 }
 
 function Rail() {
@@ -284,6 +299,7 @@ const KEYS = [
   { keys: ['j', 'k'], name: 'Next and previous row' },
   { keys: ['x'], name: 'Choose the row' },
   { keys: ['c'], name: 'Create' },
+  { keys: ['p'], name: 'Pause, and go on' },
 ]
 
 type State = { kind: 'ok' | 'warn' | 'bad'; word: string; sentence: string | null }

@@ -3,9 +3,9 @@ import { useData } from '../data.ts'
 import { exact } from '../format.ts'
 import { match } from '../match.ts'
 import { Button } from '../parts/controls.tsx'
+import { identifierOfPath } from '../parts/identifier-path.ts'
 import {
   EventTable,
-  identifierOfPath,
   namespacePath,
   OverrideDialog,
   shown,

@@ -2,6 +2,7 @@ import { useState } from 'preact/hooks'
 import type { RatelimitDatapoint } from '../../../doors/v1/analytics/schema.ts'
 import { useData } from '../data.ts'
 import { exact, share } from '../format.ts'
+import { useShortcuts } from '../keyboard.ts'
 import { Bars } from '../parts/chart.tsx'
 import { Button, Field } from '../parts/controls.tsx'
 import { FormDialog } from '../parts/dialog.tsx'
@@ -42,17 +43,14 @@ export function Limits() {
     ({ signal, isRefresh }) => ask('ratelimits.listNearLimit', { limit: 20 }, { signal, isRefresh }),
     { everyMs: 2_000 },
   )
+  const missing = lacking('ratelimit.*.create_namespace')
+  useShortcuts({ c: () => missing === null && setCreating(true) })
   return (
     <>
       <div class="head">
         {heading}
         <RangeSelect range={range} />
-        <Button
-          kind="main"
-          icon="plus"
-          lacking={lacking('ratelimit.*.create_namespace')}
-          onClick={() => setCreating(true)}
-        >
+        <Button kind="main" icon="plus" lacking={missing} onClick={() => setCreating(true)}>
           Create namespace
         </Button>
       </div>

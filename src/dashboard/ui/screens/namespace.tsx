@@ -2,6 +2,7 @@ import { useState } from 'preact/hooks'
 import type { GetWindowsReply, ListOverridesReply } from '../../../doors/v1/ratelimits/schema.ts'
 import { useData } from '../data.ts'
 import { exact } from '../format.ts'
+import { useShortcuts } from '../keyboard.ts'
 import { match } from '../match.ts'
 import { CallText } from '../parts/call.tsx'
 import { Button, Field, useAction } from '../parts/controls.tsx'
@@ -55,6 +56,8 @@ export function NamespaceScreen() {
       options,
     ),
   )
+  const missing = lacking('ratelimit.*.set_override')
+  useShortcuts({ c: () => missing === null && setDialog('override') })
   return (
     <>
       <p class="crumbs">
@@ -145,11 +148,7 @@ export function NamespaceScreen() {
           title="Overrides"
           loaded={overrides}
           actions={
-            <Button
-              icon="plus"
-              lacking={lacking('ratelimit.*.set_override')}
-              onClick={() => setDialog('override')}
-            >
+            <Button icon="plus" lacking={missing} onClick={() => setDialog('override')}>
               Create override
             </Button>
           }
