@@ -8,6 +8,7 @@ import { CardHead, CardRow } from './card.tsx'
 import type { Series } from './chart.tsx'
 import { Button, Failure, Field, useAction } from './controls.tsx'
 import { FormDialog } from './dialog.tsx'
+import { pathOfIdentifier } from './identifier-path.ts'
 import { OUTCOMES } from './outcomes.ts'
 
 /** Decisions of namespaces have the colours of the outcomes that they are. */
@@ -52,11 +53,6 @@ export function useNow(): number {
   }, [])
   return now
 }
-
-/** An identifier as a part of a path: a browser would take `..` for a step up, and nothing for no part. */
-export const pathOfIdentifier = (identifier: string): string =>
-  /^(=|\.{0,2}$)/.test(identifier) ? `=${encodeURIComponent(identifier)}` : encodeURIComponent(identifier)
-export const identifierOfPath = (part: string): string => (part.startsWith('=') ? part.slice(1) : part)
 
 export const namespacePath = (namespaceId: string) => within(`limits/${encodeURIComponent(namespaceId)}`)
 export const identifierPath = (namespaceId: string, identifier: string) =>

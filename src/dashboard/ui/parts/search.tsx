@@ -2,8 +2,9 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { CallFailed } from '../api.ts'
 import { useShortcuts } from '../keyboard.ts'
 import { go } from '../route.ts'
-import { ask, holdsOnAny, within } from '../session.ts'
+import { ask, holds, holdsOnAny, within } from '../session.ts'
 import { Icon } from './icons.tsx'
+import { pathOfIdentifier } from './identifier-path.ts'
 import { destinationOf, looksLikeKey } from './search-shape.ts'
 
 type Hit = { to: string; kind: string; name: string; detail: string }
@@ -142,12 +143,13 @@ async function find(text: string): Promise<Found | { to: string }> {
   if (to !== null) return { to }
   try {
     if (looksLikeKey(text)) return { to: `keys/${(await ask('keys.whoami', { key: text })).id}` }
-    const [keys, apis, identities] = await Promise.all([
+    const [keys, apis, identities, identifiers] = await Promise.all([
       holdsOnAny('read_key') ? keysOf(text) : [],
       holdsOnAny('read_api') ? apisOf(text) : [],
       identityOf(text),
+      holds('ratelimit.*.read_namespace') ? identifiersOf(text) : [],
     ])
-    const hits = [...keys, ...apis, ...identities]
+    const hits = [...keys, ...apis, ...identities, ...identifiers]
     return { hits, said: hits.length === 0 ? 'Nothing begins with this.' : null }
   } catch (cause) {
     if (!(cause instanceof CallFailed)) throw cause
@@ -194,3 +196,17 @@ const identityOf = (text: string) =>
     const { id, externalId } = await ask('identities.getIdentity', { externalId: text.slice(0, 256) })
     return [{ to: `identities/${id}`, kind: 'Identity', name: externalId, detail: id }]
   })
+
+/** Those near their limit or refused, which are those that somebody asks about. Others are opened from their namespace. */
+const identifiersOf = (text: string) =>
+  orNone(async () =>
+    (await ask('ratelimits.listNearLimit', { limit: 100 })).identifiers
+      .filter(({ identifier }) => identifier.startsWith(text))
+      .slice(0, EACH)
+      .map(({ namespace, identifier }) => ({
+        to: `limits/${encodeURIComponent(namespace.id)}/${pathOfIdentifier(identifier)}`,
+        kind: 'Identifier',
+        name: identifier,
+        detail: namespace.name,
+      })),
+  )
