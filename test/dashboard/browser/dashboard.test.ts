@@ -220,7 +220,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await page.getByRole('link', { name: 'Imports' }).click()
     const heading = page.getByRole('heading', { level: 1, name: 'Imports' })
     await heading.waitFor()
-    await page.waitForFunction('document.activeElement.tagName === "H1"')
+    await page.locator('h1:focus').waitFor()
     complaints = complaints.filter((each) => !each.includes('net::ERR_FAILED'))
     expect(complaints).toEqual([])
   })
