@@ -20,6 +20,8 @@ import { LOG_LEVELS, type LogLevel } from './log-events.ts'
 
 /** The settings, validated. Read once at start. */
 export type Config = {
+  /** All settings for people to read, secrets masked. */
+  settings: readonly Setting[]
   /** A null port = no TCP; a null path = no Unix socket. At least one is not null. */
   listen: {
     host: string
@@ -422,6 +424,7 @@ function textOf(environment: Environment, name: string): string | undefined {
 export function readConfig(environment: Environment = process.env): Config {
   const value = readerOf(environment)
   return {
+    settings: settingsOf(environment),
     listen: readListen(value),
     drainMs: value('TOLLGATE_DRAIN_MS'),
     readyNeedsDatabase: value('TOLLGATE_READY_NEEDS_DATABASE'),

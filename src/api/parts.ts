@@ -14,10 +14,16 @@ import type { CreditSpender } from '../verify/credits.ts'
 import type { KeyLookup } from '../verify/lookup.ts'
 import type { CreateAnswers } from './idempotency/answers.ts'
 import type { Namespaces } from './ratelimits/namespaces.ts'
+import type { StatusSample } from './server/status-history.ts'
+
+/** `nodeId` is of the data directory and outlives a restart; `processId` is new at each start. */
+export type ServerSelf = { nodeId: string; processId: string; host: string }
 
 /** Services that operations use. An operation names those it needs: `Pick<Services, 'database' | 'clock'>`. */
 export type Services = {
-  readonly config: Pick<Config, 'windowMsMax'>
+  readonly config: Pick<Config, 'windowMsMax' | 'settings'>
+  /** Who this server is to the others on its database. */
+  readonly self: ServerSelf
   readonly clock: Clock
   readonly sql: AnySql
   /** For reads of usage and the audit log, which may be slow. It has connections of its own. */
@@ -42,6 +48,8 @@ export type Services = {
   readonly recall: Recall | null
   /** The metrics of all threads, in the text format of Prometheus. */
   readonly metricsText: () => Promise<string>
+  /** Figures of the process by minute, oldest first; null = TOLLGATE_DASHBOARD is off. */
+  readonly statusHistory: (() => Promise<readonly StatusSample[]>) | null
   /** Counts decisions and outcomes for metrics. */
   readonly measures: Pick<Measures, 'decided' | 'verified'>
 }

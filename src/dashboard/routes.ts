@@ -1,4 +1,5 @@
 import type { Services } from '../api/parts.ts'
+import { listServers } from '../api/server/list-servers.ts'
 import type { Config } from '../config.ts'
 import { errorAnswer, headersOf, responseOf } from '../doors/http/answer.ts'
 import { parseBody, readBody } from '../doors/http/body.ts'
@@ -260,6 +261,10 @@ async function stateOf({ calls, incoming, origin, envelope, asker }: Own, sessio
     maySignIn: maySignIn(incoming, deps),
     apiUrl: deps.publicUrl(),
     version: VERSION,
+    servers: await listServers(deps).then(
+      ({ servers }) => servers.length,
+      () => null, // the page does without
+    ),
   }
   const response = new Response(JSON.stringify(reply), { headers: headersOf(envelope, 'application/json') })
   seal(response)

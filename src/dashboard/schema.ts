@@ -9,6 +9,8 @@ export type SessionReply = {
   /** Base URL of the API, for commands to copy. */
   apiUrl: string
   version: string
+  /** Servers that run on the database, at most 100; null = the database does not answer. */
+  servers: number | null
 }
 
 export type SignedInReply = WhoamiRootKeyReply & {

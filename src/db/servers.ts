@@ -69,6 +69,17 @@ export async function seenServers(sql: AnySql): Promise<SeenServer[]> {
      order by host, node_id limit ${SERVERS_MAX}`
 }
 
+/** A server, and when it was last seen by the clock of the database, Unix ms. */
+export type KnownServer = SeenServer & { seenAt: number }
+
+/** Servers that were seen within {@link SEEN_MS}, at most `rowsMax`, by host. */
+export async function knownServers(sql: AnySql, rowsMax: number): Promise<KnownServer[]> {
+  return await sql<KnownServer[]>`
+    select node_id as "nodeId", host, version, seen_at as "seenAt" from servers
+     where seen_at >= floor(extract(epoch from clock_timestamp()) * 1000)::bigint - ${SEEN_MS}::bigint
+     order by host, node_id limit ${rowsMax}`
+}
+
 const BEAT_MS = 20_000
 const SEEN_MS = 60_000
 /** Later than {@link SEEN_MS}: a row that counts is not removed by a server whose look took long. */

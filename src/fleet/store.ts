@@ -120,6 +120,17 @@ export async function fleetMembers(sql: AnySql): Promise<FleetMember[]> {
      order by seen_at desc limit 10`
 }
 
+/** A server that shares its limits. `processId` is new at each start, `seenAt` by the clock of the database, Unix ms. */
+export type KnownMember = { processId: string; host: string; engine: string; seenAt: number }
+
+/** Those seen within {@link SEEN_MS}, at most `rowsMax`, by host. */
+export async function knownMembers(sql: AnySql, rowsMax: number): Promise<KnownMember[]> {
+  return await sql<KnownMember[]>`
+    select process_id as "processId", host, engine, seen_at as "seenAt" from fleet_members
+     where seen_at >= floor(extract(epoch from clock_timestamp()) * 1000)::bigint - ${SEEN_MS}::bigint
+     order by host, process_id limit ${rowsMax}`
+}
+
 /**
  * Writes the row of a server, and removes those of servers that were killed.
  * @returns how many servers were seen within {@link SEEN_MS}, this one included.

@@ -1,6 +1,8 @@
+import { hostname } from 'node:os'
 import { CreateAnswers } from '../api/idempotency/answers.ts'
 import type { Services } from '../api/parts.ts'
 import { Namespaces } from '../api/ratelimits/namespaces.ts'
+import type { StatusSample } from '../api/server/status-history.ts'
 import type { Config, TracingConfig } from '../config.ts'
 import { openSpills, readAllSpills } from '../data-dir/spill.ts'
 import type { DatabaseAddress, OnStatement } from '../db/connect.ts'
@@ -53,6 +55,8 @@ export type ThreadSetup = {
   recoversUsage: boolean
   /** Unique for each process start: identifies the process to others on its database. */
   processId: string
+  /** Id of the data directory: the same after a restart. */
+  nodeId: string
   hashSecret: string
   /** Vault keys: the first seals, all open. Empty = no recoverable keys. */
   vaultKeys: readonly Uint8Array[]
@@ -91,6 +95,7 @@ export function openDeps(
     clock: Clock
     publicUrl: () => string
     metricsText: () => Promise<string>
+    statusHistory: () => Promise<readonly StatusSample[]>
     recall: Recall
     onStatement?: OnStatement | undefined
   },
@@ -181,6 +186,8 @@ export function openDeps(
     sessionSecrets: setup.sessionSecrets,
     tracer,
     metricsText: options.metricsText,
+    statusHistory: config.dashboard === null ? null : options.statusHistory,
+    self: { nodeId: setup.nodeId, processId, host: hostname() },
     publicUrl: options.publicUrl,
     dialectOf: (path) => (path.startsWith(v2.prefix) ? v2 : v1),
   }

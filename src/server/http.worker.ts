@@ -1,3 +1,4 @@
+import type { StatusSample } from '../api/server/status-history.ts'
 import { type Listener, listen } from '../doors/http/listen.ts'
 import { systemClock } from '../lib/clock.ts'
 import { serveOwner } from '../lib/managed-thread.ts'
@@ -21,6 +22,8 @@ export type HttpRequests = {
   meet(port: MessagePort): void
   /** The reply to {@link HttpNotice}; null = it failed. */
   scraped(input: { id: number; text: string | null }): void
+  /** The reply to {@link HttpNotice}. */
+  historyGiven(input: { id: number; samples: readonly StatusSample[] }): void
   /** What this thread remembers. */
   recall(question: RecentQuestion): RecentQuestions[RecentKind]['answer'] | null
   /** The reply to {@link HttpNotice}; null = it failed. */
@@ -28,10 +31,13 @@ export type HttpRequests = {
   stop(input: null): void
 }
 /**
- * A client asked this thread for the metrics of the process, or for what all threads remember. Reply with `scraped` or
- * `recalled`, and the same id.
+ * A client asked this thread for the metrics of the process, for its figures by minute, or for what all threads remember.
+ * Reply with `scraped`, `historyGiven` or `recalled`, and the same id.
  */
-export type HttpNotice = { scrape: number } | { recall: RecentQuestion & { id: number } }
+export type HttpNotice =
+  | { scrape: number }
+  | { history: number }
+  | { recall: RecentQuestion & { id: number } }
 
 declare const self: Worker
 
@@ -50,6 +56,7 @@ const { notify } = serveOwner<HttpRequests, HttpNotice>(self, {
       clock: systemClock,
       publicUrl: () => publicUrl,
       metricsText,
+      statusHistory,
       recall,
     })
     await ready
@@ -76,6 +83,9 @@ const { notify } = serveOwner<HttpRequests, HttpNotice>(self, {
   scraped({ id, text }) {
     scrapes.get(id)?.(text)
   },
+  historyGiven({ id, samples }) {
+    histories.get(id)?.(samples)
+  },
   recall: ({ kind, input }) => started().deps.recent?.answer(kind, input) ?? null,
   recalled({ id, recalled }) {
     recalls.get(id)?.(recalled)
@@ -99,6 +109,22 @@ async function metricsText(): Promise<string> {
   scrapes.delete(id)
   if (text === null) throw new Error('the main thread gave no metrics')
   return text
+}
+
+const histories = new Map<number, (samples: readonly StatusSample[]) => void>()
+let lastHistory = 0
+
+/** Asks the main thread, which keeps them. @throws Error when it does not answer in time. */
+async function statusHistory(): Promise<readonly StatusSample[]> {
+  const id = ++lastHistory
+  const { promise, resolve } = Promise.withResolvers<readonly StatusSample[]>()
+  histories.set(id, resolve)
+  notify({ history: id })
+  try {
+    return await within(systemTimers, SCRAPE_MS, promise)
+  } finally {
+    histories.delete(id)
+  }
 }
 
 const recalls = new Map<number, (recalled: Recalled<RecentKind> | null) => void>()

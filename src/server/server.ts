@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { KeyImporter } from '../api/migrations/import-queue.ts'
+import { StatusHistory } from '../api/server/status-history.ts'
 import { auditMonths } from '../audit/months.ts'
 import type { Config } from '../config.ts'
 import { openDataDir } from '../data-dir/data-dir.ts'
@@ -71,6 +72,8 @@ export type Server = AsyncDisposable & {
   facts: StartFacts
   /** The main thread's parts, for tests and benchmarks. */
   deps: Deps
+  /** As {@link deps}. */
+  history: StatusHistory
   shards: Shards
   /**
    * Readiness answers 503 and every answer ends its connection, for TOLLGATE_DRAIN_MS. Call it before {@link stop}.
@@ -162,6 +165,7 @@ export async function startServer(
     writerId: `${dataDir.nodeId}:${processId}:${name}`,
     recoversUsage: false,
     processId,
+    nodeId: dataDir.nodeId,
     hashSecret,
     vaultKeys,
     sessionSecrets,
@@ -195,6 +199,8 @@ export async function startServer(
     })
     return exposition(families)
   }
+  const history = new StatusHistory(metricsText, { clock })
+  const statusHistory = async () => history.samples
   const recall: Recall = async (kind, input) => {
     if (deps.recent === null) throw new Error('nothing is remembered')
     const own = deps.recent.answer(kind, input)
@@ -210,6 +216,7 @@ export async function startServer(
       clock,
       publicUrl: () => config.publicUrl ?? url,
       metricsText,
+      statusHistory,
       recall,
       onStatement: options.onStatement,
     },
@@ -277,6 +284,7 @@ export async function startServer(
     port: port ?? 0,
     publicUrl: config.publicUrl ?? url,
     metricsText,
+    statusHistory,
     recall,
   })
   if (address.kind === 'url') {
@@ -317,6 +325,10 @@ export async function startServer(
     dashboardUrl = `${dashboard.url}/dashboard`
   }
 
+  if (config.dashboard !== null) {
+    history.start()
+    opening.defer(() => history.stop())
+  }
   deps.life.state = 'ready'
   const opened = opening.move()
   const drainAll = async (signal: AbortSignal) => {
@@ -343,6 +355,7 @@ export async function startServer(
     isKeyNew: keyFile === 'new',
     facts,
     deps,
+    history,
     shards,
     drain,
     stop,

@@ -1,3 +1,4 @@
+import type { StatusSample } from '../api/server/status-history.ts'
 import { StartError } from '../errors.ts'
 import { type LinkEnd, workerLink } from '../lib/link.ts'
 import { ManagedThread } from '../lib/managed-thread.ts'
@@ -33,6 +34,7 @@ type Options = {
   port: number
   publicUrl: string
   metricsText(): Promise<string>
+  statusHistory(): Promise<readonly StatusSample[]>
   /** Asks all threads, the main thread too. */
   recall: Recall
 }
@@ -95,8 +97,7 @@ class HttpThread {
       open: () => workerLink(new Worker(new URL('./http.worker.ts', import.meta.url))),
       setUp,
       restartDelaysMs: RESTART_DELAYS_MS,
-      onNotice: (notice) =>
-        void ('scrape' in notice ? this.scrape(notice.scrape) : this.recallAll(notice.recall)),
+      onNotice: (notice) => void this.answer(notice),
       onDeath: (cause) => {
         this.isListening = false
         log(
@@ -192,9 +193,18 @@ class HttpThread {
     return this.thread.ask('meet', port, { timeoutMs: START_MS, transfer: [port] })
   }
 
+  private answer(notice: HttpNotice): Promise<void> {
+    if ('scrape' in notice) return this.scrape(notice.scrape)
+    return 'history' in notice ? this.giveHistory(notice.history) : this.recallAll(notice.recall)
+  }
+
   private async scrape(id: number): Promise<void> {
     const text = await this.options.metricsText().catch(() => null)
     this.thread.send('scraped', { id, text })
+  }
+
+  private async giveHistory(id: number): Promise<void> {
+    this.thread.send('historyGiven', { id, samples: await this.options.statusHistory() })
   }
 
   private async recallAll({ id, kind, input }: RecentQuestion & { id: number }): Promise<void> {

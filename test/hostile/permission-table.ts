@@ -590,7 +590,10 @@ export const ROWS: readonly Row[] = [
   row('rootKeys.deleteRootKey', [['root_key.*.delete_root_key']], ({ rootKeyId }) => ({ rootKeyId })),
 
   { ...row('vault.reseal', [], none), isForOperator: true },
+  { ...row('server.getHistory', [], none), isForOperator: true },
+  { ...row('server.getSettings', [], none), isForOperator: true },
   { ...row('server.getStatus', [], none), isForOperator: true },
+  { ...row('server.listServers', [], none), isForOperator: true },
   { ...row('workspaces.createWorkspace', [], () => ({ name: 'another' })), isForOperator: true },
   {
     ...row('workspaces.updateWorkspace', [], (_, { workspaceId }) => ({ workspaceId, name: 'new name' })),

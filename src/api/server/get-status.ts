@@ -4,6 +4,8 @@ import type { Services } from '../parts.ts'
 
 /** Figures of this process, from all of its threads, as its metrics have them. Counts are since its start. */
 export type ServerStatus = {
+  id: string
+  host: string
   version: string
   database: DatabaseCondition
   startedAt: number
@@ -36,8 +38,44 @@ export type MethodStatus = {
 export async function getStatus({
   metricsText,
   databaseCondition,
-}: Pick<Services, 'metricsText' | 'databaseCondition'>): Promise<ServerStatus> {
+  self,
+}: Pick<Services, 'metricsText' | 'databaseCondition' | 'self'>): Promise<ServerStatus> {
   const [text, database] = await Promise.all([metricsText(), databaseCondition()])
+  const figures = figuresOf(text)
+  const methods = figures.routes.map(({ path, calls, failed, buckets }) => ({
+    path,
+    calls,
+    failed,
+    p50Ms: within(buckets, 0.5, calls),
+    p99Ms: within(buckets, 0.99, calls),
+  }))
+  const { routes: _, ...facts } = figures
+  return {
+    id: self.nodeId,
+    host: self.host,
+    version: VERSION,
+    database,
+    ...facts,
+    methods: methods.slice(0, METHODS_MAX),
+  }
+}
+
+/** The figures that are in the metrics. */
+export type Figures = Omit<ServerStatus, 'id' | 'host' | 'version' | 'database' | 'methods'> & {
+  /** Most called first. */
+  routes: RouteFigures[]
+}
+
+export type RouteFigures = {
+  path: string
+  calls: number
+  failed: number
+  /** How many calls took at most `ms`, rising; null = any time. */
+  buckets: readonly { ms: number | null; calls: number }[]
+}
+
+/** @param text The metrics. */
+export function figuresOf(text: string): Figures {
   const samples = readSamples(text)
   const of = (name: string) => samples.get(name) ?? []
   const sum = (name: string, isWanted: (labels: Labels) => boolean = () => true) =>
@@ -48,8 +86,6 @@ export async function getStatus({
   )
   const free = of('tollgate_data_dir_free_bytes')
   return {
-    version: VERSION,
-    database,
     startedAt: Math.round(sum('process_start_time_seconds') * 1000),
     residentBytes: sum('process_resident_memory_bytes'),
     cpuSeconds: sum('process_cpu_seconds_total'),
@@ -83,11 +119,12 @@ export async function getStatus({
       hits,
       misses: sum('tollgate_cache_misses_total', (labels) => labels.cache === cache),
     })),
-    methods: methodsOf(samples).slice(0, METHODS_MAX),
+    routes: routesOf(samples),
   }
 }
 
-const METHODS_MAX = 100
+/** Methods in an answer. */
+export const METHODS_MAX = 100
 
 const ms = (seconds: number) => Math.round(seconds * 1000)
 
@@ -116,7 +153,7 @@ function readSamples(text: string): Samples {
 const SHOWN =
   /^(process_(start|resident|cpu)|tollgate_(connections$|database_connections|thread_up|event_loop|limiter_(windows_live|memory|flush_lag)|usage_(buffered|flush_lag)|spill|data_dir|cache|http_request))/
 
-function methodsOf(samples: Samples): MethodStatus[] {
+function routesOf(samples: Samples): RouteFigures[] {
   const failed = new Map<string, number>()
   for (const { labels, value } of samples.get('tollgate_http_requests_total') ?? [])
     if (Number(labels.status) >= 500)
@@ -126,12 +163,18 @@ function methodsOf(samples: Samples): MethodStatus[] {
     ({ labels }) => labels.route ?? '',
   )
   return (samples.get('tollgate_http_request_duration_seconds_count') ?? [])
-    .map(({ labels: { route = '' }, value: calls }) => {
-      const within = (share: number): number | null => {
-        const bound = buckets.get(route)?.find(({ value }) => value >= share * calls)?.labels.le
-        return bound === undefined || bound === '+Inf' ? null : Number(bound) * 1000
-      }
-      return { path: route, calls, failed: failed.get(route) ?? 0, p50Ms: within(0.5), p99Ms: within(0.99) }
-    })
+    .map(({ labels: { route = '' }, value: calls }) => ({
+      path: route,
+      calls,
+      failed: failed.get(route) ?? 0,
+      buckets: (buckets.get(route) ?? []).map(({ labels: { le = '+Inf' }, value }) => ({
+        ms: le === '+Inf' ? null : Number(le) * 1000,
+        calls: value,
+      })),
+    }))
     .sort((a, b) => b.calls - a.calls)
 }
+
+/** A share of the calls took at most this, ms; null = longer than is measured. */
+export const within = (buckets: RouteFigures['buckets'], share: number, calls: number): number | null =>
+  buckets.find((each) => each.calls >= share * calls)?.ms ?? null

@@ -32,3 +32,8 @@ export const Nullable = <T extends TSchema>(schema: T, description?: string) =>
 
 /** The reply of changes that return nothing. */
 export const EmptyReply = Type.Object({})
+
+/** In answers from the memory of one server. */
+export const AnsweredBy = Type.String({
+  description: 'Id of the server whose memory this is. Others on the same database have their own.',
+})

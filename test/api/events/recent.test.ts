@@ -21,6 +21,9 @@ const limitOf = (fields: Json = {}) => ({
   ...fields,
 })
 
+/** What is remembered is of one server, which says who it is. */
+const own = () => server.server.deps.self.nodeId
+
 /** Calls on connections of their own, so that both threads get some. */
 async function limitOften(times: number, fields: Json = {}): Promise<void> {
   const init = (body: Json) => ({
@@ -58,8 +61,12 @@ describe('events', () => {
     const proxied = await server.get('auth.forward', {}, key)
     expect([v1.body.code, v2.body.data.code, proxied.status]).toEqual(['RATE_LIMITED', 'RATE_LIMITED', 429])
     for (const requestId of [v1.body.requestId, v2.body.meta.requestId, proxied.body.error.requestId]) {
-      const { events, isComplete } = await workspace.get('events.listRecent', { requestId })
-      expect(isComplete).toBe(true)
+      const {
+        events,
+        isComplete,
+        server: answering,
+      } = await workspace.get('events.listRecent', { requestId })
+      expect([isComplete, answering]).toEqual([true, own()])
       expect(events).toMatchObject([
         {
           requestId,
@@ -135,7 +142,7 @@ describe('events', () => {
       watches: [{ id, kept: 12, missed: 0 }],
     })
     await workspace.post('events.unwatch', { watchId: id })
-    expect(await workspace.get('events.listWatches')).toEqual({ watches: [] })
+    expect(await workspace.get('events.listWatches')).toEqual({ watches: [], server: own() })
     expect(refusalOf(await server.get('events.listRecent', query, workspace.rootKey))).toEqual({
       status: 404,
       code: 'NOT_FOUND',
@@ -157,7 +164,7 @@ describe('events', () => {
       refused: 0,
       refusedMost: [],
     })
-    expect(await foreign.get('events.listWatches')).toEqual({ watches: [] })
+    expect(await foreign.get('events.listWatches')).toEqual({ watches: [], server: own() })
     const { keyId } = await makeKey(workspace, await makeApi(workspace))
     expect((await server.post('events.watch', { keyId }, foreign.rootKey)).status).toBe(404)
     await foreign.post('events.unwatch', { watchId: id })
@@ -226,7 +233,7 @@ describe('windows', () => {
     )
     expect(windows.every(({ reset }: Json) => reset > Date.now())).toBe(true)
     const namespace = { id: expect.any(String), name: 'email.send', scope: null, outage: null }
-    expect(await ask('a')).toEqual({ namespace, windows })
+    expect(await ask('a')).toEqual({ namespace, server: own(), windows })
     expect((await ask('nobody')).windows.map(({ used }: Json) => used)).toEqual([0, 0, 0])
     const { passed, refused } = await workspace.get('events.listRecent')
     expect(passed + refused).toBe(13)
@@ -266,7 +273,10 @@ describe('windows', () => {
     expect(of('close')).toMatchObject({ used: 9, remaining: 1, refused: 0 })
     expect(of('calm')).toBeUndefined()
     const { namespaceId } = await workspace.post('ratelimits.createNamespace', { name: 'other' })
-    expect(await workspace.get('ratelimits.listNearLimit', { namespaceId })).toEqual({ identifiers: [] })
+    expect(await workspace.get('ratelimits.listNearLimit', { namespaceId })).toEqual({
+      identifiers: [],
+      server: own(),
+    })
     const rootKey = await workspace.rootKeyWith(`ratelimit.${namespaceId}.read_namespace`)
     expect((await server.get('ratelimits.listNearLimit', {}, rootKey)).status).toBe(403)
     expect((await server.get('ratelimits.listNearLimit', { namespaceId }, rootKey)).status).toBe(200)

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { hostname } from 'node:os'
 import { OPERATOR_KEY, startTestServer, type TestServer } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
@@ -19,6 +20,7 @@ test('an operator reads the figures of all threads of the server that answers', 
     workspace.post('ratelimits.limit', { namespace: 'a', identifier: 'b', limit: 5, duration: 60_000 })
   for (let index = 0; index < 3; index++) await take()
   const read = await status()
+  expect(read).toMatchObject({ id: expect.stringMatching(/^node_/), host: hostname() })
   expect(read).toMatchObject({ state: 'ready', database: 'ok', disk: { freeBytes: expect.any(Number) } })
   expect(read.threads.map(({ name, isUp }: { name: string; isUp: boolean }) => [name, isUp])).toEqual([
     ['http-0', true],
@@ -39,6 +41,8 @@ test('an operator reads the figures of all threads of the server that answers', 
 
 test('whoever is no operator learns nothing of the server', async () => {
   const { rootKey } = await server.workspace()
-  const { status: code, body } = await server.get('server.getStatus', {}, rootKey)
-  expect([code, body.error.code]).toEqual([403, 'INSUFFICIENT_PERMISSIONS'])
+  for (const method of ['getStatus', 'getHistory', 'getSettings', 'listServers']) {
+    const { status: code, body } = await server.get(`server.${method}`, {}, rootKey)
+    expect([code, body.error.code]).toEqual([403, 'INSUFFICIENT_PERMISSIONS'])
+  }
 })

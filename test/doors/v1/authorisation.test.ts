@@ -443,7 +443,10 @@ const ROWS: Record<string, Row> = {
     accepts: [['root_key.*.delete_root_key']],
   },
   'vault.reseal': { input: () => ({}), foreign: 200, accepts: [], isForOperator: true },
+  'server.getHistory': { input: () => ({}), foreign: 200, accepts: [], isForOperator: true },
+  'server.getSettings': { input: () => ({}), foreign: 200, accepts: [], isForOperator: true },
   'server.getStatus': { input: () => ({}), foreign: 200, accepts: [], isForOperator: true },
+  'server.listServers': { input: () => ({}), foreign: 200, accepts: [], isForOperator: true },
   'workspaces.createWorkspace': {
     input: () => ({ name: 'another' }),
     foreign: 200,

@@ -51,6 +51,7 @@ export const eventRoutes: Endpoint[] = [
       return {
         events: events.map(present),
         ...facts,
+        server: services.self.nodeId,
         refusedMost: refusedMost.map(({ outcome, count, ...subject }) => ({
           ...subjectOf({ ...subject, apiId: null }),
           outcome,
@@ -103,6 +104,7 @@ export const eventRoutes: Endpoint[] = [
           kept: watch.kept,
           missed: watch.missed,
         })),
+        server: services.self.nodeId,
       }
     },
   ),

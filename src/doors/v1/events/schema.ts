@@ -1,6 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { RECENT_MAX, REFUSALS_MAX } from '../../../recent/recent.ts'
 import { WATCH_EVENTS_MAX, WATCHES_MAX, WORKSPACE_WATCHES_MAX } from '../../../recent/watches.ts'
+import { AnsweredBy } from '../page.ts'
 
 export const OUTCOMES = [
   'VALID',
@@ -115,6 +116,7 @@ export const ListRecentReply = Type.Object({
   events: Type.Array(RecentEvent, {
     description: `Newest first. From the memory of this server: each HTTP thread keeps the last ${REFUSALS_MAX} refusals and the last ${RECENT_MAX} events of all, over all workspaces, and begins empty after a start. Verifications of unknown keys belong to no workspace and are not in it.`,
   }),
+  server: AnsweredBy,
   since: Type.Integer({
     description: 'Everything that was asked for is remembered from this time on, Unix milliseconds.',
   }),
@@ -206,5 +208,6 @@ export const ListWatchesReply = Type.Object({
     }),
     { description: 'Watches of the workspace, oldest first.' },
   ),
+  server: AnsweredBy,
 })
 export type ListWatchesReply = Static<typeof ListWatchesReply>

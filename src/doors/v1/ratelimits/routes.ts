@@ -166,6 +166,7 @@ export const ratelimitRoutes: Endpoint[] = [
       const { namespace, windows, override } = await getWindows(services, actor, by, query.identifier)
       return {
         namespace,
+        server: services.self.nodeId,
         windows: windows.map((window) => ({
           limit: window.limit,
           duration: window.durationMs,
@@ -201,6 +202,7 @@ export const ratelimitRoutes: Endpoint[] = [
       const actor = await authenticate(services, call)
       const entries = await listNearLimit(services, actor, by, limit)
       return {
+        server: services.self.nodeId,
         identifiers: entries.map((entry) => ({
           namespace: { id: entry.namespaceId, name: entry.namespaceName },
           identifier: entry.identifier,

@@ -2,7 +2,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { COUNT_MAX, DURATION_MS_MAX } from '../../../lib/bounds.ts'
 import { LIMITS_SEEN_MAX } from '../../../recent/limits-seen.ts'
 import { NEAR_LIMIT_MAX } from '../../../recent/near-limit.ts'
-import { Nullable, PageQuery, PageReply } from '../page.ts'
+import { AnsweredBy, Nullable, PageQuery, PageReply } from '../page.ts'
 
 export const LimitBody = Type.Object({
   namespace: Type.Optional(
@@ -244,6 +244,7 @@ export const GetWindowsReply = Type.Object({
     { ...NamespaceOfFields, scope: Scope, outage: Outage },
     { description: 'The namespace.' },
   ),
+  server: AnsweredBy,
   windows: Type.Array(
     Type.Object({
       ...WindowFields,
@@ -282,6 +283,7 @@ export const ListNearLimitQuery = Type.Object({
 })
 export type ListNearLimitQuery = Static<typeof ListNearLimitQuery>
 export const ListNearLimitReply = Type.Object({
+  server: AnsweredBy,
   identifiers: Type.Array(
     Type.Object({
       namespace: NamespaceOf,
