@@ -24,6 +24,8 @@ import type {
   WhoamiReply,
 } from '../../doors/v1/keys/schema.ts'
 import type {
+  CheckKeysReply,
+  CreateKeysReply,
   DiscardImportsReply,
   ListImportsReply,
   RetryImportsReply,
@@ -50,7 +52,12 @@ import type {
   ListRootKeysReply,
   RerollRootKeyReply,
 } from '../../doors/v1/root-keys/schema.ts'
-import type { GetStatusReply } from '../../doors/v1/server/schema.ts'
+import type {
+  GetHistoryReply,
+  GetSettingsReply,
+  GetStatusReply,
+  ListServersReply,
+} from '../../doors/v1/server/schema.ts'
 import type { CreateWorkspaceReply, ListWorkspacesReply } from '../../doors/v1/workspaces/schema.ts'
 import type { SessionReply } from '../schema.ts'
 
@@ -94,6 +101,8 @@ export type Replies = {
   'keys.updateKey': Nothing
   'keys.updateRemaining': UpdateRemainingReply
   'keys.whoami': WhoamiReply
+  'migrations.checkKeys': CheckKeysReply
+  'migrations.createKeys': CreateKeysReply
   'migrations.discardImports': DiscardImportsReply
   'migrations.listImports': ListImportsReply
   'migrations.retryImports': RetryImportsReply
@@ -120,7 +129,10 @@ export type Replies = {
   'rootKeys.listRootKeys': ListRootKeysReply
   'rootKeys.rerollRootKey': RerollRootKeyReply
   'rootKeys.updateRootKey': Nothing
+  'server.getHistory': GetHistoryReply
+  'server.getSettings': GetSettingsReply
   'server.getStatus': GetStatusReply
+  'server.listServers': ListServersReply
   'workspaces.createWorkspace': CreateWorkspaceReply
   'workspaces.listWorkspaces': ListWorkspacesReply
   'workspaces.updateWorkspace': Nothing

@@ -11,11 +11,11 @@ export function CsvButton({ file, rows }: { file: string; rows: readonly (readon
 }
 
 export const saveCsv = (file: string, rows: readonly (readonly string[])[]): void =>
-  saveText(file, [`${csvOf(rows)}\r\n`])
+  saveFile(file, [`${csvOf(rows)}\r\n`])
 
-/** Gives the browser a CSV file, in parts. */
-export function saveText(file: string, parts: string[]): void {
-  const url = URL.createObjectURL(new Blob(parts, { type: 'text/csv' }))
+/** Gives the browser a file, in parts. @param type Its media type. */
+export function saveFile(file: string, parts: BlobPart[], type = 'text/csv'): void {
+  const url = URL.createObjectURL(new Blob(parts, { type }))
   const link = document.createElement('a')
   link.href = url
   link.download = file

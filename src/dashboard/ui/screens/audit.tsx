@@ -7,7 +7,7 @@ import { Button, Failure, useAction } from '../parts/controls.tsx'
 import { csvOf } from '../parts/csv.ts'
 import { QueryField } from '../parts/form.tsx'
 import { Panel } from '../parts/panel.tsx'
-import { saveText } from '../parts/save-csv.tsx'
+import { saveFile } from '../parts/save-csv.tsx'
 import { Pager } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { toast } from '../parts/toast.tsx'
@@ -266,7 +266,7 @@ function Save({ query, names }: { query: URLSearchParams; names: Names }) {
         cursor = page.cursor
         setRead(count)
       } while (cursor !== undefined && count < SAVED_MAX)
-      saveText('audit.csv', parts)
+      saveFile('audit.csv', parts)
       toast(
         cursor === undefined
           ? `Saved ${counted(count, 'event')}.`

@@ -4,6 +4,7 @@ import { useData } from '../data.ts'
 import { counted, dayAndTime, exact, utc } from '../format.ts'
 import { Button, Failure, useAction } from '../parts/controls.tsx'
 import { Confirm } from '../parts/dialog.tsx'
+import { ImportFile } from '../parts/import-file.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { Pager, Table } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
@@ -12,7 +13,7 @@ import { ask, lacking, workspaceId } from '../session.ts'
 
 type Row = ListImportsReply['imports'][number]
 
-/** Enqueued keys: how many wait, and those that were given up, to try again or to remove. */
+/** Keys from a file, and enqueued keys: how many wait, and those that were given up, to try again or to remove. */
 export function Imports() {
   const heading = useTitle('Imports')
   const { query } = place.value
@@ -44,8 +45,10 @@ export function Imports() {
     <>
       <div class="head">{heading}</div>
       <p class="secondary">
-        Keys that were enqueued with <code>tollgate import</code> or <code>migrations.enqueueKeys</code>.
+        Keys of another system, by their hashes or texts. From a file they are made at once; programs may also
+        enqueue them with <code>migrations.enqueueKeys</code>.
       </p>
+      <ImportFile onDone={loaded.reload} />
       <Panel title="Queue" loaded={loaded}>
         {({ waiting, failed }) => (
           <dl class="figures">
