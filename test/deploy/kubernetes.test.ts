@@ -229,7 +229,7 @@ describe.skipIf(KUSTOMIZE === null)(`what kustomize makes${NEEDS}`, () => {
         flags: container.args,
         address: { password: 'secret' },
       })
-      const of = async (name: string) => ((await redis.ask('config', 'get', name)) as string[])[1]
+      const of = async (name: string) => [await redis.ask('config', 'get', name)].flat()[1]
       expect(await Promise.all(['save', 'appendonly', 'maxmemory-policy', 'requirepass'].map(of))).toEqual([
         '',
         'no',
