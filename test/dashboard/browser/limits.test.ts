@@ -325,7 +325,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     ).toEqual(['outcome', 'PASSED', 'PASSED', 'RATE_LIMITED'])
     await page.getByRole('button', { name: /^Stop/ }).click()
     await panel('Watches').getByText('A busy server forgets').waitFor()
-    expect(await workspace.get('events.listWatches')).toEqual({ watches: [] })
+    expect(await workspace.get('events.listWatches')).toMatchObject({ watches: [] })
     await page.getByRole('button', { name: 'Show all events' }).click()
     await page.getByLabel('Outcome').selectOption('all')
     await rows.nth(25).waitFor()

@@ -73,6 +73,8 @@ const SHOWN: Record<Method, Shown | null> = {
   'keys.updateKey': { at: KEY, button: 'Disable' },
   'keys.updateRemaining': { at: KEY, button: 'Edit' },
   'keys.whoami': { at: 'overview', says: /^missing permission/, prepare: () => searchFor(fixture.texts.key) },
+  'migrations.checkKeys': { at: 'imports', button: /^Check the first/ },
+  'migrations.createKeys': { at: 'imports', button: /^Import/ },
   'migrations.discardImports': { at: 'imports', panel: 'Given up' },
   'migrations.listImports': { at: 'imports', panel: 'Queue' },
   'migrations.retryImports': { at: 'imports', panel: 'Given up' },
@@ -99,7 +101,10 @@ const SHOWN: Record<Method, Shown | null> = {
   'rootKeys.listRootKeys': { at: 'root-keys', panel: 'All root keys' },
   'rootKeys.rerollRootKey': { at: 'root-keys', button: 'Rotate…' },
   'rootKeys.updateRootKey': { at: 'root-keys', button: 'Edit' },
+  'server.getHistory': null, // beside the figures of the moment, which say it
+  'server.getSettings': null, // as above
   'server.getStatus': { at: 'server', panel: 'Process' },
+  'server.listServers': null, // as above
   'workspaces.createWorkspace': { at: 'workspaces', button: 'Create workspace' },
   'workspaces.listWorkspaces': { at: 'workspaces', panel: 'All workspaces' },
   'workspaces.updateWorkspace': { at: 'workspaces', panel: 'All workspaces' },

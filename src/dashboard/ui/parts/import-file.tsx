@@ -89,7 +89,7 @@ function ImportForm() {
     }
   }
   const problem = chosen === null ? 'choose a file first' : problemOf(chosen, apiId)
-  const missing = problem ?? (apiId === '' ? lacking('api.*.create_key') : lackingOn(apiId, 'create_key'))
+  const missing = (apiId === '' ? lacking('api.*.create_key') : lackingOn(apiId, 'create_key')) ?? problem
   const jobOf = ({ file, format, fields }: Chosen): ImportJob => ({
     workspaceId: workspace,
     file,
