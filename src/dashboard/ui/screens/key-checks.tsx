@@ -1,3 +1,4 @@
+import type { ComponentChildren } from 'preact'
 import type { ExplainKeyReply } from '../../../doors/v1/keys/schema.ts'
 import { dayAndTime, exact, fromNow } from '../format.ts'
 import { Icon } from '../parts/icons.tsx'
@@ -19,24 +20,36 @@ const CHECKS = {
   credits: 'Credits',
 } as const
 
-/** The checks of a verification in their order, each with its fact. */
-export const Checks = ({ checks }: Pick<ExplainKeyReply, 'checks'>) => (
+type Check = ExplainKeyReply['checks'][number]
+
+/** The checks of a verification in their order, each with its fact. @param props.actionOf The button that changes it; null = there is none. */
+export const Checks = ({
+  checks,
+  actionOf = () => null,
+}: {
+  checks: readonly Check[]
+  actionOf?: (check: Check) => ComponentChildren
+}) => (
   <ol class="checks">
-    {checks.map((check, at) => (
-      <li key={at} class={check.verdict}>
-        <Icon name={VERDICTS[check.verdict].icon} />
-        <b>
-          {CHECKS[check.check]}
-          <span class="visually-hidden">: {VERDICTS[check.verdict].word}.</span>
-        </b>
-        <span>{factOf(check)}</span>
-      </li>
-    ))}
+    {checks.map((check, at) => {
+      const action = actionOf(check)
+      return (
+        <li key={at} class={check.verdict}>
+          <Icon name={VERDICTS[check.verdict].icon} />
+          <b>
+            {CHECKS[check.check]}
+            <span class="visually-hidden">: {VERDICTS[check.verdict].word}.</span>
+          </b>
+          <span>{factOf(check)}</span>
+          {action !== null && <div class="action">{action}</div>}
+        </li>
+      )
+    })}
   </ol>
 )
 
 /** In short, with times as the viewer counts them; else the server's sentence. */
-function factOf({ check, fact, limit, credits }: ExplainKeyReply['checks'][number]): string {
+function factOf({ check, fact, limit, credits }: Check): string {
   if (check === 'ratelimit' && limit !== undefined) {
     const used = `${limit.name}: ${exact(limit.limit - limit.remaining)} of ${exact(limit.limit)} used, ${limitText(limit)}`
     const owner = limit.owner === 'identity' ? ', of the identity' : ''

@@ -14,13 +14,11 @@ import {
   At,
   EventTable,
   identifierPath,
-  left,
   Outcome,
   OverrideDialog,
   orNull,
   shown,
   span,
-  useNow,
   WatchButton,
   Windows,
   whyOf,
@@ -30,6 +28,7 @@ import { Panel } from '../parts/panel.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { go, place } from '../route.ts'
 import { ask, lacking, lackingOn, within, workspaceId } from '../session.ts'
+import { Checks } from './key-checks.tsx'
 import { Decisions } from './limits.tsx'
 
 /** Who was refused: what the other panels are about. */
@@ -323,7 +322,7 @@ function ExplainedKey({ keyId, address }: { keyId: string; address: string | und
         loaded={checks}
       >
         {(data) => (
-          <Checks
+          <Verdict
             data={data}
             keyId={keyId}
             apiId={key.data?.apiId ?? null}
@@ -356,24 +355,10 @@ function ExplainedKey({ keyId, address }: { keyId: string; address: string | und
   )
 }
 
-const NAMES: Record<ExplainKeyReply['checks'][number]['check'], string> = {
-  workspace: 'Workspace',
-  enabled: 'Enabled',
-  api: 'API',
-  expiry: 'Not expired',
-  address: 'Address',
-  permissions: 'Permissions',
-  ratelimit: 'Rate limit',
-  credits: 'Credits',
-}
-
-function Checks({
+function Verdict({
   data: { valid, checks },
-  keyId,
-  apiId,
-  identityId,
-  address,
   onChange,
+  ...about
 }: {
   data: ExplainKeyReply
   keyId: string
@@ -382,42 +367,22 @@ function Checks({
   address: string | null
   onChange: () => void
 }) {
-  const now = useNow()
   return (
     <>
       <p class={valid ? 'answer ok' : 'answer bad'} role="status">
         <Icon name={valid ? 'check' : 'cross'} />
         {valid ? 'Yes, as far as it does not depend on the request.' : 'No.'}
       </p>
-      <ul class="rows checks">
-        {checks.map(({ check, verdict, fact, limit }, index) => (
-          <li key={`${check} ${index}`} class={verdict}>
-            <Icon name={verdict === 'passes' ? 'check' : verdict === 'refuses' ? 'cross' : 'why'} />
-            <span class="what">
-              <b>{NAMES[check]}</b>
-              <span class="visually-hidden">{verdict}: </span>
-              <span class="secondary">
-                {fact}
-                {limit !== undefined &&
-                  limit.remaining < limit.limit &&
-                  `; opens again in ${left(limit.reset, now)}`}
-              </span>
-            </span>
-            {verdict === 'refuses' && limit !== undefined && (
-              <ChangeLimit
-                limit={limit}
-                keyId={keyId}
-                apiId={apiId}
-                identityId={identityId}
-                onChange={onChange}
-              />
-            )}
-            {verdict === 'refuses' && (
-              <Change check={check} apiId={apiId} keyId={keyId} address={address} onChange={onChange} />
-            )}
-          </li>
-        ))}
-      </ul>
+      <Checks
+        checks={checks}
+        actionOf={({ check, verdict, limit }) =>
+          verdict !== 'refuses' ? null : limit === undefined ? (
+            <Change check={check} {...about} onChange={onChange} />
+          ) : (
+            <ChangeLimit limit={limit} {...about} onChange={onChange} />
+          )
+        }
+      />
     </>
   )
 }
