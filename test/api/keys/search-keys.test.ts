@@ -196,6 +196,45 @@ describe('among many keys', () => {
     return row?.id ?? ''
   }
 
+  /** Each connection plans the statements of a function once, and reads catalogs for it. */
+  async function fewest(pagesRead: () => number, ask: () => Promise<unknown>): Promise<number> {
+    let pages = Number.POSITIVE_INFINITY
+    for (let time = 0; time < 20; time++) {
+      await ask()
+      pages = Math.min(pages, pagesRead())
+    }
+    return pages
+  }
+
+  /** Right after an import the statistics know of no key, and all were read and sorted for a page of them. */
+  test('a search reads the same few pages when statistics are from before its keys', async () => {
+    const workspace = await server.workspace()
+    const apiId = await makeApi(workspace)
+    const { sql: direct } = server.server.deps
+    await direct`alter table keys set (autovacuum_enabled = off)`
+    await direct`analyze keys`
+    const keyspaceId = await fill(workspace, apiId, 60_000)
+    const { sql, pagesRead, rowsRead } = explaining(direct)
+    const workspaceId = workspace.workspaceId as WorkspaceId // of the test's own
+    // The table has some 1 400. It comes first: a key between two of another import would count its page again.
+    for (const text of ['key_', 'key_0', 'many', 'none']) {
+      const pages = await fewest(pagesRead, () => findIdsByText(sql, workspaceId, text))
+      expect([text, pages < 700]).toEqual([text, true])
+    }
+    const search = { keyspaceIds: [keyspaceId], text: null, state: null, used: null, now }
+    const first = { before: '', limit: 100 }
+    expect(await fewest(pagesRead, () => walkIds(sql, search, first))).toBeLessThan(100)
+    expect(await fewest(pagesRead, () => walkIds(sql, { ...search, used: 'never' }, first))).toBeLessThan(
+      1000,
+    )
+    const { ids, next } = await walkIds(direct, { ...search, used: 'last30Days' }, { before: '', limit: 100 })
+    expect(ids).toEqual([])
+    expect(next).not.toBeNull() // its rest is another page's
+    await walkIds(sql, { ...search, used: 'last30Days' }, { before: '', limit: 100 })
+    expect(pagesRead()).toBeLessThan(5 * WALKED_BY_USE_MAX)
+    expect(rowsRead('usage_verifications')).toBe(0)
+  })
+
   test('a text reads few rows, one that finds thousands too, and the total says that it is not exact', async () => {
     const workspace = await server.workspace()
     const keyspaceId = await fill(workspace, await makeApi(workspace), 25_000)
@@ -210,43 +249,10 @@ describe('among many keys', () => {
     })
 
     const { sql, pagesRead } = explaining(server.server.deps.sql)
-    await findIdsByText(sql, workspace.workspaceId as WorkspaceId, 'many') // of the test's own
-    expect(pagesRead()).toBeLessThan(2000)
-    await walkIds(
-      sql,
-      { keyspaceIds: [keyspaceId], text: null, state: null, used: null, now },
-      { before: '', limit: 100 },
-    )
-    expect(pagesRead()).toBeLessThan(200)
-  })
-
-  /** Right after an import the statistics know of no key, and all were read and sorted for a page of them. */
-  test('a search reads the same few pages when statistics are from before its keys', async () => {
-    const workspace = await server.workspace()
-    const apiId = await makeApi(workspace)
-    const { sql: direct } = server.server.deps
-    await direct`alter table keys set (autovacuum_enabled = off)`
-    await direct`analyze keys`
-    const keyspaceId = await fill(workspace, apiId, 60_000)
-    const { sql, pagesRead, rowsRead } = explaining(direct)
     const workspaceId = workspace.workspaceId as WorkspaceId // of the test's own
-    // The table has some 1 400.
-    for (const text of ['key_', 'key_0', 'many', 'none']) {
-      await findIdsByText(sql, workspaceId, text)
-      await findIdsByText(sql, workspaceId, text) // the first one also plans
-      expect([text, pagesRead() < 700]).toEqual([text, true])
-    }
+    expect(await fewest(pagesRead, () => findIdsByText(sql, workspaceId, 'many'))).toBeLessThan(2000)
     const search = { keyspaceIds: [keyspaceId], text: null, state: null, used: null, now }
-    await walkIds(sql, search, { before: '', limit: 100 })
-    expect(pagesRead()).toBeLessThan(100)
-    await walkIds(sql, { ...search, used: 'never' }, { before: '', limit: 100 })
-    expect(pagesRead()).toBeLessThan(1000)
-    const { ids, next } = await walkIds(direct, { ...search, used: 'last30Days' }, { before: '', limit: 100 })
-    expect(ids).toEqual([])
-    expect(next).not.toBeNull() // its rest is another page's
-    await walkIds(sql, { ...search, used: 'last30Days' }, { before: '', limit: 100 })
-    expect(pagesRead()).toBeLessThan(5 * WALKED_BY_USE_MAX)
-    expect(rowsRead('usage_verifications')).toBe(0)
+    expect(await fewest(pagesRead, () => walkIds(sql, search, { before: '', limit: 100 }))).toBeLessThan(200)
   })
 
   test('rare keys are found behind pages without any: each goes on where the one before stopped', async () => {
