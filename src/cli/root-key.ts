@@ -54,7 +54,7 @@ export const rootKeyCommands: Command[] = [
       const keys = await client.list<ListRootKeysReply['rootKeys'][number]>(
         'rootKeys.listRootKeys',
         'rootKeys',
-        { grantedBy: given.text('granted-by') },
+        { grantedBy: given.text('granted-by'), lastUsed: true },
         given.whole('max', 1),
       )
       const rows = keys.map((key) => [
@@ -64,10 +64,11 @@ export const rootKeyCommands: Command[] = [
         yesOrNo(key.enabled),
         timeTextOr(key.expires, 'never'),
         timeText(key.createdAt),
+        timeTextOr(key.lastUsed, 'never'),
         key.permissions.join(' ') || 'none',
       ])
       given.print(
-        tableText(['id', 'name', 'start', 'enabled', 'expires', 'created', 'permissions'], rows),
+        tableText(['id', 'name', 'start', 'enabled', 'expires', 'created', 'last used', 'permissions'], rows),
         keys,
       )
     },

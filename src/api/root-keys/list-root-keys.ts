@@ -1,7 +1,9 @@
+import type { WorkspaceId } from '../../lib/ids.ts'
 import { cutPage, type Page } from '../../lib/page.ts'
+import { findLastUsed } from '../keys/search/store.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from './authorize.ts'
-import { countRootKeys, listRootKeyRows } from './store.ts'
+import { countRootKeys, listRootKeyRows, ROOT_WORKSPACE_ID } from './store.ts'
 
 /**
  * Root keys of the actor's workspace, oldest first, without their texts.
@@ -19,3 +21,13 @@ export async function listRootKeys(
   ])
   return { ...cutPage(rows, page.limit), total }
 }
+
+/**
+ * The start of the hour in which root keys last called, whatever the answer, Unix ms; of old usage the day. Those without a counted
+ * call are absent. Their calls are counted as verifications of the workspace that holds all root keys.
+ * @param ids Of root keys of the actor's workspace: of a page.
+ */
+export const rootKeysLastUsed = (
+  { history }: Pick<Services, 'history'>,
+  ids: readonly string[],
+): Promise<Map<string, number>> => findLastUsed(history, ROOT_WORKSPACE_ID as WorkspaceId, ids) // no actor's: only ids lead there

@@ -1,7 +1,13 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { TEST_DATABASE_URL } from '../../support/database.ts'
 import { atOnce } from '../../support/row-lock.ts'
-import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
+import {
+  type Json,
+  OPERATOR_KEY,
+  startTestServer,
+  type TestServer,
+  type TestWorkspace,
+} from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
@@ -43,6 +49,26 @@ test('a root key is created, works, is listed without its text, and is gone afte
 })
 
 /** A revoked root key must not keep working, from the cache either. */
+test('the list tells on request in which hour a root key last called, refused calls too', async () => {
+  const workspace = await server.workspace()
+  const create = async (name: string): Promise<{ rootKeyId: string; rootKey: string }> =>
+    await workspace.post('rootKeys.createRootKey', { name, permissions: [] })
+  const [used, idle] = [await create('used'), await create('idle')]
+  const before = Date.now()
+  expect(await mayCreateApi(used.rootKey)).toBe('INSUFFICIENT_PERMISSIONS')
+  const useOf = async (id: string, query = {}) =>
+    (await workspace.get('rootKeys.listRootKeys', query)).rootKeys.find((each: Json) => each.id === id)
+      .lastUsed
+  let at: number | undefined
+  // Counts arrive with a flush.
+  while (at === undefined) at = await useOf(used.rootKeyId, { lastUsed: true })
+  expect(at % 3_600_000).toBe(0)
+  expect(at).toBeGreaterThan(before - 3_600_000)
+  expect(at).toBeLessThanOrEqual(Date.now())
+  expect(await useOf(idle.rootKeyId, { lastUsed: true })).toBeUndefined()
+  expect(await useOf(used.rootKeyId)).toBeUndefined()
+})
+
 test('disabling, expiring and removing a right apply to the next request, and can be undone', async () => {
   const workspace = await server.workspace()
   const { rootKeyId, rootKey } = await workspace.post('rootKeys.createRootKey', {

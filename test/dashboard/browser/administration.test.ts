@@ -266,6 +266,14 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
       'ratelimit.*.limit',
     ])
 
+    await until(async () => {
+      const { rootKeys } = await workspace.get('rootKeys.listRootKeys', { lastUsed: true })
+      return rootKeys.find(({ id }: Json) => id === rootKeyId)?.lastUsed !== undefined
+    })
+    await page.reload()
+    await row('checkout')
+      .getByText(/^hour of/)
+      .waitFor()
     // What it may do for single things are boxes again, not lines.
     const other = (await workspace.post('apis.createApi', { name: 'other api' })).apiId
     await click('Edit', row('checkout'))

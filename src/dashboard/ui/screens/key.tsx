@@ -10,6 +10,7 @@ import { Button, CopyButton, Failure, Snippet, useAction } from '../parts/contro
 import { Confirm, Dialog, SecretDialog } from '../parts/dialog.tsx'
 import { Choice } from '../parts/form.tsx'
 import { Icon } from '../parts/icons.tsx'
+import { isRecent, LastUsed } from '../parts/last-used.tsx'
 import { EventTable, WatchButton, whyOf } from '../parts/limits.tsx'
 import { OUTCOMES } from '../parts/outcomes.ts'
 import { Panel } from '../parts/panel.tsx'
@@ -20,7 +21,6 @@ import { ask, lacking, lackingOn, within, workspaceId } from '../session.ts'
 import { Checks } from './key-checks.tsx'
 import { EditKey } from './key-form.tsx'
 import { chipsOf, limitText, nameOf } from './key-state.ts'
-import { isRecent, LastUsed } from './keys.tsx'
 import { TestKey } from './test-key.tsx'
 
 /** One key: whether it would pass now, how it is used, what it may, and who changed it. */

@@ -2,12 +2,13 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import type { KeyObject, SearchKeysReply } from '../../../doors/v1/keys/schema.ts'
 import { CallFailed } from '../api.ts'
 import { useData } from '../data.ts'
-import { clock, counted, day, exact, utc } from '../format.ts'
+import { counted, exact, utc } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
 import { CardHead, CardRow } from '../parts/card.tsx'
 import { Button, Field, useAction } from '../parts/controls.tsx'
 import { Confirm, FormDialog } from '../parts/dialog.tsx'
 import { Choice } from '../parts/form.tsx'
+import { isRecent, LastUsed } from '../parts/last-used.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { CsvButton } from '../parts/save-csv.tsx'
 import { useTitle } from '../parts/title.tsx'
@@ -471,29 +472,12 @@ const CLASSES = {
   Limit: 'wide-only',
 } as const
 
-/** Used within a day: whoever uses it is cut off. */
-export const isRecent = (at: number | undefined): boolean =>
-  at !== undefined && at > Date.now() - 25 * 3_600_000
-
 const None = ({ words = 'none' }: { words?: string }) => (
   <span class="none">
     <span aria-hidden="true">–</span>
     <span class="visually-hidden">{words}</span>
   </span>
 )
-
-/** To the hour: that is what is stored. */
-export function LastUsed({ at }: { at: number | undefined }) {
-  if (at === undefined) return <span class="none">never</span>
-  const isToday = day(at) === day(Date.now())
-  return (
-    <span title={utc(at)} class="nowrap">
-      {isToday
-        ? `hour of ${clock(at)}`
-        : `${day(at).replace(` ${new Date().getFullYear()}`, '')}, ${clock(at)}`}
-    </span>
-  )
-}
 
 function SetIdentity({
   count,

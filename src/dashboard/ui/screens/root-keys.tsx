@@ -7,6 +7,7 @@ import { CallText } from '../parts/call.tsx'
 import { Button, Field } from '../parts/controls.tsx'
 import { Confirm, FormDialog, SecretDialog } from '../parts/dialog.tsx'
 import { Area, Choice } from '../parts/form.tsx'
+import { LastUsed } from '../parts/last-used.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { Pager, Table } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
@@ -26,7 +27,7 @@ export function RootKeys() {
   const [made, setMade] = useState<{ title: string; rootKey: string } | null>(null)
   const { query } = place.value
   const loaded = useData(`root keys ${workspaceId.value} ${query.get('after')}`, (options) =>
-    ask('rootKeys.listRootKeys', { limit: 50, cursor: query.get('after') }, options),
+    ask('rootKeys.listRootKeys', { limit: 50, lastUsed: true, cursor: query.get('after') }, options),
   )
   const missing = lacking('root_key.*.create_root_key')
   useShortcuts({ c: () => missing === null && setOpen({ what: 'create' }) })
@@ -80,6 +81,12 @@ export function RootKeys() {
                   cell: stateOf,
                   text: ({ enabled, expires }) =>
                     enabled ? `enabled${expires === undefined ? '' : ` until ${utc(expires)}`}` : 'disabled',
+                },
+                {
+                  name: 'Last used',
+                  isMinor: true,
+                  cell: ({ lastUsed }) => <LastUsed at={lastUsed} />,
+                  text: ({ lastUsed }) => (lastUsed === undefined ? '' : utc(lastUsed)),
                 },
                 {
                   name: 'Created',

@@ -2,7 +2,7 @@ import { Type } from '@sinclair/typebox'
 import { anyOf, authenticate, authenticateOperator } from '../../../api/root-keys/authorize.ts'
 import { createRootKey } from '../../../api/root-keys/create-root-key.ts'
 import { deleteRootKey } from '../../../api/root-keys/delete-root-key.ts'
-import { listRootKeys } from '../../../api/root-keys/list-root-keys.ts'
+import { listRootKeys, rootKeysLastUsed } from '../../../api/root-keys/list-root-keys.ts'
 import { rerollRootKey } from '../../../api/root-keys/reroll-root-key.ts'
 import { updateRootKey } from '../../../api/root-keys/update-root-key.ts'
 import { type RootKeyIdentity, whoamiRootKey } from '../../../api/root-keys/whoami.ts'
@@ -56,18 +56,24 @@ export const rootKeyRoutes: Endpoint[] = [
   get(
     '/v1/rootKeys.listRootKeys',
     { input: ListRootKeysQuery, reply: ListRootKeysReply, summary: 'List root keys' },
-    async (services, call, { grantedBy = null, ...query }) => {
+    async (services, call, { grantedBy = null, lastUsed: isUseWanted = false, ...query }) => {
       const actor = await authenticate(services, call, anyOf('*', 'root_key.*.read_root_key'))
       const { items, ...page } = await listRootKeys(services, actor, { grantedBy }, pageOf(query))
-      const rootKeys = items.map(({ id, name, start, permissions, enabled, expiresAt, createdAt }) => ({
-        id,
-        ...(name === null ? {} : { name }),
-        start,
-        permissions,
-        enabled,
-        ...(expiresAt === null ? {} : { expires: expiresAt }),
-        createdAt,
-      }))
+      const ids = items.map(({ id }) => id)
+      const used = isUseWanted ? await rootKeysLastUsed(services, ids) : null
+      const rootKeys = items.map(({ id, name, start, permissions, enabled, expiresAt, createdAt }) => {
+        const lastUsed = used?.get(id)
+        return {
+          id,
+          ...(name === null ? {} : { name }),
+          start,
+          permissions,
+          enabled,
+          ...(expiresAt === null ? {} : { expires: expiresAt }),
+          createdAt,
+          ...(lastUsed === undefined ? {} : { lastUsed }),
+        }
+      })
       return { rootKeys, ...page }
     },
   ),

@@ -64,6 +64,12 @@ export const ListRootKeysQuery = Type.Object({
   grantedBy: Type.Optional(
     Type.String({ minLength: 1, maxLength: 256, description: 'Only root keys that this root key created.' }),
   ),
+  lastUsed: Type.Optional(
+    Type.Boolean({
+      default: false,
+      description: 'True also returns when each root key last called, as `lastUsed`. Default false.',
+    }),
+  ),
 })
 export type ListRootKeysQuery = Static<typeof ListRootKeysQuery>
 export const ListRootKeysReply = Type.Object({
@@ -78,6 +84,12 @@ export const ListRootKeysReply = Type.Object({
         Type.Integer({ description: 'When the root key expires, Unix milliseconds; absent = never.' }),
       ),
       createdAt: Type.Integer({ description: 'When it was created, Unix milliseconds.' }),
+      lastUsed: Type.Optional(
+        Type.Integer({
+          description:
+            'Start of the hour of its last call, whatever the answer, Unix milliseconds; of the day, where hours are no longer kept. Only with `lastUsed`; absent = no call as far as usage is kept. Sessions of the dashboard count.',
+        }),
+      ),
     }),
     { description: 'One page of the list, oldest first.' },
   ),
